@@ -1,1 +1,1 @@
-"""Measures, files results, and puts them into plots and pages."""
+"""Measures kernels, files results, and updates plots and pages."""

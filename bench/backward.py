@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
-"""Times gradients in turn: chapter 7's steps, and PyTorch's by cuDNN, by FlashAttention-2 and written out, with P in memory.
+"""Times gradients, interleaved: chapter 7's steps, and PyTorch's with cuDNN, with FlashAttention-2 and unfused, with P in memory.
 
     backward.py [--step 2,5] [--peers cudnn,flash,eager,fa2,...] [--head-dim 64,128,256] [--mask full,causal] [--seqlen 512,1k,4k,16k]
                 [--layout bhsd,bshd] [--rounds 5] [--out FILE] [--library FILE]
     backward.py --accuracy [...]   no times: the errors of dQ, dK and dV against FP64, for four kinds of inputs
-    backward.py --ablation [...]   step 5 in turn with itself, one switch turned at a time, and with step 4, at d = 64 and 128
+    backward.py --ablation [...]   step 5 against itself with one switch changed at a time, and against step 4, at d = 64 and 128
 
-As bench/race.py says: in every round each contestant is timed once, in random order, after a nap; L2 flushed before each launch; a result
-is the median of the rounds. A peer's time is that of torch.autograd.grad alone; the forward pass before it, which fixes the kernel, is not
-timed. Ours has D and the conversion of dQ in it. FLOPs are 2.5 times those of the forward pass. `vs_cudnn` is how many times as fast
-as cuDNN ours is. `kept_bytes` is what a forward pass keeps for the backward pass beside Q, K, V and O, `peak_bytes` what the card's memory
-holds at most while the backward pass runs, beyond the inputs and what was kept. Ours is checked against float64 gradients of a head first.
-fa2, fa3, fa4 and cudnn_frontend (bench/packages.py) take part where their packages are installed.
+bench/race.py documents the method. A peer's time is that of torch.autograd.grad alone, without the forward pass, which determines the kernel. Our
+time includes computing D and converting dQ. FLOPs are 2.5 times those of the forward pass. `vs_cudnn` is our speed relative to cuDNN. `kept_bytes`
+is what a forward pass saves for the backward pass in addition to Q, K, V and O, and `peak_bytes` is the additional peak memory of the backward pass.
+Ours is checked against float64 gradients of a head first. fa2, fa3, fa4 and cudnn_frontend (bench/packages.py) take part if their packages are
+installed.
 """
 
 import argparse
@@ -33,13 +32,13 @@ from bench.structs import Gradients, Tensors
 
 CHAPTER = 7
 PEERS = ("cudnn", "flash", "eager", *packages.GRADIENTS)
-KINDS = ("normal", "outliers", "one_hot", "large_scores")  # of inputs, for --accuracy
+KINDS = ("normal", "outliers", "one_hot", "large_scores")  # kinds of inputs, for --accuracy
 torch: Any = None
 
 
 @dataclasses.dataclass
 class Problem(peers.Problem):
-    """One cell: a shape, its inputs, and what a forward pass left."""
+    """One cell: a shape, its inputs, and the results of a forward pass."""
 
     d_o: Any = None
     o: Any = None
@@ -53,7 +52,7 @@ def make_problem(dtype, head_dim, causal, seqlen, kind="normal", layout=race.LAY
     if kind == "outliers":
         q, k, v = (tensor + 10 * torch.randn_like(tensor) * (torch.rand_like(tensor) < 0.001) for tensor in (q, k, v))
     elif kind == "one_hot":
-        q = 8 * k[:, :, torch.randperm(seqlen, device="cuda")]  # the score of its key is 8 sqrt(head_dim), of others N(0, 64)
+        q = 8 * k[:, :, torch.randperm(seqlen, device="cuda")]  # its key's score is 8 sqrt(head_dim), the others' are N(0, 64)
     elif kind == "large_scores":
         factor = (1e4 / ((q[0, 0].float() @ k[0, 0].float().mT).abs().max() * base.shape.scale)).sqrt().item()
         q, k = q * factor, k * factor
@@ -89,13 +88,13 @@ def ours(library, step, problem, ablation=False):
 
 
 def peer(who, problem):
-    """torch.autograd.grad of PyTorch's attention with one backend forced or written out, or of a package's; or cuDNN's graph."""
+    """torch.autograd.grad of PyTorch's attention with one backend forced, of unfused attention, or of a package's; or cuDNN's graph."""
     if who == "cudnn_frontend":
         found = packages.absent(who, "backward") or Contestant(who, packages.PACKAGES[who].label, None, kind="backward")
         if not found.install:
             try:
                 found.run = packages.cudnn_gradient(problem)
-            except Exception as error:  # it is of another version, or takes no such shape
+            except Exception as error:  # another version, or an unsupported shape
                 found.skipped = (str(error).splitlines() or [type(error).__name__])[0]
         return found
     leaves = [tensor.detach().requires_grad_() for tensor in (problem.q, problem.k, problem.v)]
@@ -116,7 +115,7 @@ def peer(who, problem):
 
 
 def exact(problem, b, h, kind):
-    """dQ, dK and dV of a head by autograd in `kind`."""
+    """dQ, dK and dV of a head, by autograd in type `kind`."""
     q, k, v = (tensor[b, h].detach().to(kind).requires_grad_() for tensor in (problem.q, problem.k, problem.v))
     scores = (q @ k.mT) * problem.shape.scale
     if problem.shape.causal:
@@ -127,7 +126,7 @@ def exact(problem, b, h, kind):
 
 
 def check(problem, contestants):
-    """Runs each once, notes errors of the last head, and sets aside who cannot run. Raises Wrong if one of ours is wrong."""
+    """Runs each contestant once, records errors of the last head, and drops those that cannot run. Raises Wrong if a kernel of ours is wrong."""
     b, h = problem.shape.batch - 1, problem.shape.heads - 1
     right, plain = exact(problem, b, h, torch.float64), exact(problem, b, h, problem.q.dtype)
     bounds = [2 * (p.double() - r).abs().max().item() + 2**-7 * r.abs().max().item() for p, r in zip(plain, right)]
@@ -182,7 +181,7 @@ def run(options, library):
 
 
 def errors(options, library):
-    """The root mean square of the errors of dQ, dK and dV of two heads, for every kind of inputs; and of the gradients themselves."""
+    """The root mean square of the errors of two heads' dQ, dK and dV, for every kind of inputs, and of the gradients themselves."""
     whole = {"context": race.context(library), "benchmarks": []}
     for head_dim in options.head_dim:
         for kind in KINDS:
@@ -227,7 +226,7 @@ def parse():
     options.mask = options.mask.split(",")
     for given, known, option in ((options.peers, PEERS, "--peers"), (options.mask, ("full", "causal"), "--mask")):
         if not set(given) <= set(known):
-            parser.error(f"{option} takes {','.join(known)}, with commas between")
+            parser.error(f"{option} takes a comma-separated list of {','.join(known)}")
     return options
 
 

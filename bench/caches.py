@@ -1,6 +1,6 @@
 """Shared by the benches of caches: pages in random order, peers that read a cache, and the check against float64.
 
-A cache is two tensors [batch or pages, kv_heads, rows, head_dim], views of either order in memory.
+A cache is two tensors [batch or pages, kv_heads, rows, head_dim], views of either memory layout.
 """
 
 import functools
@@ -14,8 +14,8 @@ torch: Any = None
 
 
 def in_pages(tensor: Any, order: Any, rows: int) -> Any:
-    """Copies [batch, heads, keys, head_dim] to [pages, heads, rows, head_dim], both in the same order in memory. Page i
-    of the sequences, one after another, becomes page `order[i]`."""
+    """Copies [batch, heads, keys, head_dim] to [pages, heads, rows, head_dim] in the same memory layout. The sequences'
+    i-th page in total becomes page `order[i]`."""
     if tensor.dtype == torch.float8_e4m3fn:  # which PyTorch cannot index
         return in_pages(tensor.view(torch.uint8), order, rows).view(tensor.dtype)
     batch, heads, keys, head_dim = tensor.shape
@@ -46,9 +46,9 @@ def cudnn(
     first_query: Any = None,
     most_queries: int = 0,
 ) -> Any:
-    """A launch of cuDNN's graph by its frontend; causal masks are bottom-right aligned. `lengths` and `queries` are the
-    keys and the queries of each sequence. With `first_query` q is packed, [1, heads, all queries, head_dim] with the
-    heads of a query side by side in memory."""
+    """A launch of cuDNN's graph through its frontend, with bottom-right aligned causal masks. `lengths` and `queries` are
+    the numbers of keys and queries of each sequence. With `first_query`, q is packed, [1, heads, all queries, head_dim],
+    and a query's heads are contiguous in memory."""
     graph = packages.Graph(q.dtype)
     batch, o = len(k) if lengths is None else len(lengths), torch.empty_like(q)
     column = lambda tensor: graph.takes(tensor.view(batch, 1, -1, 1))
@@ -63,7 +63,7 @@ def cudnn(
             "paged_attention_max_seq_len_kv": table.numel() // batch * k.shape[2],
         }
     dim, stride = list(q.shape), list(q.stride())
-    if first_query is not None:  # as if each had the most queries, and where they begin, in elements
+    if first_query is not None:  # as if all had the maximum number of queries, and their offsets in elements
         row = q.shape[1] * q.shape[3]
         dim, stride = [batch, q.shape[1], most_queries, q.shape[3]], [most_queries * row, q.shape[3], row, 1]
         begins = graph.takes((first_query * row).view(-1, 1, 1, 1))
@@ -92,7 +92,7 @@ def cudnn(
 
 
 def used_pages(page_rows: int, table: Any, lengths: Any) -> tuple[Any, Any]:
-    """(where each sequence's pages begin, [batch + 1]; all pages in use), as FlashInfer wants them."""
+    """(where each sequence's pages begin, [batch + 1]; all pages in use), in FlashInfer's format."""
     pages = (lengths + page_rows - 1) // page_rows
     first = torch.nn.functional.pad(pages.cumsum(0), (1, 0)).to(torch.int32)
     rows = table.view(len(lengths), -1)
@@ -113,7 +113,7 @@ def flashinfer(
     softcap: float = 0.0,
 ) -> Any:
     """A launch of FlashInfer's decoding or, with `first_query`, of its batch prefill, planned beforehand. q and o are
-    [queries, heads, head_dim], pages [pages, rows, kv_heads, head_dim] if `order` is NHD,
+    [queries, heads, head_dim]; pages are [pages, rows, kv_heads, head_dim] if `order` is NHD, and
     [pages, kv_heads, rows, head_dim] if it is HND."""
     package, (_, heads, head_dim) = importlib.import_module("flashinfer"), q.shape
     _, *sizes, _ = cache[0].shape
@@ -143,7 +143,7 @@ def flashinfer(
     return lambda: wrapper.run(q, cache, out=o)
 
 
-# ---- right before fast -----------------------------------------------------------------------------------------------
+# ---- checks ----------------------------------------------------------------------------------------------------------
 
 
 def capped(softcap: float, sink: Any, q: Any, k: Any, v: Any, visible: Any, scale: float) -> Any:
@@ -154,7 +154,7 @@ def capped(softcap: float, sink: Any, q: Any, k: Any, v: Any, visible: Any, scal
 
 def largest_error(problem: Any, o: Any) -> tuple[float, float]:
     """The largest error of the first, a middle and the last head against float64, and the book's bound. Queries are the
-    last ones of their sequence, under a causal mask."""
+    last tokens of their sequence, with a causal mask."""
     shape, error, plain_error, largest = problem.shape, 0.0, 0.0, 0.0
     for b, h in ((0, 0), (shape.batch // 3, shape.heads // 2), (shape.batch - 1, shape.heads - 1)):
         keys = shape.seqlen_k if problem.lengths is None else int(problem.lengths[b])

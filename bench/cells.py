@@ -1,14 +1,14 @@
-"""Caches as their users have them. bench/decode.py times these cells unless it is given a mode.
+"""Caches as used in practice. bench/decode.py times these cells unless it is given a mode.
 
-`bshd` is the order of FlashAttention, vLLM and Hugging Face: [batch, seqlen, kv_heads, d], or pages
+`bshd` is the layout of FlashAttention, vLLM and Hugging Face: [batch, seqlen, kv_heads, d], or pages
 [rows, kv_heads, d], which FlashInfer calls NHD. `bhsd` is [batch, kv_heads, seqlen, d], or pages [kv_heads, rows, d]
-(HND). Queries are the last tokens of their sequence, under a causal mask. With pages, and where lengths differ, every
-contestant gets the lengths as a tensor; a full cache in one piece comes without.
+(HND). Queries are the last tokens of their sequence, with a causal mask. If there are pages or different lengths, every
+contestant gets the lengths as a tensor; a full contiguous cache comes without lengths.
 
-Each cell is timed in two ways. `decode/...` is the GPU alone, the replay of a CUDA graph: for ours, of the C function
-with the step that the Python package chooses, and with each of --step. `called/...` is what a Python caller waits for,
-from an idle GPU to the result. FlashInfer's plan, which a model makes once for all of its layers, is excluded from
-both. FlashAttention-3 chooses by itself how many parts it splits the keys into.
+Each cell is timed in two ways. `decode/...` is the GPU alone, replaying a CUDA graph; ours is the C function with the
+step that the Python package chooses, and with each of --step. `called/...` is the time a Python caller waits, from an
+idle GPU to the result. Both exclude FlashInfer's plan, which a model makes once for all layers. FlashAttention-3
+chooses its number of splits itself.
 """
 
 import collections
@@ -33,7 +33,7 @@ from bench.structs import Cache, Shape, Tensors
 CHAPTER = 8
 PEERS = ("fa3", "cudnn", "cudnn_frontend", "flashinfer")
 TOKENS, PAGES, TOKENS_PER_PAGED_CELL = (1, 2, 4, 8, 16), (16, 64, 256), (1, 8)
-LAUNCHES, NAP = 10, 0.02  # in a round; seconds, less than elsewhere: what memory limits draws less power
+LAUNCHES, NAP = 10, 0.02  # per round; seconds, less than elsewhere, since memory-bound kernels draw less power
 torch: Any = None
 
 
@@ -45,11 +45,11 @@ class Cell:
     heads: int
     kv_heads: int
     keys: int  # at most
-    tokens: int = 1  # queries of a sequence
+    tokens: int = 1  # queries per sequence
     page_rows: int = 0  # 0: no pages
     layout: str = LAYOUTS[0]
     head_dim: int = 128
-    ragged: bool = False  # lengths from a 32nd of `keys` up to it
+    ragged: bool = False  # lengths between `keys` / 32 and `keys`
 
     @property
     def word(self) -> str:
@@ -61,7 +61,7 @@ class Cell:
 
     @property
     def lengths(self) -> list[int]:
-        """Keys of each sequence, in no order."""
+        """Keys of each sequence, unsorted."""
         steps = max(self.batch - 1, 1)
         return [
             round(self.keys * 2 ** (-5 * (7 * b % self.batch) / steps)) if self.ragged else self.keys
@@ -69,7 +69,7 @@ class Cell:
         ]
 
     def kv_bytes(self) -> int:
-        """The keys and values that must be read, once."""
+        """The bytes of all keys and values that must be read."""
         return 4 * sum(self.lengths) * self.kv_heads * self.head_dim
 
     def flops(self) -> int:
@@ -93,7 +93,7 @@ OTHERS = [
 ]
 CASES = [(tokens, 0) for tokens in TOKENS] + [
     (tokens, rows) for rows in PAGES for tokens in TOKENS_PER_PAGED_CELL
-]  # (tokens, rows of a page)
+]  # (tokens, rows per page)
 CELLS = [
     dataclasses.replace(shape, tokens=tokens, page_rows=rows, layout=layout)
     for shapes, cases in ((SHAPES, CASES), (OTHERS, [(1, 0), (8, 0), (1, 64), (8, 64)]))
@@ -114,7 +114,7 @@ class Problem:
     v: Any
     cache: tuple[Any, Any]  # k and v, or pages [pages, kv_heads, rows, head_dim]
     lengths: Any = None  # [batch]; None: all have seqlen_k
-    table: Any = None  # [batch, pages of a sequence]
+    table: Any = None  # [batch, pages per sequence]
     window = 0
     softcap = 0.0
     sinks = None
@@ -128,7 +128,7 @@ class Problem:
         return tensor[b, h]
 
     def by_token(self) -> tuple[Any, Any, Any]:
-        """Q and the cache as FlashAttention takes them, [.., rows, heads, head_dim]."""
+        """Q and the cache in FlashAttention's layout, [.., rows, heads, head_dim]."""
         q, k, v = (tensor.transpose(1, 2) for tensor in (self.q, *self.cache))
         return q, k, v
 
@@ -163,7 +163,7 @@ def make_problem(cell: Cell) -> Problem:
 
 
 def ours(library: Any, chapter: int, step: int, problem: Problem) -> Contestant:
-    """A step by the C function."""
+    """A step, called through the C function."""
     name, shape, table = library.step_name(chapter, step), problem.shape, problem.table
     found = Contestant(f"ch{chapter:02}/step{step}", name, None)
     address = lambda tensor: None if tensor is None else tensor.data_ptr()
@@ -193,7 +193,7 @@ def ours(library: Any, chapter: int, step: int, problem: Problem) -> Contestant:
 
 
 def package(problem: Problem) -> tuple[Contestant, int, int]:
-    """The Python package, and the chapter and the step that it chooses."""
+    """The Python package, and the chapter and step that it chooses."""
     from flashbook import explain, flash_attn_with_kvcache
 
     tensors, options = (
@@ -213,7 +213,7 @@ def fa3(problem: Problem) -> Any:
 
 
 def cudnn(problem: Problem) -> Any:
-    """As PyTorch calls it. Several queries have a mask in memory, since PyTorch aligns its own with the first key."""
+    """PyTorch's attention. Several queries need a mask in memory, since PyTorch aligns its causal mask with the first key."""
     from torch.nn.functional import scaled_dot_product_attention
 
     cell, (k, v), mask = problem.cell, problem.cache, None
@@ -252,13 +252,13 @@ def flashinfer(who: str, problem: Problem) -> Any:
 
 
 def peer(who: str, problem: Problem) -> list[Contestant]:
-    """A peer's two contestants, the GPU alone and as called, or one that says why there are none."""
+    """A peer's two contestants, the GPU alone and as called, or one with the reason why they are missing."""
     if who != "cudnn":
         lacking = packages.absent("flashinfer" if who.startswith("flashinfer") else who)
         if lacking:
             return [lacking]
     makers = {"fa3": fa3, "cudnn": cudnn, "cudnn_frontend": cudnn_frontend}
-    label = f"cuDNN {torch.backends.cudnn.version()}, as PyTorch calls it"
+    label = f"cuDNN {torch.backends.cudnn.version()}, called by PyTorch"
     if who != "cudnn":
         label = packages.PACKAGES[who if who in makers else "flashinfer"].label
     context: Any = contextlib.nullcontext
@@ -268,7 +268,7 @@ def peer(who: str, problem: Problem) -> list[Contestant]:
 
             context = lambda: sdpa_kernel(SDPBackend.CUDNN_ATTENTION)
         run = makers[who](problem) if who in makers else flashinfer(who, problem)
-    except Exception as error:  # other people's packages raise anything
+    except Exception as error:  # packages raise all kinds of exceptions
         return [Contestant(who, label, None, skipped=(str(error).splitlines() or [type(error).__name__])[0])]
     return [
         Contestant(who, label, race.Replayed(run), context=context),
@@ -277,7 +277,7 @@ def peer(who: str, problem: Problem) -> list[Contestant]:
 
 
 def peers_of(cell: Cell, asked: Iterable[str]) -> list[str]:
-    """Those that can read such a cache, FlashInfer once for each of its kernels."""
+    """The peers that can read this cache, with FlashInfer once per kernel."""
     able = {"fa3", "cudnn_frontend"} if cell.page_rows or cell.ragged else {"fa3", "cudnn_frontend", "cudnn"}
     found = [who for who in asked if who in able]
     if "flashinfer" in asked and cell.page_rows:
@@ -289,12 +289,12 @@ def contestants_of(options: Any, cell: Cell, library: Any) -> tuple[Problem, lis
     problem = make_problem(cell)
     try:
         called, chapter, step = package(problem)
-    except (NotImplementedError, RuntimeError, ValueError) as error:  # the package refuses the call
+    except (NotImplementedError, RuntimeError, ValueError) as error:  # the package does not support the call
         reason, step = str(error).splitlines()[0], 0
         found = [Contestant(f"ch{CHAPTER:02}/package", "the package", None, skipped=reason, called=True)]
     else:
         chosen = ours(library, chapter, step, problem)
-        found = [chosen, called] if not options.before else [chosen]  # a process has one package
+        found = [chosen, called] if not options.before else [chosen]  # a process can load only one package
         for contestant in found:
             contestant.values["chosen"] = 1
     found += [ours(library, CHAPTER, other, problem) for other in options.step or () if other != step]
@@ -312,7 +312,7 @@ def check(problem: Problem, contestants: list[Contestant]) -> None:
 
 
 def pick(pattern: str) -> dict[str, Cell]:
-    """The cells in whose name the regular expression is found."""
+    """The cells whose names match the regular expression."""
     return {str(cell): cell for cell in CELLS if re.search(pattern, str(cell))}
 
 
@@ -323,7 +323,7 @@ def row(*columns: Any) -> str:
 
 
 def summary(entries: list[dict[str, Any]]) -> Iterator[str]:
-    """A table of the chosen steps over the fastest peer, by group of cells, and each cell that is behind."""
+    """A table of the chosen steps' speed relative to the fastest peer, by group of cells, and each cell that is slower."""
     groups: dict[tuple[str, str, str], list[tuple[float, float, str]]] = {}
     skipped: collections.Counter[tuple[str, str]] = collections.Counter()
     for entry in entries:

@@ -7,25 +7,25 @@
     decode.py --one-query | --latent | --prefill | --ablation [--step 1,2,...] [--peers cudnn,flash,...]
               [--pages 16,64,128] [--shape 0,1,...] [--rounds 5] [--out FILE] [--library FILE]
 
-Without a mode it times caches as their users have them (bench/cells.py): both orders in memory, pages of 16 to 256
-rows, 1 to 16 query tokens, groups of 1 to 16 heads, beside FlashAttention-3, cuDNN and FlashInfer, both the GPU alone
-and as called from Python.
+Without a mode it times caches as used in practice (bench/cells.py): both memory layouts, pages of 16 to 256 rows, 1 to
+16 query tokens, groups of 1 to 16 heads, against FlashAttention-3, cuDNN and FlashInfer, on the GPU alone and as called
+from Python.
 
---one-query  the steps of chapter 8 in [batch, heads, seqlen, d] with one query per sequence, its pages and its plans,
-             and PyTorch's kernels. Step 8 reads the same keys and values rounded to e4m3, half the bytes. Two shapes
-             have a window, or a softcap and sinks: steps 4 to 6 take part, and FlashInfer, which supports the first
-             two. Includes the shapes of --latent.
---latent     latent attention, step 7, beside FlashInfer's and a copy of as many bytes, since PyTorch has no kernel
-             whose keys are also its values.
---prefill    several queries per sequence, its last ones, packed and causal, in one launch: `chunks` are 8 sequences
-             with 512 queries each and 2k to 16k keys, `mixed` are 32 sequences with one query and 2 with 1024. Step 6
-             and chapter 9's step 8 take part, cuDNN's paged attention, and FlashInfer's batch prefill with its kernels
-             fa2 and fa3, planned beforehand. FLOPs count visible pairs.
---ablation   step 4 with one switch turned at a time, and step 3, on one sequence and on 16.
+--one-query  the steps of chapter 8 in [batch, heads, seqlen, d] with one query per sequence, with pages and plans,
+             against PyTorch's kernels. Step 8 reads the same keys and values rounded to e4m3, half the bytes. Two
+             shapes have a window, or a softcap and sinks; in these, steps 4 to 6 and FlashInfer (without sinks) take
+             part. Includes the shapes of --latent.
+--latent     latent attention, step 7, against FlashInfer's and a copy of equally many bytes, since PyTorch has no
+             kernel whose keys are also its values.
+--prefill    the last queries of each sequence, packed and causal, in one launch: `chunks` are 8 sequences with 512
+             queries each and 2k to 16k keys, `mixed` are 32 sequences with one query and 2 with 1024. Step 6, chapter
+             9's step 8, cuDNN's paged attention, and FlashInfer's batch prefill (kernels fa2 and fa3, planned
+             beforehand) take part. FLOPs count visible pairs.
+--ablation   step 4 with one switch changed at a time, and step 3, on one sequence and on 16.
 
-cuDNN's paged attention and FlashInfer take part where nvidia-cudnn-frontend and flashinfer-python are installed.
-`bytes_per_second` counts the keys and values that must be read, once, however often a kernel reads them. `vs_cudnn`
-is how many times as fast as cuDNN ours is. Our results are checked against float64 attention before they are timed.
+cuDNN's paged attention and FlashInfer take part if nvidia-cudnn-frontend and flashinfer-python are installed.
+`bytes_per_second` counts each key and value that must be read once, however often a kernel reads it. `vs_cudnn` is our
+speed relative to cuDNN. Our results are checked against float64 attention before they are timed.
 """
 
 import argparse
@@ -48,11 +48,11 @@ from bench.race import SEED, Contestant, whole_numbers
 from bench.structs import Cache, Mask, Shape, Tensors
 
 CHAPTER = 8
-EQUAL_WORK, LATENT_STEP, E4M3_CACHE = 6, 7, 8  # the steps that read a shared prefix once, latent keys, and a cache in e4m3
+EQUAL_WORK, LATENT_STEP, E4M3_CACHE = 6, 7, 8  # the steps for a prefix read once, for latent keys, and for a cache in e4m3
 MASKS, PROMPTS = 9, 8  # the chapter and the step for many queries
 SCALE_OF_HEAD = 1  # FlashbookScaling
 PEERS = ("cudnn", "flash", "flex")
-# Kernels that read pages, and the packages that have them: those for one query a sequence, and those for any number.
+# Kernels that read pages, and their packages: for one query per sequence, and for any number.
 ONE_QUERY = {"cudnn_paged": "cudnn", "flashinfer": "flashinfer", "flashinfer_tc": "flashinfer"}
 PREFILL = {"cudnn_paged": "cudnn", "flashinfer_fa2": "flashinfer", "flashinfer_fa3": "flashinfer"}
 PAGED = ONE_QUERY | PREFILL
@@ -62,36 +62,36 @@ torch: Any = None
 # (batch, query heads, key heads, head_dim, keys)
 SHAPES = [(1, 32, 8, 128, 8192), (1, 32, 8, 128, 131072), (16, 32, 8, 128, 8192), (64, 32, 8, 128, 8192), (128, 32, 8, 128, 2048),
           (16, 64, 8, 128, 32768), (4, 32, 32, 128, 16384), (1, 16, 1, 256, 65536)]
-LATENT_KEY, LATENT_VALUE = 576, 512  # elements of a latent key, of which the first are its value
+LATENT_KEY, LATENT_VALUE = 576, 512  # elements of a latent key, and how many of them, from the first, are its value
 LATENT = [(64, heads, 1, LATENT_KEY, 8192) for heads in (16, 32, 64, 128)]
 LATENT += [(128, 128, 1, LATENT_KEY, 4096), (16, 128, 1, LATENT_KEY, 32768), (1, 128, 1, LATENT_KEY, 131072), (128, 16, 1, LATENT_KEY, 8192)]
-UNEVEN = (16, 32, 8, 128, 65536)  # one sequence of that length, the others of a 16th of it
-SHARED = (64, 32, 8, 128, 9216)  # all begin with the same keys, but for the last 1024
+UNEVEN = (16, 32, 8, 128, 65536)  # one sequence of this length, the others of a 16th of it
+SHARED = (64, 32, 8, 128, 9216)  # all share the same keys, except the last 1024
 OWN_KEYS = 1024
-WINDOWED, RULED = (16, 32, 8, 128, 8192), (16, 32, 8, 128, 8192)  # the last keys alone; a softcap and sinks
+WINDOWED, RULED = (16, 32, 8, 128, 8192), (16, 32, 8, 128, 8192)  # only the last keys; a softcap and sinks
 WINDOW, SOFTCAP = 1024, 20.0
 RAGGED = {"chunks": [(512, 2048 * i) for i in range(1, 9)], "mixed": [(1, 4096)] * 32 + [(1024, 4096)] * 2}  # (queries, keys) of each sequence
 OF_RAGGED = [(len(sizes), 32, 8, 128, max(keys for _, keys in sizes)) for sizes in RAGGED.values()]
 ALL_SHAPES = [*SHAPES, UNEVEN, SHARED, *LATENT, WINDOWED, RULED, *OF_RAGGED]
-WORDS = dict(enumerate(("window", "rules", *RAGGED), len(ALL_SHAPES) - 2 - len(RAGGED)))  # of shapes, by their number
+WORDS = dict(enumerate(("window", "rules", *RAGGED), len(ALL_SHAPES) - 2 - len(RAGGED)))  # words of shapes, by their number
 
 
 @dataclasses.dataclass
 class Problem:
-    """One query a sequence against a cache, or several, packed."""
+    """One query per sequence against a cache, or several, packed."""
 
     shape: Shape
     q: Any  # [batch, heads, 1, head_dim]; packed, [1, heads, queries, head_dim] with all heads of a query together in memory
     k: Any
     v: Any
     lengths: Any = None  # [batch]; None: all have seqlen_k
-    shared: int = 0  # keys of a prefix that all sequences have
-    window: int = 0  # how many keys a query sees; 0: all
+    shared: int = 0  # keys of a prefix that all sequences share
+    window: int = 0  # visible keys per query; 0: all
     softcap: float = 0.0
     sinks: Any = None  # [heads]
     first_query: Any = None  # [batch + 1], where each sequence's queries begin; None: each has one
-    word: str = ""  # what its name says of it
-    encoded: tuple[()] = ()  # nothing is quantised
+    word: str = ""  # the word in its name
+    encoded: tuple[()] = ()  # not quantised
 
     def name(self, contestant):
         kind = "ablation" if contestant.kind == "ablation" else "decode"
@@ -106,13 +106,13 @@ class Problem:
 
     @functools.cached_property
     def e4m3(self):
-        """(keys, values, their scales by head) in e4m3. Scales are powers of two, so that what is read again is a number of bf16."""
+        """(keys, values, their scales per head) in e4m3. Scales are powers of two, so that decoded values are exact in bf16."""
         scales = [torch.exp2(torch.ceil(torch.log2(t.abs().amax((2, 3)).float() / 448))) for t in (self.k, self.v)]
         encoded = ((t / scale[:, :, None, None].to(t.dtype)).to(torch.float8_e4m3fn) for t, scale in zip((self.k, self.v), scales, strict=True))
         return *encoded, *scales
 
     def rounded(self):
-        """The problem that a cache in e4m3 stands for."""
+        """The problem that an e4m3 cache represents."""
         k, v, *scales = self.e4m3
         k, v = (t.to(torch.bfloat16).mul_(scale[:, :, None, None]) for t, scale in zip((k, v), scales, strict=True))
         return dataclasses.replace(self, k=k, v=v)
@@ -124,14 +124,14 @@ class Problem:
         return self.first_query is not None
 
     def rows(self, tensor, b, h):
-        """Those of a sequence's queries in Q or O, [queries, head_dim]."""
+        """The rows of a sequence's queries in Q or O, [queries, head_dim]."""
         return tensor[0, h, self.first_query[b]:self.first_query[b + 1]] if self.is_ragged() else tensor[b, h]
 
     def is_latent(self):
         return self.shape.head_dim == LATENT_KEY
 
     def flops(self):
-        """Those of the bytes that are read, which with a shared prefix is not all that is computed; of ragged queries those of visible pairs."""
+        """FLOPs for the bytes that are read, which with a shared prefix is less than what is computed; for ragged queries, FLOPs of visible pairs."""
         if self.is_ragged():
             queries, keys = self.first_query.diff(), self.lengths
             pairs = (queries * keys - queries * (queries - 1) // 2).sum().item()
@@ -168,7 +168,7 @@ def make_problem(batch, heads, kv_heads, head_dim, keys, uneven=False, shared=0,
 
 
 def make_ragged(problem, sizes):
-    """Gives each sequence as many queries and keys as `sizes` says."""
+    """Gives each sequence the numbers of queries and keys in `sizes`."""
     shape, (queries, keys) = problem.shape, zip(*sizes, strict=True)
     problem.first_query = torch.tensor([0, *itertools.accumulate(queries)], device="cuda", dtype=torch.int32)
     problem.lengths = torch.tensor(keys, device="cuda", dtype=torch.int32)
@@ -183,8 +183,8 @@ def make_ragged(problem, sizes):
 
 
 def ours(library, step, problem, page_rows=0, once=False, ablation=False, chapter=CHAPTER):
-    """A step, with its keys in pages of `page_rows` in random order, or without pages. `once`: a shared prefix is read once; otherwise
-    every sequence reads it, from the same pages."""
+    """A step, with keys in pages of `page_rows` rows in random order, or without pages. `once`: a shared prefix is read once; otherwise every
+    sequence reads it from the same pages."""
     name = library.step_name(chapter, step)
     who = f"ch{chapter:02}/{name if ablation else f'step{step}'}" + (f"_p{page_rows}" if page_rows else "") + ("_once" if once else "")
     found = Contestant(who, name, None, kind="ablation" if ablation else "decode")
@@ -199,7 +199,7 @@ def ours(library, step, problem, page_rows=0, once=False, ablation=False, chapte
         there = Cache(e4m3=1)
         size = library.c.flashbook_decode_workspace_bytes(CHAPTER, step, ctypes.byref(shape), ctypes.byref(there))
     if problem.has_rules():
-        there = Cache(None, 16 if page_rows else None, page_rows, 1, **packing)  # it asks only whether there is a table
+        there = Cache(None, 16 if page_rows else None, page_rows, 1, **packing)  # it checks only for null
         size = library.c.flashbook_masked_decode_workspace_bytes(chapter, step, ctypes.byref(problem.shape), ctypes.byref(there), ctypes.byref(mask))
     if size < 0:
         found.skipped = library.error()
@@ -216,7 +216,7 @@ def ours(library, step, problem, page_rows=0, once=False, ablation=False, chapte
         if problem.shared:
             prefix_pages = table.view(problem.shape.batch, -1)[:, :problem.shared // page_rows]
             prefix_pages.copy_(prefix_pages[:1].clone().expand_as(prefix_pages))
-    o = torch.full_like(problem.q[..., :LATENT_VALUE], float("nan"))  # a part of a latent query's columns lies dense in it
+    o = torch.full_like(problem.q[..., :LATENT_VALUE], float("nan"))  # a contiguous copy of some columns of a latent query
     lse = torch.full(o.shape[:3], float("nan"), device="cuda", dtype=torch.float32)
     workspace = torch.zeros(size, device="cuda", dtype=torch.uint8)
     tensors = Tensors(*(t.data_ptr() for t in (problem.q, k, v, o, lse, workspace)), 0, *(t.data_ptr() for t in scales))
@@ -236,10 +236,10 @@ def ours(library, step, problem, page_rows=0, once=False, ablation=False, chapte
 
 
 def copy(problem):
-    """Reads half of the cache's bytes and writes as many."""
+    """Reads half of the cache's bytes and writes equally many."""
     half = problem.k.view(-1)[: problem.k.numel() // 2]
     to = torch.empty_like(half)
-    return Contestant("copy", "a copy that reads and writes as many bytes", lambda: to.copy_(half), values={"bytes": problem.kv_bytes()}, keeps=to)
+    return Contestant("copy", "a copy of equally many bytes", lambda: to.copy_(half), values={"bytes": problem.kv_bytes()}, keeps=to)
 
 
 def peer(who, problem):
@@ -260,7 +260,7 @@ def peer(who, problem):
 
 
 def paged_peer(who, problem, page_rows):
-    """cuDNN's or FlashInfer's attention over pages in random order, or why it is left out."""
+    """cuDNN's or FlashInfer's attention over pages in random order, or the reason for leaving it out."""
     found = Contestant(f"{who}_p{page_rows}", f"{PAGED[who]}, pages of {page_rows}", None, values={"bytes": problem.kv_bytes()})
     if importlib.util.find_spec(PAGED[who]) is None:
         found.skipped = f"its package, {PAGED[who]}, is not installed"
@@ -282,7 +282,7 @@ def paged_peer(who, problem, page_rows):
             found.run = flashinfer_latent(problem, keys, values, table, lengths)
         else:
             found.run = flashinfer(problem, (keys, values), table, lengths, who)
-    except Exception as error:  # of packages of others: any
+    except Exception as error:  # packages raise all kinds of exceptions
         found.skipped = (str(error).splitlines() or [type(error).__name__])[0]
     return found
 
@@ -301,7 +301,7 @@ def flashinfer(problem, cache, table, lengths, who):
 
 
 def flashinfer_latent(problem, latents, positions, table, lengths):
-    """A launch of FlashInfer's latent attention, which has the latents and the keys' positions in two caches."""
+    """A launch of FlashInfer's latent attention, which keeps latents and positions in two caches."""
     shape, page_rows = problem.shape, latents.shape[2]
     first, used = caches.used_pages(page_rows, table, lengths)
     workspace = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)
@@ -319,7 +319,7 @@ def flashinfer_latent(problem, latents, positions, table, lengths):
 
 
 def check(problem, contestants):
-    """race.check_outputs; a copy has no output to check."""
+    """race.check_outputs, except for copies, which have no output."""
     for contestant in contestants:
         if contestant.who == "copy":
             contestant.run()
@@ -336,18 +336,18 @@ def check(problem, contestants):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     modes = parser.add_mutually_exclusive_group()
-    modes.add_argument("--summary", type=pathlib.Path, metavar="FILE", help="the table of a result file")
+    modes.add_argument("--summary", type=pathlib.Path, metavar="FILE", help="print the table of a result file")
     modes.add_argument("--one-query", action="store_true", help="chapter 8's ladder, and latent attention")
-    modes.add_argument("--latent", action="store_true", help="latent attention's shapes alone")
-    modes.add_argument("--prefill", action="store_true", help="shapes of unequally many queries")
+    modes.add_argument("--latent", action="store_true", help="only latent attention's shapes")
+    modes.add_argument("--prefill", action="store_true", help="shapes with different numbers of queries")
     modes.add_argument("--ablation", action="store_true", help="step 4 and its switches, without peers")
-    parser.add_argument("--only", default="", metavar="REGEX", help="without a mode: cells such as d128/b64h64k8t16_bshd_p64/n8192 that match")
-    parser.add_argument("--step", type=whole_numbers, help="default: all; without a mode, steps beside the one that the package chooses")
+    parser.add_argument("--only", default="", metavar="REGEX", help="without a mode: only cells (such as d128/b64h64k8t16_bshd_p64/n8192) that match")
+    parser.add_argument("--step", type=whole_numbers, help="default: all; without a mode, steps in addition to the package's choice")
     parser.add_argument("--peers", help=f"some of {','.join(cells.PEERS)}, with a mode some of {','.join((*PEERS, *PAGED))} (default: all), or none")
-    parser.add_argument("--pages", type=whole_numbers, default=[16, 64, 128], help="of step 5 and 6, or 0 for none")
+    parser.add_argument("--pages", type=whole_numbers, default=[16, 64, 128], help="page sizes for steps 5 and 6, or 0 for none")
     parser.add_argument("--shape", type=whole_numbers,
-                        help="with a mode, which ones, from 0 (default: all of one query); 8 is uneven, 9 has a shared prefix, 10 to 17 are latent, "
-                             "18 has a window, 19 a softcap and sinks, 20 and 21 have unequally many queries")
+                        help="with a mode, shapes from 0 (default: all with one query); 8 is uneven, 9 has a shared prefix, 10 to 17 are latent, "
+                             "18 has a window, 19 a softcap and sinks, 20 and 21 have different numbers of queries")
     race.add_options(parser)
     options = parser.parse_args()
     first, ragged = len(SHAPES) + 2, len(ALL_SHAPES) - len(RAGGED)
@@ -357,19 +357,19 @@ def parse():
     if not options.serving and options.only:
         parser.error(f"--only {options.only} is given with a mode: leave one out, or choose shapes with --shape")
     if options.serving and options.shape:
-        parser.error("--shape is given without a mode: choose cells with --only, or give --one-query")
+        parser.error("--shape is given without a mode: choose cells with --only, or add --one-query")
     options.shape = options.shape or shapes
     known = cells.PEERS if options.serving else (*PEERS, *PAGED)
     options.peers = list(known) if options.peers is None else [] if options.peers == "none" else options.peers.split(",")
     if unknown := [who for who in options.peers if who not in known]:
-        parser.error(f"--peers has {unknown[0]}: give some of {','.join(known)}, with commas between, or none")
+        parser.error(f"--peers has {unknown[0]}: use a comma-separated list of {','.join(known)}, or none")
     if options.serving and not cells.pick(options.only):
-        parser.error(f"--only {options.only} matches no cell: they read like {cells.CELLS[0]}")
+        parser.error(f"--only {options.only} matches no cell: their names look like {cells.CELLS[0]}")
     return options
 
 
 def contestants_of(library, options, problem, uneven):
-    """Ours without pages, the paged steps with them, and the peers; those of PyTorch know no lengths."""
+    """Ours without pages, the paged steps with them, and the peers; PyTorch's do not support lengths."""
     last = race.steps_of(library, CHAPTER)
     if options.ablation:
         return [ours(library, step, problem, ablation=True) for step in options.step or range(1, last + 1)]

@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""A model with a fault of speed, and its cure: what docs/pages/symptoms.md shows of a slow model.
+"""A slow model and its fixes, for docs/pages/symptoms.md.
 
-    diagnosis.py [--length 2048] [--batch 4] [--out FILE] [--library FILE]  times a step as it was found, and after each cure
-    diagnosis.py --profile found|mask|causal|ours                           one step of it under PyTorch's profiler
+    diagnosis.py [--length 2048] [--batch 4] [--out FILE] [--library FILE]  times a step of the slow model, and after each fix
+    diagnosis.py --profile found|mask|causal|ours                           one step under PyTorch's profiler
     diagnosis.py --ncu found|mask|causal|ours                               a step, and one more between cudaProfilerStart and Stop, for ncu
 
-The model is python/examples/train_text.py's, of GPT-2's size, with weights in BF16. As it was found, its attention turns q, k and v into float32,
-since somebody feared for the softmax, and passes the causal mask as a tensor, since batches were padded once. Nothing fails, and the loss is right.
+The model is python/examples/train_text.py's, of GPT-2's size, with weights in BF16. The slow version converts q, k and v to float32, a precaution for
+the softmax, and passes the causal mask as a tensor, a leftover from padded batches. Nothing fails, and the loss is right.
 
     found     float32 and the mask
-    mask      BF16, and the mask still
+    mask      BF16, still with the mask
     causal    BF16, is_causal=True
     ours      flash_attn_func
 
-`utilisation` is the FLOPs that a step needs (6 a weight and token, attention 3 times its forward pass, the causal half of it) over the time, as a
-part of PEAK.
+`utilisation` is the step's FLOPs over its time, as a fraction of PEAK. The FLOPs are 6 per weight and token, plus 3 times the causal half of
+attention's forward pass.
 """
 
 import argparse
@@ -33,14 +33,14 @@ from bench.names import Name
 
 VARIANTS = {"found": "float32, and the mask as a tensor", "mask": "BF16, the mask as a tensor", "causal": "BF16, is_causal",
             "ours": "flash_attn_func"}
-PEAK = 989e12  # FLOPS of an H100 or H200 in BF16, by NVIDIA's datasheet
+PEAK = 989e12  # BF16 FLOPS of an H100 or H200, from NVIDIA's datasheet
 WIDTH, HEADS, LAYERS = 768, 12, 12
 ROUNDS, STEPS = 5, 4
 torch: Any = None
 
 
 def attention(variant, causal):
-    """What the model calls: q, k, v [batch, length, heads, head_dim]; causal: the mask as a tensor."""
+    """The model's attention function on q, k, v [batch, length, heads, head_dim]; causal: the mask as a tensor."""
     from torch.nn.functional import scaled_dot_product_attention
 
     from flashbook import flash_attn_func

@@ -1,6 +1,6 @@
-"""FlashAttention-3's kernels out of xFormers' wheel, for those who do not build its own package, which no registry has.
+"""FlashAttention-3's kernels from xFormers' wheel, as an alternative to building its own package, which is in no registry.
 
-xFormers 0.0.34 brings them, forward and backward, in BF16 and f16, as operators of PyTorch 2.10 and later. They are loaded without the rest of it:
+xFormers 0.0.34 contains them, forward and backward, in BF16 and f16, as operators for PyTorch 2.10 and later. They are loaded without the rest:
 
     pip install --no-deps xformers==0.0.34 nvidia-cuda-runtime-cu12
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def folders(package: str) -> list[pathlib.Path]:
-    """Where a package lies, without importing it; its __init__ may want more than is installed."""
+    """A package's folder, found without importing it, since its __init__ may need more packages."""
     try:
         found = importlib.util.find_spec(package)
     except ImportError:
@@ -23,7 +23,7 @@ def folders(package: str) -> list[pathlib.Path]:
 
 
 def operators() -> pathlib.Path | None:
-    """The library in xFormers' wheel that has them, or None."""
+    """The library in xFormers' wheel, or None."""
     return next((path for folder in folders("xformers") for path in folder.glob("flash_attn_3/_C*.so")), None)
 
 
@@ -36,21 +36,21 @@ def library() -> Any:
         importlib.import_module("flash_attn_interface")
         return torch.ops.flash_attn_3
     runtime = [path for folder in folders("nvidia.cuda_runtime") for path in folder.glob("lib/libcudart.so.12")]
-    if runtime:  # else the system's
+    if runtime:  # otherwise the system's would be found
         ctypes.CDLL(str(runtime[0]))
     torch.ops.load_library(str(operators()))
     return torch.ops.flash_attn_3
 
 
 def with_cache(q: Any, k: Any, v: Any, softmax_scale: float, seqused_k: Any = None, page_table: Any = None) -> Any:
-    """O of a sequence's last queries, [batch, queries, heads, head_dim], against a cache or pages [.., rows, kv_heads, head_dim]. How many parts
-    the keys are split into is left to the kernel's own choice."""
+    """O of a sequence's last queries, [batch, queries, heads, head_dim], against a cache or pages [.., rows, kv_heads, head_dim]. The kernel chooses
+    the number of splits."""
     return library().fwd(q, k, v, softmax_scale=softmax_scale, is_causal=True, seqused_k=seqused_k, page_table=page_table, num_splits=0)[0]
 
 
 @functools.cache
 def flash_attn_func() -> Any:
-    """A function with those of FlashAttention-3's arguments that a race passes, on tensors [batch, seqlen, heads, head_dim], with a gradient."""
+    """FlashAttention-3's function with the arguments that a race uses, on tensors [batch, seqlen, heads, head_dim], with a gradient."""
     import torch
 
     class Attention(torch.autograd.Function):

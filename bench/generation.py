@@ -1,22 +1,21 @@
 #!/usr/bin/env python3
-"""What a cache is worth to a model that writes: seconds and memory by the number of tokens, with a cache and without.
+"""Measures what a KV cache is worth in generation: seconds and memory by number of tokens, with a cache and without.
 
     generation.py [--tokens 100,500,1000,4000] [--batch 1,16] [--width 2048] [--layers 16] [--out FILE] [--library FILE]
 
-A decoder with random weights, 16 heads of 128 at the width of 2048, BF16, takes `tokens` tokens one after another; which they are is given, so all do
-the same work. Four ways to keep keys and values:
+A decoder with random weights in BF16, with 16 heads of 128 at the width of 2048, processes `tokens` tokens one after another. The tokens are given,
+so all methods do the same work. The methods to keep keys and values are:
 
-    none        nothing is kept: for each token the whole text so far is computed again (only with --batch 1); SDPA
-    none_flash  the same, SDPA with FlashAttention-2 alone: by itself it takes cuDNN's kernel here
-    cat         torch.cat of all keys so far with the new one, in each layer, as transformers' DynamicCache does; SDPA
-    in_place    tensors with room for all, written in place; SDPA on a view
+    none        nothing is kept: the whole text is recomputed for each token (only with --batch 1); SDPA
+    none_flash  the same, with SDPA restricted to FlashAttention-2; by default it uses cuDNN's kernel here
+    cat         torch.cat of the previous keys and the new one, in each layer, as in transformers' DynamicCache; SDPA
+    in_place    tensors allocated for all tokens, written in place; SDPA on a view
     pages       pages of 64 keys; flash_attn_with_kvcache appends and attends
 
-Each is run from its first token to its last, as PyTorch runs it line by line: no CUDA graph, no compiler. Where tokens are few or the model is
-small, the host's launches are the time. With a cache and up to 1000 tokens a time is the better
-of two runs. Before that, all ways must give the same logits after 40 tokens, up to rounding.
-Names are generation/cat/bf16/d128/b16/n4000: b16 is the batch. `peak_gbytes` is the most memory beyond the weights, `cache_bytes` what keys and
-values are, `vs_none` how many times as fast as without a cache.
+Everything runs in eager mode, without CUDA graphs and the compiler. With few tokens or a small model, the time is dominated by the host's launches.
+With a cache and up to 1000 tokens, a time is the better of two runs. First, all methods must give the same logits after 40 tokens, up to rounding.
+Names are generation/cat/bf16/d128/b16/n4000, where b16 is the batch. `peak_gbytes` is the peak memory in addition to the weights, `cache_bytes` the
+size of keys and values, `vs_none` the speed relative to no cache.
 """
 
 import argparse
@@ -36,12 +35,12 @@ from bench.race import whole_numbers
 
 HEAD_DIM, PAGE, VOCABULARY = 128, 64, 32000
 WAYS = ("none", "none_flash", "cat", "in_place", "pages")
-CHECKED = 40  # tokens after which all must agree
+CHECKED = 40  # tokens after which all methods must agree
 torch: Any = None
 
 
 class Model:
-    """A decoder; `dtype` and `device` of all its tensors."""
+    """A decoder; `dtype` and `device` apply to all its tensors."""
 
     def __init__(self, width, layers, device, dtype):
         self.width, self.heads, self.device, self.dtype = width, width // HEAD_DIM, device, dtype
@@ -52,7 +51,7 @@ class Model:
                        for _ in range(layers)]
 
     def forward(self, tokens, attend):
-        """Logits of the last of tokens [batch, new]; `attend(layer, q, k, v)` has [batch, new, heads, head_dim]."""
+        """The logits of the last of tokens [batch, new]; `attend(layer, q, k, v)` takes [batch, new, heads, head_dim]."""
         linear, normed = torch.nn.functional.linear, lambda x: torch.nn.functional.rms_norm(x, (self.width,))
         x = self.embedding[tokens]
         for place, layer in enumerate(self.layers):
@@ -63,12 +62,12 @@ class Model:
 
 
 def by_sdpa(q, k, v, causal):
-    """k and v [batch, heads, keys, head_dim], q and what is returned with the heads third."""
+    """SDPA with k and v [batch, heads, keys, head_dim]; q and the result have the heads third."""
     return torch.nn.functional.scaled_dot_product_attention(q.transpose(1, 2), k, v, is_causal=causal).transpose(1, 2)
 
 
 class Nothing:
-    """No cache: given the whole text each time."""
+    """No cache: gets the whole text each time."""
 
     whole_text = True
 
@@ -83,7 +82,7 @@ class Nothing:
 
 
 class NothingByFlash(Nothing):
-    """The same by one kernel."""
+    """The same, restricted to FlashAttention-2."""
 
     def attend(self, layer, q, k, v):
         from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -130,7 +129,7 @@ class InPlace:
 
 
 class Pages:
-    """A cache in pages, which lie in the order in which sequences ask for them: those of a sequence are apart."""
+    """A cache in pages, which are allocated in the order of requests, so that a sequence's pages are scattered."""
 
     whole_text = False
 
@@ -140,7 +139,7 @@ class Pages:
         self.call = flash_attn_with_kvcache
         pages = -(-tokens // PAGE)
         self.table = torch.arange(pages * batch, device=model.device, dtype=torch.int32).view(pages, batch).T.contiguous()
-        # [pages, heads, rows, head_dim] in memory: a head's rows of a page lie side by side
+        # [pages, heads, rows, head_dim] in memory: a head's rows are contiguous within a page
         empty = lambda: torch.empty(pages * batch, model.heads, PAGE, HEAD_DIM, device=model.device, dtype=model.dtype).transpose(1, 2)
         self.kept = [(empty(), empty()) for _ in model.layers]
         self.length = [0] * len(model.layers)
@@ -159,7 +158,7 @@ CACHES: dict[str, Any] = dict(zip(WAYS, (Nothing, NothingByFlash, Cat, InPlace, 
 
 
 def write(model, way, text):
-    """Takes the tokens of text [batch, tokens] one after another. The last logits and the cache's bytes."""
+    """Processes the tokens of text [batch, tokens] one after another. Returns the last logits and the cache's size."""
     cache = CACHES[way](model, *text.shape)
     for place in range(text.shape[1]):
         given = text[:, :place + 1] if cache.whole_text else text[:, place:place + 1]
@@ -168,7 +167,7 @@ def write(model, way, text):
 
 
 def check(model, ways, batch):
-    """Raises Wrong unless all ways agree with the first."""
+    """Raises Wrong unless all methods agree with the first."""
     text = tokens_of(model, batch, CHECKED)
     first = write(model, ways[0], text)[0]
     for way in ways[1:]:
@@ -183,7 +182,7 @@ def tokens_of(model, batch, count):
 
 
 def timed(model, way, text):
-    """Seconds, GB at the peak beyond what was there, bytes of the cache."""
+    """Seconds, peak GB in addition to what was allocated, and bytes of the cache."""
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     held = torch.cuda.memory_allocated()
@@ -216,7 +215,7 @@ def run(options, library):
                     if "cat" in seconds:
                         found["vs_cat"] = seconds["cat"] / seconds[way]
                     whole["benchmarks"].append(found)
-                    print(f"{name:42} {seconds[way]:8.3f} s {found['ms_per_token']:7.2f} ms a token {peak:6.2f} GB", flush=True)
+                    print(f"{name:42} {seconds[way]:8.3f} s {found['ms_per_token']:7.2f} ms per token {peak:6.2f} GB", flush=True)
                     options.out.write_text(json.dumps(whole, indent=1) + "\n")
 
 

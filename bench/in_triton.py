@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Chapter 5's step 2 once more, in Triton, in turn with ours.
+"""Chapter 5's step 2 written in Triton, and timed interleaved with ours.
 
     in_triton.py [--seqlen 1k,4k,16k] [--mask full,causal] [--rounds 5] [--out FILE] [--library FILE]
 
-One kernel, `attention`: a program is a block of the grid, one tile of queries of one head, and goes over the keys from the first to the last that it
-sees. What chapter 5 writes out, Triton's compiler decides: stages and their barriers, swizzles, who holds which element, when a product is waited
-for. What is left to choose are the tiles, the warps and the stages; of CHOICES the fastest is taken for each shape, and its label says which.
-Contestants are chapter 5's steps 1, 2 and 5, and cuDNN. docs/pages/reading_sources.md reads it line by line.
+In the kernel `attention`, a program handles one tile of queries of one head and loops over all visible keys. Triton's compiler decides what chapter
+5 spells out: pipeline stages and barriers, swizzles, the layout of fragments, and when to wait for a product. Only the tile sizes and the numbers of
+warps and stages remain to be chosen; the fastest of CHOICES is used for each shape, and named in the label. Contestants are chapter 5's steps 1, 2
+and 5, and cuDNN. docs/pages/reading_sources.md explains the kernel line by line.
 """
 
 import argparse
@@ -24,7 +24,7 @@ try:
     import triton.language as tl
     from triton.tools.tensor_descriptor import TensorDescriptor
 except ImportError:
-    sys.exit("in_triton.py wants Triton: pip install triton")
+    sys.exit("in_triton.py needs Triton: pip install triton")
 
 from bench import peers, race
 from bench.race import Contestant, whole_numbers
@@ -57,11 +57,11 @@ def tiles_of_keys(q, k_map, v_map, output, maximum, total, head_row, first_query
 def attention(q_map, k_map, v_map, o_map, lse, seqlen, scale,
               CAUSAL: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, HEAD_DIM: tl.constexpr):
     head, first_query = tl.program_id(1), tl.program_id(0) * ROWS
-    head_row = head * seqlen  # the head's first row: the maps lay all heads one after another
+    head_row = head * seqlen  # the head's first row: in the tensor maps all heads follow one another
     q = q_map.load([head_row + first_query, 0])
     output = tl.zeros([ROWS, HEAD_DIM], tl.float32)
     maximum, total = tl.full([ROWS], -float("inf"), tl.float32), tl.zeros([ROWS], tl.float32)
-    whole = first_query if CAUSAL else seqlen  # keys that all these queries see
+    whole = first_query if CAUSAL else seqlen  # keys that all of these queries see
     output, maximum, total = tiles_of_keys(q, k_map, v_map, output, maximum, total, head_row, first_query, 0, whole, scale, False, ROWS, KEYS)
     if CAUSAL:
         output, maximum, total = tiles_of_keys(q, k_map, v_map, output, maximum, total, head_row, first_query, whole, first_query + ROWS, scale,
@@ -71,11 +71,11 @@ def attention(q_map, k_map, v_map, o_map, lse, seqlen, scale,
 
 
 def launcher(q, k, v, causal, scale, choice):
-    """A function that launches `attention` and returns O, and the log-sum-exp. Whole tiles only."""
+    """A function that launches `attention` and returns O, and the log-sum-exp. Supports only whole tiles."""
     rows, keys, warps, stages = choice
     batch, heads, seqlen, head_dim = q.shape
     if seqlen % rows or rows % keys:
-        raise ValueError(f"{seqlen} queries are no whole number of tiles of {rows}, or {rows} of tiles of {keys} keys")
+        raise ValueError(f"{seqlen} queries are not a multiple of tiles of {rows}, or {rows} not of tiles of {keys} keys")
     o, lse = torch.empty_like(q), torch.empty(q.shape[:3], device=q.device, dtype=torch.float32)
     maps = [TensorDescriptor.from_tensor(tensor.view(-1, head_dim), [height, head_dim])
             for tensor, height in ((q, rows), (k, keys), (v, keys), (o, rows))]
@@ -89,7 +89,7 @@ def launcher(q, k, v, causal, scale, choice):
 
 
 def fastest(problem):
-    """The contestant with the choice that took the least of a few launches."""
+    """The contestant with the choice that was fastest in a few launches."""
     found = []
     for choice in CHOICES:
         try:
@@ -115,7 +115,7 @@ def cell(options, mask, seqlen, library):
     ours = [peers.ours(library, 5, step, problem, False) for step in (1, 2, 5)]
     contestants = [*ours, fastest(problem), peers.peer("cudnn", problem)]
     for contestant in contestants:
-        contestant.kind = "triton"  # the race of chapter 5 has more peers, and its results keep their names
+        contestant.kind = "triton"  # chapter 5's race has more peers, and keeps its results' names
     return problem, contestants, library.cost(5, 5, problem.shape)[0]
 
 

@@ -1,26 +1,26 @@
 #!/usr/bin/env python3
-"""Times chapter 10 on several GPUs of one host, in turn with one GPU alone and with PyTorch's context_parallel.
+"""Times chapter 10 on several GPUs of one host, interleaved with one GPU alone and with PyTorch's context_parallel.
 
     many.py [--ranks 2] [--heads 16] [--kv-heads 16] [--head-dim 128] [--seqlen 64k,16k] [--mask causal,documents] [--seconds 240] [--rounds 5]
             [--who ch10,python,peers] [--gradient] [--out FILE] [--program build/gpu/bin/many] [--library build/gpu/lib/libflashbook.so]
 
-What matters most comes first, and no cell is begun that will not be done within --seconds; the exit code is then 75. The file is whole after
-every cell; with --out a later call goes on where one of the same commit ended. Contestants are in three places, all on the same GPUs:
-`bench/many` (many.cpp) has chapter 10's steps, by copies and by NCCL, in one process, and chapters 5, 7, 8, 9 on the first GPU alone; a process for
-each GPU has the Python package's context_parallel and PyTorch's. In every round each is timed once, in random order, after a nap of 60 ms; a
-time is the median of some launches, L2 flushed before each, from when all GPUs begin to when the slowest is done. Of chapter 10's that is by the
-host's clock; of PyTorch's by CUDA events of the slower rank, which leaves out what the host needs to see the end.
+The most important cells come first. A cell that would not finish within --seconds is not started, and the exit code is then 75. The file is
+complete after every cell; with --out, a later call continues a file of the same commit. Contestants run in two kinds of processes on the same
+GPUs. `bench/many` (many.cpp) has chapter 10's steps, with copies and with NCCL, and chapters 5, 7, 8 and 9 on the first GPU alone. One process per
+GPU has the Python package's context_parallel and PyTorch's. In every round each contestant is timed once, in random order, after a rest of 60 ms.
+A time is the median of several launches, each after a flush of the L2, from the common start until the slowest GPU is done. Chapter 10 is timed
+with the host's clock. PyTorch is timed with CUDA events on the slower rank, which excludes the time until the host notices the end.
 
-Results are many/ch10/step3/bf16/d128/causal/n65536, step3_nccl by NCCL, step3_striped with stripes, many/ch05/step5 one GPU alone; `documents`
-are eight, of 1/36 to 8/36 of the tokens, and `decode` is one query against so many keys. Of other than two GPUs and 16 heads the
-mask is causal_p8 or causal_p8h64. `share` is the time of one GPU over that times the number of GPUs, the median over rounds; `vs_context_parallel`
-how many times as fast as PyTorch's faster way of the round. Exit code 1 if ours is wrong, 77 without two GPUs.
+Results are many/ch10/step3/bf16/d128/causal/n65536, step3_nccl with NCCL, step3_striped with stripes, many/ch05/step5 on one GPU. `documents`
+means eight documents with 1/36 to 8/36 of the tokens, `decode` one query against N keys. If there are not two GPUs and 16 heads, the mask is
+called causal_p8 or causal_p8h64. `share` is one GPU's time over the number of GPUs times theirs (median over rounds). `vs_context_parallel` is the
+speed relative to PyTorch's faster method in the same round. Exit code 1 if ours is wrong, 77 without two GPUs.
 
-Who gives no answer in 90 s, or ends its process, is skipped, and the result says so: the process is begun anew with the same tensors, and the
-others go on. Each such costs 90 s more than --seconds reckons with.
+A contestant that does not answer within 90 s, or whose process ends, is skipped, and the result records this. Its process is restarted with the
+same tensors, and the others continue. This costs 90 s that --seconds does not include.
 
-machine/hop/copies_64mb is what a hop of a ring takes without attention beside it. NVLink multicast stays off: nothing here asks for it, and every
-process is started with it forbidden.
+machine/hop/copies_64mb is one hop of a ring without attention. NVLink multicast stays off: nothing here uses it, and every process is started with
+it disabled.
 """
 
 import abc
@@ -48,27 +48,27 @@ from bench.names import Name
 
 NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
 ALONE = {"causal": "ch05/step5", "full": "ch05/step5", "gradient": "ch07/step5", "documents": "ch09/step2", "decode": "ch08/step6"}
-LONG = (4, 3, 1, 5, 2)  # steps of chapter 10, what matters most first
+LONG = (4, 3, 1, 5, 2)  # steps of chapter 10, most important first
 STEPS = {"causal": LONG, "full": LONG, "gradient": (6,), "documents": (4, 1, 5), "decode": (7,)}
-STRIPED = {"causal": (3, 4), "documents": (4,)}  # steps that are timed with stripes, too
+STRIPED = {"causal": (3, 4), "documents": (4,)}  # steps that are also timed with stripes
 NO_MARGIN = (4, 6)
-MARGIN = 8  # multiprocessors left to NCCL's kernels
+MARGIN = 8  # multiprocessors reserved for NCCL's kernels
 ROTATIONS = ("allgather", "alltoall")
-PATIENCE = 90  # seconds for an answer
-MAX_CHECKED = 128 * 1024  # up to here PyTorch's results are held against one GPU's
+PATIENCE = 90  # seconds to wait for an answer
+MAX_CHECKED = 128 * 1024  # up to this length PyTorch's results are compared with one GPU's
 HOPS = (1, 16, 64, 256)  # megabytes
-KEPT = 128 * 1024  # up to here the tensors of all contestants stay
+KEPT = 128 * 1024  # up to this length the tensors of all contestants stay in memory
 LAUNCHES, DECODE_LAUNCHES = 3, 20
 CELLS = (("causal", 64), ("causal", 16), ("causal", 32), ("causal", 8), ("full", 64), ("gradient", 64), ("causal", 128), ("full", 16),
          ("gradient", 16), ("causal", 256), ("documents", 64), ("decode", 256), ("full", 32), ("full", 128), ("gradient", 32),
          ("causal", 512), ("full", 8), ("causal", 1024), ("decode", 1024))  # kind, N / 1024
 
 
-# ---- a process for each GPU, which runs this file, too -----------------------------------------------------------------------------
+# ---- the process of each GPU, which also runs this file ----------------------------------------------------------------------------
 
 
 class OfRank:
-    """What the process of a rank does when it is told to. On CPU tensors, over Gloo and in the simulator, to be tried."""
+    """Carries out the requests in a rank's process. Also runs on CPU tensors, over Gloo and in the simulator, for tests."""
 
     def __init__(self) -> None:
         import torch
@@ -78,7 +78,7 @@ class OfRank:
         from flashbook import _library, ops
 
         self.torch, self.dist, self.flashbook = torch, dist, flashbook
-        self.wanted: Any = None  # O as one GPU has it
+        self.wanted: Any = None  # O computed on one GPU
         self.rank, self.ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         self.simulated = _library.is_simulated()
         if self.simulated:
@@ -102,14 +102,14 @@ class OfRank:
         return {"pytorch": torch.__version__, "cudnn": str(torch.backends.cudnn.version()), "nccl_of_pytorch": nccl}
 
     def cell(self, heads: int, kv_heads: int, head_dim: int, seqlen: int, causal: bool) -> None:
-        """All ranks draw the same whole tensors, and keep their tokens."""
+        """All ranks draw the same whole tensors, and keep only their tokens."""
         torch = self.torch
         self.causal, self.own, self.wanted = causal, [], None
         generator = torch.Generator(self.device).manual_seed(seqlen)
         whole = [torch.randn(1, seqlen, count, head_dim, device=self.device, dtype=torch.bfloat16, generator=generator)
                  for count in (heads, kv_heads, kv_heads, heads)]
         self.own = [self.flashbook.shard(tensor) for tensor in whole]
-        # PyTorch's, of its own layout, and where a rank's tokens are not in zigzag without a mask
+        # PyTorch's contestants use their own layout, without zigzag if there is no mask
         self.theirs = [tensor.transpose(1, 2).contiguous() for tensor in self.own]
         if seqlen <= MAX_CHECKED:
             q, k, v, _ = whole
@@ -121,7 +121,7 @@ class OfRank:
 
     @contextlib.contextmanager
     def contestant(self, who: str) -> Any:
-        """A function that launches it once, and returns O or a gradient, [1, tokens, heads, head_dim]."""
+        """A function that launches the contestant once and returns O or a gradient, [1, tokens, heads, head_dim]."""
         torch, gradient, causal = self.torch, who.endswith("_gradient"), self.causal
         who = who.removesuffix("_gradient")
         if who == "python":
@@ -135,12 +135,12 @@ class OfRank:
 
         _, backend, rotation = who.split("_")
         _attention.set_rotate_method(rotation)
-        _attention._cp_options.enable_load_balance = causal  # it refuses it without a mask
+        _attention._cp_options.enable_load_balance = causal  # not supported without a mask
         mesh = init_device_mesh(self.device.type, (self.ranks,))
         inputs = [tensor.requires_grad_(gradient) for tensor in self.theirs[:3]]
         more = {"enable_gqa": True} if inputs[0].shape[1] != inputs[1].shape[1] else {}
         call = lambda: torch.nn.functional.scaled_dot_product_attention(*inputs, is_causal=causal, **more)
-        stand_in = torch.zeros(4 * self.ranks, device=self.device)  # the tensors are divided already
+        stand_in = torch.zeros(4 * self.ranks, device=self.device)  # the tensors are already split
         kind = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}[backend]
         with sdpa_kernel(kind), context_parallel(mesh, buffers=[stand_in], buffer_seq_dims=[0]):
             run = self.backward(call, inputs, self.theirs[3]) if gradient else call
@@ -151,7 +151,7 @@ class OfRank:
         return lambda: self.torch.autograd.grad(o, inputs, d_o, retain_graph=True)[0]
 
     def check(self, who: str) -> float:
-        """The RMS of the error over that of the result; 0 where there is nothing to compare with."""
+        """The RMS of the error over that of the result; 0 if there is nothing to compare with."""
         with self.contestant(who) as run:
             o = run()
         if who.endswith("_gradient") or self.wanted is None:
@@ -182,24 +182,24 @@ class OfRank:
             verb, *arguments = json.loads(line)
             try:
                 answer = {"is": getattr(self, verb)(*arguments)}
-            except Exception as error:  # whatever PyTorch throws
+            except Exception as error:  # any exception of PyTorch
                 answer = {"error": (str(error).splitlines() or [type(error).__name__])[0]}
             print("@" + json.dumps(answer), flush=True)
 
 
-# ---- who is asked ------------------------------------------------------------------------------------------------------------------
+# ---- the contestants' processes ----------------------------------------------------------------------------------------------------
 
 
 class Failed(Exception):
-    """A contestant gave no answer, or said why it has none."""
+    """A contestant did not answer, or reported an error."""
 
 
 class Silent(Failed):
-    """It gave no answer, and its process is over."""
+    """A contestant did not answer, and its process has ended."""
 
 
 class Asked:
-    """A process that answers lines."""
+    """A process that answers requests, line by line."""
 
     def __init__(self, command: list[Any], env: dict[str, str], mark: str = "") -> None:
         self.process = subprocess.Popen(list(map(str, command)), env=os.environ | NO_MULTICAST | env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -233,7 +233,7 @@ class Asked:
         return found
 
     def silent(self, reason: str) -> Silent:
-        """Ends the process: a late answer would be taken for that of the next question."""
+        """Ends the process, since a late answer would be mistaken for the next one."""
         self.end()
         return Silent(reason)
 
@@ -243,12 +243,12 @@ class Asked:
 
 
 class Place(abc.ABC):
-    """Processes that are asked together. If one of them is over, the next question begins all anew, and tells them their cell again."""
+    """Processes that get the same requests. If one has ended, the next request restarts them all and sends the cell again."""
 
     def __init__(self) -> None:
         self.all: list[Asked] = []
         self.cell: tuple[object, ...] = ()
-        self.checked: set[object] = set()  # who ran since they began
+        self.checked: set[object] = set()  # contestants that have run since the start
 
     @abc.abstractmethod
     def begin(self) -> list[Asked]:
@@ -256,7 +256,7 @@ class Place(abc.ABC):
 
     @abc.abstractmethod
     def exchange(self, *words: object) -> Any:
-        """Tells them the words, and returns what they answer."""
+        """Sends a request and returns the answers."""
 
     def is_over(self) -> bool:
         return not self.all or any(asked.process.poll() is not None for asked in self.all)
@@ -316,7 +316,7 @@ class OneProcess(Place):
 
 
 class RankProcesses(Place):
-    """A process for each GPU. All are told the same, and a time is the slowest one's."""
+    """One process per GPU. All get the same requests, and a time is that of the slowest."""
 
     def __init__(self, ranks: int, library: pathlib.Path) -> None:
         super().__init__()
@@ -354,7 +354,7 @@ class RankProcesses(Place):
 
 
 class Cell:
-    """Tensors of one shape, and who is timed with them."""
+    """Tensors of one shape, and the contestants timed with them."""
 
     def __init__(self, options: Any, kind: str, seqlen: int) -> None:
         self.options, self.kind, self.seqlen = options, kind, seqlen
@@ -362,7 +362,7 @@ class Cell:
         self.alone = ALONE[kind]
 
     def contestants(self) -> dict[str, tuple[str, str]]:
-        """{name of the result: (place, what it is called there)}"""
+        """{name of the result: (place, the contestant's name there)}"""
         who, steps = self.options.who, STEPS[self.kind]
         behind = "_gradient" if self.kind == "gradient" else ""
         found = {self.alone: ("one", self.alone)}
@@ -371,7 +371,7 @@ class Cell:
             found |= {f"ch10/step{step}_striped": ("one", f"ch10/step{step}/copies/0/striped") for step in STRIPED.get(self.kind, ())}
             found |= {f"ch10/step{step}_nccl": ("one", f"ch10/step{step}/nccl/{MARGIN}") for step in steps if step != 2}
             found |= {f"ch10/step{step}_nccl_no_margin": ("one", f"ch10/step{step}/nccl/0") for step in steps if step in NO_MARGIN}
-        if self.kind in ("documents", "decode"):  # where PyTorch's has nothing to be compared with
+        if self.kind in ("documents", "decode"):  # PyTorch's result has nothing to be compared with
             return found
         if "python" in who:
             found["python" + behind] = ("ranks", "python" + behind)
@@ -387,7 +387,7 @@ class Cell:
         return str(Name("many", contestant, "bf16", options.head_dim, self.mask + suffix, self.seqlen))
 
     def seconds(self) -> float:
-        """About how long it takes: the contestants' launches, at 400 TFLOP/s of a GPU, and what is around them."""
+        """An estimate of the cell's time: launches at 400 TFLOP/s per GPU, plus overhead."""
         options = self.options
         pairs = self.seqlen if self.kind == "decode" else self.seqlen**2 / (1 if self.mask == "full" else 2)
         flops = 4 * options.head_dim * options.heads * pairs * (2.5 if self.kind == "gradient" else 1)
@@ -400,11 +400,11 @@ class Cell:
     def launches(self) -> int:
         if self.kind == "decode":
             return DECODE_LAUNCHES + 1
-        return LAUNCHES + 1 if self.seqlen < 128 * 1024 else 2 if self.seqlen < 512 * 1024 else 1  # the first of several warms up
+        return LAUNCHES + 1 if self.seqlen < 128 * 1024 else 2 if self.seqlen < 512 * 1024 else 1  # the first launch is a warm-up
 
 
 def measure(cell: Cell, places: dict[str, Any], shuffle: Any, wrong: list[str]) -> list[dict[str, Any]]:
-    """The entries of its results. Ours that are wrong are added to `wrong` and have none."""
+    """The entries of a cell's results. Wrong results of ours are added to `wrong` and get no entry."""
     options = cell.options
     shape = (options.heads, options.kv_heads, options.head_dim, cell.seqlen)
     contestants = cell.contestants()
@@ -415,18 +415,18 @@ def measure(cell: Cell, places: dict[str, Any], shuffle: Any, wrong: list[str]) 
     try:
         flops = list(map(float, places["one"].ask("cell", options.ranks, *shape, cell.mask).split()))[cell.kind == "gradient"]
     except Silent as reason:
-        skipped = dict.fromkeys(contestants, f"the cell has no tensors: {reason}")
+        skipped = dict.fromkeys(contestants, f"the tensors could not be created: {reason}")
     on_ranks = [who for who, (place, _) in contestants.items() if place == "ranks" and who not in skipped]
     if on_ranks and "ranks" in places:
         try:
             places["ranks"].ask("cell", *shape, cell.mask == "causal")
         except Failed as reason:
-            skipped |= dict.fromkeys(on_ranks, f"the cell has no tensors: {reason}")
+            skipped |= dict.fromkeys(on_ranks, f"the tensors could not be created: {reason}")
     else:
         skipped |= dict.fromkeys(on_ranks, "not here")
 
     def ask(who: str, verb: str, *more: int) -> Any:
-        """What a contestant's place answers. Where it has no answer the contestant is skipped."""
+        """The answer for a contestant. Without an answer the contestant is skipped."""
         place, called = contestants[who]
         found = None
         try:
@@ -487,7 +487,7 @@ def measure(cell: Cell, places: dict[str, Any], shuffle: Any, wrong: list[str]) 
 
 
 def hops(one: Any, ranks: int) -> list[dict[str, Any]]:
-    """How long it takes to send so much to the next rank and to receive as much, all ranks at once: machine/hop/copies_64mb."""
+    """The time to send this many bytes to the next rank while receiving as many, on all ranks at once: machine/hop/copies_64mb."""
     entries = []
     for how in ("copies", "nccl"):
         for megabytes in HOPS:
@@ -510,25 +510,25 @@ def parse() -> Any:
     parser.add_argument("--as-rank", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--heads", type=int, default=16)
-    parser.add_argument("--kv-heads", type=int, help="default: as --heads")
+    parser.add_argument("--kv-heads", type=int, help="default: same as --heads")
     parser.add_argument("--head-dim", type=int, default=128)
-    parser.add_argument("--seqlen", type=race.whole_numbers, help="default: 8k to 1M, what matters most first")
-    parser.add_argument("--mask", default=",".join(ALONE), help="some of causal, full, gradient and documents, which are causal, too, and decode")
-    parser.add_argument("--who", default="ch10,python,peers", help="some of ch10,python,peers; one GPU alone is always there")
+    parser.add_argument("--seqlen", type=race.whole_numbers, help="default: 8k to 1M, most important first")
+    parser.add_argument("--mask", default=",".join(ALONE), help="some of causal, full, gradient, documents (causal as well) and decode")
+    parser.add_argument("--who", default="ch10,python,peers", help="some of ch10,python,peers; one GPU alone always takes part")
     parser.add_argument("--seconds", type=float, default=math.inf)
-    parser.add_argument("--resume", action="store_true", help="as bench/release says it: go on with --out, which is done anyhow")
+    parser.add_argument("--resume", action="store_true", help="accepted for bench/release; --out is always continued")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--program", type=pathlib.Path, default=results.ROOT / "build" / "gpu" / "bin" / "many")
     parser.add_argument("--library", type=pathlib.Path, default=results.ROOT / "build" / "gpu" / "lib" / "libflashbook.so")
-    parser.add_argument("--out", type=pathlib.Path, help="write here instead of bench/results/<gpu>/, and go on with what is there")
+    parser.add_argument("--out", type=pathlib.Path, help="write to this file instead of bench/results/<gpu>/, and continue it if it exists")
     options = parser.parse_args()
-    options.is_left = False  # whether cells were not begun
+    options.is_left = False  # whether cells were left out
     options.kv_heads = options.kv_heads or options.heads
     options.mask, options.who = options.mask.split(","), options.who.split(",")
     if not set(options.mask) <= set(ALONE) or not set(options.who) <= {"ch10", "python", "peers"}:
-        parser.error(f"--mask takes {','.join(ALONE)} and --who ch10,python,peers, with commas between")
+        parser.error(f"--mask takes a comma-separated list of {','.join(ALONE)}, and --who of ch10,python,peers")
     if options.ranks < 1 or options.rounds < 1:
-        parser.error("--ranks and --rounds are at least 1")
+        parser.error("--ranks and --rounds must be at least 1")
     return options
 
 
@@ -539,7 +539,7 @@ def cells_of(options: Any) -> list[Cell]:
 
 
 def told_by_driver(*words: str) -> list[str]:
-    """What nvidia-smi prints; nothing where it is missing."""
+    """nvidia-smi's output; empty if it is missing."""
     try:
         return subprocess.run(["nvidia-smi", *words], capture_output=True, text=True, check=False).stdout.splitlines()
     except OSError:
@@ -547,7 +547,7 @@ def told_by_driver(*words: str) -> list[str]:
 
 
 def links() -> str:
-    """How the first GPU is linked with the second: NV18."""
+    """The link between the first two GPUs, such as NV18."""
     row = next((line.split() for line in told_by_driver("topo", "-m") if line.startswith("GPU0")), [])
     return row[2] if len(row) > 2 else "unknown"
 
@@ -571,7 +571,7 @@ def run(options):
                 continue
             if time.monotonic() - began + cell.seconds() > options.seconds:
                 options.is_left = True
-                print(f"{cell.kind} {cell.seqlen}: not begun, it would take about {cell.seconds():.0f} s", flush=True)
+                print(f"{cell.kind} {cell.seqlen}: not started, it would take about {cell.seconds():.0f} s", flush=True)
                 continue
             if "ranks" not in places and set(options.who) & {"python", "peers"}:
                 try:
@@ -612,7 +612,7 @@ def main():
     is_simulated = "machine=simulator" in simulated.answer()
     simulated.end()
     if not is_simulated and len(told_by_driver("-L")) < options.ranks:
-        print(f"many.py: {options.ranks} ranks want a GPU each; chapter 10's own program runs any number on what there is", file=sys.stderr)
+        print(f"many.py: {options.ranks} ranks need {options.ranks} GPUs; chapter 10's program runs any number of ranks on one", file=sys.stderr)
         return 77
     code = race.filed("many.py", options, lambda: run(options))
     return race.UNFINISHED if code == 0 and options.is_left else code

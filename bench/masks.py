@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
-"""Times masks in turn: chapter 9's steps, chapter 5's last one where it can, PyTorch's FlexAttention, varlen_attn, FlashAttention-2's
-windows and dense masks, and FlashAttention-3's package where it is installed.
+"""Times masks, interleaved: chapter 9's steps, chapter 5's last step if it supports the mask, PyTorch's FlexAttention, varlen_attn,
+FlashAttention-2's windows and dense masks, and FlashAttention-3's package if it is installed.
 
     masks.py [--mask causal,window,...] [--step 1,2,3,4,5] [--peers flex,varlen,flash2,...] [--rounds 5] [--out FILE]
              [--layout bhsd,bshd] [--library FILE]
-    masks.py --backward [...]   step 6 and FlexAttention's gradient; step6_bias: with that of the bias
+    masks.py --backward [...]   step 6 and FlexAttention's gradient; step6_bias: including the bias's
 
-As bench/race.py says: in every round each contestant is timed once, in random order, after a nap; L2 flushed before each launch; a result
-is the median of the rounds. FLOPS counts visible pairs; `executed` is the part of them among the pairs of the tiles that our kernel
-multiplies. FlexAttention's block mask is made beforehand, and `making` is how long that takes. Step 4 has intervals by key for windows and
-documents, step 1 a byte a pair for four masks. window128 and its like are causal windows of other widths, by step 3 alone. Ours is checked
-against float64 attention first; a peer that cannot run is named, and the others go on. With --backward the result is the gradient's, and
-FLOPs are 2.5 times those of the forward pass; what a forward pass leaves is made beforehand.
+bench/race.py documents the method. FLOPS counts visible pairs, and `executed` is their fraction of all pairs in the tiles that our kernel
+multiplies. FlexAttention's block mask is made beforehand, in `making` milliseconds. Step 4 uses intervals per key for windows and documents, step
+1 a byte per pair for four masks. window128 and the like are causal windows of other widths, run only with step 3. Ours is checked against float64
+attention first; a peer that cannot run is reported, and the others continue. With --backward only the gradient is timed, with the forward pass's
+results made beforehand, and FLOPs are 2.5 times those of the forward pass.
 """
 
 import argparse
@@ -38,15 +37,15 @@ PAIRS, PACKED, RANGES, COLUMNS, GRADIENT = 1, 2, 3, 4, 6  # steps
 WINDOW, PREFIX, SOFTCAP, REACH, DROPOUT = 1024, 2048, 30.0, 128, 0.1
 PEERS = ("flex", "flex_flash", "varlen", "flash2", "fa3", "dense")
 LENGTHS = (1000, 37, 4096, 1, 2047, 512, 300, 8391)  # packed
-WIDTHS = {f"window{keys}": keys for keys in (128, 256, 512, 2048, 4096)}  # beside WINDOW
-AS_PAIRS = ("causal", "window", "documents", "prefix")  # also timed as masks in memory, pair by pair
+WIDTHS = {f"window{keys}": keys for keys in (128, 256, 512, 2048, 4096)}  # in addition to WINDOW
+AS_PAIRS = ("causal", "window", "documents", "prefix")  # also timed as masks in memory, with a byte per pair
 MASKS = ("full", "causal", "window", "documents", "prefix", "softcap", "alibi", "bias", "dropout", "lengths", *WIDTHS)
 torch: Any = None
 
 
 @dataclasses.dataclass
 class Problem:
-    """Q, K and V under a mask."""
+    """Q, K and V with a mask."""
 
     word: str
     shape: Shape
@@ -58,10 +57,10 @@ class Problem:
     lengths: tuple[int, ...] = ()
     slopes: Any = None  # [heads]
     bias: Any = None  # [heads, 2 * REACH + 1]
-    columns: Mask | None = None  # the same mask as intervals by key
-    pairs: Mask | None = None  # and pair by pair
+    columns: Mask | None = None  # the same mask as intervals per key
+    pairs: Mask | None = None  # the same with a byte per pair
     keeps: Any = ()
-    encoded: tuple[()] = ()  # nothing is quantised
+    encoded: tuple[()] = ()  # not quantised
     d_o: Any = None  # of gradients
     layout: str = race.LAYOUTS[0]
 
@@ -73,9 +72,9 @@ class Problem:
         return 4 * HEAD_DIM * pairs * self.shape.heads * self.shape.batch
 
     def executed(self, step, rows=128, keys=128):
-        """The part of the pairs that a step multiplies that is visible. In packed sequences each has tiles of its own."""
+        """The visible fraction of the pairs that a step multiplies. Each packed sequence has its own tiles."""
         n = self.shape.seqlen_q
-        if self.word == "lengths" and step in (PACKED, GRADIENT):  # causal: a tile of queries sees the keys up to its last one
+        if self.word == "lengths" and step in (PACKED, GRADIENT):  # causal: a tile of queries sees keys up to its last query
             tiles = sum(-(-min(first + rows, length) // keys) for length in self.lengths for first in range(0, length, rows))
             return self.visible.sum().item() / (tiles * rows * keys)
         padded = torch.zeros(-(-n // rows) * rows, -(-n // keys) * keys, device="cuda", dtype=torch.bool)
@@ -95,7 +94,7 @@ def make_problem(word, layout=race.LAYOUTS[0]):
     row, column = torch.arange(n, device="cuda")[:, None], torch.arange(n, device="cuda")[None]
     fields: dict[str, Any] = {} if word in ("full", "softcap") else {"window_right": 0}
     visible = torch.ones(n, n, device="cuda", dtype=torch.bool) if word in ("full", "softcap") else row >= column
-    hidden_from = None  # for each key, from which query on it is not seen
+    hidden_from = None  # for each key, the first query that no longer sees it
     found = Problem(word, shape, Mask(), q, k, v, visible, lengths, layout=layout)
     if word.startswith("window"):
         fields["window_left"] = width = WIDTHS.get(word, WINDOW)
@@ -163,7 +162,7 @@ def ours(library, step, problem):
 
 
 def unmasked(library, problem):
-    """Chapter 5's last step, which knows no mask or the causal one. To it documents of one length are heads, each with its own keys."""
+    """Chapter 5's last step, which supports full and causal masks. It treats documents of equal lengths as heads with their own keys."""
     whole, causal = problem.shape, int(problem.word != "full")
     documents = len(problem.lengths) or 1
     heads, length = HEADS * documents, whole.seqlen_q // documents
@@ -176,7 +175,7 @@ def unmasked(library, problem):
 
 
 def flex(problem, backend="TRITON"):
-    """FlexAttention, compiled, its block mask made beforehand. With a backend: TRITON, or FLASH, which is FlashAttention-4's kernels."""
+    """FlexAttention, compiled, with its block mask made beforehand. Backends: TRITON, or FLASH for FlashAttention-4's kernels."""
     who = "flex" if backend == "TRITON" else "flex_flash"
     lacking = packages.absent(who, "masked")
     if lacking:
@@ -204,7 +203,7 @@ def flex(problem, backend="TRITON"):
         block_mask = make()
         torch.cuda.synchronize()
         values["making"] = time.perf_counter() - start
-    torch._dynamo.reset()  # each mask compiles anew, and after eight of them it would run without being compiled
+    torch._dynamo.reset()  # each mask is compiled separately, and after eight PyTorch would stop compiling
     compiled = torch.compile(flex_attention, dynamic=False)
     run = lambda: compiled(problem.q, problem.k, problem.v, score_mod=scores.get(word), block_mask=block_mask, scale=problem.shape.scale,
                             **({} if backend == "TRITON" else {"kernel_options": {"BACKEND": backend}}))
@@ -221,7 +220,7 @@ def varlen(problem):
     first = torch.tensor([0, *torch.tensor(lengths).cumsum(0).tolist()], device="cuda", dtype=torch.int32)
     longest = max(lengths)
 
-    # Later versions name a causal mask by its window.
+    # Later versions specify a causal mask as a window.
     causal = {"is_causal": True} if "is_causal" in inspect.signature(varlen_attn).parameters else {"window_size": (-1, 0)}
 
     def run():
@@ -232,7 +231,7 @@ def varlen(problem):
 
 
 def flash2(problem):
-    """FlashAttention-2 as PyTorch has it, with its window."""
+    """PyTorch's FlashAttention-2, with its window."""
     q, k, v = (tensor.transpose(1, 2) for tensor in (problem.q, problem.k, problem.v))
     n, window = problem.shape.seqlen_q, {"window_size_left": WINDOW, "window_size_right": 0} if problem.word == "window" else {}
 
@@ -261,7 +260,7 @@ def fa3(problem):
 
 
 def dense(problem):
-    """PyTorch's memory-efficient attention with a mask pair by pair."""
+    """PyTorch's memory-efficient attention with a mask per pair."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     run = lambda: torch.nn.functional.scaled_dot_product_attention(problem.q, problem.k, problem.v, attn_mask=problem.visible,
@@ -274,7 +273,7 @@ def dense(problem):
 
 
 def our_gradient(library, problem, learns=False):
-    """Step 6, from the O and the log-sum-exp of our own forward pass. `learns`: with the gradient of the bias."""
+    """Step 6, from the O and the log-sum-exp of our forward pass. `learns`: including the gradient of the bias."""
     found = Contestant(f"ch{CHAPTER:02}/step{GRADIENT}" + "_bias" * learns, library.step_name(CHAPTER, GRADIENT), None, kind="masked")
     forward = ours(library, PACKED if problem.word == "lengths" else 5, problem)
     shape, mask = ctypes.byref(problem.shape), ctypes.byref(problem.mask)
@@ -304,16 +303,16 @@ def our_gradient(library, problem, learns=False):
 
 
 def d_o_of(problem):
-    """The same for everybody."""
+    """The incoming gradient, the same for all contestants."""
     if problem.d_o is None:
         problem.d_o = torch.randn_like(problem.q)
     return problem.d_o
 
 
 def flex_gradient(problem):
-    """torch.autograd.grad of FlexAttention alone, as bench/backward.py does it."""
+    """torch.autograd.grad of FlexAttention, without the forward pass, as in bench/backward.py."""
     config: Any = importlib.import_module("torch._functorch.config")
-    config.donated_buffer = False  # or the graph could not be kept for the next launch
+    config.donated_buffer = False  # otherwise the graph could not be kept for the next launch
     leaves = [tensor.detach().requires_grad_() for tensor in (problem.q, problem.k, problem.v)]
     found = flex(dataclasses.replace(problem, q=leaves[0], k=leaves[1], v=leaves[2]))
     if found.skipped:
@@ -323,7 +322,7 @@ def flex_gradient(problem):
 
 
 def gradient_error(problem, gradients):
-    """The largest error of the last head's gradients against float64, where it is worst beside its bound. That of a bias is a sum over the
+    """The error and bound of the last head's worst gradient against float64, relative to its bound. The gradient of a bias is summed over the
     batch."""
     last, h, n = problem.shape.batch - 1, problem.shape.heads - 1, problem.shape.seqlen_q
     place = torch.arange(n, device="cuda")
@@ -359,11 +358,11 @@ def gradient_error(problem, gradients):
     return max(pairs, key=lambda pair: math.inf if math.isnan(pair[0]) else pair[0] / pair[1])
 
 
-# ---- who is measured ---------------------------------------------------------------------------------------------------------------
+# ---- contestants per mask ----------------------------------------------------------------------------------------------------------
 
 
 def guarded(who, make, problem):
-    """A peer, or why there is none: it is of another version, or out of memory. The others go on."""
+    """A peer, or the reason why it is missing, such as another version or lack of memory."""
     try:
         return make(problem)
     except Exception as error:
@@ -388,11 +387,11 @@ def contestants_of(library, options, problem):
     return found + [guarded(who, takes[who][0], problem) for who in options.peers if takes[who][1]]
 
 
-# ---- right before fast -------------------------------------------------------------------------------------------------------------
+# ---- checks ------------------------------------------------------------------------------------------------------------------------
 
 
 def product(factor, words):
-    """(the upper, the lower 32 bits) of products of 32-bit words, which overflow int64."""
+    """(upper, lower) 32 bits of products of 32-bit words, which would overflow int64."""
     return (factor * (words >> 16) + (factor * (words & 0xffff) >> 16)) >> 16, factor * words & 0xffffffff
 
 
@@ -406,7 +405,7 @@ def philox(counter, key):
 
 
 def kept(b, h, rows, n):
-    """What dropout multiplies the probabilities of these rows by (common/attention/dropout.h), [rows, n]."""
+    """Dropout's factors for the probabilities of these rows (common/attention/dropout.h), [rows, n]."""
     threshold = round(DROPOUT * 65536)
     words = torch.stack(philox((torch.arange(-(-n // 32) * 4, device="cuda"), rows[:, None], h, b), (SEED & 0xffffffff, SEED >> 32)))
     key = torch.arange(n, device="cuda")  # words: [4, rows, calls]
@@ -461,9 +460,9 @@ def parse():
         options.mask = [word for word in options.mask if word not in WIDTHS]
     options.peers = [] if options.peers == "none" else options.peers.split(",")
     if not set(options.peers) <= set(PEERS):
-        parser.error(f"--peers takes {','.join(PEERS)}, with commas between, or none")
+        parser.error(f"--peers takes a comma-separated list of {','.join(PEERS)}, or none")
     if not set(options.mask) <= set(MASKS):
-        parser.error(f"--mask takes {','.join(MASKS)}, with commas between")
+        parser.error(f"--mask takes a comma-separated list of {','.join(MASKS)}")
     return options
 
 

@@ -1,35 +1,35 @@
-"""The names of results: what was measured, in which type, at which shape.
+"""The names of results: what was measured, in which type and shape.
 
     forward/ch05/step5/bf16/d128/causal/n8192           a step of a chapter
-    forward/cudnn/bf16/d128/full/n8192                  a peer: cudnn, flash, eager; of packages fa2, fa3, fa4, cudnn_frontend, ...
-    forward/cudnn_bf16/e4m3/d128/full/n8192             a peer that reads no FP8, in BF16 on the same values
-    forward/product/bf16/d128/full/n8192                a matrix product, 8192 in each direction, in turn with that cell
-    forward/ch05/step5/bf16/d128/causal_bshd/n8192      tensors [batch, seqlen, heads, d]; without the word [batch, heads, seqlen, d]
-    ablation/ch05/one_loop/bf16/d128/full/n4096         a step with a switch turned
-    ablation/ch08/two_stages/bf16/d128/b16h32k8/n8192   the same of decoding
-    triton/ch05/step2/bf16/d128/full/n4096              the same step, in turn with one in Triton, which is triton/triton/...
+    forward/cudnn/bf16/d128/full/n8192                  a peer: cudnn, flash, eager; from packages: fa2, fa3, fa4, cudnn_frontend, ...
+    forward/cudnn_bf16/e4m3/d128/full/n8192             a peer without FP8, in BF16 on the same values
+    forward/product/bf16/d128/full/n8192                an 8192-cubed matrix product, interleaved with that cell
+    forward/ch05/step5/bf16/d128/causal_bshd/n8192      tensors [batch, seqlen, heads, d]; default: [batch, heads, seqlen, d]
+    ablation/ch05/one_loop/bf16/d128/full/n4096         a step with one switch changed
+    ablation/ch08/two_stages/bf16/d128/b16h32k8/n8192   the same for decoding
+    triton/ch05/step2/bf16/d128/full/n4096              a step, interleaved with its Triton version, triton/triton/...
     blocks/ch03/b64/bf16/d128/full/n4096                a step with other tiles
     accuracy/outliers/ch06/step3_block/e4m3/d128/full/n4096
     gradients/one_hot/ch07/step5/bf16/d128/full/n4096   errors of dQ, dK and dV
-    long/quarter/ch06/step5_centred/e4m3/d128/full/n16384   the same study of long rows
-    masked/ch09/step2/bf16/d128/window/n8192            a mask by its word
-    decode/ch08/step4/bf16/d128/b16h32k8/n8192          one query a sequence: batch, query heads and key heads, keys
-    decode/ch08/step5_p64/bf16/d128/b16h32k8/n8192      the same, its keys in pages of 64
-    decode/ch08/step6_p64_once/bf16/d128/b64h32k8shared/n9216   all sequences have a prefix in common, which is read once
-    decode/ch08/step6/bf16/d128/b16h32k8window/n8192   of 8192 keys a query sees the last 1024; `rules`: all, with a softcap and sinks
-    decode/ch08/step6_p64/bf16/d128/b8h32k8chunks/n16384   chunks of prompts, packed; b34h32k8mixed: beside sequences that decode
+    long/quarter/ch06/step5_centred/e4m3/d128/full/n16384   the same study for long rows
+    masked/ch09/step2/bf16/d128/window/n8192            a mask
+    decode/ch08/step4/bf16/d128/b16h32k8/n8192          one query per sequence: batch, query heads, key heads, keys
+    decode/ch08/step5_p64/bf16/d128/b16h32k8/n8192      the same with keys in pages of 64
+    decode/ch08/step6_p64_once/bf16/d128/b64h32k8shared/n9216   sequences share a prefix, which is read once
+    decode/ch08/step6/bf16/d128/b16h32k8window/n8192   a query sees the last 1024 of 8192 keys; `rules`: all keys, with a softcap and sinks
+    decode/ch08/step6_p64/bf16/d128/b8h32k8chunks/n16384   chunks of prompts, packed; b34h32k8mixed: together with sequences that decode
     decode/ch08/step10/bf16/d128/b64h64k8t16_bshd_p64/n8192   16 query tokens; pages of 64, [rows, kv_heads, d]; bhsd: [kv_heads, rows, d]
-    called/ch08/step10/bf16/d128/b64h64k8t16_bshd_p64/n8192   the same by the Python package, with the time of the host
+    called/ch08/step10/bf16/d128/b64h64k8t16_bshd_p64/n8192   the same through the Python package, including the host's time
     cpu/ch02/step5/f32/d64/c16h8/n4096                  on 16 cores, 8 heads
-    python/flash_attn_func/bf16/d128/causal/n4096       the Python package, in turn with the C function that it calls
-    training/sdpa/bf16/d64/causal/n2048                 a step of python/examples/train_text.py
-    training/eager_by_time/bf16/d64/causal/n1024        of python/examples/longer_context.py: trained for a given time
-    training/diagnosis_found/bf16/d64/causal/n2048      of bench/diagnosis.py
-    generation/cat/bf16/d128/b16/n4000                  4000 tokens written with a cache that torch.cat makes, 16 sequences
-    many/ch10/step3_nccl/bf16/d128/causal/n65536        two GPUs, 16 heads, messages by NCCL; causal_p8h64: eight GPUs, 64 heads
-    timeline/ch05/step3/bf16/d64/full/n4096             stamps of one block
-    ncu/ch01/step4/bf16/d128/full/n8192                 bytes that the profiler counted
-    machine/latency/l2                                  of chapter 0: of the machine, without a shape
+    python/flash_attn_func/bf16/d128/causal/n4096       the Python package, interleaved with the C function that it calls
+    training/sdpa/bf16/d64/causal/n2048                 a training step of python/examples/train_text.py
+    training/eager_by_time/bf16/d64/causal/n1024        python/examples/longer_context.py: trained for a given time
+    training/diagnosis_found/bf16/d64/causal/n2048      bench/diagnosis.py
+    generation/cat/bf16/d128/b16/n4000                  4000 tokens generated with a torch.cat cache, 16 sequences
+    many/ch10/step3_nccl/bf16/d128/causal/n65536        two GPUs, 16 heads, messages over NCCL; causal_p8h64: eight GPUs, 64 heads
+    timeline/ch05/step3/bf16/d64/full/n4096             time stamps of one block
+    ncu/ch01/step4/bf16/d128/full/n8192                 bytes counted by the profiler
+    machine/latency/l2                                  chapter 0: a property of the machine, without a shape
 """
 import dataclasses
 import re
@@ -39,7 +39,7 @@ KINDS = ("forward", "backward", "decode", "called", "masked", "cpu", "ablation",
          *(f"gradients/{inputs}" for inputs in ("normal", "outliers", "one_hot", "large_scores")),
          *(f"long/{inputs}" for inputs in ("quarter", "one", "one_sign", "all_equal")))
 DTYPES = ("bf16", "e4m3", "f16", "f32")
-MASKS = ("full", "causal", "full_bshd", "causal_bshd")  # of all kinds but those of OWN_WORDS
+MASKS = ("full", "causal", "full_bshd", "causal_bshd")  # for all kinds except those in OWN_WORDS
 OWN_WORDS = ("masked", "decode", "called", "ablation", "cpu", "generation", "many")
 PATTERN = re.compile(rf"(?P<kind>{'|'.join(KINDS)})/(?P<who>ch\d\d/[a-z0-9]\w*|[a-z]\w*)/(?P<dtype>{'|'.join(DTYPES)})"
                      r"/d(?P<head_dim>[1-9]\d{0,4})/(?P<mask>[a-z]\w*)/n(?P<seqlen>[1-9]\d{0,9})", re.ASCII)
@@ -48,18 +48,18 @@ MACHINE = re.compile(r"machine/(?P<who>[a-z]\w*(/[a-z]\w*)+)", re.ASCII)
 
 @dataclasses.dataclass(frozen=True)
 class Name:
-    """A result's name in its parts; `str` puts them together."""
+    """The parts of a result's name; `str` joins them."""
 
     kind: str
-    who: str  # ch05/step5, ch05/one_loop, ch03/b64; of peers cudnn, flash, eager, fa3, plain; of machine/... latency/l2
-    dtype: str = ""  # this and what follows: a machine has none
+    who: str  # ch05/step5, ch05/one_loop, ch03/b64; for peers cudnn, flash, eager, fa3, plain; for machine/... latency/l2
+    dtype: str = ""  # from here on empty for a machine
     head_dim: int = 0
     mask: str = ""
     seqlen: int = 0
 
     @staticmethod
     def parse(text: str) -> "Name | None":
-        """The parts of a name; None if it is none."""
+        """The parts of a name, or None if it is not one."""
         if machine := MACHINE.fullmatch(text):
             return Name("machine", machine["who"])
         found = PATTERN.fullmatch(text)
@@ -74,21 +74,21 @@ class Name:
 
     @property
     def chapter(self) -> int | None:
-        """None: a peer's."""
+        """The chapter's number; None for a peer."""
         return int(self.who[2:4]) if re.match(r"ch\d\d/", self.who) else None
 
     @property
     def variant(self) -> str:
-        """What of the chapter it is: step5, one_loop, b64. Empty: a peer's."""
+        """The variant within the chapter: step5, one_loop, b64. Empty for a peer."""
         return self.who.partition("/")[2]
 
     @property
     def step(self) -> int | None:
-        """None: not a plain step."""
+        """The step's number; None unless it is a plain step."""
         found = re.fullmatch(r"step(\d+)", self.variant)
         return int(found[1]) if found else None
 
     @property
     def inputs(self) -> str:
-        """Of accuracy/...: normal, outliers, channels; of long/...: quarter, one, one_sign, all_equal; and so on."""
+        """For accuracy/...: normal, outliers, channels; for long/...: quarter, one, one_sign, all_equal; and so on."""
         return self.kind.partition("/")[2]

@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""Holds the bytes that Nsight Compute counted against a chapter's models.
+"""Compares the bytes that Nsight Compute counted with a chapter's models.
 
-    ncu_bytes.py --metrics                                    the metrics to ask Nsight Compute for, separated by commas
+    ncu_bytes.py --metrics                                    prints the metrics for Nsight Compute, separated by commas
     ncu_bytes.py [--tell] COUNTERS.csv REPORT.json RESULT.json NAME    compares, and writes a result
 
-COUNTERS.csv is what `ncu --csv --print-units base --metrics ...` wrote for a chapter's program, REPORT.json what that program wrote with
---json. The first launch of every kernel is one run of the step; their bytes are summed. Two things are counted: bytes to and from device
-memory, by the cost model; and sectors between the multiprocessors and the L2, where the chapter has a model of what is requested.
-RESULT.json is a result file of this machine: its context stays, its results are replaced by one named NAME (ncu/ch03/step2/...), unless
-they are such results already, which stay beside it. Exit code 1 if counters and models differ by more than 15 %, unless --tell says that this is only
-to be told: chapter 3's page says what is odd about its step 3.
+COUNTERS.csv is the output of `ncu --csv --print-units base --metrics ...` for a chapter's program, REPORT.json that program's --json file. The
+first launches of all kernels make one run of the step, and their bytes are summed. Two counts are compared: bytes to and from device memory, with
+the cost model, and sectors between the multiprocessors and the L2, if the chapter has a model of its requests. RESULT.json is a result file of this
+machine. Its context is kept, and its results are replaced by one named NAME (ncu/ch03/step2/...), except for results of that kind, which are kept
+too. Exit code 1 if counters and models differ by more than 15 %; --tell only reports this, for chapter 3's step 3, whose page explains why.
 """
 
 import csv
@@ -21,12 +20,12 @@ from collections.abc import Mapping, Sequence
 TOLERANCE = 0.15
 UNITS = {"byte": 1, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "sector": 32}
 MEMORY = ("dram__bytes_read.sum", "dram__bytes_write.sum")
-# Sectors between the L1 caches and the L2. The L2's own counters are lower: requests of several multiprocessors for one line are merged before.
+# Sectors between the L1 caches and the L2. The L2's own counters are lower, since requests of several multiprocessors for a line are merged.
 L2 = ("l1tex__m_xbar2l1tex_read_sectors.sum", "l1tex__m_l1tex2xbar_write_sectors.sum")
 
 
 def counted_bytes(text: str, metrics: Sequence[str] = MEMORY) -> dict[str, float]:
-    """{kernel: bytes by these metrics} of the first launch of every kernel. Lines before the table's head are ncu's own messages."""
+    """{kernel: bytes counted by these metrics} for the first launch of every kernel. Lines before the table's head are ncu's messages."""
     lines = text.splitlines()
     head = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
     first: dict[str, str] = {}
@@ -39,18 +38,18 @@ def counted_bytes(text: str, metrics: Sequence[str] = MEMORY) -> dict[str, float
 
 
 def compared(what: str, kernels: Mapping[str, float], model: float) -> float:
-    """Prints bytes by kernel beside the model; returns the sum."""
+    """Prints each kernel's bytes and the model's; returns the sum."""
     counted = sum(kernels.values())
     for kernel, moved in kernels.items():
         print(f"{moved / 1e9:8.3f} GB {what}  {kernel[:90]}")
-    print(f"{counted / 1e9:8.3f} GB {what} counted, {model / 1e9:.3f} GB by the model: {counted / model - 1:+.1%}")
+    print(f"{counted / 1e9:8.3f} GB {what} counted, {model / 1e9:.3f} GB in the model: {counted / model - 1:+.1%}")
     return counted
 
 
 def main(counters: str, report: str, result: str, name: str) -> int:
     text = pathlib.Path(counters).read_text()
     if not counted_bytes(text):
-        print(f"{counters} holds no counters: did ncu fail?", file=sys.stderr)
+        print(f"{counters} has no counters: did ncu fail?", file=sys.stderr)
         return 2
     described = json.loads(pathlib.Path(report).read_text())
     (step,) = described["steps"]

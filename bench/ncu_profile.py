@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What a GPU counted of a chapter's kernels, in the columns of the traced simulator (flashbook profile).
+"""Shows a GPU's counters for a chapter's kernels, in the columns of the traced simulator (flashbook profile).
 
-    ncu_profile.py --run PROGRAM [--json FILE] [OPTIONS]  has Nsight Compute count a chapter's program, prints a table a kernel, writes it to FILE
-    ncu_profile.py COUNTERS.csv [JSON]                    the same of what was counted before
+    ncu_profile.py --run PROGRAM [--json FILE] [OPTIONS]  runs a chapter's program under Nsight Compute, prints a table per kernel, writes FILE
+    ncu_profile.py COUNTERS.csv [JSON]                    the same for existing counters
 
-COUNTERS.csv is what `ncu --csv --print-units base --metrics ...` wrote. Of launches of the same kernel on the same grid the first counts.
-Counters are those of a whole kernel; the simulator has them line by line, and knows no caches.
+COUNTERS.csv is the output of `ncu --csv --print-units base --metrics ...`. Only the first launch of each kernel and grid counts. Counters are per
+kernel; the simulator counts line by line, but has no caches.
 """
 
 import argparse
@@ -19,12 +19,12 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-# access: what a warp's instructions are counted by, and the sectors or wavefronts that they took
+# access: the metric for a warp's instructions, and that for their sectors or wavefronts
 COUNTERS = {
     "global load": (("smsp__inst_executed_op_global_ld.sum",), "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"),
     "global load by cp.async": (("smsp__inst_executed_op_ldgsts.sum",), "sm__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts.sum"),
     "global store": (("smsp__inst_executed_op_global_st.sum",), "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"),
-    # ldmatrix is an instruction of its own, but its wavefronts are among those of loads.
+    # ldmatrix has its own instruction counter, but its wavefronts are counted with the loads'.
     "shared load": (("smsp__inst_executed_op_shared_ld.sum", "smsp__inst_executed_op_ldsm.sum"),
                     "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"),
     "shared store": (("smsp__inst_executed_op_shared_st.sum",), "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"),
@@ -38,19 +38,19 @@ def metrics() -> list[str]:
 
 
 def kernels(text: str) -> list[dict[str, Any]]:
-    """[{kernel, grid, values}] of the first launch of every kernel and grid. Lines before the table's head are ncu's own messages."""
+    """[{kernel, grid, values}] for the first launch of every kernel and grid. Lines before the table's head are ncu's messages."""
     lines = text.splitlines()
     head = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for row in csv.DictReader(lines[head:]):
         entry = found.setdefault((row["Kernel Name"], row["Grid Size"]), {"id": row["ID"], "values": {}})
-        if entry["id"] == row["ID"] and row["Metric Value"] != "n/a":  # a counter that this GPU has not
+        if entry["id"] == row["ID"] and row["Metric Value"] != "n/a":  # a counter that this GPU does not have
             entry["values"][row["Metric Name"]] = float(row["Metric Value"].replace(",", "")) * UNITS.get(row["Metric Unit"], 1)
     return [{"kernel": kernel, "grid": grid, "values": entry["values"]} for (kernel, grid), entry in found.items()]
 
 
 def rows(values: Mapping[str, float]) -> Iterator[tuple[str, int, str, str]]:
-    """(access, requests, unit, units a request) of what the kernel does."""
+    """(access, requests, unit, units per request) of the kernel's accesses."""
     for access, (names, units) in COUNTERS.items():
         if requests := sum(values.get(name, 0) for name in names):
             unit = "sectors" if access.startswith("global") else "wavefronts"
@@ -60,13 +60,13 @@ def rows(values: Mapping[str, float]) -> Iterator[tuple[str, int, str, str]]:
 def main(counters: str, target: str | None = None) -> int:
     found = kernels(pathlib.Path(counters).read_text())
     if not found:
-        print(f"{counters} holds no counters: did ncu fail? Its messages are there", file=sys.stderr)
+        print(f"{counters} has no counters: see ncu's messages in it", file=sys.stderr)
         return 2
     for kernel in found:
         print(f"{kernel['kernel'].split('(')[0]}, grid {kernel['grid']}")
-        print(f"  {'access':23}  {'requests':>10}  {'unit':10}  {'a request':>9}")
+        print(f"  {'access':23}  {'requests':>10}  {'unit':10}  {'per request':>11}")
         for access, requests, unit, each in rows(kernel["values"]):
-            print(f"  {access:23}  {requests:10}  {unit:10}  {each:>9}")
+            print(f"  {access:23}  {requests:10}  {unit:10}  {each:>11}")
         read, written = (kernel["values"].get(name, 0) / 1e6 for name in DRAM)
         print(f"  device memory: {read:.2f} MB read, {written:.2f} MB written\n")
     if target:
@@ -75,10 +75,10 @@ def main(counters: str, target: str | None = None) -> int:
 
 
 def count(program: pathlib.Path, words: list[str]) -> int:
-    """Runs the program under Nsight Compute; its counters lie beside the build's other reports. --json among the options is for its numbers."""
+    """Runs the program under Nsight Compute and stores the counters with the build's other reports. --json is for the program's own numbers."""
     ncu = shutil.which("ncu") or shutil.which("/usr/local/cuda/bin/ncu")
     if not ncu:
-        print("there is a GPU but no Nsight Compute (ncu): install it with the CUDA toolkit, or count in the simulator with --no-cuda",
+        print("Nsight Compute (ncu) is missing: install it with the CUDA toolkit, or use --no-cuda to count in the simulator",
               file=sys.stderr)
         return 2
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
@@ -90,7 +90,7 @@ def count(program: pathlib.Path, words: list[str]) -> int:
                "--reps", "1", *options]
     print("$ " + shlex.join(command), file=sys.stderr, flush=True)
     if subprocess.run(command, stdout=sys.stderr, check=False).returncode:
-        print(f"ncu failed, see {counters}; ERR_NVGPUCTRPERM there means that counters are for root only on this machine", file=sys.stderr)
+        print(f"ncu failed, see {counters}; ERR_NVGPUCTRPERM in it means that only root may read counters on this machine", file=sys.stderr)
         return 2
     return main(str(counters), own.json)
 

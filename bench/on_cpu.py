@@ -1,13 +1,13 @@
-"""Times chapter 2's last step in turn with PyTorch's attention on the CPU, both in float32.
+"""Times chapter 2's last step, interleaved with PyTorch's attention on the CPU, both in float32.
 
     peers.py --cpu [--cores 1,2,16] [--heads 1] [--head-dim 64] [--seqlen 4096] [--rounds 5] [--out FILE]
                    [--program build/gpu/bin/02_online_softmax]
 
-Without --heads, --head-dim and --seqlen: one head and eight of N 4096, d 64, and 16 heads of N 2048, d 128. In every round each contestant
-is timed once, in random order, after a nap: the chapter's program in a process of its own, PyTorch and a large matrix product in this one,
-all on the same cores. A time is the median of some runs, a result the median of the rounds. Ours is checked against the oracle first.
-`vs_torch` is how many times as fast as PyTorch ours is, `of_product` which part of the product's FLOPS it reaches. Exit code 1 if ours
-is wrong, 77 without PyTorch.
+Without --heads, --head-dim and --seqlen it runs one and eight heads of N 4096, d 64, and 16 heads of N 2048, d 128. In every round each
+contestant is timed once, in random order, after a rest. The chapter's program runs in a separate process, PyTorch and a large matrix product in
+this one, all on the same cores. A time is the median of several runs, and a result is the median of the rounds. Ours is checked against the oracle
+first. `vs_torch` is our speed relative to PyTorch, `of_product` the fraction of the product's FLOPS. Exit code 1 if ours is wrong, 77 without
+PyTorch.
 """
 
 import argparse
@@ -31,14 +31,14 @@ from bench.race import SEED, Contestant, whole_numbers
 CHAPTER, STEP = 2, 5
 PRODUCT = 2048  # rows, columns and terms
 SHAPES = ((1, 64, 4096), (8, 64, 4096), (16, 128, 2048))  # heads, head_dim, N
-SECONDS, MAX_RUNS = 0.15, 9  # of a contestant in a round
+SECONDS, MAX_RUNS = 0.15, 9  # per contestant and round
 torch: Any = None
 
 
 class Problem:
-    """One cell: the shape, and on how many cores."""
+    """One cell: the shape and the number of cores."""
 
-    encoded = ()  # nothing is quantised
+    encoded = ()  # not quantised
 
     def __init__(self, heads, head_dim, seqlen, cores):
         self.heads, self.head_dim, self.seqlen, self.cores = heads, head_dim, seqlen, cores
@@ -48,7 +48,7 @@ class Problem:
 
 
 def ours(program, problem):
-    """The program's last step, checked. A run answers its own time."""
+    """The program's last step, checked. The program reports its own time."""
     command = [program, "--step", str(STEP), "--dtype", "f32",
                "--heads", str(problem.heads), "--seqlen", str(problem.seqlen), "--head-dim", str(problem.head_dim)]
 
@@ -72,19 +72,19 @@ def runs_in(seconds):
 
 
 def in_process(who, label, work, flops=0.0):
-    """PyTorch's own, timed here."""
+    """A contestant of PyTorch's, timed in this process."""
 
     def once():
         start = time.perf_counter()
         work()
         return time.perf_counter() - start
 
-    once()  # makes the threads
+    once()  # creates the threads
     found = Contestant(who, label, None, flops=flops)
     found.launches = runs_in(once())
 
     def run():
-        once()  # the caches are another's
+        once()  # the caches hold another contestant's data
         return statistics.median(once() for _ in range(found.launches))
 
     found.run = run
@@ -96,11 +96,11 @@ def contestants_of(program, problem):
     a, b = (torch.randn(PRODUCT, PRODUCT) for _ in range(2))
     return [ours(program, problem),
             in_process("torch", "PyTorch's attention", lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v)),
-            in_process("product", f"matrix product, {PRODUCT} in each direction", lambda: a @ b.mT, 2.0 * PRODUCT**3)]
+            in_process("product", f"{PRODUCT}-cubed matrix product", lambda: a @ b.mT, 2.0 * PRODUCT**3)]
 
 
 def pin(cores):
-    """This process, with all its threads, and what it starts, to so many cores."""
+    """Restricts this process, with its threads and subprocesses, to this many cores."""
     torch.set_num_threads(cores)
     for thread in os.listdir("/proc/self/task"):
         os.sched_setaffinity(int(thread), range(cores))
@@ -121,7 +121,7 @@ def context():
 
 
 def run(options):
-    """Measures every cell; the file is whole after each."""
+    """Measures every cell; the file is complete after each."""
     whole = {"context": context(), "benchmarks": []}
     shuffle = random.Random(SEED).shuffle
     for cores in options.cores:
@@ -150,14 +150,14 @@ def parse(words):
     parser.add_argument("--seqlen", type=int, default=4096)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--program", type=pathlib.Path, default=results.ROOT / "build" / "gpu" / "bin" / "02_online_softmax")
-    parser.add_argument("--out", type=pathlib.Path, help="write here instead of bench/results/<gpu>/")
+    parser.add_argument("--out", type=pathlib.Path, help="write to this file instead of bench/results/<gpu>/")
     options = parser.parse_args(words)
     there = os.cpu_count() or 1
     options.cores = options.cores or [cores for cores in dict.fromkeys((1, 2, min(there, 16))) if cores <= there]
     if not all(1 <= cores <= there for cores in options.cores):
         parser.error(f"--cores takes numbers from 1 to {there}")
     if options.rounds < 1:
-        parser.error("--rounds is the number of rounds: at least 1, and 5 for a result")
+        parser.error("--rounds must be at least 1, and 5 for results")
     options.shapes = [(options.heads, options.head_dim, options.seqlen)] if options.heads else SHAPES
     return options
 
@@ -171,6 +171,6 @@ def main(words):
         print("peers.py --cpu needs PyTorch (pip install torch); without it, bench/forward times our kernels alone", file=sys.stderr)
         return 77
     if not options.program.exists():
-        print(f"{options.program} is missing: cmake --build --preset gpu --target 02_online_softmax, or name another by --program", file=sys.stderr)
+        print(f"{options.program} is missing: build it with cmake --build --preset gpu --target 02_online_softmax, or set --program", file=sys.stderr)
         return 2
     return race.filed("peers.py", options, lambda: run(options))

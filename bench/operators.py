@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
-"""Times the Python package in turn with the C function that it calls, and how long the host takes for a call.
+"""Times the Python package, interleaved with the C function that it calls, and the host's time per call.
 
     operators.py [--seqlen 2k,4k,8k,16k] [--head-dim 64,128] [--layout bhsd,bshd] [--rounds 5] [--out FILE] [--library FILE]
 
-As bench/race.py says: in every round each contestant is timed once, in random order, after a nap. `vs_c` is how many times as fast as the C function
-the package is on the device; both launch the same kernel. `host_us` is what the host spends on a call, the output allocated
-and no gradient wanted, while the device sleeps, so that nothing waits for it; `host_us_gradient` with q, k and v that want gradients, and
-`host_us_backward` in torch.autograd.grad after that; `c_us` and `c_us_backward` are the C functions alone, called by ctypes with arguments made
-before, and the same words with `sdpa` PyTorch's own attention. `packed` is flash_attn_varlen_func of the same tokens in two sequences, `cache` and
-`pages` one token for each of two sequences by flash_attn_with_kvcache, and `fa3` FlashAttention-3's own calls, if it is there. Each is the median
-of 200 calls of a small shape, in seven rounds in random order: what a process times first can be twice as slow. The package is python/flashbook of
-this checkout.
+bench/race.py documents the method. `vs_c` is the package's speed relative to the C function on the device, where both launch the same kernel.
+`host_us` is the host's time per call without gradients, including the allocation of the output, measured while the device is kept busy so that the
+host never waits for it. `host_us_gradient` is the same for q, k and v that require gradients, and `host_us_backward` is the following
+torch.autograd.grad. `c_us` and `c_us_backward` are the C functions alone, called through ctypes with prepared arguments; names with `sdpa` are
+PyTorch's attention. `packed` is flash_attn_varlen_func with the same tokens in two sequences, `cache` and `pages` are flash_attn_with_kvcache with
+one token for each of two sequences, and `fa3` is FlashAttention-3's own functions, if installed. Each is the median of 200 calls of a small shape,
+in seven rounds in random order, since whatever a process times first can be twice as slow. The package is python/flashbook of this checkout.
 """
 
 import argparse
@@ -33,13 +32,13 @@ from bench.names import Name
 from bench.race import Contestant, whole_numbers
 from bench.structs import Gradients, Shape, Tensors
 
-CALLS = 200  # with their kernels fewer than the launches that a stream takes before the host has to wait
+CALLS = 200  # few enough that their kernels fit into the stream's queue and the host does not wait
 HOST_ROUNDS = 7
 torch: Any = None
 
 
 def host_microseconds(call):
-    """The median of the times that the host spends on a call while the device sleeps."""
+    """The median of the host's times per call while the device is kept busy."""
     for _ in range(20):
         call()
     torch.cuda.synchronize()
@@ -54,7 +53,7 @@ def host_microseconds(call):
 
 
 def on_the_host(library, shuffle):
-    """{word: microseconds of the host}."""
+    """{name: host's microseconds per call}."""
     from torch.nn.functional import scaled_dot_product_attention
 
     from flashbook import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
@@ -120,7 +119,7 @@ def package(problem):
 
 
 def cells_of(options):
-    """(head_dim, mask, seqlen, layout) of every cell, by name."""
+    """{name: (head_dim, mask, seqlen, layout)} of every cell."""
     return {f"d{head_dim}/{race.in_layout(mask, layout)}/n{seqlen}": (head_dim, mask, seqlen, layout) for head_dim in options.head_dim
             for mask in ("full", "causal") for seqlen in options.seqlen for layout in options.layout}
 

@@ -1,5 +1,5 @@
-"""Peers that come in packages of their own: each is a contestant of peers.py and backward.py where its package is installed; where it is not,
-it is named with what installs it. Tensors are [batch, heads, seqlen, head_dim]; most packages have the heads third."""
+"""Peers from packages: each is a contestant of peers.py and backward.py if its package is installed, and otherwise is reported with the command
+that installs it. Tensors are [batch, heads, seqlen, head_dim]; most packages have the heads third."""
 
 import functools
 import importlib
@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 from bench import flash_attention_3
 from bench.race import Contestant
 
-torch: Any = None  # imported once the options are right
+torch: Any = None  # imported after the options are checked
 
 
 class Package(NamedTuple):
-    """Whose kernels, the module that has them, and what installs it."""
+    """A peer's name, its module, and the command that installs it."""
 
     label: str
     module: str
@@ -28,14 +28,14 @@ PACKAGES = {
     "fa3": Package("FlashAttention-3", "flash_attn_interface", f"{BUILD}/hopper && python3 setup.py install; or, for BF16 and f16, "
                    "pip install --no-deps xformers==0.0.34 nvidia-cuda-runtime-cu12"),
     "fa4": Package("FlashAttention-4", "flash_attn.cute", "pip install flash-attn-4"),
-    "cudnn_frontend": Package("cuDNN, by its own frontend", "cudnn", FRONTEND),
+    "cudnn_frontend": Package("cuDNN, through its own frontend", "cudnn", FRONTEND),
     "flashinfer": Package("FlashInfer", "flashinfer", "pip install flashinfer-python"),
     "xformers": Package("xFormers", "xformers.ops", "pip install xformers"),
     "flex": Package("FlexAttention, compiled", "torch.nn.attention.flex_attention", "pip install torch"),
     "flex_flash": Package("FlexAttention, its FLASH backend", "flash_attn.cute", "pip install flash-attn-4"),
     "varlen": Package("varlen_attn", "torch.nn.attention.varlen", "pip install 'torch>=2.10'"),
 }
-GRADIENTS = ("fa2", "fa3", "fa4", "cudnn_frontend")  # those that have a backward pass that is timed
+GRADIENTS = ("fa2", "fa3", "fa4", "cudnn_frontend")  # those whose backward pass is timed
 IN_FP8 = ("fa3", "cudnn_frontend")  # those that read e4m3
 
 
@@ -44,7 +44,7 @@ def module(name: str) -> Any:
 
 
 def is_there(name: str) -> bool:
-    """Whether a module can be found; a package's part cannot be looked for where there is no package."""
+    """Whether a module can be found. Looking up a submodule of a missing package would raise."""
     try:
         return importlib.util.find_spec(name) is not None
     except ImportError:
@@ -52,7 +52,7 @@ def is_there(name: str) -> bool:
 
 
 def absent(who: str, kind: str = "forward", in_fp8: bool = False) -> Contestant | None:
-    """The contestant that cannot take part, or None."""
+    """A contestant that cannot take part, or None."""
     package = PACKAGES[who]
     if is_there(package.module) or (who == "fa3" and not in_fp8 and flash_attention_3.operators()):
         return None
@@ -60,7 +60,7 @@ def absent(who: str, kind: str = "forward", in_fp8: bool = False) -> Contestant 
 
 
 def forward(who: str, problem: Any) -> Contestant:
-    """A launch of one of PACKAGES. In e4m3 those of IN_FP8 read it, and the others BF16."""
+    """A launch of one of PACKAGES. For e4m3 problems, those of IN_FP8 read e4m3, and the others BF16."""
     in_fp8 = bool(problem.encoded) and who in IN_FP8
     lacking = absent(who, in_fp8=in_fp8)
     if lacking:
@@ -69,23 +69,23 @@ def forward(who: str, problem: Any) -> Contestant:
     found = Contestant(who, PACKAGES[who].label, None, encoded=in_fp8)
     try:
         found.run = MAKERS[who](q, k, v, bool(problem.shape.causal), problem.shape.scale)
-    except Exception as error:  # of packages of others: any
+    except Exception as error:  # packages raise all kinds of exceptions
         found.skipped = (str(error).splitlines() or [type(error).__name__])[0]
     return found
 
 
 def turned(q: Any, k: Any, v: Any) -> list[Any]:
-    """[batch, seqlen, heads, head_dim], in FlashAttention's own order in memory."""
+    """[batch, seqlen, heads, head_dim], contiguous, FlashAttention's own layout."""
     return [tensor.transpose(1, 2) for tensor in (q, k, v)]
 
 
 def flash_attn_func(who: str) -> Any:
-    """FlashAttention's function of that name; without FlashAttention-3's own package, that of its kernels in xFormers' wheel."""
+    """FlashAttention's function with this name; without FlashAttention-3's own package, from its kernels in xFormers' wheel."""
     return module(PACKAGES[who].module).flash_attn_func if is_there(PACKAGES[who].module) else flash_attention_3.flash_attn_func()
 
 
 def flash_attention(who: str) -> Any:
-    """FlashAttention's function of that name, on views."""
+    """FlashAttention's function with this name, on views."""
     def make(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
         attend = flash_attn_func(who)
 
@@ -99,12 +99,12 @@ def flash_attention(who: str) -> Any:
 
 
 def flex(backend: str) -> Any:
-    """FlexAttention with a backend of its own; a causal mask is a block mask, made beforehand."""
+    """FlexAttention with a given backend; a causal mask is a block mask made beforehand."""
     def make(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
         attention = module("torch.nn.attention.flex_attention")
         n = q.shape[2]
         mask = attention.create_block_mask(lambda b, h, q, k: q >= k, None, None, n, n, device="cuda") if causal else None
-        torch._dynamo.reset()  # each shape compiles anew, and after eight of them it would run without being compiled
+        torch._dynamo.reset()  # each shape is compiled separately, and after eight PyTorch would stop compiling
         compiled = torch.compile(attention.flex_attention, dynamic=False)
         return lambda: compiled(q, k, v, block_mask=mask, scale=scale, kernel_options={"BACKEND": backend})
 
@@ -112,7 +112,7 @@ def flex(backend: str) -> Any:
 
 
 def firsts(batch: int, n: int) -> Any:
-    """Where each of `batch` sequences of the same length begins, [batch + 1]."""
+    """Where each of `batch` sequences of equal length begins, [batch + 1]."""
     return torch.arange(batch + 1, device="cuda", dtype=torch.int32) * n
 
 
@@ -127,13 +127,13 @@ def unpacked(o: Any, like: Any) -> Any:
 
 
 def varlen(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
-    """PyTorch's attention of packed sequences, which takes the default scale only."""
+    """PyTorch's attention for packed sequences, which supports only the default scale."""
     attend, n = module("torch.nn.attention.varlen").varlen_attn, q.shape[2]
     if not math.isclose(scale, q.shape[3] ** -0.5, rel_tol=1e-6):
-        raise ValueError("varlen_attn is called with the default scale only")
+        raise ValueError("varlen_attn supports only the default scale")
     q_in, k_in, v_in = (packed(tensor) for tensor in (q, k, v))
     first = firsts(q.shape[0], n)
-    try:  # later versions name a causal mask by its window
+    try:  # later versions specify a causal mask as a window
         attend(q_in, k_in, v_in, first, first, n, n, is_causal=causal)
         options: dict[str, Any] = {"is_causal": causal}
     except TypeError:
@@ -163,7 +163,7 @@ def xformers(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
 
 @functools.cache
 def handle() -> Any:
-    """cuDNN's, one for all graphs."""
+    """cuDNN's handle, shared by all graphs."""
     return module("cudnn").create_handle()
 
 
@@ -181,18 +181,18 @@ class Graph:
         self.pack: dict[Any, Any] = {}
 
     def takes(self, tensor: Any) -> Any:
-        """A node that reads it."""
+        """A node that reads a tensor."""
         node = self.graph.tensor(dim=list(tensor.shape), stride=list(tensor.stride()), data_type=self.kinds[tensor.dtype])
         self.pack[node] = tensor
         return node
 
     def gives(self, node: Any, tensor: Any) -> None:
-        """A node's result goes there."""
+        """Writes a node's result to a tensor."""
         node.set_output(True).set_dim(list(tensor.shape)).set_stride(list(tensor.stride())).set_data_type(self.kinds[tensor.dtype])
         self.pack[node] = tensor
 
     def built(self) -> Any:
-        """A function that launches it."""
+        """A function that launches the graph."""
         self.graph.validate()
         self.graph.build_operation_graph()
         self.graph.create_execution_plans([self.cudnn.heur_mode.A])
@@ -208,7 +208,7 @@ class Graph:
 
 
 def cudnn_frontend(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
-    """cuDNN's forward pass. In e4m3 all scales are 1 but that of P, which is 256, and O is e4m3: on Hopper it writes no BF16 from FP8."""
+    """cuDNN's forward pass. In e4m3 all scales are 1, except P's, which is 256, and O is e4m3, since on Hopper cuDNN cannot write BF16 from FP8."""
     graph = Graph(q.dtype)
     q_in, k_in, v_in = (graph.takes(tensor) for tensor in (q, k, v))
     out = torch.empty_like(q)
@@ -234,7 +234,7 @@ def cudnn_frontend(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
 
 
 def cudnn_gradient(problem: Any) -> Any:
-    """cuDNN's backward pass, from the O and the log-sum-exp that ours reads too."""
+    """cuDNN's backward pass, from the same O and log-sum-exp as ours."""
     graph = Graph(problem.q.dtype)
     gradients = [torch.empty_like(tensor) for tensor in (problem.q, problem.k, problem.v)]
     read = {"q": problem.q, "k": problem.k, "v": problem.v, "o": problem.o, "dO": problem.d_o, "stats": problem.lse.unsqueeze(-1)}

@@ -1,6 +1,6 @@
-"""The parts of a release (bench/release), what matters most first: which program takes which names of results, and about how long that takes.
+"""The parts of a release (bench/release), most important first: the program, the names of its results, and the estimated time.
 
-A part that is not here is a number that pages may not quote: the test bench.release holds their names against `gives`.
+Pages may quote only numbers that a part here measures: the test bench.release compares their names with `gives`.
 """
 
 import dataclasses
@@ -28,12 +28,12 @@ class Part:
 
     name: str
     file: str  # of FILES; "" writes no result
-    seconds: float  # about how long it takes on an H200
+    seconds: float  # estimated, on an H200
     what: str
     commands: Commands
-    gives: str = ""  # of which names of results, a regular expression
-    targets: tuple[str, ...] = SHARED  # what has to be built
-    resumes: bool = False  # whether the program can go on with its file
+    gives: str = ""  # a regular expression for the names of its results
+    targets: tuple[str, ...] = SHARED  # targets that must be built
+    resumes: bool = False  # whether the program can continue its file
     cards: int = 1
 
 
@@ -47,7 +47,7 @@ def either(values: Iterable[Any]) -> str:
 
 def names(kind: str, who: str, dtype: str = "bf16", dims: Iterable[int] = DIMS, masks: Iterable[str] = MASKS,
           lengths: Iterable[int] = LENGTHS) -> str:
-    """The names of a grid, as a regular expression."""
+    """A regular expression for the names of a grid."""
     return rf"{kind}/{who}/{dtype}/d{either(dims)}/{either(masks)}/n{either(lengths)}"
 
 
@@ -56,7 +56,7 @@ def race(program: str, *options: str) -> Commands:
 
 
 def contestants(steps: str) -> list[str]:
-    """What 4.6,5.5 is called in names."""
+    """The names of steps such as 4.6,5.5."""
     return [f"ch{int(chapter):02}/step{step}" for chapter, _, step in (word.partition(".") for word in steps.split(","))]
 
 
@@ -80,7 +80,7 @@ def steps(chapter: int, last: int) -> str:
 
 
 def counted(out: pathlib.Path) -> list[list[str]]:
-    """Bytes that Nsight Compute counts, beside the models of chapters 1 and 3."""
+    """Bytes counted by Nsight Compute, compared with the models of chapters 1 and 3."""
     shape = "--batch 1 --heads 8 --kv-heads 8 --seqlen 8k --head-dim 128"
     command_by_name = {f"ncu/ch01/step{step}/bf16/d128/full/n8192": f"01_naive_attention --step {step} {shape}" for step in (4, 5)}
     for dim, heads in ((128, 16), (64, 32)):
@@ -89,7 +89,7 @@ def counted(out: pathlib.Path) -> list[list[str]]:
                                                                       f"--kv-heads {heads} --seqlen 4k --head-dim {dim}")
     counters, report = str(out.parent / "counters.csv"), str(out.parent / "counted.txt")
     found = [[str(BIN / "forward"), "--chapter", "1", "--step", "4", "--dtype", "bf16", "--head-dim", "128", "--mask", "full", "--seqlen", "512",
-              "--max-seconds", "0", "--out", str(out)]]  # a result of this machine, for its context
+              "--max-seconds", "0", "--out", str(out)]]  # any result of this machine, for its context
     for name, command in command_by_name.items():
         chapter, *options = command.split()
         found.append(["ncu", "--clock-control", "none", "--metrics", ",".join(ncu_bytes.MEMORY + ncu_bytes.L2), "--csv", "--print-units", "base",
@@ -105,12 +105,12 @@ def built(_: pathlib.Path) -> list[list[str]]:
 
 
 def packaged() -> list[str]:
-    """Where Python finds the package of this tree."""
+    """Makes Python import the package of this tree."""
     return ["env", f"PYTHONPATH={ROOT / 'python'}", f"FLASHBOOK_LIBRARY={LIBRARY}", "FLASHBOOK_REQUIRE_GPU=1", "python3"]
 
 
 def tested(_: pathlib.Path) -> list[list[str]]:
-    """Every test; what pages quote is not known before a release ends."""
+    """Every test except that of quoted numbers, which are known only after a release."""
     return [["env", "FLASHBOOK_REQUIRE_GPU=1", "ctest", "--preset", "gpu-all", "-j", "8", "-E", r"bench\.quote"],
             [*packaged(), "-m", "pytest", "-q", "python/tests"]]
 
@@ -125,7 +125,7 @@ def sanitized(_: pathlib.Path) -> list[list[str]]:
     chapters = sorted(path.parts[-3] for path in ROOT.glob("chapters/*/host/chapter.cu") if "Place::device" in path.read_text(encoding="utf-8"))
     return [["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", str(BIN / chapter), "--batch", "1", *shape.split(), "--reps", "1"]
             for chapter in chapters for shape in [*small, *extra_shapes.get(chapter[:2], [])] for tool in ("memcheck", "racecheck", "synccheck")
-            # There a lane hands over what its warp has written or read, which racecheck takes for a race (docs/pages/golden.md).
+            # In these kernels one lane signals for its whole warp, which racecheck mistakes for a race (docs/pages/golden.md).
             if not (tool == "racecheck" and shape.startswith(("--step 6 --lengths", "--step 7")))]
 
 
@@ -143,7 +143,7 @@ def many_on_two_cards(out: pathlib.Path) -> list[list[str]]:
     return [["python3", "bench/many.py", "--rounds", ROUNDS, "--out", str(out)]]
 
 
-BESIDE = ("cudnn", "cudnn_frontend", "flash", "fa2", "fa3", "fa4")  # that stand beside chapter 5 in every cell
+BESIDE = ("cudnn", "cudnn_frontend", "flash", "fa2", "fa3", "fa4")  # compared with chapter 5 in every cell
 LADDER_PEERS = (*BESIDE, "eager", "flex", "flex_flash", "xformers", "flashinfer", "varlen", "product")
 BOOK_STEPS = ",".join((steps(1, 5), steps(3, 3), steps(4, 6), steps(5, 5)))
 EVERY_STEP = either(contestants(f"{BOOK_STEPS},{steps(6, 8)}"))
@@ -167,19 +167,19 @@ PARTS = (
          steps(6, 8), ("cudnn", "cudnn_frontend", "fa3", "product"), masks=FULL, lengths=AT_4K, dtype="e4m3"),
     Part("backward", "backward", 160, "chapter 7's steps and the peers, every shape",
          race("backward.py", "--step", "2,3,4,5,6", "--seqlen", words(LENGTHS), "--layout", LAYOUTS[0]), GRADIENTS, resumes=True),
-    Part("cells", "caches", 330, "caches as their users have them, both orders in memory, the GPU alone and as called",
+    Part("cells", "caches", 330, "caches as used in practice, in both layouts, on the GPU alone and as called",
          race("decode.py"), CELLS, resumes=True),
-    Part("decode", "decode", 65, "one query a sequence: chapter 8 and the peers", race("decode.py", "--one-query", "--peers", DECODE_PEERS), DECODE,
+    Part("decode", "decode", 65, "one query per sequence: chapter 8 and the peers", race("decode.py", "--one-query", "--peers", DECODE_PEERS), DECODE,
          resumes=True),
     Part("prefill", "decode", 20, "chunks of prompts against pages: chapters 8 and 9 and the peers",
          race("decode.py", "--prefill", "--peers", words(CHUNK_PEERS)),
          rf"decode/(ch08/step6_p64|(ch09/step8|{either(CHUNK_PEERS)})_p(16|64))/bf16/d128/(b8h32k8chunks/n16384|b34h32k8mixed/n4096)", resumes=True),
-    Part("masked", "masked", 70, "chapter 9 and the peers under every mask", race("masks.py", "--layout", LAYOUTS[0]), MASKED, resumes=True),
-    Part("masked_backward", "masked", 65, "the same of gradients", race("masks.py", "--backward", "--layout", LAYOUTS[0]),
+    Part("masked", "masked", 70, "chapter 9 and the peers with every mask", race("masks.py", "--layout", LAYOUTS[0]), MASKED, resumes=True),
+    Part("masked_backward", "masked", 65, "the same for gradients", race("masks.py", "--backward", "--layout", LAYOUTS[0]),
          r"masked/(ch09/step6(_bias)?|flex_backward)/bf16/d128/\w+/n\d+", resumes=True),
     grid("forward_bshd", "forward", 60, "the last step and the fastest peers on [batch, seqlen, heads, d]", "5.5", ("cudnn", "cudnn_frontend", "fa3"),
          layout="bshd"),
-    Part("backward_bshd", "backward", 60, "the same of gradients",
+    Part("backward_bshd", "backward", 60, "the same for gradients",
          race("backward.py", "--step", "5,6", "--peers", "cudnn,cudnn_frontend,fa3", "--layout", "bshd"),
          names("backward", r"(ch07/step[56]|cudnn|cudnn_frontend|fa3)", masks=("full_bshd", "causal_bshd"), lengths=(512, 1024, 4096, 16384)),
          resumes=True),
@@ -189,8 +189,8 @@ PARTS = (
          race("masks.py", "--backward", "--peers", "none", "--layout", "bshd"), r"masked/ch09/step6(_bias)?/bf16/d128/\w+_bshd/n\d+", resumes=True),
     grid("short_long", "forward", 40, "lengths from 64 to 256, and 32k and 64k", "5.5", ("cudnn", "flash", "eager"), (64, 128),
          lengths=(64, 128, 256, 32768, 65536)),
-    grid("steps5", "forward", 35, "chapter 5's steps 1 to 4 in turn with cuDNN, at three lengths", "5.1,5.2,5.3,5.4", ("cudnn",), lengths=LONGEST),
-    grid("steps4", "forward", 12, "chapter 4's steps in turn with FlashAttention-2, N 4096", steps(4, 6), ("flash",), (64, 256), FULL, AT_4K),
+    grid("steps5", "forward", 35, "chapter 5's steps 1 to 4 against cuDNN, at three lengths", "5.1,5.2,5.3,5.4", ("cudnn",), lengths=LONGEST),
+    grid("steps4", "forward", 12, "chapter 4's steps against FlashAttention-2, N 4096", steps(4, 6), ("flash",), (64, 256), FULL, AT_4K),
     grid("steps4_5", "forward", 12, "step 5 of chapter 4 at a short and a long N", "4.5", ("flash",), (64, 256), lengths=(512, 8192)),
     grid("steps3", "forward", 10, "chapter 3's steps 1 and 2 at a short and a long N", "3.1,3.2", (), (128,), FULL, (1024, 16384)),
     Part("backward_first", "backward", 20, "step 1 of chapter 7", race("backward.py", "--step", "1", "--peers", "none", "--layout", LAYOUTS[0]),
@@ -199,14 +199,14 @@ PARTS = (
     Part("resources", "machine", 30, "registers, shared memory and occupancy of every kernel",
          program("forward", "--chapter", "1,3,4,5,6", "--dtype", "bf16,e4m3", "--mask", "full", "--seqlen", "4096", "--max-seconds", "0", "--out"),
          names("forward", EVERY_STEP, "(bf16|e4m3)", masks=FULL, lengths=AT_4K), ("forward",)),
-    Part("machine", "machine", 5, "chapter 0: what the card takes for a load, a product, an exponential", program("00_the_machine", "--json"),
+    Part("machine", "machine", 5, "chapter 0: the card's times for a load, a product, an exponential", program("00_the_machine", "--json"),
          r"machine/[\w/]+", ("00_the_machine",)),
-    Part("flex_decode", "decode", 20, "FlexAttention on one query a sequence",
+    Part("flex_decode", "decode", 20, "FlexAttention with one query per sequence",
          race("decode.py", "--one-query", "--shape", "2", "--step", "6", "--peers", "cudnn,flex", "--pages", "0"), DECODE, resumes=True),
-    Part("blocks", "machine", 8, "chapter 3's tiles from 16 to 128, and its step 3 on chapter 4's",
+    Part("blocks", "machine", 8, "chapter 3's tiles from 16 to 128, and its step 3 with chapter 4's tiles",
          program("forward", "--block-sizes", "--max-seconds", "0.1", "--out"), r"blocks/.*", ("forward",)),
-    Part("timeline", "machine", 8, "stamps of chapter 5's loops", program("timeline"), r"timeline/.*", ("timeline",)),
-    Part("ablation", "machine", 35, "chapter 5's last step, one switch turned at a time", race("peers.py", "--ablation", "--seqlen", "4k,512,16k"),
+    Part("timeline", "machine", 8, "time stamps from chapter 5's loops", program("timeline"), r"timeline/.*", ("timeline",)),
+    Part("ablation", "machine", 35, "chapter 5's last step, one switch changed at a time", race("peers.py", "--ablation", "--seqlen", "4k,512,16k"),
          r"ablation/ch05/.*", ("ablation",), resumes=True),
     Part("ablation_04", "machine", 25, "chapter 4's step 5 likewise, and step 4",
          race("peers.py", "--ablation", "--chapter", "4", "--seqlen", "4k,512"), r"ablation/ch04/.*", ("ablation",), resumes=True),
@@ -214,34 +214,34 @@ PARTS = (
          r"ablation/ch07/.*", ("ablation",), resumes=True),
     Part("ablation_08", "machine", 8, "chapter 8's step 4 likewise, and step 3", race("decode.py", "--ablation"), r"ablation/ch08/.*",
          ("ablation",), resumes=True),
-    Part("gradients", "backward", 10, "errors of gradients by kind of inputs", race("backward.py", "--accuracy"), r"gradients/.*"),
+    Part("gradients", "backward", 10, "errors of gradients for each kind of inputs", race("backward.py", "--accuracy"), r"gradients/.*"),
     Part("host", "machine", 15, "chapter 2 on the CPU",
          program("forward", "--chapter", "2", "--dtype", "f32", "--head-dim", "64", "--mask", "full", "--max-seconds", "0.3", "--out"),
          names("forward", r"ch02/step\d", "f32", (64,), FULL), ("forward",)),
-    Part("counted", "machine", 30, "bytes that Nsight Compute counts", counted, r"ncu/.*", ("forward", "01_naive_attention", "03_flash_attention_1")),
-    Part("python", "studies", 20, "the Python package in turn with its C function", race("operators.py"), r"python/.*"),
+    Part("counted", "machine", 30, "bytes counted by Nsight Compute", counted, r"ncu/.*", ("forward", "01_naive_attention", "03_flash_attention_1")),
+    Part("python", "studies", 20, "the Python package against its C function", race("operators.py"), r"python/.*"),
     Part("accuracy", "studies", 55, "errors in f16 and FP8 against FP64", program("accuracy", "--out"), r"accuracy/.*", ("accuracy",)),
-    Part("cpu", "machine", 60, "chapter 2's last step in turn with PyTorch on 1, 2 and 16 cores", race("peers.py", "--cpu"), r"cpu/.*",
+    Part("cpu", "machine", 60, "chapter 2's last step against PyTorch on 1, 2 and 16 cores", race("peers.py", "--cpu"), r"cpu/.*",
          ("02_online_softmax",)),
     Part("training", "studies", 125, "a small model trained with our attention and with PyTorch's", trained, r"training/.*"),
-    *(Part(f"model_{length}", "studies", 35, f"a model of GPT-2's size in training, eager beside the others, {length} tokens a sequence",
+    *(Part(f"model_{length}", "studies", 35, f"training a model of GPT-2's size, also with eager attention, {length} tokens per sequence",
            script("python/examples/train_text.py", "--eager", "--width", "768", "--layers", "12", "--turn", "8", "--steps", "40", "--write", "4",
                   "--length", str(length), "--batch", str(16384 // length)),
            rf"training/(eager|sdpa|flashbook)_\w*w\d+l\d+/.*/n{length}") for length in (512, 1024, 2048, 4096)),
-    Part("longer_context", "studies", 90, "several contexts for the same time", script("python/examples/longer_context.py"),
+    Part("longer_context", "studies", 90, "several context lengths, trained for the same time", script("python/examples/longer_context.py"),
          r"training/\w+_by_time/.*"),
-    Part("diagnosis", "studies", 30, "a model with a fault of speed, and its cures", script("bench/diagnosis.py"), r"training/diagnosis_.*"),
+    Part("diagnosis", "studies", 30, "a model that is slow, and its fixes", script("bench/diagnosis.py"), r"training/diagnosis_.*"),
     Part("triton", "forward", 50, "chapter 5's step 2 in Triton", script("bench/in_triton.py", "--rounds", ROUNDS),
          names("triton", "(triton|cudnn|ch05/step[125])", dims=(128,), lengths=(1024, 4096, 16384)), resumes=True),
-    Part("generation", "studies", 130, "a model writes, with a cache and without",
+    Part("generation", "studies", 130, "generation with a cache and without",
          script("bench/generation.py", "--tokens", "100,500,1000", "--ways", "none_flash,cat,in_place,pages"), r"generation/.*"),
     Part("long", "studies", 220, "errors of long rows",
          program("accuracy", "--long", "--batch", "1", "--heads", "8", "--seqlen", "65536", "--out"), r"long/.*", ("accuracy",)),
-    Part("every", "forward", 300, "every step alone at every shape, for the ladder that one can climb",
+    Part("every", "forward", 300, "every step alone at every shape, for the interactive ladder",
          program("forward", "--chapter", "1,3,4,5,6", "--dtype", "bf16,e4m3", "--max-seconds", "0.05", "--out"),
          names("forward", EVERY_STEP, "(bf16|e4m3)"), ("forward",)),
 )
-ALONE = ("resources", "every")  # parts that time ours alone: where the same was timed in turn, that counts
+ALONE = ("resources", "every")  # parts that time ours alone; interleaved results of the same name take precedence
 ASKED_FOR = (Part("build", "", 260, "the gpu preset (FLASHBOOK_ONLY_RELEASE=1: only what a release runs)", built, targets=()),
              Part("test", "", 240, "ctest and the Python package's tests, on the card", tested, targets=()),
              Part("sanitize", "", 200, "memcheck, racecheck and synccheck on small shapes", sanitized, targets=()))

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Times our kernels in turn with PyTorch's, or with versions of themselves, in one process.
+"""Times our kernels interleaved with PyTorch's, or with versions of themselves, in one process.
 
     peers.py [--chapter 1] [--step 2] [--peers cudnn,flash,...] [--head-dim 128] [--mask full,causal] [--seqlen 512,...,16k] [--dtype bf16]
              [--layout bhsd,bshd] [--rounds 5] [--resume] [--seconds S] [--out FILE] [--library build/gpu/lib/libflashbook.so]
-    peers.py --step 4.6,5.5 [...]   step 6 of chapter 4 in turn with step 5 of chapter 5; 6.7_means: with the means given back
-    peers.py --ablation [...]   chapter 5's last step in turn with itself, one switch turned at a time; --chapter 4: chapter 4's step 5, and step 4
-    peers.py --cpu [...]        chapter 2's last step in turn with PyTorch's attention on the CPU: bench/on_cpu.py
+    peers.py --step 4.6,5.5 [...]   step 6 of chapter 4 against step 5 of chapter 5; 6.7_means: with the means added back
+    peers.py --ablation [...]   chapter 5's last step against itself with one switch changed at a time; --chapter 4: chapter 4's step 5, and step 4
+    peers.py --cpu [...]        chapter 2's last step against PyTorch's attention on the CPU: bench/on_cpu.py
 
-bench/race.py says how. `vs_cudnn` is how many times as fast as cuDNN ours is, by the median of the rounds' ratios. Ours is checked against
-float64 attention first. cudnn and flash are PyTorch's attention with that backend, eager is written out; bench/packages.py has the others, which
-take part where their packages are installed. In e4m3 fa3 and cudnn_frontend read e4m3; the others run in BF16, on the same values, and the ratio is
-`vs_cudnn_bf16`. `product` is a large matrix product in the same type, and `of_product`
-the part of its FLOPS that an attention reaches, by the median of the rounds. Of an ablation `vs_as_it_is` is how many times as fast as the step
-itself a version is. Results go to bench/results/<gpu>/, or to --out. Exit code 1 if ours is wrong, 77 without a GPU or PyTorch.
+bench/race.py documents the method. `vs_cudnn` is our speed relative to cuDNN, the median of the rounds' ratios. Ours is checked against float64
+attention first. cudnn and flash are PyTorch's attention with that backend, and eager is unfused; bench/packages.py has the other peers, which take
+part if their packages are installed. In e4m3, fa3 and cudnn_frontend read e4m3; the others run in BF16 on the same values, and the ratio is called
+`vs_cudnn_bf16`. `product` is a large matrix product in the same type, and `of_product` is the fraction of its FLOPS that attention reaches. In an
+ablation, `vs_as_it_is` is a version's speed relative to the unchanged step. Results go to bench/results/<gpu>/, or to --out. Exit code 1 if ours is
+wrong, 77 without a GPU or PyTorch.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from bench.structs import Shape, Tensors
 DTYPES = {"f16": 1, "bf16": 2, "e4m3": 3}  # FlashbookType; PyTorch's attention takes the first two
 PEERS = ("cudnn", "flash", "eager", *packages.PACKAGES, "product")
 PRODUCT = 8192  # rows, columns and terms
-torch: Any = None  # imported once the options are right
+torch: Any = None  # imported after the options are checked
 
 
 @dataclasses.dataclass
@@ -46,7 +46,7 @@ class Problem:
     q: Any
     k: Any
     v: Any
-    encoded: Any = ()  # what ours reads, if that is not q, k and v: their e4m3
+    encoded: Any = ()  # what ours reads instead of q, k and v: their e4m3
     layout: str = race.LAYOUTS[0]
 
     def name(self, contestant):
@@ -57,7 +57,7 @@ class Problem:
 
 
 def make_problem(dtype, head_dim, causal, seqlen, layout=race.LAYOUTS[0]):
-    """The papers' shapes: batch * N = 16384 tokens, heads * head_dim = 2048; normal random inputs."""
+    """The papers' shapes: batch * N = 16384 tokens, heads * head_dim = 2048; normally distributed inputs."""
     batch, heads = max(1, 16384 // seqlen), 2048 // head_dim
     shape = Shape(batch, heads, heads, seqlen, seqlen, head_dim, int(causal), DTYPES[dtype], 1 / math.sqrt(head_dim))
     torch.manual_seed(SEED)
@@ -89,10 +89,10 @@ def ours(library, chapter, step, problem, ablation=False, means=False):
     try:
         workspace = torch.zeros(size, device="cuda", dtype=torch.uint8)
     except RuntimeError:
-        found.skipped = f"needs {size / 1e9:.1f} GB of GPU memory beyond its inputs and outputs"
+        found.skipped = f"needs {size / 1e9:.1f} GB of GPU memory in addition to its inputs and outputs"
         return found
     tensors = Tensors(*(t.data_ptr() for t in (q, k, v, o, lse, workspace)))
-    given = torch.zeros(*k.shape[:2], k.shape[3], device="cuda", dtype=torch.float32) if means else None  # O stays what it was, and has the work
+    given = torch.zeros(*k.shape[:2], k.shape[3], device="cuda", dtype=torch.float32) if means else None  # the work goes to O, which is unchanged
     if given is not None:
         tensors.k_mean = tensors.v_mean = given.data_ptr()
     moved = library.cost(chapter, step, problem.shape)[1]
@@ -108,7 +108,7 @@ def ours(library, chapter, step, problem, ablation=False, means=False):
 
 
 def peer(who, problem):
-    """PyTorch's attention with one backend forced, or written out; a package's; or a matrix product."""
+    """PyTorch's attention with one backend forced, or unfused; a package's; or a matrix product."""
     q, k, v, causal, scale = problem.q, problem.k, problem.v, bool(problem.shape.causal), problem.shape.scale
     if who in packages.PACKAGES:
         return packages.forward(who, problem)
@@ -134,21 +134,21 @@ def peer(who, problem):
 
 
 def product(dtype):
-    """A large matrix product in a type, as PyTorch and cuBLAS compute it."""
+    """A large matrix product of PyTorch (cuBLAS) in a type."""
     a, b = (torch.randn(PRODUCT, PRODUCT, device="cuda", dtype=torch.float16 if dtype == "f16" else torch.bfloat16) for _ in range(2))
     if dtype == "e4m3":
         a, b, one = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn), torch.ones((), device="cuda")
         run = lambda: torch._scaled_mm(a, b.mT, one, one, out_dtype=torch.bfloat16)
     else:
         run = lambda: a @ b.mT
-    return Contestant("product", f"matrix product, {PRODUCT} in each direction", run, flops=2 * PRODUCT**3)
+    return Contestant("product", f"{PRODUCT}-cubed matrix product", run, flops=2 * PRODUCT**3)
 
 
-# ---- right before fast -------------------------------------------------------------------------------------------------------------
+# ---- checks ------------------------------------------------------------------------------------------------------------------------
 
 
 def plain(q, k, v, visible, scale, rounded=False):
-    """softmax(scale q k^T) v for some rows, in the type of the inputs, P `rounded` to e4m3 or not. visible: [rows, keys]."""
+    """softmax(scale q k^T) v for some rows, in the type of the inputs, with P optionally `rounded` to e4m3. visible: [rows, keys]."""
     scores = ((q @ k.mT) * scale).masked_fill(~visible, float("-inf"))
     if not rounded:
         return torch.softmax(scores, -1) @ v
@@ -159,7 +159,7 @@ def plain(q, k, v, visible, scale, rounded=False):
 def largest_errors(problem, outputs):
     """{who: largest error} of some rows of the first, a middle and the last head against float64, and the bound.
 
-    The bound is the book's: twice what plain attention in the inputs' type errs, and a unit in the last place.
+    The bound is the book's: twice the error of plain attention in the inputs' type, plus a unit in the last place.
     """
     batch, heads, n, _ = problem.q.shape
     generator = torch.Generator(device="cuda").manual_seed(SEED)
@@ -176,18 +176,18 @@ def largest_errors(problem, outputs):
         largest = max(largest, exact.abs().max().item())
         for who, o in outputs.items():
             error = far(o[b, h, rows])
-            errors[who] = error if math.isnan(error) else max(errors[who], error)  # once NaN, NaN for good
+            errors[who] = error if math.isnan(error) else max(errors[who], error)  # NaN must stick
     return errors, 2 * plain_error + torch.finfo(problem.q.dtype).eps * 2 ** math.floor(math.log2(largest))
 
 
 def fp8_error(problem, who, o):
-    """The same of an O in e4m3, which is rounded once more: by a sixteenth of its largest element at most."""
+    """The bound for an O in e4m3, whose rounding adds at most a sixteenth of the largest element."""
     errors, bound = largest_errors(problem, {who: o.to(problem.q.dtype)})
     return errors[who], 2 * bound + o.to(problem.q.dtype).abs().max().item() / 16
 
 
 def check(problem, contestants):
-    """Runs each once, notes errors, and sets who cannot run aside. Raises Wrong if one of ours is wrong."""
+    """Runs each contestant once, records errors, and drops those that cannot run. Raises Wrong if a kernel of ours is wrong."""
     for contestant in contestants:
         if contestant.skipped:
             continue
@@ -199,14 +199,14 @@ def check(problem, contestants):
                 o = contestant.run()
                 end.record()
             torch.cuda.synchronize()
-        except Exception as error:  # torch.OutOfMemoryError is one, and packages of others throw what they like
+        except Exception as error:  # torch.OutOfMemoryError is one, and packages raise all kinds
             refused = isinstance(error, results.Refused) or "memory" in str(error)
             if contestant.who.startswith("ch") and not refused:
                 raise Wrong(f"{problem.name(contestant)}: {error}") from None
             contestant.skipped = (str(error).splitlines() or [type(error).__name__])[0]
             continue
         contestant.launches = max(1, min(20, int(100 / begin.elapsed_time(end))))
-        if contestant.flops:  # no attention
+        if contestant.flops:  # not attention
             continue
         if o.dtype != problem.q.dtype:  # cuDNN writes e4m3
             contestant.values["error"], bound = fp8_error(problem, contestant.who, o)
@@ -219,7 +219,7 @@ def check(problem, contestants):
         message = f"{problem.name(contestant)}: error {errors[contestant.who]:.1e}, bound {bound:.1e}"
         if contestant.who.startswith("ch") and not errors[contestant.who] <= bound:
             raise Wrong(message)
-        if not errors[contestant.who] <= 2 * bound:  # a peer may round once more than we do; a wrong one is no peer
+        if not errors[contestant.who] <= 2 * bound:  # peers may round once more than we do, but wrong peers do not count
             contestant.skipped = message
         del o
 
@@ -228,13 +228,13 @@ def check(problem, contestants):
 
 
 def steps_of(text):
-    """"all", [1, 2] of "1,2", or [(4, 6, False), (6, 7, True)] of "4.6,6.7_means"."""
+    """Parses "all", "1,2" into [1, 2], or "4.6,6.7_means" into [(4, 6, False), (6, 7, True)]."""
     if text == "all" or "." not in text:
         return text if text == "all" else whole_numbers(text)
     words = text.split(",")
     found = [(int(word[1]), int(word[2]), bool(word[3])) for word in (re.fullmatch(r"(\d+)\.(\d+)(_means)?", word) for word in words) if word]
     if len(found) < len(words):
-        raise argparse.ArgumentTypeError(f"'{text}': give steps such as 1,2, or chapters and steps such as 4.6,5.5")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a list of steps: use steps such as 1,2, or chapters and steps such as 4.6,5.5")
     return found
 
 
@@ -242,8 +242,8 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ablation", action="store_true", help="step 5 of chapter 5, or of --chapter 4, and its switches, without peers")
     parser.add_argument("--cpu", action="store_true", help="chapter 2's last step and PyTorch on the CPU: bench/on_cpu.py has its options")
-    parser.add_argument("--chapter", type=whole_numbers, help="chapters of the forward pass, such as 1,3 (default: 5, and 6 of e4m3)")
-    parser.add_argument("--step", type=steps_of, help="steps of these chapters, or all (default: the last one); or 4.6,5.5: chapters and steps")
+    parser.add_argument("--chapter", type=whole_numbers, help="chapters of the forward pass, such as 1,3 (default: 5, or 6 for e4m3)")
+    parser.add_argument("--step", type=steps_of, help="steps of these chapters, or all (default: the last); or chapters and steps, such as 4.6,5.5")
     parser.add_argument("--peers", default=",".join(PEERS), help=f"some of {','.join(PEERS)} (default: all), or none")
     parser.add_argument("--dtype", choices=DTYPES, default="bf16")
     parser.add_argument("--head-dim", type=whole_numbers, default=[64, 128, 256])
@@ -256,17 +256,17 @@ def parse():
     options.peers, options.mask = [] if options.ablation or options.peers == "none" else options.peers.split(","), options.mask.split(",")
     for given, known, option in ((options.peers, PEERS, "--peers"), (options.mask, ("full", "causal"), "--mask")):
         if not set(given) <= set(known):
-            parser.error(f"{option} takes {','.join(known)}, with commas between")
+            parser.error(f"{option} takes a comma-separated list of {','.join(known)}")
     return options
 
 
 def pick_ours(library, options):
-    """[(chapter, step, are means given back)] of the command line."""
+    """[(chapter, step, whether means are added back)] from the command line."""
     on_device = {chapter.number: chapter for chapter in library.chapters() if chapter.on_device}
     named = options.step if isinstance(options.step, list) and isinstance(options.step[0], tuple) else []
     for number in [*(options.chapter or []), *(number for number, *_ in named)]:
         if number not in on_device:
-            raise results.Refused(f"chapter {number} has no kernel: give some of {', '.join(map(str, on_device))}")
+            raise results.Refused(f"chapter {number} has no kernel: use some of {', '.join(map(str, on_device))}")
     if named:
         return named
     last = {number: chapter.steps for number, chapter in on_device.items()}

@@ -1,13 +1,13 @@
-"""The race: contestants in turn in one process, whoever they are (peers.py, backward.py, decode.py, masks.py, operators.py, on_cpu.py).
+"""The race: times contestants interleaved in one process (used by peers.py, backward.py, decode.py, masks.py, operators.py, on_cpu.py).
 
-The card's power is limited, so what ran before changes what is measured. Therefore: in every round each contestant is timed once, in
-random order, after a nap of 60 ms; a time is the median of some launches between CUDA events, L2 flushed before each; a result is the
-median of the rounds. A contestant whose name begins with `ch` is ours: it is checked first, and is compared with the others by the median of
-the rounds' ratios. A contestant that is `called` is timed as its caller waits for it: the card is idle when the host begins. Such are compared with
-each other only. With --before LIBRARY another build's kernels run too: what a change of the house did to ours, cell by cell, is `vs_before`.
+The card's power is limited, so a time depends on what ran before. Therefore every contestant is timed once per round, in random order, after
+a rest of 60 ms. A time is the median of several launches between CUDA events, each after a flush of the L2; a result is the median of the
+rounds. Contestants whose names begin with `ch` are ours: they are checked first, and compared with the others by the median of the rounds'
+ratios. A `called` contestant is timed as its caller sees it, starting from an idle card, and is compared only with others of that kind. With
+--before LIBRARY, another build's kernels also run, and `vs_before` is our speed relative to theirs, cell by cell.
 
-A race can be taken in several calls: with --seconds a call ends before its limit, with exit code 75 if cells are left, and with --resume the next
-one goes on where the file ends. The context has a part for each call, and an entry says of which one it is.
+A race can be split into several calls. With --seconds, a call ends before its limit, with exit code 75 if cells are left; with --resume, the next
+one continues the file. The context has a part for each call, and each entry names its call.
 """
 
 import argparse
@@ -30,23 +30,23 @@ from typing import Any
 from bench import results
 from bench.structs import BAD_ARGUMENT, HARDWARE_MISSING, Chapter, Shape, Tensors
 
-LAYOUTS = ("bhsd", "bshd")  # of tensors and caches in memory: [batch, heads, seqlen, d] or [batch, seqlen, heads, d]
+LAYOUTS = ("bhsd", "bshd")  # layouts of tensors and caches: [batch, heads, seqlen, d] or [batch, seqlen, heads, d]
 NAP = 0.06  # seconds
 SEED = 1
-APART, NEAR = 0.03, 1.25  # rounds that lie further apart are too few; who takes at most so many times the fastest's time is near it
-UNFINISHED = 75  # the exit code of a call that left cells for the next one
+APART, NEAR = 0.03, 1.25  # a larger spread needs more rounds; a contestant within this factor of the fastest is near it
+UNFINISHED = 75  # exit code if cells are left for the next call
 BEGAN = time.monotonic()
-SAME = ("commit", "machine", "gpu", "driver", "toolkit", "pytorch", "cudnn")  # what calls of one race have in common
+SAME = ("commit", "machine", "gpu", "driver", "toolkit", "pytorch", "cudnn")  # must be equal in all calls of one race
 DISTRIBUTIONS = ("nvidia-cudnn-cu13", "nvidia-cudnn-frontend", "flash-attn", "flash-attn-3", "flash-attn-4", "flashinfer-python", "xformers",
                  "triton")  # peers' packages
-torch: Any = None  # imported once the options are right
+torch: Any = None  # imported after the options are checked
 
 
 class Library:
     """libflashbook.so."""
 
     def __init__(self, path):
-        self.c = ctypes.CDLL(os.path.abspath(path))  # a name without a slash would be looked for elsewhere
+        self.c = ctypes.CDLL(os.path.abspath(path))  # a name without a slash would be searched for in system folders
         for name in ("flashbook_last_error", "flashbook_toolkit", "flashbook_step_name"):
             getattr(self.c, name).restype = ctypes.c_char_p
         for name in ("flashbook_workspace_bytes", "flashbook_masked_workspace_bytes", "flashbook_decode_workspace_bytes",
@@ -70,11 +70,11 @@ class Library:
         return self.c.flashbook_step_name(chapter, step).decode()
 
     def workspace_bytes(self, chapter, step, shape):
-        """Bytes, or -1 if the step cannot run the shape; then error() says why."""
+        """Bytes, or -1 if the step cannot run the shape, with the reason in error()."""
         return self.c.flashbook_workspace_bytes(chapter, step, ctypes.byref(shape))
 
     def cost(self, chapter, step, shape):
-        """(FLOPs, bytes moved) by the cost model."""
+        """(FLOPs, bytes moved), from the cost model."""
         flops, moved = ctypes.c_double(), ctypes.c_double()
         self.c.flashbook_cost(chapter, step, ctypes.byref(shape), ctypes.byref(flops), ctypes.byref(moved))
         return flops.value, moved.value
@@ -84,7 +84,7 @@ class Library:
 
 
 def must(library, status):
-    """Raises what a status of the library says: Refused where the step or this card cannot, which is no wrong result; RuntimeError for the rest."""
+    """Raises the error of a status: Refused if the step or this card does not support the call, RuntimeError otherwise."""
     if status in (BAD_ARGUMENT, HARDWARE_MISSING):
         raise results.Refused(library.error())
     if status:
@@ -92,7 +92,7 @@ def must(library, status):
 
 
 def steps_of(library, number):
-    """How many steps a chapter has."""
+    """The number of steps of a chapter."""
     for chapter in library.chapters():
         if chapter.number == number:
             return chapter.steps
@@ -101,27 +101,27 @@ def steps_of(library, number):
 
 @dataclasses.dataclass
 class Contestant:
-    """One of those that are timed in turn."""
+    """A kernel that takes part in a race."""
 
     who: str  # "ch01/step4", "cudnn", "ch05/one_loop" of an ablation
     label: str
-    run: Any  # launches it once and returns O
-    context: object = contextlib.nullcontext  # entered around all of a measurement's launches
-    values: dict[str, float] = dataclasses.field(default_factory=dict)  # counters for its result
+    run: Any  # launches once and returns O
+    context: object = contextlib.nullcontext  # entered around all launches of a measurement
+    values: dict[str, float] = dataclasses.field(default_factory=dict)  # counters of its result
     skipped: str = ""
-    launches: int = 1  # in a round
+    launches: int = 1  # launches per round
     milliseconds: list[float] = dataclasses.field(default_factory=list)  # of every round
-    keeps: Any = ()  # tensors that live as long as their pointers are used
-    kind: str = "forward"  # or "ablation": the first part of its result's name
-    called: bool = False  # timed with the host's part of it
-    nap: float | None = None  # seconds before it is timed, if not NAP
-    flops: float = 0  # of a launch, if not the problem's
-    encoded: bool = False  # a peer that reads the problem's e4m3, where it has such
-    install: str = ""  # how to get the package that it lacks; then it is named once, and is in no cell
+    keeps: Any = ()  # tensors to keep alive while their pointers are in use
+    kind: str = "forward"  # or "ablation": the first part of the result's name
+    called: bool = False  # timed including the host's work
+    nap: float | None = None  # seconds to rest before timing, if not NAP
+    flops: float = 0  # per launch, if not the problem's
+    encoded: bool = False  # a peer that reads the problem's e4m3 tensors, if it has any
+    install: str = ""  # how to install its missing package; it is then reported once and left out
 
 
 class Replayed:
-    """A launch as a CUDA graph, which its first call captures and every call replays: what it takes the card alone."""
+    """A launch as a CUDA graph, captured by the first call and replayed by each: it measures the card alone."""
 
     def __init__(self, launch):
         self.launch, self.graph, self.o = launch, None, None
@@ -130,7 +130,7 @@ class Replayed:
         if self.graph is None:
             stream = torch.cuda.Stream()
             stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):  # what a first launch allocates and loads cannot be captured
+            with torch.cuda.stream(stream):  # allocations and loads of a first launch cannot be captured
                 self.launch()
             torch.cuda.current_stream().wait_stream(stream)
             graph = torch.cuda.CUDAGraph()
@@ -142,8 +142,8 @@ class Replayed:
 
 
 def check_outputs(problem, contestants, largest_error, launches):
-    """Runs each once, notes errors, and sets who cannot run aside: `largest_error(problem, o)` gives an output's error and bound. Each that can
-    run has `launches` in a round. Raises Wrong if one of ours is wrong."""
+    """Runs each contestant once, records errors, and drops those that cannot run. `largest_error(problem, o)` returns an output's error and bound.
+    Sets each contestant's launches per round. Raises Wrong if a kernel of ours is wrong."""
     for contestant in contestants:
         if contestant.skipped:
             continue
@@ -152,7 +152,7 @@ def check_outputs(problem, contestants, largest_error, launches):
                 contestant.run()  # loads the kernels
                 o = contestant.run()
             torch.cuda.synchronize()
-        except Exception as error:  # what torch.compile throws is no RuntimeError
+        except Exception as error:  # torch.compile raises other exceptions than RuntimeError
             if not isinstance(error, results.Refused) and contestant.who.startswith("ch"):
                 raise Wrong(f"{problem.name(contestant)}: {error}") from None
             contestant.skipped = (str(error).splitlines() or ["failed"])[0]
@@ -175,13 +175,13 @@ class Wrong(Exception):
 
 
 def timed(contestant, cache_filler):
-    """Milliseconds: the median of the contestant's launches, after a nap."""
+    """The median of the contestant's launches, after a rest, in milliseconds."""
     time.sleep(NAP if contestant.nap is None else contestant.nap)
     events = []
     with contestant.context():
         for _ in range(contestant.launches + (contestant.launches > 1)):
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            cache_filler.zero_()  # takes long enough that the launch below waits for nothing but the card
+            cache_filler.zero_()  # takes long enough to hide the host's time for the launch below
             if contestant.called:
                 torch.cuda.synchronize()
             begin.record()
@@ -189,17 +189,17 @@ def timed(contestant, cache_filler):
             end.record()
             events.append((begin, end))
         torch.cuda.synchronize()
-    # The first of several launches warms up.
+    # The first of several launches is a warm-up.
     return statistics.median(begin.elapsed_time(end) for begin, end in events[contestant.launches > 1:])
 
 
 def spread(contestant):
-    """How far its rounds lie apart, as a part of their median."""
+    """The spread of a contestant's rounds, relative to their median."""
     return (max(contestant.milliseconds) - min(contestant.milliseconds)) / statistics.median(contestant.milliseconds)
 
 
 def race(contestants, rounds, shuffle, cache_filler):
-    """Times each in every round, in a new order. Whose rounds lie apart has three times as many, and so has then who is near the fastest."""
+    """Times each contestant in every round, in a new order. If rounds disagree, that contestant and those near the fastest get 3 times as many."""
     runners = [contestant for contestant in contestants if not contestant.skipped]
 
     def in_turn(some, count):
@@ -216,12 +216,12 @@ def race(contestants, rounds, shuffle, cache_filler):
 
 
 def before(contestant):
-    """Who is the same step in another build."""
+    """The same step from the other build."""
     return contestant.who + "_before"
 
 
 def note_same_bits(contestants, twins):
-    """Whether both builds give the same outputs, bit by bit."""
+    """Whether both builds give bitwise equal outputs."""
     outputs = lambda found: found if isinstance(found, list) else [found]
     for contestant, twin in zip((c for c in contestants if c.who.startswith("ch")), twins, strict=True):
         if not contestant.skipped and not twin.skipped:
@@ -247,8 +247,8 @@ def entry(problem, contestant, contestants, flops):
         if other.skipped or other is contestant or other.called != contestant.called or against.startswith("ch"):
             continue
         ratio = statistics.median(b / a for a, b in zip(contestant.milliseconds, other.milliseconds))
-        in_bf16 = bool(problem.encoded) and not other.encoded and against not in ("as_it_is", "before")  # a peer without FP8 runs in BF16
-        if other.flops and (ours or not problem.encoded):  # the product is of the problem's type
+        in_bf16 = bool(problem.encoded) and not other.encoded and against not in ("as_it_is", "before")  # peers without FP8 run in BF16
+        if other.flops and (ours or not problem.encoded):  # the product has the problem's type
             values["of_" + against] = ratio * flops / other.flops
         elif ours and not other.flops:
             values["vs_" + against + "_bf16" * in_bf16] = ratio
@@ -257,7 +257,7 @@ def entry(problem, contestant, contestants, flops):
 
 
 def told(found):
-    """An entry, in words for a terminal."""
+    """An entry, formatted for a terminal."""
     bytes_rate = f" {found['bytes_per_second'] / 1e12:6.3f} TB/s" if "bytes_per_second" in found else ""
     return f"{found['real_time']:10.4f} ms {found['FLOPS'] / 1e12:8.3f} TFLOP/s{bytes_rate}" + "".join(
         f"  {key[3:]} x{value:.3f}" for key, value in found.items() if key.startswith(("vs_", "of_")))
@@ -268,7 +268,7 @@ class Unfinished(Exception):
 
 
 class File:
-    """A result file that is whole after each cell, and can be taken up again."""
+    """A result file that is complete after each cell, and can be continued."""
 
     def __init__(self, options, library):
         self.path, self.seconds, self.longest = options.out, options.seconds, 0.0
@@ -278,16 +278,16 @@ class File:
             before = json.loads(self.path.read_text())
             for key in SAME:
                 if before["context"].get(key) != this.get(key):
-                    raise results.Refused(f"{self.path} was begun with the {key} {before['context'].get(key)}, and this call has {this.get(key)}: "
-                                          "go on with the same, or begin another file")
+                    raise results.Refused(f"{self.path} was started with the {key} {before['context'].get(key)}, and this call has {this.get(key)}: "
+                                          "use the same, or write to another file")
             self.whole = {"context": this | {"calls": [*before["context"]["calls"], this]}, "benchmarks": before["benchmarks"]}
         self.done = {entry["cell"] for entry in self.whole["benchmarks"]}
 
     def begin(self, cell):
-        """When the cell begins. Raises Unfinished if there may be no time for it."""
+        """The start time of a cell. Raises Unfinished if there may not be enough time for it."""
         now = time.monotonic()
         if self.seconds and now - BEGAN + 1.5 * self.longest + 2 > self.seconds:
-            raise Unfinished(f"{cell} and what follows are left for another call with --resume")
+            raise Unfinished(f"{cell} and later cells are left for another call with --resume")
         return now
 
     def add(self, cell, entries, begun):
@@ -297,7 +297,7 @@ class File:
         self.longest = max(self.longest, time.monotonic() - begun)
 
     def lacks(self, contestants):
-        """Those that can be had here; the others are named, once, with what installs them."""
+        """The contestants that are installed; the others are reported once, with the command that installs them."""
         absent = self.whole["context"].setdefault("absent", {})
         for contestant in contestants:
             if contestant.install and contestant.who not in absent:
@@ -307,11 +307,11 @@ class File:
 
 
 def run(options, library, check, cells):
-    """Measures every cell that the file does not have; it is whole after each. `cells`: {word: function of a library that makes a problem, its
-    contestants and its FLOPs}, one at a time, since the next one takes the memory of the last. `check(problem, contestants)` is asked first."""
+    """Measures every cell that the file lacks; the file is complete after each. `cells` maps a word to a function that takes a library and makes a
+    problem, its contestants and its FLOPs; cells are made one at a time to reuse memory. `check(problem, contestants)` is called first."""
     file = File(options, library)
     shuffle = random.Random(SEED).shuffle
-    cache_filler = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)  # 256 MB: several times any L2 cache
+    cache_filler = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)  # 256 MB, several times the size of any L2 cache
     earlier = options.before and Library(options.before)
     for cell, make in cells.items():
         if cell in file.done:
@@ -320,7 +320,7 @@ def run(options, library, check, cells):
         problem, contestants, flops = make(library)
         contestants = file.lacks(contestants)
         if earlier:
-            kept, others, _ = make(earlier)  # the same problem once more: a contestant has pointers into its own
+            kept, others, _ = make(earlier)  # the same problem again, since contestants have pointers into their own
             twins = [dataclasses.replace(twin, who=before(twin), keeps=(twin.keeps, kept)) for twin in others if twin.who.startswith("ch")]
             check(problem, contestants + twins)
             note_same_bits(contestants, twins)
@@ -340,12 +340,12 @@ def run(options, library, check, cells):
 
 
 def command():
-    """The command line, with paths of this tree as they are from its root."""
+    """The command line, with paths relative to the root of this tree."""
     return " ".join([pathlib.Path(sys.argv[0]).name, *sys.argv[1:]]).replace(f"{results.ROOT}/", "")
 
 
 def packages():
-    """{distribution: version} of the peers' packages that are installed."""
+    """{distribution: version} of the installed packages with peers."""
     found = {}
     for name in DISTRIBUTIONS:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -354,7 +354,7 @@ def packages():
 
 
 def context(library):
-    """What the result file says of the machine."""
+    """The machine's description in the result file."""
     asked = subprocess.run(["nvidia-smi", "-i", "0", "--query-gpu=driver_version,clocks.max.sm,clocks.max.mem,power.limit,uuid,memory.total",
                             "--format=csv,noheader"], capture_output=True, text=True)
     found = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "command": command(), "machine": "gpu",
@@ -370,33 +370,33 @@ def context(library):
 
 def add_options(parser):
     """The options of every program that races."""
-    parser.add_argument("--library", type=pathlib.Path, help="default: build/gpu/lib/libflashbook.so, or libablation.so beside it")
-    parser.add_argument("--before", type=pathlib.Path, help="the libflashbook.so of another commit, to be timed in turn with this one; wants --out")
+    parser.add_argument("--library", type=pathlib.Path, help="default: build/gpu/lib/libflashbook.so, or libablation.so in the same folder")
+    parser.add_argument("--before", type=pathlib.Path, help="the libflashbook.so of another commit, timed interleaved with this one; needs --out")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out", type=pathlib.Path, help="write here instead of bench/results/<gpu>/")
+    parser.add_argument("--out", type=pathlib.Path, help="write to this file instead of bench/results/<gpu>/")
     add_calls(parser)
 
 
 def add_layout(parser):
     """The option of every program that times attention: a bench covers both layouts (tests/bench/layouts_test.py)."""
     parser.add_argument("--layout", type=layouts, default=list(LAYOUTS),
-                        help=f"order of the tensors in memory: {','.join(LAYOUTS)} (default: both)")
+                        help=f"memory layout of the tensors: {','.join(LAYOUTS)} (default: both)")
 
 
 def layouts(text):
     """["bhsd", "bshd"] of "bhsd,bshd"."""
     if unknown := [word for word in text.split(",") if word not in LAYOUTS]:
-        raise argparse.ArgumentTypeError(f"'{unknown[0]}' is no layout: give some of {','.join(LAYOUTS)}, with commas between")
+        raise argparse.ArgumentTypeError(f"'{unknown[0]}' is not a layout: use a comma-separated list of {','.join(LAYOUTS)}")
     return text.split(",")
 
 
 def in_layout(word: str, layout: str) -> str:
-    """What a mask is called in the names of results."""
+    """A mask's name in the names of results."""
     return word if layout == LAYOUTS[0] else f"{word}_{layout}"
 
 
 def randn(layout, batch, heads, rows, head_dim, dtype):
-    """Normal random numbers, a view [batch, heads, rows, head_dim] of a tensor in that layout."""
+    """Normal random numbers as a view [batch, heads, rows, head_dim] of a tensor in the given layout."""
     made = lambda *sizes: torch.randn(*sizes, device="cuda", dtype=dtype)
     return made(batch, heads, rows, head_dim) if layout == "bhsd" else made(batch, rows, heads, head_dim).transpose(1, 2)
 
@@ -409,9 +409,9 @@ def set_strides(struct, **tensors):
 
 
 def add_calls(parser):
-    """The options of a race that is taken in several calls."""
-    parser.add_argument("--resume", action="store_true", help="go on where the file of --out ends")
-    parser.add_argument("--seconds", type=float, default=0, help="begin no cell that may end later; exit code 75 if some are left")
+    """The options of a race that can be split into several calls."""
+    parser.add_argument("--resume", action="store_true", help="continue the file of --out")
+    parser.add_argument("--seconds", type=float, default=0, help="start no cell that may end later; exit code 75 if some are left")
 
 
 def whole_numbers(text):
@@ -420,7 +420,7 @@ def whole_numbers(text):
 
 
 def pytorch(program):
-    """PyTorch, if it is here and sees a GPU; else None, and stderr says why."""
+    """PyTorch, if it is installed and sees a GPU; otherwise None, with the reason on stderr."""
     global torch  # noqa: PLW0603
     try:
         import torch
@@ -428,23 +428,23 @@ def pytorch(program):
         print(f"{program} needs PyTorch with CUDA (pip install torch); without it, bench/forward times our kernels alone", file=sys.stderr)
         return None
     if not torch.cuda.is_available():
-        print(f"no GPU: {program} times kernels on one; PyTorch sees none here", file=sys.stderr)
+        print(f"PyTorch sees no GPU: {program} times kernels on one", file=sys.stderr)
         return None
     return torch
 
 
 def measure(program, options, run, target="flashbook_shared"):
-    """Runs `run(options, library)`, which writes options.out, and files that if the user did not name it. Returns the exit code."""
+    """Runs `run(options, library)`, which writes options.out, and files the result unless the user named the file. Returns the exit code."""
     options.library = options.library or results.ROOT / "build" / "gpu" / "lib" / f"lib{target.removesuffix('_shared')}.so"
     if options.rounds < 1:
-        print(f"{program}: --rounds is the number of rounds: at least 1, and 5 for a result", file=sys.stderr)
+        print(f"{program}: --rounds must be at least 1, and 5 for results", file=sys.stderr)
         return 2
     if options.before and not (options.out and options.before.exists()):
         missing = "--out FILE is" if options.before.exists() else f"{options.before} is"
         print(f"{program}: {missing} missing: --before compares with another build, which is not filed", file=sys.stderr)
         return 2
     if options.resume and not options.out:
-        print(f"{program}: --resume goes on with the file of --out: name it", file=sys.stderr)
+        print(f"{program}: --resume continues the file of --out: name it", file=sys.stderr)
         return 2
     if not options.library.exists():
         print(f"{options.library} is missing: cmake --build --preset gpu --target {target}", file=sys.stderr)
@@ -453,7 +453,7 @@ def measure(program, options, run, target="flashbook_shared"):
 
 
 def filed(program, options, run):
-    """Runs `run()`, which writes options.out, and files that if the user did not name it. Returns the exit code."""
+    """Runs `run()`, which writes options.out, and files the result unless the user named the file. Returns the exit code."""
     try:
         with tempfile.TemporaryDirectory() as folder:
             keep = options.out

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Holds what the simulator counts of a chapter's requests against the chapter's model, and puts the table into the chapter's appendix.
+"""Compares the requests that the simulator counts with a chapter's model, and updates the table in the chapter's appendix.
 
     requested.py [--write] PROGRAM PAGE
 
 PROGRAM is the traced program of a chapter that has such a model (build/sim/bin/03_flash_attention_1_traced), PAGE its appendix.md, which
-has the table between <!-- table requested --> and <!-- /table -->. Exit code 1 if a step asks for 2 % more or less than the model says,
-or if the table differs from the page; --write mends the latter.
+has the table between <!-- table requested --> and <!-- /table -->. Exit code 1 if a step's requests differ from the model by 2 % or more,
+or if the table differs from the page; --write fixes the latter.
 """
 
 import json
@@ -26,7 +26,7 @@ SHAPE = ("--batch", "1", "--heads", "1", "--seqlen", "512", "--dtype", "bf16")
 
 
 def profile(program: Path, head_dim: int) -> Any:
-    """The steps, as the traced program writes them."""
+    """The steps, from the traced program's report."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "profile.json"
         subprocess.run([program, *SHAPE, "--head-dim", str(head_dim), "--check", "off", "--json", file], check=True, stdout=subprocess.DEVNULL)
@@ -50,7 +50,7 @@ def main(write: bool, program: Path, page: Path) -> int:
                       file=sys.stderr)
                 failed = True
     if not pages.update(page, {"table": lambda _: table}, check=not write, expected=["table requested"]):
-        print(f"bench/requested.py --write {program} {page} brings the table up to date", file=sys.stderr)
+        print(f"update the table with bench/requested.py --write {program} {page}", file=sys.stderr)
         failed = True
     return int(failed)
 

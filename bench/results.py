@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""The result files of bench/results: reads them, and takes new ones in.
+"""Reads the result files of bench/results, and files new ones.
 
     results.py add FILE...     checks a result file and files it as bench/results/<gpu>/<date>-<commit>.json
     results.py list [FOLDER]   prints the newest measurement of every name
-    results.py beside FILE...  the times of a file beside the book's, cell by cell, and what the two machines differ in
+    results.py beside FILE...  compares a file's times with the book's, cell by cell, and the two machines' limits
 
-Programs write Google Benchmark's JSON. bench/release files it condensed: NAME.tsv has a line per result, with the counters that something
-reads (KEPT), and context.json beside it has the calls that measured them. A folder holds the results of one GPU. For every name the newest
-measurement over all its files counts. Times of the simulator, files of several GPUs, of wrong results or of an unknown commit are refused.
-The simulator's accuracy results go to bench/results/simulator.
+Programs write Google Benchmark's JSON. bench/release files it condensed: NAME.tsv has a line per result with the counters that are used (KEPT),
+and context.json in the same folder has the calls that measured them. A folder holds the results of one GPU. The newest measurement of a name
+counts. Simulated times, files of several GPUs, wrong results and unknown commits are rejected. The simulator's accuracy results go to
+bench/results/simulator.
 """
 
 import csv
@@ -32,15 +32,15 @@ from bench.names import DTYPES, Name
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
-STUDIES = ("accuracy/", "long/")  # what the simulator may say
+STUDIES = ("accuracy/", "long/")  # results that the simulator may produce
 TIMED = ("forward", "backward", "decode", "called", "masked", "cpu", "blocks", "ablation", "timeline", "python", "training",
-         "generation", "many", "triton")  # others count, or tell errors
-BOOK_GPU = "h200"  # the machine that pages quote, the name of its folder here; releases of others stand beside it
+         "generation", "many", "triton")  # other kinds count events or report errors
+BOOK_GPU = "h200"  # the machine that pages quote, by the name of its folder; releases of other machines have their own folders
 
 COLUMNS = ("name", "ms", "spread", "call", "label", "counters")  # of a table
-STAMP = "stamp"  # in place of a time: a line that belongs to the timeline above it
+STAMP = "stamp"  # in place of a time: this line belongs to the timeline above it
 CONTEXT = "context.json"
-NO_MATTER = ("cpu_scaling_enabled", "library_build_type", "mhz_per_cpu")  # Google Benchmark's words on a host
+NO_MATTER = ("cpu_scaling_enabled", "library_build_type", "mhz_per_cpu")  # Google Benchmark's fields about the host
 KEPT = re.compile(r"""FLOPS|bytes_per_second|(tensor|workspace|kept|peak|cache)_bytes|vs_\w+|of_product|share|chosen|executed
     |clocks|per_clock|kernel\d_\w+|(l2_)?(model_)?bytes|(l2_)?over_model|\w+_cycles|idle_share|slowdown
     |rmse|relative_rms|d[qkv]|left|quantise_ms|rows|batch|heads
@@ -53,26 +53,26 @@ SEQLENS = (512, 1024, 2048, 4096, 8192, 16384)
 
 
 class Refused(Exception):
-    """A file, a folder or a name that cannot be used; the text says why and names the cure."""
+    """A file, a folder or a name that cannot be used; the message says why and what to do."""
 
 
 class Unmeasured(Refused):
-    """A result that there is not yet."""
+    """A result that has not been measured yet."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One measured cell, or one that was skipped."""
+    """A measured or skipped cell."""
 
     cell: Name
     context: dict[str, Any]  # of its file
     when: datetime.datetime
     milliseconds: float  # median; NaN if skipped
     values: dict[str, float]  # the counters: FLOPS, bytes_per_second, workspace_bytes, error, ...
-    label: str  # the step in a few words
-    stamps: list[dict[str, int]]  # of timeline/...: {warpgroup, tile, moment: cycles, ...} for each pass of a loop
-    skipped: str  # why it was not measured, or ""
-    file: str = ""  # which one it is from, or was filed in first
+    label: str  # the step's name
+    stamps: list[dict[str, int]]  # for timeline/...: {warpgroup, tile, moment: cycles, ...} for each pass of a loop
+    skipped: str  # why it was skipped, or ""
+    file: str = ""  # the file it is from, or in which it was first filed
 
     @functools.cached_property
     def name(self) -> str:
@@ -80,20 +80,20 @@ class Entry:
 
 
 def write(path: pathlib.Path, whole: dict[str, Any]) -> None:
-    """A result file, whole or not at all."""
+    """Writes a result file atomically."""
     unfinished = path.with_suffix(".unfinished")
     unfinished.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
     unfinished.replace(path)
 
 
 def commit() -> str:
-    """The commit that is measured: FLASHBOOK_COMMIT, or what git says, or "unknown"."""
+    """The commit being measured: FLASHBOOK_COMMIT, or git's, or "unknown"."""
     described = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
     return os.environ.get("FLASHBOOK_COMMIT") or described.stdout.strip() or "unknown"
 
 
 def folder_of(context: Mapping[str, Any]) -> str:
-    """The folder's name for a machine: h200 for an NVIDIA H200."""
+    """The name of a machine's folder: h200 for an NVIDIA H200."""
     if context.get("machine") == "simulator":
         return "simulator"
     machine = context.get("gpu") or context.get("cpu") or ""
@@ -102,7 +102,7 @@ def folder_of(context: Mapping[str, Any]) -> str:
 
 
 def whole_of(path: str | pathlib.Path) -> Any:
-    """What a result file says, in Google Benchmark's form, which a table is put back into."""
+    """A result file's content in Google Benchmark's form; tables are converted back."""
     path = pathlib.Path(path)
     if path.suffix != ".tsv":
         return json.loads(path.read_text(encoding="utf-8"))
@@ -133,12 +133,12 @@ def contexts(folder: pathlib.Path) -> dict[str, dict[str, Any]]:
 
 
 def number(value: float) -> str:
-    """Seven digits, and whole numbers as they are."""
+    """The number with seven digits; whole numbers unchanged."""
     return str(int(value)) if abs(value) < 1e12 and value == int(value) else f"{value:.7g}"
 
 
 def is_kept(key: str, cell: Name | None) -> bool:
-    """Whether a table has a counter. What kernels take is read of one length; a mask does not change it."""
+    """Whether a table keeps a counter. Kernels' resources are kept for one length only, since masks and lengths do not change them."""
     if key.startswith("kernel") and cell and cell.kind == "forward":
         return (cell.mask, cell.seqlen) == (LADDER["mask"], LADDER["seqlen"])
     return bool(KEPT.fullmatch(key))
@@ -149,7 +149,7 @@ def one_line(text: object) -> str:
 
 
 def lines_of(run: dict[str, Any]) -> Iterable[str]:
-    """A result as lines of a table: one, and one more for each stamp of a timeline."""
+    """A result as lines of a table: one, plus one per pass of a timeline."""
     name, call = run["name"], str(run.get("call", 0))
     if run.get("error_occurred"):
         reason = one_line(run.get("error_message", "no reason given")).partition(". ")[0]
@@ -166,7 +166,7 @@ def lines_of(run: dict[str, Any]) -> Iterable[str]:
 
 
 def samples(runs: Iterable[dict[str, Any]]) -> dict[str, str]:
-    """How many rounds and launches are behind the results of a call: 3, or 3-9 if results differ."""
+    """The numbers of rounds and launches behind a call's results: 3, or 3-9 if results differ."""
     seen: dict[str, list[int]] = {}
     for run in runs:
         for key in ("rounds", "launches", "runs"):
@@ -176,7 +176,7 @@ def samples(runs: Iterable[dict[str, Any]]) -> dict[str, str]:
 
 
 def condense(whole: dict[str, Any], path: pathlib.Path) -> None:
-    """Files results that are in Google Benchmark's form as a table; its calls go to the context beside it."""
+    """Files results in Google Benchmark's form as a table; the calls go to context.json in the same folder."""
     runs = [run for run in whole["benchmarks"] if run.get("run_type") == "iteration"]
     calls = [{key: value for key, value in call.items() if key not in ("calls", "absent", *NO_MATTER)}
              | samples(run for run in runs if run.get("call", 0) == place)
@@ -186,7 +186,7 @@ def condense(whole: dict[str, Any], path: pathlib.Path) -> None:
     absent = whole["context"].get("absent")
     tables[path.stem] = ({"absent": absent} if absent else {}) | {"calls": calls}
     every = sorted((call for table in tables.values() for call in table["calls"]), key=lambda call: str(call["date"]))
-    # A chapter has one title, the newest.
+    # Keep only the newest title of a chapter.
     common = {key: value for call in every for key, value in call.items()
               if re.fullmatch(r"ch\d\d", key) or all(other.get(key) == value for other in every)}
     for table in tables.values():
@@ -209,35 +209,35 @@ def read(path: str | pathlib.Path) -> list[Entry]:
         whole = whole_of(path)
         context, runs = whole["context"], whole["benchmarks"]
         if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
-            raise ValueError("its benchmarks are no list of results")
-        calls = context.get("calls", [context])  # a file of several calls has the context of each
+            raise ValueError("its benchmarks are not a list of results")
+        calls = context.get("calls", [context])  # a file of several calls has a context per call
         if not isinstance(calls, list) or not calls or not all(isinstance(call, dict) for call in calls):
-            raise ValueError("its calls are no list of contexts")
+            raise ValueError("its calls are not a list of contexts")
         calls = [{key: value for key, value in (context | call).items() if key != "calls"} for call in calls]
         whens = [datetime.datetime.fromisoformat(call["date"]).astimezone(datetime.timezone.utc) for call in calls]
         for call in calls:
             for key in ("machine", "commit", "gpu", "cpu"):
                 if not isinstance(call.get(key, ""), str):
-                    raise ValueError(f"its {key} is no text")
+                    raise ValueError(f"its {key} is not text")
         places = [run.get("call", 0) for run in runs]
         if not all(type(place) is int and 0 <= place < len(calls) for place in places):
-            raise ValueError("a result is of a call that it does not have")
+            raise ValueError("a result names a call that the file does not have")
     except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise Refused(f"{path} is no result file ({error}): write one with bench/forward --out") from None
+        raise Refused(f"{path} is not a result file ({error}): write one with bench/forward --out") from None
     for call in calls:
         if call.get("machine") == "simulator" and not all(str(run.get("name")).startswith(STUDIES) for run in runs):
-            raise Refused(f"{path} was measured in the simulator: its times say nothing about a GPU; measure on one")
+            raise Refused(f"{path} was measured in the simulator, whose times say nothing about a GPU: measure on a GPU")
         for key in ("machine", "commit", "gpu" if call.get("machine") == "gpu" else "cpu"):
             if call.get(key, "unknown") in ("unknown", ""):
-                raise Refused(f"{path} does not say its {key}: measure with ./flashbook bench, which sets FLASHBOOK_COMMIT")
+                raise Refused(f"{path} has no {key}: measure with ./flashbook bench, which sets FLASHBOOK_COMMIT")
         if not folder_of(call):
-            raise Refused(f"{path} was measured on a machine without a name: bench/forward writes it")
+            raise Refused(f"{path} has no name of a machine: measure with bench/forward, which writes it")
     return [entry_of(run, calls[place], whens[place], path) for run, place in zip(runs, places, strict=True) if run.get("run_type") == "iteration"]
 
 
 @functools.cache
 def step_titles(chapter: int) -> dict[int, str]:
-    """How a chapter calls its steps today; a result has the name that its step had when it was measured."""
+    """A chapter's current names of its steps; results have the names from when they were measured."""
     [file] = ROOT.glob(f"chapters/{chapter:02}_*/host/chapter.c*")
     steps = file.read_text(encoding="utf-8").partition("kSteps[] = {")[2].partition("};")[0]
     row = r'(?:\{\s*(?:\.name = )?|(?:row|step)<(?:[^<>()]|<[^<>]*>)*>\(\s*)"([^"]+)",\s'  # {"title", "sentence"}
@@ -248,41 +248,41 @@ def entry_of(run: dict[str, Any], context: dict[str, Any], when: datetime.dateti
     name = run.get("name", "")
     cell = Name.parse(name) if isinstance(name, str) else None
     if not cell:
-        raise Refused(f"{path} has a result named {name!r}: names are forward/ch01/step4/bf16/d128/causal/n2048")
+        raise Refused(f"{path} has a result named {name!r}: use names such as forward/ch01/step4/bf16/d128/causal/n2048")
     for key, kind in (("label", str), ("error_message", str), ("error_occurred", bool), ("stamps", list)):
         if not isinstance(run.get(key, kind()), kind):
-            raise Refused(f"{path}: {name} has the {key} {run[key]!r}: bench/forward writes what is meant")
+            raise Refused(f"{path}: {name} has the {key} {run[key]!r}: write the file with bench/forward")
     skipped = run.get("error_message", "no reason given") if run.get("error_occurred") else ""
     if skipped and run.get("label") == "wrong":
-        raise Refused(f"{path}: {name} was wrong ({skipped}): mend it and measure again")
+        raise Refused(f"{path}: {name} was wrong ({skipped}): fix it and measure again")
     scale = {"ns": 1e-6, "us": 1e-3, "ms": 1.0, "s": 1e3}.get(str(run.get("time_unit")))
     time = run.get("real_time")
     if scale is None or not is_measured(time) or time < 0 or (time == 0 and cell.kind in TIMED and not skipped):
-        raise Refused(f"{path}: {name} took {time!r} {run.get('time_unit')!r}: a time is a number above 0 in ns, us, ms or s")
+        raise Refused(f"{path}: {name} took {time!r} {run.get('time_unit')!r}: a time must be a positive number of ns, us, ms or s")
     values = {key: value for key, value in run.items() if isinstance(value, (int, float)) and key not in ("iterations", "call")}
     for key, value in values.items():
         if not skipped and not is_measured(value):
-            raise Refused(f"{path}: {name} has the {key} {value}: no number that is measured")
+            raise Refused(f"{path}: {name} has the {key} {value}: a counter must be a finite number")
     return Entry(cell, context, when, float("nan") if skipped else time * scale, values,
                  run.get("label", ""), [pass_of(text, name, path) for text in run.get("stamps", [])], skipped, str(context.get("file", path)))
 
 
 def is_measured(value: object) -> TypeGuard[float]:
-    """A number, neither infinite nor NaN, that a float can hold."""
+    """Whether this is a finite number that a float can hold."""
     return isinstance(value, (int, float)) and abs(value) <= sys.float_info.max
 
 
 def pass_of(text: object, name: str, path: str | pathlib.Path) -> dict[str, int]:
-    """{"warpgroup": 1, "tile": 30, "landed": 4183, ...} of "warpgroup 1 tile 30 landed 4183 ..."."""
+    """Parses "warpgroup 1 tile 30 landed 4183 ..." into {"warpgroup": 1, "tile": 30, "landed": 4183, ...}."""
     words = text.split() if isinstance(text, str) else []
     try:
         return dict(zip(words[::2], map(int, words[1::2]), strict=True))
     except ValueError:
-        raise Refused(f"{path}: {name} has the stamps {text!r}: bench/timeline writes names, each with a number") from None
+        raise Refused(f"{path}: {name} has the stamps {text!r}: use names, each followed by a number") from None
 
 
 class Results:
-    """The newest entry of every name over some files, all of one machine."""
+    """The newest entry of every name in some files of one machine."""
 
     def __init__(self, paths: Iterable[str | pathlib.Path]) -> None:
         self.history: list[Entry] = []  # every entry, oldest first
@@ -293,7 +293,7 @@ class Results:
         self.history.sort(key=lambda entry: entry.when)
         machines = sorted({folder_of(entry.context) for entry in self.history})
         if len(machines) > 1:
-            raise Refused(f"results of several machines cannot be mixed: {', '.join(machines)}. Give each its own folder")
+            raise Refused(f"the results are from several machines, {', '.join(machines)}: use a folder for each")
         self.named: dict[str, list[Entry]] = {}  # every entry of a name, oldest first
         for entry in self.history:
             self.named.setdefault(entry.name, []).append(entry)
@@ -301,29 +301,29 @@ class Results:
         self.beside_peers = beside_peers(self)
 
     def context(self) -> dict[str, Any]:
-        """The newest file's context, or {} without results. Timelines, and what is no attention, do not count."""
+        """The newest file's context, or {} without results. Only timed attention counts."""
         return next((entry.context for entry in reversed(self.history) if entry.cell.kind not in ("timeline", "machine")), {})
 
     def origin(self, entries: Iterable[Entry] | None = None) -> str:
-        """The newest day and commit of these entries, by default of all but timelines and what is no attention, and whether there are older ones."""
+        """The newest day and commit of these entries (default: all timed attention), and whether there are older ones."""
         chosen = list(entries) if entries else [entry for entry in self.newest.values() if entry.cell.kind not in ("timeline", "machine")]
         context = max(chosen, key=lambda entry: entry.when).context
         commits = {entry.context["commit"] for entry in chosen}
         return f"{context['date'][:10]}, commit {context['commit']}" + (" and earlier" if len(commits) > 1 else "")
 
     def measured(self, name: str | Name) -> Entry:
-        """The entry of that name. Raises Refused if it was never measured, or skipped."""
+        """The entry with this name. Raises Refused if it was never measured or was skipped."""
         entry = self.newest.get(str(name))
         if entry is None:
-            raise Unmeasured(f"{name} was never measured: ./flashbook bench does it")
+            raise Unmeasured(f"{name} was never measured: run ./flashbook bench")
         if entry.skipped:
             raise Refused(f"{name} was skipped: {entry.skipped}")
         return entry
 
     def by_step(self, **shape: str | int) -> dict[tuple[int, int], Entry]:
-        """{(chapter, step): entry} of the forward pass of every step at head_dim, mask and seqlen, skipped ones too.
+        """{(chapter, step): entry} of every step's forward pass at head_dim, mask and seqlen, including skipped ones.
 
-        A chapter's own type: BF16 if it was measured in that, else E4M3, else whatever there is.
+        The type is BF16 if the chapter was measured in it, else E4M3, else any other.
         """
         found: dict[tuple[int, int], list[Entry]] = {}
         for entry in self.newest.values():
@@ -333,7 +333,7 @@ class Results:
         return {key: min(found[key], key=lambda entry: DTYPES.index(entry.cell.dtype)) for key in sorted(found)}
 
     def raced(self, name: str | Name, field: str) -> Entry | None:
-        """The newest entry of that name in turn with a peer (field vs_cudnn, ...), or None: `forward` times ours alone."""
+        """The newest entry with this name that was interleaved with a peer (field vs_cudnn, ...), or None."""
         return next((past for past in reversed(self.named.get(str(name), [])) if past.values.get(field)), None)
 
 
@@ -343,7 +343,7 @@ def load(folder: str | pathlib.Path = RESULTS / BOOK_GPU) -> Results:
 
 
 def unit_of(cell: Name) -> str:
-    """What of chapter 0's units a step's products run on: float32's, mma.sync's, wgmma's in 16 bits or in e4m3."""
+    """The unit of chapter 0 that runs a step's products: multiply-adds in float32, mma.sync, or wgmma in 16 bits or e4m3."""
     if cell.dtype == "e4m3":
         return "e4m3"
     if (cell.chapter == 1 and (cell.step or 0) < 5) or (cell.chapter == 3 and (cell.step or 0) < 3):
@@ -352,8 +352,8 @@ def unit_of(cell: Name) -> str:
 
 
 def limits(measured: Results) -> dict[str, float]:
-    """What the machine can do at most, as chapter 0 measured it there: FLOP/s of multiply_add, warp_product and warpgroup_product, at the highest
-    clock; of e4m3, twice the last; bytes/s of a copy in device memory (copy); its bytes (memory). What was not measured is not there."""
+    """The machine's limits, as measured by chapter 0: FLOP/s of multiply_add, warp_product and warpgroup_product at the highest clock (for e4m3,
+    twice the last), bytes/s of a copy in device memory (copy), and its size in bytes (memory). Unmeasured limits are missing."""
     found = {}
     for unit, flops in (("multiply_add", 2), ("warp_product", 1), ("warpgroup_product", 1)):
         entry = measured.newest.get(f"machine/rate/{unit}")
@@ -372,7 +372,7 @@ def limits(measured: Results) -> dict[str, float]:
 
 
 def limit_of(entry: Entry, peaks: Mapping[str, float]) -> tuple[str, float] | None:
-    """What limits a forward step on a machine, and the least milliseconds that this leaves; None if chapter 0 did not measure it there."""
+    """The bottleneck of a forward step on a machine, and the lower bound in milliseconds; None if chapter 0 did not measure it there."""
     unit = unit_of(entry.cell)
     if unit not in peaks or "copy" not in peaks or "FLOPS" not in entry.values:
         return None
@@ -382,7 +382,7 @@ def limit_of(entry: Entry, peaks: Mapping[str, float]) -> tuple[str, float] | No
 
 
 def compared(theirs: Results, book: Results) -> Iterable[str]:
-    """The book's times beside theirs, a line a cell, and how many times as fast the limits of the two machines would make it."""
+    """The book's times next to theirs, a line per cell, with the speed relative to the book and the ratio expected from the machines' limits."""
     here, there = limits(theirs), limits(book)
     shared = [(entry, book.newest[name]) for name, entry in theirs.newest.items() if entry.cell.kind in TIMED and name in book.newest]
     shared = [(own, reference) for own, reference in shared if not own.skipped and not reference.skipped]
@@ -396,17 +396,17 @@ def compared(theirs: Results, book: Results) -> Iterable[str]:
         yield f"{own.name:44} {own.milliseconds:10.4f} {reference.milliseconds:10.4f}  {speed:.2f}{why}"
     cards = [next(entry.context.get("gpu") or entry.context.get("cpu", "") for entry in reversed(measured.history)) for measured in (theirs, book)]
     yield f"here: {cards[0]}; the book: {cards[1]}, {book.origin([reference for _, reference in shared])}"
-    for name, words in (("multiply_add", "multiply-adds in float32"), ("warp_product", "products by mma.sync"),
-                        ("warpgroup_product", "products by wgmma"), ("copy", "a copy in device memory"), ("memory", "device memory")):
+    for name, words in (("multiply_add", "multiply-adds in float32"), ("warp_product", "mma.sync products"),
+                        ("warpgroup_product", "wgmma products"), ("copy", "a copy in device memory"), ("memory", "device memory")):
         if name in there:
             scale, unit = (1e9, "GB") if name == "memory" else (1e12, "TB/s" if name == "copy" else "TFLOP/s")
             yield f"{words}: {f'{here[name] / scale:.2f}' if name in here else 'not measured'} here, {there[name] / scale:.2f} {unit} there"
     if not here:
-        yield "the limits of this machine were not measured: ./flashbook bench does it, by chapter 0"
+        yield "the limits of this machine were not measured: run ./flashbook bench, which includes chapter 0"
 
 
 def accuracy(measured: Results, machine: str) -> dict[tuple[str, str], dict[str, Entry]]:
-    """The study of accuracy: {(variant, type): {kind of inputs: entry}}. `machine`: gpu, which `measured` is of, or simulator."""
+    """The accuracy study: {(variant, type): {kind of inputs: entry}}. `machine` is gpu, for `measured`, or simulator."""
     if machine == "simulator":
         measured = load(RESULTS / "simulator")
     found: dict[tuple[str, str], dict[str, Entry]] = {}
@@ -414,14 +414,14 @@ def accuracy(measured: Results, machine: str) -> dict[tuple[str, str], dict[str,
         if entry.cell.kind.startswith("accuracy/") and not entry.skipped and measured.newest[entry.name] is entry:
             found.setdefault((entry.cell.who, entry.cell.dtype), {})[entry.cell.inputs] = entry
     if not found:
-        raise Refused("accuracy was never measured on this machine: ./flashbook accuracy does it, --no-cuda in the simulator")
-    late = ("ch06/step5", "ch06/step6", "ch06/step8")  # of another run than the steps before them
+        raise Refused("accuracy was never measured on this machine: run ./flashbook accuracy, with --no-cuda for the simulator")
+    late = ("ch06/step5", "ch06/step6", "ch06/step8")  # from another run than the earlier steps
     return dict(sorted(found.items(), key=lambda item: (item[0][1] != "f16", item[0][0].startswith(late))))
 
 
 @dataclasses.dataclass(frozen=True)
 class InTurn:
-    """One cell of a step of ours, FlashAttention-3 and cuDNN in turn, in one process: TFLOP/s, the peers' by the medians of the rounds' ratios."""
+    """A cell in which a step of ours, FlashAttention-3 and cuDNN were interleaved in one process: TFLOP/s, the peers' from the median ratios."""
 
     ours: float
     fa3: float
@@ -433,7 +433,7 @@ class InTurn:
 
 
 def complete_file(measured: Results, names: list[Name], fields: set[str]) -> dict[Name, Entry]:
-    """The entries of these names in the newest file that has all of them with those fields; {} if none has."""
+    """The entries with these names in the newest file that has them all with these fields; {} if there is none."""
     files: dict[str, dict[Name, Entry]] = {}
     for name in names:
         for entry in measured.named.get(str(name), []):
@@ -444,8 +444,8 @@ def complete_file(measured: Results, names: list[Name], fields: set[str]) -> dic
 
 
 def beside_peers(measured: Results) -> dict[Name, Entry]:
-    """Chapter 5's step 5 and chapter 6's steps from 5 on, each type in the newest file in which every cell of it took turns with FlashAttention-3
-    and cuDNN in that type; none of a type without one."""
+    """Chapter 5's step 5 and chapter 6's steps from 5 on. Each type is from the newest file in which all its cells were interleaved with
+    FlashAttention-3 and cuDNN in that type; types without such a file are missing."""
     steps = {"bf16": ("ch05/step5",), "e4m3": tuple(f"ch06/{who}" for who in ("step5", "step6", "step7", "step7_means", "step8"))}
     cudnn = {"bf16": "vs_cudnn", "e4m3": "vs_cudnn_frontend"}
     found: dict[Name, Entry] = {}
@@ -456,8 +456,8 @@ def beside_peers(measured: Results) -> dict[Name, Entry]:
 
 
 def in_turn(measured: Results, *of: str) -> dict[Name, InTurn]:
-    """What `beside_peers` has of these steps (ch05/step5, ...), as rates. cuDNN: as PyTorch calls it or its own frontend, the faster of the two.
-    Raises Unmeasured where there is none of a step."""
+    """The rates of these steps (ch05/step5, ...) from `beside_peers`. cuDNN is the faster of PyTorch's call and its own frontend. Raises Unmeasured
+    if a step is missing."""
     found = {}
     for name, entry in measured.beside_peers.items():
         if name.who in of:
@@ -465,12 +465,12 @@ def in_turn(measured: Results, *of: str) -> dict[Name, InTurn]:
             cudnn = min(entry.values[field] for field in ("vs_cudnn", "vs_cudnn_frontend") if field in entry.values)
             found[name] = InTurn(ours, ours / entry.values["vs_fa3"], ours / cudnn)
     if lacking := set(of) - {name.who for name in found}:
-        raise Unmeasured(f"{', '.join(sorted(lacking))} never took turns with FlashAttention-3 and cuDNN in every cell: bench/release does it")
+        raise Unmeasured(f"{', '.join(sorted(lacking))} was never interleaved with FlashAttention-3 and cuDNN in every cell: run bench/release")
     return found
 
 
 def by_hand(table: str) -> list[dict[str, str]]:
-    """The rows of a table that no program can take again (peers/README.md)."""
+    """The rows of a table that no program can re-measure (peers/README.md)."""
     text = (RESULTS / "peers" / "by_hand.csv").read_text(encoding="utf-8")
     tables = dict(block.split("\n", 1) for block in text.removeprefix("# ").split("\n# "))
     if table not in tables:
@@ -479,10 +479,10 @@ def by_hand(table: str) -> list[dict[str, str]]:
 
 
 def add(path: str | pathlib.Path, results: pathlib.Path | None = None) -> pathlib.Path:
-    """Files a result file under its GPU, date and commit; returns where."""
+    """Files a result file under its GPU, date and commit; returns the path."""
     entries = read(path)
     if not entries:
-        raise Refused(f"{path} holds no result")
+        raise Refused(f"{path} has no results")
     context = entries[0].context
     folder = (results or RESULTS) / folder_of(context)
     commit = re.sub(r"[^\w.-]", "-", context["commit"])
@@ -492,10 +492,10 @@ def add(path: str | pathlib.Path, results: pathlib.Path | None = None) -> pathli
     while target.exists():
         target = folder / f"{stem}-{next(copies)}.json"
     folder.mkdir(parents=True, exist_ok=True)
-    Results([*files_of(folder), path])  # refuses to mix
+    Results([*files_of(folder), path])  # raises if machines are mixed
     unfinished = target.with_suffix(".unfinished")
     shutil.copyfile(path, unfinished)
-    unfinished.replace(target)  # whole or not at all
+    unfinished.replace(target)  # atomically
     return target
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes common/app/rungs.h from bench/results: the times of the book's GPU, which programs print with their rows.
+"""Writes common/app/rungs.h from bench/results: the book's times, which programs print with their rows.
 
     rungs.py [--check]    --check writes nothing; exit code 1 if the file differs from the results
 """
@@ -40,7 +40,7 @@ inline constexpr Committed kCommitted = {{"{card}", "bench/results/{folder}", kR
 
 @dataclasses.dataclass(frozen=True)
 class Ladder:
-    """Steps measured in one shape: a result's name with {} for the step, and the shape as programs describe it."""
+    """Steps measured in one shape: a result's name with {} for the step, and the programs' description of the shape."""
 
     name: str
     described: str
@@ -48,7 +48,7 @@ class Ladder:
     what: str = ""  # "gradient: "
 
     def entries(self, measured: Results) -> Iterator[tuple[str, Entry]]:
-        """The newest in turn with a matrix product, as the README's ladder has it, or else the newest."""
+        """The newest entry interleaved with a matrix product, as in the README's ladder, or else the newest."""
         for step in self.steps:
             name = self.name.format(step)
             entry = measured.raced(name, "of_product") or measured.newest.get(name)
@@ -81,7 +81,7 @@ LADDERS = (
 
 
 def memory(entry: Entry) -> float:
-    """Bytes by the step's cost model, or 0: a rate of decoding counts keys and values once, whatever the step reads."""
+    """Bytes from the step's cost model, or 0 for decoding, whose rates count keys and values only once."""
     return 0 if entry.cell.kind == "decode" else entry.values.get("bytes_per_second", 0) * entry.milliseconds / 1e3
 
 
@@ -118,7 +118,7 @@ def main() -> int:
     if options.check:
         if FILE.read_text(encoding="utf-8") == text:
             return 0
-        print("common/app/rungs.h differs from the results: python3 bench/rungs.py writes it", file=sys.stderr)
+        print("common/app/rungs.h differs from the results: update it with python3 bench/rungs.py", file=sys.stderr)
         return 1
     FILE.write_text(text, encoding="utf-8")
     return 0

@@ -1,4 +1,4 @@
-"""The structs of flashbook.h, as the Python package has them: its file is loaded by itself, since `import flashbook` takes PyTorch with it."""
+"""The Python package's structs of flashbook.h, loaded from their file, since `import flashbook` would import PyTorch."""
 
 import importlib.util
 import pathlib

@@ -52,7 +52,7 @@ with tempfile.TemporaryDirectory() as folder:
     done = many("--seqlen", "128", "--mask", "causal,full", "--out", out)  # all done before
     assert done.returncode == 0 and out.read_text() == before, done.stderr
     done = many("--seqlen", "64", "--mask", "full", "--seconds", "0", "--resume", "--out", out)
-    assert done.returncode == 75 and "not begun" in done.stdout and out.read_text() == before, done.stdout
+    assert done.returncode == 75 and "not started" in done.stdout and out.read_text() == before, done.stdout
     done = many("--seqlen", "64", "--mask", "full", "--out", out)
     assert done.returncode == 0 and len(json.loads(out.read_text())["benchmarks"]) > len(entries)
     try:

@@ -118,7 +118,7 @@ class Release(unittest.TestCase):
         of = (part("long", "forward", *self.racing, "1", seconds=500), part("two", "many", *self.racing, "1", cards=2), part("short", "fp8", *self.racing, "1"))
         code, said = self.call(of, "--seconds", "60")
         self.assertEqual(code, 75)
-        self.assertIn("left for another call: long (about 500 s), two (wants 2 cards, and there is 1)", said)
+        self.assertIn("left for another call: long (about 500 s), two (needs 2 cards, and there is 1)", said)
         self.assertEqual(len(self.measured("fp8")), 1)
         killed = (part("sleeps", "machine", sys.executable, "-c", "import time; time.sleep(60)"),)
         state = release.State(self.folder / "R")
@@ -219,7 +219,7 @@ class Release(unittest.TestCase):
             self.filed(("a", "2"))
         shutil.rmtree(self.folder / "R")
         said, folder = self.filed(("a", "2"))
-        self.assertIn("older results stay for them: a", said)
+        self.assertIn("not measured, so their older results stay: a", said)
         self.assertEqual([entry.name for entry in results.load(folder / "h200").history], [STEP.format(64), STEP.format(128)])
 
 
@@ -245,7 +245,7 @@ class Resumed(unittest.TestCase):
         self.assertEqual([(entry["name"], entry["call"]) for entry in whole["benchmarks"]], [("a", 0), ("b", 1)])
         self.assertEqual(len(whole["context"]["calls"]), 2)
         self.context["commit"] = "def"
-        with self.assertRaisesRegex(results.Refused, "begun with the commit abc, and this call has def"):
+        with self.assertRaisesRegex(results.Refused, "started with the commit abc, and this call has def"):
             race.File(self.options, None)
 
     def test_no_cell_begins_that_may_end_late(self):
@@ -253,7 +253,7 @@ class Resumed(unittest.TestCase):
         file = race.File(self.options, None)
         file.begin("a")
         file.longest = 80
-        with self.assertRaisesRegex(race.Unfinished, "^b and what follows"):
+        with self.assertRaisesRegex(race.Unfinished, "^b and later cells"):
             file.begin("b")
 
     def test_a_package_that_is_missing_is_named_once_with_its_cure(self):
