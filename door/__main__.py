@@ -1,4 +1,4 @@
-"""Where the launcher, ./flashbook, hands over."""
+"""The entry point that the launcher, ./flashbook, runs."""
 
 import sys
 from pathlib import Path

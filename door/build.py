@@ -1,4 +1,4 @@
-"""Configuring and building, in build/sim and build/gpu."""
+"""Configures and builds, in build/sim and build/gpu."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ configured: set[tuple[str, bool]] = set()  # in this process
 
 
 def configure(preset: str, tests: bool = False) -> None:
-    """With tests where they are asked for; otherwise they stay in a build that has them."""
+    """Configures with tests if requested; a build that already has tests keeps them."""
     if (preset, tests) in configured or (preset, True) in configured:
         return
     configured.add((preset, tests))
@@ -67,7 +67,7 @@ def build(preset: str, *targets: str, tests: bool = False) -> None:
 
 
 def launches_as_in_cuda() -> str:
-    """What to write for a launch at which a C++ compiler just stops; empty if there is none."""
+    """What to write instead of <<<...>>>, which a C++ compiler rejects; empty if there is no such launch."""
     for file in sorted(path for path in ROOT.glob("chapters/**/*.*") if path.suffix in (".cu", ".cuh")):
         for number, line in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
             if re.search(r"[\w>]<<<", line.partition("//")[0]):
@@ -85,6 +85,6 @@ def has_target(preset: str, name: str) -> bool:
 
 
 def files_to_compile(preset: str, targets: Sequence[str]) -> int:
-    """How many object files of the targets are not there yet."""
+    """The number of the targets' object files that are still missing."""
     commands = answers("ninja", "-C", str(folder(preset)), "-t", "commands", *targets) or ""
     return sum(not (folder(preset) / name).exists() for name in set(re.findall(r" -o (\S+\.o)(?=\s|$)", commands)))

@@ -17,8 +17,8 @@ from door.tree import number_of, number_or_capstone, number_or_exercise
 
 # Commands of the course whose script takes options after --.
 GRADE_OPTIONS = """Options after --. A class: --roster FILE, --due TIME, --late PERCENT, --single (each DIR is one student's). Variants:
---class TEXT, --student ID. To repeat: --seed N, --only TEST (one test, with what it says, hidden or not). --out DIR, --jobs N. --unfenced grades
-where this machine has no fence. An interrupted class goes on with the same command."""
+--class TEXT, --student ID. To repeat: --seed N, --only TEST (one test with its output, hidden or not). --out DIR, --jobs N. --unfenced grades
+on a machine without a sandbox. To continue an interrupted class, repeat the command."""
 FLAGS = ("--all", "--no-cuda", "--solved")
 TAKE_OPTIONS = ("grade", "package", "quiz")
 
@@ -27,7 +27,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         unknown = re.search(r"argument (?:COMMAND|ACTION): invalid choice: '(.*?)'", message)
         if not unknown:
-            fail(f"{message[0].lower()}{message[1:]}: {self.prog} --help lists what it takes")
+            fail(f"{message[0].lower()}{message[1:]}: {self.prog} --help lists the options")
         word, known = unknown[1], re.findall(r"[a-z]+", message.partition("choose from")[2])
         similar = difflib.get_close_matches(word, known)
         near = [
@@ -75,7 +75,7 @@ def add_main(add: Adder) -> None:
         "Counts sectors, bank conflicts and bytes next to the cost model's; stops at data races. On a GPU, Nsight "
         f"Compute counts, kernel by kernel. {passed}the chapter's program."
     )
-    help = "count what a chapter's or an exercise's kernels request from memory, line by line"
+    help = "count the memory requests of a chapter's or an exercise's kernels, line by line"
     one = add("profile", profile, help, more, cuda=True)
     help = "the chapter, or an exercise with a kernel: profile 01 -- --step 2"
     one.add_argument("chapter", metavar="NN|ID", type=number_or_exercise, help=help)
@@ -95,7 +95,7 @@ def add_main(add: Adder) -> None:
     add("bench", measure, help, passed + "the bench.").add_argument(
         "chapters", help="chapters (default: all)", **chapters
     )
-    help = "how far f16 and FP8 are from FP64 (chapter 6); file the result"
+    help = "measure the errors of f16 and FP8 against FP64 (chapter 6); file the result"
     add("accuracy", measure, help, passed + "the program.", cuda=True)
     help = "redraw docs/plots and update the numbers on the pages from bench/results"
     add("plot", plot, help, passed + "the script.")
@@ -104,36 +104,36 @@ def add_main(add: Adder) -> None:
 
 def add_course(add: Adder) -> None:
     one = add("try", course, "build and test exercises, in all modes of the simulator")
-    one.add_argument("what", metavar="ID|NN", nargs="+", help="exercises, or all of a chapter's that are left to do")
+    one.add_argument("what", metavar="ID|NN", nargs="+", help="exercises, or a chapter for all of its unsolved ones")
     if not tree.STUDENT:
-        one.add_argument("--solved", action="store_true", help="use the book's solution instead of what is in the file")
-    one = add("watch", course, "the same for a chapter's exercises, again whenever a file is saved")
-    help = "the chapter, or capstone (default: the first not solved)"
+        one.add_argument("--solved", action="store_true", help="use the book's solution instead of the file's code")
+    one = add("watch", course, "build and test a chapter's exercises whenever a file is saved")
+    help = "the chapter, or capstone (default: the first unsolved)"
     one.add_argument("what", metavar="NN", nargs="*", type=number_or_capstone, help=help)
-    add("status", course, "how far you are: points, and roughly how long the rest takes; builds nothing")
+    add("status", course, "show your points, and roughly how long the rest takes; builds nothing")
     one = add(
-        "variant", course, "which variant of capstone-variant is yours", "Given both, this copy remembers and tests it."
+        "variant", course, "show your variant of capstone-variant", "Given both, this copy remembers and tests it."
     )
     help = "the class's seed and your id, as your teacher gave them to you"
     one.add_argument("what", metavar="CLASS STUDENT", nargs="*", help=help)
-    add("next", course, "the next exercise: what to read, edit and run")
-    help = "questions on a chapter; writes your answers into a file to hand in"
+    add("next", course, "show the next exercise: what to read, edit and run")
+    help = "ask questions on a chapter, and write your answers to a file to hand in"
     one = add("quiz", course, help, "Options after --: --seed TEXT.")
     one.add_argument("what", metavar="NN", type=number_of, nargs=1)
     if tree.STUDENT:
         return
     one = add("handout", course, "make the student's tree, without solutions")
     one.add_argument("folder", metavar="DIR", help="the folder to make: ../flashbook-student")
-    help = "the last chapter; or all that are to be done, the ones between being solved; and capstone (default: all)"
+    help = "the last chapter, or all chapters to be done (those between come solved); and capstone (default: all)"
     one.add_argument("chapters", metavar="NN", nargs="*", type=number_or_capstone, help=help)
-    one.add_argument("--solved", action="store_true", help="with solutions, as a submission that has everything right")
+    one.add_argument("--solved", action="store_true", help="include the solutions, as in a perfect submission")
     one = add("grade", course, "grade submissions", GRADE_OPTIONS)
-    help = "submissions, and which of their chapters or exercises, or capstone (default: all chapters)"
+    help = "submissions, and which chapters or exercises to grade, or capstone (default: all chapters)"
     one.add_argument("what", metavar="DIR|NN|ID", nargs="+", help=help)
     help = "write the autograder for Gradescope, a zip"
     one = add("package", course, help, "Options after --: --out FILE, --class TEXT, --unfenced.")
     one.add_argument("what", metavar="NN|ID", nargs="*", help="chapters or exercises (default: all)")
-    help = "prove that exercises fail as handed out and pass solved, and that cheats gain nothing"
+    help = "check that exercises fail as handed out and pass when solved, and that cheats gain nothing"
     one = add("check", course, help)
     one.add_argument("what", metavar="NN|ID", nargs="*", help="chapters, exercises, or capstone (default: all)")
 
@@ -141,7 +141,7 @@ def add_course(add: Adder) -> None:
 def parser() -> Parser:
     description = (
         "Flashbook's front door. It installs what is missing and prints every command that it runs. Kernels run on the "
-        "GPU where there is one with a CUDA toolkit that fits, and otherwise in the simulator."
+        "GPU if there is one with a suitable CUDA toolkit, and otherwise in the simulator."
     )
     top = Parser(prog="./flashbook", allow_abbrev=False, description=description)
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -159,10 +159,10 @@ def main() -> int:
     words = sys.argv[1:]
     if not words or words[0] == "help":
         words = [*words[1:], "--help"]
-    if words[0] in SERVING:  # what follows is theirs
+    if words[0] in SERVING:  # options after -- belong to the program
         return serving(words[0], words[1:])
     cut = words.index("--") if "--" in words else len(words)
-    flags = [word for word in words[:cut] if word in FLAGS]  # argparse takes none between the words of a list
+    flags = [word for word in words[:cut] if word in FLAGS]  # argparse does not allow options between the words of a list
     a, unknown = parser().parse_known_args([*(word for word in words[:cut] if word not in FLAGS), *flags])
     a.options = words[cut + 1 :]
     command = f"{a.command} {a.action}" if a.command == "course" else a.command
@@ -171,6 +171,6 @@ def main() -> int:
     if unknown:
         near = difflib.get_close_matches(unknown[0], re.findall(r"--[a-z-]+", a.parser.format_usage()), 1)
         meant = f" (did you mean {near[0]}?)" if near else ""
-        after = "; options of what it runs follow --" if "ptions after --" in a.parser.description else ""
-        fail(f"'{command}' does not take {unknown[0]}{meant}: ./flashbook {command} --help lists what it takes{after}")
+        after = "; options of the programs follow --" if "ptions after --" in a.parser.description else ""
+        fail(f"'{command}' does not take {unknown[0]}{meant}: ./flashbook {command} --help lists the options{after}")
     return int(a.run(a))

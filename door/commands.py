@@ -16,11 +16,11 @@ from door import gpu, packages, tree
 from door.build import build, configure, files_to_compile, folder, has_target, program
 from door.console import HERE, ROOT, answers, fail, say, show
 
-MACHINE = "00_"  # chapter 0 measures the machine: it takes no shape, and has no rung on the ladder
+MACHINE = "00_"  # chapter 0 measures the machine: it has no shape, and no rung on the ladder
 
 
 def run(a: argparse.Namespace) -> int:
-    """Chapter by chapter: built, run, shown; the ladder last."""
+    """Builds and runs chapter by chapter, then prints the ladder."""
     names = [tree.folder_of(number) for number in a.chapters] or [
         name for name in tree.folders() if not name.startswith(MACHINE)
     ]
@@ -40,7 +40,7 @@ def run(a: argparse.Namespace) -> int:
             if presets[name] == preset
         ]
     last = presets[names[-1]]
-    ladder = ["ladder"] if len(names) > 1 else []  # one chapter prints all there is
+    ladder = ["ladder"] if len(names) > 1 else []  # a single chapter prints everything
     worst, written = 0, []
     for number, name in enumerate(names, 1):
         preset = presets[name]
@@ -48,9 +48,9 @@ def run(a: argparse.Namespace) -> int:
             left = sum(
                 files_to_compile(each, [*rest, *(ladder if each == last else [])]) for each, rest in targets.items()
             )
-            say(f"\n== {name}, {number} of {len(names)}" + (f": {left} files left to compile in all" if left else ""))
+            say(f"\n== {name}, {number} of {len(names)}" + (f": {left} files left to compile in total" if left else ""))
         target = targets[preset].pop(0)
-        # nvcc takes long per file: on many cores all chapters at once are done sooner than one by one.
+        # nvcc is slow per file: with many cores it is faster to build all chapters at once.
         at_once = targets[preset] if preset == "gpu" else []
         build(preset, target, *at_once, *(ladder if number == len(names) else []))
         report = folder(preset) / "reports" / f"{name}.json"
@@ -63,7 +63,7 @@ def run(a: argparse.Namespace) -> int:
         ]
         print(flush=True)
         code = show(program(preset, target), *words, cwd=HERE)
-        if code == 2 and number == 1 and a.options:  # the others would refuse them as well
+        if code == 2 and number == 1 and a.options:  # the others would reject the options as well
             return code
         worst = code or worst
         written += [report] if report.exists() else []
@@ -82,7 +82,7 @@ def test(a: argparse.Namespace) -> int:
     ]  # preset, targets, options
     if (
         parts[0][0] == "gpu" and gpu.architecture() != gpu.HOPPER
-    ):  # the chapters it can run, and the rest in the simulator
+    ):  # the chapters that the GPU can run; the others in the simulator
         on_gpu = [name for name in tree.for_any_gpu() if (ROOT / "tests/chapters" / f"{name}_test.cpp").exists()]
         theirs = rf"^test_({'|'.join(on_gpu)})\."
         parts = [
@@ -99,14 +99,14 @@ def test(a: argparse.Namespace) -> int:
         worst = show(*ctest, "-j", str(os.cpu_count()), *a.options) or worst
     if not some:
         fail(
-            f"no test fits {shlex.join(a.options)}: ./flashbook test {'--all ' * everything}-- -N lists them"
+            f"no test matches {shlex.join(a.options)}: ./flashbook test {'--all ' * everything}-- -N lists them"
             + ("" if everything else ", and test --all has more")
         )
     return worst
 
 
 def measure(a: argparse.Namespace) -> int:
-    """bench: chapters on a GPU, or CPU chapters without one. accuracy: chapter 6's study. The result is filed."""
+    """bench: measures chapters on a GPU, or CPU chapters without one. accuracy: chapter 6's study. Files the result."""
     name, selection, preset = a.command, [], gpu.preset(cuda=getattr(a, "cuda", True))
     if a.command == "bench":
         name, selection = (
@@ -120,7 +120,7 @@ def measure(a: argparse.Namespace) -> int:
             reason = "the GPU cannot be used" if gpu.is_there() else "no GPU: kernels are measured on one"
             fail(f"{reason}; CPU chapters can be measured with ./flashbook bench {' '.join(on_cpu)}", 77)
     packages.need("to build the bench", (*packages.PROGRAMS, "benchmark"))
-    limits = ["00_the_machine"] if preset == "gpu" and name == "forward" else []  # what the card can do at most
+    limits = ["00_the_machine"] if preset == "gpu" and name == "forward" else []  # the card's limits
     build(preset, name, *limits)
     result = folder(preset) / f"{name}.json"
     result.unlink(missing_ok=True)
@@ -142,7 +142,7 @@ def profile_exercise(id: str) -> int:
     packages.need("to build the exercise", packages.TESTS)
     configure("sim", tests=True)
     twin = f"exercise.{id}_traced"
-    name = twin if has_target("sim", twin) else f"exercise.{id}"  # which is traced itself
+    name = twin if has_target("sim", twin) else f"exercise.{id}"  # itself a traced program
     build("sim", name, tests=True)
     os.environ["FLASHBOOK_PROFILE"] = "1"
     return show(program("sim", name), cwd=HERE)
@@ -154,7 +154,7 @@ def profile(a: argparse.Namespace) -> int:
     name, ncu = tree.folder_of(a.chapter), ROOT / "bench/ncu_profile.py"
     if not tree.has_kernels(name):
         fail(
-            "chapter 00 counts by itself: ./flashbook run 00"
+            "chapter 00 does its own counting: ./flashbook run 00"
             if a.chapter == "00"
             else f"chapter {a.chapter} runs on the CPU: there is no kernel to profile"
         )
@@ -168,11 +168,11 @@ def profile(a: argparse.Namespace) -> int:
 
 def trace(a: argparse.Namespace) -> int:
     if not re.fullmatch(r"\d+(-\d+)?", a.blocks):
-        fail(f"--blocks {a.blocks}: give a block, or the first and the last, as in 0-1")
+        fail(f"--blocks {a.blocks} is not a range: use one block, or the first and the last, as in 0-1")
     traced, is_chapter = HERE / a.what, a.what.isdigit()
     if "/" in a.what:
         if traced.is_dir() or not os.access(traced, os.X_OK):
-            fail(f"{a.what} is no program that can be run: build it first")
+            fail(f"{a.what} is not an executable program: build it first")
     else:
         name = tree.folder_of(tree.number_of(a.what)) if is_chapter else f"exercise.{tree.known_exercise(a.what)}"
         if is_chapter and not tree.has_kernels(name):
@@ -184,7 +184,7 @@ def trace(a: argparse.Namespace) -> int:
         quick = "" if any(word.startswith(("--head-dim", "--dtype")) for word in a.options) else "_traced_quick"
         twin = next(
             (twin for twin in (quick, "_traced") if twin and has_target("sim", name + twin)), ""
-        )  # or it is traced itself
+        )  # or itself a traced program
         traced = program("sim", f"{name}{twin}")
         build("sim", traced.name, tests=not is_chapter)
     events = folder("sim") / "reports/events.json"
@@ -205,8 +205,8 @@ def trace(a: argparse.Namespace) -> int:
 
 
 SERVING = {
-    "memory": "what the cache of keys and values takes (chapter 8): ./flashbook memory --model llama-2-70b",
-    "generate": "a toy decoder writes tokens with and without a cache (chapter 8)",
+    "memory": "how much memory a cache of keys and values takes (chapter 8): ./flashbook memory --model llama-2-70b",
+    "generate": "generate tokens with a toy decoder, with and without a cache (chapter 8)",
 }
 
 
@@ -233,7 +233,7 @@ def docs(a: argparse.Namespace) -> int:
         and "install ok installed" not in (answers("dpkg-query", "-W", "-f", "${Status}", name) or "")
     ]
     if lacking and not packages.install("to build the site", *lacking):
-        fail(f"the site takes {' '.join(lacking)}: apt-get install -y {' '.join(lacking)}")
+        fail(f"the site needs {' '.join(lacking)}: apt-get install -y {' '.join(lacking)}")
     python = packages.python_with("markdown_it", "mdit_py_plugins", "pygments")
     if not python:
         names = "python3-markdown-it python3-mdit-py-plugins python3-pygments"

@@ -1,4 +1,4 @@
-"""Shared by all modules here: paths, commands that are printed and run, and refusals."""
+"""Shared by all modules here: paths, running and printing commands, and errors."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parents[1]
-HERE = ROOT if Path.cwd() == ROOT else Path(os.environ.get("PWD", os.getcwd()))  # the folder that file options refer to
-SILENCE = 4.0  # seconds without output after which there is a sign of life
+HERE = ROOT if Path.cwd() == ROOT else Path(os.environ.get("PWD", os.getcwd()))  # file options are relative to this folder
+SILENCE = 4.0  # seconds of silence before printing a sign of life
 
 
 def fail(text: str, code: int = 2) -> NoReturn:
-    """One line that names the cure."""
+    """Exits with a one-line error that says what to do."""
     print(f"flashbook: {text}", file=sys.stderr)
     sys.exit(code)
 
@@ -28,7 +28,7 @@ def say(text: str) -> None:
 
 
 def answers(*command: str | Path, text: str = "") -> str | None:
-    """What a command prints; None if it fails or does not exist."""
+    """A command's output; None if it fails or does not exist."""
     if not command or not shutil.which(command[0]):
         return None
     done = subprocess.run(command, input=text, text=True, capture_output=True, cwd=ROOT, check=False)
@@ -36,7 +36,7 @@ def answers(*command: str | Path, text: str = "") -> str | None:
 
 
 def printed(*command: str | Path, cwd: Path = ROOT) -> list[str]:
-    """The words of a command, which is printed. Programs of this tree have a path relative to ROOT if that is `cwd`."""
+    """Prints a command and returns its words. Programs of this tree get a path relative to ROOT if that is `cwd`."""
     words = [
         f"./{word.relative_to(ROOT)}" if isinstance(word, Path) and cwd == ROOT and ROOT in word.parents else str(word)
         for word in command
@@ -46,7 +46,7 @@ def printed(*command: str | Path, cwd: Path = ROOT) -> list[str]:
 
 
 def show(*command: str | Path, cwd: Path = ROOT, out: int | None = None) -> int:
-    """Prints a command, then runs it; its exit code."""
+    """Prints a command, runs it, and returns its exit code."""
     words = printed(*command, cwd=cwd)
     try:
         return subprocess.run(words, cwd=cwd, check=False, stdout=out).returncode
@@ -55,8 +55,8 @@ def show(*command: str | Path, cwd: Path = ROOT, out: int | None = None) -> int:
 
 
 def watched(*command: str | Path, log: Path | None = None) -> int:
-    """As show(), for commands that can be silent for long: prints a sign of life every few seconds. Output goes to
-    `log`, or to stderr without one. On a terminal, Ninja keeps its count in view by itself."""
+    """Like show(), for commands that can be silent for long: prints a sign of life every few seconds. Output goes to
+    `log`, or else to stderr. On a terminal, Ninja shows its own progress."""
     if log is None and sys.stderr.isatty():
         return show(*command, out=2)
     words, began, last, heard = printed(*command), time.monotonic(), "", time.monotonic()

@@ -1,4 +1,4 @@
-"""The course's commands: each builds what its script in course/ takes, and calls it."""
+"""The course's commands: each builds the targets that its script in course/ needs, and runs the script."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def course(a: argparse.Namespace) -> int:
     if a.action in ("try", "watch"):
         words = [*named(a.what), *solved, *["--watch"] * (a.action == "watch")]
         packages.need(WHY, packages.TESTS)
-        if not (folder("sim") / "tests/exercises").exists():  # Ninja sees to the rest
+        if not (folder("sim") / "tests/exercises").exists():  # Ninja builds the rest
             configure("sim", tests=True)
     elif a.action == "next":
         words = ["next"]
@@ -35,12 +35,12 @@ def course(a: argparse.Namespace) -> int:
         names = [number_of(word) if word.isdigit() else word for word in a.what if GRADED.fullmatch(word)]
         submissions = [HERE / word for word in a.what if not GRADED.fullmatch(word)]
         if not submissions:
-            fail("course grade takes a submission: ./flashbook course grade ../submissions/ada")
+            fail("course grade needs a submission: ./flashbook course grade ../submissions/ada")
         words = [*submissions, *names]
     elif a.action == "check":
         names = named(a.what)
         words = [*names]
-    # Where there is no submission course/grade.py says what is wrong, and nothing is built for it.
+    # Without a submission nothing is built, and course/grade.py reports the error.
     if a.action == "check" or (a.action == "grade" and any(os.path.exists(path) for path in submissions)):
         packages.need(WHY, packages.TESTS)
         build("sim", *judges_of(names), tests=True)
@@ -48,14 +48,14 @@ def course(a: argparse.Namespace) -> int:
 
 
 def named(words: Sequence[str]) -> list[str]:
-    """Chapters, exercises and capstones, as the course's own programs call them."""
+    """Chapters, exercises and capstones under the names of the course's own programs."""
     return [
         number_of(word) if word.isdigit() else word if word == CAPSTONE else tree.known_exercise(word) for word in words
     ]
 
 
 def judges_of(names: Sequence[str]) -> list[str]:
-    """The targets for grading these chapters and exercises; all if there is no name, or none that is known."""
+    """The targets for grading these chapters and exercises; all targets if no known name is given."""
     return [f"judges_{id}" for id in tree.exercises() if {id, id[2:4], id.partition("-")[0]} & {*names}] or [
         "exercises"
     ]

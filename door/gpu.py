@@ -12,8 +12,8 @@ from door import tree
 from door.console import answers, say
 
 HOPPER = "90a-real"
-OLDEST = (8, 0)  # compute capability of the kernels that are not for Hopper alone
-FIRST = 12  # CUDA's first version with C++20
+OLDEST = (8, 0)  # compute capability of the kernels that do not need Hopper
+FIRST = 12  # the first version of CUDA with C++20
 DRIVERS = {
     12: "525",
     13: "580",
@@ -36,7 +36,7 @@ def is_there() -> bool:
 
 
 def obstacle(name: str, capability: tuple[int, int], driver: str, nvcc: str) -> str:
-    """Why kernels cannot be built for this GPU and run on it; empty if they can."""
+    """Why kernels cannot be built for and run on this GPU; empty if they can."""
     if capability < OLDEST:
         return f"{name} has compute capability {capability[0]}.{capability[1]}, and kernels need 8.0 or newer"
     if not os.access(nvcc, os.X_OK):
@@ -57,14 +57,14 @@ def obstacle(name: str, capability: tuple[int, int], driver: str, nvcc: str) -> 
         )
     if f"compute_{capability[0]}{capability[1]}\n" not in (answers(nvcc, "--list-gpu-arch") or "") + "\n":
         number = ".".join(map(str, capability))
-        return f"{toolkit} does not know {name} (compute capability {number}): install a newer toolkit"
+        return f"{toolkit} does not support {name} (compute capability {number}): install a newer toolkit"
     return ""
 
 
 @functools.cache
 def architecture() -> str:
-    """What nvcc compiles for here, in CMake's spelling; empty if everything runs in the simulator, and then
-    why, where there is a GPU."""
+    """The architectures to compile for, in CMake's spelling. Empty if everything runs in the simulator; if there is a
+    GPU, prints why."""
     if not is_there():
         return ""
     gpu = query()
@@ -90,6 +90,6 @@ def architecture() -> str:
 
 
 def preset(chapter: str = "", cuda: bool = True) -> str:
-    """gpu or sim: where a chapter runs, or what is of no chapter."""
+    """The preset, gpu or sim, for a chapter or for anything outside the chapters."""
     arch = architecture() if cuda else ""
     return "gpu" if arch and (arch == HOPPER or not chapter or chapter in tree.for_any_gpu()) else "sim"

@@ -1,4 +1,4 @@
-"""One build or test at a time in a build folder: another ./flashbook may be at work in the next window."""
+"""Locks a build folder, since another ./flashbook may be building or testing in it at the same time."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ def alone(folder: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"another ./flashbook is at work in build/{folder.name}: waiting for it", file=sys.stderr, flush=True)
+            print(f"another ./flashbook is running in build/{folder.name}: waiting for it", file=sys.stderr, flush=True)
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -1,5 +1,5 @@
-"""What builds need and how to get it: from the system's package manager, from its packages unpacked into the build
-folder without root (both by door/install), from PyPI, or from the archives pinned in cmake/packages.cmake."""
+"""Finds and installs what builds need: with the system's package manager, from its packages unpacked into the build
+folder without root (both in door/install), from PyPI, or from the archives pinned in cmake/packages.cmake."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HEADERS = {
     "GoogleTest": "gtest/gtest.h",
     "benchmark": "benchmark/benchmark.h",
 }
-PROGRAMS = ("compiler", "cmake", "ninja", "CLI11", "nlohmann-json")  # what the chapters' programs take
+PROGRAMS = ("compiler", "cmake", "ninja", "CLI11", "nlohmann-json")  # what the chapters' programs need
 TESTS = (*PROGRAMS, "GoogleTest")
 ON_PYPI = ("cmake", "ninja", "nlohmann-json")
 IN_ARCHIVES = ("CLI11", "nlohmann-json", "GoogleTest")
@@ -33,7 +33,7 @@ TITLES = {"compiler": "a C++20 compiler", "cmake": "CMake 3.24", "ninja": "Ninja
 
 
 def compiler() -> list[str]:
-    """CXX, which may have words before and behind the compiler's name, or g++ or clang++; empty if there is none."""
+    """The words of CXX, which may surround the compiler's name with others, or g++ or clang++; empty if there is none."""
     words = shlex.split(os.environ.get("CXX", "")) or [name for name in ("g++", "clang++") if shutil.which(name)][:1]
     if words and not shutil.which(words[0]):
         fail(f"CXX is '{os.environ['CXX']}', and there is no {words[0]}: unset CXX, or name a compiler")
@@ -41,12 +41,12 @@ def compiler() -> list[str]:
 
 
 def python_with(*modules: str) -> str | None:
-    """A Python that has these modules."""
+    """The path of a Python that has these modules."""
     return (answers(ROOT / "door/python", *modules) or "").strip() or None
 
 
 def prefixes() -> list[Path]:
-    """Where libraries are in the build folder."""
+    """The prefixes of libraries in the build folder."""
     return [
         path
         for path in (FOLDER / "root/usr", *FOLDER.glob("pypi/lib/python3*/site-packages/nlohmann_json"))
@@ -62,7 +62,7 @@ def put_first(variable: str, *values: str | Path) -> None:
 
 
 def use_folder() -> None:
-    """Puts what is in the build folder on the paths of what is called from here."""
+    """Adds the build folder's packages to the paths of subprocesses."""
     for folder in (FOLDER / "root/usr/bin", FOLDER / "pypi/bin"):
         if folder.is_dir():
             put_first("PATH", folder)
@@ -73,7 +73,7 @@ def use_folder() -> None:
 
 
 def missing(wanted: Iterable[str]) -> list[str]:
-    """Those that are not there."""
+    """The names of missing packages."""
     wanted = list(wanted)
     tests = "".join(
         f"#if !__has_include(<{file}>)\nmissing {name}\n#endif\n" for name, file in HEADERS.items() if name in wanted
@@ -96,13 +96,13 @@ def missing(wanted: Iterable[str]) -> list[str]:
 
 
 def install(why: str, *names: str) -> bool:
-    """With the system's package manager, or its packages unpacked in the build folder. Whether it could."""
+    """Installs packages with the system's package manager, or unpacks them in the build folder. Returns whether it worked."""
     sys.stderr.flush()
     return os.spawnvp(os.P_WAIT, str(INSTALL), [str(INSTALL), why, *names]) == 0
 
 
 def refuse(names: Sequence[str]) -> NoReturn:
-    """With the exact commands of this machine's package managers, or of all that are known."""
+    """Exits with the commands of this machine's package managers, or of all known ones."""
     titles = [TITLES.get(name, name) for name in names]
     what = " and ".join(filter(None, (", ".join(titles[:-1]), titles[-1])))
     are, them = ("are", "them") if len(names) > 1 else ("is", "it")
@@ -113,7 +113,7 @@ def refuse(names: Sequence[str]) -> NoReturn:
 
 
 def has_network() -> bool:
-    """Whether this machine has an interface that leads anywhere."""
+    """Whether this machine has a route to any network."""
     known = [Path(name) for name in ("/proc/net/route", "/proc/net/if_inet6") if Path(name).exists()]
     lines = [
         line.split()
@@ -125,8 +125,8 @@ def has_network() -> bool:
 
 
 def host_answers(host: str, port: int = 443) -> bool:
-    """Whether a host answers within a second, the lookup of its name included. A proxy is assumed to answer."""
-    from urllib.request import getproxies  # takes longer to import than everything else here
+    """Whether a host answers within a second, including the name lookup. A proxy is assumed to answer."""
+    from urllib.request import getproxies  # takes longer to import than all other modules here
 
     if getproxies():
         return True
@@ -154,7 +154,7 @@ def from_pypi(names: Sequence[str]) -> None:
 
 
 def need(why: str, wanted: Sequence[str], optional: Sequence[str] = ()) -> None:
-    """Sees to it that everything wanted is there, or refuses. Anything `optional` may be missing in the end."""
+    """Makes sure that everything `wanted` is installed, or exits. Packages in `optional` may remain missing."""
     use_folder()
     lacking = missing([*wanted, *optional])
     if lacking:
@@ -170,7 +170,7 @@ def need(why: str, wanted: Sequence[str], optional: Sequence[str] = ()) -> None:
         if lacking:
             them = "them" if len(lacking) > 1 else "it"
             say(
-                f"Without {' and '.join(lacking)}, what needs {them} is left out. To have all:\n"
+                f"Without {' and '.join(lacking)}, everything that needs {them} is left out. To install {them}:\n"
                 + (answers(INSTALL, "--commands", *lacking) or "").rstrip()
             )
         return

@@ -1,4 +1,4 @@
-"""The chapters and exercises that this copy has."""
+"""The chapters and exercises in this copy."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import textwrap
 
 from door.console import ROOT, fail
 
-STUDENT = not (ROOT / "course/handout.py").exists()  # a student's copy has no hand-out to cut
-CAPSTONE = "capstone"  # all of them, where a chapter's number could stand
+STUDENT = not (ROOT / "course/handout.py").exists()  # a student's copy cannot make hand-outs
+CAPSTONE = "capstone"  # all capstones; used in place of a chapter's number
 
 
 def folders() -> list[str]:
@@ -26,7 +26,7 @@ def has_kernels(name: str) -> bool:
 
 
 def for_any_gpu() -> list[str]:
-    """Chapters with kernels that their CMakeLists.txt does not tie to one architecture."""
+    """Chapters whose CMakeLists.txt does not restrict their kernels to one architecture."""
     texts = {
         path.parts[-3]: path.read_text(encoding="utf-8")
         for path in (ROOT / "chapters").glob("[0-9][0-9]_*/host/CMakeLists.txt")
@@ -43,15 +43,15 @@ def exercises() -> list[str]:
 
 
 def known_exercise(id: str) -> str:
-    """`id`, or the message with those that it may have meant."""
+    """Returns `id`, or exits with similar names."""
     meant = re.sub(r"^ch(?=\d-)", "ch0", id)
     near = " ".join(other for other in exercises() if meant in other)
-    cure = (
+    hint = (
         f"; did you mean {near}?"
         if near
         else f". There are:\n{textwrap.fill(' '.join(exercises()), 110, break_on_hyphens=False)}"
     )
-    return id if id in exercises() else fail(f"there is no exercise {id}{cure}")
+    return id if id in exercises() else fail(f"there is no exercise {id}{hint}")
 
 
 def number_of(word: str) -> str:
@@ -60,7 +60,7 @@ def number_of(word: str) -> str:
         return f"{int(word):02}"
     meant = [name[:2] for name in folders() if word in name]
     raise argparse.ArgumentTypeError(
-        f"'{word}' is no chapter: chapters are numbers such as {' '.join(meant) or '01'}, options follow --"
+        f"'{word}' is not a chapter: chapters are numbers such as {' '.join(meant) or '01'}, and options follow --"
     )
 
 

@@ -151,7 +151,7 @@ class FrontDoor(unittest.TestCase):
         done = self.call("trace", "elsewhere/mine")
         self.assertEqual((done.returncode, done.stderr.splitlines()[-1]),
                          (2, "flashbook: elsewhere/mine launched no kernel: there is nothing to trace"))
-        self.refused("trace", "elsewhere/yours", saying="is no program that can be run: build it first")
+        self.refused("trace", "elsewhere/yours", saying="is not an executable program: build it first")
         self.refused("trace", "elsewhere/mine", "--blocks", "all", saying="as in 0-1")
         self.refused("trace", "elsewhere/mine", "--out", saying="argument --out: expected one argument")
         self.refused("trace", "01", "02", saying="'trace' does not take 02")
@@ -193,7 +193,7 @@ class FrontDoor(unittest.TestCase):
                              ("run", "--fast"), ("run", "--out")):
             self.refused(*words, what, saying=f"'{words[0]}' does not take {what}: ./flashbook {words[0]} --help")
         self.refused("test", "--al", saying="'test' does not take --al (did you mean --all?): ./flashbook test --help")
-        self.refused("run", "01", "--causal", saying="; options of what it runs follow --")
+        self.refused("run", "01", "--causal", saying="; options of the programs follow --")
         self.refused("course", "watch", "01", "--solved", saying="'course watch' does not take --solved")
         self.refused("course", "check", "--solved", saying="'course check' does not take --solved")
         self.refused("course", "check", "--", "--x", saying="'course check' does not take --x")
@@ -202,7 +202,7 @@ class FrontDoor(unittest.TestCase):
         self.assertEqual(self.call("test", "--", "-R", "some").returncode, 0)
         done = self.call("test", "--", "-R", "none")
         self.assertEqual(done.returncode, 2)
-        self.assertIn("no test fits -R none: ./flashbook test -- -N lists them, and test --all has more", done.stderr)
+        self.assertIn("no test matches -R none: ./flashbook test -- -N lists them, and test --all has more", done.stderr)
 
     def test_a_launch_that_is_no_c(self):
         (self.tree / "chapters/01_first/mine.cu").write_text("// a<<<1, 1>>>()\nvoid f() { k<<<1, 32>>>(p); }\n")
@@ -221,7 +221,7 @@ class FrontDoor(unittest.TestCase):
             said = waiting.stderr.readline()
             while "waiting" not in said and said:
                 said = waiting.stderr.readline()
-            self.assertIn("another ./flashbook is at work in build/sim: waiting for it", said)
+            self.assertIn("another ./flashbook is running in build/sim: waiting for it", said)
             self.assertIsNone(waiting.poll())
         waiting.communicate()
         self.assertEqual(waiting.returncode, 0)

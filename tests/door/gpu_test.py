@@ -79,7 +79,7 @@ class Gpus(unittest.TestCase):
             ("NVIDIA L4, 8.9, 580.65.06", "13.0", "11.8",
              "CUDA toolkit 11.8 has no C++20: install version 12 or newer"),
             ("NVIDIA GeForce RTX 5090, 12.0, 580.65.06", "13.0", "12.4",
-             "CUDA toolkit 12.4 does not know NVIDIA GeForce RTX 5090"),
+             "CUDA toolkit 12.4 does not support NVIDIA GeForce RTX 5090"),
             ("garbage", "", "13.0", "nvidia-smi does not describe it"),
         ):
             with mock.patch("glob.glob", return_value=["/dev/nvidia0"]):

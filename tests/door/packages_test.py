@@ -162,7 +162,7 @@ class Packages(unittest.TestCase):
             contextlib.redirect_stderr(io.StringIO()) as said,
         ):
             packages.need("to test", packages.TESTS, ["numpy"])
-        self.assertIn("Without numpy, what needs it is left out", said.getvalue())
+        self.assertIn("Without numpy, everything that needs it is left out", said.getvalue())
 
     def test_the_python_that_has_the_modules(self):
         self.assertEqual(self.call("door/python", "json").stdout, f"{self.tools}/python3\n")
