@@ -18,7 +18,7 @@ Chapter with(Chapter chapter, std::span<const Step> rows) {
 
 }  // namespace
 
-// In place of library/chapters.cpp: the library of the ablation has these chapters alone.
+// Replaces library/chapters.cpp: the ablation's library has only these chapters.
 std::span<const Chapter* const> all_chapters() {
   static const std::array chapters = {with(kFlashAttention2, ablation_04()),
                                       with(kFlashAttention3, ablation_05()), with(kBackward, ablation_07()),

@@ -1,34 +1,34 @@
 /// \file
-/// The ablation: a step with one switch turned at a time, as the steps of a chapter of its own.
+/// The ablation: a step with one switch changed at a time, as the steps of a chapter.
 #pragma once
 #include "common/app/chapter.h"
 
 namespace flashbook {
 
 /// The rows of the ablation of step 5 of chapters 4, 5 and 7, and of step 4 of chapter 8. The first is the
-/// step as it is.
+/// unchanged step.
 std::span<const Step> ablation_04();
 std::span<const Step> ablation_05();
 std::span<const Step> ablation_07();
 std::span<const Step> ablation_08();
 
-/// How row `which`, 1 ... , of chapters 5 and 7 runs; one function for each head dimension, compiled apart.
+/// Runs row `which`, 1 ..., of chapters 5 and 7; one function per head dimension, compiled separately.
 template <int kHeadDim>
 void run_ablation_05(const Shape& shape, const Tensors& tensors, device::Stream stream, int which);
 template <int kHeadDim>
 void run_ablation_07(const Shape& shape, const Tensors& tensors, device::Stream stream, int which);
 
-/// Why shapes of other types than bf16 are refused.
-inline constexpr const char* kOnlyBf16 = "the ablation is of bf16: choose it with --dtype";
+/// The reason for rejecting types other than bf16.
+inline constexpr const char* kOnlyBf16 = "the ablation supports only bf16: choose it with --dtype";
 
-/// A step that something replaces. Its name is that of a result: ablation/ch05/one_loop/...
+/// A modified step. Its name appears in the result's: ablation/ch05/one_loop/...
 inline Step row(Step step, const char* name, const char* idea, decltype(Step::limits) limits,
                 decltype(Step::run) run) {
   step.name = name, step.idea = idea, step.limits = limits, step.run = run;
   return step;
 }
 
-/// The step before, in turn with the versions.
+/// The previous step, interleaved with the versions.
 inline Step before(Step step) {
   step.name = "step_before";
   return step;

@@ -40,9 +40,10 @@ void run_row(const Shape& shape, const Tensors& tensors, device::Stream stream, 
 template <int kWhich>
 std::string limits(const Shape& shape) {
   if (shape.dtype != DType::bf16) return kOnlyBf16;
-  if ((kWhich == 2 || kWhich == 3) && shape.head_dim == 256) return "at d = 256 a warp has 16 rows already";
+  if ((kWhich == 2 || kWhich == 3) && shape.head_dim == 256) return "at d = 256 a warp already has 16 rows";
   if (kWhich == 4 && shape.head_dim != 64) return "Q is kept in registers at d = 64 only";
-  if (kWhich >= 6 && !shape.causal()) return "without a mask all tiles are seen, and all blocks take as long";
+  if (kWhich >= 6 && !shape.causal())
+    return "without a mask all tiles are visible, and all blocks take equally long";
   return kFlashAttention2.refusal(5, shape);
 }
 
@@ -53,14 +54,15 @@ void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
 
 std::array<Step, 8> rows() {
   const Step& step = kFlashAttention2.step(5);
-  return {row(step, "as_it_is", "Step 5 as it is.", limits<1>, run<1>),
-          row(step, "sixteen_rows", "16 rows a warp, and twice as many warps.", limits<2>, run<2>),
-          row(step, "tile_of_step4", "16 rows a warp, and half as many queries a block.", limits<3>, run<3>),
-          row(step, "queries_again", "Q read again with every tile, at d = 64.", limits<4>, run<4>),
-          row(step, "one_loop", "Every tile compared with the mask.", limits<5>, run<5>),
-          row(step, "all_tiles", "Tiles visited, seen or not.", limits<6>, run<6>),
-          row(step, "shortest_first", "The first queries first.", limits<7>, run<7>),
-          before(kFlashAttention2.step(4))};
+  return {
+      row(step, "as_it_is", "Step 5, unchanged.", limits<1>, run<1>),
+      row(step, "sixteen_rows", "16 rows per warp, and twice as many warps.", limits<2>, run<2>),
+      row(step, "tile_of_step4", "16 rows per warp, and half as many queries per block.", limits<3>, run<3>),
+      row(step, "queries_again", "Q reloaded with every tile, at d = 64.", limits<4>, run<4>),
+      row(step, "one_loop", "Every tile compared with the mask.", limits<5>, run<5>),
+      row(step, "all_tiles", "All tiles visited, visible or not.", limits<6>, run<6>),
+      row(step, "shortest_first", "The first queries first.", limits<7>, run<7>),
+      before(kFlashAttention2.step(4))};
 }
 
 }  // namespace

@@ -9,8 +9,9 @@ namespace {
 template <int kWhich>
 std::string limits(const Shape& shape) {
   if (shape.dtype != DType::bf16) return kOnlyBf16;
-  if (kWhich == 4 && !shape.causal()) return "without a mask there is one loop already";
-  if (kWhich == 6 && shape.head_dim == 256) return "at d = 256 the output leaves from the registers already";
+  if (kWhich == 4 && !shape.causal()) return "without a mask step 5 already has one loop";
+  if (kWhich == 6 && shape.head_dim == 256)
+    return "at d = 256 step 5 already stores the output from registers";
   return kFlashAttention3.refusal(5, shape);
 }
 
@@ -28,18 +29,20 @@ std::array<Step, 7> rows() {
   Step step = kFlashAttention3.step(5);
   step.workspace = step.zeroed = counter_bytes;
   return {
-      row(step, "as_it_is", "Step 5 as it is.", limits<1>, run<1>),
+      row(step, "as_it_is", "Step 5, unchanged.", limits<1>, run<1>),
       row(step, "other_stay",
-          "A block for every tile of queries; at d = 256 under a causal mask and over 2048 queries, blocks "
+          "One block per tile of queries; at d = 256 under a causal mask and over 2048 queries, blocks "
           "that stay.",
           limits<2>, run<2>),
-      row(step, "other_order", "Tiles in turn under a causal mask, by a counter without one.", limits<3>,
-          run<3>),
-      row(step, "one_loop", "Tiles with and without a mask in one loop.", limits<4>, run<4>),
+      row(step, "other_order", "Tiles by a fixed schedule under a causal mask, and by a counter without one.",
+          limits<3>, run<3>),
+      row(step, "one_loop", "One loop for tiles with and without a mask.", limits<4>, run<4>),
       row(step, "other_rescaling",
-          "Rescaling of every tile; at d = 64, lazy rescaling of short causal sequences.", limits<5>, run<5>),
-      row(step, "from_registers", "The output straight from the registers.", limits<6>, run<6>),
-      row(step, "other_pingpong", "Turns where there are none, none where there are.", limits<7>, run<7>)};
+          "Rescaling with every tile; at d = 64, lazy rescaling for short causal sequences.", limits<5>,
+          run<5>),
+      row(step, "from_registers", "Output stored directly from registers.", limits<6>, run<6>),
+      row(step, "other_pingpong", "Consumers take turns where step 5 does not, and vice versa.", limits<7>,
+          run<7>)};
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 /// \file
-/// Versions of chapter 5's step 5 for one head dimension: ablation_05_d64.cu and its neighbours instantiate
-/// it, each a file of its own, since it compiles more than a dozen kernels.
+/// Versions of chapter 5's step 5 for one head dimension. ablation_05_d64.cu and its neighbours instantiate
+/// them in separate files, since each compiles more than a dozen kernels.
 #pragma once
 #include "bench/ablation.h"
 #include "chapters/05_flash_attention_3/host/switches.cuh"

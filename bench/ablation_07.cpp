@@ -10,10 +10,10 @@ template <int kWhich>
 std::string limits(const Shape& shape) {
   if (shape.dtype != DType::bf16) return kOnlyBf16;
   if (shape.head_dim != 64 && shape.head_dim != 128)
-    return "the ablation of gradients is of d = 64 and 128: choose one with --head-dim";
-  if (kWhich == 3 && shape.causal()) return "under a causal mask blocks begin on the diagonal already";
+    return "the ablation of gradients supports d = 64 and 128: choose one with --head-dim";
+  if (kWhich == 3 && shape.causal()) return "under a causal mask blocks already start on the diagonal";
   if ((kWhich == 4 || kWhich == 5) && !shape.causal())
-    return "without a mask the order is head by head already";
+    return "without a mask the order is already head by head";
   if (kWhich == 7 && shape.head_dim != 64) return "dQ is late at d = 64 only";
   return kBackward.refusal(5, shape);
 }
@@ -27,13 +27,14 @@ void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
 std::array<Step, 8> rows() {
   const Step& step = kBackward.step(5);
   return {
-      row(step, "as_it_is", "Step 5 as it is.", limits<1>, run<1>),
-      row(step, "none_stay", "A block for every tile of keys.", limits<2>, run<2>),
-      row(step, "one_start", "All blocks begin with a head's first queries.", limits<3>, run<3>),
-      row(step, "head_by_head", "Under a causal mask sections of one head.", limits<4>, run<4>),
-      row(step, "shortest_first", "Under a causal mask head by head, the shortest first.", limits<5>, run<5>),
-      row(step, "other_adder", "TMA adds dQ where registers do, and the other way round.", limits<6>, run<6>),
-      row(step, "early_dq", "dQ of a round in that round, at d = 64.", limits<7>, run<7>),
+      row(step, "as_it_is", "Step 5, unchanged.", limits<1>, run<1>),
+      row(step, "none_stay", "One block per tile of keys.", limits<2>, run<2>),
+      row(step, "one_start", "All blocks start with a head's first queries.", limits<3>, run<3>),
+      row(step, "head_by_head", "Under a causal mask, sections of one head.", limits<4>, run<4>),
+      row(step, "shortest_first", "Under a causal mask, head by head, shortest first.", limits<5>, run<5>),
+      row(step, "other_adder", "dQ is added by TMA where step 5 adds from registers, and vice versa.",
+          limits<6>, run<6>),
+      row(step, "early_dq", "Each round's dQ in the same round, at d = 64.", limits<7>, run<7>),
       before(kBackward.step(4))};
 }
 

@@ -1,6 +1,6 @@
 /// \file
-/// Versions of chapter 7's step 5 for one head dimension: ablation_07_d64.cu and its neighbour instantiate
-/// it, each a file of its own.
+/// Versions of chapter 7's step 5 for one head dimension, instantiated by ablation_07_d64.cu and its
+/// neighbour.
 #pragma once
 #include "bench/ablation.h"
 #include "chapters/07_backward/host/switches.cuh"

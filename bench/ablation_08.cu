@@ -14,7 +14,7 @@ std::string limits(const Shape& shape) {
   if (shape.dtype != DType::bf16) return kOnlyBf16;
   if (shape.head_dim != 128 || decoding::has_rules(shape) ||
       shape.heads / shape.kv_heads * shape.seqlen_q > 16)
-    return "the ablation of decoding is of d = 128 and up to 16 rows, without rules: choose such a shape";
+    return "the ablation of decoding supports d = 128 and up to 16 rows without masks: choose such a shape";
   return kDecoding.refusal(4, shape);
 }
 
@@ -28,8 +28,9 @@ int64_t zeroed_bytes(const Shape&) { return kArrivalBytes; }
 std::array<Step, 7> rows() {
   Step step = kDecoding.step(4);
   step.workspace = turned_workspace_bytes, step.zeroed = zeroed_bytes;
-  return {row(step, "as_it_is", "Step 4 as it is.", limits, run<AsItIs>),
-          row(step, "tile_by_tile", "The next tile when all is done with this one.", limits, run<TileByTile>),
+  return {row(step, "as_it_is", "Step 4, unchanged.", limits, run<AsItIs>),
+          row(step, "tile_by_tile", "Each tile starts after the previous one is finished.", limits,
+              run<TileByTile>),
           row(step, "two_stages", "A ring of two stages.", limits, run<TwoStages>),
           row(step, "six_stages", "A ring of six stages.", limits, run<SixStages>),
           row(step, "sixty_four_rows", "Tiles of 64 rows.", limits, run<SixtyFourRows>),

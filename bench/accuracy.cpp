@@ -1,10 +1,10 @@
 /// \file
-/// How far attention is from the truth: chapter 6's study of FP8, rerun.
+/// Measures the error of attention: chapter 6's study of FP8.
 ///
-/// Inputs are f16. The truth is FP64 attention on them, before anything is quantised. Held against it are
-/// plain attention in f16, chapter 5, and chapter 6 on what its quantiser makes of the inputs, with one scale
-/// or many, rotated or not, with the means of columns or without. The same again for many keys, whose sums
-/// grow long (--long). Google Benchmark writes the results; a time is the median of the attention alone.
+/// Inputs are f16. The reference is FP64 attention on them, before quantisation. It is compared with plain
+/// attention in f16, with chapter 5, and with chapter 6 on quantised inputs: with one scale or several,
+/// rotated or not, with the means of columns removed or not. --long repeats the study for many keys, with
+/// long sums. Google Benchmark writes the results; a time is the median of the attention alone.
 #include <benchmark/benchmark.h>
 
 #include <CLI/CLI.hpp>
@@ -36,10 +36,10 @@ namespace {
 using device::Place;
 
 constexpr uint64_t kSeed = 1, kRotationSeed = 2;
-constexpr int64_t kRows = 4096;  // held against FP64, of up to 4096 keys
+constexpr int64_t kRows = 4096;  // compared with FP64, for up to 4096 keys
 constexpr int kTimedRuns = 11;   // on a GPU
 
-/// Inputs: of a kind; then the values may be made one-signed, and each column gets a mean, of either sign.
+/// A kind of inputs; values may also be one-signed, and columns may have means of either sign.
 struct NamedInputs {
   const char* name;
   InputKind kind;
@@ -56,9 +56,9 @@ constexpr NamedInputs kLongInputs[] = {{.name = "long/quarter", .kind = InputKin
 
 /// One way to compute attention.
 struct Variant {
-  const char* name;        ///< in a result's name
-  const char* title;       ///< in tables
-  const Chapter* chapter;  ///< null: on the host, while the truth is computed
+  const char* name;        ///< for a result's name
+  const char* title;       ///< for tables
+  const Chapter* chapter;  ///< null: computed on the host, with the reference
   int step;
   Scaling scaling = Scaling::tensor;
   bool rotated = false, promoted = false, mean_subtracted = false;
@@ -97,17 +97,17 @@ const Variant kLongVariants[] = {
      true},
 };
 
-/// What one kind of inputs needs once.
+/// Data shared by all variants of one kind of inputs.
 struct Problem {
   Shape shape;                    ///< in f16
   UploadedInputs inputs;          ///< rounded to f16, on the machine
-  Reference reference;            ///< the truth
+  Reference reference;            ///< the reference
   Reference rounded;              ///< FP64, and plain attention, on the inputs as rounded to f16
   std::vector<double> plain_fp8;  ///< as rounded to e4m3, below
 };
 
-/// Attention as a framework without a fused kernel does it in FP8: P is divided by its row's sum, which makes
-/// it small, then rounded to e4m3. Inputs have a scale per tensor; the rest is exact.
+/// FP8 attention of a framework without a fused kernel: P is divided by its row's sum, which makes it small,
+/// and then rounded to e4m3. Inputs have a scale per tensor; everything else is exact.
 std::vector<double> plain_fp8(Shape shape, Inputs inputs, const std::vector<int64_t>& rows) {
   shape.dtype = DType::e4m3;
   round_inputs(shape, inputs);
@@ -144,7 +144,7 @@ Problem make_problem(const Shape& shape, const NamedInputs& kind) {
       value += is_positive(row / shape.seqlen_k * shape.head_dim + c) ? kind.mean : -kind.mean;
     }
   });
-  // As many products for every length; a row of 4096 keys costs milliseconds.
+  // Equally many products for every length; a row of 4096 keys takes milliseconds.
   const int64_t row_count = std::min(kRows, kRows * 4096 / shape.seqlen_k);
   const std::vector<int64_t> rows = sample_rows(shape, row_count, kSeed);
   ProgressLine progress(std::string(kind.name) + ", attention in FP64");
@@ -160,20 +160,20 @@ Problem make_problem(const Shape& shape, const NamedInputs& kind) {
       .plain_fp8 = std::move(fp8)};
 }
 
-/// The median of some runs' times on a GPU; of one run in the simulator, whose time is nobody's.
+/// The median time of several runs on a GPU; of one run in the simulator, whose time is meaningless.
 double seconds_of(const std::function<double()>& time) {
   std::vector<double> seconds(device::machine() == device::Machine::gpu ? kTimedRuns : 1);
   std::ranges::generate(seconds, time);
   return median(seconds);
 }
 
-/// What a variant computes, and how long it takes.
+/// A variant's output and time.
 struct Result {
   std::vector<double> o;  ///< [rows of the reference, head_dim]
   double seconds = 0, quantise_seconds = 0;
 };
 
-/// The problem's inputs as chapter 6's quantiser makes them e4m3. Adds what that takes to the result.
+/// The problem's inputs in e4m3, from chapter 6's quantiser. Adds the quantiser's time to the result.
 UploadedInputs quantised(const Variant& variant, const Shape& shape, const Problem& problem, Result& result) {
   UploadedInputs inputs(Operation::forward, shape, Place::device);
   const auto scales = [&](TensorId id) { return static_cast<float*>(inputs.scales(id).data()); };
@@ -234,7 +234,7 @@ Result run(const Variant& variant, const Problem& problem) {
   return result;
 }
 
-/// Hands a result to Google Benchmark.
+/// Reports a result to Google Benchmark.
 void report(benchmark::State& state, const Variant& variant, const Problem& problem) {
   Result result;
   try {
@@ -270,13 +270,13 @@ struct Options {
   std::string out;
 };
 
-/// Inputs of a shape that all variants of a study are held against.
+/// Inputs of a shape, shared by all variants of a study.
 struct Case {
   NamedInputs inputs;
   Shape shape;
 };
 
-/// Three kinds of inputs; or long rows of four kinds.
+/// Three kinds of inputs, or four kinds with long rows.
 std::vector<Case> cases_of(const Options& options) {
   const Shape shape{.batch = options.batch,
                     .heads = options.heads,
@@ -296,7 +296,7 @@ std::vector<Case> cases_of(const Options& options) {
     for (int seqlen = 1024; seqlen <= options.seqlen; seqlen *= 4) {
       Shape part = shape;
       part.seqlen_k = seqlen;
-      // In the simulator a few queries: how long a row is does not depend on how many there are.
+      // A few queries in the simulator: the length of a row does not depend on their number.
       part.seqlen_q = device::machine() == device::Machine::gpu ? seqlen : 64;
       cases.push_back({inputs, part});
     }
@@ -306,19 +306,20 @@ std::vector<Case> cases_of(const Options& options) {
 int study(const Options& options) {
   const std::vector<Case> cases = cases_of(options);
   const Shape& shape = cases.front().shape;
-  const Cell cell{&kFp8, 1, shape};  // a kernel's: the context is that of the machine that runs kernels
+  const Cell cell{&kFp8, 1,
+                  shape};  // a kernel's, so that the context describes the machine that runs kernels
   for (const auto& [key, value] : measuring_context({&cell, 1})) benchmark::AddCustomContext(key, value);
   const bool simulated = device::machine() == device::Machine::simulator;
   if (simulated) benchmark::AddCustomContext("exact", std::getenv("FLASHBOOK_SIM_EXACT"));
   const std::span<const Variant> variants =
       options.long_rows ? std::span<const Variant>(kLongVariants) : kVariants;
   std::cerr << variants.size() << " ways to compute attention, of " << cases.size()
-            << " inputs each, the last of " << describe(cases.back().shape) << ", held against FP64"
+            << " inputs each, the last with " << describe(cases.back().shape) << ", compared with FP64"
             << (simulated ? "; in the simulator the default shape takes minutes, a smaller --seqlen less"
                           : "")
             << std::endl;
 
-  std::vector<std::optional<Problem>> problems(cases.size());  // made when first needed, freed after
+  std::vector<std::optional<Problem>> problems(cases.size());  // made when first needed, then freed
   for (std::size_t i = 0; i < cases.size(); ++i)
     for (const Variant& variant : variants) {
       const std::string name = std::string(cases[i].inputs.name) + "/" + variant.name + "/" +
@@ -346,8 +347,7 @@ int study(const Options& options) {
 
 int main(int argc, char** argv) {
   using namespace flashbook;
-  // Hopper's tensor cores keep few bits of a sum in FP8. Without this the simulator would be better than they
-  // are.
+  // Hopper's tensor cores keep few bits of FP8 sums. Without this the simulator would be more precise.
   setenv("FLASHBOOK_SIM_EXACT", "1", 0);
   Options options;
   if (device::machine() == device::Machine::simulator)
@@ -355,13 +355,13 @@ int main(int argc, char** argv) {
   CLI::App app("Flashbook's study of accuracy: attention in f16 and FP8 against FP64", "accuracy");
   app.add_option("--batch", options.batch, "Batch")->capture_default_str();
   app.add_option("--heads", options.heads, "Heads")->capture_default_str();
-  app.add_option("--seqlen", options.seqlen, "Queries and keys of a head")->capture_default_str();
+  app.add_option("--seqlen", options.seqlen, "Queries and keys per head")->capture_default_str();
   app.add_flag("--long", options.long_rows,
-               "Values with means, one-signed and all equal, at 1k keys, 4k and so on up to --seqlen");
+               "Values with means, one-signed and all equal, with 1k, 4k, ... keys up to --seqlen");
   app.add_option("--head-dim", options.head_dim, "64, 128 or 256")
       ->capture_default_str()
       ->check(CLI::IsMember({64, 128, 256}));
-  app.add_option("--out", options.out, "Write the results to this file, whole after every cell");
+  app.add_option("--out", options.out, "Write the results to this file, which is complete after every cell");
   return exit_code("accuracy", [&] {
     try {
       app.parse(argc, argv);

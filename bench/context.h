@@ -1,5 +1,5 @@
 /// \file
-/// Where and with what numbers were measured.
+/// The machine and the tools behind a measurement.
 #pragma once
 #include <span>
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace flashbook {
 
-/// What machine_context says of the machine, on which the kernels of `cells` run, and `ch01` ... with each
-/// chapter's title. Throws device::HardwareMissing if cells need a GPU that is not there.
+/// machine_context for the machine that runs the kernels of `cells`, plus `ch01`, ... with each chapter's
+/// title. Throws device::HardwareMissing if cells need a GPU that is missing.
 std::vector<std::pair<std::string, std::string>> measuring_context(std::span<const Cell> cells);
 
 }  // namespace flashbook

@@ -2,9 +2,9 @@
 /// Times the forward pass: every chapter, step, type, head dimension, mask and length, each checked before it
 /// is timed.
 ///
-/// Google Benchmark runs the cells and writes the results; a cell's time is the median of runs between two
-/// CUDA events, L2 flushed before each (a chapter on the host: by steady_clock). bench/README.md says what
-/// the fields of a result mean.
+/// Google Benchmark runs the cells and writes the results. A cell's time is the median of runs between two
+/// CUDA events, each after a flush of the L2 (on the host: by steady_clock). bench/README.md documents the
+/// fields of a result.
 #include <benchmark/benchmark.h>
 
 #include <iostream>
@@ -21,7 +21,7 @@
 namespace flashbook {
 namespace {
 
-/// Hands a measurement to Google Benchmark. One "iteration" is the median of all runs.
+/// Reports a measurement to Google Benchmark. One "iteration" is the median of all runs.
 void report(benchmark::State& state, const Cell& cell, const Measurement& result) {
   if (!result.skipped.empty() || !result.wrong.empty()) {
     state.SetLabel(result.wrong.empty() ? "skipped" : "wrong");
@@ -53,7 +53,7 @@ void report(benchmark::State& state, const Cell& cell, const Measurement& result
   }
   if (device::machine() == device::Machine::simulator && cell.chapter->runs_on == device::Place::device)
     return;
-  // Rates are for machines: simulated time makes no FLOP/s.
+  // No rates for simulated time.
   state.counters["FLOPS"] =
       benchmark::Counter(flops(cell.shape, cell.row().operation), benchmark::Counter::kIsRate);
   if (const double bytes = cell.row().memory_bytes(cell.shape); bytes > 0)
@@ -61,7 +61,7 @@ void report(benchmark::State& state, const Cell& cell, const Measurement& result
   if (result.workspace_measured) state.counters["workspace_measured"] = *result.workspace_measured;
 }
 
-/// " --chapter 2", the chapters that are CPU code.
+/// " --chapter 2", for the chapters that are CPU code.
 std::string host_chapters() {
   std::string option;
   for (const Chapter* chapter : all_chapters())
@@ -75,8 +75,9 @@ int run(const BenchOptions& options) {
   const auto context = measuring_context(cells);
   for (const auto& [key, value] : context) benchmark::AddCustomContext(key, value);
   if (context.front().second == "simulator")
-    std::cerr << "Times in the simulator say nothing about a GPU: they are no result, and results.py refuses "
-                 "them.\n";
+    std::cerr
+        << "Times in the simulator say nothing about a GPU: they are not results, and results.py rejects "
+           "them.\n";
 
   Meter meter(options.max_seconds);
   bool wrong = false;
@@ -101,8 +102,7 @@ int run(const BenchOptions& options) {
   if (benchmark::ReportUnrecognizedArguments(argc, argv.data())) return kWrongUsage;
   ResultReporter reporter(options.out);
   if (benchmark::RunSpecifiedBenchmarks(&reporter) == 0)
-    throw InputError(
-        "no cell has a name that --benchmark_filter takes: -- --benchmark_list_tests lists them");
+    throw InputError("no cell's name matches --benchmark_filter: -- --benchmark_list_tests lists them");
   return wrong ? kWrongResult : kRight;
 }
 

@@ -1,5 +1,5 @@
 /// \file
-/// Which cells are measured, and what they are called.
+/// The cells to measure, and their names.
 #pragma once
 #include <string>
 #include <vector>
@@ -14,12 +14,12 @@ struct Cell {
   const Chapter* chapter;
   int step;
   Shape shape;
-  const BlockSize* block_size = nullptr;  ///< of the sweep over block sizes; else null
+  const BlockSize* block_size = nullptr;  ///< for the sweep over block sizes; else null
 
   const Step& row() const { return chapter->step(step); }
 };
 
-/// What the user picked. An empty list means the chapter's own grid.
+/// The user's selection. An empty list means the chapter's own grid.
 struct Selection {
   std::vector<int> chapters;
   std::vector<int> steps;
@@ -27,19 +27,19 @@ struct Selection {
   std::vector<int> head_dims;
   std::vector<bool> masks;  ///< true: causal
   std::vector<int> seqlens;
-  bool block_sizes = false;  ///< measure the sweep over block sizes, and nothing else
+  bool block_sizes = false;  ///< measure only the sweep over block sizes
 };
 
-/// The name under which a result is filed: "forward/ch01/step4/bf16/d128/causal/n2048", or
+/// The name of a cell's result: "forward/ch01/step4/bf16/d128/causal/n2048", or
 /// "blocks/ch03/b64/bf16/d128/full/n4096" in the sweep over block sizes.
 std::string name_of(const Cell& cell);
 
-/// The cells of the chapters picked, chapter by chapter, a shape's steps side by side.
+/// The cells of the selected chapters, chapter by chapter, with all steps of a shape together.
 ///
-/// A chapter on a GPU has the papers' grid: batch * N = 16384 tokens, heads * head_dim = 2048, N from 512 to
-/// 16k. The sweep over block sizes has N = 4096 of it, without a mask. A chapter on the host has one head, N
-/// from 512 to 4096; the simulator two tiny shapes. Throws InputError if the selection names a chapter or a
-/// step that does not exist, or if no cell is left.
+/// GPU chapters use the papers' grid: batch * N = 16384 tokens, heads * head_dim = 2048, N from 512 to 16k.
+/// The sweep over block sizes uses N = 4096 without a mask. Host chapters use one head and N from 512 to
+/// 4096, the simulator two tiny shapes. Throws InputError if the selection names a chapter or a step that
+/// does not exist, or if no cell is left.
 std::vector<Cell> make_grid(const Selection& selection);
 
 }  // namespace flashbook

@@ -1,20 +1,20 @@
 /// \file
-/// Times chapter 10's steps on several GPUs, and chapters 5, 7, 8 and 9 alone on one, when it is told to:
-/// many.py does, in turn with others.
+/// Times chapter 10's steps on several GPUs, and chapters 5, 7, 8 and 9 alone on one, at the request of
+/// many.py, which interleaves them with others.
 ///
 /// It reads lines from stdin and answers each with one on stdout:
 ///
 ///     cell RANKS HEADS KV_HEADS HEAD_DIM SEQLEN KIND   fills tensors with normal numbers
 ///     check WHO         error and bound, against one GPU alone on some rows
-///     time WHO REPS     milliseconds of each, L2 flushed before it
-///     ring RANKS HOW BYTES REPS   milliseconds of each hop: every rank sends so much to the next
-///     drop              frees what contestants keep
-///     context           key=value, with tabs between
+///     time WHO REPS     milliseconds of each launch after a flush of the L2
+///     ring RANKS HOW BYTES REPS   milliseconds per hop: every rank sends this many bytes to the next
+///     drop              frees the contestants' memory
+///     context           key=value, separated by tabs
 ///
-/// KIND is `causal`, `full`, `documents` (eight, of 1/36 to 8/36 of the tokens, causal) or `decode` (one
-/// query against so many keys). WHO is `ch05/step5` or `ch10/step3/nccl/8/striped`: chapter, step, how
-/// messages travel, multiprocessors left free, the order of tokens if not the step's own. An answer that
-/// begins with `error` says why there is none.
+/// KIND is `causal`, `full`, `documents` (eight, with 1/36 to 8/36 of the tokens, causal) or `decode` (one
+/// query against SEQLEN keys). WHO is `ch05/step5` or `ch10/step3/nccl/8/striped`: chapter, step, transport,
+/// reserved multiprocessors, and the order of tokens if it is not the step's own. An answer that begins with
+/// `error` gives the reason.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -41,12 +41,12 @@ namespace {
 
 using device::Buffer, device::Place;
 
-constexpr int kBackwardStep = 5;  // of chapter 7: the fastest for long sequences
+constexpr int kBackwardStep = 5;  // step of chapter 7: the fastest for long sequences
 constexpr int kDocuments = 8;
-constexpr int64_t kDrawn = 1 << 22;  // random numbers, of which tensors are made
-constexpr int kRows = 96;            // that are compared
+constexpr int64_t kDrawn = 1 << 22;  // random numbers that tensors are filled with
+constexpr int kRows = 96;            // compared with the reference
 
-/// Numbers of 16 bits, normal, over and over.
+/// Normally distributed 16-bit numbers, repeated.
 std::vector<uint16_t> drawn() {
   std::mt19937 engine(1);
   std::normal_distribution<float> normal;
@@ -62,7 +62,7 @@ device::Transport transport_of(const std::string& word) {
   return word == "nccl" ? device::Transport::nccl : device::Transport::copies;
 }
 
-/// A step, as it is asked for.
+/// A requested step.
 struct Who {
   const Chapter* chapter;
   int step;
@@ -90,7 +90,7 @@ struct Who {
   bool is_alone() const { return chapter != &kManyGpus; }
 };
 
-/// The tensors of a cell, on the first device, and what contestants keep.
+/// A cell's tensors, on the first device, and the contestants' memory.
 class Cell {
  public:
   Cell(Shape shape, const Buffer& random) : shape_(std::move(shape)) {
@@ -102,7 +102,7 @@ class Cell {
       tensors_.tables[int(table.id)] = tables_.back().data();
     }
     device::synchronize();
-    // The fastest of one GPU: for a cache, for documents, and for long sequences.
+    // The fastest on one GPU: for a cache, for documents, and for long sequences.
     alone(Who(shape_.seqlen_q == 1                               ? "ch08/step6"
               : !shape_.visibility.documents.first_query.empty() ? "ch09/step2"
                                                                  : "ch05/step5"));
@@ -110,7 +110,7 @@ class Cell {
     one_gpu_[TensorId::o] = rows(TensorId::o), one_gpu_[TensorId::lse] = rows(TensorId::lse);
   }
 
-  /// The largest RMS of a difference from one GPU's result over that of the result, and the bound.
+  /// The largest relative RMS difference from one GPU's result, and the bound.
   std::pair<double, double> check(const Who& who) {
     const std::vector<TensorId> outputs =
         who.is_gradient() ? std::vector<TensorId>{TensorId::dq, TensorId::dk, TensorId::dv}
@@ -137,7 +137,7 @@ class Cell {
       for (std::size_t i = 0; i < got.size(); ++i)
         difference += std::pow(double(got[i]) - want[i], 2), size += std::pow(double(want[i]), 2);
       const double error = std::sqrt(difference / size);
-      if (!(error <= worst)) worst = error;  // NaN, too
+      if (!(error <= worst)) worst = error;  // also catches NaN
     }
     return {worst, who.is_gradient() ? 0.02 : 0.01};
   }
@@ -162,7 +162,7 @@ class Cell {
     return buffer;
   }
 
-  /// Each tensor begins elsewhere in the random numbers.
+  /// Each tensor starts at another place in the random numbers.
   void fill(TensorId id, const Buffer& random) {
     const Buffer& buffer = memory(id);
     auto* const to = static_cast<std::byte*>(buffer.data());
@@ -222,12 +222,12 @@ class Cell {
   std::map<TensorId, Buffer> memory_;
   std::vector<Buffer> tables_;
   Tensors tensors_;
-  std::map<TensorId, std::vector<float>> one_gpu_;  ///< rows of what one GPU says
+  std::map<TensorId, std::vector<float>> one_gpu_;  ///< rows of one GPU's results
   std::map<std::pair<int, int>, Buffer> workspaces_;
   std::map<std::tuple<int, int, int, std::optional<TokenOrder>>, std::unique_ptr<DealtOut>> dealt_out_;
 };
 
-/// Seconds of hops round a ring, of the slowest rank.
+/// Seconds of hops around a ring, of the slowest rank.
 std::vector<double> ring(int ranks, device::Transport transport, std::size_t bytes, int reps) {
   std::vector<std::vector<double>> by_rank(static_cast<std::size_t>(ranks));
   device::run_ranks(
@@ -238,7 +238,7 @@ std::vector<double> ring(int ranks, device::Transport transport, std::size_t byt
         device::Queue queue;
         for (int rep = 0; rep < reps; ++rep) {
           rank.exchange(queue, {{next, leaving.data(), 16}},
-                        {{previous, arriving.data(), 16}});  // all are here
+                        {{previous, arriving.data(), 16}});  // wait for all ranks
           queue.synchronize();
           by_rank[std::size_t(rank.number())].push_back(device::time_on_device(queue.stream(), [&] {
             rank.exchange(queue, {{next, leaving.data(), bytes}}, {{previous, arriving.data(), bytes}});
@@ -283,7 +283,7 @@ class Session {
         shape.visibility.documents = {first, first};
       }
       validate(shape);
-      cell_.reset();  // its memory first
+      cell_.reset();  // free its memory first
       cell_ = std::make_unique<Cell>(shape, random_);
       text << flops(shape, kind == "decode" ? Operation::decode : Operation::forward) << " "
            << flops(shape, Operation::backward);
@@ -296,7 +296,7 @@ class Session {
       for (const double seconds : ring(ranks, transport_of(who), bytes, reps)) text << seconds * 1e3 << " ";
       device::use_device(0);
     } else if (!cell_) {
-      throw InputError("there is no cell yet");
+      throw InputError("no cell has been set");
     } else if (verb == "drop") {
       cell_->drop();
     } else if (verb == "check" && words >> who) {
@@ -305,7 +305,7 @@ class Session {
     } else if (int reps = 0; verb == "time" && words >> who >> reps) {
       for (const double seconds : cell_->time(Who(who), reps)) text << seconds * 1e3 << " ";
     } else {
-      throw InputError(line, ": no such words");
+      throw InputError(line, ": unknown request");
     }
     return text.str();
   }

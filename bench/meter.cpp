@@ -14,16 +14,16 @@ namespace {
 using device::Place;
 
 constexpr int kCheckedRows =
-    32;  // the tests hold every row; here a wrong kernel must only be caught before it is timed
+    32;  // the tests check every row; here wrong kernels must only be caught before they are timed
 constexpr int kMinRuns = 3, kMaxRuns = 300;
-constexpr double kMemoryMargin = 512e6;  // left to the L2 flush's buffer and to the driver
+constexpr double kMemoryMargin = 512e6;  // reserved for the L2 flush's buffer and for the driver
 constexpr uint64_t kSeed = 1;
 
 bool on_gpu(const Cell& cell) {
   return cell.chapter->runs_on == Place::device && device::machine() == device::Machine::gpu;
 }
 
-/// Whether the GPU, which holds the inputs already, lacks memory for the rest: what it lacks, or nothing.
+/// Describes the lack of GPU memory for everything except the inputs; empty if there is enough.
 std::string missing_memory(const Cell& cell) {
   const Shape& shape = cell.shape;
   if (!on_gpu(cell)) return "";
@@ -37,10 +37,10 @@ std::string missing_memory(const Cell& cell) {
          " are free";
 }
 
-/// Whether inputs of one shape serve the other: random numbers are random in any shape, as long as they lie
-/// without gaps and no table says something of them.
+/// Whether inputs of one shape can be reused for the other: random numbers fit any shape that is contiguous
+/// and has no tables.
 bool can_share(Operation operation, const Shape& a, const Shape& b) {
-  if (operation == Operation::backward) return a == b;  // O is that of this shape
+  if (operation == Operation::backward) return a == b;  // O depends on the shape
   const auto is_plain = [](const Shape& shape) {
     return shape.is_default_layout() && shape.scaling == Scaling::tensor && tables_of(shape).empty();
   };
@@ -48,8 +48,8 @@ bool can_share(Operation operation, const Shape& a, const Shape& b) {
          a.k_elements() == b.k_elements();
 }
 
-/// The last chapter of a forward pass that takes a shape: of a gradient it makes O and the log-sum-exp. Null
-/// if none does.
+/// The last chapter with a forward pass that supports a shape, to compute O and the log-sum-exp for a
+/// gradient. Null if there is none.
 const Chapter* forward_for(const Shape& shape) {
   const Chapter* last = nullptr;
   for (const Chapter* chapter : all_chapters()) {
@@ -60,7 +60,7 @@ const Chapter* forward_for(const Shape& shape) {
   return last;
 }
 
-/// The value a share of the way up the sorted values, 0.5 for the median.
+/// The quantile `share` of the sorted values, 0.5 for the median.
 double quantile(const std::vector<double>& sorted, double share) {
   const double place = share * double(sorted.size() - 1);
   const auto below = std::size_t(place);
@@ -76,7 +76,7 @@ const Meter::StoredInputs& Meter::inputs_for(const Cell& cell) {
       inputs_->uploaded.place() == cell.chapter->runs_on &&
       can_share(cell.row().operation, inputs_->shape, shape))
     return *inputs_;
-  inputs_.reset();  // frees the memory before it is asked for again
+  inputs_.reset();  // free the memory before allocating it again
   Inputs host = make_inputs(cell.row().operation, shape, InputKind::normal, kSeed, forward_for(shape));
   UploadedInputs uploaded(cell.row().operation, shape, host, cell.chapter->runs_on);
   inputs_ = {cell.row().operation, shape, std::move(host), std::move(uploaded)};

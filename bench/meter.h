@@ -12,31 +12,31 @@
 
 namespace flashbook {
 
-/// What came of one cell. Exactly one of these: skipped is set, wrong is set, or the rest is.
+/// The outcome of a cell. Either skipped is set, or wrong, or all other members.
 struct Measurement {
-  std::string skipped;  ///< why it could not run here, naming the cure
-  std::string wrong;    ///< what was wrong with its result; it was not timed
+  std::string skipped;  ///< why it could not run here, and what to do
+  std::string wrong;    ///< what was wrong with its result, which was not timed
 
   double seconds = 0;          ///< median of the timed runs
-  int runs = 0;                ///< how many
-  double spread = 0;           ///< interquartile range of the runs over their median
-  bool over_limit = false;     ///< one run took longer than all were meant to, so there is only one
+  int runs = 0;                ///< their number
+  double spread = 0;           ///< interquartile range of the runs divided by their median
+  bool over_limit = false;     ///< one run exceeded the time for all, so there is only one
   double tensor_bytes = 0;     ///< Q, K, V, O and log-sum-exp
-  double workspace_bytes = 0;  ///< memory beyond those, as the chapter says
+  double workspace_bytes = 0;  ///< additional memory, according to the chapter
   std::optional<double>
-      workspace_measured;  ///< on a GPU, the same as its free memory says; with the kernels' own code
-  std::vector<device::KernelResources> kernels;  ///< on a GPU, what each kernel takes
-  std::vector<TensorVerdict> verdicts;           ///< on each output, the operation's first one first
+      workspace_measured;  ///< on a GPU, the same from its free memory, including the kernels' code
+  std::vector<device::KernelResources> kernels;  ///< on a GPU, each kernel's resources
+  std::vector<TensorVerdict> verdicts;           ///< of each output, in the operation's order
 };
 
-/// Measures cell after cell. Keeps the inputs, which shapes of one size and type share.
+/// Measures one cell after another. Keeps the inputs, which shapes of equal size and type share.
 class Meter {
  public:
-  /// `max_seconds` of timed runs a cell: at least 3 runs and at most 300, but one alone if that takes longer
-  /// than the limit.
+  /// Spends `max_seconds` on the timed runs of a cell: 3 to 300 runs, or a single one if it exceeds the
+  /// limit.
   explicit Meter(double max_seconds) : max_seconds_(max_seconds) {}
 
-  /// Never throws for what a cell can do wrong: that is in the measurement.
+  /// Never throws for errors of a cell, which are in the measurement.
   Measurement measure(const Cell& cell);
 
  private:
@@ -52,7 +52,7 @@ class Meter {
 
   double max_seconds_;
   std::optional<StoredInputs> inputs_;
-  std::string device_failure_;  ///< once a kernel failed, CUDA refuses every later call of this process
+  std::string device_failure_;  ///< after a kernel has failed, CUDA rejects every later call of the process
 };
 
 }  // namespace flashbook

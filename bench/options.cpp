@@ -17,21 +17,21 @@ int seqlen_of(const std::string& text) {
   const bool kilo = rest + 1 == end && (*rest == 'k' || *rest == 'K');
   if (kilo && value < (1 << 20)) value *= 1024;
   if (error != std::errc() || (rest != end && !kilo) || value < 1 || value > std::numeric_limits<int>::max())
-    throw InputError("--seqlen has '" + text + "': give whole numbers from 1 on, such as 512,4k");
+    throw InputError("--seqlen has '" + text + "': use positive whole numbers, such as 512,4k");
   return int(value);
 }
 
 DType dtype_of(const std::string& text) {
   if (const auto type = dtype_named(text)) return *type;
-  throw InputError("--dtype has '" + text + "': give some of f32, f16, bf16, e4m3");
+  throw InputError("--dtype has '" + text + "': use some of f32, f16, bf16, e4m3");
 }
 
 bool causal_of(const std::string& text) {
   if (text == "causal" || text == "full") return text == "causal";
-  throw InputError("--mask has '" + text + "': give full, causal, or full,causal for both");
+  throw InputError("--mask has '" + text + "': use full, causal, or full,causal for both");
 }
 
-/// CLI11 takes all that follows `--` as positional arguments, so they are cut off before it sees them.
+/// CLI11 treats everything after `--` as positional arguments, so it is cut off first.
 std::vector<std::string> cut_at_dashes(int& argc, char** argv) {
   char** const dashes = std::find(argv, argv + argc, std::string_view("--"));
   std::vector<std::string> rest;
@@ -47,7 +47,7 @@ BenchOptions parse_bench_options(int argc, char** argv) {
   options.benchmark = cut_at_dashes(argc, argv);
   for (const std::string& option : options.benchmark)
     if (!option.starts_with("--benchmark_"))
-      throw InputError(option + " after --: only options of Google Benchmark follow it, --benchmark_...");
+      throw InputError(option + " after --: only options of Google Benchmark may follow, --benchmark_...");
     else if (option.starts_with("--benchmark_out"))
       throw InputError(option + ": name the result file with --out, before --");
 
@@ -56,7 +56,7 @@ BenchOptions parse_bench_options(int argc, char** argv) {
   app.add_option("--chapter", options.selection.chapters, "Chapters, such as 1,3 (default: all)")
       ->delimiter(',');
   app.add_option("--step", options.selection.steps, "Steps (default: all)")->delimiter(',');
-  app.add_option("--dtype", dtypes, "f32, f16, bf16, e4m3 (default: all that a chapter takes)")
+  app.add_option("--dtype", dtypes, "f32, f16, bf16, e4m3 (default: all that a chapter supports)")
       ->delimiter(',');
   app.add_option("--head-dim", options.selection.head_dims, "64, 128, 256 (default: all)")
       ->delimiter(',')
@@ -66,11 +66,11 @@ BenchOptions parse_bench_options(int argc, char** argv) {
       ->delimiter(',');
   app.add_flag(
       "--block-sizes", options.selection.block_sizes,
-      "Times chapter 3's step 2 with tiles of 16 to 128 rows, and its step 3 with chapter 4's, instead");
+      "Instead, time chapter 3's step 2 with tiles of 16 to 128 rows, and its step 3 with chapter 4's tiles");
   app.add_option("--max-seconds", options.max_seconds,
-                 "Timed runs of a cell take about this long (default: 2)");
-  app.add_option("--out", options.out, "Write the results to this file, whole after every cell");
-  app.footer("After --, options of Google Benchmark: -- --benchmark_filter=step2");
+                 "Seconds of timed runs per cell, approximately (default: 2)");
+  app.add_option("--out", options.out, "Write the results to this file, which is complete after every cell");
+  app.footer("Options of Google Benchmark follow --: -- --benchmark_filter=step2");
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -79,7 +79,7 @@ BenchOptions parse_bench_options(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     throw InputError(std::string(error.what()) + " (--help lists the options)");
   }
-  if (!(options.max_seconds >= 0)) throw InputError("--max-seconds is negative: give seconds, such as 0.5");
+  if (!(options.max_seconds >= 0)) throw InputError("--max-seconds is negative: use seconds, such as 0.5");
   for (const std::string& text : dtypes) options.selection.dtypes.push_back(dtype_of(text));
   for (const std::string& text : masks) options.selection.masks.push_back(causal_of(text));
   for (const std::string& text : seqlens) options.selection.seqlens.push_back(seqlen_of(text));

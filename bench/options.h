@@ -8,16 +8,16 @@
 
 namespace flashbook {
 
-/// What the user asked for.
+/// The user's options.
 struct BenchOptions {
   Selection selection;
-  double max_seconds = 2;              ///< of timed runs a cell
+  double max_seconds = 2;              ///< of timed runs per cell
   std::string out;                     ///< result file, or empty
-  std::vector<std::string> benchmark;  ///< what followed `--`: Google Benchmark's own options
-  std::string help;                    ///< the text to print instead of measuring, if not empty
+  std::vector<std::string> benchmark;  ///< Google Benchmark's options, from after `--`
+  std::string help;                    ///< if not empty, text to print instead of measuring
 };
 
-/// Parses the command line; throws InputError with one line that names the option and the cure.
+/// Parses the command line; throws InputError with a line that names the option and what to use.
 BenchOptions parse_bench_options(int argc, char** argv);
 
 }  // namespace flashbook

@@ -18,28 +18,28 @@ constexpr const char* kMomentNames[] = {"keys_sent", "values_sent", "landed", "t
                                         "scores",    "softmax",     "values", "end"};
 static_assert(std::size(kMomentNames) == kMoments, "one name for each moment");
 
-/// When a warpgroup passed a moment with a tile; 0 if it did not.
+/// When a warpgroup passed a moment with a tile, or 0.
 struct Stamps {
   int64_t at[kMaxTiles][kMaxWarpgroups][kMoments];
 };
 
 __device__ Stamps stamps;
 
-constexpr uint32_t kNoQuery = 0xffffffff;  // two NaN: no block's queries begin so
+constexpr uint32_t kNoQuery = 0xffffffff;  // two NaNs, with which no block's queries begin
 
-/// A version that keeps a record. Only one block of a launch does, and one thread of a warpgroup.
+/// A version that keeps a record, in one block per launch and one thread per warpgroup.
 template <typename Version>
 struct Recorded : Version {
   __device__ __forceinline__ static void record(Moment moment, int tile) {
-    // Outside the condition, so that the compiler computes it once for all moments of a pass.
+    // Outside the condition, so that the compiler computes it only once per pass.
     int64_t& stamp = stamps.at[tile][threadIdx.x / kWarpgroup][int(moment)];
-    // Right behind a named barrier the machine reads the clock before it waits there. A load does wait.
+    // Directly after a named barrier, the clock would be read before the wait. A load forces the wait.
     const bool waited = moment != Moment::turn || *dynamic_shared<volatile uint32_t>() != kNoQuery;
     if (waited && blockIdx.x == gridDim.x / 2 && threadIdx.x % kWarpgroup == 0) stamp = clock_cycles();
   }
 };
 
-/// Hands the stamps out and clears them. One thread.
+/// Returns the stamps and clears them. One thread.
 __global__ void take(Stamps* out) {
   *out = stamps;
   stamps = {};
@@ -49,7 +49,7 @@ template <int kStep>
 std::string limits(const Shape& shape) {
   if (shape.dtype != DType::bf16 || shape.causal() || (shape.head_dim != 64 && shape.head_dim != 128) ||
       shape.seqlen_k > kMaxTiles * 128 || kStep < 2)
-    return "the record is of steps 2 to 5, BF16, head_dim 64 or 128, no mask, at most 8192 keys";
+    return "the record supports steps 2 to 5, BF16, head_dim 64 or 128, no mask, at most 8192 keys";
   return kFlashAttention3.refusal(kStep, shape);
 }
 
@@ -64,7 +64,7 @@ void run_step(const Shape& shape, const Tensors& tensors, device::Stream stream)
     run_persistent<T, Recorded<StepFive>>(shape, tensors, stream);
 }
 
-/// A step of the chapter that keeps the record.
+/// A step of the recorded chapter.
 template <int kStep>
 Step recorded() {
   Step step = kFlashAttention3.step(kStep);

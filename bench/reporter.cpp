@@ -15,14 +15,15 @@ bool ResultReporter::ReportContext(const Context& context) {
   json_.SetOutputStream(&json_text_);
   json_.SetErrorStream(&std::cerr);
   if (!json_.ReportContext(context)) return false;
-  write();  // a file that cannot be written is better known before the first cell than after
+  write();  // report an unwritable file before the first cell and not after it
   return true;
 }
 
 void ResultReporter::ReportRuns(const std::vector<Run>& runs) {
   std::vector<Run> named;
   for (Run run : runs) {
-    if (run.run_type == Run::RT_Aggregate) continue;  // of repetitions: each is a median already
+    if (run.run_type == Run::RT_Aggregate)
+      continue;  // aggregates of repetitions: each run is already a median
     const std::string name = run.run_name.function_name;
     run.run_name = {};
     run.run_name.function_name = name;
@@ -36,7 +37,7 @@ void ResultReporter::ReportRuns(const std::vector<Run>& runs) {
 }
 
 ordered_json ResultReporter::write() const {
-  // Google's reporter closes its brackets in Finalize; here they are closed after every cell.
+  // Google's reporter closes its brackets only in Finalize; here they are closed after every cell.
   ordered_json whole = ordered_json::parse(json_text_.str() + "\n]\n}\n");
   for (const char* key : {"host_name", "executable", "load_avg", "caches"}) whole["context"].erase(key);
   if (!file_.empty()) write_whole_file(file_, whole.dump(1) + "\n");

@@ -1,11 +1,11 @@
 /// \file
-/// The timeline of chapter 5: what the warpgroups of one block do at the same time, in cycles.
+/// Chapter 5's timeline: what the warpgroups of a block do at the same time, in cycles.
 ///
 ///     timeline FILE
 ///
-/// Writes FILE as a result file: for steps 2 to 5, with head_dim 64 and 128, the stamps of one block, and how
-/// many cycles a tile of keys takes from each moment to the next. bench/README.md says what the fields mean.
-/// In the simulator the stamps give an order and no time.
+/// Writes a result file: for steps 2 to 5 with head_dim 64 and 128, the time stamps of one block, and the
+/// cycles per tile of keys between them. bench/README.md documents the fields. In the simulator the stamps
+/// give an order but no times.
 #include <algorithm>
 #include <cstdint>
 #include <iostream>
@@ -51,16 +51,16 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// Over the consumers and the middle half of the tiles: the median cycles from one moment to the next
-/// ("softmax_cycles" are those that end with `softmax`), of a whole tile ("tile_cycles"), and by which the
-/// last consumer begins a tile after the first ("spread_cycles"). "idle_share" is the share of the time in
-/// which no consumer has products under way.
+/// Medians over the consumers and the middle half of the tiles: the cycles between moments ("softmax_cycles"
+/// end with `softmax`), per tile ("tile_cycles"), and between the first and the last consumer's start of a
+/// tile
+/// ("spread_cycles"). "idle_share" is the fraction of the time in which no consumer has products in flight.
 ordered_json summary_of(const std::vector<Pass>& passes) {
   const int tiles = passes.front().tile + 1;
   std::map<std::string, std::vector<double>> found;
-  std::map<int, const Pass*> before;             // of a warpgroup, its last pass
-  std::map<int, std::vector<int64_t>> landed;    // of a tile, of all consumers
-  std::vector<std::pair<int64_t, int>> changes;  // of the number of consumers with products under way
+  std::map<int, const Pass*> before;             // each warpgroup's last pass
+  std::map<int, std::vector<int64_t>> landed;    // per tile, of all consumers
+  std::vector<std::pair<int64_t, int>> changes;  // changes in the number of consumers with products in flight
   for (const Pass& pass : passes) {
     if (pass.warpgroup == 0) continue;
     const Pass* last = std::exchange(before[pass.warpgroup], &pass);
@@ -88,7 +88,7 @@ ordered_json summary_of(const std::vector<Pass>& passes) {
   return summary;
 }
 
-/// One text a pass, "warpgroup 1 tile 30 end 7802 issued 5326 ...", counted from the first stamp.
+/// One line per pass, "warpgroup 1 tile 30 end 7802 issued 5326 ...", counted from the first stamp.
 std::vector<std::string> rows_of(const std::vector<Pass>& passes) {
   int64_t first = INT64_MAX;
   for (const Pass& pass : passes)
@@ -128,7 +128,7 @@ int run(const std::string& file) {
                             {"slowdown", measured.seconds / unrecorded.seconds}};
       entry.update(summary_of(passes));
       entry["stamps"] = rows_of(passes);
-      std::cout << entry["name"].get<std::string>() << ": " << entry["tile_cycles"] << " cycles a tile\n";
+      std::cout << entry["name"].get<std::string>() << ": " << entry["tile_cycles"] << " cycles per tile\n";
       whole["benchmarks"].push_back(entry);
     }
   write_whole_file(file, whole.dump(1) + "\n");
@@ -141,7 +141,7 @@ int run(const std::string& file) {
 int main(int argc, char** argv) {
   return flashbook::exit_code("timeline", [&] {
     if (argc != 2 || std::string_view(argv[1]).starts_with("-"))
-      throw flashbook::InputError("timeline takes one word, the file for the result: timeline timeline.json");
+      throw flashbook::InputError("timeline needs one argument, the result file: timeline timeline.json");
     return flashbook::run(argv[1]);
   });
 }

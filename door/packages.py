@@ -33,7 +33,7 @@ TITLES = {"compiler": "a C++20 compiler", "cmake": "CMake 3.24", "ninja": "Ninja
 
 
 def compiler() -> list[str]:
-    """The words of CXX, which may surround the compiler's name with others, or g++ or clang++; empty if there is none."""
+    """The words of CXX (it may contain options or a launcher), or g++ or clang++; empty if there is none."""
     words = shlex.split(os.environ.get("CXX", "")) or [name for name in ("g++", "clang++") if shutil.which(name)][:1]
     if words and not shutil.which(words[0]):
         fail(f"CXX is '{os.environ['CXX']}', and there is no {words[0]}: unset CXX, or name a compiler")
