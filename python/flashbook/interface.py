@@ -583,7 +583,7 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
     if arguments.whole_number("num_splits", num_splits, ORDER_2) < 0:
         raise ValueError(f"num_splits is {num_splits}: pass 0 or more")
     if cache_batch_idx is not None and cache_seqlens is None:  # FlashAttention-3's cache_seqlens is in this position
-        raise ValueError(f"cache_batch_idx needs cache_seqlens, which is None: pass it too, {k_cache.shape[1]} if the cache is full ({ORDER_2})")
+        raise ValueError(f"cache_batch_idx is given, and cache_seqlens is None: pass both, {k_cache.shape[1]} for a full cache ({ORDER_2})")
     rotary = _rotary(q, k, rotary_cos, rotary_sin, rotary_interleaved, None)
     o, lse = cached(q, k_cache, v_cache, k, v, cache_seqlens, block_table, softmax_scale, left, right, softcap, alibi_slopes, s_aux, cache_batch_idx,
                     cache_leftpad, rotary, unsplit=num_splits == 1, key=key)

@@ -183,7 +183,7 @@ def test_the_order_of_the_other_interface():
     first = torch.tensor([0, 10], dtype=torch.int32)
     with pytest.raises(TypeError, match="flash_attn_3"):
         flashbook.flash_attn_varlen_func(q[0], k[0], v[0], first, first, 10, 10, None, None, 0.125, True)
-    with pytest.raises(ValueError, match=r"cache_batch_idx needs cache_seqlens.*flash_attn_3"):  # FlashAttention-3's cache_seqlens
+    with pytest.raises(ValueError, match=r"cache_batch_idx is given.*flash_attn_3"):  # FlashAttention-3's cache_seqlens
         flashbook.flash_attn_with_kvcache(q, k, v, None, None, None, None, None, first[:1])
 
 
@@ -379,7 +379,7 @@ def test_scaled_dot_product_attention(rows, keys):
     for kind, options, because in ((ValueError, {}, "enable_gqa"), (NotImplementedError, {"attn_mask": torch.ones(rows, keys), "enable_gqa": True}, "attn_mask"),
                                    (ValueError, {"dropout_p": 1.5, "enable_gqa": True}, "dropout_p"), (TypeError, {"is_causal": 1}, "is_causal"),
                                    (ValueError, {"attn_mask": causal_lower_right(3, 4)}, "3 queries and 4 keys"),
-                                   (ValueError, {"attn_mask": causal_upper_left(rows, keys), "is_causal": True}, "another")):
+                                   (ValueError, {"attn_mask": causal_upper_left(rows, keys), "is_causal": True}, "both set")):
         with pytest.raises(kind, match=because):
             flashbook.scaled_dot_product_attention(q, k, v, **options)
 

@@ -776,7 +776,7 @@ def test_invalid_options():
     new = {"k": k, "v": v, "cache_seqlens": 0}
     for options, kind, because in (
             ({"rotary_cos": turns["rotary_cos"]} | new, ValueError, "rotary_sin is None"), (turns, ValueError, "k is None"),
-            (turns | {"rotary_sin": torch.ones(8, 8, device=DEVICE)} | new, ValueError, "one shape"),
+            (turns | {"rotary_sin": torch.ones(8, 8, device=DEVICE)} | new, ValueError, "equal shape"),
             ({name: torch.ones(9, 33, device=DEVICE) for name in turns} | new, ValueError, "1 to 32"),
             ({"cache_batch_idx": ints, "block_table": ints[:, None], "cache_seqlens": 3}, ValueError, "both given"),
             ({"cache_batch_idx": ints.long(), "cache_seqlens": 3}, ValueError, "int32"), ({"cache_batch_idx": ints}, ValueError, "cache_seqlens is None"),
