@@ -261,7 +261,6 @@ class Blocks final : public OtherBlocks {
     while (workers.size() < std::size_t(count)) workers.push_back(std::make_unique<Worker>());
   }
 
-  /// Runs blocks as unit `number_of_unit`.
   void run_blocks(int number_of_unit) {
     const Watchdog watchdog(options().timeout);
     const CrashStack crash_stack;

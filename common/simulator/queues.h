@@ -25,9 +25,7 @@ struct Mark {
 Queue* make_queue();
 /// Waits for its work. The next waiting call reports any error.
 void free_queue(Queue* queue) noexcept;
-/// Whether this is a queue.
 bool is_queue(const void* queue);
-/// The device that it belongs to.
 int device_of(const Queue& queue);
 
 void enqueue(Queue& queue, std::function<void()> work);

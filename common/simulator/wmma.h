@@ -12,7 +12,6 @@
 
 namespace flashbook::sim {
 
-/// The role of a fragment.
 enum class FragmentUse { a, b, accumulator };
 
 /// The arguments of load_matrix_sync and store_matrix_sync: a lane's fragment and the matrix.

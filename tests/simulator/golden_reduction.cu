@@ -168,7 +168,6 @@ __global__ void hand_over(unsigned* words, unsigned long long* long_words, unsig
   while (n < 16) out[n++] = 0;
 }
 
-/// Collectives of a warp.
 __global__ void ask_the_warp(uint32_t mask, uint32_t* out) {  // [32, 16]
   const uint32_t lane = threadIdx.x;
   uint32_t* mine = out + 16 * lane;
@@ -195,7 +194,6 @@ __global__ void ask_the_warp(uint32_t mask, uint32_t* out) {  // [32, 16]
   mine[15] = __match_all_sync(mask, bits >> 31, &all) + uint32_t(all);
 }
 
-/// Collectives of a block.
 __global__ void ask_the_block(int* out) {  // [kThreads, 8]
   const int self = threadIdx.x;
   int* mine = out + 8 * self;

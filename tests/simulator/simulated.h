@@ -42,7 +42,6 @@ inline std::string line(int number, const char* file = __builtin_FILE()) {
   return to_string(Location{file, number});
 }
 
-/// Expects `part` in a report.
 inline void expect_in(const std::string& text, const std::string& part) {
   EXPECT_NE(text.find(part), text.npos) << text << "\nlacks: " << part;
 }

@@ -32,7 +32,6 @@ class SharedMemory {
   void bring_back();
 
   std::span<unsigned char> dynamic() const { return {data_.get(), bytes_}; }
-  /// The `__shared__` arrays.
   const std::vector<std::span<unsigned char>>& static_arrays() const { return arrays_; }
 
   bool contains(const void* address, std::size_t bytes) const;

@@ -166,7 +166,6 @@ void Scheduler::shuffle_warps() {
   for (int& priority : priority_) priority = random_.below(1 << 30);
 }
 
-/// One of the ready warps.
 int Scheduler::random_warp() {
   if (random_.below(turns_a_priority_) == 0)
     priority_[std::size_t(random_.below(int(warps_.size())))] = random_.below(1 << 30);

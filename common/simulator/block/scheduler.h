@@ -200,7 +200,6 @@ class Scheduler {
     fruitless_polls_ = 0;
     works_again();
   }
-  /// The current thread has exited.
   void exit_current();
   /// Ends the block with an error that the current thread did not cause; that thread runs on until it waits.
   void fail(std::string error) {

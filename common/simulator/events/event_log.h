@@ -20,7 +20,6 @@
 
 namespace flashbook::sim {
 
-/// The kind of an event.
 enum class EventKind : uint8_t {
   starts,   ///< lanes begin
   exits,    ///< lanes have finished
@@ -67,7 +66,6 @@ class EventLog {
   void add_warps(int first_warp, int warps, const Told& told, bool with_calls = true, uint32_t lanes = ~0u);
   /// Lanes of a warp have met.
   void converges(int warp);
-  /// Gives an object a name.
   void rename(const std::string& object, const std::string& name);
   /// A report about a thread or, if that is -1, about the block. `text` is called at the end. `code` is the
   /// place, unless it is 0.

@@ -50,7 +50,6 @@ class SharedRow {
   Held* held_ = nullptr;
 };
 
-/// The clocks of a block.
 class Clocks {
  public:
   /// Forgets everything.
@@ -126,7 +125,6 @@ class Clocks {
 
   /// The entry of the agent that represents the object.
   int agent(const void* object);
-  /// A new ticket of an agent.
   uint32_t next_ticket(int agent) { return ++tickets_[std::size_t(agent - threads_)]; }
   /// `thread` learns of the agent's work up to a ticket.
   void learn(int thread, int agent, uint32_t ticket);

@@ -27,7 +27,6 @@ struct LineCounts {
   uint64_t waste() const { return counts.units - counts.ideal; }
 };
 
-/// One launch.
 struct LaunchTrace {
   std::string kernel;  ///< without namespaces; empty if unknown
   dim3 grid, block;

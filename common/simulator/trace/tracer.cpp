@@ -50,7 +50,6 @@ bool is_of_kernel(Site site) {
   return entry->second;
 }
 
-/// Whether an address is mapped.
 bool is_mapped(std::uintptr_t address) {
   unsigned char resident;
   const auto page = std::uintptr_t(sysconf(_SC_PAGESIZE));

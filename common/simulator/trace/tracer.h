@@ -96,7 +96,6 @@ class Tracer final : public Observer, RequestSink {
     if (address - own_begin_ >= own_bytes_ && std::uintptr_t(return_address) - kernel_begin_ < kernel_bytes_)
       check_host(access, address, bytes, return_address);
   }
-  /// The current thread.
   int thread() const { return scheduler_->current().number; }
   /// Notes a plain, aligned load of the kernel if it is certainly correct or can be checked later; most are.
   /// (It calls nothing, so that few registers are saved, and is inlined where `bytes` is constant.)
@@ -339,7 +338,6 @@ class Tracer final : public Observer, RequestSink {
 /// The tracer of the block that the calling OS thread runs; null if there is none.
 extern thread_local constinit Tracer* current_tracer;
 
-/// The trace of the grid that runs.
 GridTrace& current_grid();
 
 /// The line of a site, for a report of the block that the calling OS thread runs.
