@@ -886,9 +886,9 @@ TEST(CInterface, ABiasHasAGradientWhereThereIsOneAndItsBitsMayDiffer) {
               FLASHBOOK_BAD_ARGUMENT);
     EXPECT_TRUE(last_error_has(because)) << flashbook_last_error();
   };
-  refused(6, "there is no bias");
+  refused(6, "the mask has no bias");
   mask.bias = memory;
-  refused(7, "the same bits every time");
+  refused(7, "is deterministic");
   refused(6, "d_o is null");
   gradients.size = offsetof(FlashbookGradients, d_bias);
   refused(7, "d_o is null");
