@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the site in build/docs/html against the repository. Prints a line for each fault; exit code 1 if there is one."""
+"""Checks the site in build/docs/html against the repository. Prints a line for each fault, and exits with 1 if there are any."""
 import html
 import re
 import shutil
@@ -21,13 +21,13 @@ SITE = book.ROOT / "build" / "docs" / "html"
 # A chapter's page, without its code and comments.
 WORDS_OF_A_CHAPTER = 4500
 
-# What Doxygen writes into its own pages. Ours have no code in their text: scripts are files.
+# Scripts that Doxygen writes into its own pages. Our pages have no inline code: scripts are files.
 HANDLERS_OF_DOXYGEN = re.compile(
     r"(?:javascript:|return )?(?:toggle(?:Inherit|Folder|Level)|dynsection\.toggle\w+|codefold\.\w+|searchBox\.\w+)\([^()]*\);?$")
 
 
 class Addresses(HTMLParser):
-    """What a page links to, the anchors it has, and the code in its attributes."""
+    """A page's links, its anchors, and the code in its attributes."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class Addresses(HTMLParser):
 
 
 def check_pages(found: Iterable[book.Page]) -> Iterator[str]:
-    """Every chapter has its text, and everything has its page."""
+    """Every chapter has a text, and every file has a page."""
     for page in found:
         if not page.path.exists():
             yield f"there is no {page.source}"
@@ -56,7 +56,7 @@ def check_pages(found: Iterable[book.Page]) -> Iterator[str]:
 
 
 def check_lines(page: book.Page) -> Iterator[str]:
-    """The page shows every line that is code, with its number and text, once and in order."""
+    """The page shows every line of code, with its number and text, once and in order."""
     text = (SITE / page.url).read_text(encoding="utf-8")
     found = re.findall(r'<span class="line" id="l(\d+)">.*?<span class="text">(.*?)</span></span>(?=<span class="line"|</pre>)', text)
     shown = [(int(number), html.unescape(re.sub(r"<[^>]*>", "", line))) for number, line in found]
@@ -83,7 +83,7 @@ def check_names(page: book.Page) -> Iterator[str]:
 
 
 def check_links() -> Iterator[str]:
-    """Every address leads to a file of the site and every #anchor to a place in it; nothing is fetched from the network."""
+    """Every address leads to a file of the site and every #anchor exists there; nothing is fetched from the network."""
     site = {file.name: Addresses(file.read_text(encoding="utf-8")) for file in SITE.glob("*.html")}
     for name, page in site.items():
         for anchor, count in page.anchors.items():
@@ -108,14 +108,14 @@ def check_links() -> Iterator[str]:
 
 
 def check_length(page: book.Page) -> Iterator[str]:
-    """A chapter's page can be read in a sitting."""
+    """A chapter's page is short enough to read in one sitting."""
     words = len(re.findall(r"\w\S*", re.sub(r"<!--.*?-->|^```.*?^```", "", page.path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)))
     if words > WORDS_OF_A_CHAPTER:
         yield f"{page.source}: {words} words; {WORDS_OF_A_CHAPTER} are allowed: move what a first reader can do without to the appendix"
 
 
 def check_boxes(page: book.Page) -> Iterator[str]:
-    """Every step ends in a box, and its paragraphs come in order."""
+    """Every step ends in a box with its paragraphs in order."""
     wanted = re.compile(r"(Limit before Removed (Predicted (Explained )?Measured (Explained )?|Explained Measured )Limit now ?)+")
     for section in re.split(r"^## ", page.path.read_text(encoding="utf-8"), flags=re.MULTILINE):
         found = " ".join(re.findall(r"^> \*\*(Limit before|Removed|Predicted|Explained|Measured|Limit now)\.\*\*", section, flags=re.MULTILINE))
@@ -124,16 +124,16 @@ def check_boxes(page: book.Page) -> Iterator[str]:
 
 
 def check_figures() -> Iterator[str]:
-    """Every figure is what its script draws."""
+    """Every figure matches its script's output."""
     figures = book.ROOT / "docs" / "figures"
     with tempfile.TemporaryDirectory() as folder:
         copies = Path(folder) / "docs" / "figures"
         copies.mkdir(parents=True)
-        for name in ("bench", "chapters", "common"):  # what some figures are drawn from
+        for name in ("bench", "chapters", "common"):  # sources of some figures
             (Path(folder) / name).symlink_to(book.ROOT / name)
         for file in (*figures.glob("*.py"), *figures.glob("*.json")):
             shutil.copy(file, copies)
-        shutil.copytree(figures / "interactive", copies / "interactive")  # the data of figures that move
+        shutil.copytree(figures / "interactive", copies / "interactive")  # data of interactive figures
         for script in sorted(copies.glob("*.py")):
             if script.name != "svg.py":
                 subprocess.run([sys.executable, script], check=True)

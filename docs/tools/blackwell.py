@@ -1,4 +1,4 @@
-"""Blackwell by arithmetic: tables of the page blackwell.md. Nothing here is measured, and none of it needs a GPU.
+"""Arithmetic about Blackwell: the tables of blackwell.md. Nothing here is measured or needs a GPU.
 
     clocks_table    clocks of a tile on an H200 and on a B200, from published rates
     cubic_table     2^x by a polynomial: its error before and after rounding to BF16
@@ -14,14 +14,14 @@ from statistics import NormalDist
 from docs.tools.pages import row
 
 QUERIES = KEYS = 128  # of a tile
-EXPONENTIALS, SHARED_BYTES = 16, 128  # a clock of a multiprocessor, on both cards
+EXPONENTIALS, SHARED_BYTES = 16, 128  # per clock and multiprocessor, on both cards
 
 
 @dataclass(frozen=True)
 class Card:
     multiprocessors: int
-    clock: float  # behind its published rate
-    flops: int  # a clock of a multiprocessor, for operands of 2 bytes; twice as many for 1, four times for 1/2
+    clock: float  # of its published rate
+    flops: int  # per clock and multiprocessor, for operands of 2 bytes; twice as many for 1, four times for 1/2
     rows: int  # of the left operand of one product
 
 
@@ -32,7 +32,7 @@ VARIANTS: tuple[tuple[str, Card, float, float, int], ...] = (  # title, card, by
 
 
 def clocks(card: Card, head_dim: int, qk_bytes: float, v_bytes: float, blocks: int) -> tuple[float, float, float]:
-    """Of products, of exponentials, and of reading the products' operands from shared memory; P comes from registers or tensor memory."""
+    """The clocks of products, of exponentials, and of reading the products' operands from shared memory; P comes from registers or tensor memory."""
     pairs = QUERIES * KEYS
     products = sum(2 * pairs * head_dim / (card.flops * 2 / size) for size in (qk_bytes, v_bytes))
     times = QUERIES // card.rows  # that K and V are read
@@ -41,7 +41,7 @@ def clocks(card: Card, head_dim: int, qk_bytes: float, v_bytes: float, blocks: i
 
 
 def clocks_table() -> str:
-    """Clocks of a tile, and the most TFLOP/s if all units overlap; then with a quarter of the exponentials on other units."""
+    """Clocks of a tile, and the peak TFLOP/s if all units overlap; then with a quarter of the exponentials on other units."""
     text = row("a tile of 128 × 128", "$d$", "products", "exponentials", "operands", "at most, TFLOP/s", "a quarter of $2^x$ elsewhere")
     text += row("---", *["--:"] * 6)
     for head_dim in (64, 128):
@@ -58,7 +58,7 @@ def float32(x: float) -> float:
 
 
 def rounded(x: float, bits: int, least: int = -200) -> float:
-    """To so many bits of fraction, ties to even; 2^least is the least normal number."""
+    """Rounds to this many bits of fraction, ties to even; 2^least is the smallest normal number."""
     if x == 0:
         return 0.0
     unit = 2.0 ** (max(math.frexp(x)[1] - 1, least) - bits)
@@ -66,7 +66,7 @@ def rounded(x: float, bits: int, least: int = -200) -> float:
 
 
 def solved(matrix: list[list[float]]) -> list[float]:
-    """The solution of a linear system; the last column is the right side."""
+    """The solution of a linear system; the last column is the right-hand side."""
     size = len(matrix)
     for i in range(size):
         pivot = max(range(i, size), key=lambda at: abs(matrix[at][i]))
@@ -79,7 +79,7 @@ def solved(matrix: list[list[float]]) -> list[float]:
 
 
 def polynomial(degree: int) -> list[float]:
-    """Coefficients p with p[0] = 1 of the least largest relative error for 2^x on [0, 1], by Remez' exchange; as floats."""
+    """Coefficients p, with p[0] = 1, that minimise the largest relative error of 2^x on [0, 1], by Remez' exchange; as floats."""
     places = [(1 - math.cos(math.pi * (i + 0.5) / (degree + 1))) / 2 for i in range(degree + 1)]
     grid = [i / 4096 for i in range(4097)]
     found: list[float] = []
@@ -101,7 +101,7 @@ def polynomial(degree: int) -> list[float]:
 
 
 def cubic_table() -> str:
-    """The largest relative error of 2^x on [0, 1), of floats and after rounding to BF16; how often BF16 has other bits than exact."""
+    """The largest relative error of 2^x on [0, 1), as float and after rounding to BF16; how often the BF16 bits differ from the exact result's."""
     text = row("$2^x$ by", "multiply-adds", "float32", "as BF16", "other BF16 than exact") + row("---", *["--:"] * 4)
     points = [(i + 0.5) / 16384 for i in range(16384)]
     exact = [2 ** x for x in points]
@@ -133,7 +133,7 @@ def e2m1(x: float) -> float:
 
 
 def by_blocks(values: Sequence[float], size: int, scale: Callable[[float], float], to: Callable[[float], float]) -> list[float]:
-    """Each block divided by its scale, rounded, and multiplied by it again; `scale` takes the block's largest magnitude."""
+    """Divides each block by its scale, rounds it and multiplies it by the scale again; `scale` is a function of the block's largest magnitude."""
     done: list[float] = []
     for at in range(0, len(values), size):
         block = values[at:at + size]

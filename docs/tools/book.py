@@ -1,4 +1,4 @@
-"""Which pages the site has, in reading order, and where each comes from."""
+"""The site's pages in reading order, and the source of each."""
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,26 +7,26 @@ from docs.tools import kernel_source
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# docs/pages in the order in which they read best; a page that is not named here follows them.
+# docs/pages in reading order; pages not listed here follow.
 PAGE_ORDER = ("symptoms", "glossary", "which_one_when", "often_said", "in_pytorch", "measuring", "memory_hierarchy", "roofline",
               "blackwell", "reading_sources", "reading", "simulator", "dialect", "mutations", "simulator_limits", "golden",
               "exercises", "instructor", "weeks", "hardening")
 
 
-# Pages about the house: file and its name on the site.
+# Pages about the project: file and name on the site.
 HOUSE = {"CONTRIBUTING.md": "contributing", "CHANGELOG.md": "changelog", "docs/README.md": "writing", "bench/README.md": "bench",
          "bench/results/peers/README.md": "peers", "chapters/capstones/README.md": "capstones", "course/README.md": "course",
          "python/README.md": "python"}
 
 
-# What chapter 5 teaches and later chapters share: its files are pages of the first chapter whose text links to them.
+# Code that chapter 5 teaches and later chapters share: its files are pages of the first chapter whose text links to them.
 ROOM = ROOT / "common" / "hopper"
 
 
 @dataclass
 class Page:
     kind: str  # main, chapter, second, appendix, kernel, page or house
-    source: str  # the file it is made of, from the repository's root
+    source: str  # path of its source, from the repository's root
     title: str
     name: str = ""  # of its file on the site, without .html
     chapter: str = ""  # the chapter's folder; empty outside chapters
@@ -46,7 +46,7 @@ class Page:
 
 
 def title_of(path: Path, otherwise: str) -> str:
-    """What the first line `# Title` of a Markdown file says."""
+    """The title in the first `# Title` line of a Markdown file."""
     found = re.match(r"# +(.+)", path.read_text(encoding="utf-8")) if path.exists() else None
     return found[1].strip() if found else otherwise
 
@@ -63,7 +63,7 @@ def taught_in(path: Path) -> Path | None:
 
 
 def kernel_files(chapter: Path) -> list[Path]:
-    """The files of a chapter that have an annotated page: first as the README names them, last what the host does, the descriptor at the end."""
+    """The files of a chapter that have an annotated page: in the README's order, then host code, with the descriptor at the end."""
     readme = chapter / "README.md"
     text = readme.read_text(encoding="utf-8") if readme.exists() else ""
 
@@ -78,12 +78,12 @@ def kernel_files(chapter: Path) -> list[Path]:
 
 
 def pages() -> list[Page]:
-    """Every page that is written by people; the reference is Doxygen's."""
+    """Every page except the reference, which Doxygen writes."""
     found = [Page("main", "README.md", title_of(ROOT / "README.md", "Flashbook"), "index")]
     for chapter in sorted(ROOT.glob("chapters/[0-9][0-9]_*")):
         source = f"chapters/{chapter.name}/README.md"
         found.append(Page("chapter", source, title_of(chapter / "README.md", chapter.name), f"chapter-{chapter.name}", chapter.name))
-        for second in sorted(chapter.glob("*.md")):  # what is too much for the chapter's own page, and no appendix
+        for second in sorted(chapter.glob("*.md")):  # additional pages that are not appendices
             if second.stem not in ("README", "appendix"):
                 text = f"chapters/{chapter.name}/{second.name}"
                 found.append(Page("second", text, title_of(second, second.stem), f"chapter-{chapter.name}-{second.stem}", chapter.name))

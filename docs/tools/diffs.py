@@ -1,4 +1,4 @@
-"""Excerpts of the compiled files: lines of one, or what changes from one step to the next.
+"""Excerpts of compiled files: lines of one file, or the changes from one step to the next.
 
     <!-- excerpt step4_register_tile.cuh -->
     ```cuda
@@ -12,11 +12,11 @@
     ```
     <!-- /excerpt -->
 
-The lines of one file are typed, at any indentation, and must be in it. A difference is drawn: each side is a file beside the page and what to
-take of it. A text in quotes narrows it to the statement that begins in the first line with that text, to the end of its braces; several narrow
-it further. `kName=0` or `=1` decides that switch: `if constexpr`, and `?:` between two words, keep the branch that is compiled. `-TEXT` leaves
-out the lines with TEXT. Comments and blank lines are no difference, and left out. The last word may be `context=N`: how many lines that both
-sides have are shown around a change; 1 unless it says so. docs/tools/quote.py writes and checks them; `fault` is tests/mutation/page.py's.
+Lines of one file are typed, at any indentation, and must be in that file. A difference is generated: each side is a file next to the page and a
+selection from it. A text in quotes narrows it to the statement that begins in the first line with that text, to the end of its braces; several narrow
+it further. `kName=0` or `=1` sets a switch: `if constexpr`, and `?:` between two words, keep the branch that is compiled. `-TEXT` omits the lines
+with TEXT. Comments and blank lines are ignored and omitted. The last word may be `context=N`, the number of common lines shown around a change
+(default: 1). docs/tools/quote.py writes and checks excerpts, except `fault`, which tests/mutation/page.py handles.
 """
 import difflib
 import re
@@ -40,7 +40,7 @@ class Side:
 
 
 def sides(words: Sequence[str]) -> tuple[Side, Side, int]:
-    """Both sides and the lines of context that the words of a mark ask for. Raises Refused if they say something else."""
+    """Both sides and the lines of context that a mark's words request. Raises Refused if the words are invalid."""
     try:
         parts = shlex.split(" ".join(words))
     except ValueError as fault:
@@ -67,13 +67,13 @@ def sides(words: Sequence[str]) -> tuple[Side, Side, int]:
 
 
 def without_comments(lines: Sequence[str]) -> list[str]:
-    """Code alone: no prose, no comments, no blank lines."""
+    """Only the code: no prose, comments or blank lines."""
     code = (line for line in lines if kernel_source.prose_of(line) is None)
     return [line for line in (re.sub(r"\s*//.*", "", line) for line in code) if line.strip()]
 
 
 def end_of_statement(text: str, at: int) -> int:
-    """Behind the statement that begins at `at`: its closing brace, or its semicolon. Raises Refused where it has none."""
+    """The end of the statement that begins at `at`: after its closing brace or semicolon. Raises Refused if it has none."""
     depth, braces = 0, False
     for i in range(at, len(text)):
         if text[i] in "({[":
@@ -87,14 +87,14 @@ def end_of_statement(text: str, at: int) -> int:
 
 
 def moved(block: str, indent: str) -> str:
-    """The lines of a block at another indentation; preprocessor lines, which begin in the first column, stay there."""
+    """The lines of a block, reindented; preprocessor lines stay in the first column."""
     lines = block.split("\n")
     margin = min((len(line) - len(line.lstrip()) for line in lines if not line.startswith("#")), default=0)
     return "\n".join(line if line.startswith("#") else indent + line[margin:] for line in lines)
 
 
 def decided(text: str, switches: Mapping[str, bool]) -> str:
-    """The text with the branches that these switches leave."""
+    """The text with only the branches that these switches keep."""
     for name, value in switches.items():
         text = re.sub(rf"\b(?:\w+::)?{name} \? ([\w:.]+) : ([\w:.]+)", r"\1" if value else r"\2", text)
         condition = re.compile(rf"^( *)if constexpr \((!?)(?:\w+::)?{name}\)\s*", re.MULTILINE)
@@ -115,7 +115,7 @@ def decided(text: str, switches: Mapping[str, bool]) -> str:
 
 
 def taken(side: Side, folder: Path) -> list[str]:
-    """The lines of code that a side names. Raises Refused if the file has no such place."""
+    """The lines of code that a side selects. Raises Refused if the file has no such statement."""
     path = folder / side.file
     if not path.is_file():
         raise pages.Refused(f"excerpt: there is no {side.file}")
@@ -131,7 +131,7 @@ def taken(side: Side, folder: Path) -> list[str]:
 
 
 def difference(words: Sequence[str], folder: Path) -> str:
-    """A fence with the lines that go and come."""
+    """A fence with the removed and added lines."""
     before, after, context = sides(words)
     lines = list(difflib.unified_diff(taken(before, folder), taken(after, folder), n=context, lineterm=""))[2:]
     if not lines:
@@ -141,14 +141,14 @@ def difference(words: Sequence[str], folder: Path) -> str:
 
 
 def is_in(text: str, path: Path) -> bool:
-    """Whether a file has these lines of code, one below the other."""
+    """Whether a file has these consecutive lines of code."""
     code = [line for line in kernel_source.lines_of(path) if kernel_source.prose_of(line) is None]
     count, wanted = len(text.splitlines()), textwrap.dedent(text)
     return bool(text) and any(textwrap.dedent("\n".join(code[i:i + count])) == wanted for i in range(len(code) - count + 1))
 
 
 def excerpt(mark: pages.Marked, folder: Path) -> str:
-    """The text of an `excerpt`. Raises Refused where it cannot be drawn, or is not in its file."""
+    """The text of an `excerpt`. Raises Refused if it cannot be generated or is not in its file."""
     if mark.words[:1] == ("fault",):
         return mark.text
     if len(mark.words) != 1:

@@ -1,4 +1,4 @@
-"""From what Doxygen wrote to the site: formulas, links, annotated source, and one frame around every page."""
+"""Turns Doxygen's output into the site: formulas, links, annotated source, and a common frame for every page."""
 import functools
 import html
 import json
@@ -25,12 +25,12 @@ PICTURES = (".svg", ".png", ".jpg", ".webp", ".gif")
 ROW_END = "<!-- row -->"  # follows the prose of a row; its code goes there
 REFERENCE = {"namespaces.html": "Namespaces", "annotated.html": "Types", "files.html": "Files"}
 OWN_FILES = ("site.css", "site.js", "favicon.svg", "card.png")  # of docs/site, as they are
-# Doxygen's indices of members, for which the site has its search.
+# Doxygen's indices of members, which the site's search replaces.
 UNUSED = re.compile(r"((functions|globals|namespacemembers)(_.+)?|classes|index|hierarchy|doxygen_crawl|.*-members)\.html")
 
 
 def scripts_for(body: str) -> list[str]:
-    """What brings a page's pictures to life, each once."""
+    """The scripts for a page's interactive pictures, without duplicates."""
     known = scripts_of(INTERACTIVE)
     pictures = re.findall(r'<img [^>]*?src="[^"]*?(\w+)\.svg"', body)
     return list(dict.fromkeys(script for name in pictures for script in known.get(name, [])))
@@ -43,7 +43,7 @@ class Site:
         self.raw = {page.name: page for page in raw}
         self.doxygen_page = {page.path: page.name for page in raw if page.path}
         self.page_of = {page.source: page for page in pages}
-        # The annotated page of a kernel file stands where Doxygen has its listing.
+        # The annotated page of a kernel file replaces Doxygen's listing.
         self.renamed = {self.doxygen_page[page.source]: page.url for page in pages if page.kind == "kernel"}
         self.complaints: list[str] = []
         self.copied: dict[str, Path] = {}  # name on the site -> file of the repository
@@ -136,7 +136,7 @@ class Site:
         return f"{page.url}#l{definition.line:05d}" if definition.line else page.url
 
     def kernel(self, page: Page, body: str) -> str:
-        """Rows of prose and the code beside it."""
+        """Rows of prose with the code next to it."""
         rows: list[str] = []
         for text, (_, numbers) in zip(body.split(ROW_END), kernel_source.rows_of(page.path)):
             lines = (f'<span class="line" id="l{number:05d}"><a class="lineno" href="#l{number:05d}">{number}</a>'

@@ -1,4 +1,4 @@
-"""Formulas, set by KaTeX when the site is built: a reader's browser needs no script for them."""
+"""Renders formulas with KaTeX when the site is built, so that browsers need no script for them."""
 import html
 import json
 import re
@@ -17,13 +17,13 @@ END = "</span></span><!-- end -->"  # of a formula in a line, behind its last bo
 
 
 def tex_of(found: re.Match[str]) -> tuple[str, bool]:
-    """A formula that was found: (TeX, is it displayed on lines of its own?)."""
+    """A formula: (TeX, whether it is a display formula)."""
     display = found["display"] is not None
     return html.unescape(found["display"] if display else found["inline"]).strip(), display
 
 
 def typeset(formulas: Sequence[tuple[str, bool]]) -> Any:
-    """What KaTeX makes of each: {"html": ...} or {"error": ...}."""
+    """KaTeX's output for each: {"html": ...} or {"error": ...}."""
     with tempfile.NamedTemporaryFile("w", suffix=".js", encoding="ascii") as script:
         script.write("var formulas = " + json.dumps([{"tex": tex, "display": display} for tex, display in formulas]) + ";")
         script.flush()
@@ -32,8 +32,8 @@ def typeset(formulas: Sequence[tuple[str, bool]]) -> Any:
 
 
 def with_mark(shown: str, mark: str | None) -> str:
-    """A formula in a line and the mark behind it, with which no line begins: a browser may break a line behind each box of KaTeX's, and so the
-    mark goes along with the last one."""
+    """An inline formula with the punctuation after it: a browser may break a line after each of KaTeX's boxes, so the punctuation is joined to the
+    last one."""
     before, box, last = shown.rpartition('<span class="base">')
     if not mark or not last.endswith(END):
         return shown + (mark or "")
@@ -41,7 +41,7 @@ def with_mark(shown: str, mark: str | None) -> str:
 
 
 def render(bodies: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """The bodies (name -> HTML) with their formulas set, and complaints about those that KaTeX cannot read."""
+    """The bodies (name -> HTML) with rendered formulas, and complaints about those that KaTeX cannot parse."""
     parts = {name: CODE.split(body) for name, body in bodies.items()}  # odd parts are code
     formulas = list(dict.fromkeys(
         tex_of(found) for pieces in parts.values() for part in pieces[::2] for found in FORMULA.finditer(part)))

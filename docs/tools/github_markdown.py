@@ -1,4 +1,4 @@
-"""GitHub's Markdown as HTML: markdown-it parses it, and the book's own forms are put among its tokens.
+"""Renders GitHub's Markdown as HTML: markdown-it parses it, and this adds the book's own forms to its tokens.
 
 Links and images become `repo:PATH#ANCHOR`, which finish.py resolves when it knows every page; formulas stand between \\( and \\) or \\[ and \\],
 where formulas.py sets them."""
@@ -37,7 +37,7 @@ def slug(heading: str) -> str:
 
 
 def repo_address(target: str, source: str) -> str:
-    """`target`, as written in `source`: an address of the web as it is, anything else from the repository's root."""
+    """`target`, as written in `source`: a web address unchanged, anything else as a path from the repository's root."""
     if re.match(r"[a-z]+:", target):
         return target
     path, _, anchor = target.partition("#")
@@ -71,7 +71,7 @@ def code_block(code: str, language: str) -> str:
 
 
 class Document:
-    """A page, whose texts are rendered one after another: no two of its headings have the same anchor."""
+    """A page, whose texts are rendered one after another with unique heading anchors."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -106,7 +106,7 @@ class Document:
         return found if self.anchors[found] == 1 else f"{found}-{self.anchors[found] - 1}"
 
     def box(self, tokens: list[Token], at: int) -> None:
-        """Makes a quotation that begins with one of the book's words a box."""
+        """Turns a quotation that begins with one of the book's keywords into a box."""
         text = tokens[at + 2]
         if text.type != "inline":
             return
@@ -124,7 +124,7 @@ class Document:
         text.children = self.markdown.parseInline(text.content)[0].children
 
     def step_box(self, tokens: list[Token], at: int, end: int) -> None:
-        """The box of a step: each of its paragraphs has a word beside it that says what it is."""
+        """The box of a step: each paragraph has a label next to it."""
         tokens[at] = Token("html_block", "", 0, content='<div class="box step">\n')
         tokens[end] = Token("html_block", "", 0, content="</div>\n")
         for paragraph, text in itertools.pairwise(tokens[at + 1:end]):
@@ -133,7 +133,7 @@ class Document:
                 label = Token("html_inline", "", 0, content=f'<span class="box-title">{found[1]}</span>\n')
                 text.children = [label, *(self.markdown.parseInline(text.content[found.end():])[0].children or [])]
 
-    # ---- What tokens become ----------------------------------------------------------------------------------------
+    # ---- Rendering of tokens ---------------------------------------------------------------------------------------
 
     def code(self, token: Token) -> str:
         look = ' class="short"' if len(token.content) <= 24 else ""  # stays on one line

@@ -1,7 +1,7 @@
 """Kernel files: code, and prose in lines that begin with //|.
 
     //| # Step 1: one thread per score        the page's title
-    //| Each kernel is the formula for ...     Markdown; it stands beside the code that follows
+    //| Each kernel is the formula for ...     Markdown; it is shown next to the code that follows
 """
 import re
 from pathlib import Path
@@ -29,7 +29,7 @@ def is_annotated(path: Path) -> bool:
 
 
 def title_of(path: Path) -> str:
-    """What `//| # Title` says; else how the comment of the file begins; else its name."""
+    """The title from `//| # Title`, or the beginning of the file's comment, or its name."""
     lines = lines_of(path)
     for line in lines:
         found = TITLE.fullmatch(prose_of(line) or "")
@@ -42,9 +42,9 @@ def title_of(path: Path) -> str:
 
 
 def rows_of(path: Path) -> list[Row]:
-    """The file as rows of (prose, code): prose as (line number, Markdown) and the numbers of the code lines beside it.
+    """The file as rows of (prose, code): prose as (line number, Markdown) and the numbers of the code lines next to it.
 
-    Every line that is no prose is in one row. Blank lines at the edge of a row's code are left out."""
+    Every line of code is in exactly one row. Blank lines at the edges of a row's code are omitted."""
     lines = lines_of(path)
     rows: list[Row] = [([], [])]
     for number, line in enumerate(lines, 1):
@@ -63,7 +63,7 @@ def rows_of(path: Path) -> list[Row]:
             del code[-1]
     joined: list[Row] = []
     for texts, code in rows:
-        if joined and not joined[-1][1]:  # nothing but blank lines stood between two pieces of prose
+        if joined and not joined[-1][1]:  # only blank lines between two pieces of prose
             joined[-1] = ([*joined[-1][0], (0, ""), *texts], code)
         else:
             joined.append((texts, code))

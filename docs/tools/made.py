@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Tables that the repository does not keep: docs/build puts them into pages, and this prints them, as Markdown: made.py NAME [WORD].
+"""Prints tables that are not stored in the repository, as Markdown: made.py NAME [WORD]. docs/build inserts them into pages.
 
-In a page, `<!-- made NAME WORD -->` on a line of its own is where a table goes.
+In a page, `<!-- made NAME WORD -->` on its own line is replaced by a table.
 
-    golden               how many golden cases there are of each family of instructions
-    mutations [KERNEL]   the faults that are planted in a kernel of tests/mutation; without one, how many each mode must report
-    dialect              the CUDA that the simulator's tests take, and what the rest is answered
+    golden               the number of golden cases for each family of instructions
+    mutations [KERNEL]   the faults planted in a kernel of tests/mutation; without one, how many each mode must report
+    dialect              the CUDA that the simulator's tests accept, and the answers to the rest
     exercises            the exercises of all chapters
-    wrong [NN]           plausible wrong answers to a chapter's exercises, or to those of all, with the points that they get
+    wrong [NN]           plausible wrong answers to a chapter's exercises, or to those of all chapters, with their points
     variants KIND        the masks (Mask) or score functions (Score) that a capstone's variant is drawn from
 """
 import importlib
@@ -54,7 +54,7 @@ def golden() -> str:
 
 
 def mutations(kernel: str = "") -> str:
-    """From the lists of faults: the tests hold the simulator to them."""
+    """Made from the lists of faults that the tests check."""
     sys.path.insert(0, str(MUTATION))
     fault = importlib.import_module("fault")
     names = sorted(path.stem for path in (MUTATION / "faults").glob("*.py"))
@@ -94,7 +94,7 @@ def dialect() -> str:
 
 
 def exercises_of(paths: Iterable[Path], page: Callable[[Path], str]) -> str:
-    """What is done, what it is worth, and about how long it takes. `page`: where the exercises of a manifest are described."""
+    """Each exercise's task, its points, and about how long it takes. `page`: where the exercises of a manifest are described."""
     does = {"write": "write a piece of a kernel", "predict": "predict numbers on paper", "mend": "find the fault and mend it",
             "capstone": "write a whole kernel"}
     text = row("Exercise", "You", "Points", "Minutes, about") + row("---", "---", "--:", "--:")
@@ -146,7 +146,7 @@ def table(name: str, *words: str) -> str:
 
 
 def expanded(lines: Iterable[str]) -> Iterator[str]:
-    """A page's lines with tables in the place of their marks."""
+    """A page's lines with marks replaced by tables."""
     fenced = False
     for line in lines:
         fenced ^= bool(FENCE.fullmatch(line))

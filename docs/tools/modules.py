@@ -1,4 +1,4 @@
-"""The chapters' modules (docs/web): what pages need to run kernels."""
+"""The chapters' modules (docs/web), with which pages run kernels."""
 import html
 import json
 import re
@@ -17,7 +17,7 @@ OWN_FILES = ("panel.js", "worker.js")
 
 
 def built(folder: Path = BUILT) -> dict[str, dict[str, Any]]:
-    """{a chapter's number: what its module says of itself}, of those that are made of the sources as they are now."""
+    """{a chapter's number: its module's description}, for modules built from the current sources."""
     found = {}
     for file in sorted(folder.glob("[0-9][0-9].json")):
         about = json.loads(file.read_text(encoding="utf-8"))
@@ -28,7 +28,7 @@ def built(folder: Path = BUILT) -> dict[str, dict[str, Any]]:
 
 
 def why_none(folder: Path = BUILT) -> str:
-    """What is to be said where there is not a module for each chapter that can have one."""
+    """A message if some chapters that could have a module have none."""
     if not shutil.which("emcc"):
         return "emscripten is not installed: pages have no Run"
     have = built(folder)
@@ -46,13 +46,13 @@ OTHERS = {
 
 
 def host(number: str, **data: str) -> str:
-    """Where something to run will be: nothing without JavaScript."""
+    """The placeholder for a panel, which stays empty without JavaScript."""
     attributes = "".join(f' data-{key}="{html.escape(value)}"' for key, value in {"module": number, **data}.items())
     return f'<div class="interactive"{attributes} hidden></div>'
 
 
 def with_panels(page: Page, body: str, modules: dict[str, dict[str, Any]]) -> str:
-    """A page's body with what it has to run."""
+    """A page's body with its panels."""
     def of_fault(found: re.Match[str]) -> str:
         number = found[1].rpartition("_")[2]
         return host(number, fault=found[1]) if any(fault["name"] == found[1] for fault in modules.get(number, {}).get("faults", [])) else ""
@@ -70,13 +70,13 @@ def with_panels(page: Page, body: str, modules: dict[str, dict[str, Any]]) -> st
 
 
 def scripts(body: str) -> list[str]:
-    """What a page loads that has something to run, from the site's root."""
+    """The files that a page with a panel loads, from the site's root."""
     numbers = sorted(set(re.findall(r'<div class="interactive" data-module="(\d\d)"', body)))
     return ["interactive/kit.js", *(f"web/{number}_data.js" for number in numbers), "web/panel.js"] if numbers else []
 
 
 def write(out: Path, pages: Sequence[Page], modules: dict[str, dict[str, Any]], folder: Path = BUILT) -> None:
-    """The modules, and what pages know of them, into out/web."""
+    """Writes the modules, and the data that pages need about them, into out/web."""
     if not modules:
         return
     (out / "web").mkdir()

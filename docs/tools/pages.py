@@ -1,4 +1,4 @@
-"""What programs write into pages of Markdown: the text between a mark and its end.
+"""Updates generated text in Markdown pages: the text between a mark and its end.
 
     The second step takes <!-- num forward/ch01/step4/bf16/d128/full/n4096 ms .1f -->18.0<!-- /num --> ms.
 
@@ -20,7 +20,7 @@ CODE = re.compile(r"^(```|~~~).*?^\1|(?<!`)(`+)(?!`).*?(?<!`)\2(?!`)", re.S | re
 
 
 class Refused(Exception):
-    """Why a marked text cannot be written. It stays as it is."""
+    """Why a marked text cannot be written. It stays unchanged."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def marked(page: str, kinds: Sequence[str]) -> Iterator[Marked]:
 
 
 def difference(place: Marked, wanted: str, same: Callable[[str], str]) -> Fault | None:
-    """The first line in which a marked text is not what it should be."""
+    """The first line in which a marked text is out of date."""
     has, should_have = same(place.text).split("\n"), same(wanted).split("\n")
     if len(has) == 1 == len(should_have) and has != should_have:
         return Fault(place.line, f"says {has[0].strip()!r}, and should say {should_have[0].strip()!r}")
@@ -85,8 +85,8 @@ def difference(place: Marked, wanted: str, same: Callable[[str], str]) -> Fault 
 
 
 def filled(page: str, makers: Mapping[str, Maker], expected: Sequence[str] = (), same: Callable[[str], str] = str) -> Filled:
-    """The page with what `makers`, by the marks' kinds, give. `expected`: if not empty, the marks that it should have, such as "table split",
-    once each; others of their kinds are left alone. What is equal after `same` is not stale."""
+    """The page with the texts from `makers`, which are keyed by the marks' kinds. `expected`: if not empty, the marks that it must have once each, such
+    as "table split"; others of their kinds are left alone. Texts that are equal after `same` are not stale."""
     stale, refused, pieces, past = [], [], [], 0
     places = list(marked(page, list(makers)))
     for place in places:
@@ -113,7 +113,7 @@ def filled(page: str, makers: Mapping[str, Maker], expected: Sequence[str] = (),
 
 
 def update(path: Path, makers: Mapping[str, Maker], check: bool, expected: Sequence[str] = (), same: Callable[[str], str] = str) -> bool:
-    """Brings a page up to date or, with `check`, says where it is not; tells what could not be written. Returns whether all is well."""
+    """Updates a page or, with `check`, reports where it is out of date; also reports texts that cannot be written. Returns whether all is well."""
     page = path.read_text(encoding="utf-8")
     wanted, stale, refused = filled(page, makers, expected, same)
     if not check and wanted != page:

@@ -5,7 +5,7 @@
 
 PLOT: seqlen, peers, memory, roofline, host, blocks, accuracy, training (default: all that have data)
 
-They paint their own ground, as the figures do, in light and in dark. The same results give the same bytes. Needs matplotlib (Debian:
+They paint their own background, as the figures do, in light and in dark. The same results give the same bytes. Needs matplotlib (Debian:
 python3-matplotlib, seen by /usr/bin/python3).
 """
 
@@ -52,7 +52,7 @@ plt.rcParams.update({
 
 @dataclass
 class Paper:
-    """What plots are drawn on. A phone's is 360 CSS pixels wide, and panels stand below one another there."""
+    """The canvas of plots. A phone's is 360 CSS pixels wide and stacks panels vertically."""
 
     folder: pathlib.Path
     phone: bool
@@ -123,7 +123,7 @@ def fastest_steps(measured):
 
 
 def label_of(measured, key):
-    """How a series is called: "1 Naive attention", or "1.4 a tile of registers" while its chapter is alone."""
+    """A series' name: "1 Naive attention", or "1.4 a tile of registers" if there is only its chapter."""
     entry = next(e for e in reversed(measured.history) if e.cell.kind == "forward" and (e.cell.chapter, e.cell.step) == key and not e.skipped)
     chapters = {chapter for chapter, _ in fastest_steps(measured)}
     return f"{key[0]}.{key[1]} {entry.label}" if len(chapters) < 2 else f"{key[0]} {entry.context.get(f'ch{key[0]:02}', '')}"
@@ -144,7 +144,7 @@ def peer_tflops(measured, peer, **shape):
 
 
 def origin(measured, processor=None):
-    """Where and when it was measured."""
+    """The place and date of a measurement."""
     context = measured.context()
     where = processor or ", ".join(context[key] for key in ("gpu", "clocks") if key in context)
     return f"{where}. Medians; {measured.origin()}"
@@ -172,7 +172,7 @@ def seqlen(measured, paper):
     best = max(rate for series in panels.values() for by_n in series.values() for rate in by_n.values())
     in_fp8 = {key for key in keys for series in panels.values() for n in series.get(key, {})
               if measured.by_step(seqlen=n)[key].cell.dtype == "e4m3"}
-    keys = [key for key in keys if key not in in_fp8]  # FP8 stands beside FP8: the plot `peers`
+    keys = [key for key in keys if key not in in_fp8]  # FP8 is compared with FP8 in the plot `peers`
     fast = lambda by_n: max(by_n.values(), default=0) >= best / 30  # slower ones are only in the ladder
     keys = [key for key in keys if any(fast(series.get(key, {})) for series in panels.values())]
     rivals = {peer: {panel: peer_tflops(measured, peer, mask=panel[0], head_dim=panel[1]) for panel in panels}
@@ -420,7 +420,7 @@ def accuracy(measured, paper):
     entries = [next(iter(by_kind.values())) for by_kind in found.values()]
     names = [f"{entry.cell.dtype}: {entry.label}" for entry in entries]
     axes.set_yticks(range(len(entries)), [""] * len(entries) if paper.phone else names, fontsize=8)
-    for place, name in enumerate(names if paper.phone else []):  # above its row: beside it there is no room
+    for place, name in enumerate(names if paper.phone else []):  # above its row: a phone has no room next to it
         axes.text(0.01, place - 0.3, name, transform=axes.get_yaxis_transform(), fontsize=7)
     axes.set_ylim(len(entries) - 0.5, -1)
     axes.set(xscale="log", xlabel="RMS error over RMS of O", title="Accuracy against FP64")

@@ -6,17 +6,17 @@
 A number    It takes <!-- num forward/ch01/step4/bf16/d128/full/n4096 ms .1f -->18.1<!-- /num --> ms.
     NAME FIELD and a Python format, or `3` for three digits. Several can be multiplied and divided, also with plain numbers, from left to right:
     `A ms / B ms .2f`, `100 * A of_product .0f`. CARD:NAME takes the results of another card, which the page must name. A list in brackets
-    stands for each of its words: `mean`, `least` or `most` in front makes one number of them: `mean A/d[64,128] vs_cudnn .2f`.
+    stands for each of its words; `mean`, `least` or `most` in front reduces them to one number: `mean A/d[64,128] vs_cudnn .2f`.
     A field is one of FIELDS below, or any counter of the result; FIELD@COUNTER takes the newest result that also has COUNTER.
 A table     <!-- table chapter 05 --> ... <!-- /table -->
-    Its template has that name in docs/tables.txt, which says how to write one; TABLES below makes the others.
+    Its template has that name in docs/tables.txt, which documents the format; TABLES below generates the others.
 An excerpt  <!-- excerpt step1.cuh --> ... <!-- /excerpt -->    a fence with lines of that file, anywhere in it
             <!-- excerpt A.cuh "for (" to B.cuh "for (" --> ... <!-- /excerpt -->    what changes from one file to the other: docs/tools/diffs.py
 
-Marks in code are left alone. A place that holds "…" waits for its first measurement. --check writes nothing and exits with 1 if a page differs,
-quotes what was never measured, or has a number that is typed by hand.
+Marks in code are left alone. A mark that holds "…" waits for its first measurement. --check writes nothing and exits with 1 if a page differs,
+quotes a result that was never measured, or has a number that was typed in.
 
-Typed by hand is a number with a unit, such as 12 ms or 3 %, unless it is generated, code, or in a table or a link's text. It may stand
+A number counts as typed in if it has a unit, such as 12 ms or 3 %, unless it is generated, code, or in a table or a link's text. It is allowed
   * in a sentence that calculates it, with `=`, or that says guess, estimate or predict;
   * in a paragraph that links to its source, on the web or in bench, or in the box's *Predicted*;
   * below a heading that says "tried", among trials that no program repeats;
@@ -64,7 +64,7 @@ FIELDS: dict[str, Callable[[Entry], float]] = {
     "memory_times": lambda entry: 1 + entry.values["workspace_bytes"] / entry.values["tensor_bytes"],
     "multiplied_tflops": lambda entry: entry.values["FLOPS"] / entry.values["executed"] / 1e12,  # of all pairs in executed tiles
     "model_gbytes": lambda entry: entry.values["model_bytes"] / 1e9,
-    "kept": lambda entry: entry.values["kept_bytes"] / 1e9,  # for the backward pass, beside Q, K, V and O
+    "kept": lambda entry: entry.values["kept_bytes"] / 1e9,  # for the backward pass, in addition to Q, K, V and O
     "peak": lambda entry: (entry.values["kept_bytes"] + entry.values["peak_bytes"]) / 1e9,
     "workspace": lambda entry: entry.values["workspace_bytes"] / 1e9,  # beyond inputs and outputs
 }
@@ -82,7 +82,7 @@ def other_card(folder: str) -> Results:
 
 
 def expanded(text: str) -> list[str]:
-    """The texts that lists in brackets stand for: `d[64,128] n[1,2]` gives four. The same list twice takes the same word in both places."""
+    """Expands lists in brackets: `d[64,128] n[1,2]` gives four texts. Identical lists expand to the same word."""
     found = None if re.search(r"\{\??(mean|least|most) ", text) else re.search(r"\[([^\[\]()]*,[^\[\]()]*)\](?!\()", text)
     if not found:
         return [text]
@@ -90,7 +90,7 @@ def expanded(text: str) -> list[str]:
 
 
 def found_entry(measured: Results, name: str, field: str, counter: str) -> Entry:
-    """The entry of which a field is quoted."""
+    """The entry from which a field is quoted."""
     if counter:
         entry = measured.raced(name, counter)
         if entry is None:
@@ -271,7 +271,7 @@ def quoted(text: str, measured: Results) -> tuple[str, list[pages.Fault]]:
 
 
 def typed_by_hand(page: str) -> Iterator[pages.Fault]:
-    """The numbers with units that nothing stands behind: see above."""
+    """The numbers with units that have no source: see above."""
     def blank(found: re.Match[str]) -> str:
         return re.sub(r"[^\n]", " ", found[0])
 
@@ -290,12 +290,12 @@ def typed_by_hand(page: str) -> Iterator[pages.Fault]:
                 for found in NUMBER_WITH_UNIT.finditer(sentence):
                     if f"{found[1]} {found[2]}" not in CONSTANTS:
                         line = text.count("\n", 0, begin + found.start()) + 1
-                        yield pages.Fault(line, f"{' '.join(found[0].split())} is typed by hand: quote a result, calculate it, or cite its source")
+                        yield pages.Fault(line, f"{' '.join(found[0].split())} was typed in: quote a result, calculate it, or cite its source")
             begin += len(sentence)
 
 
 def hand_typed_in(path: pathlib.Path) -> int:
-    """Reports them; how many there are. What pages for teachers set, the record of trials by hand, and what has changed are no measurements."""
+    """Reports and counts them. Skips pages whose numbers are not measurements: for teachers, manual trials, and the change log."""
     if path.name == "CHANGELOG.md" or {"course", "peers"} & set(path.parts):
         return 0
     faults = list(typed_by_hand(path.read_text(encoding="utf-8")))
@@ -337,7 +337,7 @@ def main() -> int:
         print(f"quote.py: {reason}", file=sys.stderr)
         return 2
     if options.check and not all(right):
-        print("python3 docs/tools/quote.py brings pages up to date; its --help says which numbers may be typed by hand", file=sys.stderr)
+        print("python3 docs/tools/quote.py updates the pages; its --help says which numbers may be typed in", file=sys.stderr)
     return int(not all(right))
 
 

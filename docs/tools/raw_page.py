@@ -1,4 +1,4 @@
-"""The reference as Doxygen writes it: the texts of its pages."""
+"""The text of the reference pages that Doxygen writes."""
 import html
 import re
 from pathlib import Path

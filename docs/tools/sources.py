@@ -1,4 +1,4 @@
-"""Sources as Doxygen's XML has them: lines in colours, and which name is defined where."""
+"""Sources from Doxygen's XML: coloured lines, and where each name is defined."""
 import html
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""Makes a module for the site of what the linker wrote: asyncify.py WASM-OPT NODE PROGRAM.js FAULTS.json TARGET
+"""Turns the linker's output into a module for the site: asyncify.py WASM-OPT NODE PROGRAM.js FAULTS.json TARGET
 
-Writes TARGET.wasm, TARGET.js and TARGET.json, what the page must know before it loads the other two.
+Writes TARGET.wasm, TARGET.js and TARGET.json, which the page reads before it loads the other two.
 
-Binaryen's pass --asyncify lets functions return in the middle and be called again: what a fiber is here (common/simulator/block/fiber.h). Only
-those are changed that can be between the loop over fibers and a switch: who calls a switch directly, by whatever way, and, since an indirect call
-could lead anywhere, those that are named below. The pass comes before any that inlines: a switch in the midst of its callers would be no call.
+Binaryen's pass --asyncify lets a function return in the middle and resume when called again, which implements fibers (common/simulator/block/fiber.h).
+It changes only functions that can be on the stack between the loop over fibers and a switch: those that reach a switch by direct calls and, since an
+indirect call could lead anywhere, those named below. The pass must run before inlining, which would remove the call to the switch.
 """
 import json
 import subprocess
 import sys
 from pathlib import Path
 
-# What makes an indirect call that may wait: to a fiber's entry, to a block's threads, to a thread's kernel.
+# Functions that make an indirect call that may wait: to a fiber's entry, to a block's threads, to a thread's kernel.
 CALLERS = ["*run_threads*", "*run_fiber*", "*Worker::run_thread*", "*__function::__func*detail::launch*", "*__invoke*detail::launch*"]
 
 

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Holds the modules of the site against FP64, and against the same programs of this machine: compare.py MODULES PROGRAMS [CHAPTER...]
+"""Compares the site's modules with FP64, and with the same programs on this machine: compare.py MODULES PROGRAMS [CHAPTER...]
 
-Every step must be right in the module, with every mask that it takes by docs/web/page_chapters.py, in both head dimensions, all modes and some
-lengths, and must refuse the other masks: a step that does anything else, or cannot start, is an error. And no fault of docs/web/page_faults.py
-that the program reports, or gets a wrong result of, may go unnoticed in the module, in no mode; nor may it in the mode that the page sets, but for
-those that are listed as unseen. Prints the answers that differ, and how many are the same, word for word. Exit code 1, and a line each, if
-something is not so.
+Every step must be right in the module, with every mask that it supports according to docs/web/page_chapters.py, in both head dimensions, all modes
+and several lengths, and must reject the other masks. Any fault of docs/web/page_faults.py that the native program detects in some mode must also be
+detected in the module, and every fault must be detected in the mode that the page sets, except those listed as unseen. Prints the answers that
+differ and the number of identical ones. Exits with 1, and prints a line per error, if a check fails.
 """
 import gzip
 import json
@@ -24,7 +23,7 @@ sys.path.insert(0, str(HERE.parents[1] / "tests" / "mutation"))
 from fault import run_with
 
 MODES = ("eager", "lazy", "random")
-LENGTHS = (5, 64, 130, 300)  # less than a tile, one, and a last one that is not full
+LENGTHS = (5, 64, 130, 300)  # less than a tile, one tile, and a partial last tile
 MOST_BYTES = 700_000  # of a module, compressed
 DEFAULTS = {"n": 256, "d": 64, "mask": "full", "mode": "lazy", "seed": 0, "more": ""}  # panel.js has the same
 
@@ -61,12 +60,12 @@ def kind(answer: Answer) -> str:
 
 
 def said(answer: Answer) -> str:
-    """A report, without what depends on where things lie in memory."""
+    """A report without the parts that depend on memory addresses."""
     return re.sub(r"0x[0-9a-f]+", "0x...", str(answer.get("report", answer.get("refused", answer.get("broken", "")))))
 
 
 def steps(module: Path, about: dict[str, Any], wrong: list[str]) -> int:
-    """Every step as it is; returns how many runs that were."""
+    """Runs every step without faults; returns the number of runs."""
     runs: list[tuple[dict[str, Any], bool]] = []
     for step in range(1, len(about["steps"]) + 1):
         for name, mask in about["masks"].items():

@@ -1,20 +1,20 @@
-"""What the pages of a chapter offer beside its steps and faults: masks, and what some steps cannot run without. A mask says which steps take
-it; the others must refuse it (compare.py)."""
+"""What a chapter's pages offer in addition to steps and faults: masks, and options that some steps require. A mask lists the steps that support
+it; the others must reject it (compare.py)."""
 from dataclasses import dataclass, field
 
 
 @dataclass
 class Mask:
     words: str
-    options: str  # of the chapter's program; --made is run.cpp's
-    steps: tuple[int, ...] = ()  # that take it; none: all
+    options: str  # of the chapter's program, or --made, which run.cpp defines
+    steps: tuple[int, ...] = ()  # that support it; empty: all
 
 
 @dataclass
 class Chapter:
     masks: dict[str, Mask]
     keys: str = "--seqlen"  # the option that N is
-    of_step: dict[int, str] = field(default_factory=dict)  # what a step cannot run without
+    of_step: dict[int, str] = field(default_factory=dict)  # options that a step requires
 
 
 FULL = {"full": Mask("full", "")}

@@ -18,7 +18,7 @@ PIPELINE = "common/hopper/pipeline.h"
 
 
 def gone(file: str, line: str, steps: tuple[int, ...], old: str = "") -> Fault:
-    """A statement less: `old`, or what stands in the line before a comment."""
+    """Removes a statement: `old`, or the part of the line before a comment."""
     return Fault(file, line, old or line.partition(";")[0].strip() + ";", "", steps)
 
 
@@ -85,42 +85,42 @@ OWN = {
 @dataclass
 class OnPage:
     about: str
-    settings: dict[str, str | int] = field(default_factory=dict)  # what shows it: step, mask, mode, seed, n, d, more
-    unseen: str = ""  # why a page cannot show it, nor another build of the same program: what the traced mode alone sees
+    settings: dict[str, str | int] = field(default_factory=dict)  # that show it: step, mask, mode, seed, n, d, more
+    unseen: str = ""  # why the page cannot show it, if only the traced mode can
 
 
 CAUSAL: dict[str, str | int] = {"mask": "causal"}
-RACE = ("The result is right all the same: here the threads ran in an order that does no harm. The traced mode, which is not in the page, "
-        "reports the race")
+RACE = ("The result is still right: here the threads happened to run in a harmless order. The traced mode, which is not available on this "
+        "page, reports the race")
 VARLEN = "--lengths 60,200,100 --causal"
 
 PAGES = {
     "no_barrier_01": OnPage("No barrier before the product: threads multiply tiles that are not complete"),
     "half_a_mask_01": OnPage("A shuffle names half of the lanes that call it"),
-    "unwritten_01": OnPage("The tile of P takes what nobody has written", CAUSAL),
+    "unwritten_01": OnPage("The tile of P is filled with values that were never written", CAUSAL),
     "early_return_01": OnPage("Threads without a score leave before the barriers", CAUSAL),
     "rows_beyond_01": OnPage("Rows beyond the last query are stored, too", {"n": 250}),
     "far_row_01": OnPage("The row of K lies far beyond the tensor"),
-    "one_lane_01": OnPage("The sum of a row is one lane's"),
-    "not_turned_01": OnPage("K is read as if it had not been turned round"),
+    "one_lane_01": OnPage("The sum of a row includes only one lane's part"),
+    "not_turned_01": OnPage("K is read as if it had not been transposed"),
     "no_mask_01": OnPage("The causal mask is forgotten", CAUSAL),
     "no_zeros_01": OnPage("P is not zero where the mask is", CAUSAL),
     "no_barrier_fragments_01": OnPage("No barrier between storing the tile and loading fragments"),
-    "one_more_key_01": OnPage("A thread too many: > in the place of >=", {"n": 200}),
-    "stands_still_01": OnPage("A loop whose counter does not move"),
-    "no_wait_05": OnPage("Nobody waits for the tiles that TMA brings"),
+    "one_more_key_01": OnPage("One thread too many: > instead of >=", {"n": 200}),
+    "stands_still_01": OnPage("A loop does not advance its counter"),
+    "no_wait_05": OnPage("The kernel does not wait for the tiles that TMA loads"),
     "no_fence_05": OnPage("No fence between ordinary instructions and WGMMA"),
     "no_wait_for_scores_05": OnPage("The scores are read while WGMMA computes them"),
     "queries_uncounted_05": OnPage("The bytes of Q are not announced at the mbarrier"),
     "no_fence_of_barriers_05": OnPage("TMA is not shown the barriers"),
     "registers_kept_05": OnPage("The producer keeps its registers"),
-    "queries_not_awaited_05": OnPage("Nobody waits for Q", {"mode": "random", "seed": 2}),
-    "tile_not_awaited_05": OnPage("Nobody waits for a full stage"),
+    "queries_not_awaited_05": OnPage("The consumers do not wait for Q", {"mode": "random", "seed": 2}),
+    "tile_not_awaited_05": OnPage("The consumers do not wait for a full stage"),
     "half_the_bytes_05": OnPage("Half of a tile's bytes are announced"),
     "wrong_parity_05": OnPage("The producer waits for the other parity"),
-    "one_warp_releases_05": OnPage("One warp of four gives a stage back", {"n": 512}),
+    "one_warp_releases_05": OnPage("Only one of four warps releases a stage", {"n": 512}),
     "waits_for_one_product_05": OnPage("The wait leaves two products in flight"),
-    "stage_given_back_early_05": OnPage("K's stage is given back before the product that reads it, and again after it",
+    "stage_given_back_early_05": OnPage("K's stage is released before the product that reads it, and again afterwards",
                                         {"n": 512, "mode": "eager", "seed": 2}),
     "turn_kept_05": OnPage("The turn at the tensor cores is not passed on"),
     "no_rescaling_05": OnPage("The sums are not rescaled when the maximum rises"),
@@ -132,24 +132,24 @@ PAGES = {
     "no_rescaling_03": OnPage("The sums are not rescaled when the maximum rises"),
     "no_barrier_after_load_03": OnPage("No barrier after the tiles are loaded"),
     "no_mask_03": OnPage("The causal mask is forgotten", CAUSAL),
-    "no_wait_03": OnPage("Nobody waits for K, which cp.async copies"),
-    "no_wait_for_values_03": OnPage("Nobody waits for V, which cp.async copies"),
-    "scores_not_awaited_03": OnPage("No barrier between the scores of four warps and the row that they make"),
+    "no_wait_03": OnPage("The kernel does not wait for cp.async to copy K"),
+    "no_wait_for_values_03": OnPage("The kernel does not wait for cp.async to copy V"),
+    "scores_not_awaited_03": OnPage("No barrier between computing four warps' scores and using the whole row"),
     "no_barrier_04": OnPage("No barrier after the wait for the copies"),
-    "no_swizzle_04": OnPage("The tile is not swizzled", unseen="The result is right: what is written is read from the same place. What it costs "
-                            "are clocks, and the traced mode counts them"),
+    "no_swizzle_04": OnPage("The tile is not swizzled", unseen="The result is right, because reads and writes use the same layout. It only costs "
+                            "clocks, which the traced mode counts"),
     "no_rescaling_split_04": OnPage("The output is not rescaled when the maximum rises"),
     "no_rescaling_04": OnPage("The sums are not rescaled when the maximum rises"),
     "no_mask_04": OnPage("The causal mask is forgotten", CAUSAL),
-    "no_wait_04": OnPage("Nobody waits for what cp.async copies"),
+    "no_wait_04": OnPage("The kernel does not wait for cp.async"),
     "waits_for_one_less_05": OnPage("The wait leaves one product in flight"),
-    "one_does_not_arrive_06": OnPage("One warp of the transposers alone gives a stage back", {"n": 512}),
-    "arrives_for_others_06": OnPage("Lane 0 arrives for lanes that may not be done", unseen=RACE),
+    "one_does_not_arrive_06": OnPage("Only one of the transposing warps releases a stage", {"n": 512}),
+    "arrives_for_others_06": OnPage("Lane 0 arrives for lanes that may not have finished", unseen=RACE),
     "no_rescaling_06": OnPage("The sums are not rescaled when the maximum rises"),
     "no_scales_06": OnPage("The scales of the tensors are forgotten"),
     "no_means_06": OnPage("The means of V are not added again", {"more": "--seqlen 40 --seqlen-k 8"}),
-    "twos_06": OnPage("The column of ones has twos"),
-    "other_slope_06": OnPage("The line that stands for the exponential has another slope"),
+    "twos_06": OnPage("The column of ones contains twos"),
+    "other_slope_06": OnPage("The line that approximates the exponential has the wrong slope"),
     "no_fence_of_barriers_06": OnPage("TMA is not shown the barriers"),
     "waits_for_one_product_06": OnPage("The wait leaves two products in flight"),
     "values_not_awaited_06": OnPage("O is rescaled while WGMMA still adds to it"),
@@ -158,15 +158,15 @@ PAGES = {
     "no_d_07": OnPage("D is not subtracted from dP"),
     "no_mask_07": OnPage("The causal mask is forgotten", CAUSAL),
     "no_scale_07": OnPage("dK lacks the scale of the scores"),
-    "no_wait_07": OnPage("Nobody waits for what cp.async copies"),
+    "no_wait_07": OnPage("The kernel does not wait for cp.async"),
     "no_barrier_07": OnPage("No barrier before a tile is overwritten"),
-    "same_stage_07": OnPage("Both stages lie in the same memory"),
+    "same_stage_07": OnPage("Both stages use the same memory"),
     "not_transposed_07": OnPage("dS is not transposed"),
-    "one_head_07": OnPage("dK has the sum of one head of a group", {"more": "--heads 4 --kv-heads 2"}),
+    "one_head_07": OnPage("dK sums only one head of a group", {"more": "--heads 4 --kv-heads 2"}),
     "first_query_07": OnPage("The first query that sees a key is taken for the key's own", {"more": "--seqlen 100 --seqlen-k 200 --causal"}),
     "last_tile_07": OnPage("The last tile of keys is left out"),
-    "no_handover_08": OnPage("The blocks that hand over their parts order nothing by it", unseen=RACE),
-    "keys_behind_the_last_08": OnPage("The last copy takes rows behind the last key", {"n": 100, "more": "--batch 1 --heads 1 --kv-heads 1"}),
+    "no_handover_08": OnPage("Handing over a part does not order memory accesses", unseen=RACE),
+    "keys_behind_the_last_08": OnPage("The last copy includes rows past the last key", {"n": 100, "more": "--batch 1 --heads 1 --kv-heads 1"}),
     "no_rescaling_08": OnPage("The sums are not rescaled when the maximum rises"),
     "forgotten_warp_08": OnPage("The last warp's part is forgotten"),
     "keys_exchanged_08": OnPage("The keys of a product are exchanged"),
@@ -180,14 +180,14 @@ PAGES = {
     "one_half_08": OnPage("Both warpgroups multiply the first half of the values", {"n": 300}),
     "waits_for_one_08": OnPage("The merge waits for one part of several", {"n": 300}),
     "no_scale_08": OnPage("The parts are merged without their scales", {"n": 300}),
-    "scale_of_values_left_out_08": OnPage("The power of two is not taken back", {"n": 100}),
+    "scale_of_values_left_out_08": OnPage("The power of two is not divided out again", {"n": 100}),
     "keys_twice_08": OnPage("A product has the same keys twice", {"n": 100}),
     "power_left_out_08": OnPage("The power of two of a row is left out", {"n": 100}),
-    "behind_the_last_key_08": OnPage("Scales behind the last key are read", {"n": 100}),
-    "no_wait_08": OnPage("Nobody waits for the tiles that TMA brings"),
+    "behind_the_last_key_08": OnPage("Scales past the last key are read", {"n": 100}),
+    "no_wait_08": OnPage("The kernel does not wait for the tiles that TMA loads"),
     "no_fence_08": OnPage("No fence between ordinary instructions and WGMMA"),
     "no_wait_for_scores_08": OnPage("The scores are read while WGMMA computes them"),
-    "keys_not_awaited_08": OnPage("Nobody waits for K"),
+    "keys_not_awaited_08": OnPage("The kernel does not wait for K"),
     "skips_at_the_end_09": OnPage("A tile whose last query sees keys is skipped", {"mask": "intervals"}),
     "partial_is_full_09": OnPage("A tile with hidden pairs passes for full", {"mask": "intervals"}),
     "over_the_next_09": OnPage("The last rows of a sequence are written over the next one's", {"more": VARLEN}),
@@ -196,22 +196,22 @@ PAGES = {
     "full_by_one_row_09": OnPage("A tile that is full for its first query passes for full", {"more": VARLEN}),
     "skips_the_last_query_09": OnPage("A tile that only its last query sees is skipped", {"more": "--seqlen 328 --seqlen-k 201 --causal"}),
     "full_by_the_first_key_09": OnPage("A tile that is full for its first key passes for full", CAUSAL),
-    "slope_after_the_mask_09": OnPage("The slope of the softcap is taken of masked scores", {"mask": "softcap", "more": "--causal"}),
+    "slope_after_the_mask_09": OnPage("The softcap's slope is computed from masked scores", {"mask": "softcap", "more": "--causal"}),
     "over_the_next_keys_09": OnPage("The gradients of a sequence's last keys are written over the next one's", {"more": VARLEN}),
     "slope_of_both_09": OnPage("The derivative asks the softcap and the slopes, which are a constant", {"mask": "both", "more": "--causal"}),
     "no_penalty_after_the_cap_09": OnPage("The slopes after the softcap are forgotten", {"mask": "both", "more": "--causal"}),
     "drawn_at_the_transposed_place_09": OnPage("The gradient draws dropout's bits at the transposed place", {"more": "--dropout 0.2 --causal"}),
     "dp_is_not_dropped_09": OnPage("dP keeps what dropout left out", {"more": "--dropout 0.2 --causal"}),
-    "queries_not_awaited_09": OnPage("Nobody waits for Q"),
+    "queries_not_awaited_09": OnPage("The consumers do not wait for Q"),
     "waits_for_one_product_09": OnPage("The wait leaves two products in flight"),
     "values_not_awaited_09": OnPage("O is rescaled while WGMMA still adds to it"),
-    "wrong_first_parity_09": OnPage("The producer waits for a tile of keys to be read that nobody has"),
-    "turn_skips_a_block_09": OnPage("The turn goes past the next block"),
+    "wrong_first_parity_09": OnPage("The producer waits for consumers to read a tile of keys that was never loaded"),
+    "turn_skips_a_block_09": OnPage("The turn skips the next block"),
 }
 
 ALL: dict[str, Fault] = {name: (OWN | FAULTS)[name] for name in PAGES}
 
 
 def steps_of(fault: Fault) -> tuple[int, ...]:
-    """Those that it breaks; of one that is shown traced, the one that is."""
+    """The steps that it breaks; for a fault shown by the traced mode, the step that is traced."""
     return fault.steps or (int(fault.traced[fault.traced.index("--step") + 1]),)

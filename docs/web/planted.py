@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Plants what a chapter's page offers: planted.py CHAPTER FOLDER
+"""Plants the faults that a chapter's page offers: planted.py CHAPTER FOLDER
 
-Writes the chapter's files that have faults below FOLDER, where an include finds them first, with all faults in them; FOLDER/faults.json, what
-the page says of each, and of which sources that is; and FOLDER/texts, which changes when one of the files does. Exit code 1, with a message, if a
-fault's text is not in the chapter any more.
+Writes the chapter's files that have faults, with all faults in them, below FOLDER, where an include finds them first; FOLDER/faults.json, the page's
+description of each fault with a digest of the sources; and FOLDER/texts, which changes with the files. Exits with 1 and a message if a fault's text
+is no longer in the chapter.
 """
 import hashlib
 import json
@@ -21,14 +21,14 @@ from docs.web import page_chapters, page_faults
 
 
 def on_page(name, fault):
-    """What the page shows: the lines as they are and as they become, and what it sets."""
+    """The page's data about a fault: the lines before and after, and its settings."""
     page, (line, old, new) = page_faults.PAGES[name], chapters.shown(fault)
     return {"name": name, "about": page.about, "file": chapters.path_of(fault), "line": line, "old": old, "new": new,
             "steps": page_faults.steps_of(fault), "settings": page.settings, "unseen": page.unseen}
 
 
 def about(chapter):
-    """What the page must know of a chapter before it loads its module."""
+    """The data that a page needs about a chapter before it loads the module."""
     offered = page_chapters.CHAPTERS[chapter[:2]]
     faults = chapters.of_chapter(chapter, page_faults.ALL)
     return {"digest": digest(chapter), "masks": {name: asdict(mask) for name, mask in offered.masks.items()}, "keys": offered.keys,
@@ -36,7 +36,7 @@ def about(chapter):
 
 
 def digest(chapter: str) -> str:
-    """Of the texts that a chapter's module is made of, as far as the page shows them, and of its faults."""
+    """A digest of the chapter's sources that the page shows, and of its faults."""
     files = [*ROOT.glob(f"chapters/{chapter}/*.*h"), *ROOT.glob(f"chapters/{chapter}/host/*.*"), *ROOT.glob("common/hopper/*.h")]
     mine = repr(chapters.of_chapter(chapter, page_faults.ALL)) + repr(chapters.of_chapter(chapter, page_faults.PAGES))
     mine += repr(page_chapters.CHAPTERS[chapter[:2]])
@@ -44,7 +44,7 @@ def digest(chapter: str) -> str:
 
 
 def write_if_new(path, text):
-    """Leaves a file that says the same already, or all would be compiled again."""
+    """Writes a file only if its text changes, so that nothing is recompiled needlessly."""
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         path.write_text(text, encoding="utf-8")
 

@@ -54,15 +54,14 @@ class List {
   std::string text_;
 };
 
-/// What is shown or hidden pair by pair, which the command line takes from files or not at all: made here,
-/// for any shape.
+/// Masks and biases by pair for any shape, which on the command line could only come from files.
 void set_made_mask(std::string_view name, Shape& shape) {
   Visibility& visible = shape.visibility;
   if (name == "pairs") {
     for (int64_t pair = 0; pair < int64_t(shape.batch) * shape.seqlen_q * shape.seqlen_k; ++pair)
       visible.dense.visible.push_back(pair % 7 != 3);
-  } else if (name ==
-             "intervals") {  // a causal mask; but for the last, the second half does not see the first
+  } else if (name == "intervals") {  // a causal mask; except for the last query, the second half does not see
+                                     // the first
     const int half = shape.seqlen_q / 2, last = std::max(half, shape.seqlen_q - 1);
     visible.window.right = 0;
     visible.columns.bounds = 2;
@@ -71,7 +70,7 @@ void set_made_mask(std::string_view name, Shape& shape) {
       visible.columns.queries.insert(visible.columns.queries.end(),
                                      {first ? half : shape.seqlen_q, first ? last : shape.seqlen_q});
     }
-  } else if (name == "blocks") {  // like a chess board
+  } else if (name == "blocks") {  // like a chessboard
     Blocks& blocks = visible.blocks = {.queries = 64, .keys = 64, .first = {0}};
     for (int row = 0; row * blocks.queries < shape.seqlen_q; ++row) {
       for (int block = row % 2; block * blocks.keys < shape.seqlen_k; block += 2)
@@ -83,7 +82,7 @@ void set_made_mask(std::string_view name, Shape& shape) {
   }
 }
 
-/// What the module was not compiled for, or is too large for a page.
+/// Why the module cannot run a shape: not compiled in, or too large for a page.
 void refuse_too_much(const Shape& shape) {
   if (shape.dtype == DType::f16) throw InputError("a page has bf16: ./flashbook run has the other types");
   if (shape.head_dim > 128 && !shape.is_latent())
@@ -175,8 +174,7 @@ int run_in_page(const Chapter& chapter, int count, char** words) {
 
 }  // namespace flashbook
 
-/// The engine has stopped a call, and the memory is as it was: what is to be said of it. JavaScript calls
-/// this.
+/// The message after the engine stopped a call; the memory is still intact. JavaScript calls this.
 extern "C" const char* flashbook_trap(int crash) {
   static std::string report;
   report = flashbook::sim::describe_trap(flashbook::sim::Trap(crash));

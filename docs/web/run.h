@@ -1,9 +1,9 @@
 /// \file
-/// What a page runs: one step of a chapter, once, in the simulator, held against the oracle. It prints one
+/// Runs one step of a chapter once in the simulator for a page, compares it with the oracle, and prints one
 /// line of JSON.
 ///
-/// It takes the options of the chapter's program. FLASHBOOK_SIM_ASYNC and FLASHBOOK_SIM_SEED say how,
-/// FLASHBOOK_FAULT with which fault, as of any program.
+/// It accepts the options of the chapter's program. FLASHBOOK_SIM_ASYNC, FLASHBOOK_SIM_SEED and
+/// FLASHBOOK_FAULT have the same meaning as in any program.
 #pragma once
 
 namespace flashbook {
