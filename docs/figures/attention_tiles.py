@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes attention_tiles.svg and attention_tiles_ch03.svg, the still pictures of the interactive figure: three schedules in mid-walk, and what each
-moves in all; for chapter 3 its own two first."""
+"""Writes attention_tiles.svg and attention_tiles_ch03.svg, the static pictures of the interactive figure: three schedules halfway through, and the
+total traffic of each; chapter 3's version starts with its own two."""
 import pathlib
 
 STYLE = """

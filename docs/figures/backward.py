@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes the figures of chapter 7: backward_products.svg, the five products of a tile and where their operands lie; backward_loops.svg, the two loops;
-backward_orders.svg, one element of dQ added up in two orders; backward_starts.svg, in which order blocks go through the queries."""
+"""Writes the figures of chapter 7: backward_products.svg, the five products of a tile and the memory of their operands; backward_loops.svg, the two
+loops; backward_orders.svg, one element of dQ summed in two orders; backward_starts.svg, the order in which blocks process the queries."""
 import struct
 from pathlib import Path
 
 from svg import Figure
 
-PARTS = (0.7071068, -1.3333334, 0.1234567, 0.5772157)  # what four tiles of keys give to one element
+PARTS = (0.7071068, -1.3333334, 0.1234567, 0.5772157)  # contributions of four tiles of keys to one element
 
 
 def write(figure, name):
@@ -63,7 +63,7 @@ def loops():
 
 
 def rounded(value):
-    """To float32."""
+    """Rounds to float32."""
     return struct.unpack("f", struct.pack("f", value))[0]
 
 

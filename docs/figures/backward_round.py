@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes backward_round.svg: a round of chapter 7's loop for two consumers as their order of issue would have it, and what TMA does beside it."""
+"""Writes backward_round.svg: a round of chapter 7's loop for two consumers, in order of issue, and what TMA does at the same time."""
 from svg import Figure
 
 LEFT, WIDTH = 114, 41  # of the first product, and of each

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes decode_splits.svg: what step 4 reads a second over the number of parts, of one long and one short sequence, from what was measured by hand."""
+"""Writes decode_splits.svg: step 4's read rate over the number of parts, for one long and one short sequence, from manual measurements."""
 
 from svg import Figure
 

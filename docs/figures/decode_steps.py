@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes decode_steps.svg: what each of the steps 1 to 6 of chapter 8 reads a second, of one long batch and of one sequence, from the newest
-results. Step 7 has another shape, and step 8 another cache, of half the bytes."""
+"""Writes decode_steps.svg: the read rate of each of steps 1 to 6 of chapter 8, for one long batch and for one sequence, from the newest results.
+Step 7 has a different shape, and step 8 a cache of half the bytes."""
 
 from svg import Figure
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes fault_chNN.svg: what the warps of a block do without a planted fault and with it, as interactive/fault_chNN_data.js has it. recorded/fault_traces.py
-records it."""
+"""Writes fault_chNN.svg: what the warps of a block do without a planted fault and with it, from interactive/fault_chNN_data.js, which
+recorded/fault_traces.py records."""
 import json
 from pathlib import Path
 
@@ -14,7 +14,7 @@ STYLE = "<style>" + "".join(f".lane.{look}{{fill:none;stroke:var(--{look})}}" fo
 
 
 def panel(figure, y, title, rows, warps, count):
-    """A row a warp, an event beside another; returns where the panel ends."""
+    """Draws a row per warp with its events from left to right; returns where the panel ends."""
     figure.text(LEFT, y + 14, title, "small bold")
     y += 22
     tall, each = max(4, 84 // (warps + 1)), WIDTH / count

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes house.svg: the three ways through the house."""
+"""Writes house.svg: the three main data flows of the project."""
 from svg import Figure
 
 # (heading, colour, stations from left to right: what it is, where it lives)

@@ -51,7 +51,7 @@ def limits(chapter):
 
 
 def rows_of(measured, lit):
-    """(words, TFLOP/s, is it lit) from the bottom of the ladder to its top: every step of `lit`, of the others the fastest."""
+    """(words, TFLOP/s, is it lit) from the bottom of the ladder to its top: every step of `lit`, and the fastest step of other chapters."""
     rates: dict[int, dict[int, float]] = {}
     for (chapter, step), entry in measured.by_step(**results.LADDER).items():
         if not entry.skipped and "bytes_per_second" in entry.values:
@@ -174,8 +174,8 @@ def draw(lit, rows, unit, notes):
 
 
 def rates_forward(measured):
-    """Of each shape, head_dim/mask/N, the rate of every step, chapter 6's in E4M3 and others' in BF16; without one of chapter 5's ideas; and of one
-    process ours, FlashAttention-3's and cuDNN's, by type."""
+    """For each shape, head_dim/mask/N, the rate of every step, in E4M3 for chapter 6 and in BF16 for others; rates without one of chapter 5's ideas;
+    and from one process, by type, our rate, FlashAttention-3's and cuDNN's."""
     beside: dict[str, dict[str, list[float]]] = {}
     for name, turn in results.in_turn(measured, "ch05/step5", "ch06/step7").items():
         beside.setdefault(name.dtype, {})[f"{name.head_dim}/{name.mask}/{name.seqlen}"] = [round(rate, 1) for rate in (turn.ours, turn.fa3, turn.cudnn)]
@@ -203,7 +203,7 @@ def rates_by(measured, pattern, value):
 
 
 def write_rates(measured):
-    """What the ladders that one can climb show."""
+    """The data of the interactive ladders."""
     chapters = (1, 2, 3, 4, 5, 6, 7, 8, 9)
     data = {"chapters": {chapter: title(chapter) for chapter in chapters},
             "steps": {f"{chapter}.{step}": words + (" *" if step in afterwards(chapter) else "") for chapter in chapters

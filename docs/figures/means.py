@@ -12,7 +12,7 @@ LEFT, RIGHT, TOP, BOTTOM = 62, 420, 50, 220
 
 
 def cut(value, exponent):
-    """`value` without what lies below 2^(exponent - BITS)."""
+    """`value` truncated to multiples of 2^(exponent - BITS)."""
     return math.ldexp(math.trunc(math.ldexp(value, BITS - exponent)), exponent - BITS)
 
 
@@ -43,7 +43,7 @@ def left_of(values, weights, given_back):
 
 
 def curve(mean, taken):
-    """The mean over a few columns of values N(mean, 1), of which `taken` is taken out before."""
+    """The mean over a few columns of values N(mean, 1), from which `taken` is subtracted first."""
     dice = random.Random(1)
     curves = []
     for _ in range(COLUMNS):

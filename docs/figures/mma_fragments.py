@@ -33,7 +33,7 @@ def look_of(lane):
 
 def main():
     operand = {(row, column): register for lane, register, row, column in fragments("a", 8) if lane == LANE}
-    # What the figure says: two products' results side by side are the left operand.
+    # The figure's claim: two products' results side by side are the left operand.
     side_by_side = {(lane, row, column + 8 * product) for product in (0, 1) for lane, _, row, column in fragments("c", 4)}
     assert side_by_side == {(lane, row, column) for lane, _, row, column in fragments("a", 8)}
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes overlaps.svg: what lies beside what in steps 1 to 4 of chapter 5. Lengths are for the eye, not measured."""
+"""Writes overlaps.svg: what overlaps in steps 1 to 4 of chapter 5. Lengths are illustrative, not measured."""
 from svg import Figure
 
 LEFT, HIGH, HALF, PITCH = 104, 26, 17, 36

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes pack_gqa.svg: rows of a tile of queries, one head a tile and a group a tile."""
+"""Writes pack_gqa.svg: rows of a tile of queries, with one head per tile and with a group per tile."""
 from svg import Figure
 
 HEADS = 4

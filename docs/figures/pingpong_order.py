@@ -13,7 +13,7 @@ STEPS = (("step2", "Step 2: no order", "All issue side by side, so all wait, and
 
 
 def tile_of(stamps):
-    """Of the first tile that all consumers have, the passes in the order of consumers; and the first stamp."""
+    """The passes of the first tile that all consumers have, in the order of consumers; and the first timestamp."""
     passes = [dict(zip(text.split()[::2], map(int, text.split()[1::2]))) for text in stamps]
     consumers = [one for one in passes if one["warpgroup"]]
     newest = max(one["tile"] for one in consumers)

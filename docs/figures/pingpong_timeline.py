@@ -55,7 +55,7 @@ def panel(figure, y, title, passes, first, last):
 
 
 def write_stamps(run_of):
-    """Of each run what bench/timeline.cpp sums up, the moments, and a row a pass: warpgroup, tile, and the clock of each moment or null."""
+    """For each run, bench/timeline.cpp's summary, the moments, and one row per pass: warpgroup, tile, and the clock of each moment or null."""
     moments = ["turn", "issued", "scores", "end", "keys_sent", "values_sent"]
     runs = [{"step": step, "d": head_dim, "tile_cycles": run.values["tile_cycles"], "idle_share": round(run.values["idle_share"], 2), "moments": moments,
              "stamps": [[one["warpgroup"], one["tile"], *(one.get(moment) for moment in moments)] for one in run.stamps]}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes quadratic.svg: the scores of one head beside its inputs and output, for three lengths, areas to scale."""
+"""Writes quadratic.svg: the scores of one head next to its inputs and output, for three lengths, with areas to scale."""
 from svg import Figure
 
 HEAD_DIM, UNIT = 128, 216 / 16384  # a token's height

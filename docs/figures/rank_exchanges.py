@@ -6,7 +6,7 @@ CELL, HEADS, TOKENS = 17, 2, 4
 
 
 def tensor(figure, x, y, name, held, own):
-    """Keys and values, a column a token and a row a head: amber what was there, blue what came, empty what another rank has."""
+    """Keys and values, one column per token and one row per head: amber if present, blue if received, empty if on another rank."""
     figure.text(x, y + 22, name, "small soft")
     for head in range(HEADS):
         for token in range(TOKENS):

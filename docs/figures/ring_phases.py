@@ -13,8 +13,8 @@ LEFT, STEP, HIGH = 74, 24, 24
 
 
 def told(events):
-    """The events that are drawn: both stages once round, up to the tile of the second round. The warps are told one by one for the first stage
-    only, and the last of them ends the phase."""
+    """The drawn events: one round of both stages, up to the tile of the second round. Only the first stage shows individual warps, the last of which
+    ends the phase."""
     for event in events:
         warp = event["what"].startswith("warp")
         if not warp or (event["barrier"] == "empty[0]" and event["empty[0]"][1] > 0):

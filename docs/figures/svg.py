@@ -1,6 +1,6 @@
-"""Small drawings that look right on a light and on a dark page, and stay legible at a phone's width.
+"""Small drawings for light and dark pages that stay legible at a phone's width.
 
-A figure paints its own card, so it can be read even where page and system disagree about the mode. Keep it at most 560 wide, texts
+A figure paints its own background, so it is legible even if page and system disagree about the mode. Keep it at most 560 wide, and texts
 at least 13 high."""
 import html
 import json
@@ -69,7 +69,7 @@ class Figure:
         self.parts.append(f'<circle class="dot {look}" cx="{x:g}" cy="{y:g}" r="4.5"/>')
 
     def write(self, script: str) -> None:
-        """Writes NAME.svg beside NAME.py."""
+        """Writes NAME.svg next to NAME.py."""
         picture = (f'<svg xmlns="http://www.w3.org/2000/svg" width="{self.width}" height="{self.height}" '
                    f'viewBox="0 0 {self.width} {self.height}" role="img">\n<title>{html.escape(self.title)}</title>\n'
                    f"<style>{style()}</style>\n" + "\n".join(self.parts) + "\n</svg>\n")
@@ -80,7 +80,7 @@ LEAST_INTENSITY, RIGHT, BOTTOM = 0.5, 540, 340  # of a roofline
 
 
 def roofline_axes(figure: Figure) -> tuple[Callable[[float], float], Callable[[float], float]]:
-    """Draws the axes of a roofline. Returns where an intensity and a rate lie."""
+    """Draws the axes of a roofline. Returns functions that place an intensity and a rate."""
     left, top = 62, 26
 
     def x(intensity: float) -> float:
@@ -101,7 +101,7 @@ def roofline_axes(figure: Figure) -> tuple[Callable[[float], float], Callable[[f
 
 
 def data_text(name: str, what: str, writer: str, value: object) -> str:
-    """The text of interactive/NAME_data.js, which a moving figure reads."""
+    """The text of interactive/NAME_data.js, which an interactive figure reads."""
     return f"// {what}: docs/figures/{writer} writes this.\n(window.flashbookData ??= {{}}).{name} = {json.dumps(value, separators=(',', ':'))};\n"
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes swizzle.svg: in which banks the 16-byte pieces of eight rows lie, as they come and swizzled. The places are warp_tile.cuh's."""
+"""Writes swizzle.svg: the banks of the 16-byte pieces of eight rows, plain and swizzled, according to warp_tile.cuh."""
 import re
 from pathlib import Path
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes visible_keys.svg: which keys a query sees under the causal mask, where there are as many, more or fewer keys than queries."""
+"""Writes visible_keys.svg: the keys that each query sees under the causal mask, with as many, more or fewer keys than queries."""
 from svg import Figure
 
 CELL = 20

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes wgmma_tiles.svg: how tiles of K and V lie in shared memory, and what each wgmma reads of them.
+"""Writes wgmma_tiles.svg: the layout of tiles of K and V in shared memory, and the parts that each wgmma reads.
 
 hopper_layouts.json has the places, as the simulator saw chapter 5's products read them (docs/figures/recorded/hopper_figures.py)."""
 import json
@@ -15,7 +15,7 @@ SHOWN = (3, 2)                     # the row and the piece whose place is worked
 
 
 def atom(figure, x, y, products, pieces_of_line):
-    """The first 8 rows of 128 bytes: each piece where it lies, coloured by the product that reads it."""
+    """The first 8 rows of 128 bytes: each piece in its place, coloured by the product that reads it."""
     for row in range(8):
         figure.text(x - 8, y + row * CELL + 17, str(row), "small soft", "end")
     for product, offsets in enumerate(products):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Chapters without their idea: what a reader runs by default must notice.
+"""Plants faults that remove a chapter's idea; the default run must detect them.
 
 chapters.py plant CHAPTER FOLDER    writes the files of chapters/CHAPTER that have faults below FOLDER, where an include finds them first. All faults
                                     are in them, and the program has the one that FLASHBOOK_FAULT names by its place in FAULTS (planted.cpp)
@@ -29,11 +29,11 @@ class Fault:
     """In the text `line` of `file`, `old` becomes `new`, and the program says that `steps` are wrong. `old` is statements, which end with a
     semicolon, or an expression."""
     file: str  # below chapters/, or below the repository's root if it is of common/
-    line: str  # stands once in the file
+    line: str  # occurs once in the file
     old: str
     new: str
     steps: tuple[int, ...]  # of its output, O, or of a gradient
-    options: list[str] = field(default_factory=list)  # what the program is run with: nothing, but for a mask
+    options: list[str] = field(default_factory=list)  # of the program: usually none, or a mask
     environment: dict[str, str] = field(default_factory=dict)  # and the simulator, if another mode than lazy finds it
     traced: list[str] = field(default_factory=list)  # what the traced mode is run with,
     says: str = ""  # and what the report that it prints has in it, as an expression
@@ -110,7 +110,7 @@ FAULTS = {
                                     "if (warp == 0) release(shared.raw, from);", (), traced=["--step", "2", "--seqlen", "512", *SMALL], says="deadlock in block"),
     "arrives_for_others_06": Fault("06_fp8/producer.cuh", "__syncwarp();         // all lanes have read and written", "__syncwarp();", "", (),
                                    traced=["--step", "2", "--seqlen", "256", *SMALL], says="data race in block"),
-    # Of chapter 7 the steps with mma.sync.
+    # Chapter 7: the steps with mma.sync.
     "no_d_07": Fault("07_backward/step2_keys_outside.cuh", "y = x * (y - query_d);", "y - query_d", "y", (1, 2)),
     "no_mask_07": Fault("07_backward/step2_keys_outside.cuh", "if (kMasked && r * 16 + half * 8 > last)", "kMasked && r * 16 + half * 8 > last", "false",
                         (1, 2), ["--causal"]),
@@ -128,12 +128,12 @@ FAULTS = {
     "first_query_07": Fault("07_backward/problem.cuh", "causal ? max(key + seqlen_q - seqlen_k, 0) : 0;", "max(key + seqlen_q - seqlen_k, 0)",
                             "key", (2,), ["--step", "2", "--causal", "--seqlen", "100", "--seqlen-k", "200"]),
     "last_tile_07": Fault("07_backward/step1_queries_outside.cuh", "last_key / kKeys + 1;", "last_key / kKeys + 1", "last_key / kKeys", (1,)),
-    # Of its steps for Hopper the two that the chapter shows.
+    # The two of its steps for Hopper that the chapter shows.
     "no_fence_07": Fault("common/hopper/gradient_round.h", "fence_proxy_async();  // this thread's writes become visible to TMA", "fence_proxy_async();", "",
                          (), traced=["--step", "4", "--seqlen", "256", *SMALL], says="data race in block"),
     "no_wait_for_reading_07": Fault("07_backward/step4_hopper_blocks.cuh", "tma_store_wait_read<0>();  // it may be overwritten",
                                     "tma_store_wait_read<0>();", "", (), traced=["--step", "4", "--seqlen", "256", *SMALL], says="data race in block"),
-    # Of chapter 8 the ring's steps, the merge and the plan.
+    # Chapter 8: the ring's steps, the merge and the plan.
     "no_rescaling_08": Fault("08_decoding/softmax.cuh", "correction[r] = exp2_approx((rows.max[r] - base) * scale_log2);",
                              "exp2_approx((rows.max[r] - base) * scale_log2)", "1", (1, 2, 3, 4, 5, 6, 7, 8, 9)),
     "no_guard_08": Fault("08_decoding/merge.cuh", "own_weight = lse == -INFINITY ? 0 : exp2_approx((lse - max) / kLn2);", "lse == -INFINITY", "false",
@@ -205,7 +205,7 @@ FAULTS = {
                                    "setmaxnreg_inc<224>();", "setmaxnreg_inc<232>();", (),
                                    traced=["--step", "10", "--seqlen", "80", "--seqlen-k", "100", *SMALL],
                                    says="for 232 registers: the warp has 168, 0 are free"),
-    # Of chapter 9 packed sequences and FlashMask, with the ranges that both use.
+    # Chapter 9: packed sequences and FlashMask, with the ranges that both use.
     "skips_at_the_end_09": Fault("09_masks/step4_flashmask.cuh", "if (largest.lower_begin <= first_query && last_query < least.lower_end)",
                                  "last_query < least.lower_end", "last_query <= least.lower_end", (4,), INTERVALS),
     "partial_is_full_09": Fault("09_masks/step4_flashmask.cuh", "return no_lower && no_upper ? TileClass::full", "no_lower && no_upper", "no_lower || no_upper",
@@ -224,7 +224,7 @@ FAULTS = {
     "queries_not_kept_waiting_09": Fault("09_masks/producer.cuh", "mbarrier_wait(&shared.barriers.q_empty[place.stage][i], place.phase ^ 1);",
                                          "mbarrier_wait(&shared.barriers.q_empty[place.stage][i], place.phase ^ 1);", "", (),
                                          traced=["--step", "2", *LONGER], says="data race"),
-    # Of prompts against pages.
+    # Prompts with a paged cache.
     "one_page_a_tile_09": Fault("09_masks/step8_prompts.cuh", "pages.page_of(work.sequence.first_key, first_key + row)", "pages.page_of(work.sequence.first_key, first_key + row)",
                                 "pages.page_of(work.sequence.first_key, first_key)", (8,), ["--step", "8", "--page-rows", "16"]),
     "next_head_is_later_09": Fault("09_masks/problem.cuh", "return row & (queries_among(policy, kRowsOfWarpgroup) - 1);",
@@ -232,7 +232,7 @@ FAULTS = {
                                    ["--step", "8", "--kv-heads", "1", "--causal"]),
     "tiles_of_one_head_09": Fault("09_masks/step8_prompts.cuh", "return tile_rows >> head_bits;", "tile_rows >> head_bits", "tile_rows", (8,),
                                   ["--step", "8", "--kv-heads", "1"]),
-    # Of its gradient. Query 127, the last of a tile, sees key 0 and no other.
+    # The gradient. Query 127, the last of a tile, sees only key 0.
     "skips_the_last_query_09": Fault("09_masks/step6_transposed.cuh", "if (last_query < begin || first_query >= end) return TileClass::skip;",
                                      "last_query < begin", "last_query <= begin", (6,),
                                      ["--step", "6", "--seqlen", "328", "--seqlen-k", "201", "--causal"]),
@@ -256,7 +256,7 @@ FAULTS = {
                                   "false", (6,), ["--step", "6", "--dropout", "0.2", "--causal"]),
     "distance_turned_round_09": Fault("09_masks/step6_transposed.cuh", "return score + middle[min(max(own - query, -reach), reach)] * per_scale;",
                                       "own - query", "query - own", (6,), ["--step", "6", *BIAS]),
-    # Of chapter 10 three ranks under a causal mask, so that there is an early hop, a late one, and one in between.
+    # Chapter 10: three ranks under a causal mask, so that there is an early hop, a late one, and one in between.
     "no_wait_10": Fault("10_many_gpus/step2_ring.h", "compute_.wait_for(here);", "compute_.wait_for(here);", "", (3,), EIGHT, AT_RANDOM),
     "reused_early_10": Fault("10_many_gpus/step2_ring.h", "copies_.wait_for(computed);", "copies_.wait_for(computed);", "", (3,), EIGHT, AT_RANDOM),
     "same_weight_10": Fault("10_many_gpus/merge.cuh", "carried = exp2_approx((carried_lse - top) * kLog2e);", "exp2_approx((carried_lse - top) * kLog2e)",

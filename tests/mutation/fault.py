@@ -1,4 +1,4 @@
-"""What a fault is, and how it gets into a kernel's text."""
+"""Faults, and how to plant them in a kernel's text."""
 import importlib
 import os
 import re
@@ -11,12 +11,12 @@ MODES = ("eager", "lazy", "random", "traced")
 
 
 class Refused(Exception):
-    """A list of faults that does not fit its kernel. The message says what to mend."""
+    """A list of faults does not match its kernel. The message says what to fix."""
 
 
 @dataclass
 class Fault:
-    """`old`, which the kernel's text has exactly once, becomes `new`; and so do the pairs in `also`."""
+    """Replaces `old`, which the kernel's text has exactly once, by `new`, and likewise the pairs in `also`."""
     name: str
     about: str  # what was done to the kernel, one sentence for the page
     old: str
@@ -27,9 +27,9 @@ class Fault:
 
 
 def place_of(text: str, old: str, where: str) -> int:
-    """Where a fault's text stands, which is once, or the fault has to be brought up to date."""
+    """The position of a fault's text. Raises Refused unless it occurs exactly once."""
     if text.count(old) != 1:
-        raise Refused(f"{where}: the fault's text stands there {text.count(old)} times, not once: bring it up to date.\n{old}")
+        raise Refused(f"{where}: the fault's text occurs {text.count(old)} times, not once: update it.\n{old}")
     return text.index(old)
 
 
@@ -59,7 +59,7 @@ def faults_of(kernel: str) -> list[Fault]:
 
 
 def planted(kernel: str, fault: Fault, text: str) -> str:
-    """The kernel's text with the fault in it. Lines keep their numbers, so that reports name the kernel's own."""
+    """The kernel's text with the fault. Line numbers stay the same, so that reports match the kernel's file."""
     for old, new in [(fault.old, fault.new), *fault.also]:
         place_of(text, old, f"tests/mutation/faults/{kernel}.py: {fault.name}, {kernel}.cuh")
         longer = new.count("\n") - old.count("\n")

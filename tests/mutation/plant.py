@@ -23,14 +23,14 @@ def opening_of(text):
 
 
 def body(path, text):
-    """A file's text from its namespace on, with the line where that stands."""
+    """A file's text from its namespace on, with that line's number."""
     start = opening_of(text).start()
     line = text.count("\n", 0, start) + 1
     return f'#line {line} "{path}"\n{text[start:]}'
 
 
 def includes(files):
-    """What the files include, but for each other."""
+    """The files' includes, except of each other."""
     found = [line for text in files.values() for line in re.findall(r"^#include .*$", text, re.M)]
     return [line for line in dict.fromkeys(found) if line.split('"')[1:2] not in [[path] for path in files]]
 

@@ -1,5 +1,5 @@
 /// \file
-/// Runs of a kernel, held against the oracle.
+/// Runs of a kernel, compared with the oracle.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -30,8 +30,8 @@ class Trial {
   Call call_;
 };
 
-/// What one run comes to: empty if the result is right, else what the machine reported, or that the result is
-/// wrong and where. A report has no launch in front.
+/// The result of one run: empty if right, else the machine's report, without the launch in front, or where
+/// the result is wrong.
 std::string try_once(const Kernel& kernel, Attention attention, const Shape& shape);
 
 /// The first report of several runs, in whatever ways the machine of this build has: every mode and several

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a block does without a planted fault and with it, event by event: docs/figures/interactive/fault_chNN_data.js.
+"""Records what a block does without a planted fault and with it, event by event: docs/figures/interactive/fault_chNN_data.js.
 
     fault_traces.py [--check] PROGRAM...     PROGRAMs are build/sim/bin/planted_NN_traced; with --check nothing is written: exit code 1 if a file differs
 """

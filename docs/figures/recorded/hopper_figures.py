@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Chapter 5's drawings of layouts and of a ring's phases: a program says what the code does, this puts it there, or checks that it is there.
+"""Records the data of chapter 5's drawings of layouts and of a ring's phases from a program's output, or checks it.
 
     hopper_figures.py [--check] HOPPER_LAYOUTS
 
@@ -91,7 +91,7 @@ def layouts_of(said):
 
 
 def brought_up_to_date(file, said, check):
-    """Whether the file says this, or now does."""
+    """Whether the file has this text, or has been updated."""
     if file.exists() and file.read_text(encoding="utf-8") == said:
         return True
     if check:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What kernels and library do, as figures show it: a program says it, and a file beside the figures keeps it.
+"""Records the behaviour of kernels and library for figures: a program prints it, and a file next to the figures stores it.
 
     recorded_data.py [--check] PROGRAM      with --check nothing is written: exit code 1 if the file differs
 """
@@ -23,7 +23,7 @@ WHAT = {"backward_round": "A block of chapter 7's step 4, as the simulator ran i
         "rank_errors": "Errors of chapter 10's ring over its ranks, in the simulator",
         "sectors": "Loads of chapter 1's kernels as the traced mode counts them"}
 
-# Where one stands in chapter 7's kernel: what is done, the file, and how its line begins; after another line where there are several.
+# Places in chapter 7's kernel: the action, the file, and the beginning of its line; after another line if there are several.
 ROUND, BLOCK, PARTS = "chapters/07_backward/hopper_gradients.cuh", "chapters/07_backward/step4_hopper_blocks.cuh", "common/hopper/gradient_round.h"
 CODE = {
     "consumer passes keys full": (BLOCK, "mbarrier_wait(&shared.keys_full"), "consumer passes q full": (ROUND, "wait_full(shared.q"),
@@ -61,7 +61,7 @@ def line_of(file, beginning, after=""):
 
 
 def answer(program, *words):
-    """What a program writes into the file that it is given last."""
+    """The contents that a program writes into the file named by its last argument."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "answer.json"
         subprocess.run([program, *words, file], check=True, stdout=subprocess.DEVNULL)
@@ -75,7 +75,7 @@ def pingpong_order(program):
 
 
 def sectors(program):
-    """Of each kernel of chapter 1 the lines that load from device memory, the costliest first."""
+    """For each kernel of chapter 1, the lines that load from device memory, the most expensive first."""
     kernels, shape = ("textbook_scores", "textbook_softmax", "coalesced_scores", "tiled_scores"), {"head_dim": 64, "seqlen": 64}
     options = [f"--{name.replace('_', '-')}={value}" for name, value in shape.items()]
     steps = answer(program, "--heads", "1", "--kv-heads", "1", "--dtype", "bf16", *options, "--json")["steps"]

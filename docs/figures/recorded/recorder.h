@@ -1,5 +1,5 @@
 /// \file
-/// What the programs share that watch the simulator run a kernel, and write down what happens.
+/// Shared by the programs that observe the simulator running a kernel and record events.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace flashbook::testing {
 
-/// An observer that lets everything pass: who records overrides what it wants to know.
+/// An observer that ignores everything: override the events to record.
 class QuietObserver : public sim::Observer {
  public:
   void block_begins(const sim::Block&) override {}

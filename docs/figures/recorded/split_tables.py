@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Chapter 4's tables of shared memory: traced programs count, this puts the counts into its pages, or checks that they are there.
+"""Writes the counts of traced programs into chapter 4's tables of shared memory, or checks the tables.
 
     split_tables.py [--check] SPLIT_K_TILE_TRACED SPLIT_Q_TILE_TRACED
 
@@ -25,7 +25,7 @@ CHAPTER = ROOT / "chapters" / "04_flash_attention_2"
 PAGES = {CHAPTER / "README.md": "table split", CHAPTER / "appendix.md": "table conflicts"}
 TILE, TILES = 64, 8
 
-# What an access is for, by what its line says. The first that is found.
+# An access's purpose, by the first of these texts found in its line.
 SPLIT_ROWS = (
     ("$K$ and $V$ copied in", r"cp_async_cg"),
     ("$O$ read and written", r"tiles\.o\["),

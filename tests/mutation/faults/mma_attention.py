@@ -10,7 +10,7 @@ PREFETCH = """    if (tile + 1 < tiles) {
 BARRIER = "    __syncthreads();  // the tile is in for every thread, and no warp reads the other stage any more\n"
 
 FAULTS = [
-    Fault("no_wait", "Nobody waits for the copies.", "    cp_async_wait<0>();\n", "",
+    Fault("no_wait", "No thread waits for the copies.", "    cp_async_wait<0>();\n", "",
           everywhere("wrong result", "lazy", "random") | everywhere("wrote at cp_async", "traced")),
     Fault("waits_for_one_less", "The wait lets one group be in flight: the one that is needed.",
           "    cp_async_wait<0>();\n", "    cp_async_wait<1>();\n",

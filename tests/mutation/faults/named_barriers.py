@@ -9,7 +9,7 @@ FAULTS = [
     Fault("waits_for_the_first_stages", "The producers wait for stages to be emptied that were never filled.",
           "    if (tile >= kStages) wait_until_empty(stage);\n", "    wait_until_empty(stage);\n",
           everywhere("deadlock")),
-    Fault("threads_disagree", "Who waits counts 128 threads, who signals 256.", "named_barrier_sync<kFull0, kThreads>",
+    Fault("threads_disagree", "Waiting threads count 128 threads, signalling ones 256.", "named_barrier_sync<kFull0, kThreads>",
           "named_barrier_sync<kFull0, kThreads / 2>", everywhere("threads disagree about barrier 1")),
     Fault("wrong_barrier", "The consumers signal that one stage is empty when it is the other.",
           "named_barrier_arrive<kEmpty0, kThreads>", "named_barrier_arrive<kEmpty1, kThreads>",

@@ -7,7 +7,7 @@ COUNTED = "    __syncthreads();  // the next tile is known, and the bytes of thi
 FAULTS = [
     # The launch.
     Fault("static_and_dynamic_shared_memory",
-          "The launch asks for all the shared memory of a block, and the kernel has arrays besides.",
+          "The launch requests all of a block's shared memory, but the kernel also has static arrays.",
           "kKeys * (kHeadDim + 4) * sizeof(float);\n  device", "227 * 1024;\n  device",
           everywhere("of __shared__ arrays: a block has at most 232448 (227 KB) together")),
     Fault("host_pointer", "The kernel gets an array of the host.", "static_cast<int*>(of_tiles.data());",
@@ -30,16 +30,16 @@ FAULTS = [
     Fault("vector_not_aligned", "The four values begin between multiples of 16 bytes.",
           "reinterpret_cast<const float4*>(value + c);", "reinterpret_cast<const float4*>(value + c + 1);",
           everywhere("misaligned", "traced")),
-    Fault("pointer_leaves_a_local_array", "A helper is told of one score more than a thread has.",
+    Fault("pointer_leaves_a_local_array", "A helper reads one score more than a thread has.",
           "largest_of(scores, kMine)", "largest_of(scores, kMine + 1)",
           everywhere("beyond the array that it comes from", "traced")),
     Fault("maximum_without_a_value", "The largest score is looked for from nothing, and not from minus infinity.",
           "  float largest = -INFINITY;\n", "  float largest;\n",
           everywhere("a local variable that nobody has given a value", "traced")),
-    Fault("adds_to_what_nobody_wrote", "A tile's bytes are added to what nobody has written.",
+    Fault("adds_to_what_nobody_wrote", "A tile's bytes are added to memory that was never written.",
           "      even_of_tile[tile] = 0;\n", "", everywhere("uninitialised device memory is read", "traced")),
     # Barriers.
-    Fault("waits_at_the_barrier_of_another_row", "Of 40 barriers, a thread waits at the one beside its own.",
+    Fault("waits_at_the_barrier_of_another_row", "A thread waits at the barrier next to its own, out of 40.",
           "mbarrier_wait(&full[key], parity);", "mbarrier_wait(&full[(key + 39) % kKeys], parity);",
           everywhere("nothing says that the data has landed", "traced")),
     Fault("no_fence_before_the_copies",
