@@ -142,7 +142,7 @@ TEST_F(MbarrierTest, BytesThatNobodyLoads) {
                                    begin(1);
                                    mbarrier_arrive_expect_tx(the_barrier(), 256);
                                  }),
-                  {"mbarrier full waits for bytes that nobody loads", "256 bytes pending"});
+                  {"mbarrier full waits for bytes that no load brings", "256 bytes pending"});
 }
 
 TEST_F(MbarrierTest, DeadlockNamesBarrierParityAndWhatIsMissing) {
@@ -161,7 +161,7 @@ TEST_F(MbarrierTest, DeadlockNamesBarrierParityAndWhatIsMissing) {
 }
 
 TEST_F(MbarrierTest, DeadlockSaysWhichParityAFirstWaitNames) {
-  const std::string says = "Who waits here for a stage to be empty names parity 1 the first time";
+  const std::string says = "The first wait for an empty stage must use parity 1";
   const auto error_if = [](bool a_wait_passed, bool an_arrival_came) {
     return error_of_block(64, [=] {
       begin(2, "empty", 0);
@@ -171,7 +171,7 @@ TEST_F(MbarrierTest, DeadlockSaysWhichParityAFirstWaitNames) {
     });
   };
   const std::string error = error_if(false, false);
-  expect_contains(error, {says, "who waits for one to be full names parity 0", "warps 0-1, lanes 0-31: "});
+  expect_contains(error, {says, "the first wait for a full stage uses parity 0", "warps 0-1, lanes 0-31: "});
   EXPECT_EQ(error.find("warp 1"), std::string::npos) << "one line for what holds of both warps\n" << error;
   // After a completed wait or an arrival, the initial parity is not the error.
   for (const std::string& other : {error_if(true, false), error_if(false, true)}) {
@@ -193,7 +193,7 @@ TEST_F(MbarrierTest, DeadlockAtABarrierThatHasGoneOnIsToldFromOneWhereNobodyCame
   expect_contains(lapped,
                   {"If it is for phase 0, the first that this thread has not found over, the barrier "
                    "has gone on without it (lapped): "
-                   "whoever lets it go on must wait for this thread first. The first to arrive in phase "
+                   "the thread that lets it go on must wait for this one first. The first to arrive in phase "
                    "1, too early, was thread 0 in mbarrier_arrive at " +
                    sim::line(kSurplus)});
   // A thread that has waited for both phases is not behind.

@@ -188,8 +188,9 @@ TEST_F(Tma, BytesThatNobodyAnnounced) {
       for (int i = 0; i < times; ++i) tma_load(tile(), map, barrier(), {0, 0});
     });
   };
-  expect_contains(load(1), {"mbarrier full[0] got bytes that nobody announced with mbarrier_arrive_expect_tx",
-                            "2048 bytes more landed than were announced in this phase"});
+  expect_contains(load(1),
+                  {"mbarrier full[0] got bytes that were not announced with mbarrier_arrive_expect_tx",
+                   "2048 bytes more landed than were announced in this phase"});
   expect_contains(load(512), {"mbarrier full[0] counts 1048576 bytes that landed and were not announced"});
 }
 

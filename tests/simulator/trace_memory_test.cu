@@ -296,7 +296,7 @@ TEST_F(TraceMemory, MaximaBeginWithAValue) {
   const Values<float> row(std::vector<float>(64, -1.0f)), out(32);
   const std::string error = error_of(1, 32, largest_of_row, row.data(), out.data(), 64);
   EXPECT_NE(error.find("fmaxf at trace_memory_test.cu:"), error.npos) << error;
-  EXPECT_NE(error.find("a local variable that nobody has given a value"), error.npos) << error;
+  EXPECT_NE(error.find("a local variable without a value"), error.npos) << error;
 }
 
 TEST_F(TraceMemory, ComparisonsBeginWithAValue) {
@@ -310,7 +310,7 @@ TEST_F(TraceMemory, ComparisonsBeginWithAValue) {
         error_of(1, 32, largest_by_comparison<int>, ints.data(), out.data(), 64),
         error_of(1, 32, set_by_one_branch, large.data(), out.data(), 61)}) {
     EXPECT_NE(error.find("comparison at trace_memory_test.cu:"), error.npos) << error;
-    EXPECT_NE(error.find("a local variable that nobody has given a value"), error.npos) << error;
+    EXPECT_NE(error.find("a local variable without a value"), error.npos) << error;
   }
 }
 #endif

@@ -141,9 +141,10 @@ std::string SharedMemory::describe(const void* address) const {
   constexpr std::intptr_t kNear = 1 << 24;
   const bool is_unset = address && std::intptr_t(address) > -kNear && std::intptr_t(address) < kNear;
   return std::string("address ") + digits +
-         (is_unset ? " (near null: from a pointer that is null, or that nobody has written yet: does a "
-                     "barrier come between who sets it and who follows it?)"
-                   : "");
+         (is_unset
+              ? " (near null: from a pointer that is null or was never written: is there a barrier between "
+                "the thread that sets it and the thread that follows it?)"
+              : "");
 }
 
 void require_shared(const char* what, const void* address, std::size_t bytes, std::size_t alignment,

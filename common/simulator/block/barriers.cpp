@@ -46,7 +46,7 @@ std::string describe_warps(uint32_t warps) {
   throw Error(
       describe_call(what, where) + " is the last of " + std::to_string(threads) + " arrivals at barrier " +
       std::to_string(barrier) +
-      ", and nobody waits for them: a wait is missing, or somebody arrives twice where another should "
+      ", and no thread waits for them: a wait is missing, or one thread arrives twice where another should "
       "wait in between");
 }
 

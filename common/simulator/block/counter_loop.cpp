@@ -23,8 +23,10 @@ void CounterLoop::look(const Scheduler& scheduler, const char* what, Location wh
         "a loop that does not end: " + describe_call(what, where) + " has added to " +
         current_worker->memory.describe(counter_) + " " + std::to_string(additions_) + " times, and for " +
         std::to_string(options().timeout) +
-        " seconds (FLASHBOOK_SIM_TIMEOUT) nothing else in device memory has changed. Who takes tiles from a "
-        "counter leaves the loop at every number that is no tile (>=, not ==), as each block gets one");
+        " seconds (FLASHBOOK_SIM_TIMEOUT) nothing else in device memory has changed. When tiles are taken "
+        "from a counter, leave the loop at every number that is not a tile (>=, not ==), since each block "
+        "gets "
+        "one");
   since_ = now;
   memory_ = memory;
   turns_ = turns;

@@ -82,7 +82,7 @@ std::string describe_arrivals(const Mbarrier& barrier, uint32_t phase) {
   throw Error(describe_call(what, where) + ": one arrival too many at " + describe(barrier) +
               ". All the phase takes have come, " + describe_state(barrier) +
               ". Either more threads arrive than mbarrier_init at " + to_string(barrier.where) +
-              " was told, or this one arrives for the next phase before this one is over: did its wait pass "
+              " expects, or this one arrives for the next phase before this one is over: did its wait pass "
               "too early?");
 }
 
@@ -105,7 +105,7 @@ std::string describe_early(const Mbarrier& barrier, uint32_t phase) {
               std::to_string(phase) + " of " + describe(barrier) + ", and phase " +
               std::to_string(barrier.phase - 1) +
               " is over too before the thread has gone on; on a GPU it can miss the phase and wait for "
-              "another. Whoever lets the barrier go on must wait for this thread first" +
+              "another. The thread that lets the barrier go on must wait for this one first" +
               describe_early(barrier, phase + 1) + describe_arrivals(barrier, barrier.phase - 1));
 }
 
@@ -115,13 +115,13 @@ std::string advice(const Mbarrier& barrier, uint32_t seen) {
   if (barrier.bytes < 0) return "Announce the bytes of all loads";
   if (barrier.pending == 0) return "More bytes were announced than the loads' boxes have";
   if (barrier.phase == 0 && barrier.pending == barrier.arrivals && !barrier.passed)
-    return "Nobody has arrived yet. Who waits here for a stage to be empty names parity 1 the first time; "
-           "who "
-           "waits for one to be full names parity 0, and another should arrive";
+    return "No thread has arrived yet. The first wait for an empty stage must use parity 1; the first wait "
+           "for a "
+           "full stage uses parity 0, and another thread must arrive";
   if (seen < barrier.phase && seen % 2 == barrier.phase % 2)
     return "If it is for phase " + std::to_string(seen) +
            ", the first that this thread has not found over, the barrier has "
-           "gone on without it (lapped): whoever lets it go on must wait for this thread first" +
+           "gone on without it (lapped): the thread that lets it go on must wait for this one first" +
            describe_early(barrier, seen + 1);
   return "Look for who should arrive, and compare with the count of mbarrier_init";
 }
@@ -386,8 +386,8 @@ std::string Mbarriers::end_error() const {
   for (const Mbarrier& barrier : barriers_)
     if (barrier.bytes != 0)
       return " ends, and " + describe(barrier) +
-             (barrier.bytes > 0 ? " waits for bytes that nobody loads: "
-                                : " got bytes that nobody announced with mbarrier_arrive_expect_tx: ") +
+             (barrier.bytes > 0 ? " waits for bytes that no load brings: "
+                                : " got bytes that were not announced with mbarrier_arrive_expect_tx: ") +
              describe_state(barrier) +
              (barrier.bytes > 0 ? ""
                                 : ". The last to land were of " +

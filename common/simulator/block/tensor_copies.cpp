@@ -29,8 +29,8 @@ void require_map(const char* what, const CUtensorMap& map, Location where) {
     throw Error(
         describe_call(what, where) +
         ": the tensor map is a copy in the thread's local memory, where TMA cannot read it, an illegal "
-        "address on a GPU. The kernel takes it as const __grid_constant__ CUtensorMap, and everybody "
-        "else by reference");
+        "address on a GPU. The kernel takes it as const __grid_constant__ CUtensorMap, and all other "
+        "functions take it by reference");
   if (map.mark == MapMark::written)
     throw Error(
         describe_call(what, where) + ": a kernel has written the tensor map at " +
@@ -70,10 +70,9 @@ void require_tensor(const char* what, const CUtensorMap& map, const BoxPlace& at
   const auto touched = touched_memory(map, at);
   require_global(what, touched.data(), touched.size(), 1, where);
   if (!touched.empty() && !is_same_allocation(map.base, touched.data()))
-    throw Error(describe_call(what, where) +
-                ": the box lies in another allocation than the base of its tensor map, " +
-                describe_global(touched.data()) +
-                ": check the map's sizes and strides, and the page or coordinate");
+    throw Error(
+        describe_call(what, where) + ": the box is in another allocation than the base of its tensor map, " +
+        describe_global(touched.data()) + ": check the map's sizes and strides, and the page or coordinate");
 }
 
 void require_store(const char* what, const CUtensorMap& map, const void* tile, const int* at, int rank,

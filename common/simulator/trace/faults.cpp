@@ -22,7 +22,7 @@ const char* verb(Access access) {
 constexpr const char* kOldValue =
     "the flag that the second waits for was set to the value that it had, from the launch or the round "
     "before, "
-    "so nobody has to wait: reset it in between, or wait for another value each time";
+    "so the wait ends at once: reset it in between, or wait for another value each time";
 
 std::string advice_for(Race::Rule rule, bool one_warp) {
   switch (rule) {
@@ -73,13 +73,13 @@ std::string advice_for(const BlockConflict& conflict) {
            "wait_for_launch_before here, or there before let_dependents_launch";
   if (conflict.rule == Race::Rule::launch_before)
     return "launch_dependent lets a kernel begin before the launch before it is over: call "
-           "wait_for_launch_before, and let those know by a barrier who do not call it themselves";
+           "wait_for_launch_before, and put a barrier between it and the threads that do not call it";
   if (conflict.rule == Race::Rule::old_value) return kOldValue;
   if (conflict.first.block == conflict.second.block)
     return advice_for(conflict.rule, conflict.first.thread / 32 == conflict.second.thread / 32);
   return "blocks of one grid run in any order: let only one of them write there, use "
-         "atomics, or make it two launches. Who hands data over by a flag writes them, "
-         "calls __threadfence, and then sets the flag";
+         "atomics, or make it two launches. To hand data over by a flag, write the data, "
+         "call __threadfence, and then set the flag";
 }
 
 }  // namespace
@@ -156,9 +156,9 @@ void Faults::add_unwritten(const char* kind, Site site, uint64_t block, int thre
   fault.turn = ++turns_;
   fault.unwritten = true;
   fault.advice = std::string_view(kind) == "device"
-                     ? "nobody has written it since it was allocated, so it holds what was there before: "
+                     ? "no thread has written it since it was allocated, so it holds what was there before: "
                        "clear it, or check the index"
-                     : "nobody in the block has written it, so it holds what the block before left there: "
+                     : "no thread of the block has written it, so it holds what the block before left there: "
                        "check the index, and how many threads write";
 }
 

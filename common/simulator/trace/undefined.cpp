@@ -46,7 +46,7 @@ inline void require_value(const char* what, T a, T b, const void* return_address
   if (std::bit_cast<Bits>(a) != Bits(kNoValue) && std::bit_cast<Bits>(b) != Bits(kNoValue)) [[likely]]
     return;
   report(what,
-         "an operand is a local variable that nobody has given a value (or comes from one). Here it holds "
+         "an operand is a local variable without a value (or comes from one). Here it holds "
          "0xfe in every byte, -1.7e38 as a float, and on a GPU whatever its register held: begin with the "
          "least possible number, or with the first",
          return_address);

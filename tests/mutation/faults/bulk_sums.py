@@ -79,7 +79,7 @@ FAULTS = [
           also=[("((2 * kKeys + kRows) * kHeadDim + kRows) * sizeof(float)", "((2 * kKeys + kRows) * kHeadDim + kRows + 4) * sizeof(float)")]),
     Fault("one_load_announced", "The barrier expects only the bytes of the keys, not of the values.",
           "mbarrier_arrive_expect_tx(&full, 2 * bytes);", "mbarrier_arrive_expect_tx(&full, bytes);",
-          everywhere("that nobody announced", "eager") | everywhere("is in flight", "lazy", "traced")),
+          everywhere("that were not announced", "eager") | everywhere("is in flight", "lazy", "traced")),
     Fault("no_wait_for_the_loads", "Keys and values are used before they have landed.",
           "  mbarrier_wait(&full, 0);   // keys and values are there\n", "", everywhere("in flight", "lazy", "traced")),
     Fault("wrong_parity", "The wait names the phase before the first, which counts as over.",

@@ -155,7 +155,7 @@ FAULTS = [
     Fault("nobody_begins", "Each consumer waits for the other to give it the first turn.",
           "  if (consumer == 1) give_turn_to(0);\n", "", everywhere("deadlock")),
     Fault("takes_no_turn", "The consumers give each other turns, and do not wait for them.",
-          "    wait_for_turn(consumer);\n", "", everywhere("nobody waits for them")),
+          "    wait_for_turn(consumer);\n", "", everywhere("no thread waits for them")),
     Fault("gives_no_turn", "The consumers wait for their turns, but never pass them on.",
           "    if (consumer == 0 || tile + 1 < tiles) give_turn_to(1 - consumer);\n", "", everywhere("deadlock")),
     Fault("keeps_the_turn", "A consumer gives the next turn to itself.", "give_turn_to(1 - consumer);",

@@ -3,9 +3,9 @@ from fault import Fault, everywhere
 
 FAULTS = [
     Fault("no_wait_for_empty", "The producers overwrite stages that are still in use.",
-          "    if (tile >= kStages) wait_until_empty(stage);\n", "", everywhere("and nobody waits for them")),
+          "    if (tile >= kStages) wait_until_empty(stage);\n", "", everywhere("and no thread waits for them")),
     Fault("no_wait_for_full", "The consumers use stages that are not filled.", "    wait_until_full(stage);\n", "",
-          everywhere("and nobody waits for them")),
+          everywhere("and no thread waits for them")),
     Fault("waits_for_the_first_stages", "The producers wait for stages to be emptied that were never filled.",
           "    if (tile >= kStages) wait_until_empty(stage);\n", "    wait_until_empty(stage);\n",
           everywhere("deadlock")),
@@ -13,7 +13,7 @@ FAULTS = [
           "named_barrier_sync<kFull0, kThreads / 2>", everywhere("threads disagree about barrier 1")),
     Fault("wrong_barrier", "The consumers signal that one stage is empty when it is the other.",
           "named_barrier_arrive<kEmpty0, kThreads>", "named_barrier_arrive<kEmpty1, kThreads>",
-          everywhere("and nobody waits for them")),
+          everywhere("and no thread waits for them")),
     Fault("signals_empty_too_early", "The consumers give a stage back before they have used it.",
           "    wait_until_full(stage);\n",
           "    wait_until_full(stage); if (tile + kStages < tiles) signal_empty(stage);\n",

@@ -35,7 +35,7 @@ FAULTS = [
           everywhere("beyond the array that it comes from", "traced")),
     Fault("maximum_without_a_value", "The largest score is looked for from nothing, and not from minus infinity.",
           "  float largest = -INFINITY;\n", "  float largest;\n",
-          everywhere("a local variable that nobody has given a value", "traced")),
+          everywhere("a local variable without a value", "traced")),
     Fault("adds_to_what_nobody_wrote", "A tile's bytes are added to memory that was never written.",
           "      even_of_tile[tile] = 0;\n", "", everywhere("uninitialised device memory is read", "traced")),
     # Barriers.
