@@ -78,7 +78,7 @@ def orders():
             figure.box(x, 42 + 36 * i, 110, 28, "blue" if column == 0 else "amber")
             figure.text(x + 10, 42 + 36 * i + 19, f"{parts[tile]:+.7f}", "code")
             figure.text(x + 122, 42 + 36 * i + 19, f"{total:.9f}", "code red" if i == 3 else "code")
-    figure.text(16, 210, "Beside each part: the sum so far, rounded to float32.", "small soft")
+    figure.text(16, 210, "After each part: the sum so far, rounded to float32.", "small soft")
     figure.text(16, 230, "Both are right. They differ in their last bits.", "small soft")
     write(figure, "orders")
 

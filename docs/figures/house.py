@@ -17,7 +17,7 @@ WAYS = (
 COLUMNS, BOX_WIDTH, BOX_HEIGHT, STEP_X, STEP_Y, LEFT = 3, 148, 48, 178, 74, 18
 
 
-figure = Figure(540, len(WAYS) * 196 - 10, "Three ways through the house: a shape from the command line to the report, "
+figure = Figure(540, len(WAYS) * 196 - 10, "The three main data flows: a shape from the command line to the report, "
                 "a number from the card to a page, an answer from the student to a grade.")
 for way, (heading, colour, stations) in enumerate(WAYS):
     top = 18 + way * 196

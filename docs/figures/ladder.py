@@ -223,12 +223,12 @@ def write_rates(measured):
 measured = results.load(results.RESULTS / results.BOOK_GPU)
 write_rates(measured)
 for lit in LIT:
-    draw(lit, list(rows_of(measured, lit)), "TFLOP/s", ("H200, batch 4, 16 heads, N 4096, d 128, no mask", "Of other chapters the fastest step"))
+    draw(lit, list(rows_of(measured, lit)), "TFLOP/s", ("H200, batch 4, 16 heads, N 4096, d 128, no mask", "The fastest step of other chapters"))
 draw(7, rows_of_gradients(measured), "TFLOP/s", ("H200, backward, batch 4, 16 heads, N 4096, d 128, no mask", "Others: what PyTorch calls"))
 draw(8, rows_of_decoding(measured), "TB/s", ("H200, 16 sequences of 8192 keys, one query each, bf16,", "32 query heads, 8 key heads, d 128"))
 if rows := rows_of_masks(measured):
     draw(9, rows, "TFLOP/s", ("H200, a causal window of 1024, visible pairs,", "batch 2, 16 heads, N 8192, d 128, bf16"))
 draw(10, rows_of_ranks(measured), "TFLOP/s", ("Two H200s, forward, batch 1, 16 heads, N 65536, d 128,", "causal, bf16; of both GPUs together"))
-draw(0, list(rows_of_book(measured)), "TFLOP/s", ("H200, forward, batch 4, 16 heads, N 4096, d 128, no mask", "Of each chapter the fastest step, BF16"))
+draw(0, list(rows_of_book(measured)), "TFLOP/s", ("H200, forward, batch 4, 16 heads, N 4096, d 128, no mask", "The fastest step of each chapter, BF16"))
 draw(2, [(f"2.{step} {results.step_titles(2)[step]}", entry.values["FLOPS"] / 1e9, True) for (chapter, step), entry in measured.by_step(**ON_CPU).items()
          if chapter == 2 and not entry.skipped], "GFLOP/s", ("16 cores, one head, N 4096, d 64, no mask, float32", "Steps 1 to 3 use one core"))

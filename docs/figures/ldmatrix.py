@@ -34,8 +34,8 @@ def shares(figure, x, y, title, lines, holder):
             figure.text(x + (column + .5) * SIDE, y + row * SIDE + 17, str(lane), "small" if lane == 6 else "small soft", "middle")
 
 
-figure = Figure(524, 720, "ldmatrix_x4: 32 lanes name 32 rows of 16 bytes, which are four matrices of 8 by 8. Of every matrix lane l gets two "
-                          "neighbours of row l / 4; transposed, two neighbours of column l / 4.")
+figure = Figure(524, 720, "ldmatrix_x4: 32 lanes name 32 rows of 16 bytes, which form four matrices of 8 by 8. Lane l gets two neighbouring "
+                          "elements of row l / 4 of every matrix; transposed, of column l / 4.")
 addresses(figure, 20, 62)
 for i, (look, words) in enumerate((("blue", "matrix 0 → b[0]"), ("amber", "matrix 1 → b[1]"), ("green", "matrix 2 → b[2]"), ("", "matrix 3 → b[3]"))):
     figure.box(320, 90 + 44 * i, 16, 14, look)

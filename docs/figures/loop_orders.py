@@ -25,6 +25,6 @@ figure = Figure(500, 342, "Keys outside: K and V stay, and Q and the unfinished 
 order(figure, 16, "Step 1: keys outside", (("K", "blue"), ("V", "blue")), (("Q", "amber"), ("O", "green")),
       ("O, m, l: fetched and put away", "once for each tile of keys"), "one block a head")
 order(figure, 262, "Step 2: queries outside", (("Q", "amber"), ("O", "green"), ("m, l", "green")), (("K", "blue"), ("V", "blue")),
-      ("nothing comes back", "O is written once, at the end"), "one block a tile of queries")
+      ("nothing comes back", "O is written once, at the end"), "one block per query tile")
 figure.line([(248, 16), (248, 326)])
 figure.write(__file__)

@@ -14,7 +14,7 @@ LOOKS = {".": "", "+": "amber", "#": "blue"}
 text = DATA.read_text(encoding="utf-8")
 data = json.loads(text[text.index("{\"length"):text.rindex("}") + 1])
 masks = {mask["name"]: mask for mask in data["masks"]}
-figure = Figure(500, 592, "Of four masks over 2048 queries and keys the tiles of 128 by 128: most are skipped or full, and those at the edges are partial.")
+figure = Figure(500, 592, "The 128-by-128 tiles of four masks over 2048 queries and keys: most are skipped or full, and those at the edges are partial.")
 for i, name in enumerate(SHOWN):
     x, y = 16 + i % 2 * 244, 30 + i // 2 * 270
     figure.text(x, y, masks[name]["words"], "small bold")

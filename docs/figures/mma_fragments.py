@@ -37,8 +37,8 @@ def main():
     side_by_side = {(lane, row, column + 8 * product) for product in (0, 1) for lane, _, row, column in fragments("c", 4)}
     assert side_by_side == {(lane, row, column) for lane, _, row, column in fragments("a", 8)}
 
-    figure = Figure(512, 734, "Two results of 16 × 8 side by side have the layout of a left operand of 16 × 16: every lane already holds what the next "
-                              "product wants of it. A row lies in four neighbouring lanes.")
+    figure = Figure(512, 734, "Two results of 16 × 8 side by side have the layout of a left operand of 16 × 16: every lane already holds its elements of the next "
+                              "product's operand. Four neighbouring lanes hold a row.")
     x, y = 18, 66
     figure.text(x, 26, "Two products' results are the next one's left operand", "bold")
     for product in range(2):
@@ -59,7 +59,7 @@ def main():
     lines = ("A box is a pair of neighbours,", "its number the lane that holds it.", "",
              "Green: lane 6. Its results c0 c1 and", "c2 c3 of product 0, rounded to 16 bits,",
              "are its registers a0 and a1; those of", "product 1 are a2 and a3. So nothing", "moves between lanes.", "",
-             "Blue: lanes 0 to 3. They share a row", "of c, so its maximum takes two", "shuffles. Of b they share a column.")
+             "Blue: lanes 0 to 3. They share a row", "of c, so its maximum takes two", "shuffles. In b they share a column.")
     for i, line in enumerate(lines):
         figure.text(x + 224, y + 12 + 21 * i, line, "small soft" if i < 2 else "small")
     figure.write(__file__)

@@ -20,8 +20,8 @@ def step(figure, y, title):
     return [y + i * PITCH for i in range(3)]
 
 
-figure = Figure(520, 604, "Step 1: copies, products and softmax take turns. Step 2: copies run beside, and two consumers begin together. Step 3: one's "
-                          "softmax lies under the other's products. Step 4: also under the values of the same consumer.")
+figure = Figure(520, 604, "Step 1: copies, products and softmax take turns. Step 2: copies overlap with them, and two consumers begin together. Step 3: one's "
+                          "softmax overlaps with the other's products. Step 4: also with the same consumer's product with V.")
 copies, tensor, softmax = step(figure, 40, "Step 1: one after the other")
 x = LEFT
 for tile in range(2):

@@ -33,5 +33,5 @@ figure.text(x + 113, 217, "K and V of the group's key head", "small", "middle")
 figure.text(x, 256, "asked for once", "amber")
 
 figure.text(16, 292, "A product has 64 rows whether they are used or not, so packing is free.", "small")
-figure.text(16, 312, "With several queries a head (speculative decoding) they are rows, too.", "small")
+figure.text(16, 312, "Several queries per head (speculative decoding) become rows, too.", "small")
 figure.write(__file__)

@@ -31,7 +31,7 @@ for place, page in enumerate(TABLE):
         figure.text(x + 43, y + 26, f"piece {place}", "small", "middle")
 figure.text(440, 262, "panel 0", "small soft")
 figure.text(532, 262, "panel 1", "small soft")
-figure.text(16, 262, f"Of page 3 the sequence has {LAST} rows; {ROWS - LAST} more come as zeros.", "small")
+figure.text(16, 262, f"The sequence has {LAST} rows of page 3; the other {ROWS - LAST} become zeros.", "small")
 
 figure.text(16, 304, "A consumer's 64 rows: the heads of a group, each with the same 16 queries", "bold")
 for head in range(4):

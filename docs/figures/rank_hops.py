@@ -19,8 +19,8 @@ def exposed(ranks, bytes_per_second, heads, wider):
     return 2 * FLOPS / bytes_per_second * heads / (TOKENS / ranks * wider)
 
 
-figure = Figure(560, 372, "A hop's copy over its products for 8 to 1024 GPUs: between hosts a ring of 1M tokens is hidden up to some 32 GPUs, over NVLink, were there so many, to 256; "
-                          "with grouped queries and Ulysses within hosts at any number shown.")
+figure = Figure(560, 372, "A hop's copy over its products for 8 to 1024 GPUs: between hosts, a ring of 1M tokens is hidden up to some 32 GPUs, and up to 256 if NVLink connected them all; "
+                          "with grouped queries and Ulysses within hosts, for any number shown.")
 left, right, top, bottom = 62, 536, 22, 306
 low, high = 0.001, 100
 

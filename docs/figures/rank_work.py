@@ -54,8 +54,8 @@ def tiles(figure, x, y, order):
     figure.text(x, y + 116, f"{computed} tiles", "small soft")
 
 
-figure = Figure(532, 516, "Visible pairs of four ranks at each hop of a ring under a causal mask. With contiguous tokens whole cells stand beside empty "
-                          "ones; in zigzag and in stripes every cell is about half full. In tiles a part in zigzag is 8 whole ones, in stripes 6 whole "
+figure = Figure(532, 516, "Visible pairs of four ranks at each hop of a ring under a causal mask. With contiguous tokens some cells are full and others "
+                          "empty; in zigzag and in stripes every cell is about half full. In tiles a part in zigzag is 8 whole ones, in stripes 6 whole "
                           "ones and 4 that the mask cuts.")
 panel(figure, 16, 0, "contiguous")
 panel(figure, 276, 0, "zigzag")

@@ -61,8 +61,8 @@ def story(events):
 
 def main():
     events = list(told(json.loads(LAYOUTS.read_text(encoding="utf-8"))["ring"]))
-    figure = Figure(546, 528, "Two stages of a ring: the producer fills a stage, the copy lands, the consumer reads, its warps give the stage back. Each "
-                              "barrier goes from phase to phase. Who waits names a parity, and passes when the phase of that parity is over.")
+    figure = Figure(546, 528, "Two stages of a ring: the producer fills a stage, the copy lands, the consumer reads, its warps release the stage. Each "
+                              "barrier goes from phase to phase. A wait names a parity and ends when the phase of that parity is over.")
     x = lambda number: LEFT + number * STEP  # where event `number` begins, from 1 on
     for number in range(1, len(events) + 1):
         figure.text(x(number), 24, str(number), "small soft", "middle")

@@ -27,7 +27,7 @@ def tile(figure, x, y, title, place):
             figure.text(left + CELL / 2, top + CELL / 2 + 5, str(piece), "small" if piece == MARKED else "small soft", "middle")
 
 
-figure = Figure(468, 342, "Unswizzled, the same piece of eight rows lies in the same four banks. Swizzled, it lies in eight different groups of banks.")
+figure = Figure(468, 342, "Unswizzled, the same piece of eight rows is in the same four banks. Swizzled, it is in eight different groups of banks.")
 top = 84
 figure.text(20, 28, "first bank of four, above; rows 0 to 7, downwards", "small soft")
 tile(figure, 20, top, "as it comes", lambda row, piece: row * 128 + piece * 16)

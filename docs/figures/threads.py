@@ -10,7 +10,7 @@ def warp(figure, x, y, look="blue"):
         figure.box(x + lane * SIDE, y, SIDE - 1.5, 13, look)
 
 
-figure = Figure(500, 536, "32 threads are a warp, some warps a block, many blocks a grid. A thread runs on a lane, a warp on a scheduler, a block on "
+figure = Figure(500, 536, "32 threads form a warp, several warps form a block, many blocks form a grid. A thread runs on a lane, a warp on a scheduler, a block on "
                           "one multiprocessor, a grid on all of them. In a block of 16 by 16 threads x counts first: rows y = 0 and 1 are warp 0.")
 left, right = 16, 346
 figure.text(left, 28, "what you write", "small soft")

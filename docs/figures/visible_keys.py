@@ -25,5 +25,5 @@ figure = Figure(476, 222, "The causal mask is aligned to the bottom right: the l
 mask(figure, 16, 62, 5, 5)
 mask(figure, 160, 62, 3, 6)
 mask(figure, 330, 62, 6, 4)
-figure.text(16, 206, "Blue: the query sees the key. Beside each row: visible_keys(query).", "small soft")
+figure.text(16, 206, "Blue: the query sees the key. Next to rows: visible_keys(query).", "small soft")
 figure.write(__file__)

@@ -21,8 +21,8 @@ def held(places):
 
 layouts = json.loads(LAYOUTS.read_text(encoding="utf-8"))
 scores, operand = held(layouts["d"]), held(layouts["a"])
-figure = Figure(478, 430, "A warp of the warpgroup has 16 of 64 rows. A row lies in four neighbouring lanes, and what a thread holds of the scores are, "
-                          "rounded in pairs, its registers of the left operand of the next product.")
+figure = Figure(478, 430, "A warp of the warpgroup has 16 of 64 rows. Four neighbouring lanes hold a row, and a thread's scores, rounded in pairs, "
+                          "are its registers of the left operand of the next product.")
 x, y, scale = 20, 66, 4
 figure.text(x, 28, "64 rows", "bold")
 figure.text(x, 50, "of scores", "small soft")

@@ -45,7 +45,7 @@ def panels(figure, x, y, products, rows, wide):
 
 layouts = json.loads(LAYOUTS.read_text(encoding="utf-8"))
 k, v = layouts["k"], layouts["v"]
-figure = Figure(548, 608, "A tile lies in panels of 64 columns, whose rows of 128 bytes have their 16-byte pieces exchanged. A product reads two "
+figure = Figure(548, 608, "A tile is stored in panels of 64 columns, whose rows of 128 bytes have their 16-byte pieces permuted. A product reads two "
                           "pieces of every row of K, and all pieces of 16 rows of V. Arrows are the distances of the descriptor.")
 left, right = 34, 308
 for x, name, way in ((left, "K, and Q", "a product sums along a row:"), (right, "V", "a product sums down the rows:")):
@@ -62,7 +62,7 @@ figure.text(left - 14, 328, f"Red: piece {piece} of row {row} lies", "small red"
 figure.text(left - 14, 346, f"at place {piece} ⊕ {row} = {row ^ piece}", "small red")
 
 y = 426
-for x, words in ((left, "8 rows a line; numbers: products"), (right, "8 keys a line; numbers: products")):
+for x, words in ((left, "8 rows per line; numbers: products"), (right, "8 keys per line; numbers: products")):
     figure.text(x - 14, y - 50, words, "small soft")
 panels(figure, left, y, k, 4, STRIPE)
 panels(figure, right, y, v, 4, 4 * STRIPE)

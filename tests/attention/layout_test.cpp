@@ -94,7 +94,7 @@ TEST(Layout, InputsAreEncodedAndOutputsDecodedInIt) {
   shape.layout = layout_packed_qkv(shape);
   const Encoded strided = encode_input(shape, TensorId::q, values);
   ASSERT_EQ(int64_t(strided.bytes.size()), 2 * elements_spanned(shape, TensorId::q));
-  EXPECT_EQ(strided.bytes[6 * 64 * 2], std::byte(kPoison)) << "K's place, beside the first row's heads";
+  EXPECT_EQ(strided.bytes[6 * 64 * 2], std::byte(kPoison)) << "K's place, next to the first row's heads";
   EXPECT_EQ(decode_output(shape, TensorId::dq, strided.bytes), values) << "dQ has Q's strides and type";
 }
 

@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kThreads, 1) attend(const float* q,  // [heads
   v += head * seqlen_k * kHeadDim;
   if (threadIdx.x < kThreads / 2) return produce<kHeadDim>(shared, k, v, seqlen_k);
 
-  // Threads beyond the last query compute the last one again: a barrier counts on everybody.
+  // Threads beyond the last query compute the last one again: every thread must reach the barriers.
   const int own_query = blockIdx.x * kRows + threadIdx.x - kThreads / 2;
   const int row = head * seqlen_q + min(own_query, seqlen_q - 1);
   float query[kHeadDim], sums[kHeadDim] = {}, row_max = -INFINITY, row_sum = 0.0f;
