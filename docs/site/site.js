@@ -1,4 +1,4 @@
-// What pages do beyond being read: light and dark, search, copying code, figures that move. Without it the pages are complete.
+// Optional features of pages: light and dark, search, copying code, interactive figures. Without this script the pages are complete.
 (function () {
   'use strict';
   const root = document.documentElement;

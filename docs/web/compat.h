@@ -1,6 +1,6 @@
 /// \file
-/// What the libc++ of older emscriptens (Debian 12's has version 13) lacks of C++20, as far as it is used
-/// here: included before everything.
+/// The parts of C++20 used here that the libc++ of older emscriptens lacks (Debian 12's has version 13).
+/// Included before everything else.
 #pragma once
 #include <version>
 #if defined(_LIBCPP_VERSION) && _LIBCPP_VERSION < 15000

@@ -1,4 +1,4 @@
-// What the program imports from JavaScript.
+// The program's imports from JavaScript.
 mergeInto(LibraryManager.library, {
   // Names of fiber.cpp's, for the linker: the pass --asyncify (asyncify.py) puts functions of its own in their place.
   start_unwind: function () {},

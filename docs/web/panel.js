@@ -1,6 +1,6 @@
-// Run: the chapter's kernels in the simulator, in this page. The chapter's module (docs/web) is loaded when it is first asked for, and every run has
-// a worker of its own, which is ended when it gives no sign of life for some seconds. Where the page shows a fault (data-fault), one button runs the
-// kernel without it and with it; elsewhere there are fields for all there is.
+// Run: the chapter's kernels in the simulator, in this page. The chapter's module (docs/web) is loaded on first use, and every run has its own
+// worker, which is terminated after some seconds without a sign of life. If the page shows a fault (data-fault), one button runs the kernel without
+// it and with it; otherwise there are fields for all settings.
 (function () {
   'use strict';
   const kit = window.flashbookKit, { el } = kit;

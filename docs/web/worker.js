@@ -1,9 +1,8 @@
-// Runs a chapter's module once, beside the page, so that the page stays alive and can end what does not end by itself. It gets { glue, module,
-// chapter, settings, environment } and sends { block } as a sign of life now and then, and last { answer }, what the program prints, with the
-// words that it was run with.
+// Runs a chapter's module once, in a worker, so that the page stays responsive and can stop endless runs. It receives { glue, module, chapter,
+// settings, environment }, regularly sends { block } as a sign of life, and finally { answer }, the program's output with its arguments.
 const kSignEvery = 100;  // milliseconds
 
-/** What the engine's words mean: sim::Trap. Each browser has its own. */
+/** Maps engines' messages, which differ between browsers, to sim::Trap. */
 function trapOf(error) {
   const words = String(error.message || error);
   if (error instanceof RangeError || /recursion|call stack/i.test(words)) return 1;

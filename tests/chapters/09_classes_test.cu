@@ -1,4 +1,4 @@
-// What chapter 9's kernels say of tiles and pairs, against the definition of the mask, for masks by chance.
+// Compares chapter 9's classes of tiles and visible pairs with the definition of the mask, for random masks.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -20,7 +20,7 @@ using masks::Problem, masks::problem_of;
 
 constexpr int kRows = 5, kKeys = 4;
 
-// 10,000 masks in all: a mask that reads memory takes longer, and so there are fewer.
+// 10,000 masks in all, with fewer of those that read memory and so take longer.
 constexpr int kByRanges = 7000, kByColumns = 2000, kByFunctions = 500, kByPairs = 250, kOfPacked = 250;
 static_assert(kByRanges + kByColumns + kByFunctions + kByPairs + kOfPacked == 10000);
 constexpr int kOfLists = 1000, kOfPairLists = 200;  // of step 6
@@ -42,7 +42,7 @@ class TileClasses : public MachineTest {
   };
 };
 
-/// The row of a query, asked for as consumers do: by the tile's document, if it has one.
+/// The row of a query, looked up as consumers do: by the tile's document, if it has one.
 template <typename Policy>
 __device__ auto row_of(const Policy& policy, const Work& work, int query) {
   if constexpr (CountsInDocuments<Policy>)
@@ -50,7 +50,7 @@ __device__ auto row_of(const Policy& policy, const Work& work, int query) {
   return policy.row(work, query);
 }
 
-/// Writes what a policy says of every tile of `problem` and of every pair. A warp.
+/// Writes a policy's class of every tile of `problem`, and whether each pair is visible. One warp.
 template <typename Policy>
 __global__ void look(Policy policy, Problem problem, int tiles,
                      TileClass* classes,  // [batch, heads, query tiles, key tiles]
@@ -65,7 +65,7 @@ __global__ void look(Policy policy, Problem problem, int tiles,
     const auto seen = policy.template tiles<kKeys>(work, last_query);
     TileClass* const row = classes + (head * query_tiles + work.first_query / kRows) * key_tiles;
     for (int tile = threadIdx.x; tile < key_tiles; tile += 32) row[tile] = TileClass::skip;
-    __syncwarp();  // a tile that is no candidate is skipped
+    __syncwarp();  // tiles that are not candidates are skipped
     for (int i = threadIdx.x; i < seen.span.count; i += 32)
       row[seen.span.tile(i)] = seen.classify(seen.span.tile(i) * kKeys);
     for (int query = work.first_query; query <= last_query; ++query) {
@@ -80,8 +80,7 @@ __global__ void look(Policy policy, Problem problem, int tiles,
   }
 }
 
-/// Holds a policy's classes and pairs against the definition. Counts classes that are partial and need not
-/// be.
+/// Compares a policy's classes and pairs with the definition. Counts classes that are partial needlessly.
 template <typename Policy>
 int expect_truth(const Shape& shape, const Policy& policy) {
   const int query_tiles = ceil_div(shape.seqlen_q, kRows), key_tiles = ceil_div(shape.seqlen_k, kKeys);
@@ -122,8 +121,8 @@ int expect_truth(const Shape& shape, const Policy& policy) {
   return inexact;
 }
 
-/// A mask by chance, of which only what a step knows is left: ranges, and what `keep` adds of a visibility.
-/// Those to which that adds nothing are drawn anew.
+/// A random mask reduced to what a step supports: ranges, and the parts of a visibility that `keep` adds.
+/// Masks to which it adds nothing are drawn again.
 template <typename Keep>
 Shape mask_for(std::mt19937& random, const Keep& keep) {
   for (;;) {
@@ -190,7 +189,7 @@ TEST_F(TileClasses, ByColumnsKeepTheirWord) {
   }
 }
 
-/// A mask that says nothing of tiles.
+/// A mask that does not classify tiles.
 struct PairByPair {
   static constexpr bool kByHead = false;
   RangeMask ranges;
@@ -216,7 +215,8 @@ TEST_F(TileClasses, ByFunctionsAreExact) {
   }
 }
 
-/// Writes where the tiles of keys of a head are, and what their columns say of every pair. One thread.
+/// Writes the positions of a head's tiles of keys, and the visibility of every pair by their columns. One
+/// thread.
 template <typename Mask>
 __global__ void look_transposed(Mask mask, GradientProblem problem, KeyTiles tiles, int count,
                                 KeyWork* works,  // [key tiles]
@@ -240,8 +240,8 @@ __global__ void look_transposed(Mask mask, GradientProblem problem, KeyTiles til
   }
 }
 
-/// Holds the lists of step 6, and its columns, against the definition. Counts tiles that are called partial
-/// and need not be.
+/// Compares the lists of step 6, and its columns, with the definition. Counts tiles that are partial
+/// needlessly.
 template <typename MaskOf>
 int expect_true_lists(const Shape& shape, const Tensors& tables, int list_count, const MaskOf& mask_of) {
   WorkspaceLayout layout(shape);
@@ -348,8 +348,8 @@ int expect_true_lists(const Shape& shape, const Tensors& tables, int list_count,
   return inexact;
 }
 
-// Windows, prefixes, packed documents and documents of a batch, intervals: what sees a key, and which tiles
-// of queries a tile of keys has in its list.
+// Windows, prefixes, packed documents and documents of a batch, intervals: the queries that see a key, and
+// the tiles of queries in the list of a tile of keys.
 TEST_F(TileClasses, ListsOfQueriesKeepTheirWord) {
   std::mt19937 random(4);
   int packed = 0, inexact = 0;
@@ -395,7 +395,7 @@ TEST_F(TileClasses, ListsOfQueriesKeepTheirWord) {
   EXPECT_GT(inexact, 0) << "between two documents of a batch tiles may be called partial";
 }
 
-// Blocks and pairs: the classes are asked for pair by pair, and the lists are exact.
+// Blocks and pairs: classes are computed pair by pair, and the lists are exact.
 TEST_F(TileClasses, ListsOfPairsAreExact) {
   std::mt19937 random(6);
   for (int i = 0; i < kOfPairLists && !HasFailure(); ++i) {
@@ -449,8 +449,8 @@ TEST_F(TileClasses, ByPairsAskForEachOfThem) {
   }
 }
 
-/// Counts, for each pair, how often the kernel would multiply it and see it. Tiles of packed sequences lie on
-/// no grid. A warp.
+/// Counts, for each pair, how often the kernel would multiply it as a visible one. Tiles of packed sequences
+/// are not on a grid. One warp.
 __global__ void look_at_varlen(Varlen policy, Problem problem, int* pairs) {  // [heads, seqlen_q, seqlen_k]
   for (int index = 0;; ++index) {
     const Work work = policy.work<kRows>(problem, index);
@@ -498,12 +498,12 @@ TEST_F(TileClasses, PackedSequencesSeeEachPairOnce) {
   }
 }
 
-/// Where the row of a head begins in a mask of pairs.
+/// The start of a head's row in a mask of pairs.
 __global__ void find_row(ByPairs policy, Work work, int query, int64_t* offset) {
   *offset = policy.row(work, query).pair - policy.visible;
 }
 
-/// Where a head's intervals begin, and the classes of a head's tiles: in tiles.
+/// The start of a head's intervals, and of the classes of its tiles: in tiles.
 __global__ void find_tables(ByColumns columns, ByFunctions<PairByPair, Unchanged> functions, Work work,
                             int64_t* offsets) {
   offsets[0] = columns.hidden(work, 0) - columns.scanned.hidden;
@@ -525,8 +525,8 @@ TEST_F(TileClasses, TablesMayHaveMoreThanTwoBillionEntries) {
   EXPECT_EQ(offsets[1], int64_t(kTiles - 1) * kTiles);
 }
 
-/// The same of step 6, whose blocks own keys: a head's intervals, its classes of tiles, and the first element
-/// of a row of a tensor.
+/// The same for step 6, whose blocks own keys: a head's intervals, its classes of tiles, and the first
+/// element of a row of a tensor.
 __global__ void find_gradient_tables(IntervalMask intervals, PairMask pairs, KeyWork work, int list,
                                      Strides strides, int64_t* offsets) {
   offsets[0] = intervals.tiles<kKeys, kRows>(work, list).hidden - intervals.scanned.tiles;

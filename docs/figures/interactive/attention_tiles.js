@@ -1,18 +1,18 @@
-// The tiles of attention: what is in SRAM, what was moved. Use: flashbookFigures.attention_tiles(host, img), host an empty <div>, img the
-// picture it replaces. The walks and their counters are in `model`, which knows no page; the rest draws them. `.attention_tiles_ch03` begins with
-// chapter 3's first kernel.
+// The tiles of attention: SRAM's contents and the traffic. Use: flashbookFigures.attention_tiles(host, img), where host is an empty <div> and img
+// the picture it replaces. `model` contains the walks and their counters, independent of the page; the rest draws them. `.attention_tiles_ch03`
+// begins with chapter 3's first kernel.
 (function () {
   'use strict';
 
   // ---- The model: one head of attention, walked tile by tile ----
   //
   // A problem is { n, rowsQ, rowsK, d, causal }: n queries and n keys, tiles of rowsQ queries and of rowsK keys, head dimension d. Q, K, V, P
-  // and O are bf16 in device memory, S, m and l float32. The counters know no cache between SRAM and device memory: what is not in SRAM is read. Beside
-  // them an L2 cache is kept, of which the tile that was used longest ago leaves first.
+  // and O are bf16 in device memory, S, m and l float32. The counters ignore caches between SRAM and device memory: whatever is not in SRAM is read.
+  // A separate model of an L2 cache evicts the least recently used tile.
 
   const tensors = ['Q', 'K', 'V', 'S', 'P', 'O', 'ml'];
   const bf16 = 2, f32 = 4;
-  const l2Bytes = 60 * 2 ** 20;  // an H200's, as its driver says
+  const l2Bytes = 60 * 2 ** 20;  // an H200's, as reported by its driver
 
   const tilesQ = (p) => p.n / p.rowsQ;
   const tilesK = (p) => p.n / p.rowsK;
@@ -56,7 +56,7 @@
     };
   }
 
-  /** SRAM, and a counter at its door. Every walk below uses nothing else to move a tile. */
+  /** SRAM, with counters of its traffic. Every walk below moves tiles only through this. */
   function machine(coarse) {
     const l2 = cache();
     const sram = new Map();  // 'K2' -> bytes
@@ -395,7 +395,7 @@
         'multiprocessor: 228 and 256 KB on an H100 or H200. Counted as if no L2 cache stood in between; the line “behind an L2” lets one of 60 MB keep tiles of this head alone. Tiles that the diagonal crosses count whole, the unfinished O as bf16. ' +
         'Left out: the log-sum-exp, 4 bytes a query. 1 KB = 1024 bytes.'));
 
-    // -- The picture: Q beside S, K above it, V below, O to the right; lengths to scale --
+    // -- The picture: Q to the left of S, K above it, V below, O to the right; lengths to scale --
     let nodes = {};
 
     function build() {

@@ -1,6 +1,6 @@
-// A round of the backward pass, event by event: what lies in shared memory, which products are under way, where everybody stands. Use:
-// flashbookFigures.backward_round(host, img). The events are those of chapter 7's step 4 in the simulator, in backward_round_data.js; `model` adds
-// them up and draws nothing.
+// A round of the backward pass, event by event: the contents of shared memory, the products in flight, and the state of every actor. Use:
+// flashbookFigures.backward_round(host, img). The events are those of chapter 7's step 4 in the simulator, in backward_round_data.js; `model`
+// accumulates them and draws nothing.
 (function () {
   'use strict';
 
@@ -74,7 +74,7 @@
   const spelt = { 'q full': 'Q is there', 'q empty': 'Q may be overwritten', 'do full': 'dO is there', 'do empty': 'dO may be overwritten', 'keys full': 'K and V are there',
     'keys empty': 'K and V may be overwritten', 'dq full': 'its part of dQ is written', 'dq empty': 'its part of dQ has been read', 'ds written': 'both halves of dS are written' };
 
-  /** What somebody does in an event, as a sentence without its subject. */
+  /** An event's action, as a sentence without its subject. */
   function doing([who, what, object]) {
     const barrier = object.replace(/ \d$/, ''), stage = /\d$/.test(object) ? ` (stage ${object.slice(-1)})` : '', own = barrier.startsWith('dq') ? '' : stage;
     if (what === 'passes') return `passes: ${spelt[barrier]}${own}`;

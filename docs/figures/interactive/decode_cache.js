@@ -17,7 +17,7 @@
     });
   }
 
-  /** Rows that nobody uses of pages that somebody holds, and rows that separate caches of `longest` tokens would hold for the sequences there are. */
+  /** Unused rows of pages in use, and the rows that separate caches of `longest` tokens would take for the current sequences. */
   function waste(story, k) {
     const pages = pagesOf(story, k).filter((p) => p.count);
     return { held: pages.length * story.rows, unused: pages.reduce((sum, p) => sum + story.rows - p.used, 0),

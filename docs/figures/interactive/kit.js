@@ -1,5 +1,5 @@
-// What the figures that one plays with have in common: elements, colours, settings, a player, and their state in the page's address.
-// No figure of its own. Use: window.flashbookKit, when the page is there; `frame` first, `link` last.
+// Shared by the interactive figures: elements, colours, settings, a player, and their state in the page's address.
+// Use: window.flashbookKit, once the page is loaded; call `frame` first and `link` last.
 (function () {
   'use strict';
 

@@ -1,5 +1,5 @@
-// A ring of stages and its mbarriers, played. Use: flashbookFigures.ring_phases(host, img). What happens is in ring_phases_data.js, which the
-// simulator wrote; `model` says who stands where after how many events, and draws nothing.
+// A ring of stages and its mbarriers, animated. Use: flashbookFigures.ring_phases(host, img). The events are in ring_phases_data.js, written by the
+// simulator; `model` computes the state of every actor after a number of events, and draws nothing.
 (function () {
   'use strict';
 
@@ -18,7 +18,7 @@
     return { stages, warps, fault: found.fault, report: data.reports[found.report] || '', tiles: data.tiles, events: (found.events.match(/.{7}/g) || []).map(parse) };
   }
 
-  /** How all barriers stand after k events: { full: [{ phase, pending, missing }], empty: [...] }. */
+  /** The state of all barriers after k events: { full: [{ phase, pending, missing }], empty: [...] }. */
   function barriersAt(run, k) {
     const state = {
       full: Array.from({ length: run.stages }, () => ({ phase: 0, pending: 1, missing: 0 })),
@@ -46,7 +46,7 @@
     return { at, n, wish: at === 'done' ? null : wish(run, who, n) };
   }
 
-  /** What lies in a stage: its tile and whether it is 'nothing', 'announced', 'coming', 'there' or 'read' by all. */
+  /** A stage's contents: its tile and whether it is 'nothing', 'announced', 'coming', 'there' or 'read' by all. */
   function slotAt(run, stage, k) {
     let n = stage - run.stages, state = 'nothing';
     for (const e of run.events.slice(0, k).filter((x) => x.stage === stage)) {
