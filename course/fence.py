@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Runs a command that nobody has to trust behind a fence that needs no privilege: fence.py PLAN COMMAND..., where PLAN is JSON from sandbox.py.
+"""Runs an untrusted command behind a fence that needs no privileges: fence.py PLAN COMMAND..., where PLAN is JSON from sandbox.py.
 
-Resource limits end what grows. Landlock lets the command open the system's files and its program, and write only its own folder. seccomp allows
-the system calls that a compiler and a simulated kernel make and no others: no socket, no link, no change of a file's owner or mode, no new
-session or namespace, no signal to another process. What this machine does not have is left out; `probe` finds out what that opens."""
+Resource limits bound time, memory, files and processes. Landlock lets the command read the system's files and its own program, and write only its
+own folder. seccomp allows just the system calls that a compiler and a simulated kernel make: no sockets, no links, no change of a file's owner or
+mode, no new session or namespace, no signals to other processes. Mechanisms that this machine lacks are skipped; `probe` finds out what that
+permits."""
 import ctypes
 import json
 import os
@@ -21,13 +22,13 @@ CALLS = """
     set_tid_address set_robust_list rseq arch_prctl getpid gettid getppid getpgrp getuid geteuid getgid getegid getrusage sysinfo uname getrlimit
     sched_getaffinity sched_yield getrandom getcpu rt_sigaction rt_sigprocmask rt_sigreturn sigaltstack restart_syscall nanosleep clock_nanosleep
     clock_gettime clock_getres gettimeofday time times setitimer timer_create timer_settime timer_delete""".split()
-CHECKED = ("open", "openat", "clone", "ioctl", "fcntl", "kill", "tgkill", "prlimit64")  # by their arguments
+CHECKED = ("open", "openat", "clone", "ioctl", "fcntl", "kill", "tgkill", "prlimit64")  # allowed for some arguments
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # linux/audit.h
 NAMESPACES = 0x7E020000 | 0x8000  # CLONE_NEW* and CLONE_PARENT
-FCNTL = (*range(8), 1030)  # duplicates, flags and locks, but not who gets a file's signals
+FCNTL = (*range(8), 1030)  # duplicates, flags and locks, but not F_SETOWN
 TCGETS, TRUNCATING = 0x5401, 0o1000  # isatty; O_TRUNC
 EPERM, ENOSYS = 1, 38
-# Rights of linux/landlock.h.
+# Access rights from linux/landlock.h.
 EXECUTE, WRITE, READ, LIST, REMOVE_FOLDER, REMOVE, MAKE_FOLDER, MAKE, TRUNCATE = (1 << bit for bit in (0, 1, 2, 3, 4, 5, 7, 8, 14))
 OF_FILES = EXECUTE | WRITE | READ | TRUNCATE
 OWN = WRITE | READ | LIST | REMOVE_FOLDER | REMOVE | MAKE_FOLDER | MAKE | TRUNCATE
@@ -36,7 +37,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def lock_files(own: str, readable: Sequence[str], devices: Sequence[str], newest: int) -> None:
-    """Landlock, as much of it as this kernel knows, and no more than version `newest`."""
+    """Applies Landlock at the version that this kernel supports, at most `newest`."""
     version = min(newest, libc.syscall(444, None, 0, 1))
     if version < 1:
         return
@@ -56,7 +57,7 @@ def lock_files(own: str, readable: Sequence[str], devices: Sequence[str], newest
 
 
 def program(numbers: dict[str, int]) -> bytes:
-    """seccomp's filter. `numbers`: of the system calls, on this machine."""
+    """The seccomp filter. `numbers`: this machine's system call numbers."""
     code = b""
 
     def instruction(operation: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
@@ -71,7 +72,7 @@ def program(numbers: dict[str, int]) -> bytes:
         return b"".join(instruction(0x15, value, 0, 1) + allow for value in values) + refuse
 
     def opening(flags: int) -> bytes:
-        """Landlock takes what is only read for no write, and versions 1 and 2 let it truncate."""
+        """Refuses O_RDONLY | O_TRUNC: Landlock treats it as a read, and versions 1 and 2 let it truncate."""
         return load(flags) + instruction(0x54, TRUNCATING | 3) + instruction(0x15, TRUNCATING, 1, 0) + allow + refuse
 
     arguments = {"open": opening(24), "openat": opening(32), "clone": load(16) + instruction(0x45, NAMESPACES, 1, 0) + allow + refuse,
@@ -93,8 +94,7 @@ def lock_calls(numbers: dict[str, int]) -> None:
 
 
 def probe(secret: str, program: str) -> list[str]:
-    """What is possible here that should not be. `secret`: a file of somebody else's, which everybody may read and write; `program`: one that may
-    be read."""
+    """Lists the forbidden operations that succeed. `secret`: another user's file with mode 0666; `program`: a file that the fence lets it read."""
     found: list[str] = []
 
     def attempt(what: str, do: Any) -> None:
@@ -107,7 +107,7 @@ def probe(secret: str, program: str) -> list[str]:
     attempt("read outside its folder", lambda: os.open(secret, os.O_RDONLY))
     attempt("write outside its folder", lambda: os.open(secret, os.O_WRONLY))
     attempt("truncate a file outside its folder", lambda: os.truncate(secret, 0))
-    attempt("truncate what it may read", lambda: os.open(program, os.O_RDONLY | os.O_TRUNC))
+    attempt("truncate a file it may read", lambda: os.open(program, os.O_RDONLY | os.O_TRUNC))
     for place in ("/tmp", "/var/tmp", "/dev/shm", "/run", "/usr"):
         mark = f"{place}/flashbook-{os.getpid()}"
         attempt(f"make a file in {place}", lambda mark=mark: os.open(mark, os.O_CREAT | os.O_WRONLY | os.O_EXCL))
@@ -138,7 +138,7 @@ def main() -> None:
         os.setresuid(*[plan["user"]] * 3)
     if plan["is_fenced"]:
         lock_calls(plan["calls"])
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
         signal.signal(number, signal.SIG_DFL)
     if command[0] == "probe":
         print(*probe(*command[1:]), sep="\n", end="")

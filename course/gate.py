@@ -1,16 +1,16 @@
-"""What a region of a student's code may not hold, since no exercise needs it and a cheat would: directives, other languages, the
-operating system, the test's own machinery, and the end of the function that it stands in.
+"""Refuses code that no exercise needs and a cheat would: directives, other languages, the operating system, the test's own machinery, and leaving
+the function that contains the region.
 
-The gate reads the same tokens as a compiler. For that it takes no text in which the two could differ: no character that is not seen, no
-trigraph, no line that goes on in the next. It is the first of three walls: what it lets through is compiled and run behind a fence
-(sandbox.py) and judged by a second process (judge.py), which do not rest on it."""
+The gate must see the same tokens as the compiler, so it refuses any text that the two could read differently: invisible characters, trigraphs,
+continued lines. It is the first of three walls. Code that passes is compiled and run behind a fence (sandbox.py) and judged by a second process
+(judge.py); neither relies on the gate."""
 import itertools
 import re
 
-LARGEST = 64 << 10  # characters of a region
-MOST = 10  # objections; who has more mends these first
-# Words that are refused, by the reason. Of what the system's headers declare, functions that compute, allocate, print or tell the time are left;
-# Gate in tests/course/grading_test.py asks the compiler for all of them.
+LARGEST = 64 << 10  # characters in a region
+MOST = 10  # objections that are listed
+# Refused words, by reason. The system's functions that compute, allocate, print or tell the time remain; the class Gate in
+# tests/course/grading_test.py checks this against everything that the compiler sees declared.
 REFUSED = {reason: re.compile(pattern, re.VERBOSE) for reason, pattern in {
     "assembly": "asm",
     "linkage": "extern | import | export | module",
@@ -35,7 +35,7 @@ REFUSED = {reason: re.compile(pattern, re.VERBOSE) for reason, pattern in {
         | usershell|dtablesize|pagesize|umask|entropy|loadavg|date(?:_r)?|subopt|opt|cpu) | endusershell | group_member | (?:grant|unlock)pt |
         ptsname(?:_r)? | tc[gs]etpgrp | tty\w+ | crypt | confstr | sysconf | (?:new|dup|free|use)locale | localeconv | getpagesize | \w*gettext |
         \w*textdomain\w* | tzset""",
-    "a copy that nobody counts": r"""(?:w?mem|str|stp|wcs|wcp|mbs|wcr|mbr|rawmem)n?[lr]*(?:p?cpy|ccpy|move|set|cat|n?cmp|coll|chr|chrnul|mem|frob|dup|
+    "a copy that is not counted": r"""(?:w?mem|str|stp|wcs|wcp|mbs|wcr|mbr|rawmem)n?[lr]*(?:p?cpy|ccpy|move|set|cat|n?cmp|coll|chr|chrnul|mem|frob|dup|
         dupa|xfrm|tok|to\w+|n?len|c?spn|pbrk|str|sep|fry|n?case\w+|verscmp|ftime(?:_l)?|ptime(?:_l)?|from\w+|wcs|s?width|signal|error\w*)(?:_\w+)? |
         bcmp | bcopy | (?:explicit_)?bzero | swab | copy_n | copy_backward | copy_if | uninitialized_copy | qsort(?:_r)? | bsearch | lfind | lsearch |
         v?a?sw?n?printf | obstack_\w+ | v?s[nw]?w?scanf | q?[efg]cvt(?:_r)? | btowc | mbr?towc | wctob | wcr?tomb | wctomb | wcwidth |
@@ -46,7 +46,7 @@ REFUSED = {reason: re.compile(pattern, re.VERBOSE) for reason, pattern in {
         (?:TYPED_)?TEST(?:_F|_P)? | ADD_FAILURE(?:_AT)? | FAIL | SUCCEED | SCOPED_TRACE | RUN_ALL_TESTS |
         (?:GTEST|EXPECT|ASSERT|INSTANTIATE_TEST)_\w+""",
 }.items()}
-# Names that begin as the compiler's do and are CUDA's.
+# CUDA's names among those reserved for the compiler.
 CUDA = re.compile(r"""__(?:global|device|host|shared|constant|managed|restrict|launch_bounds|forceinline|noinline|grid_constant|cluster_dims|
     maxnreg|align)__
     | __(?:sync(?:threads|warp)\w* | threadfence\w* | shfl\w* | (?:all|any|ballot)(?:_sync)? | activemask | match_\w+ | reduce_\w+ | lanemask_\w+ |
@@ -55,8 +55,8 @@ CUDA = re.compile(r"""__(?:global|device|host|shared|constant|managed|restrict|l
     (?:lows?|highs?|halves)\w*2\w+ | hiloint2double | half2 | int128 | cluster_\w+ | f(?:add|sub|mul|div|ma|maf|rcp|sqrt|rsqrt)_r[nzud] | frsqrt_rn
     | fdividef | saturatef | fmaf\w* | d(?:add|sub|mul|div|ma|rcp|sqrt)_r[nzud] | (?:exp|exp10|log|log2|log10|pow|sin|cos|tan|sincos|tanh)f |
     (?:u?int|u?short|u?char|u?ll|u?longlong|floats?|double)\w*(?:2|_as_)\w+)""", re.VERBOSE)
-# Of std: numbers, small values, types, and loops over arrays, all of which the compiler sees through, so that accesses are counted. A text, a
-# view of one or a stream copies inside the library, where nobody counts.
+# The allowed part of std: numbers, small values, types, and loops over arrays, all of it inlined, so that memory accesses are counted. Strings,
+# string views and streams copy inside the library, where accesses are not counted.
 STANDARD = frozenset("""
     abs fabs ceil floor round trunc lround llround rint nearbyint fmod remainder fma exp exp2 log log2 log10 log1p sqrt cbrt pow hypot sin cos tan
     tanh erf fmin fmax isnan isinf isfinite signbit copysign min max minmax clamp gcd lcm midpoint lerp div numeric_limits numbers
@@ -72,11 +72,11 @@ STANDARD = frozenset("""
 """.split())
 
 DIGRAPHS = {"<%": "{ and }", "%>": "{ and }", "<:": "[ and ]", ":>": "[ and ]"}
-DIRECTIVE = "a directive has no place in an exercise, but for '#pragma unroll' on a line of its own"
+DIRECTIVE = "preprocessor directives are not allowed, except '#pragma unroll' on a line of its own"
 PAIRS = {")": "(", "]": "[", "}": "{"}
-ATTRIBUTES = ("maybe_unused", "likely", "unlikely", "fallthrough", "nodiscard")  # others, as gnu::section, put text into the assembly
+ATTRIBUTES = ("maybe_unused", "likely", "unlikely", "fallthrough", "nodiscard")  # others, like gnu::section, put text into the assembly
 TRIGRAPH = re.compile(r"\?\?[=/'()!<>-]")
-# A number takes ' between its digits, and a word does not: u'a' is a character.
+# Numbers may contain ' between digits; words may not: u'a' is a character.
 TOKEN = re.compile(r"""(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<open_comment>/\*)|(?P<raw>(?:u8|[uUL])?R")|"""
                    r"""(?P<number>\.?[0-9](?:[eEpP][+-]|'[0-9A-Za-z_]|[0-9A-Za-z_.])*)|(?P<word>[A-Za-z_][A-Za-z0-9_]*)|"""
                    r"""(?P<text>"(?:[^"\\\n]|\\[^\n])*")|(?P<char>'(?:[^'\\\n]|\\[^\n])+')|(?P<space>[ \t\n]+)|"""
@@ -88,61 +88,60 @@ Objection = tuple[int, str]
 
 
 def unreadable(lines: list[str], first_line: int) -> list[Objection]:
-    """What a compiler might read otherwise than the gate."""
+    """Finds text that a compiler might read differently."""
     found = []
     for number, line in enumerate(lines, first_line):
         if line.rstrip().endswith("\\"):
             found.append((number, "a line may not end with a backslash"))
         unseen = next((c for c in line if not c.isprintable() and c != "\t"), "")
         if unseen:
-            found.append((number, f"a character that is not seen (U+{ord(unseen):04X}): delete it and write it anew"))
+            found.append((number, f"an invisible character (U+{ord(unseen):04X}): delete it and retype the text around it"))
         if TRIGRAPH.search(line):
-            found.append((number, "a trigraph: write what it stands for"))
+            found.append((number, "trigraphs are not allowed: write the character itself"))
         if len(found) >= MOST:
             break
     return found
 
 
 def of_standard(text: str, begin: int) -> str:
-    """What is named of std, whose name ends at `begin`; empty if nothing is, as where std gets another name."""
+    """The name that follows `std::`, where `std` ends at `begin`; empty if none does, as in `namespace s = std`."""
     words = [token for token in itertools.islice(TOKEN.finditer(text, begin), MOST) if token.lastgroup not in ("space", "comment")]
     return words[2][0] if [token[0] for token in words[:2]] == [":", ":"] and len(words) > 2 else ""
 
 
 def refused(word: str) -> str:
-    """Why a word has no place in an exercise; empty if it has one."""
+    """Why a word is refused; empty if it is allowed."""
     if word.startswith("__") or re.match("_[A-Z]", word):
-        return "" if CUDA.fullmatch(word) else "the compiler's or the system's own"
+        return "" if CUDA.fullmatch(word) else "reserved for the compiler and the system"
     return next((reason for reason, pattern in REFUSED.items() if pattern.fullmatch(word)), "")
 
 
 def objections(lines: list[str], first_line: int = 1) -> list[Objection]:
-    """What is wrong with the lines of a region, the first in line `first_line`: [(line, text)]. Takes time in proportion to the text."""
+    """Objections to a region whose first line has the number `first_line`: [(line, text)], in time linear in the text."""
     text = "\n".join(lines)
     if len(text) > LARGEST:
-        return [(first_line, f"{len(text)} characters; a region has {LARGEST} at most")]
+        return [(first_line, f"{len(text)} characters are too many: at most {LARGEST} are allowed")]
     found = unreadable(lines, first_line)
     if found:
         return found
-    ends, begins = text.split("\n"), 0  # of the line that the token is in
+    ends, begins = text.split("\n"), 0  # begins: where the token's line begins
     line, open_brackets, before = first_line, [], None
     for token in TOKEN.finditer(text):
         kind, value = token.lastgroup, token[0]
         if kind in ("raw", "open_comment"):
-            found.append((line, "a raw string has no place in an exercise" if kind == "raw" else "a comment that does not end"))
+            found.append((line, "raw strings are not allowed" if kind == "raw" else "this comment does not end: close it with */"))
             break
         if kind == "word" and value == "extern" and re.match(r"\s+__shared__\b", text[token.end():token.end() + 80]):
-            found.append((line, "'extern __shared__' is not available here: dynamic_shared<float>() gives a kernel its dynamic shared memory"))
+            found.append((line, "'extern __shared__' is not available here: dynamic_shared<float>() returns a kernel's dynamic shared memory"))
         elif kind == "word" and (reason := refused(value)):
-            found.append((line, f"'{value}' ({reason}) has no place in an exercise; if it is a name of yours, choose another"))
+            found.append((line, f"'{value}' is not allowed ({reason}); if you chose the name, choose another"))
         elif kind == "word" and before and ((value == "thread" and text[before.start() - 1:before.end()] == "::") or
                                             (value == "std" and before[0] == "namespace")):
-            found.append((line, "std::thread, or what would hide it, has no place in an exercise"))
+            found.append((line, "std::thread is not allowed, nor is reopening namespace std"))
         elif kind == "word" and value == "std" and (named := of_standard(text, token.end())) not in STANDARD:
-            found.append((line, f"'{f'std::{named}' if named else 'std'}': an exercise takes of the standard library numbers, arrays, and what is "
-                                "said of types; write a loop"))
+            found.append((line, f"'{f'std::{named}' if named else 'std'}' is not allowed: use std's math, arrays and type traits, or write a loop"))
         elif kind == "number" and text.startswith("'", token.end()):  # 1'é is one number to some compilers
-            found.append((line, "a ' that is in no number and belongs to no text"))
+            found.append((line, "a stray ' after a number"))
         elif kind == "digraph":
             found.append((line, DIRECTIVE if value == "%:" else f"write {DIGRAPHS[value]}"))
         elif value == "#":
@@ -152,19 +151,19 @@ def objections(lines: list[str], first_line: int = 1) -> list[Objection]:
         elif kind == "other" and value in "([{":
             open_brackets.append((value, line))
             if before and value == before[0] == "[" and not ATTRIBUTE.match(text, before.start()):
-                found.append((line, f"an attribute has no place in an exercise, but for [[{']], [['.join(ATTRIBUTES)}]]"))
+                found.append((line, f"attributes are not allowed, except [[{']], [['.join(ATTRIBUTES)}]]"))
         elif value in PAIRS:
             if not open_brackets:
-                found.append((line, f"a '{value}' closes nothing that the region opens"))
+                found.append((line, f"this '{value}' closes nothing that was opened between the markers"))
                 break
             bracket, begun = open_brackets.pop()
             if bracket != PAIRS[value]:
-                found.append((line, f"a '{value}' comes before the '{bracket}' of line {begun} is closed"))
+                found.append((line, f"this '{value}' comes before the '{bracket}' of line {begun} is closed"))
                 break
         elif kind == "other" and value in "\\\"'":
-            found.append((line, f"a {value} that belongs to no text"))
+            found.append((line, f"a stray {value} outside a string or character"))
         elif kind == "other" and (not value.isascii() or value in "$@`"):
-            found.append((line, "a character that is no C++"))
+            found.append((line, f"'{value}' is not a C++ character: only comments and strings may contain it"))
         if len(found) >= MOST:
             break
         if kind not in ("space", "comment"):
@@ -173,5 +172,5 @@ def objections(lines: list[str], first_line: int = 1) -> list[Objection]:
             line += value.count("\n")
             begins = token.start() + value.rindex("\n") + 1
     else:
-        found += [(line, f"a '{bracket}' that the region does not close") for bracket, line in open_brackets[:MOST]]
+        found += [(line, f"this '{bracket}' is not closed between the markers") for bracket, line in open_brackets[:MOST]]
     return sorted(found)

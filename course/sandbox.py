@@ -1,8 +1,8 @@
-"""Runs a program that nobody has to trust, a compiler with a student's text or what it made of it, within limits of time, memory and output, and
-behind the fence of fence.py. A grader that is root lends each program a user that no other runs as.
+"""Runs an untrusted program, a compiler reading a student's code or the compiled result, behind fence.py and within limits of time, memory and
+output. If the grader is root, each program runs as a user id of its own.
 
-It is a fence, not a vault: a program that breaks the kernel of Linux gets out of it. The fence tries itself (`Sandbox.prove`), and what it
-does not hold on a machine is in `missing`."""
+It is a fence, not a vault: a program that exploits the Linux kernel gets out. `Sandbox.prove` tests the fence and lists in `missing` what it fails
+to stop on this machine."""
 import functools
 import json
 import os
@@ -24,20 +24,20 @@ from typing import ClassVar
 from course import fence, gtest
 from course.regions import Broken
 
-# What every program sees: tools and libraries; and devices that it may write.
+# Tools and libraries that every program may read, and devices that it may also write.
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf",
           "/etc/ld.so.conf.d")
 DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
 PAGE = os.sysconf("SC_PAGESIZE")
-LOOK = 0.1  # seconds between two looks at a program's memory: each goes through all processes of the machine
-NOBODIES = range(61000, 65000)  # user ids that belong to nobody
+LOOK = 0.1  # seconds between checks of a program's memory: each scans all processes of the machine
+NOBODIES = range(61000, 65000)  # unused user ids
 
 
 @dataclass(frozen=True)
 class Limits:
     seconds: float = 10
-    memory: int = 2 << 30  # bytes of it that are in use. Address space is no measure: the simulator reserves more than there is
-    file: int = 64 << 20  # bytes of a file
+    memory: int = 2 << 30  # resident bytes, not address space: the simulator reserves more than the machine has
+    file: int = 64 << 20  # bytes per file
     output: int = 32 << 10  # bytes of output that are kept
     processes: int = 64
 
@@ -47,23 +47,23 @@ class Outcome:
     code: int  # exit code; negative: the signal that ended it
     output: str
     seconds: float
-    stopped: str = ""  # why it was ended, if it was
+    stopped: str = ""  # why it was stopped, if it was
 
     @property
     def trouble(self) -> str:
-        """How the program ended, if it did not end by itself; empty if it did."""
+        """Why the program was stopped, or how it crashed; empty if it exited."""
         if self.stopped:
             return self.stopped
         return gtest.crash(self.code) if self.code < 0 else ""
 
 
 def printable(text: str) -> str:
-    """Text without control characters, which could rewrite what stands before them on a terminal."""
+    """Text without control characters, which could overwrite earlier text on a terminal."""
     return "".join(c for c in text if c in "\n\t" or c.isprintable())
 
 
 def one_line(name: str) -> str:
-    """A name that somebody else gave, as it can be shown."""
+    """An untrusted name, safe to display."""
     return " ".join(printable(name).split())
 
 
@@ -80,7 +80,7 @@ def owner(path: Path) -> int | None:
 
 @contextmanager
 def own_folder(parent: str | Path | None = None) -> Iterator[Path]:
-    """A new folder that goes away with whatever a program has left in it."""
+    """A new folder that is removed with everything a program left in it."""
     folder = Path(tempfile.mkdtemp(prefix="own-", dir=parent))
     try:
         yield folder
@@ -89,7 +89,7 @@ def own_folder(parent: str | Path | None = None) -> Iterator[Path]:
 
 
 def remove(folder: str | Path) -> None:
-    """Removes a folder, however deep what is in it: Python's own functions give up at a thousand folders in each other."""
+    """Removes a folder of any depth: Python's own functions give up at a thousand nested folders."""
     for command in (["rm", "-rf", "--", folder], ["chmod", "-R", "u+rwx", "--", folder], ["rm", "-rf", "--", folder]):
         if os.path.lexists(folder):
             subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
@@ -97,7 +97,7 @@ def remove(folder: str | Path) -> None:
 
 @functools.cache
 def calls() -> dict[str, int]:
-    """The numbers of the system calls that the fence allows, as this machine's compiler knows them; none where there is none."""
+    """The numbers of the system calls that the fence allows, from this machine's compiler; empty if there is no compiler."""
     text = "#include <sys/syscall.h>\n" + "\n".join(f"flashbook_{name} __NR_{name}" for name in (*fence.CALLS, *fence.CHECKED))
     for compiler in ("c++", "g++", "clang++"):
         try:
@@ -109,10 +109,10 @@ def calls() -> dict[str, int]:
 
 
 class Sandbox:
-    lent: ClassVar[set[int]] = set()  # the users that programs run as at the moment, of all sandboxes
+    lent: ClassVar[set[int]] = set()  # user ids in use, across all sandboxes
     lock = threading.Lock()
-    is_fenced: ClassVar[bool] = True  # tests see what happens without, and on older systems
-    landlock: ClassVar[int] = 6  # the newest version that is known
+    is_fenced: ClassVar[bool] = True  # tests change this and the next, to run unfenced and as on older systems
+    landlock: ClassVar[int] = 6  # the newest version that fence.py supports
 
     def __init__(self) -> None:
         self.lends = os.geteuid() == 0
@@ -124,7 +124,7 @@ class Sandbox:
             raise Broken(f"a submission cannot be run{' as another user than root' if self.lends else ''} here: {one_line(done.output)}")
 
     def prove(self) -> None:
-        """Tries what a hostile program would, and notes in `missing` what it could do."""
+        """Tries what a hostile program would, and adds to `missing` whatever succeeds."""
         with own_folder() as top:
             top.chmod(0o755)
             own, other = top / "own", top / "other"
@@ -153,8 +153,8 @@ class Sandbox:
 
     @property
     def lack(self) -> str:
-        """What a submission may do here that it should not, in a sentence; empty if nothing."""
-        return f"a submission may {', '.join(self.missing)}" if self.missing else ""
+        """A clause listing what a submission can do here and should not; empty if nothing."""
+        return f"a submission can {', '.join(self.missing)}" if self.missing else ""
 
     def command(self, command: Sequence[object], folder: Path, user: int, limits: Limits, visible: Iterable[object]) -> list[str]:
         """`command` behind the fence."""
@@ -165,7 +165,7 @@ class Sandbox:
 
     @contextmanager
     def user(self) -> Iterator[int]:
-        """A user that no other program runs as."""
+        """A user id that no other program runs as."""
         with self.lock:
             user = random.choice([user for user in NOBODIES if user not in self.lent])
             self.lent.add(user)
@@ -177,7 +177,7 @@ class Sandbox:
 
     def run(self, command: Sequence[object], folder: str | Path, limits: Limits = Limits(), environment: Mapping[str, str] | None = None,
             visible: Iterable[object] = ()) -> Outcome:
-        """Runs `command` in `folder`, which is all that it may write. `visible`: what it may read, beside the system."""
+        """Runs `command` in `folder`, the only place it may write. `visible`: what it may read in addition to SYSTEM."""
         folder = Path(folder).resolve()
         variables = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "TMPDIR": str(folder), "LC_ALL": "C.UTF-8", **(environment or {})}
         start = time.monotonic()
@@ -201,8 +201,8 @@ def command_lines() -> Iterator[bytes]:
 
 
 def pages(group: int, user: int) -> dict[int, int]:
-    """Of memory that a program and all that it started have in use, by the process: its group, which nothing behind the fence leaves, and, if it
-    was lent a user (else -1), that user's others. What is left of a process that has ended has none."""
+    """Resident pages of a program and its descendants, by process: its process group, which nothing behind the fence can leave, and all processes of
+    `user` (-1: no user id was lent). A zombie has 0."""
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -214,7 +214,7 @@ def pages(group: int, user: int) -> dict[int, int]:
 
 
 def end(group: int, user: int) -> None:
-    """Ends them all, and returns when they have."""
+    """Kills the group's and the user's processes, and returns when they are gone."""
     for _ in range(500):
         left = [process for process, count in pages(group, user).items() if count]
         if not left:
@@ -228,7 +228,7 @@ def end(group: int, user: int) -> None:
 
 
 def watch(process: "subprocess.Popen[bytes]", start: float, limits: Limits, user: int) -> tuple[bytes, str]:
-    """Reads what a process prints until it ends or breaks a limit. (the first bytes of it, why it was stopped)"""
+    """Reads what a process prints until it ends or breaks a limit: (the first bytes of it, why it was stopped)."""
     output, pipe = b"", process.stdout
     assert pipe
     os.set_blocking(pipe.fileno(), False)
@@ -248,7 +248,7 @@ def watch(process: "subprocess.Popen[bytes]", start: float, limits: Limits, user
             elif time.monotonic() - looked > LOOK:
                 looked = time.monotonic()
                 if PAGE * sum(pages(process.pid, user).values()) > limits.memory:
-                    stopped = f"it took more than {limits.memory >> 20} MB of memory and was stopped"
+                    stopped = f"it was stopped: it used more than {limits.memory >> 20} MB of memory"
     end(process.pid, user)
     process.wait()
     output += pipe.read(limits.output) or b""  # what was left in the pipe
