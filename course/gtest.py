@@ -69,7 +69,7 @@ def without_place(text: str) -> str:
     return re.sub(r"^(?:\S+:\d+|unknown file)\n(?:Failed\n)?", "", text.strip())
 
 
-PLACE_OR_NUMBER = re.compile(r"(\S+\.(?:cuh?|h|cpp):\d+)|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
+PLACE_OR_NUMBER = re.compile(r"(\S+\.(?:cuh?|h|cpp):\d+)|0x[0-9a-f]+|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 
 
 def cause(message: str) -> str:

@@ -34,6 +34,8 @@ class Try(unittest.TestCase):
 
     def test_a_cause_is_told_in_full_once(self):
         causes, race = gtest.Causes(), "data race at a.cuh:{}: thread {} reads\nand a.cuh:9 wrote"
+        first = f"{race.format(5, 1)} (0x7f620ce4a7d4)"
+        self.assertEqual([causes.told(first, "six"), causes.told(first.replace("0ce4a", "1be07"), "seven")], [first, "The same as in the test 'six'."])
         for message, title, told in ((race.format(3, 7), "one", race.format(3, 7)), (race.format(3, 8), "two", "The same as in the test 'one'."),
                                      (race.format(4, 8), "three", race.format(4, 8)), (race.format(3, 9), "one", race.format(3, 9)),
                                      ("1 of 8 numbers are wrong", "four", "1 of 8 numbers are wrong"), ("2 of 8 numbers are wrong", "five", "2 of 8 numbers are wrong")):
