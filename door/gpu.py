@@ -13,7 +13,7 @@ from door.console import answers, say
 
 HOPPER = "90a-real"
 OLDEST = (8, 0)  # compute capability of the kernels that do not need Hopper
-FIRST = 12  # the first version of CUDA with C++20
+FIRST = (12, 5)  # the first version of CUDA with cudaGetDriverEntryPointByVersion
 DRIVERS = {
     12: "525",
     13: "580",
@@ -42,10 +42,11 @@ def obstacle(name: str, capability: tuple[int, int], driver: str, nvcc: str) -> 
     if not os.access(nvcc, os.X_OK):
         return f"there is a GPU ({name}) but no CUDA toolkit: install one, and it will be used"
     version = re.search(r"release (\d+)\.(\d+)", answers(nvcc, "--version") or "")
-    major = int(version[1]) if version else FIRST
+    release = (int(version[1]), int(version[2])) if version else FIRST
+    major = release[0]
     toolkit = f"the CUDA toolkit {version[1]}.{version[2]}" if version else "the CUDA toolkit"
-    if major < FIRST:
-        return f"{toolkit} has no C++20: install version {FIRST} or newer"
+    if release < FIRST:
+        return f"{toolkit} is too old: install version {FIRST[0]}.{FIRST[1]} or newer"
     reported = re.search(r"CUDA (?:UMD )?Version *: *(\d+)\.", nvidia_smi())
     needed = DRIVERS.get(major, "")
     too_old = int(reported[1]) < major if reported else int(driver.partition(".")[0]) < int(needed or 0)

@@ -18,7 +18,7 @@ from door import commands, gpu, packages, tree
 
 FOR_ANY = ["00_the_machine", "01_naive_attention", "03_flash_attention_1", "04_flash_attention_2"]
 KNOWN = {
-    "12.4": "50 60 70 75 80 86 89 90",
+    "12.6": "50 60 70 75 80 86 89 90",
     "13.0": "75 80 86 87 88 89 90 100 110 103 120 121",
     "11.8": "35 50 80 86 89 90",
 }
@@ -55,8 +55,8 @@ class Gpus(unittest.TestCase):
         self.assertEqual(gpu.preset("05_flash_attention_3", cuda=False), "sim")
 
     def test_other_cards_run_what_is_not_for_hopper_alone(self):
-        for row, nvcc, architecture in (("NVIDIA A100-SXM4-80GB, 8.0, 535.104.05", "12.4", "80-real"),
-                                        ("NVIDIA L4, 8.9, 550.54.14", "12.4", "89-real"),
+        for row, nvcc, architecture in (("NVIDIA A100-SXM4-80GB, 8.0, 535.104.05", "12.6", "80-real"),
+                                        ("NVIDIA L4, 8.9, 550.54.14", "12.6", "89-real"),
                                         ("NVIDIA GeForce RTX 3090, 8.6, 580.65.06", "13.0", "86-real"),
                                         ("NVIDIA GeForce RTX 5090, 12.0, 580.65.06", "13.0", "120-real")):
             known, said = self.reports(row, nvcc, nvcc)
@@ -77,9 +77,11 @@ class Gpus(unittest.TestCase):
             ),
             ("NVIDIA L4, 8.9, 535.104.05", "", "13.0", "install driver 580"),
             ("NVIDIA L4, 8.9, 580.65.06", "13.0", "11.8",
-             "CUDA toolkit 11.8 has no C++20: install version 12 or newer"),
-            ("NVIDIA GeForce RTX 5090, 12.0, 580.65.06", "13.0", "12.4",
-             "CUDA toolkit 12.4 does not support NVIDIA GeForce RTX 5090"),
+             "CUDA toolkit 11.8 is too old: install version 12.5 or newer"),
+            ("NVIDIA L4, 8.9, 580.65.06", "13.0", "12.4",
+             "CUDA toolkit 12.4 is too old: install version 12.5 or newer"),
+            ("NVIDIA GeForce RTX 5090, 12.0, 580.65.06", "13.0", "12.6",
+             "CUDA toolkit 12.6 does not support NVIDIA GeForce RTX 5090"),
             ("garbage", "", "13.0", "nvidia-smi does not describe it"),
         ):
             with mock.patch("glob.glob", return_value=["/dev/nvidia0"]):
@@ -89,7 +91,7 @@ class Gpus(unittest.TestCase):
             self.assertTrue(said.endswith(". For now, the simulator.\n"), said)
 
     def test_minor_versions_are_compatible(self):
-        self.assertEqual(self.reports("NVIDIA L4, 8.9, 525.60.13", "12.0", "12.4")[0], "89-real")
+        self.assertEqual(self.reports("NVIDIA L4, 8.9, 525.60.13", "12.0", "12.6")[0], "89-real")
 
     def test_forward_compatibility_counts(self):  # its libcuda is newer than the driver
         self.assertEqual(self.reports("NVIDIA H100, 9.0, 535.104.05", "13.0")[0], "90a-real")
