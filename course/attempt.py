@@ -1,4 +1,4 @@
-"""An exercise as its student sees it: built where it stands, its tests one by one."""
+"""Builds an exercise in a student's copy and runs its tests one by one."""
 import hashlib
 import json
 import os
@@ -12,23 +12,23 @@ from course import gate, gtest, manifest, modes, regions, variant
 from course.score import Score
 from door.lock import alone
 
-Progress = Callable[[str], None]  # is told each line of ninja's count
+Progress = Callable[[str], None]  # called with each of ninja's [3/17] lines
 Show = Callable[[manifest.Test, gtest.Verdict], None]
 
 BUILD = manifest.ROOT / "build" / "sim"
-SECONDS = 20  # that a test may take
-PATIENCE = 1.5  # times that, in which it may show that it is slow and right
-ENDLESS = 8  # and more seconds, in vain, say that it never ends: the simulator itself stops a thread that runs for 10
+SECONDS = 20  # limit per test
+PATIENCE = 1.5  # times SECONDS, after which even a slow test is stopped
+ENDLESS = 8  # a test that fails after this many seconds counts as endless: the simulator stops a thread after 10
 ERRORS = 3  # of the compiler that are shown
 NO_PROGRAM = "it does not compile"
-AS_HANDED_OUT = "course/as_handed_out.json"  # a digest of each file to edit, but for its exercises
+AS_HANDED_OUT = "course/as_handed_out.json"  # a digest of each file to edit, without its regions
 
 
 @dataclass
 class Attempt(Score):
-    of_solution: bool = False  # the book's, and not what stands in the file
-    warnings: list[str] = field(default_factory=list)  # of the compiler, in the file to edit
-    mode: str = ""  # of the simulator, if not all were asked
+    of_solution: bool = False  # tries the book's solution instead of the file
+    warnings: list[str] = field(default_factory=list)  # the compiler's, in the file to edit
+    mode: str = ""  # the simulator's, if only one is tried
 
     @property
     def program(self) -> str:
@@ -36,44 +36,43 @@ class Attempt(Score):
 
     @property
     def left(self) -> list[manifest.Test]:
-        """Hidden tests, which students do not have."""
+        """Hidden tests, which are missing from a student's copy."""
         return [test for test in self.exercise.tests if test.hidden and test.name not in self.verdicts]
 
 
 def left_to_the_grader(attempts: Sequence[Attempt]) -> str:
-    """What the points here lack; empty if nothing."""
     hidden = sum(test.points for a in attempts for test in a.left)
-    return f"; the grader has {hidden} for hidden tests" if hidden else ""
+    return f"; hidden tests are worth {hidden} more" if hidden else ""
 
 
 # ---- what the grader would refuse --------------------------------------------------------------------------------------------------
 
 
 def refusal(exercise: manifest.Exercise) -> str:
-    """Why the grader would not take what stands in the exercise's region; empty if it would."""
+    """Why the grader would refuse the exercise's region; empty if it would not."""
     if not (manifest.ROOT / exercise.file).is_file():
-        return f"{exercise.file} is gone: take it from the hand-out again"
+        return f"{exercise.file} is gone: copy it from the hand-out again"
     text = (manifest.ROOT / exercise.file).read_text(encoding="utf-8", errors="replace")
     written, faults = regions.written(text, exercise.file)
     if exercise.id not in written:
         why = faults.get(exercise.id) or regions.absent(exercise.id, exercise.file)
-        return f"{why}: what stands between the two is graded."
+        return f"{why}: only the lines between the two markers are graded."
     answer = written[exercise.id]
     return "\n".join(f"{exercise.file}:{line}: {why}" for line, why in gate.objections(answer.lines, answer.line)[:ERRORS])
 
 
 def digest_outside(text: str) -> str:
-    """Of what the grader does not read of a file."""
+    """A digest of the part of a file that the grader ignores."""
     return hashlib.sha256(regions.around(text).encode()).hexdigest()
 
 
 def strayed(exercise: manifest.Exercise) -> list[str]:
-    """A warning if the file was changed outside its exercises; the book itself does not know how it was handed out."""
+    """A warning if the file was changed outside its region; none in the book, which has no record of a hand-out."""
     known = manifest.ROOT / AS_HANDED_OUT
     text = (manifest.ROOT / exercise.file).read_text(encoding="utf-8", errors="replace")
     if not known.exists() or digest_outside(text) == json.loads(known.read_text(encoding="utf-8")).get(exercise.file, digest_outside(text)):
         return []
-    return [f"{exercise.file} was changed outside its exercises, which the grader does not read: what you add has to stand between the markers"]
+    return [f"{exercise.file} was changed outside its exercise, where the grader ignores it: move your changes between the markers"]
 
 
 # ---- building ----------------------------------------------------------------------------------------------------------------------
@@ -84,7 +83,7 @@ def readable(log: str) -> list[str]:
 
 
 def errors_of(log: str) -> str:
-    """What a compiler's log says in the end: the first errors and what it shows of each, or all of it if none can be told."""
+    """The first errors in a compiler's log with the source lines that it quotes; the last lines of the log if it has no errors."""
     lines = [line for line in readable(log) if not line.startswith(("ninja:", "FAILED:", "["))]
     starts = [i for i, line in enumerate(lines) if "error:" in line][:ERRORS]
     if not starts:
@@ -104,7 +103,7 @@ def warnings_of(log: str, file: str) -> list[str]:
 
 
 def ninja(target: str, progress: Progress) -> tuple[bool, str]:
-    """(whether it could be built, the log). `progress`: called with each line of ninja's count."""
+    """(whether it was built, the log)"""
     log = ""
     with subprocess.Popen(["cmake", "--build", BUILD, "--target", target], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           errors="replace") as building:
@@ -116,7 +115,7 @@ def ninja(target: str, progress: Progress) -> tuple[bool, str]:
 
 
 def build(exercise: manifest.Exercise, target: str, progress: Progress) -> tuple[bool, str]:
-    """As ninja(), of what the exercise's file holds when it is done: what is saved while it compiles is compiled, too."""
+    """Like ninja(), but builds again if the exercise's file is saved during the build."""
     file = manifest.ROOT / exercise.file
     while True:
         before = file.stat().st_mtime_ns
@@ -127,7 +126,7 @@ def build(exercise: manifest.Exercise, target: str, progress: Progress) -> tuple
 
 
 def has_twin(program: str) -> bool:
-    """Whether there is one that finds the races of a program."""
+    """Whether the program has a traced twin, which finds races."""
     return f"build bin/{program}{modes.TWIN}:" in (BUILD / "build.ninja").read_text(encoding="utf-8")
 
 
@@ -139,7 +138,7 @@ def nothing(*_: object) -> None:
 
 
 def run(tried: Attempt, mode: str, show: Show, tests: Sequence[manifest.Test]) -> None:
-    """Runs tests in a mode; what follows a test that ran for long, in vain, does not run."""
+    """Runs tests in a mode, and skips those after an endless one."""
     endless = False
     program = BUILD / "bin" / (tried.program + modes.suffix(mode))
     environment = modes.environment(tried.exercise, mode, int(os.environ.get("FLASHBOOK_COURSE_SEED") or 0))
@@ -148,7 +147,7 @@ def run(tried: Attempt, mode: str, show: Show, tests: Sequence[manifest.Test]) -
         if endless and test.hidden:
             continue
         start = time.monotonic()
-        verdict = (gtest.Verdict(False, "not run: a test before it did not end") if endless else
+        verdict = (gtest.Verdict(False, "not run: an earlier test did not end") if endless else
                    gtest.run(program, test.name, environment, PATIENCE * seconds))
         if verdict is None and test.hidden:
             continue
@@ -163,7 +162,7 @@ def run(tried: Attempt, mode: str, show: Show, tests: Sequence[manifest.Test]) -
 
 
 def race(tried: Attempt, progress: Progress = nothing) -> str:
-    """What the exercise's twin has to say of the first test that failed; empty if nothing."""
+    """The traced twin's additional message for the first test that failed; empty if there is none."""
     exercise = tried.exercise
     failed = tried.failed
     if tried.trouble or tried.mode or not failed or not modes.may_be_traced(tried.verdicts[failed[0].name]):
@@ -180,9 +179,8 @@ def race(tried: Attempt, progress: Progress = nothing) -> str:
 
 
 def attempt(exercise: manifest.Exercise, show: Show = nothing, progress: Progress = nothing, of_solution: bool = False) -> Attempt:
-    """Builds the exercise and runs its tests, kernels in all modes of the simulator, or in FLASHBOOK_SIM_ASYNC alone. `show`: called with each
-    test that has run, and its verdict, and again if it fails in another mode. `progress`: with what is being built. `of_solution`: with the
-    book's solution, in the book."""
+    """Builds the exercise and runs its tests, kernels in all modes of the simulator or only in FLASHBOOK_SIM_ASYNC. `show` is called with each
+    test's verdict, and again if it fails in another mode. `of_solution`: tries the book's solution, which only the book has."""
     exercise = variant.of_this_copy(manifest.ROOT, exercise)
     tried = Attempt(exercise, mode=os.environ.get("FLASHBOOK_SIM_ASYNC", ""), of_solution=of_solution)
     refused = refusal(exercise)

@@ -35,7 +35,7 @@ REFUSED = {reason: re.compile(pattern, re.VERBOSE) for reason, pattern in {
         | usershell|dtablesize|pagesize|umask|entropy|loadavg|date(?:_r)?|subopt|opt|cpu) | endusershell | group_member | (?:grant|unlock)pt |
         ptsname(?:_r)? | tc[gs]etpgrp | tty\w+ | crypt | confstr | sysconf | (?:new|dup|free|use)locale | localeconv | getpagesize | \w*gettext |
         \w*textdomain\w* | tzset""",
-    "a copy that is not counted": r"""(?:w?mem|str|stp|wcs|wcp|mbs|wcr|mbr|rawmem)n?[lr]*(?:p?cpy|ccpy|move|set|cat|n?cmp|coll|chr|chrnul|mem|frob|dup|
+    "an uncounted copy": r"""(?:w?mem|str|stp|wcs|wcp|mbs|wcr|mbr|rawmem)n?[lr]*(?:p?cpy|ccpy|move|set|cat|n?cmp|coll|chr|chrnul|mem|frob|dup|
         dupa|xfrm|tok|to\w+|n?len|c?spn|pbrk|str|sep|fry|n?case\w+|verscmp|ftime(?:_l)?|ptime(?:_l)?|from\w+|wcs|s?width|signal|error\w*)(?:_\w+)? |
         bcmp | bcopy | (?:explicit_)?bzero | swab | copy_n | copy_backward | copy_if | uninitialized_copy | qsort(?:_r)? | bsearch | lfind | lsearch |
         v?a?sw?n?printf | obstack_\w+ | v?s[nw]?w?scanf | q?[efg]cvt(?:_r)? | btowc | mbr?towc | wctob | wcr?tomb | wctomb | wcwidth |

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Grades submissions: python3 course/grade.py SUBMISSION... [NN|ID ...]; --help has the options. A submission is a student's tree, or a folder
-with the files that were edited, or a zip of one; or a folder or a zip of several. Writes report.md and Gradescope's results.json for each, and
-tables if there are several; the same command goes on where it was interrupted. Exit code 0 if they could be graded, whatever the grade; 2 if what
-is asked for makes no sense; 3 if the grader itself is at fault, as where it has no fence."""
+"""Grades submissions: python3 course/grade.py SUBMISSION... [NN|ID ...]; --help lists the options. A submission is a student's tree, a folder with
+the edited files, or a zip of either; a folder or a zip may also hold a whole class. Writes report.md and Gradescope's results.json for each, and
+tables for a class; after an interruption the same command resumes. Exit code 0 if everything was graded, whatever the points; 2 if the request
+makes no sense; 3 if the grader itself fails, for example because this machine has no fence."""
 import argparse
 import hashlib
 import json
@@ -30,36 +30,35 @@ from course.sandbox import Limits, Sandbox, one_line, printable, remove
 from course.score import NOT_HANDED_IN, Grade, Score
 from course.toolchain import Toolchain
 
-LONGEST = 120  # bytes of a name of a folder or a file
-ENDLESS = 2  # tests of an exercise, or compilations of a submission, that run into the limit of time; no other runs after them
-SECONDS = 12  # of one core, for an exercise, before any was graded here: solved ones took 8 to 15
+LONGEST = 120  # bytes in the name of a folder or a file
+ENDLESS = 2  # tests of an exercise, or compilations of a submission, that may time out before the rest is skipped
+SECONDS = 12  # of one core per exercise, as a first estimate: solved ones took 8 to 15
 
 
 class Grader:
-    """The book's own build, and folders for what is compiled with it. To be used in a `with`."""
+    """Grades with the book's own build, in temporary folders. A context manager."""
 
     def __init__(self, root: Path, exercises: Sequence[manifest.Exercise], seed: int, limits: Limits = Limits(), options: Sequence[str] = (),
                  class_seed: str = "", is_unfenced: bool = False) -> None:
-        """`options`: for the compiler, beside those of the build. `class_seed`: draws each student's variant. `is_unfenced`: grades even where
-        the fence has holes."""
+        """`options`: additional compiler options. `class_seed`: draws each student's variant. `is_unfenced`: grades even if the fence has holes."""
         self.root, self.exercises, self.seed, self.limits, self.options = Path(root).resolve(), exercises, seed, limits, options
         self.class_seed, self.is_unfenced = class_seed, is_unfenced
         self.build = self.root / "build" / "sim"
-        self.endless = 0  # programs of this submission with which the compiler did not end
+        self.endless = 0  # exercises of this submission whose compilation timed out
         for exercise in exercises:
             if not (self.build / "bin" / exercise.solved_program).exists():
-                raise Broken(f"there is no {self.build / 'bin' / exercise.program}: ./flashbook course grade builds it")
+                raise Broken(f"{self.build / 'bin' / exercise.solved_program} does not exist: ./flashbook course grade builds it")
 
     def __enter__(self) -> "Grader":
         self.sandbox = Sandbox()
         self.sandbox.prove()
         if self.sandbox.missing and not self.is_unfenced:
-            raise Broken(f"nothing is graded, since on this machine {self.sandbox.lack}. The fence takes Linux 5.13 or newer with Landlock and "
-                         "seccomp, also in a container. --unfenced grades without, and every report says so")
+            raise Broken(f"nothing is graded, since on this machine {self.sandbox.lack}. The fence needs Linux 5.13 or newer with Landlock and "
+                         "seccomp, in a container, too. --unfenced grades anyway, and every report mentions it")
         top = self.folder = Path(tempfile.mkdtemp(prefix="flashbook-grade-")).resolve()
         top.chmod(0o711)
         self.private, self.programs = top / "private", top / "programs"
-        for folder in (self.private, self.programs):  # the compiler has to get to what it compiles
+        for folder in (self.private, self.programs):  # which the compiler has to enter
             folder.mkdir()
             folder.chmod(0o711)
         self.judge = Judge(self.build, self.sandbox, self.private, self.limits)
@@ -71,20 +70,19 @@ class Grader:
 
     def exercise(self, exercise: manifest.Exercise, answer: Written | None, gated: bool = True, chosen_modes: Sequence[str] | None = None,
                  seed: int | None = None, programs: dict[str, Path] | None = None) -> Score:
-        """Compiles and tests one exercise with an answer, or as it is handed out if there is none. `gated`: whether the gate reads the
-        answer first. `chosen_modes`: of the simulator, if not all that the exercise knows. `seed`: if not the grader's. `programs`: what was
-        compiled of the same answer before, and will be now."""
+        """Compiles and tests one exercise with an answer; None: as handed out. `gated`: whether the gate reads the answer first. `chosen_modes`:
+        the simulator's modes to run instead of all. `seed`: replaces the grader's. `programs`: a cache of programs compiled from this answer."""
         if answer and gated:
             objections = gate.objections(answer.lines, answer.line)
             if objections:
                 return Score(exercise, "\n".join(f"{exercise.file}:{line}: {text}" for line, text in objections[:10]),
-                             headline="the grader does not take it")
+                             headline="the grader refuses it")
         result, endless = Score(exercise), 0
         seed = self.seed if seed is None else seed
         programs = {} if programs is None else programs
         for mode in chosen_modes or modes.of(exercise, self.root, self.toolchain.knows(exercise.solved_program + modes.TWIN)):
             if result.verdicts and not result.points:
-                break  # nothing is left to lose
+                break  # no points are left to lose
             suffix = modes.suffix(mode)
             if suffix not in programs:
                 program, result.trouble = self.program(exercise, answer, suffix)
@@ -96,7 +94,7 @@ class Grader:
                 if mode != modes.LAZY and not result.passed(test):
                     continue
                 start = time.monotonic()
-                verdict = gtest.Verdict(False, f"not run: {ENDLESS} tests before it did not end")
+                verdict = gtest.Verdict(False, f"not run: {ENDLESS} earlier tests did not end")
                 if endless < ENDLESS:
                     verdict = self.judge.run(programs[suffix], exercise, test.name, mode, seed, exercise.patience)
                 seconds = exercise.patience * self.limits.seconds
@@ -111,7 +109,7 @@ class Grader:
         return result
 
     def race(self, exercise: manifest.Exercise, answer: Written | None, result: Score, programs: Mapping[str, Path]) -> str:
-        """What the exercise's traced twin says of the first test that failed and that students have; empty if there is neither."""
+        """The traced twin's additional message for the first visible test that failed; empty if there is none."""
         failed = next((test.name for test in exercise.tests if not result.passed(test) and not test.hidden), "")
         if not failed or not answer or not modes.may_be_traced(result.verdicts[failed]):
             return ""
@@ -122,30 +120,30 @@ class Grader:
         return "" if verdict.passed else modes.beyond(verdict, result.verdicts[failed])
 
     def program(self, exercise: manifest.Exercise, answer: Written | None, suffix: str) -> tuple[Path | None, str]:
-        """(the program, on a shelf where its tests may run it; why there is none)"""
+        """(the program, in a folder where tests may run it; why there is none)"""
         if self.endless >= ENDLESS:
-            return None, f"not compiled: the compiler did not end with {ENDLESS} other exercises of this submission"
+            return None, f"not compiled: the compiler did not finish {ENDLESS} other exercises of this submission"
         program = self.toolchain.exercise(exercise, answer, Path(tempfile.mkdtemp(prefix=f"{exercise.id}-", dir=self.private)), suffix)
         self.endless += program.endless
         if not program.path:
             return None, f"{NO_PROGRAM}:\n{program.log}"
-        shelf = Path(tempfile.mkdtemp(prefix=f"{exercise.id}-", dir=self.programs))  # where other users may run it
+        shelf = Path(tempfile.mkdtemp(prefix=f"{exercise.id}-", dir=self.programs))
         shelf.chmod(0o711)
         program.path.chmod(0o755)
         return program.path.rename(shelf / "program"), ""
 
     def clear(self) -> None:
-        """Forgets a submission. What was compiled of it goes, since a class fills a disk."""
+        """Deletes everything compiled from a submission: a class would fill the disk."""
         for folder in (*self.private.glob("c*-*"), *self.programs.iterdir()):
             remove(folder)
         self.endless = 0
 
     def set_to(self, one: HandedIn) -> list[manifest.Exercise]:
-        """The exercises, with a student's variants."""
+        """The exercises with a student's variants."""
         return [variant.of_student(self.root, e, variant.Student(self.class_seed, one.id or one.title)) for e in self.exercises]
 
     def answers(self, exercises: Sequence[manifest.Exercise], answers: Mapping[str, Written], missing: Mapping[str, str], jobs: int) -> list[Score]:
-        """The results of the exercises; `answers` and `missing` as submission.answers says."""
+        """The scores of the exercises; `answers` and `missing` as returned by submission.answers."""
         def result_of(exercise: manifest.Exercise) -> Score:
             if exercise.id in missing:
                 return Score(exercise, missing[exercise.id], is_there=False, headline=NOT_HANDED_IN)
@@ -156,7 +154,6 @@ class Grader:
 
 
 def grade(grader: Grader, one: HandedIn, title: str, jobs: int) -> Grade:
-    """The Grade of a submission."""
     start = time.monotonic()
     if not one.place:
         raise Fault("nothing was handed in")
@@ -168,7 +165,7 @@ def grade(grader: Grader, one: HandedIn, title: str, jobs: int) -> Grade:
 
 
 def grade_or_say_why(grader: Grader, one: HandedIn, title: str, jobs: int) -> Grade:
-    """The Grade of one submission of many: whatever is wrong with it, those after it are graded."""
+    """Like grade(), but a faulty submission gets a Grade with the reason, so that the rest of the class is graded."""
     try:
         return grade(grader, one, title, jobs)
     except Broken:
@@ -182,47 +179,46 @@ def grade_or_say_why(grader: Grader, one: HandedIn, title: str, jobs: int) -> Gr
                      grader.sandbox.lack, 0)
 
 
-NAMES = re.compile(rf"\d\d|ch\d\d-[a-z0-9-]+|{manifest.CAPSTONE}(?:-[a-z0-9-]+)?")  # of chapters and exercises; all else is a submission
+NAMES = re.compile(rf"\d\d|ch\d\d-[a-z0-9-]+|{manifest.CAPSTONE}(?:-[a-z0-9-]+)?")  # chapters and exercises; other words are submissions
 
 
 def chosen(exercises: Sequence[manifest.Exercise], names: Sequence[str]) -> list[manifest.Exercise]:
-    """The exercises of chapters and those named by their id; all of the chapters if there is no name."""
+    """The exercises with these chapters or ids; without names all except capstones."""
     for name in names:
         if name not in {e.number for e in exercises} | {e.id for e in exercises}:
-            raise Fault(f"there is no {name}: chapters {', '.join(sorted({e.number for e in exercises}))} have exercises, and "
-                        "exercises.json has their names")
+            raise Fault(f"there is no {name}: give one of {', '.join(sorted({e.number for e in exercises}))}, or an id from an exercises.json")
     return [e for e in exercises if (e.number in names or e.id in names if names else e.kind != manifest.CAPSTONE)]
 
 
 def only(exercises: Sequence[manifest.Exercise], test: str) -> list[manifest.Exercise]:
-    """The exercises that have this test, with it alone."""
+    """The exercises that have this test, without their other tests."""
     found = [replace(e, tests=[one for one in e.tests if test in (one.name, one.title)]) for e in exercises]
     if not any(e.tests for e in found):
         known = ", ".join(one.name for e in exercises[:1] for one in e.tests)
-        raise Fault(f"--only {test}: no test has this name or title. Name one as exercises.json does ({known}), and its exercise")
+        raise Fault(f"--only {test}: no test has this name or title. Give one from exercises.json ({known}) and name its exercise")
     return [e for e in found if e.tests]
 
 
 def titles(handed_in: Sequence[HandedIn]) -> list[str]:
-    """What to call each. A folder's own name may be that of the hand-out; then the one above it tells whose it is."""
+    """A distinct title for each. If several folders share the hand-out's name, the parent folder's name is prepended."""
     alike = len({one.title for one in handed_in}) < len(handed_in)
     found: list[str] = []
     for one in handed_in:
         above = f"{one.place.resolve().parent.name}-" if alike and one.place and not one.files else ""
         title = one_line(above + one.title).replace("/", "-") or "unnamed"
-        found.append(title if title not in found else f"{title}-{len(found)}")  # names may differ in what is not printed
+        found.append(title if title not in found else f"{title}-{len(found)}")  # names may differ only in unprintable characters
     return found
 
 
 def short(name: str) -> str:
-    """A name that every file system takes: a long one ends with a digest."""
+    """A name that every file system accepts: a long one is cut and ends with a digest."""
     whole = name.encode()
     return name if len(whole) <= LONGEST else f"{whole[:LONGEST - 17].decode(errors='ignore')}-{hashlib.sha256(whole).hexdigest()[:16]}"
 
 
 def places(titles: Sequence[str], names: Sequence[str], out: str | None) -> list[Path]:
-    """The folder for each submission's reports: below build/grades, by its title and what is graded; `out`, if there is one, for the only
-    submission, or else below it."""
+    """The folder for each submission's reports: `out` itself for a single submission, else a folder in `out` or build/grades, named after the title
+    and the graded chapters."""
     if out and len(titles) == 1:
         return [Path(out)]
     base = Path(out) if out else manifest.ROOT / "build" / "grades"
@@ -243,20 +239,20 @@ def write(graded: Grade, out: Path) -> None:
 
 @dataclass
 class Progress:
-    """What is graded of a class, in a file that is there until all is. `what`: was asked for; an answer to something else is none."""
+    """A class's finished grades, in a file that is deleted at the end. `what`: the request; only the same request can resume it."""
     file: Path
     what: tuple[object, ...]
     seed: int
-    grades: dict[str, tuple[str, Grade]] = field(default_factory=dict)  # by title, with a digest of what was handed in
+    grades: dict[str, tuple[str, Grade]] = field(default_factory=dict)  # by title, with a digest of the submission
 
     @classmethod
     def resumed(cls, file: Path, what: tuple[object, ...], seed: int | None) -> "Progress":
-        """What an interrupted run left, or a new one, with a seed of its own if there is none."""
+        """The progress of an interrupted run, or a new one, with a random seed unless one is given."""
         try:
-            left: Progress = pickle.loads(file.read_bytes())  # the grader's own: nothing that is handed in writes here
+            left: Progress = pickle.loads(file.read_bytes())  # safe: submissions cannot write here
             if (left.file, left.what) == (file, what) and seed in (None, left.seed):
                 return left
-        except Exception:  # there is none, or another version of the book wrote it
+        except Exception:  # no such file, or another version of the book wrote it
             pass
         return cls(file, what, secrets.randbelow(1 << 31) if seed is None else seed)
 
@@ -270,10 +266,10 @@ class Progress:
 
 
 def digest_of(one: HandedIn, exercises: Sequence[manifest.Exercise]) -> str:
-    """Of what is graded of a submission."""
+    """A digest of the graded part of a submission."""
     try:
         found = repr(submission.answers(one.place, exercises, one.files)) if one.place else ""
-    except Exception as error:  # which is told where it is graded
+    except Exception as error:  # grading reports it
         found = repr(error)
     return hashlib.sha256(f"{one.id}\n{found}".encode(errors="replace")).hexdigest()
 
@@ -283,12 +279,12 @@ def minutes(seconds: float) -> str:
 
 
 def expected(exercises: Sequence[manifest.Exercise], jobs: int) -> float:
-    """Seconds that a submission takes, before any was graded."""
+    """An estimate of the seconds per submission, before any was graded."""
     return SECONDS * len(exercises) / min(jobs, len(exercises), os.cpu_count() or 1)
 
 
 def tables(grades: Sequence[Grade], names: Sequence[str]) -> dict[str, str]:
-    """The tables of a class, by how their names end."""
+    """A class's tables, by the ends of their file names."""
     title = " ".join(["Flashbook", *names, *["(unfenced)"] * bool(grades[0].lack)])
     return {".csv": report.table(grades), "-canvas.csv": report.canvas(grades, title), "-moodle.csv": report.moodle(grades, title)}
 
@@ -301,8 +297,8 @@ def grade_class(grader: Grader, handed_in: Sequence[HandedIn], names: Sequence[s
     left = sum(not progress.known(title, digest) for title, digest in zip(called, digests))
     each, spent, count = expected(grader.exercises, jobs), 0.0, 0
     if len(handed_in) > 1:
-        before = f", {len(handed_in) - left} of them before it was interrupted" * (left < len(handed_in))
-        print(f"{len(handed_in)} submissions{before}. About {minutes(each * left)}; the same command goes on where it is interrupted.", flush=True)
+        before = f", {len(handed_in) - left} of them graded before the interruption" * (left < len(handed_in))
+        print(f"{len(handed_in)} submissions{before}. About {minutes(each * left)}; after an interruption, the same command resumes.", flush=True)
     for number, (one, title, digest, out) in enumerate(zip(handed_in, called, digests, places_of), 1):
         graded = progress.known(title, digest)
         is_new = graded is None
@@ -317,7 +313,7 @@ def grade_class(grader: Grader, handed_in: Sequence[HandedIn], names: Sequence[s
             continue
         write(graded, out)
         if len(handed_in) == 1:
-            print(f"{report.text(graded)}\n\n{out / 'report.md'} has the messages, {out / 'results.json'} is what Gradescope reads.")
+            print(f"{report.text(graded)}\n\n{out / 'report.md'} has the messages; {out / 'results.json'} is for Gradescope.")
             continue
         if is_new:
             progress.keep(title, digest, graded)
@@ -330,7 +326,7 @@ def grade_class(grader: Grader, handed_in: Sequence[HandedIn], names: Sequence[s
         for end, text in {**tables(grades, names), "-alike.csv": pairs}.items():
             replaced(base.with_name(base.name + end), text.encode())
         progress.file.unlink(missing_ok=True)
-        print(f"\n{base}.csv has the points of all; the same for Canvas and Moodle; {base.name}-alike.csv, answers that are alike.")
+        print(f"\n{base}.csv has everyone's points, -canvas.csv and -moodle.csv are for import, {base.name}-alike.csv lists similar answers.")
         if grader.sandbox.lack:
             print(f"Note: {report.unfenced(grader.sandbox.lack)}")
 
@@ -340,15 +336,15 @@ def grade_all(words: Sequence[str], exercises: Sequence[manifest.Exercise], name
     due = classroom.moment(arguments.due, "--due") if arguments.due else None
     handed_in = classroom.handed_in(words, exercises, scratch, arguments.single)
     if arguments.student and len(handed_in) > 1:
-        raise Fault(f"--student names one, and {len(handed_in)} handed in: a roster has the ids of a class")
+        raise Fault(f"--student needs a single submission, not {len(handed_in)}: give a class's ids with --roster")
     if arguments.student:
         handed_in = [replace(one, id=arguments.student) for one in handed_in]
     roster = classroom.read_roster(arguments.roster) if arguments.roster else []
     if due and not any(line.get("handed_in") for line in roster):
-        print("warning: --due takes no points off: only a roster's column handed_in says when somebody handed in", file=sys.stderr)
+        print("warning: --due has no effect: dates of submission come from a roster's column handed_in, and there is none", file=sys.stderr)
     if arguments.roster:
         for title in classroom.unknown(handed_in, roster):
-            print(f"warning: {arguments.roster} has no line for {one_line(title)}: its column submission takes that name", file=sys.stderr)
+            print(f"warning: {arguments.roster} has no line for {one_line(title)}: put this name into its column submission", file=sys.stderr)
         handed_in = classroom.with_roster(handed_in, roster, due)
     base = Path(arguments.out) if arguments.out else manifest.ROOT / "build" / "grades"
     what = (tuple(words), repr(exercises), arguments.class_seed, arguments.unfenced)
@@ -359,29 +355,29 @@ def grade_all(words: Sequence[str], exercises: Sequence[manifest.Exercise], name
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="course grade", description="Grades submissions.")
-    parser.add_argument("what", nargs="+", help="submissions: students' trees, folders with the files that were edited, zips of these, or folders "
-                        "and zips of several; and what to grade: chapters, two digits each, or exercises by their names (default: all)")
-    parser.add_argument("--single", action="store_true", help="each of them is one student's, whatever is in it")
-    parser.add_argument("--roster", type=Path, help="a CSV with a column id and any of name, submission, handed_in; students on it who submitted "
-                        "nothing are in the tables, too")
-    parser.add_argument("--class", dest="class_seed", default="", metavar="TEXT", help="the seed that, with a student's id, draws the variant of "
-                        "capstone-variant: the text that you gave your class")
-    parser.add_argument("--student", metavar="ID", help="whose submission it is, if it is one and no roster says so")
-    parser.add_argument("--due", help="2026-12-01T23:59: days late are counted from here to the roster's handed_in")
-    parser.add_argument("--late", type=float, default=0, metavar="PERCENT", help="of the points that each day late costs that has begun")
-    parser.add_argument("--out", help="folder for report.md and results.json (default: build/grades/NAME); of several submissions, for their folders")
-    parser.add_argument("--seed", type=int, help="inputs of an earlier grading, to repeat it (default: new ones)")
-    parser.add_argument("--only", metavar="TEST", help="run this test alone, by its name or title, show what it says even if it is hidden, and write "
-                        "nothing")
-    parser.add_argument("--unfenced", action="store_true", help="grade where this machine has no fence or one with holes; every report says so")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="exercises at a time (default: one per core)")
+    parser.add_argument("what", nargs="+", help="submissions: students' trees, folders with the edited files, zips of these, or folders and zips "
+                        "of a class; and what to grade: two-digit chapters, or exercise ids (default: all chapters)")
+    parser.add_argument("--single", action="store_true", help="take each of them as one student's, whatever it contains")
+    parser.add_argument("--roster", type=Path, help="a CSV with a column id and any of name, submission, handed_in; the tables also list students "
+                        "on it who submitted nothing")
+    parser.add_argument("--class", dest="class_seed", default="", metavar="TEXT", help="the seed that you gave your class: with a student's id it "
+                        "draws the variant of capstone-variant")
+    parser.add_argument("--student", metavar="ID", help="the student's id, for a single submission without a roster")
+    parser.add_argument("--due", help="the deadline, as 2026-12-01T23:59: days late are counted from it to the roster's handed_in")
+    parser.add_argument("--late", type=float, default=0, metavar="PERCENT", help="percentage of the points lost per day late or part of one")
+    parser.add_argument("--out", help="folder for report.md and results.json (default: build/grades/NAME); for a class, the folder for its folders")
+    parser.add_argument("--seed", type=int, help="the seed of an earlier grading, to repeat it on the same inputs (default: a new one)")
+    parser.add_argument("--only", metavar="TEST", help="run only this test, given by name or title, show its message even if it is hidden, and write "
+                        "no files")
+    parser.add_argument("--unfenced", action="store_true", help="grade even if this machine's fence is missing or leaky; every report mentions it")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="exercises to grade at the same time (default: one per core)")
     arguments = parser.parse_args()
     names = [word for word in arguments.what if NAMES.fullmatch(word)]
     words = [word for word in arguments.what if word not in names]
     try:
         exercises = chosen(manifest.load(), names)
         if not words:
-            raise Fault("name a submission: a student's tree, or a folder with the files that were edited")
+            raise Fault("no submission is given: name a student's tree, or a folder with the edited files")
         if arguments.only:
             exercises = only(exercises, arguments.only)
         with tempfile.TemporaryDirectory(prefix="flashbook-class-") as scratch:
@@ -390,7 +386,7 @@ def main() -> None:
         print(f"course grade: {one_line(str(fault))}", file=sys.stderr)
         sys.exit(3 if isinstance(fault, Broken) else 2)
     except KeyboardInterrupt:
-        print("\ncourse grade: interrupted: the same command goes on from here", file=sys.stderr)
+        print("\ncourse grade: interrupted: the same command resumes", file=sys.stderr)
         sys.exit(130)
 
 

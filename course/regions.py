@@ -1,10 +1,10 @@
-"""What students write, marked in the file of an exercise:
+"""Reads and replaces the marked region of an exercise's file, which students edit:
 
     // BEGIN EXERCISE ch01-scores: One score a thread
     // TODO: sum the products.
     // END EXERCISE ch01-scores
 
-What the book has in its place, once it is solved, lies apart in course/solutions, which is not handed out."""
+The solutions are kept in course/solutions, which is not handed out."""
 
 from __future__ import annotations
 
@@ -17,58 +17,57 @@ END = re.compile(r"\s*// END EXERCISE ([a-z0-9-]+)\s*")
 
 
 class Fault(Exception):
-    """What is wrong with the course or with what is asked of it, in one line that says where."""
+    """A mistake in the course or in a request, described in one line that says where."""
 
 
 class Broken(Fault):
-    """A grader that cannot grade, whatever is handed in."""
+    """The grader itself cannot grade, whatever was submitted."""
 
 
 def code(lines: Iterable[str]) -> list[str]:
-    """The lines that are code, without comments and spaces."""
+    """The lines of code, without comments and spaces."""
     bare = ("".join(re.sub(r"//.*", "", line).split()) for line in lines)
     return [line for line in bare if line]
 
 
 @dataclass
 class Written:
-    """What stands in the place of one exercise."""
+    """The lines between one exercise's markers."""
     lines: list[str]
-    line: int = 1  # of the first of them, in the file that it was taken from
+    line: int = 1  # line number of the first one in its file
 
 
 def written(text: str, name: str) -> tuple[dict[str, Written], dict[str, str]]:
-    """What stands between a student's markers, and why there is nothing for the markers that make no pair: ({id: Written}, {id: why}).
-    `name` is the file, for messages."""
+    """({id: Written}, {id: fault}) for each pair of markers in a student's file, and for each marker without its pair. `name`: the file, for
+    messages."""
     lines, found, faults, begun, begin = text.splitlines(), {}, {}, None, 0
     for number, line in enumerate(lines, 1):
         if "EXERCISE" not in line:
-            continue  # quickly, since somebody may hand in a million lines
+            continue  # keeps a file of a million lines fast
         start, end = BEGIN.fullmatch(line), END.fullmatch(line)
         if begun and (start or (end and end[1] != begun)):
-            faults[begun] = f"{name}:{begin}: {begun} never ends: put its line '// END EXERCISE {begun}' back"
+            faults[begun] = f"{name}:{begin}: {begun} never ends: put the line '// END EXERCISE {begun}' back"
             begun = None
         if start and (start[1] in found or start[1] in faults):
-            faults[start[1]] = f"{name}:{number}: {start[1]} is there twice: leave one of them"
+            faults[start[1]] = f"{name}:{number}: {start[1]} is there twice: keep one of them"
         if start:
             begun, begin = start[1], number
         elif end and begun:
             found[begun] = Written(lines[begin:number - 1], begin + 1)
             begun = None
         elif end:
-            faults.setdefault(end[1], f"{name}:{number}: {end[1]} ends, but nothing has begun: put its line '// BEGIN EXERCISE {end[1]}' back")
+            faults.setdefault(end[1], f"{name}:{number}: {end[1]} ends but never began: put the line '// BEGIN EXERCISE {end[1]}' back")
     if begun:
-        faults[begun] = f"{name}:{begin}: {begun} never ends: put its line '// END EXERCISE {begun}' back"
+        faults[begun] = f"{name}:{begin}: {begun} never ends: put the line '// END EXERCISE {begun}' back"
     return {id: one for id, one in found.items() if id not in faults}, faults
 
 
 def absent(id: str, name: str) -> str:
-    """Why there is nothing if a file has neither of an exercise's markers."""
     return f"{name} has no lines '// BEGIN EXERCISE {id}' and '// END EXERCISE {id}': put them back"
 
 
 def around(text: str) -> str:
-    """A student's file without what stands between the markers: what the grader does not read."""
+    """A student's file without its regions: the part that the grader ignores."""
     lines, inside = [], False
     for line in text.splitlines():
         if END.fullmatch(line):
@@ -81,7 +80,7 @@ def around(text: str) -> str:
 
 
 def graft(text: str, answers: Mapping[str, Written], name: str = "") -> str:
-    """The text with an answer in the place of each exercise that has one. With a `name`, compilers take an answer's lines for those of that file."""
+    """The text with each answer in place of its region. With a `name`, #line directives make compilers report an answer's lines as that file's."""
     lines, inside = [], False
     for line in text.splitlines():
         begin = BEGIN.fullmatch(line)

@@ -1,5 +1,5 @@
-"""What a grade looks like: on a terminal, as Markdown, and as Gradescope's results.json
-(https://gradescope-autograders.readthedocs.io/en/latest/specs/)."""
+"""Formats grades: for a terminal, as Markdown, as Gradescope's results.json
+(https://gradescope-autograders.readthedocs.io/en/latest/specs/), and as tables of a class."""
 import csv
 import io
 from collections.abc import Iterator, Sequence
@@ -20,43 +20,43 @@ def points_of(grade: Grade) -> str:
 
 
 def again(grade: Grade, exercise: Exercise) -> str:
-    """The command that tries an exercise as it was graded."""
+    """The command that reruns an exercise on the inputs that were graded."""
     of_whom = "" if exercise.variant is None else f" {variant.VARIABLE}={exercise.variant}"
     return REPEAT.format(seed=grade.seed, variant=of_whom, id=exercise.id)
 
 
 def lateness(grade: Grade) -> str:
-    """What being late leaves of the points; empty if nothing is taken off."""
+    """The points after the deduction for lateness; empty if nothing is deducted."""
     days = grade.days_late or 0
     return f"{grade.final:g} points after {days} day{'s' * (days != 1)} late" if grade.final != grade.points else ""
 
 
 def summary(grade: Grade) -> str:
-    """One line: whose it is, and the points."""
+    """One line with the name and the points."""
     return ", ".join(filter(None, [f"{grade.name}: {points_of(grade)}", lateness(grade)]))
 
 
 def line(grade: Grade) -> str:
-    """The same, and why, if there is no answer at all: then it may be the teacher who named the wrong folder."""
+    """The summary; without any answer also the reason, since the teacher may have named the wrong folder."""
     nothing = not any(result.is_there for result in grade.results)
     return summary(grade) + (f" ({one_line(grade.results[0].trouble)})" if nothing else "")
 
 
 def unfenced(lack: str) -> str:
-    return f"this was graded without a whole fence: {lack}"
+    return f"this was graded without a complete fence: {lack}"
 
 
 def notes_of(result: Score, shows_hidden: bool = False) -> dict[str, str]:
-    """What a student reads about each test, by its name. What several tests complain about stands there once."""
+    """The message for each test, by its name. A cause that several tests share is explained once."""
     if result.trouble:
-        return {test.name: "" for test in result.exercise.tests}  # said once, for the whole exercise
+        return {test.name: "" for test in result.exercise.tests}  # reported once for the exercise
     notes, causes = {}, gtest.Causes()
     for test in result.exercise.tests:
         verdict = result.verdicts[test.name]
         if verdict.passed:
-            notes[test.name] = "It passes, but what worked before does not." if result.broken_guards and test.points else ""
+            notes[test.name] = "It passes, but a guard fails: something that worked before is broken." if result.broken_guards and test.points else ""
         elif test.hidden and not shows_hidden:
-            notes[test.name] = "A hidden test: its title says what it tries."
+            notes[test.name] = "A hidden test: only its title is shown."
         else:
             notes[test.name] = printable(causes.told(verdict.message, test.title))
     return notes
@@ -78,7 +78,6 @@ def headline(result: Score) -> tuple[str, str]:
 
 
 def figure(result: Score) -> str:
-    """The score of what a right kernel costs; empty if there is none."""
     return "" if result.counted is None else f"{result.counted:.1f}"
 
 
@@ -104,13 +103,13 @@ def text(grade: Grade, shows_hidden: bool = False) -> str:
             told = "".join(f"{line}\n" for line in counted.lines(result.exercise, result.verdicts))
             lines += indented(f"{told}score {figure(result)}. {counted.HONOUR}", "  ")
     if not any(result.is_there for result in grade.results):
-        lines += "\nNote: no answer to these exercises is there. Is it the right folder, and that of one student?\n"
+        lines += "\nNote: this folder has no answer to these exercises. Is it the right one, and does it belong to a single student?\n"
     return (f"{lines}\n{summary(grade)}. Graded in {grade.seconds:.0f} s, seed {grade.seed}."
             + (f"\nNote: {unfenced(grade.lack)}" if grade.lack else ""))
 
 
 def cell(value: object) -> object:
-    """As a spreadsheet may read it: what a student named does not begin a formula."""
+    """A value that a spreadsheet does not take for a formula, whatever a student named it."""
     return f"'{value}" if isinstance(value, str) and value != "-" and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
 
@@ -121,9 +120,8 @@ def as_csv(lines: Sequence[Sequence[object]]) -> str:
 
 
 def table(grades: Sequence[Grade]) -> str:
-    """Of several submissions: the most that can be had, and a line each, with the points of each exercise, - where no answer was handed in, their
-    sum, what being late leaves of it, the scores of capstones, which variant they are, what a quiz came to and the seed of its questions, and the
-    seed of the inputs."""
+    """A CSV with the maximum points and a line per submission: the points of each exercise (- if not handed in), their sum, the sum after the
+    deduction for lateness, each capstone's score and variant, each quiz's points and seed, and the seed of the inputs."""
     results, numbers = grades[0].results, sorted({number for grade in grades for number in grade.quizzes})
     asked = [column for number in numbers for column in (f"quiz {number}", f"its seed {number}")]
     most, capstones = grades[0].most, [i for i, r in enumerate(results) if r.exercise.kind == CAPSTONE]
@@ -142,7 +140,7 @@ def table(grades: Sequence[Grade]) -> str:
 
 
 def of_capstone(result: Score) -> Iterator[tuple[str, object]]:
-    """(column, value) of what a table has of a capstone beside its points."""
+    """(column, value) of a capstone's score and variant."""
     e = result.exercise
     if any(test.clocks for test in e.tests):
         yield f"score {e.id}", figure(result) or "-"
@@ -151,19 +149,19 @@ def of_capstone(result: Score) -> Iterator[tuple[str, object]]:
 
 
 def canvas(grades: Sequence[Grade], title: str) -> str:
-    """What Canvas's gradebook imports; its IDs stand in the names of the files that it gives."""
+    """A CSV for Canvas's gradebook; the IDs come from the names of the files that Canvas exports."""
     head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", title]
     possible = ["    Points Possible", "", "", "", "", grades[0].most]
     return as_csv([head, possible, *([grade.full_name, grade.student, "", "", "", f"{grade.final:g}"] for grade in grades)])
 
 
 def moodle(grades: Sequence[Grade], title: str) -> str:
-    """What Moodle's gradebook imports, mapped from "ID number"."""
+    """A CSV for Moodle's gradebook, mapped by "ID number"."""
     return as_csv([["ID number", "Full name", title, "Feedback"], *([g.student, g.full_name, f"{g.final:g}", g.status] for g in grades)])
 
 
 def pairs(found: Sequence[tuple[float, str, str, str]]) -> str:
-    """Answers that are alike, to look at."""
+    """A CSV of similar answers, for a teacher to review."""
     return as_csv([["alike", "exercise", "one", "the other"], *([f"{value:.2f}", *rest] for value, *rest in found)])
 
 
@@ -188,7 +186,7 @@ def markdown(grade: Grade) -> str:
             parts += [f"* {line}" for line in counted.lines(result.exercise, result.verdicts)]
         if not result.solved:
             parts.append(f"Hint: {result.exercise.hint}\n")
-            if result.exercise.kind != "predict":  # students have no formulas for other sizes than those that stay
+            if result.exercise.kind != "predict":  # students' tests have fixed sizes
                 parts.append(f"The same inputs again: `{again(grade, result.exercise)}`\n")
     for number, mark in sorted(grade.quizzes.items()):
         parts.append(f"## Questions on chapter {number}: {mark[0]}/{DRAWN}\n")
@@ -196,12 +194,12 @@ def markdown(grade: Grade) -> str:
 
 
 def fenced(text: str) -> str:
-    """Text that does not end the fence it stands in."""
+    """Text that cannot end the code fence around it."""
     return text.replace("```", "'''")
 
 
 def gradescope(grade: Grade) -> dict[str, Any]:
-    again = f"The tests of an exercise ID on the same inputs, on your machine: {REPEAT.format(seed=grade.seed, variant='', id='ID')}"
+    again = f"To run an exercise's tests on the same inputs on your machine: {REPEAT.format(seed=grade.seed, variant='', id='ID')}"
     tests: list[dict[str, Any]] = []
     for number, result in enumerate(grade.results, 1):
         exercise, notes = result.exercise, notes_of(result)

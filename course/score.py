@@ -14,14 +14,14 @@ NOT_HANDED_IN = "not handed in"
 class Score:
     exercise: Exercise
     trouble: str = ""  # why no test could run
-    headline: str = "it could not be tested"  # the trouble in short
-    verdicts: dict[str, Verdict] = field(default_factory=dict)  # of the tests, by name
-    why: str = ""  # what the exercise's traced twin says of the first test that failed
+    headline: str = "it could not be tested"  # a summary of `trouble`
+    verdicts: dict[str, Verdict] = field(default_factory=dict)  # by the test's name
+    why: str = ""  # the traced twin's message for the first test that failed
     is_there: bool = True  # whether an answer was handed in
 
     @property
     def left(self) -> list[Test]:
-        """Tests that are not run here and earn nothing here."""
+        """Tests that cannot run here and earn nothing."""
         return []
 
     @property
@@ -37,7 +37,7 @@ class Score:
 
     @property
     def broken_guards(self) -> list[Test]:
-        """Tests of what worked before and does not any more. While there is one, nothing counts."""
+        """Failed tests of what worked as handed out. If there is one, the exercise earns nothing."""
         return [] if self.trouble else [test for test in self.failed if not test.points]
 
     def points_of(self, test: Test) -> int:
@@ -53,12 +53,12 @@ class Score:
 
     @property
     def counted(self) -> float | None:
-        """The score of what a right kernel costs, from 0; None if it is not right, or nothing was counted."""
+        """The score for the kernel's cost, at least 0; None if the kernel is wrong or nothing was counted."""
         return counted.score(self.exercise, self.verdicts) if self.solved else None
 
     @property
     def status(self) -> str:
-        """What a teacher should know beside the points; empty if there is nothing."""
+        """A note for the teacher; empty if there is none."""
         if self.trouble:
             return self.headline
         return next((verdict.status for verdict in self.verdicts.values() if verdict.status), "")
@@ -69,7 +69,7 @@ def earned(scores: Iterable[Score]) -> int:
 
 
 def possible(scores: Iterable[Score]) -> int:
-    """Points that could be had on this machine."""
+    """The points of all tests that run on this machine."""
     return sum(test.points for score in scores for test in score.tests)
 
 
@@ -78,13 +78,13 @@ class Grade:
     name: str  # of the submission
     results: list[Score]
     seed: int
-    lack: str  # what a submission could do on this machine that it should not; empty if nothing
+    lack: str  # Sandbox.lack: what the fence fails to stop
     seconds: float
-    student: str = ""  # the id that a roster or a learning platform knows
-    person: str = ""  # the name that a roster knows, if one does
-    days_late: int | None = 0  # None: late, and nobody says how much
-    percent: float = 0  # of its points that each day costs that has begun
-    answers: dict[str, Written] = field(default_factory=dict)  # what was handed in, by the exercise's id
+    student: str = ""  # id on the roster or the learning platform
+    person: str = ""  # name on the roster
+    days_late: int | None = 0  # None: late by an unknown number of days
+    percent: float = 0  # of the points, lost per day late or part of one
+    answers: dict[str, Written] = field(default_factory=dict)  # by the exercise's id
     quizzes: dict[str, tuple[int, str]] = field(default_factory=dict)  # points and the seed of the questions, by chapter
 
     @property
@@ -97,7 +97,7 @@ class Grade:
 
     @property
     def final(self) -> float:
-        """The points that being late leaves."""
+        """The points after the deduction for lateness."""
         return round(self.points * max(0.0, 1 - self.percent / 100 * (self.days_late or 0)), 2)
 
     @property
@@ -106,9 +106,9 @@ class Grade:
 
     @property
     def status(self) -> str:
-        """Not handed in, late, and what is to be said of single exercises."""
+        """Not handed in, late, unfenced, and the status of single exercises."""
         if not any(result.is_there for result in self.results):
             return NOT_HANDED_IN
         late = ["late" if self.days_late is None else f"{self.days_late} day{'s' * (self.days_late != 1)} late"] if self.days_late != 0 else []
-        unfenced = ["graded without a whole fence"] if self.lack else []
+        unfenced = ["graded without a complete fence"] if self.lack else []
         return "; ".join([*unfenced, *late, *(f"{r.exercise.id}: {r.status}" for r in self.results if r.status)])

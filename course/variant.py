@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Which variant of a capstone is whose: python3 course/variant.py [CLASS STUDENT]. A variant of attention is a mask and what becomes of scores, one
-each of the lists in chapters/capstones/contract.h. A class's seed, any text, and a student's id draw it. With both, this copy keeps them in
-variant.json, and tests that student's variant; without, it shows what it keeps. Where there is nothing, the user's name draws."""
+"""Draws a student's variant of a capstone: python3 course/variant.py [CLASS STUDENT]. A variant of attention combines a mask and a change to the
+scores from the lists in chapters/capstones/contract.h, drawn from the class's seed (any text) and the student's id. Given both, this copy stores
+them in variant.json and tests that student's variant from then on; without arguments it shows the variant that is tested. If nothing is stored,
+the variant is drawn from the user's name."""
 import argparse
 import getpass
 import hashlib
@@ -20,8 +21,8 @@ from course.manifest import Exercise
 from course.regions import Fault
 
 CONTRACT = "chapters/capstones/contract.h"
-KINDS = ("Mask", "Score")  # its lists, the slower one first: a variant's number counts as the tests do
-VARIABLE = "FLASHBOOK_COURSE_VARIANT"  # what tells tests the number
+KINDS = ("Mask", "Score")  # its lists, the slower-varying one first, as the tests number variants
+VARIABLE = "FLASHBOOK_COURSE_VARIANT"  # where tests read the variant's number
 
 
 @dataclass(frozen=True)
@@ -33,12 +34,12 @@ class Choice:
 
 @dataclass(frozen=True)
 class Student:
-    seed: str  # of the class
+    seed: str  # the class's
     id: str
 
 
 def choices(root: Path, kind: str) -> list[Choice]:
-    """One of the lists, as the contract has it."""
+    """One of the contract's lists."""
     text = (root / CONTRACT).read_text(encoding="utf-8").partition(f"\nenum class {kind} {{\n")[2].partition("\n};")[0]
     found = []
     for comment, name in re.findall(r"((?: *///.*\n)+) *(\w+)", text):
@@ -48,24 +49,24 @@ def choices(root: Path, kind: str) -> list[Choice]:
 
 
 def names(root: Path) -> list[str]:
-    """Of all variants, by their numbers: "dilated, capped"."""
+    """The names of all variants, in the order of their numbers: "dilated, capped"."""
     masks, scores = (choices(root, kind) for kind in KINDS)
     return [f"{mask.name}, {score.name}" for mask in masks for score in scores]
 
 
 def drawn(student: Student, count: int) -> int:
-    """One of so many variants; the same for the same student of the same class."""
+    """The number, below `count`, of a student's variant: always the same for the same student and class."""
     text = "\n".join(part.strip().casefold() for part in (student.seed, student.id))
     return int.from_bytes(hashlib.sha256(text.encode(errors="replace")).digest()[:8], "big") % count
 
 
 def of_student(root: Path, exercise: Exercise, student: Student) -> Exercise:
-    """The exercise as it is set to a student: with their variant, if it has any."""
+    """The exercise with the student's variant, if it has variants."""
     return exercise if exercise.variant is None else replace(exercise, variant=drawn(student, len(names(root))))
 
 
 def here(root: Path) -> Student:
-    """Whose copy of the book this is."""
+    """The student whose copy of the book this is."""
     try:
         kept = json.loads((root / "variant.json").read_text(encoding="utf-8"))
         return Student(str(kept["class"]), str(kept["student"]))
@@ -74,7 +75,7 @@ def here(root: Path) -> Student:
 
 
 def of_this_copy(root: Path, exercise: Exercise) -> Exercise:
-    """The exercise as it is set here, or by the number of a variant in the environment."""
+    """The exercise with the variant that VARIABLE names, or else this copy's."""
     number = os.environ.get(VARIABLE, "")
     if exercise.variant is not None and number.isdigit():
         return replace(exercise, variant=int(number) % len(names(root)))
@@ -82,7 +83,7 @@ def of_this_copy(root: Path, exercise: Exercise) -> Exercise:
 
 
 def name(root: Path, exercise: Exercise) -> str:
-    """Of the exercise's variant; empty if it has none."""
+    """The name of the exercise's variant; empty if it has none."""
     return "" if exercise.variant is None else names(root)[exercise.variant]
 
 
@@ -95,19 +96,19 @@ def told(root: Path, student: Student) -> str:
     for kind, its_name in zip(KINDS, its_own):
         one = next(one for one in choices(root, kind) if one.name == its_name)
         lines.append(f"  {kind:<5}  {one.name}: {one.what}\n         {one.formula}")
-    return "\n".join([*lines, f"  ./flashbook trace and debuggers take it from {VARIABLE}={number}"])
+    return "\n".join([*lines, f"  for ./flashbook trace and debuggers, set {VARIABLE}={number}"])
 
 
 def main(words: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(prog="course variant", description="Says which variant is yours.")
-    parser.add_argument("student", metavar="CLASS STUDENT", nargs="*", help="the class's seed, and your id, as your teacher gave them to you")
+    parser = argparse.ArgumentParser(prog="course variant", description="Shows which variant is yours.")
+    parser.add_argument("student", metavar="CLASS STUDENT", nargs="*", help="the class's seed and your id, both from your teacher")
     arguments = parser.parse_args(words)
     root = manifest.ROOT
     try:
         if not (root / CONTRACT).exists():
             raise Fault("this copy has no capstones")
         if len(arguments.student) not in (0, 2):
-            raise Fault("it takes both, the class's seed and your id; an id with spaces stands in quotes")
+            raise Fault(f"{len(arguments.student)} argument given: give two, the class's seed and your id, in quotes if they contain spaces, or none")
     except Fault as fault:
         print(f"course variant: {fault}", file=sys.stderr)
         sys.exit(2)

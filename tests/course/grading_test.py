@@ -479,7 +479,7 @@ class Submission(unittest.TestCase):
         self.write("a.cuh", "// BEGIN EXERCISE ch01-b: b\n" + self.TEXT)
         found, missing = submission.answers(self.folder, [exercise(), other])
         self.assertEqual(found["ch01-a"].lines, ["mine"])
-        self.assertEqual(missing["ch01-b"], "a.cuh:1: ch01-b never ends: put its line '// END EXERCISE ch01-b' back")
+        self.assertEqual(missing["ch01-b"], "a.cuh:1: ch01-b never ends: put the line '// END EXERCISE ch01-b' back")
 
     def test_links_pipes_and_large_files_are_not_opened(self):
         other = self.folder.parent / "other"
@@ -936,11 +936,11 @@ class Report(unittest.TestCase):
 
     def test_says_that_there_was_no_fence(self):
         one = graded(result("A.Worked"))
-        one.lack = "a submission may reach the network"
+        one.lack = "a submission can reach the network"
         for text in (report.text(one), report.markdown(one), json.dumps(report.gradescope(one))):
-            self.assertIn("this was graded without a whole fence: a submission may reach the network", text)
+            self.assertIn("this was graded without a complete fence: a submission can reach the network", text)
         for text in grade.tables([one], ["01"]).values():
-            self.assertRegex(text, "graded without a whole fence|unfenced")
+            self.assertRegex(text, "graded without a complete fence|unfenced")
 
     def test_what_several_tests_complain_about_stands_there_once(self):
         tests = [manifest.Test(f"A.{i}", f"test {i}", 1) for i in range(4)]
@@ -1029,7 +1029,7 @@ class Package(unittest.TestCase):
             self.assertEqual(one.read_bytes(), two.read_bytes())
 
     def test_an_unknown_chapter(self):
-        with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(Fault, "there is no 99: chapters 00, 01"):
+        with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(Fault, "there is no 99: give one of 00, 01"):
             package.write(manifest.ROOT, Path(folder) / "a.zip", ["99"])
 
 

@@ -73,12 +73,12 @@ class Written(unittest.TestCase):
 
     def test_what_is_wrong_is_said_with_its_line(self):
         begin, end = "// BEGIN EXERCISE x: y", "// END EXERCISE x"
-        gone = "x never ends: put its line '// END EXERCISE x' back"
+        gone = "x never ends: put the line '// END EXERCISE x' back"
         self.assertEqual(self.faults("code", begin, "code"), {"x": f"a.cuh:2: {gone}"})
-        self.assertEqual(self.faults("code", end), {"x": "a.cuh:2: x ends, but nothing has begun: put its line '// BEGIN EXERCISE x' back"})
+        self.assertEqual(self.faults("code", end), {"x": "a.cuh:2: x ends but never began: put the line '// BEGIN EXERCISE x' back"})
         self.assertEqual(self.faults(begin, "// BEGIN EXERCISE z: y", "// END EXERCISE z"), {"x": f"a.cuh:1: {gone}"})
         self.assertEqual(set(self.faults(begin, "// END EXERCISE z")), {"x", "z"})
-        self.assertEqual(self.faults(begin, end, begin, end), {"x": "a.cuh:3: x is there twice: leave one of them"})
+        self.assertEqual(self.faults(begin, end, begin, end), {"x": "a.cuh:3: x is there twice: keep one of them"})
         self.assertEqual(self.faults(begin, end), {})
 
     def test_what_the_grader_does_not_read(self):

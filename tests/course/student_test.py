@@ -64,7 +64,7 @@ class Try(unittest.TestCase):
     def test_lists_what_only_the_grader_has(self):
         text = try_exercise.summary(tried("ch01-a", True, hidden=1))
         self.assertIn("hidden test 0 (hidden: the grader runs it)", text)
-        self.assertTrue(text.endswith("solved, 5 of 5 points; the grader has 2 for hidden tests"))
+        self.assertTrue(text.endswith("solved, 5 of 5 points; hidden tests are worth 2 more"))
 
     def test_one_mode_alone_solves_nothing(self):
         self.assertTrue(try_exercise.summary(tried("ch01-a", True, mode="eager")).endswith(
@@ -117,8 +117,8 @@ class Source(unittest.TestCase):
         self.assertEqual(self.refusal("// BEGIN EXERCISE ch01-a: a", "x = 1;", "// END EXERCISE ch01-a"), "")
 
     def test_what_the_grader_refuses(self):
-        self.assertIn("a.cuh:2: a directive", self.refusal("// BEGIN EXERCISE ch01-a: a", "#define X", "// END EXERCISE ch01-a"))
-        self.assertIn("put its line '// END EXERCISE ch01-a' back", self.refusal("// BEGIN EXERCISE ch01-a: a", "x = 1;"))
+        self.assertIn("a.cuh:2: preprocessor directives", self.refusal("// BEGIN EXERCISE ch01-a: a", "#define X", "// END EXERCISE ch01-a"))
+        self.assertIn("put the line '// END EXERCISE ch01-a' back", self.refusal("// BEGIN EXERCISE ch01-a: a", "x = 1;"))
         self.assertIn("a.cuh has no lines", self.refusal("x = 1;"))
         (manifest.ROOT / "a.cuh").unlink()
         self.assertIn("a.cuh is gone", attempt.refusal(tried("ch01-a", True).exercise))
@@ -134,7 +134,7 @@ class Source(unittest.TestCase):
         self.write(*[line.replace("x", "y;\nz") + "\r" for line in text])
         self.assertEqual(attempt.strayed(one), [])
         self.write("int helper();", *text)
-        self.assertIn("a.cuh was changed outside its exercises", attempt.strayed(one)[0])
+        self.assertIn("a.cuh was changed outside its exercise,", attempt.strayed(one)[0])
 
     def test_what_is_saved_while_it_compiles_is_compiled_too(self):
         self.write("before")
@@ -157,7 +157,7 @@ class Run(unittest.TestCase):
         one, clock = tried("ch01-a"), iter([0, 20, 20, 20])
         with mock.patch("course.gtest.run", side_effect=[gtest.Verdict(False, "endless")]), mock.patch("time.monotonic", lambda: next(clock)):
             attempt.run(one, "lazy", attempt.nothing, one.exercise.tests)
-        self.assertEqual([v.message for v in one.verdicts.values()], ["endless", "not run: a test before it did not end"])
+        self.assertEqual([v.message for v in one.verdicts.values()], ["endless", "not run: an earlier test did not end"])
 
     def test_what_is_slow_and_right_is_called_slow(self):
         stopped = gtest.Verdict(False, "stopped after 30 s", gtest.STOPPED)
