@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Cuts the student's tree: python3 course/handout.py DIR [NN ...] [capstone] [--solved]. DIR is made, whole or not at all; exit code 2 if it cannot.
-One number is the last chapter. Of several, those are to be done, and the chapters between them stand solved. Without a number all are to be
-done, and capstones, too. Solved it is what a student hands in who has everything right."""
+"""Makes a student's tree: python3 course/handout.py DIR [NN ...] [capstone] [--solved]. DIR is made completely or not at all (exit code 2). One
+number is the last chapter to hand out. With several numbers, these chapters are to be done, and the ones between them are handed out solved.
+Without numbers everything is to be done, including capstones. --solved makes a perfect submission."""
 import argparse
 import json
 import os
@@ -22,7 +22,7 @@ from course.attempt import AS_HANDED_OUT, digest_outside
 from course.regions import Fault, code, written
 from course.solution import answer, solved
 
-# What a student needs; * also crosses folders. What is not named here stays at home.
+# The files that students get; * also matches /.
 HANDED_OUT = (
     ".clang-format", ".clangd", ".gitignore", "CMakeLists.txt", "CMakePresets.json", "LICENSE", "flashbook",
     "door/*.py", "door/install", "door/python", "cmake/ptxas_gate", "cmake/wgmma_registers.py",
@@ -37,26 +37,25 @@ HANDED_OUT = (
     "course/progress.py", "course/quiz.py", "course/score.py", "course/try_exercise.py", "course/variant.py",
     "chapters/*/exercises/quiz.json",
 )
-# And what students must not have. often_said.md corrects three sentences, and these corrections are exercises.
+# Exceptions. often_said.md corrects three sentences whose corrections are exercises.
 KEPT = ("tests/exercises/hidden/*", "docs/pages/hardening.md", "docs/pages/instructor.md", "docs/pages/often_said.md", "docs/pages/weeks.md")
-# A link to a file, or, to step over it, code. Pictures are not looked at: each page keeps its own.
+# A link to a file; or code, in order to skip it. Images do not match: pages keep theirs.
 LINK = re.compile(r"```.*?```|`[^`\n]*`|(?<!!)\[([^\]]*)\]\(([^)\s#]+)[^)]*\)", re.DOTALL)
-# What scripts look for in a page and a reader has no use for, with its line where it has one of its own.
+# Comments that only scripts need, with the whole line if there is nothing else in it.
 MARK = re.compile(r"(?<=\n)<!-- [^\n]*? -->\n|<!-- [^\n]*? -->")
-# Of a chapter's page: what students have already, and where that is.
+# The sentence of a chapter's page that tells readers to make a hand-out.
 HAVE_IT = re.compile(r"`\./flashbook course handout DIR` makes\s+the\s+students'\s+copy(\.\s+There )?")
 TABLE = "<!-- exercises -->\n"
-EXAMPLE = {"@ID@": "id", "@FILE@": "file", "@NN@": "number"}  # of the first exercise that is to be done, as course next has it
-# What students have at another place than the book.
+EXAMPLE = {"@ID@": "id", "@FILE@": "file", "@NN@": "number"}  # fields of the first exercise to be done
+# Files that are elsewhere in the book.
 MOVED = {"AGENTS.md": "course/agents.md", ".github/workflows/exercises.yml": "course/workflow.yml"}
-# The chapter that a file belongs to.
 CHAPTER = re.compile(r"(?:^|/)(?:ch(\d\d)-|(\d\d)_[a-z])")
 OF_CAPSTONES = re.compile(rf"(?:^|/){manifest.CAPSTONE}(?:s/|-|\.h$)")
-ALL = "all"  # behind every number
+ALL = "all"  # sorts after every number
 
 
 def files_of_tree(root: Path) -> list[str]:
-    """Every file that is under version control or could be; every file where there is none."""
+    """Every file that git tracks or would add; every file if there is no repository."""
     if (root / ".git").exists():
         listed = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard"], capture_output=True,
                                 check=False)
@@ -69,12 +68,12 @@ def files_of_tree(root: Path) -> list[str]:
 
 
 def is_later(name: str, last: str, capstones: bool) -> bool:
-    """Whether a file belongs to a chapter after `last`, or to capstones where there are to be none."""
+    """Whether a file belongs to a chapter after `last`, or to a capstone although `capstones` is false."""
     return any("".join(found) > last for found in CHAPTER.findall(name)) or (not capstones and OF_CAPSTONES.search(name) is not None)
 
 
 def last_of(chapters: Iterable[str]) -> str:
-    """The last chapter of a hand-out that is asked for by these names."""
+    """The last chapter of a hand-out of these chapters."""
     return max((name for name in chapters if name != manifest.CAPSTONE), default=ALL)
 
 
@@ -91,14 +90,14 @@ def handed_out_files(root: Path, last: str = ALL, capstones: bool = True) -> lis
 
 
 def to_be_done(exercises: Iterable[manifest.Exercise], chapters: Sequence[str]) -> list[manifest.Exercise]:
-    """Those of the exercises that a hand-out leaves to students: all up to the last chapter, or, of several chapters, theirs; and capstones."""
+    """The exercises that a hand-out leaves unsolved: up to the one chapter given, or those of the several given; and capstones."""
     numbers = [name for name in chapters if name != manifest.CAPSTONE]
     return [e for e in exercises if (has_capstones(chapters) if e.kind == manifest.CAPSTONE else e.number in numbers if len(numbers) > 1
                                      else e.number <= last_of(numbers))]
 
 
 def readme(root: Path, exercises: Sequence[manifest.Exercise], open_ones: Sequence[manifest.Exercise]) -> str:
-    """The hand-out's own README.md, with a table of its exercises. What is not open stands solved."""
+    """The hand-out's README.md, with a table of its exercises. Those not in `open_ones` are listed as solved."""
     lines = ["| exercise | what | where | points | minutes, about |", "|---|---|---|---|---|"]
     for e in exercises:
         page = manifest.page_of(root, e.chapter)
@@ -111,7 +110,7 @@ def readme(root: Path, exercises: Sequence[manifest.Exercise], open_ones: Sequen
 
 
 def answering(root: Path, tree: Path, exercises: Iterable[manifest.Exercise]) -> Iterator[str]:
-    """What in a hand-out answers an exercise: its solution's lines, or a piece of code that is the same but for names and numbers."""
+    """Warnings about files in a hand-out that contain an exercise's solution, literally or with other names and numbers."""
     solutions = {}
     for e in exercises:
         stub = written((root / e.file).read_text(encoding="utf-8"), e.file)[0][e.id]
@@ -121,16 +120,16 @@ def answering(root: Path, tree: Path, exercises: Iterable[manifest.Exercise]) ->
         lines = path.read_text(encoding="utf-8").splitlines()
         name, text, found = str(path.relative_to(tree)), "\n" + "\n".join(code(lines)) + "\n", similar.runs(lines)
         if name.startswith("tests/exercises/") and "PREDICTION(" in text and not name.endswith("predicted.h"):
-            yield f"{name} has the formulas that it asks for"
+            yield f"{name} contains the formulas that it asks for"
         for id, (file, exact, runs) in solutions.items():
             if "\n" + exact in text:
-                yield f"{name} has the solution of {id}"
+                yield f"{name} contains the solution of {id}"
             elif name != file and len(runs) >= similar.LEAST and len(runs & found) >= similar.ALIKE * len(runs):
-                yield f"{name} has the solution of {id} by other names"
+                yield f"{name} contains the solution of {id} with other names"
 
 
 def page_with_own_links(name: str, text: str, files: Sequence[str]) -> str:
-    """A page whose links to what is not among `files` are plain text."""
+    """A page whose links to anything outside `files` are replaced by their text."""
     def replace(link: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(name), link[2] or ""))
         leads_away = link[2] and not re.match(r"[a-z]+:", link[2])
@@ -140,7 +139,7 @@ def page_with_own_links(name: str, text: str, files: Sequence[str]) -> str:
 
 
 def contents(root: Path, name: str, last: str = ALL, capstones: bool = True) -> str:
-    """What the hand-out of the chapters up to `last` has in its file `name`."""
+    """The contents of the file `name` in a hand-out up to chapter `last`."""
     text = (root / name).read_text(encoding="utf-8")
     if name.endswith("/quiz.json"):
         return quiz.without_answers(text)
@@ -151,7 +150,7 @@ def contents(root: Path, name: str, last: str = ALL, capstones: bool = True) -> 
 
 
 def write(root: Path, target: Path, with_solutions: bool = False, chapters: Sequence[str] = ()) -> list[manifest.Exercise]:
-    """Writes the hand-out into the empty folder `target`; returns the exercises in it that are to be done."""
+    """Writes the hand-out into the empty folder `target`; returns the exercises to be done."""
     last, capstones = last_of(chapters), has_capstones(chapters)
     exercises = [e for e in manifest.load(root) if (capstones if e.kind == manifest.CAPSTONE else e.number <= last)]
     open_ones = to_be_done(exercises, chapters)
@@ -172,11 +171,11 @@ def write(root: Path, target: Path, with_solutions: bool = False, chapters: Sequ
 
 
 def make(root: Path, target: str | Path, with_solutions: bool = False, chapters: Sequence[str] = ()) -> list[manifest.Exercise]:
-    """Makes the folder `target`, whole or not at all, and returns the exercises in it that are to be done."""
+    """Makes the folder `target`, completely or not at all, and returns the exercises to be done."""
     target = Path(target).absolute()
     numbers = sorted({e.number for e in manifest.load(root)})
     for unknown in sorted(set(chapters) - set(numbers)):
-        raise Fault(f"there is no chapter {unknown} with exercises: {', '.join(numbers)} have some")
+        raise Fault(f"there is no chapter {unknown} with exercises: give any of {', '.join(numbers)}")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise Fault(f"{target} is already there: name a folder that is new or empty")
     if not target.parent.is_dir():
@@ -188,7 +187,7 @@ def make(root: Path, target: str | Path, with_solutions: bool = False, chapters:
     try:
         exercises = write(root, unfinished, with_solutions, chapters)
         unfinished.chmod(0o755)
-        os.replace(unfinished, target)  # an empty folder may stand there
+        os.replace(unfinished, target)  # also replaces an empty folder
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
@@ -196,11 +195,11 @@ def make(root: Path, target: str | Path, with_solutions: bool = False, chapters:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="course handout", description="Cuts the student's tree.")
+    parser = argparse.ArgumentParser(prog="course handout", description="Makes a student's tree, without solutions.")
     parser.add_argument("folder", metavar="DIR", help="the folder to make: new, or empty")
-    parser.add_argument("chapters", metavar="NN", nargs="*", help="the last chapter, two digits; or all that are to be done, and those between "
-                        "them stand solved; and capstone (default: all)")
-    parser.add_argument("--solved", action="store_true", help="with the solutions: to try the grader")
+    parser.add_argument("chapters", metavar="NN", nargs="*", help="one two-digit number: the last chapter; several: the chapters to be done, with "
+                        "those between them solved; capstone: the capstones, too (default: everything)")
+    parser.add_argument("--solved", action="store_true", help="include the solutions, to try out the grader")
     arguments = parser.parse_intermixed_args()
     try:
         exercises = make(manifest.ROOT, arguments.folder, arguments.solved, arguments.chapters)
@@ -210,11 +209,11 @@ def main() -> None:
     if arguments.solved:
         print(f"{arguments.folder}: {len(exercises)} exercises, solved: not for students.")
         return
-    print(f"{arguments.folder}: {len(exercises)} exercises. Its README.md says how to begin.")
+    print(f"{arguments.folder}: {len(exercises)} exercises. Its README.md explains how to start.")
     numbers = [name for name in arguments.chapters if name != manifest.CAPSTONE]
     shown = sorted({e.number for e in manifest.load() if e.number <= max(numbers, default="")} - {e.number for e in exercises})
     if shown:
-        print(f"warning: chapters {', '.join(shown)} stand solved in it: their exercises can no longer be set", file=sys.stderr)
+        print(f"warning: it shows the solutions of chapters {', '.join(shown)}: do not set their exercises later", file=sys.stderr)
     for warning in answering(manifest.ROOT, Path(arguments.folder), exercises):
         print(f"warning: {warning}", file=sys.stderr)
 

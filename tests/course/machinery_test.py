@@ -150,7 +150,7 @@ class Handout(Tree):
         self.assertEqual([e.id for e in handout.make(self.root, two, chapters=["02"])], ["ch01-answer", "ch02-answer"])
         handout.make(self.root, both)
         self.assertEqual(self.files(two), self.files(both))
-        with self.assertRaisesRegex(regions.Fault, "there is no chapter 03 with exercises: 01, 02 have some"):
+        with self.assertRaisesRegex(regions.Fault, "there is no chapter 03 with exercises: give any of 01, 02"):
             handout.make(self.root, self.top / "three", chapters=["01", "03"])
 
     def test_capstones_where_they_are_asked_for(self):
@@ -199,11 +199,11 @@ class Handout(Tree):
         self.write("chapters/03_three/README.md", f"```cpp\n{SOLUTION.replace('six', 'six_of_03')}```\n")
         exercises = handout.make(self.root, self.top / "some", chapters=["01", "03"])
         self.assertEqual(list(handout.answering(self.root, self.top / "some", exercises)), [
-            "chapters/02_two/exercises/answer.cuh has the solution of ch01-answer by other names",
-            "chapters/03_three/README.md has the solution of ch03-answer"])
+            "chapters/02_two/exercises/answer.cuh contains the solution of ch01-answer with other names",
+            "chapters/03_three/README.md contains the solution of ch03-answer"])
         self.write("tests/exercises/ch01-answer.cpp", "PREDICTION(Counts, Maximum, maximum) { return p.first; }\n")
         handout.make(self.root, self.top / "formulas", chapters=["01"])
-        self.assertIn("tests/exercises/ch01-answer.cpp has the formulas that it asks for", list(handout.answering(self.root, self.top / "formulas", exercises)))
+        self.assertIn("tests/exercises/ch01-answer.cpp contains the formulas that it asks for", list(handout.answering(self.root, self.top / "formulas", exercises)))
         self.write("tests/exercises/ch01-answer.cpp", "test\n")
         clean = handout.make(self.root, self.top / "clean", chapters=["01"])
         self.assertEqual(list(handout.answering(self.root, self.top / "clean", clean)), [])
@@ -437,7 +437,7 @@ class Check(Tree):
         copy = "x;\nconst int six  = 6;\n\n// why not\n return six * 7 + some_longer_expression;\n"
         self.write("chapters/01_one/copy.cuh", copy)
         self.write("chapters/01_one/README.md", PAGE + f"```cpp\n{SOLUTION}```\n")
-        self.assertEqual(self.in_handout(), [f"hand-out: chapters/01_one/{name} has the solution of ch01-answer" for name in ("README.md", "copy.cuh")])
+        self.assertEqual(self.in_handout(), [f"hand-out: chapters/01_one/{name} contains the solution of ch01-answer" for name in ("README.md", "copy.cuh")])
 
     def test_a_picture_that_is_not_handed_out(self):
         self.write("chapters/01_one/README.md", PAGE + "![plot](plot.png)\n")
