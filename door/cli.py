@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from door import tree
-from door.commands import SERVING, docs, measure, plot, profile, run, serving, test, trace
+from door.commands import PROGRAMS, docs, measure, plot, profile, run, small_program, test, trace
 from door.console import fail
 from door.course import course
 from door.tree import number_of, number_or_capstone, number_or_exercise
@@ -146,7 +146,7 @@ def parser() -> Parser:
     top = Parser(prog="./flashbook", allow_abbrev=False, description=description)
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     add_main(adder(commands))
-    for name, help in SERVING.items():
+    for name, help in PROGRAMS.items():
         commands.add_parser(name, help=help)
     teacher = "" if tree.STUDENT else "; handout, grade, package, check"
     help = f"exercises: try, watch, status, variant, next, quiz{teacher}"
@@ -159,8 +159,8 @@ def main() -> int:
     words = sys.argv[1:]
     if not words or words[0] == "help":
         words = [*words[1:], "--help"]
-    if words[0] in SERVING:  # options after -- belong to the program
-        return serving(words[0], words[1:])
+    if words[0] in PROGRAMS:  # options after -- belong to the program
+        return small_program(words[0], words[1:])
     cut = words.index("--") if "--" in words else len(words)
     flags = [word for word in words[:cut] if word in FLAGS]  # argparse does not allow options between the words of a list
     a, unknown = parser().parse_known_args([*(word for word in words[:cut] if word not in FLAGS), *flags])

@@ -1,4 +1,4 @@
-"""run, test, bench, accuracy, profile, trace, memory, generate, plot and docs."""
+"""run, test, bench, accuracy, profile, trace, ramp, memory, generate, plot and docs."""
 
 from __future__ import annotations
 
@@ -204,17 +204,19 @@ def trace(a: argparse.Namespace) -> int:
     return code
 
 
-SERVING = {
+PROGRAMS = {  # by the command that runs them, which is also their name
+    "ramp": "run three small kernels with an mbarrier, TMA and WGMMA (chapter 5)",
     "memory": "how much memory a cache of keys and values takes (chapter 8): ./flashbook memory --model llama-2-70b",
     "generate": "generate tokens with a toy decoder, with and without a cache (chapter 8)",
 }
 
 
-def serving(name: str, options: Sequence[str]) -> int:
-    if not (ROOT / "chapters/08_decoding").is_dir():
-        fail(f"{name} belongs to chapter 8, which this copy does not have")
+def small_program(name: str, options: Sequence[str]) -> int:
+    chapter = "05_flash_attention_3" if name == "ramp" else "08_decoding"
+    if not (ROOT / "chapters" / chapter).is_dir():
+        fail(f"{name} belongs to chapter {int(chapter[:2])}, which this copy does not have")
     packages.need("to build the program", packages.PROGRAMS)
-    preset = gpu.preset("08_decoding", name == "generate" and "--no-cuda" not in options)
+    preset = gpu.preset(chapter, name != "memory" and "--no-cuda" not in options)
     build(preset, name)
     return show(program(preset, name), *(word for word in options if word not in ("--no-cuda", "--")), cwd=HERE)
 

@@ -62,7 +62,7 @@ def with_panels(page: Page, body: str, modules: dict[str, dict[str, Any]]) -> st
         number, file, words, before = OTHERS[page.source]
         return body.replace(before, host(number, file=file, step="5", words=words) + before) if number in modules else body
     number = page.chapter[:2]
-    if page.kind != "kernel" or number not in modules or "/host/" in page.source or "/serving/" in page.source:
+    if page.kind != "kernel" or number not in modules or re.search("/host/|/serving/|/ramp_", page.source):
         return body
     step = re.match(r"step(\d+)", page.path.name)
     # After what the first row says of the whole file.

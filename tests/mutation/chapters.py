@@ -37,6 +37,7 @@ class Fault:
     environment: dict[str, str] = field(default_factory=dict)  # and the simulator, if another mode than lazy finds it
     traced: list[str] = field(default_factory=list)  # what the traced mode is run with,
     says: str = ""  # and what the report that it prints has in it, as an expression
+    command: str = ""  # what a page says to run, if it is not the chapter's program
 
 
 SMALL = ["--batch", "1", "--heads", "1", "--head-dim", "64"]
@@ -56,6 +57,7 @@ RANKS = ["--ranks", "3", "--seqlen", "200", "--causal"]
 PACKED_RANKS = ["--ranks", "3", "--lengths", "60,200,100", "--causal"]
 EIGHT = ["--step", "3", "--ranks", "8", "--seqlen", "400", "--heads", "1"]
 AT_RANDOM = {"FLASHBOOK_SIM_ASYNC": "random", "FLASHBOOK_SIM_SEED": "4"}
+RAMP = "./flashbook ramp --no-cuda"
 
 FAULTS = {
     "no_mask_01": Fault("01_naive_attention/problem.cuh", "if (!causal) return seqlen_k;", "!causal", "true", (1, 2, 3, 4, 5), ["--causal"]),
@@ -99,6 +101,13 @@ FAULTS = {
                              (), traced=["--step", "2", "--seqlen", "256", *SMALL], says="deadlock in block"),
     "waits_for_one_less_05": Fault("05_flash_attention_3/step2_specialised.cuh", "wgmma_wait<0>();  // both products are done", "wgmma_wait<0>();",
                                    "wgmma_wait<1>();", (), traced=["--step", "2", "--seqlen", "512", *SMALL], says="is in flight"),
+    # The three small kernels before step 1.
+    "early_reader_05": Fault("05_flash_attention_3/ramp_mbarrier.cuh", "mbarrier_wait(&full, parity);", "parity", "parity ^ 1", (),
+                             says="uninitialised shared memory is read", command=RAMP),
+    "no_fence_05": Fault("05_flash_attention_3/ramp_tma.cuh", "fence_proxy_async();  // TMA sees what this thread wrote", "fence_proxy_async();", "",
+                         (), says="data race in block", command=RAMP),
+    "no_swizzle_05": Fault("05_flash_attention_3/ramp_wgmma.cuh", "swizzled(Swizzle::b32, uint32_t(i) * 2)", "swizzled(Swizzle::b32, uint32_t(i) * 2)",
+                           "uint32_t(i) * 2", (), says="WRONG: ramp_wgmma: element 4 is", command=RAMP),
     "no_rescaling_06": Fault("06_fp8/softmax.cuh", "correction[r] = exp2_approx(rows.max[r] - safe_max);",
                              "exp2_approx(rows.max[r] - safe_max)", "1", (1, 2, 3, 4, 5, 6, 7, 8)),
     "no_scales_06": Fault("06_fp8/problem.cuh", "return scale == nullptr ? 1.0f :", "scale == nullptr", "true", (1, 2, 3, 4, 5, 6, 7, 8)),
