@@ -1,6 +1,5 @@
-"""Submissions that try to get points without being right. None may get one, and none may leave a trace outside its folder. The gate
-reads them too, but here it is asked only where it is the one to answer: the walls behind it have to stand alone. Each is bounded: where a
-wall has a hole, it must not take the machine with it."""
+"""Submissions that try to get points without solving the exercise. None may earn a point or leave a trace outside its folder. Most of them skip
+the gate, since the walls behind it must hold without it. Each is bounded, so that a hole in a wall does not take down the machine."""
 import os
 import re
 import shutil
@@ -20,14 +19,14 @@ from course.score import Score
 from course.solution import solved
 
 Cheat = TypeVar("Cheat")
-EXERCISES = {"ch02-counts", "ch02-merge", "ch03-loops", "capstone-forward"}  # that are tried
+EXERCISES = {"ch02-counts", "ch02-merge", "ch03-loops", "capstone-forward"}  # the ones attacked
 SEED = 7
 LIMITS = Limits(seconds=2, memory=512 << 20)
-TESTS = 2  # of an exercise whose answer never returns
-# What is not declared where an answer stands.
+TESTS = 2  # tests to run per exercise, since answers may never return
+# Declares and calls system(), which is not declared in an exercise.
 ORDER = ('static int order() {{ int system(const char*) __asm__("system"); return system("{}"); }}\n'
          'static inline const int ordered = order();\n')
-# What a process could do that nobody fenced in; each says so if it works. {open} is a file that everybody may read and write.
+# Operations that succeed without a fence; each reports success. {open} is a file with mode 0666.
 HOLES = {
     "reads it": 'open("{open}", 0) >= 0', "writes it": 'open("{open}", 1) >= 0', "truncates it": 'truncate("{open}", 0) == 0',
     "takes it away": 'rename("{open}", "mine") == 0', "unlinks it": 'unlink("{open}") == 0', "links it": 'link("{open}", "hard") == 0',
@@ -76,12 +75,12 @@ PASS = "[==========] Running 1 test.\\n[       OK ] Merge.TheExampleOfTheText (0
 
 
 def counts(condition: str) -> str:
-    """An answer to ch02-counts that is right if a condition holds."""
+    """An answer to ch02-counts that is right only if `condition` holds."""
     return "".join(f"double {name}() const {{ return {condition} ? {formula} : 0; }}\n" for name, formula in FORMULAS.items())
 
 
 def answers(root: Path, traces: Path) -> Iterator[tuple[str, str, str]]:
-    """[(what it tries, the exercise, its text)]. `traces`: a folder in which nobody may write."""
+    """[(what it tries, the exercise, its text)]. `traces`: a folder that no submission may write."""
     yield "prints a fake result and leaves", "ch02-merge", f'__builtin_printf("{PASS}");\n__builtin_exit(0);'
     yield "leaves before the test has looked", "ch02-merge", "__builtin__exit(0);"
     yield "loops for ever", "ch02-merge", "for (volatile int i = 0;; i = i + 1) {\n}"
@@ -97,7 +96,7 @@ def answers(root: Path, traces: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def holes(root: Path, open_file: Path) -> str:
-    """A function that is true if one of HOLES is there."""
+    """A function that returns true if one of HOLES works."""
     places = {"open": open_file, "root": root, "solution": root / "course/solutions/02_online_softmax/ch02-counts.h",
               "judge": root / "build/sim/bin/exercise.ch02-counts_solved"}
     names = sorted({name for test in HOLES.values() for name in re.findall(r"([a-z_]+)\(", test)})
@@ -112,7 +111,7 @@ def holes(root: Path, open_file: Path) -> str:
 
 
 def gated(root: Path) -> Iterator[tuple[str, str]]:
-    """What the gate has to refuse, since it happens while a submission is compiled."""
+    """[(what it tries, its text)] that the gate must refuse, since it takes effect during compilation."""
     yield "includes the reference's answer", f'#include "{root}/course/solutions/02_online_softmax/ch02-counts.h"'
     yield "includes it in digraphs", f'%:include "{root}/course/solutions/02_online_softmax/ch02-counts.h"'
     yield "lets the assembler read it", f'asm(".incbin \\"{root}/LICENSE\\"");'
@@ -125,9 +124,9 @@ def gated(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def around(exercises: Mapping[str, Exercise]) -> Iterator[tuple[str, Exercise, str, str]]:
-    """Ways around what an exercise is about: [(what it tries, the exercise, its text, what the compiler says where it is the wall)]."""
+    """Ways around an exercise's purpose: [(what it tries, the exercise, its text, the compiler error that must stop it, if one must)]."""
     no_code = "arguments are numbers, pointers, maps, or structs of the parameter's type without constructors"
-    # In the simulator allocations stand in a known distance, but in mode random; keys end where queries end, guard space and pages after them.
+    # Except in mode random, the simulator places allocations at known distances: the keys end a guard area and whole pages after the queries.
     yield "gives each query a thread, and finds keys by their distance from queries", exercises["ch03-loops"], """
 if (first_key > 0) return;
 const auto bytes = [&](int rows, std::size_t unit) { return (std::size_t(rows) * kHeadDim * sizeof(T) + unit - 1) / unit * unit; };
@@ -177,14 +176,14 @@ inline void plan(Plan& plan, const Forward& p) { plan.launch(nothing, dim3(1), d
 
 
 def submissions(root: Path, folder: Path, exercises: Sequence[Exercise]) -> Iterator[tuple[str, Path]]:
-    """[(what it tries, a folder that is handed in)]: stubs, and something beside them."""
+    """[(what it tries, a folder to hand in)]: stubs plus tampered files."""
     edited = folder / "edited"
     handout.make(root, edited)
     for file in (edited / "tests/exercises").glob("*.c*"):
         file.write_text("#include <gtest/gtest.h>\nTEST(All, Right) {}\n")
     (edited / "tests/exercises/CMakeLists.txt").write_text("")
     (edited / "course/manifest.py").write_text("raise SystemExit(0)\n")
-    yield "edits tests, build files and the course's own", edited
+    yield "edits tests, build files and the grader", edited
 
     linked = folder / "linked"
     shutil.copytree(edited, linked)
@@ -193,14 +192,14 @@ def submissions(root: Path, folder: Path, exercises: Sequence[Exercise]) -> Iter
     solution.write_text(solved(root, counts), encoding="utf-8")
     (linked / counts.file).unlink()
     (linked / counts.file).symlink_to(solution)
-    yield "links to somebody else's file", linked
+    yield "links to another user's file", linked
 
 
 def faults_of(what: str, result: Score, wall: str = "") -> Iterator[str]:
-    """Of a cheat that is compiled: what did not come to a test shows nothing, but where the compiler says `wall`."""
+    """Faults of a cheat's result. It must have run, or, with a `wall`, have failed to compile with that error."""
     print(f"cheat: {what:<50} {result.points} points", flush=True)
     if wall and wall not in result.trouble:
-        yield f"cheat '{what}' ({result.exercise.id}) does not come to what should refuse it: {result.trouble or 'it compiles'}"
+        yield f"cheat '{what}' ({result.exercise.id}) should fail to compile with '{wall}': {result.trouble or 'it compiles'}"
     elif result.trouble and not wall:
         yield f"cheat '{what}' ({result.exercise.id}) was not tried: {result.trouble}"
     elif result.points:
@@ -208,7 +207,7 @@ def faults_of(what: str, result: Score, wall: str = "") -> Iterator[str]:
 
 
 def side_by_side(cheats: Sequence[Cheat], grade: Callable[[Cheat], Score]) -> Iterator[tuple[Cheat, Score]]:
-    """Each cheat and what it gets, in their order."""
+    """Each cheat with its score, in order."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         yield from zip(cheats, pool.map(grade, cheats))
 
@@ -224,7 +223,7 @@ def faults_of_answers(grader: Grader, by_id: Mapping[str, Exercise], traces: Pat
 
 
 def prove(root: Path, exercises: Sequence[Exercise]) -> Iterator[str]:
-    """A fault for each cheat that gains something."""
+    """A fault for each cheat that succeeds."""
     by_id = {e.id: e for e in exercises}
     for what, text in gated(root):
         if not gate.objections(text.split("\n")):
@@ -244,7 +243,7 @@ def prove(root: Path, exercises: Sequence[Exercise]) -> Iterator[str]:
         for (what, _, _, wall), result in side_by_side(list(around(by_id)), lambda cheat: grader.exercise(cheat[1], Written(cheat[2].split("\n")))):
             yield from faults_of(what, result, wall)
         if (traces / "open").read_text() != "42\n":
-            yield "a cheat changed a file that everybody may write"
+            yield "a cheat changed a file outside its folder"
         for place in (traces, root, Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"), Path.home().parent):
             if (place / "flashbook-cheat").exists():
                 yield f"a cheat wrote {place / 'flashbook-cheat'}"

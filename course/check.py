@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Proves the course, in the simulator: the hand-out has what it should and nothing else and builds alone; every exercise gets no point as
-it is handed out, all points solved, and what the manifest says for wrong solutions (proof.py); cheats gain nothing (cheats.py). Takes
-the book's build in build/sim. With chapters or exercises as arguments it compiles these alone; what can be read is read of all. Exit code 1,
-and a line for each fault, if something does not hold."""
+"""Proves that the course works, in the simulator. The hand-out is complete, contains nothing else and builds on its own; every exercise gets no
+points as handed out, all of them solved, and the listed points for wrong solutions (proof.py); cheats gain nothing (cheats.py). Uses the book's
+build in build/sim. Given chapters or exercises, it compiles only these; files are checked for all. Prints a line for each fault and exits with 1
+if there are any."""
 import html
 import os
 import re
@@ -24,36 +24,36 @@ Exercises = Sequence[manifest.Exercise]
 
 PER_CHAPTER = range(3, 8)
 QUESTIONS = range(3, 6)
-# The hand-out's sources, several at a time: what takes long are headers, which each source reads anew.
+# Unity builds, since most of the time goes into headers that each source reads again.
 QUICK = ("-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_BUILD_TYPE=None", "-DCMAKE_CXX_FLAGS=-O0")
 DETAILS = re.compile(r"<details>\s*<summary>Hint</summary>(.*?)</details>", re.DOTALL)
 
 
-# ---- what can be read --------------------------------------------------------------------------------------------------------------
+# ---- files -------------------------------------------------------------------------------------------------------------------------
 
 
 def region_faults(root: Path, exercises: Exercises) -> Iterator[str]:
-    """Every exercise has a file of its own with its region, which is not solved, and its solution apart; nothing else has a region."""
+    """Every exercise has its own file with an unsolved region, and a solution; no other file has a region."""
     files = [e.file for e in exercises]
     for e in exercises:
         if not e.file.startswith(f"chapters/{e.chapter}/exercises/") or files.count(e.file) > 1:
-            yield f"{e.id}: {e.file} is not its alone: an exercise is a file of its own in exercises/"
+            yield f"{e.id}: {e.file} is shared or misplaced: an exercise needs its own file in chapters/{e.chapter}/exercises"
             continue
         text = (root / e.file).read_text(encoding="utf-8")
         found, faults = regions.written(text, e.file)
         yield from faults.values()
         for other in sorted(set(found) - {e.id}):
-            yield f"{e.file}: {other} is another exercise: it belongs into a file of its own"
+            yield f"{e.file}: {other} is another exercise: it belongs in its own file"
         if f"// BEGIN EXERCISE {e.id}: {e.title}" not in (line.strip() for line in text.splitlines()):
             yield f"{e.file}: there is no line '// BEGIN EXERCISE {e.id}: {e.title}'"
         if not (root / e.solution).is_file():
-            yield f"{e.id}: there is no {e.solution}: what stands between the markers when it is solved"
+            yield f"{e.id}: there is no {e.solution}: add the lines that solve it"
         elif e.id in found and code(found[e.id].lines) == code(answer(root, e).lines):
-            yield f"{e.file}: it is solved: what students get has to be wrong"
+            yield f"{e.file}: it is solved: put a stub between the markers"
     for path in sorted(root.glob("chapters/**/*.*")):
         name = str(path.relative_to(root))
         if path.suffix in (".cuh", ".cu", ".h", ".cpp") and name not in files and "BEGIN EXERCISE" in path.read_text(encoding="utf-8"):
-            yield f"{name} has a region and belongs to no exercise: add it to exercises.json"
+            yield f"{name} has a region but belongs to no exercise: add it to exercises.json"
 
 
 def plain(text: str) -> str:
@@ -61,7 +61,7 @@ def plain(text: str) -> str:
 
 
 def page_faults(root: Path, exercises: Exercises) -> Iterator[str]:
-    """The page with a chapter's exercises has a section for each: what it is called, the file, the command, the one hint."""
+    """The page of a chapter's exercises has a section for each, with its id and title, the file, the command and the one hint."""
     for chapter in dict.fromkeys(e.chapter for e in exercises):
         own = [e for e in exercises if e.chapter == chapter]
         are_capstones = own[0].kind == manifest.CAPSTONE
@@ -85,13 +85,13 @@ def page_faults(root: Path, exercises: Exercises) -> Iterator[str]:
             if Path(e.file).name not in section:
                 yield f"{page}: {e.id}: it does not name the file to edit, {Path(e.file).name}"
             if f"./flashbook course try {e.id}" not in section:
-                yield f"{page}: {e.id}: it does not say how to know: ./flashbook course try {e.id}"
+                yield f"{page}: {e.id}: it does not give the command ./flashbook course try {e.id}"
         for other in sections:
-            yield f"{page}: '{other}' is no exercise of this chapter"
+            yield f"{page}: '{other}' is not an exercise of this chapter"
 
 
 def stray_faults(root: Path, exercises: Exercises) -> Iterator[str]:
-    """Files in the folders of exercises that belong to none; files that would be handed out and are not in git."""
+    """No file in the folders of exercises is without an exercise, and all files to be handed out are in git."""
     own = {name for e in exercises for name in (e.file, e.solution)}
     for folder in {e.chapter for e in exercises}:
         own |= {f"chapters/{folder}/exercises/exercises.json", f"chapters/{folder}/exercises/quiz.json", f"course/solutions/{folder}/wrong.json"}
@@ -103,29 +103,29 @@ def stray_faults(root: Path, exercises: Exercises) -> Iterator[str]:
     if (root / ".git").exists():
         tracked = subprocess.run(["git", "-C", root, "ls-files", "-z"], stdout=subprocess.PIPE, check=True).stdout.decode().split("\0")
         for name in sorted(set(handout.handed_out_files(root)) - set(tracked)):
-            yield f"{name} would be handed out and is not in git: add it, or delete it"
+            yield f"{name} would be handed out but is not in git: add it, or delete it"
 
 
 def quiz_faults(root: Path, exercises: Exercises) -> Iterator[str]:
-    """Each chapter has questions, each with one right answer of four, and names the section of the page that has it."""
+    """Each chapter has questions, each with one right answer out of four, and names the section that answers it."""
     for chapter in dict.fromkeys(e.chapter for e in exercises if e.kind != manifest.CAPSTONE):
         questions = quiz.load(root, chapter[:2])
         if len(questions) not in QUESTIONS or len({one["question"] for one in questions}) < len(questions):
-            yield f"{chapter}: {len(questions)} questions in quiz.json; a chapter has {QUESTIONS[0]} to {QUESTIONS[-1]}, all different"
+            yield f"{chapter}: {len(questions)} questions in quiz.json: {QUESTIONS[0]} to {QUESTIONS[-1]} are needed, all different"
         pages = [path.read_text(encoding="utf-8") for path in (root / "chapters" / chapter).glob("*.md")]
         sections = re.findall(r"^##+ (.*)$", "\n".join(pages), re.MULTILINE)
         for one in questions:
             if len(set(quiz.choices(one))) != len(quiz.LETTERS):
-                yield f"{chapter}: quiz.json: '{one['question']}' takes a right answer and {len(quiz.LETTERS) - 1} wrong ones, all different"
+                yield f"{chapter}: quiz.json: '{one['question']}' needs a right answer and {len(quiz.LETTERS) - 1} wrong ones, all different"
             if one["section"] not in sections:
-                yield f"{chapter}: quiz.json: '{one['question']}' names a section that is not there: {one['section']}"
+                yield f"{chapter}: quiz.json: '{one['question']}' names a section that does not exist: {one['section']}"
 
 
-# ---- what is handed out ------------------------------------------------------------------------------------------------------------
+# ---- the hand-out ------------------------------------------------------------------------------------------------------------------
 
 
 def handout_faults(root: Path, tree: Path, exercises: Exercises, last: str = handout.ALL, capstones: bool = True) -> Iterator[str]:
-    """Nothing but what belongs there, no solution, and every link of its pages leads somewhere. `last`: its last chapter."""
+    """The hand-out up to chapter `last` has the right files and no solutions, and every link on its pages works."""
     wanted = {*handout.handed_out_files(root, last, capstones), "README.md", attempt.AS_HANDED_OUT, *handout.MOVED}
     texts = {}
     for path in sorted(tree.rglob("*")):
@@ -146,7 +146,7 @@ def handout_faults(root: Path, tree: Path, exercises: Exercises, last: str = han
                 yield f"hand-out: {name} links to {link[1]}, which is not handed out"
 
 
-# ---- what can be run ---------------------------------------------------------------------------------------------------------------
+# ---- programs ----------------------------------------------------------------------------------------------------------------------
 
 
 def run(tree: Path, *command: str) -> str:
@@ -158,7 +158,7 @@ def run(tree: Path, *command: str) -> str:
 
 
 def partial_faults(root: Path, folder: Path, exercises: Exercises) -> Iterator[str]:
-    """The hand-outs up to a chapter are whole as far as CMake can tell."""
+    """The hand-outs up to each chapter can be configured."""
     for last in sorted({e.number for e in exercises if e.kind != manifest.CAPSTONE})[:-1]:
         tree = folder / f"student-{last}"
         yield from handout_faults(root, tree, handout.make(root, tree, chapters=[last]), last, capstones=False)
@@ -166,8 +166,8 @@ def partial_faults(root: Path, folder: Path, exercises: Exercises) -> Iterator[s
 
 
 def build_faults(tree: Path, listed: Exercises, exercises: Exercises) -> Iterator[str]:
-    """The hand-out builds alone and without a warning, and the student's command tells each exercise that it is not solved. `listed`: all
-    that it has. `exercises`: those that are built; the chapters' programs with them if these are all."""
+    """The hand-out builds on its own without warnings, and `course try` reports each exercise as unsolved. `listed`: all its exercises.
+    `exercises`: those to build; the chapters' programs are built only with all of them."""
     run(tree, "cmake", "--preset", "sim", *QUICK)
     registered = set(re.findall(r"Test +#\d+: (exercise\.\S+)", run(tree, "ctest", "--test-dir", "build/sim", "-N")))
     programs = {e.program for e in listed}
@@ -182,12 +182,12 @@ def build_faults(tree: Path, listed: Exercises, exercises: Exercises) -> Iterato
         tried = subprocess.run([sys.executable, "course/try_exercise.py", e.id], cwd=tree, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                                env={**os.environ, "FLASHBOOK_SIM_ASYNC": modes.LAZY}, text=True, check=False)
         if tried.returncode != 1 or f"{e.id}: " not in tried.stdout or "FAIL" not in tried.stdout:
-            yield f"hand-out: course try {e.id} does not say what is wrong:\n{tried.stdout}"
+            yield f"hand-out: course try {e.id} does not report a failure:\n{tried.stdout}"
     yield from prediction_faults(tree, [e for e in exercises if e.kind == "predict"])
 
 
 def prediction_faults(tree: Path, predictions: Exercises) -> Iterator[str]:
-    """Students' tests of predictions are not the grader's: these take the book's solutions, too."""
+    """Students' tests of predictions, which differ from the grader's, accept the book's solutions, too."""
     for e in predictions:
         stub = (tree / e.file).read_text(encoding="utf-8")
         (tree / e.file).write_text(solved(manifest.ROOT, e), encoding="utf-8")
@@ -195,11 +195,11 @@ def prediction_faults(tree: Path, predictions: Exercises) -> Iterator[str]:
         tried = subprocess.run(command, cwd=tree, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
         (tree / e.file).write_text(stub, encoding="utf-8")
         if tried.returncode:
-            yield f"hand-out: course try {e.id} does not take the book's solution:\n{tried.stdout}"
+            yield f"hand-out: course try {e.id} rejects the book's solution:\n{tried.stdout}"
 
 
 def points_faults(_: Path, exercises: Exercises) -> Iterator[str]:
-    """The points of a chapter."""
+    """Every chapter and capstone has 100 points."""
     for whole, own in manifest.wholes(exercises).items():
         fault = manifest.points_fault(own)
         if fault:
@@ -207,7 +207,7 @@ def points_faults(_: Path, exercises: Exercises) -> Iterator[str]:
 
 
 def names_faults(root: Path, exercises: Exercises) -> Iterator[str]:
-    """exercises.json names the tests that are there."""
+    """exercises.json lists exactly the tests of each program, and students' digests are current."""
     for e in exercises:
         listed = subprocess.run([root / "build" / "sim" / "bin" / e.solved_program, "--gtest_list_tests"], stdout=subprocess.PIPE, text=True,
                                 check=False).stdout
@@ -221,17 +221,17 @@ def names_faults(root: Path, exercises: Exercises) -> Iterator[str]:
         if differ:
             yield f"{e.id}: exercises.json and the tests differ: {', '.join(sorted(differ))}"
         elif e.kind == "predict" and not digests.is_current(root, e):
-            yield f"{e.id}: students' tests have other digests than the grader's formulas: python3 course/digests.py {e.id}"
+            yield f"{e.id}: the digests in students' tests are outdated: run python3 course/digests.py {e.id}"
 
 
 def check(root: Path, names: Sequence[str]) -> Iterator[str]:
     listed = manifest.load(root)
     if not listed:
-        raise Fault("there is no exercise: chapters/NN_name/exercises/exercises.json lists them")
+        raise Fault("there are no exercises: list them in chapters/NN_name/exercises/exercises.json")
     exercises = chosen(listed, names) if names else listed
     faults = [fault for faults_of in (region_faults, page_faults, stray_faults, quiz_faults, points_faults) for fault in faults_of(root, listed)]
     faults += names_faults(root, exercises)
-    if faults:  # all of which can be seen at once; what follows takes minutes
+    if faults:  # the rest takes minutes
         yield from faults
         return
     with tempfile.TemporaryDirectory(prefix="flashbook-course-") as folder:

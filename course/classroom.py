@@ -1,4 +1,5 @@
-"""Who handed in what, as it comes from Moodle, Canvas and Gradescope or from a teacher's own folders; who did not; and who was late."""
+"""Finds a class's submissions in exports of Moodle, Canvas and Gradescope or in a teacher's own folders, and matches them with a roster: who
+submitted nothing, and who was late."""
 import csv
 import math
 import re
@@ -16,7 +17,7 @@ from course.score import Grade
 from course.solution import answer
 
 LARGEST_ZIP = 2 << 30  # bytes of a class, unpacked
-# Names that say whose it is: Moodle's folders and Gradescope's; files of Canvas, and of Moodle without folders, which lie beside each other.
+# Names that identify the student: folders from Moodle and Gradescope; plain files from Moodle without folders, and from Canvas.
 MOODLE = re.compile(r"(?P<name>.+)_(?P<id>\d+)_assignsubmission_\w+")
 GRADESCOPE = re.compile(r"(?P<name>submission_(?P<id>\d+))")
 FILES = (re.compile(r"(?P<name>.+?)_(?P<id>\d+)_assignsubmission_file_.*"), re.compile(r"(?P<name>[^_]+)(?:_(?P<late>LATE))?_(?P<id>\d+)_\d+_.+"))
@@ -25,28 +26,28 @@ ROSTER = ("id", "name", "submission", "handed_in")
 
 @dataclass(frozen=True)
 class HandedIn:
-    """What one student handed in."""
+    """One student's submission."""
     title: str
     place: Path | None  # a folder or a zip; None: nothing was handed in
-    files: tuple[str, ...] = ()  # those of the place that are theirs; none: all
+    files: tuple[str, ...] = ()  # the student's files in `place`; empty: all
     id: str = ""
-    days_late: int | None = 0  # None: late, and nobody says how much
-    person: str = ""  # a name that a roster has for whoever it is
+    days_late: int | None = 0  # None: late by an unknown number of days
+    person: str = ""  # the student's name on the roster
 
 
 def unpacked(word: str, scratch: Path) -> Path:
-    """A folder as it is, and a zip as a folder in `scratch`, of the same name."""
+    """A folder itself; a zip unpacked into a folder of the same name in `scratch`."""
     path = Path(word)
     try:
         if path.is_dir():
             return path
         if not zipfile.is_zipfile(path):
-            raise Fault(f"{one_line(word)} is no folder and no zip: a submission is a student's tree, or a folder with the files that were edited")
+            raise Fault(f"{one_line(word)} is neither a folder nor a zip: name a student's tree, a folder with the edited files, or a zip of these")
         folder = scratch / path.stem
         with zipfile.ZipFile(path) as archive:
             members = [one for one in archive.infolist() if one.file_size <= submission.LARGEST_ZIP]
             if sum(one.file_size for one in members) > LARGEST_ZIP:
-                raise Fault(f"{one_line(word)} has more than {LARGEST_ZIP >> 30} GB: unpack it, and name the folder")
+                raise Fault(f"{one_line(word)} has more than {LARGEST_ZIP >> 30} GB: unpack it and name the folder")
             archive.extractall(folder, members)
     except (OSError, ValueError, RuntimeError, NotImplementedError, zipfile.BadZipFile) as error:
         raise Fault(f"{one_line(word)} cannot be read: {one_line(getattr(error, 'strerror', None) or str(error))}") from None
@@ -54,13 +55,13 @@ def unpacked(word: str, scratch: Path) -> Path:
 
 
 def ids_in(place: Path, exercises: Iterable[Exercise]) -> set[str]:
-    """Exercises whose markers stand in a file of their file's name."""
+    """Ids of the exercises whose markers are in a file of the expected name."""
     wanted = {Path(e.file).name for e in exercises}
     read = submission.reader(place)
     try:
         return {id for name in submission.plain_files(place) if Path(name).name in wanted for id in read(name)[0]}
     except Fault:
-        return set()  # what is wrong with it is said where it is graded
+        return set()  # grading reports the fault
 
 
 def children(place: Path) -> list[Path]:
@@ -68,7 +69,7 @@ def children(place: Path) -> list[Path]:
 
 
 def is_class(place: Path, exercises: Sequence[Exercise]) -> bool:
-    """Whether a folder holds what several handed in: a learning platform named it, or two of its folders or zips answer one exercise."""
+    """Whether a folder holds several students' submissions: a learning platform named them, or two of them answer the same exercise."""
     if (place / "chapters").exists():
         return False  # a student's tree
     inside = children(place)
@@ -79,7 +80,7 @@ def is_class(place: Path, exercises: Sequence[Exercise]) -> bool:
 
 
 def of_files(place: Path) -> list[HandedIn]:
-    """A learning platform's files in a folder, by student; none if they are not those of several."""
+    """A learning platform's plain files in a folder, grouped by student; empty unless there are several students."""
     found: dict[str, HandedIn] = {}
     for path in sorted(place.iterdir()):
         whose = next(filter(None, (names.fullmatch(path.name) for names in FILES)), None)
@@ -92,7 +93,7 @@ def of_files(place: Path) -> list[HandedIn]:
 
 
 def handed_in(words: Sequence[str], exercises: Sequence[Exercise], scratch: Path, single: bool = False) -> list[HandedIn]:
-    """All that is handed in in these folders and zips: a student's, or a class's, if they are not all `single`."""
+    """All submissions in these folders and zips. `single`: each is one student's; otherwise it may be a class's."""
     found: list[HandedIn] = []
     for word in words:
         place = unpacked(word, scratch)
@@ -108,14 +109,15 @@ def handed_in(words: Sequence[str], exercises: Sequence[Exercise], scratch: Path
 
 
 def read_roster(file: Path) -> list[dict[str, str]]:
-    """The lines of a CSV with a column id and, if there are, name, submission (what it is called) and handed_in (a date and a time)."""
+    """The lines of a CSV with a column id and optionally name, submission (its title) and handed_in (date and time)."""
     try:
         with open(file, encoding="utf-8-sig", newline="") as stream:
             lines = [{key: (value or "").strip() for key, value in line.items() if key in ROSTER} for line in csv.DictReader(stream)]
     except OSError as error:
         raise Fault(f"{file} cannot be read: {error.strerror}") from None
     if not lines or "id" not in lines[0]:
-        raise Fault(f"{file}: its first line names columns, id and any of {', '.join(ROSTER[1:])}, and a line for each student follows")
+        raise Fault(f"{file}: there is no column id, or no student: the first line names the columns, id and any of {', '.join(ROSTER[1:])}; then "
+                    "each student has a line")
     return lines
 
 
@@ -127,7 +129,7 @@ def moment(text: str, what: str) -> datetime:
 
 
 def days_late(when: str, due: datetime) -> int:
-    """Days that have begun since then."""
+    """Days late, counting a part of a day as one."""
     at = moment(when, "handed_in")
     if (at.tzinfo is None) != (due.tzinfo is None):
         raise Fault(f"handed_in is {at} and --due is {due}: give both a time zone, or neither")
@@ -139,32 +141,32 @@ def plain(name: str) -> str:
 
 
 def by_name(roster: Iterable[Mapping[str, str]]) -> dict[str, Mapping[str, str]]:
-    """The roster's lines by each name that they give."""
+    """The roster's lines by submission, name and id."""
     return {plain(name): line for line in roster for name in (line.get("submission"), line.get("name"), line["id"]) if name}
 
 
 def unknown(found: Iterable[HandedIn], roster: Sequence[Mapping[str, str]]) -> list[str]:
-    """Those of whom the roster has no line."""
+    """The titles of submissions that the roster does not list."""
     lines = by_name(roster)
     return [one.title for one in found if plain(one.title) not in lines and plain(one.id) not in lines]
 
 
 def with_roster(found: Iterable[HandedIn], roster: Sequence[Mapping[str, str]], due: datetime | None) -> list[HandedIn]:
-    """Each with the id, the name and the days late that the roster knows, and those who handed in nothing."""
+    """The submissions with the roster's id, name and days late, followed by students who submitted nothing."""
     lines = by_name(roster)
-    everybody, there = [], set()
+    everyone, found_ids = [], set()
     for one in found:
         line = lines.get(plain(one.title)) or lines.get(plain(one.id))
         if line:
-            there.add(line["id"])
+            found_ids.add(line["id"])
             when = line.get("handed_in")
             one = replace(one, id=line["id"], person=line.get("name") or "", days_late=days_late(when, due) if due and when else one.days_late)
-        everybody.append(one)
-    return everybody + [HandedIn(line.get("name") or line["id"], None, id=line["id"]) for line in roster if line["id"] not in there]
+        everyone.append(one)
+    return everyone + [HandedIn(line.get("name") or line["id"], None, id=line["id"]) for line in roster if line["id"] not in found_ids]
 
 
 def alike(grades: Iterable[Grade], exercises: Iterable[Exercise], root: Path) -> list[tuple[float, str, str, str]]:
-    """Pairs whose answers are alike, the most alike first: (how much, exercise, one, the other). The other may be the book's solution."""
+    """Pairs of similar answers, the most similar first: (similarity, exercise, one, the other). The other may be the book's solution."""
     found = []
     for e in exercises:
         known = similar.runs(regions.written((root / e.file).read_text(encoding="utf-8"), e.file)[0][e.id].lines)

@@ -1,7 +1,7 @@
-"""What a capstone's kernel costs, in clocks of multiprocessors as the traced mode counts them (tests/support/work.h), and the score of that.
+"""Scores a capstone's kernel by its cost in multiprocessor clocks, as counted in the traced mode (tests/support/work.h).
 
-A count is no time. And it is made by the process that runs the student's code: who gets round the gate can have any. So a score is an honour,
-and points do not depend on it."""
+A count is not a measured time, and the process that runs the student's code produces it: code that gets past the gate can forge it. So the score is
+an honour and earns no points."""
 import math
 from collections.abc import Iterator, Mapping
 
@@ -11,11 +11,11 @@ from course.manifest import Exercise, Test
 CLOCKS = "clocks"  # the sum of these
 PARTS = {"sectors": "device memory", "wavefronts": "shared memory", "exponentials": "exponentials", "tensor_cores": "tensor cores",
          "cuda_cores": "multiply-adds elsewhere", "idle": "idle multiprocessors"}
-HONOUR = "A count is no time, and comes from the process that runs the student's code: an honour, and no points."
+HONOUR = "This is a count, not a measured time, and comes from the process that runs the student's code: an honour, not points."
 
 
 def score_of_test(test: Test, counts: Mapping[str, int]) -> float | None:
-    """0 for a naive kernel, 100 for the book's best; by the logarithm between them, and beyond. None if nothing was counted."""
+    """0 for a naive kernel, 100 for the book's best, logarithmic in between and above. None if nothing was counted."""
     if not test.clocks or counts.get(CLOCKS, 0) <= 0:
         return None
     naive, best = test.clocks

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes digests of the right numbers into the tests of predictions that students have, tests/exercises/ID.*, by the grader's formulas in hidden/.
-python3 course/digests.py [ID ...]; it takes the programs exercise.ID_solved in build/sim."""
+"""Writes digests of the right numbers, computed by the grader's formulas in hidden/, into students' tests of predictions, tests/exercises/ID.*:
+python3 course/digests.py [ID ...]. Runs the programs exercise.ID_solved in build/sim."""
 import os
 import re
 import subprocess
@@ -23,7 +23,7 @@ def source(root: Path, exercise: Exercise, folder: str = "hidden") -> Path:
 
 
 def printed(root: Path, exercise: Exercise) -> dict[str, tuple[str, str]]:
-    """{test: (tolerance, digests)}, by the grader's formulas."""
+    """{test: (tolerance, digests)} from the grader's formulas."""
     program = root / "build/sim/bin" / exercise.solved_program
     done = subprocess.run([program], env={**os.environ, "FLASHBOOK_PREDICTED_DIGESTS": "1"}, capture_output=True, text=True, check=False)
     lines = [line.split() for line in done.stdout.splitlines() if line.startswith("digests ")]
@@ -31,11 +31,11 @@ def printed(root: Path, exercise: Exercise) -> dict[str, tuple[str, str]]:
 
 
 def visible(root: Path, exercise: Exercise) -> str:
-    """The tests that students have, before clang-format."""
+    """The text of students' tests, before clang-format."""
     digests, body = printed(root, exercise), ""
     tests = [(f"{suite}.{name}", suite, name, member) for suite, name, member in TEST.findall(source(root, exercise).read_text(encoding="utf-8"))]
     if [test for test, *_ in tests] != list(digests) or {test.name for test in exercise.tests} != set(digests):
-        raise Fault(f"{exercise.id}: its formulas, its program in build/sim and exercises.json have other tests")
+        raise Fault(f"{exercise.id}: its formulas, its program in build/sim and exercises.json must have the same tests")
     for test, suite, name, member in tests:
         tolerance, wanted = digests[test]
         body += f'DIGESTS({suite}, {name}, {member}, {tolerance}, "{wanted}");\n'
@@ -47,7 +47,7 @@ def formatted(root: Path, text: str) -> str:
 
 
 def is_current(root: Path, exercise: Exercise) -> bool:
-    """Whether students' tests are those that this would write."""
+    """Whether students' tests are up to date."""
     def words(text: str) -> str:
         return "".join(text.split())
 

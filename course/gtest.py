@@ -1,4 +1,4 @@
-"""Runs one test of a GoogleTest program in a process of its own, and reads what it says."""
+"""Runs one test of a GoogleTest program in its own process, and reads the result."""
 import json
 import os
 import re
@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-MEANINGS = {"SIGSEGV": "an address that is not there", "SIGBUS": "an address that is not there", "SIGABRT": "it gave up",
-            "SIGFPE": "a whole number divided by 0", "SIGILL": "not an instruction", "SIGXCPU": "too much time",
-            "SIGXFSZ": "a file grew too large", "SIGKILL": "stopped from outside, perhaps for its memory"}
+MEANINGS = {"SIGSEGV": "an invalid address", "SIGBUS": "an invalid address", "SIGABRT": "aborted",
+            "SIGFPE": "an integer division by 0", "SIGILL": "an invalid instruction", "SIGXCPU": "too much CPU time",
+            "SIGXFSZ": "a file grew too large", "SIGKILL": "killed from outside, perhaps for using too much memory"}
 
 STOPPED, SLOW = "stopped", "slow"
-PATIENCE = 3  # times the limit of a test in which it may show that it is slow and right
+PATIENCE = 3  # times a test's limit, within which it may prove slow but right
 FAILURE = re.compile(r"(\S+:\d+|unknown file): Failure$")
 STILL_RUNS = re.compile(r"^After \d+ s it still runs.*\n?", re.MULTILINE)  # tests/support/machine_sim.cpp
 FRAME = re.compile(r"Running main\(\) from |\[[ =A-Z-]{10}\]|Note: (Google|Randomizing)|\s*\d+ FAILED TESTS?$")
@@ -24,13 +24,13 @@ FRAME = re.compile(r"Running main\(\) from |\[[ =A-Z-]{10}\]|Note: (Google|Rando
 @dataclass
 class Verdict:
     passed: bool
-    message: str = ""  # what a student should read: what is wrong, and what the program printed
-    status: str = ""  # STOPPED or SLOW, if it is
-    counts: dict[str, int] = field(default_factory=dict)  # what the test counted (counted.py)
+    message: str = ""  # for the student: what is wrong, and what the program printed
+    status: str = ""  # STOPPED, SLOW or empty
+    counts: dict[str, int] = field(default_factory=dict)  # recorded by the test (counted.py)
 
 
 def crash(code: int) -> str:
-    """What an exit code below 0, a signal, means."""
+    """Explains a negative exit code: a signal."""
     try:
         name = signal.Signals(-code).name
     except ValueError:
@@ -39,17 +39,17 @@ def crash(code: int) -> str:
 
 
 def endless(seconds: float) -> str:
-    return f"it still ran after {seconds:.0f} s and was stopped: is there a loop that never ends?"
+    return f"it was stopped after {seconds:.0f} s: is there a loop that never ends?"
 
 
 def slow(seconds: float) -> Verdict:
-    """Of a test that passes where it has more time."""
-    return Verdict(False, f"it is right, and too slow: it takes more than {seconds:.0f} s. What does it read or compute more often than it must?",
+    """The verdict on a test that passes only with more time."""
+    return Verdict(False, f"it is right, but too slow: it takes more than {seconds:.0f} s. What does it read or compute more often than necessary?",
                    SLOW)
 
 
 def own_lines(output: str) -> list[str]:
-    """What a program printed, without what GoogleTest prints around it and of a failure: that ends with an empty line."""
+    """A program's own output, without GoogleTest's frame and its failures, each of which ends with an empty line."""
     lines, of_failure = [], False
     for line in output.splitlines():
         of_failure = bool(FAILURE.match(line)) or (of_failure and line.strip() != "")
@@ -59,13 +59,13 @@ def own_lines(output: str) -> list[str]:
 
 
 def with_output(text: str, output: str) -> str:
-    """What happened, and the last of what the program printed."""
+    """The text, followed by the last lines that the program printed."""
     lines = own_lines(output)
-    return "\n".join([text] * bool(text) + (["The last that it printed:", "\n".join(lines[-12:])[-2000:]] if lines else []))
+    return "\n".join([text] * bool(text) + (["Its last output:", "\n".join(lines[-12:])[-2000:]] if lines else []))
 
 
 def without_place(text: str) -> str:
-    """A failure's text without the line of the test that it is from."""
+    """A failure's text without the test's file and line."""
     return re.sub(r"^(?:\S+:\d+|unknown file)\n(?:Failed\n)?", "", text.strip())
 
 
@@ -73,34 +73,33 @@ PLACE_OR_NUMBER = re.compile(r"(\S+\.(?:cuh?|h|cpp):\d+)|0x[0-9a-f]+|-?\d+(?:\.\
 
 
 def cause(message: str) -> str:
-    """A message without its numbers, but with the lines of code that it names."""
+    """A message without its numbers, except in the lines of code that it names."""
     return PLACE_OR_NUMBER.sub(lambda found: found[1] or "#", message)
 
 
 class Causes:
-    """What tests have complained about so far."""
+    """The causes of failures so far."""
 
     def __init__(self) -> None:
-        self.titles: dict[str, str] = {}  # of the first test, by the cause
+        self.titles: dict[str, str] = {}  # of the first test with each cause
 
     def told(self, message: str, title: str) -> str:
-        """The message, or, where it names the lines of code that the message of a test before did, which test that was. Wrong numbers are each
-        test's own."""
+        """The message, or a reference to an earlier test whose message names the same lines of code. Wrong numbers alone are never merged."""
         first = self.titles.setdefault(cause(message), title) if any(found[1] for found in PLACE_OR_NUMBER.finditer(message)) else title
         return message if first == title else f"The same as in the test '{first}'."
 
 
 def each_once(messages: Sequence[str]) -> list[str]:
-    """Messages of one test; those that differ from another only in numbers are counted."""
+    """The messages of one test; those that differ only in numbers are shown once and counted."""
     like: dict[str, list[str]] = {}
     for message in dict.fromkeys(messages):
         like.setdefault(cause(message), []).append(message)
-    again = "\nThe same {} more time{}, with other numbers."
+    again = "\nThe same {} more time{} with other numbers."
     return [first + (again.format(len(more), "s" * (len(more) > 1)) if more else "") for first, *more in like.values()]
 
 
 def failures(report: dict[str, Any]) -> list[str] | None:
-    """The failures in GoogleTest's JSON of a run of one test, each once; None if that test did not run."""
+    """The distinct failures in GoogleTest's JSON report on one test; None if the test did not run."""
     tests = [test for suite in report.get("testsuites", []) for test in suite.get("testsuite", [])]
     if len(tests) != 1 or tests[0].get("status") != "RUN" or tests[0].get("result") == "SKIPPED":
         return None
@@ -108,13 +107,13 @@ def failures(report: dict[str, Any]) -> list[str] | None:
 
 
 def counts(report: dict[str, Any]) -> dict[str, int]:
-    """The whole numbers that a test has recorded."""
+    """The whole numbers that the tests recorded."""
     tests = [test for suite in report.get("testsuites", []) for test in suite.get("testsuite", [])]
     return {name: int(value) for test in tests for name, value in test.items() if isinstance(value, str) and re.fullmatch(r"-?\d+", value)}
 
 
 def run(program: Path, test: str, environment: Mapping[str, str] | None = None, seconds: float = 60) -> Verdict | None:
-    """The Verdict of a test; None if the program has no such test."""
+    """The verdict on a test; None if the program has no such test."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         try:
@@ -131,6 +130,6 @@ def run(program: Path, test: str, environment: Mapping[str, str] | None = None, 
             found = failures(written)
         except (OSError, ValueError):
             return Verdict(False, with_output(f"it ended with exit code {done.returncode}", output))
-    if not found:  # what took a while and passed is no endless loop
+    if not found:  # it took a while, but passed
         output = STILL_RUNS.sub("", output)
     return None if found is None else Verdict(not found, with_output("\n".join(found), output), counts=counts(written))

@@ -1,6 +1,6 @@
-"""One test of one exercise. The student's program runs it in a sandbox and leaves a record of what its code computed; then the book's own
-program, in which there is no student's code, runs the same test on that record and says whether it is right (tests/exercises/observed.h).
-So nothing that a student's program prints, writes or returns can be a verdict."""
+"""Judges one test of one exercise. The student's program runs it in a sandbox and records the values it computed; then the book's own program, which
+contains no student's code, runs the same test on that record and decides whether it is right (tests/exercises/observed.h). So nothing that a
+student's program prints, writes or returns can become a verdict."""
 import os
 import shutil
 import stat
@@ -18,7 +18,7 @@ MOST_TEXT = 3000
 
 
 def take_record(source: Path, target: Path) -> bool:
-    """Copies a record, if it is one: a plain file."""
+    """Copies a record if it is a plain file."""
     try:
         file = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -32,11 +32,11 @@ def take_record(source: Path, target: Path) -> bool:
 
 class Judge:
     def __init__(self, build: Path, sandbox: Sandbox, folder: Path, limits: Limits = Limits()) -> None:
-        """`build`: the book's own build. `sandbox`: for the student's programs. `folder`: an empty one that they may not see."""
+        """`build`: the book's own build. `sandbox`: for students' programs. `folder`: an empty folder that they cannot read."""
         self.build, self.sandbox, self.folder, self.limits = build, sandbox, folder, limits
 
     def run(self, program: Path, exercise: Exercise, test: str, mode: str, seed: int, patience: int = 1) -> Verdict:
-        """The Verdict of a test of `program` in a mode of the simulator, with the inputs of `seed`. `patience`: times the limit of time."""
+        """The verdict on a test of `program` in a mode of the simulator, with the inputs of `seed`. `patience`: factor on the time limit."""
         environment, limits = modes.environment(exercise, mode, seed), replace(self.limits, seconds=patience * self.limits.seconds)
         with own_folder(program.parent) as own, tempfile.TemporaryDirectory(dir=self.folder) as private:
             written, record = own / "record", Path(private) / "record"
@@ -48,10 +48,10 @@ class Judge:
             if outcome.code not in (0, 1):
                 return Verdict(False, gtest.with_output(f"it ended with exit code {outcome.code}", outcome.output))
             if not take_record(written, record):
-                return Verdict(False, gtest.with_output("it ended before the test had seen anything", outcome.output))
+                return Verdict(False, gtest.with_output("it ended before the test could check anything", outcome.output))
             verdict = gtest.run(self.build / "bin" / exercise.solved_program, test, {**environment, "FLASHBOOK_OBSERVED_READ": str(record)})
         if verdict is None:
             raise Broken(f"{exercise.solved_program} has no test {test}: exercises.json and the tests differ, or the build is old")
-        if not verdict.passed:  # a record may hold what it likes
+        if not verdict.passed:  # a record may contain anything
             verdict.message = printable(gtest.with_output(verdict.message[:MOST_TEXT], outcome.output))
         return verdict

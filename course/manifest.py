@@ -1,21 +1,21 @@
-"""What exercises there are: chapters/NN_name/exercises/exercises.json, a list of
+"""Reads the exercises from chapters/NN_name/exercises/exercises.json, each a list of
 
-    {"id": "ch01-scores",           its region, its solution in course/solutions, its program exercise.ch01-scores and that program's source
-                                    in tests/exercises
+    {"id": "ch01-scores",           names its region, its solution in course/solutions, its program exercise.ch01-scores, and that program's
+                                    source in tests/exercises
      "title": "One score a thread",
-     "kind": "write",               write: a piece of a kernel. predict: numbers. mend: a kernel that is broken. capstone: a whole one
-     "file": "exercises/scores.cuh", the one place to edit, from the chapter's folder
-     "hint": "...",                 the one hint, as the chapter's README.md has it
-     "minutes": 20,                 optional: how long it takes somebody who has read the chapter, about
-     "counted": true,               optional: its tests count what kernels request of memory; tests/exercises/CMakeLists.txt reads it
-     "varied": true,                optional: each student has a variant of their own (variant.py)
+     "kind": "write",               write: part of a kernel. predict: numbers. mend: a broken kernel. capstone: a whole kernel
+     "file": "exercises/scores.cuh", the one file to edit, relative to the chapter's folder
+     "hint": "...",                 the one hint, as in the chapter's README.md
+     "minutes": 20,                 optional: estimated time after reading the chapter
+     "counted": true,               optional: its tests count memory requests; tests/exercises/CMakeLists.txt reads this
+     "varied": true,                optional: students get different variants (variant.py)
      "tests": [{"name": "Scores.OfOneWholeBlock",  GoogleTest's name
-                "title": "one whole block",        what students read
-                "points": 3,                       0: a guard. What worked before has to work still: if a guard fails, nothing counts
-                "hidden": true,                    optional: students see whether it passes, and not what it found
-                "clocks": [90000, 900]}]}          optional: the test counts what a kernel costs (counted.py): a naive one, and the book's best
+                "title": "one whole block",        shown to students
+                "points": 3,                       0: a guard of what works as handed out: if it fails, the exercise earns nothing
+                "hidden": true,                    optional: students see whether it passes, but not its messages
+                "clocks": [90000, 900]}]}          optional: the test counts the kernel's cost (counted.py): a naive kernel's and the book's best
 
-Capstones lie in chapters/capstones. They are no chapter's, and have points of their own.
+Capstones are in chapters/capstones. They belong to no chapter and have points of their own.
 """
 import json
 import re
@@ -27,8 +27,8 @@ from typing import Any
 from course.regions import Fault
 
 ROOT = Path(__file__).resolve().parents[1]
-KINDS = ("write", "predict", "mend")  # of a chapter, each at least once
-CAPSTONE = "capstone"  # their kind, and what stands for a chapter's number
+KINDS = ("write", "predict", "mend")  # each chapter has all of them
+CAPSTONE = "capstone"  # their kind, also used as their chapter number
 POINTS_OF_A_CHAPTER = 100
 
 
@@ -38,7 +38,7 @@ class Test:
     title: str
     points: int
     hidden: bool = False
-    clocks: tuple[int, int] | None = None  # that a naive kernel takes, and the book's best
+    clocks: tuple[int, int] | None = None  # a naive kernel's and the book's best
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Exercise:
     chapter: str  # its folder: "01_naive_attention"
     tests: list[Test] = field(default_factory=list)
     minutes: int | None = None
-    variant: int | None = None  # which one is tried; None: all students have the same exercise
+    variant: int | None = None  # the variant to try; None: the exercise has no variants
 
     @property
     def program(self) -> str:
@@ -59,22 +59,22 @@ class Exercise:
 
     @property
     def solved_program(self) -> str:
-        """With the book's solution: what judges, and what the house's own tests run."""
+        """The program with the book's solution, which the judge and the book's own tests run."""
         return f"{self.program}_solved"
 
     @property
     def solution(self) -> str:
-        """The file with the book's lines, from the repository's root."""
+        """The file with the book's solution, from the repository's root."""
         return f"course/solutions/{self.chapter}/{self.id}{Path(self.file).suffix}"
 
     @property
     def number(self) -> str:
-        """Of its chapter: "01"."""
+        """The chapter's number, "01", or CAPSTONE."""
         return CAPSTONE if self.kind == CAPSTONE else self.chapter[:2]
 
     @property
     def patience(self) -> int:
-        """Times the limit of time of a test: a whole kernel may be slow."""
+        """Factor on a test's time limit: a capstone's kernel may be slower."""
         return 3 if self.kind == CAPSTONE else 1
 
     @property
@@ -95,25 +95,25 @@ def is_pair_of_clocks(value: Any) -> bool:
 
 
 TEXT, TRUE = (is_text, "a text"), (lambda value: value is True, "true, or left out")
-# Fields by their names, the first of which have to be there: (whether a value is right, what it is).
-OF_A_TEST = {"name": (lambda value: re.fullmatch(r"\w+\.\w+", str(value)), "a test's, Suite.Test"), "title": TEXT,
-             "points": (is_whole(0), "a whole number, and 0 makes it a guard"), "hidden": TRUE,
-             "clocks": (is_pair_of_clocks, "two whole numbers, a naive kernel's and, fewer, the best one's")}
+# Fields by name, the required ones first: (check of a value, what is allowed).
+OF_A_TEST = {"name": (lambda value: re.fullmatch(r"\w+\.\w+", str(value)), "a test's name, Suite.Test"), "title": TEXT,
+             "points": (is_whole(0), "a whole number; 0 makes it a guard"), "hidden": TRUE,
+             "clocks": (is_pair_of_clocks, "two positive whole numbers, a naive kernel's and, smaller, the best one's")}
 OF_AN_EXERCISE = {"id": TEXT, "title": TEXT, "kind": TEXT, "file": TEXT, "hint": TEXT,
                   "tests": (lambda value: isinstance(value, list), "a list of tests"),
-                  "minutes": (is_whole(1), "a whole number from 1 on"), "counted": TRUE, "varied": TRUE}
+                  "minutes": (is_whole(1), "a positive whole number"), "counted": TRUE, "varied": TRUE}
 Fields = Mapping[str, tuple[Callable[[Any], Any], str]]
 
 
 def hold(where: str, entry: Any, fields: Fields, needed: int) -> None:
-    """Throws a Fault unless an entry has the first `needed` of these fields, perhaps others, and what belongs in them."""
+    """Raises a Fault unless an entry has the first `needed` fields, no unknown ones, and valid values."""
     names = list(fields)
     if not isinstance(entry, dict) or not set(names[:needed]) <= set(entry) <= set(names):
-        raise Fault(f"{where}: it has {', '.join(entry) or 'nothing'}; it takes {', '.join(names[:needed])} and perhaps {', '.join(names[needed:])}")
+        raise Fault(f"{where}: it has {', '.join(entry) or 'nothing'}: it needs {', '.join(names[:needed])}; it may have {', '.join(names[needed:])}")
     for name, value in entry.items():
         is_right, what = fields[name]
         if not is_right(value):
-            raise Fault(f"{where}: {name} {value!r}: it is {what}")
+            raise Fault(f"{where}: {name} is {value!r}: it must be {what}")
 
 
 def exercise_of(where: str, entry: dict[str, Any], chapter: Path, root: Path) -> Exercise:
@@ -126,13 +126,13 @@ def exercise_of(where: str, entry: dict[str, Any], chapter: Path, root: Path) ->
     if len({test.name for test in tests}) < len(tests):
         raise Fault(f"{where}: a test is there twice")
     if not any(test.points and not test.hidden for test in tests):
-        raise Fault(f"{where}: no test that students see has points")
+        raise Fault(f"{where}: all visible tests have 0 points: give one of them points")
     is_capstone = chapter.name == f"{CAPSTONE}s"
     prefix, kinds = (CAPSTONE, (CAPSTONE,)) if is_capstone else (f"ch{chapter.name[:2]}", KINDS)
     if not re.fullmatch(rf"{prefix}-[a-z0-9-]+", entry["id"]):
-        raise Fault(f"{where}: an id reads {prefix}-name, in small letters")
+        raise Fault(f"{where}: the id must be {prefix}-name, in lower case")
     if entry["kind"] not in kinds:
-        raise Fault(f"{where}: kind is one of {', '.join(kinds)}, not {entry['kind']}")
+        raise Fault(f"{where}: kind is {entry['kind']}: use one of {', '.join(kinds)}")
     file = chapter.relative_to(root) / entry["file"]
     if not (root / file).is_file():
         raise Fault(f"{where}: there is no {file}")
@@ -148,7 +148,7 @@ def read_list(file: Path, root: Path) -> list[dict[str, Any]]:
     except ValueError as error:
         raise Fault(f"{where}: {error}") from None
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise Fault(f"{where}: it is a list of objects")
+        raise Fault(f"{where}: it must be a list of objects")
     return entries
 
 
@@ -159,7 +159,7 @@ def page_of(root: Path, chapter: str) -> str:
 
 
 def wholes(exercises: Sequence[Exercise]) -> dict[str, list[Exercise]]:
-    """What has its own points: the exercises of a chapter, and a capstone."""
+    """The exercises by what has 100 points: a chapter or a capstone."""
     found: dict[str, list[Exercise]] = {}
     for e in exercises:
         found.setdefault(e.id if e.kind == CAPSTONE else e.chapter, []).append(e)
@@ -167,9 +167,9 @@ def wholes(exercises: Sequence[Exercise]) -> dict[str, list[Exercise]]:
 
 
 def points_fault(exercises: Sequence[Exercise]) -> str:
-    """Why the points of a chapter's exercises, or of one capstone, are not what they should be; empty if they are."""
+    """Why the points of a chapter's exercises, or of one capstone, do not add up; empty if they do."""
     points = sum(e.points for e in exercises)
-    return "" if points == POINTS_OF_A_CHAPTER else f"its exercises have {points} points together; a chapter has {POINTS_OF_A_CHAPTER}"
+    return "" if points == POINTS_OF_A_CHAPTER else f"the points of its exercises sum to {points}: they must sum to {POINTS_OF_A_CHAPTER}"
 
 
 def load(root: Path = ROOT) -> list[Exercise]:

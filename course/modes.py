@@ -1,4 +1,4 @@
-"""The modes of the simulator, in which the tests of a kernel run. What passes in the first runs in the others."""
+"""The simulator's modes in which a kernel's tests run. Tests that pass in the first mode run in the others, too."""
 import re
 from pathlib import Path
 
@@ -8,11 +8,11 @@ from course.manifest import Exercise
 
 LAZY = "lazy"
 MODES = (LAZY, "eager", "random", "traced")
-TWIN = "_traced"  # what the name of a program ends with that finds races and accesses out of bounds; it is lazy
+TWIN = "_traced"  # suffix of programs that find races and accesses out of bounds; they run in lazy mode
 
 
 def of(exercise: Exercise, root: Path, has_twin: bool) -> tuple[str, ...]:
-    """A kernel runs on the simulated machine in all its modes; code for the CPU and numbers know none."""
+    """The modes of an exercise: all for a kernel, the first for CPU code and predictions."""
     if exercise.kind == "predict" or not (root / "tests" / "exercises" / f"{exercise.id}.cu").exists():
         return MODES[:1]
     return tuple(mode for mode in MODES if mode != "traced" or has_twin)
@@ -23,20 +23,20 @@ def suffix(mode: str) -> str:
 
 
 def environment(exercise: Exercise, mode: str, seed: int) -> dict[str, str]:
-    """What a test's program has to be told. `seed`: of its inputs and, in random mode, of its order."""
+    """The environment variables for a test. `seed`: for its inputs and, in random mode, for the order of events."""
     of_variant = {} if exercise.variant is None else {variant.VARIABLE: str(exercise.variant)}
     return {**of_variant, "FLASHBOOK_SIM_THREADS": "1", "FLASHBOOK_SIM_ASYNC": LAZY if mode == "traced" else mode, "FLASHBOOK_COURSE_SEED": str(seed),
             "FLASHBOOK_SIM_SEED": str((seed or 1) if mode == "random" else 0)}
 
 
 def may_be_traced(failed: Verdict) -> bool:
-    """Whether the traced twin could say why a test failed: of one that never ends, is slow, or ends in a deadlock it knows no more. That says who
-    waits for what, and a race beside it would send its reader to other lines."""
+    """Whether the traced twin could explain a failure. It has nothing to add to a test that was stopped, was slow or ended in a deadlock: the
+    message of a deadlock says which warps wait for what, and a race would lead to other lines."""
     return not failed.status and not re.search(r"\b(dead|live)lock in block ", failed.message)
 
 
 def beyond(traced: Verdict, known: Verdict) -> str:
-    """What the traced twin says of a test beyond what the test itself said: the first race, accesses out of bounds."""
+    """The lines that the traced twin adds to a test's own message, up to the first race."""
     known_lines = known.message.splitlines()
     said = [line for line in traced.message.splitlines() if line not in known_lines]
     races = [i for i, line in enumerate(said) if "data race" in line]
@@ -44,8 +44,8 @@ def beyond(traced: Verdict, known: Verdict) -> str:
 
 
 def told(verdict: Verdict, mode: str, before: Verdict | None) -> Verdict:
-    """A verdict that says in which mode a test failed, where that is not the first, and what was counted in the first. `before`: of the mode
-    before."""
+    """The verdict with the mode added to its message, unless it is the first, and with the first mode's counts. `before`: the previous mode's
+    verdict."""
     if before:
         verdict.counts = before.counts
     if not verdict.passed and mode != LAZY:

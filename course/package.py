@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the autograder for Gradescope: python3 course/package.py [NN|ID ...] [--out FILE] [--class TEXT]. The zip has setup.sh and run_autograder,
-and the book as far as grading needs it: sources with their solutions, all tests, this folder."""
+"""Writes the autograder for Gradescope: python3 course/package.py [NN|ID ...] [--out FILE] [--class TEXT]. The zip contains setup.sh, run_autograder
+and the parts of the book that grading needs: sources, solutions, all tests, and this folder."""
 import argparse
 import shlex
 import sys
@@ -16,17 +16,17 @@ from course.grade import chosen
 from course.regions import Fault
 
 HERE = Path(__file__).resolve().parent
-# What grading takes beside what students have.
-BESIDE = ("course/*.py", "course/student.md", *handout.MOVED.values(), "course/solutions/*", "tests/exercises/hidden/*")
+# Files for grading, in addition to the hand-out's.
+GRADERS_FILES = ("course/*.py", "course/student.md", *handout.MOVED.values(), "course/solutions/*", "tests/exercises/hidden/*")
 NAMES, TARGETS, CLASS, UNFENCED = "@NAMES@", "@TARGETS@", "@CLASS@", "@UNFENCED@"
 
 
 def files(root: Path) -> list[str]:
-    """Names of the book's files that go in."""
+    """Names of the book's files in the zip."""
     wanted = handout.handed_out_files(root)
-    beside = {name for name in handout.files_of_tree(root) if any(fnmatch(name, pattern) for pattern in BESIDE)}
+    graders = {name for name in handout.files_of_tree(root) if any(fnmatch(name, pattern) for pattern in GRADERS_FILES)}
     left_out = ("docs/", "chapters/*/README.md")
-    return sorted(beside | {name for name in wanted if not any(fnmatch(name, f"{pattern}*") for pattern in left_out)})
+    return sorted(graders | {name for name in wanted if not any(fnmatch(name, f"{pattern}*") for pattern in left_out)})
 
 
 def add(archive: zipfile.ZipFile, name: str, data: str | bytes, executable: bool) -> None:
@@ -37,8 +37,7 @@ def add(archive: zipfile.ZipFile, name: str, data: str | bytes, executable: bool
 
 
 def write(root: Path, out: Path, names: Sequence[str], class_seed: str = "", is_unfenced: bool = False) -> list[str]:
-    """Writes the zip for chapters or exercises of these names, and a class that this seed draws variants for; returns the ids of the exercises
-    that it grades."""
+    """Writes the zip for these chapters or exercises; returns the ids of the exercises it grades. `class_seed`: draws variants."""
     exercises = chosen(manifest.load(root), names)
     with zipfile.ZipFile(out, "w") as archive:
         for script in ("setup.sh", "run_autograder"):
@@ -54,11 +53,11 @@ def write(root: Path, out: Path, names: Sequence[str], class_seed: str = "", is_
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="course package", description="Writes the autograder for Gradescope.")
-    parser.add_argument("names", nargs="*", help="chapters, two digits each, or exercises; default: all")
+    parser.add_argument("names", nargs="*", help="two-digit chapters, or exercise ids (default: all chapters)")
     parser.add_argument("--out", help="the zip (default: build/autograder-NAMES.zip)")
     parser.add_argument("--class", dest="class_seed", default="", metavar="TEXT",
-                        help="the seed that, with a student's e-mail address, draws variants")
-    parser.add_argument("--unfenced", action="store_true", help="grade even where Gradescope's machine has no fence")
+                        help="the class's seed: with a student's e-mail address it draws the variant")
+    parser.add_argument("--unfenced", action="store_true", help="grade even if Gradescope's machine has no fence")
     arguments = parser.parse_args()
     out = Path(arguments.out or manifest.ROOT / "build" / f"autograder-{'-'.join(arguments.names) or 'all'}.zip")
     try:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How far a student is: python3 course/progress.py [next]. Builds nothing: it shows what course try and course watch found when they last ran."""
+"""Shows a student's progress: python3 course/progress.py [next]. Builds nothing: it shows the latest results of course try and course watch."""
 import hashlib
 import json
 import signal
@@ -18,7 +18,7 @@ SOLVED, NOT_TRIED, CHANGED = "solved", "not tried", "changed since it was tried"
 
 
 def records() -> Path:
-    """What was found, by the exercise's id: the answer's digest, and what came out."""
+    """The file with results, by the exercise's id: the answer's digest, the state and the points."""
     return attempt.BUILD / "course.json"
 
 
@@ -30,7 +30,7 @@ def known() -> dict[str, dict[str, str | int]]:
 
 
 def digest(exercise: Exercise) -> str:
-    """Of what stands between the markers; empty if there is nothing."""
+    """A digest of the code between the markers; empty if there is none."""
     try:
         text = (manifest.ROOT / exercise.file).read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -40,7 +40,7 @@ def digest(exercise: Exercise) -> str:
 
 
 def keep(tried: Attempt) -> None:
-    """Remembers what came out of an attempt at a student's answer."""
+    """Records the result of an attempt."""
     passed = f"{len(tried.tests) - len(tried.failed)} of {len(tried.tests)} tests pass"
     state = SOLVED if tried.solved else tried.headline if tried.trouble else passed
     every = known() | {tried.exercise.id: {"digest": digest(tried.exercise), "state": state, "points": earned([tried]), "most": possible([tried])}}
@@ -49,7 +49,7 @@ def keep(tried: Attempt) -> None:
 
 
 def to_be_done() -> list[Exercise]:
-    """The exercises that this copy leaves to do: those of chapters that were skipped stand solved."""
+    """The exercises that this copy handed out unsolved."""
     handed_out = manifest.ROOT / attempt.AS_HANDED_OUT
     files = json.loads(handed_out.read_text(encoding="utf-8")) if handed_out.exists() else None
     return [e for e in manifest.load() if files is None or e.file in files]
@@ -63,7 +63,7 @@ def state_of(exercise: Exercise, entries: Mapping[str, Mapping[str, str | int]])
 
 
 def first_open(exercises: Iterable[Exercise]) -> Exercise | None:
-    """The first exercise in the order of the book that is not solved."""
+    """The first unsolved exercise, in the book's order."""
     entries = known()
     return next((e for e in exercises if state_of(e, entries) != SOLVED), None)
 
@@ -71,14 +71,14 @@ def first_open(exercises: Iterable[Exercise]) -> Exercise | None:
 def next_step(exercises: Iterable[Exercise]) -> str:
     e = first_open(exercises)
     if not e:
-        return "All solved here."
+        return "All exercises here are solved."
     minutes = f", about {e.minutes} minutes" if e.minutes else ""
     return (f"Next: {e.id}, {e.kind}: {e.title} ({e.points} points{minutes}; {state_of(e, known())})\n"
             f"  read  {manifest.page_of(manifest.ROOT, e.chapter)}\n  edit  {e.file}\n  run   ./flashbook course try {e.id}")
 
 
 def set_here(exercise: Exercise) -> str:
-    """The variant that this copy tries, in brackets; empty if there is none."""
+    """The variant that this copy tests, in parentheses; empty if there is none."""
     name = variant.name(manifest.ROOT, variant.of_this_copy(manifest.ROOT, exercise))
     return f" ({name})" if name else ""
 
@@ -92,7 +92,7 @@ def table(exercises: Sequence[Exercise]) -> str:
         left = sum(e.minutes or 0 for e in own if states[e.id] != SOLVED)
         hidden = sum(test.points for e in own for test in e.tests if test.hidden and states[e.id] == SOLVED)
         lines.append(f"{chapter}: {sum(points.values())} of {sum(e.points for e in own)} points"
-                     + (f", {hidden} are for hidden tests" if hidden else "") + (f", about {left} minutes left" if left else ""))
+                     + (f", hidden tests are worth {hidden} more" if hidden else "") + (f", about {left} minutes left" if left else ""))
         lines += [f"  {e.id:<18} {points[e.id]:>3}/{e.points:<3} {f'{e.minutes} min' if e.minutes else '':>7}  {states[e.id]}{set_here(e)}"
                   for e in own]
     return "\n".join(lines)

@@ -1,15 +1,15 @@
-"""What has to hold of the exercises when they are graded: as handed out they get no point, solved they get all, and each wrong solution
-in course/solutions/NN_name/wrong.json gets what is written there:
+"""Grades known answers: an exercise as handed out must get no points, its solution all of them, and each wrong solution the points listed in
+course/solutions/NN_name/wrong.json:
 
-    {"exercise": "ch01-scores", "what": "forgets the mask",     what someone might get wrong,
-     "replace": "visible_keys(query)", "with": "seqlen_k",      as a change of the solution: every place where the text stands
-     "mode": "traced",                                          optional: the simulator's mode that finds it, if lazy does not
-     "variant": "dilated, capped",                              optional: whose it is, of an exercise with variants; else the first
-    "points": 8}                                               and what that gets
+    {"exercise": "ch01-scores", "what": "forgets the mask",     a plausible mistake
+     "replace": "visible_keys(query)", "with": "seqlen_k",      as a change to the solution: every occurrence is replaced
+     "mode": "traced",                                          optional: the simulator's mode that detects it, if lazy does not
+     "variant": "dilated, capped",                              optional: the variant to try, if the exercise has any; default: the first
+     "points": 8}                                               the points that it must get
 
-What is solved or as handed out is run in all modes. Under another seed each hidden test asks something else, and says the same of what is solved
-and of one wrong solution of each exercise. An exercise with variants is solved in each of them. Programs are compiled with little optimisation:
-half of the time here is the compiler's.
+Stubs and solutions run in all modes, solutions also in all variants. With a second seed, every hidden test must test something different and
+still give the solution and one wrong solution of each exercise the same verdict. Programs are compiled with -O1, since compiling takes half of
+the time.
 """
 import os
 import tempfile
@@ -24,11 +24,11 @@ from course.regions import Fault, Written
 from course.score import Score
 from course.solution import answer
 
-SEED, OTHER_SEED = 20260101, 7  # any; the points of what is wrong may depend on the inputs
-AT_LEAST = 10  # wrong solutions a chapter
-OF_CAPSTONE = 3  # of a capstone, each of which takes longer
+SEED, OTHER_SEED = 20260101, 7  # arbitrary, but fixed: a wrong solution's points may depend on the inputs
+AT_LEAST = 10  # wrong solutions per chapter
+OF_CAPSTONE = 3  # wrong solutions per capstone, which take longer
 QUICK = ("-O1",)
-SOLVED = "solved"  # what a case is called whose text is the book's
+SOLVED = "solved"  # prefix of Case.what for the book's solutions
 
 
 @dataclass
@@ -38,12 +38,12 @@ class Case:
     written: Written | None  # None: as handed out
     points: int
     modes: tuple[str, ...] | None = (modes.LAZY,)  # None: all
-    reseeded: bool = False  # whether another seed has to say the same
-    programs: dict[str, Path] = field(default_factory=dict)  # of cases with the same text
+    reseeded: bool = False  # whether a second seed must give the same verdicts
+    programs: dict[str, Path] = field(default_factory=dict)  # shared by cases with the same text
 
 
 def wrong_solutions(root: Path, exercises: Sequence[manifest.Exercise]) -> list[Case]:
-    """The cases in wrong.json of all chapters; a Fault for what is not as it should be."""
+    """The cases in all chapters' wrong.json; raises a Fault for an invalid entry."""
     by_id = {e.id: e for e in exercises}
     found: list[Case] = []
     for chapter in dict.fromkeys(e.chapter for e in exercises):
@@ -52,14 +52,14 @@ def wrong_solutions(root: Path, exercises: Sequence[manifest.Exercise]) -> list[
         entries = manifest.read_list(file, root) if file.exists() else []
         least = OF_CAPSTONE * sum(e.kind == manifest.CAPSTONE for e in exercises if e.chapter == chapter) or AT_LEAST
         if len(entries) < least:
-            raise Fault(f"{where}: {len(entries)} wrong solutions; there have to be {least} at least")
+            raise Fault(f"{where}: it has {len(entries)} wrong solutions: at least {least} are needed")
         for entry in entries:
             mode, of_whom = entry.pop("mode", modes.LAZY), entry.pop("variant", "")
             if mode not in modes.MODES:
-                raise Fault(f"{where}: {entry.get('what')}: mode is one of {', '.join(modes.MODES)}")
+                raise Fault(f"{where}: {entry.get('what')}: mode is {mode}: use one of {', '.join(modes.MODES)}")
             if set(entry) != {"exercise", "what", "replace", "with", "points"} or by_id.get(entry["exercise"]) is None:
-                raise Fault(f"{where}: {entry.get('what')}: it takes an exercise of the chapter, what, replace, with, points and, if it must, mode "
-                            "and variant")
+                raise Fault(f"{where}: {entry.get('what')}: it has {', '.join(entry)}: an entry needs an existing exercise, what, replace, with and "
+                            "points, and may have mode and variant")
             exercise = by_id[entry["exercise"]]
             if of_whom:
                 if exercise.variant is None or of_whom not in variant.names(root):
@@ -87,7 +87,7 @@ def cases(root: Path, listed: Sequence[manifest.Exercise], exercises: Sequence[m
 
 
 def why_wrong(result: Score, case: Case) -> str:
-    """What is wrong with a result, as a fault; empty if nothing is."""
+    """The fault in a result; empty if it is as expected."""
     exercise, solved = case.exercise, case.what.startswith(SOLVED)
     if result.solved and not solved:
         return f"{exercise.id}, {case.what}: every test passes"
@@ -99,7 +99,7 @@ def why_wrong(result: Score, case: Case) -> str:
 
 
 def seed_faults(root: Path, exercises: Sequence[manifest.Exercise]) -> Iterator[str]:
-    """A hidden test sees other values of the book's own answer under another seed: its sizes are drawn, or its inputs."""
+    """Checks that each hidden test observes different values of the book's solution under another seed: its sizes or its inputs are drawn."""
     with tempfile.TemporaryDirectory() as folder:
         for exercise in exercises:
             for test in (test for test in exercise.tests if test.hidden):
@@ -110,13 +110,13 @@ def seed_faults(root: Path, exercises: Sequence[manifest.Exercise]) -> Iterator[
                               {**modes.environment(exercise, modes.LAZY, seed), "FLASHBOOK_OBSERVED_WRITE": str(record)})
                     seen.add(record.read_bytes())
                 if len(seen) < 2:
-                    yield f"{exercise.id}: the hidden test {test.name} asks the same whatever the seed: draw a size (tests/exercises/exercise.h)"
+                    yield f"{exercise.id}: the hidden test {test.name} is the same for every seed: draw a size (tests/exercises/exercise.h)"
 
 
 def prove(root: Path, listed: Sequence[manifest.Exercise], exercises: Sequence[manifest.Exercise]) -> Iterator[str]:
-    """A fault for each case of `exercises`, of those that there are, that gets other points than it should."""
+    """A fault for each case of `exercises`, a part of those `listed`, that does not get the expected points."""
     def graded(case: Case) -> tuple[Score, list[str]]:
-        """What it gets, and of which hidden tests the other seed says something else. Of predictions all tests ask for sizes by the seed."""
+        """(the score, hidden tests on whose verdict the two seeds differ); all tests of predictions draw sizes and count as hidden."""
         result = grader.exercise(case.exercise, case.written, chosen_modes=case.modes, programs=case.programs)
         if not case.reseeded or result.trouble:
             return result, []

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Asks questions on a chapter: python3 course/quiz.py NN [--seed TEXT]. Writes the answers into quiz-NN.json, which is handed in. Which questions
-are drawn, and the order of the choices, depend on the seed: a student's id, say. The answers that are right are the grader's:
-chapters/NN_name/exercises/quiz.json has them, and the hand-out's has choices only."""
+"""Asks questions on a chapter: python3 course/quiz.py NN [--seed TEXT]. Writes the answers to quiz-NN.json, for handing in. The seed, for example the
+student's id, draws the questions and the order of the choices. The right answers are in the book's chapters/NN_name/exercises/quiz.json; the
+hand-out's copy contains only the choices."""
 import argparse
 import hashlib
 import json
@@ -16,7 +16,7 @@ from course import manifest
 from course.regions import Fault
 
 DRAWN, LETTERS = 3, "abcd"
-Question = dict[str, Any]  # question, section of the page that answers it, right, wrong; in a hand-out choices
+Question = dict[str, Any]  # question, section (the one that answers it), right and wrong; in a hand-out choices instead
 
 
 def load(root: Path, number: str) -> list[Question]:
@@ -30,7 +30,7 @@ def choices(one: Question) -> list[str]:
 
 
 def without_answers(text: str) -> str:
-    """A quiz.json as students get it."""
+    """The students' version of a quiz.json."""
     entries = [{"question": one["question"], "choices": choices(one), "section": one["section"]} for one in json.loads(text)]
     return json.dumps(entries, indent=1, ensure_ascii=False) + "\n"
 
@@ -45,34 +45,34 @@ def drawn(questions: Sequence[Question], seed: str) -> list[Question]:
 
 
 def points(root: Path, number: str, handed_in: dict[str, Any]) -> tuple[int, str]:
-    """(what a quiz-NN.json is worth, its seed). It may hold what it likes."""
+    """(the points of a quiz-NN.json, its seed). `handed_in` is untrusted."""
     seed, answers = str(handed_in.get("seed", "")), handed_in.get("answers")
     right = [isinstance(answers, dict) and answers.get(one["question"]) == one["right"] for one in drawn(load(root, number), seed)]
     return sum(right), seed
 
 
 def ask(one: Question, seed: str) -> str:
-    """The choice of who sits at the terminal."""
+    """Asks on the terminal; returns the choice."""
     by_letter = dict(zip(LETTERS, shuffled(choices(one), seed)))
     print("\n".join([f"\n{one['question']}", *(f"  {letter}  {choice}" for letter, choice in by_letter.items())]))
     while (answer := input("> ").strip().lower()) not in by_letter:
-        print(f"one of {', '.join(by_letter)}, then Enter")
+        print(f"type one of {', '.join(by_letter)} and press Enter")
     return by_letter[answer]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="course quiz", description="Asks questions on a chapter.")
-    parser.add_argument("number", metavar="NN", help="the chapter, two digits")
-    parser.add_argument("--seed", default="0", help="which questions: your student id, if your teacher says so")
+    parser.add_argument("number", metavar="NN", help="the chapter's two-digit number")
+    parser.add_argument("--seed", default="0", help="draws the questions (default: 0): your student id, if your teacher asks for it")
     arguments = parser.parse_args()
     try:
         answers = {one["question"]: ask(one, arguments.seed) for one in drawn(load(manifest.ROOT, arguments.number), arguments.seed)}
     except (Fault, EOFError, KeyboardInterrupt) as fault:
-        print(f"\ncourse quiz: {fault or 'not all questions were answered, and nothing was written'}", file=sys.stderr)
+        print(f"\ncourse quiz: {fault or 'not all questions were answered, so nothing was written'}", file=sys.stderr)
         sys.exit(2)
     file = manifest.ROOT / f"quiz-{arguments.number}.json"
     file.write_text(json.dumps({"seed": arguments.seed, "answers": answers}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    print(f"\n{file.name} has your answers: hand it in.")
+    print(f"\nYour answers are in {file.name}: hand it in.")
 
 
 if __name__ == "__main__":

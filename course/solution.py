@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes an exercise's file with the book's solution in it: python3 course/solution.py ID FILE. The build compiles it for the grader's judge."""
+"""Writes an exercise's file with the book's solution in place: python3 course/solution.py ID FILE. The build compiles it for the grader's judge."""
 import sys
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def answer(root: Path, exercise: Exercise) -> Written:
 
 
 def solved(root: Path, exercise: Exercise) -> str:
-    """The exercise's file with it."""
+    """The exercise's file with the book's answer."""
     return graft((root / exercise.file).read_text(encoding="utf-8"), {exercise.id: answer(root, exercise)})
 
 

@@ -1,5 +1,5 @@
-"""What of a submission counts: the text between the markers of each exercise. Everything else in it is left alone, and nothing in it is
-followed: no links, nothing that is not a plain file. A zip in it is read as a folder, and never unpacked."""
+"""Extracts the graded part of a submission, the text between each exercise's markers. Everything else is ignored. Only plain files are read, and
+links are never followed. Zips inside are read like folders, and never unpacked."""
 import functools
 import io
 import json
@@ -15,24 +15,24 @@ from course.manifest import Exercise
 from course.regions import Fault, Written
 from course.sandbox import one_line
 
-LARGEST = 256 << 10  # bytes of a file that is looked at
+LARGEST = 256 << 10  # bytes of a file; larger ones are ignored
 LARGEST_ZIP = 32 << 20
-IN_ZIP = ".zip!/"  # what stands between the name of a zip and that of a file in it
-MOST = 8 << 20  # bytes of all files that are read
-MOST_FILES = 20000  # with folders
-DEEPEST = 16  # folders in each other
+IN_ZIP = ".zip!/"  # separates a zip's name from the name of a file in it
+MOST = 8 << 20  # bytes read from a submission
+MOST_FILES = 20000  # including folders
+DEEPEST = 16  # nested folders
 
-Read = tuple[dict[str, Written], dict[str, str]]  # regions.written of a file
-Reader = Callable[[str], Read]  # gives it, by the file's name
+Read = tuple[dict[str, Written], dict[str, str]]  # the result of regions.written
+Reader = Callable[[str], Read]  # by the file's name
 
 
 def opened(file: Path) -> io.BufferedReader:
-    """A plain file; links are not followed, and pipes are not waited for."""
+    """Opens a file without following links or waiting for pipes."""
     return open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
 
 
 def files_in_zip(file: Path) -> Iterator[str]:
-    """Names of the files in a zip that are looked at; none if it is damaged."""
+    """Names of the files to read in a zip; none if it is damaged."""
     try:
         with opened(file) as stream, zipfile.ZipFile(stream) as archive:
             entries = archive.infolist()
@@ -48,18 +48,17 @@ def files_in_zip(file: Path) -> Iterator[str]:
 
 
 def plain_files(folder: Path) -> Iterator[str]:
-    """Names of the plain files in a folder and in its zips, or in a zip, from there; links are not followed. A name that cannot be printed is
-    nobody's."""
+    """Relative names of the plain files in a folder and in its zips, or in a zip. Links and unprintable names are skipped."""
     if folder.is_file():
         yield from files_in_zip(folder)
         return
-    count, folders = 0, [(folder, 0)]  # still to be looked into
+    count, folders = 0, [(folder, 0)]  # folders: still to be searched
     while folders:
         place, depth = folders.pop()
         try:
             entries = sorted(os.scandir(place), key=lambda entry: entry.name)
         except OSError:
-            continue  # it may not be read, or is gone
+            continue  # unreadable or gone
         inside: list[tuple[Path, int]] = []
         for entry in entries:
             count += 1
@@ -79,7 +78,7 @@ def plain_files(folder: Path) -> Iterator[str]:
 
 
 def contents(folder: Path, name: str, most: int) -> bytes:
-    """The first bytes of one of the plain_files; none if it is in a zip that is damaged."""
+    """The first `most` bytes of one of plain_files(); empty if its zip is damaged."""
     zipped, inside, inner = (str(folder.with_suffix("")), IN_ZIP, name) if folder.is_file() else str(folder / name).partition(IN_ZIP)
     if not inside:
         with opened(folder / name) as file:
@@ -92,7 +91,7 @@ def contents(folder: Path, name: str, most: int) -> bytes:
 
 
 def reader(folder: Path) -> Reader:
-    """Reads each file once, and no more than is right to hand in."""
+    """A cached reader that raises a Fault once more than MOST bytes are read."""
     left = MOST
 
     @functools.cache
@@ -109,8 +108,8 @@ def reader(folder: Path) -> Reader:
 
 
 def answer(written: Reader, names: Sequence[str], exercise: Exercise) -> tuple[Written | None, str]:
-    """(what was Written, why there is nothing) for one exercise. It is looked for in its own file: at its place in the tree, else wherever a
-    file has its name or its markers, since some hand in the files alone and some rename them. `written`: regions.written of a name."""
+    """(the answer, why there is none) for one exercise. Looks at the file's place in the tree, then at any file with its name, then at any with the
+    exercise's markers, since some students submit single files and some rename them."""
     def holding(candidates: Iterable[str]) -> list[tuple[str, dict[str, Written], dict[str, str]]]:
         return [(name, *written(name)) for name in candidates]
 
@@ -120,30 +119,30 @@ def answer(written: Reader, names: Sequence[str], exercise: Exercise) -> tuple[W
     files = holding(in_place) or [file for file in holding(named) if exercise.id in file[1] | file[2]]
     files = files or [file for file in holding(file for file in names if Path(file).suffix == suffix) if exercise.id in file[1] | file[2]]
     if len(files) > 1 and any(exercise.id not in found or found[exercise.id].lines != files[0][1][exercise.id].lines for _, found, _ in files):
-        return None, f"{name} is there more than once: {', '.join(file for file, *_ in files[:3])}. Hand in one: the grader does not choose"
+        return None, f"{name} was handed in more than once: {', '.join(file for file, *_ in files[:3])}. Hand in only one"
     if not files:
-        lost = f", and {named[0]} has not the lines '// BEGIN EXERCISE {exercise.id}' and '// END EXERCISE {exercise.id}'" if named else ""
+        lost = f": {named[0]} lacks the lines '// BEGIN EXERCISE {exercise.id}' and '// END EXERCISE {exercise.id}'" if named else ""
         return None, f"{name} was not handed in{lost}"
-    file, found, faults = files[0]  # what is handed in twice, and alike, is handed in
+    file, found, faults = files[0]  # any others are identical
     if exercise.id in found:
         return found[exercise.id], ""
     return None, faults.get(exercise.id, regions.absent(exercise.id, file))
 
 
 def answers(folder: str | Path, exercises: Sequence[Exercise], files: Sequence[str] = ()) -> tuple[dict[str, Written], dict[str, str]]:
-    """({exercise's id: what was Written}, {id: why there is nothing}). `files`: those that count; all if there are none."""
+    """({id: the answer}, {id: why there is none}). `files`: the student's; empty: all."""
     folder = Path(folder)
     if not folder.is_dir() and not zipfile.is_zipfile(folder):
-        unpack = ": unpack it, and name the folder" if folder.suffix in (".gz", ".tar", ".rar", ".7z") else ""
-        raise Fault(f"{one_line(str(folder))} is no folder and no zip{unpack}: a submission is a student's tree, or a folder with the files that "
-                    "were edited")
+        allowed = ("unpack it and name the folder" if folder.suffix in (".gz", ".tar", ".rar", ".7z") else
+                   "name a student's tree, a folder with the edited files, or a zip of these")
+        raise Fault(f"{one_line(str(folder))} is neither a folder nor a zip: {allowed}")
     names, written = list(files or plain_files(folder)), reader(folder)
     both = {exercise.id: answer(written, names, exercise) for exercise in exercises}
     return {id: one for id, (one, _) in both.items() if one}, {id: why for id, (one, why) in both.items() if not one}
 
 
 def quizzes(folder: Path, root: Path, numbers: Iterable[str], files: Sequence[str] = ()) -> dict[str, tuple[int, str]]:
-    """What the answers to the questions on chapters are worth, and their seeds, by chapter; nothing for those that were not handed in."""
+    """{chapter: (points, seed)} of the quizzes that were handed in."""
     names, marks = list(files or plain_files(folder)), {}
     for number in numbers:
         found = [name for name in names if name.endswith(f"quiz-{number}.json")]

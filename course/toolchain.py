@@ -1,6 +1,5 @@
-"""Compiles exercises with a text of one's choice in the place of the book's. The commands are those that Ninja has for the book's own
-build; only the folder of the sources is another. Libraries hold no exercise and are taken from that build as they are, and headers that all
-tests include are compiled once."""
+"""Compiles exercises with a given answer. The commands are Ninja's for the book's own build, with a different folder of sources. Libraries contain
+no exercises and are taken from that build; headers that all tests include are precompiled once."""
 import itertools
 import shlex
 import shutil
@@ -17,18 +16,18 @@ from course.regions import Fault, Written, graft
 from course.sandbox import Limits, Outcome, Sandbox
 
 COMPILE = Limits(seconds=120, file=256 << 20)
-HEADER = "tests/exercises/attention_kernel.h"  # with all that it includes, none of which holds an exercise
+HEADER = "tests/exercises/attention_kernel.h"  # includes no exercise
 
 
 @dataclass
 class Program:
-    path: Path | None = None  # of the program
-    log: str = ""  # why there is none
-    endless: bool = False  # whether the compiler was stopped
+    path: Path | None = None
+    log: str = ""  # why there is no program
+    endless: bool = False  # whether the compiler timed out
 
 
 def is_of_compiled_header(words: Sequence[str], index: int) -> bool:
-    """Whether a word belongs to the options by which CMake names a compiled header: to g++ two, to clang++ eight."""
+    """Whether a word belongs to the options with which CMake names a precompiled header: two for g++, eight for clang++."""
     return "cmake_pch" in words[index] or (words[index] in ("-Xclang", "-include", "-include-pch") and
                                            any("cmake_pch" in word for word in words[index + 1:index + 4]))
 
@@ -39,8 +38,8 @@ def is_of(exercise: Exercise, words: Sequence[str]) -> bool:
 
 
 def without_extras(words: Sequence[str]) -> list[str]:
-    """A command without the options that write dependencies, the compiler's or, as newer CMakes have it, the linker's, and without the build's
-    compiled header: a compiler takes one, and Toolchain.compiled() makes one with more in it."""
+    """A command without the options that write dependency files (newer versions of CMake pass some to the linker) and without the build's
+    precompiled header: a compiler accepts only one, and Toolchain.compiled() makes a larger one."""
     words = [word for index, word in enumerate(words) if not is_of_compiled_header(words, index)]
     kept, skip = [], False
     for word in words:
@@ -54,19 +53,19 @@ def without_extras(words: Sequence[str]) -> list[str]:
 
 
 def readable_by_all(folder: Path) -> None:
-    """Programs run as other users, and the book may be its owner's alone."""
+    """Lets the sandbox's users read a folder, even if the book's own files are private."""
     subprocess.run(["chmod", "-R", "a+rX", "--", folder], check=True)
 
 
-def beside_the_system(tool: str) -> list[Path]:
-    """The folder of a compiler that is not where systems have theirs."""
+def outside_the_system(tool: str) -> list[Path]:
+    """The folder of a compiler that is not installed under /usr."""
     place = Path(tool).resolve()
     return [] if place.is_relative_to("/usr") else [place.parents[1]]
 
 
 class Toolchain:
-    """Sources as students have them in the folder `tree`; `build` is the book's own build. `options`: for the
-    compiler, beside those of the build."""
+    """Compiles with the students' version of the sources, in the folder `tree`, and the book's own `build`. `options`: additional compiler
+    options."""
 
     def __init__(self, root: Path, build: Path, tree: Path, sandbox: Sandbox, options: Sequence[str] = ()) -> None:
         self.root, self.build, self.tree, self.sandbox, self.options = root, build, tree, sandbox, options
@@ -83,23 +82,23 @@ class Toolchain:
                                 stderr=subprocess.DEVNULL, text=True, check=False)
         if listed.returncode:
             raise Fault(f"{self.build} cannot build {target}: build the target exercises there first")
-        # Without ccache, which would have to see what a student must not, and without what reads ptxas's messages for the book.
+        # Drops ccache, whose cache students' code must not see, and the script that reads ptxas's messages.
         launchers = {"ccache", "ptxas_gate", "--fail"}
         return [list(itertools.dropwhile(lambda word: Path(word).name in launchers, shlex.split(line))) for line in listed.stdout.splitlines()]
 
     def texts(self, exercise: Exercise, answer: Written | None) -> dict[str, str]:
-        """The files that change, by name: that of the exercise, and its own hidden tests."""
+        """{name: text} of the files that differ from the tree: the exercise's file and its hidden tests."""
         hidden = (self.root / "tests/exercises/hidden").glob(f"{exercise.id}.*")
         texts = {str(file.relative_to(self.root)): file.read_text(encoding="utf-8") for file in hidden}
         stub = (self.root / exercise.file).read_text(encoding="utf-8")
         return texts | {exercise.file: graft(stub, {exercise.id: answer}, exercise.file) if answer else stub}
 
     def exercise(self, exercise: Exercise, answer: Written | None, folder: Path, suffix: str = "") -> Program:
-        """Makes the exercise's program in the new folder `folder`, with a student's answer, or the stub if there is none. Its own source is
-        compiled; what else it takes is the build's. `suffix`: of a twin, _traced."""
+        """Makes the exercise's program in the empty folder `folder`, with an answer or, if None, the stub. Only its own source is compiled; the
+        other objects are the build's. `suffix`: _traced for the twin."""
         target = exercise.solved_program + suffix
         *commands, link = self.commands(target)
-        made: dict[str, str] = {}  # objects of the build, and those that stand in for them
+        made: dict[str, str] = {}  # replacements for the build's objects
         for words in commands:
             if is_of(exercise, words):
                 own = folder / f"{len(made)}.o"
@@ -111,19 +110,19 @@ class Toolchain:
         return Program(path=folder / target) if done.code == 0 else Program(log=self.readable(done, folder))
 
     def compile(self, exercise: Exercise, answer: Written | None, words: Sequence[str], folder: Path, target: Path) -> Outcome:
-        """Runs a command of the build for the exercise's own source, with an answer."""
+        """Runs a compile command of the build on the exercise's own source, with an answer."""
         for name, text in self.texts(exercise, answer).items():
             (folder / "sources" / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / "sources" / name).write_text(text, encoding="utf-8")
         readable_by_all(folder / "sources")
-        command, visible = self.compile_command(words, folder, target), [self.tree, *beside_the_system(words[0])]
-        if Path(words[0]).name != "nvcc":  # which takes no compiled header
+        command, visible = self.compile_command(words, folder, target), [self.tree, *outside_the_system(words[0])]
+        if Path(words[0]).name != "nvcc":  # nvcc does not support precompiled headers
             ready = self.compiled(HEADER, words)
             command, visible = [*command, "-include", str(ready)], [*visible, ready.parent]
         return self.sandbox.run(command, folder, COMPILE, visible=visible)
 
     def compile_command(self, words: Sequence[str], folder: Path, target: Path) -> list[str]:
-        """A command of the build, for the sources in the folder and in the tree, which has none of the build's solved files."""
+        """A compile command of the build, for the sources in `folder` and in the tree, which contain no solutions."""
         book = f"-I{self.root}"
         words = [word if word == book else word.replace(f"{self.root}/", f"{self.tree}/") for word in words]
         words[words.index("-o") + 1] = str(target)
@@ -134,7 +133,7 @@ class Toolchain:
         return [*without_extras(words), *self.options, "-w", "-fno-diagnostics-show-caret"]
 
     def compiled(self, header: str, words: Sequence[str]) -> Path:
-        """A header that is compiled, by a command of the build for a source. One will do for all commands with the same options."""
+        """The precompiled header for a compile command of the build; shared by all commands with the same options."""
         source = words.index("-c")
         key = (header, *without_extras(words[:words.index("-o")]))
         with self.lock:
@@ -144,20 +143,20 @@ class Toolchain:
                 readable_by_all(folder)
                 words = [*words[:source], "-x", "c++-header", "-c", str(folder / "header.h")]
                 done = self.sandbox.run(self.compile_command(words, folder, folder / "header.h.gch"), folder, COMPILE,
-                                        visible=[self.tree, *beside_the_system(words[0])])
+                                        visible=[self.tree, *outside_the_system(words[0])])
                 if done.code != 0:
                     raise Fault(f"{header} does not compile:\n{done.output}")
                 self.headers[key] = folder / "header.h"
             return self.headers[key]
 
     def link_command(self, words: Sequence[str], made: Mapping[str, str], target: Path) -> list[str]:
-        """A command of the build, for other objects."""
+        """A link command of the build, with the replaced objects."""
         words = [made.get(word, word) for word in without_extras(words) if word not in (":", "&&")]
         words[words.index("-o") + 1] = str(target)
         return [self.copied(word) if not word.startswith(("/", "-")) and (self.build / word).is_file() else word for word in words]
 
     def copied(self, name: str) -> str:
-        """A library of the build, which is the book's alone, where every user may read it."""
+        """A copy of a library of the build that all users may read."""
         copy = self.libraries / name
         with self.lock:
             if not copy.exists():
@@ -174,7 +173,7 @@ class Toolchain:
             return False
 
     def readable(self, outcome: Outcome, folder: Path) -> str:
-        """A compiler's messages, with names as students know them."""
+        """A compiler's messages, with file names relative to a student's tree."""
         text = outcome.output
         for place in (folder / "sources", self.tree, self.root):
             text = text.replace(f"{place}/", "")

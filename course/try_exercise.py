@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Builds exercises, runs their tests, and shows which pass and what the others say: python3 course/try_exercise.py ID|NN ... [--solved | --watch].
-Exit code 0 if all pass. Solved, in the book, it is the book's solution that is tried. Watching, the first that is not solved is tried, and whichever
-is saved from then on, until Ctrl-C; without a name, of the chapter that comes next."""
+"""Builds exercises, runs their tests and shows the results: python3 course/try_exercise.py ID|NN ... [--solved | --watch]. Exit code 0 if all pass.
+--solved tries the book's solutions, which only the book has. --watch tries the first unsolved exercise, then each one whose file is saved, until
+Ctrl-C; without names it watches the next chapter."""
 import re
 import signal
 import sys
@@ -18,7 +18,7 @@ from course.gtest import Causes, Verdict
 from course.manifest import Test
 from course.score import earned, possible
 
-PAUSE = 0.3  # seconds between two looks at the files
+PAUSE = 0.3  # seconds between checks of the files
 
 
 def line(mark: str, text: str) -> str:
@@ -34,7 +34,6 @@ def shown(test: Test, verdict: Verdict, causes: Causes) -> str:
 
 
 def summary(tried: Attempt) -> str:
-    """What is said in the end."""
     exercise, lines = tried.exercise, []
     if exercise.variant is not None:
         lines.append(line("", f"your variant: {variant.name(manifest.ROOT, exercise)} (./flashbook course variant)"))
@@ -48,17 +47,17 @@ def summary(tried: Attempt) -> str:
         return "\n".join([*lines, line("FAIL", tried.headline) + indented(tried.trouble), "", f"{exercise.id}: {tried.headline}"])
     passed = len(tried.tests) - len(tried.failed)
     if tried.mode:
-        said = f"{passed} of {len(tried.tests)} tests pass in the mode of FLASHBOOK_SIM_ASYNC, {tried.mode}; without it all modes are tried"
+        said = f"{passed} of {len(tried.tests)} tests pass in mode {tried.mode}, set by FLASHBOOK_SIM_ASYNC; unset it to try all modes"
     else:
         said = "solved" if tried.solved else f"{passed} of {len(tried.tests)} tests pass"
         said += f", {earned([tried])} of {possible([tried])} points" + left_to_the_grader([tried])
         if tried.broken_guards:
-            said += '. There are no points while a test "as before" fails'
+            said += '. It earns no points while a test "as before" fails'
     return "\n".join([*lines, "", f"{exercise.id}: {said}"])
 
 
 def progress(text: str) -> None:
-    """On a terminal what is being built stands in one line; elsewhere some of it is told."""
+    """Shows ninja's progress: on a terminal in one line, otherwise every tenth step."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text[:100]}", end="", file=sys.stderr, flush=True)
     elif re.match(r"\[[1-9]\d*0/", text):
@@ -66,7 +65,7 @@ def progress(text: str) -> None:
 
 
 def try_one(exercise: manifest.Exercise, of_solution: bool) -> int:
-    """0 if it is solved."""
+    """Tries an exercise; returns 0 if it is solved, else 1."""
     causes = Causes()
 
     def show(test: Test, verdict: Verdict) -> None:
@@ -97,7 +96,7 @@ def watch(exercises: Sequence[manifest.Exercise]) -> None:
         for exercise in saved:
             print("\033[2J\033[H" * sys.stdout.isatty(), end="")
             try_one(exercise, of_solution=False)
-            print(f"\n{kept.table(exercises)}\n\nSave a file and it is tried; Ctrl-C ends.", flush=True)
+            print(f"\n{kept.table(exercises)}\n\nSave a file to try it again; press Ctrl-C to stop.", flush=True)
         time.sleep(PAUSE)
         now = {e.id: saved_at(e.file) for e in exercises}
         saved = [e for e in exercises if now[e.id] not in (0, times[e.id])]
@@ -112,7 +111,8 @@ def main() -> None:
         names = [(kept.first_open(every) or every[-1]).number]
     exercises = [e for e in manifest.load() if e.id in names] + [e for e in every if e.number in names]
     if not exercises:
-        print(f"course {'watch' if watches else 'try'}: {' '.join(names)} has no exercises to do", file=sys.stderr)
+        print(f"course {'watch' if watches else 'try'}: '{' '.join(names)}' has no exercises to do: give an exercise's id or a chapter's two-digit "
+              "number", file=sys.stderr)
         sys.exit(2)
     if watches:
         try:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Gradescope runs this once, as root, when it makes the autograder's image: installs what the build needs, builds the judge, and has it
-# grade the solutions, so that a grader that does not work here says so now and not to students.
+# Gradescope runs this once, as root, to make the autograder's image: installs the build's dependencies, builds the judge and grades the solutions,
+# so that a broken grader fails now and not in front of students.
 set -euo pipefail
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
@@ -9,7 +9,7 @@ apt-get install -y -qq --no-install-recommends ca-certificates g++ cmake ninja-b
 
 at_least() { [ "$(printf '%s\n' "$1" "$2" | sort -V | head -n1)" = "$1" ]; } # at_least WANTED THERE
 
-# Ubuntu 22.04 has an older compiler and an older CMake than the book takes.
+# Ubuntu 22.04's compiler and CMake are too old for the book.
 if ! at_least 12 "$(g++ -dumpversion)"; then
   apt-get install -y -qq --no-install-recommends g++-12
   update-alternatives --install /usr/bin/c++ c++ /usr/bin/g++-12 90 --slave /usr/bin/g++ g++ /usr/bin/g++-12
@@ -30,6 +30,6 @@ trap 'rm -rf "$trial"' EXIT
 python3 course/handout.py "$trial/solved" --solved
 python3 course/grade.py "$trial/solved" @NAMES@ @UNFENCED@ --out "$trial"
 if grep -q '"failed"' "$trial/results.json"; then
-  echo "setup.sh: this grader does not give the book's own solutions all points, see above" >&2
+  echo "setup.sh: the book's own solutions do not get all points, see above" >&2
   exit 1
 fi

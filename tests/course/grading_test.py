@@ -357,13 +357,13 @@ class Submission(unittest.TestCase):
         self.assertIn("more than once: one/a.cuh, two/a.cuh", self.answers()[1]["ch01-a"])
         (self.folder / "two/a.cuh").unlink()
         self.write("one/a.cuh", "nothing")
-        self.assertIn("one/a.cuh has not the lines '// BEGIN EXERCISE ch01-a'", self.answers()[1]["ch01-a"])
+        self.assertIn("one/a.cuh lacks the lines '// BEGIN EXERCISE ch01-a'", self.answers()[1]["ch01-a"])
         self.write("chapters/01_one/a.cuh", "nothing")
         self.assertIn("has no lines '// BEGIN EXERCISE ch01-a'", self.answers()[1]["ch01-a"])
         (self.folder / "chapters/01_one/a.cuh").unlink()
         self.write("one/a.cuh", "// BEGIN EXERCISE ch01-a: a\n")
         self.assertIn("never ends", self.answers()[1]["ch01-a"])
-        with self.assertRaisesRegex(Fault, "is no folder"):
+        with self.assertRaisesRegex(Fault, "is neither a folder"):
             submission.answers(self.folder / "one/a.cuh", [exercise()])
 
     def zip(self, name, **files):
@@ -388,7 +388,7 @@ class Submission(unittest.TestCase):
         (self.folder / "dir.zip!").mkdir()
         (self.folder / "dir.zip!" / "a.h").write_text("x")
         self.assertEqual(self.answers()[0]["ch01-a"].lines, ["mine"])
-        with self.assertRaisesRegex(Fault, "ada.rar is no folder and no zip: unpack it"):
+        with self.assertRaisesRegex(Fault, "ada.rar is neither a folder nor a zip: unpack it"):
             submission.answers(self.folder / "ada.rar", [exercise()])
 
     def test_what_is_handed_in_twice_and_alike_is_handed_in(self):
@@ -464,7 +464,7 @@ class Submission(unittest.TestCase):
         with self.assertRaisesRegex(Fault, "write it as 2026-12-01T23:59"):
             classroom.moment("tomorrow", "--due")
         file.write_text("who\nada\n")
-        with self.assertRaisesRegex(Fault, "its first line names columns"):
+        with self.assertRaisesRegex(Fault, "the first line names the columns"):
             classroom.read_roster(file)
 
     def test_a_file_of_another_name_or_of_the_same_name(self):
@@ -867,7 +867,7 @@ class Slow(unittest.TestCase):
         with mock.patch.object(grader, "program", return_value=(Path("p"), "")):
             one = grader.exercise(exercise(kind="predict"), None)
         self.assertEqual((one.points, one.status), (0, gtest.SLOW))
-        self.assertIn("right, and too slow", one.verdicts["A.One"].message)
+        self.assertIn("right, but too slow", one.verdicts["A.One"].message)
         self.assertEqual(one.verdicts["A.Two"].message, "stopped")
         self.assertEqual([call.args[-1] for call in grader.judge.run.call_args_list if call.args[-1] > 1], [gtest.PATIENCE])
 
@@ -882,7 +882,7 @@ class Judging(unittest.TestCase):
             def run(*_, **__):
                 return Outcome(1, "row_max 3\n", 0)
 
-            for verdict, said in ((gtest.Verdict(False, "wrong"), "wrong\nThe last that it printed:\nrow_max 3"), (gtest.Verdict(True), "")):
+            for verdict, said in ((gtest.Verdict(False, "wrong"), "wrong\nIts last output:\nrow_max 3"), (gtest.Verdict(True), "")):
                 with mock.patch("course.judge.take_record", return_value=True), mock.patch("course.gtest.run", return_value=verdict):
                     one = judge.Judge(folder, mock.Mock(run=run), folder)
                     self.assertEqual(one.run(program, exercise(), "A.One", "lazy", 1).message, said)
@@ -895,7 +895,7 @@ class Judging(unittest.TestCase):
                                    "for word; do case $word in --gtest_output=json:*) file=${word#--gtest_output=json:};; esac; done\n"
                                    f"""echo '{{"testsuites": [{{"testsuite": [{{{failures}"status": "RUN"}}]}}]}}' >$file\n""")
                 program.chmod(0o755)
-                self.assertTrue(gtest.run(program, "A.One").message.endswith(f"The last that it printed:\n{said}"))
+                self.assertTrue(gtest.run(program, "A.One").message.endswith(f"Its last output:\n{said}"))
 
     def test_a_record_is_a_plain_file(self):
         with tempfile.TemporaryDirectory() as name:

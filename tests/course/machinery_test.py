@@ -305,21 +305,21 @@ class Manifest(Tree):
         def fault_of_test(**change):
             return self.fault({**ENTRY, "tests": [{**ENTRY["tests"][0], **change}]})
 
-        self.assertIn("exercises.json: ch01-answer: an id reads ch02-name", self.fault_in_chapter_2())
-        for change, said in (({"kind": "guess"}, "kind is one of write, predict, mend, not guess"), ({"file": "gone.cuh"}, "there is no chapters/01_one/gone.cuh"),
-                             ({"hint": " "}, "hint ' ': it is a text"), ({"hint": ["one"]}, "hint ['one']: it is a text"), ({"hint2": "more"}, "it takes id, title"),
-                             ({"counted": "yes"}, "counted 'yes': it is true, or left out"), ({"varied": False}, "varied False: it is true, or left out"),
-                             ({"minutes": "20"}, "it is a whole number from 1 on"), ({"minutes": 0}, "it is a whole number from 1 on"),
-                             ({"tests": []}, "no test that students see has points"), ({"tests": {}}, "it is a list of tests"),
+        self.assertIn("exercises.json: ch01-answer: the id must be ch02-name", self.fault_in_chapter_2())
+        for change, said in (({"kind": "guess"}, "kind is guess: use one of write, predict, mend"), ({"file": "gone.cuh"}, "there is no chapters/01_one/gone.cuh"),
+                             ({"hint": " "}, "hint is ' ': it must be a text"), ({"hint": ["one"]}, "hint is ['one']: it must be a text"), ({"hint2": "more"}, "it needs id, title"),
+                             ({"counted": "yes"}, "counted is 'yes': it must be true, or left out"), ({"varied": False}, "varied is False: it must be true, or left out"),
+                             ({"minutes": "20"}, "it must be a positive whole number"), ({"minutes": 0}, "it must be a positive whole number"),
+                             ({"tests": []}, "all visible tests have 0 points"), ({"tests": {}}, "it must be a list of tests"),
                              ({"tests": ENTRY["tests"][:1] * 2}, "a test is there twice")):
             self.assertIn(said, self.fault({**ENTRY, **change}))
-        cases: list[tuple[dict[str, Any], str]] = [({"weight": 1}, "it takes name, title, points and perhaps hidden, clocks"), ({"name": "Answer"}, "name 'Answer': it is a test's, Suite.Test"),
-                             ({"title": " "}, "title ' ': it is a text"), ({"hidden": False}, "hidden False: it is true"), ({"hidden": True}, "no test that students see"),
-                             ({"points": 0}, "no test that students see"), *(({"points": points}, "it is a whole number") for points in (-1, 1.5, "2", True)),
-                             *(({"clocks": clocks}, "it is two whole numbers") for clocks in ([30, 900], [900], [900, 0], [900, 30.5], "900"))]
+        cases: list[tuple[dict[str, Any], str]] = [({"weight": 1}, "it needs name, title, points; it may have hidden, clocks"), ({"name": "Answer"}, "name is 'Answer': it must be a test's name, Suite.Test"),
+                             ({"title": " "}, "title is ' ': it must be a text"), ({"hidden": False}, "hidden is False: it must be true"), ({"hidden": True}, "all visible tests"),
+                             ({"points": 0}, "all visible tests"), *(({"points": points}, "it must be a whole number") for points in (-1, 1.5, "2", True)),
+                             *(({"clocks": clocks}, "it must be two positive whole numbers") for clocks in ([30, 900], [900], [900, 0], [900, 30.5], "900"))]
         for more, said in cases:
             self.assertIn(said, fault_of_test(**more))
-        self.assertIn("it takes id, title", self.fault({key: ENTRY[key] for key in ENTRY if key != "tests"}))
+        self.assertIn("it needs id, title", self.fault({key: ENTRY[key] for key in ENTRY if key != "tests"}))
         self.assertIn("ch01-answer is there twice", self.fault(ENTRY, ENTRY))
         self.write("chapters/01_one/exercises/exercises.json", "[{]")
         with self.assertRaisesRegex(regions.Fault, "exercises.json: Expecting"):
@@ -333,16 +333,16 @@ class Manifest(Tree):
         capstone = manifest.load(self.root)[-1]
         self.assertEqual((capstone.id, capstone.number, capstone.chapter), ("capstone-answer", "capstone", "capstones"))
         entries.write_text(json.dumps([{**ENTRY, "id": "capstone-answer"}]))
-        with self.assertRaisesRegex(regions.Fault, "kind is one of capstone, not mend"):
+        with self.assertRaisesRegex(regions.Fault, "kind is mend: use one of capstone"):
             manifest.load(self.root)
         entries.unlink()
-        self.assertIn("kind is one of write, predict, mend, not capstone", self.fault({**ENTRY, "kind": "capstone"}))
+        self.assertIn("kind is capstone: use one of write, predict, mend", self.fault({**ENTRY, "kind": "capstone"}))
 
     def test_a_chapter_has_a_hundred_points(self):
         [exercise] = manifest.load(self.root)
         self.assertEqual(manifest.points_fault([exercise]), "")
         exercise.tests[0].points = 59
-        self.assertIn("99 points together; a chapter has 100", manifest.points_fault([exercise]))
+        self.assertIn("sum to 99: they must sum to 100", manifest.points_fault([exercise]))
 
     def fault_in_chapter_2(self):
         other = self.write("chapters/02_two/exercises/exercises.json", json.dumps([ENTRY]))
@@ -371,17 +371,17 @@ class Check(Tree):
             return "\n".join(self.faults(check.region_faults))
 
         self.assertEqual(fault(), "")
-        self.assertIn("ch01-answer: chapters/01_one/kernel.cuh is not its alone", fault(file="kernel.cuh"))
+        self.assertIn("ch01-answer: chapters/01_one/kernel.cuh is shared or misplaced", fault(file="kernel.cuh"))
         self.assertIn("there is no line '// BEGIN EXERCISE ch01-answer: another'", fault(title="another"))
         self.assertIn("answer.cuh:2: ch01-answer never ends", fault(STUB.replace("// END", "// end")))
         self.assertIn("answer.cuh: ch01-stranger is another exercise", fault(STUB + STUB.replace("ch01-answer", "ch01-stranger")))
         self.assertIn("answer.cuh: it is solved", fault(STUB.replace("return 0;", SOLUTION)))
         self.write("chapters/01_one/second.cuh", STUB)
-        self.assertIn("second.cuh has a region and belongs to no exercise", fault())
+        self.assertIn("second.cuh has a region but belongs to no exercise", fault())
         (self.root / SOLUTION_FILE).unlink()
         self.assertIn(f"ch01-answer: there is no {SOLUTION_FILE}", "\n".join(self.faults(check.region_faults)))
         self.entries(ENTRY, {**ENTRY, "id": "ch01-other"})
-        self.assertIn("ch01-other: chapters/01_one/exercises/answer.cuh is not its alone", "\n".join(self.faults(check.region_faults)))
+        self.assertIn("ch01-other: chapters/01_one/exercises/answer.cuh is shared or misplaced", "\n".join(self.faults(check.region_faults)))
 
     def test_the_page_has_each_exercise(self):
         few = ["01_one: 1 exercises; a chapter has 3 to 7", "01_one: no exercise of the kind predict", "01_one: no exercise of the kind write"]
@@ -391,7 +391,7 @@ class Check(Tree):
                 ("It is a\n`number`.", "Guess.", "is not the one hint"),
                 ("</details>", "</details>\n<details><summary>Hint</summary>Another</details>", "is not the one hint"),
                 ("answer.cuh", "some file", "does not name the file to edit, answer.cuh"),
-                ("try ch01-answer", "try it", "does not say how to know"),
+                ("try ch01-answer", "try it", "does not give the command"),
                 ("## Exercises", "## More", "there is no section 'ch01-answer: the answer'")):
             self.write("chapters/01_one/README.md", PAGE.replace(old, new))
             self.assertIn(fault, "\n".join(self.faults(check.page_faults)), old)
@@ -406,8 +406,8 @@ class Check(Tree):
 
         self.assertEqual(fault(), "")
         self.assertIn("2 questions in quiz.json", fault(2))
-        self.assertIn("takes a right answer and 3 wrong ones", fault(wrong=["42", "41", "43"]))
-        self.assertIn("names a section that is not there", fault(section="Elsewhere"))
+        self.assertIn("needs a right answer and 3 wrong ones", fault(wrong=["42", "41", "43"]))
+        self.assertIn("names a section that does not exist", fault(section="Elsewhere"))
         (self.root / "chapters/01_one/exercises/quiz.json").unlink()
         with self.assertRaisesRegex(regions.Fault, "chapter 01 has no questions"):
             self.faults(check.quiz_faults)
@@ -422,7 +422,7 @@ class Check(Tree):
         self.assertIn("course/solutions/01_one/ch01-old.cuh belongs to no exercise", faults)
         self.assertIn("tests/exercises/ch01-old.cpp tests no exercise", faults)
         subprocess.run(["git", "init", "-q", self.root], check=True)
-        self.assertIn("flashbook would be handed out and is not in git", "\n".join(self.faults(check.stray_faults)))
+        self.assertIn("flashbook would be handed out but is not in git", "\n".join(self.faults(check.stray_faults)))
 
     def test_a_good_handout(self):
         self.assertEqual(self.in_handout(), [])

@@ -40,7 +40,7 @@ class Try(unittest.TestCase):
                                      (race.format(4, 8), "three", race.format(4, 8)), (race.format(3, 9), "one", race.format(3, 9)),
                                      ("1 of 8 numbers are wrong", "four", "1 of 8 numbers are wrong"), ("2 of 8 numbers are wrong", "five", "2 of 8 numbers are wrong")):
             self.assertEqual(causes.told(message, title), told)
-        self.assertEqual(gtest.each_once(["lane 1 is 3", "lane 1 is 3", "no", "lane 2 is 4"]), ["lane 1 is 3\nThe same 1 more time, with other numbers.", "no"])
+        self.assertEqual(gtest.each_once(["lane 1 is 3", "lane 1 is 3", "no", "lane 2 is 4"]), ["lane 1 is 3\nThe same 1 more time with other numbers.", "no"])
 
     def test_what_is_saved_is_tried(self):
         exercises, tried_ones = [tried("ch01-a", True).exercise, tried("ch01-b", True, file="b.cuh").exercise], []
@@ -68,7 +68,7 @@ class Try(unittest.TestCase):
 
     def test_one_mode_alone_solves_nothing(self):
         self.assertTrue(try_exercise.summary(tried("ch01-a", True, mode="eager")).endswith(
-            "1 of 1 tests pass in the mode of FLASHBOOK_SIM_ASYNC, eager; without it all modes are tried"))
+            "1 of 1 tests pass in mode eager, set by FLASHBOOK_SIM_ASYNC; unset it to try all modes"))
 
     def test_says_why_nothing_was_tested(self):
         text = try_exercise.summary(tried("ch01-a", trouble="a.cuh:3:1: error", headline="it does not compile", hidden=1))
@@ -82,7 +82,7 @@ class Try(unittest.TestCase):
         one.exercise.tests[1].points = 0
         self.assertEqual((one.points, possible([one])), (0, 5))
         self.assertNotIn("no points while", try_exercise.summary(tried("ch01-a", False)))
-        self.assertIn('There are no points while a test "as before" fails', try_exercise.summary(one))
+        self.assertIn('It earns no points while a test "as before" fails', try_exercise.summary(one))
 
     def test_of_a_log_the_first_errors_and_what_they_show(self):
         root = manifest.ROOT
@@ -161,7 +161,7 @@ class Run(unittest.TestCase):
 
     def test_what_is_slow_and_right_is_called_slow(self):
         stopped = gtest.Verdict(False, "stopped after 30 s", gtest.STOPPED)
-        for verdict, took, said in ((gtest.Verdict(True), 25, "it is right, and too slow"), (stopped, 30, "stopped after 30 s")):
+        for verdict, took, said in ((gtest.Verdict(True), 25, "it is right, but too slow"), (stopped, 30, "stopped after 30 s")):
             one, clock = tried("ch01-a", True), iter([0, took])
             with mock.patch("course.gtest.run", side_effect=[verdict]) as ran, mock.patch("time.monotonic", lambda clock=clock: next(clock)):
                 attempt.run(one, "lazy", attempt.nothing, one.exercise.tests)
@@ -220,7 +220,7 @@ class Progress(unittest.TestCase):
         self.assertIn("ch01-a               5/10   20 min  1 of 2 tests pass", progress.table(self.exercises))
         self.assertIn("ch01-b               5/5            solved", progress.table(self.exercises))
         self.assertIn("Next: ch01-a, write: about ch01-a (10 points, about 20 minutes; 1 of 2 tests pass)", progress.next_step(self.exercises))
-        self.assertEqual(progress.next_step(self.exercises[1:]), "All solved here.")
+        self.assertEqual(progress.next_step(self.exercises[1:]), "All exercises here are solved.")
 
     def test_what_was_changed_since_is_not_known(self):
         progress.keep(self.two)
@@ -272,11 +272,11 @@ class Output(unittest.TestCase):
 
     def test_of_a_test_that_fails(self):
         self.assertEqual(self.verdict(20, "0").message.splitlines(), [
-            "4 of 9 numbers are wrong", "The last that it printed:", "row_max 3", "[1] mine", "After 5 s it still runs, at a.h:7."])
+            "4 of 9 numbers are wrong", "Its last output:", "row_max 3", "[1] mine", "After 5 s it still runs, at a.h:7."])
 
     def test_of_a_test_that_never_ends(self):
         message = self.verdict(1, "30").message
-        self.assertIn("a loop that never ends?\nThe last that it printed:\nrow_max 3\n", message)
+        self.assertIn("a loop that never ends?\nIts last output:\nrow_max 3\n", message)
         self.assertIn("at a.h:7", message)
 
 
