@@ -28,7 +28,6 @@ from course.regions import Broken
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf",
           "/etc/ld.so.conf.d")
 DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
-PAGE = os.sysconf("SC_PAGESIZE")
 LOOK = 0.1  # seconds between checks of a program's memory: each scans all processes of the machine
 NOBODIES = range(61000, 65000)  # unused user ids
 
@@ -200,28 +199,44 @@ def command_lines() -> Iterator[bytes]:
             pass
 
 
-def pages(group: int, user: int) -> dict[int, int]:
-    """Resident pages of a program and its descendants, by process: its process group, which nothing behind the fence can leave, and all processes of
-    `user` (-1: no user id was lent). A zombie has 0."""
+def memory_of(process: Path) -> int:
+    """Bytes of memory that a process uses, with its page tables; -1 if it has ended. Asks each thread: if the main thread exits first, the process
+    itself looks like a zombie without memory, while its other threads go on."""
+    most = -1
+    for status in process.glob("task/*/status"):
+        try:
+            text = status.read_text(errors="replace")
+        except OSError:
+            continue  # it has just ended
+        if not re.search(r"^State:\s*[ZX]", text, re.MULTILINE):
+            most = max(most, sum(map(int, re.findall(r"^Vm(?:RSS|Swap|PTE):\s*(\d+) kB$", text, re.MULTILINE))) << 10)
+    return most
+
+
+def in_use(group: int, user: int) -> dict[int, int]:
+    """Bytes of memory that a program and its descendants use, by process: its process group, which nothing behind the fence can leave, and all
+    processes of `user` (-1: no user id was lent)."""
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if int((process / "stat").read_bytes().rpartition(b")")[2].split()[2]) == group or owner(process) == user:
-                found[int(process.name)] = int((process / "statm").read_bytes().split()[1])
+            is_its = int((process / "stat").read_bytes().rpartition(b")")[2].split()[2]) == group or owner(process) == user
         except (OSError, IndexError, ValueError):
-            pass
+            continue
+        memory = memory_of(process) if is_its else -1
+        if memory >= 0:
+            found[int(process.name)] = memory
     return found
 
 
 def end(group: int, user: int) -> None:
     """Kills the group's and the user's processes, and returns when they are gone."""
     for _ in range(500):
-        left = [process for process, count in pages(group, user).items() if count]
+        left = in_use(group, user)
         if not left:
             return
-        for process in left:
+        for kill, target in ((os.killpg, group), *((os.kill, process) for process in left)):  # a group at once, whoever forks meanwhile
             try:
-                os.kill(process, signal.SIGKILL)
+                kill(target, signal.SIGKILL)
             except OSError:
                 pass
         time.sleep(0.01)
@@ -247,7 +262,7 @@ def watch(process: "subprocess.Popen[bytes]", start: float, limits: Limits, user
                 stopped = gtest.endless(limits.seconds)
             elif time.monotonic() - looked > LOOK:
                 looked = time.monotonic()
-                if PAGE * sum(pages(process.pid, user).values()) > limits.memory:
+                if sum(in_use(process.pid, user).values()) > limits.memory:
                     stopped = f"it was stopped: it used more than {limits.memory >> 20} MB of memory"
     end(process.pid, user)
     process.wait()

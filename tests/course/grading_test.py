@@ -64,11 +64,39 @@ HOSTILE = """\
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <thread>
 #include <unistd.h>
 
+/// Ends the first thread of this process, which then looks as if it had ended. Another stays.
+void hide(bool takes_memory) {
+  std::thread([=] {
+    if (takes_memory) memset(malloc(300 << 20), 1, 300 << 20);
+    for (;;) usleep(10000);
+  }).detach();
+  syscall(SYS_exit, 0);
+}
+
 int main(int, char** words) {
+  if (words[1] == std::string("hidden")) hide(false);
+  if (words[1] == std::string("child")) {
+    if (fork() == 0) hide(false);
+    return usleep(500000);
+  }
+  if (words[1] == std::string("eater")) {
+    if (fork() == 0) hide(true);
+    return sleep(5);
+  }
+  if (words[1] == std::string("tables")) {  // a table of 4 KB for each page that is read, and the pages are one
+    constexpr std::size_t kBytes = std::size_t(1) << 37, kOfATable = 2 << 20;
+    auto* pages = static_cast<volatile char*>(
+        mmap(nullptr, kBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    madvise(const_cast<char*>(pages), kBytes, MADV_NOHUGEPAGE);
+    for (std::size_t i = 0; i < kBytes; i += kOfATable) (void)pages[i];
+    return sleep(5);
+  }
   if (words[1] == std::string("threads"))
     std::thread([] {
       if (fork() == 0) {
@@ -210,6 +238,7 @@ class ASandbox(unittest.TestCase):
         self.other.mkdir()
         self.other.chmod(0o777)
         (self.other / "answer").write_text("42\n")
+        self.mark = f"hostile-{os.getpid()}"
         self.sandbox = Sandbox()
 
     def run_shell(self, script, **limits):
@@ -265,15 +294,26 @@ class ASandbox(unittest.TestCase):
         self.assertTrue(outcome.output.startswith("42\n"))
         self.assertEqual((self.other / "answer").read_text(), "42\n")
 
-    def hostile(self, what):
-        """Runs a program that does it: "threads", "deep"."""
-        source, program = self.other / "hostile.cpp", self.other / "hostile"
+    def hostile(self, what, seconds=10):
+        """Runs a program that does it: "threads", "hidden", "child", "eater", "tables", "deep"."""
+        source, program = self.other / "hostile.cpp", self.other / self.mark
         source.write_text(HOSTILE)
         subprocess.run(["g++", "-pthread", "-o", program, source], check=True)
-        return self.sandbox.run([program, what], self.folder, Limits(memory=128 << 20, seconds=10), visible=[program])
+        return self.sandbox.run([program, what], self.folder, Limits(memory=128 << 20, seconds=seconds), visible=[program])
 
     def test_memory_of_children_of_a_second_thread(self):
         self.assertIn("more than 128 MB of memory", self.hostile("threads").trouble)
+
+    def test_a_process_whose_first_thread_has_ended(self):
+        """It looks like what is left of one that has ended, and has no memory."""
+        self.assertIn("a loop that never ends?", self.hostile("hidden", seconds=1).trouble)
+        self.assertEqual(self.hostile("child").trouble, "")
+        self.assertIn("more than 128 MB of memory", self.hostile("eater").trouble)
+        threads = [file.read_text() for file in Path("/proc").glob("[0-9]*/task/*/stat")]
+        self.assertFalse([thread for thread in threads if f"({self.mark}) " in thread and f"({self.mark}) Z" not in thread])
+
+    def test_tables_of_pages_are_memory(self):
+        self.assertIn("more than 128 MB of memory", self.hostile("tables").trouble)
 
     def test_folders_in_each_other_go_away(self):
         with own_folder(self.other) as self.folder:
