@@ -72,8 +72,10 @@ def program(numbers: dict[str, int]) -> bytes:
         return b"".join(instruction(0x15, value, 0, 1) + allow for value in values) + refuse
 
     def opening(flags: int) -> bytes:
-        """Refuses O_RDONLY | O_TRUNC: Landlock treats it as a read, and versions 1 and 2 let it truncate."""
-        return load(flags) + instruction(0x54, TRUNCATING | 3) + instruction(0x15, TRUNCATING, 1, 0) + allow + refuse
+        """Refuses O_RDONLY | O_TRUNC, which Landlock treats as a read, and access mode 3 (neither reading nor writing), for which it asks for no
+        right: versions 1 and 2 let both truncate."""
+        return (load(flags) + instruction(0x54, 3) + instruction(0x15, 3, 4, 0) +
+                load(flags) + instruction(0x54, TRUNCATING | 3) + instruction(0x15, TRUNCATING, 1, 0) + allow + refuse)
 
     arguments = {"open": opening(24), "openat": opening(32), "clone": load(16) + instruction(0x45, NAMESPACES, 1, 0) + allow + refuse,
                  "ioctl": load(24) + equal([TCGETS]), "fcntl": load(24) + equal(FCNTL),
@@ -107,6 +109,7 @@ def probe(secret: str, program: str) -> list[str]:
     attempt("read outside its folder", lambda: os.open(secret, os.O_RDONLY))
     attempt("write outside its folder", lambda: os.open(secret, os.O_WRONLY))
     attempt("truncate a file outside its folder", lambda: os.truncate(secret, 0))
+    attempt("truncate a file outside its folder by access mode 3", lambda: os.open(secret, 3 | os.O_TRUNC))
     attempt("truncate a file it may read", lambda: os.open(program, os.O_RDONLY | os.O_TRUNC))
     for place in ("/tmp", "/var/tmp", "/dev/shm", "/run", "/usr"):
         mark = f"{place}/flashbook-{os.getpid()}"
