@@ -48,8 +48,12 @@ def unpacked(word: str, scratch: Path) -> Path:
             members = [one for one in archive.infolist() if one.file_size <= submission.LARGEST_ZIP]
             if sum(one.file_size for one in members) > LARGEST_ZIP:
                 raise Fault(f"{one_line(word)} has more than {LARGEST_ZIP >> 30} GB: unpack it and name the folder")
+            if any(one.compress_type not in submission.METHODS for one in members):
+                raise Fault(f"{one_line(word)} is not compressed as platforms do it: unpack it and name the folder")
             archive.extractall(folder, members)
-    except (OSError, ValueError, RuntimeError, NotImplementedError, zipfile.BadZipFile) as error:
+    except Fault:
+        raise
+    except Exception as error:  # each way of unpacking has exceptions of its own
         raise Fault(f"{one_line(word)} cannot be read: {one_line(getattr(error, 'strerror', None) or str(error))}") from None
     return folder
 

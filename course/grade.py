@@ -5,6 +5,7 @@ tables for a class; after an interruption the same command resumes. Exit code 0 
 makes no sense; 3 if the grader itself fails, for example because this machine has no fence."""
 import argparse
 import hashlib
+import itertools
 import json
 import os
 import pickle
@@ -206,7 +207,8 @@ def titles(handed_in: Sequence[HandedIn]) -> list[str]:
     for one in handed_in:
         above = f"{one.place.resolve().parent.name}-" if alike and one.place and not one.files else ""
         title = one_line(above + one.title).replace("/", "-") or "unnamed"
-        found.append(title if title not in found else f"{title}-{len(found)}")  # names may differ only in unprintable characters
+        numbered = (f"{title}-{number}" for number in itertools.count(len(found)))  # names may differ only in unprintable characters
+        found.append(title if title not in found else next(name for name in numbered if name not in found))
     return found
 
 

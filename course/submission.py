@@ -5,8 +5,8 @@ import io
 import json
 import os
 import stat
+import weakref
 import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from course.sandbox import one_line
 
 LARGEST = 256 << 10  # bytes of a file; larger ones are ignored
 LARGEST_ZIP = 32 << 20
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # of a zip; with others, zipfile unpacks all of a read at once, whatever its size
 IN_ZIP = ".zip!/"  # separates a zip's name from the name of a file in it
 MOST = 8 << 20  # bytes read from a submission
 MOST_FILES = 20000  # including folders
@@ -31,19 +32,30 @@ def opened(file: Path) -> io.BufferedReader:
     return open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
 
 
+def archive_of(file: Path) -> zipfile.ZipFile:
+    """An open zip; its file is closed when nobody holds it any more."""
+    stream = opened(file)
+    try:
+        archive = zipfile.ZipFile(stream)
+    except BaseException:
+        stream.close()
+        raise
+    weakref.finalize(archive, stream.close)
+    return archive
+
+
 def files_in_zip(file: Path) -> Iterator[str]:
     """Names of the files to read in a zip; none if it is damaged."""
     try:
-        with opened(file) as stream, zipfile.ZipFile(stream) as archive:
-            entries = archive.infolist()
-    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
+        entries = archive_of(file).infolist()
+    except Exception:
         return
     if len(entries) > MOST_FILES:
         raise Fault(f"{one_line(str(file))} has more than {MOST_FILES} files: hand in the files that you edited")
     for entry in entries:
         parts = entry.filename.split("/")
         ignored = {"build", ".git", "__MACOSX"} & set(parts) or len(parts) > DEEPEST or entry.is_dir() or entry.flag_bits & 1
-        if not ignored and entry.filename.isprintable() and entry.file_size <= LARGEST:
+        if not ignored and entry.filename.isprintable() and entry.file_size <= LARGEST and entry.compress_type in METHODS:
             yield entry.filename
 
 
@@ -71,33 +83,35 @@ def plain_files(folder: Path) -> Iterator[str]:
                 inside.append((Path(entry.path), depth + 1))
             elif stat.S_ISREG(status.st_mode) and entry.name.endswith(".zip") and status.st_size <= LARGEST_ZIP:
                 zipped = str(Path(entry.path).relative_to(folder)).removesuffix(".zip")
-                yield from (f"{zipped}{IN_ZIP}{name}" for name in files_in_zip(Path(entry.path)))
+                names = list(files_in_zip(Path(entry.path)))
+                count += len(names)
+                yield from (f"{zipped}{IN_ZIP}{name}" for name in names)
             elif stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST:
                 yield str(Path(entry.path).relative_to(folder))
         folders += reversed(inside)
 
 
-def contents(folder: Path, name: str, most: int) -> bytes:
-    """The first `most` bytes of one of plain_files(); empty if its zip is damaged."""
+def contents(folder: Path, name: str, most: int, archive: Callable[[Path], zipfile.ZipFile] = archive_of) -> bytes:
+    """The first `most` bytes of one of plain_files(); empty if its zip is damaged. `archive` opens a zip."""
     zipped, inside, inner = (str(folder.with_suffix("")), IN_ZIP, name) if folder.is_file() else str(folder / name).partition(IN_ZIP)
     if not inside:
         with opened(folder / name) as file:
             return file.read(most)
     try:
-        with opened(Path(zipped + ".zip")) as file, zipfile.ZipFile(file) as archive, archive.open(inner) as member:
+        with archive(Path(zipped + ".zip")).open(inner) as member:
             return member.read(most)
-    except (OSError, ValueError, RuntimeError, NotImplementedError, EOFError, KeyError, zlib.error, zipfile.BadZipFile):
+    except Exception:  # each way of unpacking has exceptions of its own
         return b""
 
 
 def reader(folder: Path) -> Reader:
     """A cached reader that raises a Fault once more than MOST bytes are read."""
-    left = MOST
+    left, archive = MOST, functools.lru_cache(4)(archive_of)  # a zip with thousands of files takes long to open
 
     @functools.cache
     def read(name: str) -> Read:
         nonlocal left
-        data = contents(folder, name, min(LARGEST, left + 1))
+        data = contents(folder, name, min(LARGEST, left + 1), archive)
         left -= len(data)
         text = data.decode("utf-8", errors="replace").replace("\r\n", "\n").replace("\r", "\n")
         if left < 0:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tracemalloc
 import unittest
 import zipfile
 from pathlib import Path
@@ -431,6 +432,35 @@ class Submission(unittest.TestCase):
         with self.assertRaisesRegex(Fault, "ada.rar is neither a folder nor a zip: unpack it"):
             submission.answers(self.folder / "ada.rar", [exercise()])
 
+    def test_a_zip_with_bytes_that_no_library_unpacks(self):
+        self.write("ada/a.cuh")
+        self.write("bob/a.cuh")
+        for method in (zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
+            path = self.folder / f"carl-{method}.zip"
+            with zipfile.ZipFile(path, "w", method) as archive:
+                archive.writestr("a.cuh", self.TEXT * 9)
+            data = path.read_bytes()
+            for place in range(35, 70):  # in what follows the entry's head
+                path.write_bytes(data[:place] + bytes([data[place] ^ 255]) + data[place + 1:])
+                self.assertEqual([title for title, *_ in self.handed_in()][:2], ["ada", "bob"])
+
+    def test_a_zip_takes_little_memory_and_time(self):
+        """One that says that it is small and is not, and one of many files, of which each would read the list of all."""
+        size, said = (64 << 20).to_bytes(4, "little"), (1000).to_bytes(4, "little")
+        for method in (zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
+            path = self.zip("ada.zip")
+            with zipfile.ZipFile(path, "w", method) as archive:
+                archive.writestr("a.cuh", bytes(64 << 20))
+            path.write_bytes(path.read_bytes().replace(size, said))
+            tracemalloc.start()
+            self.answers()
+            self.assertLess(tracemalloc.get_traced_memory()[1], 16 << 20)
+            tracemalloc.stop()
+        self.zip("ada.zip", **{f"{i}/a.cuh": "" for i in range(3000)})
+        start = time.monotonic()
+        self.answers()
+        self.assertLess(time.monotonic() - start, 5)
+
     def test_what_is_handed_in_twice_and_alike_is_handed_in(self):
         self.write("one/a.cuh")
         self.write("two/a.cuh", "int other;\n" + self.TEXT)
@@ -659,6 +689,8 @@ class AClass(unittest.TestCase):
     def test_a_name_cannot_rewrite_the_screen_or_another_s_line(self):
         names = grade.titles([HandedIn(name, None) for name in ("\x1b[2Jada", "bob\nada: 100 of 100 points", "\udcffada", "ada", "\u202eada")])
         self.assertEqual(names, ["[2Jada", "bob ada: 100 of 100 points", "ada", "ada-3", "ada-4"])
+        names = grade.titles([HandedIn(name, Path(f"/s/{name}"), ("a",)) for name in ("ada", "ada-2", "ada", "ada")])
+        self.assertEqual(names, ["ada", "ada-2", "ada-3", "ada-4"])  # whoever is called ada-2 writes no other's report
 
     def test_a_message_cannot_rewrite_the_screen(self):
         one = result("A.Worked")
