@@ -161,7 +161,8 @@ class Toolchain:
         with self.lock:
             if not copy.exists():
                 copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(self.build / name, copy)
+                shutil.copyfile(self.build / name, copy.with_name(f"{copy.name}.part"))
+                copy.with_name(f"{copy.name}.part").rename(copy)  # whole or not at all: a submission may be filling the disk
                 readable_by_all(self.libraries)
         return str(copy)
 
