@@ -49,11 +49,11 @@ def unpacked(word: str, scratch: Path) -> Path:
             if sum(one.file_size for one in members) > LARGEST_ZIP:
                 raise Fault(f"{one_line(word)} has more than {LARGEST_ZIP >> 30} GB: unpack it and name the folder")
             if any(one.compress_type not in submission.METHODS for one in members):
-                raise Fault(f"{one_line(word)} is not compressed as platforms do it: unpack it and name the folder")
+                raise Fault(f"{one_line(word)} has a compression method other than stored or deflated: unpack it and name the folder")
             archive.extractall(folder, members)
     except Fault:
         raise
-    except Exception as error:  # each way of unpacking has exceptions of its own
+    except Exception as error:  # each method raises exceptions of its own
         raise Fault(f"{one_line(word)} cannot be read: {one_line(getattr(error, 'strerror', None) or str(error))}") from None
     return folder
 
@@ -83,7 +83,7 @@ def is_class(place: Path, exercises: Sequence[Exercise]) -> bool:
     return len(set(answered)) < len(answered)
 
 
-def of_files(place: Path) -> list[HandedIn]:
+def grouped_files(place: Path) -> list[HandedIn]:
     """A learning platform's plain files in a folder, grouped by student; empty unless there are several students."""
     found: dict[str, HandedIn] = {}
     for path in sorted(place.iterdir()):
@@ -101,7 +101,7 @@ def handed_in(words: Sequence[str], exercises: Sequence[Exercise], scratch: Path
     found: list[HandedIn] = []
     for word in words:
         place = unpacked(word, scratch)
-        if files := [] if single else of_files(place):
+        if files := [] if single else grouped_files(place):
             found += files
         elif not single and is_class(place, exercises):
             for path in children(place):
@@ -175,7 +175,7 @@ def alike(grades: Iterable[Grade], exercises: Iterable[Exercise], root: Path) ->
     for e in exercises:
         known = similar.runs(regions.written((root / e.file).read_text(encoding="utf-8"), e.file)[0][e.id].lines)
         texts = {grade.name: similar.runs(grade.answers[e.id].lines, known) for grade in grades if e.id in grade.answers}
-        texts["the book"] = (similar.of_the_book(root) if e.kind == CAPSTONE else similar.runs(answer(root, e).lines, known))
+        texts["the book"] = (similar.book_runs(root) if e.kind == CAPSTONE else similar.runs(answer(root, e).lines, known))
         titles = list(texts)
         for i, one in enumerate(titles):
             for other in titles[i + 1:]:

@@ -14,7 +14,7 @@ MOST = 10  # objections that are listed
 REFUSED = {reason: re.compile(pattern, re.VERBOSE) for reason, pattern in {
     "assembly": "asm",
     "linkage": "extern | import | export | module",
-    "a thread of the host": r"jthread | (?:pthread|thrd|mtx|cnd|tss|sem|sched)_\w+ | async | packaged_task",
+    "a host thread": r"jthread | (?:pthread|thrd|mtx|cnd|tss|sem|sched)_\w+ | async | packaged_task",
     "files": r"""(?:f|fre|fd|p|fmem)?open(?:at)?(?:64)? | fopencookie | open_w?memstream | creat(?:64)? | tmpfile(?:64)? | te?mpnam(?:_r)? |
         mk(?:dir|fifo|nod|dtemp|o?stemps?|temp)(?:at|64)* | remove | rmdir | (?:un|sym|read)?link(?:at)? | rename(?:at2?)? |
         p?(?:read|write)(?:64|v2?|v64)* | f(?:read|write)(?:_unlocked)? | [fl]?(?:stat|chmod|chown|truncate|utimes|utimens)(?:at|64|x)* | utime\w* |
@@ -40,7 +40,7 @@ REFUSED = {reason: re.compile(pattern, re.VERBOSE) for reason, pattern in {
         bcmp | bcopy | (?:explicit_)?bzero | swab | copy_n | copy_backward | copy_if | uninitialized_copy | qsort(?:_r)? | bsearch | lfind | lsearch |
         v?a?sw?n?printf | obstack_\w+ | v?s[nw]?w?scanf | q?[efg]cvt(?:_r)? | btowc | mbr?towc | wctob | wcr?tomb | wctomb | wcwidth |
         mb(?:r?len|sinit)""",
-    "the right answer": r"""make_reference | make_gradient_reference | Reference | TensorReference | make_inputs | Visibility | visible_pairs |
+    "the reference answer": r"""make_reference | make_gradient_reference | Reference | TensorReference | make_inputs | Visibility | visible_pairs |
         keys_seen | largest_score | compulsory_bytes | parallel_for | Shape | Inputs""",
     "the test's machinery": r"""testing | gtest | observed? | course_seed | course_variant | sim | device | RandomWarpOrder |
         (?:TYPED_)?TEST(?:_F|_P)? | ADD_FAILURE(?:_AT)? | FAIL | SUCCEED | SCOPED_TRACE | RUN_ALL_TESTS |

@@ -125,7 +125,7 @@ def table(grades: Sequence[Grade]) -> str:
     results, numbers = grades[0].results, sorted({number for grade in grades for number in grade.quizzes})
     asked = [column for number in numbers for column in (f"quiz {number}", f"its seed {number}")]
     most, capstones = grades[0].most, [i for i, r in enumerate(results) if r.exercise.kind == CAPSTONE]
-    scores = [name for i in capstones for name, _ in of_capstone(results[i])]
+    scores = [name for i in capstones for name, _ in capstone_columns(results[i])]
     exercises = [r.exercise.id for r in results]
     lines: list[list[object]] = [["submission", "id", "status", *exercises, "points", "after days late", *scores, *asked, "seed"],
                                  ["the most", "", "", *(r.exercise.points for r in results), most, most, *("" for _ in scores),
@@ -134,12 +134,12 @@ def table(grades: Sequence[Grade]) -> str:
         points = [r.points if r.is_there else "-" for r in grade.results]
         marks = [grade.quizzes.get(number) for number in numbers]
         quizzes = [value for mark in marks for value in ((mark[0], one_line(mark[1])) if mark else ("-", ""))]
-        kernels = [value for i in capstones for _, value in of_capstone(grade.results[i])]
+        kernels = [value for i in capstones for _, value in capstone_columns(grade.results[i])]
         lines.append([grade.name, grade.student, grade.status, *points, grade.points, f"{grade.final:g}", *kernels, *quizzes, grade.seed])
     return as_csv(lines)
 
 
-def of_capstone(result: Score) -> Iterator[tuple[str, object]]:
+def capstone_columns(result: Score) -> Iterator[tuple[str, object]]:
     """(column, value) of a capstone's score and variant."""
     e = result.exercise
     if any(test.clocks for test in e.tests):

@@ -1,4 +1,4 @@
-"""What an exercise earned, on a student's machine and on the grader's."""
+"""The points of exercises and submissions, on a student's machine and on the grader's."""
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 

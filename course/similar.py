@@ -36,7 +36,7 @@ def likeness(one: Runs, other: Runs) -> float:
     return len(one & other) / least if least >= LEAST else 0.0
 
 
-def of_the_book(root: Path) -> Runs:
+def book_runs(root: Path) -> Runs:
     """The runs of the book's kernels and shared headers, which authors of a capstone have read, and of its capstones."""
     files = [*root.glob("chapters/*/*.cuh"), *root.glob("common/hopper/*.h"), *root.glob("course/solutions/capstones/*.cuh")]
     return frozenset().union(*(runs(file.read_text(encoding="utf-8").splitlines()) for file in files))

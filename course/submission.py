@@ -17,7 +17,7 @@ from course.sandbox import one_line
 
 LARGEST = 256 << 10  # bytes of a file; larger ones are ignored
 LARGEST_ZIP = 32 << 20
-METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # of a zip; with others, zipfile unpacks all of a read at once, whatever its size
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # with others, zipfile expands all it reads at once, whatever the size
 IN_ZIP = ".zip!/"  # separates a zip's name from the name of a file in it
 MOST = 8 << 20  # bytes read from a submission
 MOST_FILES = 20000  # including folders
@@ -33,7 +33,7 @@ def opened(file: Path) -> io.BufferedReader:
 
 
 def archive_of(file: Path) -> zipfile.ZipFile:
-    """An open zip; its file is closed when nobody holds it any more."""
+    """An open zip; its file is closed when the archive is garbage-collected."""
     stream = opened(file)
     try:
         archive = zipfile.ZipFile(stream)

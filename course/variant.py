@@ -108,7 +108,7 @@ def main(words: Sequence[str]) -> None:
         if not (root / CONTRACT).exists():
             raise Fault("this copy has no capstones")
         if len(arguments.student) not in (0, 2):
-            raise Fault(f"{len(arguments.student)} argument given: give two, the class's seed and your id, in quotes if they contain spaces, or none")
+            raise Fault("the class's seed and your id belong together: give both, or neither; an id with spaces needs quotes")
     except Fault as fault:
         print(f"course variant: {fault}", file=sys.stderr)
         sys.exit(2)

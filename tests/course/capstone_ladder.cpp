@@ -1,6 +1,6 @@
-// capstone_ladder EXERCISES PAGE: counts the book's own kernels as capstones are counted, at their shapes.
-// Prints the tables of PAGE, chapters/capstones/README.md; exit code 1 if a row is not there, or if "clocks"
-// in EXERCISES, exercises.json beside it, are not these.
+// capstone_ladder EXERCISES PAGE: counts the book's own kernels like capstones, at the same shapes. Prints
+// the tables of PAGE, chapters/capstones/README.md. Exit code 1 if PAGE lacks a row, or if the "clocks" in
+// EXERCISES, the capstones' exercises.json, differ.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -60,7 +60,7 @@ std::vector<Row> rows_of(Operation operation, std::span<const Chapter* const> ch
   return rows;
 }
 
-/// Whether the page has these rows, and the exercise these clocks. `begins_naive`: the first row is the naive
+/// Whether the page has these rows and the exercise these clocks. `begins_naive`: the first row is the naive
 /// kernel.
 bool agree(const std::vector<Row>& rows, const nlohmann::json& exercise, bool begins_naive,
            const std::string& page) {
@@ -78,7 +78,7 @@ bool agree(const std::vector<Row>& rows, const nlohmann::json& exercise, bool be
   }
   for (std::size_t n = 0; n < rows.size(); ++n) {
     const Row& row = rows[n];
-    if (n > 0 && row.clocks == rows[n - 1].clocks) continue;  // the page names the first of them
+    if (n > 0 && row.clocks == rows[n - 1].clocks) continue;  // the page lists equal rows once
     double score = 0;
     for (std::size_t i = 0; i < kShapes; ++i)
       score += 100 * std::log(naive[i] / row.clocks[i]) / std::log(naive[i] / best[i]) / kShapes;

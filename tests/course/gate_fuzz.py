@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Texts by a generator, against the gate: what it lets through goes to the preprocessor, which must find no directive, no forbidden word,
-no end of the region.
+"""Fuzzes the gate: text that it accepts goes to the preprocessor, which must find no directive, no forbidden word, and no end of the region.
 
     gate_fuzz.py [--seed N] [--seconds S | --texts N]     default: 4000 texts of seed 1
 
-The generator nests comments, strings and code, puts a payload somewhere, and then tears at the seams: it puts in, takes out and doubles
-pieces that a lexer may stumble over. Exit code 1, and the text, if one got through.
+The generator nests comments, strings and code around a payload, then inserts, removes and duplicates pieces that may confuse a lexer. If a payload
+gets through, it prints the text and exits with 1.
 """
 import argparse
 import random
@@ -31,7 +30,7 @@ SEAMS = ("/*", "*/", "//", "/", "*", '"', "'", "\\", "\\\\", "\\\n", "\\ \n", "\
          "\u2028", "\ufeff", "\xa0", "\u200b", "R", "u8", "u", "U", "L", 'R"(', ')"', 'LR"x(', ')x"', 'u8R"', 'R"', "u'a'", "L'", "U'\"'", "1'000", "1'", "0x1'",
          "1e+", ".5'", "1.R", "'\"'", "'\\''", '"\\""', '"\'"', '"/*"', '"*/"', '"//"', "'/*'", "??/", "??/\n", "??'", "%:", "%:%:", "<%", "%>", "<:", ":>", "<::", "#", "##",
          "#pragma unroll", "#pragma unroll 4\n", "\n#pragma unroll // ", "  # pragma unroll(2)", "x", "x = 1;", "é", "$", "@", "`", "0", "__LINE__", "//\\\n")
-SPELT = [f"-D{word}={ESCAPED}" for word in ("asm", "__asm__", "system", "extern", "testing", "__builtin_exit")]  # payloads that are words
+SPELT = [f"-D{word}={ESCAPED}" for word in ("asm", "__asm__", "system", "extern", "testing", "__builtin_exit")]  # payloads that are words, expanded by the preprocessor
 
 
 def piece(choose: random.Random, depth: int) -> str:

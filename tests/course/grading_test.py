@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The parts of grading, each by itself: the gate, the sandbox, what is found in a submission, points, reports, the package."""
+"""Tests the parts of grading separately: gate, sandbox, submissions, points, reports, package."""
 import json
 import os
 import re
@@ -49,7 +49,7 @@ def exercise(**change):
 
 
 def result(*passed, **change):
-    """A result of exercise() in which the tests named have passed."""
+    """A result of exercise() in which the named tests pass."""
     e = exercise(**change)
     verdicts = {t.name: gtest.Verdict(True) if t.name in passed else gtest.Verdict(False, f"{t.name} is wrong") for t in e.tests}
     return Score(e, verdicts=verdicts)
@@ -172,7 +172,7 @@ class Gate(unittest.TestCase):
 
     @unittest.skipUnless(shutil.which("g++"), "the compiler knows what is declared")
     def test_what_the_system_declares_is_refused_or_harmless(self):
-        """Whatever function a test's headers declare: it computes, allocates, prints, sleeps or tells the time, or the gate refuses it."""
+        """The gate refuses every function declared in a test's headers, unless it computes, allocates, prints, sleeps or tells the time."""
         headers = ["tests/exercises/attention_kernel.h", *(f"{name}.h" for name in ("unistd", "fcntl", "signal", "dlfcn", "sys/stat", "sys/mman"))]
         text = "".join(f'#include "{header}"\n' for header in headers)
         done = subprocess.run(["g++", "-std=c++20", "-I", manifest.ROOT, "-E", "-x", "c++", "-"], input=text, capture_output=True, text=True, check=True)
@@ -258,7 +258,7 @@ class ASandbox(unittest.TestCase):
         self.assertIn("a loop that never ends?", outcome.trouble)
 
     def test_memory(self):
-        script = "head -c 900000000 /dev/zero | tail -c 900000000 > /dev/null"  # tail keeps what may be the end
+        script = "head -c 900000000 /dev/zero | tail -c 900000000 > /dev/null"  # tail keeps all of it
         self.assertIn("more than 128 MB of memory", self.run_shell(script, memory=128 << 20, seconds=20).trouble)
 
     def test_output(self):
@@ -296,7 +296,7 @@ class ASandbox(unittest.TestCase):
         self.assertEqual((self.other / "answer").read_text(), "42\n")
 
     def hostile(self, what, seconds=10):
-        """Runs a program that does it: "threads", "hidden", "child", "eater", "tables", "deep"."""
+        """Runs the hostile program with `what`: "threads", "hidden", "child", "eater", "tables" or "deep"."""
         source, program = self.other / "hostile.cpp", self.other / self.mark
         source.write_text(HOSTILE)
         subprocess.run(["g++", "-pthread", "-o", program, source], check=True)
@@ -342,11 +342,11 @@ class ASandbox(unittest.TestCase):
                 grade.Grader(manifest.ROOT, [], 1).__enter__()
 
     def test_it_needs_no_privilege(self):
-        """The tests of this class once more, without the right to mount, and as a user."""
+        """Runs this class again without the right to mount, and as an ordinary user."""
         if os.geteuid() or "FLASHBOOK_AGAIN" in os.environ:
             self.skipTest("it is tried by root, once")
         for rights in (["--bounding-set=-sys_admin", "--inh-caps=-sys_admin"], ["--reuid=65534", "--regid=65534", "--clear-groups"]):
-            python = sys.executable if "--regid" not in str(rights) else "/usr/bin/python3"  # which that user may read
+            python = sys.executable if "--regid" not in str(rights) else "/usr/bin/python3"  # readable by that user
             done = subprocess.run(["setpriv", *rights, python, "-B", __file__, "ASandbox"], env={**os.environ, "FLASHBOOK_AGAIN": "1"},
                                   capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 0, done.stderr)
@@ -492,7 +492,7 @@ class Submission(unittest.TestCase):
         self.assertEqual(len(self.handed_in()), 1)
 
     def test_a_class_as_platforms_export_it(self):
-        """Moodle with folders and without, Canvas."""
+        """Exports of Moodle, with folders and without, and of Canvas."""
         moodle = [("Ada Lovelace", "123", 0, ["ch01-a"]), ("Bob Noyce", "124", 0, ["ch01-a"])]
         canvas = [("lovelaceada", "77", 0, ["ch01-a"]), ("noycebob", "78", None, ["ch01-a"])]
         for ada, bob, found in (("Ada Lovelace_123_assignsubmission_file_/a.cuh", "Bob Noyce_124_assignsubmission_file_/hw.zip", moodle),
@@ -568,7 +568,7 @@ class Submission(unittest.TestCase):
     def test_folders_in_each_other_and_names_that_are_no_text(self):
         self.write("a.cuh")
         deep = self.folder
-        for _ in range(1500):  # deeper than Python's own functions go
+        for _ in range(1500):  # deeper than Python's own functions can handle
             deep = deep / "d"
             deep.mkdir()
         self.addCleanup(remove, self.folder)
@@ -611,7 +611,7 @@ class Alike(unittest.TestCase):
 
 
 class AClass(unittest.TestCase):
-    """Whatever one hands in, those after it are graded."""
+    """A faulty submission does not stop the grading of the others."""
 
     def grade(self, error):
         grader = mock.Mock(set_to=lambda _: [exercise()], seed=5, sandbox=mock.Mock(lack=""))
@@ -656,7 +656,7 @@ class AClass(unittest.TestCase):
             with self.assertRaises(SystemExit):
                 run()
             self.assertEqual(len((top / "out/grades-ch01-a.csv").read_text().splitlines()), 2 + 4)
-            (top / "class/s2/a.cuh").write_text(Submission.TEXT.replace("mine", "mended"))  # who handed in again is graded again
+            (top / "class/s2/a.cuh").write_text(Submission.TEXT.replace("mine", "mended"))  # a new submission is graded again
             run()
             self.assertEqual(ran, ["s0", "s1", "s2", "s3", "s4", "s2", *(f"s{i}" for i in range(4, 10))])
             self.assertEqual(len(seeds), 1)
@@ -721,7 +721,7 @@ class Points(unittest.TestCase):
         for passed in (("A.Worked", "A.One"), ("A.Worked",), ("A.One",)):
             here, there = Attempt(exercise(), verdicts=result(*passed).verdicts), result(*passed)
             self.assertEqual((here.points, here.solved), (there.points, there.solved))
-        del here.verdicts["A.Two"]  # the hidden one, which students do not have
+        del here.verdicts["A.Two"]  # the hidden one, missing from students' copies
         here.verdicts["A.Worked"] = gtest.Verdict(True)
         self.assertEqual((here.points, here.solved, possible([here]), earned([here])), (6, True, 6, 6))
 
@@ -776,7 +776,7 @@ class Several(unittest.TestCase):
         for clocks, score in ((10000, 0), (20000, 0), (1000, 50), (100, 100), (10, 150)):
             self.assertAlmostEqual(self.counted("ada", clocks, "A.One", "A.Two").results[0].counted, score)
         self.assertIsNone(self.counted("ada", 0, "A.One", "A.Two").results[0].counted)
-        self.assertIsNone(self.counted("ada", 1000, "A.One").results[0].counted)  # it is not right
+        self.assertIsNone(self.counted("ada", 1000, "A.One").results[0].counted)  # it is wrong
         self.assertIsNone(result("A.Worked", "A.One", "A.Two").counted)
 
     def test_a_score_is_told_and_is_no_points(self):
@@ -826,7 +826,7 @@ class Several(unittest.TestCase):
         self.assertEqual(report.moodle([one], "Flashbook 03"), "ID number,Full name,Flashbook 03,Feedback\n77,ada,4.8,2 days late\n")
         one.days_late = 1
         self.assertEqual(one.status, "1 day late")
-        one.person = "Ada Lovelace"  # as a roster has it, whatever her folder is called
+        one.person = "Ada Lovelace"  # from a roster, whatever her folder is called
         self.assertIn("\nAda Lovelace,77,", report.canvas([one], "Flashbook 03"))
         self.assertIn("\n77,Ada Lovelace,", report.moodle([one], "Flashbook 03"))
 
@@ -848,7 +848,7 @@ class Several(unittest.TestCase):
 
 
 class Variants(unittest.TestCase):
-    """capstone-variant: each student has another."""
+    """capstone-variant: students get different variants."""
     ROOT = manifest.ROOT
     EXERCISE = next(e for e in manifest.load() if e.variant is not None)
 
@@ -864,7 +864,7 @@ class Variants(unittest.TestCase):
 
     def test_the_same_student_of_the_same_class_has_the_same_variant(self):
         self.assertEqual(self.drawn("fall26", "Ada@school.edu "), self.drawn("Fall26", "ada@school.edu"))
-        self.assertGreater(len({self.drawn(f"class {i}", "ada") for i in range(20)}), 8)  # each class deals anew
+        self.assertGreater(len({self.drawn(f"class {i}", "ada") for i in range(20)}), 8)  # each class draws again
 
     def test_a_class_spreads_over_all_of_them(self):
         for seed in ("fall26", "spring27"):
@@ -1031,7 +1031,7 @@ class Report(unittest.TestCase):
         json.dumps(got)
         self.assertEqual(got["score"], 6)
         by_name = {test["name"]: test for test in got["tests"]}
-        self.assertNotIn("score", by_name["ch01-a: worked before"])  # a guard is no score
+        self.assertNotIn("score", by_name["ch01-a: worked before"])  # a guard has no score
         self.assertEqual((by_name["ch01-a: one"]["score"], by_name["ch01-a: one"]["max_score"]), (6, 6))
         self.assertEqual((by_name["ch01-a: two"]["score"], by_name["ch01-a: two"]["status"]), (0, "failed"))
         self.assertEqual(sum(test.get("score", 0) for test in got["tests"]), got["score"])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The course's machinery on small trees of its own: regions, manifests, handing out, and what the check complains about."""
+"""Tests the course's machinery on small generated trees: regions, manifests, hand-outs, and the faults that the check reports."""
 import json
 import re
 import subprocess
@@ -54,7 +54,7 @@ It is a
 
 
 class Written(unittest.TestCase):
-    """What is found between a student's markers, and grafted."""
+    """Reading and replacing the text between a student's markers."""
 
     def faults(self, *lines):
         return regions.written("\n".join(lines), "a.cuh")[1]
@@ -248,7 +248,7 @@ class Handout(Tree):
             handout.make(self.root, self.top / "no" / "student")
 
     def test_leaves_nothing_behind_when_it_fails(self):
-        (self.root / SOLUTION_FILE).unlink()  # which is looked for when all others are written
+        (self.root / SOLUTION_FILE).unlink()  # read after all other files are written
         with self.assertRaises(FileNotFoundError):
             handout.make(self.root, self.top / "student", with_solutions=True)
         self.assertEqual(list(self.top.iterdir()), [self.root])
@@ -454,7 +454,7 @@ class TheBook(unittest.TestCase):
         for whole, own in manifest.wholes(exercises).items():
             self.assertEqual(manifest.points_fault(own), "", whole)
         for e in exercises:
-            if e.kind == "predict":  # no cheat reads a formula here
+            if e.kind == "predict":  # so that cheats cannot read a formula here
                 test = (root / "tests/exercises" / digests.source(root, e).name).read_text()
                 self.assertIn("DIGESTS(", test)
                 self.assertNotRegex(test, r"PREDICTION|return", e.id)
@@ -472,11 +472,11 @@ class TheBook(unittest.TestCase):
 
 
 class Derivations(unittest.TestCase):
-    """Those of weeks.md, which teachers grade by hand."""
+    """The written questions of weeks.md, which a teacher grades."""
     WEEKS = re.split(r"^### Week ", (manifest.ROOT / "docs/pages/weeks.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
 
     def costs(self, week):
-        """[(a wrong answer, the exercise, what it costs)]."""
+        """[(a wrong answer, the exercise, the points it loses)]."""
         return re.findall(r"\*([^*]+)\* \((ch\d\d-[a-z-]+)\) (\d+)", " ".join(week.partition("\nCosts: ")[2].split()))
 
     def test_each_week_has_one_of_ten_points(self):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What students run: what course try and course watch show, without building anything."""
+"""Tests the students' commands, such as course try and course watch, without building anything."""
 import json
 import os
 import sys
@@ -16,7 +16,7 @@ from course.score import possible
 
 
 def tried(id, *passed, file="a.cuh", trouble="", hidden=0, **change):
-    """An attempt in whose first tests `passed` says which pass; `hidden` more only the grader has."""
+    """An attempt whose visible tests pass as in `passed`, with `hidden` more tests that only the grader has."""
     shown = [manifest.Test(f"A.{i}", f"test {i}", 5) for i in range(len(passed) or 2)]
     kept = [manifest.Test(f"A.Hidden{i}", f"hidden test {i}", 2, hidden=True) for i in range(hidden)]
     e = manifest.Exercise(id, f"about {id}", "write", file, "Think twice.", "01_one", [*shown, *kept])
@@ -97,7 +97,7 @@ class Try(unittest.TestCase):
 
 
 class Source(unittest.TestCase):
-    """What is looked at before anything is built."""
+    """The checks before anything is built."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -195,7 +195,7 @@ class Run(unittest.TestCase):
 
 
 class Progress(unittest.TestCase):
-    """What is kept of an attempt, in a copy with one exercise tried and one not."""
+    """The records of attempts, in a copy where one of two exercises was tried."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -261,7 +261,7 @@ printf '{"testsuites": [{"testsuite": [{"status": "RUN", "failures": [%s]}]}]}' 
 
 
 class Output(unittest.TestCase):
-    """What a student's program prints is shown, and not what GoogleTest prints around it."""
+    """Messages show a student's output without GoogleTest's frame."""
 
     def verdict(self, seconds, sleeps):
         with tempfile.TemporaryDirectory() as folder:
