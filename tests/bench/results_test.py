@@ -437,7 +437,7 @@ class Quoting(Case):
         self.assertIn(f">{5e11 / 1e15:.4f}<", self.quoted(span.replace(".3f", ".4f"))[0])
 
     def test_numbers_typed_by_hand_are_found(self):
-        found = [(line, message.partition(" is typed")[0]) for line, message in quote.typed_by_hand(
+        found = [(line, message.partition(" was typed")[0]) for line, message in quote.typed_by_hand(
             "# 12 ms\n\nIt takes 12 ms. It\nhas 3.5\u00a0TB/s and 40 %.\n\n> **Measured.** $7\\,\\%$ more.\n")]
         self.assertEqual(found, [(3, "12 ms"), (4, "3.5 TB/s"), (4, "40 %"), (6, "7\\,\\%")])
         for text in (self.span(f"{STEP4} ms .1f", "12.3") + " ms", "`12 ms`", "    12 ms", "| 12 ms |", "```\n12 ms\n```", "[12 ms](other.md)",
