@@ -130,7 +130,7 @@ class Toolchain:
         own = Path(words[source].replace(f"{self.tree}/", f"{folder / 'sources'}/"))
         words[source] = str(own if own.is_file() else words[source])
         words[words.index(book):words.index(book) + 1] = [f"-I{folder / 'sources'}", f"-I{self.tree}"]
-        return [*without_extras(words), *self.options, "-w", "-fno-diagnostics-show-caret"]
+        return [*without_extras(words), "-DFLASHBOOK_RECORDS", *self.options, "-w", "-fno-diagnostics-show-caret"]
 
     def compiled(self, header: str, words: Sequence[str]) -> Path:
         """The precompiled header for a compile command of the build; shared by all commands with the same options."""
