@@ -449,8 +449,8 @@ def beside_peers(measured: Results) -> dict[Name, Entry]:
     steps = {"bf16": ("ch05/step5",), "e4m3": tuple(f"ch06/{who}" for who in ("step5", "step6", "step7", "step7_means", "step8"))}
     cudnn = {"bf16": "vs_cudnn", "e4m3": "vs_cudnn_frontend"}
     found: dict[Name, Entry] = {}
-    for dtype, whos in steps.items():
-        names = [Name("forward", who, dtype, *shape, seqlen) for shape in SHAPES for seqlen in SEQLENS for who in whos]
+    for dtype, contestants in steps.items():
+        names = [Name("forward", who, dtype, *shape, seqlen) for shape in SHAPES for seqlen in SEQLENS for who in contestants]
         found |= complete_file(measured, names, {cudnn[dtype], "vs_fa3"})
     return found
 

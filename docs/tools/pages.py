@@ -85,8 +85,8 @@ def difference(place: Marked, wanted: str, same: Callable[[str], str]) -> Fault 
 
 
 def filled(page: str, makers: Mapping[str, Maker], expected: Sequence[str] = (), same: Callable[[str], str] = str) -> Filled:
-    """The page with the texts from `makers`, which are keyed by the marks' kinds. `expected`: if not empty, the marks that it must have once each, such
-    as "table split"; others of their kinds are left alone. Texts that are equal after `same` are not stale."""
+    """The page with the texts from `makers`, which are keyed by the marks' kinds. `expected`: if not empty, the marks that it must have once each,
+    such as "table split"; others of their kinds are left alone. Texts that are equal after `same` are not stale."""
     stale, refused, pieces, past = [], [], [], 0
     places = list(marked(page, list(makers)))
     for place in places:

@@ -3,7 +3,7 @@
 
 Writes TARGET.wasm, TARGET.js and TARGET.json, which the page reads before it loads the other two.
 
-Binaryen's pass --asyncify lets a function return in the middle and resume when called again, which implements fibers (common/simulator/block/fiber.h).
+Binaryen's pass --asyncify lets a function return in the middle and resume when called again: fibers need that (common/simulator/block/fiber.h).
 It changes only functions that can be on the stack between the loop over fibers and a switch: those that reach a switch by direct calls and, since an
 indirect call could lead anywhere, those named below. The pass must run before inlining, which would remove the call to the switch.
 """
