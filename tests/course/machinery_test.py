@@ -447,6 +447,14 @@ class Check(Tree):
 class TheBook(unittest.TestCase):
     """The real tree, as far as it can be read without building it."""
 
+    def test_no_answer_is_in_memory_while_a_kernel_runs(self):
+        """A kernel of a student could read it there."""
+        for file in sorted((manifest.ROOT / "tests/exercises").rglob("*.cu")):
+            text = file.read_text()
+            run, want = re.search(r"\brun(?:_on_ranks)?\(", text), re.search(r"\bwant\b|\bmake_gradient_reference\(", text)
+            if run and want:
+                self.assertLess(run.start(), want.start(), file.name)
+
     def test_has_no_fault(self):
         root = manifest.ROOT
         exercises = manifest.load(root)

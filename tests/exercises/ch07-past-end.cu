@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "chapters/07_backward/exercises/key_weights.cuh"
 #include "tests/exercises/hopper_kernel.h"
 
@@ -11,29 +13,38 @@ void expect_weights(int heads, int seqlen_q, int seqlen_k, float factor) {
                            k = rounded(DType::f16,
                                        random_numbers(std::size_t(heads) * seqlen_k * kDim, 2, 0.2f));
   std::vector<float> lse(std::size_t(heads) * seqlen_q);
-  std::vector<double> want(std::size_t(heads) * seqlen_k);
+  const auto scores_of = [&](int head, int i) {
+    std::vector<double> scores(seqlen_k);
+    for (int j = 0; j < seqlen_k; ++j)
+      for (int c = 0; c < kDim; ++c)
+        scores[j] += double(q[(std::size_t(head) * seqlen_q + i) * kDim + c]) *
+                     k[(std::size_t(head) * seqlen_k + j) * kDim + c];
+    return scores;
+  };
+  const auto log_sum_exp = [](const std::vector<double>& scores) {
+    const double most = *std::max_element(scores.begin(), scores.end());
+    double sum = 0;
+    for (double score : scores) sum += std::exp(score - most);
+    return most + std::log(sum);
+  };
   for (int head = 0; head < heads; ++head)
-    for (int i = 0; i < seqlen_q; ++i) {
-      std::vector<double> scores(seqlen_k);
-      double most = -INFINITY, sum = 0;
-      for (int j = 0; j < seqlen_k; ++j) {
-        for (int c = 0; c < kDim; ++c)
-          scores[j] += double(q[(std::size_t(head) * seqlen_q + i) * kDim + c]) *
-                       k[(std::size_t(head) * seqlen_k + j) * kDim + c];
-        most = std::max(most, scores[j]);
-      }
-      for (double score : scores) sum += std::exp(score - most);
-      lse[std::size_t(head) * seqlen_q + i] = float(most + std::log(sum));
-      for (int j = 0; j < seqlen_k; ++j)
-        want[std::size_t(head) * seqlen_k + j] += std::exp(scores[j] - most) / sum;
-    }
+    for (int i = 0; i < seqlen_q; ++i)
+      lse[std::size_t(head) * seqlen_q + i] = float(log_sum_exp(scores_of(head, i)));
   const DeviceArray q_array(DType::f16, q), k_array(DType::f16, k), lse_array(DType::f32, lse),
-      weights(DType::f32, want.size());
+      weights(DType::f32, std::size_t(heads) * seqlen_k);
   const unsigned tiles = unsigned(ceil_div(seqlen_k, backward::kWeightThreads));
   run(backward::key_weights<__half>, dim3(tiles, unsigned(heads)), dim3(backward::kWeightThreads), 0,
       q_array.as<__half>(), k_array.as<__half>(), lse_array.as<float>(), weights.as<float>(), seqlen_q,
       seqlen_k);
   const std::vector<float> got = weights.download();
+  std::vector<double> want(got.size());  // computed last, so that the kernel cannot find it in memory
+  for (int head = 0; head < heads; ++head)
+    for (int i = 0; i < seqlen_q; ++i) {
+      const std::vector<double> scores = scores_of(head, i);
+      const double whole = log_sum_exp(scores);
+      for (int j = 0; j < seqlen_k; ++j)
+        want[std::size_t(head) * seqlen_k + j] += std::exp(scores[j] - whole);
+    }
   Comparison comparison;
   for (std::size_t i = 0; i < got.size(); ++i)
     comparison.expect(got[i], want[i], 1e-3 * (1 + want[i]), [&] {

@@ -10,12 +10,10 @@ class RingSum : public MachineTest {};
 void expect_sum(int ranks, int count, Async async, unsigned seed = 1) {
   const InBackground mode(async, seed);
   std::vector<RankArray> sums, own, other;
-  std::vector<double> want(std::size_t(count), 0.0);
   for (int rank = 0; rank < ranks; ++rank) {
     sums.emplace_back(rank, std::vector<float>(std::size_t(count), 0.0f));
     own.emplace_back(rank, random_numbers(std::size_t(count), unsigned(rank)));
     other.emplace_back(rank, std::vector<float>(std::size_t(count), NAN));
-    for (int i = 0; i < count; ++i) want[std::size_t(i)] += own.back().values[std::size_t(i)];
   }
   run_on_ranks(ranks, [&](device::Rank& rank) {
     const auto r = std::size_t(rank.number());
@@ -23,6 +21,9 @@ void expect_sum(int ranks, int count, Async async, unsigned seed = 1) {
     many_gpus::sum_round_the_ring(rank, sums[r].data(), held, count);
   });
   if (::testing::Test::HasFailure()) return;
+  std::vector<double> want(std::size_t(count), 0.0);  // computed last, so that no rank finds it in memory
+  for (const RankArray& one : own)
+    for (int i = 0; i < count; ++i) want[std::size_t(i)] += one.values[std::size_t(i)];
   Comparison comparison;
   for (int rank = 0; rank < ranks; ++rank) {
     const std::vector<float> got = sums[std::size_t(rank)].download();

@@ -12,22 +12,27 @@ void expect_merged(const std::vector<float>& parts, int rows = 2) {
   const std::size_t elements = std::size_t(rows) * kWidth;
   const DeviceArray o(DType::f32, std::vector<float>(elements, 0.0f)),
       lse(DType::f32, std::vector<float>(std::size_t(rows), -INFINITY));
-  std::vector<double> want(elements, 0.0);
-  double top = -INFINITY, sum = 0;
-  for (float part : parts) top = std::max(top, double(part));
-  unsigned seed = 1;
-  for (float part : parts) {
-    std::vector<float> values = random_numbers(elements, seed++);
-    if (part == -INFINITY) values.assign(elements, 0.0f);
-    const double weight = part == -INFINITY ? 0 : std::exp(part - top);
-    sum += weight;
-    for (std::size_t i = 0; i < elements; ++i) want[i] += weight * values[i];
-    const DeviceArray part_o(DType::f32, values),
+  const auto values_of = [&](std::size_t i) {
+    return parts[i] == -INFINITY ? std::vector<float>(elements, 0.0f)
+                                 : random_numbers(elements, unsigned(i) + 1);
+  };
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const float part = parts[i];
+    const DeviceArray part_o(DType::f32, values_of(i)),
         part_lse(DType::f32, std::vector<float>(std::size_t(rows), part));
     run(many_gpus::take_part_in, dim3(unsigned(rows)), dim3(32), 0, part_o.as<float>(), part_lse.as<float>(),
         o.as<float>(), lse.as<float>());
   }
   const std::vector<float> got_o = o.download(), got_lse = lse.download();
+  std::vector<double> want(elements, 0.0);  // computed last, so that the kernel cannot find it in memory
+  double top = -INFINITY, sum = 0;
+  for (float part : parts) top = std::max(top, double(part));
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const std::vector<float> values = values_of(i);
+    const double weight = parts[i] == -INFINITY ? 0 : std::exp(parts[i] - top);
+    sum += weight;
+    for (std::size_t e = 0; e < elements; ++e) want[e] += weight * values[e];
+  }
   Comparison comparison;
   for (int row = 0; row < rows; ++row) {
     comparison.expect(got_lse[std::size_t(row)], sum > 0 ? top + std::log(sum) : -INFINITY,
