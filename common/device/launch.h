@@ -3,13 +3,18 @@
 #pragma once
 #include <cstddef>
 #include <functional>
-#include <memory>
 #include <string>
 #include <tuple>
 
 #include "common/device/device.h"
 #include "common/device/kernel.h"
 #include "common/device/resources.h"
+
+#if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
+#define FLASHBOOK_KEEP_PADDING [[gnu::uninitialized]]
+#else
+#define FLASHBOOK_KEEP_PADDING
+#endif
 
 namespace flashbook::device {
 
@@ -95,17 +100,19 @@ void launch(Start start, void (*kernel)(Params...), dim3 grid, dim3 block, std::
       throw DeviceError(describe_launch(grid, block, dynamic_shared_bytes), error.what());
     }
   };
-  // Not a part of the closure below: g++ 12 with -ftrivial-auto-var-init clears what it takes for padding of
-  // a closure that holds a tuple, and hits what lies 8 bytes behind.
-  const auto parameters = std::make_shared<const std::tuple<Params...> >(sim::parameters<Params...>(args...));
-  translated([&] { sim::require_device_pointers(reinterpret_cast<const void*>(kernel), *parameters); });
-  detail::run_on(stream, [=] {
+  // g++ 12 with -ftrivial-auto-var-init clears what it takes for padding of an object that holds a tuple, and
+  // hits what lies 8 bytes behind: these two are left as they are. (A shared_ptr would do as well, but its
+  // functions, instrumented here, would become the simulator's own.)
+  FLASHBOOK_KEEP_PADDING const auto parameters = sim::parameters<Params...>(args...);
+  translated([&] { sim::require_device_pointers(reinterpret_cast<const void*>(kernel), parameters); });
+  FLASHBOOK_KEEP_PADDING const auto work = [=] {
     translated([&] {
       sim::run_grid(
-          grid, block, dynamic_shared_bytes, [&] { std::apply(kernel, *parameters); },
+          grid, block, dynamic_shared_bytes, [&] { std::apply(kernel, parameters); },
           reinterpret_cast<const void*>(kernel), sim::watcher_of<kTraced>(), start == Start::dependent);
     });
-  });
+  };
+  detail::run_on(stream, work);
 #endif
 }
 
