@@ -49,7 +49,7 @@ class Study(unittest.TestCase):
             self.assertEqual(tuple(by_kind), KINDS)
 
     def test_says_beforehand_what_it_computes(self):
-        self.assertTrue(self.said.startswith("16 ways to compute attention, of 3 inputs each, the last of batch 1, heads 1, N 200, d 128, full, f16, held"))
+        self.assertTrue(self.said.startswith("16 ways to compute attention, of 3 inputs each, the last with batch 1, heads 1, N 200, d 128, full, f16, compared"))
 
     def test_sixteen_bits_are_near_and_eight_are_not(self):
         for kind in KINDS:
