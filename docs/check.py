@@ -115,12 +115,17 @@ def check_length(page: book.Page) -> Iterator[str]:
 
 
 def check_boxes(page: book.Page) -> Iterator[str]:
-    """Every step ends in a box with its paragraphs in order."""
-    wanted = re.compile(r"(Limit before Removed (Predicted (Explained )?Measured (Explained )?|Explained Measured )Limit now ?)+")
+    """Every step ends in a box with its paragraphs in order. A prediction has a number, or is called a guess, or is none."""
+    wanted = re.compile(r"(Bottleneck Change Prediction Result (Lesson )?)+")
     for section in re.split(r"^## ", page.path.read_text(encoding="utf-8"), flags=re.MULTILINE):
-        found = " ".join(re.findall(r"^> \*\*(Limit before|Removed|Predicted|Explained|Measured|Limit now)\.\*\*", section, flags=re.MULTILINE))
-        if (section.startswith("Step ") or found) and not wanted.fullmatch(found):
-            yield f"{page.source}: {section.partition(chr(10))[0]}: its box says {found or 'nothing'}; docs/README.md has the order"
+        title = section.partition("\n")[0]
+        paragraphs = re.findall(r"^> \*\*(Bottleneck|Change|Prediction|Result|Lesson)\.\*\*((?:.|\n>.)*)", section, flags=re.MULTILINE)
+        found = " ".join(name for name, _ in paragraphs)
+        if (section.startswith("Step ") or found) and not wanted.fullmatch(f"{found} "):
+            yield f"{page.source}: {title}: its box says {found or 'nothing'}; docs/README.md has the order"
+        for name, text in paragraphs:
+            if name == "Prediction" and not re.search(r"\d|\bguess|^ None\b", text):
+                yield f"{page.source}: {title}: its prediction is neither a number nor a guess"
 
 
 def check_figures() -> Iterator[str]:

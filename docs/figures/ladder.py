@@ -39,14 +39,13 @@ def boxes(chapter):
 
 
 def afterwards(chapter):
-    """The steps whose sum the page itself marks as made after the measurement."""
-    return {step for step, text in boxes(chapter).items()
-            if "> **Predicted.** No prediction was made." in text or ("> **Explained.**" in text and "> **Predicted.**" not in text)}
+    """The steps for which the page has no prediction."""
+    return {step for step, text in boxes(chapter).items() if re.search(r"> \*\*Prediction\.\*\* None\b", text)}
 
 
 def limits(chapter):
     """What limits each step now, in the page's own words: {step: words}."""
-    found = {step: re.search(r"> \*\*Limit now\.\*\* \*([^*]+)\*", text) for step, text in boxes(chapter).items()}
+    found = {step: re.search(r"ottleneck (?:is )?now:? \*([^*]+)\*", re.sub(r"\n> ?", " ", text)) for step, text in boxes(chapter).items()}
     return {f"{chapter}.{step}": words[1].rstrip(".:") for step, words in found.items() if words}
 
 
@@ -166,7 +165,7 @@ def draw(lit, rows, unit, notes):
         y += ROW + LIMIT * bool(limit)
     y += 16
     if marked:
-        figure.text(LEFT, y, "* explained after it was measured", "small soft")
+        figure.text(LEFT, y, "* no prediction was made", "small soft")
         y += 20
     for i, note in enumerate(notes):
         figure.text(LEFT, y + 20 * i, note, "small soft")

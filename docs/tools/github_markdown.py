@@ -21,7 +21,7 @@ from pygments.lexers import CppLexer, PythonLexer
 from docs.tools.pages import FENCE
 
 BOXES = re.compile(r"\[!(?P<alert>NOTE|TIP|IMPORTANT|WARNING|CAUTION)\]\s*|\*\*(?P<words>Before you start)\.\*\*\s*")
-STEP = re.compile(r"\*\*(Limit before|Removed|Predicted|Explained|Measured|Limit now)\.\*\*\s*")  # begin the paragraphs of a step's box
+STEP = re.compile(r"\*\*(Bottleneck|Change|Prediction|Result|Lesson)\.\*\*\s*")  # begin the paragraphs of a step's box
 QUOTED = re.compile(r"([ >]*)<!-- num\b[^>]*-->")  # at the start of a line, where it would make all of the line HTML
 EXCERPT = re.compile(r"\s*<!-- excerpt (\S+)(?: .*\bto (\S+?))?(?: .*)?-->\s*")
 SHOWN_FAULT = re.compile(r"<!-- excerpt fault (\w+) -->\s*")

@@ -18,7 +18,7 @@ quotes a result that was never measured, or has a number that was typed in.
 
 A number counts as typed in if it has a unit, such as 12 ms or 3 %, unless it is generated, code, or in a table or a link's text. It is allowed
   * in a sentence that calculates it, with `=`, or that says guess, estimate or predict;
-  * in a paragraph that links to its source, on the web or in bench, or in the box's *Predicted*;
+  * in a paragraph that links to its source, on the web or in bench, or in the box's *Prediction*;
   * below a heading that says "tried", among trials that no program repeats;
   * anywhere, if CONSTANTS below has it.
 """
@@ -282,7 +282,7 @@ def typed_by_hand(page: str) -> Iterator[pages.Fault]:
         if paragraph[0].startswith("#"):
             among_trials = "tried" in paragraph[0] or (among_trials and paragraph[0].startswith("###"))
             continue
-        if among_trials or re.search(r"\]\((https:|[./]*bench/)|^ *\*\*Predicted\.", paragraph[0]):
+        if among_trials or re.search(r"\]\((https:|[./]*bench/)|^ *\*\*Prediction\.", paragraph[0]):
             continue
         begin = paragraph.start()
         for sentence in re.split(r"(?<=[.;:?!)*])(?=\s+[A-Z$\[*(])", paragraph[0]):

@@ -438,10 +438,10 @@ class Quoting(Case):
 
     def test_numbers_typed_by_hand_are_found(self):
         found = [(line, message.partition(" was typed")[0]) for line, message in quote.typed_by_hand(
-            "# 12 ms\n\nIt takes 12 ms. It\nhas 3.5\u00a0TB/s and 40 %.\n\n> **Measured.** $7\\,\\%$ more.\n")]
+            "# 12 ms\n\nIt takes 12 ms. It\nhas 3.5\u00a0TB/s and 40 %.\n\n> **Result.** $7\\,\\%$ more.\n")]
         self.assertEqual(found, [(3, "12 ms"), (4, "3.5 TB/s"), (4, "40 %"), (6, "7\\,\\%")])
         for text in (self.span(f"{STEP4} ms .1f", "12.3") + " ms", "`12 ms`", "    12 ms", "| 12 ms |", "```\n12 ms\n```", "[12 ms](other.md)",
-                     "$6/2$ = 3 ms", "12 ms, a guess", "12 ms in [their paper](https://arxiv.org/abs/1) on 8 GPUs. 13 ms.", "> **Predicted.** 12 ms.",
+                     "$6/2$ = 3 ms", "12 ms, a guess", "12 ms in [their paper](https://arxiv.org/abs/1) on 8 GPUs. 13 ms.", "> **Prediction.** 12 ms.",
                      "12 warps", "at 1.7 GHz", "## What was tried\n\n### This\n\n12 ms."):
             self.assertEqual(list(quote.typed_by_hand(text + "\n")), [], text)
         self.assertEqual(len(list(quote.typed_by_hand("## What was tried\n\n12 ms.\n\n## Else\n\n13 ms.\n"))), 1)

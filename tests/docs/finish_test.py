@@ -48,9 +48,9 @@ class Markdown(unittest.TestCase):
         self.assertIn('<div class="line"><span class="k">if</span>', self.of("```cuda", "    if (x)", "      y();", "```"))
 
     def test_boxes(self):
-        self.assertEqual(self.of("> **Limit before.** Loads.", ">", "> **Predicted.** 1.4 *times*."),
-                         '<div class="box step">\n<p class="limit-before"><span class="box-title">Limit before</span>\nLoads.</p>\n'
-                         '<p class="predicted"><span class="box-title">Predicted</span>\n1.4 <em>times</em>.</p>\n</div>\n')
+        self.assertEqual(self.of("> **Bottleneck.** Loads.", ">", "> **Prediction.** 1.4 *times*."),
+                         '<div class="box step">\n<p class="bottleneck"><span class="box-title">Bottleneck</span>\nLoads.</p>\n'
+                         '<p class="prediction"><span class="box-title">Prediction</span>\n1.4 <em>times</em>.</p>\n</div>\n')
         self.assertIn('<div class="box note"><p class="box-title">Note</p>', self.of("> [!NOTE]", "> So it is."))
         self.assertIn("<blockquote>", self.of("> **Else.** A quotation."))
 

@@ -113,7 +113,7 @@
     ], show);
     const rungs = el('div.rungs'), words = el('p.sentence', { 'aria-live': 'polite' }), what = el('div.what', { tabindex: 0, 'aria-label': 'What the step changes' });
     kit.frame(host, img, 'ladder', css, lit ? `The ladder, chapter ${lit} lit` : 'The ladder');
-    host.replaceChildren(settings.root, el('div.halves', {}, el('div', {}, rungs, el('p.quiet', { style: 'margin-top:8px' }, `${unit}. ${note}${lit ? ' * explained after it was measured.' : ''}`)), el('div', {}, words, what)),
+    host.replaceChildren(settings.root, el('div.halves', {}, el('div', {}, rungs, el('p.quiet', { style: 'margin-top:8px' }, `${unit}. ${note}${lit ? ' * No prediction was made.' : ''}`)), el('div', {}, words, what)),
       el('p.try', {}, lit === 0 ? 'Try: press a rung to go on to its chapter. Which chapter brings most, and is it the same one at N = 512? In FP8, where is d = 64 left behind?' :
         lit === 8 ? 'Try: press a rung to see the lines that it changed. With which caches does step 1 read a tenth of what step 6 does, and why? Where is equal work worth most?' :
           lit === 2 ? 'Try: press a rung to see the lines that it changed. Why does a longer sequence help steps 4 and 5, and not step 1?' :
