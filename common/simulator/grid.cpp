@@ -445,12 +445,12 @@ void require_device_pointer(const void* kernel, int number, const volatile void*
   }
   throw Error("argument " + std::to_string(number) + " of " + describe_kernel(kernel) +
               " points to host memory: an illegal address on a GPU. Copy the data to a device::Buffer "
-              "(Place::device) and give the kernel that");
+              "(Place::device) and pass that to the kernel");
 }
 
 unsigned char* dynamic_shared_memory() {
   if (!current_worker)
-    throw Error("dynamic shared memory was asked for outside a kernel: launch the kernel instead");
+    throw Error("dynamic shared memory was requested outside a kernel: launch the kernel instead");
   return current_worker->memory.dynamic().data();
 }
 

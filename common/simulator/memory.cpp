@@ -78,7 +78,7 @@ class Arena {
     const auto allocation = allocations_.find(offset);
     if (!is_inside(address) || allocation == allocations_.end())
       throw Error(
-          "free of an address that is not the beginning of an allocation in the simulator's device memory");
+          "free of an address that is not the start of an allocation in the simulator's device memory");
     const std::size_t begin = allocation->second.begin, size = allocation->second.size,
                       bytes = allocation->second.bytes;
     allocations_.erase(allocation);
@@ -192,13 +192,13 @@ class Arena {
     };
     const auto freed = freed_.upper_bound(offset);
     if (freed != freed_.begin() && offset - std::prev(freed)->first < std::prev(freed)->second)
-      return text_of(offset - std::prev(freed)->first, " bytes into what was, until it was freed, ",
+      return text_of(offset - std::prev(freed)->first, " bytes into memory that has been freed, formerly ",
                      std::prev(freed)->second);
     const auto next = allocations_.upper_bound(offset);
     if (next != allocations_.begin()) {
       const auto& [begin, before] = *std::prev(next);
       if (const std::size_t behind = offset - begin - before.bytes; behind < kGuardBytes)
-        return text_of(behind, " bytes behind ", before.bytes);
+        return text_of(behind, " bytes past the end of ", before.bytes);
     }
     if (next != allocations_.end() && next->first - offset < kGuardBytes)
       return text_of(next->first - offset, " bytes before ", next->second.bytes);

@@ -201,7 +201,7 @@ void enqueue_copy(Queue& queue, void* target, const void* source, const Rows& ro
     if (const std::size_t bytes = rows.bytes(is_target ? rows.target_pitch : rows.source_pitch);
         !is_allocated(is_target ? target : source, bytes))
       throw Error("a copy of " + std::to_string(bytes) + " bytes " + (is_target ? "to" : "from") +
-                  " what is no allocation of device memory, or not all of it");
+                  " memory that is not, or not entirely, allocated on a device");
   const auto begins = [=] {
     for (std::size_t row = 0; row < rows.rows; ++row)
       std::memset(static_cast<std::byte*>(target) + row * rows.target_pitch, 0xff, rows.row_bytes);

@@ -208,14 +208,16 @@ TEST_F(Barriers, MisuseIsReported) {
   const std::string place = "\n  in block (0,0,0), thread (0,0,0), warp 0, lane 0";
   EXPECT_EQ(sync(16, 64), "sync at k.cu:7 names barrier 16: a block has barriers 0 to 15" + place);
   EXPECT_EQ(sync(-1, 64), "sync at k.cu:7 names barrier -1: a block has barriers 0 to 15" + place);
-  EXPECT_EQ(sync(1, 33), "sync at k.cu:7 names 33 threads: whole warps arrive, so a multiple of 32" + place);
+  EXPECT_EQ(sync(1, 33),
+            "sync at k.cu:7 names 33 threads: give a multiple of 32, since whole warps arrive" + place);
   EXPECT_EQ(sync(1, 128), "sync at k.cu:7 waits for 128 threads: the block has 64" + place);
-  EXPECT_EQ(
-      error_of(1, 64,
-               [] {
-                 sim::barrier_arrive("arrive", 1, sim::kWholeBlock, {"k.cu", 8});
-               }),
-      "arrive at k.cu:8 names 0 threads: who arrives without waiting must say how many take part" + place);
+  EXPECT_EQ(error_of(1, 64,
+                     [] {
+                       sim::barrier_arrive("arrive", 1, sim::kWholeBlock, {"k.cu", 8});
+                     }),
+            "arrive at k.cu:8 names 0 threads: an arrival without a wait must give the number of threads "
+            "that take part" +
+                place);
 }
 
 TEST_F(Barriers, OutsideAKernelThereAreNone) { EXPECT_THROW(__syncthreads(), sim::Error); }

@@ -54,14 +54,14 @@ class Events(unittest.TestCase):
 
         self.assertEqual(told(launch["blocks"][0]), [
             *stretch(first, ("starts", None), ("store", 0), ("__syncthreads barrier 0", 1)),
-            *stretch(second, ("starts", None), ("store", 0), ("__syncthreads barrier 0", 1), ("all have come barrier 0", 1)),
+            *stretch(second, ("starts", None), ("store", 0), ("__syncthreads barrier 0", 1), ("all have arrived barrier 0", 1)),
             *stretch(second, ("load", 2), ("__syncthreads barrier 0", 3)),
-            *stretch(first, ("load", 2), ("__syncthreads barrier 0", 3), ("all have come barrier 0", 3)),
+            *stretch(first, ("load", 2), ("__syncthreads barrier 0", 3), ("all have arrived barrier 0", 3)),
             *stretch(first, ("store", 4), ("store", 5), ("exits", None)),
             *stretch(second, ("store", 4), ("store", 5), ("exits", None)),
         ])
         self.assertEqual({event.lanes for event in launch["blocks"][0]["events"]}, {0xffffffff})
-        self.assertIn("1 request of 4 bytes a lane, device memory: 4 sectors", [event.detail for event in launch["blocks"][0]["events"]])
+        self.assertIn("1 request of 4 bytes per lane, device memory: 4 sectors", [event.detail for event in launch["blocks"][0]["events"]])
         self.assertEqual((launch["error"], [block["block"] for block in launch["blocks"]]), ("", [0, 1]))
 
     def test_a_deadlock_is_marked_and_shows_who_waits(self):
@@ -74,7 +74,7 @@ class Events(unittest.TestCase):
 
     def test_lanes_that_are_stuck_in_a_collective_are_shown(self):
         for test, expected in (("Barriers.ADeadlockNamesWarpsLinesAndBarriers", r"stuck with mask 0xffffffff: lanes 0-15 missing"),
-                               ("WgmmaRules.AMissingWarpShowsInTheDeadlock", "stuck: 96 of 128 threads of warpgroup 0 have come")):
+                               ("WgmmaRules.AMissingWarpShowsInTheDeadlock", "stuck: 96 of 128 threads of warpgroup 0 have arrived")):
             (launch,) = test_of(self.folder, "simulator", test)
             stuck = [event for block in launch["blocks"] for event in block["events"] if event.detail.startswith("stuck")]
             self.assertIn(expected, [event.detail for event in stuck])
@@ -113,7 +113,7 @@ class Events(unittest.TestCase):
             environment = {**os.environ, "FLASHBOOK_SIM_EVENTS": str(bad), f"FLASHBOOK_SIM_{name}": value}
             done = subprocess.run([PROGRAMS / "trace", "--gtest_filter=TraceRaces.BothBarriersAreEnough"], env=environment, capture_output=True, text=True, check=False)
             self.assertNotEqual(done.returncode, 0)
-            self.assertRegex(done.stdout + done.stderr, f"FLASHBOOK_SIM_{name}={value}: .*(name one in a folder that is there|as in 0-1)")
+            self.assertRegex(done.stdout + done.stderr, f"FLASHBOOK_SIM_{name}={value}: .*(name one in a directory that exists|as in 0-1)")
 
     def test_perfetto(self):
         """What its importer of Chrome's format wants: phases it knows, whole numbers, no slices of a thread that overlap, ends of what began."""
@@ -198,7 +198,7 @@ class Page(unittest.TestCase):
         self.assertTrue(found["fault"][1] and found["fault"][2])
         self.assertEqual(found["end"][1], True)
         self.assertIn("warp=1&kind=1", found["filtered"][1])
-        self.assertRegex(found["home"], r"^warp 1: __syncthreads waits at barrier 0 – 64 of 64 threads have come")
+        self.assertRegex(found["home"], r"^warp 1: __syncthreads waits at barrier 0 – 64 of 64 threads have arrived")
         self.assertGreater(found["rows"], 8)
         self.assertEqual(found["none"], "No event passes the filters.")
         self.assertIn("device memory", found["search"])

@@ -142,8 +142,8 @@ TEST_F(Matrix, MissingLanesAreReported) {
   EXPECT_EQ(sim::error_of(1, 64, 0, [] { multiply_with(64); }), "");
   expect_in(sim::error_of(1, 32, 0, [] { multiply_with(20); }),
             "mma_m16n8k16<__half> at " + sim::line(kLineOfMma) +
-                " needs the whole warp: lanes 20-31 exited before or never existed");
-  expect_in(sim::error_of(1, 40, 0, [] { multiply_with(40); }), "lanes 8-31 exited before or never existed");
+                " needs the whole warp: lanes 20-31 exited earlier or never existed");
+  expect_in(sim::error_of(1, 40, 0, [] { multiply_with(40); }), "lanes 8-31 exited earlier or never existed");
 }
 
 TEST_F(Matrix, FragmentsAreLoadedByTheRules) {

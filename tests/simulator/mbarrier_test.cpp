@@ -46,9 +46,10 @@ TEST_F(MbarrierTest, FreshBarrierHasCompletedAPhaseOfParityOne) {
 
 TEST_F(MbarrierTest, WaitBeforeInitialisation) {
   constexpr int kLine = __LINE__ + 1;
-  expect_contains(error_of_block(32, [] { mbarrier_wait(the_barrier(), 0); }),
-                  {"mbarrier_wait at " + sim::line(kLine) + ": the mbarrier at dynamic shared memory + 0",
-                   "is not initialised: one thread calls mbarrier_init", "thread (0,0,0), warp 0, lane 0"});
+  expect_contains(
+      error_of_block(32, [] { mbarrier_wait(the_barrier(), 0); }),
+      {"mbarrier_wait at " + sim::line(kLine) + ": the mbarrier at dynamic shared memory + 0",
+       "is not initialised: one thread must call mbarrier_init", "thread (0,0,0), warp 0, lane 0"});
 }
 
 TEST_F(MbarrierTest, OverwrittenBarrier) {
@@ -80,7 +81,8 @@ TEST_F(MbarrierTest, ABarrierEndsBeforeItIsMadeAnew) {
     });
   };
   EXPECT_EQ(anew(true, false), "");
-  expect_contains(anew(false, false), {"was already initialised, by thread 0", "or after an mbarrier_inval"});
+  expect_contains(anew(false, false),
+                  {"was already initialised, by thread 0", "or call mbarrier_inval before doing so again"});
   sim::options().seed = 1;
   std::string early;
   for (; early.find("is still in use") == early.npos && sim::options().seed < 20; ++sim::options().seed)
@@ -123,7 +125,7 @@ TEST_F(MbarrierTest, OneArrivalTooMany) {
                                    mbarrier_arrive(the_barrier());
                                  }),
                   {"one arrival too many at mbarrier full[1]", "0 of 1 arrivals pending, 128 bytes pending",
-                   "more threads arrive than mbarrier_init at", "did its wait pass too early?"});
+                   "more threads arrive than mbarrier_init at", "did its wait return too early?"});
 }
 
 TEST_F(MbarrierTest, MoreBytesThanAnMbarrierCounts) {
@@ -142,7 +144,7 @@ TEST_F(MbarrierTest, BytesThatNobodyLoads) {
                                    begin(1);
                                    mbarrier_arrive_expect_tx(the_barrier(), 256);
                                  }),
-                  {"mbarrier full waits for bytes that no load brings", "256 bytes pending"});
+                  {"mbarrier full waits for bytes that no load delivers", "256 bytes pending"});
 }
 
 TEST_F(MbarrierTest, DeadlockNamesBarrierParityAndWhatIsMissing) {
@@ -176,7 +178,8 @@ TEST_F(MbarrierTest, DeadlockSaysWhichParityAFirstWaitNames) {
   // After a completed wait or an arrival, the initial parity is not the error.
   for (const std::string& other : {error_if(true, false), error_if(false, true)}) {
     EXPECT_EQ(other.find(says), std::string::npos) << other;
-    expect_contains(other, {"Look for who should arrive, and compare with the count of mbarrier_init"});
+    expect_contains(
+        other, {"Find the threads that should arrive, and compare their number with mbarrier_init's count"});
   }
 }
 
@@ -190,12 +193,11 @@ TEST_F(MbarrierTest, DeadlockAtABarrierThatHasGoneOnIsToldFromOneWhereNobodyCame
     __syncthreads();
     if (threadIdx.x >= 32) mbarrier_wait(the_barrier(), 0);
   });
-  expect_contains(lapped,
-                  {"If it is for phase 0, the first that this thread has not found over, the barrier "
-                   "has gone on without it (lapped): "
-                   "the thread that lets it go on must wait for this one first. The first to arrive in phase "
-                   "1, too early, was thread 0 in mbarrier_arrive at " +
-                   sim::line(kSurplus)});
+  expect_contains(lapped, {"If it is for phase 0, the first that this thread has not seen complete, the "
+                           "barrier has moved on without it (lapped): the thread that lets it advance must "
+                           "wait for this one first. The first to arrive in phase "
+                           "1, too early, was thread 0 in mbarrier_arrive at " +
+                           sim::line(kSurplus)});
   // A thread that has waited for both phases is not behind.
   const std::string nobody_came = error_of_block(64, [] {
     begin(1);
@@ -205,7 +207,7 @@ TEST_F(MbarrierTest, DeadlockAtABarrierThatHasGoneOnIsToldFromOneWhereNobodyCame
       if (threadIdx.x >= 32) mbarrier_wait(the_barrier(), phase % 2);
     }
   });
-  expect_contains(nobody_came, {"for parity 0: it is in phase 2", "Look for who should arrive"});
+  expect_contains(nobody_came, {"for parity 0: it is in phase 2", "Find the threads that should arrive"});
   EXPECT_EQ(nobody_came.find("lapped"), std::string::npos) << nobody_came;
 }
 
@@ -253,7 +255,7 @@ TEST_F(MbarrierTest, PollingForWhatNeverComesIsALivelock) {
     }
   });
   expect_contains(
-      error, {"livelock in block (0,0,0): threads poll, and nothing changes any more",
+      error, {"livelock in block (0,0,0): threads are polling, and nothing changes any more",
               "warp 1, lane 8: mbarrier_try_wait at " + sim::line(kLine) + ", mbarrier full for parity 0"});
 }
 
@@ -277,7 +279,7 @@ TEST_F(MbarrierTest, LappedWaiterIsReported) {
   });
   expect_contains(
       error,
-      {"lapped. The thread waits for the end of phase 0 of mbarrier full, and phase 1 is over",
+      {"lapped. The thread waits for the end of phase 0 of mbarrier full, and phase 1 has completed",
        "The first to arrive in phase 1, too early, was thread 0 in mbarrier_arrive at " + sim::line(kSurplus),
        "The last arrival of these threads was in phase 1: 0",
        "suspect: an arrival at " + sim::line(kSurplus) +
@@ -307,7 +309,7 @@ TEST_F(MbarrierTest, OddWaitsAndArrivalsAreSuspects) {
     mbarrier_wait(the_barrier(), 1);
   });
   expect_contains(stale, {"deadlock", "suspect: a wait at " + sim::line(kLine) +
-                                          ", thread 0 waited once more for phase 0 of mbarrier full"});
+                                          ", thread 0 waited again for phase 0 of mbarrier full"});
   // A successful launch keeps its suspects, for when the result is wrong.
   sim::take_suspects();
   EXPECT_EQ(error_of_block(1,
@@ -317,7 +319,7 @@ TEST_F(MbarrierTest, OddWaitsAndArrivalsAreSuspects) {
                              for (int i = 0; i < 2; ++i) mbarrier_wait(the_barrier(), 0);
                            }),
             "");
-  expect_contains(sim::take_suspects(), {"waited once more for phase 0 of mbarrier full"});
+  expect_contains(sim::take_suspects(), {"waited again for phase 0 of mbarrier full"});
   EXPECT_EQ(sim::take_suspects(), "");
   const std::string twice = error_of_block(1, [] {
     begin(3);

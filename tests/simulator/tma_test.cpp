@@ -173,7 +173,7 @@ TEST_F(Tma, TooFewBytesAnnounced) {
     mbarrier_wait(barrier(), 1);
   };
   expect_contains(error_of_block(1, kernel),
-                  {"belong to phase 0 of mbarrier full[0], which was over before they landed",
+                  {"belong to phase 0 of mbarrier full[0], which completed before they landed",
                    "mbarrier_arrive_expect_tx", "issued in block (0,0,0), thread (0,0,0)"});
   sim::options().async = sim::Async::eager;
   expect_contains(error_of_block(1, kernel), {"deadlock", "2048 bytes more landed than were announced"});
@@ -188,10 +188,10 @@ TEST_F(Tma, BytesThatNobodyAnnounced) {
       for (int i = 0; i < times; ++i) tma_load(tile(), map, barrier(), {0, 0});
     });
   };
-  expect_contains(load(1),
-                  {"mbarrier full[0] got bytes that were not announced with mbarrier_arrive_expect_tx",
-                   "2048 bytes more landed than were announced in this phase"});
-  expect_contains(load(512), {"mbarrier full[0] counts 1048576 bytes that landed and were not announced"});
+  expect_contains(
+      load(1), {"mbarrier full[0] has received bytes that were not announced with mbarrier_arrive_expect_tx",
+                "2048 bytes more landed than were announced in this phase"});
+  expect_contains(load(512), {"mbarrier full[0] counts 1048576 bytes that landed without being announced"});
 }
 
 TEST_F(Tma, TooManyBytesAnnounced) {
@@ -216,7 +216,7 @@ TEST_F(Tma, LoadIntoATileThatIsBeingLoaded) {
                                    tma_load(tile(), map, barrier(), {0, 0});
                                    tma_load(tile() + 32, map, barrier(), {0, 8});
                                  }),
-                  {"writes a tile into which the tma_load at", "is still bringing data"});
+                  {"writes a tile into which the tma_load at", "is still in flight"});
 }
 
 TEST_F(Tma, TilesOutsideSharedMemoryOrMisaligned) {
@@ -241,7 +241,7 @@ TEST_F(Tma, WrongRankAndNoMap) {
                                  }),
                   {"gives 3 coordinates for a tensor map of 2 dimensions"});
   const CUtensorMap none{};
-  expect_contains(error_of_block(1, [&] { tma_prefetch(none); }), {"that is no tensor map"});
+  expect_contains(error_of_block(1, [&] { tma_prefetch(none); }), {"this is not a tensor map"});
 }
 
 TEST_F(Tma, TensorThatIsNotThere) {
@@ -282,7 +282,7 @@ TEST_F(Tma, MapOfABufferThatWasFreed) {
                                    begin();
                                    tma_load(tile(), map, barrier(), {0, 0});
                                  }),
-                  {"tma_load at", "until it was freed, an allocation of 16384 bytes"});
+                  {"tma_load at", "formerly an allocation of 16384 bytes"});
 }
 
 TEST_F(Tma, MapThatAKernelHasWritten) {
@@ -331,7 +331,7 @@ TEST_F(Tma, StoreThatNobodyWaitsFor) {
                                      tma_store(map, tile(), {0, 0});
                                      tma_store_commit();
                                    }),
-                    {"the thread exits, and tma_store at", "call tma_store_wait_read<0> before the end"});
+                    {"the thread exits while tma_store at", "call tma_store_wait_read<0> before the end"});
     expect_contains(error_of_block(1,
                                    [&] {
                                      tma_store(map, tile(), {0, 0});
@@ -435,7 +435,7 @@ TEST_F(Tma, OrderOfAdditionsFollowsTheSeed) {
 TEST_F(Tma, BulkCopiesThatTheMachineRefuses) {
   const auto refused = [&](const std::function<void()>& copy) { return error_of_block(1, copy); };
   expect_contains(refused([&] { bulk_store(tensor_.data(), tile(), 8); }),
-                  {"bulk_store at tma_test.cpp:", "moves 8 bytes: give a multiple of 16"});
+                  {"bulk_store at tma_test.cpp:", "moves 8 bytes: give a positive multiple of 16"});
   expect_contains(refused([&] { bulk_store(tensor_.data() + 1, tile(), 16); }),
                   {"misaligned address", "not a multiple of 16"});
   expect_contains(refused([&] { bulk_reduce_add(tensor_.data() + 1020, tile(), 32); }),
@@ -446,7 +446,7 @@ TEST_F(Tma, BulkCopiesThatTheMachineRefuses) {
                   }),
                   {"bulk_load at tma_test.cpp:", "misaligned address"});
   expect_contains(refused([&] { bulk_reduce_add(tensor_.data(), tile(), 16); }),
-                  {"the thread exits, and bulk_reduce_add at tma_test.cpp:", "may still be reading"});
+                  {"the thread exits while bulk_reduce_add at tma_test.cpp:", "may still be reading"});
   const Values<uint16_t> halves(16 * 64);
   const CUtensorMap map = device::tensor_map(
       {.dtype = DType::bf16, .base = halves.data(), .size = {64, 16}, .stride = {128}, .box = {64, 8}});

@@ -197,7 +197,7 @@ TEST_F(TraceFlags, AllFenceThenABarrierThenOneSetsTheFlag) {
   }
 }
 
-constexpr const char* kCause = "the flag that the second waits for was set to the value that it had";
+constexpr const char* kCause = "the flag that the second one waits for was set to the value it already had";
 
 TEST_F(TraceFlags, AFlagOfTheRoundBeforeKeepsNobodyWaiting) {
   for (const std::string& error :

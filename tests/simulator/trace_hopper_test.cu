@@ -242,7 +242,7 @@ TEST_F(TraceHopper, AStoreByTmaNeedsFenceAndBarrier) {
 }
 
 TEST_F(TraceHopper, ATileIsOverwrittenAfterItsStoreHasReadIt) {
-  expect_in(stores(Missing::wait), "nothing says that the read is over");
+  expect_in(stores(Missing::wait), "nothing ensures that the read has finished");
 }
 
 TEST_F(TraceHopper, AStoreThatHasReadItsTileHasNotHappened) {
@@ -251,7 +251,7 @@ TEST_F(TraceHopper, AStoreThatHasReadItsTileHasNotHappened) {
     for (const bool by_tma : {false, true}) {
       const std::string error = reads_back(Missing::read_only_wait, by_tma);
       expect_in(error, "the async proxy wrote at tma_store at trace_hopper_test.cu:");
-      expect_in(error, "tma_store_wait_read says only that the tile has been read");
+      expect_in(error, "tma_store_wait_read only ensures that the tile has been read");
     }
   }
 }
@@ -268,7 +268,7 @@ TEST_F(TraceHopper, RacesOfABlockThatEndedWellHaveASuspect) {
   const std::string error = loads_twice(false);
   expect_in(error, "the async proxy wrote at tma_load at trace_hopper_test.cu:");
   expect_in(error, "suspect: a wait at " + sim::line(kLineOfStaleWait) + ", thread ");
-  expect_in(error, " waited once more for phase 0 of the mbarrier");
+  expect_in(error, " waited again for phase 0 of the mbarrier");
 }
 
 TEST_F(TraceHopper, TmaLoadsOverPlainStoresAfterAFence) {

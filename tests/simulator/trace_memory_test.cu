@@ -288,7 +288,7 @@ TEST_F(TraceMemory, PointersStayInTheirArrays) {
   for (const std::string& error : {error_of(1, 32, leave_array_by_pointer, out.data(), 33),
                                    error_of(1, 1, leave_local_by_pointer, out.data(), 9)}) {
     EXPECT_NE(error.find("pointer at trace_memory_test.cu:"), error.npos) << error;
-    EXPECT_NE(error.find("beyond the array that it comes from"), error.npos) << error;
+    EXPECT_NE(error.find("beyond the array that it was computed from"), error.npos) << error;
   }
 }
 
@@ -296,7 +296,7 @@ TEST_F(TraceMemory, MaximaBeginWithAValue) {
   const Values<float> row(std::vector<float>(64, -1.0f)), out(32);
   const std::string error = error_of(1, 32, largest_of_row, row.data(), out.data(), 64);
   EXPECT_NE(error.find("fmaxf at trace_memory_test.cu:"), error.npos) << error;
-  EXPECT_NE(error.find("a local variable without a value"), error.npos) << error;
+  EXPECT_NE(error.find("an uninitialised local variable"), error.npos) << error;
 }
 
 TEST_F(TraceMemory, ComparisonsBeginWithAValue) {
@@ -310,7 +310,7 @@ TEST_F(TraceMemory, ComparisonsBeginWithAValue) {
         error_of(1, 32, largest_by_comparison<int>, ints.data(), out.data(), 64),
         error_of(1, 32, set_by_one_branch, large.data(), out.data(), 61)}) {
     EXPECT_NE(error.find("comparison at trace_memory_test.cu:"), error.npos) << error;
-    EXPECT_NE(error.find("a local variable without a value"), error.npos) << error;
+    EXPECT_NE(error.find("an uninitialised local variable"), error.npos) << error;
   }
 }
 #endif
@@ -343,7 +343,8 @@ TEST_F(TraceMemory, FreedMemoryIsNamed) {
     freed = gone.data();
   }
   const std::string error = error_of(1, 32, follow, Places{freed, out.data()});
-  EXPECT_NE(error.find("(0 bytes into what was, until it was freed, an allocation of 256 bytes)"), error.npos)
+  EXPECT_NE(error.find("(0 bytes into memory that has been freed, formerly an allocation of 256 bytes)"),
+            error.npos)
       << error;
 }
 
@@ -410,7 +411,7 @@ TEST_F(TraceMemory, SharedMemoryIsItsBlocksOwn) {
       if (as_numbers)
         EXPECT_EQ(error, "");
       else
-        EXPECT_NE(error.find("On a GPU the same address leads each block to its own shared memory"),
+        EXPECT_NE(error.find("On a GPU the same address refers to each block's own shared memory"),
                   error.npos)
             << error;
     }

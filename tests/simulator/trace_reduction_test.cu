@@ -245,7 +245,7 @@ TEST_F(TraceReduction, ADependentLaunchWaits) {
   EXPECT_EQ(adds_after(Wrong::no_wait_between, false), "") << "launches follow each other otherwise";
   for (const Wrong wrong : {Wrong::no_wait_between, Wrong::no_barrier}) {
     const std::string error = adds_after(wrong, true);
-    expect_in(error, "data race with the launch before");
+    expect_in(error, "data race with the previous launch");
     expect_in(error, "call wait_for_launch_before");
   }
 }
@@ -258,10 +258,10 @@ TEST_F(TraceReduction, EachOfAChainOfDependentLaunchesWaits) {
           << "a plain launch waits for all before it";
       const std::string error = chains(Middle::never_waits, early, reads);
       expect_in(error, "the launch 2 before this one, in block 0, wrote at trace_reduction_test.cu:");
-      expect_in(error, "each kernel calls wait_for_launch_before");
+      expect_in(error, "every kernel must call wait_for_launch_before");
     }
     EXPECT_EQ(chains(Middle::waits_late, false, reads), "");
-    expect_in(chains(Middle::waits_late, true, reads), "or there before let_dependents_launch");
+    expect_in(chains(Middle::waits_late, true, reads), "or there ahead of let_dependents_launch");
   }
 }
 

@@ -48,8 +48,8 @@ TEST_F(Watchdog, EndlessLoopNamesItsThreadAndItsLines) {
     while (threadIdx.x == 37 && blockIdx.x == 0 && flag == 0) {
     }
   });
-  expect_contains(error, "a thread runs for 1 seconds (FLASHBOOK_SIM_TIMEOUT) and neither waits nor exits");
-  expect_contains(error, "most often a loop whose counter does not move. If it reads a flag that another");
+  expect_contains(error, "a thread has run for 1 seconds (FLASHBOOK_SIM_TIMEOUT) without waiting or exiting");
+  expect_contains(error, "usually a loop whose counter does not advance. If it reads a flag that another");
   expect_contains(error, "in block (0,0,0), thread (37,0,0), warp 1, lane 5, at " + sim::line(kLine + 2) +
                              ", after __syncthreads at " + sim::line(kLine));
 }
@@ -97,7 +97,7 @@ TEST_F(Watchdog, WildAddressesAndMisalignedVectorsAreReports) {
     auto* nowhere = reinterpret_cast<volatile float*>(0x7000000000000000);
     nowhere[threadIdx.x] = 1;
   });
-  expect_contains(wild, "or follows a pointer that is no address");
+  expect_contains(wild, "or dereferences an invalid pointer");
   expect_contains(wild, "in block (0,0,0), thread (0,0,0), warp 0, lane 0, at " + sim::line(kLine));
   alignas(16) static unsigned char bytes[64];
   const auto add_one = [](unsigned char* at) {
@@ -108,7 +108,7 @@ TEST_F(Watchdog, WildAddressesAndMisalignedVectorsAreReports) {
   expect_contains(sim::error_of(1, 1, [&] { add_one(bytes + 4 + blockIdx.x); }),
                   "misaligned or out of bounds: a thread loads or stores a vector");
   expect_contains(sim::error_of(1, 1, [] { *reinterpret_cast<volatile float*>(64) = 1; }),
-                  "out of bounds: a thread touches address 0x40 (near null");
+                  "out of bounds: a thread accesses address 0x40 (near null");
 }
 
 /// Infinite recursion, unless the depth becomes negative.
@@ -128,7 +128,7 @@ TEST_F(Watchdog, RecursionsWithoutEndAreReports) {
         volatile int depth = 0;
         descend(&depth, meets);
       });
-      expect_contains(error, "a thread's stack is full, and it had 256 KB: a recursion that does not end");
+      expect_contains(error, "a thread has overflowed its stack of 256 KB: infinite recursion");
       expect_contains(error, "in block (0,0,0), thread (");
       expect_contains(error, ", at watchdog_test.cpp:" + std::to_string(kLineOfRecursion).substr(0, 2));
     }
@@ -232,8 +232,8 @@ TEST_F(Watchdog, BlocksThatWaitForEachOtherRunAtOneTime) {
   expect_contains(error_with(1, 3, 4), "livelock in block (0,0,0)");
   const std::string error = error_with(1, 70, 70);
   expect_contains(error, "livelock in block (0,0,0)");
-  expect_contains(error, "64 of 70 blocks run at one time");
-  expect_contains(error, "FLASHBOOK_SIM_THREADS=70 runs all of them at one time");
+  expect_contains(error, "64 of 70 blocks run at a time");
+  expect_contains(error, "FLASHBOOK_SIM_THREADS=70 runs all of them at the same time");
 }
 
 }  // namespace

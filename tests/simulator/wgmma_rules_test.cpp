@@ -113,7 +113,7 @@ TEST_F(WgmmaRules, ATilesSwizzleIsThatOfItsMap) {
     EXPECT_EQ(error([&] { load_and_multiply<Swizzle::b128>(plain, 4096); }), "") << "threads have written it";
     expect_in(
         error([&] { load_and_multiply<Swizzle::b128>(plain, 0); }),
-        ": the descriptor of B names the 128-byte swizzle, and the tile there was brought by tma_load at "
+        ": the descriptor of B names the 128-byte swizzle, and the tile there was loaded by tma_load at "
         "wgmma_rules_test.cpp:");
     expect_in(error([&] { load_and_multiply<Swizzle::b128>(plain, 0); }), " through a map with no swizzle: ");
     expect_in(error([&] { load_and_multiply<Swizzle::b64>(swizzled, 0); }),
@@ -333,7 +333,8 @@ std::string error_in_order(const Body& body, unsigned threads = kThreads) {
 TEST_F(WgmmaRules, NeedsFourWholeWarps) {
   const auto fence = [](int) { wgmma_fence(); };
   expect_in(error_in_order(fence, 96),
-            " needs a warpgroup, four whole warps from a multiple of four on: the block has 96 threads");
+            " needs a warpgroup, which is four whole warps starting at a multiple of four: the block has 96 "
+            "threads");
   expect_in(error_in_order(fence, 160), "the block has 160 threads\n  in block (0,0,0), thread (128,0,0)");
   EXPECT_EQ(error_in_order(fence, 384), "");
   expect_in(error_in_order([](int thread) {
@@ -385,15 +386,16 @@ TEST_F(WgmmaRules, AMissingWarpShowsInTheDeadlock) {
       __syncthreads();
   });
   expect_in(error, "deadlock");
-  expect_in(error, ": 96 of 128 threads of warpgroup 0 have come");
+  expect_in(error, ": 96 of 128 threads of warpgroup 0 have arrived");
 }
 
 TEST_F(WgmmaRules, ThreadsThatDisagreeAreReported) {
-  expect_in(error_of([](Operands& x, int thread) {
-              wgmma_fence();
-              multiply(x, thread == 3);
-            }),
-            ": thread 3 of the warpgroup names another product, descriptor or `accumulate` than thread 0");
+  expect_in(
+      error_of([](Operands& x, int thread) {
+        wgmma_fence();
+        multiply(x, thread == 3);
+      }),
+      ": thread 3 of the warpgroup gives a different product, descriptor or `accumulate` from thread 0");
 }
 
 TEST_F(WgmmaRules, OutsideAKernelIsReported) { EXPECT_THROW(wgmma_fence(), sim::Error); }
@@ -426,7 +428,7 @@ TEST_F(WgmmaRules, TilesThatAreMisalignedAreReported) {
   expect_in(error_of_tile<Swizzle::b64>(192, 0, 512), "align the tile to 512 bytes");
   expect_in(error_of_tile<Swizzle::b32>(32, 0, 256), "align the tile to 256 bytes");
   expect_in(error_of_tile<Swizzle::b64>(48, 0, 512),
-            "begins 48 bytes into a line of the 64-byte swizzle and needs 32 bytes, which leads out of it");
+            "begins 48 bytes into a line of the 64-byte swizzle and needs 32 bytes, which goes past its end");
   EXPECT_EQ(error_of_tile<Swizzle::b128>(96, 0, 1024), "");  // the fourth step along k
   expect_in(error_of_tile<Swizzle::b128>(0, 0, 1040),
             "has leading_bytes 0 and stride_bytes 1040: atoms of the 128-byte swizzle are multiples of 1024");
@@ -434,10 +436,10 @@ TEST_F(WgmmaRules, TilesThatAreMisalignedAreReported) {
 
 TEST_F(WgmmaRules, TilesThatStepOutOfSharedMemoryAreReported) {
   expect_in(error_of_tile<Swizzle::b128>(1024, 0, 1024),
-            "the descriptor of B steps out of shared memory at row 120: 16384 of 16384 bytes; it begins at "
+            "the descriptor of B leaves shared memory at row 120: 16384 of 16384 bytes; it begins at "
             "1024 with leading_bytes 0, stride_bytes 1024");
   expect_in((error_of_tile<Swizzle::b128, Major::mn>(0, 15 * 1024, 1024)),
-            "the descriptor of B steps out of shared memory at row 64, k 8: ");
+            "the descriptor of B leaves shared memory at row 64, k 8: ");
   expect_in(sim::error_of(1, kThreads, 0,
                           [] {
                             __shared__ __align__(1024) __half tile[512];
@@ -448,7 +450,7 @@ TEST_F(WgmmaRules, TilesThatStepOutOfSharedMemoryAreReported) {
 
 TEST_F(WgmmaRules, BitsThatNoDescriptorHasAreReported) {
   expect_in(error_of_tile<Swizzle::none>(0, 128, 256, uint64_t(1) << 50), "has a base offset");
-  expect_in(error_of_tile<Swizzle::none>(0, 128, 256, uint64_t(1) << 46), "has bits set that mean nothing");
+  expect_in(error_of_tile<Swizzle::none>(0, 128, 256, uint64_t(1) << 46), "has reserved bits set");
 }
 
 }  // namespace

@@ -141,10 +141,9 @@ std::string SharedMemory::describe(const void* address) const {
   constexpr std::intptr_t kNear = 1 << 24;
   const bool is_unset = address && std::intptr_t(address) > -kNear && std::intptr_t(address) < kNear;
   return std::string("address ") + digits +
-         (is_unset
-              ? " (near null: from a pointer that is null or was never written: is there a barrier between "
-                "the thread that sets it and the thread that follows it?)"
-              : "");
+         (is_unset ? " (near null: the pointer is null or was never written; is there a barrier between the "
+                     "thread that sets it and the thread that dereferences it?)"
+                   : "");
 }
 
 void require_shared(const char* what, const void* address, std::size_t bytes, std::size_t alignment,

@@ -31,7 +31,7 @@ void AsyncCopies::land(const PendingCopy& copy) const {
 void AsyncCopies::copy(const PendingCopy& copy) {
   if (EventLog* log = scheduler_.log())
     log->add(scheduler_.current().number,
-             {EventKind::does, copy.what, copy.where, "", std::to_string(copy.bytes) + " bytes a lane"});
+             {EventKind::does, copy.what, copy.where, "", std::to_string(copy.bytes) + " bytes per lane"});
   if (Observer* observer = scheduler_.observer()) {
     const int self = scheduler_.current().number;
     observer->touches(self, {Access::load, copy.global, copy.valid, copy.what, copy.where});

@@ -57,11 +57,10 @@ std::string describe_warps(uint32_t warps) {
   const auto describe = [&](const char* call, Location place) {
     return describe_call(call, place) + (one_line ? ":" + std::to_string(place.column) : "");
   };
-  throw Error(
-      "divergent warp: lane " + std::to_string(self.lane) + " is in " + describe(what, where) + ", but " +
-      describe_waiting(others) + " in " + describe(other.what, other.where) +
-      ": a warp executes a barrier as one instruction, and an H200 hangs when it comes there in parts. Put "
-      "one barrier behind the branches");
+  throw Error("divergent warp: lane " + std::to_string(self.lane) + " is in " + describe(what, where) +
+              ", but " + describe_waiting(others) + " in " + describe(other.what, other.where) +
+              ": a warp executes a barrier as one instruction, and an H200 hangs if its lanes arrive "
+              "separately. Put one barrier after the branches");
 }
 
 }  // namespace
@@ -137,7 +136,7 @@ int Barriers::count(const char* what, bool predicate, Location where) {
 void Barriers::arrive(const char* what, int number, int threads, Location where) {
   if (threads == kWholeBlock)
     throw Error(describe_call(what, where) +
-                " names 0 threads: who arrives without waiting must say how many take part");
+                " names 0 threads: an arrival without a wait must give the number of threads that take part");
   Barrier& barrier = count_arrival(what, number, threads, where);
   note_second_arrival(what, number, where);
   if (barrier.arrived == threads &&
@@ -173,7 +172,8 @@ std::string Barriers::suspects() const {
   for (const SecondArrival& second : second_arrivals_)
     text += "\n  suspect: " + describe_call(second.what, second.where) + ", where " +
             describe_warps(second.warps) + " arrived at barrier " + std::to_string(second.barrier) +
-            " again before its round was complete, and counted in another's place: should they wait there?";
+            " again before its round was complete, and so counted in place of another warp: should it wait "
+            "there?";
   return text;
 }
 
@@ -184,7 +184,7 @@ Barriers::Barrier& Barriers::count_arrival(const char* what, int number, int thr
                 ": a block has barriers 0 to 15");
   if (threads < 0 || threads % kWarpLanes != 0)
     throw Error(describe_call(what, where) + " names " + std::to_string(threads) +
-                " threads: whole warps arrive, so a multiple of 32");
+                " threads: give a multiple of 32, since whole warps arrive");
   const int block = int(scheduler_.threads().size());
   if (threads > block)
     throw Error(describe_call(what, where) + " waits for " + std::to_string(threads) +
@@ -221,8 +221,8 @@ void Barriers::require_order(const char* what, int number, int threads, Location
               " has just waited for " + describe_count(last.expected) + ", without warp " +
               std::to_string(self.warp) + ". Nothing makes this warp wait until " +
               describe_warps(last.warps) +
-              " left the barrier: on a GPU it may come earlier and be counted there. Give one of the two "
-              "another number (__syncthreads is 0), or have a wait between them");
+              " left the barrier: on a GPU it may arrive earlier and be counted in that round. Give one of "
+              "the two barriers another number (__syncthreads is 0), or put a wait between them");
 }
 
 /// Ends the barrier's round and wakes the waiting threads. `own` is the current thread's lane if it waits
@@ -240,7 +240,7 @@ void Barriers::require_order(const char* what, int number, int threads, Location
     for (int warp = 0; warp < scheduler_.warps(); ++warp)
       if (barrier.waiting[std::size_t(warp)]) log->converges(warp);
     log->add_warps(scheduler_.current().warp, 1,
-                   {EventKind::over, "all have come", barrier.where, name_of(barrier)});
+                   {EventKind::over, "all have arrived", barrier.where, name_of(barrier)});
   }
   for (int warp = 0; warp < scheduler_.warps(); ++warp) {
     uint32_t others = barrier.waiting[std::size_t(warp)];
@@ -274,7 +274,7 @@ std::string Barriers::name_of(const Barrier& barrier) const {
   const int needed = barrier.expected == kWholeBlock ? scheduler_.alive() : barrier.expected;
   scheduler_.log()->add(scheduler_.current().number, {kind, what, where, name_of(barrier),
                                                       std::to_string(barrier.arrived) + " of " +
-                                                          std::to_string(needed) + " threads have come"});
+                                                          std::to_string(needed) + " threads have arrived"});
 }
 
 std::string Barriers::describe_wait(const Thread& thread) const {

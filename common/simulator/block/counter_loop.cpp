@@ -19,14 +19,12 @@ void CounterLoop::look(const Scheduler& scheduler, const char* what, Location wh
   if (options().timeout == 0 || (!is_first && now - since_ < options().timeout)) return;
   const uint64_t memory = checksum_of_allocations(counter_), turns = scheduler.turns();
   if (!is_first && memory == memory_ && turns - turns_ >= kAdditionsATime)
-    throw Error(
-        "a loop that does not end: " + describe_call(what, where) + " has added to " +
-        current_worker->memory.describe(counter_) + " " + std::to_string(additions_) + " times, and for " +
-        std::to_string(options().timeout) +
-        " seconds (FLASHBOOK_SIM_TIMEOUT) nothing else in device memory has changed. When tiles are taken "
-        "from a counter, leave the loop at every number that is not a tile (>=, not ==), since each block "
-        "gets "
-        "one");
+    throw Error("a loop that does not end: " + describe_call(what, where) + " has added to " +
+                current_worker->memory.describe(counter_) + " " + std::to_string(additions_) +
+                " times, and for " + std::to_string(options().timeout) +
+                " seconds (FLASHBOOK_SIM_TIMEOUT) nothing else in device memory has changed. If the loop "
+                "takes tiles from a counter, leave it at any number that is not a tile (>=, not ==), since "
+                "every block gets such a number");
   since_ = now;
   memory_ = memory;
   turns_ = turns;

@@ -39,18 +39,18 @@ uint64_t word_at(const void* address) {
       throw Error(call + "the mbarrier at " + place + ", initialised at " + to_string(barrier.where) +
                   ", has been overwritten: look for a tile or an array that reaches into it");
   if (word_at(address) == ~uint64_t(0))
-    throw Error(
-        call + "the mbarrier at " + place +
-        " is not initialised: one thread calls mbarrier_init, and a __syncthreads comes before others "
-        "use it");
+    throw Error(call + "the mbarrier at " + place +
+                " is not initialised: one thread must call mbarrier_init, followed by a __syncthreads before "
+                "others use it");
   throw Error(call + "there is no mbarrier at " + place +
-              ": mbarrier_init makes one, and it can be neither copied nor written");
+              ": mbarrier_init creates one, and an mbarrier can be neither copied nor written");
 }
 
 [[noreturn]] void twice_initialised(const Mbarrier& barrier, Location where) {
   throw Error(describe_call("mbarrier_init", where) + ": " + describe(barrier) +
               " was already initialised, by thread " + std::to_string(barrier.initialiser) + " at " +
-              to_string(barrier.where) + ": one thread does it, once, or after an mbarrier_inval");
+              to_string(barrier.where) +
+              ": initialise it only once, or call mbarrier_inval before doing so again");
 }
 
 /// ". In phase 3 arrived, as their last, threads 128-135": empty if none did.
@@ -75,15 +75,15 @@ std::string describe_arrivals(const Mbarrier& barrier, uint32_t phase) {
   throw Error(describe_call(what, where) + ": " + describe(barrier) +
               " is used before the mbarrier_init at " + to_string(barrier.where) + ", by thread " +
               std::to_string(barrier.initialiser) +
-              ", is known to this thread: a __syncthreads comes between them");
+              ", is visible to this thread: put a __syncthreads between them");
 }
 
 [[noreturn]] void too_many_arrivals(const char* what, const Mbarrier& barrier, Location where) {
   throw Error(describe_call(what, where) + ": one arrival too many at " + describe(barrier) +
-              ". All the phase takes have come, " + describe_state(barrier) +
+              ". All expected arrivals have been made: " + describe_state(barrier) +
               ". Either more threads arrive than mbarrier_init at " + to_string(barrier.where) +
-              " expects, or this one arrives for the next phase before this one is over: did its wait pass "
-              "too early?");
+              " expects, or this one arrives for the next phase before this one has completed: did its wait "
+              "return too early?");
 }
 
 [[noreturn]] void too_many_bytes(const char* what, const Mbarrier& barrier, int64_t bytes, Location where) {
@@ -104,8 +104,8 @@ std::string describe_early(const Mbarrier& barrier, uint32_t phase) {
   throw Error(describe_call(what, where) + ": lapped. The thread waits for the end of phase " +
               std::to_string(phase) + " of " + describe(barrier) + ", and phase " +
               std::to_string(barrier.phase - 1) +
-              " is over too before the thread has gone on; on a GPU it can miss the phase and wait for "
-              "another. The thread that lets the barrier go on must wait for this one first" +
+              " has completed, too, before the thread could continue; on a GPU it can miss its phase and "
+              "wait for another. The thread that lets the barrier advance must wait for this one first" +
               describe_early(barrier, phase + 1) + describe_arrivals(barrier, barrier.phase - 1));
 }
 
@@ -113,17 +113,17 @@ std::string describe_early(const Mbarrier& barrier, uint32_t phase) {
 /// thread has found over.
 std::string advice(const Mbarrier& barrier, uint32_t seen) {
   if (barrier.bytes < 0) return "Announce the bytes of all loads";
-  if (barrier.pending == 0) return "More bytes were announced than the loads' boxes have";
+  if (barrier.pending == 0) return "More bytes were announced than the loads' boxes contain";
   if (barrier.phase == 0 && barrier.pending == barrier.arrivals && !barrier.passed)
     return "No thread has arrived yet. The first wait for an empty stage must use parity 1; the first wait "
            "for a "
            "full stage uses parity 0, and another thread must arrive";
   if (seen < barrier.phase && seen % 2 == barrier.phase % 2)
     return "If it is for phase " + std::to_string(seen) +
-           ", the first that this thread has not found over, the barrier has "
-           "gone on without it (lapped): the thread that lets it go on must wait for this one first" +
+           ", the first that this thread has not seen complete, the barrier has moved on without it "
+           "(lapped): the thread that lets it advance must wait for this one first" +
            describe_early(barrier, seen + 1);
-  return "Look for who should arrive, and compare with the count of mbarrier_init";
+  return "Find the threads that should arrive, and compare their number with mbarrier_init's count";
 }
 
 }  // namespace
@@ -243,7 +243,7 @@ void Mbarriers::land_bytes(std::size_t number, std::size_t bytes, const Arrival&
   if (pending_bytes < -kMaxBytes)
     throw Error(describe_call(what, where) + ": " + describe(barrier) + " counts " +
                 std::to_string(-pending_bytes) +
-                " bytes that landed and were not announced, more than it can (1048575): announce them with "
+                " bytes that landed without being announced, more than it can (1048575): announce them with "
                 "mbarrier_arrive_expect_tx");
   barrier.bytes = int32_t(pending_bytes);
   barrier.brought = from;
@@ -296,7 +296,7 @@ bool Mbarriers::wait(const char* what, const void* address, uint32_t parity, boo
   const std::size_t number = number_at(what, address, where);
   if (parity > 1)
     throw Error(describe_call(what, where) + " names parity " + std::to_string(parity) +
-                ": it is 0 or 1, phase % 2");
+                ": use phase % 2, which is 0 or 1");
   require_order(what, barriers_[number], where);
   const uint32_t phase = barriers_[number].phase;
   if ((phase & 1) != parity) {
@@ -361,14 +361,14 @@ std::string Mbarriers::suspects() const {
             describe(barriers_[suspect.barrier]);
   };
   if (stale_wait_) {
-    add("a wait", *stale_wait_, "waited once more for");
-    text += ", which it had found over before: does the parity change from round to round?";
+    add("a wait", *stale_wait_, "waited again for");
+    text += ", which it had already seen complete: does the parity flip every round?";
   }
   if (second_arrival_) {
     add("an arrival", *second_arrival_,
         second_arrival_->same_phase ? "arrived a second time in"
                                     : "arrived a second time, without a wait in between, in");
-    text += ": is one of the two too many?";
+    text += ": is one of the two redundant?";
   }
   return text;
 }
@@ -377,7 +377,8 @@ std::string Mbarriers::missing_bytes() const {
   for (const Mbarrier& barrier : barriers_)
     if (barrier.pending == 0 && barrier.bytes > 0)
       return ". " + describe(barrier) + " lacks " + std::to_string(barrier.bytes) +
-             " bytes that were announced and that no load brings: compare mbarrier_arrive_expect_tx with the "
+             " bytes that were announced but that no load delivers: compare mbarrier_arrive_expect_tx with "
+             "the "
              "boxes of the loads";
   return "";
 }
@@ -385,12 +386,13 @@ std::string Mbarriers::missing_bytes() const {
 std::string Mbarriers::end_error() const {
   for (const Mbarrier& barrier : barriers_)
     if (barrier.bytes != 0)
-      return " ends, and " + describe(barrier) +
-             (barrier.bytes > 0 ? " waits for bytes that no load brings: "
-                                : " got bytes that were not announced with mbarrier_arrive_expect_tx: ") +
+      return " ends while " + describe(barrier) +
+             (barrier.bytes > 0
+                  ? " waits for bytes that no load delivers: "
+                  : " has received bytes that were not announced with mbarrier_arrive_expect_tx: ") +
              describe_state(barrier) +
              (barrier.bytes > 0 ? ""
-                                : ". The last to land were of " +
+                                : ". The last ones came from " +
                                       describe_call(barrier.brought.what, barrier.brought.where) +
                                       " by thread " + std::to_string(barrier.brought.thread));
   return "";

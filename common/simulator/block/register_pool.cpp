@@ -85,7 +85,7 @@ void RegisterPool::take(int registers, Location where) {
 void RegisterPool::log(const char* what, int registers, Location where) const {
   if (EventLog* log = scheduler_.log())
     log->add(scheduler_.current().number,
-             {EventKind::does, what, where, "", "to " + std::to_string(registers) + " registers a thread"});
+             {EventKind::does, what, where, "", "to " + std::to_string(registers) + " registers per thread"});
 }
 
 std::string RegisterPool::describe_wait(const Thread& thread) const {

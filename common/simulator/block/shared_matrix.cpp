@@ -54,7 +54,7 @@ uint32_t SharedMatrix::address(int line, int piece) const {
 
 void SharedMatrix::require_legal(const char* which, SharedBytes shared, Location where) const {
   if (descriptor_ & kReservedBits)
-    illegal(which, where, "has bits set that mean nothing: build it with wgmma_descriptor");
+    illegal(which, where, "has reserved bits set: build it with wgmma_descriptor");
   if (descriptor_ & kBaseOffsetBits)
     illegal(which, where, "has a base offset: align the tile to " + bytes(line_bytes_ * 8) + " instead");
   if (line_bytes_ > kPieceBytes) {
@@ -68,7 +68,7 @@ void SharedMatrix::require_legal(const char* which, SharedBytes shared, Location
     if (in_line > 0 && in_line + length > line_bytes_)
       illegal(which, where,
               "begins " + bytes(in_line) + " into a line of " + swizzle + " and needs " + bytes(length) +
-                  ", which leads out of it: go on in the next atom");
+                  ", which goes past its end: continue in the next atom");
     const bool more_groups = lines() > int(kGroupLines), more_atoms = length > line_bytes_;
     if ((more_groups && stride_ % atom) || (more_atoms && leading_ % atom))
       illegal(which, where,
@@ -82,7 +82,7 @@ void SharedMatrix::require_legal(const char* which, SharedBytes shared, Location
       if (at + kPieceBytes <= shared.size) continue;
       const int row = mn_major_ ? piece * 8 : line, k = mn_major_ ? line : piece;
       illegal(which, where,
-              "steps out of shared memory at row " + std::to_string(row) +
+              "leaves shared memory at row " + std::to_string(row) +
                   (mn_major_ ? ", k " + std::to_string(k)
                    : k == 0  ? ""
                              : ", second half") +

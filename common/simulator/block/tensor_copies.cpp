@@ -26,22 +26,20 @@ std::string text_of(const int* at, int rank) {
 
 void require_map(const char* what, const CUtensorMap& map, Location where) {
   if (map.mark == MapMark::local)
-    throw Error(
-        describe_call(what, where) +
-        ": the tensor map is a copy in the thread's local memory, where TMA cannot read it, an illegal "
-        "address on a GPU. The kernel takes it as const __grid_constant__ CUtensorMap, and all other "
-        "functions take it by reference");
+    throw Error(describe_call(what, where) +
+                ": the tensor map is a copy in the thread's local memory, where TMA cannot read it: an "
+                "illegal address on a GPU. Pass it to the kernel as const __grid_constant__ CUtensorMap, and "
+                "to all other functions by reference");
   if (map.mark == MapMark::written)
     throw Error(
         describe_call(what, where) + ": a kernel has written the tensor map at " +
         running_worker(what, where).memory.describe(&map) +
-        ". The simulator does not follow that: it has no tensormap.replace, and no "
-        "fence.proxy.tensormap, without which TMA may read the old map. Let the host make all maps, and "
-        "the kernel choose one");
+        ". The simulator does not support that: it has no tensormap.replace, and no fence.proxy.tensormap, "
+        "without which TMA may read the old map. Create all maps on the host, and let the kernel choose one");
   if (map.mark != MapMark::map)
     throw Error(describe_call(what, where) +
-                ": that is no tensor map; device::tensor_map makes one, and the "
-                "kernel takes it as const __grid_constant__ CUtensorMap");
+                ": this is not a tensor map: create one with device::tensor_map, and pass it to the kernel "
+                "as const __grid_constant__ CUtensorMap");
 }
 
 /// Throws unless the copy follows the rules common to loads and stores.
@@ -61,18 +59,19 @@ void require_copy(const char* what, const CUtensorMap& map, const void* tile, co
 /// The memory must still belong to the tensor. Elements outside the tensor are not accessed.
 void require_tensor(const char* what, const CUtensorMap& map, const BoxPlace& at, Location where) {
   if (!is_allocated(map.base, map.element_bytes))
-    throw Error(describe_call(what, where) +
-                ": the base of the tensor map is not in an allocation of device memory, " +
-                describe_global(map.base) +
-                ". Launches with such "
-                "maps were illegal addresses on an H200, wherever the boxes lay. A map that reaches back "
-                "wraps around at 2^64 (chapters/09_masks/step2_varlen.cuh)");
+    throw Error(
+        describe_call(what, where) +
+        ": the base of the tensor map is not in an allocation of device memory, " +
+        describe_global(map.base) +
+        ". On an H200, launches with such maps failed with an illegal address, wherever the boxes were. A "
+        "map with negative offsets wraps around at 2^64 (chapters/09_masks/step2_varlen.cuh)");
   const auto touched = touched_memory(map, at);
   require_global(what, touched.data(), touched.size(), 1, where);
   if (!touched.empty() && !is_same_allocation(map.base, touched.data()))
-    throw Error(
-        describe_call(what, where) + ": the box is in another allocation than the base of its tensor map, " +
-        describe_global(touched.data()) + ": check the map's sizes and strides, and the page or coordinate");
+    throw Error(describe_call(what, where) +
+                ": the box is in a different allocation from the base of its tensor map, " +
+                describe_global(touched.data()) +
+                ": check the map's sizes and strides, and the page or coordinate");
 }
 
 void require_store(const char* what, const CUtensorMap& map, const void* tile, const int* at, int rank,
@@ -90,7 +89,7 @@ CUtensorMap bulk_map(const char* what, const void* shared, const void* global, u
                      Location where) {
   if (bytes == 0 || bytes % kBulkAlignment != 0)
     throw Error(describe_call(what, where) + " moves " + std::to_string(bytes) +
-                " bytes: give a multiple of 16 that is not 0");
+                " bytes: give a positive multiple of 16");
   require_shared(what, shared, bytes, kBulkAlignment, where);
   require_global(what, global, bytes, kBulkAlignment, where);
   constexpr uint16_t kElement = sizeof(float);
@@ -157,10 +156,10 @@ void TensorCopies::load(const char* what, void* tile, const CUtensorMap& map, co
   const std::size_t number = mbarriers_.number_at(what, barrier_address, where);
   const Mbarrier& barrier = mbarriers_[number];
   if (!barrier.fenced)
-    throw Error(describe_call(what, where) + ": TMA before fence_mbarrier_init. It cannot know of " +
+    throw Error(describe_call(what, where) + ": TMA before fence_mbarrier_init. It does not see " +
                 describe(barrier) + " yet: thread " + std::to_string(barrier.initialiser) +
                 ", which initialised it at " + to_string(barrier.where) +
-                ", calls fence_mbarrier_init, then comes a __syncthreads");
+                ", must call fence_mbarrier_init, followed by a __syncthreads");
   Load load{what,   map,           static_cast<unsigned char*>(tile), at,
             number, barrier.phase, scheduler_.current().number,       0,
             where,  box_bytes(map)};
@@ -195,7 +194,7 @@ void TensorCopies::require_free(const Load& load) const {
     if (other.tile < load.tile + load.bytes && load.tile < other.tile + other.bytes)
       throw Error(describe_call(load.what, load.where) + " writes a tile into which the " + other.what +
                   " at " + to_string(other.where) + " by thread " + std::to_string(other.thread) +
-                  " is still bringing data: wait for it, and for those who read it, before");
+                  " is still in flight: first wait for it, and for the threads that read it");
 }
 
 /// Finishes a load: writes the tile and updates the barrier.
@@ -205,7 +204,7 @@ void TensorCopies::land(const Load& load) {
     throw Error("the bytes of " + describe_call(load.what, load.where) + ", by thread " +
                 std::to_string(load.thread) + ", belong to phase " + std::to_string(load.phase) + " of " +
                 describe(barrier) +
-                ", which was over before they landed: announce the bytes of all its loads "
+                ", which completed before they landed: announce the bytes of all its loads "
                 "with mbarrier_arrive_expect_tx");
   load_box(load.map, load.at, load.tile);
   scheduler_.progress();
@@ -249,7 +248,7 @@ std::string TensorCopies::other_swizzle(const unsigned char* address, uint32_t s
     tiles_.erase(tile);  // threads have changed the tile
     return "";
   }
-  return "the tile there was brought by " + describe_call(tile->what, tile->where) + " through a map with " +
+  return "the tile there was loaded by " + describe_call(tile->what, tile->where) + " through a map with " +
          name_of_swizzle(tile->map.swizzle_bytes);
 }
 
@@ -345,7 +344,7 @@ void TensorCopies::require_stores_read() {
                                   [](const Store& store) { return !store.waited; });
   if (store == mine().stores.end()) return;
   const bool committed = is_awaited(*store, 0);
-  throw Error("the thread exits, and " + describe_call(store->what, store->where) +
+  throw Error("the thread exits while " + describe_call(store->what, store->where) +
               " may still be reading shared memory" +
               (committed ? "" : ", since it was never committed: call tma_store_commit after it, and") +
               (committed ? ": call" : "") + " tma_store_wait_read<0> before the end");
@@ -356,7 +355,7 @@ std::string TensorCopies::end_error() const {
   const Load& load = loads_.front();
   return "block " + triple(blockIdx) + " ends while " + describe_call(load.what, load.where) +
          " is in flight to " + describe(mbarriers_[load.barrier]) +
-         ": its shared memory goes to another block. Someone must wait for every load" + issued(load);
+         ": another block gets its shared memory. Some thread must wait for every load" + issued(load);
 }
 
 void tma_load(void* tile, const CUtensorMap& map, void* barrier, const int* at, int rank, Location where) {

@@ -33,7 +33,7 @@ class TensorCopies {
   /// Throws Error if the current thread has stores that may still be reading.
   void require_stores_read();
 
-  /// "the tile there was brought by tma_load at kernel.cuh:12 through a map with the 128-byte swizzle", if a
+  /// "the tile there was loaded by tma_load at kernel.cuh:12 through a map with the 128-byte swizzle", if a
   /// load brought the tile at this address, the tile is unchanged, and a swizzle over `span` bytes would
   /// misread it; otherwise empty.
   std::string other_swizzle(const unsigned char* address, uint32_t span);

@@ -13,13 +13,13 @@ namespace {
 
 [[noreturn]] void no_warpgroup(const char* what, Location where, std::size_t threads) {
   throw Error(describe_call(what, where) +
-              " needs a warpgroup, four whole warps from a multiple of four on: the block has " +
+              " needs a warpgroup, which is four whole warps starting at a multiple of four: the block has " +
               std::to_string(threads) + " threads");
 }
 
 [[noreturn]] void thread_missing(const char* what, Location where, int warp, uint32_t lanes) {
   throw Error(describe_call(what, where) + " needs the whole warpgroup: warp " + std::to_string(warp) + ", " +
-              describe_lanes(lanes) + " exited before");
+              describe_lanes(lanes) + " exited earlier");
 }
 
 [[noreturn]] void divergent_warp(const char* what, Location where, int lane, const Gathering& other) {
@@ -129,7 +129,7 @@ void Warpgroups::leave() const {
 
 std::string Warpgroups::describe_wait(const Thread& thread) const {
   return ": " + std::to_string(find(thread)->arrived) + " of 128 threads of warpgroup " +
-         std::to_string(thread.warp / kWarpgroupWarps) + " have come";
+         std::to_string(thread.warp / kWarpgroupWarps) + " have arrived";
 }
 
 }  // namespace flashbook::sim

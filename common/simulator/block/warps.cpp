@@ -29,7 +29,7 @@ namespace {
 
 [[noreturn, gnu::noinline]] void lanes_missing(const Gathering& gathering) {
   throw Error(describe_call(gathering.collective->name, gathering.where) + " needs the whole warp: " +
-              describe_lanes(~gathering.arrived()) + " exited before or never existed");
+              describe_lanes(~gathering.arrived()) + " exited earlier or never existed");
 }
 
 }  // namespace

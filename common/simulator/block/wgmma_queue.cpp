@@ -34,7 +34,7 @@ std::string describe(const WgmmaKind& kind, Location where) {
 
 [[noreturn]] void threads_disagree(const WgmmaCall& first, int thread, Location where) {
   throw Error(describe(first.kind, where) + ": thread " + std::to_string(thread) +
-              " of the warpgroup names another product, descriptor or `accumulate` than thread 0");
+              " of the warpgroup gives a different product, descriptor or `accumulate` from thread 0");
 }
 
 [[noreturn]] void no_fence(const WgmmaKind& kind, Location where, const std::string& why) {

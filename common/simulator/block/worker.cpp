@@ -189,14 +189,15 @@ std::string Worker::deadlock_report() const {
   std::ostringstream report;
   // No load is in flight: it would have landed.
   if (scheduler.is_polling())
-    report << "livelock in block " << triple(blockIdx) << ": threads poll, and nothing changes any more";
+    report << "livelock in block " << triple(blockIdx)
+           << ": threads are polling, and nothing changes any more";
   else
     report << "deadlock in block " << triple(blockIdx) << ": every thread waits or has exited";
   const uint64_t blocks = uint64_t(grid_.x) * grid_.y * grid_.z;
   if (const uint64_t at_once = others_->at_once(); scheduler.is_polling_memory() && at_once < blocks)
     report << ". If it waits for another block: " << at_once << " of " << blocks
-           << " blocks run at one time, and the others begin when these are over. FLASHBOOK_SIM_THREADS="
-           << blocks << " runs all of them at one time, as a GPU does if it has the room";
+           << " blocks run at a time, and the others begin when these have finished. FLASHBOOK_SIM_THREADS="
+           << blocks << " runs all of them at the same time, as a GPU does if they fit";
   report << mbarriers.missing_bytes() << describe_all_waits();
   return report.str();
 }
@@ -236,22 +237,21 @@ std::string Worker::crash_report() const {
   const std::string thread =
       "\n  " + describe_current(scheduler.current()) + scheduler.long_turn().describe_loop();
   if (scheduler.crashed() == Crash::division)
-    return "an integer is divided by zero, or the least one by -1: C++ leaves the result undefined, the host "
-           "stops, and a GPU goes on with a number that means nothing. Treat that case apart" +
+    return "an integer is divided by zero, or the smallest one by -1: the result is undefined in C++, the "
+           "host traps, and a GPU continues with a meaningless number. Handle that case separately" +
            thread;
   if (scheduler.crashed() == Crash::stack)
-    return "a thread's stack is full, and it had " + std::to_string(kUsableStackBytes / 1024) +
-           " KB: a recursion that does not end, or local arrays that are too large. On a GPU a thread has "
-           "1 KB for what does not fit into registers, unless the host asks for more (cudaLimitStackSize)" +
+    return "a thread has overflowed its stack of " + std::to_string(kUsableStackBytes / 1024) +
+           " KB: infinite recursion, or local arrays that are too large. On a GPU a thread has 1 KB for what "
+           "does not fit in registers, unless the host requests more (cudaLimitStackSize)" +
            thread;
   if (scheduler.crashed() == Crash::alignment)
     return "misaligned or out of bounds: a thread loads or stores a vector, such as a float4, at an address "
            "that "
-           "is not a multiple of its size, or follows a pointer that is no address. Check the offset of the "
-           "row, "
-           "and who writes the pointer" +
+           "is not a multiple of its size, or dereferences an invalid pointer. Check the row's offset, and "
+           "where the pointer is written" +
            thread;
-  return "out of bounds: a thread touches " + memory.describe(scheduler.bad_address()) +
+  return "out of bounds: a thread accesses " + memory.describe(scheduler.bad_address()) +
          ", where there is no memory. Check the pointer, and the index against the last row, column or "
          "stage" +
          thread;
@@ -260,7 +260,8 @@ std::string Worker::crash_report() const {
 std::string Worker::report_of(Crash crash) {
   scheduler.note_crash(crash);
   if (crash == Crash::memory)  // the address is unknown
-    return "out of bounds: a thread touches what is no memory at all. Check the pointer, and the index "
+    return "out of bounds: a thread accesses an address that is not memory at all. Check the pointer, and "
+           "the index "
            "against "
            "the last row, column or stage\n  " +
            describe_current(scheduler.current()) + suspects();
@@ -270,10 +271,10 @@ std::string Worker::report_of(Crash crash) {
 /// The current thread never waited.
 std::string Worker::endless_report() const {
   const Thread& thread = scheduler.current();
-  return "a thread runs for " + std::to_string(options().timeout) +
-         " seconds (FLASHBOOK_SIM_TIMEOUT) and neither waits nor exits: most often a loop whose counter does "
-         "not move. If it reads a flag that another thread sets, wait at a barrier or an mbarrier instead, "
-         "or read the flag by an atomic operation, so that others get their turn\n  " +
+  return "a thread has run for " + std::to_string(options().timeout) +
+         " seconds (FLASHBOOK_SIM_TIMEOUT) without waiting or exiting: usually a loop whose counter does not "
+         "advance. If it reads a flag that another thread sets, wait at a barrier or an mbarrier instead, "
+         "or read the flag with an atomic operation, so that other threads get a turn\n  " +
          describe_current(thread) + scheduler.long_turn().describe_loop() +
          (thread.awaited ? ", after " + describe_call(thread.what, thread.where)
                          : ", before it waited for anything");

@@ -61,12 +61,12 @@ void append_row(std::string& json, Numbers... numbers) {
   json += ']';
 }
 
-/// "12 loads of 4 bytes a lane, shared memory: 24 wavefronts, 12 would do".
+/// "12 loads of 4 bytes per lane, shared memory: 24 wavefronts, 12 would do".
 std::string describe(const ToldAccess& access, uint32_t times) {
   const std::string what(access.what);
   const char* unit = access.shared ? "wavefront" : "sector";
   std::string text = std::to_string(times) + (times == 1 ? " request of " : " requests of ") +
-                     std::to_string(access.bytes) + " bytes a lane, " +
+                     std::to_string(access.bytes) + " bytes per lane, " +
                      (access.shared ? "shared" : "device") + " memory: " + std::to_string(access.units) +
                      " " + unit + (access.units == 1 ? "" : "s");
   if (access.units > access.ideal) text += ", where " + std::to_string(access.ideal) + " would do";
@@ -265,7 +265,7 @@ class File final : public EventFile {
   explicit File(const char* path) : path_(path) {
     if (!std::ofstream(path_))
       throw SettingError("FLASHBOOK_SIM_EVENTS=" + path_ +
-                         ": that file cannot be written: name one in a folder that is there");
+                         ": that file cannot be written: name one in a directory that exists");
     const char* blocks = std::getenv("FLASHBOOK_SIM_EVENTS_BLOCKS");
     if (!blocks) return;
     const char* end = blocks + std::strlen(blocks);
@@ -275,8 +275,8 @@ class File final : public EventFile {
       parsed = std::from_chars(parsed.ptr + 1, end, last_);
     if (parsed.ec != std::errc() || parsed.ptr != end || last_ < first_ || last_ - first_ >= kMostBlocks)
       throw SettingError(std::string("FLASHBOOK_SIM_EVENTS_BLOCKS=") + blocks +
-                         ": give a block, or the first and the last of at most " +
-                         std::to_string(kMostBlocks) + ", as in 0-1");
+                         ": give a block, or a range of at most " + std::to_string(kMostBlocks) +
+                         ", as in 0-1");
   }
 
   void grid_begins(const Launch& launch, const char* body) override {

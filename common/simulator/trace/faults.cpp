@@ -20,27 +20,25 @@ const char* verb(Access access) {
 }
 
 constexpr const char* kOldValue =
-    "the flag that the second waits for was set to the value that it had, from the launch or the round "
-    "before, "
-    "so the wait ends at once: reset it in between, or wait for another value each time";
+    "the flag that the second one waits for was set to the value it already had, from the previous launch or "
+    "round, so the wait ends at once: reset the flag in between, or wait for a different value each time";
 
 std::string advice_for(Race::Rule rule, bool one_warp) {
   switch (rule) {
     case Race::Rule::proxy_fence:
-      return "the async proxy does not see plain stores by itself: every thread that wrote calls "
-             "fence_proxy_async, then comes the barrier that the issuing thread waits at";
+      return "the async proxy does not see plain stores by itself: every thread that wrote must call "
+             "fence_proxy_async, before the barrier at which the issuing thread waits";
     case Race::Rule::async_read:
-      return "nothing says that the read is over: wait for it (wgmma_wait, tma_store_wait_read, the mbarrier "
-             "of a load) and let "
-             "whoever overwrites know by a barrier; if the write is meant to come first, a barrier belongs "
-             "between it and the read";
+      return "nothing ensures that the read has finished: wait for it (wgmma_wait, tma_store_wait_read, the "
+             "mbarrier of a load), then pass a barrier before overwriting; if the write is meant to come "
+             "first, put a barrier between the write and the read";
     case Race::Rule::async_write:
-      return "nothing says that the data has landed: wait at the mbarrier that a load arrives at; of a store "
-             "by "
-             "tma_store_wait (tma_store_wait_read says only that the tile has been read)";
+      return "nothing ensures that the data has landed: for a load, wait at its mbarrier; for a store, call "
+             "tma_store_wait (tma_store_wait_read only ensures that the tile has been read)";
     case Race::Rule::in_flight:
-      return "the copy has not landed: cp_async_commit, then cp_async_wait for its group by the thread that "
-             "copied, then a barrier for all others. cp_async_wait<n> lets the last n groups be in flight";
+      return "the copy has not landed: the thread that copied must call cp_async_commit and then "
+             "cp_async_wait for that group; all other threads need a barrier after that. cp_async_wait<n> "
+             "leaves the last n groups in flight";
     case Race::Rule::old_value:
       return kOldValue;
     case Race::Rule::launch_before:
@@ -49,36 +47,35 @@ std::string advice_for(Race::Rule rule, bool one_warp) {
   }
   if (one_warp)
     return "nothing orders the two: look for a missing __syncwarp or __syncthreads between these lines (a "
-           "shuffle orders no memory)";
-  return "nothing orders the two: look for a missing barrier between these lines, also from the end of a "
-         "loop "
-         "to its next round";
+           "shuffle does not order memory accesses)";
+  return "nothing orders the two: look for a missing barrier between these lines, or between one iteration "
+         "of a loop and the next";
 }
 
 std::string advice_for(const BlockConflict& conflict) {
   if (conflict.rule == Race::Rule::async_write && writes(conflict.first.access) &&
       writes(conflict.second.access) && conflict.first.block == conflict.second.block)
-    return "both write there, and nothing says which comes last: two tiles overlap, most often by a wrong "
-           "row or column, or the same tile is stored twice. If that is meant, tma_store_wait comes between";
+    return "both write there, and nothing determines which one comes last: two tiles overlap, usually "
+           "because of a wrong row or column, or the same tile is stored twice. If that is intended, put a "
+           "tma_store_wait between them";
   if (conflict.rule == Race::Rule::proxy_fence)
-    return "TMA does not see plain stores to global memory by the same launch: between the store and the "
-           "copy, who wrote or who issues calls fence_proxy_async_global (fence_proxy_async speaks of shared "
-           "memory), or bring them there by tma_store, or make it two launches";
+    return "TMA does not see plain stores to global memory from the same launch: between the store and the "
+           "copy, the writing or the issuing thread must call fence_proxy_async_global (fence_proxy_async "
+           "covers only shared memory); or store with tma_store, or split the kernel into two launches";
   if (conflict.rule == Race::Rule::launch_before && !conflict.ends_before_wait)
-    return "no launch in between waits for it, so nothing promises that it is over: in a chain of dependent "
-           "launches, each kernel calls wait_for_launch_before";
+    return "no launch in between waits for it, so nothing guarantees that it has finished: in a chain of "
+           "dependent launches, every kernel must call wait_for_launch_before";
   if (conflict.rule == Race::Rule::launch_before && conflict.launches_before > 1)
-    return "the launch in between lets this one begin before it knows that the launch before it is over: "
-           "call "
-           "wait_for_launch_before here, or there before let_dependents_launch";
+    return "the launch in between lets this one begin before the launch ahead of it is known to have "
+           "finished: call wait_for_launch_before here, or there ahead of let_dependents_launch";
   if (conflict.rule == Race::Rule::launch_before)
-    return "launch_dependent lets a kernel begin before the launch before it is over: call "
-           "wait_for_launch_before, and put a barrier between it and the threads that do not call it";
+    return "launch_dependent lets a kernel begin before the previous launch has finished: call "
+           "wait_for_launch_before, and put a barrier after it for the threads that do not call it";
   if (conflict.rule == Race::Rule::old_value) return kOldValue;
   if (conflict.first.block == conflict.second.block)
     return advice_for(conflict.rule, conflict.first.thread / 32 == conflict.second.thread / 32);
-  return "blocks of one grid run in any order: let only one of them write there, use "
-         "atomics, or make it two launches. To hand data over by a flag, write the data, "
+  return "the blocks of a grid run in any order: let only one of them write there, use atomics, or split the "
+         "kernel into two launches. To hand data over through a flag, write the data, "
          "call __threadfence, and then set the flag";
 }
 
@@ -101,14 +98,16 @@ void Faults::add(const Race& race, uint64_t block, int threads, const std::strin
   const auto side = [&](const Race::Side& from) {
     return Side{from.who < threads ? name_of_thread(from.who) : "the async proxy", from.site, from.access};
   };
-  found_[places] = {block,
-                    one_warp,
-                    "data race in block " + std::to_string(block) + " on " + memory,
-                    side(race.first),
-                    side(race.second),
-                    advice_for(race.rule, one_warp) +
-                        (waited.empty() ? "" : ": what copied has waited in " + waited + ", not for this"),
-                    ++turns_};
+  found_[places] = {
+      block,
+      one_warp,
+      "data race in block " + std::to_string(block) + " on " + memory,
+      side(race.first),
+      side(race.second),
+      advice_for(race.rule, one_warp) + (waited.empty() ? ""
+                                                        : ": the last wait of the thread that copied, " +
+                                                              waited + ", does not cover this copy"),
+      ++turns_};
 }
 
 void Faults::add(const BlockConflict& conflict, int threads) {
@@ -118,7 +117,7 @@ void Faults::add(const BlockConflict& conflict, int threads) {
   const bool before = conflict.rule == Race::Rule::launch_before;
   const std::string launch =
       conflict.launches_before == 1
-          ? "the launch before"
+          ? "the previous launch"
           : "the launch " + std::to_string(conflict.launches_before) + " before this one";
   const bool one_block = conflict.first.block == conflict.second.block && !before;
   const auto side = [&](const BlockConflict::Side& from) {
@@ -155,11 +154,12 @@ void Faults::add_unwritten(const char* kind, Site site, uint64_t block, int thre
   fault.second.who.clear();
   fault.turn = ++turns_;
   fault.unwritten = true;
-  fault.advice = std::string_view(kind) == "device"
-                     ? "no thread has written it since it was allocated, so it holds what was there before: "
-                       "clear it, or check the index"
-                     : "no thread of the block has written it, so it holds what the block before left there: "
-                       "check the index, and how many threads write";
+  fault.advice =
+      std::string_view(kind) == "device"
+          ? "no thread has written it since it was allocated, so its contents are arbitrary: clear it, or "
+            "check the index"
+          : "no thread of the block has written it, so it holds whatever the previous block left there: "
+            "check the index, and how many threads write";
 }
 
 void Faults::add_suspects(uint64_t block, std::string suspects) {

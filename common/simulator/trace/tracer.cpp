@@ -31,8 +31,8 @@ const char* noun(Access access) {
 }
 
 constexpr const char* kSharedIsOwn =
-    ". On a GPU the same address leads each block to its own shared memory: hand the value over in device "
-    "memory, and not where it lies";
+    ". On a GPU the same address refers to each block's own shared memory: pass the value itself through "
+    "device memory, not a pointer to it";
 
 [[noreturn]] void out_of_bounds(Access access, const void* address, std::size_t bytes, Site site) {
   stop(access, bytes, site,
@@ -559,8 +559,7 @@ void Tracer::check_host(Access access, std::uintptr_t address, std::size_t bytes
     stop(access, bytes, site_of_code(return_address), shared + kSharedIsOwn);
   stop(access, bytes, site_of_code(return_address),
        "host memory, an illegal address on a GPU: a pointer within a struct, or one that the kernel has "
-       "loaded, "
-       "leads there. Copy the data to a device::Buffer (Place::device)");
+       "loaded, points there. Copy the data to a device::Buffer (Place::device)");
 }
 
 void Tracer::check_accumulators(int thread, Access access, std::uintptr_t address,
@@ -586,8 +585,8 @@ void Tracer::check_owner(int thread, Access access, std::uintptr_t address,
   current_worker->scheduler.abandon(
       noun(access) + (" at " + line_of(site).described()) + ": this is a local variable of thread " +
       std::to_string(owner->number) +
-      ". A thread's locals lie in its registers, or in local memory, where the same address leads each "
-      "thread to memory of its own: hand the value over by a shuffle or by shared memory");
+      ". A thread's locals are in its registers or in local memory, where the same address refers to "
+      "different memory for each thread: pass the value by a shuffle or through shared memory");
 }
 
 void Tracer::reads_for_warp(int warp, const Touched& touched) {

@@ -46,9 +46,9 @@ inline void require_value(const char* what, T a, T b, const void* return_address
   if (std::bit_cast<Bits>(a) != Bits(kNoValue) && std::bit_cast<Bits>(b) != Bits(kNoValue)) [[likely]]
     return;
   report(what,
-         "an operand is a local variable without a value (or comes from one). Here it holds "
-         "0xfe in every byte, -1.7e38 as a float, and on a GPU whatever its register held: begin with the "
-         "least possible number, or with the first",
+         "an operand is an uninitialised local variable (or was computed from one). Here every byte of it is "
+         "0xfe, -1.7e38 as a float, and on a GPU it holds whatever was in its register: start with the "
+         "smallest possible number, or with the first",
          return_address);
 }
 
@@ -104,19 +104,17 @@ void __sanitizer_cov_trace_switch(uint64_t value, uint64_t* cases) {
 }
 
 void __ubsan_handle_shift_out_of_bounds(void*, void*, void*) {
-  report(
-      "shift",
-      "by a negative number of bits, or by as many as the number has or more. C++ leaves the result "
-      "undefined; an "
-      "H200 shifts everything out (~0u >> 32 is 0), a host takes the count modulo 32. Treat that case apart",
-      __builtin_return_address(0));
+  report("shift",
+         "by a negative number of bits, or by at least the width of the type. The result is undefined in "
+         "C++; an H200 shifts everything out (~0u >> 32 is 0), a host takes the count modulo 32. Handle that "
+         "case separately",
+         __builtin_return_address(0));
 }
 
 void __ubsan_handle_float_cast_overflow(void*, void*) {
   report("conversion to an integer",
-         "the number is NaN or does not fit. C++ leaves the result undefined; a GPU gives the nearest "
-         "integer that "
-         "fits, and a host another. Clamp it before",
+         "the number is NaN or does not fit. The result is undefined in C++; a GPU gives the nearest integer "
+         "that fits, and a host may give another. Clamp the number first",
          __builtin_return_address(0));
 }
 
@@ -126,7 +124,7 @@ void __ubsan_handle_float_cast_overflow(void*, void*) {
   const std::string report = described(
       "index",
       "out of bounds, " + std::to_string(std::intptr_t(index)) + " in an array of type " + array->type->name +
-          ". It leads to what lies next to the array, or to nothing; check it against the last row, column "
+          ". It would access whatever is next to the array; check the index against the last row, column "
           "or stage",
       __builtin_return_address(0));
   if (flashbook::sim::current_worker) flashbook::sim::current_worker->scheduler.abandon(report);
@@ -136,11 +134,10 @@ void __ubsan_handle_float_cast_overflow(void*, void*) {
 
 void __ubsan_handle_type_mismatch_v1(void* data, void*) {
   const auto* access = static_cast<const Described*>(data);
-  report(
-      "pointer",
-      "out of bounds, it leads to a " + std::string(access->type->name) +
-          " beyond the array that it comes from. There lies what is next to the array, or nothing; check the "
-          "index against the last row, column or stage",
-      __builtin_return_address(0));
+  report("pointer",
+         "out of bounds, it points to a " + std::string(access->type->name) +
+             " beyond the array that it was computed from. It would access whatever is next to the array; "
+             "check the index against the last row, column or stage",
+         __builtin_return_address(0));
 }
 }

@@ -14,7 +14,7 @@ FAULTS = [
           everywhere("wrong result", "lazy", "random") | everywhere("wrote at cp_async", "traced")),
     Fault("waits_for_one_less", "The wait lets one group be in flight: the one that is needed.",
           "    cp_async_wait<0>();\n", "    cp_async_wait<1>();\n",
-          everywhere("wrong result", "lazy", "random") | everywhere("what copied has waited in cp_async_wait<1> at mma_attention.cuh:", "traced")),
+          everywhere("wrong result", "lazy", "random") | everywhere("the last wait of the thread that copied, cp_async_wait<1> at mma_attention.cuh:", "traced")),
     Fault("no_commit", "The copies of the next tile belong to no group, so no wait names them.",
           "      cp_async_commit();\n    }\n", "    }\n",
           everywhere("wrong result", "lazy", "random") | everywhere("wrote at cp_async", "traced")),

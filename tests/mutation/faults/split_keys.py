@@ -44,7 +44,7 @@ FAULTS = [
           "  const std::vector<unsigned> zeros(rows);\n",
           "  Partial* gone; { const device::Buffer freed(device::Place::device, rows * parts * sizeof(Partial)); "
           "gone = static_cast<Partial*>(freed.data()); } const std::vector<unsigned> zeros(rows);\n",
-          everywhere("into what was, until it was freed, an allocation of"),
+          everywhere("into memory that has been freed, formerly an allocation of"),
           also=[("static_cast<Partial*>(partials.data())", "gone")]),
     Fault("lanes_in_step", "A warp adds up in volatile shared memory, as long as its lanes go in step.",
           "value += __shfl_xor_sync(0xffffffff, value, distance);\n  return value;",
