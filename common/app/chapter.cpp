@@ -6,17 +6,34 @@
 namespace flashbook {
 namespace {
 
-/// Where a feature is supported: other steps of this chapter that compute the same, else those of all
-/// chapters that do, else those that compute something else; empty if nowhere.
+/// The steps of all chapters that compute `operation` and accept the feature: "chapter 8 (steps 4 to 6) or
+/// chapter 9 (step 8)"; empty if there are none.
+std::string in_all_chapters(Operation operation, Feature feature) {
+  std::vector<std::string> parts;
+  for (auto row = std::begin(kSupported), end = row; row != std::end(kSupported); row = end) {
+    std::vector<int> steps;
+    for (; end != std::end(kSupported) && end->chapter == row->chapter; ++end)
+      if (end->operation == operation && end->features.has(feature)) steps.push_back(end->step);
+    if (steps.empty()) continue;
+    parts.push_back(concat("chapter ", row->chapter));
+    if (std::ptrdiff_t(steps.size()) < end - row) parts.back() += " (" + steps_text(steps) + ")";
+  }
+  std::string text;
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == parts.size() ? " or " : ", ") + parts[i];
+  return text;
+}
+
+/// Where a feature is supported: in other steps of this chapter that compute the same, else in those of all
+/// chapters that do, else in those that compute something else; empty if nowhere.
 std::string where(const Chapter& chapter, Operation operation, Feature feature) {
   std::vector<int> numbers = chapter.steps_of(operation);
-  std::erase_if(numbers,
-                [&](int n) { return !(chapter.step(n).accepts | chapter.step(n).needs).has(feature); });
+  std::erase_if(numbers, [&](int n) { return !chapter.step(n).knows(feature); });
   if (!numbers.empty()) return steps_text(numbers);
-  for (const bool same : {true, false})
-    for (const Supported& row : kSupported)
-      if (row.feature == feature && (!same || row.operation == operation)) return row.where;
-  return "";
+  std::string text = in_all_chapters(operation, feature);
+  for (const Operation other : {Operation::forward, Operation::backward, Operation::decode})
+    if (text.empty()) text = in_all_chapters(other, feature);
+  return text;
 }
 
 }  // namespace
@@ -47,13 +64,12 @@ std::string Chapter::refusal(int number, const Shape& shape) const {
   if (const Features unknown = asked.unknown_in(shape); !unknown.empty()) {
     const Feature feature = first_of(unknown);
     const FeatureText text = text_of(feature);
-    const std::string elsewhere = where(*this, asked.operation, feature);
-    const bool whole_chapter = std::ranges::none_of(steps, [&](const Step& s) {
-      return s.operation == asked.operation && (s.accepts | s.needs).has(feature);
-    });
+    const std::string other = where(*this, asked.operation, feature);
+    const bool whole_chapter = std::ranges::none_of(
+        steps, [&](const Step& s) { return s.operation == asked.operation && s.knows(feature); });
     return concat(whole_chapter ? concat("chapter ", this->number) : concat("step ", number),
                   " does not support ", text.plural, ": ", text.cure,
-                  elsewhere.empty() ? "" : ", or use " + elsewhere);
+                  other.empty() ? "" : ", or use " + other);
   }
   if (const Features missing = asked.needs - features_of(shape); !missing.empty())
     return concat("step ", number, " takes ", text_of(first_of(missing)).plural,

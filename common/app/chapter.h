@@ -68,6 +68,8 @@ struct Step {
                                         const device::Together& together) = nullptr;
   bool same_bits = true;  ///< in every launch; false where sums are made in the order in which blocks come
 
+  /// Whether its kernel handles these features.
+  bool knows(Features features) const { return (accepts | needs).has(features); }
   /// The features of `shape` that the step does not know.
   Features unknown_in(const Shape& shape) const { return features_of(shape) - accepts - needs; }
   /// Whether the step is for the keys and the element type of `shape`, whatever else that has.
@@ -140,7 +142,7 @@ struct Chapter {
   std::string refusal(int step, const Shape& shape) const;
   /// Whether any step accepts these features.
   bool accepts(Features features) const {
-    return std::ranges::any_of(steps, [&](const Step& s) { return (s.accepts | s.needs).has(features); });
+    return std::ranges::any_of(steps, [&](const Step& s) { return s.knows(features); });
   }
   bool takes(DType dtype) const { return std::ranges::count(dtypes, dtype) > 0; }
 

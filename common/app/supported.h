@@ -1,71 +1,104 @@
-// Which chapters and steps support what, from their own tables: written by tests/library (Supported.Table),
-// do not edit.
+// What each step of each chapter accepts, from the chapters' own tables: written by tests/library
+// (Supported.Table), do not edit.
 #pragma once
+#include <array>
+
 #include "common/attention/features.h"
 #include "common/attention/operation.h"
 
 namespace flashbook {
 
-/// Where the steps of an operation accept a feature.
+/// A step, and the features that it accepts or needs.
 struct Supported {
+  int chapter, step;
   Operation operation;
-  Feature feature;
-  const char* where;  ///< "chapter 8 (steps 4 to 6) or chapter 9 (step 8)"
+  Features features;
 };
 
-// clang-format off
-inline constexpr Supported kSupported[] = {
-    {Operation::forward, Feature::float32, "chapter 1 (steps 1 to 4) or chapter 2"},
-    {Operation::forward, Feature::e4m3, "chapter 6"},
-    {Operation::forward, Feature::block_scales, "chapter 6 (steps 3 and 4)"},
-    {Operation::forward, Feature::any_head_dim, "chapter 5 or chapter 9 (steps 1 to 5)"},
-    {Operation::forward, Feature::strides, "chapter 5, chapter 6 or chapter 9 (steps 1 to 5)"},
-    {Operation::forward, Feature::window, "chapter 9 (steps 1 to 5)"},
-    {Operation::forward, Feature::sink_keys, "chapter 9 (steps 1 to 5)"},
-    {Operation::forward, Feature::prefix, "chapter 9 (steps 1 to 5)"},
-    {Operation::forward, Feature::documents, "chapter 9 (steps 1 to 5) or chapter 10 (steps 1, 4 and 5)"},
-    {Operation::forward, Feature::intervals, "chapter 9 (step 4)"},
-    {Operation::forward, Feature::blocks, "chapter 9 (step 5)"},
-    {Operation::forward, Feature::pairs, "chapter 9 (step 1)"},
-    {Operation::forward, Feature::softcap, "chapter 9 (step 5)"},
-    {Operation::forward, Feature::alibi, "chapter 9 (step 5)"},
-    {Operation::forward, Feature::bias, "chapter 9 (step 5)"},
-    {Operation::forward, Feature::dropout, "chapter 9 (step 5)"},
-    {Operation::forward, Feature::ranks, "chapter 10 (steps 1 to 5)"},
-    {Operation::forward, Feature::token_order, "chapter 10 (steps 2 to 4)"},
-    {Operation::backward, Feature::any_head_dim, "chapter 7 (steps 3 to 6) or chapter 9 (steps 6 and 7)"},
-    {Operation::backward, Feature::strides, "chapter 7 or chapter 9 (steps 6 and 7)"},
-    {Operation::backward, Feature::causal, "chapter 7, chapter 9 (steps 6 and 7) or chapter 10 (step 6)"},
-    {Operation::backward, Feature::window, "chapter 9 (steps 6 and 7)"},
-    {Operation::backward, Feature::sink_keys, "chapter 9 (steps 6 and 7)"},
-    {Operation::backward, Feature::prefix, "chapter 9 (steps 6 and 7)"},
-    {Operation::backward, Feature::documents, "chapter 9 (steps 6 and 7) or chapter 10 (step 6)"},
-    {Operation::backward, Feature::intervals, "chapter 9 (steps 6 and 7)"},
-    {Operation::backward, Feature::blocks, "chapter 9 (steps 6 and 7)"},
-    {Operation::backward, Feature::pairs, "chapter 9 (steps 6 and 7)"},
-    {Operation::backward, Feature::softcap, "chapter 9 (steps 6 and 7)"},
-    {Operation::backward, Feature::alibi, "chapter 9 (steps 6 and 7)"},
-    {Operation::backward, Feature::bias, "chapter 9 (steps 6 and 7)"},
-    {Operation::backward, Feature::dropout, "chapter 9 (steps 6 and 7)"},
-    {Operation::backward, Feature::ranks, "chapter 10 (step 6)"},
-    {Operation::backward, Feature::token_order, "chapter 10 (step 6)"},
-    {Operation::decode, Feature::block_scales, "chapter 8 (step 8)"},
-    {Operation::decode, Feature::latent, "chapter 8 (step 7)"},
-    {Operation::decode, Feature::e4m3_cache, "chapter 8 (step 8)"},
-    {Operation::decode, Feature::any_head_dim, "chapter 8 (steps 4 to 6, 9 and 10) or chapter 9 (step 8)"},
-    {Operation::decode, Feature::strides, "chapter 8 or chapter 9 (step 8)"},
-    {Operation::decode, Feature::causal, "chapter 8, chapter 9 (step 8) or chapter 10 (step 7)"},
-    {Operation::decode, Feature::window, "chapter 8 (steps 4 to 6, 9 and 10) or chapter 9 (step 8)"},
-    {Operation::decode, Feature::lengths, "chapter 8 or chapter 9 (step 8)"},
-    {Operation::decode, Feature::softcap, "chapter 8 (steps 4 to 6, 9 and 10)"},
-    {Operation::decode, Feature::alibi, "chapter 8 (steps 4 to 6, 9 and 10)"},
-    {Operation::decode, Feature::sinks, "chapter 8 (steps 4 to 6, 9 and 10)"},
-    {Operation::decode, Feature::pages, "chapter 8 (steps 5 to 10) or chapter 9 (step 8)"},
-    {Operation::decode, Feature::paddings, "chapter 8 (steps 4 to 6, 9 and 10)"},
-    {Operation::decode, Feature::packed_queries, "chapter 8 (steps 4 to 6, 9 and 10) or chapter 9 (step 8)"},
-    {Operation::decode, Feature::unsplit, "chapter 8 (steps 1, 2, 4 to 6 and 8 to 10) or chapter 9 (step 8)"},
-    {Operation::decode, Feature::ranks, "chapter 10 (step 7)"},
-};
-// clang-format on
+inline constexpr auto kSupported = [] {
+  using enum Feature;
+  using enum Operation;
+  return std::to_array<Supported>({
+      {1, 1, forward, float32 | causal},
+      {1, 2, forward, float32 | causal},
+      {1, 3, forward, float32 | causal},
+      {1, 4, forward, float32 | causal},
+      {1, 5, forward, causal},
+      {2, 1, forward, float32 | causal},
+      {2, 2, forward, float32 | causal},
+      {2, 3, forward, float32 | causal},
+      {2, 4, forward, float32 | causal},
+      {2, 5, forward, float32 | causal},
+      {3, 1, forward, causal},
+      {3, 2, forward, causal},
+      {3, 3, forward, causal},
+      {4, 1, forward, causal},
+      {4, 2, forward, causal},
+      {4, 3, forward, causal},
+      {4, 4, forward, causal},
+      {4, 5, forward, causal},
+      {4, 6, forward, causal},
+      {5, 1, forward, any_head_dim | strides | causal},
+      {5, 2, forward, any_head_dim | strides | causal},
+      {5, 3, forward, any_head_dim | strides | causal},
+      {5, 4, forward, any_head_dim | strides | causal},
+      {5, 5, forward, any_head_dim | strides | causal},
+      {6, 1, forward, e4m3 | strides | causal},
+      {6, 2, forward, e4m3 | strides | causal},
+      {6, 3, forward, e4m3 | block_scales | strides | causal},
+      {6, 4, forward, e4m3 | block_scales | strides | causal},
+      {6, 5, forward, e4m3 | strides | causal},
+      {6, 6, forward, e4m3 | strides | causal},
+      {6, 7, forward, e4m3 | strides | causal},
+      {6, 8, forward, e4m3 | strides | causal},
+      {7, 1, backward, strides | causal},
+      {7, 2, backward, strides | causal},
+      {7, 3, backward, any_head_dim | strides | causal},
+      {7, 4, backward, any_head_dim | strides | causal},
+      {7, 5, backward, any_head_dim | strides | causal},
+      {7, 6, backward, any_head_dim | strides | causal},
+      {8, 1, decode, strides | causal | lengths | unsplit},
+      {8, 2, decode, strides | causal | lengths | unsplit},
+      {8, 3, decode, strides | causal | lengths},
+      {8, 4, decode,
+       any_head_dim | strides | causal | window | lengths | softcap | alibi | sinks | paddings |
+           packed_queries | unsplit},
+      {8, 5, decode,
+       any_head_dim | strides | causal | window | lengths | softcap | alibi | sinks | pages | paddings |
+           packed_queries | unsplit},
+      {8, 6, decode,
+       any_head_dim | strides | causal | window | lengths | softcap | alibi | sinks | pages | paddings |
+           packed_queries | unsplit},
+      {8, 7, decode, latent | strides | causal | lengths | pages},
+      {8, 8, decode, block_scales | e4m3_cache | strides | causal | lengths | pages | unsplit},
+      {8, 9, decode,
+       any_head_dim | strides | causal | window | lengths | softcap | alibi | sinks | pages | paddings |
+           packed_queries | unsplit},
+      {8, 10, decode,
+       any_head_dim | strides | causal | window | lengths | softcap | alibi | sinks | pages | paddings |
+           packed_queries | unsplit},
+      {9, 1, forward, any_head_dim | strides | causal | window | sink_keys | prefix | documents | pairs},
+      {9, 2, forward, any_head_dim | strides | causal | window | sink_keys | prefix | documents},
+      {9, 3, forward, any_head_dim | strides | causal | window | sink_keys | prefix | documents},
+      {9, 4, forward, any_head_dim | strides | causal | window | sink_keys | prefix | documents | intervals},
+      {9, 5, forward,
+       any_head_dim | strides | causal | window | sink_keys | prefix | documents | blocks | softcap | alibi |
+           bias | dropout},
+      {9, 6, backward,
+       any_head_dim | strides | causal | window | sink_keys | prefix | documents | intervals | blocks |
+           pairs | softcap | alibi | bias | dropout},
+      {9, 7, backward,
+       any_head_dim | strides | causal | window | sink_keys | prefix | documents | intervals | blocks |
+           pairs | softcap | alibi | bias | dropout},
+      {9, 8, decode, any_head_dim | strides | causal | window | lengths | pages | packed_queries | unsplit},
+      {10, 1, forward, causal | documents | ranks},
+      {10, 2, forward, causal | ranks | token_order},
+      {10, 3, forward, causal | ranks | token_order},
+      {10, 4, forward, causal | documents | ranks | token_order},
+      {10, 5, forward, causal | documents | ranks},
+      {10, 6, backward, causal | documents | ranks | token_order},
+      {10, 7, decode, causal | ranks},
+  });
+}();
 
 }  // namespace flashbook
