@@ -1,9 +1,9 @@
 //| # Arithmetic: multiply-adds, exponentials, matrix products
 //|
-//| The same two questions, asked of arithmetic. A single chain of operations, each needing the result of the
-//| one before, shows an instruction's **latency**. Many independent chains show its **rate**: how many
-//| results a multiprocessor delivers per clock. One kernel answers both; `kChains` and the number of warps
-//| select the question.
+//| Latency and rate again, this time of arithmetic. A single chain of operations, each of which needs the
+//| previous result, shows an instruction's **latency**. Many independent chains show its **rate**: how many
+//| results a multiprocessor delivers per clock. One kernel measures both, depending on `kChains` and the
+//| number of warps.
 //|
 //| ![Issue slots of a scheduler with 1, 4 and 16 warps](../../docs/figures/issue_slots.svg)
 #pragma once
@@ -16,8 +16,8 @@ namespace flashbook::machine {
 
 //| ## Multiply-adds
 //|
-//| x = x / 2 + 1 converges to 2 from any start, so the result can be checked. `half` and `one` are arguments:
-//| the compiler could compute with constants ahead of time.
+//| x = x / 2 + 1 converges to 2 from any start, so the result can be checked. `half` and `one` are arguments,
+//| because the compiler could evaluate constants ahead of time.
 
 /// Each thread does `rounds` multiply-adds in each of kChains chains.
 template <int kChains>
@@ -42,9 +42,9 @@ __global__ void __launch_bounds__(1024)
 
 //| ## Exponentials
 //|
-//| Softmax needs one exponential for every score. A **special function unit** computes 2^x in one
-//| instruction, `MUFU.EX2`, and each quarter of a multiprocessor has 4 of them, next to 32 CUDA cores. x =
-//| 2^-x converges to 0.6412.
+//| The softmax needs one exponential per score. A **special function unit** computes 2^x in one instruction,
+//| `MUFU.EX2`. Each quarter of a multiprocessor has 4 of them, next to its 32 CUDA cores. x = 2^-x converges
+//| to 0.6412.
 
 /// Each thread does `rounds` exponentials in each of kChains chains.
 template <int kChains>
@@ -64,11 +64,11 @@ __global__ void __launch_bounds__(1024) exponentials(int rounds, float* sums, in
   sums[blockIdx.x * blockDim.x + threadIdx.x] = sum;
 }
 
-//| ## Products of a warp
+//| ## Matrix products
 //|
-//| A **tensor core** multiplies small matrices. With `mma.sync` a warp gives it a 16x16 and a 16x8 matrix of
-//| 16-bit numbers from its registers, and gets the 16x8 product, added to what was there: 2 * 16 * 16 * 8 =
-//| 4096 FLOPs in one instruction. Here all elements of both are 1, so each product adds 16 to every element.
+//| A **tensor core** multiplies small matrices. With `mma.sync`, a warp supplies a 16x16 and a 16x8 matrix of
+//| 16-bit numbers in registers and adds their 16x8 product to an accumulator: 2 * 16 * 16 * 8 = 4096 FLOPs in
+//| one instruction. Here, all elements of both matrices are 1, so each product adds 16 to every element.
 
 constexpr int kMmaFlops = 2 * 16 * 8 * 16;
 

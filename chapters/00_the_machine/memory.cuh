@@ -1,8 +1,8 @@
-//| # Memory: how long a load takes, and how much comes at once
+//| # Memory: latency and bandwidth
 //|
-//| How long does a warp wait for a number it asked for? That is **latency**, in clocks. How many bytes arrive
-//| per second if thousands of warps ask at the same time? That is **bandwidth**. The kernels here ask one of
-//| these questions each, of one memory at a time.
+//| **Latency** is how long a warp waits for a value that it loads, in clocks. **Bandwidth** is how many bytes
+//| arrive per second when thousands of warps load at the same time. Each kernel here measures one of the two,
+//| for one memory.
 //|
 //| ![The registers of a thread and the four memories behind them](../../docs/figures/memory_levels.svg)
 #pragma once
@@ -11,33 +11,33 @@
 
 namespace flashbook::machine {
 
-//| ## A chain of addresses
+//| ## Latency: a chain of addresses
 //|
-//| A GPU hides latency as well as it can, so the kernel must leave it nothing to hide behind. Each node holds
-//| the address of the next one, so a warp cannot ask for node 7 before it has node 6. The time of a walk
-//| divided by the number of hops is the latency.
+//| A GPU is good at hiding latency, so the kernel must leave it nothing to hide behind. Each node of a chain
+//| holds the address of the next one, so a warp cannot load node 7 before it has node 6. The latency is the
+//| time of a walk divided by the number of hops.
 //|
-//| The size of the chain selects the memory. 256 nodes are 32 KB and stay in the L1 cache of the
-//| multiprocessor. 65,536 nodes are 8 MB, too much for any L1 and little for the L2. Two million are 256 MB,
-//| more than the L2 holds. The host links the nodes in random order, so that nothing can be guessed.
+//| The size of the chain selects the memory. 256 nodes are 32 KB, which stay in a multiprocessor's L1 cache.
+//| 65,536 nodes are 8 MB: too large for the L1, but small for the L2. Two million nodes are 256 MB, more than
+//| the L2 holds. The host links the nodes in random order, so that no prefetcher can guess the next one.
 
 /// A node fills a cache line, so that every hop reads a line of its own.
 struct alignas(128) Node {
   const Node* next;
 };
 
-//| A pointer could also point to shared memory, and a load that has to find out takes longer. `__ldg`
-//| promises that the address is in device memory, and that nothing writes there meanwhile. It has no version
-//| for pointers, so the address passes as a number.
+//| A generic pointer may also point to shared memory, and a load that has to check takes longer. `__ldg`
+//| promises that the address is in device memory, and that nothing writes to it meanwhile. It has no overload
+//| for pointers, so the address is passed as an integer.
 
 __device__ __forceinline__ const Node* next_of(const Node* node) {
   return reinterpret_cast<const Node*>(__ldg(reinterpret_cast<const unsigned long long*>(&node->next)));
 }
 
-//| The lanes of a warp walk together: all 32 ask for the same address, and one sector answers them all.
-//| `warm` untimed hops come first, to bring a chain into the cache. `__syncthreads` keeps the timed loads
-//| between the two readings of the clock. With more than one warp per block, warps fill each other's waiting
-//| time.
+//| The lanes of a warp walk together: all 32 load from the same address, and one sector serves them all.
+//| `warm` untimed hops come first, to bring the chain into the cache. `__syncthreads` keeps the timed
+//| loads between the two readings of the clock. With more than one warp per block, the warps hide each
+//| other's latency.
 
 /// Every warp walks `warm` hops, then `hops` timed ones.
 __global__ void walk_chain(const Node* const* starts,  // [warps of the grid]
@@ -55,8 +55,8 @@ __global__ void walk_chain(const Node* const* starts,  // [warps of the grid]
   if (threadIdx.x % 32 == 0) ends[warp] = node;
 }
 
-//| Shared memory has short addresses of its own, counted from the beginning of the block's share. A link here
-//| is the byte offset of the next one, so that a hop is one instruction and needs no arithmetic.
+//| Shared memory has short addresses of its own, relative to the start of the block's share. Each link here
+//| is the byte offset of the next one, so that a hop is one instruction without any arithmetic.
 
 constexpr int kSharedLinks = 1024;
 
@@ -77,14 +77,14 @@ __global__ void walk_shared_chain(const uint32_t* links,  // [kSharedLinks]: eac
   }
 }
 
-//| ## As many bytes as possible
+//| ## Bandwidth: as many bytes as possible
 //|
-//| To measure bandwidth, loads must not wait for each other. Each thread moves 16 bytes with one instruction,
-//| `float4`, then steps by the number of threads in the grid. Neighbouring lanes touch neighbouring bytes, so
-//| a warp moves 512 contiguous bytes.
+//| To measure bandwidth, loads must not wait for each other. Each thread moves 16 bytes, a `float4`, with one
+//| instruction, and then advances by the number of threads in the grid. Neighbouring lanes access
+//| neighbouring addresses, so a warp moves 512 contiguous bytes.
 //|
-//| `__restrict__` promises that no other pointer reaches the same memory. A store to `to` then cannot change
-//| what `from` holds, and the compiler may put all four loads of an unrolled round before the first store.
+//| `__restrict__` promises that no other pointer refers to the same memory. Storing to `to` then cannot
+//| change `from`, so the compiler may issue all four loads of an unrolled iteration before the first store.
 
 /// to = from. Any grid.
 __global__ void copy(float4* __restrict__ to, const float4* __restrict__ from, int64_t count) {  // [count]
@@ -93,10 +93,10 @@ __global__ void copy(float4* __restrict__ to, const float4* __restrict__ from, i
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += threads) to[i] = from[i];
 }
 
-//| To measure the L2, a block must ask for bytes that its L1 no longer has. So in each round it reads another
-//| block's chunk, 37 further on; by the time a chunk comes round again, the L1 has long evicted it.
+//| To measure the L2, a block must load bytes that its L1 no longer holds. So in each round it reads another
+//| block's chunk, 37 blocks further on. By the time a chunk's turn comes again, the L1 has long evicted it.
 
-constexpr int kChunk = 4;  ///< of 16 bytes, read by a thread in a round
+constexpr int kChunk = 4;  ///< `float4`s that a thread reads per round
 
 /// Sums all of `data` in each of `rounds` rounds.
 __global__ void read_again(const float4* data,         // [blocks, kChunk, threads of a block]
@@ -114,13 +114,13 @@ __global__ void read_again(const float4* data,         // [blocks, kChunk, threa
   sums[blockIdx.x * blockDim.x + threadIdx.x] = sum;
 }
 
-//| ## Sectors: neighbours come together
+//| ## Sectors and coalescing
 //|
-//| Memory hands out **sectors** of 32 bytes. Lanes that read 32 neighbouring floats need 4 sectors. Lanes
-//| that read every eighth float need 32 sectors, and use 4 bytes of each. The simulator counts the sectors;
-//| on a GPU the time shows them.
+//| Memory moves **sectors** of 32 bytes. Lanes that read 32 neighbouring floats touch 4 sectors. Lanes that
+//| read every eighth float touch 32 sectors, and use only 4 bytes of each. The simulator counts the sectors.
+//| On a GPU, they show in the time.
 
-/// Sums `count` floats of `in`, each `stride` floats after the one before.
+/// Sums `count` floats of `in` that are `stride` floats apart.
 __global__ void load_strided(const float* in, int stride, int64_t count,
                              float* sums) {  // [threads of the grid]
   const int64_t threads = int64_t(gridDim.x) * blockDim.x,
@@ -138,16 +138,16 @@ __global__ void fill(float* to, float value, int64_t count) {
   for (int64_t i = first; i < count; i += threads) to[i] = value;
 }
 
-//| ## Banks: lanes of shared memory
+//| ## Banks of shared memory
 //|
-//| Shared memory has 32 **banks**. Word i of 4 bytes is in bank i % 32, and a bank answers one address per
-//| clock. With a stride of 1 the 32 lanes ask 32 banks. With a stride of 32 they all ask bank 0, and 32
-//| answers follow one another: a 32-way **bank conflict**. Each answer for a warp is a **wavefront**.
+//| Shared memory has 32 **banks**. The 4-byte word i is in bank i % 32, and a bank serves one address per
+//| clock. With a stride of 1, the lanes use 32 different banks. With a stride of 32, they all use bank 0 and
+//| are served in turn: a 32-way **bank conflict**. Each turn is a **wavefront**.
 //|
-//| `volatile` makes every round load again. Otherwise the compiler would see that nothing changes, and load
-//| once.
+//| `volatile` forces a load in every round. Otherwise the compiler would see that nothing changes, and load
+//| only once.
 
-constexpr int kBankLoads = 32;  ///< of a thread in a round
+constexpr int kBankLoads = 32;  ///< per thread and round
 
 /// Every thread loads kBankLoads * rounds words, at `stride` words from lane to lane, stride <= 32.
 __global__ void load_banked(int stride, int rounds, float* sums,
