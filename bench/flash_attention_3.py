@@ -50,7 +50,8 @@ def with_cache(q: Any, k: Any, v: Any, softmax_scale: float, seqused_k: Any = No
 
 @functools.cache
 def flash_attn_func() -> Any:
-    """FlashAttention-3's function with the arguments that a race uses, on tensors [batch, seqlen, heads, head_dim], with a gradient."""
+    """FlashAttention-3's function with the arguments that a race uses, on tensors [batch, seqlen, heads, head_dim], with a gradient. `packing` is
+    cu_seqlens_q, cu_seqlens_k, max_seqlen_q and max_seqlen_k, for tensors [tokens, heads, head_dim]."""
     import torch
 
     class Attention(torch.autograd.Function):
@@ -69,8 +70,8 @@ def flash_attn_func() -> Any:
             return *gradients, None
 
     def attend(q: Any, k: Any, v: Any, softmax_scale: float, causal: bool = False, window_size: tuple[int, int] = (-1, -1),
-               softcap: float = 0.0) -> Any:
+               softcap: float = 0.0, **packing: Any) -> Any:
         return Attention.apply(q, k, v, {"softmax_scale": softmax_scale, "is_causal": causal, "window_size_left": window_size[0],
-                                         "window_size_right": window_size[1], "softcap": softcap})
+                                         "window_size_right": window_size[1], "softcap": softcap, **packing})
 
     return attend

@@ -20,6 +20,8 @@
     decode/ch08/step6_p64/bf16/d128/b8h32k8chunks/n16384   chunks of prompts, packed; b34h32k8mixed: together with sequences that decode
     decode/ch08/step10/bf16/d128/b64h64k8t16_bshd_p64/n8192   16 query tokens; pages of 64, [rows, kv_heads, d]; bhsd: [kv_heads, rows, d]
     called/ch08/step10/bf16/d128/b64h64k8t16_bshd_p64/n8192   the same through the Python package, including the host's time
+    called/ch05/step5/bf16/d128/forward_h64k8_causal/n4096   the same for other calls: backward_h64k8_full, forward_window512_h32k8_causal,
+    alone/ch09/step6/bf16/d128/backward_packed_short_h16k16_causal/n16384   ...; alone: a CUDA graph of such a call, without the host's time
     cpu/ch02/step5/f32/d64/c16h8/n4096                  on 16 cores, 8 heads
     python/flash_attn_func/bf16/d128/causal/n4096       the Python package, interleaved with the C function that it calls
     training/sdpa/bf16/d64/causal/n2048                 a training step of python/examples/train_text.py
@@ -34,13 +36,13 @@
 import dataclasses
 import re
 
-KINDS = ("forward", "backward", "decode", "called", "masked", "cpu", "ablation", "triton", "timeline", "ncu", "blocks", "python", "training",
+KINDS = ("forward", "backward", "decode", "called", "alone", "masked", "cpu", "ablation", "triton", "timeline", "ncu", "blocks", "python", "training",
          "generation", "many", *(f"accuracy/{inputs}" for inputs in ("normal", "outliers", "channels")),
          *(f"gradients/{inputs}" for inputs in ("normal", "outliers", "one_hot", "large_scores")),
          *(f"long/{inputs}" for inputs in ("quarter", "one", "one_sign", "all_equal")))
 DTYPES = ("bf16", "e4m3", "f16", "f32")
 MASKS = ("full", "causal", "full_bshd", "causal_bshd")  # for all kinds except those in OWN_WORDS
-OWN_WORDS = ("masked", "decode", "called", "ablation", "cpu", "generation", "many")
+OWN_WORDS = ("masked", "decode", "called", "alone", "ablation", "cpu", "generation", "many")
 PATTERN = re.compile(rf"(?P<kind>{'|'.join(KINDS)})/(?P<who>ch\d\d/[a-z0-9]\w*|[a-z]\w*)/(?P<dtype>{'|'.join(DTYPES)})"
                      r"/d(?P<head_dim>[1-9]\d{0,4})/(?P<mask>[a-z]\w*)/n(?P<seqlen>[1-9]\d{0,9})", re.ASCII)
 MACHINE = re.compile(r"machine/(?P<who>[a-z]\w*(/[a-z]\w*)+)", re.ASCII)

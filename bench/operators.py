@@ -81,9 +81,12 @@ def on_the_host(library, shuffle):
               "host_us_pages": lambda: flash_attn_with_kvcache(query, k_pages, v_pages, cache_seqlens=lengths, block_table=table, causal=True)}
     if packages.is_there(packages.PACKAGES["fa3"].module) or flash_attention_3.operators():
         theirs = flash_attention_3.flash_attn_func()
-        o_theirs = theirs(*leaves, 0.125)
+        theirs_packed = functools.partial(theirs, softmax_scale=0.125, cu_seqlens_q=first, cu_seqlens_k=first, max_seqlen_q=78, max_seqlen_k=78)
+        o_theirs, o_theirs_packed = theirs(*leaves, 0.125), theirs_packed(*row_leaves)
         calls |= {"host_us_fa3": lambda: theirs(q, k, v, 0.125), "host_us_fa3_gradient": lambda: theirs(*leaves, 0.125),
                   "host_us_fa3_backward": lambda: gradient(o_theirs, leaves, d_o),
+                  "host_us_fa3_packed": lambda: theirs_packed(*rows), "host_us_fa3_packed_gradient": lambda: theirs_packed(*row_leaves),
+                  "host_us_fa3_packed_backward": lambda: gradient(o_theirs_packed, row_leaves, d_o[0]),
                   "host_us_fa3_cache": lambda: flash_attention_3.with_cache(query, k_cache, v_cache, 0.125, lengths),
                   "host_us_fa3_pages": lambda: flash_attention_3.with_cache(query, k_pages, v_pages, 0.125, lengths, table)}
     shape = Shape(1, 4, 4, 128, 128, 64, 0, peers.DTYPES["bf16"], 0.125)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from bench import ncu_bytes
+from bench.as_called import PACKED
 from bench.race import LAYOUTS, in_layout
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -153,6 +154,8 @@ CHUNK_PEERS = ("cudnn_paged", "flashinfer_fa2", "flashinfer_fa3")
 DECODE = r"decode/(ch08/step\d(_p\d+)?(_once)?|cudnn|flash|flex|copy|(cudnn_paged|flashinfer|flashinfer_tc)_p\d+)/bf16/d(128|256|576)/\w+/n\d+"
 CELLS = (rf"(decode|called)/(ch08/step(6|9|10)|ch09/step8|fa3|cudnn|cudnn_frontend|flashinfer(_tc|_fa2|_fa3)?)/bf16/d{either((64, 128, 256))}"
          rf"/b\d+h\d+k\d+t\d+(ragged)?_{either(LAYOUTS)}(_p\d+)?/n\d+")
+CALLED = (rf"(called|alone)/(ch\d\d/step\d+|fa3|cudnn)/bf16/d{either(DIMS)}"
+          rf"/(forward|backward)(_packed_{either(PACKED)}|_window\d+)?_h\d+k\d+_{either(MASKS)}/n\d+")
 MASKED = r"masked/(ch09/step[1-5]|ch05/step5|flex|flex_flash|varlen|flash2|fa3|dense)/bf16/d128/\w+/n\d+"
 GRADIENTS = names("backward", r"(ch07/step[2-6]|\w+)")
 
@@ -169,6 +172,8 @@ PARTS = (
          race("backward.py", "--step", "2,3,4,5,6", "--seqlen", words(LENGTHS), "--layout", LAYOUTS[0]), GRADIENTS, resumes=True),
     Part("cells", "caches", 330, "caches as used in practice, in both layouts, on the GPU alone and as called",
          race("decode.py"), CELLS, resumes=True),
+    Part("as_called", "studies", 200, "the Python package's other calls, likewise, on [batch, seqlen, heads, d]", race("as_called.py"), CALLED,
+         resumes=True),
     Part("decode", "decode", 65, "one query per sequence: chapter 8 and the peers", race("decode.py", "--one-query", "--peers", DECODE_PEERS), DECODE,
          resumes=True),
     Part("prefill", "decode", 20, "chunks of prompts against pages: chapters 8 and 9 and the peers",

@@ -1,4 +1,5 @@
-"""The race: times contestants interleaved in one process (used by peers.py, backward.py, decode.py, masks.py, operators.py, on_cpu.py).
+"""The race: times contestants interleaved in one process (used by peers.py, backward.py, decode.py, masks.py, as_called.py,
+operators.py, on_cpu.py).
 
 The card's power is limited, so a time depends on what ran before. Therefore every contestant is timed once per round, in random order, after
 a rest of 60 ms. A time is the median of several launches between CUDA events, each after a flush of the L2; a result is the median of the
@@ -134,7 +135,7 @@ class Replayed:
                 self.launch()
             torch.cuda.current_stream().wait_stream(stream)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph, stream=stream):  # the same one, since autograd runs a gradient on its forward pass's stream
                 self.o = self.launch()
             self.graph = graph
         self.graph.replay()

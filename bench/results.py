@@ -33,7 +33,7 @@ from bench.names import DTYPES, Name
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
 STUDIES = ("accuracy/", "long/")  # results that the simulator may produce
-TIMED = ("forward", "backward", "decode", "called", "masked", "cpu", "blocks", "ablation", "timeline", "python", "training",
+TIMED = ("forward", "backward", "decode", "called", "alone", "masked", "cpu", "blocks", "ablation", "timeline", "python", "training",
          "generation", "many", "triton")  # other kinds count events or report errors
 BOOK_GPU = "h200"  # the machine that pages quote, by the name of its folder; releases of other machines have their own folders
 

@@ -6,7 +6,8 @@
 A number    It takes <!-- num forward/ch01/step4/bf16/d128/full/n4096 ms .1f -->18.1<!-- /num --> ms.
     NAME FIELD and a Python format, or `3` for three digits. Several can be multiplied and divided, also with plain numbers, from left to right:
     `A ms / B ms .2f`, `100 * A of_product .0f`. CARD:NAME takes the results of another card, which the page must name. A list in brackets
-    stands for each of its words; `mean`, `least` or `most` in front reduces them to one number: `mean A/d[64,128] vs_cudnn .2f`.
+    stands for each of its words; `mean`, `least`, `most`, `count` or `behind` (how many are below 1) in front reduces them to one number: `mean
+    A/d[64,128] vs_cudnn .2f`. With such a word, a name with `*` stands for all results that match and whose step the Python package chose.
     A field is one of FIELDS below, or any counter of the result; FIELD@COUNTER takes the newest result that also has COUNTER.
 A table     <!-- table chapter 05 --> ... <!-- /table -->
     Its template has that name in docs/tables.txt, which documents the format; TABLES below generates the others.
@@ -24,6 +25,7 @@ A number counts as typed in if it has a unit, such as 12 ms or 3 %, unless it is
 """
 
 import argparse
+import fnmatch
 import functools
 import itertools
 import math
@@ -54,6 +56,16 @@ NUMBER_WITH_UNIT = re.compile(r"(?<![\w.,/^-])(\d[\d.,]*)(?:[ \u00a0]|\\,)?(ms|Â
 TEMPLATES = results.ROOT / "docs" / "tables.txt"
 RECORDED = ("split", "conflicts", "requested")  # tables that tests and programs of the simulator write
 
+
+
+def over_best(entry: Entry) -> float:
+    """Our speed relative to the fastest peer."""
+    ratios = [value for key, value in entry.values.items() if key.startswith("vs_") and key != "vs_before"]
+    if not ratios:
+        raise KeyError("peer")
+    return min(ratios)
+
+
 FIELDS: dict[str, Callable[[Entry], float]] = {
     "ms": lambda entry: entry.milliseconds,
     "tflops": lambda entry: entry.values["FLOPS"] / 1e12,
@@ -63,6 +75,7 @@ FIELDS: dict[str, Callable[[Entry], float]] = {
     "l2_model_gbytes": lambda entry: entry.values["l2_model_bytes"] / 1e9,
     "memory_times": lambda entry: 1 + entry.values["workspace_bytes"] / entry.values["tensor_bytes"],
     "multiplied_tflops": lambda entry: entry.values["FLOPS"] / entry.values["executed"] / 1e12,  # of all pairs in executed tiles
+    "vs_best": over_best,
     "model_gbytes": lambda entry: entry.values["model_bytes"] / 1e9,
     "kept": lambda entry: entry.values["kept_bytes"] / 1e9,  # for the backward pass, in addition to Q, K, V and O
     "peak": lambda entry: (entry.values["kept_bytes"] + entry.values["peak_bytes"]) / 1e9,
@@ -70,7 +83,8 @@ FIELDS: dict[str, Callable[[Entry], float]] = {
 }
 IN_TURN = {"turn_ours": "ours", "turn_fa3": "fa3", "turn_cudnn": "cudnn", "turn_better": "over_better"}  # TFLOP/s in one process; times the better
 SUMMARIES: dict[str, Callable[[Sequence[float]], float]] = {
-    "mean": lambda values: math.exp(sum(map(math.log, values)) / len(values)), "least": min, "most": max}
+    "mean": lambda values: math.exp(sum(map(math.log, values)) / len(values)), "least": min, "most": max, "count": len,
+    "behind": lambda values: sum(value < 1 for value in values)}
 
 
 @functools.cache
@@ -83,7 +97,7 @@ def other_card(folder: str) -> Results:
 
 def expanded(text: str) -> list[str]:
     """Expands lists in brackets: `d[64,128] n[1,2]` gives four texts. Identical lists expand to the same word."""
-    found = None if re.search(r"\{\??(mean|least|most) ", text) else re.search(r"\[([^\[\]()]*,[^\[\]()]*)\](?!\()", text)
+    found = None if re.search(rf"\{{\??({'|'.join(SUMMARIES)}) ", text) else re.search(r"\[([^\[\]()]*,[^\[\]()]*)\](?!\()", text)
     if not found:
         return [text]
     return [one for word in found[1].split(",") for one in expanded(text.replace(found[0], word))]
@@ -136,10 +150,21 @@ def value(term: str, measured: Results, used: list[Entry]) -> float:
         raise kind(f"{name} {lacks} {missing.args[0]}: it has {', '.join([*FIELDS, *sorted(entry.values)])}") from None
 
 
+def matching(term: str, measured: Results) -> list[str]:
+    """The term for each result that matches its `*`."""
+    name, _, field = term.partition(" ")
+    if "*" not in name:
+        return [term]
+    found = [entry.name for entry in measured.newest.values() if entry.values.get("chosen") and fnmatch.fnmatchcase(entry.name, name)]
+    if not found:
+        raise Unmeasured(f"{name} was never measured: bench/release does it")
+    return [f"{one} {field}" for one in found]
+
+
 def evaluated(text: str, measured: Results, used: list[Entry]) -> float:
     first, _, rest = text.partition(" ")
     if first in SUMMARIES:
-        return SUMMARIES[first]([evaluated(one, measured, used) for one in expanded(rest)])
+        return SUMMARIES[first]([evaluated(one, measured, used) for term in expanded(rest) for one in matching(term, measured)])
     result, *factors = re.split(r" ([*/]) ", text)
     product = value(result, measured, used)
     for sign, factor in zip(factors[::2], factors[1::2]):

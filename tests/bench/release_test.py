@@ -18,7 +18,7 @@ from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
-from bench import parts, peers, race, results
+from bench import names, parts, peers, race, results
 from docs.tools import quote
 
 loader = importlib.machinery.SourceFileLoader("release", str(ROOT / "bench" / "release"))
@@ -76,11 +76,25 @@ class Release(unittest.TestCase):
         self.assertLessEqual(len(parts.FILES), 9)
         self.assertEqual({one.file for one in parts.PARTS}, set(parts.FILES))
 
+    def test_every_call_of_the_package_is_raced_and_known_by_its_name(self):
+        from bench import as_called
+
+        cells = as_called.pick("")
+        self.assertEqual(len(cells), 92)
+        for name in cells:
+            self.assertRegex(f"called/ch05/step5/bf16/{name}", f"^{parts.CALLED}$")
+            self.assertIsNotNone(names.Name.parse(f"alone/fa3/bf16/{name}"))
+        self.assertEqual({sum(lengths) for lengths in as_called.PACKED.values()}, {as_called.TOKENS})
+        window = next(cell for cell in as_called.CELLS if cell.window == 512)
+        visible = len(window.lengths) * sum(1 for row in range(window.seqlen) for _ in range(max(0, row - 512), row + 1))
+        self.assertEqual(window.flops(), 4 * 128 * 32 * visible)
+
     def test_command_lines_are_taken(self):
         """Every Python program is called with options that it has."""
-        from bench import backward, decode, masks
+        from bench import as_called, backward, decode, masks
 
-        programs = {"bench/peers.py": peers, "bench/backward.py": backward, "bench/decode.py": decode, "bench/masks.py": masks}
+        programs = {"bench/peers.py": peers, "bench/backward.py": backward, "bench/decode.py": decode, "bench/masks.py": masks,
+                    "bench/as_called.py": as_called}
         seen = set()
         for one in parts.PARTS:
             for command in one.commands(self.folder / "x.json"):

@@ -316,11 +316,23 @@ class Quoting(Case):
                             (f"{STEP4} tensor_bytes .1e", "2.5e+08"), (f"{STEP1} ms / {STEP4} ms .2f", "4.05"),
                             (f"1e4 * 132 * 1.7e9 / {STEP4} FLOPS 3", "5540"), (f"{STEP4} ms 3", "12.3"), (f"{STEP4} ms / 100 3", "0.12"),
                             (f"mean {STEP4} [ms,ms] .1f", "12.3"), ("least forward/ch01/step[1,4]/bf16/d128/full/n4096 ms .0f", "12"),
-                            ("most 2 * forward/ch01/step[1,4]/bf16/d128/full/n4096 ms .0f", "100")):
+                            ("most 2 * forward/ch01/step[1,4]/bf16/d128/full/n4096 ms .0f", "100"),
+                            ("count forward/ch01/step[1,4]/bf16/d128/full/n4096 ms .0f", "2")):
             mended, wrong = self.quoted(f"It takes {self.span(words)} ms.")
             self.assertEqual(mended, f"It takes {self.span(words, want)} ms.")
             self.assertEqual(len(wrong), 1)
             self.assertEqual(self.quoted(mended), (mended, []))
+
+    def test_a_star_stands_for_the_steps_that_the_package_chose(self):
+        name = "called/ch08/step{}/bf16/d128/b{}h32k8t1_bshd/n4096".format
+        self.write(run_of(name(9, 1), chosen=1, vs_fa3=1.2, vs_cudnn=0.9), run_of(name(6, 1), chosen=1, vs_fa3=1.6, vs_before=0.5),
+                   run_of(name(6, 2), vs_fa3=0.1))
+        self.measured = results.load(self.folder)
+        for words, want in (("count called/*_bshd/n4096 vs_best .0f", "2"), ("mean called/*/b1h*_bshd/n* vs_best .2f", "1.20"),
+                            ("behind called/*_bshd* vs_best .0f", "1")):
+            self.assertIn(f">{want}<", self.quoted(self.span(words))[0])
+        for words, because in (("mean alone/* vs_best .2f", "never measured"), (f"{STEP4} vs_best .2f", "never measured with peer")):
+            self.assertIn(because, self.quoted(self.span(words))[1][0][1])
 
     def test_numbers_of_another_card_are_taken_from_its_folder(self):
         other = self.folder / "other"
