@@ -1,5 +1,6 @@
 /// \file
-/// Atomic operations. Blocks of a grid run on several OS threads, so these are atomic for the host too.
+/// Atomic operations. The blocks of a grid run on several OS threads, so these are atomic on the host as
+/// well.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -15,15 +16,15 @@
 
 namespace flashbook::sim {
 
-/// The calling thread has read memory with an operation that changed nothing, as a loop that waits for
-/// another thread does. After several of these in a row, other threads get a turn.
+/// Notes that the calling thread has read memory with an operation that changed nothing, like a loop that
+/// waits for another thread. After several such reads in a row, other threads get a turn.
 void poll_memory(const char* what, Location where);
-/// The calling thread has changed memory that another thread may be waiting for.
+/// Notes that the calling thread has changed memory that another thread may be waiting for.
 void change_memory();
-/// The same, by adding to an integer. Throws Error if nothing else has happened for long.
+/// The same for an addition to an integer. Throws Error if nothing else has happened for a long time.
 void change_counter(const void* address, const char* what, Location where);
 
-/// Replaces *address by update(*address) and returns what it was.
+/// Replaces *address by update(*address) and returns the previous value.
 template <typename T, typename Update>
 T atomic_update(T* address, Update update) {
   T old;
@@ -81,7 +82,7 @@ concept AtomicInteger =
 template <typename T>
 concept OrderedInteger = AtomicInteger<T> || std::is_same_v<T, long long>;
 
-/// Like atomic_update, for operations that a loop may poll with.
+/// Like atomic_update, for operations that a loop may use to poll.
 template <typename T, typename Update>
 T atomic_change(const char* what, T* address, Update update, Location where) {
   const T old = atomic_update(address, update);
@@ -92,7 +93,7 @@ T atomic_change(const char* what, T* address, Update update, Location where) {
   return old;
 }
 
-/// The atomic operations that loops poll with.
+/// The atomic operations that loops use to poll.
 template <typename T>
 T atomic_add(T* address, T value, Location where) {
   if (value == 0) poll_memory("atomicAdd", where);
@@ -196,13 +197,13 @@ inline unsigned atomicSub(unsigned* address, unsigned value,
                           flashbook::sim::Location where = flashbook::sim::Location::current()) {
   return flashbook::sim::atomic_add(address, 0u - value, where);
 }
-/// Counts up to `limit`, and then from 0 again.
+/// Counts up to `limit`, then starts again from 0.
 inline unsigned atomicInc(unsigned* address, unsigned limit,
                           flashbook::sim::Location where = flashbook::sim::Location::current()) {
   return flashbook::sim::atomic_change(
       "atomicInc", address, [limit](unsigned old) { return old >= limit ? 0u : old + 1; }, where);
 }
-/// Counts down to 0, and then from `limit` again.
+/// Counts down to 0, then starts again from `limit`.
 inline unsigned atomicDec(unsigned* address, unsigned limit,
                           flashbook::sim::Location where = flashbook::sim::Location::current()) {
   return flashbook::sim::atomic_change(
@@ -245,7 +246,7 @@ inline unsigned short atomicCAS(unsigned short* address, unsigned short expected
   return flashbook::sim::atomic_compare_exchange(address, expected, desired, where);
 }
 
-// Block and system scope: every atomic here is atomic for all threads.
+// Atomics of block and system scope: every atomic here is atomic for all threads.
 #define atomicAdd_block atomicAdd
 #define atomicSub_block atomicSub
 #define atomicMax_block atomicMax

@@ -8,24 +8,24 @@ namespace flashbook::sim {
 /// Every block has barriers 0 ... 15; __syncthreads is barrier 0.
 constexpr int kBarriers = 16;
 
-/// All threads of the block that have not exited.
+/// Stands for all threads of the block that have not exited.
 constexpr int kWholeBlock = 0;
 
-/// Waits at a barrier until `threads` threads (a multiple of 32) or the whole block have arrived. Reports
-/// call this call `what`.
+/// Waits at a barrier until `threads` threads (a multiple of 32), or the whole block, have arrived. `what` is
+/// the call's name in reports.
 void barrier_sync(const char* what, int barrier, int threads, Location where);
 
-/// Waits at barrier 0 for the whole block and returns how many threads came with a true predicate.
+/// Waits at barrier 0 for the whole block and returns the number of threads whose predicate is true.
 int barrier_count(const char* what, bool predicate, Location where);
 
 /// Arrives at a barrier without waiting.
 void barrier_arrive(const char* what, int barrier, int threads, Location where);
 
-/// Orders what the calling thread did before and what it does afterwards. Memory is in order anyway, as
-/// threads run one after another; only the traced mode needs this.
+/// Orders what the calling thread did before against what it does afterwards. Only the traced mode needs
+/// this: threads run one after another, so memory is always in order.
 void memory_fence();
 
-/// Waits for the end of the previous launch. It is over anyway; only the traced mode needs this.
+/// Waits until the previous launch has finished. Only the traced mode needs this: it always has.
 void wait_for_launch_before(Location where);
 
 /// Allows the next launch to begin, as far as this block is concerned. Only the traced mode needs this.
@@ -47,7 +47,7 @@ inline int __syncthreads_or(int predicate,
 }
 inline int __syncthreads_and(int predicate,
                              flashbook::sim::Location where = flashbook::sim::Location::current()) {
-  // Counts votes of no, so that a thread that has exited does not count as one.
+  // Counts the false predicates, so that a thread that has exited does not count as false.
   return flashbook::sim::barrier_count("__syncthreads_and", predicate == 0, where) == 0;
 }
 

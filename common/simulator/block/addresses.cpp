@@ -20,7 +20,7 @@
 namespace flashbook::sim {
 namespace {
 
-/// Whole pages, so that the processor can refuse them.
+/// Rounded to whole pages, so that the processor can refuse accesses to them.
 std::size_t page() {
   static const auto bytes = std::size_t(sysconf(_SC_PAGESIZE));
   return bytes;
@@ -29,7 +29,7 @@ std::size_t whole_pages() { return (kMaxSharedBytes + page() - 1) / page() * pag
 
 /// The shared memory of all OS threads.
 struct All {
-  std::mutex mutex;  ///< also protects what `enter_grid` changes
+  std::mutex mutex;  ///< the mutex also protects what `enter_grid` changes
   std::vector<const SharedMemory*> memories;
 };
 
@@ -137,7 +137,7 @@ std::string SharedMemory::describe(const void* address) const {
     return "dynamic shared memory" + std::string(offset < 0 ? " - " : " + ") +
            std::to_string(offset < 0 ? -offset : offset) + " of " + std::to_string(bytes_) + " bytes";
   if (is_global(address)) return describe_global(address);
-  // An uninitialised pointer is all 0xff; an index moves it on from there, past the end too.
+  // An uninitialised pointer is all 0xff bytes. An index moves it away from there, possibly past the end.
   constexpr std::intptr_t kNear = 1 << 24;
   const bool is_unset = address && std::intptr_t(address) > -kNear && std::intptr_t(address) < kNear;
   return std::string("address ") + digits +

@@ -20,15 +20,15 @@ class SharedMemory {
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
 
-  /// The following blocks have this much dynamic shared memory. Call it on the OS thread that runs them.
+  /// Sets how much dynamic shared memory the following blocks have. Call it on the OS thread that runs them.
   void enter_grid(std::size_t dynamic_bytes);
-  /// Sets shared memory to NaN in every type, since a kernel must not rely on its initial contents.
+  /// Fills shared memory with NaN in every type, since a kernel must not rely on its initial contents.
   void begin_block();
 
-  /// For blocks that share an OS thread: saves the contents of the `__shared__` arrays, which other blocks
-  /// use next,
+  /// Saves the contents of the `__shared__` arrays, for blocks that share an OS thread: another block uses
+  /// the arrays next,
   void put_aside();
-  /// and restores them.
+  /// and this restores them.
   void bring_back();
 
   std::span<unsigned char> dynamic() const { return {data_.get(), bytes_}; }
@@ -37,8 +37,8 @@ class SharedMemory {
   bool contains(const void* address, std::size_t bytes) const;
   /// "dynamic shared memory + 64 of 1024 bytes", for any address.
   std::string describe(const void* address) const;
-  /// "another block's shared memory" if the address is in that of another OS thread's blocks; otherwise
-  /// empty.
+  /// "another block's shared memory" if the address is in the shared memory of another OS thread's blocks;
+  /// otherwise empty.
   static std::string describe_of_others(const void* address);
 
  private:
@@ -48,20 +48,21 @@ class SharedMemory {
   std::unique_ptr<unsigned char, Free> data_;
   std::size_t bytes_ = 0;
   std::vector<std::span<unsigned char>> arrays_;
-  std::vector<unsigned char> aside_;  ///< the saved contents
+  std::vector<unsigned char> aside_;  ///< the saved contents of the arrays
 };
 
-/// Throws Error unless `address` is a multiple of `alignment` and the `bytes` bytes there are in the calling
-/// block's shared memory: in the dynamic part or in one `__shared__` array. Reports call the instruction
-/// `what`. Accepts any address where `__shared__` arrays cannot be found (static_shared.h).
+/// Throws Error unless `address` is a multiple of `alignment` and its `bytes` bytes are in the calling
+/// block's shared memory, either in the dynamic part or in one `__shared__` array. `what` is the
+/// instruction's name in reports. Where `__shared__` arrays cannot be found (static_shared.h), any address is
+/// accepted.
 void require_shared(const char* what, const void* address, std::size_t bytes, std::size_t alignment,
                     Location where);
 
-/// The same for device memory: the bytes must be in one allocation. Zero bytes may be anywhere.
+/// The same for device memory: the bytes must be in one allocation. Zero bytes are accepted at any address.
 void require_global(const char* what, const void* address, std::size_t bytes, std::size_t alignment,
                     Location where);
 
-/// The same for instructions that accept either.
+/// The same for instructions that accept both kinds of memory.
 void require_shared_or_global(const char* what, const void* address, std::size_t bytes, std::size_t alignment,
                               Location where);
 

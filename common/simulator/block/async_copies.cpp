@@ -42,7 +42,7 @@ void AsyncCopies::copy(const PendingCopy& copy) {
     land(copy);
     return;
   }
-  std::memset(copy.shared, 0xff, copy.bytes);  // in flight: reading it now yields NaN
+  std::memset(copy.shared, 0xff, copy.bytes);  // the copy is in flight: reading its target now yields NaN
   mine().copies.push_back(copy);
   mine().copies.back().group = mine().groups;
 }

@@ -12,21 +12,21 @@ namespace flashbook::sim {
 struct PendingCopy {
   unsigned char* shared;
   const void* global;
-  std::size_t bytes;  ///< bytes that it writes
-  std::size_t valid;  ///< bytes that it reads; the others become zero
+  std::size_t bytes;  ///< number of bytes written
+  std::size_t valid;  ///< number of bytes read; the rest are zero-filled
   const char* what;
   Location where;
-  int group;  ///< its group, committed or not, by number in the thread
+  int group;  ///< number of the copy's group within its thread, committed or not
 };
 
-/// The copies that each thread has issued and not waited for. A wait lands the copies itself, so that no
-/// thread has to wait for others.
+/// The copies that each thread has issued and not yet waited for. They land within the wait itself, so no
+/// thread ever has to wait for another.
 class AsyncCopies {
  public:
   explicit AsyncCopies(Scheduler& scheduler) : scheduler_(scheduler) {}
 
   void begin_block();
-  // For the current thread.
+  // Applies to the current thread.
   void copy(const PendingCopy& copy);
   void commit();
   void wait(int groups_in_flight, Location where);
@@ -39,10 +39,10 @@ class AsyncCopies {
  private:
   struct OfThread {
     std::vector<PendingCopy> copies;
-    int groups = 0;  ///< committed ones
-    // The last wait.
+    int groups = 0;  ///< number of committed groups
+    // The thread's last wait.
     Location waited;
-    int let_fly = 0;  ///< groups
+    int let_fly = 0;  ///< number of groups that it left in flight
   };
 
   OfThread& mine() { return threads_[std::size_t(scheduler_.current().number)]; }

@@ -12,8 +12,8 @@
 namespace flashbook::sim {
 namespace {
 
-// Reports are separate functions that never return and are not inlined: their strings would bloat the frames,
-// and hundreds of these frames wait on the fibers' stacks and compete for the cache.
+// Reports are separate functions that never return and are not inlined: their strings would enlarge the stack
+// frames, and hundreds of these frames wait on the fibers' stacks and compete for the cache.
 
 [[noreturn, gnu::noinline]] void disagree(const char* what, Location where, int barrier, int threads,
                                           Location first, int expected) {
@@ -22,7 +22,7 @@ namespace {
               " threads, the first to arrive, at " + to_string(first) + ", " + std::to_string(expected));
 }
 
-/// "32 threads", or the whole block.
+/// "32 threads", or "the whole block".
 std::string describe_count(int threads) {
   return threads == kWholeBlock ? "the whole block" : std::to_string(threads) + " threads";
 }
@@ -65,8 +65,8 @@ std::string describe_warps(uint32_t warps) {
 
 }  // namespace
 
-/// The fast path for a lane that follows another one of its warp and is not the last. False if this is not
-/// such a lane.
+/// The fast path for a lane that follows another lane of its warp and is not the last. Returns false for any
+/// other lane.
 inline bool Barriers::follows(int number, int threads, const char* what, Location where) {
   if (number < 0 || number >= kBarriers) return false;
   Barrier& barrier = barriers_[std::size_t(number)];
@@ -92,7 +92,7 @@ void Barriers::sync(const char* what, int number, int threads, Location where) {
   wait(arrive_in(count_arrival(what, number, threads, where), what, where, false, false), what, where);
 }
 
-/// The barrier whose round the current thread has joined. `predicate` counts if `counts`.
+/// The barrier whose round the current thread has joined. `predicate` matters only if `counts` is true.
 Barriers::Barrier& Barriers::arrive_in(Barrier& barrier, const char* what, Location where, bool counts,
                                        bool predicate) {
   if (barrier.arrived == 1) {
@@ -127,7 +127,7 @@ void Barriers::wait(Barrier& barrier, const char* what, Location where) {
   scheduler_.suspend(*this, what, where);
 }
 
-/// The next round cannot end before all threads that wait in this one have read the result.
+/// The next round cannot end before all threads waiting in this one have read the result.
 int Barriers::count(const char* what, bool predicate, Location where) {
   wait(arrive_in(count_arrival(what, 0, kWholeBlock, where), what, where, true, predicate), what, where);
   return counted_;
@@ -148,8 +148,8 @@ void Barriers::arrive(const char* what, int number, int threads, Location where)
   if (is_full(barrier, barrier.arrived)) complete(barrier, 0);
 }
 
-/// A thread that arrives without waiting may arrive again before the round is complete, and is then counted
-/// in another thread's place.
+/// A thread that arrives without waiting may arrive again before the round is complete; it is then counted in
+/// place of another thread.
 [[gnu::noinline]] void Barriers::note_second_arrival(const char* what, int number, Location where) {
   const Thread& self = scheduler_.current();
   if (last_arrivals_.empty()) last_arrivals_.resize(kBarriers * kMaxWarps);
@@ -206,9 +206,9 @@ Barriers::Barrier& Barriers::count_arrival(const char* what, int number, int thr
   return barrier;
 }
 
-/// A barrier counts any arrival. So a warp that was not in the barrier's last round must have waited for
-/// something since then; otherwise it might have arrived earlier and been counted in that round. (If a warp
-/// arrived twice in that round, that is the error, and is reported soon.)
+/// A barrier counts any arrival. So a warp that took no part in the barrier's last round must have waited for
+/// something since; otherwise it might have arrived earlier and been counted in that round. (A warp that
+/// arrived twice in that round is the actual error, and is reported soon.)
 void Barriers::require_order(const char* what, int number, int threads, Location where) const {
   const Round& last = last_[std::size_t(number)];
   const Thread& self = scheduler_.current();
@@ -225,8 +225,8 @@ void Barriers::require_order(const char* what, int number, int threads, Location
               "the two barriers another number (__syncthreads is 0), or put a wait between them");
 }
 
-/// Ends the barrier's round and wakes the waiting threads. `own` is the current thread's lane if it waits
-/// too. (Not inlined, like the reports.)
+/// Ends the barrier's round and wakes the waiting threads. `own` is the current thread's lane if that thread
+/// waits, too. (Not inlined, like the reports.)
 [[gnu::noinline]] void Barriers::complete(Barrier& barrier, uint32_t own) {
   if (Observer* observer = scheduler_.observer()) {
     for (int warp = 0; warp < scheduler_.warps(); ++warp)
@@ -254,7 +254,7 @@ void Barriers::require_order(const char* what, int number, int threads, Location
   barrier = {};
 }
 
-/// The waiting lanes of a warp are all that will arrive: they have reconverged.
+/// No other lanes of the warp will arrive, so the waiting ones have reconverged.
 void Barriers::tell_of_arriving(Barrier& barrier, int warp) const {
   const uint32_t lanes = barrier.waiting[std::size_t(warp)];
   barrier.told |= 1u << warp;

@@ -25,11 +25,11 @@ class Barriers final : public Awaited {
   void sync(const char* what, int barrier, int threads, Location where);
   int count(const char* what, bool predicate, Location where);
   void arrive(const char* what, int barrier, int threads, Location where);
-  /// The current thread has exited.
+  /// Notes that the current thread has exited.
   void leave() {
     if (barriers_[0].arrived > 0 && is_full(barriers_[0], barriers_[0].arrived)) complete(barriers_[0], 0);
   }
-  /// Identifies __syncthreads to an observer.
+  /// The object that identifies __syncthreads to an observer.
   const void* whole_block() const { return &barriers_[0]; }
 
   std::string describe_wait(const Thread& thread) const override;
@@ -40,31 +40,31 @@ class Barriers final : public Awaited {
  private:
   /// The current round of a barrier.
   struct Barrier {
-    int expected = 0;  ///< threads that complete the round, or kWholeBlock
+    int expected = 0;  ///< number of threads that complete the round, or kWholeBlock
     int arrived = 0;
-    int yes = 0;                                ///< true predicates, if they count
-    bool counts = false;                        ///< whether predicates count
-    const char* what = "";                      ///< the first thread's call
-    Location where;                             ///< of the first thread
-    std::array<uint32_t, kMaxWarps> waiting{};  ///< lanes of each warp
-    uint32_t told = 0;                          ///< warps whose arrival has been reported to the observer
-    uint32_t warps = 0;                         ///< those that have arrived in this round
+    int yes = 0;                                ///< number of true predicates, if they are counted
+    bool counts = false;                        ///< whether predicates are counted
+    const char* what = "";                      ///< name of the first thread's call
+    Location where;                             ///< place of the first thread's call
+    std::array<uint32_t, kMaxWarps> waiting{};  ///< mask of the waiting lanes of each warp
+    uint32_t told = 0;                          ///< mask of the warps that the observer has been told of
+    uint32_t warps = 0;                         ///< mask of the warps that have arrived in this round
   };
   /// The last complete round of a barrier, for require_order.
   struct Round {
-    uint64_t turn = 0;  ///< the turn in which it was complete; 0 if there was none
+    uint64_t turn = 0;  ///< turn in which the round completed; 0 if there was none
     int expected = 0;
-    uint32_t warps = 0;     ///< those that took part
-    const char* what = "";  ///< as in Barrier
+    uint32_t warps = 0;     ///< mask of the warps that took part
+    const char* what = "";  ///< name of the call, as in Barrier
     Location where;
   };
 
   /// An arrival of a warp's lanes at a barrier without waiting.
   struct Arrival {
-    uint64_t turn = 0;   ///< the turn in which the previous round was complete
-    uint32_t lanes = 0;  ///< those that have arrived in this round
+    uint64_t turn = 0;   ///< turn in which the previous round completed
+    uint32_t lanes = 0;  ///< mask of the lanes that have arrived in this round
   };
-  /// Warps that have arrived a second time in a round at that place.
+  /// Warps that have arrived a second time in a round, at that place.
   struct SecondArrival {
     int barrier;
     uint32_t warps;
@@ -89,10 +89,10 @@ class Barriers final : public Awaited {
 
   Scheduler& scheduler_;
   std::array<Barrier, kBarriers> barriers_;
-  std::array<Round, kBarriers> last_;           ///< per barrier
-  std::vector<Arrival> last_arrivals_;          ///< by barrier and warp; empty until there is one
-  std::vector<SecondArrival> second_arrivals_;  ///< by place in the source
-  int counted_ = 0;  ///< true predicates in the last round of barrier 0 that counted them
+  std::array<Round, kBarriers> last_;           ///< last round of each barrier
+  std::vector<Arrival> last_arrivals_;          ///< per barrier and warp; empty until there is one
+  std::vector<SecondArrival> second_arrivals_;  ///< second arrivals, one entry per place in the source
+  int counted_ = 0;  ///< number of true predicates in the last round of barrier 0 that counted them
 };
 
 }  // namespace flashbook::sim

@@ -15,10 +15,10 @@ namespace flashbook::sim {
 /// The coordinates of a box's first element, innermost dimension first.
 using BoxPlace = std::array<int, 5>;
 
-/// Size of a box in shared memory.
+/// The size of a box in shared memory.
 std::size_t box_bytes(const CUtensorMap& map);
 
-/// The device memory from the first to the last byte of a box; empty if the box is outside the tensor.
+/// The device memory from the first to the last byte of a box; empty if the whole box is outside the tensor.
 std::span<unsigned char> touched_memory(const CUtensorMap& map, const BoxPlace& at);
 
 /// Calls `row(address, bytes)` for the part of each row of a box that is inside the tensor.
@@ -28,19 +28,19 @@ void for_each_touched_row(const CUtensorMap& map, const BoxPlace& at,
 /// Copies a box to shared memory, with zeros for elements outside the tensor.
 void load_box(const CUtensorMap& map, const BoxPlace& at, unsigned char* tile);
 
-/// The rows of a box in shared memory, one after another.
+/// The rows of a box in shared memory, stored contiguously.
 std::vector<unsigned char> read_tile(const CUtensorMap& map, const unsigned char* tile);
 
 /// The same rows, read from the tensor.
 std::vector<unsigned char> rows_of(const CUtensorMap& map, const BoxPlace& at);
 
-/// "the 128-byte swizzle", by its span.
+/// The name of a swizzle by its span: "the 128-byte swizzle".
 std::string name_of_swizzle(uint32_t span);
 
 /// Copies these rows to the tensor, except for elements outside it.
 void store_rows(const CUtensorMap& map, const BoxPlace& at, const unsigned char* rows);
 
-/// Adds these rows of float32 to the tensor, each element atomically. Keeps subnormals, like an H200.
+/// Adds these float32 rows to the tensor, each element atomically. Subnormals are kept, as on an H200.
 void add_rows(const CUtensorMap& map, const BoxPlace& at, const unsigned char* rows);
 
 }  // namespace flashbook::sim

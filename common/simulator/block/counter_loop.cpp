@@ -10,7 +10,7 @@
 
 namespace flashbook::sim {
 
-/// Compares device memory with its state some seconds ago. A thread that merely counts, one addition after
+/// Compares device memory with its state some seconds ago. A thread that only counts, one addition after
 /// another, gives no other thread a turn in between.
 void CounterLoop::look(const Scheduler& scheduler, const char* what, Location where) {
   const double now =

@@ -1,9 +1,9 @@
 /// \file
 /// Detects loops that take numbers from a counter and never end. Internal to the simulator.
 ///
-/// A persistent block takes tiles from a counter until there are none left. If it misses the last one, every
-/// round still makes progress: the counter grows, and threads meet at barriers. But nothing else in device
-/// memory changes any more.
+/// A persistent block takes tiles from a counter until none are left. If it misses the last one, every
+/// iteration still makes progress: the counter grows, and threads meet at barriers. But nothing else in
+/// device memory changes any more.
 #pragma once
 #include <cstdint>
 
@@ -13,12 +13,13 @@ namespace flashbook::sim {
 
 class Scheduler;
 
-/// Watches the additions of a block to integers.
+/// Watches a block's additions to integers.
 class CounterLoop {
  public:
   void begin_block() { counter_ = nullptr; }
 
-  /// The current thread has added to a counter. Throws Error if the block has done nothing else for long.
+  /// Notes that the current thread has added to a counter. Throws Error if the block has done nothing else
+  /// for a long time.
   void add(const void* counter, const Scheduler& scheduler, const char* what, Location where) {
     if (counter != counter_) {
       counter_ = counter;
@@ -33,9 +34,9 @@ class CounterLoop {
 
   void look(const Scheduler& scheduler, const char* what, Location where);
 
-  const void* counter_ = nullptr;    ///< of the last addition
-  uint64_t additions_ = 0;           ///< consecutive ones to that counter
-  double since_ = 0;                 ///< seconds
+  const void* counter_ = nullptr;    ///< counter of the last addition
+  uint64_t additions_ = 0;           ///< number of consecutive additions to that counter
+  double since_ = 0;                 ///< start of the count, in seconds
   uint64_t turns_ = 0, memory_ = 0;  ///< number of turns, and a checksum of device memory, at that time
 };
 

@@ -21,9 +21,9 @@ extern "C" void flashbook_first_frame();
 #if defined(__x86_64__)
 
 // The switch ends with a `ret`: lanes of a warp have the same call stack, so the processor's return-address
-// predictor is right about the next lane and all returns above. A fiber begins in the first frame, with its
-// function in r12 and the argument in r13; rbp = 0 ends a debugger's backtrace. (The stack may overflow right
-// here, and the report needs the caller.)
+// predictor is right about the next lane and about all returns above it. A fiber begins in the first frame,
+// with its function in r12 and the argument in r13; rbp = 0 ends a debugger's backtrace. (The stack may
+// overflow right here, and the report needs the caller.)
 asm(".text\n"
     ".p2align 4\n"
     ".globl " FLASHBOOK_SYMBOL(flashbook_switch_stacks) "\n"
@@ -95,7 +95,7 @@ asm(".text\n"
 
 #elif defined(FLASHBOOK_FIBERS_BY_ASYNCIFY)
 
-// The pass replaces these; the linker defines the other two.
+// The pass replaces these functions; the linker defines the other two symbols.
 #define FLASHBOOK_ASYNCIFY(name) __attribute__((import_module("asyncify"), import_name(name)))
 extern "C" {
 FLASHBOOK_ASYNCIFY("start_unwind") void flashbook_start_unwind(void* saved);
@@ -115,7 +115,7 @@ constexpr std::uintptr_t kStackAlignment = 64;
 
 #if defined(__x86_64__)
 
-/// The initial contents of a stack, for flashbook_switch_stacks to pop.
+/// Builds the initial contents of a stack, for flashbook_switch_stacks to pop.
 void* first_stack_pointer(std::uintptr_t top, Fiber::Entry function, void* argument) {
   auto* frame = reinterpret_cast<void**>(top) - 9;
   frame[0] = nullptr;                                          // r15
@@ -124,29 +124,29 @@ void* first_stack_pointer(std::uintptr_t top, Fiber::Entry function, void* argum
   frame[3] = reinterpret_cast<void*>(function);                // r12
   frame[4] = nullptr;                                          // rbx
   frame[5] = nullptr;                                          // rbp
-  frame[6] = reinterpret_cast<void*>(&flashbook_first_frame);  // where to jump
-  frame[7] = nullptr;  // rsp is then top - 16: a multiple of 16, as a call needs
+  frame[6] = reinterpret_cast<void*>(&flashbook_first_frame);  // the return address
+  frame[7] = nullptr;  // leaves rsp at top - 16: a multiple of 16, as a call requires
   frame[8] = nullptr;
   return frame;
 }
 
 #elif defined(__aarch64__)
 
-/// The initial contents of a stack, for flashbook_switch_stacks to load.
+/// Builds the initial contents of a stack, for flashbook_switch_stacks to load.
 void* first_stack_pointer(std::uintptr_t top, Fiber::Entry function, void* argument) {
   auto* frame = reinterpret_cast<void**>(top) - 20;
   for (int i = 0; i < 20; ++i) frame[i] = nullptr;
   frame[0] = reinterpret_cast<void*>(function);                 // x19
   frame[1] = argument;                                          // x20
-  frame[11] = reinterpret_cast<void*>(&flashbook_first_frame);  // x30, where to return
+  frame[11] = reinterpret_cast<void*>(&flashbook_first_frame);  // x30, the return address
   return frame;
 }
 
 #elif defined(FLASHBOOK_FIBERS_BY_ASYNCIFY)
 
 constexpr std::size_t kLocalsBytes = 8 * 1024;
-constexpr std::uint64_t kIntact = 0x5ca1ab1e0ddba11;  // between the locals and the end of the stack
-Fiber* next_fiber = nullptr;                          // the one to continue
+constexpr std::uint64_t kIntact = 0x5ca1ab1e0ddba11;  // guards the end of the stack
+Fiber* next_fiber = nullptr;                          // the fiber to continue
 bool is_rewinding = false;
 
 #else
@@ -168,7 +168,7 @@ void Fiber::start(void* stack, std::size_t bytes, Entry entry, void* argument) {
   entry_ = entry;
   argument_ = argument;
 #ifdef FLASHBOOK_ASAN
-  __asan_unpoison_memory_region(stack, bytes);  // frames of the previous fiber on this stack
+  __asan_unpoison_memory_region(stack, bytes);  // removes the previous fiber's frames from this stack
   stack_ = stack;
   stack_bytes_ = bytes;
 #endif
@@ -198,13 +198,13 @@ void Fiber::run(void* fiber) {
 #endif
   auto* self = static_cast<Fiber*>(fiber);
   self->entry_(self->argument_);
-  std::abort();  // an entry does not return
+  std::abort();  // an entry function never returns
 }
 
 #if defined(FLASHBOOK_FIBERS_BY_ASYNCIFY)
 
-/// The OS thread's own computation stays in this call and runs fibers until one switches back to it. For a
-/// fiber, this call returns when the fiber is suspended, and again when it continues.
+/// The OS thread's own computation stays in this call and runs fibers until one of them switches back to it.
+/// For a fiber, this call returns when the fiber is suspended, and again when it continues.
 [[gnu::noinline]] void Fiber::switch_stacks(Fiber& from, Fiber& to) {
   if (!from.locals_) return run_fibers(to);
   suspend(from, to);
@@ -223,7 +223,7 @@ void Fiber::run(void* fiber) {
   flashbook_start_unwind(&from.saved_);
 }
 
-/// Nothing guards the end of a stack here: overflow is checked when the fiber waits.
+/// Nothing guards the end of a stack here: overflow is detected when the fiber waits.
 bool Fiber::is_full() const {
   return stack_pointer_ <= reinterpret_cast<std::uintptr_t>(locals_) + kLocalsBytes ||
          std::memcmp(locals_ + kLocalsBytes, &kIntact, sizeof kIntact) != 0;
@@ -239,7 +239,7 @@ bool Fiber::is_full() const {
       is_rewinding = true;
       flashbook_start_rewind(&fiber->saved_);
     }
-    fiber->entry_(fiber->argument_);  // returns when it is suspended
+    fiber->entry_(fiber->argument_);  // returns when the fiber is suspended
     flashbook_stop_unwind();
   }
   stackRestore(own);
@@ -251,7 +251,7 @@ bool Fiber::is_full() const {
 
 namespace {
 
-/// A stack in AddressSanitizer's terms.
+/// A stack as AddressSanitizer describes it.
 struct Stack {
   const void* bottom;
   std::size_t bytes;
@@ -270,10 +270,10 @@ Stack own_stack() {
 
 }  // namespace
 
-/// Announces the switch to AddressSanitizer. `fake_stack` stores state of the fiber that is left; null frees
-/// it.
+/// Announces the switch to AddressSanitizer. `fake_stack` stores the state of the fiber being left; null
+/// frees it.
 void Fiber::announce_switch(Fiber& to, void** fake_stack) {
-  static thread_local const Stack own = own_stack();  // cached, since it is slow
+  static thread_local const Stack own = own_stack();  // cached, since finding it is slow
   const Stack target = to.stack_ ? Stack{to.stack_, to.stack_bytes_} : own;
   __sanitizer_start_switch_fiber(fake_stack, target.bottom, target.bytes);
 }

@@ -1,11 +1,11 @@
 /// \file
-/// Fibers: computations that take turns on one OS thread, each on a stack of its own.
+/// Fibers: computations that take turns on one OS thread, each with its own stack.
 ///
 /// A switch is a function call that returns on another stack: it saves the callee-saved registers, exchanges
 /// the stack pointer, and restores the other side's registers. That takes a few nanoseconds; the two system
 /// calls of ucontext take twenty times as long, so ucontext is used only on processors other than x86-64 and
-/// arm64. WebAssembly keeps call frames out of reach: there a fiber returns from all of its calls, saving
-/// their locals, and repeats them when it continues. Binaryen's --asyncify pass adds the code for both to
+/// arm64. In WebAssembly, call frames are out of reach: a fiber returns from all of its calls, saving their
+/// locals, and repeats the calls when it continues. Binaryen's --asyncify pass adds the code for both to
 /// functions that may wait (docs/web).
 #pragma once
 #include <cstddef>
@@ -19,7 +19,7 @@
 #include <ucontext.h>
 #endif
 
-// AddressSanitizer needs to know which stack is in use.
+// AddressSanitizer must be told which stack is in use.
 #if defined(__SANITIZE_ADDRESS__)
 #define FLASHBOOK_ASAN 1
 #elif defined(__has_feature)
@@ -30,7 +30,7 @@
 
 namespace flashbook::sim {
 
-/// Whether the system has more than one OS thread. A web page has one, on which everything takes turns.
+/// Whether the system has more than one OS thread. A web page has only one, on which everything takes turns.
 #ifdef FLASHBOOK_FIBERS_BY_ASYNCIFY
 constexpr bool kHasOsThreads = false;
 #else
@@ -43,11 +43,11 @@ class Fiber {
   /// The function that a fiber runs. It must call leave() instead of returning.
   using Entry = void (*)(void* argument);
 
-  /// Thrown when a fiber that has overflowed its stack would be suspended: in WebAssembly, where nothing
-  /// stops it earlier.
+  /// Thrown when a fiber that has overflowed its stack is about to be suspended: in WebAssembly nothing
+  /// detects the overflow earlier.
   struct Full {};
 
-  /// The calling OS thread's own computation, or a fiber to be set up by `start`.
+  /// The calling OS thread's own computation, or a fiber that `start` will set up.
   Fiber() = default;
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
@@ -59,7 +59,7 @@ class Fiber {
   /// Suspends `from`, which is running, and continues `to`. Returns when something switches back to `from`.
   static void switch_to(Fiber& from, Fiber& to);
 
-  /// Switches for good: `from` is never continued, but may be started again.
+  /// Switches permanently: `from` is never continued, but may be started again.
   [[noreturn]] static void leave(Fiber& from, Fiber& to);
 
  private:
@@ -67,18 +67,18 @@ class Fiber {
   static void switch_stacks(Fiber& from, Fiber& to);
 
 #if defined(FLASHBOOK_FIBERS_BY_HAND)
-  void* stack_pointer_ = nullptr;  // while suspended; the saved registers are there
+  void* stack_pointer_ = nullptr;  // valid while suspended; the saved registers are on the stack
 #elif defined(FLASHBOOK_FIBERS_BY_ASYNCIFY)
   static void suspend(Fiber& from, Fiber& to);
   static void run_fibers(Fiber& first);
   bool is_full() const;
 
-  /// Where the pass saves locals: from `next` up to `end`.
+  /// The memory in which the pass saves locals, from `next` up to `end`.
   struct Saved {
     void* next;
     void* end;
   } saved_{};
-  unsigned char* locals_ = nullptr;  // the start of the stack; null: the OS thread's own computation
+  unsigned char* locals_ = nullptr;  // start of the stack; null for the OS thread's own computation
   std::uintptr_t stack_pointer_ = 0;
   bool is_new_ = false;
 #else
@@ -88,7 +88,7 @@ class Fiber {
   void* argument_ = nullptr;
 #ifdef FLASHBOOK_ASAN
   static void announce_switch(Fiber& to, void** fake_stack);
-  const void* stack_ = nullptr;  // null: the OS thread's own
+  const void* stack_ = nullptr;  // null for the OS thread's own stack
   std::size_t stack_bytes_ = 0;
 #endif
 };

@@ -16,7 +16,7 @@ namespace {
 constexpr uint32_t kMaxArrivals = (1u << 20) - 1;
 constexpr int64_t kMaxBytes = (1 << 20) - 1;
 
-/// Upper half of the word of every barrier; the number is below it.
+/// Upper half of every barrier's word; its number is in the lower half.
 constexpr uint64_t kMark = uint64_t(0x6d626172) << 32;
 
 uint64_t word_at(const void* address) {
@@ -53,7 +53,7 @@ uint64_t word_at(const void* address) {
               ": initialise it only once, or call mbarrier_inval before doing so again");
 }
 
-/// ". In phase 3 arrived, as their last, threads 128-135": empty if none did.
+/// ". The last arrival of these threads was in phase 3: 128-135"; empty if there was none.
 std::string describe_arrivals(const Mbarrier& barrier, uint32_t phase) {
   std::string text;
   const int count = int(barrier.arrived.size());
@@ -91,8 +91,8 @@ std::string describe_arrivals(const Mbarrier& barrier, uint32_t phase) {
               " pending bytes, more than an mbarrier counts (1048575): use smaller boxes or more barriers");
 }
 
-/// ". Phase 4 began with mbarrier_arrive at kernel.cuh:12 by thread 128, which came too early": empty if that
-/// was too long ago.
+/// ". The first to arrive in phase 4, too early, was thread 128 in mbarrier_arrive at kernel.cuh:12"; empty
+/// if that was too long ago.
 std::string describe_early(const Mbarrier& barrier, uint32_t phase) {
   const Arrival& first = barrier.first[phase % barrier.first.size()];
   if (first.phase != phase + 1) return "";
@@ -109,8 +109,8 @@ std::string describe_early(const Mbarrier& barrier, uint32_t phase) {
               describe_early(barrier, phase + 1) + describe_arrivals(barrier, barrier.phase - 1));
 }
 
-/// Where to look when a phase does not end and no load is in flight. `seen`: how many phases the waiting
-/// thread has found over.
+/// Advice for a phase that does not complete while no load is in flight. `seen`: the number of completed
+/// phases that the waiting thread has observed.
 std::string advice(const Mbarrier& barrier, uint32_t seen) {
   if (barrier.bytes < 0) return "Announce the bytes of all loads";
   if (barrier.pending == 0) return "More bytes were announced than the loads' boxes contain";
@@ -167,7 +167,7 @@ void Mbarriers::init(void* address, uint32_t arrivals, Location where) {
   const uint64_t known = word_at(address) ^ kMark;
   if (known < barriers_.size() && barriers_[known].address == address)
     twice_initialised(barriers_[known], where);
-  // This shared memory may have had another use before: an old record would describe the wrong barrier.
+  // This shared memory may have been used differently before: an old record would describe the wrong barrier.
   std::size_t number = 0;
   while (number < barriers_.size() && barriers_[number].address != address) ++number;
   if (number == barriers_.size()) barriers_.emplace_back();
@@ -253,7 +253,7 @@ void Mbarriers::land_bytes(std::size_t number, std::size_t bytes, const Arrival&
   complete_if_over(barrier);
 }
 
-/// Ends the phase if nothing is missing, and wakes the threads that wait for it.
+/// Completes the phase if nothing is missing, and wakes the threads that wait for it.
 void Mbarriers::complete_if_over(Mbarrier& barrier) {
   if (barrier.pending > 0 || barrier.bytes != 0) return;
   ++barrier.phase;
@@ -268,15 +268,15 @@ void Mbarriers::complete_if_over(Mbarrier& barrier) {
   barrier.waiting.fill(0);
 }
 
-/// The thread's own warp sees an initialised barrier after __syncwarp, other warps after they have waited at
-/// a barrier.
+/// The thread's own warp sees an initialised barrier after __syncwarp; other warps see it after waiting at a
+/// barrier.
 void Mbarriers::require_order(const char* what, const Mbarrier& barrier, Location where) const {
   const Thread& self = scheduler_.current();
   if (barrier.initialiser / kWarpLanes != self.warp && scheduler_.synchronised() <= barrier.turn)
     used_too_early(what, barrier, where);
 }
 
-/// A wait of the current thread has found all phases before the current one over.
+/// Notes that a wait of the current thread has observed the completion of all phases before the current one.
 void Mbarriers::pass(Mbarrier& barrier) {
   barrier.passed = true;
   scheduler_.synchronise();
@@ -286,8 +286,8 @@ void Mbarriers::pass(Mbarrier& barrier) {
     observer->acquires(scheduler_.current().number, barrier.address);
 }
 
-/// How often the thread, or another one on behalf of its warp, has waited. Only changes of this number
-/// matter.
+/// The number of times that the thread, or another one on behalf of its warp, has waited. Only changes of
+/// this number matter.
 uint32_t Mbarriers::waits_of(const Thread& thread) const {
   return waits_[std::size_t(thread.warp)] + uint32_t(scheduler_.synchronised());
 }
@@ -314,7 +314,7 @@ bool Mbarriers::wait(const char* what, const void* address, uint32_t parity, boo
   Waited& waited = waited_[std::size_t(self.number)];
   const bool has_tried = waited.barrier == number && waited.tried == phase + 1;
   waited = {number, parity, may_fail ? phase + 1 : 0};
-  // A wait that may report an unfinished phase must be repeated by the kernel, so it fails the first time or
+  // A kernel must repeat a wait that may report an unfinished phase, so such a wait fails the first time, or
   // at random.
   if (may_fail && (options().async == Async::random ? scheduler_.random().below(4) == 0 : !has_tried))
     return false;
@@ -327,8 +327,8 @@ bool Mbarriers::wait(const char* what, const void* address, uint32_t parity, boo
     scheduler_.suspend(*this, what, where);
   barriers_[number].waiting[warp] &= ~own;
   Mbarrier& barrier = barriers_[number];
-  // The thread slept through the ends of two phases and waited for the first one. On a GPU it would have seen
-  // that one only by chance, or by an order that the kernel does not enforce.
+  // The thread slept while two phases completed, and waited for the first of them. On a GPU it would have
+  // seen that one only by chance, or thanks to an order that the kernel does not enforce.
   if (barrier.phase > phase + 1) lapped(what, barrier, phase, where);
   if (barrier.phase == phase) return false;
   if (scheduler_.log()) [[unlikely]]
@@ -439,7 +439,7 @@ void mbarrier_wait(const void* barrier, uint32_t parity, Location where) {
   running_worker("mbarrier_wait", where).mbarriers.wait("mbarrier_wait", barrier, parity, false, where);
 }
 
-// A fence. Memory is always in order here; this makes barriers visible to TMA.
+// Handles a fence. Memory is always in order here, so this only makes barriers visible to TMA.
 void fence_proxy_async(Location where) {
   Worker& worker = running_worker("fence_proxy_async", where);
   worker.mbarriers.fence();

@@ -14,42 +14,42 @@ namespace flashbook::sim {
 
 /// A thread's arrival at an mbarrier.
 struct Arrival {
-  uint32_t phase = 0;  ///< counted from 1; 0 if there was none
+  uint32_t phase = 0;  ///< number of the phase, from 1; 0 if there was no arrival
   int thread = 0;
-  const char* what = "";  ///< the call
+  const char* what = "";  ///< name of the call
   Location where;
 };
 
 struct Mbarrier {
   const void* address;
-  uint32_t arrivals;    ///< per phase
+  uint32_t arrivals;    ///< arrivals expected per phase
   uint32_t pending;     ///< arrivals still missing in the current phase
-  int32_t bytes = 0;    ///< announced in this phase and not landed; negative: landed first
-  uint32_t phase = 0;   ///< number of the current phase: how many are over
-  bool fenced = false;  ///< whether it is visible to TMA
-  bool passed = false;  ///< whether a wait has found a phase over
-  int initialiser;      ///< the thread, by number in the block
-  uint64_t turn;        ///< the turn in which it was initialised
-  Location where;       ///< of its initialisation
-  Location ended{};     ///< the call of mbarrier_inval, if any
+  int32_t bytes = 0;    ///< bytes announced in this phase that have not landed; negative if they landed first
+  uint32_t phase = 0;   ///< number of the current phase, which is the number of completed ones
+  bool fenced = false;  ///< whether the barrier is visible to TMA
+  bool passed = false;  ///< whether a wait has observed a completed phase
+  int initialiser;      ///< number of the initialising thread in the block
+  uint64_t turn;        ///< turn in which the barrier was initialised
+  Location where;       ///< place of its initialisation
+  Location ended{};     ///< place of the call of mbarrier_inval, if any
   const char* name = nullptr;
-  int index = -1;                         ///< of the name, if not negative
-  std::array<uint32_t, 32> waiting = {};  ///< lanes of each warp that wait for the end of the phase
-  std::vector<uint32_t> seen;             ///< per thread: how many phases its waits have found over
+  int index = -1;                         ///< index shown with the name, unless negative
+  std::array<uint32_t, 32> waiting = {};  ///< mask of each warp's lanes that wait for the phase to complete
+  std::vector<uint32_t> seen;             ///< per thread: number of completed phases that it has seen
   std::vector<uint32_t> arrived;          ///< per thread: the phase of its last arrival, counted from 1
-  std::vector<uint32_t> waits_before;     ///< per thread: how often it had waited at its last arrival
-  std::array<Arrival, 8> first = {};      ///< the first arrival in each of the last phases
-  Arrival brought = {};                   ///< the call that sent the bytes that landed last
+  std::vector<uint32_t> waits_before;     ///< per thread: the number of its waits before its last arrival
+  std::array<Arrival, 8> first = {};      ///< first arrival in each of the most recent phases
+  Arrival brought = {};                   ///< call that sent the bytes that landed last
 };
 
-/// "mbarrier full[1]", or its address if it has no name. Only while a block runs.
+/// "mbarrier full[1]", or its address if it has no name. Call it only while a block runs.
 std::string describe(const Mbarrier& barrier);
 
 /// "it is in phase 3 (parity 1), 0 of 2 arrivals pending, 4096 bytes pending".
 std::string describe_state(const Mbarrier& barrier);
 
-/// All mbarriers, by number. The word in shared memory holds only the number and a mark, so that a word that
-/// was never initialised, or was overwritten by a tile, is recognised.
+/// All mbarriers, by number. The word in shared memory holds only that number and a mark, which reveals a
+/// word that was never initialised or that a tile has overwritten.
 class Mbarriers final : public Awaited {
  public:
   explicit Mbarriers(Scheduler& scheduler) : scheduler_(scheduler) {}
@@ -58,14 +58,14 @@ class Mbarriers final : public Awaited {
   void init(void* address, uint32_t arrivals, Location where);
   void inval(void* address, Location where);
   void name(const void* address, const char* name, int index, Location where);
-  /// Makes those that the current thread has initialised visible to TMA.
+  /// Makes the barriers that the current thread has initialised visible to TMA.
   void fence();
-  /// An arrival of the current thread. The phase also waits for `bytes` to land.
+  /// Counts an arrival of the current thread. The phase also waits for `bytes` to land.
   void arrive(const char* what, const void* address, uint32_t bytes, Location where);
-  /// Whether the phase with that parity is over. If not, waits until it is or, if the wait `may_fail`, until
-  /// no other thread can run.
+  /// Whether the phase with that parity has completed. If not, waits until it has or, if the wait `may_fail`,
+  /// until no other thread can run.
   bool wait(const char* what, const void* address, uint32_t parity, bool may_fail, Location where);
-  /// TMA has delivered this many bytes.
+  /// Notes that TMA has delivered this many bytes.
   void land_bytes(std::size_t number, std::size_t bytes, const Arrival& from);
 
   /// The number of the mbarrier at an address. Throws Error if there is none.
@@ -73,14 +73,15 @@ class Mbarriers final : public Awaited {
   const Mbarrier& operator[](std::size_t number) const { return barriers_[number]; }
 
   std::string describe_wait(const Thread& thread) const override;
-  /// Possible causes of an error in the block: a wait for a phase that its thread had already found over, or
-  /// a thread that arrived twice in a phase, or in two consecutive phases without waiting in between. All are
-  /// allowed and rarely intended. Empty if there was none.
+  /// Possible causes of an error in the block: a wait for a phase that its thread had already seen complete;
+  /// a thread that arrived twice in a phase, or in two consecutive phases without waiting in between. All of
+  /// these are allowed and rarely intended. Empty if there was none.
   std::string suspects() const;
   bool is_suspicious() const { return stale_wait_ || second_arrival_; }
-  /// Which threads of a stuck block announced more bytes than its loads deliver; empty if there are none.
+  /// Names the barriers of a stuck block for which more bytes were announced than its loads deliver; empty if
+  /// there are none.
   std::string missing_bytes() const;
-  /// Errors that only show at the end of the block; empty if there are none.
+  /// Errors that can be detected only at the end of the block; empty if there are none.
   std::string end_error() const;
 
  private:
@@ -88,7 +89,7 @@ class Mbarriers final : public Awaited {
   struct Waited {
     std::size_t barrier = 0;
     uint32_t parity = 0;
-    uint32_t tried = 0;  ///< the phase of its last failed try, counted from 1; 0: none
+    uint32_t tried = 0;  ///< phase of its last failed try, counted from 1; 0 if there is none
   };
 
   /// The first suspicious wait or arrival.
@@ -97,7 +98,7 @@ class Mbarriers final : public Awaited {
     int thread;
     uint32_t phase;
     Location where;
-    bool same_phase = true;  ///< whether both arrivals were in that phase
+    bool same_phase = true;  ///< whether both arrivals were in the same phase
   };
 
   uint32_t waits_of(const Thread& thread) const;
@@ -109,8 +110,8 @@ class Mbarriers final : public Awaited {
 
   Scheduler& scheduler_;
   std::vector<Mbarrier> barriers_;
-  std::vector<Waited> waited_;   ///< per thread
-  std::vector<uint32_t> waits_;  ///< per warp: how many of its waits are over
+  std::vector<Waited> waited_;   ///< last wait of each thread
+  std::vector<uint32_t> waits_;  ///< number of finished waits of each warp
   std::optional<Suspect> stale_wait_, second_arrival_;
 };
 

@@ -13,7 +13,7 @@ namespace flashbook::sim {
 namespace {
 
 constexpr int kRegistersOfAnSm = 64 * 1024;
-constexpr int kMostRegisters = 256;  ///< per thread
+constexpr int kMostRegisters = 256;  ///< limit per thread
 constexpr int kRegisterUnit = 8;
 
 void nothing(void* const*, uint32_t, Location) {}

@@ -21,8 +21,8 @@ namespace {
 /// The guard at the end of a stack, which stops infinite recursion. (It need not be page-aligned, so up to
 /// one page of it may be unprotected.)
 constexpr std::size_t kGuardOfStack = sizeof(void*) == 4 ? 0 : 16 * 1024;
-/// Address space of a fiber's stack; memory is committed on first touch. It is a page and some cache lines
-/// more than a power of two, since otherwise the locals of all threads would compete for the same few sets of
+/// Address space of a fiber's stack; memory is committed on first touch. The size is a page and some cache
+/// lines more than a power of two: otherwise the locals of all threads would compete for the same few sets of
 /// the caches and the TLB.
 constexpr std::size_t kStackBytes =
     kUsableStackBytes + kGuardOfStack + (sizeof(void*) == 4 ? 8192 : 4096) + 5 * 64;
@@ -30,12 +30,12 @@ constexpr std::size_t kStackBytes =
 /// Whether memory is committed on allocation instead of on first touch.
 constexpr bool kTakesMemoryAtOnce = sizeof(void*) == 4;
 
-/// The most stacks with a guard. The system allows about 65,000 mappings per process, and each guard makes
-/// two.
+/// The maximum number of stacks with a guard. The system allows about 65,000 mappings per process, and each
+/// guard creates two.
 constexpr int kMostGuards = 16 * 1024;
 std::atomic<int> guards = 0;
 
-/// Protects the end of a stack.
+/// Protects the guard at the end of a stack.
 void guard(unsigned char* stack) {
   const auto page = std::uintptr_t(sysconf(_SC_PAGESIZE));
   const std::uintptr_t begin = (std::uintptr_t(stack) + page - 1) & ~(page - 1);
@@ -43,11 +43,11 @@ void guard(unsigned char* stack) {
     mprotect(reinterpret_cast<void*>(begin), kGuardOfStack / page * page, PROT_NONE);
 }
 
-/// After this many rounds of only polling what the block itself can change, the block is stuck: no kernel
-/// polls this long on purpose.
+/// After this many rounds in which threads only poll what the block itself can change, the block is stuck: no
+/// kernel polls that long on purpose.
 constexpr int kMaxFruitlessPolls = 1 << 15;
 
-/// After this many consecutive reads of unchanged memory, others get a turn.
+/// After this many consecutive reads of unchanged memory, other threads get a turn.
 constexpr int kPollsBeforeOthersRun = 64;
 
 uint64_t mixed(uint64_t x) {
@@ -56,7 +56,7 @@ uint64_t mixed(uint64_t x) {
   return x ^ x >> 31;
 }
 
-/// The lanes of a warp that have threads.
+/// The mask of a warp's lanes that have threads.
 uint32_t lanes_of_warp(int warp, int threads) {
   const int lanes = threads - warp * kWarpLanes;
   return lanes >= kWarpLanes ? ~0u : (1u << lanes) - 1;
@@ -85,7 +85,7 @@ Scheduler::~Scheduler() {
   guards -= guarded_fibers_;
 }
 
-/// Provides stacks for this many threads.
+/// Allocates stacks for this many threads.
 void Scheduler::provide_stacks(int count) {
   const std::size_t bytes = kStackBytes * std::size_t(count);
   if (bytes <= stack_bytes_) return;
@@ -157,7 +157,7 @@ void Scheduler::begin_block(Random random, bool random_order) {
   if (random_order_) shuffle_warps();
 }
 
-/// Sets how the warps of this block take turns at random. If every turn chose a new warp, none would get far
+/// Chooses how the warps of this block take random turns. If every turn chose a new warp, none would get far
 /// ahead of the others. So warps have priorities that rarely change, as in Burckhardt, Kothari, Musuvathi and
 /// Nagarakatte, "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs" (ASPLOS 2010). Each
 /// block draws its average number of turns between changes: 1, 16, 256 or 4096.
@@ -176,13 +176,13 @@ int Scheduler::random_warp() {
   return first;
 }
 
-/// Removes the next thread to run from the ready ones; null if there is none.
+/// Removes the next thread to run from the ready ones and returns it; null if there is none.
 inline Thread* Scheduler::next_ready() {
   if (!ready_warps_) return nullptr;
   int warp;
   if (random_order_) {
     warp = random_warp();
-  } else {  // stay with the warp, otherwise take the next one
+  } else {  // stay with the warp if possible, otherwise take the next one
     const uint32_t not_before = current_ ? ready_warps_ & ~0u << current_->warp : 0;
     warp = std::countr_zero(not_before ? not_before : ready_warps_);
   }
@@ -193,12 +193,12 @@ inline Thread* Scheduler::next_ready() {
   return &threads_[std::size_t(warp * kWarpLanes + lane)];
 }
 
-/// The next thread to run. If none is ready, copies land, as they can be no later; then polling threads try
-/// again. Null if the block is over, stuck, or ended by an error. The calling thread ran on the fiber
-/// `running`.
+/// The next thread to run. If none is ready, copies land, since they can be delayed no longer; then polling
+/// threads try again. Null if the block has finished, is stuck, or was ended by an error. The calling thread
+/// ran on the fiber `running`.
 inline Thread* Scheduler::next_thread(Fiber& running) {
-  // A missing wait for a load shows if the load is still in flight when a later one has landed. So in random
-  // order any of them lands first, and few land before they are needed.
+  // A missing wait for a load shows if that load is still in flight when a later one has landed. So in random
+  // order any load may land first, and few land before they are needed.
   if (in_any_order_ && block_.has_copies() && random_.below(1024) == 0) block_.land_copy(true);
   for (;;) {
     if (!error_.empty()) return nullptr;
@@ -230,7 +230,8 @@ bool Scheduler::run() {
   run_next(*current_);
   is_running_ = true;
 #ifdef FLASHBOOK_FIBERS_BY_ASYNCIFY
-  // Exceptions leave the fiber, since a call that may be made again cannot contain a catch.
+  // Exceptions must not stay inside the fiber's function, since a call that may be repeated cannot contain a
+  // catch.
   run_guarded([&] { Fiber::switch_to(os_thread_, *fiber); });
 #else
   Fiber::switch_to(os_thread_, *fiber);
@@ -252,7 +253,7 @@ bool Scheduler::has_synchronised_since(int warp, uint64_t turn) const {
                      [turn](uint64_t known) { return known > turn; });
 }
 
-/// A fiber that will run threads from its start.
+/// A fiber that will run threads from the beginning.
 Fiber* Scheduler::idle_fiber() {
   Fiber* fiber;
   if (idle_fibers_.empty()) {
@@ -275,7 +276,7 @@ void Scheduler::run_threads() {
     run_current();
     Fiber* fiber = std::exchange(current_->fiber, nullptr);
     Thread* next = next_thread(*fiber);
-    if (!next) Fiber::leave(*fiber, os_thread_);  // the block is over, or stuck
+    if (!next) Fiber::leave(*fiber, os_thread_);  // the block has finished or is stuck
     ++turns_;
     run_next(*next);
     if (next->fiber) {
@@ -286,7 +287,7 @@ void Scheduler::run_threads() {
   }
 }
 
-/// Runs the current thread to its exit. Where possible, no exception leaves the fiber.
+/// Runs the current thread until it exits. Where possible, no exception leaves the fiber.
 void Scheduler::run_current() {
 #ifdef FLASHBOOK_FIBERS_BY_ASYNCIFY
   block_.run_thread();
@@ -295,7 +296,7 @@ void Scheduler::run_current() {
 #endif
 }
 
-/// Runs `work`; an exception from it is the error that ends the block.
+/// Runs `work`; an exception that it throws is the error that ends the block.
 template <typename Work>
 void Scheduler::run_guarded(const Work& work) {
   std::string error;

@@ -15,17 +15,17 @@ namespace {
 
 constexpr uint32_t kPieceBytes = 16, kGroupLines = 8;
 constexpr uint32_t kAddressMask = 0x3ffff;  // descriptors address 256 KB
-/// Unused bits of a descriptor, and the base offset, bits 49 to 51.
+/// The unused bits of a descriptor, and the base offset in bits 49 to 51.
 constexpr uint64_t kReservedBits = 0x3ff1'c000'c000'c000, kBaseOffsetBits = uint64_t(7) << 49;
 
 [[noreturn]] void illegal(const char* which, Location where, const std::string& problem) {
   throw Error(describe_call("wgmma", where) + ": the descriptor of " + which + " " + problem);
 }
 
-/// A 14-bit field of a descriptor, in bytes.
+/// A 14-bit field of a descriptor, converted to bytes.
 uint32_t field(uint64_t descriptor, int bit) { return uint32_t(descriptor >> bit & 0x3fff) << 4; }
 
-/// Bytes per line, by the descriptor's code for the swizzle.
+/// The line size in bytes, by the descriptor's swizzle code.
 constexpr uint32_t kLineBytes[] = {16, 128, 64, 32};
 
 std::string bytes(uint32_t count) { return std::to_string(count) + " bytes"; }
@@ -48,7 +48,7 @@ uint32_t SharedMatrix::address(int line, int piece) const {
   const uint32_t linear = start_ + along / line_bytes_ * (exchanged ? stride_ : leading_) +
                           along % line_bytes_ + group * (exchanged ? leading_ : stride_) +
                           uint32_t(line) % kGroupLines * line_bytes_;
-  // The swizzle uses bits of the address, not of the offset in the tile.
+  // The swizzle uses bits of the address, not of the offset within the tile.
   return (linear ^ (linear >> 3 & (line_bytes_ - kPieceBytes))) & kAddressMask;
 }
 
@@ -100,7 +100,7 @@ void read(const SharedMatrix& matrix, bool transposed, SharedBytes shared, float
   constexpr int kElements = kPieceBytes / sizeof(ElementBits<kType>);
   constexpr int kInner = 2 * kElements;
   const int rows = matrix.mn_major() ? matrix.pieces() * kElements : matrix.lines();
-  // Distances between elements of a piece and between lines.
+  // The distances between elements of a piece and between lines.
   const bool along_k = !matrix.mn_major();
   const int row_step = transposed ? 1 : kInner, k_step = transposed ? rows : 1;
   const int step = along_k ? k_step : row_step, line_step = along_k ? row_step : k_step;

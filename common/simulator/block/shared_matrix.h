@@ -14,10 +14,10 @@ struct SharedBytes {
   uint32_t size = 0;
 };
 
-/// An operand of wgmma: `rows` rows (m of a, n of b) of 32 bytes along k.
+/// An operand of wgmma: `rows` rows (m for a, n for b) of 32 bytes along k.
 ///
 /// It is read in pieces of 16 bytes. A K-major operand has `rows` lines of 2 pieces along k; an MN-major one
-/// has 16 lines, one per k, of rows / 8 pieces.
+/// has 16 lines, one per k, of rows / 8 pieces each.
 class SharedMatrix {
  public:
   SharedMatrix(uint64_t descriptor, bool mn_major, int rows);
@@ -26,15 +26,15 @@ class SharedMatrix {
   int pieces() const { return mn_major_ ? rows_ / 8 : 2; }
   bool mn_major() const { return mn_major_; }
 
-  /// The swizzle's span in bytes; 16 without swizzle.
+  /// The span of the swizzle in bytes; 16 if there is none.
   uint32_t swizzle_bytes() const { return line_bytes_; }
-  /// Its offset in shared memory.
+  /// The offset of the operand in shared memory.
   uint32_t start() const { return start_; }
-  /// A piece's offset in shared memory.
+  /// The offset of a piece in shared memory.
   uint32_t address(int line, int piece) const;
 
-  /// Throws Error if the descriptor is malformed, has a layout that the hardware does not support, or leaves
-  /// shared memory. `which` is "A" or "B".
+  /// Throws Error if the descriptor is malformed, has a layout that the hardware does not support, or reaches
+  /// beyond shared memory. `which` is "A" or "B".
   void require_legal(const char* which, SharedBytes shared, Location where) const;
 
  private:
@@ -42,11 +42,11 @@ class SharedMatrix {
   bool mn_major_;
   int rows_;
   uint32_t start_, leading_, stride_;
-  uint32_t line_bytes_;  ///< per line of an atom; 16 without swizzle
+  uint32_t line_bytes_;  ///< bytes per line of an atom; 16 without swizzle
 };
 
 /// Writes the values of `matrix` as [rows][inner], or as [inner][rows] if `transposed`, where inner is 16, or
-/// 32 for e4m3. All reads of shared memory by wgmma happen here.
+/// 32 for e4m3. This is the only function with which wgmma reads shared memory.
 void read_matrix(const SharedMatrix& matrix, DType type, bool transposed, SharedBytes shared, float* values);
 
 }  // namespace flashbook::sim

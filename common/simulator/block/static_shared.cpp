@@ -16,7 +16,7 @@
 #endif
 
 #if defined(__EMSCRIPTEN__)
-// Defined by the linker, if there are such arrays.
+// The linker defines these symbols, if there are such arrays.
 extern "C" {
 extern unsigned char __start_cuda_shared[] __attribute__((weak));
 extern unsigned char __stop_cuda_shared[] __attribute__((weak));
@@ -27,7 +27,7 @@ namespace flashbook::sim {
 
 #if defined(__EMSCRIPTEN__)
 
-// All arrays of the program are contiguous, without names.
+// All arrays of the program are contiguous; their names are not known.
 std::vector<std::span<unsigned char>> static_shared_arrays() {
   if (!static_shared_arrays_are_known()) return {};
   return {{__start_cuda_shared, __stop_cuda_shared}};
@@ -46,15 +46,15 @@ struct Range {
   std::size_t offset, bytes;
 };
 
-/// The contents of the symbol table.
+/// The relevant contents of the symbol table.
 struct Symbols {
   std::vector<Range> shared;
-  std::map<std::uintptr_t, std::size_t> of_kernels;  ///< bytes of the arrays in a function, by its address
-  std::map<std::uintptr_t, std::size_t> functions;   ///< bytes of each function, by its address
+  std::map<std::uintptr_t, std::size_t> of_kernels;  ///< bytes of each function's arrays, by its address
+  std::map<std::uintptr_t, std::size_t> functions;   ///< size in bytes of each function, by its address
   std::size_t thread_idx = 0;  ///< offset of threadIdx, to check that the table was read correctly
 };
 
-/// `count` objects of a file, or none if it is too short.
+/// `count` objects of a file; none if the file is too short.
 template <typename T>
 std::vector<T> read(std::ifstream& file, std::size_t offset, std::size_t count) {
   std::vector<T> objects(count);
@@ -63,7 +63,8 @@ std::vector<T> read(std::ifstream& file, std::size_t offset, std::size_t count) 
   return objects;
 }
 
-/// Whether a variable has the tag of `__shared__`. (_ZGV... would be a variable's guard.)
+/// Whether a variable has the tag of `__shared__`. (A name that begins with _ZGV would be a variable's
+/// guard.)
 bool is_shared_array(std::string_view symbol) {
   return symbol.starts_with("_Z") && !symbol.starts_with("_ZGV") &&
          symbol.find("B46use_dynamic_shared_T_in_place_of_extern_shared") != symbol.npos;
@@ -102,7 +103,7 @@ Symbols read_symbols() {
     const auto table = read<ElfW(Sym)>(file, section.sh_offset, section.sh_size / sizeof(ElfW(Sym)));
     std::vector<Array> arrays;
     for (const auto& symbol : table) {
-      // The type is in the low four bits, in ELF32 and ELF64.
+      // The type is in the low four bits, in both ELF32 and ELF64.
       if ((symbol.st_info & 0xf) == STT_FUNC) symbols.functions[symbol.st_value] = symbol.st_size;
       if ((symbol.st_info & 0xf) != STT_TLS || symbol.st_name >= names.size()) continue;
       const std::string_view name = names.data() + symbol.st_name;
@@ -132,7 +133,7 @@ std::span<unsigned char> own_thread_local_memory() {
           if (info->dlpi_phdr[i].p_type == PT_TLS && info->dlpi_tls_data)
             *static_cast<std::span<unsigned char>*>(result) = {
                 static_cast<unsigned char*>(info->dlpi_tls_data), info->dlpi_phdr[i].p_memsz};
-        return 1;  // the program comes first
+        return 1;  // the program is the first object
       },
       &memory);
   return memory;

@@ -8,21 +8,21 @@
 
 namespace flashbook::sim {
 
-/// The calling OS thread's copies of every `__shared__` array in this program.
+/// The calling OS thread's copies of all `__shared__` arrays in this program.
 ///
 /// They are thread-local variables whose symbols carry a tag (language.h); the program's symbol table gives
-/// their offsets in a thread's memory. None are found, and so none poisoned, in stripped programs, for
-/// kernels in shared libraries, and on systems without ELF.
+/// their offsets in a thread's memory. None are found, and so none are poisoned, in stripped programs, in
+/// kernels of shared libraries, and on systems without ELF.
 std::vector<std::span<unsigned char>> static_shared_arrays();
 
-/// Bytes of the `__shared__` arrays in the kernel at this address, without those of the functions that it
-/// calls; 0 if unknown.
+/// The total size of the `__shared__` arrays in the kernel at this address, without those of the functions
+/// that it calls; 0 if unknown.
 std::size_t static_shared_bytes_of(const void* kernel);
 
-/// Whether the arrays can be found at all. If so, an address in none of them is in no `__shared__` array.
+/// Whether the arrays can be found at all. If so, an address outside all of them is in no `__shared__` array.
 bool static_shared_arrays_are_known();
 
-/// The code of a function of the program, from its first byte on, as an offset like in source_lines.h.
+/// The code of a function of the program, starting at its first byte, as an offset as in source_lines.h.
 struct Function {
   std::uintptr_t begin = 0;
   std::size_t bytes = 0;
@@ -31,7 +31,7 @@ struct Function {
 /// The function that contains this code; empty if unknown.
 Function function_of(std::uintptr_t offset);
 
-/// The calling OS thread's thread-local memory for the program itself, without its libraries; empty if
+/// The calling OS thread's thread-local memory of the program itself, without its libraries; empty if
 /// unknown.
 std::span<unsigned char> own_thread_local_memory();
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kTileAlignment = 128;
 constexpr std::size_t kBulkAlignment = 16;
-constexpr int64_t kStartAlignment = 16;  // not in the PTX ISA, but an H200 stops at anything else
+constexpr int64_t kStartAlignment = 16;  // not in the PTX ISA, but an H200 stops otherwise
 
 std::string text_of(const int* at, int rank) {
   std::string text;
@@ -56,7 +56,7 @@ void require_copy(const char* what, const CUtensorMap& map, const void* tile, co
   require_shared(what, tile, box_bytes(map), kTileAlignment, where);
 }
 
-/// The memory must still belong to the tensor. Elements outside the tensor are not accessed.
+/// The memory must still belong to the tensor; elements outside the tensor are not accessed.
 void require_tensor(const char* what, const CUtensorMap& map, const BoxPlace& at, Location where) {
   if (!is_allocated(map.base, map.element_bytes))
     throw Error(
@@ -83,8 +83,8 @@ void require_store(const char* what, const CUtensorMap& map, const void* tile, c
                 "begin before the tensor");
 }
 
-/// Treats a run of bytes as a one-dimensional tensor that is one box. Throws unless the copy follows the
-/// rules of copies without a map.
+/// Treats a contiguous range of bytes as a one-dimensional tensor that is one box. Throws unless the copy
+/// follows the rules of copies without a map.
 CUtensorMap bulk_map(const char* what, const void* shared, const void* global, uint32_t bytes,
                      Location where) {
   if (bytes == 0 || bytes % kBulkAlignment != 0)
@@ -184,11 +184,11 @@ void TensorCopies::load(const char* what, void* tile, const CUtensorMap& map, co
     land(load);
     return;
   }
-  std::memset(load.tile, 0xff, load.bytes);  // in flight: reading it now yields NaN
+  std::memset(load.tile, 0xff, load.bytes);  // the load is in flight: reading its tile now yields NaN
   loads_.push_back(load);
 }
 
-/// Throws if another load is bringing data to the same place.
+/// Throws if another load to the same place is in flight.
 void TensorCopies::require_free(const Load& load) const {
   for (const Load& other : loads_)
     if (other.tile < load.tile + load.bytes && load.tile < other.tile + other.bytes)
@@ -197,7 +197,7 @@ void TensorCopies::require_free(const Load& load) const {
                   " is still in flight: first wait for it, and for the threads that read it");
 }
 
-/// Finishes a load: writes the tile and updates the barrier.
+/// Completes a load: writes the tile and updates the barrier.
 void TensorCopies::land(const Load& load) {
   const Mbarrier& barrier = mbarriers_[load.barrier];
   if (barrier.phase != load.phase)
@@ -243,7 +243,7 @@ std::string TensorCopies::other_swizzle(const unsigned char* address, uint32_t s
   CUtensorMap other = tile->map;
   other.swizzle_bytes = uint8_t(span);
   const std::vector<unsigned char> rows = read_tile(tile->map, tile->begin);
-  if (rows == read_tile(other, tile->begin)) return "";  // zeros, for example
+  if (rows == read_tile(other, tile->begin)) return "";  // e.g. if all rows are zero
   if (rows != rows_of(tile->map, tile->at)) {
     tiles_.erase(tile);  // threads have changed the tile
     return "";
@@ -284,7 +284,7 @@ void TensorCopies::read(Store& store) {
   if (store.rows.empty()) store.rows = read_tile(store.map, store.tile);
 }
 
-/// Finishes a store: reads its tile and writes the tensor.
+/// Completes a store: reads its tile and writes the tensor.
 void TensorCopies::land(Store& store) {
   if (store.landed) return;
   read(store);
@@ -292,7 +292,7 @@ void TensorCopies::land(Store& store) {
   store.landed = true;
 }
 
-/// Finishes these stores in random order, which affects float32 sums.
+/// Completes these stores in random order, which affects sums in float32.
 void TensorCopies::land(std::vector<Store*> stores) {
   if (options().seed != 0 || options().async == Async::random)
     for (std::size_t left = stores.size(); left > 1; --left)
@@ -338,7 +338,7 @@ void TensorCopies::end_block() {
   land(std::move(landing));
 }
 
-// A block's shared memory is released at its end.
+// A block's shared memory is released when the block ends.
 void TensorCopies::require_stores_read() {
   const auto store = std::find_if(mine().stores.begin(), mine().stores.end(),
                                   [](const Store& store) { return !store.waited; });

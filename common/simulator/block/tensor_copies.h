@@ -1,5 +1,5 @@
 /// \file
-/// TMA copies that are not over. Internal to the simulator: kernels call tma.h.
+/// TMA copies that have not completed. Internal to the simulator: kernels call tma.h.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -21,7 +21,7 @@ class TensorCopies {
   TensorCopies(Scheduler& scheduler, Mbarriers& mbarriers) : scheduler_(scheduler), mbarriers_(mbarriers) {}
 
   void begin_block();
-  // For the current thread.
+  // Applies to the current thread.
   void load(const char* what, void* tile, const CUtensorMap& map, const void* barrier, const BoxPlace& at,
             Location where);
   /// Stores the box or, if `adds`, adds it to the float32 values there.
@@ -30,7 +30,7 @@ class TensorCopies {
   void commit_stores();
   void wait_for_stores(int groups_in_flight);
   void wait_for_reads_of_stores(int groups_in_flight);
-  /// Throws Error if the current thread has stores that may still be reading.
+  /// Throws Error if the current thread has stores that may still be reading their tiles.
   void require_stores_read();
 
   /// "the tile there was loaded by tma_load at kernel.cuh:12 through a map with the 128-byte swizzle", if a
@@ -39,30 +39,30 @@ class TensorCopies {
   std::string other_swizzle(const unsigned char* address, uint32_t span);
 
   bool any_load() const { return !loads_.empty(); }
-  /// Finishes one load in flight, the oldest or any; false if there is none. An error in it is not the
-  /// current thread's, so it ends the block.
+  /// Completes one load in flight, either the oldest or any; false if there is none. An error in it is not
+  /// the current thread's, so it ends the block.
   bool land_one(bool any);
 
-  /// The block ends: completes stores that have only read their tiles.
+  /// Completes, at the end of the block, the stores that have only read their tiles.
   void end_block();
-  /// Errors that only show at the end of the block; empty if there are none.
+  /// Errors that can be detected only at the end of the block; empty if there are none.
   std::string end_error() const;
 
  private:
   struct Load {
-    const char* what;  ///< the instruction
+    const char* what;  ///< name of the instruction
     CUtensorMap map;
     unsigned char* tile;
     BoxPlace at;
-    std::size_t barrier;  ///< by number
-    uint32_t phase;       ///< of the barrier when the load was issued
-    int thread;           ///< the one that issued it, by number in the block
-    uint32_t ticket;      ///< from the observer
+    std::size_t barrier;  ///< number of the mbarrier
+    uint32_t phase;       ///< phase of the barrier when the load was issued
+    int thread;           ///< number of the issuing thread in the block
+    uint32_t ticket;      ///< the observer's ticket
     Location where;
     std::size_t bytes;
   };
 
-  /// A tile that a load through a map has brought or will bring.
+  /// A tile that a load through a map has written or will write.
   struct Tile {
     const char* what;
     CUtensorMap map;
@@ -71,26 +71,26 @@ class TensorCopies {
     Location where;
   };
 
-  /// A store that may not have happened yet.
+  /// A store that may not have completed yet.
   struct Store {
-    const char* what;  ///< the instruction
+    const char* what;  ///< name of the instruction
     bool adds;
     CUtensorMap map;
     const unsigned char* tile;
     BoxPlace at;
-    int group;  ///< its group, committed or not, by number in the thread
+    int group;  ///< number of its group within the thread, committed or not
     Location where;
-    bool waited = false;                ///< whether the thread has waited for its reads
-    std::vector<unsigned char> rows{};  ///< the tile's, once it has been read
+    bool waited = false;                ///< whether the thread has waited for the store to read its tile
+    std::vector<unsigned char> rows{};  ///< contents of the tile, once it has been read
     bool landed = false;
-    uint32_t read_ticket = 0, write_ticket = 0;  ///< from the observer
+    uint32_t read_ticket = 0, write_ticket = 0;  ///< the observer's tickets
   };
 
   struct OfThread {
     std::vector<Store> stores;
-    int groups = 0;  ///< committed ones
+    int groups = 0;  ///< number of committed groups
 
-    // Identify the thread's reads and writes to an observer.
+    // The objects that identify the thread's reads and writes to an observer.
     const void* reading() const { return &stores; }
     const void* writing() const { return &groups; }
   };
@@ -108,8 +108,8 @@ class TensorCopies {
 
   Scheduler& scheduler_;
   Mbarriers& mbarriers_;
-  std::vector<Load> loads_;  ///< oldest first
-  std::vector<Tile> tiles_;  ///< the last one at each address
+  std::vector<Load> loads_;  ///< loads in flight, oldest first
+  std::vector<Tile> tiles_;  ///< last tile at each address
   std::vector<OfThread> threads_;
 };
 

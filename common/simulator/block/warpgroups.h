@@ -1,5 +1,5 @@
 /// \file
-/// Where the four warps of a warpgroup meet. Internal to the simulator: kernels call wgmma.h.
+/// The meeting points of a warpgroup's four warps. Internal to the simulator: kernels call wgmma.h.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -15,24 +15,24 @@ constexpr int kWarpgroupThreads = kWarpgroupWarps * 32;
 
 class Warps;
 
-/// A collective operation of a warpgroup's threads. Each passes a pointer to its operand; the last one to
-/// arrive computes for all of them.
+/// A collective operation of a warpgroup's threads. Each thread passes a pointer to its operand; the last one
+/// to arrive computes for all of them.
 struct WarpgroupCollective {
   const char* name;  ///< the call's name in reports
   void (*combine)(WgmmaQueue& products, Random& random, void* const* operands, Location where);
 };
 
-/// The warpgroups of a block: which threads wait in a collective, and the products they have issued.
+/// The warpgroups of a block: the threads that wait in a collective, and the products that they have issued.
 class Warpgroups final : public Awaited {
  public:
   Warpgroups(Scheduler& scheduler, const Warps& warps) : scheduler_(scheduler), warps_(warps) {}
 
   void begin_block(SharedBytes shared);
-  /// Waits until all threads of the current warpgroup take part, from the same place.
+  /// Waits until all threads of the current warpgroup take part, from the same place in the source.
   void gather(const WarpgroupCollective& collective, void* operand, Location where);
   /// Whether lanes of a warpgroup wait in a collective.
   bool is_gathering() const { return gathering_ > 0; }
-  /// Throws Error if lanes of the current warp wait in a collective of the warpgroup.
+  /// Throws Error if lanes of the current warp wait in a collective of their warpgroup.
   void require_together(const char* what, Location where) const {
     if (gathering_ > 0) require_apart(what, where);
   }
@@ -43,10 +43,10 @@ class Warpgroups final : public Awaited {
 
  private:
   struct Warpgroup {
-    const WarpgroupCollective* collective = nullptr;  ///< with threads waiting in it; null if there is none
-    Location where;                                   ///< of the first thread
+    const WarpgroupCollective* collective = nullptr;  ///< where threads are waiting; null if nowhere
+    Location where;                                   ///< place of the first thread's call
     int arrived = 0;
-    std::array<uint32_t, kWarpgroupWarps> lanes{};  ///< of each warp: those that have arrived
+    std::array<uint32_t, kWarpgroupWarps> lanes{};  ///< mask of each warp's lanes that have arrived
     std::array<void*, kWarpgroupThreads> operands;
     WgmmaQueue products;
   };
@@ -59,8 +59,8 @@ class Warpgroups final : public Awaited {
 
   Scheduler& scheduler_;
   const Warps& warps_;
-  std::vector<Warpgroup> groups_;  ///< complete ones only
-  int gathering_ = 0;              ///< how many of them have a collective in progress
+  std::vector<Warpgroup> groups_;  ///< complete warpgroups only
+  int gathering_ = 0;              ///< number of warpgroups with a collective in progress
 };
 
 }  // namespace flashbook::sim

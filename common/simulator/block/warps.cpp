@@ -62,7 +62,7 @@ void Warps::note_only(Meeting& meeting) {
         (!collective.aligned || same_place(other.where, where))) {
       mine = i;
     } else if ((other.mask & own) && (other.arrived() & mask)) {
-      // These lanes wait for this one, which would wait for them.
+      // These lanes are waiting for this one, so it must not wait for them.
       divergent(collective, where, mask, self.lane, other);
     }
   }
@@ -96,7 +96,7 @@ void Warps::take_part(const Collective& collective, uint32_t mask, void* operand
     if (full.collective == &kSyncWarp) observer->joins(self.warp, lanes);
   }
   if (EventLog* log = scheduler_.log()) {
-    // Lanes meet twice for setmaxnreg, which the register pool logs.
+    // Lanes meet twice for setmaxnreg, which the register pool logs itself.
     if (const std::string_view name = full.collective->name; !name.starts_with("setmaxnreg"))
       log->add_warps(self.warp, 1, {EventKind::does, name, full.where}, true, lanes);
     log->converges(self.warp);
@@ -117,7 +117,7 @@ void Warps::leave() {
   }
 }
 
-/// Lanes that reach the same place while others of the block can still run count as one group.
+/// Lanes that reach the same place while other threads of the block can still run count as one group.
 uint32_t Warps::active(Location where) {
   Meeting& warp = scheduler_.meeting();
   const auto lane = std::size_t(scheduler_.current().lane);
@@ -130,7 +130,7 @@ uint32_t Warps::active(Location where) {
   warp.active[lane] = 0;
   scheduler_.progress();
   scheduler_.poll(*this, "__activemask", where);
-  if (warp.active[lane] == 0) {  // the first of them to continue
+  if (warp.active[lane] == 0) {  // the first lane to continue
     const uint32_t all = here()->lanes;
     warp.together.erase(here());
     const auto half = [&] { return uint32_t(scheduler_.random().below(1 << 16)); };
@@ -151,7 +151,7 @@ std::string Warps::describe_wait(const Thread& thread) const {
   return "";
 }
 
-/// Most lanes follow another one to the same place and are not the last: they need no frame here, nor
+/// Most lanes follow another lane to the same place and are not the last. They need no frame here, and so no
 /// registers saved for one, while they wait.
 void warp_collective(const Collective& collective, uint32_t mask, void* operand, Location where) {
   Worker* const worker = current_worker;
@@ -172,7 +172,7 @@ void warp_collective(const Collective& collective, uint32_t mask, void* operand,
 
 int lane() { return current_worker ? current_worker->scheduler.current().lane : 0; }
 
-// Shuffles and votes.
+// The implementation of shuffles and votes.
 
 void shuffle_reads_absent_lane(const Collective& collective, Location where, int reader, int source) {
   throw Error(describe_call(collective.name, where) + ": lane " + std::to_string(reader) + " reads lane " +
@@ -186,10 +186,10 @@ void wrong_shuffle_width(const Collective& collective, int width, Location where
 
 namespace {
 
-/// One lane's operand in a vote.
+/// A lane's operand in a vote.
 struct Vote {
-  bool predicate;   // in
-  uint32_t ballot;  // out
+  bool predicate;   // input
+  uint32_t ballot;  // output
 };
 
 void ballot(void* const* operands, uint32_t lanes, Location) {
@@ -206,10 +206,10 @@ void ballot(void* const* operands, uint32_t lanes, Location) {
 
 namespace {
 
-/// One lane's operand in a match.
+/// A lane's operand in a match.
 struct Match {
-  uint64_t bits;   // in
-  uint32_t equal;  // out: lanes
+  uint64_t bits;   // input
+  uint32_t equal;  // output: the matching lanes
 };
 
 void match_any(void* const* operands, uint32_t lanes, Location) {
@@ -255,7 +255,7 @@ uint32_t vote(const Collective& which, uint32_t mask, bool predicate, Location w
   return mine.ballot;
 }
 
-// PTX does not specify the lane: here it depends on the seed.
+// PTX does not specify which lane is elected; here it depends on the seed.
 bool elect_one(uint32_t mask, Location where) {
   uint32_t lanes = vote(kElect, mask, true, where);
   for (uint64_t skipped = options().seed % unsigned(std::popcount(lanes)); skipped > 0; --skipped)

@@ -1,5 +1,5 @@
 /// \file
-/// Where the lanes of a warp meet. Internal to the simulator: kernels call warp.h.
+/// The meeting points of a warp's lanes. Internal to the simulator: kernels call warp.h.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -15,10 +15,10 @@ class Warpgroups;
 /// A collective at which some lanes of a warp have arrived and others have not.
 struct Gathering {
   const Collective* collective = nullptr;
-  uint32_t mask = 0;     ///< the mask of the call
-  uint32_t missing = 0;  ///< lanes of the mask that have not arrived and still can
+  uint32_t mask = 0;     ///< mask of the call
+  uint32_t missing = 0;  ///< lanes of the mask that can still arrive
   uint32_t gone = 0;     ///< lanes of the mask that have exited without arriving
-  Location where;        ///< of the first lane
+  Location where;        ///< place of the first lane's call
 
   uint32_t arrived() const { return mask & ~missing & ~gone; }
 };
@@ -26,15 +26,15 @@ struct Gathering {
 /// The meeting point of a warp's lanes.
 struct Meeting {
   Gathering* only = nullptr;  ///< the warp's gathering if there is exactly one, otherwise an empty one
-  std::array<void*, kWarpLanes> operands{};  ///< per lane, for its current collective
+  std::array<void*, kWarpLanes> operands{};  ///< each lane's operand in its current collective
   std::vector<Gathering> gatherings;
-  /// Lanes that have reached an __activemask.
+  /// The lanes that have reached an __activemask.
   struct Together {
     Location where;
     uint32_t lanes;
   };
   std::vector<Together> together;
-  std::array<uint32_t, kWarpLanes> active{};  ///< the last __activemask of each lane; 0: none yet
+  std::array<uint32_t, kWarpLanes> active{};  ///< each lane's last __activemask; 0 if none yet
 };
 
 /// The collectives of a block's warps.
@@ -44,27 +44,27 @@ class Warps final : public Awaited {
       : scheduler_(scheduler), warpgroups_(warpgroups) {}
 
   void begin_block();
-  /// Waits until the collective has been computed. The lane's operand is in the meeting already.
+  /// Waits until the collective has been computed. The lane's operand is already in the meeting.
   void gather(const Collective& collective, uint32_t mask, Location where);
-  /// The same, after storing the operand there.
+  /// The same, but first stores the operand there.
   void take_part(const Collective& collective, uint32_t mask, void* operand, Location where);
-  /// The lanes that execute an __activemask with the current one.
+  /// The lanes that execute an __activemask together with the current one.
   uint32_t active(Location where);
-  /// The current thread has exited.
+  /// Notes that the current thread has exited.
   void leave();
-  /// The collectives in which lanes of a warp wait: at most one, unless the warp has diverged.
+  /// The collectives in which lanes of a warp are waiting: at most one, unless the warp has diverged.
   const std::vector<Gathering>& gatherings(int warp) const { return meetings_[std::size_t(warp)].gatherings; }
 
   std::string describe_wait(const Thread& thread) const override;
 
  private:
   void complete(Meeting& meeting, std::size_t gathering);
-  void note_only(Meeting& meeting);  // sets Meeting::only
+  void note_only(Meeting& meeting);  // updates Meeting::only
 
   Scheduler& scheduler_;
   const Warpgroups& warpgroups_;
-  std::vector<Meeting> meetings_;  // per warp
-  Gathering nobody_;               // has no lanes, see Meeting::only
+  std::vector<Meeting> meetings_;  // one meeting per warp
+  Gathering nobody_;               // a gathering without lanes, see Meeting::only
 };
 
 }  // namespace flashbook::sim

@@ -1,6 +1,6 @@
 #include "common/simulator/block/watchdog.h"
 
-#include <cstdlib>  // any library header shows whether it is glibc
+#include <cstdlib>  // any library header reveals whether this is glibc
 
 #ifdef __GLIBC__
 
@@ -19,10 +19,10 @@ namespace flashbook::sim {
 namespace {
 
 constexpr int kSignal = SIGVTALRM;
-constexpr int kTicks = 8;  ///< per set time
+constexpr int kTicks = 8;  ///< number of ticks per timeout
 
-/// The fraction of the set time for which a thread must have used the processor: more than single steps in a
-/// debugger take, less than its share of a busy machine.
+/// The fraction of the timeout during which the thread must have used the processor: more than a debugger's
+/// single steps take, and less than its share of a busy machine.
 constexpr double kLeastShare = 1.0 / 32;
 
 double seconds_on(clockid_t clock) {
@@ -31,7 +31,7 @@ double seconds_on(clockid_t clock) {
   return double(now.tv_sec) + 1e-9 * double(now.tv_nsec);
 }
 
-/// Filled by the unwinder, once it has left the signal handler's frames.
+/// The unwinder fills this, once it has left the signal handler's frames.
 struct Walk {
   const void** next;
   const void** end;
@@ -40,7 +40,7 @@ struct Walk {
 
 _Unwind_Reason_Code visit(_Unwind_Context* context, void* argument) {
   Walk& walk = *static_cast<Walk*>(argument);
-  int is_exact = 0;  // whether the address is the interrupted instruction and not a return address
+  int is_exact = 0;  // whether the address is that of the interrupted instruction, not a return address
   const auto address = _Unwind_GetIPInfo(context, &is_exact);
   walk.interrupted = walk.interrupted || is_exact;
   if (walk.interrupted) *walk.next++ = reinterpret_cast<const void*>(is_exact ? address : address - 1);
@@ -54,7 +54,7 @@ void tick(int) {
   if (current_worker) current_worker->scheduler.tick();
 }
 
-/// The handler may leave its stack without returning, so it must not block the signal while it runs.
+/// The handler may leave its stack without returning, so the signal must not be blocked while it runs.
 void install_handler() {
   struct sigaction action = {};
   action.sa_handler = &tick;
@@ -129,7 +129,7 @@ constexpr std::array kCrashes{SIGSEGV, SIGBUS, SIGFPE};
 std::array<struct sigaction, kCrashes.size()> handlers_before;
 
 void crash(int signal, siginfo_t* info, void*) {
-  // x86 gives no address for a misaligned or non-canonical one.
+  // x86 gives no address for a misaligned or non-canonical access.
   const bool is_of_alignment = (signal == SIGSEGV && info->si_code == SI_KERNEL && !info->si_addr) ||
                                (signal == SIGBUS && info->si_code == BUS_ADRALN);
   if (current_worker)
@@ -137,7 +137,7 @@ void crash(int signal, siginfo_t* info, void*) {
                                     : is_of_alignment ? Crash::alignment
                                                       : Crash::memory,
                                     info->si_addr);
-  // Not caused by a kernel: the previous handler gets it when the instruction is retried.
+  // The kernel did not cause this: the previous handler gets it when the instruction is retried.
   for (std::size_t i = 0; i < kCrashes.size(); ++i)
     if (kCrashes[i] == signal) sigaction(signal, &handlers_before[i], nullptr);
 }
@@ -185,7 +185,7 @@ Watchdog::Watchdog(int seconds) {
   event.sigev_signo = kSignal;
   event._sigev_un._tid = gettid();
   ticks_ = timer_create(CLOCK_MONOTONIC, &event, &timer_) == 0;
-  if (!ticks_) return;  // the system has no more timers: this kernel runs unwatched
+  if (!ticks_) return;  // the system has no more timers, so this kernel runs unwatched
   struct itimerspec period = {};
   period.it_interval = {seconds / kTicks, seconds % kTicks * (1'000'000'000 / kTicks)};
   period.it_value = period.it_interval;

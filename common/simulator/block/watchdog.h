@@ -1,15 +1,15 @@
 /// \file
 /// Stops kernels that never return, and kernels that access unmapped memory. Internal to the simulator.
 ///
-/// A thread yields to the next one when it waits, polls or exits. One that does none of these keeps the OS
-/// thread for ever: an endless loop, or a loop that reads a flag in plain or volatile memory, which on a GPU
-/// another warp would set. (Polling by mbarrier_try_wait or by atomics does yield, and is counted:
-/// Scheduler::wake_pollers.) So a timer of the OS thread ticks. If the turn has not changed for the set time,
-/// the signal handler, which runs on the stack of the looping thread, leaves that stack for good.
+/// A thread yields to the next one when it waits, polls or exits. A thread that does none of these keeps the
+/// OS thread forever: an endless loop, or a loop that reads a flag in plain or volatile memory, which on a
+/// GPU another warp would set. (Polling with mbarrier_try_wait or with atomics does yield, and is counted:
+/// Scheduler::wake_pollers.) So a timer of the OS thread ticks. If the turn has not changed within the
+/// timeout, the signal handler, which runs on the stack of the looping thread, leaves that stack for good.
 ///
-/// The timer uses wall-clock time, so that a busy machine reports as soon as an idle one. A program stopped
-/// in a debugger is safe, since the thread must have used the processor as well. All this needs Linux and
-/// glibc; elsewhere such a kernel hangs.
+/// The timer measures wall-clock time, so that a busy machine reports as soon as an idle one. A program
+/// stopped in a debugger is safe, since the thread must also have used the processor. All this needs Linux
+/// and glibc; elsewhere such a kernel hangs.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -19,11 +19,11 @@
 
 namespace flashbook::sim {
 
-/// The current turn: when it began, and where the ticks found its thread.
+/// The current turn: its start, and the places where the ticks found its thread.
 class LongTurn {
  public:
-  /// For the signal handler: the scheduler has given this many turns. Returns whether the last of them has
-  /// taken too long.
+  /// For the signal handler: `turns` is the number of turns that the scheduler has given. Returns whether the
+  /// last of them has taken too long.
   bool tick(uint64_t turns, int seconds);
 
   /// For a signal handler: replaces the samples with the current place.
@@ -35,27 +35,28 @@ class LongTurn {
 
  private:
   static constexpr int kSamples = 8, kFrames = 16;
-  /// The return addresses on a stack, innermost first; ends with null.
+  /// The return addresses on a stack, innermost first, terminated by null.
   using Stack = std::array<const void*, kFrames>;
 
   uint64_t turn_ = 0;
-  double began_ = 0, processor_began_ = 0;  // seconds
+  double began_ = 0, processor_began_ = 0;  // times in seconds
   int samples_ = 0;
   void sample();
 
   std::array<Stack, kSamples> stacks_;
 };
 
-/// Why the processor refused an instruction.
+/// The reason why the processor refused an instruction.
 enum class Crash {
   memory,     ///< an access to unmapped memory
   alignment,  ///< a misaligned vector, or an address that is not canonical; the processor does not say which
   stack,      ///< the thread's stack is full
-  division    ///< an integer division by zero, or of the minimum by -1
+  division    ///< an integer division by zero, or of the smallest integer by -1
 };
 
-/// While it exists, an instruction that the processor refuses ends the block with a report instead of the
-/// process with a signal. (AddressSanitizer has its own handler.) One at a time.
+/// While an object of this class exists, an instruction that the processor refuses ends the block with a
+/// report instead of killing the process. (AddressSanitizer has its own handler.) Only one may exist at a
+/// time.
 class CrashGuard {
  public:
   CrashGuard();
@@ -64,8 +65,8 @@ class CrashGuard {
   CrashGuard& operator=(const CrashGuard&) = delete;
 };
 
-/// While it exists, the handler of a crash in the calling OS thread runs on a stack of its own, since a full
-/// stack has no room for it. One at a time per OS thread.
+/// While an object of this class exists, a crash in the calling OS thread is handled on a separate stack,
+/// since a full stack has no room for the handler. Only one may exist per OS thread.
 class CrashStack {
  public:
   CrashStack();
@@ -77,10 +78,10 @@ class CrashStack {
   std::unique_ptr<unsigned char[]> memory_;
 };
 
-/// Ticks in the calling OS thread while it exists.
+/// Ticks in the calling OS thread while the object exists.
 class Watchdog {
  public:
-  /// Calls the scheduler's tick() eight times within that many seconds. 0: never.
+  /// Calls the scheduler's tick() eight times within that many seconds; 0 means never.
   explicit Watchdog(int seconds);
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
