@@ -7,7 +7,7 @@
 
 namespace flashbook::sim {
 
-/// Counts calls on the calling OS thread, which runs whole blocks: simulated threads take no time, but
+/// Counts the calls on the calling OS thread, which runs whole blocks: simulated threads take no time, but
 /// earlier events of a block have smaller numbers.
 inline int64_t clock_ticks() {
   static thread_local int64_t ticks = 0;
@@ -16,7 +16,7 @@ inline int64_t clock_ticks() {
 
 }  // namespace flashbook::sim
 
-/// Lets other threads run. There is no other notion of time here.
+/// Lets other threads run. The simulator has no other notion of time here.
 inline void __nanosleep(unsigned, flashbook::sim::Location where = flashbook::sim::Location::current()) {
   flashbook::sim::poll_memory("__nanosleep", where);
 }

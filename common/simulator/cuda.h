@@ -1,5 +1,5 @@
 /// \file
-/// Lets a host compiler read a kernel: the simulator's replacement for <cuda_runtime.h>.
+/// Allows a host compiler to read a kernel: the simulator's replacement for <cuda_runtime.h>.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -40,12 +40,12 @@ constexpr bool is_empty_text(const char* source) { return source[0] == '"' && so
 }  // namespace flashbook::sim
 
 // Keywords that nvcc accepts in more places than g++, or that the simulator supports only in part. Headers
-// included after this file see these macros, which do not change the meaning of standard C++.
+// included after this file see these macros; they do not change the meaning of standard C++.
 
 /// g++ rejects alignas in the middle of a declaration, but not this attribute.
 #define alignas(...) __attribute__((aligned(::flashbook::sim::alignment<__VA_ARGS__>())))
 
-/// Only an empty asm, a compiler barrier, can run here. `volatile(` occurs only after asm.
+/// Only an empty asm, which is a compiler barrier, can run here. `volatile(` occurs only after asm.
 #define FLASHBOOK_NO_PTX(...)                                  \
   static_assert(::flashbook::sim::is_empty_text(#__VA_ARGS__), \
                 "the simulator cannot run inline PTX: use the functions of common/ptx")

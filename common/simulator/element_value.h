@@ -1,6 +1,6 @@
 /// \file
-/// Converts small floats to float32 without branches, as tensor cores do it by the million. Internal to the
-/// simulator.
+/// Converts small floats to float32 without branches, since tensor cores convert millions of them. Internal
+/// to the simulator.
 #pragma once
 #include <array>
 #include <bit>
@@ -20,14 +20,15 @@ inline constexpr auto kE4m3Values = [] {
   return values;
 }();
 
-/// The value of these bits. Like to_float but without a branch, since a simulated matrix product spends its
+/// The value of these bits. Like to_float, but without a branch, since a simulated matrix product spends its
 /// time here. The payload of a NaN may differ.
 template <DType kType>
 float value_of(ElementBits<kType> bits) {
   if constexpr (kType == DType::bf16) return std::bit_cast<float>(uint32_t(bits) << 16);
   if constexpr (kType == DType::e4m3) return kE4m3Values[bits];
   constexpr uint32_t kInfinity = 0x7c00, kFloatInfinity = 0x7f80'0000;
-  // Exponent and mantissa in the position of a float's; the factor corrects the bias, for subnormals too.
+  // The exponent and mantissa in the position of a float's; the factor corrects the bias, for subnormals as
+  // well.
   const float magnitude = std::bit_cast<float>(uint32_t(bits & 0x7fff) << 13) * 0x1p112f;
   const uint32_t special = (bits & kInfinity) == kInfinity ? kFloatInfinity : 0;
   return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | special | uint32_t(bits & 0x8000) << 16);

@@ -1,5 +1,5 @@
 /// \file
-/// Grids: checks launches and hands blocks out to OS threads.
+/// Grids: checks launches and distributes blocks to OS threads.
 #include <atomic>
 #include <charconv>
 #include <chrono>
@@ -40,7 +40,7 @@ std::string text_of(dim3 size) {
   return "(" + std::to_string(size.x) + "," + std::to_string(size.y) + "," + std::to_string(size.z) + ")";
 }
 
-/// "attend<64> at attention.cuh:58": the kernel at this address, as far as it is known.
+/// The kernel at this address, as far as it is known: "attend<64> at attention.cuh:58".
 std::string describe_kernel(const void* kernel) {
   const std::uintptr_t code = offset_in_program(kernel);
   const auto lines = source_lines_of_code({&code, 1});
@@ -109,8 +109,8 @@ Async async_from_environment() {
 }
 
 /// The error of the lowest block. Blocks are handed out in order, so it does not depend on the number of OS
-/// threads. Errors of blocks that waited too long for others rank below all others, since the awaited block
-/// may have been stopped.
+/// threads. Errors of blocks that waited too long for others rank below all other errors, since the awaited
+/// block may have been stopped.
 class FirstError {
  public:
   void add(uint64_t block, std::string text, bool waits_in_vain) {
@@ -136,11 +136,11 @@ class FirstError {
 /// Workers outlive a grid, since their memory is expensive to set up; one grid uses them at a time.
 std::vector<std::unique_ptr<Worker>> workers;
 
-/// Totals of all grids so far, except for the turns, which the workers count.
+/// Totals over all grids so far, except for the turns, which the workers count.
 Counts counts_of_grids;
 
-/// Hands the blocks of a grid out in order to OS threads: to as many as the options say, and to more when a
-/// block does nothing but poll memory. It may be waiting for a block that has not begun, and a GPU with
+/// Hands out the blocks of a grid in order to OS threads: to as many as the options allow, and to more when a
+/// block does nothing but poll memory. Such a block may be waiting for one that has not begun, and a GPU with
 /// enough room runs both concurrently. On a single OS thread such blocks take turns, switching whenever one
 /// waits for others.
 class Blocks final : public OtherBlocks {
@@ -185,7 +185,8 @@ class Blocks final : public OtherBlocks {
     }
     if (error_.happened()) return false;
     const bool begins = rounds > (working_ == 1 ? 1 : 32) && begin_another();
-    // The last of the others may have ended since this block last polled, after doing what it waits for.
+    // The last of the other blocks may have ended since this block last polled, after doing what it waits
+    // for.
     if (working_ > 1 || rounds < unit_->rounds_beside_others) unit_->rounds_beside_others = rounds;
     if (begins || working_ == 1) {
       if (turns_) turns_->hand_over(unit_->number);
@@ -207,8 +208,8 @@ class Blocks final : public OtherBlocks {
     ++waits_ended_;
     --waiting_;
   }
-  /// The first blocks meet at their second additions, except for blocks that wait for others themselves: by
-  /// then every block has handled the result of its first addition.
+  /// The first blocks meet at their second additions, except for blocks that are waiting for others: by then
+  /// every block has handled the result of its first addition.
   bool must_wait_at_addition() override {
     if (unit_->added == Added::enough) return false;
     if (unit_->added == Added::nothing) {
@@ -243,11 +244,12 @@ class Blocks final : public OtherBlocks {
   }
 
  private:
-  /// As many as the simulator's multiprocessors run concurrently (device.h).
+  /// As many blocks as the simulator's multiprocessors run concurrently (device.h).
   uint64_t blocks_that_meet() const { return std::min<uint64_t>(count_, 4); }
 
-  static constexpr int kManyBlocks = 64;  ///< later blocks rarely let others run before they begin
-  /// The most blocks that run concurrently because one waits for others. (A page has no memory for many.)
+  static constexpr int kManyBlocks = 64;  ///< blocks after these rarely let others run before they begin
+  /// The maximum number of blocks that run concurrently because one waits for others. (A web page has no
+  /// memory for many.)
   static constexpr int kMostForOthers = kHasOsThreads ? 64 : 4;
 
   /// Gives another of the concurrent blocks a turn.
@@ -256,7 +258,7 @@ class Blocks final : public OtherBlocks {
     turns_->hand_over(unit_->number);
   }
 
-  /// (mutex_ is held, or no other OS thread is running.)
+  /// Requires that mutex_ is held, or that no other OS thread is running.
   void provide_workers(int count) {
     while (workers.size() < std::size_t(count)) workers.push_back(std::make_unique<Worker>());
   }
@@ -273,7 +275,7 @@ class Blocks final : public OtherBlocks {
     }();
     enter_(worker, *this);
     for (uint64_t number; !error_.happened() && (number = next_++) < count_; stop_waiting()) {
-      // On one OS thread a grid must do the same every time; in random order blocks meet anyway.
+      // On one OS thread a grid must behave the same every time; in random order blocks meet anyway.
       const bool meets = number < blocks_that_meet() && options().os_threads > 1 && !turns_;
       unit_->added = meets ? Added::nothing : Added::enough;
       if (hands_over()) {
@@ -289,10 +291,10 @@ class Blocks final : public OtherBlocks {
     if (turns_) turns_->leave();
   }
 
-  /// Runs all units on the calling OS thread, each until its block waits for others.
+  /// Runs all units on the calling OS thread, each of them until its block waits for others.
   void run_in_turn() {
     std::deque<Unit> units;
-    SharedMemory* in_place = nullptr;  // the one whose `__shared__` arrays are in place
+    SharedMemory* in_place = nullptr;  // the unit whose `__shared__` arrays are in place
     for (int number = 0; working_ > 0; number = number + 1 < begun_ ? number + 1 : 0) {
       Worker& worker = *workers[std::size_t(number)];
       if (number == int(units.size())) {
@@ -325,14 +327,14 @@ class Blocks final : public OtherBlocks {
     return unit_->has_block = true;
   }
 
-  /// Begins one more unit, unless it would have nothing to do or the system refuses another OS thread.
+  /// Starts one more unit, unless it would have nothing to do or the system refuses another OS thread.
   bool begin_another() {
     if (next_ >= count_) return false;
     const std::lock_guard lock(mutex_);
     const int number = begun_;
     if (uint64_t(number) >= std::min(count_, at_once())) return false;
     provide_workers(number + 1);
-    ++working_;  // before it runs, so that it does not take itself for the only one
+    ++working_;  // counted before the unit runs, so that it does not believe it is alone
     if (!kHasOsThreads) {
       ++begun_;
       return true;
@@ -352,35 +354,36 @@ class Blocks final : public OtherBlocks {
   const uint64_t count_, seed_;
   const std::function<void(Worker&, OtherBlocks&)> enter_;
   std::atomic<uint64_t> next_{0};
-  std::atomic<int> working_{1}, waiting_{0};  ///< units, including the calling OS thread's
-  std::atomic<uint64_t> waits_ended_{0};      ///< how often a unit has stopped waiting
-  std::atomic<uint64_t> came_{0};             ///< of the blocks that meet, how many have arrived or ended
-  std::atomic<int> wait_there_{0};            ///< OS threads whose blocks wait for the others to arrive
+  std::atomic<int> working_{1}, waiting_{0};  ///< number of units, including the calling OS thread's
+  std::atomic<uint64_t> waits_ended_{0};      ///< number of times that a unit has stopped waiting
+  std::atomic<uint64_t> came_{0};             ///< number of blocks that have arrived at the meeting or ended
+  std::atomic<int> wait_there_{0};            ///< number of OS threads whose blocks wait there for the others
   std::atomic<bool> has_met_{false};
   FirstError error_;
-  std::optional<Turns> turns_;  ///< in random order, and where only one block runs at a time
+  std::optional<Turns> turns_;  ///< used in random order, and where only one block runs at a time
   std::mutex mutex_;            ///< protects the members below
   std::vector<std::thread> threads_;
   int begun_ = 1;
-  /// How often its block has added to integers in device memory; enough if it need not meet others.
+  /// The number of its block's additions to integers in device memory; at its maximum if the block need not
+  /// meet others.
   enum class Added { nothing, once, waits, enough };
-  /// Runs one block at a time: an OS thread, or a share of the only one.
+  /// Runs one block at a time: on an OS thread of its own, or on its share of the only one.
   struct Unit {
-    int number = 0;      ///< from 0 on
-    bool waits = false;  ///< whether it is counted in waiting_
+    int number = 0;      ///< number of the unit, from 0
+    bool waits = false;  ///< whether the unit is counted in waiting_
     Added added = Added::enough;
     std::chrono::steady_clock::time_point all_wait_since{};
     uint64_t known_to_have_ended = 0;  ///< value of waits_ended_
-    int rounds_beside_others = 0;      ///< rounds it had waited when others last ran
+    int rounds_beside_others = 0;      ///< number of rounds it had waited when others last ran
     bool gives_up = false;             ///< whether its block has waited too long
     Random random{0};                  ///< decides when its block lets others run
-    int operations_left = 0;           ///< until then
-    // For units that share an OS thread:
+    int operations_left = 0;           ///< number of operations until the next decision
+    // Used by units that share an OS thread:
     uint64_t block = 0;
-    bool has_block = false;  ///< one that is not over yet
-    bool is_over = false;    ///< no block is left for it
+    bool has_block = false;  ///< a block that has not ended
+    bool is_over = false;    ///< set if no block is left for this unit
   };
-  static thread_local constinit Unit* unit_;  ///< of the calling OS thread
+  static thread_local constinit Unit* unit_;  ///< the calling OS thread's unit
 };
 
 thread_local constinit Blocks::Unit* Blocks::unit_ = nullptr;

@@ -12,7 +12,7 @@ namespace flashbook::sim {
 template <typename T>
 concept Half = std::is_same_v<T, f16> || std::is_same_v<T, bf16>;
 
-/// Two halves in one register.
+/// Two 16-bit floats in one register.
 template <Half T>
 struct alignas(4) HalfPair {
   T x, y;
@@ -26,7 +26,7 @@ struct alignas(4) HalfPair {
   friend HalfPair& operator+=(HalfPair& a, HalfPair b) { return a = a + b; }
   friend HalfPair& operator-=(HalfPair& a, HalfPair b) { return a = a - b; }
   friend HalfPair& operator*=(HalfPair& a, HalfPair b) { return a = a * b; }
-  // Each is true if it holds for both halves, so != is not the opposite of ==.
+  // Each is true if it holds for both elements, so != is not the negation of ==.
   friend bool operator==(HalfPair a, HalfPair b) { return a.x == b.x && a.y == b.y; }
   friend bool operator!=(HalfPair a, HalfPair b) { return a.x != b.x && a.y != b.y; }
   friend bool operator<(HalfPair a, HalfPair b) { return a.x < b.x && a.y < b.y; }
@@ -35,7 +35,7 @@ struct alignas(4) HalfPair {
   friend bool operator>=(HalfPair a, HalfPair b) { return a.x >= b.x && a.y >= b.y; }
 };
 
-/// a * b + c, rounded once: the product is exact, and the sum is rounded to odd.
+/// a * b + c, rounded once: the product is exact, and the sum is rounded to odd first.
 template <Half T>
 T fused(T a, T b, T c) {
   const double product = double(float(a)) * double(float(b)), addend = float(c), sum = product + addend;
@@ -46,7 +46,7 @@ T fused(T a, T b, T c) {
   return std::bit_cast<double>(bits | 1);
 }
 
-/// NaN only if both are NaN; -0 is less than 0.
+/// The result is NaN only if both arguments are; -0 is less than 0.
 template <Half T>
 T larger(T a, T b) {
   if (std::isnan(float(a)) || std::isnan(float(b))) return std::isnan(float(a)) ? b : a;
@@ -115,7 +115,7 @@ inline __nv_bfloat162 __low2bfloat162(__nv_bfloat162 v) { return {v.x, v.x}; }
 inline __nv_bfloat162 __high2bfloat162(__nv_bfloat162 v) { return {v.y, v.y}; }
 inline __nv_bfloat162 __lowhigh2highlow(__nv_bfloat162 v) { return {v.y, v.x}; }
 
-// Functions that both types share, for one value and for a pair.
+// Functions that both types share, for single values and for pairs.
 template <flashbook::sim::Half T>
 float __low2float(flashbook::sim::HalfPair<T> v) {
   return v.x;
@@ -173,7 +173,8 @@ flashbook::sim::HalfPair<T> __hfma2(flashbook::sim::HalfPair<T> a, flashbook::si
                                     flashbook::sim::HalfPair<T> c) {
   return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)};
 }
-/// For one value; for a pair, each as 1 or 0; and whether it is true for both.
+/// Comparisons of single values; of pairs, with a 1 or 0 for each element; and whether they hold for both
+/// elements.
 #define FLASHBOOK_HALF_TEST(one, pair, both, result)                                               \
   template <flashbook::sim::Half T>                                                                \
   bool one(T a, std::type_identity_t<T> b) {                                                       \
@@ -207,7 +208,7 @@ template <flashbook::sim::Half T>
 T atomicAdd(T* address, std::type_identity_t<T> value) {
   return flashbook::sim::atomic_update(address, [value](T old) { return old + value; });
 }
-/// Each of the two additions is atomic.
+/// Each of the two additions is atomic by itself.
 template <flashbook::sim::Half T>
 flashbook::sim::HalfPair<T> atomicAdd(flashbook::sim::HalfPair<T>* address,
                                       std::type_identity_t<flashbook::sim::HalfPair<T>> value) {

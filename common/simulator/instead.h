@@ -1,6 +1,6 @@
 /// \file
-/// CUDA features that the simulator does not have. Using one of these names is a compile-time error that
-/// names the alternative. Internal to cuda.h.
+/// CUDA features that the simulator lacks. Using one of these names is a compile-time error that names the
+/// alternative. Internal to cuda.h.
 #pragma once
 #include <type_traits>
 

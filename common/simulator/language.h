@@ -8,7 +8,7 @@
 
 // A kernel is a plain function here. CUDA's keywords have to be macros.
 #if defined(__SANITIZE_THREAD__)
-#define __global__ __attribute__((flatten))  // so that the traced mode knows which kernel called a helper
+#define __global__ __attribute__((flatten))  // tells the traced mode which kernel called a helper
 #else
 #define __global__
 #endif
@@ -22,7 +22,7 @@
 #define __align__(n) __attribute__((aligned(n)))
 #define __builtin_assume(condition) ((void)0)
 #define __CUDA_ARCH__ 900
-/// In the wrong place, it makes the compiler complain about this name.
+/// If it is in the wrong place, the compiler complains about this name.
 #define __grid_constant__ ::grid_constant_must_precede_the_type,
 using grid_constant_must_precede_the_type = flashbook::sim::GridConstant;
 #define __cluster_dims__(...) \
@@ -43,10 +43,10 @@ using grid_constant_must_precede_the_type = flashbook::sim::GridConstant;
 /// `__shared__ float tile[64][33];` in a kernel is one array per OS thread, which runs one block at a time.
 /// The tag becomes part of the array's symbol: the simulator finds the array by it and poisons it before
 /// every block. `extern __shared__` has no array, so the tag appears in the linker's message about the
-/// undefined symbol. `used` keeps the compiler from assuming that nothing else writes the array.
+/// undefined symbol. `used` prevents the compiler from assuming that nothing else writes the array.
 #if defined(__EMSCRIPTEN__)
 #define __shared__ \
-  __attribute__((section("cuda_shared"), used)) static  // one thread; the linker marks its ends
+  __attribute__((section("cuda_shared"), used)) static  // one copy per OS thread; the linker marks the ends
 #else
 #define __shared__ \
   __attribute__((abi_tag("use_dynamic_shared_T_in_place_of_extern_shared"), used)) thread_local

@@ -15,32 +15,33 @@ namespace flashbook::sim {
 
 class Watcher;
 
-/// A kernel or its launch broke a rule of the machine. The message names the rule and the place.
+/// A kernel or its launch has broken a rule of the machine. The message names the rule and the place.
 struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// An environment variable has an invalid value, or the process may have too little memory for a machine.
+/// An environment variable has an invalid value, or the process may have too little memory for the simulated
+/// machine.
 struct SettingError : Error {
   using Error::Error;
 };
 
-/// When an asynchronous copy lands. A correct kernel is correct with all three.
+/// When asynchronous copies land. A correct kernel gives the right result in all three modes.
 enum class Async {
-  eager,  ///< as early as possible: when it is issued
-  lazy,   ///< as late as the rules allow: in the wait that covers it; until then its destination is NaN
-  random  ///< somewhere in between, depending on the seed
+  eager,  ///< as early as possible: when the copy is issued
+  lazy,   ///< as late as the rules allow: in the wait that covers the copy; until then its destination is NaN
+  random  ///< at a time in between that depends on the seed
 };
 
 /// How grids run.
 struct Options {
-  int os_threads;  ///< how many OS threads run blocks; at least 1
+  int os_threads;  ///< number of OS threads that run blocks; at least 1
   uint64_t seed;   ///< 0: warps run in order; otherwise in a random order that depends only on the seed
   Async async = Async::lazy;  ///< when asynchronous copies land
-  /// Whether tensor cores round like an H100's and an H200's (tensor_core.h), which is slower, or add in
+  /// Whether tensor cores round like those of an H100 and an H200 (tensor_core.h), which is slower, or add in
   /// plain float32.
   bool exact = false;
-  /// A thread that runs for this many seconds without waiting or exiting is reported; 0: never.
+  /// A thread that runs for this many seconds without waiting or exiting is reported; 0 means never.
   int timeout = 3;
 };
 
@@ -62,8 +63,8 @@ constexpr bool kIsTraced = __has_feature(thread_sanitizer);
 constexpr bool kIsTraced = false;
 #endif
 
-/// Watches the launches of traced files: the traced mode (trace/trace.h), or null if a program turns it off.
-/// Only programs with traced files define it.
+/// The watcher of traced files' launches: the traced mode (trace/trace.h), or null if a program turns it off.
+/// Only programs with traced files define this function.
 extern Watcher* watcher;
 
 /// The watcher of a file's launches: the traced mode if the file is traced, otherwise null.
@@ -74,23 +75,23 @@ Watcher* watcher_of() {
 }
 
 /// Runs `thread_body` for every thread of every block and returns when the last one has exited. Throws Error
-/// if the machine would refuse the launch, and for the first block, by number, in which a thread breaks a
-/// rule or throws; later blocks may then not have run. In a traced program (trace/trace.h) it also throws for
-/// data races and out-of-bounds accesses. `kernel` is the address of the kernel's code, used to find its
-/// name; `watcher` may be null. `dependent`: on a GPU this launch might begin before the previous one is
-/// over, and the watcher reports accesses that rely on its end without waiting for it.
+/// if the machine would refuse the launch. Also throws it for the lowest-numbered block in which a thread
+/// breaks a rule or throws; later blocks may then not have run. In a traced program (trace/trace.h) it also
+/// throws for data races and out-of-bounds accesses. `kernel` is the address of the kernel's code, used to
+/// find its name; `watcher` may be null. `dependent`: on a GPU this launch might begin before the previous
+/// one has finished, and the watcher reports accesses that rely on its end without waiting for it.
 void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
               const std::function<void()>& thread_body, const void* kernel = nullptr,
               Watcher* watcher = watcher_of<kIsTraced>(), bool dependent = false);
 
-/// Reports what blocks have done since the last call that is allowed but rarely intended, one line each:
-/// hints for when results are wrong. Empty if there is nothing to report.
+/// Reports what blocks have done since the last call that is allowed but rarely intended, one line each.
+/// These are hints for when results are wrong. Empty if there is nothing to report.
 std::string take_suspects();
 
-/// Throws Error if a kernel's argument `number`, counted from 1, points to host memory.
+/// Throws Error if argument `number` of a kernel, counted from 1, points to host memory.
 void require_device_pointer(const void* kernel, int number, const volatile void* argument);
 
-/// The same for every pointer among a kernel's arguments. The traced mode checks those inside structs.
+/// The same for every pointer among a kernel's arguments. The traced mode checks pointers inside structs.
 template <typename... Params>
 void require_device_pointers(const void* kernel, const std::tuple<Params...>& parameters) {
   int number = 0;

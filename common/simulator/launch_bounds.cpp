@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #ifdef __ELF__
-// The linker's table, if there is one: the address of the free bytes of each function.
+// The linker's table, if there is one: the address of each function's free bytes.
 extern "C" {
 extern const unsigned char* const __start___patchable_function_entries[] __attribute__((weak));
 extern const unsigned char* const __stop___patchable_function_entries[] __attribute__((weak));
@@ -14,7 +14,7 @@ extern const unsigned char* const __stop___patchable_function_entries[] __attrib
 namespace flashbook::sim {
 namespace {
 
-/// Whether this range contains only no-op instructions: free bytes, and no other function's code.
+/// Whether this range contains only no-op instructions, that is, free bytes and no code of another function.
 [[maybe_unused]] bool is_free(const unsigned char* begin, const unsigned char* end) {
 #ifdef __x86_64__
   return std::all_of(begin, end, [](unsigned char byte) { return byte == 0x90; });
@@ -31,7 +31,7 @@ namespace {
 LaunchBounds launch_bounds_of([[maybe_unused]] const void* kernel) {
 #ifdef __ELF__
 #ifdef __x86_64__
-  constexpr std::ptrdiff_t kBytes = 1;  // per no-op instruction
+  constexpr std::ptrdiff_t kBytes = 1;  // size of a no-op instruction
 #else
   constexpr std::ptrdiff_t kBytes = 4;
 #endif

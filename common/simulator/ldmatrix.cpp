@@ -15,7 +15,7 @@ constexpr std::size_t kRowBytes = 16;
 /// One lane's operand.
 struct Operand {
   unsigned char* row;
-  uint16_t (*halves)[2];  ///< for each matrix, the two elements that the lane's register holds
+  uint16_t (*halves)[2];  ///< for each matrix, the two elements in the lane's register
   bool transposed;
 };
 
@@ -41,7 +41,7 @@ void move(void* const* operands, uint32_t, Location) {
   }
 }
 
-/// Plain and transposed ones differ, so that lanes that disagree count as divergent.
+/// Plain and transposed collectives differ, so that lanes that disagree count as divergent.
 constexpr Collective kLoad[] = {{"ldmatrix_x4", &move<true>, true}, {"ldmatrix_x4_trans", &move<true>, true}};
 constexpr Collective kStore[] = {{"stmatrix_x4", &move<false>, true},
                                  {"stmatrix_x4_trans", &move<false>, true}};

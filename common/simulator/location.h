@@ -6,14 +6,15 @@
 #include <source_location>
 #endif
 
-/// Marks functions of the simulator that are inlined into kernels: the traced mode must not instrument them,
+/// Marks functions of the simulator that are inlined into kernels. The traced mode must not instrument them,
 /// since their accesses are not the kernel's.
 #define FLASHBOOK_UNTRACED __attribute__((no_sanitize("thread")))
 
 namespace flashbook::sim {
 
-/// File, line and column of a call. To receive its caller's, a function takes `Location where =
-/// Location::current()` as its last parameter. (std::source_location would do, but clang 14 lacks it.)
+/// The file, line and column of a call. To receive its caller's location, a function takes
+/// `Location where = Location::current()` as its last parameter. (std::source_location would do, but clang 14
+/// lacks it.)
 struct Location {
   const char* file = "";
   int line = 0;

@@ -1,11 +1,11 @@
 /// \file
-/// CUDA's mathematical functions, as far as attention needs them. fmaxf, exp2f and the like come from the
+/// CUDA's mathematical functions, as far as attention needs them. fmaxf, exp2f and similar ones come from the
 /// host.
 ///
-/// The fast ones (__expf, __logf, __fdividef) are accurate to the last bits here and approximate on a GPU:
-/// results agree within the checker's bounds, not bit by bit.
+/// The fast functions (__expf, __logf, __fdividef) are accurate to the last bits here and approximate on a
+/// GPU: results agree within the checker's bounds, not bit by bit.
 #pragma once
-#include <math.h>  // isnan and its like without std
+#include <math.h>  // declares isnan and the like without std
 
 #include <algorithm>
 #include <bit>
@@ -25,7 +25,7 @@ inline float rounded_to_11_bits(float x) {
 
 using std::max;
 using std::min;
-// CUDA's overloads: mixed signed and unsigned compare as unsigned, and a number wins over a NaN.
+// CUDA's overloads: mixed signed and unsigned arguments compare as unsigned, and a number wins over a NaN.
 #define FLASHBOOK_MIN_MAX(A, B, Result)                             \
   constexpr Result max(A a, B b) { return std::max<Result>(a, b); } \
   constexpr Result min(A a, B b) { return std::min<Result>(a, b); }
@@ -78,7 +78,7 @@ inline double __dsqrt_rn(double x) { return std::sqrt(x); }
 inline double __fma_rn(double x, double y, double z) { return std::fma(x, y, z); }
 inline double rsqrt(double x) { return 1 / std::sqrt(x); }
 inline float fdividef(float x, float y) { return x / y; }
-/// Clamps to [0, 1]; NaN gives 0.
+/// Clamps to [0, 1]; NaN becomes 0.
 inline float __saturatef(float x) { return x > 0 ? std::min(x, 1.0f) : 0.0f; }
 inline float __tanhf(float x) { return flashbook::sim::rounded_to_11_bits(std::tanh(x)); }
 inline float normcdff(float x) { return 0.5f * std::erfc(-x * 0.70710678f); }

@@ -19,7 +19,7 @@
 namespace flashbook::sim {
 namespace {
 
-/// Reserves address space. Accessible pages read as zero and use memory only once they are written.
+/// Reserves address space. Accessible pages read as zero, and use memory only once they are written.
 void* reserve(std::size_t bytes, int protection) {
   void* address = mmap(nullptr, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (address == MAP_FAILED)
@@ -29,24 +29,25 @@ void* reserve(std::size_t bytes, int protection) {
 }
 
 /// Whether the processor refuses accesses to unallocated memory. Where it cannot, such reads return NaN, and
-/// a launch that writes there is reported when it is over.
+/// a launch that wrote there is reported when it has finished.
 #ifdef __EMSCRIPTEN__
 constexpr bool kIsGuarded = false;
 #else
 constexpr bool kIsGuarded = true;
 #endif
 constexpr unsigned char kUnwritten = 0xff;
-constexpr int kScatteredPages = 64;  // at most this many between allocations, in addition to the guard space
+/// The maximum number of pages between allocations, in addition to the guard space.
+constexpr int kScatteredPages = 64;
 
 constexpr std::size_t round_up(std::size_t bytes, std::size_t multiple) {
   return (bytes + multiple - 1) / multiple * multiple;
 }
 
-/// The device memory. Gaps and allocations are keyed by their offset from its start.
+/// The simulated device memory. Gaps and allocations are keyed by their offset from its start.
 ///
 /// The processor refuses accesses between allocations, at the granularity of pages: an allocation ends at the
 /// end of its last page (less the padding to a multiple of kGlobalAlignment). If warps run in a random order,
-/// the distances between allocations are random too, since a kernel that relies on them is wrong.
+/// the distances between allocations are random, too: a kernel that relies on them is wrong.
 class Arena {
  public:
   Arena()
@@ -55,14 +56,14 @@ class Arena {
         valid_bytes_(static_cast<std::uint16_t*>(
             reserve(kGlobalBytes / kGlobalAlignment * sizeof(std::uint16_t), PROT_READ | PROT_WRITE))) {
     if (!kIsGuarded) std::memset(base_, kUnwritten, kGlobalBytes);
-    // The first bytes are never allocated, so that the first allocation has guard space before it.
+    // The first bytes are never allocated, so that there is guard space before the first allocation.
     gaps_[kGuardBytes] = kGlobalBytes - kGuardBytes;
   }
 
   void* allocate(std::size_t bytes) {
     if (bytes <= kGlobalBytes) {
       const std::size_t needed = round_up(bytes, page_) + kGuardBytes;
-      // After the last allocation, then from the start.
+      // Searches after the last allocation first, then from the start.
       for (const std::size_t least : {last_ + scatter(), std::size_t(0)})
         for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap)
           if (const std::size_t from = std::max(gap->first, least); from + needed <= gap->first + gap->second)
@@ -85,7 +86,7 @@ class Arena {
     freed_[offset] = bytes;
     std::memset(valid_bytes_ + offset / kGlobalAlignment, 0,
                 round_up(bytes, kGlobalAlignment) / kGlobalAlignment * sizeof(std::uint16_t));
-    // Maps new pages over the old ones, which go back to the host.
+    // Maps new pages over the old ones, which are returned to the host.
     mmap(base_ + begin, size - kGuardBytes, PROT_NONE,
          MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (!kIsGuarded) std::memset(base_ + begin, kUnwritten, size);
@@ -135,7 +136,7 @@ class Arena {
     const std::size_t first = std::uintptr_t(address) - std::uintptr_t(base_);
     const std::size_t last = first + bytes - 1;
     if (last >= kGlobalBytes) return false;
-    // All granules of an allocation except the last are full, and empty ones follow, so the bytes are in one
+    // All granules of an allocation except the last are full, and empty ones follow. So the bytes are in one
     // allocation if every granule before the last is full.
     for (std::size_t granule = first / kGlobalAlignment; granule < last / kGlobalAlignment; ++granule)
       if (valid_bytes_[granule] != kGlobalAlignment) return false;
@@ -181,8 +182,8 @@ class Arena {
     return of_a && of_a == find(b, 1).first;
   }
 
-  /// Where an address is relative to the freed allocation it was in, or to the nearest one; empty if it is
-  /// allocated.
+  /// Describes where an address is, relative to the freed allocation that contained it or to the nearest one;
+  /// empty if it is allocated.
   std::string describe_outside(const void* address) {
     if (find(address, 1).first) return "";
     const std::size_t offset = std::uintptr_t(address) - std::uintptr_t(base_);
@@ -230,17 +231,17 @@ class Arena {
   }
 
  private:
-  using Ranges = std::map<std::size_t, std::size_t>;  // offset -> bytes
+  using Ranges = std::map<std::size_t, std::size_t>;  // maps offsets to sizes in bytes
   struct Allocation {
-    std::size_t begin;  // of its first page
-    std::size_t size;   // of its pages and the guard space behind them
-    std::size_t bytes;  // as requested
+    std::size_t begin;  // start of its first page
+    std::size_t size;   // size of its pages and of the guard space after them
+    std::size_t bytes;  // size as requested
     int device;
-    bool is_written = false;      // completely
-    std::vector<bool> written{};  // which bytes are written, unless all are; empty: none
-    std::size_t missing = 0;      // bytes that are not written
+    bool is_written = false;      // whether all bytes have been written
+    std::vector<bool> written{};  // which bytes have been written, unless all have; empty if none
+    std::size_t missing = 0;      // number of bytes that have not been written
   };
-  using Allocations = std::map<std::size_t, Allocation>;  // by offset
+  using Allocations = std::map<std::size_t, Allocation>;  // keyed by offset
 
   /// The allocation that contains these bytes, and their offset in it.
   std::pair<Allocation*, std::size_t> find(const void* address, std::size_t bytes) {
@@ -250,7 +251,7 @@ class Arena {
     return {&found->second, offset - found->first};
   }
 
-  /// Allocates this part of a gap.
+  /// Allocates a part of a gap.
   void* take(Ranges::iterator gap, std::size_t begin, std::size_t needed, std::size_t bytes) {
     if (mprotect(base_ + begin, needed - kGuardBytes, PROT_READ | PROT_WRITE) != 0)
       throw Error("the host has no memory for " + std::to_string(bytes) +
@@ -269,8 +270,8 @@ class Arena {
     return std::memset(base_ + offset, 0xff, bytes);
   }
 
-  /// Bytes between the last allocation and the next, in addition to the guard space: a number of pages that
-  /// depends on the seed.
+  /// The number of bytes between the last allocation and the next, in addition to the guard space: a number
+  /// of pages that depends on the seed.
   std::size_t scatter() {
     const uint64_t seed = options().seed;
     return seed == 0 ? 0 : page_ * std::size_t(Random(seed, ++scattered_).below(kScatteredPages));
@@ -281,7 +282,7 @@ class Arena {
     allocation.written = {};
   }
 
-  /// Joins a gap with the next one if they touch.
+  /// Merges a gap with the next one if they touch.
   Ranges::iterator merge(Ranges::iterator gap) {
     const auto next = std::next(gap);
     if (next == gaps_.end() || gap->first + gap->second != next->first) return gap;
@@ -290,20 +291,20 @@ class Arena {
     return gap;
   }
 
-  std::size_t page_;  // bytes
+  std::size_t page_;  // page size in bytes
   unsigned char* base_;
-  std::uint16_t* valid_bytes_;  // per granule of kGlobalAlignment bytes
+  std::uint16_t* valid_bytes_;  // one number per granule of kGlobalAlignment bytes
   Ranges gaps_;
-  Ranges freed_;  // the last allocations in the gaps
+  Ranges freed_;  // last allocations in the gaps
   Allocations allocations_;
-  std::size_t last_ = 0;    // where the last allocation ended
-  uint64_t scattered_ = 0;  // allocations at a random distance
+  std::size_t last_ = 0;    // end of the last allocation
+  uint64_t scattered_ = 0;  // number of allocations at a random distance
 };
 
 std::mutex arena_mutex;
 thread_local constinit int device_in_use = 0;
 
-/// Never destroyed: buffers with static lifetime are freed late.
+/// Never destroyed, since buffers with static lifetime are freed late.
 Arena& arena() {
   static Arena& arena = *new Arena;
   return arena;

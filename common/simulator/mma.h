@@ -1,5 +1,5 @@
 /// \file
-/// mma.sync: a warp multiplies two small matrices that are in its registers.
+/// mma.sync: a warp multiplies two small matrices held in its registers.
 #pragma once
 #include <cstdint>
 
@@ -8,7 +8,8 @@
 
 namespace flashbook::sim {
 
-/// d = a * b + c for a 16x16, b 16x8, c and d 16x8. Each lane passes its registers, in PTX's layout.
+/// d = a * b + c, where a is 16x16, b 16x8, and c and d 16x8. Each lane passes its registers, in PTX's
+/// layout.
 void mma_m16n8k16(DType type, float* d, const uint32_t* a, const uint32_t* b, const float* c, Location where);
 
 }  // namespace flashbook::sim

@@ -2,9 +2,8 @@
 /// The interface through which the simulator reports to a watcher. Internal to the simulator; trace/tracer.h
 /// implements it.
 ///
-/// Without an observer all of this costs a test of a pointer. Loads and stores in the kernel's own code do
-/// not come this way: they come from the calls that the compiler inserts before them
-/// (trace/entry_points.cpp).
+/// Without an observer, all of this costs one test of a pointer. Loads and stores in the kernel's own code
+/// are not reported here but by the calls that the compiler inserts before them (trace/entry_points.cpp).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -17,11 +16,11 @@
 
 namespace flashbook::sim {
 
-/// A kind of access. A volatile store counts as atomic, since other threads may be polling there.
+/// A kind of access. A volatile store counts as atomic, since other threads may be polling its target.
 enum class Access : uint8_t { load, store, atomic, volatile_load };
 
 constexpr bool writes(Access access) { return access == Access::store || access == Access::atomic; }
-/// Whether threads may access the same word this way without a barrier.
+/// Whether threads may access the same word in this way without a barrier.
 constexpr bool meets(Access access) { return access == Access::atomic || access == Access::volatile_load; }
 
 /// The memory that a proxy fence covers.
@@ -30,37 +29,37 @@ enum class Proxied { shared, global };
 struct Launch {
   dim3 grid, block;
   std::size_t dynamic_shared_bytes = 0;
-  const void* kernel = nullptr;  ///< address of its code, to find its name; may be null
-  bool dependent = false;        ///< it may begin before the previous launch is over
+  const void* kernel = nullptr;  ///< address of its code, used to find its name; may be null
+  bool dependent = false;        ///< whether it may begin before the previous launch has finished
 };
 
 /// A block that is about to run on the calling OS thread.
 struct Block {
-  uint64_t number;  ///< in its grid, x first
+  uint64_t number;  ///< number in its grid, x first
   int threads;
   unsigned char* dynamic_shared;
   std::size_t dynamic_shared_bytes;
-  std::span<const std::span<unsigned char>> static_shared;  ///< the `__shared__` arrays
+  std::span<const std::span<unsigned char>> static_shared;  ///< the block's `__shared__` arrays
 };
 
-/// Memory that an instruction accesses.
+/// The memory that an instruction accesses.
 struct Touched {
   Access access;
   const void* address;
   std::size_t bytes;
-  const char* instruction;  ///< its name in reports
+  const char* instruction;  ///< name of the instruction in reports
   Location where;
 };
 
 /// Watches the blocks that one OS thread runs, one after another. Threads are numbered within their block, x
 /// first, so the lanes of a warp have consecutive numbers.
 ///
-/// Order between threads comes from objects: a barrier, an mbarrier, a word of memory used by atomics. A
-/// thread that arrives releases; when the round is complete, everything released in it is handed over at
+/// Objects establish order between threads: a barrier, an mbarrier, a word of memory used by atomics. A
+/// thread that arrives releases. When the round is complete, everything released in it is handed over at
 /// once; a thread that saw the completion acquires it. Later releases belong to the next round.
 ///
 /// The async proxy (TMA, and WGMMA reading its operands in shared memory) works on behalf of a thread and
-/// concurrently with it. Each piece of its work has a ticket, by which its end is reported.
+/// concurrently with it. Each piece of its work has a ticket, with which its end is reported.
 class Observer {
  public:
   virtual ~Observer() = default;
@@ -68,7 +67,7 @@ class Observer {
   virtual void block_begins(const Block& block) = 0;
   virtual void block_ends() = 0;
 
-  /// An instruction of `thread` accesses memory now. (For cp.async, now is when it is issued.)
+  /// An instruction of `thread` accesses memory now. (For cp.async, that is when it is issued.)
   virtual void touches(int thread, const Touched& touched) = 0;
   /// The lanes of a warp access memory at once, lane i at of_lane[i]; everything else is the same.
   virtual void touches_together(int warp, const Touched& touched,
@@ -77,25 +76,26 @@ class Observer {
       touches(warp * 32 + int(lane),
               {touched.access, of_lane[lane], touched.bytes, touched.instruction, touched.where});
   }
-  /// A cp.async of `thread` that writes this memory is in flight from now on.
+  /// A cp.async of `thread` that writes this memory is now in flight.
   virtual void flies(int thread, const Touched& touched) { touches(thread, touched); }
-  /// The data of a cp.async has landed, in a wait of its thread.
+  /// The data of a cp.async has landed, during a wait of its thread.
   virtual void lands(int thread, const Touched& touched) = 0;
-  /// These lanes of a warp have reconverged: what they did since the last such call is compared access by
+  /// These lanes of a warp have reconverged: their actions since the last such call are compared access by
   /// access.
   virtual void converges(int warp, uint32_t lanes) = 0;
 
-  /// These lanes of a warp now see everything they did before. (__syncwarp)
+  /// These lanes of a warp now see everything that they did before (__syncwarp).
   virtual void joins(int warp, uint32_t lanes) = 0;
   virtual void releases(int thread, const void* object) = 0;
   virtual void completes(const void* object) = 0;
   virtual void acquires(int thread, const void* object) = 0;
 
-  /// From now on, `thread` sees what the previous launch did.
+  /// From now on, `thread` sees everything that the previous launch did.
   virtual void waits_for_launch_before(int thread) = 0;
   /// The next launch may begin, as far as the block of `thread` is concerned.
   virtual void lets_dependents_launch(int thread) = 0;
-  /// __threadfence: every later atomic operation or volatile store of `thread` hands over what it sees now.
+  /// __threadfence: from now on, every atomic operation or volatile store of `thread` hands over what it sees
+  /// at this point.
   virtual void fences(int thread) = 0;
   /// fence.proxy.async: the async proxy may now read whatever `thread` sees in that memory, when it works for
   /// this thread or for one that acquires from it.
@@ -105,19 +105,19 @@ class Observer {
   virtual uint32_t begins_async(const void* object) = 0;
   /// The work with this ticket, issued by `thread`, accesses shared memory from now on.
   virtual void touches_async(int thread, const void* object, uint32_t ticket, const Touched& touched) = 0;
-  /// The async proxy reads shared memory on behalf of another warp too, which has not waited for the one
-  /// named in `touches_async`: one of its lanes must see what was written there.
+  /// The async proxy also reads shared memory on behalf of a warp other than the one named in
+  /// `touches_async`, and that warp has not waited: one of its lanes must see what was written there.
   virtual void reads_for_warp(int warp, const Touched& touched) = 0;
   /// `thread` has waited for all work up to this ticket.
   virtual void knows_async_done(int thread, const void* object, uint32_t ticket) = 0;
-  /// The work up to this ticket is over and counts towards the current round of `object`, an mbarrier.
+  /// The work up to this ticket has finished and counts towards the current round of `object`, an mbarrier.
   virtual void arrives_async(const void* object, uint32_t ticket) = 0;
-  /// An instruction works on these registers of `thread`, a local array in the kernel's source.
+  /// An instruction works on these registers of `thread`, which are a local array in the kernel's source.
   virtual void takes_registers(int thread, const void* registers, std::size_t bytes, const char* instruction,
                                Location where) = 0;
   /// `thread` has waited for that instruction.
   virtual void gives_back_registers(int thread, const void* registers) = 0;
-  /// TMA, on this ticket issued by `thread`, moves these bytes of device memory, a row of its box.
+  /// TMA moves these bytes of device memory, a row of its box. `thread` issued it with this ticket.
   virtual void streams(int thread, const void* object, uint32_t ticket, const Touched& touched) = 0;
 };
 
@@ -127,7 +127,7 @@ class Watcher {
   virtual ~Watcher() = default;
   virtual std::unique_ptr<Observer> make_observer() = 0;
   virtual void grid_begins(const Launch& launch) = 0;
-  /// Returns errors of the grid that stopped no block; empty if there are none.
+  /// The errors of the grid that did not stop a block; empty if there are none.
   virtual std::string grid_ends() = 0;
 };
 

@@ -12,11 +12,12 @@ namespace flashbook::sim {
 /// `__grid_constant__` inserts a parameter of this type before its own, so that a launch can see it.
 struct GridConstant {};
 
-/// How many parameters a kernel's source declares.
+/// The number of parameters that a kernel's source declares.
 template <typename... Params>
 constexpr std::size_t kNamedParameters = (std::size_t(!std::is_same_v<Params, GridConstant>) + ... + 0);
 
-/// While one exists, copies go to a parameter that is `__grid_constant__` if `is_one`. (tensor_map.h)
+/// While an object of this class exists, copies go to a parameter that is `__grid_constant__` if `is_one` is
+/// true (tensor_map.h).
 class PassesGridConstant {
  public:
   explicit PassesGridConstant(bool is_one);

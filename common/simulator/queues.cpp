@@ -20,7 +20,7 @@ namespace flashbook::sim {
 /// The work of a stream.
 class Queue {
  public:
-  /// A piece of work: either `steps`, or a wait for another queue's mark.
+  /// A piece of work: either `steps`, or a wait for a mark in another queue.
   struct Item {
     std::deque<std::function<void()>> steps;
     Mark waits_for;
@@ -29,14 +29,14 @@ class Queue {
   explicit Queue(int device) : device(device) {}
 
   const int device;
-  int priority = 0;   ///< in random order, of the queues that can proceed the one with the highest does
-  uint64_t done = 0;  ///< number of finished items
+  int priority = 0;   ///< in random order, the queue with the highest priority that can proceed does
+  uint64_t done = 0;  ///< number of completed items
   std::deque<Item> items;
 
   uint64_t end() const { return done + items.size(); }
   bool is_over(const Mark& mark) const { return !mark.queue || mark.queue->done >= mark.position; }
   bool can_go_on() const { return !items.empty() && is_over(items.front().waits_for); }
-  /// Does the next step.
+  /// Executes the next step.
   void step() {
     Item& item = items.front();
     if (!item.steps.empty()) {
@@ -61,7 +61,7 @@ class Queues {
     return queues_.back().get();
   }
 
-  /// Does `work` and keeps any exception for the next waiting call.
+  /// Executes `work` and keeps any exception for the next waiting call.
   template <typename Work>
   void quietly(const Work& work) noexcept {
     try {
@@ -73,7 +73,7 @@ class Queues {
 
   void free(Queue* queue) noexcept {
     quietly([&] { finish({queue, queue->end()}); });
-    // There is nothing to wait for.
+    // Nothing is left to wait for.
     for (const auto& other : queues_)
       for (Queue::Item& item : other->items)
         if (item.waits_for.queue == queue) item.waits_for = {};
@@ -113,8 +113,8 @@ class Queues {
   }
 
  private:
-  /// Does a step of a queue that can proceed; false if there is none. If every step chose a new queue, none
-  /// would fall far behind. So queues have priorities that rarely change, like the warps of a block
+  /// Executes a step of a queue that can proceed; false if there is none. If every step chose a new queue,
+  /// none would fall far behind. So queues have priorities that rarely change, like the warps of a block
   /// (scheduler.cpp).
   bool step_anywhere() {
     Queue* first = nullptr;
@@ -148,12 +148,12 @@ class Queues {
   }
 
   std::vector<std::unique_ptr<Queue>> queues_;
-  std::exception_ptr error_;  ///< from work that has not been waited for yet
+  std::exception_ptr error_;  ///< error of work that has not been waited for yet
   static constexpr int kMostHaste = 4;
 
   std::optional<Random> random_;
   uint64_t seed_ = 0;
-  int haste_ = 0;  ///< how much is done before it is waited for
+  int haste_ = 0;  ///< amount of work done before it is waited for
 };
 
 std::recursive_mutex mutex;

@@ -21,7 +21,7 @@ std::string hex(uint64_t number) {
   return digits;
 }
 
-/// The distance between addresses in the program's file and in memory.
+/// The offset between addresses in the program's file and in memory.
 std::uintptr_t program_offset() {
 #ifdef __linux__
   static const std::uintptr_t offset = [] {
@@ -29,7 +29,7 @@ std::uintptr_t program_offset() {
     dl_iterate_phdr(
         [](dl_phdr_info* info, std::size_t, void* result) {
           *static_cast<std::uintptr_t*>(result) = info->dlpi_addr;
-          return 1;  // the program comes first
+          return 1;  // the program is the first object
         },
         &offset);
     return offset;
@@ -40,8 +40,8 @@ std::uintptr_t program_offset() {
 #endif
 }
 
-/// The running program's file, quoted for a shell. By name, since /proc/PID/exe of a program run by qemu is
-/// qemu.
+/// The running program's file, quoted for a shell. It is named explicitly, since /proc/PID/exe of a program
+/// run by qemu is qemu itself.
 const std::string& program_file() {
   static const std::string file = [] {
     std::error_code none;
@@ -53,7 +53,7 @@ const std::string& program_file() {
   return file;
 }
 
-/// The output of a command; empty if it cannot be run.
+/// The output of a command; empty if the command cannot be run.
 std::string output_of([[maybe_unused]] const std::string& command) {
   std::string text;
 #ifndef __EMSCRIPTEN__  // a page cannot run commands
@@ -66,7 +66,7 @@ std::string output_of([[maybe_unused]] const std::string& command) {
   return text;
 }
 
-/// Whether a file implements the language that kernels are written in, as opposed to a kernel.
+/// Whether a file implements the language in which kernels are written, as opposed to a kernel.
 bool is_language(std::string_view file) {
   for (const std::string_view folder :
        {"common/simulator/", "common/ptx/", "common/numeric/", "common/device/launch.h", "/include/c++/"})
@@ -81,7 +81,7 @@ std::string short_place(std::string_view line) {
   return std::string(line.substr(line.rfind('/') + 1));
 }
 
-/// Removes parameters, the return type and namespaces, also in template arguments.
+/// Removes parameters, the return type and namespaces, including those in template arguments.
 std::string short_name(std::string name) {
   int depth = 0;
   std::size_t begin = 0, end = name.size();
@@ -108,7 +108,7 @@ std::uintptr_t offset_in_program(const void* code) { return std::uintptr_t(code)
 
 std::map<std::uintptr_t, std::vector<std::string>> source_lines_of_code(
     std::span<const std::uintptr_t> offsets) {
-  constexpr std::size_t kAtOnce = 1000;  // the length of a command is limited
+  constexpr std::size_t kAtOnce = 1000;  // since the length of a command is limited
   std::map<std::uintptr_t, std::vector<std::string>> lines;
   for (std::size_t first = 0; first < offsets.size(); first += kAtOnce) {
     std::string command = "addr2line -a -i -e " + program_file();

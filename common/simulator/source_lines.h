@@ -9,16 +9,16 @@
 
 namespace flashbook::sim {
 
-/// An address's offset in the program's file, which its debug information uses.
+/// The offset of an address in the program's file, which its debug information uses.
 std::uintptr_t offset_in_program(const void* code);
 
-/// The source lines of the code at these offsets: "tile.cuh:7", then, for inlined code, the line of the call,
-/// and so on. Lines of the simulator and its wrappers are left out; code without debug information has none.
-/// binutils' addr2line reads the debug information once for all of them.
+/// The source lines of the code at these offsets: "tile.cuh:7" and then, for inlined code, the line of the
+/// call, and so on. Lines of the simulator and its wrappers are left out; code without debug information has
+/// no lines. One call of addr2line (from binutils) reads the debug information for all of them.
 std::map<std::uintptr_t, std::vector<std::string>> source_lines_of_code(
     std::span<const std::uintptr_t> offsets);
 
-/// "textbook_scores<float>": the function that this code belongs to, without namespaces and parameters; empty
+/// "textbook_scores<float>": the function that contains this code, without namespaces and parameters; empty
 /// if unknown.
 std::string function_name(const void* code);
 

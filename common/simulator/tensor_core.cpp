@@ -14,9 +14,9 @@ namespace {
 
 // Plain float32.
 
-/// Keeps kLanes rows and 8 columns in the host's registers while k runs, in vectors of kLanes floats.
+/// Keeps kLanes rows and 8 columns in the host's registers while k advances, in vectors of kLanes floats.
 /// (Compilers vectorise such loops only sometimes. They keep the sums in registers if the loops over them are
-/// unrolled, and loading a vector in two halves would stall.)
+/// unrolled; loading a vector in two halves would stall.)
 template <int kLanes>
 [[gnu::always_inline]] inline void multiply_in_blocks(int rows, int columns, int inner, const float* a,
                                                       const float* b, float* d) {
@@ -58,14 +58,14 @@ void multiply_plain(int rows, int columns, int inner, const float* a, const floa
   });
 }
 
-// Like an H200.
+// The arithmetic of an H200.
 
-/// How the hardware adds products of a type.
+/// How the hardware adds products of one type.
 struct Precision {
-  int mantissa_bits;      ///< per element
-  int smallest_exponent;  ///< of normal and subnormal elements
-  int fraction_bits;      ///< kept below the largest exponent
-  int result_bits;        ///< fraction bits of the sum
+  int mantissa_bits;      ///< mantissa bits per element
+  int smallest_exponent;  ///< smallest exponent of normal and subnormal elements
+  int fraction_bits;      ///< number of fraction bits kept below the largest exponent
+  int result_bits;        ///< number of fraction bits of the sum
 };
 
 constexpr Precision precision_of(DType type) {
@@ -77,7 +77,7 @@ constexpr Precision precision_of(DType type) {
 constexpr int kFloatMantissaBits = 23, kFloatBias = 127, kSmallestExponent = -126;
 
 /// A finite value as significand * 2^(exponent - mantissa bits). Products are exact, but a tensor core aligns
-/// them by the sum of their factors' exponents, which this exponent is.
+/// them by the sum of their factors' exponents, so that sum is the exponent here.
 struct Term {
   int32_t significand, exponent;
 };
@@ -92,12 +92,12 @@ Term term_of(float value, Precision precision) {
   const uint32_t significand = field == 0 ? mantissa : mantissa | 1u << kFloatMantissaBits;
   const int own = std::max(field, 1) - kFloatBias;
   const int exponent = std::max(own, precision.smallest_exponent);
-  // Exact: the bits shifted out are zero, since the element had no more.
+  // Exact: the bits shifted out are zero, since the element has no more.
   const auto kept = int32_t(significand >> (kFloatMantissaBits - precision.mantissa_bits + (exponent - own)));
   return {bits >> 31 ? -kept : kept, exponent};
 }
 
-/// magnitude >> shift with the sign of `sign`: truncates towards zero.
+/// magnitude >> shift with the sign of `sign`, truncated towards zero.
 int64_t cut_off(uint64_t magnitude, int shift, int64_t sign) {
   const auto kept = int64_t(shift < 64 ? magnitude >> shift : 0);
   return sign < 0 ? -kept : kept;
@@ -109,7 +109,7 @@ float exact_dot(Precision precision, int inner, const Term* x, const Term* y, fl
   int largest = accumulator.exponent;
   for (int k = 0; k < inner; ++k) largest = std::max(largest, x[k].exponent + y[k].exponent);
 
-  // Magnitudes start with more bits than are kept, so that they are only ever shifted right.
+  // Magnitudes start with more bits than are kept, so they are only ever shifted right.
   const int raised = precision.fraction_bits + 2;
   int64_t sum = cut_off(uint64_t(std::abs(accumulator.significand)) << raised,
                         largest - accumulator.exponent + kFloatMantissaBits + 2, accumulator.significand);
@@ -127,9 +127,9 @@ float exact_dot(Precision precision, int inner, const Term* x, const Term* y, fl
   return float(std::ldexp(double(kept), scale + dropped));
 }
 
-/// A sum with infinite or NaN terms. Products never overflow, as they are computed in double.
+/// A sum with infinite or NaN terms. Products never overflow, since they are computed in double precision.
 float infinite_dot(int inner, const float* row, const float* column, int stride, float c) {
-  constexpr uint32_t kNaN = 0x7fff'ffff;  // whatever the NaNs in the operands
+  constexpr uint32_t kNaN = 0x7fff'ffff;  // regardless of the operands' NaNs
   double sum = c;
   for (int k = 0; k < inner; ++k) sum += double(row[k]) * column[k * stride];
   return std::isnan(sum) ? std::bit_cast<float>(kNaN) : float(sum);

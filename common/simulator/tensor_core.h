@@ -8,13 +8,13 @@
 
 namespace flashbook::sim {
 
-/// The largest product of one instruction.
+/// The size limits of one instruction's product.
 constexpr int kMaxRows = 64, kMaxColumns = 256, kMaxInner = 32;
 
-/// d += a * b for the values of elements of `type` (f16, bf16 or e4m3): a [rows][inner], b [inner][columns],
-/// d [rows][columns]. rows is a multiple of 4, columns of 8; inner is 16, or 32 for e4m3.
+/// d += a * b for element values of `type` (f16, bf16 or e4m3): a [rows][inner], b [inner][columns], d
+/// [rows][columns]. rows is a multiple of 4, columns a multiple of 8; inner is 16, or 32 for e4m3.
 ///
-/// Adds one product after another in plain float32 or, with Options::exact, like an H200. That is the
+/// Adds the products one after another in plain float32 or, with Options::exact, as an H200 does. That is the
 /// algorithm of MMA-Sim (arXiv 2511.10909): the products and the accumulator are aligned to their largest
 /// exponent and truncated to 25 fraction bits (13 for e4m3); they are added exactly; and the sum is truncated
 /// to a float, or to one with 13 fraction bits for e4m3. So a tensor core never rounds up, and drops terms
@@ -28,7 +28,7 @@ constexpr int kMaxRows = 64, kMaxColumns = 256, kMaxInner = 32;
 void multiply_accumulate(DType type, int rows, int columns, int inner, const float* a, const float* b,
                          float* d);
 
-/// The same for 16-bit elements in registers: the shape of mma.sync.
+/// The same for 16-bit elements in registers, in the shape of mma.sync.
 void multiply_accumulate(DType type, const uint16_t (&a)[16][16], const uint16_t (&b)[16][8],
                          float (&d)[16][8]);
 

@@ -1,5 +1,5 @@
 /// \file
-/// The simulator's CUtensorMap: as large and as opaque to kernels as CUDA's.
+/// The simulator's CUtensorMap: as large, and as opaque to kernels, as CUDA's.
 #pragma once
 #include <cstdint>
 
@@ -9,21 +9,21 @@ namespace flashbook::sim {
 /// or from device memory. A thread's copy is in its local memory, which TMA cannot read.
 enum class MapMark : uint32_t {
   none = 0,
-  map = 0x544d4150,  ///< TMA can read it
+  map = 0x544d4150,  ///< a map that TMA can read
   argument,  ///< in an argument for a `__grid_constant__` parameter: its first copy in a kernel is the
              ///< parameter
-  local,     ///< a thread's copy
+  local,     ///< a copy in a thread's local memory
   written,   ///< a copy that a kernel has written to memory
 };
 
-/// The mark of a copy at `place`. (g++ would warn of a const pointer to uninitialised memory.)
+/// The mark of a copy at `place`. (g++ would warn about a const pointer to uninitialised memory.)
 MapMark mark_of_copy(MapMark mark, void* place);
 
 }  // namespace flashbook::sim
 
-/// What TMA needs to know about a tensor. device::tensor_map fills it in.
+/// The properties of a tensor that TMA needs. device::tensor_map fills them in.
 struct CUtensorMap {
-  /// The mark of a map, which copying may change.
+  /// The mark of a map, which copying the map may change.
   class Mark {
    public:
     Mark() = default;
@@ -42,11 +42,11 @@ struct CUtensorMap {
   Mark mark;
   uint16_t element_bytes;  ///< 1, 2 or 4
   uint8_t rank;            ///< 1 to 5
-  uint8_t swizzle_bytes;   ///< its span; 16: none
+  uint8_t swizzle_bytes;   ///< span of the swizzle; 16 if there is none
   unsigned char* base;
   uint64_t size[5];    ///< per dimension, innermost first, in elements
   uint64_t stride[5];  ///< per dimension, in bytes
-  uint16_t box[5];     ///< the part that one copy moves, in elements
+  uint16_t box[5];     ///< size of the part that one copy moves, in elements
   unsigned char unused[22];
 };
 static_assert(sizeof(CUtensorMap) == 128, "as CUDA's");

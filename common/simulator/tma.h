@@ -1,8 +1,8 @@
 /// \file
 /// TMA: asynchronous copies of tiles.
 ///
-/// Options::async determines when they happen. Until a load has landed, its tile holds NaN; a store reads its
-/// tile as late as in the wait for reads, and writes the tensor even later.
+/// Options::async determines when copies happen. Until a load has landed, its tile holds NaN. A store may
+/// read its tile as late as in the wait for reads, and write the tensor even later.
 #pragma once
 #include "common/simulator/location.h"
 #include "common/simulator/tensor_map.h"

@@ -19,7 +19,7 @@
 namespace flashbook::sim {
 namespace {
 
-/// Per block. A page with more opens slowly.
+/// The limit per block: a page with more events opens slowly.
 constexpr std::size_t kMostEvents = 200'000;
 constexpr std::size_t kMostCalls = 24;
 
@@ -32,12 +32,13 @@ std::vector<std::uintptr_t> calls() {
         int before = 0;
         const std::uintptr_t address = _Unwind_GetIPInfo(context, &before);
         if (!address) return _URC_END_OF_STACK;
-        // A return address is after the call, possibly on the next line.
+        // A return address points after the call, possibly to the next line.
         code.push_back(offset_in_program(reinterpret_cast<const void*>(address - (before ? 0 : 1))));
         return code.size() < kMostCalls ? _URC_NO_REASON : _URC_END_OF_STACK;
       },
       &code);
-  code.erase(code.begin(), code.begin() + std::ptrdiff_t(std::min<std::size_t>(code.size(), 2)));  // these
+  // Removes this function and its caller.
+  code.erase(code.begin(), code.begin() + std::ptrdiff_t(std::min<std::size_t>(code.size(), 2)));
   return code;
 }
 
@@ -112,7 +113,7 @@ void EventLog::add(int thread, const Told& told) {
   const auto is_told = [&](const Event& event) {
     return event.kind == told.kind && event.what == what && event.object == object;
   };
-  // A loop that polls is waiting.
+  // A loop that polls counts as waiting.
   if (told.what == "mbarrier_try_wait" && told.kind == EventKind::waits && last_[self] >= 0 &&
       is_told(events_[std::size_t(last_[self])]))
     return;
@@ -165,7 +166,7 @@ void EventLog::fault(int thread, std::uintptr_t code, std::function<std::string(
                      place_of({}, code ? std::vector{code} : std::vector<std::uintptr_t>()), 0, 0});
 }
 
-/// A thread's accesses since its last event belong before its next one.
+/// A thread's accesses since its last event come before its next event.
 void EventLog::note_accesses(int thread) {
   if (!count_accesses || std::size_t(thread) >= noted_.size()) return;
   uint32_t& noted = noted_[std::size_t(thread)];
@@ -310,7 +311,7 @@ class File final : public EventFile {
       log.write(json);
     }
     json += "]}";
-    write();  // now, since a program may end in any way
+    write();  // writes now, since a program may end in any way
   }
 
  private:
@@ -342,7 +343,7 @@ class File final : public EventFile {
 
   std::string path_;
   uint64_t first_ = 0, last_ = 0;
-  std::mutex mutex_;  ///< protects the logs
+  std::mutex mutex_;  ///< this mutex protects the logs
   std::map<uint64_t, EventLog> logs_;
   Now now_;
   std::map<std::pair<std::uintptr_t, std::string>, Kernel> kernels_;

@@ -3,7 +3,8 @@
 
     python3 common/simulator/events/page.py EVENTS.json --html trace.html --perfetto trace.json
 
-The page is one file that needs no network. `./flashbook trace` runs a program, then this. Exit code 2: the input cannot be read."""
+The page is one file that needs no network. `./flashbook trace` runs a program and then this script. Exit code 2 means
+that the input cannot be read."""
 import argparse
 import json
 import os
@@ -17,13 +18,13 @@ from typing import Any, NamedTuple
 TEMPLATE = Path(__file__).with_name("page.html")
 KINDS = ("starts", "exits", "does", "waits", "passes", "arrives", "over", "copies", "lands", "memory", "fault")
 GROUPS = ("starts and ends", "barriers", "copies", "products", "loads and stores", "within a warp", "fences", "registers", "faults")
-# Files that implement the language of kernels, as opposed to kernels.
+# files that implement the language of kernels, as opposed to kernels
 LANGUAGE = ("common/simulator/", "common/ptx/", "common/numeric/", "common/device/", "/include/c++/", "/lib/gcc/")
 AT_ONCE = 1000  # addresses per call of addr2line: the length of a command is limited
 
 
 class Problem(Exception):
-    """An error that the user can fix, in one line."""
+    """An error that the user can fix, reported in one line."""
 
 
 class Frame(NamedTuple):
@@ -39,7 +40,7 @@ class Event(NamedTuple):
     warps: int
     lanes: int
     what: str
-    stack: tuple[Frame, ...]  # the innermost call first
+    stack: tuple[Frame, ...]  # innermost call first
     object: str
     detail: str
     times: int = 1
@@ -88,10 +89,10 @@ def frames_of(program: str, code: Iterable[int]) -> dict[int, list[Frame]]:
 
 
 class Sources:
-    """The files of a program's kernels."""
+    """The files that contain a program's kernels."""
 
     def __init__(self, program: str) -> None:
-        self.folders = [Path.cwd(), *Path(program).parents]  # to resolve names relative to where the program was built
+        self.folders = [Path.cwd(), *Path(program).parents]  # used to resolve names relative to the build directory
         self.known: dict[str, Path | None] = {}
 
     def path(self, name: str) -> Path | None:
@@ -136,7 +137,7 @@ def events_of(block: dict[str, Any], stacks: Sequence[tuple[Frame, ...]]) -> lis
         event = Event(name, group_of(name, text), warp, warps, lanes, text, stacks[place], block["texts"][thing], block["texts"][detail])
         before = last.get(warp)
         if before is not None and name == "memory" and events[before].kind == "does" and events[before].what == text and not events[before].detail:
-            events[before] = events[before]._replace(detail=event.detail)  # an instruction's memory accesses
+            events[before] = events[before]._replace(detail=event.detail)  # memory accesses of an instruction
             continue
         if before is not None and name in ("does", "copies", "memory") and events[before]._replace(times=1) == event:
             events[before] = events[before]._replace(times=events[before].times + 1)
@@ -148,7 +149,8 @@ def events_of(block: dict[str, Any], stacks: Sequence[tuple[Frame, ...]]) -> lis
 
 
 def read(file: str) -> dict[str, Any]:
-    """What the simulator wrote, places resolved: {program, launches: [{..., blocks: [{block, warps, full, events}]}]}."""
+    """The simulator's output, with places resolved: {program, launches: [{..., blocks: [{block, warps, full,
+    events}]}]}."""
     try:
         raw = json.loads(Path(file).read_text(encoding="utf-8", errors="replace"))
         program = raw["program"]
@@ -187,7 +189,7 @@ def place_faults(trace: dict[str, Any], files: dict[str, str]) -> None:
 
 
 def page_data(trace: dict[str, Any]) -> dict[str, Any]:
-    """The page's data: tables of texts, places and files, and each event as a row of indices into them."""
+    """The page's data: tables of texts, places and files, and each event as a row of indices into these tables."""
     paths = {frame.file for launch in trace["launches"] for block in launch["blocks"] for event in block["events"] for frame in event.stack}
     files = {path: Path(path).read_text(encoding="utf-8", errors="replace") for path in sorted(paths)}
     place_faults(trace, files)
@@ -222,8 +224,8 @@ def html(trace: dict[str, Any]) -> str:
 
 
 def perfetto(trace: dict[str, Any]) -> dict[str, Any]:
-    """Chrome's trace event format, which Perfetto reads: a process per block, a thread per warp. Each event takes a microsecond, since the
-    simulator has an order but no time."""
+    """Chrome's trace event format, which Perfetto reads: a process per block and a thread per warp. Each event takes a
+    microsecond, since the simulator has an order but no time."""
     events: list[dict[str, Any]] = []
     processes = [(launch, block) for launch in trace["launches"] for block in launch["blocks"]]
     for pid, (launch, block) in enumerate(processes, 1):
@@ -235,7 +237,7 @@ def perfetto(trace: dict[str, Any]) -> dict[str, Any]:
         for warp in range(of_block):
             say("M", "thread_name", 0, warp, args={"name": f"warp {warp}"})
         say("M", "thread_name", 0, of_block, args={"name": "the block"})
-        ends: dict[int, int] = {}  # per event with a duration: when its warp does something else
+        ends: dict[int, int] = {}  # end of each event that has a duration: when its warp does something else
         after: dict[int, int] = {}
         for ts in reversed(range(len(block["events"]))):
             event = block["events"][ts]
@@ -263,7 +265,8 @@ def perfetto(trace: dict[str, Any]) -> dict[str, Any]:
 
 
 def block_of(error: str, grid: Sequence[int]) -> int | None:
-    """The number of the block that a report names, by its number or its place: "in block 7", "in block (1,2,0)"."""
+    """The number of the block that a report names, by its number or by its coordinates: "in block 7", "in block
+    (1,2,0)"."""
     named = re.search(r"block (?:(\d+)|\((\d+),(\d+),(\d+)\))", error)
     if not named:
         return None
@@ -274,7 +277,7 @@ def block_of(error: str, grid: Sequence[int]) -> int | None:
 
 
 def say(trace: dict[str, Any]) -> None:
-    """Notes for the user before opening the page."""
+    """Notes that the user should see before opening the page."""
     for launch in trace["launches"]:
         for block in launch["blocks"]:
             if block["full"]:
