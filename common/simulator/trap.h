@@ -6,15 +6,15 @@
 
 namespace flashbook::sim {
 
-/// Why a call has ended without returning.
+/// The reason why a call has ended without returning.
 enum class Trap {
-  memory,    ///< an access outside all memory
+  memory,    ///< an access outside of all memory
   stack,     ///< infinite recursion
-  division,  ///< an integer division by zero, or of the minimum by -1
+  division,  ///< an integer division by zero, or of the smallest integer by -1
   other
 };
 
-/// The error of the current thread, with its block and number; outside a kernel, the error alone. The
+/// The error of the current thread, with its block and number; outside a kernel, only the error. The
 /// simulator must not be used afterwards.
 std::string describe_trap(Trap trap);
 
@@ -23,7 +23,7 @@ struct Counts {
   uint64_t launches = 0;
   uint64_t blocks = 0;
   uint64_t threads = 0;
-  uint64_t turns = 0;  ///< how often a thread was given a turn
+  uint64_t turns = 0;  ///< number of times that a thread was given a turn
 };
 
 Counts counts();

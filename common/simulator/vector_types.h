@@ -4,7 +4,7 @@
 
 namespace flashbook::sim {
 
-/// Two values that are read and written as one.
+/// Two values that are read and written together.
 template <typename T>
 struct alignas(2 * sizeof(T)) Vector2 {
   typedef T Packed __attribute__((vector_size(2 * sizeof(T)), may_alias));
@@ -17,8 +17,8 @@ struct alignas(2 * sizeof(T)) Vector2 {
 
   Vector2() = default;
   Vector2(T x, T y) : packed{x, y} {}
-  // A plain struct is split into its members before the memory accesses are counted; copied through a vector
-  // register it stays the single access that it is on the GPU.
+  // A plain struct is split into its members before the memory accesses are counted. Copied through a vector
+  // register, it remains a single access, as on the GPU.
   Vector2(const Vector2& other) : packed(other.packed) {}
   Vector2& operator=(const Vector2& other) {
     packed = other.packed;
@@ -26,7 +26,7 @@ struct alignas(2 * sizeof(T)) Vector2 {
   }
 };
 
-/// Four values that are read and written as one.
+/// Four values that are read and written together.
 template <typename T>
 struct alignas(4 * sizeof(T)) Vector4 {
   typedef T Packed __attribute__((vector_size(4 * sizeof(T)), may_alias));
@@ -39,14 +39,14 @@ struct alignas(4 * sizeof(T)) Vector4 {
 
   Vector4() = default;
   Vector4(T x, T y, T z, T w) : packed{x, y, z, w} {}
-  Vector4(const Vector4& other) : packed(other.packed) {}  // one access, as above
+  Vector4(const Vector4& other) : packed(other.packed) {}  // a single access, as above
   Vector4& operator=(const Vector4& other) {
     packed = other.packed;
     return *this;
   }
 };
 
-/// One value, and three, which are read and written individually, as on a GPU.
+/// Vectors of one and of three values, which are read and written individually, as on a GPU.
 template <typename T>
 struct Vector1 {
   T x;
@@ -58,7 +58,7 @@ struct Vector3 {
 
 }  // namespace flashbook::sim
 
-// char1 ... char4, make_char1 ... make_char4, and so on.
+// The types char1 ... char4, the functions make_char1 ... make_char4, and so on.
 #define FLASHBOOK_VECTORS(name, T)                                   \
   using name##1 = flashbook::sim::Vector1<T>;                        \
   using name##2 = flashbook::sim::Vector2<T>;                        \
@@ -76,7 +76,7 @@ FLASHBOOK_VECTORS(int, int)
 FLASHBOOK_VECTORS(uint, unsigned)
 FLASHBOOK_VECTORS(float, float)
 #undef FLASHBOOK_VECTORS
-// Two 8-byte values fill the widest access.
+// Two 8-byte values already fill the widest access.
 using longlong2 = flashbook::sim::Vector2<long long>;
 using ulonglong2 = flashbook::sim::Vector2<unsigned long long>;
 using double2 = flashbook::sim::Vector2<double>;
@@ -86,7 +86,7 @@ inline ulonglong2 make_ulonglong2(unsigned long long x, unsigned long long y) { 
 inline double2 make_double2(double x, double y) { return {x, y}; }
 inline double3 make_double3(double x, double y, double z) { return {x, y, z}; }
 
-/// The size of a grid or a block; dimensions left out are 1.
+/// The size of a grid or a block; omitted dimensions are 1.
 struct dim3 {
   unsigned x, y, z;
   constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}

@@ -12,11 +12,11 @@ namespace flashbook::sim {
 /// arrive computes for all of them. Two calls belong together if they name the same object.
 struct Collective {
   const char* name;  ///< the call's name in reports
-  /// Computes for the lanes in `lanes`; `operands[lane]` is the lane's operand, `where` the call of the first
+  /// Computes for the lanes in `lanes`; `operands[lane]` is a lane's operand, `where` the call of the first
   /// lane to arrive.
   void (*combine)(void* const* operands, uint32_t lanes, Location where);
-  /// Whether PTX calls the instruction .aligned: all 32 lanes execute the same instruction, so they come from
-  /// the same place in the source and none has exited.
+  /// Whether PTX calls the instruction .aligned: all 32 lanes execute the same instruction, so none has
+  /// exited and all of them call it from the same place in the source.
   bool aligned = false;
 };
 
@@ -26,7 +26,7 @@ constexpr uint32_t kAllLanes = 0xffffffff;
 /// Waits until every lane in `mask` that has not exited takes part in `collective` with the same mask.
 void warp_collective(const Collective& collective, uint32_t mask, void* operand, Location where);
 
-/// The calling thread's lane in its warp.
+/// The number of the calling thread's lane.
 int lane();
 
 /// Throws an Error: `reader` shuffles from lane `source`, which does not take part.
@@ -36,12 +36,12 @@ int lane();
 /// Throws an Error: `width` is not a power of two up to 32.
 [[noreturn]] void wrong_shuffle_width(const Collective& collective, int width, Location where);
 
-/// One lane's operand in a shuffle.
+/// A lane's operand in a shuffle.
 template <typename T>
 struct ShuffleOperand {
-  T value;              ///< in: the lane's own value
-  int argument, width;  ///< in: select the lane to read
-  T result;             ///< out
+  T value;              ///< input: the lane's own value
+  int argument, width;  ///< input: they select the lane to read
+  T result;             ///< output
 };
 
 /// The kinds of shuffle, which interpret the lane argument differently.
@@ -93,7 +93,7 @@ FLASHBOOK_UNTRACED T shuffled(uint32_t mask, T value, int argument, int width, L
   return operand.result;
 }
 
-/// One lane's part in a reduction: its value, then the result.
+/// A lane's part in a reduction: first its value, then the result.
 enum class Reduction { add, min, max, and_, or_, xor_ };
 
 template <typename T, Reduction kReduction>
@@ -113,7 +113,7 @@ FLASHBOOK_UNTRACED void reduce(void* const* operands, uint32_t lanes, Location) 
     *static_cast<T*>(operands[__builtin_ctz(left)]) = result;
 }
 
-/// The reductions of T, int or unsigned.
+/// The reductions of T, which is int or unsigned.
 template <typename T, Reduction kReduction>
 inline constexpr Collective kReductionOf{kReduction == Reduction::add    ? "__reduce_add_sync"
                                          : kReduction == Reduction::min  ? "__reduce_min_sync"
@@ -185,7 +185,7 @@ inline int __any_sync(unsigned mask, int predicate,
 }
 inline int __all_sync(unsigned mask, int predicate,
                       flashbook::sim::Location where = flashbook::sim::Location::current()) {
-  // Counts votes of no, so that a lane that has exited does not count as one.
+  // Counts the false predicates, so that a lane that has exited does not count as false.
   return flashbook::sim::vote(flashbook::sim::kAll, mask, predicate == 0, where) == 0;
 }
 inline unsigned __activemask(flashbook::sim::Location where = flashbook::sim::Location::current()) {
@@ -197,7 +197,7 @@ unsigned __match_any_sync(unsigned mask, T value,
                           flashbook::sim::Location where = flashbook::sim::Location::current()) {
   return flashbook::sim::match(flashbook::sim::kMatchAny, mask, flashbook::sim::bits_of(value), where);
 }
-/// The mask if all lanes have the same value, and 0 otherwise.
+/// Returns the mask if all lanes have the same value, and 0 otherwise.
 template <typename T>
 unsigned __match_all_sync(unsigned mask, T value, int* all_equal,
                           flashbook::sim::Location where = flashbook::sim::Location::current()) {

@@ -16,19 +16,19 @@ namespace {
 
 constexpr int kSide = 16;
 constexpr int kElements = kSide * kSide;
-constexpr int kSlots = kElements / kWarpLanes;  ///< different elements per lane
+constexpr int kSlots = kElements / kWarpLanes;  ///< number of different elements per lane
 
-/// Which element of the matrix is at a position in a fragment.
+/// The element of the matrix that is at a position in a fragment.
 class Layout {
  public:
-  /// A layout for every seed and use: slots are numbered by an odd multiple and an offset, so that each
-  /// number from 0 to 255 appears once.
+  /// The layout differs for every seed and use: slots are numbered by an odd multiple and an offset, so that
+  /// each number from 0 to 255 appears once.
   explicit Layout(FragmentUse use) {
     Random random(options().seed * 3 + uint64_t(use));
     multiple_ = unsigned(2 * random.below(kElements / 2) + 1);
     offset_ = unsigned(random.below(kElements));
   }
-  /// Row by row.
+  /// This layout is row by row.
   uint8_t element(unsigned lane, unsigned place) const {
     return uint8_t((lane * kSlots + place % kSlots) * multiple_ + offset_);
   }
@@ -38,8 +38,8 @@ class Layout {
 };
 static_assert(kElements == 256, "a byte numbers the elements, and wraps around as they do");
 
-/// Which lane accesses which bytes is unspecified. Reports to the observer as if each lane moved 16 bytes, 16
-/// lines at a time.
+/// It is unspecified which lane accesses which bytes. Reports to the observer as if each lane moved 16 bytes,
+/// 16 lines at a time.
 void tell_observer(Access access, const char* what, const unsigned char* matrix, const FragmentInMemory& of,
                    Location where) {
   const Worker& worker = running_worker(what, where);
@@ -57,7 +57,7 @@ void tell_observer(Access access, const char* what, const unsigned char* matrix,
   }
 }
 
-/// Moves elements between fragments and a matrix of `lines`, each 16 contiguous elements.
+/// Moves elements between fragments and a matrix of `lines`, each of which has 16 contiguous elements.
 template <bool kLoad, typename T>
 void move_elements(void* const* operands, const FragmentInMemory& of, T (&lines)[kSide][kSide]) {
   const Layout layout(of.use);
@@ -120,7 +120,7 @@ void move(void* const* operands, uint32_t, Location where) {
     move_matrix<kLoad, uint16_t>(operands, first);
 }
 
-/// One lane's operands in a product.
+/// A lane's operands in a product.
 struct Product {
   float* d;
   const uint16_t *a, *b;
@@ -141,7 +141,7 @@ void multiply(void* const* operands, uint32_t, Location) {
       c[of_c.element(lane, place)] = mine.c[place];
     }
   }
-  for (int half = 0; half < 2; ++half) {  // 8 columns, as a tensor core's instruction takes
+  for (int half = 0; half < 2; ++half) {  // computes 8 columns at a time, like a tensor core's instruction
     uint16_t half_of_b[kSide][8];
     float d[kSide][8];
     for (int row = 0; row < kSide; ++row) {

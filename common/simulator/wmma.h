@@ -1,8 +1,8 @@
 /// \file
 /// nvcuda::wmma for the simulator: 16x16x16 products of f16 or bf16 with float accumulators.
 ///
-/// CUDA does not specify which element of a matrix a fragment stores where. Here the layout depends on the
-/// seed, so a kernel that relies on one is wrong.
+/// CUDA does not specify which element of a matrix is where in a fragment. Here the layout depends on the
+/// seed, so a kernel that relies on one layout fails.
 #pragma once
 #include <cstdint>
 #include <type_traits>
@@ -18,16 +18,16 @@ enum class FragmentUse { a, b, accumulator };
 struct FragmentInMemory {
   FragmentUse use;
   int element_bytes;
-  void* elements;   ///< the lane's
+  void* elements;   ///< the lane's elements
   void* matrix;     ///< in shared or global memory
-  unsigned stride;  ///< elements between rows or columns
+  unsigned stride;  ///< number of elements between rows or columns
   bool rows;        ///< whether rows are contiguous
 };
 
 void load_fragment(FragmentInMemory&& fragment, Location where);
 void store_fragment(FragmentInMemory&& fragment, Location where);
 
-/// d = a * b + c; each pointer is to the lane's elements.
+/// d = a * b + c; each pointer points to the lane's elements.
 void multiply_fragments(DType type, float* d, const void* a, const void* b, const float* c, Location where);
 
 }  // namespace flashbook::sim
@@ -41,8 +41,8 @@ struct row_major {};
 struct col_major {};
 enum layout_t { mem_row_major, mem_col_major };
 
-/// A lane's share of a matrix. Elements may be changed, but all in the same way, as their positions are
-/// unspecified.
+/// A lane's share of a matrix. Elements may be changed, but all of them in the same way, since their
+/// positions are unspecified.
 template <typename Use, int m, int n, int k, typename T, typename Layout = void>
 struct fragment {
   static_assert(m == 16 && n == 16 && k == 16, "the simulator knows 16x16x16 fragments only");

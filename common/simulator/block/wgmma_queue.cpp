@@ -87,8 +87,8 @@ void WgmmaQueue::issue(void* const* calls, Location where) {
   }
 }
 
-/// Throws Error if a descriptor is invalid, or has another swizzle than the map that TMA loaded the tile
-/// with.
+/// Throws Error if a descriptor is invalid, or has a different swizzle from the map through which TMA loaded
+/// the tile.
 void WgmmaQueue::require_operand(const char* which, const SharedMatrix& matrix, const WgmmaKind& kind,
                                  Location where) const {
   const uint32_t span = matrix.swizzle_bytes();
@@ -143,7 +143,7 @@ std::size_t WgmmaQueue::take_accumulator(void* const* calls, Location where) {
   return found;
 }
 
-/// Takes the values that a product adds to, which must be unchanged since the last fence or product.
+/// Reads the values to which a product adds, which must be unchanged since the last fence or product.
 void WgmmaQueue::require_fenced(Accumulator& accumulator, const WgmmaKind& kind, Location where) {
   static thread_local std::vector<float> now;
   now.resize(accumulator.values.size());
@@ -161,8 +161,8 @@ void WgmmaQueue::require_fenced(Accumulator& accumulator, const WgmmaKind& kind,
   accumulator.values = now;
 }
 
-/// The accumulator in these registers. Forgets others that overlap them: their place on the stack now belongs
-/// to another variable.
+/// The accumulator in these registers. Forgets other accumulators that overlap them: their place on the stack
+/// now belongs to another variable.
 std::size_t WgmmaQueue::find_accumulator(const std::array<float*, kThreads>& registers, const WgmmaKind& kind,
                                          Location where) {
   std::size_t found = accumulators_.size();
@@ -185,7 +185,7 @@ std::size_t WgmmaQueue::find_accumulator(const std::array<float*, kThreads>& reg
   return found;
 }
 
-/// The matrix a in the threads' registers.
+/// The matrix a held in the threads' registers.
 std::size_t WgmmaQueue::take_fragment(void* const* calls, Location where) {
   const WgmmaCall& first = call_of(calls, 0);
   Fragment now{};
@@ -217,7 +217,7 @@ void WgmmaQueue::copy_registers(Fragment& fragment) {
 void WgmmaQueue::fence(Location where) {
   ++fences_;
   if (scheduler_log()) log("wgmma_fence", where, "");
-  // From now on, products may read the current values of the registers.
+  // Notes that products may read the current values of the registers from now on.
   for (Accumulator& accumulator : accumulators_)
     if (accumulator.n > 0 && accumulator.in_flight == 0)
       gather_accumulator(accumulator.registers, accumulator.n, accumulator.values.data());
@@ -248,7 +248,7 @@ void WgmmaQueue::tell_of_reads(const WgmmaCall& call, Location where) {
   tickets_[commits_] = ticket;
 }
 
-/// Reports to the observer that the groups waited for have finished reading.
+/// Reports to the observer that the awaited groups have finished reading.
 void WgmmaQueue::tell_of_wait() {
   Observer* observer = current_worker->observer();
   const auto end = tickets_.lower_bound(waited_for_);

@@ -1,6 +1,6 @@
 /// \file
-/// The products that a warpgroup has issued: when each is done, and what must not be accessed until then.
-/// Internal to the simulator.
+/// The products that a warpgroup has issued: when each of them is done, and what must not be accessed until
+/// then. Internal to the simulator.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -20,33 +20,33 @@ struct WgmmaCall {
   WgmmaKind kind;
   float* d;
   const uint32_t* a_registers;  ///< null if a is in shared memory
-  uint64_t a, b;                ///< descriptors
+  uint64_t a, b;                ///< the descriptors
   bool accumulate;
 };
 
 /// The products of one warpgroup, in order. They are computed when the scheduler decides, at the latest when
 /// they are waited for.
 ///
-/// From the issue of the first product on an accumulator to the end of the last, its values are kept here,
-/// and the threads' registers hold a signalling NaN: a copy keeps its bits and arithmetic sets the quiet bit,
-/// so both are detected at the end. Registers of a are copied and compared.
+/// From the issue of the first product on an accumulator to the end of the last one, the accumulator's values
+/// are kept here, and the threads' registers hold a signalling NaN. A copy keeps its bits and arithmetic sets
+/// the quiet bit, so both are detected at the end. Registers of a are copied and compared.
 class WgmmaQueue {
  public:
   /// Starts a new block and forgets everything. `first_thread` is the warpgroup's first.
   void begin_block(int first_thread, SharedBytes shared);
 
-  /// Issues a product with the operands of 128 threads. Throws Error if they disagree, a descriptor leaves
-  /// shared memory, or registers were modified without a fence.
+  /// Issues a product with the operands of 128 threads. Throws Error if they disagree, if a descriptor
+  /// reaches beyond shared memory, or if registers were modified without a fence.
   void issue(void* const* calls, Location where);
   void fence(Location where);
   void commit(Location where);
-  /// Computes all groups except the latest `groups_in_flight`; after that, threads may access their registers
-  /// and overwrite their tiles.
+  /// Computes all groups except for the latest `groups_in_flight`; after that, threads may access their
+  /// registers and overwrite their tiles.
   void wait(int groups_in_flight, Location where);
 
-  /// Number of products that are not computed yet.
+  /// The number of products that have not been computed yet.
   int pending() const { return int(pending_.size()); }
-  /// Computes the oldest `count`.
+  /// Computes the oldest `count` products.
   void compute(int count);
 
   /// Throws Error if a product has not been waited for.
@@ -57,14 +57,14 @@ class WgmmaQueue {
   void log(const char* what, Location where, const std::string& detail) const;
   static constexpr int kThreads = 128;
 
-  /// 64xN floats in the registers of 128 threads.
+  /// The 64xN floats in the registers of 128 threads.
   struct Accumulator {
     std::array<float*, kThreads> registers{};
-    int n = 0, inner = 0;       ///< of its products; n is 0 if it has been forgotten
-    std::vector<float> values;  ///< [64][n]: in progress, or the registers at the last fence or product
+    int n = 0, inner = 0;       ///< sizes of its products; n is 0 if it has been forgotten
+    std::vector<float> values;  ///< [64][n]: in progress, or as of the last fence or product
     bool is_new = true;
-    int in_flight = 0;        ///< products not computed yet
-    int last_group = 0;       ///< of the last product
+    int in_flight = 0;        ///< number of products not computed yet
+    int last_group = 0;       ///< group of the last product
     int fences_at_wait = -1;  ///< number of fences when that product was waited for
   };
   /// A matrix a in the registers of 128 threads, as of the last fence or product.
@@ -74,9 +74,9 @@ class WgmmaQueue {
     int in_flight;
   };
   struct Product {
-    WgmmaCall call;                     ///< of the first thread
-    std::size_t accumulator, fragment;  ///< indices; the second only if a is in registers
-    int group;                          ///< by number, committed or not
+    WgmmaCall call;                     ///< call of the first thread
+    std::size_t accumulator, fragment;  ///< indices; the second is valid only if a is in registers
+    int group;                          ///< number of its group, committed or not
     Location where;
   };
 
@@ -88,7 +88,7 @@ class WgmmaQueue {
   void require_fenced(Accumulator& accumulator, const WgmmaKind& kind, Location where);
   std::size_t take_fragment(void* const* calls, Location where);
   static void copy_registers(Fragment& fragment);
-  /// Reads the tiles and computes: the only place where a product reads shared memory.
+  /// Reads the tiles and computes: this is the only place where a product reads shared memory.
   void compute(const Product& product);
   void tell_of_reads(const WgmmaCall& call, Location where);
   void tell_of_wait();
@@ -102,7 +102,7 @@ class WgmmaQueue {
   std::vector<Product> pending_;
   int fences_ = 0, commits_ = 0;
   int waited_for_ = 0;     ///< number of groups that have been waited for
-  int last_group_ = -1;    ///< of the product issued last
+  int last_group_ = -1;    ///< group of the product issued last
   Location last_product_;  ///< its place
   /// The observer's last ticket for each group that has not been waited for.
   std::map<int, uint32_t> tickets_;

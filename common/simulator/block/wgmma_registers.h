@@ -8,13 +8,13 @@
 
 namespace flashbook::sim {
 
-/// Registers per thread that hold a matrix a.
+/// The number of registers per thread that hold a matrix a.
 constexpr int kFragmentRegisters = 4;
 
 /// Reads an accumulator's values, [64][n], from the n / 2 floats of each thread.
 void gather_accumulator(const std::array<float*, 128>& registers, int n, float* values);
 
-/// Writes them back.
+/// Writes the values back.
 void scatter_accumulator(const std::array<float*, 128>& registers, int n, const float* values);
 
 /// Reads the values of a matrix a, [64][16], or [64][32] for e4m3, from the registers of each thread.

@@ -31,7 +31,7 @@ std::string describe_wait(const Thread& thread) {
 
 namespace {
 
-/// Suspicions about blocks that ended well: those of the first such block.
+/// Suspicions about blocks that ended well: those of the first such block are kept.
 std::mutex suspects_mutex;
 std::optional<std::pair<uint64_t, std::string>> suspects_of_block;
 
@@ -137,7 +137,7 @@ void Worker::begin_block(uint64_t number, uint64_t seed) {
                               memory.static_arrays()});
 }
 
-/// Events of a thread's life have no place in the source.
+/// Events of a thread's life cycle have no place in the source.
 void Worker::run_thread() {
   if (EventLog* log = scheduler.log()) log->add(current_number(), {EventKind::starts, "starts", {}});
   (*body_)();
@@ -147,13 +147,13 @@ void Worker::run_thread() {
   if (EventLog* log = scheduler.log()) log->add(current_number(), {EventKind::exits, "exits", {}});
   if (observer()) {
     observer()->releases(current_number(), barriers.whole_block());
-    // With no lane left, all lanes of the warp have finished.
+    // When no lane is left, all lanes of the warp have finished.
     const int warp = scheduler.current().warp, others = int(scheduler.threads().size()) - warp * kWarpLanes;
     if (scheduler.alive_lanes(warp) == 0)
       observer()->converges(warp, others < kWarpLanes ? (1u << others) - 1 : kAllLanes);
   }
-  // Others may have waited only for this thread: from compute capability 7.0 on, exited threads take part in
-  // nothing.
+  // Other threads may have been waiting only for this one: from compute capability 7.0 on, exited threads
+  // take part in nothing.
   barriers.leave();
   warps.leave();
 }
@@ -165,7 +165,7 @@ void Worker::write_down(const char* what, Location where, int groups) {
   scheduler.log()->add(current_number(), {EventKind::does, what, where, "", detail});
 }
 
-/// Logs lanes stuck in a collective, which is logged otherwise once all lanes have arrived.
+/// Logs lanes that are stuck in a collective, which is otherwise logged once all lanes have arrived.
 void Worker::write_down_stuck() {
   const auto is_stuck = [&](const Thread& thread) {
     return !thread.exited && (thread.awaited == &warps || thread.awaited == &warpgroups);
@@ -187,7 +187,7 @@ void Worker::write_down_stuck() {
 
 std::string Worker::deadlock_report() const {
   std::ostringstream report;
-  // No load is in flight: it would have landed.
+  // No load is in flight, since it would have landed.
   if (scheduler.is_polling())
     report << "livelock in block " << triple(blockIdx)
            << ": threads are polling, and nothing changes any more";
@@ -204,10 +204,10 @@ std::string Worker::deadlock_report() const {
 
 std::string Worker::describe_all_waits() const {
   std::ostringstream report;
-  std::vector<std::vector<std::string>> said;  // per warp
+  std::vector<std::vector<std::string>> said;  // lines of each warp
   for (int warp = 0; warp < scheduler.warps(); ++warp) said.push_back(describe_waits(warp));
   for (std::size_t first = 0; first < said.size();) {
-    std::size_t last = first;  // last of the neighbours in the same state
+    std::size_t last = first;  // last of the adjacent lanes in the same state
     while (last + 1 < said.size() && said[last + 1] == said[first]) ++last;
     for (const std::string& line : said[first])
       report << "\n  " << (last > first ? "warps " : "warp ") << first
@@ -217,7 +217,7 @@ std::string Worker::describe_all_waits() const {
   return report.str();
 }
 
-/// Where the lanes of a warp are, one line per group of lanes in the same state.
+/// Describes where the lanes of a warp are, in one line per group of lanes in the same state.
 std::vector<std::string> Worker::describe_waits(int warp) const {
   std::vector<std::string> waits;
   std::vector<uint32_t> lanes;
@@ -232,7 +232,7 @@ std::vector<std::string> Worker::describe_waits(int warp) const {
   return waits;
 }
 
-/// The processor has refused an instruction of the current thread.
+/// The report on an instruction of the current thread that the processor has refused.
 std::string Worker::crash_report() const {
   const std::string thread =
       "\n  " + describe_current(scheduler.current()) + scheduler.long_turn().describe_loop();
@@ -268,7 +268,7 @@ std::string Worker::report_of(Crash crash) {
   return crash_report() + suspects();
 }
 
-/// The current thread never waited.
+/// The report on a current thread that never waited.
 std::string Worker::endless_report() const {
   const Thread& thread = scheduler.current();
   return "a thread has run for " + std::to_string(options().timeout) +
@@ -280,7 +280,7 @@ std::string Worker::endless_report() const {
                          : ", before it waited for anything");
 }
 
-/// Errors of a block whose threads have all exited; empty if there are none.
+/// The errors of a block whose threads have all exited; empty if there are none.
 std::string Worker::end_report() const {
   if (const std::string loads = tensor_copies.end_error(); !loads.empty()) return loads;
   std::string wrong = mbarriers.end_error();

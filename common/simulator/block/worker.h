@@ -23,32 +23,32 @@
 
 namespace flashbook::sim {
 
-/// The other blocks of a grid, for a block that waits for them.
+/// The other blocks of a grid, as seen by a block that waits for them.
 class OtherBlocks {
  public:
-  /// The calling block is polling memory. Lets others run, and starts others if that takes more OS threads.
-  /// False if none of them can change that memory any more.
+  /// Notes that the calling block is polling memory. Lets others run, and starts others if that takes more OS
+  /// threads. Returns false if none of them can change that memory any more.
   virtual bool go_on(int rounds) = 0;
-  /// The calling block has stopped polling.
+  /// Notes that the calling block has stopped polling.
   virtual void stop_waiting() = 0;
-  /// The calling block is about to add to an integer in device memory. True as long as it should wait for the
-  /// other concurrent blocks to get this far.
+  /// Notes that the calling block is about to add to an integer in device memory. Returns true as long as it
+  /// should wait for the other concurrent blocks to get this far.
   virtual bool must_wait_at_addition() = 0;
   /// Whether blocks switch to each other at random.
   virtual bool hands_over() const = 0;
-  /// If so: the calling block has done, or is about to do, something that others can see. Returns whether
-  /// another one has had a turn.
+  /// If they do: notes that the calling block has done, or is about to do, something that others can see.
+  /// Returns whether another one has had a turn.
   virtual bool may_hand_over() = 0;
-  /// How many blocks run concurrently, if there are enough.
+  /// The number of blocks that run concurrently, if there are enough.
   virtual uint64_t at_once() const = 0;
 
  protected:
   ~OtherBlocks() = default;
 };
 
-/// Runs blocks, one after another, on one OS thread. It is kept from grid to grid, since its memory is
-/// expensive to set up. The parts in which threads wait are members, each with a file of its own; kernel
-/// calls find them through running_worker().
+/// Runs blocks, one after another, on one OS thread. It is kept from grid to grid, since setting up its
+/// memory is expensive. The parts in which threads wait are members, each with its own file; kernel calls
+/// find them through running_worker().
 class Worker final : Scheduled {
  public:
   /// Prepares the calling OS thread, which must be the one that runs the grid's blocks, and sets its blockDim
@@ -58,35 +58,36 @@ class Worker final : Scheduled {
 
   /// Runs block `number`, counted x first, with the grid's seed. Returns its error, if any.
   std::optional<std::string> run_block(uint64_t number, uint64_t seed);
-  /// The same in parts, for blocks that share an OS thread: begins a block,
+  /// The same in parts, for blocks that share an OS thread. This begins a block,
   void begin_block(uint64_t number, uint64_t seed);
-  /// continues it, true if it waits for other blocks,
+  /// this continues it and returns true if it waits for other blocks,
   bool go_on();
-  /// and ends it. Returns its error, if any.
+  /// and this ends it and returns its error, if any.
   std::optional<std::string> end_block();
-  /// Where all threads are, one line per group of threads in the same state.
+  /// Describes where all threads are, in one line per group of threads in the same state.
   std::string describe_all_waits() const;
   /// Possible causes of an error or a wrong result of the block; empty if there are none.
   std::string suspects() const { return mbarriers.suspects() + barriers.suspects(); }
-  /// The report on the block, whose current thread ended in this way (trap.h).
+  /// The report on a block whose current thread ended in this way (trap.h).
   std::string report_of(Crash crash);
 
-  /// Null if there is none.
+  /// Null if there is no watcher.
   Observer* observer() const { return scheduler.observer(); }
-  /// The current thread is about to add to an integer in device memory. The first blocks of a grid wait for
-  /// each other before their second addition, so that none takes all tiles from a counter before the others
-  /// have had one.
+  /// Notes that the current thread is about to add to an integer in device memory. The first blocks of a grid
+  /// wait for each other before their second addition, so that none takes all tiles from a counter before the
+  /// others have had one.
   void meets_other_blocks() {
     while (others_->must_wait_at_addition()) scheduler.note_turn();
   }
-  /// The current thread has changed a word that other blocks may read, or is about to read one.
+  /// Notes that the current thread has changed a word that other blocks may read, or is about to read one.
   void meets_others_at_word() {
     if (!hands_over_) [[likely]]
       return;
     if (others_->may_hand_over()) scheduler.note_hand_over();
   }
   int current_number() const { return scheduler.current().number; }
-  /// Logs an instruction of the current thread that no other part logs. `groups` stay in flight, if it waits.
+  /// Logs an instruction of the current thread that no other part logs. If it waits, `groups` is the number
+  /// of groups that stay in flight.
   void tell(const char* what, Location where, int groups = -1) {
     if (scheduler.log()) [[unlikely]]
       write_down(what, where, groups);
@@ -119,12 +120,12 @@ class Worker final : Scheduled {
   std::vector<std::string> describe_waits(int warp) const;
 
   dim3 grid_;
-  uint64_t number_ = 0;  // of the block, in the grid
+  uint64_t number_ = 0;  // number of the block in the grid
   OtherBlocks* others_ = nullptr;
-  bool hands_over_ = false;  // whether it switches to other blocks at random
+  bool hands_over_ = false;  // whether the block switches to other blocks at random
   const std::function<void()>* body_ = nullptr;
-  Watcher* watcher_ = nullptr;          // the last one
-  std::unique_ptr<Observer> observer_;  // made by that watcher
+  Watcher* watcher_ = nullptr;          // most recent watcher
+  std::unique_ptr<Observer> observer_;  // created by that watcher
 };
 
 /// The worker of the calling OS thread; null outside a grid.

@@ -19,7 +19,7 @@ void merge(Knowledge& to, const Knowledge& from) {
   }
 }
 
-/// The same, all of it known to the async proxy too.
+/// The same, but all of it is known to the async proxy as well.
 Knowledge known_to_proxy(const Knowledge& what) {
   Knowledge result;
   for (const auto& [block, clocks] : what) {
@@ -105,7 +105,7 @@ void BlockOrder::publish(int thread, std::uintptr_t word, uint64_t before) {
   auto own = std::make_shared<std::vector<uint32_t>>(clocks_.fenced(thread));
   if (own->empty()) return;
   Knowledge known;
-  std::set<std::pair<const Knowledge*, bool>> merged;  // many threads have acquired the same
+  std::set<std::pair<const Knowledge*, bool>> merged;  // many threads have acquired the same knowledge
   for (const Acquired& acquired : acquired_) {
     if (clocks_.known_behind_fence(thread, acquired.thread) < acquired.clock) continue;
     const bool proxied = clocks_.known_to_proxy_behind_fence(thread, acquired.thread) >= acquired.clock;
@@ -139,7 +139,7 @@ bool BlockOrder::knows(int thread, const PastValue& value) {
 }
 
 uint64_t BlockOrder::read(int thread, std::uintptr_t word, uint64_t latest, uint32_t accesses) {
-  constexpr int kMostTimes = 4;  // in a loop that does other things too
+  constexpr int kMostTimes = 4;  // limit for a loop that does other things as well
 
   const Published::Past* past = published_->past_of(word, latest);
   if (!past) {
@@ -177,7 +177,7 @@ void BlockOrder::acquire(int thread, uint32_t clock, std::uintptr_t word,
   if (before != acquired_.end() && before->what == what) return;
   if (const auto own = what->find(block_); own != what->end()) clocks_.learn(thread, *own->second);
   if (before != acquired_.end())
-    before->what = std::move(what);  // which includes everything published before
+    before->what = std::move(what);  // includes everything published before
   else
     acquired_.push_back({thread, clock, word, std::move(what)});
 }
@@ -201,7 +201,7 @@ std::shared_ptr<const Knowledge> BlockOrder::as_of(const Load& load) {
   return what;
 }
 
-/// A thread has read a possibly older value.
+/// Notes that a thread has read a value that may be older.
 void BlockOrder::miss(int thread, uint32_t clock, std::uintptr_t word) {
   const auto before = std::find_if(missed_.begin(), missed_.end(), [&](const Acquired& one) {
     return one.thread == thread && one.word == word;
@@ -219,7 +219,7 @@ void BlockOrder::settle() {
   loads_.clear();
 }
 
-/// Whether `found` holds for anything acquired.
+/// Whether `found` holds for any acquired knowledge.
 template <typename Found>
 bool BlockOrder::any(const Found& found) {
   if (std::any_of(acquired_.begin(), acquired_.end(), found)) return true;
@@ -258,7 +258,7 @@ bool BlockOrder::proxy_knows(int thread, uint64_t block, int of, uint32_t clock)
   return any([&](const Acquired& acquired) {
     const auto known = acquired.what->find(block);
     if (known == acquired.what->end()) return false;
-    // The thread that handed it over has fenced, or one that has acquired it since.
+    // The thread that handed it over has fenced, or a thread that has acquired it since has.
     return ((*known->second)[clocks_.width() + index] >= clock &&
             clocks_.known(thread, acquired.thread) >= acquired.clock) ||
            ((*known->second)[index] >= clock &&

@@ -31,7 +31,7 @@ void Clocks::begin(int threads) {
   tickets_.assign(kAgents, 0);
 }
 
-/// The thread's row, for changing.
+/// The thread's row, to be changed.
 uint32_t* Clocks::change(int thread) {
   Row& row = rows_[std::size_t(thread)];
   if (row.changed.empty()) row.changed.assign(known_of_others(thread), known_of_others(thread) + width_);
@@ -39,7 +39,7 @@ uint32_t* Clocks::change(int thread) {
   return row.changed.data();
 }
 
-/// Makes `known` all that the thread knows.
+/// Replaces everything that the thread knows with `known`.
 void Clocks::share(Row& row, const SharedRow& known) {
   row.shared = known;
   row.changed.clear();
@@ -110,7 +110,7 @@ void Clocks::acquire(int thread, const void* object) {
   const Object& from = object_at(object);
   Row& row = rows_[std::size_t(thread)];
   if (from.complete && !(row.shared == from.complete)) {
-    // Whether all that the thread knows was released in that round.
+    // Whether everything that the thread knows was released in that round.
     const bool is_part = (row.released_to == object && row.released_round + 1 == from.rounds) ||
                          (row.changed.empty() && (!row.shared || row.shared == from.completed));
     if (is_part)
@@ -125,7 +125,7 @@ void Clocks::acquire(int thread, const void* object) {
       raise(row_of(fenced_[i], thread, width_), known.data(), width_);
 }
 
-/// What the thread knows to be behind such a fence, for changing.
+/// The thread's row of knowledge behind such a fence, to be changed.
 uint32_t* Clocks::fenced_row(Fence fence, int thread) {
   Vector& known = fenced_[std::size_t(fence)];
   if (known.empty()) known.resize(std::size_t(threads_) * width_);

@@ -18,10 +18,12 @@
 
 namespace flashbook::sim {
 
-/// Agents per block. Any beyond share the last entry, which may miss races but never invents one.
+/// The number of agents per block. Any further agents share the last entry, which may hide races but never
+/// invents one.
 constexpr int kAgents = 128;
 
-/// A row of counts with several owners on one OS thread: a std::shared_ptr would use atomic reference counts.
+/// A row of counts with several owners on one OS thread. (A std::shared_ptr would use atomic reference
+/// counts.)
 class SharedRow {
  public:
   SharedRow() = default;
@@ -57,16 +59,16 @@ class Clocks {
 
   int threads() const { return threads_; }
   uint32_t now(int thread) const { return own_[std::size_t(thread)]; }
-  /// Up to which count `thread` knows another thread, or agent `of - threads()`.
+  /// The count up to which `thread` knows another thread, or agent `of - threads()`.
   uint32_t known(int thread, int of) const {
     return of == thread ? now(thread) : known_of_others(thread)[of];
   }
-  /// The same for all others; valid until the next change.
+  /// The same for all other threads; valid until the next change.
   const uint32_t* known_of_others(int thread) const {
     const Row& row = rows_[std::size_t(thread)];
     return !row.changed.empty() ? row.changed.data() : row.shared ? row.shared.data() : nothing_.data();
   }
-  /// The same if it is shared by all these lanes; otherwise null.
+  /// The same if all these lanes share it; otherwise null.
   const uint32_t* known_to_all(int first_thread, uint32_t lanes) const {
     const uint32_t* known = known_of_others(first_thread + __builtin_ctz(lanes));
     for (uint32_t left = lanes; left; left &= left - 1)
@@ -81,9 +83,10 @@ class Clocks {
   uint32_t known_to_proxy(int thread, int of, Proxied memory) const {
     return behind(Fence(memory), thread, of);
   }
-  /// The same, as far as it was followed by a memory fence: the thread's own, or another's that it knows of.
+  /// The same, as far as a memory fence followed it: the thread's own fence, or another thread's that it
+  /// knows of.
   uint32_t known_behind_fence(int thread, int of) const { return behind(Fence::memory, thread, of); }
-  /// The same for what the async proxy knew of global memory at that fence.
+  /// The same for the async proxy's knowledge of global memory at that fence.
   uint32_t known_to_proxy_behind_fence(int thread, int of) const {
     return behind(Fence::memory_of_proxy, thread, of);
   }
@@ -92,10 +95,10 @@ class Clocks {
   void release(int thread, const void* object);
   void complete(const void* object);
   void acquire(int thread, const void* object);
-  /// The same for a thread that reads `value` there: if the word had it before the last publish(), what had
-  /// been published by then.
+  /// The same for a thread that reads `value` there: if the word had this value before the last publish(),
+  /// returns what had been published by then.
   void acquire_as_of(int thread, const void* object, uint64_t value);
-  /// Whether `thread` would know that clock if its reads had distinguished the latest value from an older
+  /// Whether `thread` would know that clock if its reads had distinguished the latest value from an earlier
   /// equal one.
   bool would_know(int thread, int of, uint32_t clock) const {
     return std::any_of(missed_.begin(), missed_.end(), [&](const auto& missed) {
@@ -103,58 +106,58 @@ class Clocks {
     });
   }
   void fence_proxy(int thread, Proxied memory);
-  /// From now on publish() includes what `thread` knows now, also when called by a thread that knows of the
-  /// fence.
+  /// Notes a fence: from now on, publish() includes what `thread` knows now, even when it is called by a
+  /// thread that knows of the fence.
   void fence(int thread);
-  /// Hands over what fences have covered to every thread that acquires from the object: the thread's own
-  /// fences, and those of others that it knows of through a barrier after them. `before`: the value still in
-  /// the word.
+  /// Hands over everything that fences have covered to every thread that acquires from the object. That
+  /// includes the thread's own fences, and those of others that it knows of through a barrier after them.
+  /// `before` is the value that is still in the word.
   void publish(int thread, const void* object, uint64_t before);
-  /// What publish() hands over: the clocks of each thread and agent, then the same as known to the async
-  /// proxy in global memory; empty if there is nothing.
+  /// The knowledge that publish() hands over: the clocks of each thread and agent, then the same as known to
+  /// the async proxy in global memory; empty if there is none.
   std::vector<uint32_t> fenced(int thread);
-  /// Threads, agents, and a lower bound per warp.
+  /// Row layout: threads, agents, and a lower bound per warp.
   std::size_t width() const { return width_; }
-  /// Whether the thread has fenced and released nothing since.
+  /// Whether the thread has fenced and has released nothing since.
   bool has_just_fenced(int thread) const {
     const uint32_t last = known_behind_fence(thread, thread);
     return last != 0 && last + 1 == now(thread);
   }
-  /// `thread` learns what others know.
+  /// Adds what others know to what `thread` knows.
   void learn(int thread, const std::vector<uint32_t>& known);
 
   /// The entry of the agent that represents the object.
   int agent(const void* object);
   uint32_t next_ticket(int agent) { return ++tickets_[std::size_t(agent - threads_)]; }
-  /// `thread` learns of the agent's work up to a ticket.
+  /// Adds the agent's work up to a ticket to what `thread` knows.
   void learn(int thread, int agent, uint32_t ticket);
   /// Releases the agent's work up to a ticket.
   void release_agent(int agent, uint32_t ticket, const void* object);
 
  private:
   using Vector = std::vector<uint32_t>;
-  /// The fences that may lie between an access and a thread that must see it: a proxy fence for either
+  /// The fences that may come between an access and a thread that must see it: a proxy fence for either
   /// memory, a memory fence, or a proxy fence for global memory followed by a memory fence. (In the order of
   /// Proxied.)
   enum class Fence { shared, global, memory, memory_of_proxy };
-  using Fenced = std::array<Vector, 4>;  // by Fence
-  /// What was released in the current round and in the last complete one, for plain accesses and for the
+  using Fenced = std::array<Vector, 4>;  // indexed by Fence
+  /// The knowledge released in the current round and in the last complete one, for plain accesses and for the
   /// async proxy.
   struct Object {
     Vector gathering;
     SharedRow complete;
-    SharedRow gathered, completed;  ///< a row that is part of them
-    uint32_t rounds = 0;            ///< complete ones
+    SharedRow gathered, completed;  ///< a row that was merged into them
+    uint32_t rounds = 0;            ///< number of complete rounds
     /// For a word: the last value that differed from the current one, and what had been published by then.
     std::optional<uint64_t> before;
     SharedRow complete_before;
     Fenced gathering_fenced, complete_fenced;
   };
-  /// What a thread knows of others. Threads that meet at a barrier know the same and share it until one of
-  /// them learns more.
+  /// A thread's knowledge of the others. Threads that meet at a barrier know the same and share the row until
+  /// one of them learns more.
   struct Row {
     SharedRow shared;
-    Vector changed;                     ///< if not empty, this counts
+    Vector changed;                     ///< the thread's own copy; valid if not empty
     const void* released_to = nullptr;  ///< the object to which all of this was last released, and its round
     uint32_t released_round = 0;
   };
@@ -177,12 +180,12 @@ class Clocks {
 
   int threads_ = 0;
   std::size_t width_ = 0;
-  Vector own_;             // per thread: its count
-  std::vector<Row> rows_;  // per thread
+  Vector own_;             // each thread's count
+  std::vector<Row> rows_;  // each thread's row
   Vector nothing_;         // a row of zeros
-  Fenced fenced_;  // per thread: what it knows to be behind a fence; empty until the first of its kind
+  Fenced fenced_;          // each thread's knowledge behind a fence; empty until the first fence of its kind
   std::unordered_map<const void*, Object> objects_;
-  const void* last_ = nullptr;  // the last one used: threads of a block usually meet at the same one
+  const void* last_ = nullptr;  // last object used: threads of a block usually meet at the same one
   Object* last_object_ = nullptr;
   std::vector<std::pair<int, SharedRow>> missed_;  // by threads that read a possibly older value
   std::unordered_map<const void*, int> agents_;

@@ -5,7 +5,7 @@
 namespace flashbook::sim {
 namespace {
 
-/// Adds to an array that is usually ascending already.
+/// Adds to an array that is usually already ascending.
 struct Collected {
   uint32_t count = 0;
   bool ascending = true;
@@ -27,7 +27,7 @@ struct Collected {
 
 constexpr uint32_t divide_up(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 
-/// How many different addresses the lanes access.
+/// The number of different addresses that the lanes access.
 uint32_t distinct_addresses(const Request& request) {
   uint32_t count = 0;
   uint64_t last = 0;
@@ -47,9 +47,9 @@ uint32_t distinct_addresses(const Request& request) {
   return count;
 }
 
-/// The wavefronts of lanes that are served together.
+/// The number of wavefronts for lanes that are served together.
 uint32_t wavefronts(const Request& request, uint32_t lanes) {
-  // Usually no bank is asked for two words.
+  // Usually no bank has to deliver two words.
   uint64_t word_of_bank[kBanks];
   uint32_t asked = 0;
   bool conflict = false;
@@ -85,7 +85,7 @@ Sectors sectors_of(const Request& request) {
     first = std::min(first, address / kSectorBytes);
     last = std::max(last, (address + request.bytes - 1) / kSectorBytes);
   }
-  if (last - first < 64) {  // one bit each
+  if (last - first < 64) {  // one bit for each
     uint64_t touched = 0;
     for (uint32_t left = request.lanes; left; left &= left - 1) {
       const uint64_t address = request.of_lane[__builtin_ctz(left)];

@@ -1,7 +1,7 @@
 /// \file
 /// The cost of a warp's request. Internal to the simulator.
 ///
-/// This is the textbook model, not a measurement: global memory moves in sectors of 32 bytes. Shared memory
+/// This is the textbook model, not a measurement. global memory moves in sectors of 32 bytes. Shared memory
 /// has 32 banks, each 4 bytes wide; one wavefront serves all accesses that touch at most one word per bank.
 /// Lanes that read the same word share it. (CUDA C++ Best Practices Guide, "Device Memory Accesses", "Shared
 /// Memory"; Nsight Compute calls the units sectors and wavefronts.)
@@ -14,18 +14,19 @@ constexpr uint32_t kSectorBytes = 32, kBanks = 32, kBankBytes = 4;
 
 /// The accesses of a warp's active lanes in one instruction.
 struct Request {
-  uint32_t lanes;           ///< active ones
-  uint32_t bytes;           ///< per lane: at most 16
+  uint32_t lanes;           ///< mask of the active lanes
+  uint32_t bytes;           ///< bytes per lane, at most 16
   const uint64_t* of_lane;  ///< [32] addresses
 };
 
-/// The sectors or wavefronts of a request, and the fewest that the same number of different bytes could take
-/// with a perfect layout.
+/// The sectors or wavefronts of a request, and the minimum number that the same amount of different bytes
+/// could take with a perfect layout.
 struct Cost {
   uint32_t units, ideal;
 };
 
-/// The numbers (address / 32) of the sectors that a request accesses in global memory, each once, ascending.
+/// The numbers (address / 32) of the sectors that a request accesses in global memory, each of them once,
+/// ascending.
 struct Sectors {
   uint32_t count = 0;
   uint64_t number[64];
@@ -34,7 +35,8 @@ struct Sectors {
 Sectors sectors_of(const Request& request);
 Cost global_cost(const Request& request, const Sectors& sectors);
 
-/// 8-byte accesses are served half a warp at a time, 16-byte ones (including ldmatrix's rows) a quarter.
+/// Accesses of 8 bytes are served half a warp at a time, those of 16 bytes (including ldmatrix's rows) a
+/// quarter.
 Cost shared_cost(const Request& request);
 
 }  // namespace flashbook::sim

@@ -47,7 +47,7 @@ void DeviceMemory::summarise(std::size_t granule, Access access) {
   if (!(load(summary) & bit)) __atomic_fetch_or(&summary, bit, __ATOMIC_RELAXED);
 }
 
-/// Notes a plain access if nothing has accessed these granules before.
+/// Records a plain access if nothing has accessed these granules before.
 bool DeviceMemory::notes_first(const Who& who, std::size_t begin, std::size_t bytes, Access access,
                                Site site) {
   if (bytes < kGranule || access == Access::atomic || !is_piece_of_sector(begin, bytes)) return false;
@@ -101,7 +101,7 @@ void DeviceMemory::note_written() const {
   for (const auto& memory : incomplete_allocations()) {
     const std::size_t first = (std::uintptr_t(memory.data()) - begin_) / kGranule;
     const std::size_t end = std::min(cells_.size(), first + (memory.size() + kGranule - 1) / kGranule);
-    std::size_t written = first;  // start of a run of written granules
+    std::size_t written = first;  // start of a sequence of written granules
     const auto note = [&](std::size_t until) {
       const unsigned char* stop = std::min(address_of(until), memory.data() + memory.size());
       if (written < until) sim::note_written(address_of(written), std::size_t(stop - address_of(written)));
@@ -122,12 +122,12 @@ void DeviceMemory::note_written() const {
   }
 }
 
-/// An atomic operation follows a write of `writer`.
+/// Records an atomic operation that follows a write of `writer`.
 void DeviceMemory::remember_earlier(Earlier& earlier, uint64_t writer, Site written_at, const Stamp& now) {
   if (writer == 0) return;
   const Stamp before = Stamp::unpacked(writer), first = Stamp::unpacked(load(earlier.writer));
   if (before.atomic && before.block == now.block && before.thread == now.thread) return;
-  // A plain store before the first atomic is more important: all of them must see it.
+  // A plain store before the first atomic operation matters more: all of the atomics must see it.
   if (before.atomic && load(earlier.writer) != 0 && !first.atomic) return;
   store(earlier.writer, writer);
   store(earlier.written_at, written_at);
@@ -148,11 +148,11 @@ std::optional<BlockConflict> DeviceMemory::access(const Who& who, std::uintptr_t
     if (packed == 0 || conflict) return;
     const Stamp other = Stamp::unpacked(packed);
     if (other.atomic && now.atomic) return;
-    // Work of one agent on several tickets is unordered.
+    // An agent's work on several tickets is unordered.
     if (other.block == now.block && other.thread == now.thread &&
         (!who.order.is_agent(now.thread) || other.clock == (now.clock & Stamp::kMaxClock)))
       return;
-    // A block that has acquired from another's atomic operation comes after it.
+    // A block that has acquired from another block's atomic operation comes after it.
     if (other.atomic && who.order.met_at(who.thread, address, other.block)) return;
     Race::Rule rule = Race::Rule::order;
     if (!who.order.knows(who.thread, other.block, other.thread, other.clock)) {
@@ -174,14 +174,14 @@ std::optional<BlockConflict> DeviceMemory::access(const Who& who, std::uintptr_t
   };
   const auto visit = [&](Cell& cell, Earlier& earlier, std::size_t byte) {
     const uint64_t writer = load(cell.writer), reader = load(cell.reader);
-    if ((writer | reader) == 0 && access != Access::atomic) {  // first access
+    if ((writer | reader) == 0 && access != Access::atomic) {  // the first access
       store(writes(access) ? cell.writer : cell.reader, stamp);
       store(writes(access) ? cell.written_at : cell.read_at, site);
       return;
     }
     compare(writer, Access::store, load(cell.written_at), byte);
     const Stamp last_writer = Stamp::unpacked(writer);
-    // A store by the thread that last updated the counter resets it.
+    // A store by the thread that last updated the counter resets the counter.
     const bool is_own = last_writer.block == now.block && last_writer.thread == now.thread;
     if (writer != 0 && last_writer.atomic && !(writes(access) && is_own))
       compare(load(earlier.writer), Access::store, load(earlier.written_at), byte);

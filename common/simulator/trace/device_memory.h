@@ -16,12 +16,12 @@
 
 namespace flashbook::sim {
 
-/// Two threads of a grid, or their agents, access the same bytes, at least one of them writes, and the
-/// accesses are not ordered.
+/// A conflict: two threads of a grid, or their agents, access the same bytes, at least one of them writes,
+/// and the accesses are not ordered.
 struct BlockConflict {
   struct Side {
     uint64_t block;
-    int thread;  ///< or agent
+    int thread;  ///< number of the thread or agent
     Site site;
     Access access;
   };
@@ -29,22 +29,23 @@ struct BlockConflict {
   Side first, second;
   std::uintptr_t address;
   // For Race::Rule::launch_before:
-  int launches_before = 1;       ///< how many launches the first side is before the second
-  bool ends_before_wait = true;  ///< whether wait_for_launch_before would wait for it
+  int launches_before = 1;       ///< number of launches from the first side to the second
+  bool ends_before_wait = true;  ///< whether wait_for_launch_before would wait for the first side
 };
 
-/// One per grid; blocks on all OS threads report to it. Only one reader is remembered, and a record that one
-/// OS thread makes just as another checks may be missed. So some races go unnoticed, but no report is false.
+/// The accesses of one grid; blocks on all OS threads report to it. Only one reader is remembered, and a
+/// record that one OS thread makes just as another checks may be missed. So some races go unnoticed, but no
+/// report is false.
 class DeviceMemory {
  public:
-  /// Covers the memory from `begin` on, of which addresses up to `end` are in use.
+  /// Covers the memory that starts at `begin`, in which addresses up to `end` are in use.
   DeviceMemory(std::uintptr_t begin, std::uintptr_t end);
 
-  /// A request accesses a sector, given by its number.
+  /// Notes that a request accesses a sector, given by its number.
   void touch(uint64_t sector, Access access);
 
-  /// Whether these bytes, an aligned power of two, have never been written and each has a reader on record:
-  /// then another read changes nothing.
+  /// Whether these bytes, an aligned power of two, have never been written and each of them has a reader on
+  /// record: then another read changes nothing.
   bool is_known_read(std::uintptr_t address, std::size_t bytes) const {
     const std::size_t begin = address - begin_;
     if (begin >= end_ - begin_ || !is_piece_of_sector(begin, bytes)) return false;
@@ -56,43 +57,43 @@ class DeviceMemory {
   struct Who {
     uint64_t block;
     int thread;
-    int agent;          ///< that acts for the thread; the thread itself if there is none
-    uint32_t clock;     ///< of the agent or thread
+    int agent;          ///< agent that acts for the thread; the thread itself if there is none
+    uint32_t clock;     ///< clock of the agent or thread
     BlockOrder& order;  ///< what the block knows of others
   };
   /// The conflict of an access, if any.
   std::optional<BlockConflict> access(const Who& who, std::uintptr_t address, std::size_t bytes,
                                       Access access, Site site);
 
-  /// Whether the grid has written one of these bytes, or one in the same granule.
+  /// Whether the grid has written one of these bytes, or a byte in the same granule.
   bool is_written(std::uintptr_t address, std::size_t bytes) const;
 
-  /// The last block that wrote there; nothing if none has.
+  /// The last block that wrote there; empty if none has.
   std::optional<uint64_t> last_writer(std::uintptr_t address) const;
 
-  /// Records this grid's writes for later grids. (memory.h)
+  /// Records this grid's writes for later grids (memory.h).
   void note_written() const;
 
-  /// The conflict of an access of the next launch with one of this launch, if any.
+  /// The conflict of an access in the next launch with one in this launch, if any.
   std::optional<BlockConflict> conflict_after(const Who& who, std::uintptr_t address, std::size_t bytes,
                                               Access access, Site site) const;
 
-  /// Size of the distinct sectors that were read, and of those that were written.
+  /// The total size of the distinct sectors that were read, and of those that were written.
   uint64_t read_bytes() const { return read_; }
   uint64_t written_bytes() const { return written_; }
 
  private:
-  static constexpr std::size_t kGranule = 2;  // bytes, until one of them is accessed on its own
+  static constexpr std::size_t kGranule = 2;  // bytes; split if one byte is accessed on its own
 
   static constexpr std::size_t kGranulesOfSector = kSectorBytes / kGranule;
 
-  /// A summary of a sector lets most accesses skip its cells: a bit per granule whose bytes have all been
-  /// read, then a bit per granule in which one has been written.
+  /// The summary of a sector, with which most accesses can skip its cells: one bit per granule whose bytes
+  /// have all been read, then one bit per granule in which a byte has been written.
   static constexpr uint32_t kWritten = ~0u << kGranulesOfSector;
   static bool is_piece_of_sector(std::size_t begin, std::size_t bytes) {
     return bytes <= kSectorBytes && ((bytes | begin) & (bytes - 1)) == 0;
   }
-  /// The bits of a piece's granules, as for reads.
+  /// The bits of an access's granules in the half of the summary that counts reads.
   static uint32_t bits_of(std::size_t begin, std::size_t bytes) {
     return ((2u << (bytes - 1) / kGranule) - 1) << begin / kGranule % kGranulesOfSector;
   }
@@ -105,7 +106,7 @@ class DeviceMemory {
   /// The thread and its clock, packed into one number that is read and written atomically.
   struct Stamp {
     uint32_t block;  ///< below 2^24; later blocks of the grid are not watched
-    int thread;      ///< or agent
+    int thread;      ///< number of the thread or agent
     uint32_t clock;
     bool atomic;
 
@@ -125,18 +126,18 @@ class DeviceMemory {
   void summarise(std::size_t granule, Access access);
   bool notes_first(const Who& who, std::size_t begin, std::size_t bytes, Access access, Site site);
 
-  Reserved<uint32_t> summaries_;  // of sectors
-  Reserved<uint16_t> split_;      // per sector: granules whose bytes are recorded individually
-  Reserved<Cell> cells_;          // per granule, or of its first byte
-  Reserved<Cell> odd_cells_;      // of the second bytes of such granules
-  /// The atomic operation before the last writer's, which was atomic too. The two need no order, but a reader
-  /// of the result must see both.
+  Reserved<uint32_t> summaries_;  // one per sector
+  Reserved<uint16_t> split_;      // per sector: the granules whose bytes are recorded individually
+  Reserved<Cell> cells_;          // per granule, or for its first byte
+  Reserved<Cell> odd_cells_;      // for the second byte of such granules
+  /// The atomic operation before the last writer's, which was also atomic. The two need no order between
+  /// them, but a reader of the result must see both.
   struct Earlier {
     uint64_t writer;
     Site written_at;
   };
-  Reserved<Earlier> earlier_;      // of cells
-  Reserved<Earlier> odd_earlier_;  // and of odd ones
+  Reserved<Earlier> earlier_;      // one per cell
+  Reserved<Earlier> odd_earlier_;  // one per odd cell
   bool is_split(std::size_t granule) const {
     return __atomic_load_n(&split_[granule / kGranulesOfSector], __ATOMIC_RELAXED) >>
                granule % kGranulesOfSector &

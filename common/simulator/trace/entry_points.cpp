@@ -1,5 +1,6 @@
 /// \file
-/// The calls that -fsanitize=thread inserts into a kernel: before loads and stores, and instead of atomics.
+/// The functions whose calls -fsanitize=thread inserts into a kernel: before loads and stores, and in place
+/// of atomics.
 ///
 /// libtsan, which usually defines these functions, is not linked. The return address of a call leads to the
 /// line in the source. Outside a traced block the calls do nothing except the operation itself.
@@ -31,7 +32,7 @@ void access(const volatile void* address, std::size_t bytes, Access what, bool a
     tracer->accesses_elsewhere(what, at, bytes, return_address);
 }
 
-/// A plain, aligned load, like most accesses. (Inlined where `bytes` is constant.)
+/// A plain, aligned load, which is the most frequent access. (Inlined where `bytes` is constant.)
 [[gnu::always_inline]] inline void load(const void* address, std::size_t bytes, const void* return_address) {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   flashbook::sim::Tracer* tracer = current_tracer;
@@ -39,12 +40,12 @@ void access(const volatile void* address, std::size_t bytes, Access what, bool a
     access(address, bytes, Access::load, true, return_address);
 }
 
-/// An access to any number of bytes, possibly none.
+/// An access to any number of bytes, possibly zero.
 void access_all(const void* address, std::size_t bytes, Access what, const void* return_address) {
   if (bytes > 0) access(address, bytes, what, false, return_address);
 }
 
-/// A volatile access, which implements a flag between threads that fence; otherwise it synchronises nothing.
+/// A volatile access. Between threads that fence it implements a flag; otherwise it synchronises nothing.
 void access_volatile(void* address, std::size_t bytes, Access what, const void* return_address) {
   access(address, bytes, what, true, return_address);
   const auto at = reinterpret_cast<std::uintptr_t>(address);
@@ -52,8 +53,8 @@ void access_volatile(void* address, std::size_t bytes, Access what, const void* 
     current_tracer->accesses_volatile(current_worker->current_number(), what, at, return_address);
 }
 
-/// The calling thread has seen the value left by an atomic operation or a volatile store. `leaves`: through
-/// an operation that does not change the word.
+/// Notes that the calling thread has seen the value left by an atomic operation or a volatile store.
+/// `leaves`: by an operation that does not change the word.
 template <typename T>
 inline void acquire(const volatile T* address, bool leaves) {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
@@ -66,8 +67,8 @@ inline void acquire(const volatile T* address, bool leaves) {
 }
 
 /// An atomic operation; its result depends on the previous value if `kReads`. It publishes before other
-/// threads can see its effect, and acquires what others have published afterwards. It `may_fail` to write, or
-/// `leaves` the word unchanged.
+/// threads can see its effect, and then acquires what others have published. `may_fail`: it may not write.
+/// `leaves`: it leaves the word unchanged.
 template <bool kReads = true, typename T, typename Operation>
 auto update(volatile T* address, const void* return_address, Operation operation, bool may_fail = false,
             bool leaves = false) {
@@ -88,8 +89,8 @@ auto update(volatile T* address, const void* return_address, Operation operation
 }
 
 /// An atomic load from device memory, or an operation that does not change the word: it may take effect
-/// before others that have already run. (In shared memory threads of a block take turns, and see the latest
-/// value.)
+/// before others that have already run. (In shared memory the threads of a block take turns, and see the
+/// latest value.)
 template <typename T>
 bool reads_past(Access what, const volatile T* address, const void* return_address, T& value) {
   flashbook::sim::Tracer* tracer = current_tracer;
@@ -98,7 +99,7 @@ bool reads_past(Access what, const volatile T* address, const void* return_addre
   return true;
 }
 
-/// Adding an integer in device memory, or setting a bit, may claim a tile: other blocks get a turn first.
+/// Adding to an integer in device memory, or setting a bit, may claim a tile: other blocks get a turn first.
 inline void meet_other_blocks(const volatile void* address) {
   flashbook::sim::Tracer* tracer = current_tracer;
   if (tracer && tracer->is_of_device(reinterpret_cast<std::uintptr_t>(address)))
@@ -115,7 +116,7 @@ void __tsan_func_exit() {}
 void __tsan_vptr_update(void**, void*) {}
 void __tsan_vptr_read(void**) {}
 
-// The macros define a family of functions whose names end in the number of bytes or bits.
+// Each macro defines a family of functions whose names end in the number of bytes or bits.
 
 #define FLASHBOOK_ACCESS(bytes)                                                                 \
   void __tsan_read##bytes(void* address) { load(address, bytes, __builtin_return_address(0)); } \
@@ -142,7 +143,7 @@ void __tsan_write_range(void* address, std::size_t bytes) {
   access(address, bytes, Access::store, false, __builtin_return_address(0));
 }
 
-// A kernel's block copies and fills; instrumented.h redirects its calls here.
+// The block copies and fills of a kernel; instrumented.h redirects its calls here.
 void* __tsan_memcpy(void* target, const void* source, std::size_t bytes) {
   access_all(source, bytes, Access::load, __builtin_return_address(0));
   access_all(target, bytes, Access::store, __builtin_return_address(0));

@@ -10,20 +10,22 @@
 
 namespace flashbook::sim {
 
-/// Collects faults and keeps one for each pair of places in the source: in the lowest block, and between
-/// different warps if there is one, since whatever orders warps orders lanes too.
+/// Collects faults and keeps one for each pair of places in the source: the one in the lowest block and, if
+/// possible, between different warps, since whatever orders warps also orders lanes.
 class Faults {
  public:
-  /// `threads` of a block; `memory` is the location, "dynamic shared memory + 64 of 1024 bytes". `waited` is
-  /// the last wait of the thread whose copy is in flight; empty if it does not matter.
+  /// `threads` is the number of threads in a block; `memory` is the location, such as "dynamic shared memory
+  /// + 64 of 1024 bytes". `waited` is the last wait of the thread whose copy is in flight; empty if it does
+  /// not matter.
   void add(const Race& race, uint64_t block, int threads, const std::string& memory,
            const std::string& waited);
   void add(const BlockConflict& conflict, int threads);
-  /// A thread of a block has read "shared" memory that no thread of the block writes, or "device" memory that
-  /// has never been written.
+  /// Adds a read of "shared" memory that no thread of the block writes, or of "device" memory that has never
+  /// been written.
   void add_unwritten(const char* kind, Site site, uint64_t block, int thread, const std::string& memory);
 
-  /// The simulator's suspicions about a block with faults (Mbarriers::suspects). The lowest block's are kept.
+  /// Adds the simulator's suspicions about a block with faults (Mbarriers::suspects). Those of the lowest
+  /// block are kept.
   void add_suspects(uint64_t block, std::string suspects);
 
   /// All faults of a launch of `kernel`, with source lines and advice.
@@ -39,9 +41,9 @@ class Faults {
     uint64_t block;
     bool one_warp;
     std::string what;
-    Side first, second;  ///< the second has no name if there is only one
+    Side first, second;  ///< the second one has no name if there is only one side
     std::string advice;
-    uint64_t turn = 0;  ///< faults of one block are reported in the order in which they were found
+    uint64_t turn = 0;  ///< order in which the faults of a block were found and are reported
     bool unwritten = false;
   };
   using Places = std::pair<std::pair<Site, Access>, std::pair<Site, Access>>;
@@ -50,7 +52,7 @@ class Faults {
 
   std::map<Places, Fault> found_;
   uint64_t turns_ = 0;
-  std::map<uint64_t, std::string> suspects_;  ///< by block
+  std::map<uint64_t, std::string> suspects_;  ///< keyed by block
 };
 
 }  // namespace flashbook::sim

@@ -1,9 +1,9 @@
 /// \file
 /// Included before everything else in kernel files that are compiled for the traced mode.
 ///
-/// -fsanitize=thread reports loads and stores, but not calls of memcpy, memmove and memset. Here these are
+/// -fsanitize=thread reports loads and stores, but not calls of memcpy, memmove and memset. Here they are
 /// replaced by functions that report their accesses, whether a kernel calls them itself or through std::copy,
-/// std::fill and the like.
+/// std::fill and similar functions.
 #pragma once
 
 #ifdef __clang__

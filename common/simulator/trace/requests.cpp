@@ -6,11 +6,11 @@
 namespace flashbook::sim {
 namespace {
 
-/// Groups the lanes of a request by address. Returns the number of groups.
+/// Groups the lanes of a request by address and returns the number of groups.
 uint32_t divide(uint32_t lanes, const uint64_t* addresses, std::array<SameAddress, 32>& parts) {
   constexpr std::size_t kPlaces = 64;
   const uint64_t first = addresses[__builtin_ctz(lanes)];
-  uint8_t part_at[kPlaces] = {};  // by a hash of the address; 0 if there is none
+  uint8_t part_at[kPlaces] = {};  // indexed by a hash of the address; 0 if empty
   uint32_t count = 0;
   for (uint32_t left = lanes; left; left &= left - 1) {
     const int lane = __builtin_ctz(left);
@@ -117,7 +117,7 @@ void Requests::converge(int warp, uint32_t lanes) {
 
 void Requests::count_together(int warp, const Log* logs, uint32_t lanes, int leader) {
   const uint64_t* of_lane[32];
-  uint32_t checked = 0;  // entries already checked for some lane
+  uint32_t checked = 0;  // number of entries already checked for some lane
   for (uint32_t left = lanes; left; left &= left - 1) {
     const int lane = __builtin_ctz(left);
     of_lane[lane] = logs[lane].addresses();
@@ -150,7 +150,7 @@ void Requests::count_apart(const Log* logs, uint32_t lanes) {
   for (uint32_t left = lanes; left; left &= left - 1) {
     const int lane = __builtin_ctz(left);
     for (std::size_t i = 0; i < kinds; ++i) apart_[i].next = 0;
-    std::size_t at = 0;  // lanes have their kinds in much the same order
+    std::size_t at = 0;  // lanes have their kinds in nearly the same order
     for (std::size_t i = 0; i < logs[lane].size; ++i) {
       const uint64_t kind = logs[lane].kinds()[i];
       std::size_t tries = 0;
@@ -175,16 +175,16 @@ void Requests::count_apart(const Log* logs, uint32_t lanes) {
 }
 
 /// Logs requests in the order in which their first lanes make them. The n-th access of a kind is combined
-/// with the n-th of the other lanes.
+/// with the n-th access of the other lanes.
 [[gnu::cold]] void Requests::write_down(int warp, const Log* logs, uint32_t lanes) const {
   struct One {
     uint64_t kind;
     uint32_t lanes = 0;
-    std::array<uint32_t, 32> numbers{};  // per lane: the number of its access
+    std::array<uint32_t, 32> numbers{};  // the number of each lane's access
     std::array<uint64_t, 32> addresses{};
   };
   std::vector<One> requests;
-  std::map<std::pair<uint64_t, uint32_t>, std::size_t> known;  // by kind, and its count so far
+  std::map<std::pair<uint64_t, uint32_t>, std::size_t> known;  // keyed by kind and its count so far
   for (uint32_t left = lanes; left; left &= left - 1) {
     const int lane = __builtin_ctz(left);
     std::unordered_map<uint64_t, uint32_t> times;
@@ -228,7 +228,7 @@ bool Requests::is_shifted(Recent& recent, const Kind& kind, uint32_t lanes, cons
     other |= (addresses[lane] - recent.addresses[lane]) ^ (lanes >> lane & 1 ? shift : 0);
   if (other) return false;
   if (kind.shared) return shift % kBankBytes == 0;
-  // Shifts by whole sectors, plus a rest that keeps every address in its sector.
+  // Shifts by whole sectors, plus a remainder that keeps every address within its sector.
   const int64_t rest = int64_t(shift % kSectorBytes);
   int64_t ahead = (int64_t(shift) - rest) / int64_t(kSectorBytes);
   if (rest > int64_t(recent.room_behind)) {

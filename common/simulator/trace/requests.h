@@ -1,5 +1,5 @@
 /// \file
-/// Combines the accesses of threads into requests of warps. Internal to the simulator.
+/// Combines the accesses of threads into the requests of warps. Internal to the simulator.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -17,13 +17,13 @@
 namespace flashbook::sim {
 
 /// An access's place in the source and its type, packed into one number. A request of a warp consists of
-/// accesses with equal ones.
+/// accesses for which this number is equal.
 struct Kind {
   Site site;
-  uint16_t bytes;  ///< per lane
+  uint16_t bytes;  ///< bytes per lane
   Access access;
   bool shared;
-  bool unchecked = false;  ///< whether it still has to be checked for races
+  bool unchecked = false;  ///< whether the access must still be checked for races
 
   uint64_t packed() const {
     return uint64_t(site) << 32 | uint64_t(bytes) << 16 | uint64_t(access) << 8 | uint64_t(unchecked) << 1 |
@@ -36,10 +36,10 @@ struct Kind {
   static constexpr uint64_t kUnchecked = 2;
 };
 
-/// Totals of all requests of one kind.
+/// The totals of all requests of one kind.
 struct Counts {
   uint64_t requests = 0;
-  uint64_t lanes = 0;  ///< active lanes, summed over requests
+  uint64_t lanes = 0;  ///< number of active lanes, summed over requests
   uint64_t units = 0;  ///< sectors or wavefronts
   uint64_t ideal = 0;
 
@@ -53,16 +53,16 @@ struct Counts {
 
 /// Lanes of a request that access the same address.
 struct SameAddress {
-  uint64_t offset;  ///< from the address of the request's first lane, modulo 2^64
+  uint64_t offset;  ///< distance from the address of the request's first lane, modulo 2^64
   uint32_t lanes;
 };
 
 /// Receives the accesses and sectors of requests.
 class RequestSink {
  public:
-  /// A request for global memory accesses these sectors.
+  /// Notes that a request for global memory accesses these sectors.
   virtual void touches_sectors(const Sectors& sectors, Access access) = 0;
-  /// A thread has made an access that is still unchecked.
+  /// Notes that a thread has made an access that is still unchecked.
   virtual void checks(int thread, const Kind& kind, uint64_t address) = 0;
   /// The same for all lanes of a request. `first` is the address of the first lane.
   virtual void checks(int warp, const Kind& kind, uint64_t first, std::span<const SameAddress> parts) = 0;
@@ -73,27 +73,27 @@ class RequestSink {
 
 /// Keeps the accesses of a block's threads until their lanes meet again.
 ///
-/// Race checks may wait that long too, since one check per request costs less than one per lane. Before
-/// changing the state that a waiting access is checked against, run the checks.
+/// Race checks may wait that long as well, since one check per request costs less than one per lane. Run the
+/// pending checks before changing the state that a waiting access is checked against.
 ///
-/// Lanes run one after another here and together on a GPU. Where they meet, in a barrier or a shuffle, the
-/// accesses since the last meeting are lined up: if all lanes did the same, the first access of each makes
-/// the first request, and so on. If they took different paths, the n-th access of a kind is combined with the
-/// n-th of every other lane that has one.
+/// The lanes of a warp run one after another here, but together on a GPU. Where they meet, in a barrier or a
+/// shuffle, the accesses since the last meeting are lined up: if all lanes did the same, the first accesses
+/// form the first request, and so on. If they took different paths, the n-th access of a kind is combined
+/// with the n-th access of every other lane that has one.
 class Requests {
  public:
   explicit Requests(RequestSink& sink) : sink_(sink) {}
 
   /// `log` receives the requests, unless it is null.
   void begin(int threads, EventLog* log);
-  /// How many accesses of a thread have not been lined up yet.
+  /// The number of a thread's accesses that have not been lined up yet.
   uint32_t waiting(int thread) const { return logs_[std::size_t(thread)].size; }
   void add(int thread, uint64_t kind, uint64_t address) {
     if (add_if_room(thread, kind, address)) return;
     grow(logs_[std::size_t(thread)]);
     add_if_room(thread, kind, address);
   }
-  /// The same, if it fits in the memory at hand.
+  /// The same, if it fits in the memory available.
   bool add_if_room(int thread, uint64_t kind, uint64_t address) {
     Log& log = logs_[std::size_t(thread)];
     if (log.size == log.capacity) return false;
@@ -115,7 +115,7 @@ class Requests {
     Log& log = logs_[std::size_t(thread)];
     log.open = log.capacity;
   }
-  /// The same, if it fits in the memory at hand and the thread already has unchecked accesses.
+  /// The same, if it fits in the memory available and the thread already has unchecked accesses.
   bool add_another_unchecked(int thread, uint64_t kind, uint64_t address) {
     Log& log = logs_[std::size_t(thread)];
     if (log.size >= log.open) return false;
@@ -124,7 +124,7 @@ class Requests {
     ++log.size;
     return true;
   }
-  /// Runs the pending checks of this thread.
+  /// Runs this thread's pending checks.
   void check(int thread) {
     if (unchecked_lanes_[std::size_t(thread / 32)] >> thread % 32 & 1) check_log(thread);
   }
@@ -132,48 +132,48 @@ class Requests {
   void check_all() {
     if (unchecked_warps_) check_logs();
   }
-  /// Adds counts that do not come from a request of a warp.
+  /// Adds counts that do not come from a warp's request.
   void add_counts(uint64_t kind, const Counts& counts) { counts_[kind].add(counts); }
   /// Lines up the accesses of these lanes of a warp.
   void converge(int warp, uint32_t lanes);
   /// Drops the pending accesses of this thread, which never finished.
   void forget(int thread);
-  /// Lines up everything at the end of the block.
+  /// Lines up all remaining accesses at the end of the block.
   void finish();
 
-  /// The counts since the last call, by Kind::packed.
+  /// The counts since the last call, keyed by Kind::packed.
   std::unordered_map<uint64_t, Counts> take() {
     for (Recent& recent : recent_) recent.kind = 0;
     return std::exchange(counts_, {});
   }
 
  private:
-  /// The accesses of a thread: first their kinds, and from `capacity` on their addresses.
+  /// The accesses of a thread: first their kinds and then, starting at `capacity`, their addresses.
   struct Log {
     std::unique_ptr<uint64_t[]> entries;
     uint32_t size = 0, capacity = 0;
-    uint32_t checked = 0;  ///< this many entries need no more checks
-    uint32_t open = 0;     ///< the capacity if the thread has unchecked accesses, otherwise 0
+    uint32_t checked = 0;  ///< the first entries, which need no more checks
+    uint32_t open = 0;     ///< equals the capacity if the thread has unchecked accesses, otherwise 0
 
     const uint64_t* kinds() const { return entries.get(); }
     const uint64_t* addresses() const { return entries.get() + capacity; }
   };
-  /// The last request of a kind whose cost was computed. A request that differs only by a common shift of all
-  /// addresses costs the same, if the shift preserves sectors or banks.
+  /// The last request of a kind whose cost was computed. A request whose addresses are all shifted by the
+  /// same distance costs the same, if the shift preserves sectors or banks.
   struct Recent {
     uint64_t kind = 0;
     Counts* counts = nullptr;
-    uint32_t lanes = 0, active;  ///< and how many these are
+    uint32_t lanes = 0, active;  ///< all lanes of the request, and the active ones
     uint64_t addresses[32];
     Cost cost;
-    uint32_t room_before, room_behind;  ///< by how many bytes the addresses may shift within their sectors
+    uint32_t room_before, room_behind;  ///< bytes by which addresses may shift within their sectors
     int64_t sectors_ahead;              ///< shift of the previous request
-    Sectors sectors;                    ///< global memory only
-    uint32_t parts_count;               ///< 0: not computed yet
+    Sectors sectors;                    ///< only for global memory
+    uint32_t parts_count;               ///< 0 if not computed yet
     std::array<SameAddress, 32> parts;
   };
 
-  /// Requests of one kind from lanes that took different paths.
+  /// The requests of one kind from lanes that took different paths.
   struct Apart {
     struct OfLanes {
       uint32_t lanes = 0;
@@ -181,7 +181,7 @@ class Requests {
     };
     uint64_t kind;
     std::vector<OfLanes> requests;
-    std::size_t next;  ///< in the log of the current lane
+    std::size_t next;  ///< position in the current lane's log
   };
 
   void grow(Log& log);
@@ -193,16 +193,16 @@ class Requests {
   void count_apart(const Log* logs, uint32_t lanes);
   void write_down(int warp, const Log* logs, uint32_t lanes) const;
   Recent& count(uint64_t kind, uint32_t lanes, const uint64_t* addresses);
-  /// Whether a request costs the same as the recent one. If so, accesses its sectors.
+  /// Whether a request costs the same as the recent one. If so, notes the sectors that it accesses.
   bool is_shifted(Recent& recent, const Kind& kind, uint32_t lanes, const uint64_t* addresses);
 
   RequestSink& sink_;
-  std::vector<Log> logs_;  // per thread
-  std::vector<Log> idle_;  // memory of empty logs: few are in use at a time, so it stays in the cache
+  std::vector<Log> logs_;  // one log per thread
+  std::vector<Log> idle_;  // memory of empty logs; few are in use at a time, so it stays in the cache
   std::array<uint32_t, 32> unchecked_lanes_{};  // per warp: which lanes have unchecked accesses
   uint32_t unchecked_warps_ = 0;
-  std::array<Recent, 64> recent_{};  // by a hash of the kind
-  std::vector<Apart> apart_;         // kept for their memory
+  std::array<Recent, 64> recent_{};  // indexed by a hash of the kind
+  std::vector<Apart> apart_;         // kept to reuse its memory
   int threads_ = 0;
   EventLog* log_ = nullptr;
   std::unordered_map<uint64_t, Counts> counts_;

@@ -12,7 +12,7 @@ SharedRaces::SharedRaces(std::size_t bytes)
 void SharedRaces::divide(std::size_t line, uint32_t shift) {
   const uint32_t parts_shift = lines_[line].shift - shift;
   lines_[line].shift = shift;
-  for (std::size_t i = kLine >> shift; i-- > 0;) {  // backwards: parts overwrite the whole
+  for (std::size_t i = kLine >> shift; i-- > 0;) {  // runs backwards, since parts overwrite the whole
     const std::size_t part = cell_of(line, i), whole = cell_of(line, i >> parts_shift);
     cells_[part] = cells_[whole];
     for (uint64_t left = cells_[part].readers; left; left &= left - 1) {
@@ -95,7 +95,7 @@ void SharedRaces::note_read(Cell& cell, const Reads& reads, int warp, uint32_t l
 
 bool SharedRaces::notes_loads(const uint32_t* known, uint32_t now, int warp, uint32_t lanes, std::size_t at,
                               std::size_t bytes, Site site, bool& is_written) {
-  // The writer's own clock is not in `known`; a single lane may be the writer itself.
+  // The writer's own clock is not in `known`; the writer may be a single lane itself.
   const int alone = lanes & (lanes - 1) ? -1 : warp * 32 + __builtin_ctz(lanes);
   bool noted = true, written = true;
   const auto note = [&](Cell& cell, const Reads& reads) {
@@ -106,7 +106,7 @@ bool SharedRaces::notes_loads(const uint32_t* known, uint32_t now, int warp, uin
     else
       note_read(cell, reads, warp, lanes, now, site);
   };
-  // Most loads are of one whole piece.
+  // Most loads cover exactly one piece.
   if (const Line& line = lines_[at / kLine];
       line.block == block_ && bytes == std::size_t(1) << line.shift && (at & (bytes - 1)) == 0) {
     const std::size_t number = cell_of(at / kLine, at % kLine >> line.shift);
@@ -118,7 +118,8 @@ bool SharedRaces::notes_loads(const uint32_t* known, uint32_t now, int warp, uin
   return noted;
 }
 
-/// By a thread or an agent. (Assigned field by field, which avoids a stall on copying the struct.)
+/// Records an access by a thread or an agent. (Assigned field by field, which avoids a stall on copying the
+/// struct.)
 void SharedRaces::note_write(Cell& cell, int who, uint32_t now, Site site) {
   cell.readers = 0;
   cell.clock = now;
@@ -128,8 +129,8 @@ void SharedRaces::note_write(Cell& cell, int who, uint32_t now, Site site) {
   cell.written = true;
 }
 
-/// Notes a plain access of whole pieces that is ordered after everything before it, as most are. (Of several
-/// pieces, only some may have been noted when it returns false.)
+/// Notes a plain access of whole pieces that is ordered after everything before it, as most are. (If it
+/// returns false for several pieces, it may have noted some of them.)
 [[gnu::always_inline]] inline bool SharedRaces::notes_pieces(const Clocks& clocks, const uint32_t* known,
                                                              uint32_t now, int thread, std::size_t at,
                                                              std::size_t bytes, Access access, Site site,

@@ -1,5 +1,5 @@
 /// \file
-/// Data races in shared memory. Internal to the simulator.
+/// Finds data races in shared memory. Internal to the simulator.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -11,16 +11,17 @@
 
 namespace flashbook::sim {
 
-/// Two accesses that are not ordered.
+/// A race: two accesses that are not ordered.
 struct Race {
   enum class Rule {
-    order,          ///< no barrier between them
-    proxy_fence,    ///< a plain store, then the async proxy, without fence.proxy.async
+    order,          ///< there is no barrier between them
+    proxy_fence,    ///< a plain store precedes an access by the async proxy, without fence.proxy.async in
+                    ///< between
     async_read,     ///< the async proxy may still be reading what a plain store overwrites
     async_write,    ///< the async proxy may still be writing
     in_flight,      ///< a cp.async may still be writing
     launch_before,  ///< an earlier launch may still be running
-    old_value       ///< a flag was set to the value it already had, so a wait for it may have ended too early
+    old_value       ///< a flag was set to the value it already had, so a wait may have ended too early
   };
   struct Side {
     int who;  ///< a thread, or an agent of the async proxy if not below the number of threads
@@ -29,15 +30,15 @@ struct Race {
   };
   Rule rule;
   Side first, second;
-  std::size_t at;  ///< byte
+  std::size_t at;  ///< offset in bytes
 };
 
-/// Remembers the last writer of each byte and its readers since then, and asks the clocks whether the next
-/// access is ordered after them.
+/// Remembers the last writer of each byte and its readers since then, and uses the clocks to determine
+/// whether the next access is ordered after them.
 ///
-/// All lanes of a warp that read at the same value of their clocks are kept as readers. So some races go
-/// unnoticed, but no report is false. As long as a line of 16 bytes is only accessed in aligned pieces of 2,
-/// 4, 8 or 16 bytes, as vectors, copies and matrix instructions do, each piece is one record.
+/// All lanes of a warp that read with equal clocks are kept as readers. So some races go unnoticed, but no
+/// report is false. As long as a line of 16 bytes is accessed only in aligned pieces of 2, 4, 8 or 16 bytes,
+/// as vectors, copies and matrix instructions do, each piece is one record.
 class SharedRaces {
  public:
   /// Covers this many bytes.
@@ -48,8 +49,8 @@ class SharedRaces {
   /// Starts a new block and forgets everything.
   void begin() { ++block_; }
 
-  /// `thread`, which has seen what `clocks` contain, accesses the bytes from `at` on. Returns its race, if
-  /// any.
+  /// Notes that `thread`, which has seen what `clocks` contain, accesses the bytes starting at `at`. Returns
+  /// the race, if any.
   std::optional<Race> access(const Clocks& clocks, int thread, std::size_t at, std::size_t bytes,
                              Access access, Site site) {
     bool is_written;
@@ -64,46 +65,47 @@ class SharedRaces {
   bool notes_loads(const uint32_t* known, uint32_t now, int warp, uint32_t lanes, std::size_t at,
                    std::size_t bytes, Site site, bool& is_written);
 
-  /// Notes that each lane of a warp makes a plain access of this many bytes at first + offsets[lane], where
-  /// that is certainly no race. Returns the lanes for which it was not noted.
+  /// Notes that each lane of a warp makes a plain access of this many bytes at first + offsets[lane], if it
+  /// is certainly no race. Returns the lanes for which it was not noted.
   uint32_t notes_together(const Clocks& clocks, int warp, std::size_t first, const uint64_t (&offsets)[32],
                           std::size_t bytes, Access access, Site site);
 
-  /// A cp.async to these bytes is in flight from now on, or has landed. In between they must not be accessed.
+  /// Notes that a cp.async to these bytes is now in flight, or has landed. In between they must not be
+  /// accessed.
   void set_in_flight(std::size_t at, std::size_t bytes, bool in_flight);
 
   /// Whether all these bytes have been written in this block.
   bool is_written(std::size_t at, std::size_t bytes) const;
 
-  /// The race of a read that the async proxy makes for a warp, if none of its lanes has seen the last write
-  /// there.
+  /// The race of a read that the async proxy makes for a warp, if none of the warp's lanes has seen the last
+  /// write there.
   std::optional<Race> read_for_warp(const Clocks& clocks, int warp, std::size_t at, std::size_t bytes,
                                     Site site);
 
-  /// The async proxy makes this access for `thread`, on an agent's ticket.
+  /// Notes that the async proxy makes this access for `thread`, on an agent's ticket.
   std::optional<Race> async_access(const Clocks& clocks, int thread, int agent, uint32_t ticket,
                                    std::size_t at, std::size_t bytes, Access access, Site site);
 
  private:
-  static constexpr std::size_t kLine = 16;  ///< bytes
+  static constexpr std::size_t kLine = 16;  ///< size in bytes
   static constexpr uint32_t kLineShift = 4;
-  static constexpr int kWarps = 32;            ///< of the largest block
-  static constexpr int kColumnsOfAgents = 32;  ///< agents that share a column forget each other's reads
+  static constexpr int kWarps = 32;            ///< number of warps in the largest block
+  static constexpr int kColumnsOfAgents = 32;  ///< agents that share a column overwrite each other's reads
 
   /// The record of a piece.
   struct Cell {
     uint64_t readers;  ///< columns that have read since the last write
-    uint32_t clock;    ///< of the last write; 0 if there was none
-    Site site;         ///< of the last write
-    uint16_t writer;   ///< a thread or an agent
+    uint32_t clock;    ///< clock of the last write; 0 if there was none
+    Site site;         ///< place of the last write
+    uint16_t writer;   ///< thread or agent of the last write
     bool atomic;       ///< whether the last write was atomic
-    bool written;      ///< whether there was a write
+    bool written;      ///< whether the piece has been written
     bool in_flight;    ///< whether the last write was a cp.async that has not landed
   };
   /// The last read by a warp or an agent.
   struct Read {
-    uint32_t clock;  ///< of the lanes, or the agent's ticket
-    uint32_t lanes;  ///< for an agent: its number
+    uint32_t clock;  ///< clock of the lanes, or ticket of the agent
+    uint32_t lanes;  ///< mask of the lanes; for an agent, its number
     Site site;
   };
 
@@ -117,7 +119,7 @@ class SharedRaces {
   /// line's cells. (Cells are stored by their position in the line: the first cells of all lines, then the
   /// second ones, and so on, since most lines have few pieces.)
   struct Line {
-    uint32_t block;  ///< of these records
+    uint32_t block;  ///< block to which these records belong
     uint32_t shift;
   };
 

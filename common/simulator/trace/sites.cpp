@@ -45,7 +45,7 @@ Instructions& instructions() {
 
 std::string file_of(const std::string& place) { return place.substr(0, place.find(':')); }
 
-/// "kernel.cuh:42 or kernel.cuh:50": the lines of these calls in other files than `helper`.
+/// "kernel.cuh:42 or kernel.cuh:50": the lines of these calls in files other than `helper`.
 std::string lines_of_calls(std::span<const std::uintptr_t> calls, const std::string& helper) {
   constexpr std::size_t kMost = 3;
   std::set<std::string> places;

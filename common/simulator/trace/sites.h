@@ -1,6 +1,6 @@
 /// \file
-/// Places in a kernel's source, as numbers small enough for every record of an access. Internal to the
-/// simulator.
+/// Places in a kernel's source, as numbers small enough to keep with every record of an access. Internal to
+/// the simulator.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -12,11 +12,11 @@
 
 namespace flashbook::sim {
 
-/// Either a code address relative to the program's start, or an instruction of the simulator with the place
-/// it was called from.
+/// A code address relative to the program's start, or an instruction of the simulator with the place from
+/// which it was called.
 using Site = uint32_t;
 
-/// The address of the program's code; sites of code are relative to it.
+/// The address of the program's code; sites that are code are relative to it.
 extern const std::uintptr_t code_begin;
 
 /// The site of the code before `return_address`. (A return address is that of the next instruction, which may
@@ -25,16 +25,17 @@ inline Site site_of_code(const void* return_address) {
   return Site(std::uintptr_t(return_address) - code_begin) - 1;
 }
 
-/// The site of an instruction: its name and its call. Both must live until the program ends, as literals do.
+/// The site of an instruction, given by its name and its call. Both must live until the program ends, as
+/// literals do.
 Site site_of_instruction(const char* instruction, Location where);
 
-/// An instruction of the simulator, and its call.
+/// An instruction of the simulator and its call.
 struct Instruction {
   const char* name;
   Location where;
 };
 
-/// The instruction of a site; null if it is code.
+/// The instruction of a site; null if the site is code.
 const Instruction* instruction_of(Site site);
 
 /// The description of a site.
@@ -45,7 +46,7 @@ struct SourceLine {
       {};  ///< "kernel.cuh:12": the line in the kernel's own file, if `place` does not name it
   std::string instruction = {};  ///< "ldmatrix_x4"; empty for a plain access
 
-  /// Whether no line of a kernel or its helpers is known.
+  /// Whether no line of a kernel or of its helpers is known.
   bool is_unknown() const { return place.starts_with("code at "); }
   /// The whole description: "ldmatrix_x4 at tile.cuh:7 from stages.cuh:3 from kernel.cuh:12".
   std::string described() const {
@@ -55,8 +56,9 @@ struct SourceLine {
 };
 
 /// The lines of many sites. For inlined code this is the innermost line outside the simulator and its
-/// wrappers; if that is in a helper in another file than the kernel's, the kernel's own line is added. For a
-/// helper that was not inlined, all calls in `kernel` that lead there are added, unless `kernel` is null.
+/// wrappers; if that line is in a helper in another file than the kernel's, the kernel's own line is added.
+/// For a helper that was not inlined, all calls in `kernel` that lead to it are added, unless `kernel` is
+/// null.
 std::map<Site, SourceLine> source_lines(std::span<const Site> sites, const void* kernel = nullptr);
 
 }  // namespace flashbook::sim

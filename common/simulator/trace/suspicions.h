@@ -2,7 +2,7 @@
 /// Suspected races that may turn out to be harmless. Internal to the simulator.
 ///
 /// Threads may store the same value in one place without a barrier, since the order does not matter. And a
-/// plain load may begin a compare-and-swap loop, which finds out whether the value was current.
+/// plain load may begin a compare-and-swap loop, which detects whether the value was current.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace flashbook::sim {
 
-/// Keeps suspicions until the thread's next action is known. One for the threads of a block.
+/// Keeps the suspicions about the threads of a block until each thread's next action is known.
 class Suspicions {
  public:
   /// Adds the race to the faults.
@@ -27,28 +27,28 @@ class Suspicions {
     loads_.clear();
   }
 
-  /// `thread` is about to store these bytes over another thread's store.
+  /// Notes that `thread` is about to store these bytes over another thread's store.
   void store(int thread, std::uintptr_t address, std::size_t bytes, Report report) {
     const auto* memory = reinterpret_cast<const unsigned char*>(address);
     stores_[std::size_t(thread)] = {address, {memory, memory + bytes}, std::move(report)};
     ++waiting_;
   }
-  /// `thread` is about to load a word that others update by atomic operations.
+  /// Notes that `thread` is about to load a word that others update with atomic operations.
   void load(int thread, std::uintptr_t address, Report report) {
     loads_.try_emplace({thread, address}, std::move(report));
   }
 
   /// Whether no store is under suspicion.
   bool none() const { return waiting_ == 0; }
-  /// The next action of `thread`: its store has happened.
+  /// Notes the next action of `thread`: its store has happened.
   void goes_on(int thread) {
     if (waiting_ > 0) decide(thread);
   }
-  /// `thread` makes an atomic operation there.
+  /// Notes that `thread` performs an atomic operation there.
   void updates(int thread, std::uintptr_t address) {
     if (!loads_.empty()) loads_.erase({thread, address});
   }
-  /// The block ends: all remaining suspicions are races.
+  /// At the end of the block, all remaining suspicions are races.
   void finish() {
     for (std::size_t thread = 0; thread < stores_.size(); ++thread) goes_on(int(thread));
     for (const auto& [place, report] : loads_) report();

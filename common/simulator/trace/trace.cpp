@@ -8,7 +8,7 @@
 namespace flashbook::sim {
 namespace {
 
-/// The launches of a program, including the current one. (One grid runs at a time.)
+/// The launches of a program, including the current one. (Only one grid runs at a time.)
 class Tracing final : public Watcher {
  public:
   std::unique_ptr<Observer> make_observer() override { return std::make_unique<Tracer>(); }
@@ -38,10 +38,10 @@ class Tracing final : public Watcher {
     std::unordered_map<uint64_t, Counts> counts;
     uint64_t busy_blocks, barriers, read, written;
   };
-  static constexpr std::size_t kMostKept = 1000;  // tests launch many grids and never ask
+  static constexpr std::size_t kMostKept = 1000;  // tests launch many grids and never request their records
 
   std::shared_ptr<GridTrace> grid_;
-  std::shared_ptr<GridTrace> before_;  // the previous launch, kept for dependent ones
+  std::shared_ptr<GridTrace> before_;  // previous launch, kept for dependent ones
   std::vector<Done> done_;
 };
 
@@ -66,7 +66,7 @@ std::vector<LaunchTrace> Tracing::take() {
     trace.barriers = done.barriers;
     trace.bytes_distinct_read = done.read;
     trace.bytes_distinct_written = done.written;
-    // A line may have been compiled to several places. Two different loads in one line are distinguished by
+    // A line may have been compiled to several places. Two different loads on one line are distinguished by
     // their costs.
     using Line = std::tuple<std::string, std::string, Access, bool, int>;
     using Average = std::pair<double, double>;

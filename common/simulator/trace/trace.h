@@ -21,19 +21,19 @@ struct LineCounts {
   std::string instruction;  ///< "ldmatrix_x4"; empty for plain C++
   Access access;
   bool shared;
-  int bytes;  ///< per lane
+  int bytes;  ///< bytes per lane
   Counts counts;
-  /// Sectors or wavefronts that a better layout in memory would save.
+  /// The number of sectors or wavefronts that a better layout in memory would save.
   uint64_t waste() const { return counts.units - counts.ideal; }
 };
 
 struct LaunchTrace {
-  std::string kernel;  ///< without namespaces; empty if unknown
+  std::string kernel;  ///< name without namespaces; empty if unknown
   dim3 grid, block;
-  std::vector<LineCounts> lines;  ///< most waste first
-  uint64_t busy_blocks = 0;       ///< those that made any request
-  uint64_t barriers = 0;          ///< passed by blocks, __syncthreads and named ones, summed over blocks
-  // Device memory traffic in whole sectors. Atomics count as reads and writes.
+  std::vector<LineCounts> lines;  ///< largest waste first
+  uint64_t busy_blocks = 0;       ///< number of blocks that made any request
+  uint64_t barriers = 0;          ///< number of barriers passed, named ones included, summed over blocks
+  // Device memory traffic in whole sectors. Atomics count as both a read and a write.
   uint64_t bytes_requested_read = 0, bytes_requested_written = 0;
   uint64_t bytes_distinct_read = 0, bytes_distinct_written = 0;
 };

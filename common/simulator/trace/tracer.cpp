@@ -10,7 +10,7 @@
 #include "common/simulator/block/worker.h"
 #include "common/simulator/source_lines.h"
 
-// The linker puts the program's variables between these symbols.
+// The linker places the program's variables between these symbols.
 extern "C" {
 extern char __executable_start[], __data_start[], _end[];
 }
@@ -18,7 +18,7 @@ extern char __executable_start[], __data_start[], _end[];
 namespace flashbook::sim {
 namespace {
 
-/// The most bytes per lane that an instruction of a warp moves. A compiler's access may be larger.
+/// The maximum number of bytes per lane that a warp's instruction moves. A compiler's access may be larger.
 constexpr std::size_t kWidest = 16;
 
 const char* noun(Access access) {
@@ -41,8 +41,8 @@ constexpr const char* kSharedIsOwn =
            "; check the index against the last row, column or stage");
 }
 
-/// Whether code belongs to the kernel or one of its helpers, as opposed to the simulator, of which a traced
-/// file may contain a copy.
+/// Whether code belongs to the kernel or one of its helpers, as opposed to the simulator, a copy of which may
+/// be in a traced file.
 bool is_of_kernel(Site site) {
   static thread_local std::map<Site, bool> known;
   const auto [entry, is_new] = known.try_emplace(site);
@@ -75,7 +75,7 @@ GridTrace::GridTrace(const Launch& launch, const std::shared_ptr<GridTrace>& bef
       memory(std::uintptr_t(global_memory_in_use().data()),
              std::uintptr_t(global_memory_in_use().data() + global_memory_in_use().size())),
       variables(std::uintptr_t(__data_start) / kSectorBytes * kSectorBytes, std::uintptr_t(_end)) {
-  constexpr std::size_t kMostEarlier = 4;  // how many launches' memory is kept
+  constexpr std::size_t kMostEarlier = 4;  // number of launches whose memory is kept
   if (!before) return;
   earlier.push_back({before, 1, true});
   for (const Earlier& one : before->earlier) {
@@ -136,7 +136,7 @@ void Tracer::block_begins(const Block& block) {
 void Tracer::block_ends() {
   current_tracer = nullptr;
   if (launch_waits_.empty()) grid_->lets_go_early = true;
-  // Checking all accesses of an endless loop would take as long as the loop has.
+  // Checking all accesses of an endless loop would take as long as the loop.
   if (scheduler_->given_up()) requests_.forget(scheduler_->current().number);
   requests_.check_all();
   suspicions_.finish();
@@ -159,7 +159,7 @@ Tracer::Place Tracer::place_of(std::uintptr_t address, std::size_t bytes) {
       other_ = recent_;
       recent_ = {dynamic_begin_, block_.dynamic_shared_bytes, 0};
     } else if (address - static_begin_ < static_end_ - static_begin_) {
-      // Other thread-local variables between the arrays do not concern us.
+      // Other thread-local variables between the arrays are not relevant here.
       auto array = std::upper_bound(
           static_shared_.begin(), static_shared_.end(), address,
           [](std::uintptr_t value, const auto& array) { return value < std::uintptr_t(array.data()); });
@@ -423,8 +423,8 @@ void Tracer::check_global(DeviceMemory& memory, int thread, Access access, std::
     judge(*conflict, thread, address, bytes);
 }
 
-/// Only threads that have waited, or have synchronised with one that has, know that the previous launch is
-/// over.
+/// Only threads that have waited, or have synchronised with one that has, know that the previous launch has
+/// finished.
 void Tracer::check_earlier_launches(const DeviceMemory::Who& who, Access access, std::uintptr_t address,
                                     std::size_t bytes, Site site) {
   const bool has_waited = knows_launch_before_over(who.thread);
@@ -477,14 +477,14 @@ void Tracer::report_suspects() const {
   grid_->faults.add_suspects(block_.number, current_worker->suspects());
 }
 
-/// Describes an offset in shared memory as the race checker numbers it.
+/// Describes an offset in shared memory, in the race checker's numbering.
 std::string Tracer::describe_shared(std::size_t offset) const {
   return current_worker->memory.describe(
       offset < kMaxSharedBytes ? block_.dynamic_shared + offset
                                : reinterpret_cast<const void*>(static_begin_ + offset - kMaxSharedBytes));
 }
 
-/// Bytes that were written after the read are a race, or intended. Reports only those that were never
+/// Bytes that were written after the read are a race, or intended. Reports only bytes that were never
 /// written.
 void Tracer::report_unwritten() {
   const std::lock_guard lock(grid_->mutex);

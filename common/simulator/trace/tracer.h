@@ -30,16 +30,16 @@
 
 namespace flashbook::sim {
 
-/// State shared by all tracers of a grid.
+/// The state that all tracers of a grid share.
 struct GridTrace {
-  /// `before`: the previous launch if it may still be running, otherwise null.
+  /// `before` is the previous launch if it may still be running, otherwise null.
   GridTrace(const Launch& launch, const std::shared_ptr<GridTrace>& before);
 
   /// A launch that may still be running when this one begins.
   struct Earlier {
     std::shared_ptr<const GridTrace> launch;
     int distance;           ///< 1 for the previous launch
-    bool ends_before_wait;  ///< whether it is over when the previous launch is
+    bool ends_before_wait;  ///< whether it has finished whenever the previous launch has
   };
 
   Launch launch;
@@ -47,17 +47,18 @@ struct GridTrace {
   DeviceMemory variables;  ///< the program's variables: kernels can name those that are `__device__`
   std::vector<Earlier> earlier;
   std::atomic<bool> has_waited{false};  ///< whether any thread has waited for the previous launch
-  /// Whether a block ends, or lets the next launch begin, without knowing that the previous launch is over.
+  /// Whether a block ends, or lets the next launch begin, without knowing that the previous launch has
+  /// finished.
   std::atomic<bool> lets_go_early{false};
   Published published;
   std::mutex mutex;  ///< protects the members below
   std::unordered_map<uint64_t, Counts> counts;
-  uint64_t busy_blocks = 0;  ///< those that made any request
+  uint64_t busy_blocks = 0;  ///< number of blocks that made any request
   uint64_t barriers = 0;
   Faults faults;
 };
 
-/// Nothing is ever mapped below this address: an index into a null pointer ends up there.
+/// Nothing is ever mapped below this address: an index into a null pointer ends up here.
 constexpr std::uintptr_t kLowestAddress = 0x10000;
 
 /// Traces the blocks of one OS thread.
@@ -66,39 +67,39 @@ class Tracer final : public Observer, RequestSink {
   void block_begins(const Block& block) override;
   void block_ends() override;
 
-  /// Whether an address belongs to a local variable. Most that are not global or shared memory do.
+  /// Whether an address belongs to a local variable, as do most that are not in global or shared memory.
   bool is_local(std::uintptr_t address) const { return address - stacks_begin_ < stacks_bytes_; }
-  /// Whether an address may be global or shared memory, or is invalid. All others, mostly locals, can be
+  /// Whether an address may be in global or shared memory, or is invalid. All others, mostly locals, can be
   /// ignored.
   bool concerns(std::uintptr_t address) const {
     return address - global_begin_ < kGlobalBytes || address - dynamic_begin_ < kMaxSharedBytes ||
            address - static_begin_ < static_end_ - static_begin_ ||
            address - variables_begin_ < variables_bytes_ || address < kLowestAddress;
   }
-  /// Whether an address is in device memory: allocated, or a variable.
+  /// Whether an address is in device memory: in an allocation or in a variable.
   bool is_of_device(std::uintptr_t address) const {
     return address - global_begin_ < kGlobalBytes || address - variables_begin_ < variables_bytes_;
   }
-  /// An access to a local variable, which may be an accumulator or belong to another thread.
+  /// Checks an access to a local variable, which may be an accumulator or belong to another thread.
   [[gnu::always_inline]] void accesses_local(int thread, Access access, std::uintptr_t address,
                                              const void* return_address) const {
-    // The thread's own locals begin at its stack pointer; a neighbour's begin half a stack away. (Each check
-    // is a tail call, so that no registers are saved for it.)
+    // The thread's own locals begin at its stack pointer; a neighbour's begin half a stack away. (Each
+    // check is a tail call, so that no registers are saved for it.)
     if (address - stack_pointer() >= kUsableStackBytes / 2) [[unlikely]]
       return check_owner(thread, access, address, return_address);
     if (accumulators_ > 0) check_accumulators(thread, access, address, return_address);
   }
-  /// An access to any other address: a variable of the OS thread such as threadIdx, or memory that a GPU does
-  /// not have. Only the kernel's own code counts, since the simulator may call functions that the linker took
-  /// from a traced file.
+  /// Checks an access to any other address: a variable of the OS thread such as threadIdx, or memory that a
+  /// GPU does not have. Only the kernel's own code counts, since the simulator may call functions that the
+  /// linker took from a traced file.
   void accesses_elsewhere(Access access, std::uintptr_t address, std::size_t bytes,
                           const void* return_address) {
     if (address - own_begin_ >= own_bytes_ && std::uintptr_t(return_address) - kernel_begin_ < kernel_bytes_)
       check_host(access, address, bytes, return_address);
   }
   int thread() const { return scheduler_->current().number; }
-  /// Notes a plain, aligned load of the kernel if it is certainly correct or can be checked later; most are.
-  /// (It calls nothing, so that few registers are saved, and is inlined where `bytes` is constant.)
+  /// Notes a plain, aligned load of the kernel if it is certainly correct or can be checked later, as most
+  /// are. (It calls nothing, so that few registers are saved, and is inlined where `bytes` is constant.)
   [[gnu::always_inline]] bool notes_load(std::uintptr_t address, std::size_t bytes,
                                          const void* return_address) {
     if (!suspicions_.none()) return false;
@@ -116,21 +117,23 @@ class Tracer final : public Observer, RequestSink {
            requests_.add_if_room(thread(), Kind{site, uint16_t(bytes), Access::load, false}.packed(),
                                  address);
   }
-  /// Whether an address is in one of the two most recently accessed shared arrays. Most are.
+  /// Whether an address is in one of the two most recently accessed shared arrays, as most are.
   bool is_in_recent_array(std::uintptr_t address) {
     if (address - recent_.begin < recent_.bytes) return true;
     if (address - other_.begin >= other_.bytes) return false;
     std::swap(recent_, other_);
     return true;
   }
-  /// A plain load or store of the kernel in such an array.
+  /// Checks a plain load or store of the kernel in such an array.
   void accesses_recent_array(int thread, Access access, std::uintptr_t address, std::size_t bytes,
                              bool aligned, const void* return_address);
-  /// A load or store of the kernel. Atomic and volatile accesses first publish what the thread has fenced.
+  /// Checks a load or store of the kernel. Atomic and volatile accesses first publish what the thread has
+  /// fenced.
   void accesses(int thread, Access access, std::uintptr_t address, std::size_t bytes, bool aligned,
                 const void* return_address);
 
-  /// An atomic operation on a word. In device memory, reading its value and publishing must happen together.
+  /// Checks an atomic operation on a word. In device memory, reading the word's value and publishing must
+  /// happen together.
   template <typename T, typename Operation>
   auto changes_word(int thread, const volatile T* word, const Operation& operation, bool may_fail = false) {
     const auto at = std::uintptr_t(word);
@@ -158,13 +161,14 @@ class Tracer final : public Observer, RequestSink {
     return value;
   }
 
-  /// A volatile load or store.
+  /// Checks a volatile load or store.
   void accesses_volatile(int thread, Access access, std::uintptr_t address, const void* return_address);
 
-  /// The read that is part of an atomic operation, before it changes the word.
+  /// Checks the read that is part of an atomic operation, before the operation changes the word.
   void reads_before_update(int thread, std::uintptr_t address, std::size_t bytes, const void* return_address);
 
-  /// The thread has made an atomic operation or a volatile load and sees what others have published there.
+  /// Notes that the thread has performed an atomic operation or a volatile load and sees what others have
+  /// published there.
   void acquires_word(int thread, std::uintptr_t address);
   /// The same for a load, or for an operation that does not change the word. In shared memory it may have
   /// come before a store of the same value; then the thread sees only what was published by then.
@@ -193,7 +197,7 @@ class Tracer final : public Observer, RequestSink {
     clocks_.release(thread, object);
   }
   void completes(const void* object) override {
-    // A block's barriers belong to the simulator; mbarriers are in the block's shared memory.
+    // A block's barriers belong to the simulator; its mbarriers are in its shared memory.
     if (!concerns(std::uintptr_t(object))) ++barriers_;
     clocks_.complete(object);
   }
@@ -235,7 +239,7 @@ class Tracer final : public Observer, RequestSink {
   void gives_back_registers(int thread, const void* registers) override;
 
  private:
-  /// Registers in flight.
+  /// Accumulator registers that are in flight.
   struct Accumulator {
     std::uintptr_t begin;
     std::size_t bytes;
@@ -246,11 +250,11 @@ class Tracer final : public Observer, RequestSink {
                           const void* return_address) const;
   void check_owner(int thread, Access access, std::uintptr_t address, const void* return_address) const;
 
-  /// The kind of memory an address is in.
+  /// The kind of memory that contains an address.
   enum class Space { elsewhere, global, variable, shared, outside };
   struct Place {
     Space space;
-    std::size_t offset = 0;  ///< in shared memory as the race checker numbers it
+    std::size_t offset = 0;  ///< offset in shared memory, in the race checker's numbering
   };
 
   Place place_of(std::uintptr_t address, std::size_t bytes);
@@ -273,7 +277,7 @@ class Tracer final : public Observer, RequestSink {
   }
   void check_earlier_launches(const DeviceMemory::Who& who, Access access, std::uintptr_t address,
                               std::size_t bytes, Site site);
-  /// Logs a fault where it arose, the first time.
+  /// Logs a fault at the place where it arose, the first time.
   void write_down(int thread, Site site, Faults fault);
   void report(const Race& race);
   void report(const BlockConflict& conflict);
@@ -291,41 +295,41 @@ class Tracer final : public Observer, RequestSink {
   Requests requests_{*this};
   Suspicions suspicions_;
   VolatileWords volatile_words_{clocks_};
-  std::vector<std::vector<Accumulator>> in_flight_;     ///< per thread
-  int accumulators_ = 0;                                ///< total
-  std::vector<std::pair<int, uint32_t>> launch_waits_;  ///< threads that have waited, and their clocks then
-  bool has_let_go_ = false;                             ///< whether the next launch may begin for this block
+  std::vector<std::vector<Accumulator>> in_flight_;     ///< accumulators in flight of each thread
+  int accumulators_ = 0;                                ///< total number over all threads
+  std::vector<std::pair<int, uint32_t>> launch_waits_;  ///< threads that waited, and their clocks then
+  bool has_let_go_ = false;                             ///< whether this block lets the next launch begin
   /// A load of unwritten shared memory.
   struct Unwritten {
     int thread;
     std::size_t bytes;
   };
-  std::map<std::pair<Site, std::size_t>, Unwritten> unwritten_;  ///< by place in the source and in memory
+  std::map<std::pair<Site, std::size_t>, Unwritten> unwritten_;  ///< by place in source and memory
   GridTrace* grid_ = nullptr;
-  const DeviceMemory* known_reads_ = nullptr;  ///< the grid's, unless an earlier launch may still write there
+  const DeviceMemory* known_reads_ = nullptr;  ///< null if an earlier launch may still write there
   const Scheduler* scheduler_ = nullptr;
   Block block_{};
-  std::vector<std::span<unsigned char>> static_shared_;  ///< the block's, ascending
+  std::vector<std::span<unsigned char>> static_shared_;  ///< the block's arrays, ascending
   /// Dynamic shared memory, or one of those arrays.
   struct SharedArray {
     std::uintptr_t begin;
     std::size_t bytes;
-    std::size_t offset;  ///< in shared memory as the race checker numbers it
+    std::size_t offset;  ///< offset in shared memory, in the race checker's numbering
   };
   SharedArray recent_{}, other_{};  ///< the two accessed most recently
-  /// Converging lanes whose loads wait for their check.
+  /// Converging lanes whose loads still have to be checked.
   struct Together {
     const uint32_t* known = nullptr;  ///< the lanes' knowledge of others; null if it differs between them
-    int groups_count = 0;             ///< 0: not computed yet
+    int groups_count = 0;             ///< 0 if not computed yet
     struct {
       uint32_t clock, lanes;
     } groups[32];
   };
   Together together_;
   void look_up_together(int warp, uint32_t lanes);
-  uint64_t barriers_ = 0;        ///< passed by the block
-  bool has_faults_ = false;      ///< whether the block has any
-  bool leaves_word_ = false;     ///< whether the current atomic operation does
+  uint64_t barriers_ = 0;        ///< number of barriers that the block has passed
+  bool has_faults_ = false;      ///< whether the block has faults
+  bool leaves_word_ = false;     ///< whether the current atomic operation leaves its word unchanged
   bool acquires_past_ = false;   ///< whether the current access has already acquired
   std::set<Site> written_down_;  ///< sites whose faults are already in the event log
   std::uintptr_t variables_begin_ = 0, variables_bytes_ = 0;

@@ -2,14 +2,14 @@
 /// The calls that -fsanitize=shift-exponent, float-cast-overflow, bounds-strict and object-size insert into a
 /// kernel where C++ leaves the result undefined, and a host and a GPU may differ. They come before a shift by
 /// a negative number or by at least the width of the type; before a conversion to an integer type that cannot
-/// hold the value; before an index out of bounds, which would reach a neighbour in memory or in a register;
-/// and before an access through a pointer beyond the variable that the compiler knows it points to.
+/// hold the value; before an index out of bounds, which would reach adjacent memory or another register; and
+/// before an access through a pointer beyond the variable that the compiler knows it points into.
 ///
 /// libubsan, which usually defines these functions, is not linked. Outside a traced block they do nothing,
-/// except for an index, which ends the block in every mode.
+/// except for the one about indices, which ends the block in every mode.
 ///
 /// This file also handles comparisons, before which -fsanitize-coverage=trace-cmp inserts calls, and replaces
-/// the C library's maximum and minimum: these alone can hide that a local variable had no value, so that the
+/// the C library's maximum and minimum: only these can hide that a local variable had no value, because the
 /// result does not show it.
 #include <bit>
 #include <cmath>
@@ -36,10 +36,10 @@ void report(const char* what, const std::string& problem, const void* return_add
     flashbook::sim::current_worker->scheduler.abandon(described(what, problem, return_address));
 }
 
-/// Every byte of an uninitialised local, as g++ -ftrivial-auto-var-init=pattern sets it.
+/// The value of every byte of an uninitialised local variable, set by g++ -ftrivial-auto-var-init=pattern.
 constexpr uint64_t kNoValue = 0xfefefefefefefefe;
 
-/// Reports if one of two operands, a float, a double, or an integer of their sizes, is uninitialised.
+/// Reports an uninitialised operand; both operands are floats, doubles, or integers of their sizes.
 template <typename T>
 inline void require_value(const char* what, T a, T b, const void* return_address) {
   using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
@@ -83,7 +83,7 @@ float fminf(float a, float b) noexcept {
   return std::isnan(b) ? a : b;
 }
 
-// Shorter integers have too few values to reserve one for this.
+// Shorter integers have too few values to reserve one for this purpose.
 #define FLASHBOOK_COMPARISON(suffix, type)                          \
   void __sanitizer_cov_trace_##suffix(type a, type b) {             \
     require_value("comparison", a, b, __builtin_return_address(0)); \

@@ -1,9 +1,9 @@
 /// \file
 /// Lanes of a warp that communicate through volatile shared memory. Internal to the simulator.
 ///
-/// Volatile accesses implement flags, and are no race. But reductions once used them without a barrier, when
+/// Volatile accesses implement flags and are not races. But reductions once used them without a barrier, when
 /// the lanes of a warp ran in lock-step; since Volta they do not. A thread that polls a flag reads it
-/// repeatedly, and one that sets a flag has fenced before; threads that do neither rely on lock-step.
+/// repeatedly, and a thread that sets a flag has fenced before; threads that do neither rely on lock-step.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -16,7 +16,7 @@
 
 namespace flashbook::sim {
 
-/// The volatile words of a block. It keeps a possible race until it is certain that no thread polls.
+/// The volatile words of a block. A possible race is kept until it is certain that no thread polls.
 class VolatileWords {
  public:
   explicit VolatileWords(Clocks& clocks) : clocks_(clocks) {}
@@ -26,7 +26,7 @@ class VolatileWords {
     suspected_.clear();
   }
 
-  /// `thread` reads a word, `at` bytes into shared memory as the race checker numbers it.
+  /// Notes that `thread` reads a word `at` bytes into shared memory, in the race checker's numbering.
   void load(int thread, std::size_t at, Site site) {
     Word& word = words_[at];
     const uint32_t now = clocks_.now(thread);
@@ -41,7 +41,7 @@ class VolatileWords {
     }
   }
 
-  /// `thread` writes it.
+  /// Notes that `thread` writes the word.
   void store(int thread, std::size_t at, Site site) {
     Word& word = words_[at];
     word.writer.reset();
@@ -54,7 +54,7 @@ class VolatileWords {
     word.site = site;
   }
 
-  /// The block ends: calls `report(race)` for every remaining race.
+  /// At the end of the block, calls `report(race)` for every remaining race.
   template <typename Report>
   void finish(const Report& report) {
     for (const auto& [place, race] : suspected_) report(race);
@@ -67,10 +67,10 @@ class VolatileWords {
     Site site = 0;
   };
   struct Word {
-    std::optional<int> writer;  ///< the last one, unless it has fenced before
-    uint32_t written = 0;       ///< its clock at that time
+    std::optional<int> writer;  ///< last writer, unless it fenced before writing
+    uint32_t written = 0;       ///< the writer's clock at that time
     Site site = 0;
-    std::map<int, Read> readers;  ///< the last read of each thread
+    std::map<int, Read> readers;  ///< last read of each thread
   };
 
   static bool is_neighbour(int a, int b) { return a != b && a / 32 == b / 32; }
@@ -80,7 +80,7 @@ class VolatileWords {
 
   Clocks& clocks_;
   std::unordered_map<std::size_t, Word> words_;
-  std::map<std::tuple<int, std::size_t, uint32_t>, Race> suspected_;  ///< by reader, place, and its clock
+  std::map<std::tuple<int, std::size_t, uint32_t>, Race> suspected_;  ///< by reader, place and clock
 };
 
 }  // namespace flashbook::sim
