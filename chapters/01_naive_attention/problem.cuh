@@ -6,11 +6,11 @@ namespace flashbook::naive {
 
 //| ## The problem, as a kernel sees it
 //|
-//| Six numbers describe it; they travel to the kernel by value, with the pointers. To every kernel, a batch
-//| of 4 with 16 heads is simply 64 heads: no kernel of this chapter asks which batch a head belongs to.
+//| Six numbers describe the problem. They are passed to a kernel by value, along with the pointers. To a
+//| kernel, a batch of 4 with 16 heads is simply 64 heads: it never needs to know which batch a head is in.
 //|
-//| The causal mask is aligned to the bottom right: the last query sees every key, and each query before it
-//| one key less. With more queries than keys the first queries see none.
+//| The causal mask is aligned to the bottom right: the last query sees every key, and each earlier query sees
+//| one key fewer. If there are more queries than keys, the first queries see none.
 //|
 //| ![Which keys a query sees if there are as many keys as queries, more, or
 //| fewer](../../docs/figures/visible_keys.svg)

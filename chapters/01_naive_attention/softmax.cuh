@@ -1,12 +1,12 @@
 //| # A row of the softmax per warp
 //|
-//| Step 1 gives each row of $S$ to a thread. The 32 lanes of a warp then read 32 rows at once, 32 lines per
-//| request, and each lane reads its row three times. From step 2 on, a *warp* owns a row. Its lanes read
-//| neighbours, 512 bytes per request, and $S$ is read from device memory once, since the row stays in shared
-//| memory between the passes.
+//| Step 1 gives each row of $S$ to a thread. The 32 lanes of a warp then read from 32 rows at once, 32 lines
+//| per request, and each lane reads its row three times. From step 2 on, a *warp* owns a row. Its lanes read
+//| neighbouring elements, 512 bytes per request, and the row stays in shared memory between the passes, so
+//| $S$ is read from device memory only once.
 //|
-//| **Budget.** One row of float32 scores per block, and a block is one warp. At $N$ = 4096 that is 16 KB and
-//| 1 KB more, so 13 blocks fit on a multiprocessor.
+//| **Budget.** A block is a single warp, with one row of float32 scores. At $N$ = 4096 that is 16 KB, plus 1
+//| KB for the block, so 13 blocks fit on a multiprocessor.
 //|
 //| ![Three kernels and the matrices between them: S and P go through device
 //| memory](../../docs/figures/three_kernels.svg)
@@ -19,20 +19,20 @@ namespace flashbook::naive {
 constexpr int kLoadsInFlight = 8;  // 16-byte loads that a softmax thread issues before it looks at the first
 constexpr int kScoreAlign = 8;     // rows of S and P start at multiples of 8 elements, 16 bytes or more
 
-//| ## Which lane has what
+//| ## Which lane holds which elements
 //|
-//| Lane i holds elements 4 i ... 4 i + 3 of every 128: one 16-byte load each, 512 contiguous bytes for the
-//| warp. It parks them in shared memory, where the second and third pass find them again. Every lane reads
-//| back only what it wrote itself, so no barrier is needed; shuffles order the lanes where they must agree.
+//| Lane i holds elements 4 i ... 4 i + 3 of every 128: one 16-byte load per lane, 512 contiguous bytes per
+//| warp. It stores them in shared memory for the second and third pass. A lane only reads back what it wrote
+//| itself, so no barrier is needed. Where the lanes have to agree on a number, they use shuffles.
 //|
-//| A block is one warp, so that as many rows as possible are in flight. Long rows leave few: at N = 8192 a
-//| row takes 32 KB and a multiprocessor of an H200 holds six. Each warp must therefore ask for a lot at once:
-//| a thread issues eight loads before it looks at the first, 4 KB per warp and 24 KB for six. Is that enough?
-//| At 4.8 TB/s each of 132 multiprocessors gets 21 bytes per clock, and a load takes 684 clocks, so 684 * 21
-//| bytes = 14 KB must be in flight. It is.
+//| A block is one warp, so that as many rows as possible are in flight. Long rows leave room for few: at N =
+//| 8192 a row takes 32 KB, and a multiprocessor of an H200 holds six. Each warp must therefore have many
+//| loads in flight. A thread issues eight before it uses the first: 4 KB per warp, 24 KB for six warps. Is
+//| that enough? At 4.8 TB/s, each of 132 multiprocessors gets 21 bytes per clock, and a load takes 684
+//| clocks, so 684 * 21 bytes = 14 KB must be in flight. It is.
 //|
-//| `__shfl_xor_sync` combines the 32 lanes: in five rounds each lane takes the value of the lane whose number
-//| differs in one bit, and at the end all of them hold the result.
+//| `__shfl_xor_sync` combines the 32 lanes: in each of five rounds, a lane receives the value of the lane
+//| whose number differs in one bit. At the end, all lanes hold the result.
 
 /// Four neighbouring elements, moved by one load or store.
 template <typename T>
@@ -66,9 +66,9 @@ __global__ void __launch_bounds__(32)
   const int visible = problem.visible_keys(int(row % problem.seqlen_q));
   float* cache = dynamic_shared<float>();  // [score_stride]
 
-  //| **First pass: the maximum.** Eight loads are issued before the first result is looked at. Elements
-  //| beyond the row's end read its last ones again, and become $-\infty$ afterwards, so that there is no
-  //| branch around a load.
+  //| **First pass: the maximum.** Eight loads are issued before the first result is used. Lanes beyond the
+  //| end of the row load its last elements again and replace them by $-\infty$ afterwards, which avoids a
+  //| branch around each load.
   const float* s = scores + row * problem.score_stride;
   float row_max = -INFINITY;
   for (int first = 4 * lane; first < visible; first += 128 * kLoadsInFlight) {
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(32)
   }
   row_max = warp_max(row_max);
 
-  //| **Second pass: the sum.** Each lane leaves the exponential in the score's place.
+  //| **Second pass: the sum.** Each lane overwrites a score with its exponential.
   float row_sum = 0.0f;
   for (int j = 4 * lane; j < visible; j += 128) {
     Four<float> four = *reinterpret_cast<const Four<float>*>(cache + j);
@@ -100,8 +100,8 @@ __global__ void __launch_bounds__(32)
   }
   row_sum = warp_sum(row_sum);
 
-  //| **Third pass: the quotients.** One division for the row, then multiplications. Four results leave in one
-  //| store of 8 bytes, next to those of the neighbouring lanes.
+  //| **Third pass: the quotients.** One division per row, and multiplications after that. Each lane writes
+  //| four results with one store of 8 bytes, next to those of its neighbours.
   const float inverse_sum = 1.0f / row_sum;  // not used if no key is visible
   T* p = probabilities + row * problem.score_stride;
   for (int j = 4 * lane; j < visible; j += 128) {

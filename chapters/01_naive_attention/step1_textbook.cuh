@@ -4,16 +4,16 @@
 //|
 //| $$S = \text{scale} \cdot Q K^\top, \qquad P = \text{softmax}(S), \qquad O = P V.$$
 //|
-//| Each kernel is the formula for *one number*, and the grid starts one thread for every number there is.
-//| Threads share nothing; a thread reads whatever it needs from device memory. This is how a textbook writes
-//| it, and it is right. It is also slow, for three reasons, which steps 2 to 4 remove:
+//| Each kernel evaluates the formula for *one number*, and the grid starts one thread for each number. The
+//| threads share nothing: each reads whatever it needs from device memory. This is how a textbook writes it,
+//| and it is correct. It is also slow, for three reasons, which steps 2 to 4 remove:
 //|
-//| 1. Memory moves in *sectors* of 32 bytes. In `textbook_scores` the threads of a warp read 16 different
-//|    rows of K, so one load of 2 bytes per thread touches 16 sectors: 512 bytes move for the 32 that are
-//|    wanted. The rest is useful only if a cache still has it when the loop comes to it.
-//| 2. `textbook_softmax` gives a whole row to one thread. Again each thread of a warp reads another row, and
-//|    it reads it three times.
-//| 3. Every score reads its $2d$ inputs anew: no number that is loaded is used twice.
+//| 1. Memory moves in *sectors* of 32 bytes. In `textbook_scores`, the threads of a warp read 16 different
+//|    rows of K, so one load of 2 bytes per thread touches 16 sectors: it moves 512 bytes and uses 32. The
+//|    rest is of use only if it is still in a cache when the loop gets to it.
+//| 2. `textbook_softmax` gives a whole row to one thread. Again, each thread of a warp reads a different row,
+//|    and it reads that row three times.
+//| 3. Every score reads its $2d$ inputs anew: no number is used twice once it is loaded.
 //|
 //| ![The sectors that one load of a warp touches: 16 in step 1, 2 in step
 //| 2](../../docs/figures/sectors_ch01.svg)
@@ -27,9 +27,9 @@ constexpr int kTextbookSide = 16;  // a block is 16 x 16 threads, as square as t
 
 //| ## Scores
 //|
-//| A thread finds its score from its place in the grid: `x` runs over keys, `y` over queries, `z` over heads.
-//| Matrices rarely end where a block does, so threads beyond the edge return at once. So do those whose key
-//| is hidden from the query: a masked score is never computed, written or read.
+//| A thread finds its score from its position in the grid: `x` runs over keys, `y` over queries, `z` over
+//| heads. Matrices rarely end where a block does, so threads beyond the edge return at once. So do those
+//| whose key is hidden from the query: a masked score is never computed, written or read.
 
 /// S = scale * Q K^T, one thread per score. Grid: (keys / 16, queries / 16, batch * heads).
 template <typename T>
@@ -51,11 +51,11 @@ __global__ void textbook_scores(const T* q,     // [batch * heads, seqlen_q, hea
 
 //| ## Softmax
 //|
-//| One thread walks along one row, three times: the maximum, the sum of the exponentials, the quotients. The
-//| maximum is subtracted before `exp`, since $e^{89}$ is already infinite in float32; the result is the same,
-//| because the factor $e^{-m}$ cancels.
+//| One thread goes through one row three times: for the maximum, for the sum of the exponentials, and for the
+//| quotients. It subtracts the maximum before `exp`, since $e^{89}$ overflows in float32. The result is the
+//| same, because the factor $e^{-m}$ cancels.
 //|
-//| The log-sum-exp, $m + \log \sum_j e^{s_j - m}$, is the one number that says how large the sum was. A
+//| The log-sum-exp, $m + \log \sum_j e^{s_j - m}$, is the one number that tells how large the sum was. A
 //| backward pass needs it, and so does merging two halves of a row (chapter 2).
 
 /// P = softmax(S) and the log-sum-exp, one thread per row. Grid: (rows / 256).
@@ -82,8 +82,8 @@ __global__ void textbook_softmax(const float* scores,  // [batch * heads, seqlen
 
 //| ## The product with V
 //|
-//| Each thread computes one element of O, a row of P times a column of V. Here, for once, neighbouring
-//| threads read neighbouring elements (of V), and all threads of a row read the same element of P.
+//| Each thread computes one element of O, a row of P times a column of V. In this kernel, neighbouring
+//| threads do read neighbouring elements (of V), and all threads of a row read the same element of P.
 
 /// O = P V, one thread per element. Grid: (seqlen_q, 1, batch * heads), block: head_dim threads.
 template <typename T>

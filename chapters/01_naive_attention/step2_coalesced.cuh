@@ -1,14 +1,14 @@
 //| # Step 2: neighbours read neighbours
 //|
-//| In step 1 a load of K touches 16 cache lines, and looking them up takes most of the time. The lanes of a
-//| warp want the same column of 16 keys, and each key is a row of its own. Choosing another query and key for
-//| each thread would not help, because Q is stored by rows, too. But we can exchange the *indices of K in
-//| memory*: in $K^\top$, stored as `[column][key]`, the same column of 32 neighbouring keys is 64 contiguous
-//| bytes.
+//| In step 1, a load of K touches 16 cache lines, and looking them up takes most of the time. The lanes of a
+//| warp read the same column of 16 keys, and each key is a row of its own. Assigning queries and keys to
+//| threads differently would not help, because Q is stored by rows as well. But we can exchange the *indices
+//| of K in memory*: in $K^\top$, stored as `[column][key]`, the same column of 32 neighbouring keys is 64
+//| contiguous bytes.
 //|
-//| So a small kernel transposes K first. It reads as badly as step 1, but only $N d$ numbers and only once,
-//| where the products read $N^2 d$. The kernel for the scores differs from step 1's only in the address of K.
-//| The product with V stays as it is, since its lanes read neighbours already, and the softmax gets [a warp
+//| So a small kernel transposes K first. It reads as badly as step 1, but it reads only $N d$ numbers, once,
+//| where the products read $N^2 d$. The kernel for the scores differs from step 1 only in the address of K.
+//| The product with V does not change, because its lanes already read neighbours. The softmax now has [a warp
 //| per row](softmax.cuh).
 //|
 //| ![The lines that one load of K touches in the kernels of chapter 1](../../docs/figures/sectors_ch01.svg)
@@ -27,9 +27,9 @@ constexpr int kRowQueries =
 
 //| ## K, transposed
 //|
-//| A thread moves one element. One of the two sides has to be strided: here lanes read 32 rows and write 64
+//| Each thread moves one element. One side has to be strided: here, the lanes read from 32 rows and write 64
 //| contiguous bytes. At 32 lines per request, reading all of K takes $64 \cdot 4096 \cdot 128 / 32 \cdot 32$
-//| look-ups, 0.15 ms on 132 multiprocessors.
+//| look-ups, or 0.15 ms on 132 multiprocessors.
 
 /// k_transposed[c][key] = k[key][c] of every head, one thread per element. Grid: (keys / 32, head_dim / 8,
 /// batch * kv_heads), block: 32 x 8.
@@ -46,9 +46,9 @@ __global__ void transpose_keys(const T* k,       // [batch * kv_heads, seqlen_k,
 
 //| ## Scores
 //|
-//| In each round of the loop the address of Q advances by one element, that of $K^\top$ by a row. All 32
-//| lanes read the same element of Q, one line, and 32 neighbours of $K^\top$: one line, or two if the row
-//| begins in the middle of one.
+//| In each iteration, the address of Q advances by one element and that of $K^\top$ by one row. All 32 lanes
+//| read the same element of Q, one line, and 32 neighbours in $K^\top$: one line, or two if they straddle a
+//| boundary.
 
 /// S = scale * Q K^T, one thread per score. Grid: (keys / 32, queries / 8, batch * heads), block: 32 x 8.
 template <typename T>

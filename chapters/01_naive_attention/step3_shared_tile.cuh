@@ -1,22 +1,22 @@
 //| # Step 3: a tile in shared memory
 //|
-//| Step 2 asks the L1 for two numbers for every multiply-add, and asks for the same ones again and again: 32
-//| queries by 32 keys are 1024 scores, made from only 32 rows of Q and 32 of K. Here a block of 1024 threads
-//| makes such a square. It **loads 32 columns of these 64 rows into shared memory once**, one number per
-//| thread and operand, and each number serves 32 threads from there. The tile is laid out the way the block
-//| needs it: K is transposed on the way in and needs no kernel of its own. And each number is converted to
-//| float once, not 32 times.
+//| Step 2 reads two numbers from the L1 for every multiply-add, and it reads the same numbers again and
+//| again: the 1024 scores of 32 queries and 32 keys depend on only 32 rows of Q and 32 rows of K. Here, a
+//| block of 1024 threads computes such a square. It **loads 32 columns of these 64 rows into shared memory
+//| once**, one number per thread and operand, and 32 threads use each number from there. The block stores the
+//| tile in the layout it needs: K is transposed on its way in, without a kernel of its own. And each number
+//| is converted to float once, not 32 times.
 //|
 //| ![The tiles of chapter 1: what a block loads, and what a thread or a warp makes of
 //| it](../../docs/figures/tiles_ch01.svg)
 //|
-//| A tile does not make reading free. A multiply-add still takes two numbers, and shared memory serves one
-//| wavefront per clock and multiprocessor. Something is gained only where four neighbours can come in one
-//| load: the next four columns of a row of `q_tile` are adjacent, and nvcc makes one load of 16 bytes out of
-//| four rounds of the loop.
+//| A tile does not make reading free. A multiply-add still reads two numbers, and shared memory delivers one
+//| wavefront per clock and multiprocessor. There is a gain only where one load brings several numbers: the
+//| next four columns of a row of `q_tile` are adjacent, and nvcc merges the loads of four iterations into one
+//| of 16 bytes.
 //|
-//| **Budget.** 2 tiles of 32 x 32 floats, 8.1 KB; 1024 threads with at most 32 registers, so two blocks, 64
-//| warps, per multiprocessor.
+//| **Budget.** 2 tiles of 32 x 32 floats, 8.1 KB. 1024 threads with at most 32 registers each, so a
+//| multiprocessor holds two blocks, 64 warps.
 #pragma once
 #include "chapters/01_naive_attention/problem.cuh"
 #include "common/ptx/convert.h"
@@ -30,9 +30,9 @@ static_assert(kSquare == 32, "a warp is a row of the square: its lanes load 32 n
 
 //| ## The product of two tiles
 //|
-//| Thread (tx, ty) of the block makes result (ty, tx) of the square. A warp is one ty, so `a` is one number
-//| for all its lanes, and `b` is 32 neighbours. Rows of `b` are one float longer than 32: when a warp stores
-//| a *column* of it, its 32 lanes hit 32 different banks.
+//| Thread (tx, ty) of the block computes result (ty, tx) of the square. All lanes of a warp have the same ty,
+//| so `a` is the same number for all of them, and `b` is 32 neighbours. The rows of `b` are one float longer
+//| than 32, so that when a warp stores a *column*, its 32 lanes hit 32 different banks.
 
 /// The sum over c of a[ty][c] * b[c][tx].
 inline __device__ float multiply_square(const float (&a)[kSquare][kSquare],
@@ -45,9 +45,9 @@ inline __device__ float multiply_square(const float (&a)[kSquare][kSquare],
 
 //| ## Scores
 //|
-//| In the load a warp is a row of the tile, and its lanes are 32 columns: 64 contiguous bytes. K's go down a
-//| column of `k_tile`, since the product wants neighbouring keys side by side. Rows beyond the last repeat
-//| it; their scores are never stored.
+//| When loading, each warp reads one row of the tile, and its lanes read 32 columns: 64 contiguous bytes. K
+//| is stored down a column of `k_tile`, because the product needs neighbouring keys side by side. Threads
+//| beyond the last row load that row again; their scores are never stored.
 
 /// S = scale * Q K^T, one thread per score. Grid: (keys / 32, queries / 32, batch * heads), block: 32 x 32.
 template <typename T>
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kSquare* kSquare, 2)
 //| ## The product with V
 //|
 //| The same, with P in place of Q and V in place of K, which needs no transposing. The sum runs over the keys
-//| that the block's last query sees. Where a row sees fewer, P was never written, and zero is used instead.
+//| that the block's last query sees. Where a row sees fewer, P was never written, and a zero is used instead.
 
 /// O = P V, one thread per element. Grid: (head_dim / 32, queries / 32, batch * heads), block: 32 x 32.
 template <typename T>
@@ -98,8 +98,8 @@ __global__ void __launch_bounds__(kSquare* kSquare, 2)
   const int row = min(query, problem.seqlen_q - 1), visible = problem.visible_keys(row);
   const int visible_to_last = problem.visible_keys(min(query - ty + kSquare, problem.seqlen_q) - 1);
 
-  //| The last query of the block decides how many chunks of keys there are; each row decides which of its P
-  //| it reads.
+  //| The last query of the block determines how many chunks of keys there are. Each row determines which of
+  //| its P it reads.
   const T* p_row = probabilities + problem.q_row(head, row) * problem.score_stride;
   const T* v_column = v + problem.k_row(head, 0) * head_dim + dim;
   float sum = 0.0f;

@@ -1,10 +1,10 @@
 //| # Step 4: a tile of registers
 //|
-//| Step 3 is limited by shared memory: it reads two numbers for every multiply-add, in a clock in which four
-//| multiply-adds could be issued. Reading a register costs nothing. So here a block makes a larger tile of
-//| results, 128 by 128, and **each thread keeps an 8 by 8 piece of them in registers**: 16 numbers read from
-//| shared memory feed 64 multiply-adds. The loop over chunks, its two barriers and the kernels around it are
-//| step 3's.
+//| Step 3 is limited by shared memory: it reads two numbers per multiply-add, in a clock in which four
+//| multiply-adds could be issued. Reading a register is free. So here a block computes a larger tile of
+//| results, 128 by 128, and **each thread keeps an 8 by 8 piece of it in registers**: 16 numbers read from
+//| shared memory feed 64 multiply-adds. The loop over chunks, its two barriers and the surrounding kernels
+//| are the same as in step 3.
 //|
 //| ![A tile of 128 by 128 results, and the 64 of them that one thread keeps in
 //| registers](../../docs/figures/register_tile.svg)
@@ -27,20 +27,20 @@ static_assert(kChunk == 32, "load_transposed gives lane i column i of a chunk");
 
 //| ## Loading a chunk of a tile
 //|
-//| Both operands are stored with the summed dimension *first* in shared memory: `tile[c][row]`. The innermost
-//| loop below walks along c, and at every c the 16 threads of a row read 16 neighbouring floats, without bank
+//| In shared memory, both operands are stored with the summed dimension *first*: `tile[c][row]`. The
+//| innermost loop below runs over c, and for each c, 16 threads read 16 neighbouring floats, without bank
 //| conflicts.
 //|
-//| In device memory Q, K and P are `[row][c]`, so they are transposed while they are loaded. A warp reads 32
-//| consecutive elements of one row, 64 bytes or two whole sectors in bf16, and writes them 132 floats apart.
-//| Those writes hit only 8 of the 32 banks (132 mod 32 = 4), a 4-way conflict. An odd stride would avoid it,
-//| but then the 8 numbers that a thread reads side by side would no longer be two aligned 16-byte reads, and
-//| there are 16 reads for every write.
+//| In device memory, Q, K and P are `[row][c]`, so they are transposed as they are loaded. A warp reads 32
+//| consecutive elements of one row, 64 bytes or two whole sectors in bf16, and stores them 132 floats apart.
+//| These stores hit only 8 of the 32 banks (132 mod 32 = 4), which is a 4-way conflict. An odd stride would
+//| avoid it, but then the 8 neighbouring numbers that a thread reads would no longer be two aligned 16-byte
+//| loads, and there are 16 reads for every store.
 //|
-//| A tile may reach beyond the last row. Threads there read the last row again instead of skipping the load:
-//| with a branch around each load, the compiler would wait for one load before issuing the next, when eight
-//| should be in flight at once. The results of surplus rows are never stored. Whatever must not be *summed*
-//| is set to zero afterwards by `keep`, a choice between two registers.
+//| A tile may extend beyond the last row. Threads there load the last row again instead of skipping the load:
+//| with a branch around each load, the compiler would wait for one load before issuing the next, although
+//| eight should be in flight. The results of surplus rows are never stored. Elements that must not be
+//| *summed* are set to zero afterwards by `keep`, which selects between two registers.
 
 /// Loads tile[c][row] = source[row][c] for kTile rows and kChunk columns, with 0 where keep(row, c) is false.
 /// Rows beyond `last_row` and columns beyond `last_column` repeat the last.
@@ -61,10 +61,10 @@ __device__ void load_transposed(
 //| ## The product of two chunks
 //|
 //| Thread (ty, tx) owns rows 8 ty ... 8 ty + 7 and columns tx, tx + 16, tx + 32, ... of the result. Its rows
-//| are neighbours so that it reads them 16 bytes at a time; all 16 threads of equal ty read the same ones, a
-//| broadcast. Its columns are 16 apart so that the 16 threads read, and at the end write, neighbouring ones.
+//| are adjacent, so it can load them 16 bytes at a time; all 16 threads with the same ty load the same ones.
+//| Its columns are 16 apart, so that 16 threads read, and finally write, neighbouring columns.
 
-//| For each of the 32 columns a thread reads 8 numbers of each operand and does 64 multiply-adds with them.
+//| For each of the 32 columns, a thread reads 8 numbers of each operand and does 64 multiply-adds with them.
 //| The reads of `a` are two loads of 16 bytes.
 /// sums[i][j] += sum over c of a[c][8 ty + i] * b[c][tx + 16 j].
 template <int kColumns>
@@ -87,7 +87,7 @@ __device__ void multiply_add(float (&sums)[kRowsPerThread][kColumns], const floa
 
 //| ## Scores
 //|
-//| A block makes a tile of 128 queries by 128 keys, and walks along head_dim in chunks of 32.
+//| A block computes a tile of 128 queries by 128 keys, and runs over head_dim in chunks of 32.
 
 /// S = scale * Q K^T. Grid: (keys / 128, queries / 128, batch * heads).
 template <typename T, int kHeadDim>
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   // The last query of a tile sees the most keys. If it sees none of these, the tile is above the diagonal.
   if (first_key >= problem.visible_keys(last_query)) return;
 
-  //| Load two chunks, wait, multiply, wait: each barrier closes one hazard. The first keeps threads from
+  //| Load two chunks, wait, multiply, wait: each barrier prevents one hazard. The first stops threads from
   //| multiplying before all have loaded, the second from loading the next chunk while others still multiply.
   const T* q_rows = q + problem.q_row(head, first_query) * kHeadDim;
   const T* k_rows = k + problem.k_row(head, first_key) * kHeadDim;
@@ -123,8 +123,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   for (int i = 0; i < kRowsPerThread; ++i) {
     const int query = first_query + kRowsPerThread * ty + i;
     if (query >= problem.seqlen_q) break;
-    //| Only what the mask lets through is written. `warp_softmax` ignores the rest, so it need not be
-    //| cleared.
+    //| Only scores that the mask lets through are written. `warp_softmax` ignores the rest, so they need not
+    //| be cleared.
     const int visible = problem.visible_keys(query);
     float* row = scores + problem.q_row(head, query) * problem.score_stride;
     for (int j = 0; j < kTile / 16; ++j) {
@@ -136,10 +136,10 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 //| ## The product with V
 //|
-//| The same product, with P in place of Q and V in place of K. V is `[key][dim]` already, and the summed
-//| dimension is now the keys: as many as the last query of the tile sees. Queries above it see fewer, and
-//| where a query does not see a key, P was never written: `keep` puts a zero there, which adds nothing
-//| whatever V holds.
+//| The same product, with P in place of Q and V in place of K. V is already `[key][dim]`, and the sum now
+//| runs over the keys: as many as the last query of the tile sees. Earlier queries see fewer. Where a query
+//| does not see a key, P was never written. There, `keep` substitutes a zero, which adds nothing, whatever
+//| the value of V.
 
 /// O = P V. Grid: (head_dim / columns of a tile, queries / 128, batch * heads).
 template <typename T, int kHeadDim>
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int last_query = min(first_query + kTile, problem.seqlen_q) - 1;
   const int visible = problem.visible_keys(last_query);
 
-  //| The sum runs over keys. Tiles beyond the diagonal are never reached, because the loop ends with the last
+  //| The sum runs over keys. Tiles beyond the diagonal are never visited, because the loop ends with the last
   //| visible key.
   const T* p_rows = probabilities + problem.q_row(head, first_query) * problem.score_stride;
   float sums[kRowsPerThread][kColumns / 16] = {};

@@ -1,15 +1,15 @@
 //| # Step 5: tensor cores
 //|
-//| Step 4 issues 64 multiply-adds for 10 loads: it is limited by the CUDA cores themselves. [Tensor
+//| Step 4 issues 64 multiply-adds for 10 loads, so CUDA cores are its bottleneck. [Tensor
 //| cores](../00_the_machine/README.md#arithmetic-and-tensor-cores) multiply matrices of 16-bit numbers, ten
-//| times as fast with `mma.sync`. CUDA's own interface to that instruction is `nvcuda::wmma`: a warp loads a
-//| 16 by 16 *fragment* of each operand from shared memory, multiplies, and adds the product to a fragment of
-//| floats. A fragment is spread over the registers of all 32 lanes, and CUDA does not say which lane has
-//| which element.
+//| times as fast with `mma.sync`. CUDA's interface to that instruction is `nvcuda::wmma`: a warp loads a 16
+//| by 16 *fragment* of each operand from shared memory, multiplies them, and adds the product to a fragment
+//| of floats. A fragment is spread over the registers of all 32 lanes, and CUDA does not specify which lane
+//| holds which element.
 //|
-//| The block and its tile stay: 256 threads, 128 by 128 results, chunks in shared memory, two barriers per
-//| chunk. The 8 by 8 piece of a thread becomes a 64 by 32 piece of a *warp*, 4 by 2 fragments. Step 5
-//| does not accept float32: its products would be rounded to 16 bits.
+//| The block and its tile do not change: 256 threads, 128 by 128 results, chunks in shared memory, two
+//| barriers per chunk. A thread's 8 by 8 piece becomes a 64 by 32 piece of a *warp*, which is 4 by 2
+//| fragments. Step 5 rejects float32, because its products would be rounded to 16 bits.
 //|
 //| ![The tiles of chapter 1: what a block loads, and what a thread or a warp makes of
 //| it](../../docs/figures/tiles_ch01.svg)
@@ -36,9 +36,9 @@ using Operand = T[kRows][kColumns + kPad];
 
 //| ## Loading
 //|
-//| Tensor cores take elements as they are in memory, neither converted nor transposed. So a thread moves 16
-//| bytes at a time, 8 neighbours of a row. Rows beyond the last repeat it, as in step 4, and so do eights
-//| beyond the last of a row.
+//| Tensor cores use the elements exactly as they are in memory, neither converted nor transposed. So a thread
+//| moves 16 bytes at a time, 8 neighbours in a row. As in step 4, loads beyond the last row repeat it, and so
+//| do loads beyond the end of a row.
 
 /// Eight neighbouring elements, moved by one load or store.
 template <typename T>
@@ -47,7 +47,7 @@ struct __align__(8 * sizeof(T)) Eight {
 };
 
 //| Loads and stores are separate, so that a chunk of both operands is in flight before the first store waits
-//| for it. Where the mask ends a row, `store` fills in zeros.
+//| for it. Where the mask ends a row, `store` writes zeros.
 
 /// A chunk of kRows by kColumns elements on its way to shared memory: this thread's share of it, in eights.
 template <typename T, int kRows, int kColumns>
@@ -67,8 +67,8 @@ struct Chunk {
     }
   }
 
-  //| `visible(row)` is the number of columns of the chunk that a row sees. For Q, K and V it is all of them,
-  //| and the compiler drops the comparison.
+  //| `visible(row)` is how many columns of the chunk a row sees. For Q, K and V it sees all of them, and the
+  //| compiler drops the comparison.
   /// tile[row][column] = the chunk's element, or 0 from column visible(row) on.
   template <typename Visible>
   __device__ void store(Operand<T, kRows, kColumns>& tile, Visible visible) {
@@ -84,9 +84,9 @@ struct Chunk {
 
 //| ## A warp's piece
 //|
-//| The 8 warps divide the tile into pieces of 64 by 32, or of 32 by 32 where head_dim 64 makes it narrower. A
-//| piece is 4 by 2 (or 2 by 2) fragments of sums, which stay in registers from the first chunk to the last,
-//| as a thread's 64 sums did in step 4.
+//| The 8 warps divide the tile into pieces of 64 by 32, or of 32 by 32 where head_dim 64 makes the tile
+//| narrower. A piece is 4 by 2 (or 2 by 2) fragments of sums, which stay in registers from the first chunk to
+//| the last, as a thread's 64 sums did in step 4.
 
 template <typename T>
 using FragmentA = nvcuda::wmma::fragment<nvcuda::wmma::matrix_a, 16, 16, 16, T, nvcuda::wmma::row_major>;
@@ -110,8 +110,8 @@ struct Piece {
   }
 };
 
-//| The inner loop uses two fragments of B for all fragments of A, so 6 loads feed 8 products of 16 by 16 by
-//| 16. K is stored as `[key][column]`; read "column by column" that is $K^\top$. V is `[key][dim]`, as a
+//| The inner loop uses two fragments of B for all fragments of A, so 6 loads feed 8 products of 16 by 16
+//| by 16. K is stored as `[key][column]`; read as `col_major`, that is $K^\top$. V is `[key][dim]`, as a
 //| right operand should be.
 
 /// The piece's sums += its rows of `a` times its columns of B. `b(c, j)`: where B's fragment j of the piece
@@ -135,13 +135,13 @@ __device__ void multiply_chunk(Piece<kColumns>& piece, const T (&a)[kWmmaTile][k
   }
 }
 
-//| ## Out of the fragments
+//| ## Writing the fragments
 //|
-//| The mask and the edges ask for rows and columns, but no lane can tell which sums of a fragment it holds.
-//| So a warp stores 16 rows of its piece to shared memory, where a row can be found, and writes them from
-//| there: a row of 32 results is one request, 128 bytes of float32. The tile `a`, no longer needed after the
-//| loop's last barrier, has the space: 16 of its rows hold 16 rows of 32 floats with their padding, and each
-//| of the 8 warps takes 16 rows.
+//| The mask and the edges depend on rows and columns, but a lane does not know which sums of a fragment it
+//| holds. So each warp stores 16 rows of its piece to shared memory, where rows can be found, and writes them
+//| out from there. A row of 32 results is one request, 128 bytes of float32. The space comes from the tile
+//| `a`, which is no longer needed after the loop's last barrier: 16 of its rows hold 16 rows of 32 floats
+//| with their padding, and each of the 8 warps takes 16 rows.
 
 /// Calls write(row of the tile, column of the tile, sum) for every sum of the piece, 32 columns side by side.
 template <int kColumns, typename T, int kStride, typename Write>
@@ -166,7 +166,7 @@ __device__ void write_piece(Piece<kColumns>& piece, T (&tile)[kWmmaTile][kStride
 
 //| ## Scores
 //|
-//| Step 4's kernel, line by line, with another way to load, to multiply and to write.
+//| The kernel of step 4, line by line, with other functions to load, multiply and write.
 
 /// S = scale * Q K^T. Grid: (keys / 128, queries / 128, batch * heads).
 template <typename T, int kHeadDim>
@@ -182,8 +182,8 @@ __global__ void __launch_bounds__(kWmmaThreads, 2)
   const int last_query = min(first_query + kWmmaTile, problem.seqlen_q) - 1;
   if (first_key >= problem.visible_keys(last_query)) return;  // above the diagonal
 
-  //| A column of $K^\top$ is a row of `k_tile`, so K's fragments are `col_major`, and `k_fragment` finds one
-  //| by the row of its first key.
+  //| A column of $K^\top$ is a row of `k_tile`, so K's fragments are `col_major`, and `k_fragment` locates a
+  //| fragment by the row of its first key.
   const T* q_rows = q + problem.q_row(head, first_query) * kHeadDim;
   const T* k_rows = k + problem.k_row(head, first_key) * kHeadDim;
   const auto all = [](int) { return kWmmaChunk; };
@@ -210,8 +210,8 @@ __global__ void __launch_bounds__(kWmmaThreads, 2)
 
 //| ## The product with V
 //|
-//| P was written in the tensors' type, so it can be a left operand as it is. Where a row does not see a key
-//| there is no P, and `store` puts a zero.
+//| P was written in the tensors' type, so it can be a left operand without conversion. Where a row does not
+//| see a key, there is no P, and `store` writes a zero.
 
 /// O = P V. Grid: (head_dim / columns of a tile, queries / 128, batch * heads).
 template <typename T, int kHeadDim>
@@ -229,8 +229,8 @@ __global__ void __launch_bounds__(kWmmaThreads, 2)
   const int last_query = min(first_query + kWmmaTile, problem.seqlen_q) - 1;
   const int visible = problem.visible_keys(last_query);
 
-  //| The sum runs over the keys that the tile's last query sees. V's rows beyond them repeat the last one;
-  //| they are multiplied by the zeros of P.
+  //| The sum runs over the keys that the tile's last query sees. Rows of V beyond them repeat the last one;
+  //| they are multiplied by zeros of P.
   const T* p_rows = probabilities + problem.q_row(head, first_query) * problem.score_stride;
   const auto all = [](int) { return kColumns; };
   const auto v_fragment = [&](int c, int dim) { return &v_tile[c][dim]; };
@@ -249,7 +249,7 @@ __global__ void __launch_bounds__(kWmmaThreads, 2)
     __syncthreads();  // everyone is done with the chunks before the next ones, or the sums, overwrite them
   }
 
-  //| The sums are rounded to the tensors' type on their way out. Here only queries can end inside a tile.
+  //| Sums are rounded to the tensors' type when they are written. Only queries can end inside a tile here.
   write_piece(piece, p_tile, [&](int row, int column, float sum) {
     const int query = first_query + row;
     if (query < problem.seqlen_q)
