@@ -205,7 +205,7 @@ def trace(a: argparse.Namespace) -> int:
 
 
 PROGRAMS = {  # by the command that runs them, which is also their name
-    "ramp": "run three small kernels with an mbarrier, TMA and WGMMA (chapter 5)",
+    "ramp": "run four small kernels with an mbarrier, TMA and WGMMA (chapter 5)",
     "memory": "how much memory a cache of keys and values takes (chapter 8): ./flashbook memory --model llama-2-70b",
     "generate": "generate tokens with a toy decoder, with and without a cache (chapter 8)",
 }

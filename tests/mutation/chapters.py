@@ -101,13 +101,15 @@ FAULTS = {
                              (), traced=["--step", "2", "--seqlen", "256", *SMALL], says="deadlock in block"),
     "waits_for_one_less_05": Fault("05_flash_attention_3/step2_specialised.cuh", "wgmma_wait<0>();  // both products are done", "wgmma_wait<0>();",
                                    "wgmma_wait<1>();", (), traced=["--step", "2", "--seqlen", "512", *SMALL], says="is in flight"),
-    # The three small kernels before step 1.
+    # The four small kernels before step 1.
     "early_reader_05": Fault("05_flash_attention_3/ramp_mbarrier.cuh", "mbarrier_wait(&full, parity);", "parity", "parity ^ 1", (),
                              says="uninitialised shared memory is read", command=RAMP),
     "no_fence_05": Fault("05_flash_attention_3/ramp_tma.cuh", "fence_proxy_async();  // TMA sees what this thread wrote", "fence_proxy_async();", "",
                          (), says="data race in block", command=RAMP),
     "no_swizzle_05": Fault("05_flash_attention_3/ramp_wgmma.cuh", "swizzled(Swizzle::b32, uint32_t(i) * 2)", "swizzled(Swizzle::b32, uint32_t(i) * 2)",
                            "uint32_t(i) * 2", (), says="WRONG: ramp_wgmma: element 4 is", command=RAMP),
+    "step_of_k_05": Fault("05_flash_attention_3/ramp_panel.cuh", "wgmma_advance(values, step * 2048)", "step * 2048", "step * 32",
+                          (), says="the descriptor of B begins 32 bytes into a line", command=RAMP),
     "no_rescaling_06": Fault("06_fp8/softmax.cuh", "correction[r] = exp2_approx(rows.max[r] - safe_max);",
                              "exp2_approx(rows.max[r] - safe_max)", "1", (1, 2, 3, 4, 5, 6, 7, 8)),
     "no_scales_06": Fault("06_fp8/problem.cuh", "return scale == nullptr ? 1.0f :", "scale == nullptr", "true", (1, 2, 3, 4, 5, 6, 7, 8)),

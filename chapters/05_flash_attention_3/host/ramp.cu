@@ -1,5 +1,5 @@
 /// \file
-/// The program that runs the three small kernels before step 1, and checks their results.
+/// The program that runs the four small kernels before step 1, and checks their results.
 #include <cstdio>
 #include <iostream>
 #include <span>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "chapters/05_flash_attention_3/ramp_mbarrier.cuh"
+#include "chapters/05_flash_attention_3/ramp_panel.cuh"
 #include "chapters/05_flash_attention_3/ramp_tma.cuh"
 #include "chapters/05_flash_attention_3/ramp_wgmma.cuh"
 #include "common/app/exit_code.h"
@@ -89,9 +90,31 @@ bool run_wgmma() {
   return check("ramp_wgmma", product, expected);
 }
 
+bool run_panel() {
+  std::vector<float> p(64 * kRampKeys), expected(64 * kRampDims);
+  std::vector<__half> v(kRampKeys * kRampDims);
+  for (int i = 0; i < int(p.size()); ++i) p[i] = float(i % 7 - 3);
+  for (int i = 0; i < int(v.size()); ++i) v[i] = from_float<__half>(float(i % 5 - 2));
+  for (int row = 0; row < 64; ++row)
+    for (int column = 0; column < kRampDims; ++column)
+      for (int key = 0; key < kRampKeys; ++key)
+        expected[row * kRampDims + column] +=
+            p[row * kRampKeys + key] * float((key * kRampDims + column) % 5 - 2);
+  const Buffer weights = uploaded(p), values = uploaded(v), out = unwritten<float>(expected.size());
+  const CUtensorMap map = device::tensor_map({.dtype = DType::f16,
+                                              .base = values.data(),
+                                              .size = {kRampDims, kRampKeys},
+                                              .stride = {kRampDims * sizeof(__half)},
+                                              .box = {kRampDims, kRampKeys},
+                                              .swizzle = Swizzle::b128});
+  device::launch(weigh_values, dim3(1), dim3(128), kRampPanel, nullptr,
+                 static_cast<const float*>(weights.data()), map, static_cast<float*>(out.data()));
+  return check("ramp_panel", out, expected);
+}
+
 int run() {
   bool right = true;
-  for (const auto kernel : {run_mbarrier, run_tma, run_wgmma}) right = kernel() && right;
+  for (const auto kernel : {run_mbarrier, run_tma, run_wgmma, run_panel}) right = kernel() && right;
   return right ? kRight : kWrongResult;
 }
 
