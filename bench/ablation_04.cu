@@ -11,9 +11,9 @@ namespace {
 void run_row(const Shape& shape, const Tensors& tensors, device::Stream stream, int which) {
   using namespace fa2;
   device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
-    using Traits = TraitsFor<kHeadDim, 5>;
+    using Traits = TraitsFor<kHeadDim>;
     const auto run = [&]<typename Version>() {
-      run_launch(tuned_launch<__nv_bfloat16, Version>(), shape, tensors, stream);
+      run_launch(launch_with<Version>(tuned<__nv_bfloat16, Version>), shape, tensors, stream);
     };
     switch (which) {
       case 1:

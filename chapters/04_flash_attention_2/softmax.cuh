@@ -1,7 +1,8 @@
 //| # A warp's softmax
 //|
 //| What happens between a warp's two products, in registers: the mask, the maxima, the rescaling of $O$ where
-//| a maximum rises too far, the exponentials. Steps 1 to 3 use the first two, steps 4 to 6 all of them.
+//| a maximum rises too far, the exponentials. Steps 1 to 3 use mask, maxima and the first FlashAttention's
+//| softmax, steps 4 to 6 what follows it.
 //|
 //| ![Online softmax of the scores 2, 5, 3: when the maximum rises, one factor repairs the
 //| sum](../../docs/figures/online_softmax.svg)
@@ -80,6 +81,58 @@ __device__ __forceinline__ void row_maxima(float (&maxima)[kRowBlocks][2],
       top = fmaxf(top, __shfl_xor_sync(kWarp, top, 1));
       maxima[r][half] = fmaxf(top, __shfl_xor_sync(kWarp, top, 2));
     }
+}
+
+/// The sum of a lane's parts of a row, in all four lanes.
+__device__ __forceinline__ float row_total(float part) {
+  part += __shfl_xor_sync(kWarp, part, 1);
+  return part + __shfl_xor_sync(kWarp, part, 2);
+}
+
+//| ## Steps 1 to 3: softmax as in the first FlashAttention
+//|
+//| Every score is scaled, every tile's sum is reduced, and O is normalised after every tile. Step 4 replaces
+//| it by `row_maxima`, `rescale` and `exponentiate`.
+
+/// Scores become probabilities of the keys so far; out is rescaled to them. Here the maxima are those of
+/// scaled scores.
+template <int kKeyBlocks, int kDimBlocks>
+__device__ __forceinline__ void normalized_softmax(Blocks<1, kKeyBlocks>& scores, Blocks<1, kDimBlocks>& out,
+                                                   RowState<1>& rows, float scale) {
+#pragma unroll
+  for (int n = 0; n < kKeyBlocks; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) scores[0][n][i] *= scale;
+  float maxima[1][2];
+  row_maxima(maxima, scores, rows);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float base =
+        maxima[0][half] == -INFINITY ? 0 : maxima[0][half];  // a row without a key stays at zeros
+    float sum = 0;
+#pragma unroll
+    for (int n = 0; n < kKeyBlocks; ++n)
+#pragma unroll
+      for (int i = 2 * half; i < 2 * half + 2; ++i) {
+        scores[0][n][i] = __expf(scores[0][n][i] - base);
+        sum += scores[0][n][i];
+      }
+    //| `before` is the old sum, relative to the new maximum. The new sum is `before` plus the tile's. Then
+    //| both the probabilities and the old $O$ are divided by the new sum, so that $O$ is right after *every*
+    //| tile. Only the last one matters, and step 4 saves all of this.
+    const float before = rows.sum[0][half] * __expf(rows.max[0][half] - base);
+    rows.sum[0][half] = before + row_total(sum);
+    rows.max[0][half] = maxima[0][half];
+    const float inverse = rows.sum[0][half] > 0 ? 1 / rows.sum[0][half] : 0;
+#pragma unroll
+    for (int n = 0; n < kKeyBlocks; ++n)
+#pragma unroll
+      for (int i = 2 * half; i < 2 * half + 2; ++i) scores[0][n][i] *= inverse;
+#pragma unroll
+    for (int n = 0; n < kDimBlocks; ++n)
+#pragma unroll
+      for (int i = 2 * half; i < 2 * half + 2; ++i) out[0][n][i] *= before * inverse;
+  }
 }
 
 //| ## Large scores, a rare branch
@@ -226,12 +279,6 @@ __device__ __forceinline__ void exponentiate(Blocks<kRowBlocks, kKeyBlocks>& sco
 //|
 //| Only now do the four lanes of a row add their parts of the sum: two shuffles per row, once in the kernel.
 //| A row that saw no key has the sum 0, its $O$ is 0 by contract, and its log-sum-exp is $-\infty$.
-
-/// The sum of a lane's parts of a row, in all four lanes.
-__device__ __forceinline__ float row_total(float part) {
-  part += __shfl_xor_sync(kWarp, part, 1);
-  return part + __shfl_xor_sync(kWarp, part, 2);
-}
 
 /// The natural log-sum-exp of a row; -inf if it saw no key.
 __device__ __forceinline__ float log_sum_exp(float max, float sum, float scale) {

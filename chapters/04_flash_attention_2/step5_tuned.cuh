@@ -1,4 +1,4 @@
-//| # Step 5: tuned tiles, and step 6 at d = 64
+//| # Step 5: tuned tiles
 //|
 //| Step 4 is limited by shared memory. With 16 rows per warp, each fragment of K and V that it reads serves
 //| one row block, and the reads of a tile take 1.4 times as long as its products. Here a warp owns 32 rows
@@ -14,34 +14,10 @@
 //| ![Causal tiles: skipped, masked, plain; and the order in which blocks take
 //| them](../../docs/figures/tile_classes.svg)
 //|
-//| **Step 6, d = 64.** With this few products per score, the non-matmul operations are the bottleneck: the
-//| maximum, the multiply-add, `exp2`, the sum, the conversion. The maximum holds up the others: `fmaxf` runs
-//| at half rate, and all exponentials wait for it. Step 6 takes the exponentials first, relative to the old
-//| maximum, and looks at the sums afterwards. In pseudocode:
-//|
-//|     for each unmasked tile:
-//|       for each group of 16 keys:                   # while other products still run
-//|         scores = Q K^T of these keys
-//|         p      = exp2(c * scores - c * old maximum)
-//|         sums  += p
-//|       if in every lane every sum <= 16 * 256:      # a vote of the warp
-//|         row sums += sums                           # nearly always
-//|       else:
-//|         scores = Q K^T again                       # p has replaced them
-//|         the old maximum rises, O is rescaled       # as in step 5
-//|         p      = exp2(c * scores - c * new maximum)
-//|       O += p V
-//|
-//| Why 16 * 256: a lane has 16 scores of a row in a tile. If their sum is more, at least one exceeds $2^8$,
-//| the slack. If it is not, no single one exceeds $2^{12}$, which every type here can hold. The sums are
-//| computed anyway.
-//|
 //| **Budget**: d = 64: Q 16 KB and two stages of K and V 32 KB; registers: O 64, Q 32, scores 64. d = 128: 32
 //| + 64 KB; O 128, scores 64. Two blocks of four warps per multiprocessor. d = 256, step 5: eight warps of 16
 //| rows, 64 + 128 KB, one block.
 #pragma once
-#include <utility>
-
 #include "chapters/04_flash_attention_2/softmax.cuh"
 
 namespace flashbook::fa2 {
@@ -50,18 +26,22 @@ namespace flashbook::fa2 {
 //|
 //| All choices of a kernel are one type, so that the compiler knows them. The sweep that chose them is in the
 //| [appendix](appendix.md#what-was-tried).
-/// The sizes of a tuned kernel, and what follows from them.
-template <int kHeadDim_, int kWarps_, int kRowBlocks_, bool kKeepQueries_, int kBlocksPerSm_, int kGroup_ = 0,
-          int kKeys_ = 64>
+/// The sizes of a tuned kernel.
+struct TunedSizes {
+  int head_dim;
+  int warps = 4;              ///< of a block
+  int row_blocks = 2;         ///< of 16 rows that a warp owns
+  bool keep_queries = false;  ///< Q in registers, or read again with every tile
+  int blocks_per_sm = 2;      ///< that fit on a multiprocessor, in registers too
+  int keys = 64;              ///< of a tile: the scores of more would not fit in registers
+};
+
+/// The sizes, and what follows from them.
+template <TunedSizes kSizes>
 struct KernelTraits {
-  static constexpr int kHeadDim = kHeadDim_;
-  static constexpr int kWarps = kWarps_;               // of a block
-  static constexpr int kRowBlocks = kRowBlocks_;       // of 16 rows that a warp owns
-  static constexpr bool kKeepQueries = kKeepQueries_;  // Q in registers, or read again with every tile
-  static constexpr int kBlocksPerSm = kBlocksPerSm_;   // that fit on a multiprocessor, in registers too
-  static constexpr int kGroup =
-      kGroup_;  // step 6: key blocks whose exponentials follow at once; 0: maximum first
-  static constexpr int kKeys = kKeys_;  // of a tile: more than 64 would not fit the registers as scores
+  static constexpr int kHeadDim = kSizes.head_dim, kWarps = kSizes.warps, kRowBlocks = kSizes.row_blocks;
+  static constexpr bool kKeepQueries = kSizes.keep_queries;
+  static constexpr int kBlocksPerSm = kSizes.blocks_per_sm, kKeys = kSizes.keys;
   static constexpr bool kLongestFirst = true;  // the last queries are the first block's
   static constexpr bool kSkipsHidden = true;   // tiles of keys that no row sees are skipped
   static constexpr bool kSplitLoops = true;    // tiles that the mask does not cut are not masked
@@ -69,48 +49,6 @@ struct KernelTraits {
   static constexpr int kRowBytes = kHeadDim * 2, kTileBytes = kKeys * kRowBytes;
   static constexpr int kSharedBytes = kQueries * kRowBytes + 4 * kTileBytes;  // Q, two stages of K and V
 };
-
-//| ## Step 6: exponentials before the maximum
-//|
-//| The fold over `kIndex` unrolls the groups, so that each has its own registers and the compiler can place
-//| the exponentials of one group between the products of the next. A group is two key blocks, 16 keys.
-//|
-//| `kLimit` is the test: $2 \cdot 8$ scores of a row in a lane, times $2^8$. A NaN is not `<=` anything, so
-//| it takes the slow way and comes out as NaN, as it must. The slow way multiplies again because the scores
-//| are gone: their registers hold the probabilities.
-
-/// Makes probabilities of a tile's scores, relative to the old maxima, kGroup key blocks at a time;
-/// `multiply` gives the scores of a group. False where maxima are large, or a probability may exceed
-/// 2^kSlack: then the rows are as they were, and the scores have to be computed again.
-template <int kGroup, int kRowBlocks, int kKeyBlocks, typename Multiply>
-__device__ __forceinline__ bool exponentiate_under_old_maxima(Blocks<kRowBlocks, kKeyBlocks>& scores,
-                                                              RowState<kRowBlocks>& rows,
-                                                              const Multiply& multiply, float scale_log2e) {
-  constexpr float kLimit = 2 * kKeyBlocks * 256;
-  static_assert(kSlack == 8, "the limit above is 2^kSlack for each of a lane's probabilities of a row");
-  if (rows.large) return false;
-  float sums[kRowBlocks][2] = {}, offsets[kRowBlocks][2];
-#pragma unroll
-  for (int r = 0; r < kRowBlocks; ++r)
-#pragma unroll
-    for (int half = 0; half < 2; ++half) offsets[r][half] = -rows.max[r][half] * scale_log2e;
-  [&]<int... kIndex>(std::integer_sequence<int, kIndex...>) {
-    ((multiply.template operator()<kIndex * kGroup, kGroup>(),
-      exponentiate<kIndex * kGroup, kGroup>(scores, offsets, sums, scale_log2e)),
-     ...);
-  }
-  (std::make_integer_sequence<int, kKeyBlocks / kGroup>());
-  //| Only now is it known whether the old maxima were good enough; all lanes of the warp go the same way.
-  bool fits = true;
-#pragma unroll
-  for (int r = 0; r < kRowBlocks; ++r) fits = fits && sums[r][0] <= kLimit && sums[r][1] <= kLimit;
-  if (!__all_sync(kWarp, fits)) return false;
-#pragma unroll
-  for (int r = 0; r < kRowBlocks; ++r)
-#pragma unroll
-    for (int half = 0; half < 2; ++half) rows.sum[r][half] += sums[r][half];
-  return true;
-}
 
 //| ## The kernel
 /// Grid: (query tiles, batch * heads); dynamic shared memory: Traits::kSharedBytes.
@@ -197,14 +135,10 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
     cp_async_commit();
 
     Blocks<kRowBlocks, kKeyBlocks> scores;
-    //| The plain order, for steps 5 and 6: scores, mask, maxima, rescaling if necessary, exponentials.
-    //| `kMasked` also says whether a row may still be without a key, which costs a comparison. Step 6 uses it
-    //| for masked tiles, large maxima and whatever does not fit.
-    const auto multiply = [&]<int kFirst, int kCount>() {
-      multiply_keys<T, kHeadDim, kFirst, kCount>(scores, k_tile(tile), queries);
-    };
-    const auto with_maximum = [&] {
-      multiply.template operator()<0, kKeyBlocks>();
+    multiply_keys<T, kHeadDim, 0, kKeyBlocks>(scores, k_tile(tile), queries);
+    //| The order of step 4: mask, maxima, rescaling if necessary, exponentials. `kMasked` also says whether a
+    //| row may still be without a key, which costs a comparison.
+    const auto softmax = [&] {
       if (kMasked) mask(scores, problem, first_query + warp_row, tile * kKeys);
       float maxima[kRowBlocks][2], offsets[kRowBlocks][2];
       row_maxima(maxima, scores, rows);
@@ -212,12 +146,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
       subtract_maxima<kMasked, kHeadDim != 128>(offsets, scores, rows, problem.scale_log2e);
       exponentiate<0, kKeyBlocks>(scores, offsets, rows.sum, problem.scale_log2e);
     };
-    if constexpr (kMasked || Traits::kGroup == 0) {
-      with_maximum();
-    } else {
-      if (!exponentiate_under_old_maxima<Traits::kGroup>(scores, rows, multiply, problem.scale_log2e))
-        with_maximum();
-    }
+    softmax();
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step) {
       uint32_t p[kRowBlocks][4];
@@ -225,9 +154,9 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
       multiply_values<T, kHeadDim>(out, p, v_tile(tile) + step * 16 * Traits::kRowBytes);
     }
   };
-  //| The first tile is always masked, even where the mask cuts nothing: it sets the maxima that step 6 relies
-  //| on. Then come the other tiles that the diagonal cuts, then the rest. `#pragma unroll 1` keeps the
-  //| compiler from copying this long body.
+  //| The first tile is always masked, even where the mask cuts nothing: it sets the maxima, so that in the
+  //| other loop every row has seen a key. Then come the other tiles that the diagonal cuts, then the rest.
+  //| `#pragma unroll 1` keeps the compiler from copying this long body.
   int tile = tiles - 1;
   // Masked: the first tile, which fixes the maxima, and those with keys that the first row does not see.
   if (tile >= 0) {

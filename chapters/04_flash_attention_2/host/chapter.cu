@@ -5,6 +5,10 @@
 #include "chapters/04_flash_attention_2/host/chapter.h"
 #include "chapters/04_flash_attention_2/host/launch.cuh"
 #include "chapters/04_flash_attention_2/step1_split_q.cuh"
+#include "chapters/04_flash_attention_2/step2_ldmatrix.cuh"
+#include "chapters/04_flash_attention_2/step3_two_stages.cuh"
+#include "chapters/04_flash_attention_2/step4_fewer_operations.cuh"
+#include "chapters/04_flash_attention_2/step6_late_maximum.cuh"
 #include "chapters/04_flash_attention_2/step6_paired.cuh"
 #include "common/attention/slices.h"
 #include "common/device/dispatch.h"
@@ -20,19 +24,30 @@ constexpr int64_t kMaxHeads = 65535;  // the machine's limit on blocks in y
 //| ## Launches
 //|
 //| `launch_of` is the only place that knows which kernel a step is at which head dimension; `limits` asks it
-//| for the shared memory, so that the two cannot disagree. [launch.cuh](launch.cuh) has the sizes of steps 5
-//| and 6, and smaller ones for a GPU that grants a block less shared memory than an H200 does.
+//| for the shared memory, so that the two cannot disagree. [launch.cuh](launch.cuh) has the sizes of step 5,
+//| and smaller ones for a GPU that grants a block less shared memory than an H200 does.
 template <typename T, int kHeadDim, int kStep>
 Launch<T> launch_of() {
-  if constexpr (kStep <= 4) {
-    return {split_q<T, kHeadDim, kStep>, kTile, kThreads, split_q_shared_bytes(kHeadDim, kStep)};
-  } else if constexpr (kHeadDim < 256) {
-    return tuned_launch<T, TraitsFor<kHeadDim, kStep>>();
+  constexpr int kTileBytes = kTile * kHeadDim * 2;
+  if constexpr (kStep == 1) {
+    return {split_q<T, kHeadDim>, kTile, kThreads, 3 * kTileBytes};
+  } else if constexpr (kStep == 2) {
+    return {ldmatrix_swizzled<T, kHeadDim>, kTile, kThreads, 3 * kTileBytes};
+  } else if constexpr (kStep == 3) {
+    return {two_stages<T, kHeadDim>, kTile, kThreads, 5 * kTileBytes};
+  } else if constexpr (kStep == 4) {
+    return {fewer_operations<T, kHeadDim>, kTile, kThreads, 5 * kTileBytes};
+  } else if constexpr (kStep == 6 && kHeadDim == 64) {
+    return launch_with<LateMaximumTraits>(late_maximum<T>);
   } else {
-    Launch<T> how = tuned_launch<T, TraitsFor<256, 5>>();
-    if constexpr (kStep == 6)
-      how = {paired<T>, PairedTraits::kQueries, PairedTraits::kThreads, PairedTraits::kSharedBytes};
-    return how.shared_bytes <= device::granted_shared_bytes() ? how : tuned_launch<T, SmallTraits256>();
+    using Traits = TraitsFor<kHeadDim>;
+    Launch<T> how = launch_with<Traits>(tuned<T, Traits>);
+    if constexpr (kHeadDim == 256) {
+      if constexpr (kStep == 6) how = launch_with<PairedTraits>(paired<T>);
+      if (how.shared_bytes > device::granted_shared_bytes())
+        how = launch_with<SmallTraits256>(tuned<T, SmallTraits256>);
+    }
+    return how;
   }
 }
 

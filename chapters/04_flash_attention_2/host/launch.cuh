@@ -1,5 +1,5 @@
 /// \file
-/// The sizes of the tuned kernels, and the launch that the chapter's steps and the ablation of step 5 share.
+/// The sizes of the tuned kernel, and the launch that the chapter's steps and the ablation of step 5 share.
 #pragma once
 #include "chapters/04_flash_attention_2/step5_tuned.cuh"
 #include "common/attention/tensors.h"
@@ -14,16 +14,18 @@ namespace flashbook::fa2 {
 // own there. On cards that grant a block less, such as an A100 with 163 KB or an RTX 4090 with 99, both steps
 // have half as many queries and tiles of 32 keys: 96 KB.
 
-/// The sizes of steps 5 and 6.
-template <int kHeadDim, int kStep>
+/// The sizes of step 5.
+template <int kHeadDim>
 struct TraitsFor;
-template <int kStep>
-struct TraitsFor<64, kStep> : KernelTraits<64, 4, 2, true, 2, kStep == 6 ? 2 : 0> {};
-template <int kStep>
-struct TraitsFor<128, kStep> : KernelTraits<128, 4, 2, false, 2> {};
 template <>
-struct TraitsFor<256, 5> : KernelTraits<256, 8, 1, false, 1> {};
-using SmallTraits256 = KernelTraits<256, 4, 1, false, 1, 0, 32>;
+struct TraitsFor<64> : KernelTraits<TunedSizes{.head_dim = 64, .keep_queries = true}> {};
+template <>
+struct TraitsFor<128> : KernelTraits<TunedSizes{.head_dim = 128}> {};
+template <>
+struct TraitsFor<256>
+    : KernelTraits<TunedSizes{.head_dim = 256, .warps = 8, .row_blocks = 1, .blocks_per_sm = 1}> {};
+using SmallTraits256 =
+    KernelTraits<TunedSizes{.head_dim = 256, .row_blocks = 1, .blocks_per_sm = 1, .keys = 32}>;
 
 /// A kernel and how it is launched.
 template <typename T>
@@ -33,10 +35,10 @@ struct Launch {
   int threads, shared_bytes;
 };
 
-/// The launch of a tuned kernel.
-template <typename T, typename Traits>
-constexpr Launch<T> tuned_launch() {
-  return {tuned<T, Traits>, Traits::kQueries, Traits::kThreads, Traits::kSharedBytes};
+/// The launch of a kernel with its sizes.
+template <typename Traits, typename T>
+constexpr Launch<T> launch_with(void (*kernel)(const T*, const T*, const T*, T*, float*, Problem)) {
+  return {kernel, Traits::kQueries, Traits::kThreads, Traits::kSharedBytes};
 }
 
 /// A block for each tile of queries and each head.

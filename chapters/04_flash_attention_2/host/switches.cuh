@@ -22,13 +22,19 @@ struct AsItIs : Traits {};
 //| from the L2, too. At $d = 256$ a warp has 16 rows anyway.
 /// 16 rows per warp, and twice as many warps.
 template <typename Traits>
-struct SixteenRows
-    : KernelTraits<Traits::kHeadDim, 2 * Traits::kWarps, 1, Traits::kKeepQueries, Traits::kBlocksPerSm> {};
+struct SixteenRows : KernelTraits<TunedSizes{.head_dim = Traits::kHeadDim,
+                                             .warps = 2 * Traits::kWarps,
+                                             .row_blocks = 1,
+                                             .keep_queries = Traits::kKeepQueries,
+                                             .blocks_per_sm = Traits::kBlocksPerSm}> {};
 
 /// 16 rows per warp, and half as many queries per block.
 template <typename Traits>
-struct TileOfStep4
-    : KernelTraits<Traits::kHeadDim, Traits::kWarps, 1, Traits::kKeepQueries, Traits::kBlocksPerSm> {};
+struct TileOfStep4 : KernelTraits<TunedSizes{.head_dim = Traits::kHeadDim,
+                                             .warps = Traits::kWarps,
+                                             .row_blocks = 1,
+                                             .keep_queries = Traits::kKeepQueries,
+                                             .blocks_per_sm = Traits::kBlocksPerSm}> {};
 
 /// Q read again with every tile where it is kept in registers, at d = 64.
 template <typename Traits>

@@ -17,7 +17,7 @@ constexpr double products(const Problem& p) {
 }
 
 // The chapter's kernel, for the sizes of the text.
-using OurTraits = fa2::KernelTraits<192, 4, 2, false, 1>;
+using OurTraits = fa2::KernelTraits<fa2::TunedSizes{.head_dim = 192, .blocks_per_sm = 1}>;
 static_assert(shared_bytes({}) == OurTraits::kSharedBytes);
 static_assert(registers({}, 192) ==
               sizeof(fa2::Blocks<OurTraits::kRowBlocks, OurTraits::kHeadDim / 8>) / sizeof(float));
