@@ -22,7 +22,7 @@ def program(preset: str, name: str) -> Path:
     return folder(preset) / "bin" / name
 
 
-configured: set[tuple[str, bool]] = set()  # in this process
+configured: set[tuple[str, bool]] = set()  # built in this process
 
 
 def configure(preset: str, tests: bool = False) -> None:
@@ -67,7 +67,7 @@ def build(preset: str, *targets: str, tests: bool = False) -> None:
 
 
 def launches_as_in_cuda() -> str:
-    """What to write instead of <<<...>>>, which a C++ compiler rejects; empty if there is no such launch."""
+    """What to write instead of <<<...>>>, which a C++ compiler rejects; empty if no file contains such a launch."""
     for file in sorted(path for path in ROOT.glob("chapters/**/*.*") if path.suffix in (".cu", ".cuh")):
         for number, line in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
             if re.search(r"[\w>]<<<", line.partition("//")[0]):
@@ -85,6 +85,6 @@ def has_target(preset: str, name: str) -> bool:
 
 
 def files_to_compile(preset: str, targets: Sequence[str]) -> int:
-    """The number of the targets' object files that are still missing."""
+    """The number of the targets' object files that still have to be compiled."""
     commands = answers("ninja", "-C", str(folder(preset)), "-t", "commands", *targets) or ""
     return sum(not (folder(preset) / name).exists() for name in set(re.findall(r" -o (\S+\.o)(?=\s|$)", commands)))

@@ -15,7 +15,7 @@ from door.console import fail
 from door.course import course
 from door.tree import number_of, number_or_capstone, number_or_exercise
 
-# Commands of the course whose script takes options after --.
+# the course's commands whose script takes options after --
 GRADE_OPTIONS = """Options after --. A class: --roster FILE, --due TIME, --late PERCENT, --single (each DIR is one student's). Variants:
 --class TEXT, --student ID. To repeat: --seed N, --only TEST (one test with its output, hidden or not). --out DIR, --jobs N. --unfenced grades
 on a machine without a sandbox. To continue an interrupted class, repeat the command."""
@@ -43,7 +43,7 @@ Adder = Callable[..., Parser]
 
 
 def adder(commands: Any) -> Adder:
-    """A function that adds a command; `more` appears only in the command's own help."""
+    """Returns a function that adds a command; `more` appears only in the command's own help."""
 
     def add(
         name: str, call: Callable[[argparse.Namespace], int], help: str, more: str = "", cuda: bool = False

@@ -1,4 +1,4 @@
-"""run, test, bench, accuracy, profile, trace, ramp, memory, generate, plot and docs."""
+"""The commands run, test, bench, accuracy, profile, trace, ramp, memory, generate, plot and docs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from door import gpu, packages, tree
 from door.build import build, configure, files_to_compile, folder, has_target, program
 from door.console import HERE, ROOT, answers, fail, say, show
 
-MACHINE = "00_"  # chapter 0 measures the machine: it has no shape, and no rung on the ladder
+MACHINE = "00_"  # chapter 0 measures the machine, so it has no shape and no rung on the ladder
 
 
 def run(a: argparse.Namespace) -> int:
@@ -63,7 +63,7 @@ def run(a: argparse.Namespace) -> int:
         ]
         print(flush=True)
         code = show(program(preset, target), *words, cwd=HERE)
-        if code == 2 and number == 1 and a.options:  # the others would reject the options as well
+        if code == 2 and number == 1 and a.options:  # the other chapters would reject the options as well
             return code
         worst = code or worst
         written += [report] if report.exists() else []
@@ -82,7 +82,7 @@ def test(a: argparse.Namespace) -> int:
     ]  # preset, targets, options
     if (
         parts[0][0] == "gpu" and gpu.architecture() != gpu.HOPPER
-    ):  # the chapters that the GPU can run; the others in the simulator
+    ):  # chapters that the GPU can run; the others run in the simulator
         on_gpu = [name for name in tree.for_any_gpu() if (ROOT / "tests/chapters" / f"{name}_test.cpp").exists()]
         theirs = rf"^test_({'|'.join(on_gpu)})\."
         parts = [
@@ -120,7 +120,7 @@ def measure(a: argparse.Namespace) -> int:
             reason = "the GPU cannot be used" if gpu.is_there() else "no GPU: kernels are measured on one"
             fail(f"{reason}; CPU chapters can be measured with ./flashbook bench {' '.join(on_cpu)}", 77)
     packages.need("to build the bench", (*packages.PROGRAMS, "benchmark"))
-    limits = ["00_the_machine"] if preset == "gpu" and name == "forward" else []  # the card's limits
+    limits = ["00_the_machine"] if preset == "gpu" and name == "forward" else []  # limits of the card
     build(preset, name, *limits)
     result = folder(preset) / f"{name}.json"
     result.unlink(missing_ok=True)
@@ -142,7 +142,7 @@ def profile_exercise(id: str) -> int:
     packages.need("to build the exercise", packages.TESTS)
     configure("sim", tests=True)
     twin = f"exercise.{id}_traced"
-    name = twin if has_target("sim", twin) else f"exercise.{id}"  # itself a traced program
+    name = twin if has_target("sim", twin) else f"exercise.{id}"  # an exercise is itself a traced program
     build("sim", name, tests=True)
     os.environ["FLASHBOOK_PROFILE"] = "1"
     return show(program("sim", name), cwd=HERE)
@@ -184,7 +184,7 @@ def trace(a: argparse.Namespace) -> int:
         quick = "" if any(word.startswith(("--head-dim", "--dtype")) for word in a.options) else "_traced_quick"
         twin = next(
             (twin for twin in (quick, "_traced") if twin and has_target("sim", name + twin)), ""
-        )  # or itself a traced program
+        )  # unless the program is itself a traced one
         traced = program("sim", f"{name}{twin}")
         build("sim", traced.name, tests=not is_chapter)
     events = folder("sim") / "reports/events.json"
@@ -204,7 +204,7 @@ def trace(a: argparse.Namespace) -> int:
     return code
 
 
-PROGRAMS = {  # by the command that runs them, which is also their name
+PROGRAMS = {  # by the command that runs them, which is also the program's name
     "ramp": "run four small kernels with an mbarrier, TMA and WGMMA (chapter 5)",
     "memory": "how much memory a cache of keys and values takes (chapter 8): ./flashbook memory --model llama-2-70b",
     "generate": "generate tokens with a toy decoder, with and without a cache (chapter 8)",

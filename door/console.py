@@ -1,4 +1,4 @@
-"""Shared by all modules here: paths, running and printing commands, and errors."""
+"""What all modules here share: paths, running and printing commands, and errors."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parents[1]
-HERE = ROOT if Path.cwd() == ROOT else Path(os.environ.get("PWD", os.getcwd()))  # file options are relative to this folder
-SILENCE = 4.0  # seconds of silence before printing a sign of life
+HERE = ROOT if Path.cwd() == ROOT else Path(os.environ.get("PWD", os.getcwd()))  # options that name files are relative to this folder
+SILENCE = 4.0  # number of seconds of silence before a sign of life is printed
 
 
 def fail(text: str, code: int = 2) -> NoReturn:
@@ -28,7 +28,7 @@ def say(text: str) -> None:
 
 
 def answers(*command: str | Path, text: str = "") -> str | None:
-    """A command's output; None if it fails or does not exist."""
+    """The output of a command; None if it fails or does not exist."""
     if not command or not shutil.which(command[0]):
         return None
     done = subprocess.run(command, input=text, text=True, capture_output=True, cwd=ROOT, check=False)
@@ -36,7 +36,7 @@ def answers(*command: str | Path, text: str = "") -> str | None:
 
 
 def printed(*command: str | Path, cwd: Path = ROOT) -> list[str]:
-    """Prints a command and returns its words. Programs of this tree get a path relative to ROOT if that is `cwd`."""
+    """Prints a command and returns its words. If `cwd` is ROOT, programs of this tree get a path relative to it."""
     words = [
         f"./{word.relative_to(ROOT)}" if isinstance(word, Path) and cwd == ROOT and ROOT in word.parents else str(word)
         for word in command
@@ -55,8 +55,8 @@ def show(*command: str | Path, cwd: Path = ROOT, out: int | None = None) -> int:
 
 
 def watched(*command: str | Path, log: Path | None = None) -> int:
-    """Like show(), for commands that can be silent for long: prints a sign of life every few seconds. Output goes to
-    `log`, or else to stderr. On a terminal, Ninja shows its own progress."""
+    """Like show(), for commands that can be silent for a long time: prints a sign of life every few seconds. Output
+    goes to `log`, or else to stderr. On a terminal, Ninja shows its own progress."""
     if log is None and sys.stderr.isatty():
         return show(*command, out=2)
     words, began, last, heard = printed(*command), time.monotonic(), "", time.monotonic()

@@ -12,12 +12,12 @@ from door import tree
 from door.console import answers, say
 
 HOPPER = "90a-real"
-OLDEST = (8, 0)  # compute capability of the kernels that do not need Hopper
-FIRST = (12, 5)  # the first version of CUDA with cudaGetDriverEntryPointByVersion
+OLDEST = (8, 0)  # compute capability required by kernels that do not need Hopper
+FIRST = (12, 5)  # first version of CUDA with cudaGetDriverEntryPointByVersion
 DRIVERS = {
     12: "525",
     13: "580",
-}  # the oldest driver branch per major version of CUDA, whose minor versions are compatible
+}  # oldest driver branch for each major version of CUDA, whose minor versions are compatible
 
 
 def nvidia_smi(*options: str) -> str:
@@ -25,7 +25,7 @@ def nvidia_smi(*options: str) -> str:
 
 
 def query() -> tuple[str, tuple[int, int], str] | None:
-    """(name, compute capability, driver) of the first GPU."""
+    """The first GPU's (name, compute capability, driver)."""
     rows = nvidia_smi("--query-gpu=name,compute_cap,driver_version", "--format=csv,noheader").splitlines()
     found = re.fullmatch(r"(.+?), *(\d+)\.(\d+), *(\S+)", rows[0].strip()) if rows else None
     return (found[1], (int(found[2]), int(found[3])), found[4]) if found else None
@@ -36,7 +36,7 @@ def is_there() -> bool:
 
 
 def obstacle(name: str, capability: tuple[int, int], driver: str, nvcc: str) -> str:
-    """Why kernels cannot be built for and run on this GPU; empty if they can."""
+    """The reason why kernels cannot be built for and run on this GPU; empty if they can."""
     if capability < OLDEST:
         return f"{name} has compute capability {capability[0]}.{capability[1]}, and kernels need 8.0 or newer"
     if not os.access(nvcc, os.X_OK):
@@ -91,6 +91,6 @@ def architecture() -> str:
 
 
 def preset(chapter: str = "", cuda: bool = True) -> str:
-    """The preset, gpu or sim, for a chapter or for anything outside the chapters."""
+    """The preset, gpu or sim, that builds a chapter or, without one, everything outside the chapters."""
     arch = architecture() if cuda else ""
     return "gpu" if arch and (arch == HOPPER or not chapter or chapter in tree.for_any_gpu()) else "sim"

@@ -1,4 +1,4 @@
-"""Locks a build folder, since another ./flashbook may be building or testing in it at the same time."""
+"""Locks a build folder, since another ./flashbook may be building or testing in it."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ TITLES = {"compiler": "a C++20 compiler", "cmake": "CMake 3.24", "ninja": "Ninja
 
 
 def compiler() -> list[str]:
-    """The words of CXX (it may contain options or a launcher), or g++ or clang++; empty if there is none."""
+    """The words of CXX (which may contain options or a launcher), or g++ or clang++; empty if there is none."""
     words = shlex.split(os.environ.get("CXX", "")) or [name for name in ("g++", "clang++") if shutil.which(name)][:1]
     if words and not shutil.which(words[0]):
         fail(f"CXX is '{os.environ['CXX']}', and there is no {words[0]}: unset CXX, or name a compiler")
@@ -41,7 +41,7 @@ def compiler() -> list[str]:
 
 
 def python_with(*modules: str) -> str | None:
-    """The path of a Python that has these modules."""
+    """The path of a Python that has these modules; None if there is none."""
     return (answers(ROOT / "door/python", *modules) or "").strip() or None
 
 
@@ -62,7 +62,7 @@ def put_first(variable: str, *values: str | Path) -> None:
 
 
 def use_folder() -> None:
-    """Adds the build folder's packages to the paths of subprocesses."""
+    """Adds the packages in the build folder to the paths that subprocesses search."""
     for folder in (FOLDER / "root/usr/bin", FOLDER / "pypi/bin"):
         if folder.is_dir():
             put_first("PATH", folder)
@@ -102,7 +102,7 @@ def install(why: str, *names: str) -> bool:
 
 
 def refuse(names: Sequence[str]) -> NoReturn:
-    """Exits with the commands of this machine's package managers, or of all known ones."""
+    """Exits and prints the commands for this machine's package managers, or for all known ones."""
     titles = [TITLES.get(name, name) for name in names]
     what = " and ".join(filter(None, (", ".join(titles[:-1]), titles[-1])))
     are, them = ("are", "them") if len(names) > 1 else ("is", "it")
@@ -126,7 +126,7 @@ def has_network() -> bool:
 
 def host_answers(host: str, port: int = 443) -> bool:
     """Whether a host answers within a second, including the name lookup. A proxy is assumed to answer."""
-    from urllib.request import getproxies  # takes longer to import than all other modules here
+    from urllib.request import getproxies  # importing it takes longer than all other modules here
 
     if getproxies():
         return True
@@ -154,7 +154,7 @@ def from_pypi(names: Sequence[str]) -> None:
 
 
 def need(why: str, wanted: Sequence[str], optional: Sequence[str] = ()) -> None:
-    """Makes sure that everything `wanted` is installed, or exits. Packages in `optional` may remain missing."""
+    """Ensures that everything in `wanted` is installed, or exits. Packages in `optional` may remain missing."""
     use_folder()
     lacking = missing([*wanted, *optional])
     if lacking:

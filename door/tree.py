@@ -43,7 +43,7 @@ def exercises() -> list[str]:
 
 
 def known_exercise(id: str) -> str:
-    """Returns `id`, or exits with similar names."""
+    """Returns `id`, or exits and suggests similar names."""
     meant = re.sub(r"^ch(?=\d-)", "ch0", id)
     near = " ".join(other for other in exercises() if meant in other)
     hint = (
@@ -55,7 +55,7 @@ def known_exercise(id: str) -> str:
 
 
 def number_of(word: str) -> str:
-    """A chapter's two digits."""
+    """The two digits of a chapter."""
     if re.fullmatch(r"\d\d?", word):
         return f"{int(word):02}"
     meant = [name[:2] for name in folders() if word in name]

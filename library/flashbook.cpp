@@ -23,8 +23,8 @@ namespace {
 
 thread_local std::string last_error;
 
-/// Replaces options by fields in a reason: programs report `--head-dim 7 is not supported`, C and Python
-/// callers need the name of the field.
+/// Replaces options by fields in a message: programs report `--head-dim 7 is not supported`, but callers from
+/// C and Python need the name of the field.
 std::string without_options(const std::string& reason) {
   std::string named;
   for (std::size_t at = 0; at < reason.size();) {
@@ -49,7 +49,7 @@ int guarded(Body body) noexcept {
     try {
       last_error = reason;
     } catch (...) {
-      last_error.clear();  // not enough memory for the reason either
+      last_error.clear();  // there is not even enough memory for the message
     }
     return status;
   };
@@ -175,12 +175,12 @@ void apply_mask(const FlashbookMask& mask, Shape& shape) {
   if (mask.dropout != 0) shape.score.seed = mask.seed;
 }
 
-/// A caller's description of a problem, with structs of this header's size.
+/// A caller's description of a problem, in this header's structs.
 struct Call {
   int number = 0, step = 0;
   FlashbookShape shape = {};
   FlashbookCache cache = {};
-  FlashbookMask mask = {};  ///< all 0 if there is none
+  FlashbookMask mask = {};  ///< all 0 if there is no mask
   bool is_masked = false;
   FlashbookStrides d_o = {}, dq = {}, dk = {}, dv = {};
 };
@@ -200,7 +200,7 @@ Call call_of(const Chapter& chapter, int step, const FlashbookShape* shape, cons
           .dv = gradients.dv_strides};
 }
 
-/// The chapters' form of a call's shape. Throws InputError if the step cannot run it.
+/// The form in which the chapters describe a call's shape. Throws InputError if the step cannot run it.
 Shape checked_shape(const Chapter& chapter, const Call& call) {
   const FlashbookShape& given = call.shape;
   const FlashbookCache& cache = call.cache;
@@ -232,7 +232,7 @@ Shape checked_shape(const Chapter& chapter, const Call& call) {
                             .dk = strides(call.dk),
                             .dv = strides(call.dv)}};
   const Layout layout = std::exchange(shape.layout, {});  // with pages, strides are between pages
-  validate(shape);                                        // before allocating by its sizes
+  validate(shape);                                        // checked before allocating arrays of these sizes
   shape.layout = layout;
   shape.paging = paging_of(given, cache);
   if (cache.first_query != nullptr && cache.queries < 1)
@@ -258,24 +258,24 @@ int64_t workspace_bytes(const Chapter& chapter, const Call& call) {
   return chapter.step(call.step).workspace_bytes(checked_shape(chapter, call));
 }
 
-/// A checked problem.
+/// A problem that has been checked.
 struct Checked {
   Shape shape;
-  int64_t workspace;  ///< bytes
+  int64_t workspace;  ///< size in bytes
 };
 
 /// Caches this thread's recent checks. A model repeats the same few calls, and checking one takes longer than
 /// launching it.
 class LastChecks {
  public:
-  /// The result for this call, cached or computed, valid until the next call. Throws InputError, and caches
-  /// nothing, if the step cannot run it.
+  /// The result for this call, cached or computed; it is valid until the next call. Throws InputError, and
+  /// caches nothing, if the step cannot run the call.
   const Checked& operator()(const Chapter& chapter, const Call& call) {
     const Question asked(call, chapter.runs_on == device::Place::device ? device::current() : -1);
     if (const int place = place_of(asked); place >= 0) return known_[last_ = place].answer;
     Checked found = {checked_shape(chapter, call), 0};
     found.workspace = chapter.step(call.step).workspace_bytes(found.shape);
-    found.shape.paging.table = {};  // a stand-in, needed only for checks
+    found.shape.paging.table = {};  // a stand-in that only checks need
     const Visibility& v = found.shape.visibility;
     const bool is_small = v.columns.queries.size() + v.blocks.first.size() + v.documents.first_query.size() +
                               found.shape.score.alibi.size() + found.shape.score.bias.values.size() <=
@@ -292,14 +292,14 @@ class LastChecks {
 
  private:
   static constexpr int kCalls = 16;
-  static constexpr std::size_t kMaxEntries = 1 << 16;  // of stand-in arrays
+  static constexpr std::size_t kMaxEntries = 1 << 16;  // limit of the stand-in arrays
 
-  /// Everything that a check depends on, as bytes. For pointers that is only whether they are null.
+  /// Everything on which a check depends, as bytes. Of a pointer it contains only whether it is null.
   struct Question {
-    unsigned char bytes[sizeof(Call) + 2 * sizeof(int)] = {};  // unused bytes stay 0
+    unsigned char bytes[sizeof(Call) + 2 * sizeof(int)] = {};  // unused bytes remain 0
 
     Question() = default;
-    Question(Call call, int device) {  // the workspace may depend on the device
+    Question(Call call, int device) {  // since the workspace may depend on the device
       uint32_t given = 0;
       const auto reduce = [&](auto&... pointers) {
         ((given = given << 1 | uint32_t(pointers != nullptr), pointers = nullptr), ...);
@@ -327,7 +327,7 @@ class LastChecks {
     Checked answer;
   };
 
-  /// The index of the answer, or -1.
+  /// The index of the answer; -1 if there is none.
   int place_of(const Question& asked) const {
     if (known_[last_].question == asked) return last_;
     for (int place = 0; place < kCalls; ++place)
@@ -346,12 +346,12 @@ const Checked& checked(const Chapter& chapter, const Call& call) {
   return last(chapter, call);
 }
 
-// These structs have no padding: each is as large as its fields together.
+// These structs have no padding: the size of each is the sum of its fields' sizes.
 static_assert(sizeof(FlashbookCache) == 4 * sizeof(void*) + sizeof(std::size_t) + 6 * sizeof(int32_t));
 static_assert(sizeof(FlashbookMask) == 9 * sizeof(void*) + sizeof(std::size_t) + 12 * sizeof(int32_t) +
                                            2 * sizeof(float) + sizeof(uint64_t));
 
-constexpr std::size_t kRowAlignment = 16;  // bytes: kernels load and store rows in vectors of 16 bytes
+constexpr std::size_t kRowAlignment = 16;  // size in bytes: kernels load and store rows in 16-byte vectors
 constexpr std::size_t kWorkspaceAlignment = 256;
 
 void require_aligned(const void* pointer, const char* name, std::size_t alignment) {

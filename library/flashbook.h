@@ -67,9 +67,9 @@ typedef struct FlashbookShape {
   int32_t head_dim; /**< 64, 128 or 256, in chapters 5, 7 (steps 3 to 6), 8 (steps 4 to 6, 9 and 10) and 9
                      * any multiple of 8 up to 256; 576 for latent attention, where o has 512 columns and v
                      * is not read */
-  int32_t causal;   /**< 0 or 1; bottom-right aligned */
+  int32_t causal;   /**< 0 or 1: a causal mask, bottom-right aligned */
   int32_t dtype;    /**< a FlashbookType */
-  float scale;      /**< multiplies the scores, > 0, usually 1 / sqrt(head_dim). Chapters 1 to 5 support all
+  float scale;      /**< factor of the scores, > 0, usually 1 / sqrt(head_dim). Chapters 1 to 5 support all
                        scores that are finite in float before and after scaling; the others support
                        magnitudes up to 65536, which is not checked */
   FlashbookStrides q, k, v, o; /**< chapters 1 to 4 support only 0 */
@@ -91,14 +91,14 @@ typedef struct FlashbookTensors {
   void* workspace; /**< flashbook_workspace_bytes() bytes, 256-byte aligned; may be null if that is 0 */
   /* For FLASHBOOK_E4M3; each may be null. An element's value is its encoding times its scale, plus the mean
      of its column. */
-  const float* q_scale; /**< laid out as given by the shape's scaling, > 0; null: all 1 */
+  const float* q_scale; /**< > 0, in the layout of the shape's scaling; null: all 1 */
   const float* k_scale; /**< likewise */
   const float* v_scale; /**< likewise */
   const float* k_mean;  /**< [batch, kv_heads, head_dim], 16-byte aligned; null: all 0 */
   const float* v_mean;  /**< likewise */
 } FlashbookTensors;
 
-/** A decoder's keys: sequences of individual lengths, paged or contiguous. */
+/** A decoder's keys: sequences, each with its own length, paged or contiguous. */
 typedef struct FlashbookCache {
   size_t size; /**< sizeof(FlashbookCache) */
   /** Device memory, [batch]: number of keys of each sequence, 0 ... seqlen_k. Null: all have seqlen_k. */
@@ -109,7 +109,7 @@ typedef struct FlashbookCache {
   int32_t
       page_rows; /**< keys per page: a power of two, or at least seqlen_k, so that a sequence is one page */
   int32_t pages; /**< k and v are [pages, kv_heads, page_rows, head_dim] */
-  /** Number of first keys that all sequences share, in the same whole pages; 0: none. Every query sees them
+  /** Number of leading keys that all sequences share, in the same whole pages; 0: none. Every query sees them
    * all. Chapter 8's step 6 reads them only once, if there is no mask. */
   int32_t shared_keys;
   /** 1: k and v are FLASHBOOK_E4M3 (dtype describes q and o), with the shape's scaling, k_scale and v_scale.
@@ -137,10 +137,10 @@ typedef struct FlashbookMask {
   size_t size;          /**< sizeof(FlashbookMask) */
   int32_t window_left;  /**< number of keys before a query's own; -1: all */
   int32_t window_right; /**< number of keys after it; -1: all, 0: causal */
-  int32_t sinks;        /**< number of first keys that window_left does not hide */
-  int32_t prefix;       /**< number of first keys that the window does not hide */
+  int32_t sinks;        /**< number of leading keys that window_left does not hide */
+  int32_t prefix;       /**< number of leading keys that the window does not hide */
   /** [documents + 1] each, ascending from 0: where the documents' queries and keys begin (cu_seqlens). */
-  int32_t documents;       /**< 0: no packing, and the pointers are null */
+  int32_t documents;       /**< number of packed documents; 0: none, and the pointers are null */
   int32_t slope_sequences; /**< number of rows in slopes; 0: all sequences share them */
   const int32_t* first_query;
   const int32_t* first_key;
@@ -149,22 +149,22 @@ typedef struct FlashbookMask {
   int32_t bounds;         /**< 1, 2 or 4 */
   /** Visible blocks of block_queries by block_keys: those of row r start at key_blocks[first_block[r]], in
    * ascending order. */
-  int32_t block_queries; /**< 0: no blocks, and the pointers are null */
+  int32_t block_queries; /**< queries per block; 0: no blocks, and the pointers are null */
   int32_t block_keys;
   const int32_t* first_block;
   const int32_t* key_blocks;
   /** ALiBi's slopes, [heads], or [slope_sequences, heads] with a row per document or, without documents, per
    * batch entry; null: none. */
   const float* slopes;
-  float softcap;      /**< 0: none */
+  float softcap;      /**< scores become softcap * tanh(score / softcap); 0: none */
   int32_t bias_reach; /**< 0 if there is no bias */
   const float* bias;  /**< indexed by distance, [heads, 2 * bias_reach + 1]; null: none */
-  uint64_t seed;      /**< of dropout */
+  uint64_t seed;      /**< seed of the dropout */
   float dropout;      /**< the fraction of probabilities that is dropped; 0: none */
   int32_t pair_heads; /**< 1, or heads; 0 if there are no pairs */
   const uint8_t*
-      pairs; /**< a byte per pair, 0: hidden, [batch, pair_heads, seqlen_q, seqlen_k]; null: none */
-  const float* sink_logits; /**< [heads], a score without a key: e^sink_logit is added to every row's sum.
+      pairs; /**< one byte per pair, 0 if hidden, [batch, pair_heads, seqlen_q, seqlen_k]; null: none */
+  const float* sink_logits; /**< [heads], scores without keys: e^sink_logit is added to every row's sum.
                                -inf: none for this head; null: none. Unrelated to `sinks`, which are keys */
 } FlashbookMask;
 
@@ -186,7 +186,7 @@ typedef struct FlashbookGradients {
 /** A chapter's description. The strings live as long as the library. */
 typedef struct FlashbookChapter {
   int32_t number;
-  int32_t steps;     /**< steps are numbered 1 ... steps */
+  int32_t steps;     /**< number of steps, which are numbered from 1 */
   int32_t on_device; /**< 0: the chapter is CPU code; pointers are host memory, the stream is ignored, and a
                         call returns when O is complete */
   const char* name;  /**< "01_naive_attention" */
@@ -206,8 +206,9 @@ const char* flashbook_step_name(int chapter, int step);
 int flashbook_attention(int chapter, int step, const FlashbookShape* shape, const FlashbookTensors* tensors,
                         void* stream);
 
-/** The same against a cache, for a step that decodes (chapter 8). With pages, the batch strides of k and v
- * are between pages. `cache` may be null if there are no lengths and no pages. Returns a FlashbookStatus. */
+/** The same with a cache, for a step that decodes (chapter 8). With pages, the batch strides of k and v are
+ * the distances between pages. `cache` may be null if there are no lengths and no pages. Returns a
+ * FlashbookStatus. */
 int flashbook_decode(int chapter, int step, const FlashbookShape* shape, const FlashbookCache* cache,
                      const FlashbookTensors* tensors, void* stream);
 
@@ -232,11 +233,11 @@ int flashbook_masked_backward(int chapter, int step, const FlashbookShape* shape
                               const FlashbookTensors* tensors, const FlashbookGradients* gradients,
                               void* stream);
 
-/** flashbook_workspace_bytes for either. */
+/** flashbook_workspace_bytes for either of these. */
 int64_t flashbook_masked_workspace_bytes(int chapter, int step, const FlashbookShape* shape,
                                          const FlashbookMask* mask);
 
-/** flashbook_workspace_bytes with a cache; also -1 for pages that the step cannot read. */
+/** flashbook_workspace_bytes with a cache. Also -1 if the step cannot read the pages. */
 int64_t flashbook_decode_workspace_bytes(int chapter, int step, const FlashbookShape* shape,
                                          const FlashbookCache* cache);
 
@@ -244,23 +245,23 @@ int64_t flashbook_decode_workspace_bytes(int chapter, int step, const FlashbookS
 int64_t flashbook_masked_decode_workspace_bytes(int chapter, int step, const FlashbookShape* shape,
                                                 const FlashbookCache* cache, const FlashbookMask* mask);
 
-/** Bytes of device memory that the step needs in addition to its inputs and outputs, or -1 if it cannot run
- * the shape. */
+/** The number of bytes of device memory that the step needs in addition to its inputs and outputs; -1 if it
+ * cannot run the shape. */
 int64_t flashbook_workspace_bytes(int chapter, int step, const FlashbookShape* shape);
 
-/** The cost model: the problem's floating-point operations, and the bytes that the step moves to and from
+/** The cost model: the number of floating-point operations, and of bytes that the step moves to and from
  * device memory. Returns a FlashbookStatus. */
 int flashbook_cost(int chapter, int step, const FlashbookShape* shape, double* flops, double* memory_bytes);
 
-/** Allocates device memory, 256-byte aligned, for programs without an allocator of their own. In a build for
- * the simulator all pointers passed to kernels must come from here, and the host can access the memory. Null
+/** Allocates device memory, 256-byte aligned, for programs without their own allocator. In a build for the
+ * simulator, all pointers passed to kernels must come from here, and the host can access the memory. Null
  * if out of memory. */
 void* flashbook_allocate(size_t bytes);
 
 /** Frees memory of flashbook_allocate; null is allowed. */
 void flashbook_free(void* memory);
 
-/** Why this thread's last call failed, in one line that says how to fix it; empty if it succeeded. */
+/** The reason why this thread's last call failed, and how to fix it, in one line; empty if it succeeded. */
 const char* flashbook_last_error(void);
 
 /** The compiler of the kernels: "nvcc 13.0.88". */

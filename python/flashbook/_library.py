@@ -7,7 +7,7 @@ import pathlib
 
 OK, DEVICE_ERROR, BAD_ARGUMENT, HARDWARE_MISSING = 0, 1, 2, 77  # FlashbookStatus
 F32, F16, BF16, E4M3 = range(4)  # FlashbookType
-MAX_SIZE = 2**31 - 1  # the structs store sizes in 32 bits
+MAX_SIZE = 2**31 - 1  # since the structs store sizes in 32 bits
 
 
 def _strides(*tensors: str) -> list[tuple[str, type]]:
@@ -15,7 +15,7 @@ def _strides(*tensors: str) -> list[tuple[str, type]]:
 
 
 class _Struct(ctypes.Structure):
-    """A struct that begins with its size."""
+    """A struct whose first field is its size."""
 
     def __init__(self, *fields: object, **named: object) -> None:
         super().__init__(ctypes.sizeof(type(self)), *fields, **named)
@@ -56,7 +56,7 @@ class Mask(_Struct):
                 ("dropout", ctypes.c_float), ("pair_heads", ctypes.c_int32), ("pairs", ctypes.c_void_p), ("sink_logits", ctypes.c_void_p)]
 
     def __init__(self, **named: object) -> None:
-        super().__init__(**{"window_left": -1, "window_right": -1, **named})  # defaults: mask nothing
+        super().__init__(**{"window_left": -1, "window_right": -1, **named})  # by default, nothing is masked
 
 
 class Gradients(_Struct):
@@ -74,19 +74,19 @@ class Chapter(ctypes.Structure):
 
 
 def check(status: int) -> None:
-    """Raises the error of a status: ValueError for bad arguments, RuntimeError otherwise."""
+    """Raises the error of a status: ValueError for bad arguments, RuntimeError for anything else."""
     if status != OK:
         raise (ValueError if status == BAD_ARGUMENT else RuntimeError)(library().flashbook_last_error().decode())
 
 
 def path() -> pathlib.Path:
-    """The path of the library: FLASHBOOK_LIBRARY, or next to this file."""
+    """The path of the library: FLASHBOOK_LIBRARY, or the folder of this file."""
     return pathlib.Path(os.environ.get("FLASHBOOK_LIBRARY") or pathlib.Path(__file__).with_name("libflashbook.so"))
 
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """The library. Pointers to structs are passed as integers, which is fastest."""
+    """Loads the library once. Pointers to structs are passed as integers, which is fastest."""
     if not path().exists():
         raise RuntimeError(f"{path()} is missing: build it with `pip install ./python` in a checkout, or set FLASHBOOK_LIBRARY to its path")
     c = ctypes.CDLL(str(path().resolve()))
@@ -112,7 +112,7 @@ def is_simulated() -> bool:
 
 @functools.cache
 def chapters() -> dict[int, tuple[int, bool]]:
-    """{number: (number of steps, whether its kernels run on the device)}."""
+    """The chapters: {number: (number of steps, whether its kernels run on the device)}."""
     found = {}
     for place in range(library().flashbook_chapter_count()):
         chapter = Chapter()

@@ -1,7 +1,7 @@
 """Private functions of PyTorch that every call uses, because the public ones take longer than the rest of the call.
 
-If a version of PyTorch lacks one, calls get slower but stay correct: the fallback is a public function, or the answer that sends the call through
-PyTorch's dispatcher, which handles all calls.
+If a version of PyTorch lacks one of them, calls get slower but stay correct: the fallback is a public function, or a
+value that routes the call through PyTorch's dispatcher, which handles all calls.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,8 @@ raw_stream = _private("_cuda_getCurrentRawStream", lambda index: torch.cuda.curr
 is_capturing = _private("_cuda_isCurrentStreamCapturing", torch.cuda.is_current_stream_capturing)
 
 
-# Detects the tensors of torch.autograd.grad(..., is_grads_batched=True); without it, such a call fails because they have no storage.
+# Detects the tensors of torch.autograd.grad(..., is_grads_batched=True). Without this, such a call fails because they
+# have no storage.
 is_batch_of_gradients: Callable[[Any], bool] = getattr(torch._C._functorch, "is_legacy_batchedtensor", lambda _: False)
 
 

@@ -16,7 +16,7 @@ ORDER_3 = _ORDER.format(order="FlashAttention-3", other="FlashAttention-2", modu
 
 
 def shown(value: object) -> str:
-    """The value, as errors show it."""
+    """The value as errors show it."""
     if isinstance(value, Tensor):
         return f"a tensor on {value.device}"
     return repr(value) if value is None or isinstance(value, (bool, int, float, str, tuple)) else f"a {type(value).__module__}.{type(value).__name__}"
@@ -41,7 +41,7 @@ def whole_number(name: str, value: object, order: str = "") -> int:
 
 
 def flag(name: str, value: object, order: str = "") -> bool:
-    if isinstance(value, (bool, torch.SymBool)) or type(value).__name__ in ("bool", "bool_"):  # NumPy 2's and 1's
+    if isinstance(value, (bool, torch.SymBool)) or type(value).__name__ in ("bool", "bool_"):  # booleans of NumPy 2 and 1
         return bool(value)
     raise _wrong_type(name, value, "True or False", order)
 
@@ -70,7 +70,7 @@ def window(value: object, order: str = "") -> tuple[int, int]:
 
 
 def tensors(dims: int, axes: str, **named: object) -> None:
-    """Raises TypeError for anything but tensors, and ValueError for a wrong number of dimensions."""
+    """Raises TypeError for anything but a tensor, and ValueError for a wrong number of dimensions."""
     for name, value in named.items():
         if not isinstance(value, Tensor):
             raise TypeError(f"{name} is {shown(value)}: pass a tensor, {axes}")
@@ -79,7 +79,8 @@ def tensors(dims: int, axes: str, **named: object) -> None:
 
 
 def refuse(**named: tuple[object, object, str]) -> None:
-    """Raises NotImplementedError for an unsupported value. Each argument comes as (value, the only supported value, what to do instead)."""
+    """Raises NotImplementedError for an unsupported value. Each argument is (value, the only supported value, what to
+    do instead)."""
     for name, (given, only, instead) in named.items():
         if given is not only and not (isinstance(given, (int, float)) and given == only):
             raise NotImplementedError(f"{name} is {shown(given)}, and only {only} is supported here: {instead}")

@@ -13,17 +13,17 @@ from flashbook import _library, ops
 
 @dataclasses.dataclass(frozen=True)
 class Explanation:
-    """The kernel that a call would run, and the reason."""
+    """The kernel that a call would run, with the reason."""
 
     operation: str  # "forward", "decode" or "backward"
     chapter: int
     step: int
-    name: str  # of the step
+    name: str  # name of the step
     reason: str
     machine: str  # "CPU", "simulator" or "sm_90"
-    copied: tuple[str, ...]  # tensors that kernels cannot read in place
-    workspace: int  # bytes in addition to inputs and outputs
-    backward: "Explanation | None" = None  # the gradient's, if a tensor requires one
+    copied: tuple[str, ...]  # names of tensors that kernels cannot read in place
+    workspace: int  # size in addition to inputs and outputs
+    backward: "Explanation | None" = None  # explanation of the gradient, if a tensor requires one
 
     def __str__(self) -> str:
         copied = f", after copies of {', '.join(self.copied)}" if self.copied else ""
@@ -32,8 +32,8 @@ class Explanation:
 
 
 def explain(function: Callable[..., Any], *arguments: Any, **options: Any) -> Explanation:
-    """What `function(*arguments, **options)` would run, for any function of this package. Nothing is launched or written to a cache. The tensors
-    must exist, since the answer depends on their layout. Raises the call's errors.
+    """Returns what `function(*arguments, **options)` would run, for any function of this package. Nothing is launched
+    or written to a cache. The tensors must exist, since the answer depends on their layout. Raises the call's errors.
 
         print(flashbook.explain(flashbook.flash_attn_func, q, k, v, causal=True))
     """
@@ -57,7 +57,7 @@ class _Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, operator: Any, types: Any, arguments: tuple[Any, ...] = (), options: Mapping[str, Any] | None = None) -> Any:
         if operator is torch.ops.aten.index_put_.default:
-            return arguments[0]  # do not append new keys
+            return arguments[0]  # explains the call without appending new keys
         self.pads |= operator is torch.ops.aten.constant_pad_nd.default
         if operator not in (torch.ops.flashbook.forward.default, torch.ops.flashbook.decode.default):
             return operator(*arguments, **(options or {}))
@@ -96,7 +96,7 @@ def _explain_forward(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, r
         functions = softcap > 0 or slopes is not None or dropout > 0 or bias is not None
         *_, asked = ops.choose(q.device.type == "cpu", ops.is_hopper(q.device), q.dtype, q.shape[2], masked, functions, first_query is not None,
                                scaling, ops.is_padded(q))
-    if plan.copies:  # the copies' plan has the workspace
+    if plan.copies:  # the plan for the copies knows the workspace
         there = ops.forward_plan(*ops.as_copied((q, k, v), plan.compact), *options)
         plan = dataclasses.replace(plan, workspace=there.workspace)
     return _explanation("forward", plan, asked, {"q": q, "k": k, "v": v})

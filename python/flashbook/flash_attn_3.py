@@ -21,7 +21,8 @@ THEIRS = "or use FlashAttention-3's own function"
 
 def _options(softmax_scale: float | None, causal: bool, qv: Tensor | None, window_size: Window, attention_chunk: int, softcap: float,
              num_splits: int, pack_gqa: bool | None, sm_margin: int) -> Options:
-    """The scale, the numbers of keys before and after a query's own, and the softcap. Raises for unsupported options."""
+    """Returns the scale, the numbers of keys before and after a query's own, and the softcap. Raises for unsupported
+    options."""
     scale, causal = arguments.scale(softmax_scale, ORDER_3), arguments.flag("causal", causal, ORDER_3)
     if arguments.whole_number("num_splits", num_splits, ORDER_3) < 0:
         raise ValueError(f"num_splits is {num_splits}: pass 0 or more")
@@ -36,7 +37,7 @@ def _options(softmax_scale: float | None, causal: bool, qv: Tensor | None, windo
 
 
 def _contiguous(*scales: Tensor | None) -> ops.Scales:
-    """The scales, [batch, kv_heads], without gaps: they are often expanded from one number."""
+    """Returns the scales, [batch, kv_heads], without gaps, since they are often expanded from one number."""
     q, k, v = (scale.contiguous() if isinstance(scale, Tensor) else scale for scale in scales)
     return q, k, v
 
@@ -120,8 +121,8 @@ def flash_attn_qkvpacked_func(qkv: Tensor, softmax_scale: float | None = None, c
                               k_descale: Tensor | None = None, v_descale: Tensor | None = None, window_size: Window = ALL_KEYS,
                               attention_chunk: int = 0, softcap: float = 0.0, deterministic: bool = False, num_heads_q: int | None = None,
                               sm_margin: int = 0, return_attn_probs: bool = False) -> Tensor | WithLse:
-    """flash_attn_func of the three parts of qkv, read in place: [batch, seqlen, 3, heads, head_dim], or [batch, seqlen, heads + 2 * kv_heads,
-    head_dim] if num_heads_q gives the heads."""
+    """flash_attn_func of the three parts of qkv, read in place. qkv is [batch, seqlen, 3, heads, head_dim], or [batch,
+    seqlen, heads + 2 * kv_heads, head_dim] if num_heads_q gives the number of heads."""
     if num_heads_q is None:
         arguments.tensors(5, "[batch, seqlen, 3, heads, head_dim]", qkv=qkv)
         if qkv.shape[2] != 3:

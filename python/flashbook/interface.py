@@ -13,13 +13,13 @@ from flashbook._torch import is_any_autocast_enabled
 from flashbook.arguments import ORDER_2
 
 Window = tuple[int, int]
-WithLse = tuple[Tensor, Tensor, None]  # o, lse, and no probabilities
+WithLse = tuple[Tensor, Tensor, None]  # O and lse, but no probabilities
 Options = tuple[float, float | None, bool, Window, float, bool, bool]
 Rotary = tuple[Tensor, Tensor, bool, Tensor | None]  # cosines, sines, whether pairs are adjacent columns, positions if not the cache's
 
 MAX_QUERIES = 64  # with more queries, a mask and a full cache, chapter 9 reads fewer keys twice than chapter 8
 
-ALL_KEYS: Window = (-1, -1)  # the default window_size
+ALL_KEYS: Window = (-1, -1)  # default of window_size
 
 _cached_calls: dict[object, ops.CachedCall] = {}
 
@@ -28,7 +28,7 @@ _cached_calls: dict[object, ops.CachedCall] = {}
 
 
 def _cast(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Casts to autocast's type, if it is on."""
+    """Casts to autocast's type if autocast is on."""
     device = tensors[0].device.type
     if torch.is_autocast_enabled(device):
         return tuple(tensor.to(torch.get_autocast_dtype(device)) if tensor.is_floating_point() else tensor for tensor in tensors)
@@ -40,27 +40,28 @@ def _scale(softmax_scale: float | None, head_dim: int) -> float:
 
 
 def _window(causal: bool, window_size: Window) -> Window:
-    """The number of keys before and after a query's own; -1 means all."""
+    """Returns the number of keys before and after a query's own; -1 means all."""
     left, right = window_size
     return max(left, -1), 0 if causal else max(right, -1)
 
 
 def _options(dropout_p: float, softmax_scale: float | None, causal: bool, window_size: Window, softcap: float, deterministic: bool,
              return_attn_probs: bool) -> Options:
-    """FlashAttention-2's options, checked and converted to their types."""
+    """Returns FlashAttention-2's options, checked and converted to their types."""
     return (arguments.number("dropout_p", dropout_p, ORDER_2), arguments.scale(softmax_scale, ORDER_2), arguments.flag("causal", causal, ORDER_2),
             arguments.window(window_size, ORDER_2), arguments.softcap(softcap, ORDER_2), arguments.flag("deterministic", deterministic, ORDER_2),
             arguments.flag("return_attn_probs", return_attn_probs, ORDER_2))
 
 
 def _refuse_probabilities(dropout_p: float, return_attn_probs: bool) -> None:
-    """Refuses to return probabilities, which FlashAttention-2 returns with dropout, for its tests."""
+    """Refuses to return probabilities, which FlashAttention-2 does with dropout, for its own tests."""
     if dropout_p and return_attn_probs:
         raise NotImplementedError(f"return_attn_probs is True with dropout_p {dropout_p}, and no kernel here writes probabilities: leave one out")
 
 
 def _seed(dropout: float, softcap: float, slopes: Tensor | None) -> Tensor | None:
-    """The seed of a call's dropout, drawn from PyTorch's CPU generator: this does not wait for the device, and torch.manual_seed repeats it."""
+    """Returns the seed of a call's dropout, drawn from PyTorch's CPU generator: this does not wait for the device, and
+    torch.manual_seed repeats it."""
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout_p is {dropout}: pass at least 0 and less than 1")
     if dropout == 0:
@@ -72,21 +73,22 @@ def _seed(dropout: float, softcap: float, slopes: Tensor | None) -> Tensor | Non
 
 
 def _contiguous_slopes(slopes: Tensor | None) -> Tensor | None:
-    """Contiguous slopes: [heads] if all sequences share them, else [sequences, heads]."""
+    """Returns contiguous slopes: [heads] if all sequences share them, otherwise [sequences, heads]."""
     if isinstance(slopes, Tensor) and slopes.dim() == 2:
         return slopes[0] if slopes.shape[0] == 1 else slopes.contiguous()
     return slopes
 
 
 def padded(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Pads views [batch, heads, seqlen, head_dim] with zero columns up to a multiple of 8, as FlashAttention does; the copies are differentiable.
-    Tensors that need no padding, or have head dimensions that padding cannot fix, are returned as they are."""
+    """Pads views [batch, heads, seqlen, head_dim] with zero columns up to a multiple of 8, as FlashAttention does; the
+    copies are differentiable. Tensors that need no padding, or whose head dimensions padding cannot fix, are returned
+    unchanged."""
     missing = ops.missing_columns(*tensors)
     if not missing:
         return tensors
 
     def pad(tensor: Tensor) -> Tensor:
-        if tensor.stride(1) < tensor.stride(2):  # keep the order of heads and tokens in memory
+        if tensor.stride(1) < tensor.stride(2):  # keeps the order of heads and tokens in memory
             return torch.nn.functional.pad(tensor.transpose(1, 2), (0, missing)).transpose(1, 2)
         return torch.nn.functional.pad(tensor, (0, missing))
 
@@ -96,7 +98,8 @@ def padded(*tensors: Tensor) -> tuple[Tensor, ...]:
 def attend(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None, left: int, right: int, softcap: float, slopes: Tensor | None,
            first_query: Tensor | None, first_key: Tensor | None, deterministic: bool, chapter: int = 0, step: int = 0,
            scales: ops.Scales = ops.NO_SCALES, dropout: float = 0.0, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """O and the log-sum-exp of views [batch, heads, seqlen, head_dim]. `left` and `right` count keys before and after a query's own; -1: all."""
+    """Returns O and the log-sum-exp of views [batch, heads, seqlen, head_dim]. `left` and `right` count keys before and
+    after a query's own; -1 means all."""
     q, k, v = _cast(q, k, v)
     ops.check_tangents(q, k, v)
     ops.check_other_gradients(alibi_slopes=slopes, q_scale=scales[0], k_scale=scales[1], v_scale=scales[2])
@@ -112,7 +115,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None, left: i
     if wants_gradient:
         masked = ops.is_masked(left, right, softcap, slopes is not None, -1 if first_query is None else 0, dropout, ops.reach_of(bias))
         deterministic = ops.is_deterministic(deterministic)
-        if not is_dynamo_compiling():  # otherwise the operator checks
+        if not is_dynamo_compiling():  # in this case the operator checks
             ops.check_gradient(q, masked)
     if unwatched and wants_gradient:
         forward = lambda q, k, v: ops.forward(q, k, v, *options, deterministic, chapter, step, *scales, *drops)
@@ -132,7 +135,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None, left: i
 
 def attend_packed(q: Tensor, k: Tensor, v: Tensor, first_query: Tensor, first_key: Tensor, softmax_scale: float | None, left: int, right: int,
                   softcap: float, slopes: Tensor | None, deterministic: bool, dropout: float = 0.0, key: object = None) -> tuple[Tensor, Tensor]:
-    """O and the log-sum-exp, [heads, all queries], of packed sequences, [tokens, heads, head_dim]. With a key, the call is remembered."""
+    """Returns O and the log-sum-exp, [heads, all queries], of packed sequences, [tokens, heads, head_dim]. If there is
+    a key, the call is remembered."""
     arguments.tensors(3, "[tokens, heads, head_dim]", q=q, k=k, v=v)
     arguments.tensors(1, "[sequences + 1]", cu_seqlens_q=first_query, cu_seqlens_k=first_key)
     views = ops.packed_to_view(q), ops.packed_to_view(k), ops.packed_to_view(v)
@@ -144,8 +148,8 @@ def attend_packed(q: Tensor, k: Tensor, v: Tensor, first_query: Tensor, first_ke
 
 
 def _with_lse(o: Tensor, lse: Tensor, has_empty_rows: bool) -> WithLse:
-    """FlashAttention-2's results: its log-sum-exp is +inf for a row that sees no key."""
-    return o, lse.nan_to_num(math.nan, math.inf, math.inf) if has_empty_rows else lse, None  # one kernel; masked_fill needs two
+    """Returns FlashAttention-2's results, whose log-sum-exp is +inf for a row that sees no key."""
+    return o, lse.nan_to_num(math.nan, math.inf, math.inf) if has_empty_rows else lse, None  # one kernel, whereas masked_fill needs two
 
 
 def _may_have_empty_rows(seqlen_q: int, seqlen_k: int, right: int) -> bool:
@@ -169,14 +173,14 @@ def array_key(array: Any) -> object:
 
 def known_call(kind: str, q: Tensor, k: Tensor, v: Tensor, first: object, second: object, window: Window,
                *options: object) -> tuple[ops.CachedCall | None, object]:
-    """The remembered call, if there is one, and the key. `first` and `second` are the call's arrays. A call has no key if an option is a list
-    or an array; it then takes the slow path."""
+    """Returns the remembered call, if there is one, and the key. `first` and `second` are the call's arrays. A call has
+    no key if an option is a list or an array; it then takes the slow path."""
     key = (kind, options, tuple(map(type, options)), window if window is ALL_KEYS else exactly(window), None if first is None else array_key(first),
            None if second is None else array_key(second), q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype,
            q.device, k.device, v.device)
     try:
         return _cached_calls.get(key), key
-    except TypeError:  # an unhashable option
+    except TypeError:  # an option that cannot be hashed
         return None, None
 
 
@@ -201,7 +205,7 @@ def remember_forward(key: object, views: tuple[Tensor, ...], softmax_scale: floa
 
 def repeat(known: ops.CachedCall, q: Tensor, k: Tensor, v: Tensor, deterministic: bool, wants_lse: bool, first: Tensor | None = None,
            second: Tensor | None = None) -> tuple[Tensor, Any]:
-    """O, and the log-sum-exp if requested."""
+    """Returns O, and the log-sum-exp if requested."""
     if not ops.wants_gradient(q, k, v):
         return known.forward(q, k, v, first, second, wants_lse)
     forward: Any = known.forward
@@ -231,7 +235,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, chapter: int | None = ..., step: 
 def attention(q: Tensor, k: Tensor, v: Tensor, chapter: int | None = None, step: int | None = None, *, causal: bool = False,
               softmax_scale: float | None = None, return_lse: bool = False, q_scale: Tensor | None = None, k_scale: Tensor | None = None,
               v_scale: Tensor | None = None, bias: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
-    """softmax(scale Q K^T) V by a step of a chapter.
+    """Computes softmax(scale Q K^T) V with a step of a chapter.
 
     Args:
         q: [batch, heads, seqlen_q, head_dim], float16 or bfloat16; chapters 1 and 2 also support float32, chapter 6 only float8_e4m3fn
@@ -279,7 +283,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     dropout_p = arguments.number("dropout_p", dropout_p)
     is_causal, lower_right = arguments.flag("is_causal", is_causal), False
     if isinstance(attn_mask, Tensor) and type(attn_mask) is not Tensor:
-        from torch.nn.attention.bias import CausalBias, CausalVariant  # which imports the compiler
+        from torch.nn.attention.bias import CausalBias, CausalVariant  # since this imports the compiler
 
     if isinstance(attn_mask, Tensor) and type(attn_mask) is not Tensor and isinstance(attn_mask, CausalBias):
         if is_causal:
@@ -376,7 +380,8 @@ def flash_attn_qkvpacked_func(qkv: Tensor, dropout_p: float = ..., softmax_scale
 def flash_attn_qkvpacked_func(qkv: Tensor, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
                               window_size: Window = ALL_KEYS, softcap: float = 0.0, alibi_slopes: Tensor | None = None, deterministic: bool = False,
                               return_attn_probs: bool = False) -> Tensor | WithLse:
-    """flash_attn_func of qkv[:, :, 0], qkv[:, :, 1] and qkv[:, :, 2], [batch, seqlen, 3, heads, head_dim], read in place."""
+    """flash_attn_func of qkv[:, :, 0], qkv[:, :, 1] and qkv[:, :, 2], read in place. qkv is [batch, seqlen, 3, heads,
+    head_dim]."""
     arguments.tensors(5, "[batch, seqlen, 3, heads, head_dim]", qkv=qkv)
     if qkv.shape[2] != 3:
         raise ValueError(f"qkv is {tuple(qkv.shape)}: pass [batch, seqlen, 3, heads, head_dim]")
@@ -400,7 +405,7 @@ def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, dropout_p: float = ..., soft
 def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
                              window_size: Window = ALL_KEYS, softcap: float = 0.0, alibi_slopes: Tensor | None = None, deterministic: bool = False,
                              return_attn_probs: bool = False) -> Tensor | WithLse:
-    """flash_attn_func of q, kv[:, :, 0] and kv[:, :, 1], [batch, seqlen, 2, kv_heads, head_dim], read in place."""
+    """flash_attn_func of q, kv[:, :, 0] and kv[:, :, 1], read in place. kv is [batch, seqlen, 2, kv_heads, head_dim]."""
     arguments.tensors(5, "[batch, seqlen, 2, kv_heads, head_dim]", kv=kv)
     if kv.shape[2] != 2:
         raise ValueError(f"kv is {tuple(kv.shape)}: pass [batch, seqlen, 2, kv_heads, head_dim]")
@@ -428,7 +433,7 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
                            dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False, window_size: Window = ALL_KEYS,
                            softcap: float = 0.0, alibi_slopes: Tensor | None = None, deterministic: bool = False, return_attn_probs: bool = False,
                            block_table: Tensor | None = None) -> Tensor | WithLse:
-    """Attention of packed sequences.
+    """Computes attention of packed sequences.
 
     Args:
         q: [all queries, heads, head_dim]
@@ -480,7 +485,8 @@ def flash_attn_varlen_qkvpacked_func(qkv: Tensor, cu_seqlens: Tensor, max_seqlen
 def flash_attn_varlen_qkvpacked_func(qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, dropout_p: float = 0.0, softmax_scale: float | None = None,
                                      causal: bool = False, window_size: Window = ALL_KEYS, softcap: float = 0.0, alibi_slopes: Tensor | None = None,
                                      deterministic: bool = False, return_attn_probs: bool = False) -> Tensor | WithLse:
-    """flash_attn_varlen_func of qkv[:, 0], qkv[:, 1] and qkv[:, 2], [all tokens, 3, heads, head_dim], read in place."""
+    """flash_attn_varlen_func of qkv[:, 0], qkv[:, 1] and qkv[:, 2], read in place. qkv is [all tokens, 3, heads,
+    head_dim]."""
     arguments.tensors(4, "[tokens, 3, heads, head_dim]", qkv=qkv)
     if qkv.shape[1] != 3:
         raise ValueError(f"qkv is {tuple(qkv.shape)}: pass [tokens, 3, heads, head_dim]")
@@ -508,7 +514,7 @@ def flash_attn_varlen_kvpacked_func(q: Tensor, kv: Tensor, cu_seqlens_q: Tensor,
                                     dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
                                     window_size: Window = ALL_KEYS, softcap: float = 0.0, alibi_slopes: Tensor | None = None,
                                     deterministic: bool = False, return_attn_probs: bool = False) -> Tensor | WithLse:
-    """flash_attn_varlen_func of q, kv[:, 0] and kv[:, 1], [all keys, 2, kv_heads, head_dim], read in place."""
+    """flash_attn_varlen_func of q, kv[:, 0] and kv[:, 1], read in place. kv is [all keys, 2, kv_heads, head_dim]."""
     arguments.tensors(4, "[tokens, 2, kv_heads, head_dim]", kv=kv)
     if kv.shape[1] != 2:
         raise ValueError(f"kv is {tuple(kv.shape)}: pass [tokens, 2, kv_heads, head_dim]")
@@ -544,7 +550,7 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
                             softmax_scale: float | None = None, causal: bool = False, window_size: Window = ALL_KEYS, softcap: float = 0.0,
                             rotary_interleaved: bool = True, alibi_slopes: Tensor | None = None, num_splits: int = 0,
                             return_softmax_lse: bool = False, *, s_aux: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
-    """Attention of a few queries against a cache, after appending k and v to it.
+    """Computes attention of a few queries against a cache, after appending k and v to it.
 
     Args:
         q: [batch, seqlen_q, heads, head_dim]
@@ -582,7 +588,7 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
     rotary_interleaved = arguments.flag("rotary_interleaved", rotary_interleaved, ORDER_2)
     if arguments.whole_number("num_splits", num_splits, ORDER_2) < 0:
         raise ValueError(f"num_splits is {num_splits}: pass 0 or more")
-    if cache_batch_idx is not None and cache_seqlens is None:  # FlashAttention-3's cache_seqlens is in this position
+    if cache_batch_idx is not None and cache_seqlens is None:  # since cache_seqlens has this position in FlashAttention-3
         raise ValueError(f"cache_batch_idx is given, and cache_seqlens is None: pass both, {k_cache.shape[1]} for a full cache ({ORDER_2})")
     rotary = _rotary(q, k, rotary_cos, rotary_sin, rotary_interleaved, None)
     o, lse = cached(q, k_cache, v_cache, k, v, cache_seqlens, block_table, softmax_scale, left, right, softcap, alibi_slopes, s_aux, cache_batch_idx,
@@ -598,9 +604,10 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Ten
            sinks: Tensor | None = None, entries: Tensor | None = None, paddings: Tensor | None = None,
            rotary: Rotary | None = None, k_scale: Tensor | None = None, v_scale: Tensor | None = None, unsplit: bool = False,
            key: object = None) -> tuple[Tensor, Tensor]:
-    """Attention against a cache, and the log-sum-exp, [batch, heads, seqlen_q]. All checks run before anything is written. k_scale and v_scale are
-    the scales of a float8_e4m3fn cache, `entries` the cache entry of each sequence, and `paddings` the rows before its first key. The call is
-    remembered if it has a key, no new keys, and no arrays except lengths and pages."""
+    """Returns attention against a cache, and the log-sum-exp, [batch, heads, seqlen_q]. All checks run before anything
+    is written. k_scale and v_scale are the scales of a float8_e4m3fn cache, `entries` the cache entry of each sequence,
+    and `paddings` the rows before its first key. The call is remembered if it has a key, no new keys, and no arrays
+    except lengths and pages."""
     arguments.tensors(4, "[batch, seqlen, heads, head_dim]", q=q, k_cache=k_cache, v_cache=v_cache)
     new = [tensor for tensor in (k, v) if tensor is not None]
     if len(new) == 1:
@@ -614,7 +621,7 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Ten
         arguments.tensors(2, "[batch, max pages per sequence]", block_table=pages)
         if entries is not None or paddings is not None:
             raise ValueError(f"{'cache_leftpad' if entries is None else 'cache_batch_idx'} and block_table are both given: pass one of them")
-    if entries is not None:  # an entry is a page that holds a whole sequence
+    if entries is not None:  # a cache entry is treated as a page that holds a whole sequence
         arguments.tensors(1, "[batch]", cache_batch_idx=entries)
         ops.check_array("cache_batch_idx", entries, q, torch.int32)
         pages = entries[:, None]
@@ -633,7 +640,7 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Ten
         _check_new(q, k_cache, new, cache_seqlens)
     added = new[0].shape[1] if new else 0
     whole = k_cache.shape[1] if pages is None else pages.shape[1] * k_cache.shape[1]
-    written = _lengths(q, cache_seqlens, whole - added)  # keys in the cache, including padding
+    written = _lengths(q, cache_seqlens, whole - added)  # number of keys in the cache, including padding
     views: tuple[Any, ...] = (q.transpose(1, 2), k_cache.transpose(1, 2), v_cache.transpose(1, 2))
     scale = _scale(softmax_scale, q.shape[-1])
     rules: tuple[Any, ...] = (left, right, softcap, slopes, sinks, paddings, None, 0, k_scale, v_scale, unsplit)
@@ -666,8 +673,8 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Ten
 def cached_packed(q: Tensor, k_cache: Tensor, v_cache: Tensor, first_query: Tensor, max_queries: int, lengths: Tensor, pages: Tensor,
                   softmax_scale: float | None, left: int, right: int, softcap: float, slopes: Tensor | None = None, sinks: Tensor | None = None,
                   paddings: Tensor | None = None, unsplit: bool = False) -> tuple[Tensor, Tensor]:
-    """Attention of packed queries, [all queries, heads, head_dim], against pages, in one launch: some sequences may be decoding while others
-    process a chunk of their prompt. The log-sum-exp is [heads, all queries]."""
+    """Computes attention of packed queries, [all queries, heads, head_dim], against pages, in one launch: some
+    sequences may be decoding while others process a chunk of their prompt. The log-sum-exp is [heads, all queries]."""
     arguments.tensors(3, "[all queries, heads, head_dim]", q=q)
     arguments.tensors(4, "[pages, rows, heads, head_dim]", k=k_cache, v=v_cache)
     arguments.tensors(2, "[sequences, max pages per sequence]", block_table=pages)
@@ -691,7 +698,7 @@ def cached_packed(q: Tensor, k_cache: Tensor, v_cache: Tensor, first_query: Tens
 
 
 def _rotary(q: Tensor, k: Tensor | None, cos: Tensor | None, sin: Tensor | None, interleaved: bool, places: Tensor | None) -> Rotary | None:
-    """The rotary embedding of new keys, or None. Raises TypeError or ValueError for invalid arguments."""
+    """Returns the rotary embedding of new keys, or None. Raises TypeError or ValueError for invalid arguments."""
     if cos is None and sin is None:
         return None
     if cos is None or sin is None:
@@ -713,7 +720,7 @@ def _rotary(q: Tensor, k: Tensor | None, cos: Tensor | None, sin: Tensor | None,
 
 
 def _rotated(q: Tensor, k: Tensor, written: Tensor, rotary: Rotary, by_row: bool) -> tuple[Tensor, Tensor]:
-    """Rotates q and new keys by their positions, which are not checked, since that would wait for the device."""
+    """Rotates q and new keys by their positions. These are not checked, since that would wait for the device."""
     cos, sin, interleaved, places = rotary
     first = (written if places is None else places)[:, None].long()
 
@@ -730,7 +737,8 @@ def _rotated(q: Tensor, k: Tensor, written: Tensor, rotary: Rotary, by_row: bool
 
 
 def _lengths(q: Tensor, cache_seqlens: int | Tensor | None, limit: int) -> Tensor | None:
-    """[batch], int32. A number is checked; a tensor is not, since that would wait for the device."""
+    """Returns lengths of shape [batch], int32. A number is checked; a tensor is not, since that would wait for the
+    device."""
     if cache_seqlens is None or isinstance(cache_seqlens, Tensor):
         return cache_seqlens
     length = arguments.whole_number("cache_seqlens", cache_seqlens)
@@ -740,7 +748,7 @@ def _lengths(q: Tensor, cache_seqlens: int | Tensor | None, limit: int) -> Tenso
 
 
 def _check_new(q: Tensor, k_cache: Tensor, new: list[Tensor], cache_seqlens: int | Tensor | None) -> None:
-    """Raises ValueError if these cannot go into the cache."""
+    """Raises ValueError if these cannot be appended to the cache."""
     if cache_seqlens is None:
         raise ValueError("cache_seqlens is None, so the cache is full: pass the number of keys after which k and v are written")
     arguments.tensors(4, "[batch, new keys, kv_heads, head_dim]", k=new[0], v=new[1])
@@ -754,7 +762,8 @@ def _check_new(q: Tensor, k_cache: Tensor, new: list[Tensor], cache_seqlens: int
 
 
 def _append(k_cache: Tensor, v_cache: Tensor, k: Tensor, v: Tensor, lengths: Tensor, pages: Tensor | None) -> None:
-    """Writes new keys and values after the first `lengths` rows. Whether they fit is not checked, since that would wait for the device."""
+    """Writes new keys and values after the first `lengths` rows. Whether they fit is not checked, since that would wait
+    for the device."""
     places = lengths[:, None].long() + torch.arange(k.shape[1], device=k.device)  # [batch, new keys]
     if pages is None:
         where = torch.arange(k.shape[0], device=k.device)[:, None], places

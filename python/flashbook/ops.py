@@ -21,7 +21,7 @@ from torch.compiler import is_dynamo_compiling
 
 from flashbook import _library
 from flashbook._library import Cache, Gradients, Mask, Shape, Tensors
-from flashbook._torch import (  # imported by name: each attribute lookup costs time per call
+from flashbook._torch import (  # imported by name, since each attribute lookup costs time per call
     are_transforms_active,
     current_device,
     graph_task,
@@ -36,61 +36,61 @@ from flashbook.arguments import shown
 
 TYPES = {torch.float32: _library.F32, torch.float16: _library.F16, torch.bfloat16: _library.BF16, torch.float8_e4m3fn: _library.E4M3}
 HEAD_DIMS = (64, 128, 256)  # head dimensions of the kernels' tiles
-MAX_HEAD_DIM, HEAD_DIM_MULTIPLE = 256, 8  # for tensors; chapters 5 and 7 to 9 pad them to tiles
+MAX_HEAD_DIM, HEAD_DIM_MULTIPLE = 256, 8  # head dimensions of tensors, which chapters 5 and 7 to 9 pad to those of tiles
 ON_CPU, AMPERE, HOPPER, FP8, BACKWARD, DECODING, MASKS = 2, 4, 5, 6, 7, 8, 9  # chapters
-LAST_COMPACT = 4  # chapters up to this one read only contiguous [batch, heads, seqlen, head_dim]
-COUNTING = (HOPPER, DECODING, MASKS)  # except for gradients, their workspace has counters: zeroed before the first call, and zero again after each
+LAST_COMPACT = 4  # the last chapter that reads only contiguous [batch, heads, seqlen, head_dim]
+COUNTING = (HOPPER, DECODING, MASKS)  # chapters whose workspace, except for gradients, has counters: 0 before and after each call
 VARLEN, RANGES, FUNCTIONS, GRADIENT, IN_TURNS = 2, 3, 5, 6, 7  # steps of chapter 9
 FAST, DETERMINISTIC = 5, 6  # steps of chapter 7
 EQUAL_WORK, E4M3_CACHE, BOXES, WARPGROUP = 6, 8, 9, 10  # steps of chapter 8
 PROMPTS = 8  # step of chapter 9
-FEW_ROWS, MAX_ROWS = 16, 128  # the limit up to which chapter 8's steps 6 and 9 are chosen; the rows per block of its step 10
-MIN_PAGE_ROWS = 8  # the smallest page that chapter 8's step 10 and chapter 9 can read
+FEW_ROWS, MAX_ROWS = 16, 128  # up to this many rows, chapter 8's steps 6 and 9 are chosen; also the rows per block of its step 10
+MIN_PAGE_ROWS = 8  # size of the smallest page that chapter 8's step 10 and chapter 9 can read
 SHORT_PAGE_ROWS = 64  # pages with fewer rows are short
 MULTIPROCESSORS = 132  # H100 and H200
-# Chapter 9 does not split keys. With fewer tiles than this it leaves so many multiprocessors idle that chapter 8 is as fast, although chapter 8
-# needs 4.8 us per tile and chapter 9 only 1.45 us for twice as many rows.
+# Chapter 9 does not split keys. With fewer tiles than this it leaves so many multiprocessors idle that chapter 8 is as
+# fast, although chapter 8 needs 4.8 us per tile and chapter 9 only 1.45 us for twice as many rows.
 MIN_TILES, TILE_ROWS = 20, 128
 BLOCK_SCALES, TRANSPOSED_ONCE = 3, 7  # steps of chapter 6; its last step approximates exponentials linearly
 MAX_PLANS = 4096
-MAX_UNREAD = 1 << 18  # elements, 1 MiB
+MAX_UNREAD = 1 << 18  # number of elements, 1 MiB
 
 SCALE_PER_TENSOR, SCALE_PER_HEAD, SCALE_PER_BLOCK = range(3)  # FlashbookScaling
-ROWS_PER_SCALE = {"q": 64, "k": 128, "v": 128}  # rows per block scale
+ROWS_PER_SCALE = {"q": 64, "k": 128, "v": 128}  # number of rows per block scale
 NO_SECOND = ("the gradient of attention is being differentiated, and second derivatives are not supported: use "
              "torch.nn.functional.scaled_dot_product_attention with SDPBackend.MATH")
 
 Strides = tuple[int, int, int, int]
-Scales = tuple[Tensor | None, Tensor | None, Tensor | None]  # of q, k and v
+Scales = tuple[Tensor | None, Tensor | None, Tensor | None]  # names of the inputs
 NO_SCALES: Scales = (None, None, None)
 # Packing bytes is ten times as fast as filling a ctypes struct.
 pack_tensors, TENSORS = struct.Struct("=12Q").pack, ctypes.sizeof(Tensors)
 pack_gradients, GRADIENTS = struct.Struct("=5Q").pack, ctypes.sizeof(Gradients)
-pack_cache, CACHE = struct.Struct("=3Q16s2Q8s").pack, ctypes.sizeof(Cache)  # the byte fields hold the integers
-pack_mask = struct.Struct("=28si2Q40sQ8s2Q16sQ").pack  # the byte fields hold everything that is not a pointer, or a null pointer
+pack_cache, CACHE = struct.Struct("=3Q16s2Q8s").pack, ctypes.sizeof(Cache)  # the integers in the byte fields
+pack_mask = struct.Struct("=28si2Q40sQ8s2Q16sQ").pack  # the byte fields with everything that is not a pointer, and null pointers
 
 
 @dataclasses.dataclass
 class Plan:
-    """Everything about a call except its pointers."""
+    """A plan: everything about a call except its pointers."""
 
-    copies: bool = False  # a tensor has to be copied first, and the call then has another plan
-    compact: bool = False  # copies are contiguous [batch, heads, seqlen, head_dim]
-    empty: bool = False  # nothing to launch
+    copies: bool = False  # set if a tensor has to be copied first: then the call has another plan
+    compact: bool = False  # whether copies are contiguous [batch, heads, seqlen, head_dim]
+    empty: bool = False  # whether there is nothing to launch
     chapter: int = 0
     step: int = 0
-    reason: str = ""  # why this step, for a cache
+    reason: str = ""  # reason for the step, for a cache
     shape: Shape | None = None
-    mask: Mask | None = None  # without its pointers
+    mask: Mask | None = None  # the struct without its pointers
     mask_parts: tuple[bytes, ...] = ()  # the bytes between the mask's pointers
     cache_parts: tuple[bytes, ...] = ()  # the bytes between the cache's pointers
-    call: Any = None  # the C function
+    call: Any = None  # the C function that launches
     first: tuple[int, ...] = ()  # its first arguments: chapter, step, and the addresses of shape and mask
     gradients: bytes = b""  # FlashbookGradients after its pointers
     workspace: int = 0  # bytes
     memory: Tensor | None = None  # template of the workspace, without storage
-    results: tuple[Tensor, ...] = ()  # templates, without storage
-    index: int = -1  # of the device; -1 means the CPU
+    results: tuple[Tensor, ...] = ()  # templates of the results, without storage
+    index: int = -1  # number of the device; -1 means the CPU
     simulated: bool = False
 
     @property
@@ -101,19 +101,20 @@ class Plan:
 
 _plans: dict[object, Plan] = {}
 _kept: dict[tuple[int, int, int], Tensor] = {}  # workspaces with counters, by device, stream and chapter
-_unread: dict[tuple[int, int], Tensor] = {}  # scratch for log-sum-exps that the caller does not want, by device and stream
+_unread: dict[tuple[int, int], Tensor] = {}  # scratch memory for log-sum-exps that the caller does not want, by device and stream
 
 
 # ---- checks ------------------------------------------------------------------------------------------------------------------------
 
 
 def is_e4m3_cache(q: Tensor, k: Tensor) -> bool:
-    """Whether keys are e4m3 and queries have 16 bits."""
+    """Whether the keys are e4m3 and the queries have 16 bits."""
     return k.dtype == torch.float8_e4m3fn and q.dtype in (torch.float16, torch.bfloat16)
 
 
 def check_tensors(q: Tensor, k: Tensor, v: Tensor, cache: bool = False) -> None:
-    """Raises ValueError or TypeError unless these can be queries, keys and values, [batch, heads, seqlen, head_dim]. A cache may be e4m3."""
+    """Raises ValueError or TypeError unless these can be queries, keys and values, [batch, heads, seqlen, head_dim].
+    The keys and values of a cache may be e4m3."""
     key_dtype = k.dtype if cache and is_e4m3_cache(q, k) else q.dtype
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.dim() != 4:
@@ -136,13 +137,14 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor, cache: bool = False) -> None:
 
 
 def missing_columns(*tensors: Tensor) -> int:
-    """How many zero columns callers must append to make head_dim a multiple of 8 (16-bit and 32-bit tensors only)."""
+    """The number of zero columns that callers must append to make head_dim a multiple of 8 (only for 16-bit and 32-bit
+    tensors)."""
     (columns, *others), types = {tensor.shape[-1] for tensor in tensors}, {tensor.dtype for tensor in tensors}
     return 0 if others or columns > MAX_HEAD_DIM or torch.float8_e4m3fn in types else -columns % HEAD_DIM_MULTIPLE
 
 
 def as_padded(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Templates of the padded tensors, without storage, or the tensors themselves if no columns are missing."""
+    """Templates of the padded tensors, without storage; the tensors themselves if no columns are missing."""
     missing = missing_columns(*tensors)
     if not missing:
         return tensors
@@ -177,7 +179,7 @@ def is_hopper(device: torch.device) -> bool:
 
 
 def check_gradient(q: Tensor, masked: bool) -> None:
-    """Raises the gradient's errors in the forward pass, before a loss has been computed."""
+    """Raises the gradient's errors during the forward pass, before a loss has been computed."""
     if q.dtype not in (torch.float16, torch.bfloat16):
         raise TypeError(f"q is {q.dtype} and requires a gradient: pass float16 or bfloat16, call under torch.no_grad(), or use "
                         "torch.nn.functional.scaled_dot_product_attention")
@@ -185,7 +187,7 @@ def check_gradient(q: Tensor, masked: bool) -> None:
 
 
 def check_other_gradients(**tensors: object) -> None:
-    """Raises if an array without a gradient requires one: autograd would treat the gradient as 0."""
+    """Raises if an array that has no gradient requires one: autograd would treat its gradient as 0."""
     if torch.is_grad_enabled():
         for name, tensor in tensors.items():
             if isinstance(tensor, Tensor) and tensor.requires_grad:
@@ -193,7 +195,7 @@ def check_other_gradients(**tensors: object) -> None:
 
 
 def check_tangents(*tensors: Tensor) -> None:
-    """Raises for forward-mode derivatives."""
+    """Raises if forward-mode derivatives are requested."""
     if may_have_tangents() and any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors):
         raise NotImplementedError("forward-mode derivatives are not supported: use torch.nn.functional.scaled_dot_product_attention with "
                                   "SDPBackend.MATH")
@@ -205,7 +207,7 @@ def is_deterministic(asked: bool) -> bool:
 
 
 def check_machine(device: torch.device, chapter: int) -> None:
-    """Raises if the chapter's kernels cannot run on tensors of this device."""
+    """Raises if the chapter's kernels cannot run on tensors on this device."""
     if device.type not in ("cpu", "cuda"):
         raise ValueError(f"q is on {device}: move q, k and v to a CUDA device, or to the CPU")
     has_kernels = _library.chapters()[chapter][1]
@@ -225,7 +227,7 @@ def check_machine(device: torch.device, chapter: int) -> None:
 
 
 def scaling_of(q: Tensor, k: Tensor, scales: Scales) -> int:
-    """Which elements share a scale. Raises TypeError or ValueError unless these can be scales of q, k and v."""
+    """Returns which elements share a scale. Raises TypeError or ValueError unless these can be scales of q, k and v."""
     dims = {scale.dim() for scale in scales if isinstance(scale, Tensor)}
     scaling = {1: SCALE_PER_TENSOR, 2: SCALE_PER_HEAD, 3: SCALE_PER_BLOCK}.get(dims.pop() if len(dims) == 1 else 0)
     for name, scale, tensor in zip("qkv", scales, (q, k, k)):
@@ -244,7 +246,8 @@ def scaling_of(q: Tensor, k: Tensor, scales: Scales) -> int:
 
 
 def result_strides(like: Tensor) -> Strides:
-    """Contiguous [batch, seqlen, heads, head_dim] if `like` stores a token's heads together, else [batch, heads, seqlen, head_dim]."""
+    """An empty tensor, contiguous as [batch, seqlen, heads, head_dim] if `like` stores a token's heads together, else
+    as [batch, heads, seqlen, head_dim]."""
     _, heads, rows, columns = like.shape
     if like.stride(1) < like.stride(2):
         return heads * rows * columns, columns, heads * columns, 1
@@ -256,7 +259,8 @@ def result(like: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def without_memory(tensor: Tensor) -> Tensor:
-    """The tensor without storage, as a template: torch.empty_like of it takes half as long as torch.empty_strided."""
+    """The tensor without storage, as a template: torch.empty_like of a template takes half as long as
+    torch.empty_strided."""
     tensor.untyped_storage().resize_(0)
     return tensor
 
@@ -305,7 +309,8 @@ def as_copied(tensors: tuple[Tensor, ...], compact: bool) -> tuple[Tensor, ...]:
 
 
 def set_strides(struct: Shape | Gradients, **tensors: tuple[Strides, tuple[int, ...]]) -> None:
-    """Fills in each tensor's strides. Along an axis of size 1 PyTorch's stride is arbitrary, so a legal one is substituted."""
+    """Fills in each tensor's strides. Along an axis of size 1 PyTorch's stride is arbitrary, so a valid one is
+    substituted."""
     for name, (strides, sizes) in tensors.items():
         for axis, stride, count in zip(("batch", "head", "row"), strides, sizes):
             setattr(struct, f"{name}_{axis}_stride", stride if count > 1 else sizes[3])
@@ -323,13 +328,13 @@ def plan_of(key: object, make: Callable[[], Plan]) -> Plan:
 
 
 def is_masked(left: int, right: int, softcap: float, slopes: bool, documents: int, dropout: float = 0.0, reach: int = -1) -> bool:
-    """Whether the call needs chapter 9. `reach` is the bias's; -1 means no bias."""
+    """Whether the call needs chapter 9. `reach` is that of the bias; -1 means no bias."""
     return left >= 0 or right > 0 or softcap > 0 or slopes or documents >= 0 or dropout > 0 or reach >= 0
 
 
 def chosen(q: Tensor, left: int, right: int, softcap: float, slopes: bool, documents: int, scaling: int, chapter: int,
            step: int, dropout: float, reach: int) -> tuple[int, int]:
-    """The chapter and step of a forward pass."""
+    """Returns the chapter and step of a forward pass."""
     if chapter:
         known = _library.chapters()
         if chapter not in known:
@@ -343,7 +348,7 @@ def chosen(q: Tensor, left: int, right: int, softcap: float, slopes: bool, docum
 
 def choose(on_cpu: bool, hopper: bool, dtype: torch.dtype, queries: int, masked: bool, functions: bool, packed: bool,
            scaling: int, padded: bool) -> tuple[int, int, str]:
-    """The chapter and step of a forward pass that names none, and the reason."""
+    """Returns the chapter and step of a forward pass that does not choose them, and the reason."""
     if functions:
         return MASKS, FUNCTIONS, "a softcap, slopes, a bias or dropout"
     if masked:
@@ -365,7 +370,7 @@ def choose(on_cpu: bool, hopper: bool, dtype: torch.dtype, queries: int, masked:
 
 def planned(plan: Plan, what: str, tensors: tuple[Tensor, ...], q: Tensor, k: Tensor, scale: float, left: int, right: int, softcap: float,
             slopes: bool, documents: int, scaling: int = 0, cache: Cache | None = None, dropout: float = 0.0, reach: int = -1) -> Plan:
-    """Completes a plan that has a chapter and a step. `what` is the C function: attention, backward or decode."""
+    """Completes a plan that has a chapter and a step. `what` names the C function: attention, backward or decode."""
     check_machine(q.device, plan.chapter)
     if not scale > 0 or scale == float("inf"):
         raise ValueError(f"softmax_scale is {scale}: pass a finite number above 0")
@@ -390,7 +395,7 @@ def planned(plan: Plan, what: str, tensors: tuple[Tensor, ...], q: Tensor, k: Te
                          bias_reach=max(0, reach))
         sized = Mask.from_buffer_copy(plan.mask)
         if documents > 0:
-            sized.first_query = sized.first_key = 16  # it checks only for null
+            sized.first_query = sized.first_key = 16  # the library checks only whether it is null
         if slopes:
             sized.slopes = 16
         if reach >= 0:
@@ -409,16 +414,16 @@ def planned(plan: Plan, what: str, tensors: tuple[Tensor, ...], q: Tensor, k: Te
 
 
 class Simulated:
-    """Copies of CPU tensors in memory that the simulator's kernels may access."""
+    """Copies CPU tensors to memory that the simulator's kernels may access."""
 
     def __init__(self) -> None:
-        self.copies: dict[int, tuple[int, int]] = {}  # by address: the copy's address and its size in bytes
+        self.copies: dict[int, tuple[int, int]] = {}  # by the original's address: the copy's address and its size in bytes
 
     def __call__(self, tensor: Tensor) -> int:
         """Copies a tensor and returns the copy's address."""
         place = tensor.data_ptr()
         size = tensor.element_size() * (1 + sum((count - 1) * stride for count, stride in zip(tensor.shape, tensor.stride())))
-        if place in self.copies and self.copies[place][1] >= size:  # q and k may be the same tensor
+        if place in self.copies and self.copies[place][1] >= size:  # since q and k may be the same tensor
             return self.copies[place][0]
         address = _library.library().flashbook_allocate(size)
         if not address:
@@ -437,8 +442,8 @@ class Simulated:
 
 
 def workspace_of(plan: Plan, stream: int, address: Callable[[Tensor], int]) -> tuple[int, Tensor | None]:
-    """The workspace's address, and the tensor that keeps it alive until the launch. A workspace with counters is reused by later calls on the
-    same stream; a CUDA graph gets its own."""
+    """Returns the workspace's address, and the tensor that keeps it alive until the launch. A workspace with counters
+    is reused by later calls on the same stream; a CUDA graph gets its own."""
     if plan.workspace == 0 or plan.memory is None:
         return 0, None
     if not plan.counts:
@@ -470,7 +475,7 @@ def stream_of(plan: Plan) -> int:
 
 def arguments(plan: Plan, address: Callable[[Tensor], int], slopes: Tensor | None, first_query: Tensor | None, first_key: Tensor | None,
               seed: Tensor | None, bias: Tensor | None) -> Any:
-    """The C function's first arguments, with arrays and the seed in its mask."""
+    """Returns the C function's first arguments, with arrays and the seed in its mask."""
     if plan.mask is None or (slopes is None and first_query is None and seed is None and bias is None):
         return plan.first
     return (*plan.first[:3], mask_bytes(plan, address, slopes, first_query, first_key, seed, bias))
@@ -478,7 +483,7 @@ def arguments(plan: Plan, address: Callable[[Tensor], int], slopes: Tensor | Non
 
 def mask_bytes(plan: Plan, address: Callable[[Tensor], int], slopes: Tensor | None, first_query: Tensor | None = None,
                first_key: Tensor | None = None, seed: Tensor | None = None, bias: Tensor | None = None, sinks: Tensor | None = None) -> bytes:
-    """The plan's mask with these arrays."""
+    """Returns the plan's mask with these arrays."""
     if not plan.mask_parts and plan.mask is not None:
         whole = bytes(plan.mask)
         plan.mask_parts = whole[:28], whole[48:88], whole[96:104], whole[120:136]
@@ -489,7 +494,7 @@ def mask_bytes(plan: Plan, address: Callable[[Tensor], int], slopes: Tensor | No
 
 
 def slope_sequences(slopes: Tensor | None) -> int:
-    """The number of sequences with slopes of their own; 0 if all share them."""
+    """The number of sequences with their own slopes; 0 if all share them."""
     return slopes.shape[0] if slopes is not None and slopes.dim() == 2 else 0
 
 
@@ -508,7 +513,7 @@ def check_arrays(q: Tensor, slopes: Tensor | None, first_query: Tensor | None, f
 
 
 def reach_of(bias: Tensor | None) -> int:
-    """The bias's reach; -1 if there is no bias."""
+    """The reach of the bias; -1 if there is no bias."""
     return -1 if bias is None else bias.shape[-1] // 2
 
 
@@ -543,8 +548,8 @@ def forward(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int
             first_query: Tensor | None, first_key: Tensor | None, deterministic: bool, chapter: int, step: int, q_scale: Tensor | None = None,
             k_scale: Tensor | None = None, v_scale: Tensor | None = None, dropout: float = 0.0, seed: Tensor | None = None,
             bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """O and the log-sum-exp, [batch, heads, seqlen_q]. `seed`, one int64 on the CPU, determines which elements dropout drops. `bias` is indexed
-    by distance, [heads, 2 * reach + 1]."""
+    """Returns O and the log-sum-exp, [batch, heads, seqlen_q]. `seed`, one int64 on the CPU, determines which elements
+    dropout drops. `bias` is indexed by distance, [heads, 2 * reach + 1]."""
     scales = q_scale, k_scale, v_scale
     check_tangents(q, k, v)
     if bias is not None:
@@ -616,8 +621,8 @@ def backward(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tenso
              slopes: Tensor | None, first_query: Tensor | None, first_key: Tensor | None, deterministic: bool, dropout: float = 0.0,
              seed: Tensor | None = None, bias: Tensor | None = None, d_lse: Tensor | None = None,
              d_bias: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of q, k and v, for the forward pass's dropout, seed and bias. The gradient of the bias is written to d_bias, if given. d_lse,
-    float32, is the gradient with respect to the log-sum-exp, if the loss uses it."""
+    """Returns the gradients of q, k and v, for the forward pass's dropout, seed and bias. The gradient of the bias is
+    written to d_bias, if given. d_lse, float32, is the gradient with respect to the log-sum-exp, if the loss uses it."""
     if torch.is_grad_enabled() and graph_task() >= 0:
         raise NotImplementedError("create_graph is True in a compiled call, for which PyTorch would treat second derivatives as 0: leave "
                                   "create_graph out, or do not compile the call")
@@ -639,7 +644,7 @@ def backward_with_bias(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, 
                        softcap: float, slopes: Tensor | None, first_query: Tensor | None, first_key: Tensor | None, deterministic: bool,
                        dropout: float = 0.0, seed: Tensor | None = None,
                        d_lse: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The gradients of q, k, v and the bias."""
+    """Returns the gradients of q, k, v and the bias."""
     d_bias = torch.empty_like(bias)
     return (*backward(d_o, q, k, v, o, lse, scale, left, right, softcap, slopes, first_query, first_key, deterministic, dropout, seed, bias, d_lse,
                       d_bias), d_bias)
@@ -661,7 +666,7 @@ def plan_backward(inputs: tuple[Tensor, ...], scale: float, left: int, right: in
         plan = Plan(chapter=BACKWARD, step=DETERMINISTIC if deterministic else FAST)
     plan = planned(plan, "backward", inputs, q, k, scale, left, right, softcap, slopes, documents, dropout=dropout, reach=reach)
     plan.results = tuple(without_memory(result(tensor, q.dtype)) for tensor in (q, k, v))
-    if plan.shape is not None:  # another chapter's forward pass may have another layout of O
+    if plan.shape is not None:  # another chapter's forward pass may have stored O in another layout
         set_strides(plan.shape, o=(o.stride(), o.shape))
         struct_ = Gradients()
         set_strides(struct_, **{name: (tensor.stride(), tensor.shape) for name, tensor in zip(("d_o", "dq", "dk", "dv"), (d_o, *plan.results))})
@@ -685,7 +690,7 @@ def launch_backward(plan: Plan, results: tuple[Tensor, ...], d_o: Tensor, q: Ten
     tensors = pack_tensors(TENSORS, address(q), address(k), address(v), address(o), address(lse), workspace, 0, 0, 0, 0, 0)
     gradients = pack_gradients(GRADIENTS, address(d_o), address(dq), address(dk), address(dv)) + plan.gradients
     if d_bias is not None or d_lse is not None:
-        d_lse = None if d_lse is None else d_lse.contiguous()  # keep alive until the launch
+        d_lse = None if d_lse is None else d_lse.contiguous()  # kept alive until the launch
         gradients = gradients[:Gradients.d_bias.offset] + struct.pack("=2Q", *(0 if of is None else address(of) for of in (d_bias, d_lse)))
     if status := plan.call(*arguments(plan, address, slopes, first_query, first_key, seed, bias), tensors, gradients, stream):
         _library.check(status)
@@ -698,10 +703,11 @@ def decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tenso
            softcap: float = 0.0, slopes: Tensor | None = None, sinks: Tensor | None = None, paddings: Tensor | None = None,
            first_query: Tensor | None = None, max_queries: int = 0, k_scale: Tensor | None = None,
            v_scale: Tensor | None = None, unsplit: bool = False) -> tuple[Tensor, Tensor]:
-    """Attention against a cache. k and v are [batch, heads, seqlen, head_dim], or [pages, heads, rows, head_dim]; lengths is [batch], pages
-    is [batch, max pages per sequence]; slopes are [heads] or [batch, heads], sinks [heads]; paddings, [batch], are the rows before a
-    sequence's first key. With first_query, [batch + 1], and pages, q is [1, heads, all queries, head_dim], and each sequence has at most
-    max_queries. k_scale and v_scale, for e4m3, are [batch, heads]. With `unsplit`, a sequence gets the same bits alone and in any batch."""
+    """Computes attention against a cache. k and v are [batch, heads, seqlen, head_dim], or [pages, heads, rows,
+    head_dim]; lengths is [batch], pages is [batch, max pages per sequence]; slopes are [heads] or [batch, heads], sinks
+    [heads]; paddings, [batch], are the rows before a sequence's first key. With first_query, [batch + 1], and pages, q
+    is [1, heads, all queries, head_dim], and each sequence has at most max_queries. k_scale and v_scale, for e4m3, are
+    [batch, heads]. With `unsplit`, a sequence gets the same bits alone and in any batch."""
     rules = left, right, softcap, slopes, sinks, paddings, first_query, max_queries, k_scale, v_scale, unsplit
     check_tangents(q, k, v)
     plan = decode_plan(q, k, v, lengths, pages, scale, *rules)
@@ -745,26 +751,27 @@ def decode_plan(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: 
 
 
 def check_decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, scale: float, *rules: Any) -> None:
-    """Raises all that `decode` raises, and runs nothing."""
+    """Raises all errors that `decode` raises, and runs nothing."""
     plan = decode_plan(q, k, v, lengths, pages, scale, *rules)
     if plan.copies:
         decode_plan(*as_copied((q, k, v), False), lengths, pages, scale, *rules)
 
 
 def first_page_per_sequence(tensor: Tensor, batch: int) -> Tensor:
-    """The first page, expanded to one per sequence; a template if `tensor` has no storage."""
+    """Returns the first page, expanded to one per sequence; a template if `tensor` has no storage."""
     if tensor.untyped_storage().nbytes():
         return tensor[:1].expand(batch, *tensor.shape[1:])
     return tensor.new_empty_strided((batch, *tensor.shape[1:]), (0, *tensor.stride()[1:]))
 
 
 def is_prompt(q: Tensor, k: Tensor, pages: Tensor | None, max_queries: int, unsplit: bool) -> bool:
-    """Whether a sequence has more rows than a block of chapter 8, chapter 9 can read the pages, and there are enough tiles in total."""
+    """Whether a sequence has more rows than a block of chapter 8, chapter 9 can read the pages, and there are enough
+    tiles in total."""
     if q.dim() != 4 or k.dim() != 4 or not k.shape[1]:
         return False
     batch, heads, queries, _ = q.shape
     group = heads // k.shape[1]
-    shared = next(count for count in (4, 2, 1) if group % count == 0)  # heads per tile of chapter 9
+    shared = next(count for count in (4, 2, 1) if group % count == 0)  # number of heads per tile of chapter 9
     tiles = batch * (heads // shared) * -(-queries * shared // TILE_ROWS)
     if (max_queries or queries) * group <= MAX_ROWS or (tiles < MIN_TILES and not unsplit):
         return False
@@ -773,8 +780,9 @@ def is_prompt(q: Tensor, k: Tensor, pages: Tensor | None, max_queries: int, unsp
 
 
 def choose_decode(rows: int, contiguous: bool, page_rows: int, e4m3: bool, prompt: bool, many: bool = False) -> tuple[int, int, str]:
-    """The chapter and step of attention against a cache, and the reason. `rows` is queries per sequence times query heads per key head.
-    `contiguous`: a head's rows are contiguous. `page_rows` is 0 without pages. `many`: sequences times key heads exceed the multiprocessors."""
+    """Returns the chapter and step of attention against a cache, and the reason. `rows` is queries per sequence times
+    query heads per key head. `contiguous`: a head's rows are contiguous. `page_rows` is 0 without pages. `many`:
+    sequences times key heads exceed the multiprocessors."""
     if e4m3:
         return DECODING, E4M3_CACHE, "a cache of one byte per element"
     if prompt:
@@ -790,7 +798,7 @@ def choose_decode(rows: int, contiguous: bool, page_rows: int, e4m3: bool, promp
 
 def chosen_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, of_chapter_8: bool, max_queries: int,
                   unsplit: bool) -> tuple[int, int, str]:
-    """choose_decode for a call's tensors. `unsplit`: choose independently of the batch."""
+    """choose_decode for the tensors of a call. `unsplit`: choose independently of the batch."""
     rows = (max_queries or q.shape[2]) * (q.shape[1] // k.shape[1])
     contiguous = k.stride(2) == k.shape[3] and v.stride(2) == v.shape[3]
     prompt = not of_chapter_8 and is_prompt(q, k, pages, max_queries, unsplit)
@@ -819,7 +827,7 @@ def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: fl
     if e4m3 and (masked or paddings or max_queries):
         raise NotImplementedError("a float8_e4m3fn cache does not support window_size, softcap, alibi_slopes, s_aux, cache_leftpad or packed "
                                   "queries: leave them out, or use a 16-bit cache")
-    cache = Cache(paddings=16 if paddings else None, e4m3=int(e4m3), splits=int(unsplit))  # it checks only for null
+    cache = Cache(paddings=16 if paddings else None, e4m3=int(e4m3), splits=int(unsplit))  # the library checks only whether it is null
     of_chapter_8 = e4m3 or softcap > 0 or slopes or sinks or paddings
     chapter, step, reason = chosen_decode(q, k, v, pages, of_chapter_8, max_queries, unsplit)
     plan = planned(Plan(chapter=chapter, step=step, reason=reason), "decode", (q, k, v), q, k, scale, -1, -1 if masked else right,
@@ -857,7 +865,7 @@ def launch_decode(plan: Plan, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor |
     if plan.empty:
         lse = lse.fill_(float("-inf")) if sinks is None else lse.copy_(sinks[:, None])
         return o.zero_(), lse
-    if first_query is not None and plan.chapter == DECODING:  # it does not write the rows after the last sequence, whereas chapter 9 does
+    if first_query is not None and plan.chapter == DECODING:  # chapter 8 does not write the rows after the last sequence, whereas chapter 9 does
         o.zero_(), lse.fill_(float("-inf"))
     stream = stream_of(plan)
     address: Any = Simulated() if plan.simulated else Tensor.data_ptr
@@ -880,8 +888,8 @@ def launch_decode(plan: Plan, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor |
 
 
 def is_untraced(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Whether only autograd needs to see the call: no compiler, tracer, mode, transform or subclass. It can then bypass PyTorch's dispatcher,
-    which would take longer than the rest of the call."""
+    """Whether only autograd needs to see the call, and no compiler, tracer, mode, transform or subclass does. The call
+    can then bypass PyTorch's dispatcher, which would take longer than the rest of the call."""
     return not (is_dynamo_compiling() or type(q) is not Tensor or type(k) is not Tensor or type(v) is not Tensor or modes()
                 or are_transforms_active() or tracing_state() is not None or may_have_tangents())
 
@@ -891,8 +899,8 @@ def wants_gradient(q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 
 class _Once(torch.autograd.Function):
-    """A backward pass as a node of the graph that create_graph=True builds. It takes q, k, v and O as inputs too, so that a derivative with
-    respect to any of them reaches this node."""
+    """A backward pass as a node of the graph that create_graph=True builds. Its inputs include q, k, v and O, so that a
+    derivative with respect to any of them reaches this node."""
 
     @staticmethod
     def forward(ctx: Any, compute: Callable[..., Any], *tensors: Tensor | None) -> Any:
@@ -954,7 +962,8 @@ def heads_and_rows_exchanged(tensor: Tensor) -> Tensor:
 
 def plan_to_repeat(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, first_query: Tensor | None,
                    first_key: Tensor | None) -> Plan | None:
-    """The plan of a forward pass with no arrays except these, or None if the tensors need copies. Raises the call's errors."""
+    """Returns the plan of a forward pass whose only arrays are these; None if the tensors need copies. Raises the
+    call's errors."""
     if missing_columns(q, k, v):
         return None
     if wants_gradient(q, k, v):
@@ -965,14 +974,14 @@ def plan_to_repeat(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, rig
 
 
 class CachedCall:
-    """A remembered call: the work that is left for each later call with the same sizes and strides.
+    """A remembered call: the work that remains for each later call with the same sizes and strides.
 
-    It takes the callers' tensors directly, without making views. A call also has up to two arrays: where packed sequences begin, or, against a
-    cache, each sequence's number of keys and the pages.
+    It accepts the callers' tensors directly, without making views. A call also has up to two arrays: the beginnings of
+    packed sequences or, against a cache, each sequence's number of keys and the pages.
     """
 
     def __init__(self, plan: Plan, options: tuple[Any, ...], has_empty_rows: bool, packed: bool = False) -> None:
-        self.plan, self.options = plan, options  # without the arrays
+        self.plan, self.options = plan, options  # template without the arrays
         self.has_empty_rows = has_empty_rows  # possibly
         self.packed = packed
         self.view, self.given = (packed_to_view, view_to_packed) if packed else (heads_and_rows_exchanged, heads_and_rows_exchanged)
@@ -982,10 +991,10 @@ class CachedCall:
         self.is_direct = plan.index >= 0 and not plan.empty and (plan.workspace == 0 or plan.counts)
         self.is_short = plan.results[1].numel() <= MAX_UNREAD
         self.without_arrays = self.arguments(None, None) if self.is_direct else ()
-        self.kept: dict[int, tuple[int, int, tuple[Tensor, ...]]] = {}  # by stream: addresses of the log-sum-exp and the workspace, and their tensors
+        self.kept: dict[int, tuple[int, int, tuple[Tensor, ...]]] = {}  # by stream: addresses of log-sum-exp and workspace, their tensors
 
     def template(self, like: Tensor) -> Tensor:
-        """A template of a view's result or gradient in the callers' layout."""
+        """Returns a template, in the callers' layout, of a view's result or gradient."""
         if not self.packed:
             return with_heads_and_rows_exchanged(like)
         (_, heads, rows, columns), (_, *strides, last) = like.shape, like.stride()
@@ -1002,17 +1011,19 @@ class CachedCall:
         return is_deterministic(asked)
 
     def again(self, q: Tensor, k: Tensor, v: Tensor, first: Tensor | None, second: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The slow path: for tensors that must be copied or are not on the current device, for CUDA graphs, and for the simulator."""
+        """The slow path, for tensors that must be copied or are not on the current device, for CUDA graphs, and for the
+        simulator."""
         o, lse = forward(self.view(q), self.view(k), self.view(v), *self.options, first, second, False, 0, 0)
         return self.given(o), lse[0] if self.packed else lse
 
     def arguments(self, first: Tensor | None, second: Tensor | None) -> Any:
-        """The C function's first arguments."""
+        """Returns the C function's first arguments."""
         return self.plan.first if first is None else arguments(self.plan, Tensor.data_ptr, None, first, second, None, None)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, first: Tensor | None = None, second: Tensor | None = None,
                 wants_lse: bool = True) -> tuple[Tensor, Tensor | None]:
-        """O and the log-sum-exp. An unwanted log-sum-exp may go to scratch memory shared by all calls on the stream, and is returned as None."""
+        """Returns O and the log-sum-exp. An unwanted log-sum-exp may go to scratch memory that all calls on the stream
+        share, and is returned as None."""
         plan, q_place, k_place, v_place = self.plan, q.data_ptr(), k.data_ptr(), v.data_ptr()
         if not self.is_direct or (q_place | k_place | v_place) & 15 or current_device() != plan.index:
             return self.again(q, k, v, first, second)
@@ -1031,7 +1042,7 @@ class CachedCall:
         return o, lse
 
     def keep(self, stream: int, device: torch.device) -> tuple[int, int, tuple[Tensor, ...]]:
-        """The addresses that calls on this stream write to."""
+        """Returns the addresses to which calls on this stream write."""
         workspace, memory = workspace_of(self.plan, stream, Tensor.data_ptr)
         unread = _unread.get((self.plan.index, stream))
         if unread is None:
@@ -1057,7 +1068,7 @@ class CachedCall:
         tensors = pack_tensors(TENSORS, q_place, k_place, v_place, o_place, lse.data_ptr(), memory.data_ptr(), 0, 0, 0, 0, 0)
         gradients = pack_gradients(GRADIENTS, d_o_place, dq.data_ptr(), dk.data_ptr(), dv.data_ptr()) + plan.gradients
         if d_lse is not None:
-            d_lse = d_lse.contiguous()  # keep alive until the launch
+            d_lse = d_lse.contiguous()  # kept alive until the launch
             gradients = gradients[:Gradients.d_lse.offset] + struct.pack("=Q", d_lse.data_ptr())
         before = plan.first if first is None else arguments(plan, Tensor.data_ptr, None, first, second, None, None)
         if status := plan.call(*before, tensors, gradients, raw_stream(plan.index)):
@@ -1080,7 +1091,7 @@ class CachedCall:
 
 
 class CachedDecode(CachedCall):
-    """A remembered call against a cache, without gradients; `options` are the scale and decode's options."""
+    """A remembered call against a cache, without gradients; `options` are the scale and the options of decode."""
 
     def again(self, q: Tensor, k: Tensor, v: Tensor, first: Tensor | None, second: Tensor | None) -> tuple[Tensor, Tensor]:
         o, lse = decode(self.view(q), self.view(k), self.view(v), first, second, *self.options)

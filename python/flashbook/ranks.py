@@ -9,8 +9,8 @@ then has the same amount of work at every hop, and each hop's mask is full or ca
 and the second half of the queries sees all of a later rank's keys. With order="striped", rank r has tokens r, r + P, r + 2 P and so on. Then every
 hop has a causal mask, and a query sees one key less if the keys come from a later rank.
 
-At each hop, the local tokens of a packed document (`cu_seqlens`) form a sequence of their own, so a hop has work only if a document straddles
-ranks.
+At each hop, the local tokens of a packed document (`cu_seqlens`) form their own sequence, so a hop has work only if a
+document spans several ranks.
 
 Messages go point to point through torch.distributed, over NCCL or Gloo. Partial results are merged in float32, and so are the gradients of keys
 and values, which follow the keys around the ring.
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from flashbook import arguments, interface, ops
 
-Group = Any  # a ProcessGroup, or None: all processes
+Group = Any  # a ProcessGroup; None means all processes
 
 
 # ---- zigzag ------------------------------------------------------------------------------------------------------------------------
@@ -76,12 +76,12 @@ def unshard(tensor: Tensor, group: Group = None, dim: int = 1, order: str = "zig
 
 
 def _bytes(tensor: Tensor) -> Tensor:
-    """The same memory as bytes, which every backend can send."""
+    """Returns the same memory as bytes, which every backend can send."""
     return tensor.view(-1).view(torch.uint8)
 
 
 class _Ring:
-    """This rank's neighbours, and its part of the mask at each hop."""
+    """A rank's neighbours, and its part of the mask at each hop."""
 
     def __init__(self, group: Group) -> None:
         self.group, self.rank, self.ranks = group, dist.get_rank(group), dist.get_world_size(group)
@@ -96,8 +96,8 @@ class _Ring:
         return _Travelling(dist.batch_isend_irecv(messages), arriving, tensors)
 
     def rows(self, hop: int, causal: bool, tokens: int, striped: bool) -> tuple[slice, slice, int]:
-        """The queries and keys that take part in a hop, whose keys come from the rank `hop` places before, and how many keys after its own a query
-        sees (-1: all)."""
+        """Returns the queries and keys that take part in a hop, whose keys come from `hop` ranks before, and the number
+        of keys after its own that a query sees (-1: all)."""
         if not causal:
             return slice(None), slice(None), -1
         if hop == 0:
@@ -107,7 +107,7 @@ class _Ring:
         return (slice(None), slice(0, tokens // 2), -1) if self.rank >= hop else (slice(tokens // 2, None), slice(None), -1)
 
     def begins(self, cu_seqlens: Tensor | None, hop: int, rows: slice, tokens: int) -> Tensor | None:
-        """Where each document begins in these rows (one chunk or both) of the rank `hop` places before."""
+        """Returns the start of each document in these rows (one chunk or both) of the rank `hop` places before."""
         if cu_seqlens is None:
             return None
         owner, chunk = (self.rank - hop) % self.ranks, tokens // 2
@@ -117,10 +117,10 @@ class _Ring:
 
 
 class _Travelling:
-    """Messages in flight."""
+    """The messages in flight."""
 
     def __init__(self, works: list[Any], arriving: list[Tensor], leaving: list[Tensor]) -> None:
-        self.works, self.arriving, self.leaving = works, arriving, leaving  # keeps the memory alive until it is sent
+        self.works, self.arriving, self.leaving = works, arriving, leaving  # keeps the memory alive until it has been sent
 
     def arrived(self) -> list[Tensor]:
         for work in self.works:
@@ -130,13 +130,13 @@ class _Travelling:
 
 def _forward(q: Tensor, k: Tensor, v: Tensor, scale: float, right: int, first_query: Tensor | None,
              first_key: Tensor | None) -> tuple[Tensor, Tensor]:
-    """O, as q, and the log-sum-exp, [batch, heads, queries]."""
+    """Returns O, with q's shape, and the log-sum-exp, [batch, heads, queries]."""
     o, lse = ops.forward(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), scale, -1, right, 0.0, None, first_query, first_key, False, 0, 0)
     return o.transpose(1, 2), lse
 
 
 def _merge(o: Tensor, lse: Tensor, part: Tensor, part_lse: Tensor) -> None:
-    """Merges a partial result into O, float32, and its log-sum-exp."""
+    """Merges a partial result into O, in float32, and its log-sum-exp."""
     weight = torch.sigmoid(part_lse - lse).transpose(1, 2).unsqueeze(-1)
     o.lerp_(part.float(), weight)
     lse.copy_(torch.logaddexp(lse, part_lse))
@@ -201,7 +201,7 @@ class _ContextParallel(torch.autograd.Function):
             else:
                 assert sums_travelling is not None
                 dq[:, queries] += dq_part
-                sums = sums_travelling.arrived()  # of these keys, from the previous ranks
+                sums = sums_travelling.arrived()  # gradients of these keys so far, from the previous ranks
                 for total, part in zip(sums, kv_parts):
                     total[:, keys] += part
             if ring.ranks > 1:  # after the last hop they return to their owner
@@ -214,7 +214,8 @@ class _ContextParallel(torch.autograd.Function):
 def context_parallel(q: Tensor, k: Tensor, v: Tensor, group: Group = None, *, causal: bool = False, softmax_scale: float | None = None,
                      deterministic: bool = False, return_lse: bool = False, order: str = "zigzag",
                      cu_seqlens: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
-    """Attention over a sequence that is split across the processes of a group. All processes call it, with tensors of equal sizes.
+    """Computes attention over a sequence that is split across the processes of a group. All processes must call it,
+    with tensors of equal sizes.
 
     Args:
         q: [batch, tokens, heads, head_dim], this rank's tokens in `order` (see `shard`), float16 or bfloat16
