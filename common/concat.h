@@ -1,5 +1,5 @@
 /// \file
-/// Messages of parts.
+/// Builds messages from parts.
 #pragma once
 #include <sstream>
 #include <string>
@@ -14,7 +14,7 @@ std::string concat(const Parts&... parts) {
   return std::move(text).str();
 }
 
-/// An exception whose message is concat() of what it is made of.
+/// An exception whose message is concat() of its arguments.
 template <typename Base>
 struct ErrorOfParts : Base {
   template <typename... Parts>

@@ -44,7 +44,7 @@ bool has_rows_of_queries(TensorId id) {
   return id == TensorId::o || id == TensorId::lse || id == TensorId::dq;
 }
 
-/// A tensor's values in the default layout, those of other rows NaN.
+/// A tensor's values in the default layout; rows other than the given ones are NaN.
 std::vector<float> decode_rows(const Shape& shape, TensorId id, std::span<const std::byte> bytes,
                                const std::vector<int64_t>& rows) {
   const DType type = type_of(shape, id);

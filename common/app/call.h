@@ -1,5 +1,5 @@
 /// \file
-/// One call of a chapter: its tensors in the memory of the machine that runs it.
+/// One call of a chapter, with its tensors in the memory of the machine that runs it.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -13,14 +13,14 @@
 
 namespace flashbook {
 
-/// An operation's inputs where a chapter runs: in the shape's types, with its scales, in its layout, and the
-/// tables that it has. Uploaded once, for any number of calls.
+/// The inputs of an operation where a chapter runs: in the shape's types and layout, with its scales and
+/// tables. They are uploaded once, for any number of calls.
 class UploadedInputs {
  public:
   /// Throws device::UsageError if there is not enough memory.
   UploadedInputs(Operation operation, const Shape& shape, const Inputs& inputs, device::Place place);
 
-  /// Room for inputs, poisoned, to be filled there. Throws likewise.
+  /// Allocates poisoned inputs, to be filled in place. Throws likewise.
   UploadedInputs(Operation operation, const Shape& shape, device::Place place);
 
   /// Pointers to the inputs, their scales and tables; outputs and workspace are null.
@@ -28,10 +28,8 @@ class UploadedInputs {
   device::Place place() const { return place_; }
 
   const device::Buffer& values(TensorId id) const { return find(id).values; }  ///< in the shape's layout
-  const device::Buffer& scales(TensorId id) const { return find(id).scales; }  ///< float; of e4m3, else empty
-  const device::Buffer& means(TensorId id) const {
-    return find(id).means;
-  }  ///< float; of a mean-subtracted K or V
+  const device::Buffer& scales(TensorId id) const { return find(id).scales; }  ///< float; e4m3 only
+  const device::Buffer& means(TensorId id) const { return find(id).means; }    ///< float; if subtracted
 
  private:
   struct Input {
@@ -50,41 +48,40 @@ class UploadedInputs {
   Tensors tensors_;
 };
 
-/// One step on one shape, with outputs and a workspace of its own. The inputs outlive it.
+/// A step with a shape, with its own outputs and workspace. The inputs must outlive it.
 class Call {
  public:
-  /// Gives the tensors to the device's default stream, or works on the host, and may return before it is
-  /// done.
+  /// Starts the work on the device's default stream, or does it on the host. May return before it is done.
   using Launch = std::function<void(const Tensors&)>;
 
-  /// A step that can run the shape. Throws device::UsageError if there is not enough memory.
+  /// `step` must be able to run the shape. Throws device::UsageError if there is not enough memory.
   Call(const Chapter& chapter, const Shape& shape, const UploadedInputs& inputs, int step,
        const device::Together& together = {});
 
-  /// What is no step of a chapter.
+  /// The same for an implementation that is not a step of a chapter.
   Call(Operation operation, const Shape& shape, const UploadedInputs& inputs, int64_t workspace_bytes,
        Launch launch);
 
-  /// Makes NaN of the outputs, which they are before the first run, too.
+  /// Sets the outputs to NaN, as they are before the first run.
   void poison();
-  /// Runs until all is done. Throws DeviceError if the machine reports something.
+  /// Runs and waits until everything is done. Throws DeviceError if the machine reports an error.
   void run() const;
-  /// Seconds of one run with the L2 cache flushed before it: by the device's clock, or by the host's. For a
-  /// step whose tensors are dealt out, the copies there and back do not count.
+  /// Seconds of one run after flushing the L2 cache, by the device's clock, or by the host's. For a step
+  /// whose tensors are distributed, the copies there and back do not count.
   double time() const;
 
   /// The outputs.
   Outputs download() const;
-  /// The outputs, but of tensors with a row for each query only `rows`, ascending, the others NaN.
+  /// The outputs. Of tensors with a row per query it reads only `rows`, ascending; the others are NaN.
   Outputs download(const std::vector<int64_t>& rows) const;
-  /// All outputs as they lie, one after another: to be compared bit by bit.
+  /// The bytes of all outputs, one after another, for a bitwise comparison.
   std::vector<std::byte> download_bytes() const;
 
   /// Whether the bytes of the workspace that must be 0 before a launch (Step::zeroed) are 0 now.
   bool has_zeros() const;
 
-  /// Bytes of the device's memory that are taken since the workspace was about to be: the workspace, and the
-  /// code of kernels that ran for the first time. 0 on the host.
+  /// Bytes of the device's memory that have been taken since just before the workspace was allocated: the
+  /// workspace, and the code of kernels that ran for the first time. 0 on the host.
   int64_t workspace_taken() const;
 
  private:
@@ -98,18 +95,18 @@ class Call {
   Shape shape_;
   device::Place place_;
   Launch launch_;
-  std::unique_ptr<DealtOut> dealt_out_;  ///< of a step that has it; then nothing is launched
+  std::unique_ptr<DealtOut> dealt_out_;  ///< for steps that have it; then nothing is launched
   std::vector<Output> outputs_;
   int64_t free_before_workspace_;
   device::Buffer workspace_;
-  int64_t zeroed_ = 0;  ///< its first bytes, which must be 0 before a launch
+  int64_t zeroed_ = 0;  ///< number of leading bytes that must be 0 before a launch
   Tensors tensors_;
 };
 
-/// One untimed run of `step` from host memory to host memory. For checks and tests.
+/// One untimed run of `step` from host memory to host memory, for checks and tests.
 Outputs run_once(const Chapter& chapter, const Shape& shape, const Inputs& inputs, int step);
 
-/// The middle one of some runs' times.
+/// The median time of some runs.
 double median(std::vector<double> seconds);
 
 }  // namespace flashbook

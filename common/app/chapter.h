@@ -1,5 +1,5 @@
 /// \file
-/// The descriptor by which a chapter is known to programs, tests and benches.
+/// The descriptor through which programs, tests and benches know a chapter.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -19,60 +19,62 @@
 
 namespace flashbook {
 
-/// A call whose inputs have been brought elsewhere, as they lie where a step is used: on several devices.
+/// A call whose inputs have been moved to where a step uses them, on several devices.
 class DealtOut {
  public:
   virtual ~DealtOut() = default;
   /// Does the work, as often as it is called. Returns when it is done.
   virtual void run() = 0;
-  /// Does the work `reps` times, on all devices at once. Returns the seconds of each run, from the common
-  /// start until the last device is done.
+  /// Does the work `reps` times on all devices at once. Returns the seconds of each run, from the common
+  /// start until the last device has finished.
   virtual std::vector<double> time(int reps) = 0;
-  /// Brings the outputs back.
+  /// Copies the outputs back.
   virtual void collect() = 0;
 };
 
-/// Features by which a step is for other tensors: the others restrict or change what is computed.
+/// Features that choose other tensors for a step; all other features restrict or change what is computed.
 constexpr Features kKinds = Feature::float32 | Feature::e4m3 | Feature::latent | Feature::e4m3_cache;
 
-/// A row of a chapter's table: a version of the kernel that adds one idea. Steps are counted from 1.
+/// A row of a chapter's table: a version of the kernel that adds one idea. Steps are numbered from 1.
 struct Step {
-  const char* name;  ///< a few words for a table: "one thread per score"
-  const char* idea;  ///< one sentence: what this step adds
+  const char* name;  ///< a short name for tables: "one thread per score"
+  const char* idea;  ///< one sentence on what this step adds
   Operation operation;
 
-  /// What its kernel knows beyond sizes and 16-bit types. A problem with anything else is refused.
+  /// The features that its kernel supports beyond sizes and 16-bit types. Problems with any other feature are
+  /// refused.
   Features accepts = {};
   /// Features that a problem must have; they are accepted as well.
   Features needs = {};
-  /// Launches it on `stream`. `shape` is valid and not refused, the workspace has its size. Returns before
-  /// the work is done.
+  /// Launches the step on `stream`. `shape` is valid and has not been refused, and the workspace has the
+  /// right size. Returns before the work is done.
   void (*run)(const Shape& shape, const Tensors& tensors, device::Stream stream);
 
-  /// Limits that are arithmetic, and features that do not go together: why the step cannot run `shape`, whose
-  /// features it accepts, and what to do; empty if it can. Null: there are none.
+  /// Arithmetic limits, and features that cannot be combined: why the step cannot run `shape`, whose features
+  /// it accepts, and what to do; empty if it can. Null: no such limits.
   std::string (*limits)(const Shape& shape) = nullptr;
-  /// Device memory that it needs beyond inputs and outputs, in bytes. Null: none.
+  /// The device memory that it needs beyond inputs and outputs, in bytes. Null: none.
   int64_t (*workspace)(const Shape& shape) = nullptr;
-  /// The cost model: bytes that it moves between its processor and device memory. Null: every tensor once.
+  /// The cost model: the bytes that it moves between its processor and device memory. Null: every tensor
+  /// once.
   double (*memory)(const Shape& shape) = nullptr;
-  /// Bytes that the multiprocessors ask for, counted in sectors, whether a cache has them or not. Null: there
-  /// is no model of that.
+  /// The bytes that the multiprocessors request, counted in sectors, whether or not a cache holds them. Null:
+  /// there is no model.
   double (*requested)(const Shape& shape) = nullptr;
-  /// The first bytes of the workspace, which must be 0 before the first launch with it; every launch leaves
-  /// them so. Null: none.
+  /// The number of leading bytes of the workspace that must be 0 before its first launch; every launch leaves
+  /// them 0. Null: none.
   int64_t (*zeroed)(const Shape& shape) = nullptr;
-  /// For a step whose tensors lie elsewhere when it is used: brings the inputs of `tensors` there, which is
-  /// not timed. `run` does all three. Null: the step takes tensors where they are.
+  /// For a step that uses its tensors elsewhere: copies the inputs of `tensors` there, which is not timed.
+  /// `run` does all of it. Null: the step uses tensors where they are.
   std::unique_ptr<DealtOut> (*deal_out)(const Shape& shape, const Tensors& tensors,
                                         const device::Together& together) = nullptr;
-  bool same_bits = true;  ///< in every launch; false where sums are made in the order in which blocks come
+  bool same_bits = true;  ///< in every launch; false if the order of blocks affects sums
 
   /// Whether its kernel handles these features.
   bool knows(Features features) const { return (accepts | needs).has(features); }
-  /// The features of `shape` that the step does not know.
+  /// The features of `shape` that the step does not support.
   Features unknown_in(const Shape& shape) const { return features_of(shape) - accepts - needs; }
-  /// Whether the step is for the keys and the element type of `shape`, whatever else that has.
+  /// Whether the step is for keys and an element type like those of `shape`, whatever other features it has.
   bool is_for(const Shape& shape) const {
     return (unknown_in(shape) & kKinds).empty() && features_of(shape).has(needs);
   }
@@ -84,7 +86,7 @@ struct Step {
   double requested_bytes(const Shape& shape) const { return requested ? requested(shape) : 0; }
 };
 
-/// As many keys as queries, a key head for each query head, no mask.
+/// As many keys as queries, one key head per query head, no mask.
 inline Shape square_shape(int batch, int heads, int seqlen, int head_dim, DType dtype) {
   return {.batch = batch,
           .heads = heads,
@@ -96,10 +98,10 @@ inline Shape square_shape(int batch, int heads, int seqlen, int head_dim, DType 
           .scale = default_scale(head_dim)};
 }
 
-/// The shape by which chapters are compared, which fills a GPU.
+/// The shape with which chapters are compared, which fills a GPU.
 inline Shape shape_for_gpu(DType dtype = DType::bf16) { return square_shape(4, 16, 4096, 128, dtype); }
 
-/// A shape that the simulator is done with in seconds.
+/// A shape that the simulator finishes in seconds.
 inline Shape shape_for_simulator(DType dtype = DType::bf16) { return square_shape(1, 2, 256, 64, dtype); }
 
 /// The largest score, scaled or not, for which an operation is right in a type; programs refuse inputs with
@@ -114,23 +116,23 @@ constexpr float right_up_to(Operation operation, DType dtype, int ranks = 1) {
 
 constexpr DType kTypesOf16Bits[] = {DType::f16, DType::bf16};
 
-/// The public description of a chapter. Defaults are what most chapters are.
+/// The public description of a chapter. The defaults suit most chapters.
 struct Chapter {
   int number;
-  const char* name;                               ///< its folder and program: "01_naive_attention"
+  const char* name;                               ///< name of its folder and program: "01_naive_attention"
   const char* title;                              ///< "Naive attention"
   device::Place runs_on = device::Place::device;  ///< or Place::host, for a chapter that is CPU code
   std::span<const Step> steps;
-  std::span<const DType> dtypes = kTypesOf16Bits;  ///< that it takes; the default is the default shape's
-  Shape gpu_shape = shape_for_gpu();               ///< the default on a GPU: fills the card
-  Shape cpu_shape = shape_for_simulator();         ///< in the simulator, or on the host: done in seconds
+  std::span<const DType> dtypes = kTypesOf16Bits;  ///< accepted types; the default shape has the default
+  Shape gpu_shape = shape_for_gpu();               ///< default on a GPU: fills the card
+  Shape cpu_shape = shape_for_simulator();         ///< default in the simulator or on the host: takes seconds
 
   /// The shape that its program runs by default.
   const Shape& default_shape() const {
     return device::machine() == device::Machine::gpu ? gpu_shape : cpu_shape;
   }
   int last_step() const { return int(steps.size()); }
-  /// The last step that is for such a shape.
+  /// The last step for such a shape.
   int last_step_for(const Shape& shape) const {
     int last = last_step();
     while (last > 1 && !step(last).is_for(shape)) --last;

@@ -1,6 +1,6 @@
 /// \file
-/// What the book's GPU took for each step, from the committed results: for the simulator's rows, whose
-/// times say nothing about a GPU.
+/// The times of each step on the book's GPU, from the committed results: the simulator's reports show them,
+/// since its own times say nothing about a GPU.
 #pragma once
 #include <span>
 #include <string_view>
@@ -9,32 +9,32 @@ namespace flashbook {
 
 struct CommittedShape {
   std::string_view what;       ///< "", or "gradient: "
-  std::string_view described;  ///< as describe(Shape) has it
+  std::string_view described;  ///< shape as described by describe(Shape)
   std::string_view origin;     ///< "2026-11-28, commit da8f7dc2"
 };
 
 struct CommittedRung {
   std::string_view step;  ///< "ch05/step1"
-  int shape;              ///< which of Committed::shapes
-  double seconds;         ///< a launch's median
+  int shape;              ///< index into Committed::shapes
+  double seconds;         ///< median time of a launch
   double flops_per_second;
-  double memory_bytes;     ///< by the cost model; 0: not known
-  double workspace_bytes;  ///< 0: none, or not known
-  double factor;           ///< times as fast as the step before at the same sizes; 0 for the first
+  double memory_bytes;     ///< by the cost model; 0 if unknown
+  double workspace_bytes;  ///< 0 if none or unknown
+  double factor;           ///< speedup over the previous step at the same sizes; 0 for the first step
 };
 
 struct Committed {
   std::string_view card;    ///< "H200"
-  std::string_view folder;  ///< of the results
+  std::string_view folder;  ///< name of the results folder
   std::span<const CommittedShape> shapes;
   std::span<const CommittedRung> rungs;
 
-  /// The step's result, or null: not every step was measured.
+  /// The step's result; null if it was not measured.
   const CommittedRung* find(int chapter, int step) const;
   const CommittedShape& shape_of(const CommittedRung& rung) const { return shapes[std::size_t(rung.shape)]; }
 };
 
-/// The table that bench/rungs.py writes.
+/// The table that bench/rungs.py generates.
 const Committed& committed_results();
 
 }  // namespace flashbook

@@ -17,8 +17,7 @@ namespace {
 constexpr std::size_t kMostOfAMessage = 1000;
 constexpr const char* kOutOfMemory = "out of memory: make --batch, --heads or --seqlen smaller";
 
-/// Makes text from a user safe to quote in a message: one line, of limited length, without control
-/// characters.
+/// Makes a user's text safe to quote in a message: one line, of limited length, without control characters.
 std::string printable(std::string message) {
   std::ranges::replace_if(
       message, [](unsigned char c) { return c < ' ' || c == 127; }, ' ');
@@ -27,11 +26,11 @@ std::string printable(std::string message) {
   return message.replace(kMostOfAMessage / 4, message.size() - kMostOfAMessage, left_out);
 }
 
-/// A closed stdin, stdout or stderr becomes one that cannot be used: else the next file that is opened would
-/// take its number, and what is printed would go there.
+/// Opens a closed stdin, stdout or stderr on something unusable: otherwise the next file to be opened would
+/// get its number, and printed text would go there.
 void keep_standard_descriptors() {
   for (int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
-    if (fcntl(descriptor, F_GETFD) < 0)  // open() gives the lowest number that is free
+    if (fcntl(descriptor, F_GETFD) < 0)  // open() uses the lowest free number
       static_cast<void>(open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY));
 }
 
@@ -55,7 +54,7 @@ int exit_code(const char* name, const std::function<int()>& program) {
     return fail(printable(error.what()), kWrongUsage);
   } catch (const std::bad_alloc&) {
     return fail(kOutOfMemory, kWrongUsage);
-  } catch (const std::length_error&) {  // of a vector that no address space holds
+  } catch (const std::length_error&) {  // from a vector larger than the address space
     return fail(kOutOfMemory, kWrongUsage);
   } catch (const std::exception& error) {
     return fail(error.what(), kWrongResult);

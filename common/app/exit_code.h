@@ -7,8 +7,9 @@ namespace flashbook {
 
 constexpr int kRight = 0, kWrongResult = 1, kWrongUsage = 2, kHardwareMissing = 77;
 
-/// What `program` returns; or, if it throws or what it printed got nowhere, the exit code for that, with the
-/// reason on stderr behind the program's name, in one line if the user is to blame.
+/// Returns the result of `program`. If it throws, or if its output could not be written, returns the exit
+/// code for that and prints the reason on stderr after the program's name, in one line if the user can fix
+/// it.
 int exit_code(const char* name, const std::function<int()>& program);
 
 }  // namespace flashbook

@@ -10,9 +10,9 @@ namespace flashbook {
 
 namespace {
 
-constexpr double kOracleFlops = 1.5e10;  // of a forward pass that the oracle does in full: seconds
+constexpr double kOracleFlops = 1.5e10;  // for a full forward pass of the oracle, which then takes seconds
 
-/// The last step of a chapter's forward pass that can run a shape; 0 if none can.
+/// The last step of a chapter's forward pass that can run a shape; 0 if there is none.
 int step_for(const Chapter* chapter, const Shape& shape) {
   if (chapter == nullptr || !chapter->takes(shape.dtype)) return 0;
   std::vector<int> steps = chapter->steps_of(Operation::forward);
@@ -26,7 +26,7 @@ bool complete_inputs(Operation operation, const Shape& shape, uint64_t seed, Inp
                      const Chapter* forward) {
   if (operation != Operation::backward) return false;
   if (inputs.d_o.empty()) {
-    // dO has the shape of Q; K and V of one key cost nothing.
+    // dO has the shape of Q; K and V with a single key cost nothing.
     Shape like = shape;
     like.kv_heads = 1, like.seqlen_k = 1, like.layout = {}, like.visibility = {}, like.score = {};
     inputs.d_o = make_inputs(like, InputKind::normal, seed + 1).q;

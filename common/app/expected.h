@@ -1,5 +1,5 @@
 /// \file
-/// An operation's inputs, and its outputs as the oracle computes them.
+/// An operation's inputs, and the outputs that the oracle computes for them.
 #pragma once
 #include <vector>
 
@@ -11,28 +11,28 @@
 
 namespace flashbook {
 
-/// Gives an operation's inputs what they lack besides Q, K and V: of backward, O and the log-sum-exp as a
-/// forward pass leaves them, and dO of N(0, 1). The forward pass is the oracle's, in full; where that takes
-/// long, it is the last step of `forward` if it can run the shape. True if it was that.
+/// Completes an operation's inputs beyond Q, K and V: for backward, O and the log-sum-exp of a forward pass,
+/// and dO from N(0, 1). The forward pass is the oracle's, in full; where that takes long, it is the last step
+/// of `forward`, if it can run the shape. Returns true in that case.
 bool complete_inputs(Operation operation, const Shape& shape, uint64_t seed, Inputs& inputs,
                      const Chapter* forward = nullptr);
 
-/// make_inputs of Q, K and V, completed.
+/// make_inputs for Q, K and V, completed.
 Inputs make_inputs(Operation operation, const Shape& shape, InputKind kind, uint64_t seed,
                    const Chapter* forward = nullptr);
 
-/// The right answer, by the FP64 oracle of the operation.
+/// The right answer, from the operation's FP64 oracle.
 class Expected {
  public:
-  /// For `rows` of O, ascending. In a gradient these are rows of dQ; if they are all rows, every row of dK
-  /// and dV is checked too, otherwise as many random ones.
+  /// For `rows` of O, ascending. For a gradient these are rows of dQ; if they are all rows, every row of dK
+  /// and dV is checked as well, otherwise as many random ones.
   Expected(Operation operation, const Shape& shape, const Inputs& inputs, std::vector<int64_t> rows,
            const Progress& progress = {});
 
   /// The verdict on each of the operation's outputs.
   std::vector<TensorVerdict> judge(const Outputs& outputs) const;
 
-  /// The reference of forward and decode; for backward it has no rows.
+  /// The reference for forward and decode; for backward it has no rows.
   const Reference& forward() const { return forward_; }
 
  private:

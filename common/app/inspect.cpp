@@ -21,13 +21,13 @@ namespace flashbook {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr int kPrintedKeys = 128;  // of a row with more, each tile's largest weights are printed
+constexpr int kPrintedKeys = 128;  // for a row with more keys, each tile's largest weights are printed
 constexpr int kLargest = 4;
 
 int tiles_of(const Shape& shape) { return ceil_div(shape.seqlen_k, kInspectedKeys); }
 int end_of(const Shape& shape, int tile) { return std::min((tile + 1) * kInspectedKeys, shape.seqlen_k); }
 
-/// An answer for the row: O, the log-sum-exp, and the error that O may have.
+/// An answer for the row: O, the log-sum-exp, and the possible error of O.
 struct Answer {
   std::vector<float> o;
   float lse;
@@ -40,8 +40,8 @@ int64_t head_of_keys(const Shape& shape, int batch, int head) {
   return int64_t(batch) * shape.kv_heads + head / (shape.heads / shape.kv_heads);
 }
 
-/// Inputs with K or V changed: `change` gets the rows of the inspected row's key head, [seqlen_k, head_dim],
-/// of each batch entry.
+/// Inputs with K or V changed: `change` receives the rows of the inspected row's key head, [seqlen_k,
+/// head_dim], of each batch entry.
 Inputs changed(const Shape& shape, const Inputs& inputs, TensorId id, const RowOf& row, bool alone,
                const std::function<void(float*)>& change) {
   const bool paged = shape.paging.rows > 0;
@@ -49,12 +49,12 @@ Inputs changed(const Shape& shape, const Inputs& inputs, TensorId id, const RowO
   std::vector<float>& values = found[id];
   if (alone) std::ranges::fill(values, 0.0f);
   if (id == TensorId::v) std::ranges::fill(found.v_mean, 0.0f);
-  for (int batch = 0; batch < shape.batch; ++batch)  // others may share its pages
+  for (int batch = 0; batch < shape.batch; ++batch)  // since other batch entries may share its pages
     change(values.data() + head_of_keys(shape, batch, row.head) * shape.seqlen_k * shape.head_dim);
   return paged ? scatter_pages(shape, found) : found;
 }
 
-/// The row by `ask`, and of each tile how far P may be off.
+/// Reconstructs the row with `ask`, and how far P may be off in each tile.
 InspectedRow trace(const Shape& shape, const Inputs& inputs, const RowOf& row, const Ask& ask,
                    std::vector<double>& bound) {
   const int d = shape.head_dim, tiles = tiles_of(shape);
@@ -96,7 +96,7 @@ InspectedRow trace(const Shape& shape, const Inputs& inputs, const RowOf& row, c
   return found;
 }
 
-/// The first tile with whose keys, after all before it, the log-sum-exp is no number: the keys after it are
+/// The first tile that, together with all earlier ones, makes the log-sum-exp NaN; keys after it are set to
 /// 0.
 int first_nan_by_keys(const Shape& shape, const Inputs& inputs, const RowOf& row, const Ask& ask) {
   for (int tile = 0; tile < tiles_of(shape); ++tile) {
@@ -140,13 +140,13 @@ Inspection inspect(const Chapter& chapter, const Shape& shape, const Inputs& inp
   std::vector<double> unused;
   found.step = trace(shape, inputs, row, step_asked, unused);
   found.oracle = trace(shape, inputs, row, oracle_asked, found.bound);
-  // A lost key makes the sum too small and every P too large: what is compared is free of that factor.
+  // A lost key makes the sum too small and every P too large: this comparison cancels that factor.
   const double factor = std::exp(double(found.step.lse) - found.oracle.lse);
   for (int tile = 0; tile < tiles_of(shape); ++tile) {
     double worst = 0;
     for (int key = tile * kInspectedKeys; key < end_of(shape, tile); ++key) {
       const double error = std::abs(found.step.p[key] * factor - found.oracle.p[key]);
-      if (!(error <= worst)) worst = error;  // NaN stays
+      if (!(error <= worst)) worst = error;  // NaN is kept
       if (std::isnan(worst)) break;
     }
     found.error.push_back(worst);
@@ -193,16 +193,16 @@ void print_inspection(std::ostream& out, const Shape& shape, const RowOf& row, c
   }
   out << "log-sum-exp " << text(found.step.lse) << " (" << text(found.oracle.lse) << "), O[0] "
       << text(found.step.answer[0]) << " (" << text(found.oracle.answer[0]) << ")\n";
-  if (found.first_nan >= 0) out << "NaN: it comes with keys " << keys_of(shape, found.first_nan) << "\n";
+  if (found.first_nan >= 0) out << "NaN first appears with keys " << keys_of(shape, found.first_nan) << "\n";
   if (found.first_wrong >= 0)
-    out << "P leaves its bound first in keys " << keys_of(shape, found.first_wrong) << "\n";
-  if (found.ok()) out << "every tile keeps its bound\n";
+    out << "P first exceeds its bound in keys " << keys_of(shape, found.first_wrong) << "\n";
+  if (found.ok()) out << "every tile is within its bound\n";
 }
 
 void save_inspection(const std::string& folder, const Shape& shape, const Inspection& found) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) throw InputError("--inspect-to is '", folder, "', which cannot be made: ", error.message());
+  if (error) throw InputError("--inspect-to is '", folder, "', which cannot be created: ", error.message());
   const int64_t tiles = tiles_of(shape);
   const auto save = [&](const std::string& name, std::vector<float> InspectedRow::*part,
                         std::vector<int64_t> dims) {

@@ -26,11 +26,11 @@ class Line {
     app_.get_formatter()->column_width(26);
   }
 
-  /// What is declared from now on belongs together in the help.
+  /// Options that are declared from now on form a group in the help.
   void group(const char* name) { group_ = name; }
 
-  /// An option with a value. One that is not `shown` is left out of the help: no step supports it, and giving
-  /// it causes an error that says so.
+  /// Declares an option with a value. An option that is not `shown` is left out of the help: no step supports
+  /// it, and giving it causes an error that says so.
   void value(const std::string& name, const char* type, const std::string& help, Read read,
              bool shown = true) {
     Declared& option = declared_.emplace_back(Declared{{name, ""}, std::move(read)});
@@ -41,7 +41,7 @@ class Line {
     value(
         name, "N", help, [&to](const Value& given) { to = given.count(); }, shown);
   }
-  /// Refuses the machine that this build is not for.
+  /// Refuses a machine for which this build was not made.
   void device() {
     value("--device", "NAME", "auto (default), gpu or sim: refuse to run if this build is for the other",
           [](const Value& given) { check_device(given.text); });
@@ -51,12 +51,12 @@ class Line {
     option.parsed = app_.add_flag(name, help)->group(shown ? group_ : "");
   }
 
-  /// What is done between the options declared before and after it.
+  /// Declares work to be done between the options declared before and after it.
   void then(std::function<void()> work) {
     declared_.push_back({{}, [work = std::move(work)](const Value&) { work(); }});
   }
 
-  /// The help if it was asked for, else nothing; then given() has what was given.
+  /// Returns the help if it was requested; otherwise nothing, and given() has the options.
   std::string parse(int argc, const char* const* argv) {
     try {
       app_.parse(argc, argv);
@@ -67,7 +67,7 @@ class Line {
     }
     for (const auto& [value, read, option] : declared_) {
       if (option == nullptr || option->count() == 0) continue;
-      // An empty value would pass for an option that was not given.
+      // An empty value could be mistaken for an option that was not given.
       if (value.text.empty())
         throw InputError(value.option, " is empty: give a value, or leave the option out");
       given_.emplace(value.option, value);
@@ -81,7 +81,7 @@ class Line {
       if (option == nullptr || given_.contains(value.option)) read(value);
   }
 
-  /// Both: whether the program goes on, having read what was given. If not, the help is on `out`.
+  /// Does both, and returns whether the program should continue. If not, the help is on `out`.
   bool read(int argc, const char* const* argv, std::ostream& out) {
     const std::string help = parse(argc, argv);
     out << help;
@@ -93,15 +93,15 @@ class Line {
   struct Declared {
     Value value;
     Read read;
-    CLI::Option* parsed = nullptr;  ///< null: what is done in between
+    CLI::Option* parsed = nullptr;  ///< null for work in between
   };
 
-  /// Suggests the option closest to the first unknown one; nothing if none is close.
+  /// Suggests the option that is closest to the first unknown one; empty if none is close.
   std::string meant(int argc, const char* const* argv) const {
     for (int i = 1; i < argc; ++i) {
       const std::string word = std::string(argv[i]).substr(0, std::string(argv[i]).find('='));
       std::string best;
-      size_t least = 3;  // edits that still look like a slip
+      size_t least = 3;  // largest number of edits that still looks like a slip
       for (const auto& [value, read, option] : declared_)
         if (option != nullptr && edits(word, value.option) < least) {
           best = value.option;
@@ -112,7 +112,7 @@ class Line {
     return "";
   }
 
-  /// How many letters to insert, delete or replace (Levenshtein, 1966).
+  /// The number of letters to insert, delete or replace (Levenshtein, 1966).
   static size_t edits(const std::string& from, const std::string& to) {
     std::vector<size_t> row(to.size() + 1);
     std::iota(row.begin(), row.end(), size_t{0});
@@ -128,7 +128,7 @@ class Line {
 
   CLI::App app_;
   std::string group_ = "Options";
-  std::list<Declared> declared_;  // CLI11 keeps addresses
+  std::list<Declared> declared_;  // a list, since CLI11 keeps addresses
   Given given_;
 };
 

@@ -13,7 +13,7 @@
 namespace flashbook {
 namespace {
 
-/// What --head-dim may be.
+/// The allowed values of --head-dim.
 std::string head_dims_of(const Chapter& chapter) {
   const auto is_latent = [](const Step& step) { return step.needs.has(Feature::latent); };
   if (std::ranges::all_of(chapter.steps, is_latent)) return "576";
@@ -59,9 +59,9 @@ class Parser {
   void declare_run() {
     line_.group("What runs");
     line_.value("--step", "N", "Which step, or all (default)", [this](auto& v) { set_step(v); });
-    line_.flag("--list", "Describe the steps and stop", [](auto&) {});
+    line_.flag("--list", "Describe the steps and exit", [](auto&) {});
     line_.device();
-    line_.value("--check", "HOW", "Rows held against the oracle: full, sample, off or auto (default)",
+    line_.value("--check", "HOW", "Rows compared with the oracle: full, sample, off or auto (default)",
                 [this](auto& v) {
                   options_.check = v.template one_of<CheckMode>({{"full", CheckMode::full},
                                                                  {"sample", CheckMode::sample},
@@ -69,7 +69,7 @@ class Parser {
                                                                  {"auto", CheckMode::automatic}});
                 });
     line_.value("--reps", "N",
-                "Timed runs of a step (default: as many of 30 as fit half a second, in the simulator one)",
+                "Timed runs of a step (default: up to 30 within half a second; one in the simulator)",
                 [this](auto& v) { options_.reps = v.count(); });
   }
 
@@ -80,7 +80,7 @@ class Parser {
     line_.count("--batch", "Batch size", shape_.batch);
     line_.value("--heads", "N", "Query heads",
                 [this](auto& v) { shape_.heads = shape_.kv_heads = v.count(); });
-    line_.count("--kv-heads", "Key and value heads, a divisor of --heads (default: as many)",
+    line_.count("--kv-heads", "Key and value heads, a divisor of --heads (default: equally many)",
                 shape_.kv_heads);
     line_.value("--seqlen", "N", "Queries, and keys unless --seqlen-k is given; 4k means 4096",
                 [this](auto& v) { shape_.seqlen_q = shape_.seqlen_k = v.count(); });
@@ -96,7 +96,7 @@ class Parser {
         shape_.ranks, has_ranks);
     line_.value(
         "--order", "NAME",
-        "Which tokens a GPU has: contiguous, zigzag or striped (default: as the step has it)",
+        "Which tokens a GPU has: contiguous, zigzag or striped (default: the step's order)",
         [this](auto& v) {
           shape_.order = v.template one_of<TokenOrder>({{"contiguous", TokenOrder::contiguous},
                                                         {"zigzag", TokenOrder::zigzag},
@@ -110,23 +110,22 @@ class Parser {
         "--scaling", "WHAT", "e4m3: one scale per tensor (default), head or block of rows",
         [this](auto& v) { set_scaling(v); }, quantised || e4m3_cache);
     line_.value(
-        "--cache", "TYPE", "Elements of K and V: 16 (default), those of --dtype, or e4m3, which have scales",
+        "--cache", "TYPE", "Element type of K and V: 16 (default), the type of --dtype, or e4m3, with scales",
         [this](auto& v) {
           shape_.e4m3_cache = v.template one_of<bool>({{"16", false}, {"e4m3", true}});
         },
         e4m3_cache);
     line_.value(
         "--smooth", "HOW",
-        "e4m3: subtract the means of their columns from K and V before quantising: on (default) or off",
-        [](auto&) {}, quantised);
+        "e4m3: subtract the column means of K and V before quantising: on (default) or off", [](auto&) {},
+        quantised);
     line_.then([this] { shape_.mean_subtracted = is_smoothed(line_.given(), shape_.dtype); });
   }
 
-  /// How ranks work together; and where processes that are ranks meet.
+  /// How ranks communicate, and where ranks that are processes meet.
   void declare_ranks() {
     if (const auto found = device::launched()) shape_.ranks = found->count;
-    line_.value("--timeout", "SECONDS",
-                "How long a process waits for one that is there and says nothing (default: 600)",
+    line_.value("--timeout", "SECONDS", "Seconds to wait for a process that does not respond (default: 600)",
                 [this](auto& v) { patience_ = v.real(); });
     line_.then([this] {
       if (patience_ <= 0) throw InputError("--timeout is ", patience_, ": give seconds, more than 0");
@@ -154,11 +153,11 @@ class Parser {
                 [this](auto& v) { options_.together.margin = v.text == "0" ? 0 : v.count(); });
   }
 
-  /// The files of tensors, of every operation that the chapter computes, and what else a run begins or ends
-  /// with.
+  /// Files for the tensors of every operation that the chapter computes, and other inputs and outputs of a
+  /// run.
   void declare_files() {
     line_.group("Inputs and outputs");
-    line_.value("--seed", "N", "Seed of all that is random (default: 1)", [this](auto& v) {
+    line_.value("--seed", "N", "Seed for everything random (default: 1)", [this](auto& v) {
       const int64_t seed = v.whole();
       if (seed < 0) throw InputError("--seed is ", v.text, ": give a number from 0 on");
       options_.seed = uint64_t(seed);
@@ -199,7 +198,7 @@ class Parser {
         "--causal", "Query i sees keys up to i + seqlen_k - seqlen_q",
         [&](auto&) { visible.window.right = 0; }, chapter_.accepts(Feature::causal));
     line_.value(
-        "--prefix", "N", "Also attend to the first N keys",
+        "--prefix", "N", "Also attend to the leading N keys",
         [&](auto& v) {
           if (visible.window == Window{})
             throw InputError(
@@ -229,9 +228,9 @@ class Parser {
 
   void declare_scores() {
     ScoreFunction& score = shape_.score;
-    line_.group("What becomes of scores");
+    line_.group("Score functions");
     line_.then([this] { shape_.scale = default_scale(shape_.head_dim); });
-    line_.value("--scale", "X", "Factor on the scores (default: 1 / sqrt(head_dim))",
+    line_.value("--scale", "X", "Factor of the scores (default: 1 / sqrt(head_dim))",
                 [this](auto& v) { shape_.scale = v.real(); });
     line_.value(
         "--softcap", "X", "Scores s become X * tanh(s / X)", [&](auto& v) { score.softcap = v.real(); },
@@ -245,15 +244,15 @@ class Parser {
         chapter_.accepts(Feature::alibi));
     line_.value(
         "--bias", "FILE",
-        "What scores gain by distance, from a .npy file, [heads, 2 R + 1]: of a key d places after a "
-        "query's own column R + d, of one further away than R the outermost",
+        "Bias added to scores by distance, from a .npy file, [heads, 2 R + 1]: column R + d for a key d "
+        "places after a query's own; beyond R, the outermost column",
         [&](auto& v) { score.bias = read_bias(v, shape_); }, chapter_.accepts(Feature::bias));
     line_.value(
-        "--sinks", "X", "Every head has a score of X that belongs to no key",
+        "--sinks", "X", "Every head has another score, X, that belongs to no key",
         [&](auto& v) { score.sinks.assign(std::size_t(shape_.heads), v.real()); },
         chapter_.accepts(Feature::sinks));
     line_.value(
-        "--dropout", "P", "The part of the probabilities that is left out, by --seed (default: 0)",
+        "--dropout", "P", "Fraction of the probabilities that is dropped, chosen by --seed (default: 0)",
         [&](auto& v) {
           score.dropout = v.real();
           if (score.dropout != 0) score.seed = options_.seed;
@@ -271,21 +270,20 @@ class Parser {
     line_.group("The shape");
     line_.value(
         "--layout", "NAME",
-        "Where the program's tensors lie: bhsd, [batch, heads, seqlen, head_dim] (default); bshd, "
+        "Layout of the program's tensors: bhsd, [batch, heads, seqlen, head_dim] (default); bshd, "
         "[batch, seqlen, heads, head_dim]; or qkv, slices of one tensor",
         [this](auto& v) { set_layout(v, shape_); }, chapter_.accepts(Feature::strides));
     line_.group("What runs");
     line_.value(
         "--inspect", "ROW",
-        "Instead of a run: HEAD,QUERY (or BATCH,HEAD,QUERY), scores, P, maximum, sum, correction and "
-        "O of a row, tile by tile, next to the oracle's",
+        "Instead of running, show scores, P, maximum, sum, correction and O of row HEAD,QUERY (or "
+        "BATCH,HEAD,QUERY), tile by tile, next to the oracle's",
         [this](auto& v) { options_.inspected = row_of(v, shape_); }, has_rows);
     line_.value(
-        "--inspect-to", "DIR", "Folder for them as .npy files",
+        "--inspect-to", "DIR", "Also write them as .npy files into this folder",
         [this](auto& v) {
           if (!options_.inspected)
-            throw InputError(
-                "--inspect-to is for what --inspect shows: say which row, such as --inspect 3,17");
+            throw InputError("--inspect-to needs --inspect: name a row, such as --inspect 3,17");
           options_.inspect_to = v.text;
         },
         has_rows);
@@ -310,7 +308,8 @@ class Parser {
     options_.operation = chapter_.step(step).operation;
   }
 
-  /// A head dimension that no chapter takes is answered with what the steps take that were asked for.
+  /// If no step of the chapter supports a head dimension, the message lists those that the selected steps
+  /// support.
   void validate_head_dim() const {
     try {
       validate({.head_dim = shape_.head_dim});
@@ -321,7 +320,7 @@ class Parser {
     }
   }
 
-  /// A tensor's file, if the steps have that tensor.
+  /// Takes the file of a tensor, if the steps have that tensor.
   void set_file(const Value& value) {
     for (const Operation operation : operations())
       for (const TensorSpec& tensor : tensors_of(operation)) {
@@ -337,13 +336,13 @@ class Parser {
                          ": choose one with --step, or leave it out");
   }
 
-  /// A file that is written, and is no other option's.
+  /// The name of a file to be written, unless another option has it, too.
   std::string written(const Value& value) {
     const std::string file = value.writable();
     for (const Value& other : written_)
       if (same_file(other.text, file))
         throw InputError(other.option, " ", other.text, " and ", value.option, " ", file,
-                         " are one file, of which the last would be left: name two");
+                         " name the same file, which would be overwritten: name two files");
     written_.push_back(value);
     return file;
   }
@@ -361,7 +360,7 @@ class Parser {
   Options options_;
   Shape& shape_ = options_.shape;
   std::vector<Value> written_;
-  double patience_ = 600;  ///< seconds
+  double patience_ = 600;  ///< in seconds
 };
 
 }  // namespace

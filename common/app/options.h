@@ -11,9 +11,9 @@
 
 namespace flashbook {
 
-/// How many rows are held against the oracle.
+/// How many rows are compared with the oracle.
 enum class CheckMode {
-  automatic,  ///< every row while that takes seconds, else a sample
+  automatic,  ///< every row if that takes seconds, otherwise a sample
   full,
   sample,
   off,
@@ -24,34 +24,34 @@ struct RowOf {
   int batch, head, query;
 };
 
-/// A valid request: defaults are filled in, files are read, and the shape is that of the files.
+/// A valid request: defaults are filled in, files have been read, and the shape is that of the files.
 struct Options {
   Shape shape;
   Operation operation = Operation::forward;  ///< what the steps compute
-  std::optional<Inputs> inputs;              ///< from files; otherwise they are made from `seed`
-  std::vector<int> steps;                    ///< which steps, ascending
-  bool every_step = true;  ///< --step all: a step that cannot run the shape is passed over, visibly
+  std::optional<Inputs> inputs;              ///< inputs from files; otherwise they are generated from `seed`
+  std::vector<int> steps;                    ///< the selected steps, ascending
+  bool every_step = true;  ///< --step all: a step that cannot run the shape is skipped, visibly
   CheckMode check = CheckMode::automatic;
   std::optional<int>
-      reps;  ///< timed runs of a step; without it, as many of 30 as fit half a second, in the simulator one
-  device::Together together;                ///< how ranks work together
-  std::map<TensorId, std::string> outputs;  ///< files to write, by tensor
-  std::string json;                         ///< file to write, or empty
+      reps;  ///< timed runs of a step; default: up to 30 within half a second, one in the simulator
+  device::Together together;                ///< how ranks communicate
+  std::map<TensorId, std::string> outputs;  ///< output files, by tensor
+  std::string json;                         ///< output file; empty if there is none
   uint64_t seed = 1;
-  std::optional<RowOf> inspected;  ///< the row to look into, instead of a run
-  std::string inspect_to;          ///< folder for what is seen of it, or empty
+  std::optional<RowOf> inspected;  ///< row to inspect instead of running
+  std::string inspect_to;          ///< folder for the inspected values; empty if there is none
   bool list = false;
 };
 
-/// What the command line came to: options to run with, or text to print and stop.
+/// The result of parsing a command line: options to run with, or text to print before exiting.
 struct CommandLine {
   std::optional<Options> options;
   std::string text;  ///< the help, if `options` is empty
 };
 
-/// Parses and validates. Throws InputError with one line that names the option and the cure, and
-/// device::HardwareMissing if --device asks for a machine that this build is not. `--step all` means the
-/// steps that compute what the first one does.
+/// Parses and validates. Throws InputError with one line that names the option and the fix, and
+/// device::HardwareMissing if --device requests a machine for which this build was not made. `--step all`
+/// means the steps that compute the same operation as the first one.
 CommandLine parse_command_line(int argc, const char* const* argv, const Chapter& chapter);
 
 }  // namespace flashbook

@@ -29,8 +29,8 @@ struct StepProfile {
   std::string name;
   std::vector<sim::LaunchTrace> launches;
   double model_bytes;            ///< by the chapter's cost model
-  double compulsory_bytes;       ///< that no kernel can avoid
-  double requested_model_bytes;  ///< what the kernels should request; 0 if the chapter has no model of it
+  double compulsory_bytes;       ///< minimum for any kernel
+  double requested_model_bytes;  ///< what the kernels should request; 0 if the chapter has no model for it
 };
 
 struct Profile {
@@ -135,7 +135,7 @@ json to_json(const LaunchTrace& launch) {
           {"lines", lines}};
 }
 
-/// A table for each launch, its lines by waste, and each step's bytes next to the cost model's.
+/// Prints a table per launch, its lines sorted by waste, and each step's bytes next to the cost model's.
 void print_profile(std::ostream& out, const Profile& profile) {
   out << "Chapter " << profile.chapter << ": " << profile.title << "\n";
   out << "machine  simulator, traced: no data race, no access out of bounds\n";

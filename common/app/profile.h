@@ -1,12 +1,13 @@
 /// \file
-/// What `flashbook profile` runs.
+/// The program that `flashbook profile` runs.
 #pragma once
 #include "common/app/chapter.h"
 
 namespace flashbook {
 
-/// The whole of a chapter's traced program: every step that can run the shape runs once, is checked, and is
-/// told in tables. It takes the options of run_chapter_program (program.h) and returns its exit codes.
+/// The main function of a chapter's traced program: every step that can run the shape runs once, is checked,
+/// and is reported in tables. It takes the options of run_chapter_program (program.h) and returns its exit
+/// codes.
 int profile_chapter(int argc, char** argv, const Chapter& chapter);
 
 }  // namespace flashbook

@@ -24,7 +24,7 @@ void write_outputs(const Options& options, const Outputs& outputs) {
     write_whole_file(file, npy_bytes(dims_of(options.shape, tensor), outputs[tensor]));
 }
 
-/// All processes are given the same words, so each refuses them itself: none is missed by the others.
+/// All processes get the same command line, so each of them refuses it itself, and none waits for the others.
 CommandLine parsed(int argc, char** argv, const Chapter& chapter) try {
   return parse_command_line(argc, argv, chapter);
 } catch (...) {
@@ -45,7 +45,7 @@ int run_program(int argc, char** argv, const Chapter& chapter, const Chapter* be
   }
   if (options.inspected) return inspect_steps(std::cout, options, chapter) ? kRight : kWrongResult;
   const RunResult result = run(options, chapter, before);
-  // All processes have the same results. One says them.
+  // All processes have the same results, so only one prints them.
   const bool speaks = device::processes() == nullptr || device::processes()->rank() == 0;
   device::part_from_processes();
   if (!speaks) return result.report.ok() ? kRight : kWrongResult;

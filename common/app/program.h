@@ -1,5 +1,5 @@
 /// \file
-/// The whole of a chapter's program.
+/// The main function of a chapter's program.
 #pragma once
 #include <iosfwd>
 
@@ -7,15 +7,15 @@
 
 namespace flashbook {
 
-/// Prints what a chapter shows before its results.
+/// Prints a chapter's introduction to its results.
 using Preface = void (*)(std::ostream& out);
 
-/// Parses the command line, makes or reads inputs, runs the steps asked for, checks each against the oracle
-/// and against `before` (the last step of the chapter before; null for chapter 1), times those that are
-/// right, prints the report.
+/// Parses the command line, generates or reads inputs, runs the selected steps, checks each against the
+/// oracle and against `before` (the last step of the previous chapter; null for chapter 1), times those that
+/// are right, and prints the report.
 ///
-/// Returns the exit code: 0 right, 1 a wrong result, 2 wrong usage, input or shape, 77 the hardware is
-/// missing. Results go to stdout, progress and errors to stderr.
+/// Returns the exit code: 0 if all results are right, 1 if one is wrong, 2 for wrong usage, input or shape,
+/// 77 if hardware is missing. Results go to stdout, progress and errors to stderr.
 int run_chapter_program(int argc, char** argv, const Chapter& chapter, const Chapter* before,
                         Preface preface = nullptr);
 

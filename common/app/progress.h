@@ -1,5 +1,5 @@
 /// \file
-/// Signs of life on stderr during long work.
+/// Progress messages on stderr during long work.
 #pragma once
 #include <unistd.h>
 
@@ -11,7 +11,7 @@
 namespace flashbook {
 
 /// A line such as "checking step 2 against the oracle: 43 %". On a terminal it is rewritten in place and
-/// vanishes; elsewhere nothing is printed before ten seconds have passed, and then a line every ten.
+/// disappears; elsewhere nothing is printed in the first ten seconds, and then a line every ten seconds.
 class ProgressLine {
  public:
   explicit ProgressLine(std::string what) : what_(std::move(what)), next_(Clock::now() + pause()) {
@@ -23,7 +23,7 @@ class ProgressLine {
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
-  /// `fraction` is the part done, 0 to 1.
+  /// `fraction` is the part that is done, 0 to 1.
   void update(double fraction) {
     if (Clock::now() < next_) return;
     next_ = Clock::now() + pause();

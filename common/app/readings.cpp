@@ -43,12 +43,12 @@ NpyArray read_tensor(const TensorSpec& tensor, const std::string& file) {
   for (int64_t dim : array.shape)
     if (dim < 1 || dim > std::numeric_limits<int>::max())
       throw InputError(what, " has shape ", dims_text(array.shape), ": every dimension must be at least 1");
-  if (!is_lse && !all_finite(array.values))  // a row that sees no key has the log-sum-exp -inf
-    throw InputError(what, " holds NaN or infinity, of which no attention can be computed: replace them");
+  if (!is_lse && !all_finite(array.values))  // the log-sum-exp of a row that sees no key is -inf
+    throw InputError(what, " holds NaN or infinity, for which attention is undefined: replace them");
   return array;
 }
 
-/// A number that a file determines. If the user gave it too, both must say the same.
+/// A number that a file determines. If the user gave it as well, both must agree.
 int from_file(const Given& given, const char* option, const Value& file, int64_t value) {
   if (const auto other = given.find(option); other != given.end() && other->second.count() != value)
     throw InputError(option, " ", other->second.text, " contradicts ", file.text, ", which says ", value,
@@ -56,7 +56,7 @@ int from_file(const Given& given, const char* option, const Value& file, int64_t
   return int(value);
 }
 
-/// The type to compute in, by the option or by the files of Q, K and V.
+/// The type to compute in, chosen by the option or by the files of Q, K and V.
 DType dtype_of_files(const Given& given, const Chapter& chapter, const std::map<TensorId, NpyArray>& arrays) {
   if (const auto name = given.find("--dtype"); name != given.end()) return dtype_of(name->second, chapter);
   const DType type = arrays.at(TensorId::q).dtype;
@@ -75,7 +75,7 @@ std::vector<int> evenly(int rows, int parts) {
   return first;
 }
 
-/// "1000,37,0,4096": each as an option's value.
+/// Splits "1000,37,0,4096" into numbers, each read like an option's value.
 std::vector<Value> split(const Value& list) {
   std::vector<Value> parts = {{list.option, ""}};
   for (const char c : list.text)
@@ -121,7 +121,7 @@ bool is_optional(const TensorSpec& tensor) {
 
 bool has_files(const Given& given, Operation operation) {
   int files = 0, inputs = 0;
-  std::vector<std::string> computed, missing;  // options of what could be computed
+  std::vector<std::string> computed, missing;  // options of tensors that could be computed
   for (const TensorSpec& tensor : tensors_of(operation)) {
     if (tensor.role != Role::input) continue;
     const bool is_given = given.contains(option_of(tensor));
@@ -249,7 +249,7 @@ void set_lengths(const Value& value, const Given& given, Operation operation, Sh
 
 void set_documents(const Value& value, Shape& shape) {
   const int parts = value.count();
-  const int most = std::max(shape.seqlen_q, shape.seqlen_k);  // more would all be empty
+  const int most = std::max(shape.seqlen_q, shape.seqlen_k);  // more documents would be empty
   if (parts > most)
     throw InputError("--documents is ", value.text, ": give at most ", most,
                      ", as many as there are queries or keys");
@@ -260,9 +260,9 @@ void set_pages(const Chapter& chapter, Operation operation, uint64_t seed, Shape
   const auto [rows, shared] = std::pair(shape.paging.rows, shape.paging.shared);
   if (rows == 0 && shared == 0) return;
   if (operation != Operation::decode)
-    throw InputError("--page-rows and --shared-prefix are for a cache, which this step of chapter ",
+    throw InputError("--page-rows and --shared-prefix need a cache, which this step of chapter ",
                      chapter.number, " does not read: leave them out, or choose another with --step");
-  if (rows == 0) throw InputError("--shared-prefix is a prefix of pages: give --page-rows too");
+  if (rows == 0) throw InputError("--shared-prefix needs pages: give --page-rows, too");
   if (shared % rows != 0 || shared > shape.seqlen_k)
     throw InputError("--shared-prefix is ", shared,
                      ": give whole pages, and at most as many keys as the sequences have");
@@ -273,7 +273,7 @@ void set_layout(const Value& value, Shape& shape) {
   const auto layout = value.one_of<Layout (*)(const Shape&)>(
       {{"bhsd", nullptr}, {"bshd", layout_bshd}, {"qkv", layout_packed_qkv}});
   if (layout == layout_packed_qkv && shape.seqlen_q != shape.seqlen_k)
-    throw InputError("--layout qkv has as many keys as queries: leave --seqlen-k out");
+    throw InputError("--layout qkv needs as many keys as queries: leave --seqlen-k out");
   if (layout != nullptr) shape.layout = layout(shape);
 }
 

@@ -16,7 +16,7 @@
 
 namespace flashbook {
 
-/// All but its steps.
+/// All fields except the steps.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Report, chapter, name, title, machine, on_gpu, simulated, shape,
                                    checked_rows, before)
 
@@ -24,8 +24,7 @@ namespace {
 
 using nlohmann::json;
 
-/// What is a number in JSON. It has no NaN or infinity: nlohmann writes null, and read_json takes null for
-/// NaN.
+/// A number for JSON, which has no NaN or infinity: nlohmann writes null, and read_json turns null into NaN.
 constexpr std::pair<const char*, double Verdict::*> kOfVerdict[] = {
     {"max_error", &Verdict::max_error}, {"bound", &Verdict::bound}, {"relative_rms", &Verdict::relative_rms}};
 constexpr std::pair<const char*, double StepReport::*> kOfStep[] = {
@@ -66,12 +65,12 @@ void print_wrapped(std::ostream& out, const std::string& label, std::string text
   out << before << text << "\n";
 }
 
-/// How fast a step is; 0: not known.
+/// The speed of a step; 0 means unknown.
 struct Speed {
-  double seconds = 0, flops_per_second = 0, factor = 0;  ///< times as fast as the step before
+  double seconds = 0, flops_per_second = 0, factor = 0;  ///< speedup over the previous step
 };
 
-/// Time, TFLOP/s and factor.
+/// Formats time, TFLOP/s and factor.
 std::vector<std::string> speed_texts(const Speed& speed) {
   return {speed.seconds > 0 ? format_seconds(speed.seconds) : "-",
           speed.flops_per_second > 0 ? three_digits(speed.flops_per_second / 1e12) : "-",
@@ -82,12 +81,12 @@ std::string shape_of(const Report& report, const StepReport& step) {
   return step.shape.empty() ? report.shape : step.shape;
 }
 
-/// The speeds of steps: measured here, or, where only the simulator ran, what the book's GPU took.
+/// The speeds of steps: measured here or, where only the simulator ran, on the book's GPU.
 class Speeds {
  public:
   explicit Speeds(const Committed& committed) : committed_(committed) {}
 
-  /// Steps come in their order.
+  /// Steps must come in their order.
   Speed of(const Report& report, const StepReport& step) {
     if (!step.why_not.empty()) return {};
     if (report.simulated) {
@@ -100,15 +99,15 @@ class Speeds {
     if (step.seconds <= 0) return {};
     const std::string where = concat("measured here, ", report.machine, ": ", shape_of(report, step));
     note(report.chapter, step.step, where);
-    double& before = before_[{where, step.flops}];  // a gradient has more FLOPs in the same shape
+    double& before = before_[{where, step.flops}];  // since a gradient has more FLOPs for the same shape
     const Speed speed{step.seconds, report.on_gpu ? step.flops / step.seconds : 0,
                       before > 0 ? before / step.seconds : 0};
     before = step.seconds;
     return speed;
   }
 
-  /// In which shape these times were taken, a line for each shape: "chapters 1, 3: batch 4, ...". A step
-  /// whose chapter has another line has its own number.
+  /// The shapes for which these times were taken, one line per shape: "chapters 1, 3: batch 4, ...". A step
+  /// whose shape differs from its chapter's has its own number.
   std::vector<std::string> lines() const {
     std::vector<std::string> texts;
     for (const Line& line : lines_) {
@@ -137,12 +136,12 @@ class Speeds {
   }
 
   const Committed& committed_;
-  std::map<std::pair<std::string, double>, double> before_;  ///< seconds
-  std::map<int, std::string> first_;                         ///< a chapter's first line
+  std::map<std::pair<std::string, double>, double> before_;  ///< in seconds
+  std::map<int, std::string> first_;                         ///< first line of each chapter
   std::vector<Line> lines_;
 };
 
-/// How the step did.
+/// The verdict on a step.
 std::string outcome(const StepReport& step) {
   return !step.why_not.empty() ? "not run"
          : !step.ok()          ? "WRONG"
@@ -150,13 +149,13 @@ std::string outcome(const StepReport& step) {
                                : "right";
 }
 
-/// The worst error of the operation's first output, O or dQ, which stands for them all.
+/// The worst error of the operation's first output, O or dQ, which represents them all.
 std::string error_text(const StepReport& step) {
   return step.oracle.empty() ? "-" : format_error(step.oracle.front().verdict.max_error);
 }
 
-/// A last column for what the others do not say: the simulator's time, or on a GPU what the book's took for
-/// the same.
+/// A last column with what the others lack: the simulator's time or, on a GPU, the book's time for the same
+/// shape.
 std::string other_time(const Report& report, const StepReport& step, const Committed& committed) {
   if (report.simulated) return step.seconds > 0 ? format_seconds(step.seconds) : "-";
   const CommittedRung* rung = report.on_gpu ? committed.find(report.chapter, step.step) : nullptr;
@@ -276,7 +275,7 @@ void print_report(std::ostream& out, const Report& report, const Committed& comm
     if (!step.why_not.empty()) out << "step " << step.step << " cannot run: " << step.why_not << "\n";
     print_failures(out, step.step, step.oracle, "the oracle");
     print_failures(out, step.step, step.before, "the chapter before");
-    if (!step.suspects.empty()) out << "Allowed, and rarely meant:" << step.suspects << "\n";
+    if (!step.suspects.empty()) out << "Allowed, but rarely intended:" << step.suspects << "\n";
   }
 }
 
@@ -290,7 +289,7 @@ void print_ladder(std::ostream& out, const std::vector<Report>& reports, const C
       ++outcomes[outcome(step)];
       const CommittedRung* rung = committed.find(report.chapter, step.step);
       double memory = step.memory_bytes, workspace = step.workspace_bytes;
-      if (report.simulated) {  // the times are for the book's shape, and so are the bytes
+      if (report.simulated) {  // both times and bytes are those of the book's shape
         memory = rung == nullptr ? 0 : rung->memory_bytes;
         workspace = rung == nullptr ? 0 : rung->workspace_bytes;
         if (memory == 0 && rung != nullptr &&
@@ -367,8 +366,7 @@ Report read_json(const std::filesystem::path& file) {
       report.steps.push_back(std::move(step));
     }
     return report;
-  } catch (
-      const std::exception&) {  // of the parser, or of the stream, which opens a folder but cannot read it
+  } catch (const std::exception&) {  // from the parser, or from a stream opened on a folder
     throw InputError(file.string(), " is not a report: write one with a chapter's program and --json");
   }
 }

@@ -1,5 +1,5 @@
 /// \file
-/// What a program found out, as a table, as JSON, and as rungs of the ladder.
+/// The results of a program, as a table, as JSON, and as rungs of the ladder.
 #pragma once
 #include <filesystem>
 #include <iosfwd>
@@ -13,45 +13,45 @@
 
 namespace flashbook {
 
-/// "O against the oracle: error 3.1e-02, bound 1.2e-03; worst at batch 0, ...": what is wrong with the first
-/// tensor that is. Empty if none is.
+/// "O against the oracle: error 3.1e-02, bound 1.2e-03; worst at batch 0, ...": the error of the first tensor
+/// that is wrong. Empty if none is.
 std::string describe_failure(const std::vector<TensorVerdict>& verdicts, const std::string& against);
 
-/// How one step did.
+/// The result of one step.
 struct StepReport {
   int step = 0;
   std::string name = {};
-  std::string shape = {};                  ///< described, if it is another than the report's
-  std::string why_not = {};                ///< why it could not run this shape; then nothing below is set
-  double flops = 0;                        ///< by the cost model
-  double memory_bytes = 0;                 ///< by the chapter's cost model; 0 on the host
-  double requested_bytes = 0;              ///< asked for by the multiprocessors, likewise; 0 without a model
-  double workspace_bytes = 0;              ///< device memory beyond inputs and outputs
-  std::string book_shape = {};             ///< that a default run has on a GPU, described
-  double book_memory_bytes = 0;            ///< memory_bytes in that shape; 0: not known
-  std::vector<TensorVerdict> oracle = {};  ///< against the oracle; empty if not held against it
-  std::vector<TensorVerdict> before = {};  ///< against the chapter before, likewise
-  std::string suspects = {};               ///< what may be behind a wrong result, a line each; often empty
-  double seconds = 0;  ///< median time of one run; 0 if not timed, as wrong results are not
-  int reps = 0;        ///< how many runs that is the median of
+  std::string shape = {};        ///< description, if it differs from the report's shape
+  std::string why_not = {};      ///< why it could not run this shape; then nothing below is set
+  double flops = 0;              ///< by the cost model
+  double memory_bytes = 0;       ///< by the chapter's cost model; 0 on the host
+  double requested_bytes = 0;    ///< bytes that the multiprocessors request, likewise; 0 without a model
+  double workspace_bytes = 0;    ///< device memory beyond inputs and outputs
+  std::string book_shape = {};   ///< description of the shape that a default run has on a GPU
+  double book_memory_bytes = 0;  ///< memory_bytes for that shape; 0 if unknown
+  std::vector<TensorVerdict> oracle = {};  ///< comparison with the oracle; empty if there was none
+  std::vector<TensorVerdict> before = {};  ///< comparison with the previous chapter, likewise
+  std::string suspects = {};               ///< possible causes of a wrong result, one per line; often empty
+  double seconds = 0;                      ///< median time of one run; 0 if not timed, as for wrong results
+  int reps = 0;                            ///< number of runs behind the median
 
   bool ok() const;
 };
 
-/// What one program reports.
+/// The report of one program.
 struct Report {
   int chapter = 0;
   std::string name = {}, title = {};
   std::string machine = {};       ///< "NVIDIA H200", "simulator", "CPU, 2 cores"
-  bool on_gpu = false;            ///< only then is a time worth TFLOP/s
-  bool simulated = false;         ///< times are the simulator's
-  std::string shape = {};         ///< described
+  bool on_gpu = false;            ///< only then are times converted to TFLOP/s
+  bool simulated = false;         ///< whether times are the simulator's
+  std::string shape = {};         ///< description of the shape
   std::string checked_rows = {};  ///< "every row", "512 of 262144 rows", "nothing (--check off)"
   std::string before = {};  ///< what it was compared with: "chapter 1, step 2, every head", or why not; empty
                             ///< for chapter 1
   std::vector<StepReport> steps = {};
 
-  bool ok() const;  ///< no step that ran was wrong
+  bool ok() const;  ///< whether no step that ran was wrong
 };
 
 /// "1.5 ms", "2.31 s"
@@ -62,15 +62,16 @@ std::string format_amount(double value, const std::string& unit);
 /// Tables are at most this wide, and lines of text at most as wide as the narrowest terminal.
 inline constexpr std::size_t kColumns = 120, kTextColumns = 80;
 
-/// One program's results, with the reasons for anything wrong below the table. The simulator's rows also have
-/// the times of the book's GPU; a GPU's rows have them if the shape is the same.
+/// One program's results, with the reasons for anything wrong below the table. The simulator's rows also show
+/// the times of the book's GPU; a GPU's rows show them if the shape is the same.
 void print_report(std::ostream& out, const Report& report, const Committed& committed = committed_results());
 
-/// All programs' results as one table, a row per step: what changes from step to step, and by how much.
+/// All programs' results as one table, a row per step, showing what changes from step to step, and by how
+/// much.
 void print_ladder(std::ostream& out, const std::vector<Report>& reports,
                   const Committed& committed = committed_results());
 
-/// Writes the report as JSON, whole or not at all. Throws InputError if the file cannot be written.
+/// Writes the report as JSON, completely or not at all. Throws InputError if the file cannot be written.
 void write_json(const std::filesystem::path& file, const Report& report);
 
 /// Reads what write_json wrote, as far as the ladder needs it. Throws InputError if the file is not such a

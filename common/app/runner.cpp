@@ -22,17 +22,17 @@ namespace {
 
 using device::Place;
 
-// How much work a check may cost, in FLOPs of the problem. Each is a few seconds on a laptop.
-constexpr double kFullCheck = 1.5e10;     // up to here the oracle does every row
-constexpr double kSampleCheck = 4e9;      // else it does about this much
-constexpr double kBeforeOnHost = 3e10;    // what the chapter before may compute for comparison, on the CPU,
+// Limits on the work of a check, in FLOPs of the problem. Each takes a few seconds on a laptop.
+constexpr double kFullCheck = 1.5e10;     // up to this size the oracle checks every row
+constexpr double kSampleCheck = 4e9;      // above it, the oracle does about this much
+constexpr double kBeforeOnHost = 3e10;    // limit for the previous chapter, for comparison, on the CPU,
 constexpr double kBeforeSimulated = 1e9;  // in the simulator,
 constexpr double kBeforeOnGpu = 1e15;     // and on a GPU
 
 constexpr int kDefaultReps = 30;
-constexpr double kTimingSeconds = 0.5;  // for all runs of a step, unless --reps says how many
+constexpr double kTimingSeconds = 0.5;  // for all runs of a step, unless --reps gives their number
 
-/// The median time of one run, over `reps` runs or as many as the time allows. {seconds, runs}
+/// The median time of one run, over `reps` runs or as many as the time allows: {seconds, runs}.
 std::pair<double, int> time(const Call& call, int step, std::optional<int> reps) {
   using clock = std::chrono::steady_clock;
   std::vector<double> seconds;
@@ -46,14 +46,14 @@ std::pair<double, int> time(const Call& call, int step, std::optional<int> reps)
   return {median(seconds), int(seconds.size())};
 }
 
-/// Throws InputError if the problem does not fit: better than the kernel's out-of-memory killer after minutes
-/// of work.
+/// Throws InputError if the problem does not fit, which is better than being killed by the kernel after
+/// minutes of work.
 void check_memory(const Chapter& chapter, const Options& options, const std::vector<int>& steps,
                   bool shares_host_memory) {
   const Shape& shape = options.shape;
   double workspace = 0;
   for (int step : steps) workspace = std::max(workspace, double(chapter.step(step).workspace_bytes(shape)));
-  // On the machine: the encoded tensors. On the host: inputs as floats, their encodings, and two sets of
+  // On the device: the encoded tensors. On the host: inputs as floats, their encodings, and two sets of
   // outputs.
   double machine = workspace, host = 0;
   for (const TensorSpec& tensor : tensors_of(options.operation)) {
@@ -87,7 +87,7 @@ std::vector<int64_t> rows_to_check(const Options& options, Report& report) {
   const Shape& shape = options.shape;
   double row_flops = 2.0 * (shape.head_dim + shape.value_dim()) * shape.seqlen_k;
   if (options.operation ==
-      Operation::backward)  // a row of dQ, and one of dK and dV, which is a sum over a group
+      Operation::backward)  // a row of dQ, or one of dK and dV, which is a sum over a group
     row_flops += 6.0 * shape.head_dim * shape.seqlen_q * (double(shape.heads) / shape.kv_heads);
   const bool small = row_flops * double(shape.q_rows()) <= kFullCheck;
   if (options.check == CheckMode::off) {
@@ -108,14 +108,14 @@ std::vector<float> front(const std::vector<float>& values, int64_t count) {
   return {values.begin(), values.begin() + count};
 }
 
-/// What the chapter before says, for as many whole heads as the time allows.
+/// The results of the previous chapter, for as many whole heads as the time allows.
 struct Before {
-  Shape shape;  ///< the leading heads of the problem, as a problem of its own
+  Shape shape;  ///< the leading heads of the problem, as a separate problem
   Outputs outputs;
 };
 
-/// Key heads with the query heads that read them lie one after another, and each is a problem of its own: the
-/// first `groups` of them are a shape whose tensors are the front parts of the whole ones.
+/// Each key head is stored next to the query heads that read it and forms a separate problem: the first
+/// `groups` of them are a shape whose tensors are the front parts of the whole ones.
 Shape leading_groups(const Shape& shape, int groups) {
   Shape part = shape;
   part.batch = groups;
@@ -124,8 +124,8 @@ Shape leading_groups(const Shape& shape, int groups) {
   return part;
 }
 
-/// Attention of a mean-subtracted shape by a chapter without means: it runs on K and V as they are without
-/// them, which its type can hold, and the means are added to its outputs.
+/// Runs a chapter that has no means on a mean-subtracted shape: it computes attention of K and V without
+/// their means, which its type can represent, and the means are added to its outputs.
 Outputs run_without_means(const Chapter& before, const Shape& shape, Inputs inputs, int step) {
   const auto head_of = [&](int64_t row, int seqlen) { return row / seqlen * shape.head_dim; };
   for (TensorId id : {TensorId::k, TensorId::v})
@@ -133,7 +133,7 @@ Outputs run_without_means(const Chapter& before, const Shape& shape, Inputs inpu
       inputs[id][i] -= inputs.means(id)[head_of(i / shape.head_dim, shape.seqlen_k) + i % shape.head_dim];
   Outputs outputs = run_once(before, shape, inputs, step);
   for (int64_t row = 0; row < shape.q_rows(); ++row) {
-    if (std::isinf(outputs.lse[row])) continue;  // it sees no key
+    if (std::isinf(outputs.lse[row])) continue;  // the row sees no key
     const int64_t kv_head = head_of(row / (shape.heads / shape.kv_heads), shape.seqlen_q);
     double product = 0;
     for (int c = 0; c < shape.head_dim; ++c) {
@@ -153,7 +153,7 @@ std::optional<Before> run_before(Operation operation, const Shape& shape, const 
     return std::nullopt;
   };
   const Shape taken = as_taken_by(before, shape);
-  // Decoding is a forward pass: what they share is their list of tensors.
+  // Decoding is a forward pass with the same list of tensors.
   const int step = before.last_step_for(taken);
   const Operation theirs = before.step(step).operation;
   if (operation == Operation::backward || tensors_of(theirs).data() != tensors_of(operation).data())
@@ -168,7 +168,7 @@ std::optional<Before> run_before(Operation operation, const Shape& shape, const 
   const int all_groups = shape.batch * shape.kv_heads;
   const double group_flops = flops(leading_groups(shape, 1));
   const int groups = int(std::clamp(budget / std::max(group_flops, 1.0), 1.0, double(all_groups)));
-  if (group_flops > 20 * budget) return skip("one head of this shape takes it minutes");
+  if (group_flops > 20 * budget) return skip("it would take minutes for one head of this shape");
   const Shape part = leading_groups(taken, groups);
   if (const std::string reason = before.refusal(step, part); !reason.empty()) return skip(reason);
 
@@ -192,7 +192,7 @@ std::optional<Before> run_before(Operation operation, const Shape& shape, const 
   }
 }
 
-/// The part of a reference that speaks of the leading heads of its problem.
+/// The part of a reference that covers the leading heads of its problem.
 Reference leading_rows(const Reference& reference, const Shape& shape) {
   Reference part = reference;
   part.rows.resize(std::ranges::lower_bound(part.rows, shape.q_rows()) - part.rows.begin());
@@ -202,8 +202,8 @@ Reference leading_rows(const Reference& reference, const Shape& shape) {
   return part;
 }
 
-/// Describes errors in the outputs of the chapter before; empty if there are none. If there are, a difference
-/// says nothing about this chapter.
+/// Describes errors in the previous chapter's outputs; empty if there are none. If there are any, a
+/// difference says nothing about this chapter.
 std::string wrong_before(const Before& before, const Reference& reference) {
   const Reference part = leading_rows(reference, before.shape);
   if (part.rows.empty()) return "";
@@ -226,15 +226,14 @@ void name_machine(const Chapter& chapter, Report& report) {
   report.simulated = !report.on_gpu;
 }
 
-/// The default shape with such keys as the step takes.
+/// The default shape, with the kind of keys that the step takes.
 Shape shape_for(const Step& step, const Shape& shape) {
   return step.needs.has(Feature::latent)       ? with_latent_keys(shape)
          : step.needs.has(Feature::e4m3_cache) ? with_e4m3_cache(shape)
                                                : shape;
 }
 
-/// Bytes that the step moves by its cost model; 0 if the model needs a kernel that this program was built
-/// without.
+/// The bytes that the step moves by its cost model; 0 if the model needs a kernel that this program lacks.
 double modelled_bytes(const Step& step, const Shape& shape) try {
   return step.memory_bytes(shape);
 } catch (const std::exception&) {
@@ -301,7 +300,8 @@ RunResult run_shape(const Options& options, const Chapter& chapter, const Chapte
     if (expected) entry.oracle = expected->judge(result.outputs);
     if (earlier) entry.before = by_tensor(compare_with(*earlier, result.outputs, expected->forward()));
     if (!entry.ok()) entry.suspects = device::take_suspects();
-    // The simulator's time says nothing about a GPU: once is enough. Processes run a step equally often.
+    // The simulator's time says nothing about a GPU, so one run is enough. Processes run a step equally
+    // often.
     const bool counted = report.simulated || device::processes() != nullptr;
     const auto reps =
         counted ? std::optional(options.reps.value_or(report.simulated ? 1 : kDefaultReps)) : options.reps;
@@ -312,8 +312,8 @@ RunResult run_shape(const Options& options, const Chapter& chapter, const Chapte
   return result;
 }
 
-/// In a default run a step for latent keys, or for a cache in e4m3, has the default shape with such keys, and
-/// is run by itself.
+/// In a default run, a step for latent keys, or for a cache in e4m3, gets the default shape with such keys,
+/// and runs separately.
 void run_other_keys(const Options& options, const Chapter& chapter, Report& report) {
   if (options.inputs || options.shape != chapter.default_shape()) return;
   for (StepReport& entry : report.steps) {
@@ -337,7 +337,7 @@ Shape as_taken_by(const Chapter& chapter, const Shape& shape) {
   taken.order = {};
   if (!chapter.takes(shape.dtype)) taken.dtype = output_type(shape.dtype);
   taken.mean_subtracted = shape.mean_subtracted && taken.dtype == DType::e4m3;
-  taken.e4m3_cache = false;  // its values are those of 16 bits, too
+  taken.e4m3_cache = false;  // since its values are those of 16 bits, too
   return taken;
 }
 

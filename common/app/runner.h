@@ -6,23 +6,23 @@
 
 namespace flashbook {
 
-/// What a run leaves behind.
+/// The results of a run.
 struct RunResult {
   Report report;
-  Outputs outputs;  ///< of the last step that ran
+  Outputs outputs;  ///< outputs of the last step that ran
 };
 
-/// Runs the steps: each is checked first and timed only if it is right. In a default run a step for latent
-/// keys, or for a cache in e4m3, has a shape of its own. Throws InputError if no step asked for can run the
-/// shape, or if there is too little memory; device::HardwareMissing without a GPU in a GPU build.
+/// Runs the steps: each is checked first and timed only if it is right. In a default run, a step for latent
+/// keys, or for a cache in e4m3, has its own shape. Throws InputError if no selected step can run the shape,
+/// or if there is too little memory; device::HardwareMissing without a GPU in a GPU build.
 RunResult run(const Options& options, const Chapter& chapter, const Chapter* before);
 
 /// The steps of `options` that can run its shape. Reports those that cannot; throws InputError if none is
 /// left.
 std::vector<int> runnable_steps(const Options& options, const Chapter& chapter, Report& report);
 
-/// The shape in which `chapter` can be compared with one that takes e4m3: what is quantised is BF16 too, for
-/// a chapter that takes that. Else the shape as it is, but without gaps.
+/// The shape in which `chapter` can be compared with a chapter that takes e4m3: quantised values are also
+/// BF16 values, if `chapter` accepts those. Otherwise the same shape, but without gaps.
 Shape as_taken_by(const Chapter& chapter, const Shape& shape);
 
 }  // namespace flashbook

@@ -8,15 +8,15 @@
 
 namespace flashbook {
 
-/// Rows of text in columns. The first row is the head; columns whose `alignment` letter is 'l' are flush
-/// left.
+/// Rows of text in columns. The first row is the header; a column is left-aligned if its letter in
+/// `alignment` is 'l'.
 class Table {
  public:
   Table(std::string alignment, std::vector<std::string> head) : alignment_(std::move(alignment)) {
     add(std::move(head));
   }
   void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
-  /// Drops the columns that have "-" in every row but the head.
+  /// Drops the columns that have "-" in every row except the header.
   void drop_empty_columns() {
     for (std::size_t i = alignment_.size(); i-- > 0;) {
       const auto is_empty = [i](const auto& row) { return row[i] == "-"; };

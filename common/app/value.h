@@ -1,5 +1,5 @@
 /// \file
-/// The value of an option, and how it is read.
+/// The value of an option, and functions that read it.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -8,17 +8,17 @@
 
 namespace flashbook {
 
-/// An option and the word after it. Each reading throws InputError in one line that names the option and the
-/// cure.
+/// An option and the word after it. Each function throws InputError in one line that names the option and the
+/// fix.
 struct Value {
   std::string option, text;
 
   int64_t whole() const;  ///< a whole number; "4k" means 4096
-  int count() const;      ///< a whole number that a Shape can hold, 1 at least
+  int count() const;      ///< a whole number that fits in a Shape, at least 1
   float real() const;
-  /// The file, which can be written: what cannot is said now rather than after minutes of work.
+  /// The name of a file that can be written. An error is reported now rather than after minutes of work.
   std::string writable() const;
-  /// The value that one of a few names stands for.
+  /// The value for one of a few names.
   template <typename T>
   T one_of(std::initializer_list<std::pair<const char*, T>> names) const {
     std::string listed;
@@ -33,11 +33,11 @@ struct Value {
   [[noreturn]] void refuse(const std::string& cure) const;
 };
 
-/// Refuses a --device that this build is not: HardwareMissing for "gpu", InputError for "sim" and what is no
-/// machine.
+/// Refuses a --device for which this build was not made: HardwareMissing for "gpu", InputError for "sim" and
+/// for anything that is not a machine.
 void check_device(const std::string& text);
 
-/// `text` without line breaks, whatever was typed.
+/// `text` without line breaks, whatever the user typed.
 std::string one_line(std::string text);
 
 }  // namespace flashbook

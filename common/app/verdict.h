@@ -1,5 +1,5 @@
 /// \file
-/// What a check says of each of an operation's outputs.
+/// A check's verdicts on an operation's outputs.
 #pragma once
 #include <vector>
 

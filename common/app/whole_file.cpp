@@ -23,7 +23,7 @@ constexpr int kMostLinks = 40;  // as many as Linux follows
 
 std::error_code last_error() { return {errno, std::generic_category()}; }
 
-/// The number that stands behind `prefix`, if there is nothing else.
+/// The number after `prefix`, if nothing else follows.
 std::optional<int> number_behind(const std::string& text, const std::string& prefix) {
   int number = 0;
   if (!text.starts_with(prefix)) return std::nullopt;
@@ -33,14 +33,14 @@ std::optional<int> number_behind(const std::string& text, const std::string& pre
   return number;
 }
 
-/// Where a name leads: a file, which need not be there yet, or a descriptor that is open.
+/// The target of a name: a file, which need not exist yet, or an open descriptor.
 struct Target {
   fs::path file;
   std::optional<int> descriptor;
 };
 
-/// Follows links. One that leads to an open descriptor ends there: its file may have been renamed, or have no
-/// name at all.
+/// Follows links. A link to an open descriptor is not followed further: its file may have been renamed, or
+/// have no name at all.
 Target target_of(fs::path file) {
   for (int links = 0; links < kMostLinks; ++links) {
     std::error_code error;
@@ -57,7 +57,7 @@ Target target_of(fs::path file) {
   return {file, std::nullopt};
 }
 
-/// Neither a file nor a folder: a device such as /dev/null, a pipe, a socket.
+/// Whether it is neither a file nor a folder: a device such as /dev/null, a pipe, a socket.
 bool is_special(const fs::path& file) {
   std::error_code error;
   const fs::file_status status = fs::status(file, error);
@@ -90,7 +90,7 @@ std::error_code write_to(const fs::path& file, int flags, mode_t mode, std::stri
 
 std::string partial_name(const fs::path& file) { return file.string() + ".partial-"; }
 
-/// Removes what programs that were killed left of `file`.
+/// Removes the temporary files of `file` that killed programs left behind.
 void remove_left_over(const fs::path& file) {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder_of(file), error)) {
@@ -114,13 +114,13 @@ std::error_code replace(const fs::path& file, std::string_view contents) {
 
 void write_whole_file(const fs::path& file, std::string_view contents) {
   const Target target = target_of(file);
-  std::cout.flush();  // what was printed before stands before
+  std::cout.flush();  // so that what was printed before comes first
   const std::error_code error = target.descriptor         ? write_all(*target.descriptor, contents)
                                 : is_special(target.file) ? write_to(target.file, 0, 0, contents)
                                                           : replace(target.file, contents);
   if (error)
     throw InputError(file.string(), " cannot be written (", error.message(),
-                     "): name a file in a folder that can be written");
+                     "): name a file in a folder that is writable");
 }
 
 std::string why_not_writable(const fs::path& file) {

@@ -1,5 +1,5 @@
 /// \file
-/// Files that appear whole or not at all.
+/// Files that appear completely or not at all.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -9,15 +9,14 @@ namespace flashbook {
 
 /// Writes `contents` to a temporary file in the same directory and renames it into place, so that no reader
 /// sees half of it, and a failure keeps the old file and its permissions. A link is followed; a device, a
-/// pipe or an open descriptor (/dev/stdout) is written directly. Leftovers of a program that was killed are
-/// removed when the same file is next written. Throws InputError, naming the file, the reason and the cure,
-/// if that fails.
+/// pipe or an open descriptor (/dev/stdout) is written directly. Leftovers of a killed program are removed
+/// when the same file is written again. On failure, throws InputError with the file, the reason and the fix.
 void write_whole_file(const std::filesystem::path& file, std::string_view contents);
 
-/// Why `file` cannot be written, as far as that can be told beforehand, with the cure; empty if it can.
+/// Why `file` cannot be written, as far as that is known in advance, with the fix; empty if it can.
 std::string why_not_writable(const std::filesystem::path& file);
 
-/// Whether both names stand for one file that is renamed into place: the second would replace the first.
+/// Whether both names refer to one file that is renamed into place: the second would replace the first.
 bool same_file(const std::filesystem::path& one, const std::filesystem::path& other);
 
 }  // namespace flashbook

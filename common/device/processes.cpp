@@ -110,7 +110,7 @@ Socket listening(Address address) {
   const int yes = 1;
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   if (::bind(socket.get(), address.get(), address.size) != 0 || ::listen(socket.get(), SOMAXCONN) != 0)
-    throw UsageError("rank 0 cannot be met at port ", ntohs(address.port()), " of MASTER_ADDR (",
+    throw UsageError("rank 0 cannot listen at port ", ntohs(address.port()), " of MASTER_ADDR (",
                      errno_text(),
                      "): give a free port of its host, by MASTER_PORT or torchrun's --master-port");
   return socket;
@@ -205,8 +205,8 @@ std::optional<Launched> launched() {
              local = number(torch ? "LOCAL_RANK" : "OMPI_COMM_WORLD_LOCAL_RANK");
   if (!rank || !count || *rank >= *count)
     throw UsageError(
-        "the environment says how many processes there are, and not which one this is: start it by "
-        "torchrun or mpirun, or unset WORLD_SIZE to run alone");
+        "the environment gives the number of processes, but not this one's: start it with torchrun or "
+        "mpirun, or unset WORLD_SIZE to run alone");
   if (*count == 1) return std::nullopt;
   Launched found{*rank, *count, local.value_or(*rank), text_of("MASTER_ADDR", ""), 0};
   const auto port = number("MASTER_PORT"), on_host = number("OMPI_COMM_WORLD_LOCAL_SIZE");
@@ -280,7 +280,7 @@ class Processes::Peers {
       if (open.empty()) return;
       if (Clock::now() >= deadline)
         throw DeviceError("rank ", me_.rank, " has waited ", patience_, " s for rank ", ranks.front(),
-                          ", which is there and ",
+                          ", which is running and ",
                           lanes[std::size_t(ranks.front())].in.empty() ? "receives" : "sends",
                           " nothing: let both ends have the message, or wait longer with --timeout");
       if (::poll(open.data(), nfds_t(open.size()), milliseconds_until(deadline)) <= 0) continue;
@@ -334,7 +334,7 @@ class Processes::Peers {
       has_moved = true;
       if (m.done == sizeof m.size && m.size != m.message.bytes)
         throw DeviceError("rank ", rank, " sends ", m.size, " bytes to rank ", me_.rank, ", which receives ",
-                          m.message.bytes, ": give both ends one size");
+                          m.message.bytes, ": give both ends the same size");
       if (is_over(m)) lane.in.pop_front();
     }
     return has_moved;
@@ -457,11 +457,11 @@ class Processes::Peers {
               end_without(int(static_cast<unsigned char>(words[lost + 1])), "rank 0 says so");
             has_parted[std::size_t(rank)] = words.find(char(Word::parting)) != words.npos;
           } else if (bytes == 0 || (errno != EAGAIN && errno != EINTR)) {
-            end_without(rank, "it has ended before its work was done");
+            end_without(rank, "it ended before its work was done");
           }
         }
         if (std::chrono::duration<double>(Clock::now() - heard_[std::size_t(rank)]).count() > patience_)
-          end_without(rank, concat("it has not been heard of for ", patience_, " s"));
+          end_without(rank, concat("it has not responded for ", patience_, " s"));
       }
     }
   }

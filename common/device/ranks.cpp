@@ -120,7 +120,7 @@ class Meeting {
       Sent& other = *from.front();
       if (other.message.bytes != message.bytes)
         throw DeviceError("rank ", message.rank, " sends ", other.message.bytes, " bytes to rank ", rank,
-                          ", which receives ", message.bytes, ": give both ends one size");
+                          ", which receives ", message.bytes, ": give both ends the same size");
       queue.wait_for(other.ready);
       copy_async(queue.stream(), message.data, other.message.data, message.bytes);
       other.landed = queue.record();
@@ -136,8 +136,7 @@ class Meeting {
       if (!waits.empty()) text += waits + ", ";
     for (int rank = 0; rank < count_; ++rank)
       if (over_[std::size_t(rank)]) text += concat("rank ", rank, " has ended, ");
-    return text +
-           "and nobody goes on. Put sends and the receives that belong to the same moment into one exchange";
+    return text + "and none can continue. Put sends and their receives into the same exchange";
   }
 
   void await_turn(int rank, std::unique_lock<std::mutex>& lock) {

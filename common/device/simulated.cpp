@@ -38,7 +38,7 @@ constexpr int kDevices = 8;
 sim::Queue& queue_of(Stream stream) {
   if (!sim::is_queue(stream))
     throw DeviceError(
-        "the simulator knows no such stream: it has the default one, null, and those of device::Queue");
+        "the simulator has no such stream: use the default one, null, or that of a device::Queue");
   return *reinterpret_cast<sim::Queue*>(stream);
 }
 

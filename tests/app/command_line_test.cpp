@@ -255,7 +255,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadWords{{"--prefix", "4"}, {"--prefix", "--causal or --window"}},
         BadWords{{"--lengths", "3,,4"}, {"--lengths is ''", "whole number"}},
         BadWords{{"--lengths", "0"}, {"--lengths", "above 0"}},
-        BadWords{{"--page-rows", "16"}, {"--page-rows", "for a cache"}},
+        BadWords{{"--page-rows", "16"}, {"--page-rows", "need a cache"}},
         BadWords{{"--lengths", "3", "--seqlen", "4"}, {"--seqlen contradicts --lengths"}},
         BadWords{{"--lengths", "3", "--batch", "2"}, {"--batch is 2", "leave it out"}},
         BadWords{{"--lengths", "2000000000,2000000000"}, {"--lengths", "2^31"}},

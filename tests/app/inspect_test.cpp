@@ -132,7 +132,7 @@ TEST(Inspect, NamesTheKeysThatBringNaN) {
   EXPECT_EQ(inspected(no_number_in_one_value).first_nan, 1);
   std::ostringstream out;
   print_inspection(out, shape_of_row(), kRow, inspected(no_number_from_key_130));
-  EXPECT_NE(out.str().find("NaN: it comes with keys 128 to 191"), std::string::npos) << out.str();
+  EXPECT_NE(out.str().find("NaN first appears with keys 128 to 191"), std::string::npos) << out.str();
 }
 
 TEST(Inspect, SavesWhatItShows) {

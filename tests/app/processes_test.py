@@ -111,7 +111,7 @@ def a_killed_rank_is_named():
 
 
 def a_rank_that_hangs_is_named():
-    who_is_lost_is_named(signal.SIGSTOP, "not been heard of for 3 s", 3)
+    who_is_lost_is_named(signal.SIGSTOP, "not responded for 3 s", 3)
 
 
 def who_does_not_come_is_waited_for_so_long():

@@ -188,7 +188,7 @@ TEST_F(Program, OneFileCannotTakeTwoOutputs) {
   for (const std::string& other : {file("x"), folder_.string() + "/./x", file("y")}) {
     const Finished done = chapter1("--output " + file("x") + " --json " + other);
     EXPECT_EQ(done.code, 2);
-    EXPECT_NE(done.output.find("are one file"), std::string::npos) << done.output;
+    EXPECT_NE(done.output.find("name the same file"), std::string::npos) << done.output;
   }
 }
 

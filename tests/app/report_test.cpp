@@ -93,7 +93,7 @@ TEST(Rows, AreFollowedByWhatMayBeBehindAWrongResult) {
   Report report = report_of(true);
   EXPECT_EQ(chapter(report).find("rarely meant"), std::string::npos);
   report.steps[0].suspects = "\n  suspect: a wait at kernel.cuh:12";
-  EXPECT_NE(chapter(report).find("Allowed, and rarely meant:\n  suspect: a wait at kernel.cuh:12"),
+  EXPECT_NE(chapter(report).find("Allowed, but rarely intended:\n  suspect: a wait at kernel.cuh:12"),
             std::string::npos);
 }
 

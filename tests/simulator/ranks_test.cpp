@@ -133,10 +133,9 @@ TEST_F(RanksTest, SendsThatWaitForOneAnotherAreADeadlock) {
     });
   };
   EXPECT_EQ(ring(true), "");
-  EXPECT_EQ(
-      ring(false),
-      "deadlock: rank 0 sends to rank 1, rank 1 sends to rank 2, rank 2 sends to rank 0, and nobody goes "
-      "on. Put sends and the receives that belong to the same moment into one exchange");
+  EXPECT_EQ(ring(false),
+            "deadlock: rank 0 sends to rank 1, rank 1 sends to rank 2, rank 2 sends to rank 0, and none can "
+            "continue. Put sends and their receives into the same exchange");
 }
 
 TEST_F(RanksTest, WhoeverWaitsForARankThatHasEndedIsTold) {
@@ -155,7 +154,7 @@ TEST_F(RanksTest, BothEndsOfAMessageHaveOneSize) {
     else
       rank.exchange(queue, {}, {{0, buffer.data(), 12}});
   });
-  EXPECT_EQ(error, "rank 0 sends 8 bytes to rank 1, which receives 12: give both ends one size");
+  EXPECT_EQ(error, "rank 0 sends 8 bytes to rank 1, which receives 12: give both ends the same size");
 }
 
 // The others wait for it and end with it.
