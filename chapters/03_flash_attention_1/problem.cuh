@@ -8,10 +8,10 @@ namespace flashbook::fa1 {
 
 //| ## The problem, as a kernel sees it
 //|
-//| As in chapter 1, a few numbers travel to the kernel by value. There is no $S$ in device memory any more,
-//| so its stride is gone. The host multiplies the scale by $\log_2 e$, so that $e^x$ becomes $2^x$, one
-//| instruction of the GPU. The factor multiplies the scores and not Q. In Q it would be rounded with every
-//| element, and where all products of a score are equal, all of them would err to the same side.
+//| As in chapter 1, a few numbers are passed to the kernel by value. There is no $S$ in device memory any
+//| more, so its stride is gone. The host multiplies the scale by $\log_2 e$, so that $e^x$ becomes $2^x$, a
+//| single GPU instruction. The scale is applied to the scores, not to Q. In Q, every element would be rounded
+//| after scaling, and where all products of a score are equal, these errors would all have the same sign.
 //|
 //| ![Which keys a query sees if there are as many keys as queries, more, or
 //| fewer](../../docs/figures/visible_keys.svg)
@@ -48,13 +48,13 @@ struct Problem {
 
 //| ## Two numbers for a row
 //|
-//| When a tile's scores of a row have come in, all three steps apply the merge rule of [chapter
-//| 2](../02_online_softmax/README.md#the-idea-a-state-of-two-numbers), in base 2. As there, a row that has
-//| seen only masked keys has the maximum $-\infty$, and 0 is subtracted instead, so that
-//| $-\infty - (-\infty)$ never happens.
+//| Once a tile's scores for a row are known, all three steps apply the merge rule of [chapter
+//| 2](../02_online_softmax/README.md#the-idea-a-state-of-two-numbers), in base 2. As in chapter 2, a row that
+//| has seen only masked keys has the maximum $-\infty$, and 0 is subtracted instead, so that
+//| $-\infty - (-\infty)$ never occurs.
 //|
-//| Example: a row's maximum so far is 3, and the tile brings 5. The new maximum is 5, and everything summed
-//| so far is multiplied by $2^{3-5} = 1/4$. If the tile brings 2, the maximum stays 3, and the correction is
+//| Example: a row's maximum so far is 3, and the tile's is 5. The new maximum is 5, and everything summed so
+//| far is multiplied by $2^{3-5} = 1/4$. If the tile's maximum is 2, the row's stays 3, and the correction is
 //| $2^0 = 1$.
 
 /// A row's new maximum, and how to correct everything that was measured against the old one.

@@ -1,8 +1,8 @@
 //| # Step 1: keys outside, queries inside
 //|
-//| Chapter 1 ended with a diagnosis: $S$ and $P$ go through device memory, 12 bytes for every pair of a query
-//| and a key, and on tensor cores that takes longer than all arithmetic. Chapter 2 had the cure. This is the
-//| first kernel to use it, with the loops in the order of the FlashAttention paper (Algorithm 1):
+//| Chapter 1 ended with a diagnosis: $S$ and $P$ travel through device memory, 12 bytes for every pair of a
+//| query and a key, and on tensor cores that takes longer than all the arithmetic. Chapter 2 had the cure.
+//| This is the first kernel to use it, with the loops in the order of the FlashAttention paper (Algorithm 1):
 //|
 //|     for each tile of keys:            load K and V
 //|       for each tile of queries:       load Q, and O, m, l as they are so far
@@ -11,13 +11,13 @@
 //|
 //| ![What stays in a block and what passes by, in step 1 and in step 2](../../docs/figures/loop_orders.svg)
 //|
-//| No score leaves the chip, and K and V are read once. But every tile of queries meets the tiles of keys one
-//| after another, with all other tiles of queries in between. So its unfinished $O$ and its two numbers are
-//| stored and fetched again: they travel through device memory once for each tile of keys.
+//| No score leaves the chip, and K and V are read once. But each tile of queries meets the tiles of keys one
+//| after another, with all the other tiles of queries in between. So its unfinished $O$ and its two numbers
+//| per row have to be stored and loaded again: they travel through device memory once per tile of keys.
 //|
-//| **Budget.** [tile.cuh](tile.cuh) has it: at d = 128 tiles of 64 take 67 KB of shared memory. Device memory
-//| beyond inputs and outputs: $O$ in float32 and the two numbers, $4(d + 2)$ bytes per row. In 16 bits the
-//| unfinished $O$ would be rounded once for each tile of keys.
+//| **Budget.** Shared memory as in [tile.cuh](tile.cuh): at d = 128, tiles of 64 take 67 KB. Device memory
+//| beyond inputs and outputs: $O$ in float32 and two numbers, $4(d + 2)$ bytes per row. In 16 bits, the
+//| unfinished $O$ would be rounded once per tile of keys.
 #pragma once
 #include "chapters/03_flash_attention_1/tile.cuh"
 
@@ -31,7 +31,7 @@ struct State {
 };
 
 //| `load_state` and `store_state` are the price of this order. Each thread moves its own part of $O$, four
-//| floats at a time. It needs no barrier, because it fetches only what it stored itself.
+//| floats at a time. No barrier is needed, because a thread only loads what it has stored itself.
 /// Fetches a tile of queries as the last tile of keys left it.
 template <int kHeadDim, int kBlock>
 __device__ void load_state(Rows<kHeadDim, kBlock>& rows, const State& state, const Problem& problem, int head,
@@ -71,9 +71,9 @@ __device__ void store_state(const Rows<kHeadDim, kBlock>& rows, const State& sta
 
 //| ## The kernel
 //|
-//| The first tile of keys finds nothing to fetch, and the last one that a tile of queries sees finishes it.
-//| Under a causal mask, a tile of queries that sees none of the keys is skipped, except by the first tile of
-//| keys: rows that see no key at all have an output, too, zeros.
+//| With the first tile of keys, there is nothing to load, and the last tile that the queries see finishes
+//| them. Under a causal mask, a tile of queries that sees none of the keys is skipped, but not with the first
+//| tile of keys: rows that see no key at all still have an output, which is zero.
 
 /// Attention, one block per head. Grid: (batch * heads); dynamic shared memory: Tiles.
 template <typename T, int kHeadDim, int kBlock>
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kThreads, kBlock == 32 ? 1 : 0)
       if (first_key > 0 && first_key >= visible) continue;  // all above the diagonal; for every thread alike
       load_tile<T, kHeadDim>(tiles.q, q + problem.q_row(head, 0) * kHeadDim, first_query, problem.seqlen_q);
       //| Two barriers per pair of tiles: the tiles must be complete before any thread multiplies, and all
-      //| threads must be done with them when the next ones come.
+      //| threads must be done with them before the next ones are loaded.
       Rows<kHeadDim, kBlock> rows;
       if (first_key == 0)
         rows.clear();

@@ -1,8 +1,8 @@
 //| # Step 2: queries outside, keys inside
 //|
-//| In step 1 the unfinished $O$ travels: at d = 128 every pair of tiles moves 64 KB of it, and 16 KB of Q,
-//| whereas a tile of K and V together is 32 KB. So it is better to keep the unfinished rows and to let K and
-//| V come by: the loops change places.
+//| In step 1, the unfinished $O$ travels: at d = 128, every pair of tiles moves 64 KB of it and 16 KB of Q,
+//| whereas a tile of K and V together is 32 KB. So it is better to keep the unfinished rows and let K and V
+//| pass by: the loops change places.
 //|
 //|     for each tile of queries:         load Q; O, m, l start empty, in registers
 //|       for each tile of keys:          load K and V
@@ -11,8 +11,8 @@
 //|
 //| ![What stays in a block and what passes by, in step 1 and in step 2](../../docs/figures/loop_orders.svg)
 //|
-//| Tiles of queries no longer depend on each other, so each of them is a block: instead of one block per head
-//| there are $N/B$. FlashAttention-2 came to this order a year later.
+//| Tiles of queries no longer depend on each other, so each of them can be a block: $N/B$ blocks per head
+//| instead of one. FlashAttention-2 switched to this order a year later.
 //|
 //| **Budget.** As in step 1, and no device memory beyond inputs and outputs.
 #pragma once
@@ -30,10 +30,10 @@ __global__ void __launch_bounds__(kThreads, 1)
                     T* o,        // [batch * heads, seqlen_q, kHeadDim]
                     float* lse,  // [batch * heads, seqlen_q]
                     Problem problem) {
-  //| The block's tile of queries is loaded once, and its rows begin empty. They stay in registers until the
-  //| end.
+  //| The block loads its tile of queries once, and its rows start empty. They stay in registers
+  //| until the end.
   //|
-  //| The first barrier after this load is in the loop below; every thread passes it before any reads Q.
+  //| The loop below begins with a barrier, and every thread passes it before any thread reads Q.
   auto& tiles = *dynamic_shared<Tiles<T, kHeadDim, kBlock>>();
   const int first_query = blockIdx.x * kBlock, head = blockIdx.y;
   load_tile<T, kHeadDim>(tiles.q, q + problem.q_row(head, 0) * kHeadDim, first_query, problem.seqlen_q);
@@ -48,8 +48,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     process_tile(tiles, rows, problem, first_query, first_key);
     __syncthreads();  // everyone is done with K and V before the next ones overwrite them
   }
-  //| A block whose queries see no key never enters the loop, and writes zeros and $-\infty$, as `clear` left
-  //| its rows.
+  //| A block whose queries see no key never enters the loop. It writes the zeros and $-\infty$ that `clear`
+  //| left in its rows.
   write_result(rows, o, lse, problem, head, first_query);
 }
 

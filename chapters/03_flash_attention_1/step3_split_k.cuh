@@ -1,23 +1,23 @@
 //| # Step 3: tensor cores, warps that split the keys
 //|
-//| Step 2 is limited by the rate of CUDA cores. A tensor core multiplies 16 by 16 matrices, a warp at a time,
-//| and does [ten times](../00_the_machine/README.md#arithmetic-and-tensor-cores) as many multiplications.
-//| CUDA's own interface to it is `nvcuda::wmma`: a warp loads a 16 by 16 *fragment* of each operand from
-//| shared memory, multiplies, and stores the result. Which lane holds which element of a fragment is
-//| unspecified on purpose. So nothing that involves a row, such as a maximum, can be done in fragments:
-//| **scores, weights, statistics and O are in shared memory**, where every thread can find a row.
+//| CUDA cores are the bottleneck of step 2. A tensor core multiplies 16 by 16 matrices, one warp at a time,
+//| and is [ten times](../00_the_machine/README.md#arithmetic-and-tensor-cores) as fast. CUDA's interface to
+//| it is `nvcuda::wmma`: a warp loads a 16 by 16 *fragment* of each operand from shared memory, multiplies
+//| them, and stores the result. Which lane holds which element of a fragment is deliberately unspecified. So
+//| nothing that involves a row, such as a maximum, can be done in fragments: **scores, weights, statistics
+//| and O are in shared memory**, where every thread can find a row.
 //|
-//| Four warps share the work on a tile as the first FlashAttention did: each takes a quarter of its *keys*.
-//| For the scores this costs nothing: a warp's keys are columns of $S$. For the product with V it does. Each
-//| warp's product is a part of every element of $O$, the sum over its own keys, and the parts must be added
-//| up. That is *split-K*, named for the summed dimension of a product.
+//| As in the first FlashAttention, four warps share the work on a tile, and each takes a quarter of its
+//| *keys*. For the scores this costs nothing, because a warp's keys are columns of $S$. For the product with
+//| V it does. Each warp's product is a part of every element of $O$, the sum over its own keys, and the parts
+//| have to be added up. That is *split-K*, where K is the summed dimension of a matrix product.
 //|
 //| ![Split-K: each warp has a quarter of the keys, and a part of all of O](../../docs/figures/split_k.svg)
 //|
 //| **Budget** at d = 128, with 32 queries and 128 keys per tile: Q 8.5 KB, K and V 34 KB each, scores 17 KB,
-//| O 17 KB: 111 KB, so two blocks per multiprocessor. At d = 256 K and V share one buffer, one after the
-//| other, and a tile has 64 keys: 92 KB. All versions of the kernel stay below the 163 KB that an A100 grants
-//| a block.
+//| O 17 KB, 111 KB in all, so two blocks fit on a multiprocessor. At d = 256, K and V take turns in one
+//| buffer, and a tile has 64 keys: 92 KB. All versions of the kernel stay below the 163 KB that an A100
+//| allows per block.
 #pragma once
 #include "chapters/03_flash_attention_1/problem.cuh"
 #include "common/ptx/cp_async.h"
@@ -31,8 +31,8 @@ constexpr int kRowLanes = 8;   // lanes that share a row of the softmax
 
 //| ## Sizes
 //|
-//| A warp's traffic for O in shared memory does not depend on how many keys it has, so a warp should have
-//| many: 32 each. The sizes are the best of a sweep on an H200 (`TraitsFor` in chapter.cu names them).
+//| A warp's traffic for O in shared memory does not depend on the number of its keys, so each warp should
+//| have many: 32. The sizes are the best of a sweep on an H200 (`TraitsFor` in chapter.cu names them).
 
 /// The sizes of one version of the kernel.
 template <int kDim, int kQueries, int kKeys, int kWarpCount>
@@ -53,11 +53,11 @@ struct KernelTraits {
   static_assert(kRowsK % (4 * kRowLanes) == 0, "each lane of a row takes equally many groups of four scores");
 };
 
-//| ## What is in shared memory
+//| ## Shared memory layout
 //|
-//| Rows are padded against bank conflicts. A fragment of 16-bit elements is read 8 rows at a time, 16 bytes
-//| of each, and 16 bytes of padding put the 8 rows into different banks. A fragment of floats is written 4
-//| rows at a time, 32 bytes of each, and 32 bytes of padding do the same.
+//| Rows are padded to avoid bank conflicts. A fragment of 16-bit elements is read 8 rows at a time, 16 bytes
+//| per row, and 16 bytes of padding put these rows into different banks. A fragment of floats is written 4
+//| rows at a time, 32 bytes per row, and 32 bytes of padding do the same.
 
 /// The tiles of one block.
 template <typename T, typename Traits>
@@ -81,9 +81,9 @@ struct SplitKTiles {
 
 //| ## Copies in flight
 //|
-//| `cp.async` copies from device memory to shared memory, bypassing the registers. The thread starts the copy
-//| and goes on. Later it *commits* its copies as a group, and `cp_async_wait<n>` returns when at most its $n$
-//| newest groups are still in flight.
+//| `cp.async` copies from device memory to shared memory, bypassing the registers. The thread that issues it
+//| does not wait. Later, it *commits* its copies as a group, and `cp_async_wait<n>` returns when at most its
+//| $n$ newest groups are still in flight.
 //|
 //| ![A thread's copies, the groups it makes of them, and what a wait
 //| promises](../../docs/figures/cp_async_groups.svg)
@@ -108,10 +108,10 @@ template <typename T, typename Layout>
 using FragmentB = nvcuda::wmma::fragment<nvcuda::wmma::matrix_b, 16, 16, 16, T, Layout>;
 using FragmentC = nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, float>;
 
-//| The three kinds of fragments, the left operand A, the right operand B and the float sums C, are types, and
-//| only they know which lane holds which element. `load_matrix_shared` is CUDA's `load_matrix_sync` for an
-//| address that is known to be in shared memory; the [appendix](appendix.md#the-first-version-of-step-3) says
-//| what that saves.
+//| The three kinds of fragments, the left operand A, the right operand B and the float sums C, are opaque
+//| types: which lane holds which element is not specified. `load_matrix_shared` is CUDA's `load_matrix_sync`
+//| for an address that is known to be in shared memory; the
+//| [appendix](appendix.md#the-first-version-of-step-3) explains what that saves.
 /// As many blocks as fit into the shared memory of an H100 or H200: 228 KB, of which each block takes 1 KB
 /// more than it asks for. The compiler has to leave registers for all of them.
 template <typename T, typename Traits>
@@ -119,9 +119,9 @@ constexpr int kBlocksPerMultiprocessor = 228 * 1024 / int(sizeof(SplitKTiles<T, 
 
 //| ## Scores: a warp's keys are columns of S
 //|
-//| Each warp multiplies all queries of the tile with its own keys. K is stored with keys as rows; read
-//| "column by column" it is $K^\top$, and need not be transposed. The sums stay in fragments over all of
-//| head_dim and are stored once.
+//| Each warp multiplies all queries of the tile by its own keys. K is stored with keys as rows; read as
+//| `col_major`, it is $K^\top$, and need not be transposed. The sums stay in fragments over all of head_dim
+//| and are stored once.
 
 //| Each fragment of K is loaded once per 16 dimensions and used for all row fragments of Q. Q's fragments are
 //| read by all four warps: the first price of split-K.
@@ -148,7 +148,7 @@ __device__ void multiply_scores(SplitKTiles<T, Traits>& tiles) {
       for (int j = 0; j < kKeyFragments; ++j) nvcuda::wmma::mma_sync(sums[i][j], q, k[j], sums[i][j]);
     }
   }
-//| The fragments are stored as float, by rows, so that every thread can find a row.
+//| The fragments are stored as float, row by row, so that every thread can find a row.
 #pragma unroll
   for (int i = 0; i < kRowFragments; ++i)
 #pragma unroll
@@ -159,15 +159,15 @@ __device__ void multiply_scores(SplitKTiles<T, Traits>& tiles) {
 
 //| ## Softmax: eight lanes per row
 //|
-//| Now the work is split the other way: a warp takes whole rows, four at a time, eight lanes each. A lane
-//| holds every eighth group of four neighbouring scores, so that eight lanes read 128 contiguous bytes, and
-//| three shuffles combine a row. All rows of a warp go through each phase together: one waits for its
-//| shuffles while the others compute.
+//| Now the work is divided differently: a warp takes whole rows, four at a time, with eight lanes each. A
+//| lane holds every eighth group of four neighbouring scores, so that eight lanes read 128 contiguous bytes,
+//| and three shuffles combine a row. All rows of a warp go through each phase together, so one row computes
+//| while another waits for its shuffles.
 //|
-//| The weights of a row overwrite the first half of its scores. That is safe because the lanes have all
-//| scores in registers by then.
+//| The weights of a row overwrite the first half of its scores. That is safe, because by then the lanes have
+//| all scores in registers.
 //|
-//| O is corrected here, in shared memory. The maximum of a row seldom moves: about four times in 32 tiles of
+//| O is corrected here, in shared memory. A row's maximum rarely changes: about four times in 32 tiles of
 //| random scores ([chapter 2](../02_online_softmax/appendix.md#why-it-is-exact)). Otherwise the factor is
 //| exactly 1, and the row is neither read nor written.
 
@@ -192,7 +192,7 @@ __device__ void softmax(SplitKTiles<T, Traits>& tiles, const Problem& problem, i
   Vector<float, 4> scores[kCount][kGroups];
   float row_max[kCount], row_sum[kCount], correction[kCount];
 
-//| Part 1. A lane scales and masks its scores of a row on the way into registers, and finds their maximum.
+//| Part 1. A lane loads its scores of a row, scales and masks them, and finds their maximum.
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
     const int row = first_row + kRowsAtOnce * i;
@@ -210,8 +210,8 @@ __device__ void softmax(SplitKTiles<T, Traits>& tiles, const Problem& problem, i
     }
     row_max[i] = tile_max;
   }
-//| Part 2. Eight lanes agree on the maximum of the tile, and all merge it with the row's old one. Then the
-//| weight $2^{s - m}$ replaces the score, in the same register.
+//| Part 2. Eight lanes agree on the tile's maximum and merge it with the row's previous one. Then the weight
+//| $2^{s - m}$ replaces the score, in the same register.
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
     const int row = first_row + kRowsAtOnce * i;
@@ -230,15 +230,15 @@ __device__ void softmax(SplitKTiles<T, Traits>& tiles, const Problem& problem, i
     row_sum[i] = tile_sum;
     correction[i] = merged.correction;
   }
-//| Part 3. The new sum of a row is the old one, corrected, plus the tile's, which the eight lanes reduce in
-//| three shuffles.
+//| Part 3. The new sum of a row is the previous one, corrected, plus the tile's sum, which the eight lanes
+//| reduce in three shuffles.
 #pragma unroll
   for (int i = 0; i < kCount; ++i)
     row_sum[i] = tiles.row_sum[first_row + kRowsAtOnce * i] * correction[i] +
                  reduce_eight(row_sum[i], [](float a, float b) { return a + b; });
 
-  //| Part 4. Only here does the warp begin to overwrite: the weights replace the scores. The barrier of the
-  //| warp is enough, because a row belongs to eight lanes of one warp.
+  //| Part 4. Only here does the warp start to overwrite scores with weights. A warp-level barrier is enough,
+  //| because all eight lanes of a row are in one warp.
   __syncwarp();  // every lane has read its rows' scores and numbers before any lane overwrites them
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
@@ -262,21 +262,21 @@ __device__ void softmax(SplitKTiles<T, Traits>& tiles, const Problem& problem, i
 
 //| ## The product with V: parts of O, added up in four rounds
 //|
-//| Each warp has something to add to every element of O. If all four added at once, they would overwrite each
-//| other's sums. So O is cut by columns into as many pieces as there are warps, and in each of four rounds
-//| every warp has a piece to itself: it loads the piece into fragments, adds the product of its weights and
-//| values, and stores it back. Then all move on to the next piece. After four rounds each piece has been with
-//| each warp.
+//| Each warp has something to add to every element of O. If all four warps added at the same time, they would
+//| overwrite each other's sums. So O is cut by columns into as many pieces as there are warps, and in each of
+//| four rounds, every warp has one piece to itself: it loads the piece into fragments, adds the product of
+//| its weights and values, and stores it. Then every warp moves on to the next piece. After four rounds, each
+//| warp has added to each piece.
 //|
 //| This is the price of split-K: O is read and written four times for every tile of keys, and between two
-//| rounds all must wait for the slowest.
+//| rounds, all warps must wait for the slowest.
 
 /// The weights of this warp's keys, in fragments: the same for every piece of O.
 template <typename T, typename Traits>
 using Weights = FragmentA<T>[Traits::kRowsQ / kFragment][Traits::kWarpKeys / kFragment];
 
-//| One piece: load $O$'s fragments as the start of the sums, add the products of 16 keys at a time, store
-//| them back.
+//| One piece: load $O$'s fragments as the initial sums, add the products of 16 keys at a time, and store the
+//| fragments back.
 /// Adds weights * V over this warp's keys to the piece of O that begins with column `first_dim`. No other
 /// warp may use the piece meanwhile.
 template <typename T, typename Traits>
@@ -293,8 +293,8 @@ __device__ void add_to_piece(SplitKTiles<T, Traits>& tiles, const Weights<T, Tra
     for (int d = 0; d < kDimFragments; ++d)
       nvcuda::wmma::load_matrix_sync(sums[i][d], &tiles.o[kFragment * i][first_dim + kFragment * d],
                                      Tiles::kOutputStride, nvcuda::wmma::mem_row_major);
-//| V is stored with keys as rows, as the right operand of this product should be. A fragment of V serves all
-//| row fragments.
+//| V is stored with keys as rows, as the right operand of this product should be. Each fragment of V serves
+//| all row fragments.
 #pragma unroll
   for (int j = 0; j < kKeyFragments; ++j)
 #pragma unroll
@@ -313,8 +313,8 @@ __device__ void add_to_piece(SplitKTiles<T, Traits>& tiles, const Weights<T, Tra
                                       Tiles::kOutputStride, nvcuda::wmma::mem_row_major);
 }
 
-//| The weights of the warp's keys are loaded once and serve all four rounds. A warp's next piece is one that
-//| another warp has just finished, hence the barrier after each round.
+//| The weights of the warp's keys are loaded once and used in all four rounds. A warp's next piece is one
+//| that another warp has just finished, hence the barrier after each round.
 /// o += weights * V over the keys of all warps. All threads must call it; it ends with a barrier.
 template <typename T, typename Traits>
 __device__ void add_weighted_values(SplitKTiles<T, Traits>& tiles) {
@@ -356,11 +356,11 @@ __device__ void write_result(SplitKTiles<T, Traits>& tiles,
 
 //| ## The kernel
 //|
-//| K and V travel by [`cp.async`](../../common/ptx/cp_async.h) while the block computes. Where they have a
-//| buffer each, V is in flight during the scores and the next K during the softmax and the product with V.
-//| Where they share one, V can start when the scores are done, and the next K when the product with V is. The
-//| first then hides behind the softmax, the second only behind the multiprocessor's other blocks, if there
-//| are any.
+//| K and V are copied with [`cp.async`](../../common/ptx/cp_async.h) while the block computes. With a buffer
+//| each, V is in flight during the scores, and the next K during the softmax and the product with V. With a
+//| shared buffer, V can start when the scores are done, and the next K when the product with V is done. The
+//| copy of V then hides behind the softmax. The copy of K hides only behind other blocks on the
+//| multiprocessor, if there are any.
 
 /// Attention, one block per tile of queries. Grid: (queries / kRowsQ, batch * heads); dynamic shared memory:
 /// SplitKTiles.
@@ -373,8 +373,8 @@ __global__ void __launch_bounds__(Traits::kThreads, kBlocksPerMultiprocessor<T, 
             float* lse,  // [batch * heads, seqlen_q]
             Problem problem) {
   auto& tiles = *dynamic_shared<SplitKTiles<T, Traits>>();
-  //| A block knows which keys its tile of queries sees, and copies no others. `copy_keys` commits a group in
-  //| any case, so that a wait that counts groups means the same in the last round as in the first.
+  //| A block knows which keys its tile of queries sees, and copies no others. `copy_keys` always commits a
+  //| group, even an empty one, so that counting groups in a wait works in the last iteration, too.
   const int first_query = blockIdx.x * Traits::kRowsQ, head = blockIdx.y;
   const T* q_tile = q + problem.q_row(head, first_query) * Traits::kHeadDim;
   const int visible = problem.visible_keys_of_tile(first_query, Traits::kRowsQ);
@@ -387,7 +387,7 @@ __global__ void __launch_bounds__(Traits::kThreads, kBlocksPerMultiprocessor<T, 
     if constexpr (!Traits::kOverlaps) cp_async_wait_all();
   };
 
-  //| Q and the first K are one group. While they travel, the block sets $O$, the maxima and the sums.
+  //| Q and the first K are one group. Meanwhile, the block initialises $O$, the maxima and the sums.
   copy_tile<Traits, Traits::kRowsQ>(tiles.q, q_tile, problem.seqlen_q - first_query);
   copy_keys(tiles.k, k, 0);
   constexpr int kStride = SplitKTiles<T, Traits>::kOutputStride;
@@ -397,13 +397,13 @@ __global__ void __launch_bounds__(Traits::kThreads, kBlocksPerMultiprocessor<T, 
     tiles.row_max[row] = -INFINITY, tiles.row_sum[row] = 0.0f;
 
   for (int first_key = 0; first_key < visible; first_key += Traits::kRowsK) {
-    //| **One tile of keys.** Each barrier closes one hazard, and each copy starts as soon as its place is
-    //| free:
+    //| **One tile of keys.** Each barrier prevents one hazard, and each copy starts as soon as its
+    //| destination is free:
     //|
-    //| 1. K is there: multiply the scores.
-    //| 2. All scores are there, and K has been read: start copying the next K (or V, if they share), and do
-    //|    the softmax.
-    //| 3. V is there, the weights are there, and $O$ is corrected: add up $O$ in four rounds.
+    //| 1. K has arrived: multiply the scores.
+    //| 2. All scores are there, and K has been read: start copying the next K (or V, if they share a buffer),
+    //|    and do the softmax.
+    //| 3. V has arrived, the weights are there, and $O$ is corrected: add to $O$ in four rounds.
     if constexpr (!Traits::kSharesKV) copy_keys(tiles.v(), v, first_key);
     cp_async_wait<Traits::kSharesKV ? 0 : 1>();  // this thread's part of K, and at first of Q
     __syncthreads();  // everyone's part is there; at first also O and the rows' numbers
@@ -419,8 +419,8 @@ __global__ void __launch_bounds__(Traits::kThreads, kBlocksPerMultiprocessor<T, 
     add_weighted_values(tiles);  // ends with a barrier: V and the weights have been read
     if constexpr (Traits::kSharesKV) copy_keys(tiles.k, k, first_key + Traits::kRowsK);
   }
-  //| At the end, Q may still be in flight if the loop never ran, into memory that the block is about to give
-  //| back.
+  //| If the loop never ran, Q may still be in flight at the end, to memory that the block is about
+  //| to give up.
   cp_async_wait_all();
   __syncthreads();  // and O and the rows' numbers were set by other threads
   write_result(tiles, o + problem.q_row(head, 0) * Traits::kHeadDim, lse + problem.q_row(head, 0), problem,

@@ -1,20 +1,20 @@
 //| # Tiles on CUDA cores
 //|
 //| Steps 1 and 2 do the same with a tile of queries and a tile of keys: scores, softmax, product with V. They
-//| differ in the order of the tiles, and in what must travel because of it. So this file has the work on a
+//| differ in the order of the tiles, and in what has to travel as a result. So this file has the work on one
 //| pair of tiles, once.
 //|
-//| A block is 256 threads, arranged 16 by 16: `ty` counts rows, `tx` columns. In a tile of `kBlock` queries
+//| A block has 256 threads, arranged 16 by 16: `ty` counts rows, `tx` columns. In a tile of `kBlock` queries
 //| by `kBlock` keys, thread (ty, tx) computes the scores of rows `ty`, `ty + 16`, ... and of keys `tx`,
-//| `tx + 16`, ... The 16 threads of equal `ty` share a row, and they are half a warp, so they can combine
-//| their numbers by shuffles.
+//| `tx + 16`, ... The 16 threads with the same `ty` share these rows. They are half a warp, so they can
+//| combine their numbers by shuffles.
 //|
 //| ![The sixteen scores of one thread in a tile of 64 by 64, and the rows that it shares with fifteen
 //| others](../../docs/figures/thread_tile.svg)
 //|
-//| **Budget**, for tiles of $B$ rows in 16-bit types: Q, K and V take $6Bd$ bytes of shared memory and the
-//| weights $4B^2$; O, the maxima and the sums are in registers, $Bd / 256$ of them per thread for O. At
-//| $B = 64$ and $d = 128$: 67 KB and 32 registers.
+//| **Budget**, for tiles of $B$ rows in 16-bit types: Q, K and V take $6Bd$ bytes of shared memory, and the
+//| weights take $4B^2$. O, the maxima and the sums are in registers; O takes $Bd / 256$ per thread. At
+//| $B = 64$ and $d = 128$, that is 67 KB and 32 registers.
 #pragma once
 #include "chapters/03_flash_attention_1/problem.cuh"
 
@@ -24,11 +24,11 @@ constexpr int kSide = 16;                // a block is 16 x 16 threads
 constexpr int kThreads = kSide * kSide;  // 8 warps
 constexpr unsigned kAllLanes = 0xffffffffu;
 
-//| ## What is in shared memory
+//| ## Shared memory layout
 //|
-//| Rows are padded by 8 bytes (16 for floats). A row is a multiple of 128 bytes, so without padding the same
+//| Rows are padded by 8 bytes (16 for floats). A row is a multiple of 128 bytes, so without padding, the same
 //| column of every row would be in the same bank, and 16 threads that read 16 rows would be served one after
-//| the other. With 8 bytes more, each row begins two banks further on, and 16 rows of 8 bytes cover all 32
+//| another. With 8 bytes more, each row begins two banks further on, and 16 rows of 8 bytes cover all 32
 //| banks once. The other 16 lanes of the warp read the same 16 rows.
 
 /// The tiles of one block.
@@ -42,8 +42,8 @@ struct Tiles {
   __align__(16) float weights[kBlock][kWeightStride];
 };
 
-//| 256 threads load a tile 8 bytes at a time. Neighbouring threads load neighbouring pieces, so a warp's
-//| request is whole lines.
+//| 256 threads load a tile 8 bytes at a time. Neighbouring threads load neighbouring pieces, so a warp
+//| requests whole lines.
 /// Loads rows first ... first + kBlock - 1 of a head; those beyond its `rows` rows become zeros. A thread
 /// beyond the end reads the last row again and drops the value: a branch around the load would make the
 /// compiler wait for one load before it issues the next.
@@ -64,9 +64,9 @@ __device__ void load_tile(T (&tile)[kBlock][kStride],
 
 //| ## What a thread holds
 //|
-//| Each thread holds a part of its rows of $O$, unfinished: the dimensions `4 tx` ... `4 tx + 3`, then 64
-//| further on, and so on, since four neighbours are one load of V. The maximum and the sum of a row are the
-//| same in all 16 threads.
+//| Each thread holds a part of its rows of the unfinished $O$: the dimensions `4 tx` ... `4 tx + 3` of every
+//| 64, because one load of V brings four neighbours. All 16 threads of a row hold the same copy of its
+//| maximum and its sum.
 
 /// A thread's share of a tile of queries.
 template <int kHeadDim, int kBlock>
@@ -93,12 +93,12 @@ __device__ __forceinline__ int tile_dim(int g) { return 4 * (threadIdx.x % kSide
 
 //| ## One tile of keys for one tile of queries
 //|
-//| Three parts: the scores, the merge rule for each row, the product with V. Both products have the pattern
-//| of chapter 1: a thread reads a few numbers of each operand from shared memory and uses each several times.
+//| Three parts: the scores, the merge rule for each row, the product with V. Both products follow chapter 1's
+//| pattern: a thread reads a few numbers of each operand and uses each of them several times.
 //|
-//| Between them the weights go through shared memory, since the thread that computed a weight is not the one
-//| that needs it: a row's 16 threads split its *keys* in the first product and its *dimensions* in the
-//| second.
+//| In between, the weights go through shared memory, because the thread that computes a weight is not the
+//| one that needs it. A row's 16 threads divide its *keys* in the first product and its *dimensions* in
+//| the second.
 
 /// scores[i][j] = the product of query row ty + 16 i and key tx + 16 j.
 template <typename T, int kHeadDim, int kBlock, int kCount>
@@ -122,12 +122,12 @@ __device__ void multiply_scores(const Tiles<T, kHeadDim, kBlock>& tiles, float (
   }
 }
 
-//| For four dimensions a thread reads 4 queries and 4 keys, 8 bytes each, and does 64 multiply-adds with
-//| them: each number is used four times. The 16 threads of equal `ty` read the same address of Q, which the
-//| banks serve once.
+//| For four dimensions, a thread reads 4 queries and 4 keys, 8 bytes each, and does 64 multiply-adds with
+//| them: each number is used four times. The 16 threads with the same `ty` read the same address of Q, which
+//| the banks serve once.
 //|
-//| For the softmax, four shuffles at distances 8, 4, 2 and 1 reach the 16 threads of a row, and no others:
-//| the lanes' numbers differ in these four bits only.
+//| For the softmax, four shuffles at distances 8, 4, 2 and 1 reach exactly the 16 threads of a row, whose
+//| lane numbers differ only in these four bits.
 /// Combines the values of the 16 threads of a row; all of them get the result.
 template <typename Combine>
 __device__ float reduce_row(float value, Combine combine) {
@@ -136,7 +136,7 @@ __device__ float reduce_row(float value, Combine combine) {
   return value;
 }
 
-//| Now the merge rule, row by row. A thread holds four scores of a row; the tile's maximum needs all 16
+//| Now the merge rule, row by row. A thread holds four scores of a row, and the tile's maximum needs all 16
 //| threads. Then come the weights $2^{s - m}$, which go to shared memory for the second product, and their
 //| sum, again over 16 threads.
 /// Turns the scores of each row into weights, in shared memory, and merges the row's state with them.
@@ -158,7 +158,7 @@ __device__ void softmax(Tiles<T, kHeadDim, kBlock>& tiles, Rows<kHeadDim, kBlock
     }
     tile_max = reduce_row(tile_max, [](float a, float b) { return fmaxf(a, b); });
 
-    //| From here on every number of the row is relative to `merged.row_max`.
+    //| From here on, every number of the row is relative to `merged.row_max`.
     const Merge merged = merge(rows.row_max[i], tile_max);
     float tile_sum = 0.0f;
 #pragma unroll
@@ -176,8 +176,8 @@ __device__ void softmax(Tiles<T, kHeadDim, kBlock>& tiles, Rows<kHeadDim, kBlock
   }
 }
 
-//| In the second product thread `tx` has dimensions `4 tx` to `4 tx + 3` of every 64. It needs all weights of
-//| its rows, so it reads them from shared memory, four keys at a time.
+//| In the second product, thread `tx` has the dimensions `4 tx` to `4 tx + 3` of every 64. It needs all
+//| weights of its rows, so it reads them from shared memory, four keys at a time.
 /// o += weights * v.
 template <typename T, int kHeadDim, int kBlock>
 __device__ void add_weighted_values(const Tiles<T, kHeadDim, kBlock>& tiles, Rows<kHeadDim, kBlock>& rows) {
@@ -202,7 +202,7 @@ __device__ void add_weighted_values(const Tiles<T, kHeadDim, kBlock>& tiles, Row
 
 //| The three parts in order. Only half a warp writes and reads the weights of a row, so the two barriers
 //| between the parts are *warp* barriers. The block's barrier, which costs more, is in the kernel's loop,
-//| where K and V change.
+//| where the tiles of K and V change.
 /// Merges one tile of keys into a tile of queries. The tiles must be complete in shared memory, and remain
 /// there until a barrier after this call.
 template <typename T, int kHeadDim, int kBlock>
@@ -218,8 +218,8 @@ __device__ void process_tile(Tiles<T, kHeadDim, kBlock>& tiles, Rows<kHeadDim, k
   add_weighted_values(tiles, rows);
 }
 
-//| The division waits for the last tile. A row that saw no key has the sum 0, and `inverse_sum` gives 0, not
-//| infinity. One of the 16 threads writes the log-sum-exp.
+//| The division waits for the last tile. A row that saw no key has the sum 0, for which `inverse_sum` returns
+//| 0, not infinity. One of the 16 threads writes the log-sum-exp.
 /// Divides by the sums and writes O and the log-sum-exp of a tile of queries.
 template <typename T, int kHeadDim, int kBlock>
 __device__ void write_result(const Rows<kHeadDim, kBlock>& rows,

@@ -18,21 +18,21 @@ WIDTH, CELL, GAP, ROW = 430, 20, 3, 168
 
 
 def totals():
-    """Bytes of S and P, and of everything else; bf16, S, m and l float32. The same closed forms as in attention_tiles.js."""
+    """Bytes of S and P, and of everything else; bf16, but S, m, l and the unfinished O float32. The same closed forms as in attention_tiles.js."""
     pairs, tiles = N * N, TILES * TILES
     gather = 4 * N * D + 4 * TILE * D * tiles
-    keys_outside = 4 * N * D + (6 * TILE * D + 16 * TILE) * tiles + 2 * N * D + 8 * N
+    keys_outside = 6 * N * D + 2 * TILE * D * tiles + TILE * (8 * D + 16) * (tiles - TILES)
     return {"naive": (12 * pairs, gather), "keysOutside": (0, keys_outside), "queriesOutside": (0, gather)}
 
 
 # What each schedule does with which tile in the moment drawn: query tile 3, key tile 2 (counted from 1).
 SCHEDULES = [
-    ("naive", "Naive", "three kernels", ["Kernel 1: a tile of S is made and", "written out; kernel 2 reads it back", "and writes P; kernel 3 reads P."],
+    ("naive", "Naive", "three kernels", ["Kernel 1 computes a tile of S and", "writes it; kernel 2 reads it back", "and writes P; kernel 3 reads P."],
      {"Q2": "held", "K1": "read", "S2,1": "written", **{f"S{i},{j}": "left" for i in range(TILES) for j in range(TILES) if (i, j) < (2, 1)}}),
-    ("keysOutside", "Keys outside", "FlashAttention-1", ["K and V stay; Q and the unfinished", "O come and go for every tile of S."],
+    ("keysOutside", "Keys outside", "FlashAttention-1", ["K and V stay. Q and the unfinished", "O move for every tile of S."],
      {"K1": "held", "V1": "held", "Q2": "read", "O2": "both", "S2,1": "held",
       **{f"S{i},{j}": "used" for i in range(TILES) for j in range(TILES) if (j, i) < (1, 2)}}),
-    ("queriesOutside", "Queries outside", "FlashAttention-2", ["Q, the unfinished O and its sums", "stay; K and V come past."],
+    ("queriesOutside", "Queries outside", "FlashAttention-2", ["Q and the unfinished O stay.", "K and V are read for every tile of S."],
      {"Q2": "held", "O2": "held", "K1": "read", "V1": "read", "S2,1": "held",
       **{f"S{i},{j}": "used" for i in range(TILES) for j in range(TILES) if (i, j) < (2, 1)}}),
 ]

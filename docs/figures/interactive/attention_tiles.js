@@ -35,7 +35,7 @@
       const before = tiles.get(tile);
       tiles.delete(tile);
       tiles.set(tile, { bytes, dirty: dirty || Boolean(before && before.dirty) });
-      held += before ? 0 : bytes;
+      held += bytes - (before ? before.bytes : 0);
       for (const [oldest, entry] of tiles) {
         if (held <= l2Bytes) break;
         leave(oldest, entry);
@@ -152,25 +152,26 @@
       }
     },
 
-    /** Algorithm 1 of arXiv 2205.14135: keys outside, queries inside. */
+    /** Keys outside, queries inside, as in chapter 3's step 1: Algorithm 1 of arXiv 2205.14135 with the unfinished O in float32. */
     keysOutside(p, sram) {
       const b = sizes(p);
-      for (const i of range(tilesQ(p))) {
-        sram.store(`O${i}`, b.O);
-        sram.store(`ml${i}`, b.ml);
-      }
-      sram.step({ kind: 'init' });
       for (const j of range(tilesK(p))) {
         for (const i of range(tilesQ(p)).filter((x) => visible(p, x, j))) {
           sram.load(`K${j}`, b.K);
           sram.load(`V${j}`, b.V);
           sram.load(`Q${i}`, b.Q);
-          sram.load(`O${i}`, b.O, b.sums);
-          sram.load(`ml${i}`, b.ml);
+          const first = j === 0, last = j === tilesK(p) - 1 || !visible(p, i, j + 1);
+          if (first) {
+            sram.make(`O${i}`, b.sums);
+            sram.make(`ml${i}`, b.ml);
+          } else {
+            sram.load(`O${i}`, b.sums);
+            sram.load(`ml${i}`, b.ml);
+          }
           sram.make(`S${i},${j}`, b.S);
-          sram.store(`O${i}`, b.O);
-          sram.store(`ml${i}`, b.ml);
-          sram.step({ kind: 'update', i, j }, i === tilesQ(p) - 1);
+          sram.store(`O${i}`, last ? b.O : b.sums);
+          if (!last) sram.store(`ml${i}`, b.ml);
+          sram.step({ kind: 'update', i, j, first, last }, i === tilesQ(p) - 1);
           sram.drop(`Q${i}`, `O${i}`, `ml${i}`, `S${i},${j}`);
         }
         sram.drop(`K${j}`, `V${j}`);
@@ -228,9 +229,9 @@
       ],
       keysOutside: [
         ['K, V in, once: 4 N d', 4 * nd],
-        [`Q in, O in and out, for each of ${again}: 6 Bq d`, 6 * p.rowsQ * p.d * c],
-        ['m, ℓ in and out with them: 16 Bq', 16 * p.rowsQ * c],
-        ['O = 0, m = −∞, ℓ = 0 at the start: N (2 d + 8)', 2 * nd + 8 * p.n],
+        [`Q in, for each of ${again}: 2 Bq d`, 2 * p.rowsQ * p.d * c],
+        ['unfinished O, m, ℓ out and in, between tiles of keys: Bq (8 d + 16)', p.rowsQ * (8 * p.d + 16) * (c - tilesQ(p))],
+        ['O out, once: 2 N d', 2 * nd],
       ],
       queriesOutside: [
         ['S and P', 0, 'SP'],
@@ -293,12 +294,11 @@
         return schedule === 'naive'
           ? `Kernel 3: query tile ${i + 1} has met all its keys. ${name('O', i)} is written.`
           : `Query tile ${i + 1} has met all its keys: ${name('O', i)} is divided by ℓ and written, once.`;
-      case 'init':
-        return 'O, the running maximum m and the running sum ℓ of every query start in device memory: O = 0, m = −∞, ℓ = 0.';
       case 'update':
-        if (isCoarse(p)) return `${name('K', j)} and ${name('V', j)} are read, once. Every tile of queries that sees them comes in with its unfinished O, m and ℓ, and O, m and ℓ go out again: ${bytes(cost)} moved.`;
+        if (isCoarse(p)) return `${name('K', j)} and ${name('V', j)} are read, once. Every tile of queries that sees them is read with its unfinished O, m and ℓ, which are written back: ${bytes(cost)} moved.`;
         return `${s.read.has(`K${j}`) ? `Read ${name('K', j)} and ${name('V', j)}.` : `${name('K', j)} and ${name('V', j)} stay.`} ` +
-          `${name('Q', i)} comes in with its unfinished ${name('O', i)}, m and ℓ; they are corrected, take in this tile, and go out again: ${bytes(cost)} moved.${diagonal}`;
+          (s.first ? `${name('Q', i)} is read; ${name('O', i)}, m and ℓ start empty` : `${name('Q', i)} is read with its unfinished ${name('O', i)}, m and ℓ`) +
+          (s.last ? `; ${name('O', i)} is finished and written` : '; all three are updated and written') + `: ${bytes(cost)} moved.${diagonal}`;
       case 'gather':
         return `${s.read.has(`Q${i}`) ? `Read ${name('Q', i)}, ${name('K', j)} and ${name('V', j)}` : `${name('Q', i)} stays; read ${name('K', j)} and ${name('V', j)}`}: ` +
           `${bytes(cost)} in. ${name('S', i, j)} is made, weighed and used up in SRAM; ${name('O', i)}, m and ℓ wait there, too.${diagonal}`;
@@ -310,8 +310,8 @@
         return {
           naive: `Done: ${bytes(result.moved)} moved, ${bytes(scores)} of it S and P: ${Math.round((100 * scores) / result.moved)}\u00a0%. ` +
             `They fill ${bytes(c.S.written + c.P.written)} of device memory, and grow with the square of N.`,
-          keysOutside: `Done: ${bytes(result.moved)} moved, none of it S or P. K and V came once, but Q, O, m and ℓ ` +
-            'came again with every key tile, and O, m and ℓ went out again, too.',
+          keysOutside: `Done: ${bytes(result.moved)} moved, none of it S or P. K and V were read once, but Q and the unfinished O, m and ℓ ` +
+            'were read again for every tile of keys, and O, m and ℓ were written again, too.',
           queriesOutside: `Done: ${bytes(result.moved)} moved: the naive walk without S and P. ` +
             'K and V came once for every query tile; Q came and O went once.',
         }[schedule] + l2;
@@ -392,7 +392,7 @@
         el('div.sram', {}, 'In SRAM now: ', sramSize, chips), counters)),
       race, check,
       el('p.quiet', { style: 'margin-top:10px' }, 'One head, bf16; scores, m and ℓ in float32. SRAM is shared memory and registers of one ' +
-        'multiprocessor: 228 and 256 KB on an H100 or H200. Counted as if no L2 cache stood in between; the line “behind an L2” lets one of 60 MB keep tiles of this head alone. Tiles that the diagonal crosses count whole, the unfinished O as bf16. ' +
+        'multiprocessor: 228 and 256 KB on an H100 or H200. Counted as if no L2 cache stood in between; the line “behind an L2” lets one of 60 MB keep tiles of this head alone. Tiles that the diagonal crosses count whole, the unfinished O as float32. ' +
         'Left out: the log-sum-exp, 4 bytes a query. 1 KB = 1024 bytes.'));
 
     // -- The picture: Q to the left of S, K above it, V below, O to the right; lengths to scale --
