@@ -120,13 +120,12 @@ def attend(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None, left: i
     if unwatched and wants_gradient:
         forward = lambda q, k, v: ops.forward(q, k, v, *options, deterministic, chapter, step, *scales, *drops)
 
-        def backward(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, deterministic: bool,
-                     d_lse: Tensor | None) -> tuple[Tensor, ...]:
+        def backward(d_o: Tensor, d_lse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor) -> tuple[Tensor, ...]:
             call = torch.ops.flashbook.backward if ops.is_batched(d_o, d_lse) else ops.backward
             found: tuple[Tensor, ...] = call(d_o, q, k, v, o, lse, *options, deterministic, *drops, d_lse=d_lse)  # type: ignore[misc]
             return found
 
-        o, lse = ops.UntracedCall.apply(q, k, v, forward, backward, deterministic)
+        o, lse = ops.UntracedCall.apply(q, k, v, forward, backward)
     else:
         call = ops.forward if unwatched else torch.ops.flashbook.forward
         o, lse = call(q, k, v, *options, deterministic, chapter, step, *scales, *drops)
@@ -208,12 +207,9 @@ def repeat(known: ops.CachedCall, q: Tensor, k: Tensor, v: Tensor, deterministic
     """Returns O, and the log-sum-exp if requested."""
     if not ops.wants_gradient(q, k, v):
         return known.forward(q, k, v, first, second, wants_lse)
-    forward: Any = known.forward
-    backward: Any = known.backward
-    if first is not None:
-        forward = functools.partial(forward, first=first, second=second)
-        backward = functools.partial(backward, first=first, second=second)
-    o, lse = ops.UntracedCall.apply(q, k, v, forward, backward, known.is_deterministic(deterministic, q))
+    forward = functools.partial(known.forward, first=first, second=second)
+    backward = functools.partial(known.backward, deterministic=known.is_deterministic(deterministic, q), first=first, second=second)
+    o, lse = ops.UntracedCall.apply(q, k, v, forward, backward)
     return o, lse
 
 

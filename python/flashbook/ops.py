@@ -67,7 +67,7 @@ NO_SCALES: Scales = (None, None, None)
 pack_tensors, TENSORS = struct.Struct("=12Q").pack, ctypes.sizeof(Tensors)
 pack_gradients, GRADIENTS = struct.Struct("=5Q").pack, ctypes.sizeof(Gradients)
 pack_cache, CACHE = struct.Struct("=3Q16s2Q8s").pack, ctypes.sizeof(Cache)  # the integers in the byte fields
-pack_mask = struct.Struct("=28si2Q40sQ8s2Q16sQ").pack  # the byte fields with everything that is not a pointer, and null pointers
+pack_pointers = struct.Struct("=2Q").pack
 
 
 @dataclasses.dataclass
@@ -82,7 +82,7 @@ class Plan:
     reason: str = ""  # reason for the step, for a cache
     shape: Shape | None = None
     mask: Mask | None = None  # the struct without its pointers
-    mask_parts: tuple[bytes, ...] = ()  # the bytes between the mask's pointers
+    mask_ends: tuple[bytes, bytes] | None = None  # the mask's bytes before and after its pointers to packed sequences
     cache_parts: tuple[bytes, ...] = ()  # the bytes between the cache's pointers
     call: Any = None  # the C function that launches
     first: tuple[int, ...] = ()  # its first arguments: chapter, step, and the addresses of shape and mask
@@ -97,6 +97,14 @@ class Plan:
     def counts(self) -> bool:
         """Whether the workspace has counters (see COUNTING)."""
         return self.chapter in COUNTING and not (self.chapter == MASKS and self.step in (GRADIENT, IN_TURNS))
+
+    def for_sequences(self, first_query: Tensor, first_key: Tensor) -> tuple[Any, ...]:
+        """Returns the C function's first arguments for packed sequences."""
+        if self.mask_ends is None:
+            whole = bytes(self.mask)  # type: ignore[arg-type]
+            self.mask_ends = whole[:Mask.first_query.offset], whole[Mask.columns.offset:]
+        before, after = self.mask_ends
+        return (*self.first[:3], before + pack_pointers(first_query.data_ptr(), first_key.data_ptr()) + after)
 
 
 _plans: dict[object, Plan] = {}
@@ -478,24 +486,17 @@ def arguments(plan: Plan, address: Callable[[Tensor], int], slopes: Tensor | Non
     """Returns the C function's first arguments, with arrays and the seed in its mask."""
     if plan.mask is None or (slopes is None and first_query is None and seed is None and bias is None):
         return plan.first
-    return (*plan.first[:3], mask_bytes(plan, address, slopes, first_query, first_key, seed, bias))
+    return (*plan.first[:3], mask_with(plan.mask, address, seed, slopes=slopes, first_query=first_query, first_key=first_key, bias=bias))
 
 
-def mask_bytes(plan: Plan, address: Callable[[Tensor], int], slopes: Tensor | None, first_query: Tensor | None = None,
-               first_key: Tensor | None = None, seed: Tensor | None = None, bias: Tensor | None = None, sinks: Tensor | None = None) -> bytes:
-    """Returns the plan's mask with these arrays."""
-    if not plan.mask_parts and plan.mask is not None:
-        whole = bytes(plan.mask)
-        plan.mask_parts = whole[:28], whole[48:88], whole[96:104], whole[120:136]
-    sizes, others, functions, rest = plan.mask_parts
-    places = [0 if array is None else address(array) for array in (first_query, first_key, slopes, bias, sinks)]
-    return pack_mask(sizes, slope_sequences(slopes), *places[:2], others, places[2], functions, places[3], 0 if seed is None else int(seed), rest,
-                     places[4])
-
-
-def slope_sequences(slopes: Tensor | None) -> int:
-    """The number of sequences with their own slopes; 0 if all share them."""
-    return slopes.shape[0] if slopes is not None and slopes.dim() == 2 else 0
+def mask_with(mask: Mask, address: Callable[[Tensor], int], seed: Tensor | None = None, **arrays: Tensor | None) -> bytes:
+    """Returns the mask with these arrays, named as its fields."""
+    found, slopes = Mask.from_buffer_copy(mask), arrays["slopes"]
+    found.seed = 0 if seed is None else int(seed)
+    found.slope_sequences = slopes.shape[0] if slopes is not None and slopes.dim() == 2 else 0  # 0: all sequences share them
+    for name, array in arrays.items():
+        setattr(found, name, None if array is None else address(array))
+    return bytes(found)
 
 
 def check_arrays(q: Tensor, slopes: Tensor | None, first_query: Tensor | None, first_key: Tensor | None) -> None:
@@ -874,7 +875,7 @@ def launch_decode(plan: Plan, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor |
                        *(0 if array is None else address(array) for array in (paddings, first_query)), plan.cache_parts[1])
     first: tuple[Any, ...] = (*plan.first, cache)
     if plan.mask is not None:
-        first += (mask_bytes(plan, address, slopes, sinks=sinks),)
+        first += (mask_with(plan.mask, address, slopes=slopes, sink_logits=sinks),)
     tensors = pack_tensors(TENSORS, address(q), address(k), address(v), address(o), address(lse), workspace, 0,
                            *(0 if array is None else address(array) for array in (k_scale, v_scale)), 0, 0)
     if status := plan.call(*first, tensors, stream):
@@ -917,31 +918,31 @@ def once(compute: Callable[..., Any], *tensors: Tensor | None) -> Any:
     return _Once.apply(compute, *tensors) if torch.is_grad_enabled() else compute(*tensors)
 
 
-def is_batched(*gradients: Tensor | None) -> bool:
+def is_batched(d_o: Tensor, d_lse: Tensor | None) -> bool:
     """Whether a backward pass gets a batch of gradients from vmap, which handles operators but not pointers."""
-    return are_transforms_active() or any(of is not None and is_batch_of_gradients(of) for of in gradients)
+    return are_transforms_active() or is_batch_of_gradients(d_o) or (d_lse is not None and is_batch_of_gradients(d_lse))
 
 
 class UntracedCall(torch.autograd.Function):
-    """The autograd function of such a call. `forward_pass` and `backward_pass` have the signatures of CachedCall's."""
+    """The autograd function of such a call. `backward_pass` takes dO, the gradient of the log-sum-exp, q, k, v, O and the log-sum-exp."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, forward_pass: Callable[..., Any], backward_pass: Callable[..., Any],
-                deterministic: bool) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, forward_pass: Callable[..., Any],
+                backward_pass: Callable[..., Any]) -> tuple[Tensor, Tensor]:
         o, lse = forward_pass(q, k, v)
         ctx.save_for_backward(q, k, v, o, lse)
-        ctx.backward_pass, ctx.deterministic = backward_pass, deterministic
+        ctx.backward_pass = backward_pass
         ctx.set_materialize_grads(False)
         return o, lse
 
     @staticmethod
     def backward(ctx: Any, d_o: Tensor | None, d_lse: Tensor | None) -> tuple[Tensor | None, ...]:
         if d_o is None and d_lse is None:
-            return (None,) * 6
-        compute, deterministic, saved = ctx.backward_pass, ctx.deterministic, ctx.saved_tensors
+            return (None,) * 5
+        saved = ctx.saved_tensors
         if d_o is None:
             d_o = torch.zeros_like(saved[3])
-        return (*once(lambda d_o, d_lse, *saved: compute(d_o, *saved, deterministic, d_lse), d_o, d_lse, *saved), None, None, None)
+        return (*once(ctx.backward_pass, d_o, d_lse, *saved), None, None)
 
 
 # Conversions between views, [batch, heads, seqlen, head_dim], and callers' tensors, [batch, seqlen, heads, head_dim] or packed
@@ -1018,7 +1019,7 @@ class CachedCall:
 
     def arguments(self, first: Tensor | None, second: Tensor | None) -> Any:
         """Returns the C function's first arguments."""
-        return self.plan.first if first is None else arguments(self.plan, Tensor.data_ptr, None, first, second, None, None)
+        return self.plan.first if first is None or second is None else self.plan.for_sequences(first, second)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, first: Tensor | None = None, second: Tensor | None = None,
                 wants_lse: bool = True) -> tuple[Tensor, Tensor | None]:
@@ -1050,8 +1051,8 @@ class CachedCall:
         kept = self.kept[stream] = unread.data_ptr(), workspace, (unread,) if memory is None else (unread, memory)
         return kept
 
-    def backward(self, d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, deterministic: bool,
-                 d_lse: Tensor | None = None, first: Tensor | None = None, second: Tensor | None = None) -> tuple[Tensor, ...]:
+    def backward(self, d_o: Tensor, d_lse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, deterministic: bool,
+                 first: Tensor | None, second: Tensor | None) -> tuple[Tensor, ...]:
         if is_batched(d_o, d_lse):
             views = tuple(map(self.view, (d_o, q, k, v, o)))
             d_lse = None if d_lse is None else d_lse[None] if self.packed else d_lse
@@ -1070,7 +1071,7 @@ class CachedCall:
         if d_lse is not None:
             d_lse = d_lse.contiguous()  # kept alive until the launch
             gradients = gradients[:Gradients.d_lse.offset] + struct.pack("=Q", d_lse.data_ptr())
-        before = plan.first if first is None else arguments(plan, Tensor.data_ptr, None, first, second, None, None)
+        before = plan.first if first is None or second is None else plan.for_sequences(first, second)
         if status := plan.call(*before, tensors, gradients, raw_stream(plan.index)):
             _library.check(status)
         return dq, dk, dv
