@@ -1,5 +1,6 @@
 /// \file
-/// What a machine does for a Buffer. simulated.cpp and cuda.cu each implement it; a build holds one.
+/// The operations of a machine that device.h needs. simulated.cpp and cuda.cu implement them; a build
+/// contains one of the two.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -9,25 +10,25 @@
 
 namespace flashbook::device::backend {
 
-/// Device memory, not null. Throws UsageError if there is not enough.
+/// Allocates device memory; never null. Throws UsageError if there is not enough.
 void* allocate(std::size_t bytes);
 
 /// Frees it.
 void free(void* address) noexcept;
 
-/// Copies between host and device, in either direction, after all work before it.
+/// Copies between host and device, in either direction, after all earlier work.
 void copy(void* target, const void* source, std::size_t bytes);
 
 /// Why NCCL cannot serve this many ranks; empty if it can.
 std::string why_not_nccl(int ranks);
 
-/// "2.28.9"; empty if there is none.
+/// The version of NCCL: "2.28.9"; empty if there is none.
 std::string nccl_version();
 
-/// run_ranks with Transport::nccl, where why_not_nccl is empty.
+/// run_ranks with Transport::nccl, to be called where why_not_nccl is empty.
 void run_nccl_ranks(int count, const std::function<void(Rank&)>& body);
 
-/// Sets every byte of device memory to `byte`, which marks memory that was never written.
+/// Sets every byte of device memory to `byte`, which marks memory that has never been written.
 void poison(void* address, unsigned char byte, std::size_t bytes);
 
 }  // namespace flashbook::device::backend

@@ -1,5 +1,5 @@
 /// \file
-/// device.h, queue.h and resources.h over the CUDA runtime.
+/// Implements device.h, queue.h and resources.h with the CUDA runtime.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -25,11 +25,12 @@ namespace {
 
 void check(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return;
-  cudaGetLastError();  // seen: the next launch must not report it as its own
+  cudaGetLastError();  // clears the error, so that the next launch does not report it as its own
   throw DeviceError(call, ": ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")");
 }
 
-/// "13.0" for CUDA's 13000, by one of its two functions; "none" for 0, which it says without a driver.
+/// "13.0" for CUDA's 13000, from one of its two version functions; "none" for 0, which they return without a
+/// driver.
 std::string version(cudaError_t (*ask)(int*), const char* name) {
   int version = 0;
   check(ask(&version), name);
@@ -38,7 +39,7 @@ std::string version(cudaError_t (*ask)(int*), const char* name) {
 std::string driver_version() { return version(cudaDriverGetVersion, "cudaDriverGetVersion"); }
 std::string runtime_version() { return version(cudaRuntimeGetVersion, "cudaRuntimeGetVersion"); }
 
-/// The device that launches go to. Throws HardwareMissing if there is none.
+/// The device to which launches go. Throws HardwareMissing if there is none.
 int current_device() {
   if (const int device = current(); device >= 0) return device;
   int count = 0;
@@ -95,7 +96,7 @@ struct Launch {
   friend bool operator==(const Launch&, const Launch&) = default;
 };
 
-/// Where this thread's launches are noted; null while nothing asks for them.
+/// The list in which this thread's launches are recorded; null while nothing records them.
 thread_local std::vector<Launch>* noted = nullptr;
 
 KernelResources resources_of(const Launch& launch) {
@@ -166,13 +167,13 @@ void flush_l2(Stream stream) {
   const int device = current_device();
   const std::lock_guard lock(mutex);
   Buffer& buffer = buffers[device];
-  // Twice the cache's size: which lines it evicts first is not known.
+  // twice the cache's size, since the order in which it evicts lines is unknown
   if (buffer.bytes() == 0) buffer = Buffer(Place::device, 2 * std::size_t(l2_bytes(device)));
   check(cudaMemsetAsync(buffer.data(), 0, buffer.bytes(), stream), "cudaMemsetAsync");
 }
 
 int device_count() {
-  current_device();  // says what is missing
+  current_device();  // reports what is missing
   int count = 0;
   check(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
   return count;
@@ -211,7 +212,7 @@ struct Event::Recorded {
 };
 
 Queue::Queue() {
-  current_device();  // says what is missing
+  current_device();  // reports what is missing
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
 }
 
@@ -278,7 +279,7 @@ void note_launch(const void* kernel, int threads, std::size_t dynamic_shared_byt
 namespace backend {
 
 void* allocate(std::size_t bytes) {
-  current_device();  // without a GPU that is what to say, not that there is no memory
+  current_device();  // without a GPU, reports that instead of missing memory
   void* address = nullptr;
   const cudaError_t error = cudaMalloc(&address, bytes);
   if (error == cudaErrorMemoryAllocation) {
@@ -293,8 +294,9 @@ void* allocate(std::size_t bytes) {
 void free(void* address) noexcept { cudaFree(address); }
 
 void copy(void* target, const void* source, std::size_t bytes) {
-  // The default stream waits for the other streams only if they were created blocking; a copy must wait for
-  // all, and they for it: cudaMemcpy returns once the host's bytes are staged, before they are in the buffer.
+  // The default stream waits for other streams only if they were created blocking. A copy must wait for all
+  // streams, and they for it: cudaMemcpy returns once the host's bytes are staged, before they are in the
+  // buffer.
   synchronize();
   check(cudaMemcpy(target, source, bytes, cudaMemcpyDefault), "cudaMemcpy");
   synchronize();
@@ -302,7 +304,7 @@ void copy(void* target, const void* source, std::size_t bytes) {
 
 void poison(void* address, unsigned char byte, std::size_t bytes) {
   check(cudaMemset(address, byte, bytes), "cudaMemset");
-  synchronize();  // the memset may still run when the call returns, and other streams do not wait for it
+  synchronize();  // the memset may still be running, and other streams do not wait for it
 }
 
 }  // namespace backend

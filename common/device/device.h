@@ -1,6 +1,6 @@
 /// \file
-/// Where kernels run, seen from the host: memory, time, and what machine it is. CUDA or the simulator stands
-/// behind it; a build holds one of the two.
+/// The machine that runs kernels, as the host sees it: memory, time and properties. It is backed by CUDA or
+/// by the simulator; a build contains one of the two.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,66 +11,68 @@
 
 #include "common/concat.h"
 
-struct CUstream_st;  // CUDA's own name for what cudaStream_t points to
+struct CUstream_st;  // CUDA's own name for the type behind cudaStream_t
 
 namespace flashbook::device {
 
 /// The machine behind this build.
 enum class Machine { gpu, simulator };
 
-/// A CUDA stream (the same type as cudaStream_t); null is the default stream, on which the simulator runs
-/// every launch at once. queue.h makes others.
+/// A CUDA stream (the same type as cudaStream_t). Null is the default stream, on which the simulator runs
+/// every launch immediately. queue.h creates others.
 using Stream = CUstream_st*;
 
-/// There is no GPU, or not the one that is needed. Exit code 77.
+/// There is no GPU, or not the required one. Exit code 77.
 struct HardwareMissing : ErrorOfParts<std::runtime_error> {
   using ErrorOfParts::ErrorOfParts;
 };
 
-/// A CUDA call failed, or a simulated kernel broke a rule of the machine. The message says where.
+/// A CUDA call failed, or a simulated kernel broke a rule of the machine. The message names the place.
 struct DeviceError : ErrorOfParts<std::runtime_error> {
   using ErrorOfParts::ErrorOfParts;
 };
 
-/// The request cannot be met here: more memory than there is, a setting out of its range. The message names
-/// the cure.
+/// The request cannot be fulfilled here: it needs more memory than there is, or a setting is out of range.
+/// The message says what to do.
 struct UsageError : DeviceError {
   using DeviceError::DeviceError;
 };
 
-/// What is known about the machine.
+/// The properties of the machine.
 struct Info {
   Machine machine;
-  std::string name;        ///< "NVIDIA H200", or "simulator"
-  int compute_capability;  ///< 90 for an H200; the simulator says 90
-  int multiprocessors;     ///< SMs; the simulator says 4
-  int64_t memory_free;     ///< bytes that can be allocated now
+  std::string name;        ///< "NVIDIA H200" or "simulator"
+  int compute_capability;  ///< 90 for an H200 and for the simulator
+  int multiprocessors;     ///< number of SMs; 4 in the simulator
+  int64_t memory_free;     ///< number of bytes that can be allocated now
   int64_t l2_bytes;        ///< size of the L2 cache; 0 in the simulator
-  std::string driver;      ///< "13.0", the highest CUDA the driver knows; empty in the simulator
-  std::string runtime;     ///< "13.0", the CUDA runtime built in; empty in the simulator
+  std::string driver;      ///< "13.0", the highest CUDA that the driver supports; empty in the simulator
+  std::string runtime;     ///< "13.0", the CUDA runtime of this build; empty in the simulator
 };
 
-/// The machine of this build, without touching it.
+/// The kind of machine of this build, without accessing it.
 Machine machine();
 
 /// Describes the machine. Throws HardwareMissing if this is a GPU build and no GPU can be used.
 Info info();
 
-/// Which memory: the host's, or that of the device (the simulator's device memory is its own arena).
+/// A kind of memory: the host's, or the device's (the simulator's device memory is a separate address range).
 enum class Place { host, device };
 
-/// The most shared memory that a block may ask for, in bytes: 227 KB on an H200 and in the simulator, 163 KB
-/// on an A100. A GPU build without a GPU assumes an H200; a launch reports what is missing.
+/// The maximum shared memory of a block in bytes: 227 KB on an H200 and in the simulator, 163 KB on an A100.
+/// A GPU build without a GPU assumes an H200; a launch reports what is missing.
 int64_t shared_bytes_of_block();
 
-/// What chapters choose tiles by: shared_bytes_of_block, in whose place tests put another machine's.
+/// The value by which chapters choose tiles: shared_bytes_of_block, unless tests substitute another
+/// machine's.
 extern int64_t (*granted_shared_bytes)();
 
-/// How many multiprocessors the calling thread's device has; 4 in the simulator. Throws HardwareMissing if
-/// this is a GPU build and no GPU can be used.
+/// The number of multiprocessors of the calling thread's device; 4 in the simulator. Throws HardwareMissing
+/// if this is a GPU build and no GPU can be used.
 int multiprocessors();
 
-/// A block of memory, freed with its owner. Fresh memory is poisoned: every byte 0xff, NaN in every type.
+/// A block of memory, freed by its destructor. New memory is poisoned: every byte is 0xff, which is NaN in
+/// every type.
 class Buffer {
  public:
   Buffer() = default;
@@ -85,9 +87,9 @@ class Buffer {
 
   /// Copies from the host; `source` has the buffer's size.
   void upload(std::span<const std::byte> source);
-  /// Copies from the host to the bytes from `offset` on. Throws DeviceError if they are not all the buffer's.
+  /// Copies from the host to the bytes starting at `offset`. Throws DeviceError if they exceed the buffer.
   void upload(std::span<const std::byte> source, std::size_t offset);
-  /// Copies to the host; `target` has the buffer's size. Waits for all work before it.
+  /// Copies to the host; `target` has the buffer's size. Waits for all earlier work.
   void download(std::span<std::byte> target) const;
   /// Fills the buffer with 0xff.
   void poison();
@@ -98,23 +100,23 @@ class Buffer {
   std::size_t bytes_ = 0;
 };
 
-/// Waits until all work given to the device is done; throws DeviceError if some of it failed.
+/// Waits until the device has finished all its work; throws DeviceError if some of it failed.
 void synchronize();
 
-/// Seconds that `work`, launched on `stream`, takes on the device: between two CUDA events, or by the host's
-/// clock in the simulator.
+/// The seconds that `work`, launched on `stream`, takes on the device: between two CUDA events, or by the
+/// host's clock in the simulator.
 double time_on_device(Stream stream, const std::function<void()>& work);
 
 /// Overwrites a buffer larger than the L2 cache, so that the next launch finds none of its data there. Each
-/// device has its buffer. Nothing in the simulator.
+/// device has its own buffer. Does nothing in the simulator.
 void flush_l2(Stream stream);
 
-/// Whatever launches in the simulator did since the last call that is allowed and rarely intended, in lines
-/// that may help to explain a wrong result. Empty if nothing was odd, and on a GPU.
+/// Reports what launches in the simulator have done since the last call that is allowed but rarely intended,
+/// in lines that may explain a wrong result. Empty if there is nothing to report, and on a GPU.
 std::string take_suspects();
 
-/// Declares that kernels also load bytes of this device memory that were never written, and drop them. The
-/// simulator's traced mode then does not check them; on a GPU nothing happens.
+/// Declares that kernels also load bytes of this device memory that were never written, and discard them. The
+/// simulator's traced mode then does not check them; on a GPU this does nothing.
 void allow_unwritten(const void* address, std::size_t bytes);
 
 }  // namespace flashbook::device

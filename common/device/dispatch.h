@@ -1,5 +1,5 @@
 /// \file
-/// From a Shape's run-time numbers to a kernel's template arguments.
+/// Maps a Shape's run-time numbers to a kernel's template arguments.
 #pragma once
 #include <stdexcept>
 #include <string>
@@ -39,7 +39,7 @@ void with_type(DType dtype, Body body) {
   throw no_kernel(std::string(name_of(dtype)));
 }
 
-/// The same of a kernel that takes f16 and bf16 only.
+/// The same for kernels that support only f16 and bf16.
 template <typename Body>
 void with_16_bit_type(DType dtype, Body body) {
   with_type(dtype, [&]<typename T>() {
@@ -73,7 +73,7 @@ void with_head_dim(int head_dim, Body body) {
   throw no_kernel("head_dim " + std::to_string(head_dim));
 }
 
-/// Both: calls `body.operator()<T, kHeadDim>()` for a type of 16 bits.
+/// Both: calls `body.operator()<T, kHeadDim>()` for a 16-bit type.
 template <typename Body>
 void with_16_bit_type_and_head_dim(DType dtype, int head_dim, Body body) {
   with_16_bit_type(dtype, [&]<typename T>() {

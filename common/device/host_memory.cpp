@@ -16,8 +16,8 @@ constexpr std::size_t kAlignment = 256;
 
 using Path = std::filesystem::path;
 
-/// The number after `key` in a file of keys and numbers, or of a file that holds but a number that one; or
-/// `otherwise` ("max" is no number).
+/// The number after `key` in a file of keys and numbers, or the only number in a file; `otherwise` if there
+/// is none ("max" is not a number).
 int64_t number_in(const Path& file, const std::string& key, int64_t otherwise) {
   std::ifstream content(file);
   for (std::string word; !key.empty() && word != key;)
@@ -27,7 +27,7 @@ int64_t number_in(const Path& file, const std::string& key, int64_t otherwise) {
 }
 
 /// The bytes that one control group leaves; kUnknown or more if it has no limit, or does not exist. Pages of
-/// files are counted as used, but are given up when memory is short; those of tmpfs, which are not, are on
+/// files count as used, but are reclaimed when memory is short; those of tmpfs are not reclaimed, and are on
 /// neither of the two lists.
 int64_t left_in(const Path& group) {
   const int64_t limit = number_in(group / "memory.max", "", kUnknown);

@@ -1,6 +1,6 @@
 /// \file
-/// The host's memory, which Linux hands out without having it: a program that asks for too much is killed
-/// when it writes.
+/// The host's memory. Linux promises memory that it does not have: a program that allocates too much is
+/// killed when it writes.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -8,16 +8,16 @@
 
 namespace flashbook::device {
 
-/// Bytes that this process can still use without being killed for it: what the machine has, and what the
-/// limits of its container and of all that is around it leave (control groups). 2^62 where
-/// the system does not say. `root` is where the system's files are, for tests.
+/// The number of bytes that this process can still use without being killed: limited by the machine's free
+/// memory and by its container and all enclosing ones (control groups). 2^62 where the system does not tell.
+/// `root` is the directory of the system's files, for tests.
 int64_t host_memory_available(const std::filesystem::path& root = "/");
 
-/// Allocates memory on a 256-byte boundary, as device memory is. Throws DeviceError if that much is not
+/// Allocates memory on a 256-byte boundary, like device memory. Throws DeviceError if not enough is
 /// available.
 void* allocate_host_memory(std::size_t bytes);
 
-/// Frees it; null is fine.
+/// Frees it; null is allowed.
 void free_host_memory(void* address);
 
 }  // namespace flashbook::device

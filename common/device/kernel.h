@@ -1,5 +1,5 @@
 /// \file
-/// What every file with a kernel includes: CUDA's language, from CUDA or from the simulator.
+/// The header that every file with a kernel includes: CUDA's language, from CUDA or from the simulator.
 #pragma once
 #ifdef __CUDACC__
 #include <cuda_bf16.h>
@@ -16,7 +16,7 @@
 
 namespace flashbook {
 
-/// The block's dynamic shared memory, 1024-byte aligned, as T. Its size is set by the launch.
+/// The block's dynamic shared memory as T, 1024-byte aligned. The launch sets its size.
 template <typename T>
 __device__ __forceinline__ T* dynamic_shared() {
 #ifdef __CUDACC__

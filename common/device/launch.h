@@ -1,5 +1,5 @@
 /// \file
-/// Launching a kernel on the machine of this build.
+/// Launches a kernel on the machine of this build.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -18,7 +18,7 @@
 
 namespace flashbook::device {
 
-/// "launch <<<(8,4,1), (128,1,1), 65536>>>: ", the beginning of every message about a launch.
+/// "launch <<<(8,4,1), (128,1,1), 65536>>>: ", the start of every message about a launch.
 inline std::string describe_launch(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes) {
   const auto triple = [](dim3 d) {
     return "(" + std::to_string(d.x) + "," + std::to_string(d.y) + "," + std::to_string(d.z) + ")";
@@ -27,10 +27,10 @@ inline std::string describe_launch(dim3 grid, dim3 block, std::size_t dynamic_sh
          ">>>: ";
 }
 
-/// How the blocks of a launch are started.
+/// The way in which the blocks of a launch are started.
 enum class Start {
-  plain,      ///< each when there is room for it
-  dependent,  ///< while the launch before on the stream may still run (common/ptx/dependent_launch.h; Hopper)
+  plain,       ///< each block when there is room for it
+  dependent,   ///< while the previous launch on the stream may still run (dependent_launch.h)
   cooperative  ///< all together, or the machine refuses: for blocks that wait for one another. With a plain
                ///< launch, two such kernels at the same time could each have some of the room, and wait
                ///< for the rest for ever. (In the simulator a block begins when others wait for it, however
@@ -44,17 +44,17 @@ constexpr bool kIsTraced = false;
 #else
 using sim::kIsTraced;
 
-/// Does it at once on the default stream, else when the queue comes to it.
+/// Runs it immediately on the default stream, otherwise when the queue reaches it.
 void run_on(Stream stream, std::function<void()> work);
 #endif
 
-/// Does what launch and its like promise: `start` says how.
+/// Implements launch and the functions like it.
 template <bool kTraced, typename... Params, typename... Args>
 void launch(Start start, void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
             Stream stream, Args... args) {
 #ifdef __CUDACC__
   static_assert(sizeof...(Params) == sizeof...(Args), "one argument for each of the kernel's parameters");
-  // What a block gets without being asked for; more must be allowed kernel by kernel.
+  // the shared memory of a block by default; more must be allowed for each kernel
   constexpr std::size_t kDefaultSharedBytes = 48 * 1024;
   cudaError_t error = cudaSuccess;
   if (dynamic_shared_bytes > kDefaultSharedBytes)
@@ -118,25 +118,25 @@ void launch(Start start, void (*kernel)(Params...), dim3 grid, dim3 block, std::
 
 }  // namespace detail
 
-/// Launches `kernel` with `args`, each converted to the parameter's type, its blocks started as `start` says.
-/// On a GPU it returns at once, in the simulator when the kernel is done. Throws HardwareMissing if there is
-/// no GPU, or not the one that the kernel was built for; DeviceError if the machine refuses the launch, the
-/// simulator also if a thread breaks a rule. (`kTraced` keeps the launches of traced files apart from others
-/// with the same parameters.)
+/// Launches `kernel` with `args`, each converted to the parameter's type, its blocks started as `start`
+/// specifies. On a GPU it returns immediately, in the simulator when the kernel has finished. Throws
+/// HardwareMissing if there is no GPU, or not the one that the kernel was built for; DeviceError if the
+/// machine refuses the launch, the simulator also if a thread breaks a rule. (`kTraced` keeps the launches of
+/// traced files apart from others with the same parameters.)
 template <bool kTraced = detail::kIsTraced, typename... Params, typename... Args>
 void launch(Start start, void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
             Stream stream, Args... args) {
   detail::launch<kTraced>(start, kernel, grid, block, dynamic_shared_bytes, stream, args...);
 }
 
-/// The same, each block started when there is room for it.
+/// The same with Start::plain: each block starts when there is room for it.
 template <bool kTraced = detail::kIsTraced, typename... Params, typename... Args>
 void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, Stream stream,
             Args... args) {
   launch<kTraced>(Start::plain, kernel, grid, block, dynamic_shared_bytes, stream, args...);
 }
 
-/// The same for a kernel that may begin before the launch before it on the stream is over
+/// The same for a kernel that may begin before the previous launch on the stream has finished
 /// (common/ptx/dependent_launch.h). Needs Hopper.
 template <bool kTraced = detail::kIsTraced, typename... Params, typename... Args>
 void launch_dependent(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,

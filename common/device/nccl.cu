@@ -1,5 +1,5 @@
 /// \file
-/// Ranks by NCCL, if nccl.h is there when this is compiled and libnccl.so.2 when it runs.
+/// Ranks that use NCCL, if nccl.h is available at compile time and libnccl.so.2 at run time.
 #include <dlfcn.h>
 
 #include <exception>
@@ -22,7 +22,7 @@ namespace flashbook::device::backend {
 #if __has_include(<nccl.h>)
 namespace {
 
-/// What is called of the library. It is opened when it is first asked for, so nothing is linked with it.
+/// The functions of the library that are used. It is opened on first use, so nothing is linked with it.
 struct Library {
   decltype(&ncclGetVersion) version;
   decltype(&ncclGetUniqueId) unique_id;
@@ -40,7 +40,7 @@ struct Library {
   }
 };
 
-/// The library; null if it is not installed, or lacks something.
+/// The library; null if it is not installed or lacks a function.
 const Library* library() {
   static const auto opened = []() -> std::pair<Library, bool> {
     Library library{};
@@ -66,8 +66,8 @@ const Library* library() {
   return opened.second ? &opened.first : nullptr;
 }
 
-/// The communicator of this process with the others, on the device in use. Rank 0 says by which name they
-/// find one another.
+/// The communicator of this process with the others, on the current device. Rank 0 distributes the name by
+/// which they find each other.
 ncclComm_t with_other_processes(Processes& all) {
   static const ncclComm_t made = [&] {
     ncclUniqueId id;
@@ -86,11 +86,11 @@ ncclComm_t with_other_processes(Processes& all) {
   return made;
 }
 
-/// Communicators of devices 0 to count - 1. They take long to make, and are kept.
+/// Communicators of devices 0 to count - 1. They are expensive to create, so they are kept.
 class Communicators {
  public:
   static Communicators& all() {
-    static auto& all = *new Communicators;  // NCCL's own threads may outlive main
+    static auto& all = *new Communicators;  // never destroyed, since NCCL's own threads may outlive main
     return all;
   }
 
@@ -105,7 +105,7 @@ class Communicators {
     return made;
   }
 
-  /// Ends whatever waits in them; the next run has others.
+  /// Aborts everything that waits in them; the next run gets new ones.
   void abort(int count) {
     const std::lock_guard lock(mutex_);
     const auto found = by_count_.find(count);
@@ -150,7 +150,7 @@ class NcclRank final : public Rank {
 
 std::string why_not_nccl(int ranks) {
   if (library() == nullptr) return "there is no libnccl.so.2: install NCCL, or send messages by copies";
-  // The number of devices on several hosts is not known here: NCCL itself refuses two ranks on one.
+  // The number of devices on other hosts is not known here: NCCL itself refuses two ranks on one device.
   if (const int devices = device_count(); processes() == nullptr && ranks > devices)
     return concat("NCCL wants a GPU for each rank, and there are ", ranks, " ranks on ", devices,
                   ": give fewer, or send messages by copies");
@@ -172,7 +172,7 @@ void run_nccl_ranks(int count, const std::function<void(Rank&)>& body) {
   }
   const std::vector<ncclComm_t> communicators = Communicators::all().of(count);
   std::mutex mutex;
-  std::exception_ptr error;  // of the first rank that failed
+  std::exception_ptr error;  // from the first rank that failed
   std::vector<std::thread> threads;
   for (int number = 0; number < count; ++number)
     threads.emplace_back([&, number] {
@@ -184,7 +184,7 @@ void run_nccl_ranks(int count, const std::function<void(Rank&)>& body) {
         const std::lock_guard lock(mutex);
         if (error) return;
         error = std::current_exception();
-        Communicators::all().abort(count);  // the others may wait for this rank
+        Communicators::all().abort(count);  // since the others may be waiting for this rank
       }
     });
   for (std::thread& thread : threads) thread.join();

@@ -34,10 +34,10 @@ using Clock = std::chrono::steady_clock;
 using Deadline = Clock::time_point;
 
 constexpr int kAnyPort = 0;
-constexpr int kDefaultPort = 29400;  // of mpirun on one host
+constexpr int kDefaultPort = 29400;  // default port of mpirun on one host
 constexpr auto kHeartbeat = std::chrono::milliseconds(500);
 constexpr uint64_t kMagic = 0x316b6f6f62687366;  // "fshbook1"
-constexpr std::size_t kPiece = 1 << 20;          // bytes of one call
+constexpr std::size_t kPiece = 1 << 20;          // bytes per call
 
 std::string errno_text() { return std::generic_category().message(errno); }
 
@@ -50,7 +50,7 @@ int milliseconds_until(Deadline deadline) {
   return int(std::clamp<int64_t>(left, 0, 1000));
 }
 
-/// A descriptor, closed with its owner.
+/// A file descriptor, closed by its destructor.
 class Socket {
  public:
   Socket() = default;
@@ -76,7 +76,7 @@ struct Address {
   socklen_t size = sizeof(sockaddr_storage);
 
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&bytes); }
-  /// In network order, as in both families.
+  /// In network byte order, as in both address families.
   in_port_t& port() {
     return bytes.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&bytes)->sin6_port
                                        : reinterpret_cast<sockaddr_in*>(&bytes)->sin_port;
@@ -104,7 +104,7 @@ Address own_address(const Socket& socket) {
   return address;
 }
 
-/// Listens there. Throws DeviceError.
+/// Listens at this address. Throws DeviceError.
 Socket listening(Address address) {
   Socket socket(::socket(address.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int yes = 1;
@@ -121,7 +121,7 @@ void prepare(const Socket& socket) {
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
 }
 
-/// Waits for it, at most until the deadline.
+/// Waits for the socket to be ready, at most until the deadline.
 bool is_ready(const Socket& socket, short events, Deadline deadline) {
   pollfd one = {socket.get(), events, 0};
   while (Clock::now() < deadline)
@@ -129,7 +129,7 @@ bool is_ready(const Socket& socket, short events, Deadline deadline) {
   return false;
 }
 
-/// All of them, or false if the other end is gone or the time is over.
+/// Transfers all bytes; false if the other end has closed or time is up.
 bool receive_all(const Socket& socket, void* data, std::size_t bytes, Deadline deadline) {
   for (std::size_t done = 0; done < bytes;) {
     if (!is_ready(socket, POLLIN, deadline)) return false;
@@ -140,7 +140,7 @@ bool receive_all(const Socket& socket, void* data, std::size_t bytes, Deadline d
   return true;
 }
 
-/// For messages short enough to fit into the other end's buffer.
+/// For messages short enough to fit in the other end's buffer.
 bool send_all(const Socket& socket, const void* data, std::size_t bytes) {
   return ::send(socket.get(), data, bytes, MSG_NOSIGNAL) == ssize_t(bytes);
 }
@@ -152,7 +152,7 @@ Socket accepted(const Socket& listener, Deadline deadline) {
   return socket;
 }
 
-/// Connects, and tries again until the deadline: who is to be met may come later.
+/// Connects, and retries until the deadline, since the other end may start later.
 Socket connected(Address address, Deadline deadline) {
   do {
     Socket socket(::socket(address.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -165,17 +165,17 @@ Socket connected(Address address, Deadline deadline) {
   return {};
 }
 
-/// What a process says first on every connection.
+/// The first message of a process on every connection.
 struct Hello {
   uint64_t magic = kMagic;
   int32_t rank, count;
-  Address listens = {};  ///< where those of higher ranks reach it; rank 0 is sent it
+  Address listens = {};  ///< address at which ranks with higher numbers reach it; set by rank 0
 };
 
-/// The messages while the ranks are at work: a byte each, and the rank after `lost`.
+/// The messages while the ranks are working: one byte each, and the rank after `lost`.
 enum class Word : char { alive = 'a', parting = 'p', lost = 'l' };
 
-/// A number of the environment; nothing if it is not there.
+/// A number from the environment; empty if it is not set.
 std::optional<int> number(const char* name) {
   const char* const text = std::getenv(name);
   if (text == nullptr || *text == '\0') return std::nullopt;
@@ -222,7 +222,7 @@ std::optional<Launched> launched() {
   return found;
 }
 
-/// The connections, and a thread that listens whether the others are there.
+/// The connections, and a thread that listens for the others' signs of life.
 class Processes::Peers {
  public:
   Peers(const Launched& launched, double patience) : me_(launched), patience_(patience) {
@@ -243,7 +243,7 @@ class Processes::Peers {
 
   void part() {
     has_parted_ = true;
-    if (watcher_.joinable()) watcher_.join();  // the others have been told
+    if (watcher_.joinable()) watcher_.join();  // the others have been told to stop
   }
 
   void exchange(const std::vector<Message>& sends, const std::vector<Message>& receives) {
@@ -290,18 +290,18 @@ class Processes::Peers {
   }
 
  private:
-  /// A message on its way: eight bytes that say its size, and its own.
+  /// A message in transit: its size in eight bytes, then its data.
   struct Moving {
     uint64_t size;
     Message message;
-    std::size_t done = 0;  ///< of both
+    std::size_t done = 0;  ///< number of bytes done, size included
   };
-  /// What goes to a rank, and what comes from it.
+  /// The messages to a rank, and those from it.
   struct Lane {
     std::deque<Moving> out, in;
   };
 
-  /// Sends and receives what can be now. False if nothing moved.
+  /// Sends and receives as much as is possible now. Returns false if nothing moved.
   bool advance(int rank, Lane& lane) {
     const int socket = data_[std::size_t(rank)].get();
     bool has_moved = false;
@@ -365,7 +365,7 @@ class Processes::Peers {
                       " not come: start all of them, or wait longer with --timeout");
   }
 
-  /// Rank 0: the others come to its address, and learn where each of them listens.
+  /// Rank 0: the others connect to its address, and learn where each of them listens.
   void gather(Deadline deadline) {
     const Socket door = listening(resolved(me_.address, me_.port));
     std::vector<Address> listens(std::size_t(me_.count));
@@ -377,7 +377,7 @@ class Processes::Peers {
       Socket socket = accepted(door, deadline);
       if (!socket && Clock::now() >= deadline) missing(me_.count - met);
       const std::optional<Hello> said = hello(socket, deadline);
-      if (!said) continue;  // a stranger
+      if (!said) continue;  // not one of our processes
       if (watched_[std::size_t(said->rank)])
         throw DeviceError("two processes say that they are rank ", said->rank,
                           ": start them by one launcher");
@@ -390,7 +390,7 @@ class Processes::Peers {
     connect_all(listener, listens, deadline);
   }
 
-  /// The others: they go to rank 0 first.
+  /// The other ranks: they connect to rank 0 first.
   void go_to_first(Deadline deadline) {
     Socket& first = watched_[0] = connected(resolved(me_.address, me_.port), deadline);
     if (!first) missing(1);
@@ -407,7 +407,7 @@ class Processes::Peers {
     connect_all(listener, listens, deadline);
   }
 
-  /// A connection for messages between each two: the higher rank goes to the lower one.
+  /// Connects each pair for messages: the higher rank connects to the lower one.
   void connect_all(const Socket& listener, const std::vector<Address>& listens, Deadline deadline) {
     for (int other = 0; other < me_.rank; ++other) {
       Socket socket = connected(listens[std::size_t(other)], deadline);
@@ -466,7 +466,7 @@ class Processes::Peers {
     }
   }
 
-  /// Ends this process at once. What it writes appears as a whole or not at all (app/whole_file.h).
+  /// Ends this process immediately. Its output files appear completely or not at all (app/whole_file.h).
   [[noreturn]] void end_without(int rank, const std::string& why) {
     for (const Socket& socket : watched_) {
       const char words[2] = {char(Word::lost), char(rank)};
@@ -480,8 +480,8 @@ class Processes::Peers {
 
   const Launched me_;
   const double patience_;
-  std::vector<Socket> watched_;  ///< rank 0: to each other; the others: to rank 0
-  std::vector<Socket> data_;     ///< to each other
+  std::vector<Socket> watched_;  ///< rank 0: connections to all others; others: to rank 0
+  std::vector<Socket> data_;     ///< connections to each other rank
   std::vector<Deadline> heard_;
   std::atomic<bool> has_parted_ = false;
   std::thread watcher_;
@@ -502,7 +502,8 @@ void Processes::exchange(const std::vector<Message>& sends, const std::vector<Me
 
 namespace {
 
-Processes* met = nullptr;  // never deleted: who returns from main without parting is missed by the others
+// Never deleted, so that the others miss a process that returns from main without parting.
+Processes* met = nullptr;
 
 }  // namespace
 

@@ -18,17 +18,17 @@
 namespace flashbook::device {
 namespace {
 
-/// Thrown by a rank that ends because another one has failed.
+/// Thrown by a rank that ends because another rank has failed.
 struct GivenUp {};
 
 void require_rank(int rank, int count) {
   if (rank < 0 || rank >= count) throw UsageError("there is no rank ", rank, ": there are 0 to ", count - 1);
 }
 
-/// A message under way. Its sender waits for `landed`.
+/// A message in transit. Its sender waits for `landed`.
 struct Sent {
   Message message;
-  Event ready;  ///< its memory has been written
+  Event ready;  ///< recorded when its memory has been written
   bool received = false;
   Event landed;
 };
@@ -99,7 +99,7 @@ class Meeting {
       ++changes_;
       changed_.notify_all();
     }
-    // Only now: a wait before the last copy would let copies of a ring wait for one another.
+    // Only now: waiting before the last copy would make the copies of a ring wait for each other.
     for (const auto& own : mine) queue.wait_for(own->landed);
   }
 
@@ -112,7 +112,7 @@ class Meeting {
     return sent_[std::size_t(from) * std::size_t(count_) + std::size_t(to)];
   }
 
-  /// Has the copies made of what has been sent, and takes it from the list. Returns how many.
+  /// Issues the copies for what has been sent, and removes it from the list. Returns their number.
   int receive(int rank, Queue& queue, std::vector<Message>& open) {
     return int(std::erase_if(open, [&](const Message& message) {
       auto& from = sent(message.rank, rank);
@@ -143,7 +143,7 @@ class Meeting {
     changed_.wait(lock, [&] { return turn_ == rank; });
   }
 
-  /// Lets the others go on, and throws if all of them had their turn and none could move.
+  /// Lets the others continue, and throws if all of them have had their turn and none could proceed.
   void await_next_turn(int rank, bool has_moved, std::unique_lock<std::mutex>& lock) {
     in_vain_ = has_moved ? 0 : in_vain_ + 1;
     if (in_vain_ > std::ranges::count(over_, false)) throw DeviceError(describe_deadlock());
@@ -151,7 +151,7 @@ class Meeting {
     await_turn(rank, lock);
   }
 
-  /// Waits until another rank has sent, received or ended, and throws if all ranks wait so.
+  /// Waits until another rank has sent, received or ended, and throws if all ranks are waiting like this.
   void await_change(int rank, bool has_moved, std::unique_lock<std::mutex>& lock) {
     if (has_moved) {
       ++changes_;
@@ -166,7 +166,7 @@ class Meeting {
     changed_.wait(lock, [&] { return changes_ != seen; });
   }
 
-  /// The next rank that has not ended runs.
+  /// Runs the next rank that has not ended.
   void pass_turn(int rank) {
     for (int i = 1; i <= count_; ++i) {
       turn_ = (rank + i) % count_;
@@ -181,12 +181,12 @@ class Meeting {
   std::condition_variable changed_;
   int turn_ = 0;
   std::vector<char> over_;
-  std::vector<std::string> waits_for_;  ///< of ranks in an exchange, what they wait for
-  int in_vain_ = 0;                     ///< ranks in a row that had their turn and could not go on
+  std::vector<std::string> waits_for_;  ///< what each rank in an exchange waits for
+  int in_vain_ = 0;                     ///< number of consecutive turns without progress
   uint64_t changes_ = 0;                ///< how often a rank has sent, received or ended
-  std::vector<uint64_t> seen_;          ///< of ranks that wait, how many of those they know
+  std::vector<uint64_t> seen_;          ///< how many of these changes each waiting rank has seen
   std::vector<std::deque<std::shared_ptr<Sent>>> sent_;  ///< [from, to], not yet received
-  std::exception_ptr error_;                             ///< of the first rank that failed
+  std::exception_ptr error_;                             ///< from the first rank that failed
 };
 
 class RankOfThread final : public Rank {
@@ -204,7 +204,7 @@ class RankOfThread final : public Rank {
   const int number_;
 };
 
-/// A process of its own. Messages go through the hosts' memory.
+/// A rank that is a separate process. Messages go through the hosts' memory.
 class RankOfProcess final : public Rank {
  public:
   explicit RankOfProcess(Processes& all) : all_(all) {}

@@ -1,5 +1,6 @@
 /// \file
-/// What kernels take of a multiprocessor: registers, shared memory, and how many blocks fit.
+/// The resources of a multiprocessor that kernels use: registers, shared memory, and the number of blocks
+/// that fit.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -7,22 +8,22 @@
 
 namespace flashbook::device {
 
-/// The resources of a kernel, as it was launched.
+/// The resources of a kernel as it was launched.
 struct KernelResources {
-  int registers;             ///< a thread
-  std::size_t shared_bytes;  ///< a block, static and dynamic
-  std::size_t local_bytes;   ///< a thread; more than 0 is a spill or an array that is indexed at run time
-  int threads;               ///< a block
-  int blocks_per_multiprocessor;   ///< that fit at once
-  int threads_per_multiprocessor;  ///< that could reside there at most: occupancy is a share of it
+  int registers;             ///< per thread
+  std::size_t shared_bytes;  ///< per block, static and dynamic
+  std::size_t local_bytes;  ///< per thread; more than 0 means a spill or an array that is indexed at run time
+  int threads;              ///< per block
+  int blocks_per_multiprocessor;   ///< number of blocks that fit at once
+  int threads_per_multiprocessor;  ///< maximum number of resident threads, the denominator of occupancy
 };
 
-/// Runs `work` and returns what each kernel that it launches on this thread takes, in the order of the
-/// launches, every kernel once. Empty in the simulator, which knows no registers. Throws DeviceError if CUDA
+/// Runs `work` and returns the resources of each kernel that it launches on this thread, in the order of the
+/// launches, each kernel once. Empty in the simulator, which has no registers. Throws DeviceError if CUDA
 /// does not answer.
 std::vector<KernelResources> resources_of_kernels(const std::function<void()>& work);
 
-/// Tells resources_of_kernels of a launch on a GPU, if it runs. For launch.h.
+/// Reports a launch on a GPU to resources_of_kernels, if that is running. For launch.h.
 void note_launch(const void* kernel, int threads, std::size_t dynamic_shared_bytes);
 
 #ifdef __CUDACC__

@@ -1,5 +1,6 @@
 /// \file
-/// device.h over the simulator: device memory is a part of the host's, and a launch is over when it returns.
+/// Implements device.h with the simulator: device memory is a part of the host's, and a launch has finished
+/// when it returns.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -20,7 +21,7 @@
 namespace flashbook::device {
 namespace {
 
-/// What `work` gives, the simulator's errors as this room's.
+/// The result of `work`, with the simulator's errors converted to those of this interface.
 template <typename Work>
 auto translated(const Work& work) {
   try {
@@ -34,7 +35,7 @@ auto translated(const Work& work) {
 
 constexpr int kDevices = 8;
 
-/// The queue that a stream stands for.
+/// The queue behind a stream.
 sim::Queue& queue_of(Stream stream) {
   if (!sim::is_queue(stream))
     throw DeviceError(
@@ -57,7 +58,7 @@ Info info() {
           .runtime = ""};
 }
 
-/// Several, so that blocks compete for the tiles of persistent kernels, and a multiple of the two OS threads
+/// Several, so that blocks compete for the tiles of persistent kernels; and a multiple of the two OS threads
 /// that small machines have, so that neither idles while the other runs the last block.
 int multiprocessors() { return 4; }
 

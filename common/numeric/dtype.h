@@ -1,5 +1,5 @@
 /// \file
-/// The element types of the book, by name and by size.
+/// The element types of the book, with their names and sizes.
 #pragma once
 #include <cstddef>
 #include <optional>
@@ -16,7 +16,7 @@ constexpr std::string_view name_of(DType type) {
   return kNames[int(type)];
 }
 
-/// The type of that name, or nothing.
+/// The type of that name; empty if there is none.
 constexpr std::optional<DType> dtype_named(std::string_view name) {
   for (DType type : {DType::f32, DType::f16, DType::bf16, DType::e4m3})
     if (name_of(type) == name) return type;
@@ -26,8 +26,8 @@ constexpr std::optional<DType> dtype_named(std::string_view name) {
 /// Bytes per element.
 constexpr std::size_t size_of(DType type) { return type == DType::f32 ? 4 : type == DType::e4m3 ? 1 : 2; }
 
-/// The type of O where Q, K and V have type `input`: the same, but BF16 for e4m3, whose three mantissa bits
-/// are too few for a result.
+/// The type of O if Q, K and V have type `input`: the same type, except BF16 for e4m3, whose three mantissa
+/// bits are too few for a result.
 constexpr DType output_type(DType input) { return input == DType::e4m3 ? DType::bf16 : input; }
 
 }  // namespace flashbook

@@ -6,9 +6,9 @@
 ///     bf16    1     8         7         3.39 * 10^38  2^-133        yes
 ///     e4m3    1     4         3         448           2^-9          no
 ///
-/// Conversions round to nearest, ties to even. What is too large for e4m3 becomes 448. Every NaN becomes the
-/// one with all bits set but the sign. f16 and bf16 convert and compute as CUDA's __half and __nv_bfloat16
-/// do: each operation rounds its exact result once.
+/// Conversions round to nearest, ties to even. Values too large for e4m3 become 448. Every NaN becomes the
+/// one with all bits set except for the sign. f16 and bf16 convert and compute as CUDA's __half and
+/// __nv_bfloat16 do: each operation rounds its exact result once.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -20,8 +20,8 @@ namespace flashbook {
 
 namespace detail {
 
-/// The number truncated to a float whose last bit is set if anything was lost: rounding that to a format of
-/// at most 22 mantissa bits gives what rounding the number gives.
+/// The number truncated to a float whose last bit is set if anything was lost. Rounding that float to a
+/// format of at most 22 mantissa bits gives the same result as rounding the number.
 template <typename Number>
 constexpr float to_odd(Number value) {
   const float nearest = static_cast<float>(value);
@@ -30,7 +30,7 @@ constexpr float to_odd(Number value) {
   return std::bit_cast<float>((std::bit_cast<uint32_t>(nearest) - too_large) | 1);
 }
 
-/// A type that has every value of the number.
+/// A type that can represent every value of the number.
 template <typename Number>
 using Exact = std::conditional_t<std::is_integral_v<Number> && sizeof(Number) == 8, long double, double>;
 
@@ -107,19 +107,21 @@ constexpr float power_of_two(int exponent) {
   return std::bit_cast<float>(uint32_t(exponent + kFloatBias) << kFloatMantissaBits);
 }
 
-/// Adds to the bits of a float what makes dropping the last `dropped` bits round to nearest even: just under
-/// half of the last bit that is kept, and one more if that bit is odd. A carry into the exponent is right.
+/// Adds a number to the bits of a float so that dropping the last `dropped` bits rounds to nearest even: just
+/// under half of the last bit that is kept, and one more if that bit is odd. A carry into the exponent gives
+/// the right result.
 constexpr uint32_t before_dropping(int dropped, uint32_t bits) {
   return bits + ((1u << (dropped - 1)) - 1) + ((bits >> dropped) & 1);
 }
 
 /// A finite float without its sign, in a format of fewer exponent and mantissa bits. A value beyond the
-/// format's largest comes back beyond the largest encoding.
+/// largest one of the format gives a result beyond the largest encoding.
 template <int kMantissaBits, int kBias>
 constexpr uint32_t encode_magnitude(uint32_t magnitude) {
-  constexpr int kSmallestExponent = 1 - kBias;  // of a normal value; subnormals share its spacing
+  constexpr int kSmallestExponent = 1 - kBias;  // of normal values; subnormals share its spacing
   if (std::bit_cast<float>(magnitude) < power_of_two(kSmallestExponent)) {
-    // Let the adder round: floats just above this power of two are spaced as the format's subnormals are.
+    // This lets the adder round: floats just above this power of two have the spacing of the format's
+    // subnormals.
     constexpr float kSameSpacing = power_of_two(kSmallestExponent - kMantissaBits + kFloatMantissaBits);
     return std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + kSameSpacing) -
            std::bit_cast<uint32_t>(kSameSpacing);
@@ -129,10 +131,11 @@ constexpr uint32_t encode_magnitude(uint32_t magnitude) {
   return (before_dropping(kDropped, magnitude) - kRebias) >> kDropped;
 }
 
-/// The float behind exponent and mantissa of such a format, for every encoding that is not infinite or NaN.
+/// The float with this exponent and mantissa in such a format, for every encoding that is not infinite or
+/// NaN.
 template <int kMantissaBits, int kBias>
 constexpr float decode_magnitude(uint32_t magnitude) {
-  if (magnitude >> kMantissaBits == 0)  // zero or subnormal: a count of the smallest steps
+  if (magnitude >> kMantissaBits == 0)  // zero or subnormal: a multiple of the smallest step
     return float(magnitude) * power_of_two(1 - kBias - kMantissaBits);
   constexpr uint32_t kRebias = uint32_t(kFloatBias - kBias) << kFloatMantissaBits;
   return std::bit_cast<float>((magnitude << (kFloatMantissaBits - kMantissaBits)) + kRebias);
@@ -142,26 +145,26 @@ constexpr float with_sign(bool negative, float magnitude) { return negative ? -m
 
 }  // namespace detail
 
-/// Rounds to f16; 65520 and more becomes infinite.
+/// Rounds to f16; 65520 and above become infinite.
 constexpr f16 to_f16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t magnitude = bits & ~detail::kFloatSign;
   if (magnitude > detail::kFloatInfinity) return f16::from_bits(0x7fff);
   const uint32_t sign = bits >> 16 & 0x8000;
-  // Halfway from the largest value to 65536, which would be next.
+  // 65520 is halfway between the largest value and 65536, which would be the next one.
   if (value >= 65520.0f || value <= -65520.0f) return f16::from_bits(uint16_t(sign | 0x7c00));
   return f16::from_bits(uint16_t(sign | detail::encode_magnitude<10, 15>(magnitude)));
 }
 
-/// Rounds to bf16; what is closer to 2^128 than to the largest value becomes infinite.
+/// Rounds to bf16; values closer to 2^128 than to the largest value become infinite.
 constexpr bf16 to_bf16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   if ((bits & ~detail::kFloatSign) > detail::kFloatInfinity) return bf16::from_bits(0x7fff);
-  // The exponent is a float's, so subnormals need no care.
+  // bf16 has a float's exponent, so subnormals need no special treatment.
   return bf16::from_bits(uint16_t(detail::before_dropping(16, bits) >> 16));
 }
 
-/// Rounds to e4m3; more than 448, infinity too, becomes 448.
+/// Rounds to e4m3; values above 448, infinity included, become 448.
 constexpr e4m3 to_e4m3(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint32_t magnitude = bits & ~detail::kFloatSign;
@@ -171,7 +174,7 @@ constexpr e4m3 to_e4m3(float value) {
   return {uint8_t(sign | detail::encode_magnitude<3, 7>(magnitude))};
 }
 
-/// The value behind the encoding; exact, since every value of the small formats is a float.
+/// The value of the encoding; exact, since every value of the small formats is a float.
 constexpr float to_float(f16 value) {
   const uint32_t magnitude = value.bits & 0x7fff;
   if (magnitude > 0x7c00) return std::bit_cast<float>(detail::kFloatNaN);
@@ -190,7 +193,7 @@ constexpr float to_float(e4m3 value) {
   return detail::with_sign(value.bits & 0x80, detail::decode_magnitude<3, 7>(magnitude));
 }
 
-/// A float as it is, so that code for every type can call to_float.
+/// Returns a float unchanged, so that code for every type can call to_float.
 constexpr float to_float(float value) { return value; }
 
 template <typename Number, typename>

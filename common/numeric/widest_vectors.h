@@ -1,26 +1,27 @@
 /// \file
-/// The widest vectors that this processor has, chosen when the program runs and not when it is built.
+/// The widest vectors of this processor, chosen at run time and not at build time.
 #pragma once
 
 namespace flashbook {
 
-/// What code is compiled for.
+/// The vectors for which code is compiled.
 template <int kFloats, int kNames>
 struct VectorUnit {
-  static constexpr int kLanes = kFloats;     ///< floats in a vector
-  static constexpr int kRegisters = kNames;  ///< vectors that a core holds under a name
+  static constexpr int kLanes = kFloats;     ///< number of floats in a vector
+  static constexpr int kRegisters = kNames;  ///< number of vectors that fit in a core's registers
 
-  /// kLanes floats, added, multiplied and compared lane by lane. g++ and clang++ both have such types.
+  /// A vector of kLanes floats, added, multiplied and compared lane by lane. Both g++ and clang++ have such
+  /// types.
   struct Types {
     typedef float Floats __attribute__((vector_size(kFloats * 4)));
-    typedef int Ints
-        __attribute__((vector_size(kFloats * 4)));  ///< of the same width: results of comparisons
+    typedef int Ints __attribute__((
+        vector_size(kFloats * 4)));  ///< an integer vector of the same width, for results of comparisons
   };
 };
 
 namespace vectors {
 
-/// Compiles `body` for vectors of 4 floats, which every processor that has vectors has.
+/// Compiles `body` for vectors of 4 floats, which every processor with vectors has.
 template <typename Body>
 inline void run_with_4_lanes(const Body& body) {
   body.template operator()<VectorUnit<4, 16>>();
@@ -28,7 +29,7 @@ inline void run_with_4_lanes(const Body& body) {
 
 #if defined(__x86_64__)
 
-/// AVX2 and FMA.
+/// The same for AVX2 and FMA.
 template <typename Body>
 [[gnu::target("arch=x86-64-v3"), gnu::noinline]] inline void run_with_8_lanes(const Body& body) {
   body.template operator()<VectorUnit<8, 16>>();

@@ -1,5 +1,6 @@
 /// \file
-/// Sums in global memory that are not waited for, and words by which threads of all blocks hand data over.
+/// Additions in global memory that no thread waits for, and words with which threads of all blocks hand data
+/// over.
 ///
 /// CUDA's own atomics (atomicAdd and its like, of float2 and float4 too) need no header. A thread hands over
 /// what it wrote by store_release or by an addition with release to a word. A thread that then reads the word
@@ -12,8 +13,8 @@
 
 namespace flashbook {
 
-/// Adds to a float in global memory and does not wait for it. Order of additions: any. A subnormal argument
-/// or sum becomes 0. (PTX ISA, red)
+/// Adds to a float in global memory without waiting for it. The order of additions is arbitrary. A subnormal
+/// argument or sum becomes 0. (PTX ISA, red)
 __device__ __forceinline__ void red_add(float* address, float value,
                                         [[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__
@@ -26,7 +27,7 @@ __device__ __forceinline__ void red_add(float* address, float value,
 #endif
 }
 
-/// The same for two floats, in one instruction; each addition is atomic, the two together are not. Needs
+/// The same for two floats in one instruction. Each addition is atomic, but not the two together. Needs
 /// Hopper (sm_90).
 __device__ __forceinline__ void red_add(float2* address, float2 value,
                                         [[maybe_unused]] CallSite where = CallSite::current()) {
@@ -40,7 +41,7 @@ __device__ __forceinline__ void red_add(float2* address, float2 value,
 #endif
 }
 
-/// The same for four.
+/// The same for four floats.
 __device__ __forceinline__ void red_add(float4* address, float4 value,
                                         [[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__
@@ -54,8 +55,8 @@ __device__ __forceinline__ void red_add(float4* address, float4 value,
 #endif
 }
 
-/// Reads a word, of 4 or 8 bytes, and what was handed over by whoever has written what it reads. (PTX ISA,
-/// ld.acquire.gpu)
+/// Reads a word of 4 or 8 bytes, and acquires what was handed over by the writer of the value that it reads.
+/// (PTX ISA, ld.acquire.gpu)
 template <typename T>
 __device__ __forceinline__ T load_acquire(const T* address,
                                           [[maybe_unused]] CallSite where = CallSite::current()) {
@@ -81,8 +82,8 @@ __device__ __forceinline__ T load_acquire(const T* address,
 #endif
 }
 
-/// Hands over what the thread has written, and what it knows of others' work, with a word of 4 or 8 bytes.
-/// (PTX ISA, st.release.gpu)
+/// Stores a word of 4 or 8 bytes, and hands over what the thread has written and what it has acquired from
+/// others. (PTX ISA, st.release.gpu)
 template <typename T>
 __device__ __forceinline__ void store_release(T* address, T value) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "a word of 4 or 8 bytes");
@@ -102,7 +103,7 @@ __device__ __forceinline__ void store_release(T* address, T value) {
 #endif
 }
 
-/// Adds to a word of 4 or 8 bytes, and hands over as store_release does. (PTX ISA, red.release.gpu)
+/// Adds to a word of 4 or 8 bytes, and hands data over like store_release. (PTX ISA, red.release.gpu)
 template <typename T>
 __device__ __forceinline__ void red_add_release(T* address, T value) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "a word of 4 or 8 bytes");
@@ -122,9 +123,9 @@ __device__ __forceinline__ void red_add_release(T* address, T value) {
 #endif
 }
 
-/// Adds to a word of 4 or 8 bytes and returns what was there: hands over as store_release does, and takes
-/// over as load_acquire does. With it the last of several blocks to come finds out that it is. (PTX ISA,
-/// atom.acq_rel.gpu)
+/// Adds to a word of 4 or 8 bytes and returns the previous value. Hands data over like store_release, and
+/// acquires it like load_acquire. With this, the last of several blocks to arrive learns that it is the last.
+/// (PTX ISA, atom.acq_rel.gpu)
 template <typename T>
 __device__ __forceinline__ T atomic_add_acq_rel(T* address, T value) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "a word of 4 or 8 bytes");

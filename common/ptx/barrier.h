@@ -10,9 +10,9 @@
 
 namespace flashbook {
 
-/// Arrives at barrier `kBarrier` and waits until `kThreads` threads have. What they wrote to shared and
-/// global memory before is then visible to those who waited. Preconditions: whole warps call it, and all who
-/// use the barrier in one round name the same count. (PTX ISA, barrier.sync and bar.sync)
+/// Arrives at barrier `kBarrier` and waits until `kThreads` threads have arrived. What they wrote to shared
+/// and global memory before is then visible to the threads that waited. Preconditions: whole warps call it,
+/// and all calls for one round of the barrier give the same count. (PTX ISA, barrier.sync and bar.sync)
 template <int kBarrier, int kThreads>
 __device__ __forceinline__ void named_barrier_sync([[maybe_unused]] CallSite where = CallSite::current()) {
   static_assert(0 <= kBarrier && kBarrier < 16, "a block has barriers 0 to 15");
@@ -34,9 +34,9 @@ __device__ __forceinline__ void named_barrier_sync(int barrier, int threads,
 #endif
 }
 
-/// Arrives at barrier `kBarrier` and goes on: a producer's signal to threads that wait with
-/// named_barrier_sync. They see everything that the caller wrote before. Preconditions: as above. (PTX ISA,
-/// barrier.arrive and bar.arrive)
+/// Arrives at barrier `kBarrier` without waiting: a producer's signal to threads that wait with
+/// named_barrier_sync, which then see everything that the caller wrote before. Preconditions: as above. (PTX
+/// ISA, barrier.arrive and bar.arrive)
 template <int kBarrier, int kThreads>
 __device__ __forceinline__ void named_barrier_arrive([[maybe_unused]] CallSite where = CallSite::current()) {
   static_assert(0 <= kBarrier && kBarrier < 16, "a block has barriers 0 to 15");

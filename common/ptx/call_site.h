@@ -1,13 +1,13 @@
 /// \file
-/// Where an instruction was issued, for the simulator's reports.
+/// The place from which an instruction was issued, for the simulator's reports.
 #pragma once
 #include "common/device/kernel.h"
 
 namespace flashbook {
 
 #ifdef __CUDACC__
-/// Nothing on a GPU. A wrapper that can wait or fail takes `CallSite where = CallSite::current()` last, on
-/// both machines.
+/// Empty on a GPU. On both machines, a wrapper that can wait or fail takes
+/// `CallSite where = CallSite::current()` as its last parameter.
 struct CallSite {
   __device__ static constexpr CallSite current() { return {}; }
 };

@@ -1,5 +1,5 @@
 /// \file
-/// Between float and the element types of a kernel's tensors.
+/// Conversions between float and the element types of a kernel's tensors.
 #pragma once
 #include <bit>
 
@@ -10,11 +10,11 @@
 
 namespace flashbook {
 
-/// An element type that kernels convert by itself; FP8 goes four at a time.
+/// An element type that kernels convert one element at a time; FP8 is converted four at a time.
 template <typename T>
 concept Element = std::same_as<T, float> || std::same_as<T, __half> || std::same_as<T, __nv_bfloat16>;
 
-/// The float behind an element; exact.
+/// Converts an element to float; exact.
 template <Element T>
 __host__ __device__ __forceinline__ float to_float(T value) {
   if constexpr (std::same_as<T, __half>)
@@ -25,7 +25,7 @@ __host__ __device__ __forceinline__ float to_float(T value) {
     return value;
 }
 
-/// The float rounded to T, to nearest even (PTX ISA, cvt.rn).
+/// Rounds a float to T, to nearest even (PTX ISA, cvt.rn).
 template <Element T>
 __host__ __device__ __forceinline__ T from_float(float value) {
   if constexpr (std::same_as<T, __half>)
@@ -39,14 +39,14 @@ __host__ __device__ __forceinline__ T from_float(float value) {
 }  // namespace flashbook
 #else
 // In the simulator __half and __nv_bfloat16 are f16 and bf16, so the host's to_float and from_float<T> are
-// the kernel's.
+// also the kernel's.
 #include "common/numeric/float_formats.h"
 #endif
 
 namespace flashbook {
 
-/// Two floats, rounded to T as from_float does, in one register: `low` in its low half, as tensor cores take
-/// pairs. One instruction. (PTX ISA, cvt.rn.f16x2.f32 and cvt.rn.bf16x2.f32)
+/// Rounds two floats to T like from_float and packs them into a register, `low` into its low half, as tensor
+/// cores expect. One instruction. (PTX ISA, cvt.rn.f16x2.f32 and cvt.rn.bf16x2.f32)
 template <typename T>
 __device__ __forceinline__ uint32_t pack(float low, float high) {
   static_assert(sizeof(T) == 2, "two elements of 16 bits fill a register");
@@ -63,7 +63,7 @@ __device__ __forceinline__ uint32_t pack(float low, float high) {
 #endif
 }
 
-/// The two elements of f16 in a register, the low half's first; exact. (PTX ISA, cvt.f32.f16)
+/// The two f16 elements of a register, the one in the low half first; exact. (PTX ISA, cvt.f32.f16)
 __device__ __forceinline__ float2 unpack_f16(uint32_t packed) {
 #ifdef __CUDACC__
   return __half22float2(__halves2half2(__ushort_as_half(packed & 0xffff), __ushort_as_half(packed >> 16)));
@@ -75,13 +75,13 @@ __device__ __forceinline__ float2 unpack_f16(uint32_t packed) {
 #endif
 }
 
-/// The same of bf16: its bits are the upper half of a float's.
+/// The same for bf16: its bits are the upper half of a float's.
 __device__ __forceinline__ float2 unpack_bf16(uint32_t packed) {
   return make_float2(__uint_as_float(packed << 16), __uint_as_float(packed & 0xffff0000u));
 }
 
-/// Four floats, rounded to e4m3, in one register, the first in its lowest byte. To nearest even; what is
-/// beyond 448 becomes 448. Two instructions. (PTX ISA, cvt.rn.satfinite.e4m3x2.f32)
+/// Rounds four floats to e4m3 and packs them into a register, the first into its lowest byte. Rounding is to
+/// nearest even; values beyond 448 become 448. Two instructions. (PTX ISA, cvt.rn.satfinite.e4m3x2.f32)
 __device__ __forceinline__ uint32_t pack_e4m3(float a, float b, float c, float d) {
 #ifdef __CUDACC__
   uint32_t packed;
@@ -100,13 +100,13 @@ __device__ __forceinline__ uint32_t pack_e4m3(float a, float b, float c, float d
 #endif
 }
 
-/// Two registers with two elements of f16 each, the first in the low half.
+/// Two registers with two f16 elements each, the first in the low half.
 struct F16Pairs {
   uint32_t low, high;
 };
 
-/// The four elements of e4m3 in a register as f16, those of its low half in `low`; exact. Two instructions.
-/// (PTX ISA, cvt.rn.f16x2.e4m3x2)
+/// The four e4m3 elements of a register as f16, those of its low half in `low`; exact. Two instructions. (PTX
+/// ISA, cvt.rn.f16x2.e4m3x2)
 __device__ __forceinline__ F16Pairs unpack_e4m3_to_f16(uint32_t packed) {
 #ifdef __CUDACC__
   F16Pairs pairs;
@@ -127,7 +127,7 @@ __device__ __forceinline__ F16Pairs unpack_e4m3_to_f16(uint32_t packed) {
 #endif
 }
 
-/// The four elements of e4m3 in a register, the lowest byte's first; exact.
+/// The four e4m3 elements of a register, the one in the lowest byte first; exact.
 __device__ __forceinline__ float4 unpack_e4m3(uint32_t packed) {
 #ifdef __CUDACC__
   const F16Pairs pairs = unpack_e4m3_to_f16(packed);

@@ -1,19 +1,20 @@
 /// \file
-/// cp.async: copies from global to shared memory that pass by the registers and go on while the thread does.
+/// cp.async: copies from global to shared memory that bypass the registers and run while the thread
+/// continues.
 ///
 /// A thread's copies land in groups: it issues some, commits them as a group, does other work, and waits
-/// until all but the latest few groups have landed. The wait is for the thread's own copies; to read what
-/// other threads copied, a barrier must follow it. Until then the destination holds nothing that may be read;
-/// in the simulator it is NaN.
+/// until all but the latest few groups have landed. The wait covers only the thread's own copies; before data
+/// copied by other threads may be read, a barrier must follow. Until then the destination holds nothing that
+/// may be read; in the simulator it is NaN.
 #pragma once
 #include "common/ptx/call_site.h"
 #include "common/ptx/shared_address.h"
 
 namespace flashbook {
 
-/// Copies `valid_bytes` bytes and fills the rest of 16 with zeros, past the L1 cache: for data that is used
-/// once. Preconditions: both addresses are multiples of 16; 0 <= valid_bytes <= 16, and that many bytes can
-/// be read at `global` (none, for a row beyond the tensor's edge). (PTX ISA, cp.async.cg)
+/// Copies `valid_bytes` bytes and fills up to 16 bytes with zeros, bypassing the L1 cache: for data that is
+/// used once. Preconditions: both addresses are multiples of 16; 0 <= valid_bytes <= 16, and that many bytes
+/// can be read at `global` (none, for a row beyond the tensor's edge). (PTX ISA, cp.async.cg)
 __device__ __forceinline__ void cp_async_cg(void* shared, const void* global, int valid_bytes = 16,
                                             [[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__
@@ -26,8 +27,8 @@ __device__ __forceinline__ void cp_async_cg(void* shared, const void* global, in
 #endif
 }
 
-/// The same for kBytes = 4, 8 or 16, by way of the L1 cache. Preconditions: as above, with kBytes for 16.
-/// (PTX ISA, cp.async.ca)
+/// The same for kBytes = 4, 8 or 16, through the L1 cache. Preconditions: as above, with kBytes in place of
+/// 16. (PTX ISA, cp.async.ca)
 template <int kBytes>
 __device__ __forceinline__ void cp_async_ca(void* shared, const void* global, int valid_bytes = kBytes,
                                             [[maybe_unused]] CallSite where = CallSite::current()) {
@@ -43,7 +44,7 @@ __device__ __forceinline__ void cp_async_ca(void* shared, const void* global, in
 #endif
 }
 
-/// Makes the thread's copies since its last commit a group, an empty one if there are none. (PTX ISA,
+/// Groups the thread's copies since its last commit; the group is empty if there are none. (PTX ISA,
 /// cp.async.commit_group)
 __device__ __forceinline__ void cp_async_commit([[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__
@@ -53,8 +54,8 @@ __device__ __forceinline__ void cp_async_commit([[maybe_unused]] CallSite where 
 #endif
 }
 
-/// Waits until all of the thread's groups but the latest kInFlight have landed. Copies that are not committed
-/// are not waited for. (PTX ISA, cp.async.wait_group)
+/// Waits until all of the thread's groups have landed, except for the latest kInFlight. Copies that are not
+/// committed are not waited for. (PTX ISA, cp.async.wait_group)
 template <int kInFlight>
 __device__ __forceinline__ void cp_async_wait([[maybe_unused]] CallSite where = CallSite::current()) {
   static_assert(kInFlight >= 0, "a number of groups");

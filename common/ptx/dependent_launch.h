@@ -1,19 +1,19 @@
 /// \file
-/// Programmatic dependent launch: a kernel that begins before the one before it is over.
+/// Programmatic dependent launch: a kernel that begins before the previous one has finished.
 ///
-/// device::launch_dependent launches such a kernel. It may set up its shared memory, its barriers and its
-/// indices at once, and touches what the launch before writes, or still reads, after wait_for_launch_before.
-/// The launch before may say by let_dependents_launch that its successor's blocks may come now; if it says
-/// nothing, they come as its own blocks end. Needs Hopper (sm_90).
+/// device::launch_dependent launches such a kernel. It may immediately set up its shared memory, barriers and
+/// indices, but must call wait_for_launch_before before it touches anything that the previous launch writes
+/// or still reads. The previous launch may call let_dependents_launch to let the blocks of its successor
+/// begin; if it does not, they begin as its own blocks end. Needs Hopper (sm_90).
 #pragma once
 #include "common/ptx/call_site.h"
 
 namespace flashbook {
 
-/// Waits until the launch before is over and what it wrote can be read by this thread, and by those whom it
-/// then lets know by a barrier. Returns at once in a kernel that was launched otherwise. In a chain of such
-/// launches every kernel waits: nothing promises that launches before the last are over if the last one has
-/// not waited for them. (PTX ISA, griddepcontrol.wait)
+/// Waits until the previous launch has finished and its results can be read by this thread, and by the
+/// threads that this one then signals through a barrier. Returns immediately in a kernel that was launched
+/// otherwise. In a chain of such launches every kernel must wait: nothing guarantees that earlier launches
+/// have finished if the previous one has not waited for them. (PTX ISA, griddepcontrol.wait)
 __device__ __forceinline__ void wait_for_launch_before(
     [[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__
@@ -23,9 +23,10 @@ __device__ __forceinline__ void wait_for_launch_before(
 #endif
 }
 
-/// For this block, the launch after this one may begin; it does when every block has said so or ended. What
-/// it may then read is another matter: that waits for the end. If this block has waited for the launch before
-/// first, the next one need not ask about that launch. (PTX ISA, griddepcontrol.launch_dependents)
+/// Lets the next launch begin, as far as this block is concerned; it begins when every block has called this
+/// or ended. That does not mean that the next launch may read the results: for that it waits for the end of
+/// this one. If this block has first waited for the previous launch, the next launch need not wait for that
+/// launch, too. (PTX ISA, griddepcontrol.launch_dependents)
 __device__ __forceinline__ void let_dependents_launch() {
 #ifdef __CUDACC__
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");

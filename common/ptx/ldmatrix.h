@@ -1,10 +1,10 @@
 /// \file
-/// ldmatrix: 8x8 matrices of 16-bit elements from shared memory into the registers of a warp, dealt out as
-/// mma.h wants them.
+/// ldmatrix: loads 8x8 matrices of 16-bit elements from shared memory into the registers of a warp, in the
+/// layout that mma.h expects.
 ///
 /// Each register holds two elements of one matrix. Lane l gets elements 2 * (l % 4) (low half) and 2 * (l %
-/// 4) + 1 (high half) of row l / 4; with `_trans` of column l / 4. Rows may lie anywhere: where eight of them
-/// fall into the same banks, the load takes eight times as long.
+/// 4) + 1 (high half) of row l / 4; with `_trans`, of column l / 4. Rows may be anywhere; if eight of them
+/// are in the same banks, the load takes eight times as long.
 ///
 /// Preconditions of all: the whole warp executes the same one; `row`, the lane's row, is 16 bytes in shared
 /// memory, 16-byte aligned. (PTX ISA, ldmatrix)

@@ -1,16 +1,16 @@
 /// \file
 /// mbarriers: barriers in shared memory that count arrivals of threads and bytes of asynchronous copies.
 ///
-/// A barrier goes from phase to phase. A phase is over when `arrivals` threads have arrived and when all
-/// bytes that they announced have landed; the next one begins at once. A wait names the parity of its phase:
-/// 0 for the first, 1 for the second, 0 for the third. Parity distinguishes only the running phase and the
-/// one before it, so no thread may fall two phases behind. A fresh barrier counts as having completed a phase
-/// of parity 1: the first wait for "empty" uses parity 1, and returns at once.
+/// A barrier goes from phase to phase. A phase completes when `arrivals` threads have arrived and all bytes
+/// that they announced have landed; the next phase begins immediately. A wait names the parity of its phase:
+/// 0 for the first, 1 for the second, 0 for the third. Parity distinguishes only the current phase and the
+/// previous one, so no thread may fall two phases behind. A new barrier counts as having completed a phase of
+/// parity 1: the first wait for "empty" uses parity 1, and returns immediately.
 ///
 ///     full:   the producer arrives with the bytes to come, TMA brings them, consumers wait
 ///     empty:  consumers arrive when they have read the tile, the producer waits
 ///
-/// Preconditions of all: the barrier is a `uint64_t` in shared memory. Only the machine interprets
+/// Preconditions of all functions: the barrier is a `uint64_t` in shared memory. Only the hardware interprets
 /// its value. Needs Hopper (sm_90). (PTX ISA, mbarrier)
 #pragma once
 #include "common/ptx/call_site.h"
@@ -18,9 +18,9 @@
 
 namespace flashbook {
 
-/// Makes a barrier whose phases take `arrivals` arrivals (1 to 2^20 - 1). One thread does it, before a
-/// __syncthreads that lets the others use it; if TMA uses it, fence_mbarrier_init comes between.
-/// (PTX ISA, mbarrier.init)
+/// Initialises a barrier whose phases take `arrivals` arrivals (1 to 2^20 - 1). One thread does it, before a
+/// __syncthreads that lets the others use it; if TMA uses it, fence_mbarrier_init comes in between. (PTX ISA,
+/// mbarrier.init)
 __device__ __forceinline__ void mbarrier_init(uint64_t* barrier, uint32_t arrivals,
                                               [[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__
@@ -44,7 +44,7 @@ __device__ __forceinline__ void mbarrier_inval(uint64_t* barrier,
 #endif
 }
 
-/// Makes the barriers that the calling thread has initialised known to TMA. (PTX ISA, fence.mbarrier_init)
+/// Makes the barriers that the calling thread has initialised visible to TMA. (PTX ISA, fence.mbarrier_init)
 __device__ __forceinline__ void fence_mbarrier_init([[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -53,8 +53,8 @@ __device__ __forceinline__ void fence_mbarrier_init([[maybe_unused]] CallSite wh
 #endif
 }
 
-/// Gives a barrier the name, with an index if it has one, by which the simulator's reports call it: "full",
-/// "full[1]". Nothing on a GPU. Preconditions: it is initialised; `name` is a literal.
+/// Gives a barrier a name, with an index if it has one, for the simulator's reports: "full", "full[1]". Does
+/// nothing on a GPU. Preconditions: it is initialised; `name` is a literal.
 __device__ __forceinline__ void name_mbarrier([[maybe_unused]] const uint64_t* barrier,
                                               [[maybe_unused]] const char* name,
                                               [[maybe_unused]] int index = -1,
@@ -74,7 +74,7 @@ __device__ __forceinline__ void mbarrier_arrive(uint64_t* barrier,
 #endif
 }
 
-/// Announces `bytes` that the phase must also wait for, and arrives. Whole boxes are counted, with the zeros
+/// Announces `bytes` for which the phase must also wait, and arrives. Whole boxes count, including the zeros
 /// that TMA fills in beyond a tensor's edge. (PTX ISA, mbarrier.arrive.expect_tx)
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(
     uint64_t* barrier, uint32_t bytes, [[maybe_unused]] CallSite where = CallSite::current()) {
@@ -88,7 +88,7 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(
 #endif
 }
 
-/// Whether the phase of that parity is over. If not, the machine waits a while for its end before it returns
+/// Whether the phase of that parity has completed. If not, the hardware waits for a while before it returns
 /// false. (PTX ISA, mbarrier.try_wait.parity)
 __device__ __forceinline__ bool mbarrier_try_wait(const uint64_t* barrier, uint32_t parity,
                                                   [[maybe_unused]] CallSite where = CallSite::current()) {
@@ -109,7 +109,7 @@ __device__ __forceinline__ bool mbarrier_try_wait(const uint64_t* barrier, uint3
 #endif
 }
 
-/// The same without a wait. (PTX ISA, mbarrier.test_wait.parity)
+/// The same without waiting. (PTX ISA, mbarrier.test_wait.parity)
 __device__ __forceinline__ bool mbarrier_test_wait(const uint64_t* barrier, uint32_t parity,
                                                    [[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__
@@ -129,8 +129,8 @@ __device__ __forceinline__ bool mbarrier_test_wait(const uint64_t* barrier, uint
 #endif
 }
 
-/// Waits for the end of the phase of that parity: what those who arrived wrote, and what TMA brought, can
-/// then be read. (PTX ISA, mbarrier.try_wait.parity, again and again)
+/// Waits for the phase of that parity to complete: then everything written by the arriving threads, and by
+/// TMA, can be read. (PTX ISA, mbarrier.try_wait.parity, repeated)
 __device__ __forceinline__ void mbarrier_wait(const uint64_t* barrier, uint32_t parity,
                                               [[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__

@@ -1,5 +1,5 @@
 /// \file
-/// mma.sync: a warp multiplies two small matrices that lie in its registers, on a tensor core.
+/// mma.sync: a warp multiplies two small matrices held in its registers, on a tensor core.
 ///
 /// d = a * b + c with a 16x16 (rows m, columns k), b 16x8 (rows k, columns n), c and d 16x8. Every lane holds
 /// 8 elements of a, 4 of b, and 4 of c and d. Lane l is thread t = l % 4 of group g = l / 4:
@@ -24,9 +24,9 @@ struct MatrixPlace {
   friend constexpr bool operator==(const MatrixPlace&, const MatrixPlace&) = default;
 };
 
-/// How mma_m16n8k16 deals elements out, for drawings, masks and tests.
+/// How mma_m16n8k16 distributes elements, for drawings, masks and tests.
 struct MmaM16N8K16 {
-  static constexpr int kElementsA = 8, kElementsB = 4, kElementsC = 4;  ///< that a lane holds
+  static constexpr int kElementsA = 8, kElementsB = 4, kElementsC = 4;  ///< elements per lane
 
   /// The place of element 0 to 7 of a lane's part of a; register element / 2 holds it.
   __host__ __device__ static constexpr MatrixPlace a(int lane, int element) {
@@ -42,9 +42,9 @@ struct MmaM16N8K16 {
   }
 };
 
-/// d = a * b + c for elements T, `__half` or `__nv_bfloat16`, and float sums; d may be c. Precondition: the
-/// whole warp executes it. Tensor cores cut sums off where the simulator rounds them, unless
-/// FLASHBOOK_SIM_EXACT=1 is set. (PTX ISA, mma.sync.aligned.m16n8k16.row.col)
+/// d = a * b + c for elements of type T, `__half` or `__nv_bfloat16`, with float sums; d may be c.
+/// Precondition: the whole warp executes it. Tensor cores truncate sums, whereas the simulator rounds them,
+/// unless FLASHBOOK_SIM_EXACT=1 is set. (PTX ISA, mma.sync.aligned.m16n8k16.row.col)
 template <typename T>
 __device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
                                              const float (&c)[4],
@@ -72,7 +72,7 @@ __device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[
 #endif
 }
 
-/// What two products left for neighbouring blocks of 8 columns, rounded to T, as `a` of the next product.
+/// The results of two products for adjacent blocks of 8 columns, rounded to T, as `a` of the next product.
 template <typename T>
 __device__ __forceinline__ void results_as_a(uint32_t (&a)[4], const float (&left)[4],
                                              const float (&right)[4]) {

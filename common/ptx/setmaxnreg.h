@@ -1,10 +1,10 @@
 /// \file
-/// setmaxnreg: registers move from warpgroups that need few to those that need many.
+/// setmaxnreg: moves registers from warpgroups that need few to those that need many.
 ///
-/// A block starts with the same number for every thread, what ptxas gave the kernel. With
-/// `__launch_bounds__(threads, 1)` that is 65536 / threads, rounded down to a multiple of 8; without the 1
-/// ptxas cannot know and ignores setmaxnreg (its remark C7508). A warpgroup of producers then gives some
-/// back, and warpgroups of consumers take them.
+/// A block starts with the same number of registers for every thread, chosen by ptxas. With
+/// `__launch_bounds__(threads, 1)` that is 65536 / threads, rounded down to a multiple of 8; without the 1,
+/// ptxas cannot know the number and ignores setmaxnreg (its remark C7508). A warpgroup of producers then
+/// releases some, and warpgroups of consumers acquire them.
 ///
 /// Preconditions: all warps of the warpgroup execute the same one; kRegisters is a multiple of 8 from 24 to
 /// 256. Needs sm_90a. (PTX ISA, setmaxnreg)
@@ -13,7 +13,7 @@
 
 namespace flashbook {
 
-/// Takes registers for a total of kRegisters a thread, and waits until others have given back enough.
+/// Acquires registers for a total of kRegisters per thread, and waits until others have released enough.
 /// Precondition: the thread has at most that many.
 template <int kRegisters>
 __device__ __forceinline__ void setmaxnreg_inc([[maybe_unused]] CallSite where = CallSite::current()) {
@@ -26,7 +26,7 @@ __device__ __forceinline__ void setmaxnreg_inc([[maybe_unused]] CallSite where =
 #endif
 }
 
-/// Gives all but kRegisters a thread back. Precondition: the thread has at least that many.
+/// Releases all but kRegisters per thread. Precondition: the thread has at least that many.
 template <int kRegisters>
 __device__ __forceinline__ void setmaxnreg_dec([[maybe_unused]] CallSite where = CallSite::current()) {
   static_assert(24 <= kRegisters && kRegisters <= 256 && kRegisters % 8 == 0,

@@ -1,13 +1,13 @@
 /// \file
-/// How instructions name a place in shared memory.
+/// Addresses of shared memory in the form that instructions use.
 #pragma once
 #include "common/device/kernel.h"
 
 #ifdef __CUDACC__
 namespace flashbook {
 
-/// The place's 32-bit address in the block's shared memory. Precondition: it is there. (PTX ISA, State
-/// Spaces)
+/// The 32-bit address of a place within the block's shared memory. Precondition: the place is in shared
+/// memory. (PTX ISA, State Spaces)
 __device__ __forceinline__ uint32_t shared_address(const void* place) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(place));
 }

@@ -1,9 +1,9 @@
 /// \file
-/// stmatrix: 8x8 matrices of 16-bit elements from the registers of a warp into shared memory; what ldmatrix.h
-/// loads, the other way. Needs Hopper (sm_90).
+/// stmatrix: stores 8x8 matrices of 16-bit elements from the registers of a warp to shared memory, the
+/// reverse of ldmatrix.h. Needs Hopper (sm_90).
 ///
-/// Each register holds two elements of one matrix. Lane l gives elements 2 * (l % 4) (low half) and 2 * (l %
-/// 4) + 1 (high half) of row l / 4; with `_trans` of column l / 4.
+/// Each register holds two elements of one matrix. Lane l provides elements 2 * (l % 4) (low half) and 2 * (l
+/// % 4) + 1 (high half) of row l / 4; with `_trans`, of column l / 4.
 ///
 /// Preconditions of all: the whole warp executes the same one; `row`, the lane's row, is 16 bytes in shared
 /// memory, 16-byte aligned; no two rows overlap. (PTX ISA,
@@ -14,7 +14,7 @@
 
 namespace flashbook {
 
-/// Whether the GPU that is compiled for has stmatrix. A kernel for older ones too asks with `if constexpr`.
+/// Whether the target GPU has stmatrix. A kernel that also supports older GPUs tests it with `if constexpr`.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 constexpr bool kHasStmatrix = false;
 #else

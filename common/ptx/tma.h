@@ -1,13 +1,12 @@
 /// \file
-/// TMA: a machine that copies tiles of a tensor between global and shared memory, while threads do other
-/// things.
+/// TMA: a unit that copies tiles of a tensor between global and shared memory while threads do other things.
 ///
 /// One thread issues a copy. The tensor, its box (the tile's size) and the swizzle come from a tensor map,
-/// which the host makes (common/device/tensor_map.h) and the kernel takes as
-/// `const __grid_constant__ CUtensorMap`. `at` says where the box begins, in elements, innermost dimension
+/// which the host creates (common/device/tensor_map.h) and the kernel takes as
+/// `const __grid_constant__ CUtensorMap`. `at` is the start of the box, in elements, innermost dimension
 /// first; a list in braces is enough: `tma_load(tile, map, &full, {0, row, head})`.
 ///
-/// Preconditions of loads and stores: the tile is in shared memory at a multiple of 128 bytes, better of
+/// Preconditions of loads and stores: the tile is in shared memory at a multiple of 128 bytes, or better
 /// 1024, where every swizzle starts its pattern; `at` has as many coordinates as the map. Needs Hopper
 /// (sm_90). (PTX ISA, cp.async.bulk.tensor)
 #pragma once
@@ -17,17 +16,17 @@
 
 namespace flashbook {
 
-/// How long the L2 cache should keep what a load reads. The values are createpolicy's, as CUTLASS uses them
-/// (cute/arch/copy_sm90_desc.hpp, TMA::CacheHintSm90).
+/// How long the L2 cache should keep the data that a load reads. The values are those of createpolicy, as
+/// CUTLASS uses them (cute/arch/copy_sm90_desc.hpp, TMA::CacheHintSm90).
 enum class KeepInL2 : uint64_t {
   normal = 0x1000000000000000,
-  evict_first = 0x12F0000000000000,  ///< what is read once
-  evict_last = 0x14F0000000000000    ///< what every block reads
+  evict_first = 0x12F0000000000000,  ///< for data that is read once
+  evict_last = 0x14F0000000000000    ///< for data that every block reads
 };
 
-/// Loads a box. Elements beyond the tensor, before it or behind, come as zeros. When the box has landed, its
-/// bytes, the zeros too, are taken off what the barrier's phase waits for. Until then the tile holds nothing
-/// that may be read; in the simulator it is NaN.
+/// Loads a box. Elements outside the tensor are loaded as zeros. When the box has landed, its bytes, zeros
+/// included, are subtracted from those for which the barrier's phase waits. Until then the tile must not be
+/// read; in the simulator it is NaN.
 template <int kRank>
 __device__ __forceinline__ void tma_load(void* tile, const CUtensorMap& map, uint64_t* barrier,
                                          const int (&at)[kRank],
@@ -80,8 +79,8 @@ __device__ __forceinline__ void tma_load(void* tile, const CUtensorMap& map, uin
 
 /// Stores a box. Elements beyond the tensor's end are left out; a negative coordinate is an illegal
 /// instruction on an H200. The tile may be overwritten when the store's group has been read, see
-/// tma_store_wait_read. Precondition: what threads wrote to the tile is behind a fence_proxy_async of theirs
-/// and a barrier.
+/// tma_store_wait_read. Precondition: the threads that wrote to the tile have called fence_proxy_async,
+/// followed by a barrier.
 template <int kRank>
 __device__ __forceinline__ void tma_store(const CUtensorMap& map, const void* tile, const int (&at)[kRank],
                                           [[maybe_unused]] CallSite where = CallSite::current()) {
@@ -119,9 +118,9 @@ __device__ __forceinline__ void tma_store(const CUtensorMap& map, const void* ti
 }
 
 /// Adds a box of float32 to the tensor, each element atomically: any number of blocks may add to the same
-/// place, in any order, at the same time as red_add and atomicAdd. Subnormals stay, unlike theirs (an H200's
-/// answer). It is committed, read and in memory as a store is, and leaves out whatever is outside the tensor.
-/// Precondition: as of a store. (PTX ISA, cp.reduce.async.bulk.tensor)
+/// place, in any order, at the same time as red_add and atomicAdd. Unlike these, it keeps subnormals (tested
+/// on an H200). It is committed and waited for like a store, and leaves out everything outside the tensor.
+/// Precondition: that of a store. (PTX ISA, cp.reduce.async.bulk.tensor)
 template <int kRank>
 __device__ __forceinline__ void tma_reduce_add(const CUtensorMap& map, const void* tile,
                                                const int (&at)[kRank],
@@ -161,7 +160,7 @@ __device__ __forceinline__ void tma_reduce_add(const CUtensorMap& map, const voi
 #endif
 }
 
-/// Makes the thread's stores since its last commit a group. (PTX ISA, cp.async.bulk.commit_group)
+/// Groups the thread's stores since its last commit. (PTX ISA, cp.async.bulk.commit_group)
 __device__ __forceinline__ void tma_store_commit([[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
@@ -170,8 +169,8 @@ __device__ __forceinline__ void tma_store_commit([[maybe_unused]] CallSite where
 #endif
 }
 
-/// Waits until all of the thread's groups but the latest kInFlight are in global memory. Stores that are not
-/// committed are not waited for. (PTX ISA, cp.async.bulk.wait_group)
+/// Waits until all of the thread's groups are in global memory, except for the latest kInFlight. Stores that
+/// are not committed are not waited for. (PTX ISA, cp.async.bulk.wait_group)
 template <int kInFlight>
 __device__ __forceinline__ void tma_store_wait([[maybe_unused]] CallSite where = CallSite::current()) {
   static_assert(kInFlight >= 0, "a number of groups");
@@ -182,8 +181,8 @@ __device__ __forceinline__ void tma_store_wait([[maybe_unused]] CallSite where =
 #endif
 }
 
-/// Waits only until their tiles have been read and may be overwritten, or may vanish with the block. (PTX
-/// ISA, cp.async.bulk.wait_group.read)
+/// Waits only until their tiles have been read, and may be overwritten or end with the block. (PTX ISA,
+/// cp.async.bulk.wait_group.read)
 template <int kInFlight>
 __device__ __forceinline__ void tma_store_wait_read([[maybe_unused]] CallSite where = CallSite::current()) {
   static_assert(kInFlight >= 0, "a number of groups");
@@ -194,7 +193,7 @@ __device__ __forceinline__ void tma_store_wait_read([[maybe_unused]] CallSite wh
 #endif
 }
 
-/// Brings the map itself near, so that the first copy need not wait for it. (PTX ISA, prefetch.tensormap)
+/// Prefetches the map itself, so that the first copy need not wait for it. (PTX ISA, prefetch.tensormap)
 __device__ __forceinline__ void tma_prefetch(const CUtensorMap& map,
                                              [[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__

@@ -1,13 +1,13 @@
 /// \file
-/// wgmma: the four warps of a warpgroup multiply matrices in shared memory, and go on while the tensor cores
-/// work. Needs sm_90a.
+/// wgmma: the four warps of a warpgroup multiply matrices in shared memory, and continue while the tensor
+/// cores work. Needs sm_90a.
 ///
 /// d = a * b, or d += a * b, for a 64xK (rows m, columns k), b KxN and d 64xN; K is 16 for 16-bit elements
-/// and 32 for e4m3, so a row of K elements has 32 bytes. b is in shared memory, named by a descriptor, and a
-/// may be; otherwise a, and always d, are in registers, distributed as WgmmaM64 says.
+/// and 32 for e4m3, so a row of K elements has 32 bytes. b is in shared memory, given by a descriptor, and a
+/// may be; otherwise a is in registers, and d always is, in the layout of WgmmaM64.
 ///
-/// The products of a warpgroup run in the order of their issue, in the background, and are waited for in
-/// groups:
+/// The products of a warpgroup run in the background, in the order in which they are issued, and are waited
+/// for in groups:
 ///
 ///     wgmma_fence();                               // what threads wrote to registers is there
 ///     for (int k = 0; k < kSteps; ++k)
@@ -17,7 +17,7 @@
 ///     wgmma_pin(d);                                // now d may be read, a be overwritten
 ///
 /// Between issue and wait no thread may touch d, change a's registers, or overwrite a tile in shared memory.
-/// Tiles that threads have written need fence_proxy_async first; those that TMA brought do not.
+/// Tiles that threads have written need fence_proxy_async first; those that TMA has loaded do not.
 ///
 /// All functions here except wgmma_descriptor and wgmma_advance are executed by all four warps of the
 /// warpgroup, the first of which has a number that is a multiple of four. (PTX ISA, Asynchronous Warpgroup
@@ -38,8 +38,8 @@ template <typename T>
 concept WgmmaElement =
     std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16> || std::is_same_v<T, __nv_fp8_e4m3>;
 
-/// Makes what the warpgroup's threads did to registers visible to the products that follow. Needed before the
-/// first wgmma, and before one whose accumulator or a-registers were touched since the last fence; not
+/// Makes the register accesses of the warpgroup's threads visible to the products that follow. Needed before
+/// the first wgmma, and before one whose accumulator or a-registers were touched since the last fence; not
 /// between products of one shape on the same accumulator. (PTX ISA, wgmma.fence)
 __device__ __forceinline__ void wgmma_fence([[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__
@@ -49,7 +49,7 @@ __device__ __forceinline__ void wgmma_fence([[maybe_unused]] CallSite where = Ca
 #endif
 }
 
-/// Makes the warpgroup's products since its last commit a group. (PTX ISA, wgmma.commit_group)
+/// Groups the warpgroup's products since its last commit. (PTX ISA, wgmma.commit_group)
 __device__ __forceinline__ void wgmma_commit([[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
@@ -58,7 +58,8 @@ __device__ __forceinline__ void wgmma_commit([[maybe_unused]] CallSite where = C
 #endif
 }
 
-/// Waits until all of the warpgroup's groups but the latest kInFlight are done. (PTX ISA, wgmma.wait_group)
+/// Waits until all of the warpgroup's groups are done, except for the latest kInFlight. (PTX ISA,
+/// wgmma.wait_group)
 template <int kInFlight>
 __device__ __forceinline__ void wgmma_wait([[maybe_unused]] CallSite where = CallSite::current()) {
   static_assert(0 <= kInFlight && kInFlight < 8, "wgmma.wait_group takes 0 to 7 groups");
@@ -69,10 +70,10 @@ __device__ __forceinline__ void wgmma_wait([[maybe_unused]] CallSite where = Cal
 #endif
 }
 
-/// Tells the compiler that `d` has its values here, and new ones from here on. It knows what an asm statement
-/// reads and writes, not that products go on behind it: so it may set d after the fence, or read it before
-/// the wait, and ptxas then puts fences and waits of its own between the products (C7519, C7514). Call it
-/// before the fence if threads set d, and after the wait. Not an instruction.
+/// Tells the compiler that `d` has its values here, and new ones from here on. The compiler knows what an asm
+/// statement reads and writes, but not that products continue after it. So it may set d after the fence, or
+/// read it before the wait, and ptxas then inserts its own fences and waits between the products (C7519,
+/// C7514). Call it before the fence if threads set d, and after the wait. Not an instruction.
 template <int kFloats>
 __device__ __forceinline__ void wgmma_pin(float (&d)[kFloats]) {
 #ifdef __CUDACC__
@@ -83,10 +84,10 @@ __device__ __forceinline__ void wgmma_pin(float (&d)[kFloats]) {
 #endif
 }
 
-/// The same for a left operand in registers, kSteps fragments of it: their values stay there up to this call.
-/// Once a product is issued, the compiler regards an operand as read, and may reuse its registers while the
-/// tensor cores still need them, without a message. Call it before the fence if threads set the fragments,
-/// and after the wait. Not an instruction.
+/// The same for a left operand in registers, kSteps fragments of it: their values remain there until this
+/// call. Once a product is issued, the compiler regards an operand as read, and may reuse its registers while
+/// the tensor cores still need them, without a message. Call it before the fence if threads set the
+/// fragments, and after the wait. Not an instruction.
 template <int kSteps>
 __device__ __forceinline__ void wgmma_pin(uint32_t (&a)[kSteps][4]) {
 #ifdef __CUDACC__
@@ -99,14 +100,14 @@ __device__ __forceinline__ void wgmma_pin(uint32_t (&a)[kSteps][4]) {
 }
 
 /// The descriptor of a matrix that begins at `tile`; wgmma_layout.h explains the two distances. For a K-major
-/// tile with a swizzle: leading_bytes is not used, stride_bytes is the distance between groups of 8 rows.
+/// tile with a swizzle, leading_bytes is not used, and stride_bytes is the distance between groups of 8 rows.
 /// Preconditions: all three are multiples of 16; the first row of a tile with a swizzle begins at a multiple
 /// of 8 of its rows: 1024 bytes for b128, 512 for b64, 256 for b32. (PTX ISA, Matrix Descriptor Format)
 template <Swizzle kSwizzle>
 __device__ __forceinline__ uint64_t wgmma_descriptor(const void* tile, uint32_t leading_bytes,
                                                      uint32_t stride_bytes,
                                                      [[maybe_unused]] CallSite where = CallSite::current()) {
-  // The numbers that a descriptor has for swizzles; a tensor map has others.
+  // The numbers by which a descriptor encodes swizzles; a tensor map uses others.
   constexpr uint64_t kMode = kSwizzle == Swizzle::b128  ? 1
                              : kSwizzle == Swizzle::b64 ? 2
                              : kSwizzle == Swizzle::b32 ? 3
@@ -120,8 +121,8 @@ __device__ __forceinline__ uint64_t wgmma_descriptor(const void* tile, uint32_t 
          kMode << 62;
 }
 
-/// The descriptor of the same layout, `bytes` further on: the next step along k, 32 bytes on in a K-major
-/// tile. Precondition: bytes is a multiple of 16.
+/// The descriptor of the same layout, `bytes` further on: the next step along k, which is 32 bytes further in
+/// a K-major tile. Precondition: bytes is a multiple of 16.
 __device__ __forceinline__ constexpr uint64_t wgmma_advance(uint64_t descriptor, uint32_t bytes) {
   return descriptor + (bytes >> 4);
 }
@@ -143,8 +144,8 @@ __device__ __forceinline__ void wgmma(float (&d)[kN / 2], uint64_t a, uint64_t b
 #endif
 }
 
-/// The same with a in registers. Preconditions: as above; a's registers stay as they are until the product
-/// has been waited for.
+/// The same with a in registers. Preconditions: as above; a's registers do not change until the product has
+/// been waited for.
 template <WgmmaElement T, int kN, Major kMajorB = Major::k>
 __device__ __forceinline__ void wgmma(float (&d)[kN / 2], const uint32_t (&a)[4], uint64_t b, bool accumulate,
                                       [[maybe_unused]] CallSite where = CallSite::current()) {

@@ -1,9 +1,10 @@
 /// \file
-/// One asm statement for every width of wgmma. Internal to wgmma.h, which says what they do; nothing here is
-/// meant for kernels.
+/// One asm statement for every width of wgmma. Internal to wgmma.h, which documents them; kernels must not
+/// use them directly.
 ///
-/// An asm statement wants each register named, and its operands cannot come from a pack, nor its string from
-/// a constant expression (nvcc 13.0). So these are macros, each width four floats longer than the one before.
+/// In an asm statement every register must be named, its operands cannot come from a pack, and its string
+/// cannot come from a constant expression (nvcc 13.0). So these are macros, each width four floats longer
+/// than the previous one.
 #pragma once
 #ifdef __CUDACC__
 #include <cuda_fp8.h>
@@ -87,7 +88,7 @@ struct WgmmaInstruction;
 #define FLASHBOOK_WGMMA_NAMES_256 FLASHBOOK_WGMMA_NAMES_248 ", %124, %125, %126, %127"
 #define FLASHBOOK_WGMMA_FLOATS_256 FLASHBOOK_WGMMA_FLOATS_248, FLASHBOOK_WGMMA_FOUR(124)
 
-// `p` holds whether d counts. `type` is what follows the shape's n; `majors` names the immediates that say
+// `p` says whether d is added. `type` is what follows n in the shape; `majors` names the immediates that say
 // which operands are MN-major.
 #define FLASHBOOK_WGMMA_SS(n, type, a_, b_, p_, majors, ...) \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #p_ ", 0;\n" \

@@ -1,5 +1,5 @@
 /// \file
-/// Where wgmma wants the elements of its matrices: in registers and in shared memory. For kernels' masks,
+/// Where wgmma expects the elements of its matrices, in registers and in shared memory. For kernels' masks,
 /// drawings and tests.
 ///
 /// **Registers.** Warp w of the warpgroup has rows 16 * w to 16 * w + 15. Lane l is thread t = l % 4 of group
@@ -11,14 +11,14 @@
 ///     a, e4m3    registers 0 1 2 3: the same rows; columns 4t .. 4t + 3 in registers 0 and 1,
 ///                16 more in 2 and 3
 ///
-/// So 16 columns of d, rounded to 16 bits, are a of the next product as they stand; rounded to e4m3 they are
-/// not. (PTX ISA, Register Fragments for wgmma.mma_async)
+/// So 16 columns of d, rounded to 16 bits, can serve directly as a of the next product; rounded to e4m3 they
+/// cannot. (PTX ISA, Register Fragments for wgmma.mma_async)
 ///
 /// **Shared memory.** A matrix consists of *core matrices*, 8 lines of 16 bytes. A line follows k in a
 /// K-major operand (element (row, k) and then (row, k + 1)), and rows m or n in an MN-major one. With a
-/// swizzle, the core matrices of 2, 4 or 8 neighbouring places lie side by side in an *atom*: 8 lines of 32,
-/// 64 or 128 bytes, and the 16-byte pieces of a line change places with the line's number. A descriptor's two
-/// distances say where the next core matrix, or atom, begins:
+/// swizzle, 2, 4 or 8 adjacent core matrices are next to each other in an *atom*: 8 lines of 32, 64 or 128
+/// bytes, and the places of a line's 16-byte pieces depend on the line's number. A descriptor's two distances
+/// give the start of the next core matrix, or atom:
 ///
 ///     leading_bytes  K-major: along k (no swizzle only)
 ///                    MN-major: along rows; without swizzle along k
@@ -34,18 +34,18 @@
 
 namespace flashbook {
 
-/// Which way a line of an operand in shared memory runs.
+/// The direction of a line of an operand in shared memory.
 enum class Major {
   k,  ///< along k: a row of Q or K, where k is the head dimension
   mn  ///< along rows m of a or columns n of b: a row of V, where k is the key
 };
 
-/// How wgmma deals out the elements of its register operands to the 128 threads of a warpgroup.
+/// How wgmma distributes the elements of its register operands to the 128 threads of a warpgroup.
 template <int kN>
 struct WgmmaM64 {
-  static constexpr int kFloatsD = kN / 2;  ///< that a thread holds
-  static constexpr int kElementsA16 = 8;   ///< 16-bit elements of a that a thread holds
-  static constexpr int kElementsA8 = 16;   ///< e4m3 elements of a that a thread holds
+  static constexpr int kFloatsD = kN / 2;  ///< floats of d per thread
+  static constexpr int kElementsA16 = 8;   ///< 16-bit elements of a per thread
+  static constexpr int kElementsA8 = 16;   ///< e4m3 elements of a per thread
 
   /// The place of float i of a thread's part of d.
   __host__ __device__ static constexpr MatrixPlace d(int thread, int i) {
@@ -61,7 +61,7 @@ struct WgmmaM64 {
   }
 
  private:
-  /// Rows of a lane alternate between its group and the group 8 below.
+  /// The rows of a lane alternate between its group's and the group 8 below.
   __host__ __device__ static constexpr int row(int thread, int part) {
     return thread / 32 * 16 + thread % 32 / 4 + part % 2 * 8;
   }
@@ -74,16 +74,16 @@ struct WgmmaTile {
   int element_bytes;  ///< 2, or 1 for e4m3
   uint32_t leading_bytes, stride_bytes;
 
-  /// Where element (row, k) begins, in bytes after the descriptor's address, which is where an atom begins.
-  /// row counts m of a or n of b.
+  /// The offset of element (row, k) in bytes from the descriptor's address, at which an atom begins. row
+  /// counts m of a or n of b.
   __host__ __device__ constexpr uint32_t offset(int row, int k) const {
     const bool k_major = major == Major::k;
-    // A line runs `along`, the next line is one further `across`.
+    // A line runs `along` one dimension, and the next line is one further `across`.
     const auto along = uint32_t((k_major ? k : row) * element_bytes);
     const auto across = uint32_t(k_major ? row : k);
     const uint32_t line_bytes = swizzle_bytes(swizzle);  // of an atom; without swizzle, of a core matrix
     const uint32_t piece = along / line_bytes, group = across / 8;
-    // Without a swizzle an MN-major tile's distances change their meaning.
+    // Without a swizzle the two distances of an MN-major tile change their meaning.
     const bool exchanged = !k_major && swizzle == Swizzle::none;
     const uint32_t linear = piece * (exchanged ? stride_bytes : leading_bytes) +
                             group * (exchanged ? leading_bytes : stride_bytes) + across % 8 * line_bytes +

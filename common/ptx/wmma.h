@@ -16,10 +16,10 @@
 
 namespace flashbook {
 
-/// nvcuda::wmma::load_matrix_sync of an operand from shared memory. nvcc 13 forgets where a matrix of bf16
-/// lies and loads it by generic addresses, 4 bytes at a time, with an instruction more for each
-/// transposition; told that it is shared memory, it takes ldmatrix, as it does for f16. Preconditions: those
-/// of load_matrix_sync, and `matrix` is in shared memory. (PTX ISA, wmma.load)
+/// nvcuda::wmma::load_matrix_sync of an operand from shared memory. nvcc 13 forgets that a bf16 matrix is in
+/// shared memory and loads it through generic addresses, 4 bytes at a time, with an extra instruction for
+/// each transposition. If it knows that the memory is shared, it uses ldmatrix, as it does for f16.
+/// Preconditions: those of load_matrix_sync, and `matrix` is in shared memory. (PTX ISA, wmma.load)
 template <typename Use, typename T, typename Layout>
 __device__ __forceinline__ void load_matrix_shared(
     nvcuda::wmma::fragment<Use, 16, 16, 16, T, Layout>& fragment, const T* matrix, unsigned stride,
@@ -29,7 +29,7 @@ __device__ __forceinline__ void load_matrix_shared(
     constexpr bool kIsA = std::is_same_v<Use, nvcuda::wmma::matrix_a>;
     constexpr bool kByRows = std::is_same_v<Layout, nvcuda::wmma::row_major>;
     static_assert(sizeof(fragment.x) == 16, "an operand of bf16 is four registers");
-    auto* r = reinterpret_cast<uint32_t*>(fragment.x);  // as <mma.h> itself sees it
+    auto* r = reinterpret_cast<uint32_t*>(fragment.x);  // the same view as in <mma.h> itself
     const uint32_t address = shared_address(matrix);
     if constexpr (kIsA && kByRows)
       asm volatile("wmma.load.a.sync.aligned.row.m16n16k16.shared.bf16 {%0, %1, %2, %3}, [%4], %5;"
