@@ -1,5 +1,5 @@
 /// \file
-/// Bounds by row, from what plain attention errs.
+/// Error bounds by row, derived from the errors of plain attention.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -10,15 +10,15 @@
 
 namespace flashbook {
 
-/// The error that a good kernel may make even where plain attention happens to be exact, relative to the
-/// row's scale.
+/// The error, relative to the row's scale, that a good kernel may have even where plain attention happens to
+/// be exact.
 inline double floor_for(DType output) {
-  if (output == DType::f32) return 0x1p-18;        // its sums come out differently in every order
-  return output == DType::f16 ? 0x1p-10 : 0x1p-7;  // P and O, each rounded by half a unit in the last place
+  if (output == DType::f32) return 0x1p-18;        // since the sums differ with every order of addition
+  return output == DType::f16 ? 0x1p-10 : 0x1p-7;  // P and O: half a unit in the last place each
 }
 
-/// The largest error of a row. Passes over NaN, and over a log-sum-exp of -inf: an overflow of plain
-/// attention widens no bound.
+/// The largest error of a row. Ignores NaN, and a log-sum-exp of -inf: an overflow of plain attention widens
+/// no bound.
 inline double largest_error(std::span<const double> exact, std::span<const float> plain) {
   double largest = 0;
   for (std::size_t i = 0; i < exact.size(); ++i)
@@ -33,8 +33,9 @@ inline double largest_value(std::span<const double> values) {
   return largest;
 }
 
-/// Twice the largest error relative to `scale` in 64 consecutive rows, times a row's own scale, plus its
-/// `floor`, plus a little for weights so small that the GPU flushes them to 0 (ex2.approx.ftz.f32).
+/// Twice the largest error relative to `scale` in 64 consecutive rows, times the row's own scale, plus its
+/// `floor`, plus a small amount for weights that are so small that the GPU flushes them to 0
+/// (ex2.approx.ftz.f32).
 inline std::vector<double> bounds_of(std::span<const double> errors, std::span<const double> scale,
                                      std::span<const double> floor) {
   constexpr std::size_t kBoundRows = 64;

@@ -16,7 +16,7 @@ struct Comparison {
 
   bool is_lse() const { return id == TensorId::lse; }
   std::string name() const { return std::string(id == TensorId::o || is_lse() ? title_of(id) : name_of(id)); }
-  int64_t width() const { return columns_of(shape, id); }  ///< elements a row
+  int64_t width() const { return columns_of(shape, id); }  ///< elements per row
   int64_t rows() const { return elements_of(shape, id) / width(); }
 
   Verdict failed(const std::string& why) const {
@@ -47,7 +47,8 @@ struct Comparison {
     return text.str();
   }
 
-  /// The rows of `got` against those of `want`, whose i-th is row `rows[i]`; each may be off by `bound(i)`.
+  /// Compares the rows of `got` with those of `want`, whose i-th row is row `rows[i]`; the error of each may
+  /// be up to `bound(i)`.
   template <typename T, typename Bound>
   Verdict judge(const std::string& whose, std::span<const int64_t> compared, std::span<const T> want,
                 std::span<const float> got, Bound bound) const {
@@ -66,7 +67,7 @@ struct Comparison {
       for (int64_t dim = 0; dim < width(); ++dim) {
         const double is = got[compared[i] * width() + dim], wanted = want[i * width() + dim];
         const double e = error(is, wanted);
-        ok &= e <= allowed;  // false for NaN, whether it is the error or the bound
+        ok &= e <= allowed;  // false for NaN, in the error or in the bound
         const double part = e == 0 && allowed == 0 ? 0 : e / allowed;
         if (!std::isnan(worst) && !(part <= worst)) {
           worst = part;
@@ -120,7 +121,7 @@ class RowBounds {
   }
 
   const Reference& reference_;
-  double relative_o_ = 0, lse_ = 0;  // the largest there are
+  double relative_o_ = 0, lse_ = 0;  // the largest relative bounds of any row
 };
 
 Verdict against_reference(const Comparison& c, const std::vector<int64_t>& rows, std::span<const double> want,

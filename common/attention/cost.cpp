@@ -7,7 +7,7 @@
 namespace flashbook {
 namespace {
 
-/// Elements that are read or written. Pages and rows beyond a sequence's length are not.
+/// The elements that are read or written. Pages and rows beyond a sequence's length do not count.
 double elements_used(const Shape& shape, TensorId id) {
   if (!is_stored(shape, id) || (id != TensorId::k && id != TensorId::v))
     return double(elements_of(shape, id));
@@ -15,13 +15,13 @@ double elements_used(const Shape& shape, TensorId id) {
   double keys = lengths.empty() ? double(shape.batch) * shape.seqlen_k
                                 : std::accumulate(lengths.begin(), lengths.end(), 0.0);
   if (shape.visibility.window.left >= 0 && shape.visibility.documents.first_key.empty()) {
-    keys = 0;  // before a window nothing is read
+    keys = 0;  // nothing before a window is read
     for (int batch = 0; batch < shape.batch; ++batch) {
       const KeyRange seen = keys_seen(shape, batch, 0, 0, shape.seqlen_q);
       keys += seen.end - seen.begin;
     }
   }
-  const double again = (shape.batch - 1.0) * shape.paging.shared;  // of a shared prefix
+  const double again = (shape.batch - 1.0) * shape.paging.shared;  // for the other readers of a shared prefix
   return (keys - again) * shape.kv_heads * shape.head_dim;
 }
 

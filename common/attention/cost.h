@@ -1,5 +1,5 @@
 /// \file
-/// The cost model: what attention must compute and move, whatever the kernel.
+/// The cost model: the work and the memory traffic that attention needs, regardless of the kernel.
 #pragma once
 #include "common/attention/operation.h"
 
@@ -10,8 +10,9 @@ namespace flashbook {
 /// products instead of two.
 double flops(const Shape& shape, Operation operation = Operation::forward);
 
-/// Bytes of device memory that no kernel can avoid: every tensor of the operation and every table of the
-/// shape read or written once. Of K and V only the keys that sequences have, those of a shared prefix once.
+/// The bytes of device memory that no kernel can avoid: every tensor of the operation and every table of the
+/// shape, read or written once. For K and V, only the keys that sequences have count, and those of a shared
+/// prefix once.
 double compulsory_bytes(const Shape& shape, Operation operation = Operation::forward);
 
 }  // namespace flashbook

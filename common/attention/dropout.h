@@ -1,19 +1,19 @@
 /// \file
-/// Which probabilities dropout leaves out: a function of an element's place and a seed, and of nothing else.
-/// So the oracle, every kernel and every pass over the same pair agree, whatever their tiles are.
+/// Decides which probabilities dropout removes: a function of an element's place and a seed only. So the
+/// oracle, every kernel and every pass over the same pair agree, whatever their tiles are.
 #pragma once
 #include <cmath>
 #include <cstdint>
 
 namespace flashbook {
 
-/// Four words of random bits, or what they are made of.
+/// Four words of random bits, or the counter from which they are computed.
 struct PhiloxWords {
   uint32_t word[4];
 };
 
-/// Philox4x32-10 (Salmon, Moraes, Dror, Shaw, SC 2011, section 3.3): a cipher of the counter in ten rounds,
-/// two products each. Any counter may be asked for, and no state goes from one to the next.
+/// Philox4x32-10 (Salmon, Moraes, Dror, Shaw, SC 2011, section 3.3): a cipher of the counter in ten rounds of
+/// two products each. Any counter can be computed directly, and no state is carried from one to the next.
 constexpr PhiloxWords philox4x32_10(PhiloxWords counter, uint32_t key0, uint32_t key1) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t a = uint64_t(0xd2511f53) * counter.word[0], b = uint64_t(0xcd9e8d57) * counter.word[2];
@@ -24,15 +24,15 @@ constexpr PhiloxWords philox4x32_10(PhiloxWords counter, uint32_t key0, uint32_t
   return counter;
 }
 
-/// Dropout as a kernel gets it. A probability is left out if its 16 random bits are below a threshold; the
-/// others are multiplied by `factor`, so that the expected sum stays 1. That makes of 0.1 the nearest
-/// multiple of 2^-16.
+/// Dropout in the form that a kernel gets. A probability is dropped if its 16 random bits are below a
+/// threshold; the others are multiplied by `factor`, so that the expected sum stays 1. So a dropout of 0.1
+/// becomes the nearest multiple of 2^-16.
 struct Dropout {
-  uint32_t threshold;  ///< of 2^16
+  uint32_t threshold;  ///< in units of 2^-16
   uint32_t seed[2];
   float factor;  ///< 1 / (1 - threshold / 2^16)
 
-  static constexpr int kKeysOfBits = 32;  ///< four calls have the bits of 32 keys
+  static constexpr int kKeysOfBits = 32;  ///< four calls give the bits of 32 keys
 
   Dropout() = default;
   Dropout(float probability, uint64_t seed)
@@ -48,9 +48,9 @@ struct Dropout {
         {{uint32_t(first / (kKeysOfBits / 4) + quarter), uint32_t(query), uint32_t(head), uint32_t(batch)}},
         seed[0], seed[1]);
   }
-  /// Whether it keeps the key of those bits.
+  /// Whether the key with those bits is kept.
   constexpr bool keeps(uint32_t word, int i) const { return (word >> 16 * i & 0xffff) >= threshold; }
-  /// Whether it keeps one probability.
+  /// Whether a single probability is kept.
   constexpr bool keeps(int batch, int head, int query, int key) const {
     const int first = key / kKeysOfBits * kKeysOfBits;
     const PhiloxWords eight = bits(batch, head, query, first, key % 8 / 2);

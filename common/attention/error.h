@@ -1,5 +1,5 @@
 /// \file
-/// The one error that a user can cure by giving other input.
+/// The error that users can fix by changing their input.
 #pragma once
 #include <stdexcept>
 
@@ -7,7 +7,8 @@
 
 namespace flashbook {
 
-/// Input, shape or option that cannot be used. The message is one line and names the cure. Exit code 2.
+/// Input, a shape or an option that cannot be used. The message is one line and says how to fix it. Exit code
+/// 2.
 struct InputError : ErrorOfParts<std::runtime_error> {
   using ErrorOfParts::ErrorOfParts;
 };

@@ -18,14 +18,14 @@
 namespace flashbook {
 namespace {
 
-/// A row: sums of terms, and how large they are before anything cancels.
+/// A row: sums of terms, and their size before anything cancels.
 template <typename Sum>
 struct Row {
-  std::vector<Sum> values, squares;  // [head_dim]; squares: of the terms
+  std::vector<Sum> values, squares;  // [head_dim]; squares of the terms
 
   explicit Row(int64_t dims) : values(dims), squares(dims) {}
 
-  /// Adds factor * terms. `size` is that of the factor, if nothing in it had cancelled.
+  /// Adds factor * terms. `size` is the size of the factor if nothing in it had cancelled.
   void add(std::span<const float> terms, Sum factor, Sum size) {
     for (std::size_t c = 0; c < terms.size(); ++c) {
       values[c] += factor * terms[c];
@@ -36,7 +36,7 @@ struct Row {
 
 template <typename Sum, typename A>
 Sum dot(std::span<const A> a, std::span<const float> b) {
-  constexpr std::size_t kLanes = 16;  // sums that do not wait for one another
+  constexpr std::size_t kLanes = 16;  // sums that do not wait for each other
   Sum lanes[kLanes] = {};
   std::size_t c = 0;
   for (; c + kLanes <= a.size(); c += kLanes)
@@ -45,16 +45,17 @@ Sum dot(std::span<const A> a, std::span<const float> b) {
   return std::accumulate(std::begin(lanes), std::end(lanes), Sum(0));
 }
 
-/// What a query's probabilities and dS follow from.
+/// The values from which a query's probabilities and dS follow.
 template <typename Sum>
 struct QueryState {
   Sum max = -std::numeric_limits<Sum>::infinity(), sum = 0;  // P is exp(S - max) / sum
-  Sum d = 0, d_size = 0;                                     // D, and how large it is before its terms cancel
+  Sum d = 0, d_size = 0;                                     // D, and its size before its terms cancel
 
   Sum lse() const { return max + std::log(sum); }
 };
 
-/// Rows of the gradients by the textbook, in `Sum`. `store(x)` rounds S, P, O, dP and dS as memory would.
+/// Rows of the gradients by the textbook method, in `Sum`. `store(x)` rounds S, P, O, dP and dS as memory
+/// would.
 template <typename Sum, typename Store>
 class Textbook {
  public:
@@ -66,7 +67,7 @@ class Textbook {
     const Query q = query_of(row);
     const KeyRange range = keys_seen(shape_, q.batch, q.head, q.query, 1);
     std::vector<int64_t> keys;  // rows of K and V
-    std::vector<Sum> p;         // at first S
+    std::vector<Sum> p;         // holds S first
     std::vector<Score> scores;
     state = {};
     for (int key = range.begin; key < range.end; ++key) {
@@ -95,7 +96,7 @@ class Textbook {
     return dq;
   }
 
-  /// The state of a query by the O and the log-sum-exp that were given.
+  /// The state of a query, from the given O and log-sum-exp.
   QueryState<Sum> given(int64_t row) const {
     QueryState<Sum> state{.max = inputs_.lse[row], .sum = 1};
     set_d(row_of(inputs_.o, row), row, state);
@@ -120,8 +121,8 @@ class Textbook {
     return gradients;
   }
 
-  /// Adds what a query gives to the bias's gradient. `biases` has a row of one term for each value of the
-  /// bias.
+  /// Adds a query's contribution to the gradient of the bias. `biases` has a row of one term for each value
+  /// of the bias.
   void add_to_bias(int64_t row, const QueryState<Sum>& state, std::vector<Row<Sum>>& biases) const {
     const Query q = query_of(row);
     const KeyRange range = keys_seen(shape_, q.batch, q.head, q.query, 1);
@@ -144,10 +145,10 @@ class Textbook {
   };
   struct Score {
     Sum value, slope;  // the slope is the derivative of the score function
-    Sum kept;          // what dropout multiplies the probability by
+    Sum kept;          // factor that dropout applies to the probability
   };
   struct Change {
-    Sum value, size;  // scale * dS, and how large it is before anything cancels
+    Sum value, size;  // scale * dS, and its size before anything cancels
   };
 
   std::span<const float> row_of(const std::vector<float>& tensor, int64_t index) const {
@@ -185,7 +186,8 @@ class Textbook {
     return store_(std::exp(score - state.max) / state.sum);
   }
 
-  /// D of a row from its O. O is rounded to its type, so D errs by parts of its terms, whatever they sum to.
+  /// D of a row, from its O. O is rounded to its type, so the error of D is relative to its terms, not to
+  /// their sum.
   template <typename A>
   void set_d(std::span<const A> o, int64_t row, QueryState<Sum>& state) const {
     const std::span<const float> d_o = row_of(inputs_.d_o, row);
@@ -238,7 +240,7 @@ struct Gathered {
   }
 };
 
-/// Calls `use` with the textbook's gradients in FP64 and in the shape's own type.
+/// Calls `use` with the textbook's gradients, in FP64 and in the shape's own type.
 template <typename Use>
 void with_textbooks(const Shape& shape, const Inputs& inputs, const Use& use) {
   with_host_type(shape.dtype, [&]<typename T>(T) {
@@ -271,7 +273,7 @@ std::vector<TensorReference> make_gradient_reference(const Shape& shape, const I
   const int64_t q_count = int64_t(queries.size()), k_count = int64_t(keys.size());
   Gathered dq(shape, TensorId::dq, std::move(queries));
   Gathered dk(shape, TensorId::dk, keys), dv(shape, TensorId::dv, std::move(keys));
-  std::mutex mutex;  // of rows_done and progress
+  std::mutex mutex;  // protects rows_done and progress
   int64_t rows_done = 0;
   const auto count_row = [&] {
     const std::lock_guard lock(mutex);
@@ -280,7 +282,7 @@ std::vector<TensorReference> make_gradient_reference(const Shape& shape, const I
   with_textbooks(shape, inputs, [&](const auto& exact, const auto& plain) {
     std::vector<QueryState<double>> states(shape.q_rows());
     std::vector<QueryState<float>> plain_states(shape.q_rows());
-    if (is_sample)  // before the sample's own queries, whose states are computed anew
+    if (is_sample)  // before the sample's own queries, whose states are recomputed
       parallel_for(shape.q_rows(), [&](int64_t row) {
         states[row] = exact.given(row);
         plain_states[row] = plain.given(row);

@@ -1,5 +1,5 @@
 /// \file
-/// The right gradients, and the error that a good kernel may make.
+/// The right gradients, and the error that a good kernel may have.
 #pragma once
 #include <vector>
 
@@ -7,17 +7,17 @@
 
 namespace flashbook {
 
-/// The right values of rows of a tensor [batch, heads, seqlen, head_dim], in FP64, and what a kernel's must
-/// keep.
+/// The right values of rows of a tensor [batch, heads, seqlen, head_dim], in FP64, and the bounds on a
+/// kernel's errors.
 struct TensorReference {
   TensorId id;
-  std::vector<int64_t> rows;   ///< which rows, ascending: (b * heads + h) * seqlen + i
+  std::vector<int64_t> rows;   ///< row numbers, ascending: (b * heads + h) * seqlen + i
   std::vector<double> values;  ///< [rows, head_dim]
   std::vector<double> bound;   ///< [rows], the largest error that passes
 };
 
-/// dQ, dK and dV of <O, dO> in FP64, from Q, K, V and dO as rounded. O and the log-sum-exp are computed anew,
-/// so the rounding of those in `inputs` is an error of the kernel's. With P = softmax(S), S = scale * Q K^T:
+/// dQ, dK and dV of <O, dO> in FP64, from Q, K, V and dO as rounded. O and the log-sum-exp are recomputed, so
+/// the rounding of those in `inputs` counts as the kernel's error. With P = softmax(S), S = scale * Q K^T:
 ///
 ///     D = rowsum(dO * O) - dL    dV = P^T dO    dP = dO V^T    dS = P * (dP - D)
 ///     dQ = scale * dS K     dK = scale * dS^T Q
@@ -34,7 +34,7 @@ struct TensorReference {
 /// larger of the row's largest value and of the root of the sum of its squared terms, with |dP| + |D| for dP
 /// - D: where that cancels, as in a row of one key, the rounding of both is left.
 ///
-/// Throws InputError for paged keys and for e4m3, of which there is no gradient.
+/// Throws InputError for paged keys and for e4m3, which have no gradient.
 std::vector<TensorReference> make_gradient_reference(const Shape& shape, const Inputs& inputs,
                                                      const Progress& progress = {});
 
@@ -45,14 +45,14 @@ std::vector<TensorReference> make_gradient_reference(const Shape& shape, const I
                                                      std::vector<int64_t> queries, std::vector<int64_t> keys,
                                                      const Progress& progress = {});
 
-/// The gradient of the bias by distance that a shape has.
+/// The gradient of a shape's bias by distance.
 struct BiasReference {
   std::vector<double> values;  ///< [heads, 2 * reach + 1]
-  std::vector<double> bound;   ///< likewise
+  std::vector<double> bound;   ///< [heads, 2 * reach + 1], the largest error that passes
 };
 
-/// The sum of dS over all pairs of a distance, of all batch entries, in FP64. Each distance has a bound of
-/// its own, as a row of dK has. Throws as make_gradient_reference does.
+/// The sum of dS over all pairs with the same distance, over all batch entries, in FP64. Each distance has
+/// its own bound, like a row of dK. Throws like make_gradient_reference.
 BiasReference make_bias_reference(const Shape& shape, const Inputs& inputs);
 
 }  // namespace flashbook

@@ -17,11 +17,11 @@ float normal(uint64_t seed, uint64_t index) {
   int heads = 0;
   for (uint64_t draw = 0; draw < 4; ++draw) heads += std::popcount(random_bits(seed, 5 * index + draw));
   const int fill = int(random_bits(seed, 5 * index + 4) >> 48);  // 0 ... 65535
-  // 128 heads are expected, 8 is the standard deviation. The sum is below 2^24: exact as a float.
+  // The mean is 128 heads and the standard deviation 8. The sum is below 2^24, so it is exact as a float.
   return float((heads - 128) * 65536 + fill - 32768) * 0x1p-19f;
 }
 
-/// N(0, 1) + N(0, 100) * Bernoulli(0.001). Product and sum are exact in double: all machines agree.
+/// N(0, 1) + N(0, 100) * Bernoulli(0.001). Product and sum are exact in double, so all machines agree.
 float normal_with_outliers(uint64_t seed, uint64_t index) {
   const bool outlier = random_bits(random_bits(seed, 0), index) < UINT64_MAX / 1000;
   return float(normal(seed, index) + (outlier ? 10.0 * normal(random_bits(seed, 1), index) : 0.0));
@@ -32,16 +32,17 @@ constexpr int kChannelsPerOutlier = 32;
 
 float random_sign(uint64_t seed, uint64_t index) { return random_bits(seed, index) >> 63 ? 1.0f : -1.0f; }
 
-/// The size of every element that gives a query and a key of the same signs a scaled score of 11000.
+/// The size of each element for which a query and a key with the same signs have a scaled score of 11000.
 float element_for_large_score(const Shape& shape) {
   return float(std::sqrt(11000 / (double(shape.scale) * shape.head_dim)));
 }
 
-/// One tensor: `value(index)` for every element, rounded to its type. e4m3 waits for its scales.
+/// One tensor: `value(index)` for every element, rounded to its type. e4m3 is rounded once its scales are
+/// known.
 template <typename Value>
 std::vector<float> make_tensor(DType type, int64_t elements, Value value) {
   constexpr int64_t kBlock = 1 << 14;
-  // What f16 would round to infinity becomes its largest value.
+  // Values that f16 would round to infinity become its largest value.
   const float largest = type == DType::f16 ? 65504.0f : INFINITY;
   std::vector<float> values(elements);
   parallel_for(ceil_div(elements, kBlock), [&](int64_t block) {
@@ -52,7 +53,7 @@ std::vector<float> make_tensor(DType type, int64_t elements, Value value) {
   return values;
 }
 
-/// Q, K and V alike: `value(seed, index)`, where each tensor has a seed of its own.
+/// Fills Q, K and V alike with `value(seed, index)`, where each tensor has its own seed.
 template <typename Value>
 Inputs make_alike(const Shape& shape, uint64_t seed, Value value) {
   const auto tensor = [&](int number, int64_t elements) {
@@ -62,9 +63,9 @@ Inputs make_alike(const Shape& shape, uint64_t seed, Value value) {
   return {tensor(0, shape.q_elements()), tensor(1, shape.k_elements()), tensor(2, shape.k_elements())};
 }
 
-/// In models large values of Q and K keep to a few channels of a head, the same in both, and to one sign
-/// there (Jin et al., arXiv 2502.01563). One of every 32 columns is such a channel; query heads have those of
-/// the key head that they read.
+/// In models, large values of Q and K are confined to a few channels of a head, the same in both, and have
+/// one sign there (Jin et al., arXiv 2502.01563). One of every 32 columns is such a channel; query heads have
+/// those of the key head that they read.
 Inputs make_channels(const Shape& shape, uint64_t seed) {
   Inputs inputs = make_alike(shape, seed, normal);
   const auto tensor = [&](int number, int64_t elements, int64_t elements_of_kv_head) {
@@ -85,7 +86,7 @@ Inputs make_channels(const Shape& shape, uint64_t seed) {
   return inputs;
 }
 
-/// Every row of Q and K is one pattern of signs or its opposite, plus N(0, 1): scores are near +-11000.
+/// Every row of Q and K is one pattern of signs or its opposite, plus N(0, 1): scores are close to +-11000.
 Inputs make_large_scores(const Shape& shape, uint64_t seed) {
   const uint64_t pattern = random_bits(seed, 3);
   const float size = element_for_large_score(shape);
@@ -97,7 +98,7 @@ Inputs make_large_scores(const Shape& shape, uint64_t seed) {
   return inputs;
 }
 
-/// A key that the query of a row sees, any with the same chance; 0 if it sees none.
+/// A random key among those that the query of a row sees; 0 if it sees none.
 int64_t visible_key(const Shape& shape, int64_t row, uint64_t random) {
   const int query = int(row % shape.seqlen_q), head = int(row / shape.seqlen_q % shape.heads);
   if (shape.visibility.is_full() || shape.causal())
@@ -110,8 +111,8 @@ int64_t visible_key(const Shape& shape, int64_t row, uint64_t random) {
   return seen.empty() ? 0 : seen[random % seen.size()];
 }
 
-/// Every key has a pattern of signs of its own, and each query repeats that of one key it sees. Their score
-/// is 11000; another key's is less by 22000 / head_dim for every sign that differs, some 32 of 64.
+/// Every key has its own pattern of signs, and each query repeats that of one key that it sees. Their score
+/// is 11000; that of any other key is lower by 22000 / head_dim for every sign that differs, some 32 of 64.
 Inputs make_one_hot(const Shape& shape, uint64_t seed) {
   const float size = element_for_large_score(shape);
   Inputs inputs = make_alike(shape, seed, normal);
@@ -120,7 +121,8 @@ Inputs make_one_hot(const Shape& shape, uint64_t seed) {
   });
   std::vector<int64_t> match(shape.q_rows());  // the row of K that a query repeats
   for (int64_t row = 0; row < shape.q_rows(); ++row) {
-    const int64_t kv_head = row / shape.seqlen_q / (shape.heads / shape.kv_heads);  // through the batch
+    const int64_t kv_head =
+        row / shape.seqlen_q / (shape.heads / shape.kv_heads);  // counted through the batch
     match[row] = kv_head * shape.seqlen_k + visible_key(shape, row, random_bits(random_bits(seed, 4), row));
   }
   inputs.q = make_tensor(shape.dtype, shape.q_elements(), [&](int64_t i) {
@@ -129,10 +131,10 @@ Inputs make_one_hot(const Shape& shape, uint64_t seed) {
   return inputs;
 }
 
-/// Rows of Q are N(0, 1) and a pattern of signs, in turn added and subtracted; of K it is added from -1 times
-/// to 1 times its size, growing along the keys.
+/// Rows of Q are N(0, 1) plus or minus a pattern of signs, alternately. In K the pattern is added with a
+/// factor that grows along the keys from -1 to 1 times its size.
 Inputs make_drifting(const Shape& shape, uint64_t seed) {
-  constexpr double kRise = 20;  // of the scores that rise, from the first key to the last
+  constexpr double kRise = 20;  // the total rise of scores from the first key to the last
   const uint64_t pattern = random_bits(seed, 3);
   const double size = std::sqrt(kRise / 2 / std::sqrt(double(shape.head_dim)));
   const auto tensor = [&](int number, int64_t elements, int64_t rows_of_kv_head, auto size_of_row) {
@@ -169,7 +171,7 @@ Inputs make_unscaled(const Shape& shape, InputKind kind, uint64_t seed) {
 Inputs make_inputs(const Shape& shape, InputKind kind, uint64_t seed) {
   if (shape.paging.rows > 0) {
     Inputs inputs = scatter_pages(shape, make_inputs(without_pages(shape), kind, seed));
-    if (shape.e4m3_cache) round_inputs(shape, inputs);  // pages have other scales
+    if (shape.e4m3_cache) round_inputs(shape, inputs);  // since pages have other scales
     return inputs;
   }
   Inputs inputs = make_unscaled(shape, kind, seed);
@@ -184,7 +186,7 @@ double largest_score(const Shape& shape, const Inputs& inputs) {
     for (std::size_t first = 0; first < rows.size(); first += shape.head_dim) {
       double squares = 0;
       for (int c = 0; c < shape.head_dim; ++c) squares += double(rows[first + c]) * rows[first + c];
-      if (squares > longest) longest = squares;  // not so of NaN, which pages have where no key is
+      if (squares > longest) longest = squares;  // also false for NaN, which pages have in rows without a key
     }
     return std::sqrt(longest);
   };

@@ -12,11 +12,11 @@ namespace flashbook {
 namespace {
 
 constexpr int64_t kAlignment =
-    16;  // bytes: what one load of a thread takes, and what TMA's strides are counted in
+    16;  // in bytes: the size of one load of a thread, and the unit of TMA's strides
 constexpr TensorId kStrided[] = {TensorId::q,   TensorId::k,  TensorId::v,  TensorId::o,
                                  TensorId::d_o, TensorId::dq, TensorId::dk, TensorId::dv};
 
-/// Calls body(row, first): the row's number in the default layout, and where its first element lies.
+/// Calls body(row, first) with the row's number in the default layout and the offset of its first element.
 template <typename Body>
 void for_each_row(const Shape& shape, TensorId id, Body body) {
   const std::vector<int64_t> dims = dims_of(shape, id);
@@ -43,9 +43,9 @@ void validate_strides(const Shape& shape, TensorId id) {
     if (axis.stride <= 0 || axis.stride % multiple != 0)
       throw InputError("the ", axis.name, of_tensor, " is ", axis.stride, " elements: give a multiple of ",
                        multiple, ", 16 bytes");
-  // From the shortest stride to the longest, each steps over everything that those before it reach.
+  // From the shortest stride to the longest, each must step over everything that the previous ones reach.
   std::ranges::sort(axes, {}, &Axis::stride);
-  double reached = columns_of(shape, id);  // elements; a double, since products may overflow
+  double reached = columns_of(shape, id);  // number of elements; a double, since products may overflow
   for (const Axis& axis : axes) {
     if (axis.count > 1 && double(axis.stride) < reached)
       throw InputError("the ", axis.name, of_tensor, " is ", axis.stride,

@@ -1,5 +1,5 @@
 /// \file
-/// Where the elements of a tensor lie.
+/// The places of a tensor's elements in memory.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -11,16 +11,16 @@ struct Shape;
 /// The tensors of attention and of its gradient.
 enum class TensorId { q, k, v, o, lse, d_o, dq, dk, dv };
 
-/// Elements from one batch entry (of paged K and V: one page), head and row to the next. A row's elements lie
-/// side by side.
+/// Distances in elements from one batch entry (for paged K and V: one page), head and row to the next. The
+/// elements of a row are contiguous.
 struct Strides {
   int64_t batch = 0, head = 0, row = 0;
 
   bool operator==(const Strides&) const = default;
 };
 
-/// The strides of each tensor. {0, 0, 0} is the default, [batch, heads, seqlen, head_dim] without gaps, which
-/// the log-sum-exp, [batch, heads, seqlen_q], always has.
+/// The strides of each tensor. {0, 0, 0} means the default, [batch, heads, seqlen, head_dim] without gaps,
+/// which the log-sum-exp, [batch, heads, seqlen_q], always has.
 struct Layout {
   Strides q = {}, k = {}, v = {}, o = {}, d_o = {}, dq = {}, dk = {}, dv = {};
 
@@ -28,7 +28,7 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 };
 
-/// [batch, seqlen, heads, head_dim], each tensor without gaps: what PyTorch's users have.
+/// [batch, seqlen, heads, head_dim], each tensor without gaps, as PyTorch's users have it.
 Layout layout_bshd(const Shape& shape);
 
 /// Q, K and V are slices of one tensor [batch, seqlen, heads + 2 * kv_heads, head_dim], which is
@@ -36,7 +36,7 @@ Layout layout_bshd(const Shape& shape);
 /// layout_bshd. seqlen_q == seqlen_k.
 Layout layout_packed_qkv(const Shape& shape);
 
-/// How many elements a buffer has that begins with a tensor's first element and ends with its last.
+/// The number of elements in a buffer that begins with a tensor's first element and ends with its last.
 int64_t elements_spanned(const Shape& shape, TensorId id);
 
 /// Copies a tensor from the default layout to the shape's strides. `from` has the tensor's elements, `to`
@@ -48,8 +48,8 @@ void scatter(const Shape& shape, TensorId id, std::span<const std::byte> from, s
 void gather(const Shape& shape, TensorId id, std::span<const std::byte> from, std::span<std::byte> to,
             std::size_t element_bytes);
 
-/// Throws InputError if a tensor's strides cannot be used, naming the tensor and the cure. Strides are
-/// multiples of 16 bytes, no two rows overlap, and a tensor spans at most 2^40 elements.
+/// Throws InputError if a tensor's strides cannot be used, with the tensor and the fix. Strides must be
+/// multiples of 16 bytes, no two rows may overlap, and a tensor may span at most 2^40 elements.
 void validate_layout(const Shape& shape);
 
 }  // namespace flashbook

@@ -24,13 +24,13 @@ static_assert(std::endian::native == std::endian::little, "values are copied as 
 constexpr std::string_view kMagic = "\x93NUMPY";
 
 struct Header {
-  std::string descr;  ///< NumPy's name of the element type: "<f4"
+  std::string descr;  ///< NumPy's name for the element type: "<f4"
   bool fortran_order = false;
   std::vector<int64_t> shape;
 };
 
 /// Reads the header: a Python dict such as {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }. Every
-/// function steps over what it reads, and throws if something else is there.
+/// function skips what it reads, and throws if it finds something else.
 class HeaderParser {
  public:
   HeaderParser(std::string_view text, const std::string& name) : rest_(text), name_(name) {}
@@ -102,7 +102,7 @@ class HeaderParser {
     fail();
   }
 
-  /// (), (3,) or (3, 4): only the tuple of one needs its comma.
+  /// (), (3,) or (3, 4): only a tuple of one element needs its comma.
   std::vector<int64_t> tuple() {
     std::vector<int64_t> numbers;
     expect('(');
@@ -125,24 +125,24 @@ class HeaderParser {
     return value;
   }
 
-  std::string_view rest_;  // what is still to be read
+  std::string_view rest_;  // the part that has not been read
   const std::string& name_;
 };
 
-/// The type behind NumPy's name for it. Throws for all that is not little-endian float32 or float16.
+/// The type with this NumPy name. Throws for everything except little-endian float32 and float16.
 DType element_type(const std::string& descr, const std::string& name) {
   if (descr == "<f4") return DType::f32;
   if (descr == "<f2") return DType::f16;
   if (descr == ">f4" || descr == ">f2")
     throw InputError(name, " is big-endian: save it with .astype('<", descr.substr(1), "')");
-  // A message is one line, whatever the file says.
+  // A message must be one line, whatever the file contains.
   std::string shown = descr.substr(0, 16);
   for (char& c : shown)
     if (c < ' ' || c > '~') c = '?';
   throw InputError(name, " holds elements of type '", shown, "': save it with .astype(np.float32)");
 }
 
-/// Throws unless `bytes` are those of an array in C order of this shape, of elements of `size` bytes.
+/// Throws unless `bytes` are an array in C order of this shape, with elements of `size` bytes.
 void require_size(const Header& header, std::size_t size, std::size_t bytes, const std::string& name) {
   if (header.fortran_order) throw InputError(name, " is in Fortran order: save it with np.ascontiguousarray");
   const std::vector<int64_t>& shape = header.shape;
@@ -151,7 +151,7 @@ void require_size(const Header& header, std::size_t size, std::size_t bytes, con
   const int64_t held = int64_t(bytes / size);
   int64_t count = 1;
   for (int64_t extent : shape) {
-    // Divided, not multiplied: the product of what a header claims may overflow.
+    // Divides instead of multiplying, since the product of the sizes in a header may overflow.
     if (extent > held / count) throw InputError(name, " is shorter than its header says: save it again");
     count *= extent;
   }
@@ -172,7 +172,7 @@ std::vector<std::byte> read_bytes(const std::filesystem::path& file) {
   std::ifstream stream(file, std::ios::binary);
   const std::uintmax_t size = std::filesystem::file_size(file, error);
   if (!stream || error) throw InputError(name, " cannot be read: allow it with chmod");
-  // Asked beforehand, since a system may promise memory that it does not have.
+  // Checked in advance, since a system may promise memory that it does not have.
   if (size / sysconf(_SC_PAGESIZE) >= std::uintmax_t(sysconf(_SC_PHYS_PAGES)))
     throw InputError(name, " is too large for this machine's memory: give a smaller tensor");
   std::vector<std::byte> bytes(size);
@@ -193,7 +193,7 @@ std::string npy_header(std::span<const int64_t> shape) {
          header;
 }
 
-/// A file's header, and the bytes of its elements.
+/// The header of a file, and the bytes of its elements.
 struct Contents {
   Header header;
   std::span<const std::byte> data;
@@ -224,7 +224,7 @@ Contents parse_contents(std::span<const std::byte> bytes, const std::string& nam
   return {header, bytes.last(text.size() - header_size)};
 }
 
-/// What `parse` makes of a file's bytes.
+/// The result of `parse` for a file's bytes.
 template <typename Parse>
 auto read_file(const std::filesystem::path& file, const Parse& parse) {
   try {

@@ -1,5 +1,5 @@
 /// \file
-/// Arrays to and from NumPy: the .npy format, version 1.0 to 3.0
+/// Reads and writes NumPy arrays: the .npy format, versions 1.0 to 3.0
 /// (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html).
 #pragma once
 #include <cstddef>
@@ -16,33 +16,34 @@ namespace flashbook {
 
 /// An array as read from a file.
 struct NpyArray {
-  DType dtype = DType::f32;    ///< f32 or f16: what the file holds
-  std::vector<int64_t> shape;  ///< C order
-  std::vector<float> values;   ///< decoded to float
+  DType dtype = DType::f32;    ///< f32 or f16, as in the file
+  std::vector<int64_t> shape;  ///< sizes, in C order
+  std::vector<float> values;   ///< converted to float
 };
 
-/// Reads an array from the bytes of a file called `name`, whoever made them. Throws as read_npy does.
+/// Reads an array from the bytes of a file called `name`, which need not be trustworthy. Throws like
+/// read_npy.
 NpyArray parse_npy(std::span<const std::byte> bytes, std::string_view name);
 
-/// Reads a little-endian float32 or float16 array in C order; a scalar has shape (). Throws InputError,
-/// naming the file and the cure, if the file is missing, truncated, longer than its header says, too large
-/// for memory, not .npy, without elements, or of another type or order.
+/// Reads a little-endian float32 or float16 array in C order; a scalar has shape (). Throws InputError, with
+/// the file and the fix, if the file is missing, truncated, longer than its header says, too large for
+/// memory, not .npy, without elements, or of another type or order.
 NpyArray read_npy(const std::filesystem::path& file);
 
-/// A mask as read from a file: one of the two arrays has elements.
+/// A mask as read from a file; only one of the two arrays has elements.
 struct NpyMask {
-  std::vector<int64_t> shape;        ///< C order
-  std::vector<unsigned char> pairs;  ///< of a bool array: which pairs are visible
-  std::vector<int> intervals;        ///< of an int32 array: FlashMask's
+  std::vector<int64_t> shape;        ///< sizes, in C order
+  std::vector<unsigned char> pairs;  ///< from a bool array: which pairs are visible
+  std::vector<int> intervals;        ///< from an int32 array: FlashMask's intervals
 };
 
-/// Reads a mask from the bytes of a file called `name`. Throws as read_npy_mask does.
+/// Reads a mask from the bytes of a file called `name`. Throws like read_npy_mask.
 NpyMask parse_npy_mask(std::span<const std::byte> bytes, std::string_view name);
 
-/// Reads a bool or little-endian int32 array in C order. Throws InputError as read_npy does.
+/// Reads a bool or little-endian int32 array in C order. Throws InputError like read_npy.
 NpyMask read_npy_mask(const std::filesystem::path& file);
 
-/// The bytes of a file with a float32 array. `values` are as many as `shape` says.
+/// The bytes of a file with a float32 array. The number of `values` must match `shape`.
 std::string npy_bytes(std::span<const int64_t> shape, std::span<const float> values);
 
 }  // namespace flashbook

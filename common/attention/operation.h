@@ -1,5 +1,5 @@
 /// \file
-/// What a chapter computes, and of which tensors.
+/// The operations that chapters compute, and their tensors.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -13,10 +13,10 @@ namespace flashbook {
 enum class Operation {
   forward,   ///< O and the log-sum-exp of Q, K and V
   backward,  ///< dQ, dK and dV of Q, K, V, O, the log-sum-exp and dO
-  decode     ///< forward of a few queries against a cache: K and V are pages
+  decode     ///< forward for a few queries against a cache: K and V are pages
 };
 
-/// "forward", "backward", "decode": as in the names of results.
+/// "forward", "backward", "decode", as in the names of results.
 std::string_view name_of(Operation operation);
 
 enum class Role { input, output };
@@ -24,7 +24,7 @@ enum class Role { input, output };
 /// A tensor of an operation.
 struct TensorSpec {
   TensorId id;
-  std::string_view name;  ///< of files, options and messages: "q", "lse", "do", "dq"
+  std::string_view name;  ///< name in files, options and messages: "q", "lse", "do", "dq"
   Role role;
 };
 
@@ -34,20 +34,20 @@ std::span<const TensorSpec> tensors_of(Operation operation);
 /// "q", "lse", "do".
 std::string_view name_of(TensorId id);
 
-/// As text names it: "Q", "log-sum-exp", "dO".
+/// The name in text: "Q", "log-sum-exp", "dO".
 std::string_view title_of(TensorId id);
 
-/// How many elements a row of the tensor has: head_dim, of O and V value_dim, of the log-sum-exp 1.
+/// The number of elements per row of the tensor: head_dim, value_dim for O and V, and 1 for the log-sum-exp.
 int columns_of(const Shape& shape, TensorId id);
 
-/// Whether the tensor has elements of its own. V of latent attention has none: it is the first columns of K.
+/// Whether the tensor has its own elements. V of latent attention has none: it is the leading columns of K.
 bool is_stored(const Shape& shape, TensorId id);
 
-/// The tensor's extents: [batch, heads, seqlen, columns], of the log-sum-exp [batch, heads, seqlen_q], of
-/// paged K and V [pages, kv_heads, rows of a page, columns].
+/// The tensor's sizes: [batch, heads, seqlen, columns]; for the log-sum-exp [batch, heads, seqlen_q]; for
+/// paged K and V [pages, kv_heads, rows per page, columns].
 std::vector<int64_t> dims_of(const Shape& shape, TensorId id);
 
-/// The product of its extents; 0 of what is not stored.
+/// The product of its sizes; 0 for a tensor that is not stored.
 int64_t elements_of(const Shape& shape, TensorId id);
 
 /// Its element type: Shape::dtype for inputs (except an e4m3 cache) and gradients, output_type for O and dO,

@@ -22,20 +22,21 @@ namespace flashbook {
 namespace {
 
 constexpr int kBlockRows = 16;  // rows of one head that share a pass over K and V
-constexpr int kTileKeys = 64;  // keys at a time: of 256 dimensions in FP64 they fill 128 KB of a core's cache
-constexpr int kLanes = 64;     // innermost loops of constant length vectorise
+constexpr int kTileKeys = 64;   // keys per tile: 256 dimensions in FP64 fill 128 KB of a cache
+constexpr int kLanes = 64;      // number of iterations of innermost loops, constant so that they vectorise
 
-/// A sum of e4m3 numbers that is one number may be off by half a unit of three bits, a 16th; in a long row
+/// A sum that consists of a single e4m3 number may be off by half a unit of three bits, a 16th; in a long row
 /// they cancel, and lse_scale, the root of the sum of squares, says how well.
 constexpr double kRoundedSum = 0x1p-4;
 
-/// Of O as a part of its size: where e4m3 has P exactly by chance, an exponential by a line is off by up to a
-/// 16th of it (chapters/06_fp8/softmax.cuh), and over a few keys that cancels in part.
+/// For O, relative to its size: where e4m3 represents P exactly by chance, a linearly approximated
+/// exponential is off by up to a 16th of it (chapters/06_fp8/softmax.cuh), and over a few keys these errors
+/// cancel in part.
 constexpr double kByLine = 0x1p-6;
 
 using RowSpan = std::span<const int64_t>;  // rows of O, ascending
 
-/// Attention of a few query rows of one head, the textbook's way: S, then P, then O, all of it in `Sum`.
+/// Attention of a few query rows of one head, computed as in the textbook: S, then P, then O, all in `Sum`.
 template <typename Sum>
 class RowBlock {
  public:
@@ -63,8 +64,8 @@ class RowBlock {
 
   std::vector<Sum> o;          ///< [rows, value_dim]
   std::vector<Sum> lse;        ///< [rows]
-  std::vector<Sum> lse_scale;  ///< [rows], the root of the sum of (P * max(1, |S|))^2
-  std::vector<int64_t> seen;   ///< [rows], keys that the row sees
+  std::vector<Sum> lse_scale;  ///< [rows], the square root of the sum of (P * max(1, |S|))^2
+  std::vector<int64_t> seen;   ///< [rows], number of keys that the row sees
 
  private:
   int query(std::size_t r) const { return int(rows_[r] % shape_.seqlen_q); }
@@ -75,7 +76,7 @@ class RowBlock {
   void look() {
     const std::size_t last = rows_.size() - 1;
     if (dense_) {
-      keys_ = visible_keys(last);  // the last row sees as many keys as any
+      keys_ = visible_keys(last);  // the last row sees at least as many keys as any other
       return;
     }
     const int head = int(head_ % shape_.heads);
@@ -86,7 +87,7 @@ class RowBlock {
         hidden_[r * keys_ + key] = !sees(shape_, batch(), head, query(r), int(key));
   }
 
-  /// What becomes of a scaled score.
+  /// Applies the score function to a scaled score.
   Sum apply(const ScoreFunction& function, Sum slope, Sum score, int64_t distance) const {
     if (function.softcap > 0) score = function.softcap * std::tanh(score / function.softcap);
     if (!function.alibi.empty()) score -= slope * Sum(std::abs(distance));
@@ -94,7 +95,7 @@ class RowBlock {
     return score;
   }
 
-  /// What dropout leaves of a row's probabilities.
+  /// Applies dropout to a row's probabilities.
   void drop(std::size_t r, std::span<Sum> probabilities) const {
     const Dropout dropout(shape_.score.dropout, shape_.score.seed);
     for (std::size_t j = 0; j < probabilities.size(); ++j)
@@ -103,10 +104,10 @@ class RowBlock {
                               : 0;
   }
 
-  /// S = Q K^T, unscaled. Keys beyond a row's visible ones are never read.
+  /// S = Q K^T, unscaled. Keys that a row does not see are never read.
   void multiply_by_keys() {
     for (int64_t first = 0; first < keys_; first += kTileKeys) {
-      // Transposed: the innermost loop then runs over keys, whose sums do not wait for one another.
+      // Transposed, so that the innermost loop runs over keys, whose sums do not depend on each other.
       for (int64_t j = 0; j < std::min<int64_t>(kTileKeys, keys_ - first); ++j)
         for (int64_t c = 0; c < dims_; ++c)
           tile_[c * kTileKeys + j] = inputs_.k[(first_key_ + first + j) * dims_ + c];
@@ -121,7 +122,7 @@ class RowBlock {
     }
   }
 
-  /// S to P, and the log-sum-exp.
+  /// Computes P from S, and the log-sum-exp.
   template <typename StoreScore, typename StoreProbability>
   void softmax(std::size_t r, StoreScore store_score, StoreProbability store_probability, bool sums_stored) {
     const std::span<Sum> s(scores_.data() + r * stride_, visible_keys(r));
@@ -158,7 +159,7 @@ class RowBlock {
     if (shape_.score.dropout > 0) drop(r, s);
   }
 
-  /// A row of V: of latent attention the first columns of the key.
+  /// A row of V; for latent attention the leading columns of the key.
   const float* value_row(int64_t row) const {
     return is_stored(shape_, TensorId::v) ? &inputs_.v[row * value_dims_] : &inputs_.k[row * dims_];
   }
@@ -173,7 +174,7 @@ class RowBlock {
         for (std::size_t r = 0; r < rows_.size(); ++r) {
           const Sum* const p = &scores_[r * stride_ + first];
           for (int64_t j = 0; j < std::min(count, visible_keys(r) - first); ++j) {
-            if (is_hidden(r, first + j)) continue;  // its values may be NaN
+            if (is_hidden(r, first + j)) continue;  // since its values may be NaN
             int64_t c = 0;
             for (; c + kLanes <= value_dims_; c += kLanes)
               for (int lane = 0; lane < kLanes; ++lane)
@@ -189,17 +190,17 @@ class RowBlock {
   const Inputs& inputs_;
   const RowSpan rows_;
   const int64_t dims_, value_dims_;
-  const int64_t head_ = rows_[0] / shape_.seqlen_q;  // counted through the batch, and so is the key head
-  const bool dense_ = shape_.visibility.is_full() || shape_.causal();  // a row sees the first visible_keys
-  std::vector<unsigned char> hidden_;  // [rows, keys_], else: 1 where a row does not see a key
-  int64_t keys_;                       // that the block sees
-  int64_t stride_;                     // keys, rounded up to whole tiles
+  const int64_t head_ = rows_[0] / shape_.seqlen_q;  // counted through the batch, like the key head
+  const bool dense_ = shape_.visibility.is_full() || shape_.causal();  // rows see their leading keys
+  std::vector<unsigned char> hidden_;  // [rows, keys_], used otherwise: 1 where a row does not see a key
+  int64_t keys_;                       // number of keys that the block sees
+  int64_t stride_;                     // number of keys, rounded up to whole tiles
   int64_t first_key_;                  // row of K and V
   std::vector<Sum> scores_;            // [rows, stride]: S, then P
-  std::vector<Sum> tile_;              // keys [head_dim, kTileKeys], later values [kTileKeys, value_dim]
+  std::vector<Sum> tile_;              // keys [head_dim, kTileKeys], then values [kTileKeys, value_dim]
 };
 
-/// A score as rounded by memory. f16 ends at 65504; beyond it, bf16 holds the score.
+/// Rounds a score as memory would. f16 ends at 65504; beyond that, bf16 stores the score.
 template <typename T>
 float stored_score(float score) {
   const float stored = to_float(from_float<T>(score));
@@ -210,7 +211,7 @@ float stored_score(float score) {
 RowBlock<float> plain_attention(const Shape& shape, const Inputs& inputs, RowSpan rows) {
   RowBlock<float> plain(shape, inputs, rows);
   if (shape.dtype == DType::e4m3) {
-    // Scores exceed e4m3's range. p is rounded before it is divided: most quotients would be rounded to 0.
+    // Scores exceed e4m3's range. p is rounded before the division: most quotients would be rounded to 0.
     plain.run([](float score) { return to_float(to_bf16(score)); },
               [](float p, float row_sum) { return to_float(to_e4m3(p)) / row_sum; }, true);
   } else {
@@ -222,7 +223,7 @@ RowBlock<float> plain_attention(const Shape& shape, const Inputs& inputs, RowSpa
   return plain;
 }
 
-/// Cuts ascending rows into runs that belong to one head and are short.
+/// Splits ascending rows into short runs that belong to one head.
 std::vector<RowSpan> split_into_blocks(const Shape& shape, RowSpan rows) {
   std::vector<RowSpan> blocks;
   while (!rows.empty()) {
@@ -241,7 +242,7 @@ std::vector<int64_t> all(int64_t rows) {
   return numbers;
 }
 
-/// `count` of `total` rows, of which a head has n; all if there are no more.
+/// Chooses `count` of `total` rows, with n per head; all if there are no more.
 std::vector<int64_t> sample(int64_t total, int64_t n, int64_t count, uint64_t seed) {
   if (total <= count) return all(total);
   std::set<int64_t> rows;
@@ -280,13 +281,13 @@ Reference make_reference(const Shape& shape, const Inputs& inputs, std::vector<i
   const std::size_t count = reference.rows.size();
   std::vector<double> o_error(count), o_scale(count), o_floor(count);
   std::vector<double> lse_error(count), lse_scale(count), lse_floor(count);
-  std::vector<unsigned char> is_value(count);  // O is a row of V
+  std::vector<unsigned char> is_value(count);  // whether O is a row of V
   const double floor = shape.dtype == DType::e4m3 ? kByLine : floor_for(output_type(shape.dtype));
   const bool gives_values = (shape.dtype == DType::f16 || shape.dtype == DType::bf16) &&
                             shape.score.dropout == 0 && shape.score.sinks.empty();
 
   const std::vector<RowSpan> blocks = split_into_blocks(shape, reference.rows);
-  std::mutex mutex;  // of blocks_done and progress
+  std::mutex mutex;  // protects blocks_done and progress
   int64_t blocks_done = 0;
   parallel_for(int64_t(blocks.size()), [&](int64_t i) {
     RowBlock<double> exact(shape, inputs, blocks[i]);

@@ -1,5 +1,5 @@
 /// \file
-/// The right answer, and the error that a good kernel may make.
+/// The right answer, and the error that a good kernel may have.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -9,27 +9,27 @@
 
 namespace flashbook {
 
-/// The right answer for some rows, in FP64, and the bounds that a kernel's answer must keep.
+/// The right answer for some rows, in FP64, and the bounds on a kernel's errors.
 struct Reference {
-  std::vector<int64_t> rows;      ///< which rows of O: (b * heads + h) * seqlen_q + i, ascending
+  std::vector<int64_t> rows;      ///< row numbers in O: (b * heads + h) * seqlen_q + i, ascending
   std::vector<double> o;          ///< [rows, head_dim]; 0 where a row sees no key
   std::vector<double> lse;        ///< [rows]; -inf where a row sees no key
-  std::vector<float> plain_o;     ///< [rows, head_dim], what plain attention in the shape's precision gives
-  std::vector<double> o_bound;    ///< [rows], the largest |O - oracle| that passes in the row
+  std::vector<float> plain_o;     ///< [rows, head_dim], plain attention in the shape's precision
+  std::vector<double> o_bound;    ///< [rows], the largest |O - oracle| that passes
   std::vector<double> lse_bound;  ///< [rows], the largest |LSE - oracle| that passes
 };
 
-/// Called now and then with the part that is done, 0 to 1, from one thread at a time.
+/// Called now and then with the fraction that is done, 0 to 1, from one thread at a time.
 using Progress = std::function<void(double)>;
 
-/// Every row of O.
+/// The numbers of all rows of O.
 std::vector<int64_t> all_rows(const Shape& shape);
 
 /// `count` rows of O, ascending and distinct: the first and the last row of the first and of the last head,
 /// then random ones. All rows if there are no more than `count`.
 std::vector<int64_t> sample_rows(const Shape& shape, int64_t count, uint64_t seed);
 
-/// The same of the rows of K and V: (b * kv_heads + h) * seqlen_k + j.
+/// The same for the rows of K and V: (b * kv_heads + h) * seqlen_k + j.
 std::vector<int64_t> all_key_rows(const Shape& shape);
 std::vector<int64_t> sample_key_rows(const Shape& shape, int64_t count, uint64_t seed);
 
@@ -43,9 +43,9 @@ std::vector<int64_t> sample_key_rows(const Shape& shape, int64_t count, uint64_t
 /// quotients would be rounded to 0. The log-sum-exp is that of P as rounded: a kernel may sum what it
 /// multiplies.)
 ///
-/// Bounds are by row. A row of a thousand keys has values and errors far smaller than a row of one key, and a
-/// bound for both would hide a lost key of the longer. A kernel may err by twice what plain attention errs,
-/// plus a floor, since plain attention may be exact by chance:
+/// Bounds are by row. The values and errors of a row with a thousand keys are far smaller than those of a row
+/// with one key, and a common bound would hide a key lost in the longer row. A kernel may err by twice what
+/// plain attention errs, plus a floor, since plain attention may be exact by chance:
 /// - Of O, errors are measured as parts of the row's largest |O|, and plain attention's is the largest of 64
 /// rows
 ///   one after another: in a single row it can be small by chance, and relative errors of rows hardly depend

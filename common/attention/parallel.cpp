@@ -28,11 +28,11 @@ void parallel_for(int64_t count, const std::function<void(int64_t)>& body) {
 
   {
     const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
-    std::vector<std::jthread> helpers;  // join at the end of this block
+    std::vector<std::jthread> helpers;  // joined at the end of this block
     try {
       for (int64_t i = 1; i < std::min(cores, count); ++i) helpers.emplace_back(work);
     } catch (const std::system_error&) {
-      // The system gives no more threads: those there are, this one at least, do all the work.
+      // The system provides no more threads: the existing ones, at least this one, do all the work.
     }
     work();
   }

@@ -1,5 +1,5 @@
 /// \file
-/// Several launches where one grid has no room for all heads.
+/// Splits a call into several launches if one grid cannot hold all heads.
 #pragma once
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 
 namespace flashbook {
 
-/// Calls `run(part, tensors of the part)` for one part of the batch after another, each with at most
+/// Calls `run(part, tensors of the part)` for the parts of the batch, one after another, each with at most
 /// `max_heads` query heads. For forward passes in the default layout. The parts share the workspace, so they
 /// must run one after another.
 template <typename Run>

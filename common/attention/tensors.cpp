@@ -12,8 +12,8 @@
 namespace flashbook {
 namespace {
 
-/// The smallest power of two with which `largest` fits e4m3, but at least 2^-100, whose reciprocal is a float
-/// and which a block of zeros has: of block scales of V the largest count.
+/// The smallest power of two for which `largest` fits e4m3, but at least 2^-100, whose reciprocal is a float;
+/// a block of zeros gets that one.
 float power_of_two_scale(float largest) {
   // After subtracting a column's mean, an element may exceed 448 by a float's rounding: it counts as 448.
   constexpr float kRounding = 1 - 0x1p-10f;
@@ -22,7 +22,7 @@ float power_of_two_scale(float largest) {
   return std::ldexp(1.0f, largest == 0 ? -100 : std::max(exponent, -100));
 }
 
-/// `scale_of(row)` is which of the `scales` scales a row has.
+/// `scale_of(row)` is the index of a row's scale among the `scales` scales.
 template <typename ScaleOf>
 Encoded encode_scaled(const Shape& shape, std::span<const float> values, int64_t scales, ScaleOf scale_of) {
   Encoded encoded;
@@ -39,7 +39,7 @@ Encoded encode_scaled(const Shape& shape, std::span<const float> values, int64_t
   return encoded;
 }
 
-/// Where the mean of an element of K or V stands.
+/// The index of the mean that belongs to an element of K or V.
 int64_t column_of(const Shape& shape, int64_t element) {
   const int64_t head = element / shape.head_dim / shape.seqlen_k;
   return head * shape.head_dim + element % shape.head_dim;
@@ -53,7 +53,7 @@ std::vector<float> means_of(const Shape& shape, std::span<const float> values) {
   return means;
 }
 
-/// In the default layout.
+/// Uses the default layout.
 Encoded encode_tensor(const Shape& shape, TensorId id, std::span<const float> values,
                       std::span<const float> means) {
   const DType type = type_of(shape, id);
@@ -67,13 +67,13 @@ Encoded encode_tensor(const Shape& shape, TensorId id, std::span<const float> va
     for (int64_t i = 0; i < shape.k_elements(); ++i) without_means[i] -= means[column_of(shape, i)];
   Encoded encoded = encode_scaled(shape, without_means, shape.k_scales(),
                                   [&](int64_t row) { return shape.k_scale_of(row); });
-  if (shape.paging.rows > 0 && shape.scaling == Scaling::head)  // all sequences have the first one's
+  if (shape.paging.rows > 0 && shape.scaling == Scaling::head)  // sequences share scales
     for (std::size_t i = shape.kv_heads; i < encoded.scales.size(); ++i)
       encoded.scales[i] = encoded.scales[i - shape.kv_heads];
   return encoded;
 }
 
-/// What Inputs or Outputs have of a tensor; `members` are in the order of TensorId, null: none.
+/// The members of Inputs or Outputs for each tensor, in the order of TensorId; null if there is none.
 template <typename Of, std::size_t kCount>
 auto& member(Of& of, TensorId id, std::vector<float> std::remove_const_t<Of>::*const (&members)[kCount]) {
   if (members[int(id)] == nullptr) throw std::logic_error(concat(name_of(id), " is not among these tensors"));

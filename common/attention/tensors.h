@@ -1,5 +1,5 @@
 /// \file
-/// The arguments of an attention function: pointers, and on the host the values behind them.
+/// The arguments of an attention function: pointers and, on the host, the values behind them.
 #pragma once
 #include <cstddef>
 #include <span>
@@ -11,8 +11,8 @@
 
 namespace flashbook {
 
-/// What a shape says by element, and a kernel reads: int, but slopes, biases and sinks, which are float, and
-/// the dense mask's bytes.
+/// Arrays of a shape that kernels read: of int, except for slopes, biases and sinks, which are float, and the
+/// dense mask's bytes.
 enum class TableId {
   page_table,      ///< Paging::table
   lengths,         ///< Visibility::lengths
@@ -25,7 +25,7 @@ enum class TableId {
   slopes,          ///< ScoreFunction::alibi
   bias,            ///< RelativeBias::values
   sinks,           ///< ScoreFunction::sinks
-  paddings  ///< [batch], rows of a sequence's part of K and V before its first key; a caller's, in no shape
+  paddings         ///< [batch], rows before a sequence's first key in K and V; only from callers
 };
 constexpr int kTables = 12;
 
@@ -34,7 +34,7 @@ constexpr int kTables = 12;
 struct Tensors {
   const void* q = nullptr;         ///< [batch, heads, seqlen_q, head_dim], Shape::dtype
   const void* k = nullptr;         ///< [batch, kv_heads, seqlen_k, head_dim], Shape::dtype; or pages
-  const void* v = nullptr;         ///< likewise; of latent attention not looked at
+  const void* v = nullptr;         ///< likewise; not read for latent attention
   void* o = nullptr;               ///< [batch, heads, seqlen_q, value_dim], output_type(Shape::dtype)
   float* lse = nullptr;            ///< [batch, heads, seqlen_q], natural log-sum-exp of the scaled scores
   const void* d_o = nullptr;       ///< [batch, heads, seqlen_q, head_dim]; backward, to which O is input, too
@@ -42,12 +42,12 @@ struct Tensors {
   void* dk = nullptr;              ///< [batch, kv_heads, seqlen_k, head_dim]
   void* dv = nullptr;              ///< [batch, kv_heads, seqlen_k, head_dim]
   const float* d_lse = nullptr;    ///< [batch, heads, seqlen_q], the log-sum-exp's gradient; null: all are 0
-  float* d_bias = nullptr;         ///< [heads, 2 * reach + 1], of a shape with a bias; null: not computed
-  void* workspace = nullptr;       ///< the bytes the chapter asked for, or null if it asked for none
+  float* d_bias = nullptr;         ///< [heads, 2 * reach + 1], for a shape with a bias; null: not computed
+  void* workspace = nullptr;       ///< as many bytes as the step needs; null if it needs none
   const float* q_scale = nullptr;  ///< [Shape::q_scales], finite and > 0; e4m3 only. Null: all are 1
   const float* k_scale = nullptr;  ///< [Shape::k_scales], likewise
   const float* v_scale = nullptr;  ///< [Shape::k_scales], likewise
-  const float* k_mean = nullptr;   ///< [batch, kv_heads, head_dim], of columns; e4m3 only. Null: all are 0
+  const float* k_mean = nullptr;   ///< [batch, kv_heads, head_dim], column means; e4m3 only. Null: all are 0
   const float* v_mean = nullptr;   ///< likewise
   const void* tables[kTables] = {};  ///< by TableId; null if the shape has no such table
 
@@ -61,26 +61,26 @@ struct Tensors {
 struct Inputs {
   std::vector<float> q;           ///< [batch, heads, seqlen_q, head_dim]
   std::vector<float> k;           ///< [batch, kv_heads, seqlen_k, head_dim], or pages as dims_of says
-  std::vector<float> v;           ///< likewise; of latent attention empty
-  std::vector<float> o = {};      ///< [batch, heads, seqlen_q, head_dim]; of backward, and so is what follows
+  std::vector<float> v;           ///< likewise; empty for latent attention
+  std::vector<float> o = {};      ///< [batch, heads, seqlen_q, head_dim]; from here on, backward only
   std::vector<float> lse = {};    ///< [batch, heads, seqlen_q]
   std::vector<float> d_o = {};    ///< [batch, heads, seqlen_q, head_dim]
-  std::vector<float> d_lse = {};  ///< [batch, heads, seqlen_q]; empty: the loss does not read it
+  std::vector<float> d_lse = {};  ///< [batch, heads, seqlen_q]; empty if the loss does not use it
   std::vector<float> k_mean =
       {};  ///< [batch, kv_heads, head_dim], of a mean-subtracted shape: what its encoding leaves out
   std::vector<float> v_mean = {};  ///< likewise
 
   std::vector<float>& operator[](TensorId id);
   const std::vector<float>& operator[](TensorId id) const;
-  /// The means of a tensor's columns; empty if they are in its values.
+  /// The means of a tensor's columns; empty if its values include them.
   std::span<const float> means(TensorId id) const;
 };
 
 /// An operation's outputs on the host, decoded to float, in the default layout.
 struct Outputs {
-  std::vector<float> o;        ///< [batch, heads, seqlen_q, value_dim]; of forward and decode
+  std::vector<float> o;        ///< [batch, heads, seqlen_q, value_dim]; only for forward and decode
   std::vector<float> lse;      ///< [batch, heads, seqlen_q]
-  std::vector<float> dq = {};  ///< [batch, heads, seqlen_q, head_dim]; of backward, and so is what follows
+  std::vector<float> dq = {};  ///< [batch, heads, seqlen_q, head_dim]; from here on, backward only
   std::vector<float> dk = {};  ///< [batch, kv_heads, seqlen_k, head_dim]
   std::vector<float> dv = {};  ///< [batch, kv_heads, seqlen_k, head_dim]
 
@@ -88,7 +88,7 @@ struct Outputs {
   const std::vector<float>& operator[](TensorId id) const;
 };
 
-/// A table of a shape as a machine is given it.
+/// A table of a shape, in the form that a machine gets.
 struct ShapeTable {
   TableId id;
   std::string_view name;  ///< "page_table"
@@ -99,34 +99,34 @@ struct ShapeTable {
 /// They point into it.
 std::vector<ShapeTable> tables_of(const Shape& shape);
 
-/// The values in the encoding of `type`, rounded to nearest even.
+/// The values encoded as `type`, rounded to nearest even.
 std::vector<std::byte> encode(DType type, std::span<const float> values);
 
-/// The values behind an encoding of `type`. `bytes.size()` is a multiple of the element's size.
+/// The values that an encoding of `type` represents. `bytes.size()` is a multiple of the element's size.
 std::vector<float> decode(DType type, std::span<const std::byte> bytes);
 
 /// Rounds every value to `type` in place.
 void round_to(DType type, std::span<float> values);
 
-/// One tensor as a machine is given it.
+/// A tensor in the form that a machine gets.
 struct Encoded {
   std::vector<std::byte> bytes;
-  std::vector<float> scales;  ///< of e4m3; else none
+  std::vector<float> scales;  ///< for e4m3, otherwise empty
 };
 
-/// One of the inputs in its type and in the shape's strides; bytes between rows are kPoison. e4m3: see
-/// encode_inputs. `means`: what is taken from each column before, [heads of the tensor, head_dim]; empty:
-/// nothing.
+/// One of the inputs in its type and with the shape's strides; bytes between rows are kPoison. e4m3: see
+/// encode_inputs. `means`: subtracted from each column first, [heads of the tensor, head_dim]; empty if there
+/// are none.
 Encoded encode_input(const Shape& shape, TensorId id, std::span<const float> values,
                      std::span<const float> means = {});
 
 /// The values of an output, from its bytes in the shape's strides.
 std::vector<float> decode_output(const Shape& shape, TensorId id, std::span<const std::byte> bytes);
 
-/// Unwritten memory: with every byte 0xff, an element is NaN in f32, f16, bf16 and e4m3.
+/// The byte of unwritten memory: with every byte 0xff, an element is NaN in f32, f16, bf16 and e4m3.
 constexpr unsigned char kPoison = 0xff;
 
-/// Q, K and V as a machine is given them.
+/// Q, K and V in the form that a machine gets.
 struct EncodedInputs {
   Encoded q, k, v;
 };
@@ -136,8 +136,8 @@ struct EncodedInputs {
 /// inputs encode to themselves, and they are values of bf16 too.
 EncodedInputs encode_inputs(const Shape& shape, const Inputs& inputs);
 
-/// Rounds inputs to the values that their encoding stands for. For a mean-subtracted shape it computes the
-/// means first, if the inputs have none yet.
+/// Rounds inputs to the values that their encoding represents. For a mean-subtracted shape it first computes
+/// the means, if the inputs have none yet.
 void round_inputs(const Shape& shape, Inputs& inputs);
 
 }  // namespace flashbook
