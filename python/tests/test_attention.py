@@ -355,9 +355,17 @@ def test_no_plan_refuses_many_heads(heads, queries):
             assert not ops.plan_backward((q, k, v, q, q), 0.125, left, -1, softcap, False, -1, deterministic).empty
     for chapter in (1, 3, 4, 5, 8):
         assert not ops.forward_plan(q, k, v, 0.125, -1, -1, 0.0, None, None, chapter, 0, ops.NO_SCALES).empty
+    e4m3 = q.to(torch.float8_e4m3fn)
+    assert not ops.forward_plan(e4m3, e4m3, e4m3, 0.125, -1, -1, 0.0, None, None, 0, 0, ops.NO_SCALES).empty
+    one_row_each = torch.arange(70001, device=DEVICE, dtype=torch.int32)
+    packed = [tensor[:, :, 0].transpose(0, 1)[None] for tensor in (q, k, v)]
+    assert not ops.forward_plan(*packed, 0.125, -1, 0, 0.0, None, one_row_each, 0, 0, ops.NO_SCALES).empty
+    pages, table = torch.empty(4, heads, 16, 64, device=DEVICE, dtype=q.dtype), torch.zeros(70000, 2, device=DEVICE, dtype=torch.int32)
     lengths = torch.empty(70000, device=DEVICE, dtype=torch.int32)
+    assert not ops.decode_plan(packed[0], pages, pages, lengths, table, 0.125, -1, 0, 0.0, None, None, None, one_row_each, 1).empty
     for unsplit in (False, True):
         ops.check_decode(q, k, v, lengths, None, 0.125, -1, -1, 0.0, None, None, None, None, 0, None, None, unsplit)
+        ops.check_decode(q, pages, pages, lengths, table, 0.125, -1, -1, 0.0, None, None, None, None, 0, None, None, unsplit)
 
 
 @pytest.mark.kernels
