@@ -1,9 +1,9 @@
-//| # A short power of two
+//| # A fast power of two
 //|
-//| $2^x$ for step 4: without branches, so that the compiler computes it for a whole vector of scores at once.
+//| $2^x$ for step 4, without branches, so that the compiler can compute it for a whole vector of scores.
 //|
-//| `std::exp` is a call per score, and a call cannot be vectorised without a vector library behind it.
-//| Softmax needs less than `std::exp` gives: no exponent is above 0, and next to a weight of 1 a weight below
+//| `std::exp` is one call per score, and without a vector library, a call cannot be vectorised. The softmax
+//| needs less than `std::exp` offers: no exponent is above 0, and next to a weight of 1, a weight below
 //| $2^{-126}$ may as well be 0.
 #pragma once
 #include <bit>
@@ -13,21 +13,21 @@ namespace flashbook {
 
 //| ## Two parts of an exponent
 //|
-//| Cody and Waite split the argument: $2^x = 2^n \cdot 2^f$ with $n$ the nearest whole number and
+//| Split the argument as Cody and Waite did: $2^x = 2^n \cdot 2^f$, where $n$ is the nearest whole number and
 //| $-1/2 \le f \le 1/2$.
 //|
-//| The first factor needs no arithmetic: a float stores its exponent in bits 23 to 30, with 127 added, so
-//| $2^n$ is the integer $(n + 127) \cdot 2^{23}$ read as a float. In base 2 the split itself is exact; that
-//| is why step 4 works in base 2 and hides the factor $\log_2 e$ in the softmax scale.
+//| The first factor needs no arithmetic. A float stores its exponent in bits 23 to 30, with 127 added, so
+//| $2^n$ is the integer $(n + 127) \cdot 2^{23}$, reinterpreted as a float. In base 2, the split itself is
+//| exact. That is why step 4 works in base 2 and folds the factor $\log_2 e$ into the softmax scale.
 //|
-//| Rounding takes one addition. A float near $1.5 \cdot 2^{23}$ has no bits left for a fraction, so adding
-//| this number rounds to a whole number, which is then in the low bits of the sum. The other bits are those
-//| of $1.5 \cdot 2^{23}$; they need no mask, since the shift by 23 below moves all but the lowest nine bits
-//| out of the word.
+//| Rounding takes a single addition. A float near $1.5 \cdot 2^{23}$ has no bits left for a fraction, so
+//| adding this number rounds to a whole number, which is then in the low bits of the sum. The other bits are
+//| those of $1.5 \cdot 2^{23}$. They need no mask, because the shift by 23 below moves all but the lowest
+//| nine bits out of the word.
 //|
-//| The second factor is a polynomial of degree 6, fitted for the least relative error on $[-1/2, 1/2]$ with
-//| $c_0 = 1$ fixed, so that whole exponents come out exactly. Its coefficients are rounded to float. Its
-//| error is $3 \cdot 10^{-9}$, a twentieth of the spacing of floats.
+//| The second factor is a polynomial of degree 6, fitted for the smallest relative error on $[-1/2, 1/2]$
+//| with $c_0 = 1$ fixed, so that whole exponents give exact results. Its coefficients are rounded to float.
+//| Its error is $3 \cdot 10^{-9}$, a twentieth of the spacing of floats.
 
 /// The polynomial for 2^f, highest power first.
 constexpr float kExp2Coefficients[] = {1.5326471e-4f, 1.3390806e-3f, 9.618506e-3f, 5.55036e-2f,

@@ -2,9 +2,9 @@
 //|
 //| A loop over the rows of a problem, and the score of one key.
 //|
-//| Attention is a question that each query asks on its own: how well does every key match me, and what is the
-//| average of the values under these weights? So steps 1 to 3 are written for one row of Q. This file has
-//| everything around that row: batch, heads, the causal mask, element types.
+//| In attention, each query asks on its own: how well does every key match me, and what is the average of the
+//| values under these weights? So steps 1 to 3 are written for a single row of Q. This file has everything
+//| around that row: batch, heads, the causal mask, element types.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -20,8 +20,8 @@ constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 //| ## One row
 //|
-//| A row is one query, the keys that it sees and their values. The causal mask is already in it: query `i`
-//| sees the first `visible_keys(i)` keys, so a mask is merely a shorter row.
+//| A row is one query, the keys that it sees and their values. The causal mask is already applied: query `i`
+//| sees the first `visible_keys(i)` keys, so a mask merely makes the row shorter.
 
 /// One query and what it attends to.
 struct Row {
@@ -36,12 +36,12 @@ struct Row {
 //| ## The score of a key
 //|
 //| The scaled dot product of the query and the key. C++ fixes the order of floating-point additions, so the
-//| compiler may multiply eight pairs at once, but it may not split the sum over the lanes of a vector: each
-//| addition waits 2 to 4 cycles for the one before. Only the next key's sum may start meanwhile, as far ahead
-//| as the processor looks.
+//| compiler may multiply eight pairs at once, but it may not split the sum over the lanes of a vector. Each
+//| addition waits 2 to 4 cycles for the previous one. In the meantime, only the next key's sum can start, if
+//| the processor looks that far ahead.
 //|
-//| Steps 1 to 3 leave it at that, since their subject is the softmax. Step 4 arranges the same sums so that
-//| neighbouring lanes belong to different keys; then no order changes, and every lane works.
+//| Steps 1 to 3 leave it at that, since they are about the softmax. Step 4 arranges the same sums so that
+//| neighbouring lanes belong to different keys. Then no order changes, and every lane is busy.
 
 /// scale * (q . k[key])
 inline float score(const Row& row, int key) {
@@ -53,9 +53,9 @@ inline float score(const Row& row, int key) {
 
 //| ## All rows
 //|
-//| Types differ in how a number is stored, not in how it is computed: everything is widened to float first,
-//| and rounded back once, when a row of O is done. A head's keys and values are widened before its rows,
-//| since every row reads them all.
+//| Element types differ in how a number is stored, not in how it is computed. Everything is widened to float
+//| first, and rounded once, when a row of O is done. A head's keys and values are widened before its rows,
+//| because every row reads all of them.
 
 /// The values as floats.
 template <typename T>

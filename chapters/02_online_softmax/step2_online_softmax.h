@@ -1,15 +1,15 @@
 //| # Step 2: maximum and sum in one pass
 //|
-//| Step 1 walks over a row of scores four times, because the sum of $e^{x-m}$ needs the maximum $m$ first.
+//| Step 1 passes over a row of scores four times, because the sum of $e^{x-m}$ needs the maximum $m$ first.
 //| Milakov and Gimelshein ([arXiv 1805.02867](https://arxiv.org/abs/1805.02867)) start the sum before the
 //| maximum is known.
 //|
-//| **Idea.** Let the largest score so far stand in for the maximum, and correct the sum whenever a larger one
-//| turns up. Two passes remain: one for maximum and sum, one for weights and values.
+//| **Idea.** Use the largest score so far in place of the maximum, and correct the sum whenever a larger one
+//| arrives. Two passes remain: one for maximum and sum, one for weights and values.
 //|
-//| **Budget.** The same row of scores, 4 bytes per key, now written once and read once. In exchange every
-//| score costs two exponentials in the first pass, one that corrects and one that adds. With that of the
-//| second pass it is three; step 1 has one.
+//| **Budget.** The same row of scores, 4 bytes per key, is now written once and read once. In exchange, every
+//| score costs two exponentials in the first pass, one for the correction and one for the sum. With that of
+//| the second pass, it is three, where step 1 has one.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -20,10 +20,10 @@
 
 namespace flashbook {
 
-//| ## What a merge tells its caller
+//| ## What a merge returns
 //|
-//| The caller may have summed more under the old maximum than the state's two numbers. Step 3 sums values
-//| under the same weights, and must correct them by the same factors. So a merge returns them.
+//| The caller may have more sums relative to the old maximum than the state's two numbers. Step 3 adds up
+//| values with the same weights, and must correct them by the same factors. So a merge returns them.
 
 /// What a merge multiplies both sides by.
 struct Factors {
@@ -33,16 +33,16 @@ struct Factors {
 
 //| ## The merge rule
 //|
-//| Let a row fall into two parts, $A$ and $B$, in any way, with states $(m_A, \ell_A)$ and $(m_B, \ell_B)$.
-//| The maximum of both is $m = \max(m_A, m_B)$. And since $e^{x-m} = e^{x-m_A}\, e^{m_A-m}$, a common factor
-//| leaves each part's sum:
+//| Let a row consist of two parts, $A$ and $B$, split in any way, with states $(m_A, \ell_A)$ and
+//| $(m_B, \ell_B)$. The maximum of both is $m = \max(m_A, m_B)$. And since $e^{x-m} = e^{x-m_A}\, e^{m_A-m}$,
+//| each part's sum gets a common factor:
 //|
 //| $$ \begin{aligned} \ell &= \sum_{x \in A} e^{x-m} + \sum_{x \in B} e^{x-m} \\ &= \ell_A\, e^{m_A-m} + \ell_B\, e^{m_B-m} \end{aligned} $$
 //|
-//| No score is looked at again: two numbers stand for all of $A$. The rule takes parts of any size in any
-//| order, so it serves a score at a time (steps 2 and 3), a tile at a time (step 4), and threads that each
-//| saw a part of the keys (chapter 3). One of both exponents is 0 and the other is not above it, so nothing
-//| overflows.
+//| No score is read again: two numbers stand for all of $A$. The rule takes parts of any size in any order,
+//| so it works for one score at a time (steps 2 and 3), for one tile at a time (step 4), and for threads that
+//| each saw some of the keys (chapter 3). One of the two exponents is 0 and the other is not above it, so
+//| nothing overflows.
 
 /// Adds a part of the row to what `state` has seen.
 inline Factors merge(SoftmaxState& state, const SoftmaxState& part) {
@@ -61,11 +61,11 @@ inline Factors merge(SoftmaxState& state, const SoftmaxState& part) {
 
 //| ## One score at a time
 //|
-//| A single score is a part of its own: its maximum is itself, its sum is $e^0 = 1$. Put into the rule, this
-//| is the update of the paper, $\ell \leftarrow \ell\, e^{m_{\text{old}}-m} + e^{x-m}$.
+//| A single score is a part of its own: its maximum is itself, and its sum is $e^0 = 1$. Applied to it, the
+//| rule is the update of the paper, $\ell \leftarrow \ell\, e^{m_{\text{old}}-m} + e^{x-m}$.
 //|
-//| One of the two exponentials is always $e^0$. `std::exp` is called all the same, since finding out which
-//| one would take a branch. In step 4 there is only one correction for a whole row of a tile.
+//| One of the two exponentials is always $e^0$. `std::exp` is called anyway, since finding out which one
+//| would take a branch. In step 4, there is only one correction for a whole row of a tile.
 
 /// Adds one score to what `state` has seen.
 inline Factors update(SoftmaxState& state, float score) {
@@ -74,9 +74,9 @@ inline Factors update(SoftmaxState& state, float score) {
 
 //| ## Two passes
 //|
-//| The first pass computes each score, keeps it and folds it into the state. The second turns scores into
-//| weights and sums the values at once, since $m$ and $\ell$ are final by then. Only this second pass still
-//| needs the row of scores.
+//| The first pass computes each score, stores it and merges it into the state. The second pass turns scores
+//| into weights and adds up the values at once, since $m$ and $\ell$ are final by then. Only this second pass
+//| still needs the row of scores.
 
 /// One row of attention. Adds to `o`, [head_dim] zeros; returns the log-sum-exp.
 inline float attention_row_two_passes(const Row& row, float* o) {

@@ -1,16 +1,16 @@
 //| # Step 3: attention in one pass
 //|
 //| Step 2 keeps a row of scores for one reason only: the weights need the final maximum and sum. But O is a
-//| sum under the same weights as `row_sum`, so the same correction repairs it.
+//| sum with the same weights as `row_sum`, so the same correction repairs it.
 //|
-//| **Idea.** Sum the values while the maximum is still moving, and correct what was summed. A score is then
-//| computed, used and forgotten (Rabe and Staats, [arXiv 2112.05682](https://arxiv.org/abs/2112.05682); Dao
-//| et al., FlashAttention, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135)).
+//| **Idea.** Add up the values while the maximum is still changing, and correct what was added. A score is
+//| then computed, used and forgotten (Rabe and Staats, [arXiv 2112.05682](https://arxiv.org/abs/2112.05682);
+//| Dao et al., FlashAttention, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135)).
 //|
 //| **Budget.** A row of O, two floats of state, and one score at a time, however many keys there are: the
-//| memory that FlashAttention needs no longer depends on the number of keys. In exchange every key corrects
-//| the whole row of O: `head_dim` multiplications in addition to the `head_dim` multiply-adds that are needed
-//| anyway.
+//| memory that attention needs no longer depends on the number of keys. In exchange, every key corrects the
+//| whole row of O, which costs `head_dim` multiplications in addition to the `head_dim` multiply-adds that
+//| are needed anyway.
 #pragma once
 #include "chapters/02_online_softmax/rows.h"
 #include "chapters/02_online_softmax/step2_online_softmax.h"
@@ -19,13 +19,13 @@ namespace flashbook {
 
 //| ## O in the same pass
 //|
-//| Write the row of O without its division, $\tilde{o} = \sum_j e^{x_j - m}\, v_j$. It is $\ell$ with $v_j$
-//| in place of 1, so the same holds for it: when $m$ moves, one factor corrects everything summed so far. The
-//| division by $\ell$ waits until the end, where $\ell$ is known and one division per row is enough.
+//| Leave out the division in the row of O: $\tilde{o} = \sum_j e^{x_j - m}\, v_j$. This is $\ell$ with $v_j$
+//| in place of 1, so the same holds for it: when $m$ changes, one factor corrects the whole sum. The division
+//| by $\ell$ waits until the end, where $\ell$ is known and one division per row is enough.
 //|
-//| While the maximum stays, the correction is 1 and the multiplication by it is wasted. It mostly stays:
-//| among scores in random order the $j$-th is a new maximum with probability $1/j$, about 9 times in 4096.
-//| Step 4 corrects once per tile, and later chapters ask whether to correct at all.
+//| While the maximum does not change, the correction is 1 and multiplying by it is wasted work. That is the
+//| usual case: in random order, the $j$-th score is a new maximum with probability $1/j$, about 9 times
+//| in 4096. Step 4 corrects once per tile, and later chapters ask whether to correct at all.
 
 /// One row of attention. Adds to `o`, [head_dim] zeros; returns the log-sum-exp.
 inline float attention_row_one_pass(const Row& row, float* o) {

@@ -1,17 +1,17 @@
 //| # Step 4: tiles, vectors, all cores
 //|
-//| Step 3 needs no memory for scores, but it spends its time badly: a chain of dependent additions for every
-//| score, library calls for every exponential, a correction of all of O for every key, and a walk over all of
-//| K and V for every single query.
+//| Step 3 needs no memory for scores, but it is slow: a chain of dependent additions for every score, a
+//| library call for every exponential, a correction of all of O for every key, and a pass over all of K and V
+//| for every single query.
 //|
-//| **Idea.** The one pass of step 3 goes tile by tile: 64 keys at a time for 64 queries. A tile of K and V is
-//| fetched and widened to float once for 64 queries; the loops run over neighbouring elements, so that they
-//| become vector instructions; and O is corrected once per tile instead of once per key.
+//| **Idea.** Do the single pass of step 3 tile by tile: 64 keys at a time for 64 queries. A tile of K and V
+//| is loaded and widened to float once for 64 queries. The inner loops run over neighbouring elements, so
+//| that they become vector instructions. And O is corrected once per tile instead of once per key.
 //|
 //| **Budget of a core**, in KB at head_dim 64 / 128 / 256: tiles of Q, K, V and O, 16 / 32 / 64 each, and
-//| scores, 16. Together 80 / 144 / 272, which fits an L2 cache of 512 KB. The rows that an innermost loop
-//| touches fit the L1. On a GPU the same tiles fit shared memory and registers: read "block" for "core", and
-//| this is chapter 3.
+//| scores, 16. The total is 80 / 144 / 272, which fits into an L2 cache of 512 KB. The rows that an innermost
+//| loop touches fit into the L1. On a GPU, the same tiles fit into shared memory and registers: replace
+//| "core" with "block", and this is chapter 3.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -32,14 +32,14 @@ constexpr int kRowsK = 64;  // keys of a tile: 128 would need 416 KB at head_dim
 
 //| ## What a core holds
 //|
-//| One task is a tile of queries of one head. Its state is what step 3 had for one row, 64 times over: the
-//| unfinished row of O, the running maximum and the running sum. K, V and the scores are of one tile of keys
-//| at a time.
+//| One task is a tile of queries of one head. Its state is that of step 3 for one row, 64 times over: the
+//| unfinished row of O, the running maximum and the running sum. K, V and the scores are those of one tile of
+//| keys at a time.
 //|
 //| Row maxima are kept in base 2, where $e^x$ is $2^{x \log_2 e}$ and [`exp2_fast`](exp2.h) computes it. The
-//| factor $\log_2 e$ joins the softmax scale, so it costs nothing. Both multiply the scores and not Q. In Q
-//| the product would be rounded in every element, and where all products of a score are equal, all would err
-//| to the same side.
+//| factor $\log_2 e$ is folded into the softmax scale for free. Both are applied to the scores, not to Q. In
+//| Q, every scaled element would be rounded, and where all products of a score are equal, these errors would
+//| all have the same sign.
 
 /// The tiles of one task.
 template <int kHeadDim>
@@ -55,13 +55,13 @@ struct alignas(64) Tiles {
 
 //| ## A tile's worth of softmax
 //|
-//| The merge rule of step 2, with a whole tile as the incoming part. Keys that a query does not see score
-//| $-\infty$, which the exponential turns into a weight of 0. So the loops have no branch, only one `fill`
-//| before them.
+//| The merge rule of step 2, with a whole tile as the incoming part. Keys that a query does not see get the
+//| score $-\infty$, which the exponential turns into a weight of 0. So the loops have no branch, only one
+//| `fill` before them.
 //|
-//| All keys of a tile may be masked, and so may those of all tiles before it. Then the maximum is still
-//| $-\infty$, and $-\infty - (-\infty)$ is NaN. Subtracting 0 instead is right: the weights are
-//| $2^{-\infty} = 0$ then.
+//| All keys of a tile may be masked, and so may those of all earlier tiles. Then the maximum is still
+//| $-\infty$, and $-\infty - (-\infty)$ is NaN. Subtracting 0 instead gives the right result: the weights are
+//| then $2^{-\infty} = 0$.
 
 /// Turns one row of scores into weights, and merges the row's state with them.
 template <int kHeadDim>
@@ -83,9 +83,9 @@ void softmax_row(float (&scores)[kRowsK], int visible, float scale_log2, float& 
 
 //| ## All tiles
 //|
-//| Tasks are independent: each writes its own rows of O, so the cores share nothing but the inputs. The loop
-//| over keys ends with the last key that the tile's last query sees: under a square causal mask about half of
-//| all tiles are never fetched.
+//| Tasks are independent: each writes its own rows of O, so the cores share only the inputs. The loop over
+//| keys ends with the last key that the tile's last query sees, so under a square causal mask, about half of
+//| all tiles are never loaded.
 
 /// Attention, one tile of queries per task. Writes every row of O and of the log-sum-exp.
 template <typename T, int kHeadDim>

@@ -1,21 +1,21 @@
 //| # Step 5: blocks of registers
 //|
-//| Step 4 keeps a core's multiply-add units busy for about a third of the time. Its tiles stay as they are;
-//| this step changes the innermost loops. `multiply_add` loads a vector of $B$ for every multiply-add, and a
-//| core loads at most two vectors per cycle, so its two units wait for loads. It also transposes a tile of
-//| $K$ again for every tile of queries, one number at a time.
+//| Step 4 keeps a core's multiply-add units busy for about a third of the time. This step keeps its tiles and
+//| changes the innermost loops. `multiply_add` loads a vector of $B$ for every multiply-add, and a core loads
+//| at most two vectors per cycle, so its two units wait for loads. It also transposes a tile of $K$ again for
+//| every tile of queries, one number at a time.
 //|
 //| **Idea.** A block of 4 by 4 vectors of the product stays in registers while the loop runs over the inner
-//| dimension: 8 loads then feed 16 multiply-adds. And the lanes of a vector belong to *queries*, not to keys.
-//| The scores then come out transposed, $S^T = K Q^T$ and $O^T = V^T P^T$, and only $Q$ and $O$ have to be
-//| transposed, once, never $K$ or $V$. The softmax gains, too: maximum and sum run down a column, 16 queries
-//| side by side, and no lane looks at another.
+//| dimension, so 8 loads feed 16 multiply-adds. And the lanes of a vector belong to *queries*, not to keys.
+//| The scores then come out transposed, $S^T = K Q^T$ and $O^T = V^T P^T$. Only $Q$ and $O$ have to be
+//| transposed, once, and never $K$ or $V$. The softmax benefits, too: maximum and sum run down a column, for
+//| 16 queries side by side, and no lane has to read from another.
 //|
 //| **Budget of a core**, in KB at head_dim 64 / 128 / 256: $Q^T$, $O^T$ and the tiles of $K$ and $V$, 16 / 32
-//| / 64 each, and $S^T$, 16. As in step 4; what is new is the budget of registers. AVX-512 has 32 of 16
-//| floats: 16 sums, 4 vectors of $B$, one factor. AVX2 has 16 of 8 floats: 8 sums, 2 vectors, one factor.
+//| / 64 each, and $S^T$, 16, as in step 4. The register budget is new. AVX-512 has 32 registers of 16 floats:
+//| 16 sums, 4 vectors of $B$, one factor. AVX2 has 16 registers of 8 floats: 8 sums, 2 vectors, one factor.
 //|
-//| In chapter 4 a warp keeps a block of sums in registers for the same reason.
+//| In chapter 4, a warp keeps a block of sums in registers for the same reason.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -36,15 +36,15 @@ namespace flashbook {
 constexpr int kQueriesOfTask = 64;  // of a tile: 4 vectors of 16, so one block is as wide as a tile
 constexpr int kKeysOfTile = 64;
 
-//| ## Vectors by name
+//| ## A vector type
 //|
-//| Step 4 left the vectors to the compiler, which uses those of the machine that it compiles for, and with
-//| g++ only half as wide as AVX-512's. Here they have a type. g++ and clang++ support vectors of any width,
-//| with `+`, `*`, `<` and `?:` lane by lane, and split them as the processor requires.
+//| Step 4 left vectors to the compiler. It uses those of the machine that it compiles for, and g++ uses only
+//| half the width of AVX-512. Here, vectors have a type. g++ and clang++ support vectors of any width, with
+//| `+`, `*`, `<` and `?:` lane by lane, and split them as the processor requires.
 //| [`with_widest_vectors`](../../common/numeric/widest_vectors.h) compiles the code below three times, for
 //| 16, 8 and 4 lanes, and selects a version for the processor at run time. A vector library such as Highway
-//| does the same for more processors; for two products and one exponential the compiler's own types need less
-//| explanation.
+//| does the same for more processors. For two products and one exponential, the compiler's own types need
+//| less explanation.
 
 /// The vector at `address`, to read or to write.
 template <typename Unit>
@@ -75,15 +75,15 @@ template <typename Unit>
 //| ## A block of a product
 //|
 //| The block is $C = A B$ or $C = C \cdot \text{factor} + A B$. Every sum is a variable of its own, so all
-//| stay in registers from the first to the last step of the loop. A step loads a row of $B$, as many vectors
-//| as the block is wide, and 4 numbers of $A$, and uses each number of $A$ for every vector and each vector
-//| for all 4 numbers.
+//| of them stay in registers for the whole loop. An iteration loads a row of $B$, as many vectors as the
+//| block is wide, and 4 numbers of $A$. It uses each number of $A$ for every vector, and each vector for all
+//| 4 numbers.
 //|
-//| The sums are also independent. A multiply-add takes 4 cycles and two begin in each, so 8 must be in flight
-//| at any time; the block has 16 sums, or 8 where there are 16 registers.
+//| The sums are also independent. A multiply-add takes 4 cycles and two start per cycle, so 8 must be in
+//| flight at any time. The block has 16 sums, or 8 where there are 16 registers.
 //|
-//| The same loop serves both products. In $S^T = K Q^T$ a row of $A$ is a key; in $O^T = V^T P^T$ it is a
-//| column of $V$, and the two strides of $A$ change places.
+//| The same loop computes both products. In $S^T = K Q^T$, a row of $A$ is a key. In $O^T = V^T P^T$, it is a
+//| column of $V$, and the two strides of $A$ are swapped.
 
 constexpr int kBlockRows = 4;
 
@@ -148,8 +148,8 @@ struct alignas(64) TransposedTiles {
   int visible[kQueriesOfTask];       // how many keys of this tile each query sees
 };
 
-//| Neither product needs whole vectors of $K$ or $V$: each takes single numbers, which may be anywhere. So a
-//| whole tile of floats is used where it is. Only other types and the last keys are copied.
+//| Neither product needs whole vectors of $K$ or $V$, only single numbers, which may be anywhere. So a full
+//| tile of floats is used in place. Only other types and the last keys are copied.
 
 /// A tile of keys or values as floats, kKeysOfTile rows: `source` itself, or `copy`, filled up with zeros.
 template <int kHeadDim, typename T>
@@ -163,11 +163,11 @@ template <int kHeadDim, typename T>
 
 //| ## A tile's worth of softmax
 //|
-//| Step 4's, for 16 queries at once. Where step 4 reduces over the lanes, this walks down a column: no lane
-//| needs another, and 16 maxima come out. O is not corrected here, but at the start of a block, where its
-//| sums are loaded anyway.
+//| The softmax of step 4, for 16 queries at once. Where step 4 reduces over lanes, this runs down a column:
+//| no lane reads from another, and the result is 16 maxima. O is not corrected here, but at the start of a
+//| block, where its sums are loaded anyway.
 //|
-//| Only the tiles on the causal diagonal and the last one have keys to hide; they alone pay for the
+//| Only the tiles on the causal diagonal and the last tile have keys to mask, so only they pay for the
 //| comparison.
 
 /// Turns a column of scores of Unit::kLanes queries into weights, and merges their states with it.
@@ -218,8 +218,8 @@ template <typename Unit, int kHeadDim>
 
 //| ## All tiles
 //|
-//| The tasks and their order are step 4's. Q is transposed as it is fetched and O as it is written: once for
-//| all keys.
+//| The tasks and their order are the same as in step 4. Q is transposed when it is loaded and O when it is
+//| written, once for all keys.
 
 /// Attention, one tile of queries per task. Writes every row of O and of the log-sum-exp.
 template <typename T, int kHeadDim>

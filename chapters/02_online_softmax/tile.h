@@ -1,10 +1,10 @@
-//| # What step 4 does with a tile
+//| # The tile operations of step 4
 //|
-//| It fetches one as floats, multiplies two, and takes a row's maximum and sum.
+//| Functions that load a tile as floats, multiply two tiles, and find a row's maximum and sum.
 //|
 //| Every function is a plain loop nest. The products, the exponentials and the sums become vector
-//| instructions with g++ and clang++ at `-O3`. None needs `-ffast-math`, since no loop asks the compiler to
-//| reorder a sum: neighbouring lanes always work on different results.
+//| instructions with g++ and clang++ at `-O3`. None of them needs `-ffast-math`, because no loop requires
+//| reordering a sum: neighbouring lanes always work on different results.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -13,11 +13,11 @@
 
 namespace flashbook {
 
-//| ## Fetching a tile
+//| ## Loading a tile
 //|
-//| A tile is widened to float once and then used by every query of its query tile. K is also transposed: a
+//| A tile is widened to float once and then used by every query of its query tile. K is also transposed. A
 //| row of the transposed tile holds one dimension of all keys side by side, so a vector holds the scores of
-//| neighbouring keys. The transposition itself moves one number at a time. It is paid once for 64 queries.
+//| neighbouring keys. The transposition moves one number at a time, but only once for 64 queries.
 
 /// Rows `rows` of `source` as floats; the tile's other rows become 0.
 template <int kRows, int kHeadDim, typename T>
@@ -41,10 +41,10 @@ void load_transposed_tile(const T* source,  // [rows, kHeadDim]
 
 //| ## Multiplying tiles
 //|
-//| Both products of attention are $C \mathrel{+}= A B$ with rows of $B$ along the vectors: the scores are Q
-//| times the transposed K, and O is the weights times V. One sweep folds eight rows of $B$ into a row of $C$,
-//| so an element of $C$ is loaded and stored once for eight multiply-adds. The eight factors from $A$ stay in
-//| registers, half of the sixteen that AVX2 has. Each sum is taken in the order of step 1's loop.
+//| Both products of attention are $C \mathrel{+}= A B$, with vectors along the rows of $B$: the scores are Q
+//| times the transposed K, and O is the weights times V. One sweep adds eight rows of $B$ to a row of $C$, so
+//| each element of $C$ is loaded and stored once for eight multiply-adds. The eight factors from $A$ stay in
+//| registers, half of AVX2's sixteen. Each sum is taken in the same order as in step 1.
 
 /// c += a * b for the first `rows` rows of a and c.
 template <int kRows, int kInner, int kColumns>
@@ -66,12 +66,12 @@ void multiply_add(const float (&a)[kRows][kInner], const float (&b)[kInner][kCol
 
 //| ## Reducing a row
 //|
-//| A sum over one row would be a chain again. Eight partial results break it up: element $j$ goes to lane
-//| $j \bmod 8$, and at the end the upper half of the lanes is folded onto the lower, three times. At best the
-//| eight are one vector; if a compiler does not see that, they are still eight independent chains.
+//| A sum over one row would be a chain again, so it is split into eight partial sums. Element $j$ goes to
+//| lane $j \bmod 8$, and at the end, the upper half of the lanes is added to the lower half, three times. At
+//| best, the eight are one vector. If a compiler does not see that, they are still eight independent chains.
 //|
-//| This is the freedom of the merge rule, used inside a row. A GPU's warp folds its lanes the same way, with
-//| shuffles.
+//| This is the freedom of the merge rule, used within a row. A GPU's warp reduces its lanes in the same way,
+//| with shuffles.
 
 constexpr int kLanes = 8;  // one AVX2 vector
 
