@@ -21,7 +21,7 @@ def is_one_word(text: str) -> bool:
 
 
 def too_long(text: str, is_markdown: bool) -> Iterator[tuple[int, int]]:
-    """(line, columns) of each line that is longer than it may be."""
+    """Yields (line, columns) of each line that is too long."""
     limit, fenced = (MARKDOWN if is_markdown else CPP), False
     for number, line in enumerate(text.splitlines(), 1):
         fenced ^= is_markdown and bool(FENCE.match(line))

@@ -36,8 +36,8 @@ namespace {
 using device::Place;
 
 constexpr uint64_t kSeed = 1, kRotationSeed = 2;
-constexpr int64_t kRows = 4096;  // compared with FP64, for up to 4096 keys
-constexpr int kTimedRuns = 11;   // on a GPU
+constexpr int64_t kRows = 4096;  // number of rows compared with FP64, for up to 4096 keys
+constexpr int kTimedRuns = 11;   // number of runs on a GPU
 
 /// A kind of inputs; values may also be one-signed, and columns may have means of either sign.
 struct NamedInputs {
@@ -56,9 +56,9 @@ constexpr NamedInputs kLongInputs[] = {{.name = "long/quarter", .kind = InputKin
 
 /// One way to compute attention.
 struct Variant {
-  const char* name;        ///< for a result's name
-  const char* title;       ///< for tables
-  const Chapter* chapter;  ///< null: computed on the host, with the reference
+  const char* name;        ///< part of a result's name
+  const char* title;       ///< title in tables
+  const Chapter* chapter;  ///< null if it is computed on the host, with the reference
   int step;
   Scaling scaling = Scaling::tensor;
   bool rotated = false, promoted = false, mean_subtracted = false;
@@ -99,11 +99,11 @@ const Variant kLongVariants[] = {
 
 /// Data shared by all variants of one kind of inputs.
 struct Problem {
-  Shape shape;                    ///< in f16
+  Shape shape;                    ///< the f16 shape
   UploadedInputs inputs;          ///< rounded to f16, on the machine
-  Reference reference;            ///< the reference
+  Reference reference;            ///< FP64 on the inputs before rounding
   Reference rounded;              ///< FP64, and plain attention, on the inputs as rounded to f16
-  std::vector<double> plain_fp8;  ///< as rounded to e4m3, below
+  std::vector<double> plain_fp8;  ///< the same in e4m3, computed below
 };
 
 /// FP8 attention of a framework without a fused kernel: P is divided by its row's sum, which makes it small,
@@ -307,7 +307,7 @@ int study(const Options& options) {
   const std::vector<Case> cases = cases_of(options);
   const Shape& shape = cases.front().shape;
   const Cell cell{&kFp8, 1,
-                  shape};  // a kernel's, so that the context describes the machine that runs kernels
+                  shape};  // a kernel's shape, so that the context describes the machine that runs kernels
   for (const auto& [key, value] : measuring_context({&cell, 1})) benchmark::AddCustomContext(key, value);
   const bool simulated = device::machine() == device::Machine::simulator;
   if (simulated) benchmark::AddCustomContext("exact", std::getenv("FLASHBOOK_SIM_EXACT"));
@@ -319,7 +319,7 @@ int study(const Options& options) {
                           : "")
             << std::endl;
 
-  std::vector<std::optional<Problem>> problems(cases.size());  // made when first needed, then freed
+  std::vector<std::optional<Problem>> problems(cases.size());  // created when first needed, then freed
   for (std::size_t i = 0; i < cases.size(); ++i)
     for (const Variant& variant : variants) {
       const std::string name = std::string(cases[i].inputs.name) + "/" + variant.name + "/" +

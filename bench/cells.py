@@ -33,7 +33,7 @@ from bench.structs import Cache, Shape, Tensors
 CHAPTER = 8
 PEERS = ("fa3", "cudnn", "cudnn_frontend", "flashinfer")
 TOKENS, PAGES, TOKENS_PER_PAGED_CELL = (1, 2, 4, 8, 16), (16, 64, 256), (1, 8)
-LAUNCHES, NAP = 10, 0.02  # per round; seconds, less than elsewhere, since memory-bound kernels draw less power
+LAUNCHES, NAP = 10, 0.02  # launches per round; the seconds are fewer than elsewhere, since memory-bound kernels draw less power
 torch: Any = None
 
 
@@ -46,7 +46,7 @@ class Cell:
     kv_heads: int
     keys: int  # at most
     tokens: int = 1  # queries per sequence
-    page_rows: int = 0  # 0: no pages
+    page_rows: int = 0  # 0 without pages
     layout: str = LAYOUTS[0]
     head_dim: int = 128
     ragged: bool = False  # lengths between `keys` / 32 and `keys`
@@ -93,7 +93,7 @@ OTHERS = [
 ]
 CASES = [(tokens, 0) for tokens in TOKENS] + [
     (tokens, rows) for rows in PAGES for tokens in TOKENS_PER_PAGED_CELL
-]  # (tokens, rows per page)
+]  # the grid: (tokens, rows per page)
 CELLS = [
     dataclasses.replace(shape, tokens=tokens, page_rows=rows, layout=layout)
     for shapes, cases in ((SHAPES, CASES), (OTHERS, [(1, 0), (8, 0), (1, 64), (8, 64)]))

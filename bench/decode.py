@@ -48,15 +48,15 @@ from bench.race import SEED, Contestant, whole_numbers
 from bench.structs import Cache, Mask, Shape, Tensors
 
 CHAPTER = 8
-EQUAL_WORK, LATENT_STEP, E4M3_CACHE = 6, 7, 8  # the steps for a prefix read once, for latent keys, and for a cache in e4m3
-MASKS, PROMPTS = 9, 8  # the chapter and the step for many queries
+EQUAL_WORK, LATENT_STEP, E4M3_CACHE = 6, 7, 8  # steps for a prefix read once, for latent keys, and for a cache in e4m3
+MASKS, PROMPTS = 9, 8  # chapter and step for many queries
 SCALE_OF_HEAD = 1  # FlashbookScaling
 PEERS = ("cudnn", "flash", "flex")
 # Kernels that read pages, and their packages: for one query per sequence, and for any number.
 ONE_QUERY = {"cudnn_paged": "cudnn", "flashinfer": "flashinfer", "flashinfer_tc": "flashinfer"}
 PREFILL = {"cudnn_paged": "cudnn", "flashinfer_fa2": "flashinfer", "flashinfer_fa3": "flashinfer"}
 PAGED = ONE_QUERY | PREFILL
-PEER_PAGES = (64, 16)  # rows of a page
+PEER_PAGES = (64, 16)  # number of rows per page
 torch: Any = None
 
 # (batch, query heads, key heads, head_dim, keys)
@@ -65,7 +65,7 @@ SHAPES = [(1, 32, 8, 128, 8192), (1, 32, 8, 128, 131072), (16, 32, 8, 128, 8192)
 LATENT_KEY, LATENT_VALUE = 576, 512  # elements of a latent key, and how many of them, from the first, are its value
 LATENT = [(64, heads, 1, LATENT_KEY, 8192) for heads in (16, 32, 64, 128)]
 LATENT += [(128, 128, 1, LATENT_KEY, 4096), (16, 128, 1, LATENT_KEY, 32768), (1, 128, 1, LATENT_KEY, 131072), (128, 16, 1, LATENT_KEY, 8192)]
-UNEVEN = (16, 32, 8, 128, 65536)  # one sequence of this length, the others of a 16th of it
+UNEVEN = (16, 32, 8, 128, 65536)  # one sequence has this length, the others a 16th of it
 SHARED = (64, 32, 8, 128, 9216)  # all share the same keys, except the last 1024
 OWN_KEYS = 1024
 WINDOWED, RULED = (16, 32, 8, 128, 8192), (16, 32, 8, 128, 8192)  # only the last keys; a softcap and sinks

@@ -41,10 +41,10 @@ namespace {
 
 using device::Buffer, device::Place;
 
-constexpr int kBackwardStep = 5;  // step of chapter 7: the fastest for long sequences
+constexpr int kBackwardStep = 5;  // the fastest step of chapter 7 for long sequences
 constexpr int kDocuments = 8;
-constexpr int64_t kDrawn = 1 << 22;  // random numbers that tensors are filled with
-constexpr int kRows = 96;            // compared with the reference
+constexpr int64_t kDrawn = 1 << 22;  // number of random values with which tensors are filled
+constexpr int kRows = 96;            // number of rows compared with the reference
 
 /// Normally distributed 16-bit numbers, repeated.
 std::vector<uint16_t> drawn() {
@@ -222,7 +222,7 @@ class Cell {
   std::map<TensorId, Buffer> memory_;
   std::vector<Buffer> tables_;
   Tensors tensors_;
-  std::map<TensorId, std::vector<float>> one_gpu_;  ///< rows of one GPU's results
+  std::map<TensorId, std::vector<float>> one_gpu_;  ///< sampled rows of one GPU's results
   std::map<std::pair<int, int>, Buffer> workspaces_;
   std::map<std::tuple<int, int, int, std::optional<TokenOrder>>, std::unique_ptr<DealtOut>> dealt_out_;
 };
@@ -238,7 +238,7 @@ std::vector<double> ring(int ranks, device::Transport transport, std::size_t byt
         device::Queue queue;
         for (int rep = 0; rep < reps; ++rep) {
           rank.exchange(queue, {{next, leaving.data(), 16}},
-                        {{previous, arriving.data(), 16}});  // wait for all ranks
+                        {{previous, arriving.data(), 16}});  // waits for all ranks
           queue.synchronize();
           by_rank[std::size_t(rank.number())].push_back(device::time_on_device(queue.stream(), [&] {
             rank.exchange(queue, {{next, leaving.data(), bytes}}, {{previous, arriving.data(), bytes}});
@@ -283,7 +283,7 @@ class Session {
         shape.visibility.documents = {first, first};
       }
       validate(shape);
-      cell_.reset();  // free its memory first
+      cell_.reset();  // frees its memory first
       cell_ = std::make_unique<Cell>(shape, random_);
       text << flops(shape, kind == "decode" ? Operation::decode : Operation::forward) << " "
            << flops(shape, Operation::backward);

@@ -16,7 +16,7 @@ using device::Place;
 constexpr int kCheckedRows =
     32;  // the tests check every row; here wrong kernels must only be caught before they are timed
 constexpr int kMinRuns = 3, kMaxRuns = 300;
-constexpr double kMemoryMargin = 512e6;  // reserved for the L2 flush's buffer and for the driver
+constexpr double kMemoryMargin = 512e6;  // reserved for the buffer that flushes the L2, and for the driver
 constexpr uint64_t kSeed = 1;
 
 bool on_gpu(const Cell& cell) {
@@ -40,7 +40,7 @@ std::string missing_memory(const Cell& cell) {
 /// Whether inputs of one shape can be reused for the other: random numbers fit any shape that is contiguous
 /// and has no tables.
 bool can_share(Operation operation, const Shape& a, const Shape& b) {
-  if (operation == Operation::backward) return a == b;  // O depends on the shape
+  if (operation == Operation::backward) return a == b;  // since O depends on the shape
   const auto is_plain = [](const Shape& shape) {
     return shape.is_default_layout() && shape.scaling == Scaling::tensor && tables_of(shape).empty();
   };
@@ -76,7 +76,7 @@ const Meter::StoredInputs& Meter::inputs_for(const Cell& cell) {
       inputs_->uploaded.place() == cell.chapter->runs_on &&
       can_share(cell.row().operation, inputs_->shape, shape))
     return *inputs_;
-  inputs_.reset();  // free the memory before allocating it again
+  inputs_.reset();  // frees the memory before allocating it again
   Inputs host = make_inputs(cell.row().operation, shape, InputKind::normal, kSeed, forward_for(shape));
   UploadedInputs uploaded(cell.row().operation, shape, host, cell.chapter->runs_on);
   inputs_ = {cell.row().operation, shape, std::move(host), std::move(uploaded)};

@@ -14,14 +14,14 @@ namespace flashbook {
 
 /// The outcome of a cell. Either skipped is set, or wrong, or all other members.
 struct Measurement {
-  std::string skipped;  ///< why it could not run here, and what to do
-  std::string wrong;    ///< what was wrong with its result, which was not timed
+  std::string skipped;  ///< reason why it could not run here, and what to do
+  std::string wrong;    ///< description of what was wrong with its result, which was not timed
 
   double seconds = 0;          ///< median of the timed runs
-  int runs = 0;                ///< their number
+  int runs = 0;                ///< number of timed runs
   double spread = 0;           ///< interquartile range of the runs divided by their median
   bool over_limit = false;     ///< one run exceeded the time for all, so there is only one
-  double tensor_bytes = 0;     ///< Q, K, V, O and log-sum-exp
+  double tensor_bytes = 0;     ///< size of Q, K, V, O and log-sum-exp
   double workspace_bytes = 0;  ///< additional memory, according to the chapter
   std::optional<double>
       workspace_measured;  ///< on a GPU, the same from its free memory, including the kernels' code

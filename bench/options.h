@@ -11,8 +11,8 @@ namespace flashbook {
 /// The user's options.
 struct BenchOptions {
   Selection selection;
-  double max_seconds = 2;              ///< of timed runs per cell
-  std::string out;                     ///< result file, or empty
+  double max_seconds = 2;              ///< seconds of timed runs per cell
+  std::string out;                     ///< result file; empty if there is none
   std::vector<std::string> benchmark;  ///< Google Benchmark's options, from after `--`
   std::string help;                    ///< if not empty, text to print instead of measuring
 };

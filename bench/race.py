@@ -104,19 +104,19 @@ def steps_of(library, number):
 class Contestant:
     """A kernel that takes part in a race."""
 
-    who: str  # "ch01/step4", "cudnn", "ch05/one_loop" of an ablation
+    who: str  # such as "ch01/step4", "cudnn", or "ch05/one_loop" of an ablation
     label: str
     run: Any  # launches once and returns O
     context: object = contextlib.nullcontext  # entered around all launches of a measurement
     values: dict[str, float] = dataclasses.field(default_factory=dict)  # counters of its result
     skipped: str = ""
-    launches: int = 1  # launches per round
-    milliseconds: list[float] = dataclasses.field(default_factory=list)  # of every round
+    launches: int = 1  # number of launches per round
+    milliseconds: list[float] = dataclasses.field(default_factory=list)  # times of all rounds
     keeps: Any = ()  # tensors to keep alive while their pointers are in use
     kind: str = "forward"  # or "ablation": the first part of the result's name
-    called: bool = False  # timed including the host's work
+    called: bool = False  # whether the time includes the host's work
     nap: float | None = None  # seconds to rest before timing, if not NAP
-    flops: float = 0  # per launch, if not the problem's
+    flops: float = 0  # FLOPs per launch, if they differ from the problem's
     encoded: bool = False  # a peer that reads the problem's e4m3 tensors, if it has any
     install: str = ""  # how to install its missing package; it is then reported once and left out
 

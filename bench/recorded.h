@@ -17,7 +17,7 @@ Chapter recorded_chapter();
 /// The moments of a warpgroup's first warp for one tile of keys.
 struct Pass {
   int warpgroup;                      ///< 0 is the producer
-  int tile;                           ///< of keys; processed in descending order
+  int tile;                           ///< number of the tile of keys; tiles are processed in descending order
   std::map<std::string, int64_t> at;  ///< the cycle of each moment (moments.h)
 };
 

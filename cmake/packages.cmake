@@ -1,13 +1,15 @@
-# What programs and tests take from elsewhere: the machine's own where it has it, or else downloaded into the build folder, pinned by hash,
-# within 15 seconds or not at all. The versions are those of Debian 12, except CLI11, which Debian repacks.
+# The packages that programs and tests use: the machine's own if it has them; otherwise they are downloaded into the
+# build folder, pinned by hash, within 15 seconds or not at all. The versions are those of Debian 12, except for CLI11,
+# which Debian repackages.
 include(FetchContent)
-set(CMAKE_POLICY_DEFAULT_CMP0077 NEW)  # what is set here holds for options of theirs
-set(CMAKE_POLICY_VERSION_MINIMUM 3.5)  # CMake 4 takes no project that asks for less, as theirs of then do
+set(CMAKE_POLICY_DEFAULT_CMP0077 NEW)  # values set here apply to the packages' own options
+set(CMAKE_POLICY_VERSION_MINIMUM 3.5)  # CMake 4 rejects projects that require less, as these then do
 foreach(option IN ITEMS BUILD_GMOCK INSTALL_GTEST CLI11_BUILD_TESTS CLI11_BUILD_EXAMPLES CLI11_BUILD_DOCS JSON_BuildTests)
   set(${option} OFF)
 endforeach()
 
-# flashbook_package(NAME URL SHA256 [HEADER TARGET]): HEADER is all that a library consists of, and may be there without a CMake package.
+# flashbook_package(NAME URL SHA256 [HEADER TARGET]): HEADER is the whole library if it is a single header, which may be
+# installed without a CMake package.
 function(flashbook_package name url hash)
   string(TOUPPER ${name} upper)
   if(NOT FETCHCONTENT_SOURCE_DIR_${upper})

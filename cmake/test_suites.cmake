@@ -1,5 +1,6 @@
-# Read by ctest: asks a GoogleTest program for its tests and adds each suite as one. A process a test would spend more time on starting than
-# on testing. Long suites go in shards, so that cores share them; what has many tests begins first.
+# Read by ctest: asks a GoogleTest program for its tests and adds each suite as one test. One process per test would
+# spend more time starting than testing. Long suites are split into shards, so that cores share them; suites with many
+# tests begin first.
 function(add_suites name program filter labels standard properties)
   if(NOT EXISTS ${program})
     add_test(${name}.NOT_BUILT ${program})
@@ -14,12 +15,12 @@ function(add_suites name program filter labels standard properties)
     message(FATAL_ERROR "${program} cannot list its tests: ${failed}")
   endif()
   string(REGEX MATCH "-.*" excluded "${filter}")
-  string(REGEX REPLACE "#[^\n]*" "" listed "${listed}")  # what is said of parameters
+  string(REGEX REPLACE "#[^\n]*" "" listed "${listed}")  # removes comments about parameters
   string(REGEX MATCHALL "(^|\n)[^ \n]+\\. *(\n  [^\n]*)+" suites "${listed}")
   foreach(suite IN LISTS suites)
     string(REGEX MATCHALL "\n  " tests "${suite}")
     list(LENGTH tests count)
-    string(REGEX MATCH "[^ \n]+" suite "${suite}")  # with its dot
+    string(REGEX MATCH "[^ \n]+" suite "${suite}")  # including its dot
     if(standard AND suite MATCHES "${standard}")
       set(labels_of_suite ${labels} standard)
     else()
@@ -34,7 +35,7 @@ function(add_suites name program filter labels standard properties)
       endif()
       math(EXPR index "${shard} - 1")
       add_test(${test} ${program} --gtest_filter=${suite}*${excluded})
-      # Skipped is what had nothing else to do; a suite in which something ran has passed or failed.
+      # A suite counts as skipped only if none of its tests ran; otherwise it has passed or failed.
       set_tests_properties(${test} PROPERTIES COST ${count} ENVIRONMENT "GTEST_TOTAL_SHARDS=${shards};GTEST_SHARD_INDEX=${index}"
         SKIP_REGULAR_EXPRESSION "PASSED  . 0 tests\\.[\n](.  SKIPPED [^\n]*[\n]?)+$" TIMEOUT 300
         LABELS "${labels_of_suite}" ${properties})

@@ -3,12 +3,14 @@
 
     cuobjdump -sass OBJECT | wgmma_registers.py
 
-A wgmma (HGMMA, QGMMA, IGMMA in the machine code) runs on after its issue. Until WARPGROUP.DEPBAR has waited for its group, nobody may write
-the registers of its left operand or of its accumulator. nvcc takes operands for read at the issue, and may give their registers to something
-else before the wait; ptxas says nothing, and the result is wrong now and then. This follows every path through a kernel's code with the
-groups that are in flight, and tells each write to their registers.
+A wgmma (HGMMA, QGMMA, IGMMA in the machine code) continues to run after it is issued. Until WARPGROUP.DEPBAR has waited
+for its group, the registers of its left operand and of its accumulator must not be written. nvcc assumes that operands
+are read at issue, and may reuse their registers before the wait; ptxas reports nothing, and the result is wrong now and
+then. This script follows every path through a kernel's code, tracks the groups in flight, and reports each write to
+their registers.
 
-It also tells of a left operand that was loaded before a loop and is computed in it: two operands, Q and P, were given the same registers.
+It also reports a left operand that is loaded before a loop and computed inside it: two operands, Q and P, share
+registers.
 """
 import functools
 import itertools
@@ -24,7 +26,7 @@ WRITES_NOTHING = re.compile(r"ST|RED|BAR|BRA|BSYNC|BSSY|EXIT|UTMA|SYNCS\.ARRIVE|
 
 
 def functions(lines):
-    """(name, {address: instruction}) of each function; instructions without their encoding."""
+    """Returns (name, {address: instruction}) of each function; the instructions have no encoding."""
     name, code = None, {}
     for line in lines:
         if "Function :" in line:
@@ -39,14 +41,14 @@ def functions(lines):
 
 @functools.cache
 def written(text):
-    """The registers that an instruction other than wgmma writes."""
+    """Returns the registers that an instruction other than wgmma writes."""
     opcode, _, operands = text.partition(" ")
     if WRITES_NOTHING.match(opcode):
         return frozenset()
     for operand in operands.split(","):
         operand = operand.strip()
         if re.fullmatch(r"U?P(\d|T)", operand):
-            continue  # a predicate that it sets, too
+            continue  # may also be a predicate that it sets
         match = re.match(r"R(\d+)", operand)
         if not match:
             break
@@ -57,7 +59,8 @@ def written(text):
 
 
 def successors(address, following, text, joins):
-    """Where execution may go on. `joins` has the addresses at which each barrier of BSSY lets threads meet."""
+    """Returns where execution may continue. `joins` has the addresses at which each barrier of a BSSY lets threads
+    meet."""
     predicated = text.startswith("@") and not text.startswith("@PT")
     opcode = re.sub(r"^@\S+\s+", "", text)
     target = TARGET.search(text)
@@ -72,11 +75,11 @@ def successors(address, following, text, joins):
 
 
 def flow(code):
-    """The addresses at which execution may go on after each instruction. A BSYNC goes where the BSSYs say that are open there: one barrier has
-    several, one after another."""
+    """Returns the addresses at which execution may continue after each instruction. The target of a BSYNC is given by
+    the BSSYs that are open there: one barrier has several, one after another."""
     addresses = sorted(code)
     after = dict(itertools.pairwise(addresses))
-    onward, opened, todo = {}, {address: set() for address in addresses}, addresses[:1]  # opened: (barrier, where its threads meet)
+    onward, opened, todo = {}, {address: set() for address in addresses}, addresses[:1]  # opened: (barrier, address where its threads meet)
     while todo:
         address = todo.pop()
         joins = {}
@@ -94,12 +97,12 @@ def flow(code):
 
 
 def shared_operands(code, onward):
-    """(address, what is wrong): left operands that one path loads and another computes."""
+    """Returns (address, fault) for left operands that one path loads and another computes."""
     before = {address: [] for address in code}
     for address, targets in onward.items():
         for target in targets:
             before[target].append(address)
-    definitions = {}  # of a register
+    definitions = {}  # by register
     for address, text in code.items():
         for register in written(re.sub(r"^@\S+\s+", "", text)):
             definitions.setdefault(register, set()).add(address)
@@ -124,18 +127,18 @@ def shared_operands(code, onward):
 
 @functools.cache
 def uses(groups):
-    """(register, "operand" or "accumulator", its wgmma) of all groups."""
+    """Returns (register, "operand" or "accumulator", its wgmma) for all groups."""
     return frozenset(use for group in groups for use in group)
 
 
 def faults(code):
-    """(address, what is wrong), of one function."""
+    """Returns (address, fault) for one function."""
     if not any("GMMA" in text for text in code.values()):
         return []
     onward = flow(code)
     unconditional = {address: re.sub(r"^@\S+\s+", "", text) for address, text in code.items()}
     found, seen = dict(shared_operands(code, onward)), set()
-    todo = [(min(code), (), frozenset(), ())]  # where, committed groups in flight, registers of the open group, where each BSYNC goes on
+    todo = [(min(code), (), frozenset(), ())]  # address, committed groups in flight, registers of the open group, target of each BSYNC
     while todo:
         address, groups, open_group, joins = state = todo.pop()
         if state in seen:
@@ -162,7 +165,7 @@ def faults(code):
         if match := JOIN.match(bare):
             joins = tuple(sorted({**dict(joins), match[1]: int(match[2], 16)}.items()))
         elif bare.startswith("BSYNC") and (target := dict(joins).get(bare.split()[1])) in code:
-            targets = [target]  # not those of another BSSY that has the same barrier
+            targets = [target]  # excluding those of another BSSY that has the same barrier
             joins = tuple(pair for pair in joins if pair[1] != target)
         todo.extend((target, groups, open_group, joins) for target in targets)
     return sorted(found.items())

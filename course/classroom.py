@@ -16,7 +16,7 @@ from course.sandbox import one_line
 from course.score import Grade
 from course.solution import answer
 
-LARGEST_ZIP = 2 << 30  # bytes of a class, unpacked
+LARGEST_ZIP = 2 << 30  # limit on a class's unpacked size
 # Names that identify the student: folders from Moodle and Gradescope; plain files from Moodle without folders, and from Canvas.
 MOODLE = re.compile(r"(?P<name>.+)_(?P<id>\d+)_assignsubmission_\w+")
 GRADESCOPE = re.compile(r"(?P<name>submission_(?P<id>\d+))")
@@ -28,11 +28,11 @@ ROSTER = ("id", "name", "submission", "handed_in")
 class HandedIn:
     """One student's submission."""
     title: str
-    place: Path | None  # a folder or a zip; None: nothing was handed in
-    files: tuple[str, ...] = ()  # the student's files in `place`; empty: all
+    place: Path | None  # a folder or a zip; None if nothing was handed in
+    files: tuple[str, ...] = ()  # the student's files in `place`; empty means all
     id: str = ""
-    days_late: int | None = 0  # None: late by an unknown number of days
-    person: str = ""  # the student's name on the roster
+    days_late: int | None = 0  # None means late by an unknown number of days
+    person: str = ""  # name of the student on the roster
 
 
 def unpacked(word: str, scratch: Path) -> Path:
@@ -53,7 +53,7 @@ def unpacked(word: str, scratch: Path) -> Path:
             archive.extractall(folder, members)
     except Fault:
         raise
-    except Exception as error:  # each method raises exceptions of its own
+    except Exception as error:  # each method raises its own exceptions
         raise Fault(f"{one_line(word)} cannot be read: {one_line(getattr(error, 'strerror', None) or str(error))}") from None
     return folder
 

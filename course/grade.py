@@ -31,9 +31,9 @@ from course.sandbox import Limits, Sandbox, one_line, printable, remove
 from course.score import NOT_HANDED_IN, Grade, Score
 from course.toolchain import Toolchain
 
-LONGEST = 120  # bytes in the name of a folder or a file
-ENDLESS = 2  # tests of an exercise, or compilations of a submission, that may time out before the rest is skipped
-SECONDS = 12  # of one core per exercise, as a first estimate: solved ones took 8 to 15
+LONGEST = 120  # limit on the name of a folder or a file
+ENDLESS = 2  # number of tests of an exercise, or compilations of a submission, that may time out before the rest is skipped
+SECONDS = 12  # seconds of one core per exercise, as a first estimate: solved ones took 8 to 15
 
 
 class Grader:
@@ -45,7 +45,7 @@ class Grader:
         self.root, self.exercises, self.seed, self.limits, self.options = Path(root).resolve(), exercises, seed, limits, options
         self.class_seed, self.is_unfenced = class_seed, is_unfenced
         self.build = self.root / "build" / "sim"
-        self.endless = 0  # exercises of this submission whose compilation timed out
+        self.endless = 0  # number of exercises of this submission whose compilation timed out
         for exercise in exercises:
             if not (self.build / "bin" / exercise.solved_program).exists():
                 raise Broken(f"{self.build / 'bin' / exercise.solved_program} does not exist: ./flashbook course grade builds it")
@@ -59,7 +59,7 @@ class Grader:
         top = self.folder = Path(tempfile.mkdtemp(prefix="flashbook-grade-")).resolve()
         top.chmod(0o711)
         self.private, self.programs = top / "private", top / "programs"
-        for folder in (self.private, self.programs):  # which the compiler has to enter
+        for folder in (self.private, self.programs):  # the compiler has to enter it
             folder.mkdir()
             folder.chmod(0o711)
         self.judge = Judge(self.build, self.sandbox, self.private, self.limits)
@@ -245,7 +245,7 @@ class Progress:
     file: Path
     what: tuple[object, ...]
     seed: int
-    grades: dict[str, tuple[str, Grade]] = field(default_factory=dict)  # by title, with a digest of the submission
+    grades: dict[str, tuple[str, Grade]] = field(default_factory=dict)  # keyed by title, with a digest of the submission
 
     @classmethod
     def resumed(cls, file: Path, what: tuple[object, ...], seed: int | None) -> "Progress":

@@ -24,7 +24,7 @@ FRAME = re.compile(r"Running main\(\) from |\[[ =A-Z-]{10}\]|Note: (Google|Rando
 @dataclass
 class Verdict:
     passed: bool
-    message: str = ""  # for the student: what is wrong, and what the program printed
+    message: str = ""  # what is wrong, and what the program printed; for the student
     status: str = ""  # STOPPED, SLOW or empty
     counts: dict[str, int] = field(default_factory=dict)  # recorded by the test (counted.py)
 
@@ -81,7 +81,7 @@ class Causes:
     """The causes of failures so far."""
 
     def __init__(self) -> None:
-        self.titles: dict[str, str] = {}  # of the first test with each cause
+        self.titles: dict[str, str] = {}  # first test with each cause
 
     def told(self, message: str, title: str) -> str:
         """The message, or a reference to an earlier test whose message names the same lines of code. Wrong numbers alone are never merged."""

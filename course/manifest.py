@@ -27,7 +27,7 @@ from typing import Any
 from course.regions import Fault
 
 ROOT = Path(__file__).resolve().parents[1]
-KINDS = ("write", "predict", "mend")  # each chapter has all of them
+KINDS = ("write", "predict", "mend")  # each chapter has exercises of all these kinds
 CAPSTONE = "capstone"  # their kind, also used as their chapter number
 POINTS_OF_A_CHAPTER = 100
 
@@ -38,7 +38,7 @@ class Test:
     title: str
     points: int
     hidden: bool = False
-    clocks: tuple[int, int] | None = None  # a naive kernel's and the book's best
+    clocks: tuple[int, int] | None = None  # the costs of a naive kernel and of the book's best
 
 
 @dataclass
@@ -46,9 +46,9 @@ class Exercise:
     id: str
     title: str
     kind: str
-    file: str  # from the repository's root
+    file: str  # path from the repository's root
     hint: str
-    chapter: str  # its folder: "01_naive_attention"
+    chapter: str  # name of its folder: "01_naive_attention"
     tests: list[Test] = field(default_factory=list)
     minutes: int | None = None
     variant: int | None = None  # the variant to try; None: the exercise has no variants

@@ -28,16 +28,16 @@ from course.regions import Broken
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf",
           "/etc/ld.so.conf.d")
 DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
-LOOK = 0.1  # seconds between checks of a program's memory: each scans all processes of the machine
-NOBODIES = range(61000, 65000)  # unused user ids
+LOOK = 0.1  # number of seconds between checks of a program's memory: each check scans all processes of the machine
+NOBODIES = range(61000, 65000)  # range of unused user ids
 
 
 @dataclass(frozen=True)
 class Limits:
     seconds: float = 10
     memory: int = 2 << 30  # resident bytes, not address space: the simulator reserves more than the machine has
-    file: int = 64 << 20  # bytes per file
-    output: int = 32 << 10  # bytes of output that are kept
+    file: int = 64 << 20  # limit per file
+    output: int = 32 << 10  # number of bytes of output that are kept
     processes: int = 64
 
 
@@ -46,7 +46,7 @@ class Outcome:
     code: int  # exit code; negative: the signal that ended it
     output: str
     seconds: float
-    stopped: str = ""  # why it was stopped, if it was
+    stopped: str = ""  # reason why it was stopped, if it was
 
     @property
     def trouble(self) -> str:
@@ -110,7 +110,7 @@ def calls() -> dict[str, int]:
 class Sandbox:
     lent: ClassVar[set[int]] = set()  # user ids in use, across all sandboxes
     lock = threading.Lock()
-    is_fenced: ClassVar[bool] = True  # tests change this and the next, to run unfenced and as on older systems
+    is_fenced: ClassVar[bool] = True  # tests change this and the next one, to run unfenced or as on older systems
     landlock: ClassVar[int] = 6  # the newest version that fence.py supports
 
     def __init__(self) -> None:

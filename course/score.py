@@ -13,9 +13,9 @@ NOT_HANDED_IN = "not handed in"
 @dataclass
 class Score:
     exercise: Exercise
-    trouble: str = ""  # why no test could run
+    trouble: str = ""  # reason why no test could run
     headline: str = "it could not be tested"  # a summary of `trouble`
-    verdicts: dict[str, Verdict] = field(default_factory=dict)  # by the test's name
+    verdicts: dict[str, Verdict] = field(default_factory=dict)  # keyed by the test's name
     why: str = ""  # the traced twin's message for the first test that failed
     is_there: bool = True  # whether an answer was handed in
 
@@ -83,9 +83,9 @@ class Grade:
     student: str = ""  # id on the roster or the learning platform
     person: str = ""  # name on the roster
     days_late: int | None = 0  # None: late by an unknown number of days
-    percent: float = 0  # of the points, lost per day late or part of one
-    answers: dict[str, Written] = field(default_factory=dict)  # by the exercise's id
-    quizzes: dict[str, tuple[int, str]] = field(default_factory=dict)  # points and the seed of the questions, by chapter
+    percent: float = 0  # percentage of the points that is lost per day late or part of one
+    answers: dict[str, Written] = field(default_factory=dict)  # keyed by the exercise's id
+    quizzes: dict[str, tuple[int, str]] = field(default_factory=dict)  # points and the seed of the questions, keyed by chapter
 
     @property
     def points(self) -> int:
