@@ -77,7 +77,6 @@ __device__ __forceinline__ float inverse_sum(float row_sum) { return row_sum > 0
 
 /// The natural log-sum-exp: back from base 2. A row that saw no key has -inf + log2(0) = -inf, as it should.
 __device__ __forceinline__ float log_sum_exp(float row_max, float row_sum) {
-  constexpr float kLn2 = 0.69314718056f;
   return (row_max + log2f(row_sum)) * kLn2;
 }
 

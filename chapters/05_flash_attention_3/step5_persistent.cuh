@@ -19,9 +19,10 @@
 //| ![Three threads of warpgroup 0 and the consumers, what they share in memory, and its
 //| barriers](../../docs/figures/hopper_block_persistent.svg)
 #pragma once
+#include <type_traits>
+
 #include "chapters/05_flash_attention_3/step2_specialised.cuh"
-#include "chapters/05_flash_attention_3/step5_producers.cuh"
-#include "common/hopper/consumer.h"
+#include "common/hopper/tile_scheduler.h"
 
 namespace flashbook::fa3 {
 
@@ -44,6 +45,216 @@ struct PersistentTraits : Unrecorded {
   static constexpr bool kLazy = true;
   static constexpr bool kStoreByTma = kHeadDim != 256;
   static constexpr bool kPingpong = kHeadDim == 64;
+};
+
+//| ## Shared memory
+//|
+//| The queries of all consumers, the pipeline of keys and values, the outputs on their way out, the broadcast
+//| of the next tile, and four barriers per consumer (`common/hopper/block.h`).
+/// Shared memory of a block.
+template <typename T, typename Traits>
+struct PersistentShared {
+  Tile<T, kRowsOfWarpgroup, Traits::kHeadDim> q[Traits::kConsumers];
+  Pipeline<Tile<T, Traits::kKeys, Traits::kHeadDim>, Traits::kStages> pipeline;
+  std::conditional_t<Traits::kStoreByTma, Tile<T, kRowsOfWarpgroup, Traits::kHeadDim>, Nothing>
+      output[Traits::kConsumers];
+  TileBroadcast broadcast;
+  BlockBarriers<Traits::kConsumers> barriers;
+};
+
+//| ## The producers
+//|
+//| The producer warpgroup has three active threads now, each in a warp of its own, so that none waits for
+//| another. One streams keys and values. One brings each consumer its next queries as soon as that consumer
+//| has computed its last scores with the old ones. One has the outputs stored. `common/hopper/block.h` has
+//| the barriers at which they and the consumers meet, `common/hopper/tile_scheduler.h` how all of them learn
+//| of the next tile.
+//|
+//| **Keys and values.** This thread runs ahead of all others. When it has requested the last keys of one tile
+//| of queries, it takes the next tile, broadcasts it and goes on filling stages, while the consumers still
+//| work on the one before. The counter that hands out tiles resets itself.
+/// The thread that decides on the next tile, broadcasts it and streams its keys and values.
+template <typename Traits, typename Shared>
+__device__ void produce_keys(Shared& shared, const TileMap& k_map, const TileMap& v_map,
+                             const Problem& problem, const TileOrder& order, int* counter) {
+  PipelineState<Traits::kStages> state;
+  hand_out_tiles<Traits::kSchedule, true>(shared.broadcast, order, counter, [&](const WorkTile& work) {
+    const int key_tiles = problem.key_tiles((work.query_tile + 1) * Traits::kRows - 1, Traits::kKeys);
+    stream<Traits, true>(shared.pipeline, state, k_map, v_map, key_tiles, problem.kv_head(work.head));
+  });
+}
+
+//| **Queries.** This thread knows no schedule: it takes each tile from the broadcast, as the consumers do,
+//| and lags behind the thread above.
+/// The thread that brings queries.
+template <typename Traits, typename Shared>
+__device__ void produce_queries(Shared& shared, const TileMap& q_map) {
+  PipelineState<kBroadcastStages> next;
+  for (uint32_t parity = 0;; parity ^= 1) {  // of the tiles of queries that this block has had
+    const WorkTile work = next_tile<false>(shared.broadcast, next);
+    if (work.query_tile < 0) return;
+    load_queries(shared, q_map, parity, work.query_tile * Traits::kRows, work.head);
+  }
+}
+
+//| **Outputs.** The same loop once more, one tile later: an output is complete when the last product of its
+//| tile is.
+/// The thread that has outputs stored.
+template <typename Traits, typename Shared>
+__device__ void consume_outputs(Shared& shared, const TileMap& output_map) {
+  PipelineState<kBroadcastStages> next;
+  for (uint32_t parity = 0;; parity ^= 1) {
+    const WorkTile work = next_tile<false>(shared.broadcast, next);
+    if (work.query_tile < 0) return;
+    store_outputs(shared, output_map, parity, work.query_tile * Traits::kRows, work.head);
+  }
+}
+
+//| ## A consumer
+//|
+//| A thread of a consumer keeps everything in registers. A new Consumer is made for every tile of queries: if
+//| scores and output lived on from one to the next, ptxas would run out of registers at d = 256 and put a
+//| wait behind every product (its warning C7512).
+
+/// A thread of a consumer, for one tile of queries.
+template <typename T, typename Traits>
+struct Consumer {
+  static constexpr int kHeadDim = Traits::kHeadDim, kKeys = Traits::kKeys;
+  static constexpr uint32_t kTileBytes = sizeof(Tile<T, kKeys, kHeadDim>);
+
+  //| References and constants first. The compiler keeps all of it in registers: every function below is
+  //| inlined, and no Consumer is stored in memory. `state` belongs to the kernel, since the pipeline goes on
+  //| from tile to tile of queries while a Consumer ends.
+  PersistentShared<T, Traits>& shared;
+  const Problem& problem;
+  PipelineState<Traits::kStages>& state;  ///< in the pipeline; goes on from tile to tile
+  const uint32_t parity;                  ///< of the tiles of queries before this one
+  const int number;                       ///< which consumer this is
+  const int first_query, query;           ///< the warpgroup's first row; the first of this thread's two
+  const uint64_t q, keys, values;         ///< descriptors: its queries, stage 0 as K and as V
+  float output[kHeadDim / 2], scores[kKeys / 2];
+  Fragments<kKeys> p;
+  SoftmaxRows<Traits::kLazy> rows;
+
+  //| The descriptors are recomputed for each Consumer, from constants, which saves the registers to keep
+  //| them.
+  __device__ __forceinline__ Consumer(PersistentShared<T, Traits>& shared, const Problem& problem,
+                                      PipelineState<Traits::kStages>& state, uint32_t parity, int number,
+                                      int first_query, int query)
+      : shared(shared),
+        problem(problem),
+        state(state),
+        parity(parity),
+        number(number),
+        first_query(first_query),
+        query(query),
+        q(k_major(shared.q[number])),
+        keys(k_major(shared.pipeline.tile[0])),
+        values(mn_major(shared.pipeline.tile[0])) {}
+
+  //| ### Begin and step
+  //|
+  //| These two and the last P V are the loop of step 4 in pieces: the first scores alone, then scores and P V
+  //| together, then P V alone. `begin` starts a tile of queries: it sets O and the sums to zero.
+  //| After the last scores the queries have been read, and their place is given back, so that TMA can bring
+  //| the next ones during the remaining work.
+  /// The first scores of a tile of queries.
+  __device__ __forceinline__ void begin(int tile) {
+    wait_full(shared.pipeline, state);
+    wgmma_fence();
+    issue_scores<T, kHeadDim>(scores, q, wgmma_advance(keys, state.stage * kTileBytes));
+    wgmma_wait<0>();
+    wgmma_pin(scores);
+    release(shared.pipeline, state);
+    if (tile == 0) release_queries(shared, number);
+    state.advance();
+    //| The first tile always needs the mask: it holds the end of the sequence, or the diagonal.
+    if (needs_mask(problem, first_query, tile * kKeys, kKeys)) mask(scores, problem, query, tile * kKeys);
+#pragma unroll
+    for (int i = 0; i < kHeadDim / 2; ++i) output[i] = 0.0f;
+    rows = rows.none();
+    float correction[2];
+    softmax(scores, rows, correction, problem.scale_log2);
+    round_to_fragments<T>(p, scores);
+  }
+
+  //| One round of the loop. `kMasked` makes two loops of it: one whose tiles may need the mask, and one
+  //| without any trace of it.
+  /// The scores of `tile`, together with P V of the tile before it in the loop, tile + 1.
+  template <bool kMasked>
+  __device__ __forceinline__ void step(int tile) {
+    const PipelineState<Traits::kStages> k_state = state, v_state = state.next();
+    state = v_state.next();
+    wait_full(shared.pipeline, k_state);
+    Traits::record(Moment::landed, tile);
+    take_turn<Traits>(number);
+    Traits::record(Moment::turn, tile);
+    wgmma_pin(output);
+    wgmma_pin(p);
+    wgmma_fence();
+    issue_scores<T, kHeadDim>(scores, q, wgmma_advance(keys, k_state.stage * kTileBytes));
+    wait_full(shared.pipeline, v_state);
+    wgmma_fence();
+    issue_accumulate<T>(output, p, wgmma_advance(values, v_state.stage * kTileBytes));
+    Traits::record(Moment::issued, tile);
+    pass_turn<Traits>(number);
+
+    //| The two waits are those of step 4, too. Between them is the softmax, during which the product with V
+    //| still runs. K's stage is given back after the first wait, V's after the second.
+    wgmma_wait<1>();  // the scores are done; the product with V still runs
+    wgmma_pin(scores);
+    Traits::record(Moment::scores, tile);
+    release(shared.pipeline, k_state);
+    if (tile == 0) release_queries(shared, number);
+    if constexpr (kMasked) {
+      if (Traits::kSplitLoops || needs_mask(problem, first_query, tile * kKeys, kKeys))
+        mask(scores, problem, query, tile * kKeys);
+    }
+    float correction[2];
+    bool rescale = true;
+    if constexpr (Traits::kLazy)
+      rescale = softmax_lazily(scores, rows, correction, problem.scale_log2);
+    else
+      softmax(scores, rows, correction, problem.scale_log2);
+    Traits::record(Moment::softmax, tile);
+
+    //| `softmax_lazily` returned whether any row of the warp needs its output rescaled. With lazy rescaling
+    //| hardly any does after a few tiles, and the branch is the same for the whole warp.
+    wgmma_wait<0>();  // P V is done: P may be overwritten, O rescaled
+    wgmma_pin(output);
+    wgmma_pin(p);
+    Traits::record(Moment::values, tile);
+    release(shared.pipeline, v_state);
+    round_to_fragments<T>(p, scores);
+    if (rescale) rescale_rows(output, correction);
+    Traits::record(Moment::end, tile);
+  }
+
+  //| ### One tile of queries
+  //|
+  //| A consumer waits for its queries, begins with the last tile of keys, goes through the masked tiles and
+  //| then through the whole ones. All consumers see the same tiles of keys pass, as many as the block's last
+  //| query needs.
+  /// One tile of queries. `key_tiles`: how many tiles of keys come through the pipeline, as many as the last
+  /// query of the block sees.
+  __device__ __forceinline__ void attend(int key_tiles) {
+    mbarrier_wait(&shared.barriers.q_full[number], parity);
+    begin(key_tiles - 1);
+
+    //| Where does the mask end? The warpgroup's first query sees the fewest keys. Tiles within its view are
+    //| whole for all its rows, so from there on the second loop runs, or the only one, if there is no mask.
+    int tile = key_tiles - 2;
+    if constexpr (Traits::kCausal && Traits::kSplitLoops) {
+      const int unmasked = (problem.last_key(first_query) + 1) / kKeys;  // tiles that all rows see whole
+#pragma unroll 1
+      for (; tile >= max(unmasked, 0); --tile) step<true>(tile);
+    }
+#pragma unroll 1
+    for (; tile >= 0; --tile) step<Traits::kCausal && !Traits::kSplitLoops>(tile);
+    //| The last product takes a turn, too, and gives its stage back, since the producer has begun to bring
+    //| the next tile's keys (`common/hopper/epilogue.h`).
+    last_values<T, Traits>(output, p, values, shared.pipeline, state, number);
+  }
 };
 
 //| ## The kernel
@@ -105,8 +316,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) persistent(
     const int head = problem.number(work.head);  // one register, where work.head is two
     const int block_query = work.query_tile * Traits::kRows,
               first_query = block_query + number * kRowsOfWarpgroup;
-    Consumer<T, Traits, Problem> consumer(shared, problem, state, parity, number, first_query,
-                                          first_query + row + threadIdx.x % 32 / 4);
+    Consumer<T, Traits> consumer(shared, problem, state, parity, number, first_query,
+                                 first_query + row + threadIdx.x % 32 / 4);
     consumer.attend(problem.key_tiles(block_query + Traits::kRows - 1, Traits::kKeys));
     finish_rows(consumer.output, consumer.rows, problem, lse, head, consumer.query);
     if constexpr (Traits::kStoreByTma)

@@ -62,7 +62,6 @@ struct WarpRow {
 /// Merges parts 0 ... parts - 1 of a row; part i is at `place(i)`. One warp.
 template <int kHeadDim, typename Place>
 __device__ __forceinline__ WarpRow<kHeadDim> merge_row(const Partials& partials, int parts, Place place) {
-  constexpr float kLn2 = 0.6931471805599453f;
   using Row = WarpRow<kHeadDim>;
   const int lane = threadIdx.x % 32;
 

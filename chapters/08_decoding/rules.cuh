@@ -165,7 +165,6 @@ struct Rules : Plan {
   /// Adds a head's sink, and any constant that scores lack, to a finished row's log-sum-exp. Returns the
   /// factor for its O.
   __device__ float take_sink(float& lse, int head) const {
-    constexpr float kLn2 = 0.6931471805599453f;
     lse += score_offset;
     const float sink = sinks == nullptr ? -INFINITY : sinks[head];
     if (sink == -INFINITY) return 1;

@@ -13,7 +13,6 @@ namespace flashbook::decoding {
 template <int kHeadDim, typename Place, typename Store>
 __device__ __forceinline__ void merge_rows(const Partials& partials, int parts, int first, int end,
                                            Place place, Store store) {
-  constexpr float kLn2 = 0.6931471805599453f;
   constexpr int kAtOnce = 4, kPartsAtOnce = 32 / kAtOnce;  // a lane has one part of one row
   const int lane = threadIdx.x % 32, own_part = lane / kAtOnce;
 #pragma unroll 1

@@ -9,6 +9,7 @@
 #include "chapters/08_decoding/plan.cuh"
 #include "common/attention/shape.h"
 #include "common/hopper/tiles.h"
+#include "common/ptx/math.h"
 #include "common/ptx/mbarrier.h"
 
 namespace flashbook::decoding {
@@ -113,19 +114,13 @@ __device__ __forceinline__ int next_stage(int stage) {
 
 //| **Registers are scarce**: apart from Q and scores, or O, a thread has some 24. Two hints help the compiler
 //| at almost no cost. It would compute values derived from the thread's number once and keep them;
-//| `thread_number` hides where the number comes from. And descriptors must be in uniform registers. The
-//| compiler keeps a stage that changes from tile to tile in a per-thread register and copies 72 descriptors
-//| per tile from it, whereas the result of a warp reduction is in a uniform one.
+//| `thread_number` hides where the number comes from (`common/ptx/math.h`). And descriptors must be in
+//| uniform registers. The compiler keeps a stage that changes from tile to tile in a per-thread register and
+//| copies 72 descriptors per tile from it, whereas the result of a warp reduction is in a uniform one.
 
 /// The thread's number in the block. Values derived from it are recomputed each time and take no register in
 /// between.
-__device__ __forceinline__ unsigned thread_number() {
-  unsigned number = threadIdx.x;
-#ifdef __CUDACC__
-  asm volatile("" : "+r"(number));
-#endif
-  return number;
-}
+__device__ __forceinline__ unsigned thread_number() { return hide_origin(threadIdx.x); }
 
 /// `value`, the same in all lanes, in a uniform register.
 __device__ __forceinline__ int uniform(int value) {

@@ -221,23 +221,6 @@ struct Consumer {
     if (rescale) rescale_rows(output, correction);
   }
 
-  //| The last values have no scores next to them. They take a turn, like the products of a step.
-  /// The last values of a tile of queries.
-  __device__ __forceinline__ void end() {
-    wait_full(shared.pipeline, state);
-    take_turn<Traits>(number);
-    wgmma_pin(output);
-    wgmma_pin(p);
-    wgmma_fence();
-    issue_accumulate<T>(output, p, wgmma_advance(values, state.stage * kTileBytes));
-    pass_turn<Traits>(number);
-    wgmma_wait<0>();
-    wgmma_pin(output);
-    wgmma_pin(p);
-    release(shared.pipeline, state);
-    state.advance();
-  }
-
   //| ### One tile of queries
   //|
   //| A tile of queries that sees nothing has no tile of keys. Its queries have been loaded anyway, and their
@@ -265,7 +248,7 @@ struct Consumer {
     }
 #pragma unroll 1
     while (left > 0) step<false>(--left == 0);
-    end();
+    last_values<T, Traits>(output, p, values, shared.pipeline, state, number);
   }
 
   //| ### The output, where the queries were
@@ -306,7 +289,6 @@ struct Consumer {
   //| output is already on its way.
   /// Stores the rows' log-sum-exp.
   __device__ __forceinline__ void store_sums(float* lse) const {  // [batch, heads, seqlen_q]
-    constexpr float kLn2 = 0.6931471805599453f;
     if (threadIdx.x % 4 != 0) return;
     float* const first =
         lse +

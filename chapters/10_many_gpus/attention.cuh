@@ -2,18 +2,17 @@
 //|
 //| This is step 5 of chapter 5 with two changes. The problem knows which tokens the queries and keys are
 //| (`tokens.cuh`). And a result may leave another way (`step4_carried.cuh`): as a part in float32, merged
-//| with what the rank carries. Shared memory and consumers are chapter 5's own
-//| ([`consumer.h`](../../common/hopper/consumer.h)). If one rank has all tokens, so are the results, bit by
-//| bit.
+//| with what the rank carries. Its consumers ([`consumer.cuh`](consumer.cuh)) do what chapter 5's do: if one
+//| rank has all tokens, the results are the same, bit by bit.
 //|
 //| ![Three threads of warpgroup 0 and the consumers, the shared memory between them, and its
 //| barriers](../../docs/figures/hopper_block_persistent.svg)
 #pragma once
 #include <type_traits>
 
+#include "chapters/10_many_gpus/consumer.cuh"
 #include "chapters/10_many_gpus/documents.cuh"
 #include "chapters/10_many_gpus/step4_carried.cuh"
-#include "common/hopper/consumer.h"
 #include "common/ptx/setmaxnreg.h"
 
 namespace flashbook::many_gpus {
@@ -26,7 +25,7 @@ namespace flashbook::many_gpus {
 /// from a list.
 template <int kHeadDim_, int kConsumers_, int kKeys_, int kStages_, bool kCausal_, bool kCarries_,
           bool kDocuments_ = false>
-struct Version : Unrecorded {
+struct Version {
   using Problem = std::conditional_t<kDocuments_, DocumentsProblem, many_gpus::Problem>;
   static constexpr bool kDocuments = kDocuments_;
   static constexpr int kHeadDim = kHeadDim_;

@@ -38,7 +38,6 @@ struct Weights {
 };
 
 __device__ __forceinline__ Weights weights_of(float part_lse, float carried_lse) {
-  constexpr float kLog2e = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
   const float top = fmaxf(part_lse, carried_lse);
   if (top == -INFINITY) return {0, 0, -INFINITY};
   const float part = exp2_approx((part_lse - top) * kLog2e),

@@ -181,7 +181,6 @@ __global__ void __launch_bounds__(kMergeWarps * 32) merge_all(const float* part_
                                                               int parts, int64_t rows,
                                                               Out* o,        // [rows, kHeadDim]
                                                               float* lse) {  // [rows]
-  constexpr float kLog2e = 1.4426950408889634f, kLn2 = 0.6931471805599453f;
   const int64_t row = int64_t(blockIdx.x) * kMergeWarps + threadIdx.x / 32;
   if (row >= rows) return;
   const int column = 2 * int(threadIdx.x % 32);

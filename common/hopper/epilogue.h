@@ -1,12 +1,14 @@
 //| # From sums to results
 //|
-//| After the last tile of keys a thread holds parts of the sums of two rows. The quad adds up its four row
+//| After the last product a thread holds parts of the sums of two rows. The quad adds up its four row
 //| sums, the output is divided by them, and the log-sum-exp follows from maximum and sum. There are two ways
 //| out: straight from the registers, or through shared memory and TMA.
 //|
 //| ![The four lanes of a quad exchange words in two rounds; then each has 16 contiguous
 //| bytes](../../docs/figures/quad_transpose.svg)
 #pragma once
+#include "common/hopper/pingpong.h"
+#include "common/hopper/pipeline.h"
 #include "common/hopper/softmax.h"
 #include "common/hopper/tiles.h"
 #include "common/ptx/fence.h"
@@ -14,12 +16,34 @@
 
 namespace flashbook::hopper {
 
+//| ## The last product
+//|
+//| A loop that issues the scores of a tile before P V of the tile behind it leaves one P V for its end.
+/// P V of the last tile in the loop, in turn; gives its stage back. `values`: descriptor of stage 0 as V.
+template <typename T, typename Traits, int kFloats, int kFragments, typename Pipeline, typename State>
+__device__ __forceinline__ void last_values(float (&output)[kFloats], uint32_t (&p)[kFragments][4],
+                                            uint64_t values, Pipeline& pipeline, State& state, int consumer) {
+  wait_full(pipeline, state);
+  take_turn<Traits>(consumer);
+  wgmma_pin(output);
+  wgmma_pin(p);
+  wgmma_fence();
+  issue_accumulate<T>(output, p, wgmma_advance(values, state.stage * sizeof(pipeline.tile[0])));
+  pass_turn<Traits>(consumer);
+  wgmma_wait<0>();
+  wgmma_pin(output);
+  wgmma_pin(p);
+  release(pipeline, state);
+  state.advance();
+}
+
+//| ## Rows
+//|
 //| Sums are relative to the maximum in use, and so is O, so the maximum cancels in the quotient. The
 //| log-sum-exp adds it back: log2 of the sum plus the scaled maximum, times ln 2, since its unit is the
 //| natural logarithm.
 /// The log-sum-exp of a row, from its maximum in units of log2 and the sum relative to it.
 __device__ __forceinline__ float log_sum_exp(float max_log2, float sum) {
-  constexpr float kLn2 = 0.6931471805599453f;
   return sum > 0 ? (max_log2 + __log2f(sum)) * kLn2 : -INFINITY;
 }
 

@@ -34,6 +34,15 @@ __device__ __forceinline__ float tanh_approx(float x) {
 #endif
 }
 
+/// `x`, with its origin hidden from the compiler: values derived from it are computed again at each use,
+/// where the compiler would otherwise compute them once and keep them in registers.
+__device__ __forceinline__ unsigned hide_origin(unsigned x) {
+#ifdef __CUDACC__
+  asm volatile("" : "+r"(x));
+#endif
+  return x;
+}
+
 /// The largest of three integers, one instruction from sm_90 on (CUDA's DPX functions).
 __device__ __forceinline__ int max3(int a, int b, int c) {
 #ifdef __CUDACC__

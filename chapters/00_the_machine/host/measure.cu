@@ -17,8 +17,6 @@ namespace {
 using device::Buffer;
 using device::Machine;
 using device::Place;
-using hopper::Adds;
-using hopper::kAddedFloats;
 
 constexpr const char* kNoTime = "not timed in the simulator";
 constexpr const char* kNoTrace = "not counted: this build is not traced";

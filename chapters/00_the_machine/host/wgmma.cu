@@ -1,11 +1,9 @@
+#include "chapters/00_the_machine/additions.cuh"
 #include "chapters/00_the_machine/host/wgmma.h"
+#include "chapters/00_the_machine/warpgroup_products.cuh"
 #include "common/device/launch.h"
-#include "common/hopper/additions.h"
-#include "common/hopper/products.h"
 
 namespace flashbook::machine {
-
-using namespace hopper;
 
 const double kWgmmaFlopsOfRound = double(kWgmmaFlops) * kProductsOfGroup;
 

@@ -1,11 +1,11 @@
 /// \file
-/// The kernels of chapter 0's program that need a Hopper, compiled apart: those of common/hopper/products.h
-/// and additions.h.
+/// The kernels of chapter 0's program that need a Hopper, compiled separately: those of
+/// warpgroup_products.cuh and additions.cuh.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
-#include "common/hopper/additions.h"
+#include "chapters/00_the_machine/additions.cuh"
 
 namespace flashbook::machine {
 
@@ -23,6 +23,6 @@ float wgmma_element(int rounds);
 void launch_warpgroup_products(int blocks, int rounds, float* sums, int64_t* clocks);
 
 /// Launches add_ones on `blocks` blocks. Same precondition.
-void launch_additions(hopper::Adds how, int blocks, float* sums, int tiles, int rounds);
+void launch_additions(Adds how, int blocks, float* sums, int tiles, int rounds);
 
 }  // namespace flashbook::machine

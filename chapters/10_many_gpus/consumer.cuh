@@ -1,8 +1,7 @@
 //| # A consumer
 //|
-//| A consumer's work on one tile of queries, in a persistent kernel: chapter 5's loop, which chapter 10 uses
-//| for parts of a longer sequence. The kernels around it differ, so a consumer takes the problem's type as a
-//| parameter, and its version's switches.
+//| A consumer's work on one tile of queries. It is the loop of chapter 5's step 5, and takes the problem's
+//| type as a parameter: with documents, a tile of queries has a problem of its own.
 //|
 //| ![Three threads of warpgroup 0 and the consumers, what they share in memory, and its
 //| barriers](../../docs/figures/hopper_block_persistent.svg)
@@ -12,13 +11,14 @@
 #include "common/hopper/block.h"
 #include "common/hopper/epilogue.h"
 #include "common/hopper/mask.h"
-#include "common/hopper/moments.h"
 #include "common/hopper/pingpong.h"
 #include "common/hopper/pipeline.h"
 #include "common/hopper/softmax.h"
 #include "common/hopper/tile_scheduler.h"
 
-namespace flashbook::hopper {
+namespace flashbook::many_gpus {
+
+using namespace hopper;
 
 //| ## Shared memory
 //|
@@ -77,12 +77,12 @@ struct Consumer {
         keys(k_major(shared.pipeline.tile[0])),
         values(mn_major(shared.pipeline.tile[0])) {}
 
-  //| ### Begin, step, end
+  //| ### Begin and step
   //|
-  //| These three are the loop of chapter 5's step 4 in pieces: the first scores alone, then scores and P V
-  //| together, then the last P V alone. `begin` starts a tile of queries: it sets O and the sums to zero.
-  //| After the last scores the queries have been read, and their place is given back, so that TMA can bring
-  //| the next ones during the remaining work.
+  //| These two and the last P V are the loop of chapter 5 in pieces: the first scores alone, then scores and
+  //| P V together, then P V alone. `begin` starts a tile of queries: it sets O and the sums to zero. After
+  //| the last scores the queries have been read, and their place is given back, so that TMA can bring the
+  //| next ones during the remaining work.
   /// The first scores of a tile of queries.
   __device__ __forceinline__ void begin(int tile) {
     wait_full(shared.pipeline, state);
@@ -111,9 +111,7 @@ struct Consumer {
     const PipelineState<Traits::kStages> k_state = state, v_state = state.next();
     state = v_state.next();
     wait_full(shared.pipeline, k_state);
-    Traits::record(Moment::landed, tile);
     take_turn<Traits>(number);
-    Traits::record(Moment::turn, tile);
     wgmma_pin(output);
     wgmma_pin(p);
     wgmma_fence();
@@ -121,14 +119,12 @@ struct Consumer {
     wait_full(shared.pipeline, v_state);
     wgmma_fence();
     issue_accumulate<T>(output, p, wgmma_advance(values, v_state.stage * kTileBytes));
-    Traits::record(Moment::issued, tile);
     pass_turn<Traits>(number);
 
-    //| The two waits are those of step 4, too. Between them is the softmax, during which the product with V
+    //| The two waits are chapter 5's, too. Between them is the softmax, during which the product with V
     //| still runs. K's stage is given back after the first wait, V's after the second.
     wgmma_wait<1>();  // the scores are done; the product with V still runs
     wgmma_pin(scores);
-    Traits::record(Moment::scores, tile);
     release(shared.pipeline, k_state);
     if (tile == 0) release_queries(shared, number);
     if constexpr (kMasked) {
@@ -141,36 +137,15 @@ struct Consumer {
       rescale = softmax_lazily(scores, rows, correction, problem.scale_log2);
     else
       softmax(scores, rows, correction, problem.scale_log2);
-    Traits::record(Moment::softmax, tile);
 
     //| `softmax_lazily` returned whether any row of the warp needs its output rescaled. With lazy rescaling
     //| hardly any does after a few tiles, and the branch is the same for the whole warp.
     wgmma_wait<0>();  // P V is done: P may be overwritten, O rescaled
     wgmma_pin(output);
     wgmma_pin(p);
-    Traits::record(Moment::values, tile);
     release(shared.pipeline, v_state);
     round_to_fragments<T>(p, scores);
     if (rescale) rescale_rows(output, correction);
-    Traits::record(Moment::end, tile);
-  }
-
-  //| The last product takes a turn, too, and gives its stage back, since the producer has begun to bring the
-  //| next tile's keys.
-  /// The last P V of a tile of queries.
-  __device__ __forceinline__ void end() {
-    wait_full(shared.pipeline, state);
-    take_turn<Traits>(number);
-    wgmma_pin(output);
-    wgmma_pin(p);
-    wgmma_fence();
-    issue_accumulate<T>(output, p, wgmma_advance(values, state.stage * kTileBytes));
-    pass_turn<Traits>(number);
-    wgmma_wait<0>();
-    wgmma_pin(output);
-    wgmma_pin(p);
-    release(shared.pipeline, state);
-    state.advance();
   }
 
   //| ### One tile of queries
@@ -194,8 +169,10 @@ struct Consumer {
     }
 #pragma unroll 1
     for (; tile >= 0; --tile) step<Traits::kCausal && !Traits::kSplitLoops>(tile);
-    end();
+    //| The last product takes a turn, too, and gives its stage back, since the producer has begun to bring
+    //| the next tile's keys (`common/hopper/epilogue.h`).
+    last_values<T, Traits>(output, p, values, shared.pipeline, state, number);
   }
 };
 
-}  // namespace flashbook::hopper
+}  // namespace flashbook::many_gpus

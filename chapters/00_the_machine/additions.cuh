@@ -2,8 +2,8 @@
 //|
 //| Blocks that each have a part of the same sum add their parts up in device memory. The L2 cache does the
 //| adding: a multiprocessor sends numbers and addresses, and waits for nothing. [Chapter
-//| 7](../../chapters/07_backward/README.md#two-sums-that-run-across-each-other) sums a gradient in this way,
-//| and chapter 0's program measures its rate. There are three ways: one float per thread, four floats per
+//| 7](../07_backward/README.md#two-sums-that-run-across-each-other) sums a gradient in this way,
+//| and this chapter's program measures its rate. There are three ways: one float per thread, four floats per
 //| thread, and a tile that TMA takes from shared memory.
 //|
 //| ![The levels of memory and the clocks that each takes](../../docs/figures/memory_levels.svg)
@@ -13,7 +13,7 @@
 #include "common/ptx/bulk_copy.h"
 #include "common/ptx/fence.h"
 
-namespace flashbook::hopper {
+namespace flashbook::machine {
 
 //| ## What is added where
 //|
@@ -65,4 +65,4 @@ __global__ void __launch_bounds__(kAddThreads) add_ones(float* sums,  // [tiles,
   if (kHow == Adds::tiles && threadIdx.x == 0) tma_store_wait<0>();  // the sums are in memory
 }
 
-}  // namespace flashbook::hopper
+}  // namespace flashbook::machine

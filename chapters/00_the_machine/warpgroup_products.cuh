@@ -3,9 +3,8 @@
 //| Hopper's tensor cores are fed from shared memory. Four warps, a **warpgroup**, start a product of a 64x16
 //| by a 16x256 matrix with one instruction, `wgmma`, and the product goes on in the background while the
 //| warps do something else. Here they do nothing else: they start 16 products, wait, and start again. A
-//| second warpgroup starts its own meanwhile, so the tensor cores are never without work. [Chapter
-//| 0](../../chapters/00_the_machine/README.md#arithmetic-and-tensor-cores)'s program measures their rate this
-//| way.
+//| second warpgroup starts its own meanwhile, so the tensor cores are never without work. The [chapter's
+//| program](README.md#arithmetic-and-tensor-cores) measures their rate this way.
 //|
 //| ![A multiprocessor: four quarters with a tensor core each](../../docs/figures/multiprocessor.svg)
 #pragma once
@@ -13,7 +12,7 @@
 #include "common/ptx/fence.h"
 #include "common/ptx/wgmma.h"
 
-namespace flashbook::hopper {
+namespace flashbook::machine {
 
 //| ## Two tiles of ones
 //|
@@ -78,4 +77,4 @@ __global__ void __launch_bounds__(256) warpgroup_products(int rounds, float* sum
   sums[blockIdx.x * blockDim.x + threadIdx.x] = sum;
 }
 
-}  // namespace flashbook::hopper
+}  // namespace flashbook::machine
