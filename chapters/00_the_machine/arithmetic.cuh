@@ -1,9 +1,9 @@
 //| # Arithmetic: multiply-adds, exponentials, matrix products
 //|
-//| Latency and rate again, this time of arithmetic. A single chain of operations, each of which needs the
-//| previous result, shows an instruction's **latency**. Many independent chains show its **rate**: how many
-//| results a multiprocessor delivers per clock. One kernel measures both, depending on `kChains` and the
-//| number of warps.
+//| These kernels measure latency and rate, too, now for arithmetic. A single chain of operations, each of
+//| which needs the previous result, shows an instruction's **latency**. Many independent chains show its
+//| **rate**: how many results a multiprocessor delivers per clock. One kernel measures both, depending on
+//| `kChains` and the number of warps.
 //|
 //| ![Issue slots of a scheduler with 1, 4 and 16 warps](../../docs/figures/issue_slots.svg)
 #pragma once

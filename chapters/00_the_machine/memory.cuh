@@ -17,9 +17,9 @@ namespace flashbook::machine {
 //| holds the address of the next one, so a warp cannot load node 7 before it has node 6. The latency is the
 //| time of a walk divided by the number of hops.
 //|
-//| The size of the chain selects the memory. 256 nodes are 32 KB, which stay in a multiprocessor's L1 cache.
-//| 65,536 nodes are 8 MB: too large for the L1, but small for the L2. Two million nodes are 256 MB, more than
-//| the L2 holds. The host links the nodes in random order, so that no prefetcher can guess the next one.
+//| The size of the chain selects the memory. A chain of 256 nodes takes 32 KB and stays in a multiprocessor's
+//| L1 cache. 65,536 nodes take 8 MB: too large for the L1, but small for the L2. Two million take 256 MB,
+//| more than the L2 holds. The host links the nodes in random order, so that nothing can guess the next one.
 
 /// A node fills a cache line, so that every hop reads a line of its own.
 struct alignas(128) Node {

@@ -4,9 +4,9 @@
 //|
 //| $$S = \text{scale} \cdot Q K^\top, \qquad P = \text{softmax}(S), \qquad O = P V.$$
 //|
-//| Each kernel evaluates the formula for *one number*, and the grid starts one thread for each number. The
-//| threads share nothing: each reads whatever it needs from device memory. This is how a textbook writes it,
-//| and it is correct. It is also slow, for three reasons, which steps 2 to 4 remove:
+//| Each kernel evaluates the formula for *one number*, and the grid has one thread per number. The threads
+//| share nothing: each reads whatever it needs from device memory. This is how a textbook writes it, and it
+//| is correct. It is also slow, for three reasons, which steps 2 to 4 remove:
 //|
 //| 1. Memory moves in *sectors* of 32 bytes. In `textbook_scores`, the threads of a warp read 16 different
 //|    rows of K, so one load of 2 bytes per thread touches 16 sectors: it moves 512 bytes and uses 32. The

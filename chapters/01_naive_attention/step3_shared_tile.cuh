@@ -10,9 +10,9 @@
 //| ![The tiles of chapter 1: what a block loads, and what a thread or a warp makes of
 //| it](../../docs/figures/tiles_ch01.svg)
 //|
-//| A tile does not make reading free. A multiply-add still reads two numbers, and shared memory delivers one
-//| wavefront per clock and multiprocessor. There is a gain only where one load brings several numbers: the
-//| next four columns of a row of `q_tile` are adjacent, and nvcc merges the loads of four iterations into one
+//| A tile does not make reading free. A multiply-add still reads two numbers, and shared memory
+//| delivers one wavefront per clock and multiprocessor. Only wider loads help: the next four
+//| columns of a row of `q_tile` are adjacent, and nvcc merges the loads of four iterations into one
 //| of 16 bytes.
 //|
 //| **Budget.** 2 tiles of 32 x 32 floats, 8.1 KB. 1024 threads with at most 32 registers each, so a

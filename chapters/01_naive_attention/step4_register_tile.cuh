@@ -1,10 +1,10 @@
 //| # Step 4: a tile of registers
 //|
-//| Step 3 is limited by shared memory: it reads two numbers per multiply-add, in a clock in which four
-//| multiply-adds could be issued. Reading a register is free. So here a block computes a larger tile of
-//| results, 128 by 128, and **each thread keeps an 8 by 8 piece of it in registers**: 16 numbers read from
-//| shared memory feed 64 multiply-adds. The loop over chunks, its two barriers and the surrounding kernels
-//| are the same as in step 3.
+//| Shared memory is the bottleneck of step 3: it delivers two numbers for one multiply-add, in the time of
+//| four multiply-adds. Reading a register is free. So here a block computes a larger tile of results, 128 by
+//| 128, and **each thread keeps an 8 by 8 piece of it in registers**: 16 numbers read from shared memory
+//| feed 64 multiply-adds. The loop over chunks, its two barriers and the surrounding kernels are the same as
+//| in step 3.
 //|
 //| ![A tile of 128 by 128 results, and the 64 of them that one thread keeps in
 //| registers](../../docs/figures/register_tile.svg)
@@ -87,7 +87,7 @@ __device__ void multiply_add(float (&sums)[kRowsPerThread][kColumns], const floa
 
 //| ## Scores
 //|
-//| A block computes a tile of 128 queries by 128 keys, and runs over head_dim in chunks of 32.
+//| A block computes a tile of 128 queries by 128 keys, and iterates over head_dim in chunks of 32.
 
 /// S = scale * Q K^T. Grid: (keys / 128, queries / 128, batch * heads).
 template <typename T, int kHeadDim>

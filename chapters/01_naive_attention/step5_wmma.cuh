@@ -37,8 +37,8 @@ using Operand = T[kRows][kColumns + kPad];
 //| ## Loading
 //|
 //| Tensor cores use the elements exactly as they are in memory, neither converted nor transposed. So a thread
-//| moves 16 bytes at a time, 8 neighbours in a row. As in step 4, loads beyond the last row repeat it, and so
-//| do loads beyond the end of a row.
+//| moves 16 bytes at a time, 8 neighbours in a row. As in step 4, threads beyond the last row load that row
+//| again, and threads beyond the end of a row load its last elements again.
 
 /// Eight neighbouring elements, moved by one load or store.
 template <typename T>
