@@ -114,12 +114,12 @@ class Problem:
                 for r, p in zip(right, plain, strict=True)]
 
 
-def make_problem(cell: Cell) -> Problem:
+def make_problem(cell: Cell, device: str) -> Problem:
     torch.manual_seed(SEED)
     rows = (sum(cell.lengths),) if cell.packed else (len(cell.lengths), cell.lengths[0])
-    q, k, v, d_o = (torch.randn(*rows, heads, cell.head_dim, device="cuda", dtype=torch.bfloat16)
+    q, k, v, d_o = (torch.randn(*rows, heads, cell.head_dim, device=device, dtype=torch.bfloat16)
                     for heads in (cell.heads, cell.kv_heads, cell.kv_heads, cell.heads))
-    first = torch.tensor([0, *cell.lengths], device="cuda").cumsum(0, dtype=torch.int32) if cell.packed else None
+    first = torch.tensor([0, *cell.lengths], device=device).cumsum(0, dtype=torch.int32) if cell.packed else None
     return Problem(cell, q, k, v, d_o, first)
 
 
@@ -131,7 +131,8 @@ def written_out(problem: Problem, kind: Any) -> list[Any]:
     cell = problem.cell
     q, k, v, d_o = (problem.last(tensor).detach().to(kind) for tensor in (problem.q, problem.k, problem.v, problem.d_o))
     leaves = [tensor.clone().requires_grad_(cell.backward) for tensor in (q, k, v)]
-    distance = torch.arange(len(q), device="cuda")[:, None] - torch.arange(len(q), device="cuda")
+    places = torch.arange(len(q), device=q.device)
+    distance = places[:, None] - places
     hidden = (distance < 0) & cell.causal | (distance > (cell.window if cell.window >= 0 else len(q)))
     outputs = []
     for head in range(q.shape[1]):
@@ -194,10 +195,10 @@ def both(who: str, label: str, problem: Problem, attend: Any, context: Any = con
             Contestant(who, label, make(), context=context, nap=NAP, called=True)]
 
 
-def contestants_of(options: argparse.Namespace, cell: Cell, library: Any) -> tuple[Problem, list[Contestant], float]:
+def contestants_of(options: argparse.Namespace, cell: Cell, library: Any, device: str = "cuda") -> tuple[Problem, list[Contestant], float]:
     from flashbook import explain
 
-    problem = make_problem(cell)
+    problem = make_problem(cell, device)
     function, arguments, keywords = ours(problem)
     leaves = [tensor.detach().requires_grad_(cell.backward) for tensor in (problem.q, problem.k, problem.v)]
     said = explain(function, *leaves, *arguments, **keywords)

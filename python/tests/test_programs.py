@@ -1,4 +1,5 @@
-"""Runs the programs that measure a model, small and without a clock: python/examples, bench/generation.py, diagnosis.py and in_triton.py."""
+"""Runs the programs that measure a model, small and without a clock: python/examples, bench/generation.py, diagnosis.py, in_triton.py;
+and the calls of bench/as_called.py."""
 
 import argparse
 import os
@@ -17,13 +18,13 @@ import train_text
 import which_backend
 from conftest import DEVICE
 
-from bench import diagnosis, generation
+from bench import as_called, diagnosis, generation
 from bench.names import Name
 
 
 @pytest.fixture(autouse=True)
 def pytorch(monkeypatch):
-    for module in (generation, diagnosis):
+    for module in (as_called, generation, diagnosis):
         monkeypatch.setattr(module, "torch", torch)
 
 
@@ -98,6 +99,26 @@ def test_all_caches_write_the_same():
             logits, size = generation.write(model, way, text)
             assert ((logits - first).norm() / first.norm()).item() < 0.03
             assert size == want
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("shape", [{"lengths": (64, 64)}, {"lengths": (64, 64), "causal": False}, {"lengths": (100,), "window": 20},
+                                   {"lengths": (50, 1, 49), "packed": "ragged"}], ids=str)
+def test_calls_are_checked_before_they_are_timed(shape, backward):
+    """Ours and PyTorch's pass the check, and a result that differs in the last head does not."""
+    cell = as_called.Cell(4, 2, head_dim=64, backward=backward, **shape)
+    problem, found, _ = as_called.contestants_of(argparse.Namespace(peers=["cudnn"]), cell, None, DEVICE)
+    called = [contestant for contestant in found if contestant.called]
+    assert [contestant.who[:2] for contestant in called] == ["ch"] + ["cu"] * (cell.window < 0 and not cell.packed)
+    for contestant in called:
+        error, bound = as_called.largest_error(problem, contestant.run())
+        assert error <= bound, problem.name(contestant)
+    results = called[0].run()
+    results = results if backward else (results,)
+    results[-1].view(-1)[-1] += 1
+    error, bound = as_called.largest_error(problem, results)
+    assert not error <= bound
 
 
 def test_every_variant_of_the_diagnosis_has_the_same_loss():
