@@ -63,8 +63,8 @@ __device__ __forceinline__ int start_of(const QueryTiles& tiles_seen, int first_
 
 //| ## A consumer
 //|
-//| A thread's share of everything is in registers: dK and dV stay from the first tile of queries to the last,
-//| scores and dP live for half a round, dQ for the other half.
+//| A thread keeps its share of everything in registers: dK and dV from the first tile of queries to the last,
+//| scores and dP for half of a round, dQ for the other half.
 /// A thread of a consumer, for one tile of keys.
 template <typename T, typename Traits>
 struct Gradients {
@@ -88,7 +88,7 @@ struct Gradients {
   Shared& shared;
   const Problem& problem;
   int number;          ///< which consumer this is
-  const int warp_key;  ///< the warp's first key, counted from the tile's
+  const int warp_key;  ///< the warp's first key, relative to the tile's
   float dk[kHasDk ? kHeadDim / 2 : 2], dv[kHasDv ? kHeadDim / 2 : 2];
 
   __device__ __forceinline__ Gradients(Shared& shared, const Problem& problem, int number, int warp)
@@ -113,7 +113,7 @@ struct Gradients {
   __device__ __forceinline__ void mask(float (&scores)[kQueries / 2], int first_key, int first_query) const {
     const int key = first_key + warp_key + threadIdx.x % 32 / 4;
     const int thread_query = first_query + 2 * int(threadIdx.x % 4);
-    int limit[2];  // the first query, counted from thread_query, that sees the key
+    int limit[2];  // the first query that sees the key, relative to thread_query
 #pragma unroll
     for (int r = 0; r < 2; ++r)
       limit[r] = key + 8 * r < problem.seqlen_k ? problem.first_query(key + 8 * r) - thread_query : kQueries;
@@ -150,7 +150,7 @@ struct Gradients {
       wgmma_wait<0>();
     }
     wgmma_pin(scores);
-    //| Only tiles on the diagonal and the last tile of keys are masked: a branch that is uniform across a
+    //| Only tiles on the diagonal and the last tile of keys are masked. The branch is uniform across a
     //| warpgroup.
     if (first_key + number * kRowsOfWarpgroup + kRowsOfWarpgroup - 1 > problem.last_key(first_query))
       mask(scores, first_key, first_query);
@@ -179,8 +179,8 @@ struct Gradients {
     } else if constexpr (Traits::kLateDq) {
       finish_late<kHasBefore>(state, p, ds, sums);
     } else {
-      //| So is dS^T an operand straight from registers. With a single stage, dK goes first and runs while
-      //| both wait for dS.
+      //| dS^T is an operand in registers, too. With a single stage, dK goes first and runs while both wait
+      //| for dS.
       const uint64_t q_columns = mn_major(shared.q.tile[state.stage]);
       if constexpr (Traits::kStages == 1) {
         __syncwarp();  // all lanes have read D, before lane 0 gives it back
@@ -216,7 +216,7 @@ struct Gradients {
         release(shared.d_o, state);
         //| dQ is there, and dK still runs. Each thread sends 32 floats to shared memory, or to the L2.
         if constexpr (Traits::kAddByTma)
-          hand_over(shared, dq, number, state.stage);  // of two stages: 0 and 1 in turn, as the parity
+          hand_over(shared, dq, number, state.stage);  // two stages: the stage's number is the parity
         else
           add_from_registers(dq, sums);
         wgmma_wait<0>();
@@ -230,19 +230,19 @@ struct Gradients {
 
   //| ### Late dQ
   //|
-  //| The barrier in the middle of a round makes both warpgroups do the same at the same time: both compute
-  //| exponentials while the tensor cores idle, then both wait for products. But dQ need not be that of this
-  //| round. With two buffers for dS a warpgroup can compute dQ of the *previous* round. It then waits for
-  //| what both wrote a whole round ago, with one mbarrier per buffer. So the two need not meet: they may
-  //| drift apart by up to a round, and one multiplies while the other computes its exponentials.
+  //| The barrier in the middle of a round keeps both warpgroups in lockstep: both compute exponentials while
+  //| the tensor cores idle, then both wait for products. But nothing forces dQ to be that of this round. With
+  //| two buffers for dS, a warpgroup can compute dQ of the *previous* round. It then waits, at one mbarrier
+  //| per buffer, for data that both wrote a whole round ago. So they may drift apart by up to a round, and
+  //| one multiplies while the other computes its exponentials.
   //|
   //| | barrier | who arrives | arrivals of a phase | who waits | first wait |
   //| | --- | --- | --- | --- | --- |
   //| | `ds_full[place]` | the warps of both consumers, when they have written their part of dS | 8 | both consumers, a round later | parity 0 |
   //|
   //| There is no barrier for an *empty* buffer. A warpgroup overwrites the buffer of two rounds ago. By then
-  //| it has waited for the dS of the previous round, where a warp arrives only after it is done with dQ of
-  //| the round before that.
+  //| it has waited for the dS of the previous round, and a warp arrives there only after it has finished dQ
+  //| of the round before.
   /// Ends a round: dQ of the round before, if there is one, and dK.
   template <bool kHasBefore>
   __device__ __forceinline__ void finish_late(const PipelineState<Traits::kStages>& state,
@@ -284,7 +284,7 @@ struct Gradients {
                                                number, 0);
   }
 
-  //| The last round of a tile of keys has none after it to compute its dQ in, and K will be overwritten.
+  //| After the last round of a tile of keys no round is left to compute its dQ in, and K will be overwritten.
   /// After the last round of a tile of keys: its dQ. `state` is behind it.
   __device__ __forceinline__ void finish_last(const PipelineState<Traits::kStages>& state,
                                               float* sums) const {

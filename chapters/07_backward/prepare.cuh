@@ -33,10 +33,10 @@ inline Workspace workspace_of(const Shape& shape, int tile, const Tensors& tenso
 
 //| ## The kernel
 //|
-//| A thread finds its row of the workspace, and the query's rows of O and dO by their strides. Rows past the
-//| last query are rows of the workspace, too: each head has whole tiles. The counters of later kernels must
-//| begin at 0. There are fewer of them than threads here, so the first threads set one each, which saves a
-//| launch.
+//| A thread finds its row of the workspace, and the query's rows of O and dO by their strides. The workspace
+//| also has rows past the last query, because each head has whole tiles there. The counters of later kernels
+//| must begin at 0. There are fewer of them than threads here, so the first threads set one each, which saves
+//| a launch.
 /// D, and the log-sum-exp in the kernels' units, for every row of the workspace; and zeros in `workspace.dq`
 /// if kClearsDq; and in `counts` counters. kHeadDim / 8 lanes share a row. Grid: (rows of workspace.d / rows
 /// of a block).

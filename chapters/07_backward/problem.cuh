@@ -1,6 +1,6 @@
 //| # The problem
 //|
-//| A kernel's view of the shape: which query sees which key, and where rows are.
+//| This is a kernel's view of the shape: which query sees which key, and where each row is stored.
 //|
 //| A backward pass has eight tensors with rows of `head_dim` elements: Q, K, V, O and dO come in, dQ, dK and
 //| dV go out. Each may have its own layout in memory, so the kernel gets strides for all of them. They are
@@ -24,20 +24,20 @@ using namespace hopper;
 //| Chapter 5 asks for the last key of a query. A block that owns keys asks the opposite: which is the first
 //| query that sees this key? Under the causal mask that is `key + seqlen_q - seqlen_k`, and earlier tiles of
 //| queries need not be visited at all. Since the mask ends in the lower right corner, the last query sees
-//| every key. So each key is seen by some query; but with more queries than keys the first queries see
-//| nothing, and they must get a dQ of zeros.
+//| every key. So some query sees each key. But with more queries than keys, the first queries see no key, and
+//| their dQ must be zero.
 /// The shape of one launch. Query heads are numbered over batch and heads together, and so are key heads:
 /// query head h reads key head h / group.
 struct Problem {
-  int seqlen_q;      ///< query rows of a head
-  int seqlen_k;      ///< keys of a head
-  int kv_heads;      ///< key heads of a batch entry
+  int seqlen_q;      ///< queries per head
+  int seqlen_k;      ///< keys per head
+  int kv_heads;      ///< key heads per batch entry
   int group;         ///< query heads that share one key head (1 unless grouped-query)
   bool causal;       ///< aligned to the bottom right: the last query sees every key
   float scale;       ///< factor on the scores, and so on dQ and dK
   float scale_log2;  ///< scale * log2(e): exp(scale * s) is 2^(scale_log2 * s), and 2^x is one instruction
-  int padded_q;      ///< rows of a head in the workspace: seqlen_q, rounded up to whole tiles
-  Layout at;         ///< of all tensors, every stride given
+  int padded_q;      ///< rows per head in the workspace: seqlen_q, rounded up to whole tiles
+  Layout at;         ///< the strides of all tensors
   int head_dim;      ///< columns of all tensors; tiles of steps 3 to 6 may have more
 
   /// The last key that `query` sees; negative if it sees none.

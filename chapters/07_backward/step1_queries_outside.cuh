@@ -5,14 +5,14 @@
 //| maximum, nothing is rescaled, and the order of the tiles does not matter.
 //|
 //| For each tile of keys: $S = QK^\top$, $P = e^{S - L}$, $dP = dO\,V^\top$, $dS = P \circ (dP - D)$,
-//| $dQ \mathrel{+}= dS\,K$. Three products. A row needs only two numbers, $L$ and $D$, which each lane keeps
-//| for its rows.
+//| $dQ \mathrel{+}= dS\,K$. That is three products. A row needs only two numbers, $L$ and $D$, which each
+//| lane keeps for its rows.
 //|
 //| ![Two passes and one pass over the same tiles](../../docs/figures/backward_loops.svg)
 //|
 //| **Budget**, $d = 128$: Q and dO 16 KB each, two stages of K and V 64 KB, 96 KB together: two blocks of
-//| four warps per multiprocessor. Registers: dQ 64, S and dP 32 each. With 32 rows per warp operands would be
-//| read half as often, and a sweep on an H200 found that faster, but the compiler spilled registers in the
+//| four warps per multiprocessor. Registers: dQ 64, S and dP 32 each. With 32 rows per warp, operands would
+//| be read half as often. A sweep on an H200 found that faster, but the compiler spilled registers in the
 //| loop, which no kernel of the book does.
 //|
 //| **The same bits every time.** No other block writes these rows, and the order of the tiles is fixed.
@@ -29,10 +29,10 @@ namespace flashbook::backward {
 template <int kHeadDim_, int kWarps_, int kRowBlocks_, int kKeys_, int kBlocksPerSm_>
 struct QueryKernelTraits {
   static constexpr int kHeadDim = kHeadDim_;
-  static constexpr int kWarps = kWarps_;              // of a block
-  static constexpr int kRowBlocks = kRowBlocks_;      // of 16 queries that a warp owns
-  static constexpr int kKeys = kKeys_;                // of a tile
-  static constexpr int kBlocksPerSm = kBlocksPerSm_;  // that fit side by side, in registers too
+  static constexpr int kWarps = kWarps_;              // warps per block
+  static constexpr int kRowBlocks = kRowBlocks_;      // blocks of 16 queries per warp
+  static constexpr int kKeys = kKeys_;                // keys per tile
+  static constexpr int kBlocksPerSm = kBlocksPerSm_;  // resident blocks, by registers too
   static constexpr int kThreads = kWarps * 32, kWarpRows = kRowBlocks * 16, kQueries = kWarps * kWarpRows;
   static constexpr int kRowBytes = kHeadDim * 2, kTileBytes = kKeys * kRowBytes;
   static constexpr int kSharedBytes = 2 * kQueries * kRowBytes + 4 * kTileBytes;  // Q, dO; 2 x {K, V}
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   //| ## Where the block is
   //|
   //| Blocks with the last queries start first: under a causal mask they see the most keys, and short ones
-  //| fill the gaps at the end. If the last of the block's queries sees nothing, `tiles` is 0, and the block
+  //| fill the gaps at the end. If the last of the block's queries sees no key, `tiles` is 0, and the block
   //| only writes zeros.
   constexpr int kHeadDim = Traits::kHeadDim, kRowBlocks = Traits::kRowBlocks, kKeys = Traits::kKeys;
   const int query_tiles = (problem.seqlen_q + Traits::kQueries - 1) / Traits::kQueries;

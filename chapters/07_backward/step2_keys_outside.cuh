@@ -13,7 +13,7 @@
 //| **The fifth product** is $dQ = dS\,K$, a sum over keys, which are spread over all warps. So $dS^\top$ goes
 //| through shared memory, once, and the warps divide the queries and dims of dQ among themselves. The result
 //| is only this block's part of dQ. Other blocks, which own other keys, have other parts. `atomicAdd` adds
-//| them up in device memory, in float.
+//| them up in device memory, in float32.
 //|
 //| **Budget**, $d = 128$: K and V of 128 keys 64 KB, two stages of Q and dO of 64 queries 64 KB, $dS^\top$
 //| and $P^\top$ 16 KB each: 161 KB, one block of eight warps. Registers: dK and dV 128, the scores and dP 64,
@@ -40,15 +40,15 @@ namespace flashbook::backward {
 template <int kHeadDim_, int kWarps_, int kSplit_, int kRowBlocks_, int kQueries_, int kBlocksPerSm_>
 struct KeyKernelTraits {
   static constexpr int kHeadDim = kHeadDim_;
-  static constexpr int kWarps = kWarps_;              // of a block
+  static constexpr int kWarps = kWarps_;              // warps per block
   static constexpr int kSplit = kSplit_;              // warps that share their keys
-  static constexpr int kRowBlocks = kRowBlocks_;      // of 16 keys that a warp has
-  static constexpr int kQueries = kQueries_;          // of a tile
-  static constexpr int kBlocksPerSm = kBlocksPerSm_;  // that fit side by side, in registers too
+  static constexpr int kRowBlocks = kRowBlocks_;      // blocks of 16 keys per warp
+  static constexpr int kQueries = kQueries_;          // queries per tile
+  static constexpr int kBlocksPerSm = kBlocksPerSm_;  // resident blocks, by registers too
   static constexpr int kThreads = kWarps * 32, kWarpKeys = kRowBlocks * 16;
   static constexpr int kKeys = kWarps / kSplit * kWarpKeys;
   static constexpr int kColumns = kQueries / kSplit;  // queries whose scores a warp computes
-  static constexpr int kDims = kHeadDim / kSplit;     // of dK and dV that a warp sums
+  static constexpr int kDims = kHeadDim / kSplit;     // dims of dK and dV that a warp sums
   static constexpr int kRowBytes = kHeadDim * 2, kKeyTileBytes = kKeys * kRowBytes;
   static constexpr int kQueryTileBytes = kQueries * kRowBytes;
   static constexpr int kStageBytes = 2 * kQueryTileBytes + 2 * kQueries * 4;  // Q, dO, log-sum-exp, D
@@ -59,8 +59,8 @@ struct KeyKernelTraits {
   //| warps. A thread then adds `kDqFloats` floats to memory.
   // dQ of a tile: warps side by side along the queries and along the dims.
   static constexpr int kDqRowBlocks = 2, kDqWarpRows = kDqRowBlocks * 16;
-  static constexpr int kDqDims = kHeadDim / (kWarps / (kQueries / kDqWarpRows));  // of a warp
-  static constexpr int kDqFloats = kDqRowBlocks * kDqDims / 8 * 4;                // of a thread
+  static constexpr int kDqDims = kHeadDim / (kWarps / (kQueries / kDqWarpRows));  // dims per warp
+  static constexpr int kDqFloats = kDqRowBlocks * kDqDims / 8 * 4;                // floats per thread
   static_assert(kDqFloats * kThreads == kQueries * kHeadDim, "the warps' parts are dQ's tile, each once");
 };
 
@@ -96,8 +96,8 @@ __device__ __forceinline__ void left_operand(uint32_t (&a)[Traits::kRowBlocks][4
 
 //| ## The kernel
 //|
-//| One template for both steps: with `kAddsDq` the block contributes to dQ. Without it the fifth product, its
-//| barrier and its additions are not compiled.
+//| Both steps share one template. With `kAddsDq` the block contributes to dQ. Without it, the fifth product,
+//| its barrier and its additions are not compiled.
 /// dK and dV of a tile of keys, and with kAddsDq its part of dQ. Grid: (key tiles * key heads); dynamic
 /// shared memory: Traits::kSharedBytes.
 template <typename T, typename Traits, bool kAddsDq>
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
     copy_tile<kQueries, kHeadDim, Traits::kThreads>(stage + Traits::kQueryTileBytes,
                                                     d_o + problem.of_query(problem.at.d_o, head, query),
                                                     problem.at.d_o.row, valid);
-    constexpr int kPieces = kQueries / 4;  // of 16 bytes, of each of the two
+    constexpr int kPieces = kQueries / 4;  // pieces of 16 bytes in each of the two
     static_assert(2 * kPieces <= Traits::kThreads, "a thread copies a piece of the log-sum-exp or of D");
     if (threadIdx.x < 2 * kPieces) {
       const float* const from = threadIdx.x < kPieces ? workspace.lse : workspace.d;
@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
     //| Now a *column* belongs to a query. A lane has two columns in each block of 8, and reads their
     //| log-sum-exp and $D$ from the stage; lanes with the same columns read the same address in one access.
     //| The mask compares in the other direction, too: row `r * 16 + half * 8` of the lane is a key, and
-    //| `last` the last key that the query sees, counted from the lane's first row.
+    //| `last` is the last key that the query sees, relative to the lane's first row.
     Blocks<kRowBlocks, kColumnBlocks> p, ds;  // S^T, then P^T; dP^T, then dS^T
     multiply_rows<T, kHeadDim>(p, k_tile + warp_key * Traits::kRowBytes,
                                q_tile + warp_column * Traits::kRowBytes);
@@ -302,9 +302,9 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
 
 //| ## The conversion
 //|
-//| A last kernel rounds the sums of dQ to 16 bits. It has the threads of the kernel above, and each reads the
-//| floats at the places where it would have added them. So they come back as fragments, in the same lanes,
-//| and are stored like every result. Reading is as coalesced as the additions were.
+//| A last kernel rounds the sums of dQ to 16 bits. It has as many threads as the kernel above, and each reads
+//| the floats at the places where it would have added them. So they come back as fragments, in the same
+//| lanes, and are stored like any other result. Reads are coalesced just as the additions were.
 /// Rounds the sums of dQ. A thread reads what it would have added in keys_outside. Grid: (tiles of
 /// Traits::kQueries queries of the workspace); dynamic shared memory: Traits::kQueryTileBytes.
 template <typename T, typename Traits>

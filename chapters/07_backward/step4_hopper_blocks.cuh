@@ -2,8 +2,8 @@
 //|
 //| In step 3 two things keep the consumers from multiplying: one of their threads requests tiles, and all of
 //| them issue their additions to dQ. Step 4 moves both to threads of a third warpgroup. Steps 5 and 6 are the
-//| same kernel with other switches: persistent blocks, where a block begins, and the order in which blocks
-//| add.
+//| same kernel with other switches: persistent blocks, the queries at which a block begins, and the order in
+//| which blocks add.
 //|
 //| | thread | does | waits for |
 //| | --- | --- | --- |
@@ -60,10 +60,10 @@ __device__ __forceinline__ void stream_queries(Pipeline<Queries, kStages>& pipel
 
 //| ## Two producers
 //|
-//| One thread loads Q, another K, V and dO. A single one would do, but its state would not fit in a
-//| producer's few registers. The first also takes the block's next tile of keys from a counter. It does that
-//| only after it has requested the last queries of this one: a block that asks early holds a tile that it
-//| will begin late, and in step 6 others would wait for it.
+//| One thread loads Q, another K, V and dO. A single thread could do both, but its state would not fit in a
+//| producer's few registers. The first one also takes the block's next tile of keys from a counter. It does
+//| so only after it has requested the last queries of this tile: a block that asks early holds a tile that it
+//| will begin late, and in step 6 other blocks would wait for it.
 /// The thread that takes tiles of keys, broadcasts them, and loads Q.
 template <typename T, typename Traits>
 __device__ __forceinline__ void produce_q(HopperShared<T, Traits>& shared, const TileMap& q_map,
@@ -76,9 +76,9 @@ __device__ __forceinline__ void produce_q(HopperShared<T, Traits>& shared, const
   });
 }
 
-//| K and V have one place each. The next ones are requested when both consumers' last products are done, and
-//| are in flight while the consumers store dK and dV from their registers. A tile of keys that no query sees
-//| needs no data at all.
+//| There is space for one K and one V. The next ones are requested when both consumers' last products are
+//| done, and are in flight while the consumers store dK and dV from their registers. A tile of keys that no
+//| query sees needs no data at all.
 /// The thread that loads K, V and dO.
 template <typename T, typename Traits>
 __device__ __forceinline__ void produce_keys(HopperShared<T, Traits>& shared, const TileMap& k_map,
@@ -119,8 +119,8 @@ __device__ __forceinline__ int turn_of(const Problem& problem, int first_key, in
 
 //| ## The threads that add
 //|
-//| For each consumer a thread passes its part of dQ to TMA. The pair of barriers is that of any pipeline with
-//| one stage, with the roles exchanged: the consumer fills, TMA empties.
+//| For each consumer a thread passes its part of dQ to TMA. Its two barriers are those of a pipeline with one
+//| stage, with the roles exchanged: the consumer fills it, and TMA empties it.
 //|
 //| ![Four parts of one element of dQ, added in two orders, end in different last
 //| digits](../../docs/figures/backward_orders.svg)
@@ -140,7 +140,7 @@ __device__ __forceinline__ void add_dq(HopperShared<T, Traits>& shared, const Wo
   for (;;) {
     const WorkTile work = next_tile<false>(shared.broadcast, next);
     if (work.query_tile < 0) return;
-    //| It goes through the same tiles of queries as all other roles in the block.
+    //| This thread goes through the same tiles of queries as all other roles in the block.
     const int first_key = first_key_of<Traits>(order, work);
     const QueryTiles tiles_seen = queries_of<Traits::kQueries>(problem, first_key);
     const int start = start_of<Traits>(tiles_seen, first_key);
@@ -168,9 +168,9 @@ __device__ __forceinline__ void add_dq(HopperShared<T, Traits>& shared, const Wo
           mbarrier_arrive(&shared.dq_empty[number]);
           if constexpr (Traits::kDeterministic) tma_store_wait<0>();  // the sums are in memory
         } else {
-          //| At d = 256 dQ does not fit in shared memory, and registers add. The thread then only signals
-          //| when: it polls the semaphore while the consumer multiplies, and passes the turn on when all
-          //| warps have added.
+          //| At d = 256 dQ does not fit in shared memory, so consumers add it from registers. This thread
+          //| then only waits for its turn: it polls the semaphore while the consumer multiplies, and passes
+          //| the turn on when all warps have added.
           wait_for_turn(semaphore, turn);
           mbarrier_arrive(&shared.dq_empty[number]);       // the consumer may add
           mbarrier_wait(&shared.dq_full[number], parity);  // it has
