@@ -12,7 +12,7 @@ STYLE = """
     .paper { fill: #1c1d1f; stroke: #38393b } text { fill: #d2dbde } .soft { fill: #859399 } .tile { stroke: #4a4d52 } .both { stroke: #d9822b } line { stroke: #38393b }
   }
 """
-N, TILE, D = 512, 128, 128  # queries and keys, rows of every tile, head dimension
+N, TILE, D = 512, 128, 128  # queries and keys; rows per tile; head dimension
 TILES = N // TILE
 WIDTH, CELL, GAP, ROW = 430, 20, 3, 168
 

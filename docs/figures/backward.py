@@ -6,7 +6,7 @@ from pathlib import Path
 
 from svg import Figure
 
-PARTS = (0.7071068, -1.3333334, 0.1234567, 0.5772157)  # contributions of four tiles of keys to one element
+PARTS = (0.7071068, -1.3333334, 0.1234567, 0.5772157)  # what four tiles of keys contribute to one element
 
 
 def write(figure, name):

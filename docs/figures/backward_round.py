@@ -2,7 +2,7 @@
 """Writes backward_round.svg: a round of chapter 7's loop for two consumers, in order of issue, and what TMA does at the same time."""
 from svg import Figure
 
-LEFT, WIDTH = 114, 41  # of the first product, and of each
+LEFT, WIDTH = 114, 41  # x of the first product, width of each
 
 figure = Figure(544, 262, "A round of two consumers. The tensor cores go from product to product. Consumer 0 takes exponentials for P and computes dS while consumer 1's scores are "
                           "multiplied, and the other way round. Both wait at one barrier until dS is complete; then come dQ and dK of both, and dQ goes to shared memory.")

@@ -2,9 +2,9 @@
 """Writes bias_diagonals.svg: a warp's keys and queries, the floats of one thread, and the lanes that have one distance."""
 from svg import Figure
 
-KEYS, QUERIES, CELL = 16, 24, 19  # of the 64 queries of a tile the first 24 are drawn
+KEYS, QUERIES, CELL = 16, 24, 19  # only the first 24 of a tile's 64 queries are drawn
 LEFT, TOP = 48, 92
-LANE, DISTANCE = 9, -8  # whose floats, and which distance from the warp's first key and the tile's first query
+LANE, DISTANCE = 9, -8  # the lane whose floats are marked, and the marked distance between the warp's first key and the tile's first query
 
 
 def lane_of(key, query):

@@ -2,7 +2,7 @@
 """Writes cp_async_groups.svg: a thread's copies, the groups that it makes of them, and what a wait for groups promises."""
 from svg import Figure
 
-COLUMNS = (96, 236, 376)  # x of a tile's group
+COLUMNS = (96, 236, 376)  # x of each tile's group
 WIDE = 104
 
 

@@ -3,9 +3,9 @@
 from svg import Figure
 
 TOKENS, HEADS, HEAD = 6, 4, 1
-WIDTH, HEIGHT, PITCH = 26, 24, 26  # of a row of one head; from token to token
+WIDTH, HEIGHT, PITCH = 26, 24, 26  # of one head's row; the pitch is between tokens
 TOP = 84
-STAGE = 140  # from the left edge of a panel
+STAGE = 140  # x of the stage within a panel
 
 
 def panel(figure, x, title, in_a_box, told):

@@ -2,7 +2,7 @@
 """Writes decode_lanes.svg: which 16 bytes of two keys eight lanes load at a time, and what a lane's eight columns are for."""
 from svg import Figure
 
-CELL = 31  # 16 bytes: a group of four banks
+CELL = 31  # one cell is 16 bytes, a group of four banks
 LEFT = 74
 
 

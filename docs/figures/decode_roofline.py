@@ -2,7 +2,7 @@
 """Writes decode_roofline.svg: where decoding and prefill lie under the roofline of an H200. Limits, nothing measured."""
 from svg import BOTTOM, LEAST_INTENSITY, RIGHT, Figure, roofline_axes
 
-PEAK, BANDWIDTH = 989, 4.8  # TFLOP/s, TB/s: the data sheet's
+PEAK, BANDWIDTH = 989, 4.8  # TFLOP/s and TB/s of the data sheet
 
 
 figure = Figure(560, 400,

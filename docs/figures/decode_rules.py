@@ -2,7 +2,7 @@
 """Writes decode_rules.svg: which keys a window leaves to be read, who reads them, and where a sink comes in. Keys are counted, nothing is measured."""
 from svg import Figure
 
-PAGES, PAGE_OF_WINDOW, PARTS = 20, 11, 3  # pages of a sequence, the first with a visible key, blocks
+PAGES, PAGE_OF_WINDOW, PARTS = 20, 11, 3  # pages of the sequence, first page with a visible key, blocks
 WIDTH = 26
 
 

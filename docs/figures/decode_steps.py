@@ -8,7 +8,7 @@ from bench import results
 
 SHAPES = (("16 sequences of 8192 tokens", "d128/b16h32k8/n8192"), ("one sequence of 8192 tokens", "d128/b1h32k8/n8192"))
 PAGES = {5: "_p64"}  # step 5 is drawn with pages of 64 keys
-WIDTH, LEFT, RIGHT, ROW, BAR, MOST = 420, 16, 16, 34, 8, 4.8  # TB/s: the data sheet's
+WIDTH, LEFT, RIGHT, ROW, BAR, MOST = 420, 16, 16, 34, 8, 4.8  # MOST: TB/s of the data sheet
 
 
 measured = results.load(results.RESULTS / results.BOOK_GPU)

@@ -4,7 +4,7 @@ is measured."""
 from svg import Figure
 
 BLOCKS = 8
-EVEN, UNEVEN = (16, 16, 16, 16), (40, 12, 8, 4)  # tiles of keys of four sequences
+EVEN, UNEVEN = (16, 16, 16, 16), (40, 12, 8, 4)  # tiles of keys in each of four sequences
 LOOKS = ("blue", "green", "amber", "")
 
 

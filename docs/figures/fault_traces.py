@@ -7,7 +7,7 @@ from pathlib import Path
 from svg import Figure
 
 HERE = Path(__file__).parent
-LOOKS = ("soft", "amber", "green", "blue", "soft", "soft", "soft", "soft", "red")  # of what the simulator's groups of events are
+LOOKS = ("soft", "amber", "green", "blue", "soft", "soft", "soft", "soft", "red")  # one per group of events in the simulator
 LEGEND = (("amber", "barriers"), ("green", "copies"), ("blue", "products"), ("soft", "all else"), ("red", "the fault"))
 LEFT, WIDTH, FIELDS = 16, 528, 5
 STYLE = "<style>" + "".join(f".lane.{look}{{fill:none;stroke:var(--{look})}}" for look in ("soft", "amber", "green", "blue", "red")) + "</style>"

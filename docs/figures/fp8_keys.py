@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LAYOUT = ROOT / "common" / "ptx" / "wgmma_layout.h"
 TRANSPOSE = ROOT / "chapters" / "06_fp8" / "transpose.cuh"
 CELL, KEYS = 27, 16
-LOOKS = ("blue", "amber", "green", "")  # of threads 0 to 3
+LOOKS = ("blue", "amber", "green", "")  # one per thread of a quad
 
 
 def formula(path, pattern):
@@ -23,7 +23,7 @@ def formula(path, pattern):
 def holders(matrix, elements):
     """{column: thread} of row 0, for threads 0 to 3. Elements of the row 8 below are left out."""
     column = formula(LAYOUT, rf"MatrixPlace {matrix}\(int thread, int i\) {{\s*return {{row\(.*?\), (.*?)}};")
-    below = 2 if matrix == "d" else 4  # elements of a row before those of the row below
+    below = 2 if matrix == "d" else 4  # elements of a row that precede those of the row below
     return {eval(column, {"thread": thread, "i": i}): thread for thread in range(4) for i in range(elements) if i // below % 2 == 0}
 
 

@@ -18,7 +18,7 @@ def panel(figure, y, warps):
         figure.text(16, top + 14, f"scheduler {scheduler}", "small soft")
         for clock in range(CLOCKS):
             x = LEFT + clock * CELL
-            number = clock % LATENCY  # of the scheduler's warps, the one that may issue
+            number = clock % LATENCY  # index of the warp that may issue in this clock
             if scheduler + number * SCHEDULERS < warps:
                 figure.box(x, top, CELL - 2, 18, LOOKS[number] if number < 3 else "plain")
                 figure.text(x + (CELL - 2) / 2, top + 14, str(scheduler + number * SCHEDULERS), "small", "middle")

@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT))
 from bench import results
 from bench.names import Name
 
-LIT = (1, 3, 4, 5, 6)  # chapters on the GPU whose page begins with this figure
+LIT = (1, 3, 4, 5, 6)  # GPU chapters whose page begins with this figure
 # Chapter 5's last step is several ideas: those that do something at the ladder's shape, and what a version without one is called.
 WITHOUT = {"other_stay": "persistent blocks", "from_registers": "output by TMA", "other_rescaling": "lazy rescaling"}
 ON_CPU: dict[str, str | int] = {"dtype": "f32", "head_dim": 64, "mask": "full", "seqlen": 4096}
@@ -140,7 +140,7 @@ def rows_of_ranks(measured):
     rungs += [(f"ch10/step{step}", f"10.{step} {name}{' *' if step in marked else ''}", True) for step, name in titles]
     found = [(words, entry.values["FLOPS"] / 1e12, is_lit) for who, words, is_lit in rungs
              if (entry := measured.newest.get(f"many/{who}/bf16/d128/causal/n65536")) and not entry.skipped]
-    fastest = {rung[0]: rung for rung in sorted(found, key=lambda rung: rung[1])}  # of PyTorch's two rotations the faster
+    fastest = {rung[0]: rung for rung in sorted(found, key=lambda rung: rung[1])}  # keeps the faster of PyTorch's two rotations
     return sorted(fastest.values(), key=lambda rung: rung[1])
 
 

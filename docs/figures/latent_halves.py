@@ -4,7 +4,7 @@ order in which the tensor cores get their products. Lengths are those of the pro
 from svg import Figure
 
 SCORES, VALUES = 1152, 1024  # clocks: 36 products of 64 x 64 x 16, 8 of 64 x 256 x 16
-SOFTMAX = 900  # about
+SOFTMAX = 900  # approximate
 ROUNDS = 2
 
 

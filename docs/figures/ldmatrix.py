@@ -2,7 +2,7 @@
 """Writes ldmatrix.svg: whose address names which row in ldmatrix_x4 of chapter 4's K, and which lane gets what of one matrix."""
 from svg import Figure
 
-WIDE, HIGH, SIDE = 100, 22, 25  # of a row of a matrix; of an element
+WIDE, HIGH, SIDE = 100, 22, 25  # size of a matrix row; side of an element
 
 
 def row_of(lane):

@@ -7,7 +7,7 @@ CELL, LEFT, TOP = 24, 84, 66
 
 
 count = sum(DOCUMENTS)
-begins = [end for length, end in zip(DOCUMENTS, (5, 12)) for _ in range(length)]  # the first query that must not see the key
+begins = [end for length, end in zip(DOCUMENTS, (5, 12)) for _ in range(length)]  # for each key the first query that must not see it
 figure = Figure(546, TOP + CELL * count + 150, "A causal mask of two documents. For each key one number says from which query on it is hidden; its least and its largest in a tile "
                                           "of keys say which tiles of queries skip it.")
 figure.text(20, 28, "Two causal documents of 5 and 7 tokens, tiles of 4 by 4", "bold")

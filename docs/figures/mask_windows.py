@@ -8,7 +8,7 @@ from svg import Figure
 from bench import results
 
 LEFT, RIGHT, TOP, BOTTOM, WIDTH, HEIGHT = 52, 24, 64, 56, 480, 340
-LENGTH, WINDOW = 8192, 1024  # tokens; what the word "window" means
+LENGTH, WINDOW = 8192, 1024  # tokens; the window that the word "window" names in results
 
 
 def measured_widths(measured):

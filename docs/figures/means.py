@@ -6,7 +6,7 @@ import random
 
 from svg import Figure
 
-BITS, DEPTH, COLUMNS = 13, 32, 12  # fraction bits that are kept; products of an instruction; columns that are averaged
+BITS, DEPTH, COLUMNS = 13, 32, 12  # fraction bits kept; products per instruction; columns averaged
 LENGTHS = [2**power for power in range(8, 17)]
 LEFT, RIGHT, TOP, BOTTOM = 62, 420, 50, 220
 

@@ -6,17 +6,17 @@ from pathlib import Path
 from svg import Figure
 
 HEADER = Path(__file__).resolve().parents[2] / "common" / "ptx" / "mma.h"
-WIDTH, HEIGHT = 29, 18  # of an element
-LANE = 6                # whose elements are marked
-ROW_LANES = range(4)    # that share a row of c and a
+WIDTH, HEIGHT = 29, 18  # size of an element
+LANE = 6                # its elements are marked
+ROW_LANES = range(4)    # lanes that share a row of c and a
 
 
 def place_of(matrix):
     """The header's own formula: (lane, element) -> (row, column)."""
     found = re.search(rf"MatrixPlace {matrix}\(int lane, int element\) {{\s*return {{(.*?), (.*?)}};", HEADER.read_text(encoding="utf-8"))
     assert found, f"{HEADER} has another formula"
-    row, column = (expression.replace("/", "//") for expression in found.groups())  # of whole numbers, as in C++
-    return lambda lane, element: (eval(row), eval(column))  # the formula has the two names
+    row, column = (expression.replace("/", "//") for expression in found.groups())  # integer division, as in C++
+    return lambda lane, element: (eval(row), eval(column))  # the formula uses these two names
 
 
 def fragments(matrix, elements):

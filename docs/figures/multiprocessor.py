@@ -2,7 +2,7 @@
 """Writes multiprocessor.svg: what a CPU core and a multiprocessor of a GPU spend their area on."""
 from svg import Figure
 
-CORE, SM = 16, 204  # x of the two halves
+CORE, SM = 16, 204  # x where each half begins
 
 
 def core(figure):

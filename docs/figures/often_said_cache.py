@@ -4,7 +4,7 @@ from svg import Figure
 
 LAYERS, WIDTH, HEADS, KV_HEADS, HEAD_DIM, INNER, VOCABULARY = 32, 4096, 32, 8, 128, 14336, 128256
 WEIGHTS = LAYERS * (2 * WIDTH * WIDTH + 2 * WIDTH * KV_HEADS * HEAD_DIM + 3 * WIDTH * INNER) + WIDTH * VOCABULARY
-PER_KEY = 4 * LAYERS * HEADS * HEAD_DIM  # FLOPs of attention for each token before
+PER_KEY = 4 * LAYERS * HEADS * HEAD_DIM  # FLOPs of attention per cached token
 LEFT, BOTTOM, WIDE, HIGH, MOST, GFLOPS = 70, 262, 440, 200, 65536, 50
 
 

@@ -13,7 +13,7 @@ STYLE = """
   }
 """
 SCORES = [2, 5, 3]
-WIDTH, ROW, PANEL, SLOT = 410, 122, 76, 34  # a row holds two panels of PANEL pixels height, with a slot for every score
+WIDTH, ROW, PANEL, SLOT = 410, 122, 76, 34  # a row holds two panels, PANEL pixels high, with a slot for every score
 
 
 def number(x):

@@ -4,7 +4,7 @@ from svg import Figure
 
 LEFT, HIGH, HALF, PITCH = 104, 26, 17, 36
 SCORES, VALUES, SOFTMAX = 34, 34, 60
-LOOKS = ("blue", "amber")  # of the two consumers
+LOOKS = ("blue", "amber")  # one per consumer
 
 
 def span(figure, x, y, width, words, look, high=HIGH):

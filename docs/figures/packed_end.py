@@ -2,8 +2,8 @@
 """Writes packed_end.svg: three packed sequences, the last tile of the first one, and what the tensor map says of its rows."""
 from svg import Figure
 
-LENGTHS, ROWS = (70, 100, 60), 64  # of sequences, of a tile
-LEFT, ROW = 20, 2.2  # where row 0 is drawn; the height of a row, lying
+LENGTHS, ROWS = (70, 100, 60), 64  # sequence lengths; rows per tile
+LEFT, ROW = 20, 2.2  # x of row 0; width of a row
 
 
 total = sum(LENGTHS)

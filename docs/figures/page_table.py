@@ -2,7 +2,7 @@
 """Writes page_table.svg: two sequences that share pages, their tables, and the copy that the first write makes."""
 from svg import Figure
 
-ROWS = 4  # keys of a page, in the picture
+ROWS = 4  # keys per page in the picture
 CELL = 26
 
 

@@ -2,7 +2,7 @@
 """Writes paired_warps.svg: how two warps share 32 rows in step 6 of chapter 4 at d = 256: keys for the scores, dims for O."""
 from svg import Figure
 
-LOOKS = ("blue", "amber")  # of the pair's two warps
+LOOKS = ("blue", "amber")  # one per warp of the pair
 
 
 def matrix(figure, x, y, width, height, name, size, split=None):

@@ -35,7 +35,7 @@ def panel(figure, y, title, words, stamps):
             figure.box(place(one[begin]), top, wide, HIGH, look)
             figure.text(place(one[begin]) + wide / 2, top + 18, name, "small", "middle")
     for (one, next_one), top in zip(itertools.pairwise(found), tops):
-        if next_one["turn"] >= one["issued"]:  # the turn is passed on
+        if next_one["turn"] >= one["issued"]:  # the turn was passed on
             x = place(next_one["turn"]) + 4
             figure.arrow(x, top + HIGH + 1, x, top + ROW - 1, "green")
     return tops[-1] + ROW + 22

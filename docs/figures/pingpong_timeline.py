@@ -8,8 +8,8 @@ from svg import Figure, write_data
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-LEFT, RIGHT = 96, 16  # of what is drawn over time
-ROW, BAR = 24, 18     # heights: of a warpgroup's row, of a bar in it
+LEFT, RIGHT = 96, 16  # margins of the time axis
+ROW, BAR = 24, 18     # heights of a warpgroup's row and of a bar in it
 STEPS = {2: "no order", 3: "pingpong", 4: "pingpong, and overlap within a warpgroup", 5: "the loop of step 5"}
 SPANS = (("turn", "issued", "blue", "issues its products"), ("issued", "scores", "green", "waits for its scores"),
          ("scores", "end", "amber", "softmax, output rescaled"))

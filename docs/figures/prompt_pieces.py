@@ -2,9 +2,9 @@
 """Writes prompt_pieces.svg: a tile of 128 keys put together of pages of 32, and a consumer's 64 rows that four heads share."""
 from svg import Figure
 
-TABLE, PAGES, ROWS = (6, 1, 4, 3), 8, 32  # of one tile: where its pages lie; pages in the picture; rows of a page
-LAST = 20  # rows of the last page that the sequence has
-HEIGHT = 44  # of a page, lying
+TABLE, PAGES, ROWS = (6, 1, 4, 3), 8, 32  # one tile's page table; pages in the picture; rows per page
+LAST = 20  # rows of the last page that belong to the sequence
+HEIGHT = 44  # height of a page
 
 
 figure = Figure(640, 432, "A tile of 128 keys comes from pages 6, 1, 4 and 3, a piece each, in two panels; of the last page 20 rows are keys, and "

@@ -17,7 +17,7 @@ def matrix(figure, x, y, title, group_of):
             figure.text(x + word * SIZE + SIZE / 2 - 2, y + lane * SIZE + 21, f"{group}{pair}", "small", "middle")
 
 
-def first(lane, word):  # the neighbour's round: bit 0 of lane and word change places
+def first(lane, word):  # round 1 swaps bit 0 of lane and word
     return (word & 2) | (lane & 1), (lane & 2) | (word & 1)
 
 figure = Figure(556, 258, "Before: lane j holds pair j of each of four groups of 8 columns. After a round with the neighbour and one with the lane "

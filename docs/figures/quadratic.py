@@ -2,7 +2,7 @@
 """Writes quadratic.svg: the scores of one head next to its inputs and output, for three lengths, with areas to scale."""
 from svg import Figure
 
-HEAD_DIM, UNIT = 128, 216 / 16384  # a token's height
+HEAD_DIM, UNIT = 128, 216 / 16384  # height of one token
 
 
 def amount(number):

@@ -6,8 +6,8 @@ from math import log2, log10
 from svg import Figure
 
 TOKENS = 2**20
-FLOPS = 790e12  # of a GPU's kernel
-NVLINK, NETWORK = 391e9, 50e9  # bytes a second each way; 400 Gb/s for each GPU
+FLOPS = 790e12  # rate of one GPU's kernel
+NVLINK, NETWORK = 391e9, 50e9  # bytes per second in each direction; the network has 400 Gb/s per GPU
 LEAST, MOST = 8, 1024
 # name, bytes a second, key heads over heads, how many times as many tokens a ring's rank has, look, where its name ends
 CURVES = (("network", NETWORK, 1, 1, "red", (128, (-8, -8))), ("NVLink", NVLINK, 1, 1, "blue", (64, (-8, -8))),

@@ -8,7 +8,7 @@ from pathlib import Path
 from svg import Figure
 
 LAYOUTS = Path(__file__).with_name("hopper_layouts.json")
-LOOKS = ("blue", "amber")  # of parity 0 and 1
+LOOKS = ("blue", "amber")  # by parity
 LEFT, STEP, HIGH = 74, 24, 24
 
 
@@ -63,7 +63,7 @@ def main():
     events = list(told(json.loads(LAYOUTS.read_text(encoding="utf-8"))["ring"]))
     figure = Figure(546, 528, "Two stages of a ring: the producer fills a stage, the copy lands, the consumer reads, its warps release the stage. Each "
                               "barrier goes from phase to phase. A wait names a parity and ends when the phase of that parity is over.")
-    x = lambda number: LEFT + number * STEP  # where event `number` begins, from 1 on
+    x = lambda number: LEFT + number * STEP  # where event `number` begins, counted from 1
     for number in range(1, len(events) + 1):
         figure.text(x(number), 24, str(number), "small soft", "middle")
     figure.text(16, 24, "event", "small soft")

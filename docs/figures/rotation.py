@@ -6,7 +6,7 @@ import random
 from svg import Figure
 
 D, OUTLIER, PLACE, SEED = 64, 16.0, 41, 2
-LEFT, BAR, SCALE = 24, 6.6, 4.6  # width of an element, pixels for 1
+LEFT, BAR, SCALE = 24, 6.6, 4.6  # left margin; width of an element; pixels per unit
 
 
 def random_bits(seed, index):

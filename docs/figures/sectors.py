@@ -2,7 +2,7 @@
 """Writes sectors.svg: the sectors that one load of a warp moves, and how much of them it uses, for three patterns of addresses."""
 from svg import Figure
 
-SECTOR, COLUMNS = 25, 16  # width of a sector's box; sectors in a row
+SECTOR, COLUMNS = 25, 16  # width of a sector's box; sectors per row
 LEFT = 20
 
 

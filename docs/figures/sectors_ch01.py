@@ -2,9 +2,9 @@
 """Writes sectors_ch01.svg: which 32-byte sectors one load instruction of a warp touches, in textbook_scores and in coalesced_scores of chapter 1."""
 from svg import Figure
 
-SECTOR, ELEMENT = 32, 2  # bytes; bf16
+SECTOR, ELEMENT = 32, 2  # bytes; elements are bf16
 WIDE, HIGH = 34, 17
-HEAD_DIM = 64            # of the drawing: a row is four sectors
+HEAD_DIM = 64            # in the drawing a row is four sectors
 
 
 def sectors(addresses):

@@ -2,7 +2,7 @@
 """Writes split_k.svg: how the four warps of step 3 of chapter 3 share a tile of keys, and how their parts of O are added up."""
 from svg import Figure
 
-LOOKS = ("blue", "amber", "green", "")  # of warps 0 to 3
+LOOKS = ("blue", "amber", "green", "")  # one per warp
 SIDE, QUARTER = 96, 24
 
 

@@ -2,7 +2,7 @@
 """Writes split_q.svg: the same tile shared by four warps in two ways, by keys and by queries."""
 from svg import Figure
 
-LOOKS = ("blue", "amber", "green", "")  # of warps 0 to 3
+LOOKS = ("blue", "amber", "green", "")  # one per warp
 SIDE, QUARTER, PITCH = 56, 14, 76
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from math import log10
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # for bench and docs, of which figures are drawn
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # figures use bench and docs
 
 LIGHT = {"paper": "#f7f8f9", "ink": "#24313d", "soft": "#53606d", "line": "#c3ccd4", "plain-fill": "#ffffff",
          "blue": "#24609f", "amber": "#825200", "green": "#17693a", "red": "#b3402a",
@@ -76,7 +76,7 @@ class Figure:
         Path(script).with_suffix(".svg").write_text(picture, encoding="utf-8")
 
 
-LEAST_INTENSITY, RIGHT, BOTTOM = 0.5, 540, 340  # of a roofline
+LEAST_INTENSITY, RIGHT, BOTTOM = 0.5, 540, 340  # of a roofline's plot
 
 
 def roofline_axes(figure: Figure) -> tuple[Callable[[float], float], Callable[[float], float]]:

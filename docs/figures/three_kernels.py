@@ -2,8 +2,8 @@
 """Writes three_kernels.svg: the kernels of chapter 1 and the matrices that pass between them through device memory."""
 from svg import Figure
 
-MEMORY, CHIP, SIDE = 62, 196, 76  # the y of both rows; N, to scale with d
-KERNELS = (("S = Q Kᵀ", 95, 150), ("softmax", 270, 180), ("O = P V", 445, 150))  # middle and width
+MEMORY, CHIP, SIDE = 62, 196, 76  # y of the two rows; N, to scale with d
+KERNELS = (("S = Q Kᵀ", 95, 150), ("softmax", 270, 180), ("O = P V", 445, 150))  # formula, middle, width
 # name, its middle, width, colour; is it written, and is it read?
 MATRICES = (
     ("Q", 50, 18, "blue", False, True),
@@ -26,7 +26,7 @@ for name, x, width, look, written, read in MATRICES:
     figure.text(x, MEMORY - 9, name, "", "middle")
     if width == SIDE:
         figure.text(x, MEMORY + SIDE / 2 + 5, "4 N² bytes" if name == "S" else "2 N² bytes", "small", "middle")
-    aside = SIDE / 4 if width == SIDE else 0  # what is written and read has two arrows
+    aside = SIDE / 4 if width == SIDE else 0  # a matrix that is written and read has two arrows
     if written:
         figure.arrow(x - aside, CHIP - 4, x - aside, MEMORY + SIDE + 6, look)
     if read:

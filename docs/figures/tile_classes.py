@@ -2,7 +2,7 @@
 """Writes tile_classes.svg: under a causal mask, which tiles of step 5 in chapter 4 are skipped, masked or plain, and in which order blocks start."""
 from svg import Figure
 
-QUERIES, KEYS, LENGTH = 128, 64, 512  # of a block, of a tile, of the sequence: d = 64 and 128
+QUERIES, KEYS, LENGTH = 128, 64, 512  # queries per block, keys per tile, sequence length: d = 64 and 128
 CELL, HIGH = 44, 52
 
 

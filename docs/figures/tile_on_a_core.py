@@ -2,9 +2,9 @@
 """Writes tile_on_a_core.svg: what a core holds in step 4 of chapter 2, and what it does with a tile of keys."""
 from svg import Figure
 
-SIDE = 78  # 64 rows, or 64 columns
-Q, S, O, STATE = 24, 150, 282, 372  # x
-TOP, BOTTOM = 128, 244              # y
+SIDE = 78  # 64 rows or 64 columns
+Q, S, O, STATE = 24, 150, 282, 372  # x of each part
+TOP, BOTTOM = 128, 244              # y of the two rows
 
 
 def tile(figure, x, y, name, look):

@@ -3,7 +3,7 @@
 or a warp makes of them."""
 from svg import Figure
 
-SCALE = 0.85  # of a result, in the drawing
+SCALE = 0.85  # pixels per result
 
 
 def panel(figure, x, title, side, chunk, words):

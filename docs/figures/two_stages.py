@@ -2,8 +2,8 @@
 """Writes two_stages.svg: tiles of keys and values through one buffer (step 2 of chapter 4), and through two (step 3)."""
 from svg import Figure
 
-LEFT, COPY, USE = 84, 62, 84  # x of the first copy; how long a copy and a use take
-LOOKS = ("blue", "amber")     # of the two stages
+LEFT, COPY, USE = 84, 62, 84  # x of the first copy; lengths of a copy and of a use
+LOOKS = ("blue", "amber")     # by stage
 
 
 def span(figure, x, y, width, words, look):

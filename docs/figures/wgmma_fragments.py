@@ -8,10 +8,10 @@ from pathlib import Path
 from svg import Figure
 
 LAYOUTS = Path(__file__).with_name("hopper_layouts.json")
-ELEMENTS = 8                # of a thread, of 16 columns
-WIDTH, HEIGHT = 22, 18      # of an element
-WARP, LANE = 1, 6           # that are drawn, that is marked
-LOOKS = ("blue", "amber", "green", "")  # of warps 0 to 3
+ELEMENTS = 8                # that a thread holds of 16 columns
+WIDTH, HEIGHT = 22, 18      # size of an element
+WARP, LANE = 1, 6           # the warp that is drawn, the lane that is marked
+LOOKS = ("blue", "amber", "green", "")  # one per warp
 
 
 def held(places):

@@ -8,10 +8,10 @@ from pathlib import Path
 from svg import Figure
 
 LAYOUTS = Path(__file__).with_name("hopper_layouts.json")
-PIECE, ROW, ATOM, PANEL = 16, 128, 1024, 16384  # bytes; a panel of 128 keys
+PIECE, ROW, ATOM, PANEL = 16, 128, 1024, 16384  # bytes; a panel has 128 keys
 CELL, STRIPE, HIGH, APART = 25, 23, 26, 118
-LOOKS = ("blue", "amber", "", "")  # of the first four products
-SHOWN = (3, 2)                     # the row and the piece whose place is worked out
+LOOKS = ("blue", "amber", "", "")  # for the first four products
+SHOWN = (3, 2)                     # row and piece of the worked example
 
 
 def atom(figure, x, y, products, pieces_of_line):

@@ -21,7 +21,7 @@
     root.classList.toggle('light-mode', mode === 'light');
   }
   function remembered() {
-    try { return localStorage.getItem('flashbook-mode'); } catch { return null; }  // pages from a disk may have no storage
+    try { return localStorage.getItem('flashbook-mode'); } catch { return null; }  // pages opened from a disk may have no storage
   }
   function toggleMode() {
     const dark = root.classList.contains('dark-mode') ||

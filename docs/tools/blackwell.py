@@ -13,16 +13,16 @@ from statistics import NormalDist
 
 from docs.tools.pages import row
 
-QUERIES = KEYS = 128  # of a tile
+QUERIES = KEYS = 128  # of one tile
 EXPONENTIALS, SHARED_BYTES = 16, 128  # per clock and multiprocessor, on both cards
 
 
 @dataclass(frozen=True)
 class Card:
     multiprocessors: int
-    clock: float  # of its published rate
+    clock: float  # GHz at which its rate is published
     flops: int  # per clock and multiprocessor, for operands of 2 bytes; twice as many for 1, four times for 1/2
-    rows: int  # of the left operand of one product
+    rows: int  # rows of one product's left operand
 
 
 H200, B200 = Card(132, 1.83e9, 4096, 64), Card(148, 1.85e9, 8192, 128)
@@ -35,7 +35,7 @@ def clocks(card: Card, head_dim: int, qk_bytes: float, v_bytes: float, blocks: i
     """The clocks of products, of exponentials, and of reading the products' operands from shared memory; P comes from registers or tensor memory."""
     pairs = QUERIES * KEYS
     products = sum(2 * pairs * head_dim / (card.flops * 2 / size) for size in (qk_bytes, v_bytes))
-    times = QUERIES // card.rows  # that K and V are read
+    times = QUERIES // card.rows  # how often K and V are read
     read = QUERIES * head_dim * qk_bytes + times * KEYS * head_dim * (qk_bytes + v_bytes) / blocks
     return products, pairs / EXPONENTIALS, read / SHARED_BYTES
 
@@ -87,7 +87,7 @@ def polynomial(degree: int) -> list[float]:
         found = [1.0, *solved([[*(x ** power / 2 ** x for power in range(1, degree + 1)), (-1.0) ** i, 1 - 1 / 2 ** x]
                                for i, x in enumerate(places)])[:degree]]
         errors = [sum(c * x ** power for power, c in enumerate(found)) / 2 ** x - 1 for x in grid]
-        runs: list[list[int]] = []  # of one sign each
+        runs: list[list[int]] = []  # runs of equal sign
         for i, error in enumerate(errors[1:], 1):
             if runs and errors[runs[-1][-1]] * error > 0:
                 runs[-1].append(i)
@@ -111,7 +111,7 @@ def cubic_table() -> str:
         for x in points:
             value = coefficients[-1]
             for c in coefficients[-2::-1]:
-                value = float32(value * x + c)  # one rounding, as a fused multiply-add has
+                value = float32(value * x + c)  # rounded once, like a fused multiply-add
             values.append(value)
         return values
 
@@ -148,7 +148,7 @@ def largest_power(most: float) -> Callable[[float], float]:
 
 
 def nvfp4(values: Sequence[float]) -> list[float]:
-    tensor = max(map(abs, values)) / (6 * 448)  # so that the largest block's scale is e4m3's largest number
+    tensor = max(map(abs, values)) / (6 * 448)  # makes the largest block's scale the largest e4m3 number
     return by_blocks(values, 16, lambda largest: e4m3(largest / 6 / tensor) * tensor, e2m1)
 
 

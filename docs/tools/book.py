@@ -26,9 +26,9 @@ ROOM = ROOT / "common" / "hopper"
 @dataclass
 class Page:
     kind: str  # main, chapter, second, appendix, kernel, page or house
-    source: str  # path of its source, from the repository's root
+    source: str  # path relative to the repository's root
     title: str
-    name: str = ""  # of its file on the site, without .html
+    name: str = ""  # file name on the site, without .html
     chapter: str = ""  # the chapter's folder; empty outside chapters
 
     @property
@@ -83,7 +83,7 @@ def pages() -> list[Page]:
     for chapter in sorted(ROOT.glob("chapters/[0-9][0-9]_*")):
         source = f"chapters/{chapter.name}/README.md"
         found.append(Page("chapter", source, title_of(chapter / "README.md", chapter.name), f"chapter-{chapter.name}", chapter.name))
-        for second in sorted(chapter.glob("*.md")):  # additional pages that are not appendices
+        for second in sorted(chapter.glob("*.md")):  # additional pages other than appendices
             if second.stem not in ("README", "appendix"):
                 text = f"chapters/{chapter.name}/{second.name}"
                 found.append(Page("second", text, title_of(second, second.stem), f"chapter-{chapter.name}-{second.stem}", chapter.name))

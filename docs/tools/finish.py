@@ -22,9 +22,9 @@ SITE = book.ROOT / "docs" / "site"
 INTERACTIVE = book.ROOT / "docs" / "figures" / "interactive"
 PICTURES = (".svg", ".png", ".jpg", ".webp", ".gif")
 
-ROW_END = "<!-- row -->"  # follows the prose of a row; its code goes there
+ROW_END = "<!-- row -->"  # follows the prose of a row, in place of its code
 REFERENCE = {"namespaces.html": "Namespaces", "annotated.html": "Types", "files.html": "Files"}
-OWN_FILES = ("site.css", "site.js", "favicon.svg", "card.png")  # of docs/site, as they are
+OWN_FILES = ("site.css", "site.js", "favicon.svg", "card.png")  # copied from docs/site unchanged
 # Doxygen's indices of members, which the site's search replaces.
 UNUSED = re.compile(r"((functions|globals|namespacemembers)(_.+)?|classes|index|hierarchy|doxygen_crawl|.*-members)\.html")
 
@@ -55,7 +55,7 @@ class Site:
     def resolve(self, address: str, where: str) -> str | None:
         """Where `PATH#ANCHOR` of the repository is on the site; None for a folder that has no page here."""
         path, _, anchor = address.partition("#")
-        line = re.match(r"L(\d+)", anchor)  # as GitHub numbers them
+        line = re.match(r"L(\d+)", anchor)  # GitHub's line numbers
         lines = f"#l{int(line[1]):05d}" if line else ""
         page = self.page_of.get(path) or self.page_of.get(f"{path}/README.md")
         if page:
@@ -141,7 +141,7 @@ class Site:
         for text, (_, numbers) in zip(body.split(ROW_END), kernel_source.rows_of(page.path)):
             lines = (f'<span class="line" id="l{number:05d}"><a class="lineno" href="#l{number:05d}">{number}</a>'
                      f'<span class="text">{self.code_line(page, number)}</span></span>' for number in numbers)
-            kind = "row" if rows else "row opening"  # the first speaks of the whole file
+            kind = "row" if rows else "row opening"  # the first row describes the whole file
             rows.append(f'<section class="{kind}"><div class="prose">{text.strip()}</div>'
                         f'<div class="code"><pre class="listing">{"".join(lines)}</pre></div></section>')
         return "".join(rows)
@@ -206,7 +206,7 @@ class Site:
         values = {"kind": kind, "container": "contents" if kind == "reference" else "text", "title": html.escape(title),
                   "description": html.escape(description(body) or title), "above": above, "body": with_permalinks(body), "steps": steps,
                   "menu": self.menu(url, body), "scripts": scripts,
-                  "address": html.escape(os.environ.get("FLASHBOOK_SITE", ""))}  # a social card wants all of its address
+                  "address": html.escape(os.environ.get("FLASHBOOK_SITE", ""))}  # a social card needs an absolute address
         text = (SITE / "page.html").read_text(encoding="utf-8")
         text = re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], text)
         (self.out / url).write_text(text, encoding="utf-8")
@@ -330,7 +330,7 @@ def with_captions(body: str, chapter: str) -> str:
         number = f"{chapter}.{count}" if chapter else str(count)
         address, text = found[2], found[3]
         shown = found[1]
-        if "/plots/" in address:  # drawn for phones too, and can be opened alone
+        if "/plots/" in address:  # these also exist in a phone version, and can be opened on their own
             phone = f'<source media="(max-width: 40rem)" srcset="{address.removesuffix(".svg")}_phone.svg"/>'
             shown = f'<a href="{address}" title="Alone, to enlarge"><picture>{phone}{shown}</picture></a>'
         return f'<figure id="figure-{count}">{shown}<figcaption><b>Figure {number}.</b> {text}</figcaption></figure>'

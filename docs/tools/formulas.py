@@ -13,7 +13,7 @@ RENDER = Path(__file__).resolve().parents[1] / "site" / "render_formulas.js"
 
 CODE = re.compile(r'(<div class="fragment">.*?<!-- fragment -->|<pre.*?</pre>|<code.*?</code>)', re.DOTALL)
 FORMULA = re.compile(r'<p class="formulaDsp">\s*\\\[(?P<display>.*?)\\\]\s*</p>|\\\((?P<inline>.*?)\\\)(?P<mark>[.,;:?!)]*)', re.DOTALL)
-END = "</span></span><!-- end -->"  # of a formula in a line, behind its last box
+END = "</span></span><!-- end -->"  # the end of an inline formula, after its last box
 
 
 def tex_of(found: re.Match[str]) -> tuple[str, bool]:
@@ -42,7 +42,7 @@ def with_mark(shown: str, mark: str | None) -> str:
 
 def render(bodies: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """The bodies (name -> HTML) with rendered formulas, and complaints about those that KaTeX cannot parse."""
-    parts = {name: CODE.split(body) for name, body in bodies.items()}  # odd parts are code
+    parts = {name: CODE.split(body) for name, body in bodies.items()}  # parts with odd indices are code
     formulas = list(dict.fromkeys(
         tex_of(found) for pieces in parts.values() for part in pieces[::2] for found in FORMULA.finditer(part)))
     results = dict(zip(formulas, typeset(formulas)))

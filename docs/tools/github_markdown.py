@@ -21,8 +21,8 @@ from pygments.lexers import CppLexer, PythonLexer
 from docs.tools.pages import FENCE
 
 BOXES = re.compile(r"\[!(?P<alert>NOTE|TIP|IMPORTANT|WARNING|CAUTION)\]\s*|\*\*(?P<words>Before you start)\.\*\*\s*")
-STEP = re.compile(r"\*\*(Bottleneck|Change|Prediction|Result|Lesson)\.\*\*\s*")  # begin the paragraphs of a step's box
-QUOTED = re.compile(r"([ >]*)<!-- num\b[^>]*-->")  # at the start of a line, where it would make all of the line HTML
+STEP = re.compile(r"\*\*(Bottleneck|Change|Prediction|Result|Lesson)\.\*\*\s*")  # labels of the paragraphs in a step's box
+QUOTED = re.compile(r"([ >]*)<!-- num\b[^>]*-->")  # at the start of a line, where Markdown would take the whole line for HTML
 EXCERPT = re.compile(r"\s*<!-- excerpt (\S+)(?: .*\bto (\S+?))?(?: .*)?-->\s*")
 SHOWN_FAULT = re.compile(r"<!-- excerpt fault (\w+) -->\s*")
 LEXERS = {"cpp": CppLexer, "c++": CppLexer, "cuda": CppLexer, "c": CppLexer, "python": PythonLexer, "py": PythonLexer}
@@ -63,7 +63,7 @@ def code_block(code: str, language: str) -> str:
     code = textwrap.dedent(code)
     if language not in LEXERS:
         is_wide = any(len(line) > 130 for line in code.splitlines())
-        look = "fragment output" if is_wide and language == "text" else "fragment"  # what a program said may be folded; columns are not
+        look = "fragment output" if is_wide and language == "text" else "fragment"  # a program's output may wrap; columns may not
         return f'<pre class="{look}">{html.escape(code, quote=False)}</pre>\n'
     coloured = pygments.highlight(code, LEXERS[language](stripnl=False), HtmlFormatter(nowrap=True))
     shown = "".join(f'<div class="line">{line}</div>\n' for line in coloured.rstrip("\n").split("\n"))
@@ -76,7 +76,7 @@ class Document:
     def __init__(self, source: str) -> None:
         self.source = source
         self.anchors: Counter[str] = Counter()
-        self.fault = ""  # which is shown
+        self.fault = ""  # the fault being shown
         self.markdown = MarkdownIt("commonmark").enable("table").use(
             dollarmath_plugin, allow_space=False, allow_labels=False, double_inline=True)
         self.markdown.renderer.rules |= {  # type: ignore[attr-defined]
@@ -136,7 +136,7 @@ class Document:
     # ---- Rendering of tokens ---------------------------------------------------------------------------------------
 
     def code(self, token: Token) -> str:
-        look = ' class="short"' if len(token.content) <= 24 else ""  # stays on one line
+        look = ' class="short"' if len(token.content) <= 24 else ""  # does not wrap
         return f"<code{look}>{html.escape(token.content, quote=False)}</code>"
 
     def image(self, token: Token) -> str:
@@ -158,7 +158,7 @@ class Document:
         files: Sequence[Any] = ()
         if found := SHOWN_FAULT.fullmatch(text):
             self.fault = found[1]
-        elif self.fault and text.strip() == "<!-- /excerpt -->":  # modules.py makes something to run of it
+        elif self.fault and text.strip() == "<!-- /excerpt -->":  # modules.py puts a panel here
             fault, self.fault = self.fault, ""
             return f'<div data-shown-fault="{fault}"></div>\n'
         elif found := EXCERPT.fullmatch(text):

@@ -30,8 +30,8 @@ class Marked:
     kind: str
     words: tuple[str, ...]
     text: str
-    begin: int  # of the text, in characters of the page
-    line: int  # of the mark
+    begin: int  # offset of the text in the page
+    line: int  # line of the mark
     closed: bool
 
     @property
@@ -45,12 +45,12 @@ class Fault(NamedTuple):
 
 
 class Filled(NamedTuple):
-    page: str  # as it should be
-    stale: list[Fault]  # what the page as it was said otherwise
-    refused: list[Fault]  # what could not be written
+    page: str  # the page as it should be
+    stale: list[Fault]  # where the page was out of date
+    refused: list[Fault]  # marks whose text cannot be written
 
 
-Maker = Callable[[Marked], str]  # gives a marked text, or raises Refused
+Maker = Callable[[Marked], str]  # returns a mark's text, or raises Refused
 
 
 def row(*cells: str) -> str:
@@ -95,7 +95,7 @@ def filled(page: str, makers: Mapping[str, Maker], expected: Sequence[str] = (),
         if not place.closed:
             refused.append(Fault(place.line, f"a {place.kind} that is not closed: write <!-- /{place.kind} --> behind it"))
             continue
-        if expected and place.name not in expected:  # another program's
+        if expected and place.name not in expected:  # belongs to another program
             continue
         try:
             wanted = makers[place.kind](place)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "figures")]  # the packages, for python3 docs/tools/plot.py; and what the figures are drawn with
+sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "figures")]  # the packages, for python3 docs/tools/plot.py; and svg.py
 
 import svg
 
@@ -79,7 +79,7 @@ class Paper:
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
         plt.close(figure)
         drawn = text.getvalue().replace("<defs>", f"<style>{svg.variables()}</style>\n <defs>", 1)
-        drawn = drawn.replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif")  # Verdana is as wide
+        drawn = drawn.replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif")  # Verdana is equally wide
         for stand_in, colour in ((GREY, "soft"), (ALARM, "red"), (GROUND, "paper")):
             drawn = drawn.replace(stand_in, f"var(--{colour})")
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -118,7 +118,7 @@ def fastest_steps(measured):
     if len(chapters) < 2:
         return list(entries)
     best = {chapter: max(tflops(entry) for key, entry in entries.items() if key[0] == chapter) for chapter in chapters}
-    return [max(key for key, entry in entries.items() if key[0] == chapter and tflops(entry) > 0.99 * best[chapter])  # the last of equals
+    return [max(key for key, entry in entries.items() if key[0] == chapter and tflops(entry) > 0.99 * best[chapter])  # the last of equally fast steps
             for chapter in sorted(chapters)]
 
 
@@ -172,8 +172,8 @@ def seqlen(measured, paper):
     best = max(rate for series in panels.values() for by_n in series.values() for rate in by_n.values())
     in_fp8 = {key for key in keys for series in panels.values() for n in series.get(key, {})
               if measured.by_step(seqlen=n)[key].cell.dtype == "e4m3"}
-    keys = [key for key in keys if key not in in_fp8]  # FP8 is compared with FP8 in the plot `peers`
-    fast = lambda by_n: max(by_n.values(), default=0) >= best / 30  # slower ones are only in the ladder
+    keys = [key for key in keys if key not in in_fp8]  # FP8 is compared with FP8, in the plot `peers`
+    fast = lambda by_n: max(by_n.values(), default=0) >= best / 30  # slower ones appear only in the ladder
     keys = [key for key in keys if any(fast(series.get(key, {})) for series in panels.values())]
     rivals = {peer: {panel: peer_tflops(measured, peer, mask=panel[0], head_dim=panel[1]) for panel in panels}
               for peer in ("flash", "fa3", "cudnn")}
@@ -191,7 +191,7 @@ def seqlen(measured, paper):
             places = [x + (i - (len(bars) - 1) / 2) * width for x, n in enumerate(lengths) if n in by_n]
             heights = [by_n[n] for n in lengths if n in by_n]
             drawn = axes.bar(places, heights, width * 0.92, label=label, **style)
-            if i == len(keys) - 1 or (i < len(keys) and len(bars) <= 3):  # where there is room, else only our latest
+            if i == len(keys) - 1 or (i < len(keys) and len(bars) <= 3):  # all of ours where there is room, otherwise only the latest
                 axes.bar_label(drawn, [digits(rate) for rate in heights], fontsize=6.5, padding=2,
                                rotation=90 if len(bars) > 3 else 0, color=GREY)
             if i < len(keys):
@@ -260,7 +260,7 @@ def memory(measured, paper):
     # Lengths that all were asked for: those beyond have one sequence, and more tokens.
     lengths = sorted(set.intersection(*({*lines.get(chapter, {}), *lacking.get(chapter, ())} for chapter in {*lines, *lacking})))
     lines = {chapter: {n: by_n[n] for n in lengths if n in by_n} for chapter, by_n in sorted(lines.items())}
-    groups: dict[Any, list[int]] = {}  # chapters that need the same
+    groups: dict[Any, list[int]] = {}  # chapters that need equally much
     for chapter, by_n in lines.items():
         nothing_else = all(e.values["workspace_bytes"] < 0.02 * e.values["tensor_bytes"] for e in by_n.values())
         groups.setdefault(min(by_n.values(), key=lambda e: e.cell.seqlen).cell.dtype if nothing_else else chapter, []).append(chapter)
@@ -316,7 +316,7 @@ def roofline(measured, paper):
     named = fastest_steps(measured)
     for key, (x, y) in points.items():
         axes.plot(x, y, "o", ms=7 if key in named else 4, color=shade(measured, key), zorder=3 if key in named else 2)
-        if key in named:  # neighbours are named on different sides
+        if key in named:  # labels of neighbours go to different sides
             left_side = key[0] in (4, 5)
             axes.annotate(label_of(measured, key), (x, y), (-7 if left_side else 7, -9 if key[0] == 6 else 0), textcoords="offset points",
                           va="center", ha="right" if left_side else "left", fontsize=7.5, weight="bold")
@@ -362,7 +362,7 @@ def blocks(measured, paper):
     """Lines by block size, a panel each: time, bytes asked for, shared memory, warps at a time. Step 2 of chapter 3."""
     found: dict[int, dict[int, Entry]] = {}
     for entry in measured.newest.values():
-        rows = entry.cell.variant.removeprefix("b")  # step 3's rows are of tiles with names
+        rows = entry.cell.variant.removeprefix("b")  # step 3 names its tiles
         if entry.cell.kind == "blocks" and rows.isdigit() and entry.cell.seqlen == LADDER["seqlen"] and entry.cell.mask == LADDER["mask"]:
             found.setdefault(entry.cell.head_dim, {})[int(rows)] = entry
     if not found:
@@ -420,7 +420,7 @@ def accuracy(measured, paper):
     entries = [next(iter(by_kind.values())) for by_kind in found.values()]
     names = [f"{entry.cell.dtype}: {entry.label}" for entry in entries]
     axes.set_yticks(range(len(entries)), [""] * len(entries) if paper.phone else names, fontsize=8)
-    for place, name in enumerate(names if paper.phone else []):  # above its row: a phone has no room next to it
+    for place, name in enumerate(names if paper.phone else []):  # above the row, since a phone has no room beside it
         axes.text(0.01, place - 0.3, name, transform=axes.get_yaxis_transform(), fontsize=7)
     axes.set_ylim(len(entries) - 0.5, -1)
     axes.set(xscale="log", xlabel="RMS error over RMS of O", title="Accuracy against FP64")
@@ -435,7 +435,7 @@ def accuracy(measured, paper):
 
 def training(measured, paper):
     """Lines: the losses of a model that was trained with our attention and with PyTorch's, by step."""
-    names = {"flashbook": "chapters 5 and 7", "sdpa": "PyTorch's"}  # copies of them would lie under these
+    names = {"flashbook": "chapters 5 and 7", "sdpa": "PyTorch's"}  # their copies would be hidden below these
     entries = [entry for entry in measured.newest.values() if entry.cell.kind == "training" and entry.cell.who in names and not entry.skipped]
     if not entries:
         return False

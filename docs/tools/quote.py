@@ -43,18 +43,18 @@ from bench.results import Entry, Refused, Results, Unmeasured
 from docs.tools import blackwell, diffs, made, pages
 from docs.tools.pages import row
 
-WAITS = "…"  # for a first measurement
-CONSTANTS = {  # of machines
-    "1.7 GHz", "582 TFLOP/s", "919 TFLOP/s", "57.4 TFLOP/s",  # the clock of predictions; mma.sync, wgmma and CUDA cores of an H200 at that clock
+WAITS = "…"  # stands for a first measurement
+CONSTANTS = {  # of hardware
+    "1.7 GHz", "582 TFLOP/s", "919 TFLOP/s", "57.4 TFLOP/s",  # the clock of predictions; an H200's mma.sync, wgmma and CUDA cores at that clock
     "1.98 GHz", "1.83 GHz", "67 TFLOP/s", "989 TFLOP/s", "4.8 TB/s",  # an H200's highest clock, and its data sheet
-    "3.78 TB/s", "4.3 TB/s", "4.30 TB/s", "4 TB/s",  # a copy in its memory: chapter 0's, an earlier session's, the one that chapter 10 predicted with
+    "3.78 TB/s", "4.3 TB/s", "4.30 TB/s", "4 TB/s",  # a copy in its memory: chapter 0's, an earlier session's, the one in chapter 10's predictions
     "1.41 GHz", "1.8 GHz", "2,039 GB/s", "2.0 TB/s", "1.5 TB/s", "19 TB/s", "19.5 TFLOP/s",  # an A100; and a question's
     "1,979 TFLOP/s", "3 GHz", "50 GB/s"}  # a data sheet's sparse rate; chapter 2's CPU; a network card
 GENERATED = re.compile(r"<!-- (num|table|excerpt) .*?<!-- /\1 -->", re.DOTALL)
 NOT_PROSE = re.compile(r"^\s*(```+|~~~+).*?^\s*\1|<!--.*?-->|^    [^\n]*$|(?<!`)(`+)(?!`).*?(?<!`)\2(?!`)|^[> ]*\|[^\n]*$", re.DOTALL | re.MULTILINE)
 NUMBER_WITH_UNIT = re.compile(r"(?<![\w.,/^-])(\d[\d.,]*)(?:[ \u00a0]|\\,)?(ms|µs|ns|[TG]FLOP/s|[TG]B/s|GHz|\\?%)(?![\w/])")
 TEMPLATES = results.ROOT / "docs" / "tables.txt"
-RECORDED = ("split", "conflicts", "requested")  # tables that tests and programs of the simulator write
+RECORDED = ("split", "conflicts", "requested")  # tables that tests and simulated programs write
 
 
 
@@ -77,11 +77,11 @@ FIELDS: dict[str, Callable[[Entry], float]] = {
     "multiplied_tflops": lambda entry: entry.values["FLOPS"] / entry.values["executed"] / 1e12,  # of all pairs in executed tiles
     "vs_best": over_best,
     "model_gbytes": lambda entry: entry.values["model_bytes"] / 1e9,
-    "kept": lambda entry: entry.values["kept_bytes"] / 1e9,  # for the backward pass, in addition to Q, K, V and O
+    "kept": lambda entry: entry.values["kept_bytes"] / 1e9,  # for the backward pass, besides Q, K, V and O
     "peak": lambda entry: (entry.values["kept_bytes"] + entry.values["peak_bytes"]) / 1e9,
-    "workspace": lambda entry: entry.values["workspace_bytes"] / 1e9,  # beyond inputs and outputs
+    "workspace": lambda entry: entry.values["workspace_bytes"] / 1e9,  # besides inputs and outputs
 }
-IN_TURN = {"turn_ours": "ours", "turn_fa3": "fa3", "turn_cudnn": "cudnn", "turn_better": "over_better"}  # TFLOP/s in one process; times the better
+IN_TURN = {"turn_ours": "ours", "turn_fa3": "fa3", "turn_cudnn": "cudnn", "turn_better": "over_better"}  # TFLOP/s in one process; ratio to the faster
 SUMMARIES: dict[str, Callable[[Sequence[float]], float]] = {
     "mean": lambda values: math.exp(sum(map(math.log, values)) / len(values)), "least": min, "most": max, "count": len,
     "behind": lambda values: sum(value < 1 for value in values)}
@@ -126,7 +126,7 @@ def value(term: str, measured: Results, used: list[Entry]) -> float:
     card, _, name = words[0].rpartition(":")
     measured = other_card(card) if card else measured
     field, _, counter = words[1].partition("@")
-    if field.startswith("raced_"):  # in turn with cuDNN: PyTorch's has no FP8
+    if field.startswith("raced_"):  # interleaved with cuDNN, since PyTorch has no FP8
         counter = "vs_cudnn_bf16" if "/e4m3/" in name else "vs_cudnn"
     if field in IN_TURN:
         cell = Name.parse(name)
@@ -146,7 +146,7 @@ def value(term: str, measured: Results, used: list[Entry]) -> float:
     try:
         return FIELDS[field](entry) if field in FIELDS else entry.values[field]
     except KeyError as missing:
-        kind, lacks = (Unmeasured, "was never measured with") if field.startswith("vs_") else (Refused, "has no")  # a peer is measured apart
+        kind, lacks = (Unmeasured, "was never measured with") if field.startswith("vs_") else (Refused, "has no")  # a peer is measured separately
         raise kind(f"{name} {lacks} {missing.args[0]}: it has {', '.join([*FIELDS, *sorted(entry.values)])}") from None
 
 
@@ -243,7 +243,7 @@ def exercises_table(chapter: str) -> str:
                              lambda path: "exercises.md" if path.parent.with_suffix(".md").exists() else "")
 
 
-TABLES: dict[str, Callable[..., str]] = {  # those that are not made of results
+TABLES: dict[str, Callable[..., str]] = {  # tables that are not made from results
     "exercises": exercises_table,
     "blackwell": lambda what: {"clocks": blackwell.clocks_table, "cubic": blackwell.cubic_table, "fp4": blackwell.fp4_table}[what]()}
 

@@ -3,7 +3,7 @@ import html
 import re
 from pathlib import Path
 
-TIP = re.compile(r'<div class="ttc" id="[^"]*">.*?</div></div>\n', re.DOTALL)  # shown by a script that the site has not
+TIP = re.compile(r'<div class="ttc" id="[^"]*">.*?</div></div>\n', re.DOTALL)  # the site has no script to show it
 
 
 class RawPage:
@@ -26,5 +26,5 @@ class RawPage:
         def link(found: re.Match[str]) -> str:
             return found[0] if (file.parent / found[1]).exists() else found[2]
 
-        body = re.sub(r'<a class="el" href="([^"#]+)[^"]*">(.*?)</a>', link, body)  # Doxygen 1.18 links to the page of a union without a name
+        body = re.sub(r'<a class="el" href="([^"#]+)[^"]*">(.*?)</a>', link, body)  # for a union, Doxygen 1.18 links to a page without a name
         self.body = body + "</div>" * (body.count("<div") - body.count("</div"))

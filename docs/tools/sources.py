@@ -10,19 +10,19 @@ from typing import NamedTuple
 @dataclass(frozen=True)
 class Definition:
     kind: str  # function, variable, enumvalue, namespace, struct ...
-    name: str  # with its namespaces
+    name: str  # including its namespaces
     declaration: str
-    file: str  # from the repository's root
-    line: int  # 0 of a file
-    address: str  # in the reference
+    file: str  # relative to the repository's root
+    line: int  # 0 for a file
+    address: str  # its address in the reference
 
 
 class Piece(NamedTuple):
     """A run of characters of a line."""
 
-    look: str  # keyword, comment ...; normal
+    look: str  # keyword, comment, ..., or normal
     text: str
-    meant: Definition | None  # what a name stands for
+    meant: Definition | None  # what the name refers to
 
 
 def text_of(element: ElementTree.Element) -> str:
@@ -33,8 +33,8 @@ def text_of(element: ElementTree.Element) -> str:
 
 class Sources:
     def __init__(self, folder: Path) -> None:
-        self.definitions: dict[str, Definition] = {}  # by Doxygen's name of it
-        self.lines: dict[str, dict[int, ElementTree.Element]] = {}  # by file and number
+        self.definitions: dict[str, Definition] = {}  # by Doxygen's id
+        self.lines: dict[str, dict[int, ElementTree.Element]] = {}  # by file and line number
         for file in sorted(folder.glob("*.xml")):
             for compound in ElementTree.parse(file).getroot().iter("compounddef"):
                 self.read(compound)
@@ -57,7 +57,7 @@ class Sources:
     def define(self, element: ElementTree.Element, place: ElementTree.Element, name: str, address: str) -> None:
         definition = element.find("definition")
         declaration = text_of(definition) + element.findtext("argsstring", "") if definition is not None else name
-        declaration = " ".join(declaration.split())  # Doxygen 1.17 has a line break in some
+        declaration = " ".join(declaration.split())  # Doxygen 1.17 puts a line break into some
         file, line = place.get("bodyfile", place.get("file", "")), place.get("bodystart", place.get("line", "0"))
         kind = element.get("kind", element.tag)
         self.definitions[element.get("id", "")] = Definition(kind, name, declaration, file, int(line), address)

@@ -23,9 +23,9 @@ sys.path.insert(0, str(HERE.parents[1] / "tests" / "mutation"))
 from fault import run_with
 
 MODES = ("eager", "lazy", "random")
-LENGTHS = (5, 64, 130, 300)  # less than a tile, one tile, and a partial last tile
-MOST_BYTES = 700_000  # of a module, compressed
-DEFAULTS = {"n": 256, "d": 64, "mask": "full", "mode": "lazy", "seed": 0, "more": ""}  # panel.js has the same
+LENGTHS = (5, 64, 130, 300)  # less than a tile, one tile, several with a partial last one
+MOST_BYTES = 700_000  # the most that a compressed module may have
+DEFAULTS = {"n": 256, "d": 64, "mask": "full", "mode": "lazy", "seed": 0, "more": ""}  # the same as in panel.js
 
 Answer = dict[str, Any]
 

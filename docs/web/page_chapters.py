@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 @dataclass
 class Mask:
     words: str
-    options: str  # of the chapter's program, or --made, which run.cpp defines
-    steps: tuple[int, ...] = ()  # that support it; empty: all
+    options: str  # options of the chapter's program, or --made (run.cpp)
+    steps: tuple[int, ...] = ()  # steps that support it; empty means all
 
 
 @dataclass
 class Chapter:
     masks: dict[str, Mask]
-    keys: str = "--seqlen"  # the option that N is
+    keys: str = "--seqlen"  # the option that N sets
     of_step: dict[int, str] = field(default_factory=dict)  # options that a step requires
 
 

@@ -85,7 +85,7 @@ OWN = {
 @dataclass
 class OnPage:
     about: str
-    settings: dict[str, str | int] = field(default_factory=dict)  # that show it: step, mask, mode, seed, n, d, more
+    settings: dict[str, str | int] = field(default_factory=dict)  # settings that show it: step, mask, mode, seed, n, d, more
     unseen: str = ""  # why the page cannot show it, if only the traced mode can
 
 

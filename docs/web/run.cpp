@@ -60,8 +60,8 @@ void set_made_mask(std::string_view name, Shape& shape) {
   if (name == "pairs") {
     for (int64_t pair = 0; pair < int64_t(shape.batch) * shape.seqlen_q * shape.seqlen_k; ++pair)
       visible.dense.visible.push_back(pair % 7 != 3);
-  } else if (name == "intervals") {  // a causal mask; except for the last query, the second half does not see
-                                     // the first
+  } else if (name == "intervals") {
+    // Causal, and of the queries' second half only the last query sees the first half of the keys.
     const int half = shape.seqlen_q / 2, last = std::max(half, shape.seqlen_q - 1);
     visible.window.right = 0;
     visible.columns.bounds = 2;
@@ -70,7 +70,7 @@ void set_made_mask(std::string_view name, Shape& shape) {
       visible.columns.queries.insert(visible.columns.queries.end(),
                                      {first ? half : shape.seqlen_q, first ? last : shape.seqlen_q});
     }
-  } else if (name == "blocks") {  // like a chessboard
+  } else if (name == "blocks") {  // a chessboard
     Blocks& blocks = visible.blocks = {.queries = 64, .keys = 64, .first = {0}};
     for (int row = 0; row * blocks.queries < shape.seqlen_q; ++row) {
       for (int block = row % 2; block * blocks.keys < shape.seqlen_k; block += 2)

@@ -6,7 +6,7 @@ const { Worker, isMainThread, parentPort } = require('worker_threads');
 
 vm.runInThisContext(fs.readFileSync(path.join(__dirname, 'worker.js'), 'utf8'));
 
-function beWorker() {  // worker.js finds what it has in a browser
+function beWorker() {  // provides what worker.js finds in a browser
   const self = globalThis.self = globalThis;
   self.importScripts = (glue) => { self.flashbookModule = require(glue); };
   self.postMessage = (message) => parentPort.postMessage(message);

@@ -42,7 +42,7 @@ onmessage = ({ data: { glue, module, chapter, settings, environment } }) => {
   }).then((program) => {
     try {
       program.callMain(words);
-    } catch (error) {  // a call was stopped; the memory is as it was then
+    } catch (error) {  // a call was stopped; memory is unchanged since then
       const report = program.UTF8ToString(program._flashbook_trap(trapOf(error)));
       return { report, stopped: String(error.message || error) };
     }

@@ -12,7 +12,7 @@
 
   const tensors = ['Q', 'K', 'V', 'S', 'P', 'O', 'ml'];
   const bf16 = 2, f32 = 4;
-  const l2Bytes = 60 * 2 ** 20;  // an H200's, as reported by its driver
+  const l2Bytes = 60 * 2 ** 20;  // of an H200, as reported by its driver
 
   const tilesQ = (p) => p.n / p.rowsQ;
   const tilesK = (p) => p.n / p.rowsK;
@@ -401,7 +401,7 @@
     function build() {
       const width = Math.max(260, left.clientWidth || 460);
       const gap = 8, top = 22, side = 20, foot = 22;
-      const state = schedule === 'queriesOutside' ? 0 : schedule === 'keysOutside' ? 30 : 0;  // room for m and l in device memory
+      const state = schedule === 'queriesOutside' ? 0 : schedule === 'keysOutside' ? 30 : 0;  // space for m and l in device memory
       const unit = Math.min((width - 2 * gap - side - state - 4) / (p.n + 2 * p.d), 330 / (p.n + 2 * p.d));
       const n = unit * p.n, d = unit * p.d, tq = unit * p.rowsQ, tk = unit * p.rowsK;
       const x = { Q: side + (width - side - state - n - 2 * d - 2 * gap) / 2 };

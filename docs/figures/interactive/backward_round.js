@@ -161,7 +161,7 @@
       kit.reserve(words, kit.range(stops.length + 1).map(sentence));
       kit.reserve(code, stops.map((i) => lineOf(events[i])));
       cells.forEach((cell, who) => {
-        cell.parentNode.className = 'now';  // which is wider
+        cell.parentNode.className = 'now';  // it is wider
         kit.reserve(cell.firstChild, events.filter((e) => e[0] === who).map(nextOf));
       });
     }

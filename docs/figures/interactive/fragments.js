@@ -16,7 +16,7 @@
   function holders(data, instruction, matrix) {
     const places = data[instruction][matrix], at = new Map();
     for (let n = 0; n < places.length / 2; ++n) at.set(`${places[2 * n]},${places[2 * n + 1]}`, { thread: n >> 3, i: n & 7 });
-    return (row, column) => {  // a warp has 16 rows, and the next one the next 16
+    return (row, column) => {  // a warp has 16 rows
       const { thread, i } = at.get(`${row % 16},${column}`);
       return { thread: thread + (row >> 4) * 32, i };
     };

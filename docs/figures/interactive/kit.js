@@ -150,7 +150,7 @@ html.dark-mode .fb{${dark}}
     };
     root.onkeydown = (event) => {
       const distance = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-      if (!distance || event.target === slider) return;  // the slider has arrow keys of its own
+      if (!distance || event.target === slider) return;  // the slider handles arrow keys itself
       event.preventDefault();
       step(distance);
     };
@@ -208,7 +208,7 @@ html.dark-mode .fb{${dark}}
     }
     let timer = 0;
     const write = () => {
-      clearTimeout(timer);  // browsers allow few changes a second
+      clearTimeout(timer);  // browsers limit changes per second
       timer = setTimeout(writeNow, 200);
     };
     function writeNow() {

@@ -19,7 +19,7 @@
   function parse(text) {
     const scores = text.replace(/\u2212/g, '-').split(/[\s,;]+/).filter(Boolean)
       .map((word) => (/^-(inf(inity)?|∞)$/i.test(word) ? -Infinity : Number(word)));
-    const valid = scores.length >= 1 && scores.length <= maxScores && scores.every((s) => s < Infinity);  // false for NaN, too
+    const valid = scores.length >= 1 && scores.length <= maxScores && scores.every((s) => s < Infinity);  // false for NaN as well
     return valid ? scores : null;
   }
 
@@ -45,7 +45,7 @@
     for (let begin = 0; begin < scores.length; begin += blockSize) {
       const block = scores.slice(begin, begin + blockSize);
       const newMax = Math.max(m, ...block);
-      const correction = newMax === -Infinity ? 1 : Math.exp(m - newMax);  // while all is masked, the sum stays as it is: 0
+      const correction = newMax === -Infinity ? 1 : Math.exp(m - newMax);  // while all scores are masked, the sum stays 0
       const terms = block.map((x) => term(x, newMax));
       const carried = l * correction;
       const newSum = carried + sum(terms);
@@ -165,7 +165,7 @@
 
   function figure(host, img) {
     const kit = window.flashbookKit, { el } = kit;
-    const panelHeight = 92, barHeight = 92;  // pixels of the two charts' rows, as in the style
+    const panelHeight = 92, barHeight = 92;  // heights of the two charts' rows, as in the style sheet
     let result;
 
     const settings = kit.settings([
@@ -333,7 +333,7 @@
       ];
       rules.replaceChildren(...lines.map(([kind, extra, symbols, values]) => {
         const line = el(`div.rule${extra}${kind === step.kind ? '.now' : ''}`, {}, el('div'), el('div.values'));
-        line.children[0].innerHTML = symbols;  // our own markup, and numbers that text() wrote
+        line.children[0].innerHTML = symbols;  // our own markup and numbers that text() wrote
         line.children[1].innerHTML = values || '…';
         return line;
       }));
@@ -368,7 +368,7 @@
       build();
       reserve();
       player.reset(result.steps.length, 0);
-      void picture.offsetHeight;  // lay out once without transitions
+      void picture.offsetHeight;  // forces a layout without transitions
       picture.classList.add('smooth');
     }
     function loadPreset() {

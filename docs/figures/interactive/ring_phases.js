@@ -40,7 +40,7 @@
     const mine = run.events.slice(0, k).filter((e) => e.who === who);
     const passed = mine.filter((e) => e.kind === 'P').length, last = mine.length ? mine[mine.length - 1].kind : '';
     const forgets = run.fault === 'missing release' && who === '0';
-    const within = last === 'P' && !(forgets && k === run.events.length);  // between its wait and its next one
+    const within = last === 'P' && !(forgets && k === run.events.length);  // between its wait and the next
     const n = within || last === 'A' ? passed - 1 : passed;
     const at = n >= run.tiles.length ? 'done' : last === 'A' ? 'copies' : within ? (who === 'p' ? 'announces' : 'reads') : 'waits';
     return { at, n, wish: at === 'done' ? null : wish(run, who, n) };

@@ -5,7 +5,7 @@
 
   // ---- The model ----
 
-  const rows = 16;  // of the tile that is drawn
+  const rows = 16;  // rows drawn
   const layouts = {
     plain: ['as it comes', 'row * rowBytes + piece * 16'],
     padded: ['padded by 16 bytes', 'row * (rowBytes + 16) + piece * 16'],

@@ -43,7 +43,7 @@ class Recorder : public testing::QuietObserver {
       places_[&shared.q.tile[stage]] = {"Q", sizeof(shared.q.tile[stage]), stage};
       places_[&shared.d_o.tile[stage]] = {"dO", sizeof(shared.d_o.tile[stage]), stage};
       places_[&shared.ds[stage]] = {"dS", sizeof(shared.ds[stage]), stage};
-      barriers_[&shared.dq_full[stage]] = "dq full " + number;  // of a consumer; there are two of these, too
+      barriers_[&shared.dq_full[stage]] = "dq full " + number;  // of a consumer; there are two as well
       barriers_[&shared.dq_empty[stage]] = "dq empty " + number;
     }
     barriers_[&shared.keys_full] = "keys full";
@@ -70,7 +70,7 @@ class Recorder : public testing::QuietObserver {
     if (place.empty()) {  // a part of dQ
       if (touched.access == sim::Access::load) tell(thread, "adds", "dQ");
       adding_ = object;
-    } else if (loading_ != place + std::to_string(stage)) {  // a tile comes panel by panel
+    } else if (loading_ != place + std::to_string(stage)) {  // a tile is loaded panel by panel
       loading_ = place + std::to_string(stage);
       tell(thread, "loads", place + (place == "K" || place == "V" ? "" : " " + std::to_string(stage)));
     }
@@ -160,7 +160,7 @@ class Recorder : public testing::QuietObserver {
   std::map<const void*, std::string> barriers_;
   std::map<const void*, Place> places_;
   Warps arrived_, passed_;
-  std::map<uint32_t, Product> products_;  // that nobody has been told of
+  std::map<uint32_t, Product> products_;  // issued but not yet reported
   std::array<std::vector<std::pair<uint32_t, std::string>>, 3> under_way_;
   const void *whole_block_ = nullptr, *adding_ = nullptr;
   std::string loading_;

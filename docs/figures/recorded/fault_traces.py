@@ -18,7 +18,7 @@ from svg import data_text
 
 import chapters
 
-page = importlib.import_module("page")  # tests/mutation has one of that name, too
+page = importlib.import_module("page")  # of common/simulator/events; tests/mutation has another page.py
 
 # The one of a chapter's two faults that a trace shows.
 SHOWN = {"01": "no_barrier_01", "03": "no_barrier_03", "04": "no_barrier_04", "05": "wrong_parity_05", "06": "one_does_not_arrive_06",

@@ -112,7 +112,7 @@ def main():
     for name, text in layouts_of(json.loads(said)).items():
         right &= brought_up_to_date(INTERACTIVE / f"{name}_data.js", text, options.check)
     if not options.check:
-        for name in DRAWN:  # docs/check.py holds them against what they are drawn from
+        for name in DRAWN:  # docs/check.py compares these with their sources
             subprocess.run([sys.executable, FIGURES / f"{name}.py"], check=True)
     if not right:
         sys.exit(f"python3 docs/figures/recorded/hopper_figures.py {options.program} brings these up to date")

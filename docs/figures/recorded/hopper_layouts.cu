@@ -88,10 +88,10 @@ void walk(const TileMap& k_map, const TileMap& v_map, Fault fault) {
 /// at the pipeline's barriers and how they stand after it.
 class Recorder : public testing::QuietObserver {
  public:
-  using Reads = std::map<uint32_t, std::vector<int>>;  // by the product's ticket: offsets in the tile
+  using Reads = std::map<uint32_t, std::vector<int>>;  // offsets in the tile, by the product's ticket
   static inline Reads k_reads, v_reads;
   static inline const unsigned char *keys = nullptr, *values = nullptr;  // the tensors in device memory
-  static inline bool plays = false;  // tells every warp's passing and every copy's beginning, a line each
+  static inline bool plays = false;  // prints a line for every wait that passes and every copy that begins
   static inline void (Recorder::*name_barriers)(int threads) = nullptr;
 
   void block_begins(const sim::Block& block) override {
@@ -120,7 +120,7 @@ class Recorder : public testing::QuietObserver {
   void completes(const void* object) override {
     Barrier* barrier = find(object);
     if (!barrier) return;
-    if (barrier->pending != 0 || barrier->bytes != 0) std::abort();  // the count here is not the simulator's
+    if (barrier->pending != 0 || barrier->bytes != 0) std::abort();  // this count and the simulator's differ
     ++barrier->phase;
     barrier->pending = barrier->arrivals;
     tell("over", *barrier);
@@ -290,7 +290,7 @@ void print_layouts() {
   std::printf("{\n");
   print_places("d", [](int thread, int i) { return WgmmaM64<kKeys>::d(thread, i); });
   print_places("a", [](int thread, int i) { return WgmmaM64<kKeys>::a16(thread, i); });
-  print_places("a8", [](int thread, int i) { return WgmmaM64<kKeys>::a8(thread, i); });  // of 16 columns
+  print_places("a8", [](int thread, int i) { return WgmmaM64<kKeys>::a8(thread, i); });  // 16 columns
   std::vector<int> keys;
   for (int i = 0; i < 16; ++i) keys.push_back(fp8::key_at(i));
   std::printf("\"keys\": ");

@@ -53,7 +53,7 @@ __global__ void ask(Policy policy, Problem problem, TileClass* classes) {  // [k
     const Work work = policy.template work<kRows>(problem, index);
     TileClass* const row = classes + work.first_query / kRows * kTiles;
     for (int tile = threadIdx.x; tile < kTiles; tile += 32) row[tile] = TileClass::skip;
-    __syncwarp();  // a tile that is no candidate is skipped
+    __syncwarp();  // non-candidate tiles are skipped
     const auto seen = policy.template tiles<kKeys>(work, work.first_query + kRows - 1);
     for (int i = threadIdx.x; i < seen.span.count; i += 32)
       row[seen.span.tile(i)] = seen.classify(seen.span.tile(i) * kKeys);
