@@ -27,7 +27,7 @@ namespace flashbook {
 //| $\ell$ means nothing without $m$: its unit is $e^m$. Together they give the row's log-sum-exp,
 //| $m + \ln \ell$, which a backward pass needs and which every chapter returns along with O.
 //|
-//| An empty state has the maximum $-\infty$, so that the first score is larger, and the sum 0.
+//| An empty state has the maximum $-\infty$, so that any first score is larger, and the sum 0.
 
 /// The softmax's state: of a whole row, or of the part of it that has been seen.
 struct SoftmaxState {

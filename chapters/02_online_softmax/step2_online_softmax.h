@@ -8,8 +8,8 @@
 //| arrives. Two passes remain: one for maximum and sum, one for weights and values.
 //|
 //| **Budget.** The same row of scores, 4 bytes per key, is now written once and read once. In exchange, every
-//| score costs two exponentials in the first pass, one for the correction and one for the sum. With that of
-//| the second pass, it is three, where step 1 has one.
+//| score costs two exponentials in the first pass, one for the correction and one for the sum. Including the
+//| second pass, that makes three, where step 1 needs one.
 #pragma once
 #include <algorithm>
 #include <cmath>

@@ -163,9 +163,9 @@ template <int kHeadDim, typename T>
 
 //| ## A tile's worth of softmax
 //|
-//| The softmax of step 4, for 16 queries at once. Where step 4 reduces over lanes, this runs down a column:
-//| no lane reads from another, and the result is 16 maxima. O is not corrected here, but at the start of a
-//| block, where its sums are loaded anyway.
+//| This is the softmax of step 4, for 16 queries at once. Where step 4 reduces over lanes, this runs down a
+//| column: no lane reads from another, and the result is 16 maxima. O is not corrected here, but at the start
+//| of a block, where its sums are loaded anyway.
 //|
 //| Only the tiles on the causal diagonal and the last tile have keys to mask, so only they pay for the
 //| comparison.

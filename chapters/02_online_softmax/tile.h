@@ -70,8 +70,8 @@ void multiply_add(const float (&a)[kRows][kInner], const float (&b)[kInner][kCol
 //| lane $j \bmod 8$, and at the end, the upper half of the lanes is added to the lower half, three times. At
 //| best, the eight are one vector. If a compiler does not see that, they are still eight independent chains.
 //|
-//| This is the freedom of the merge rule, used within a row. A GPU's warp reduces its lanes in the same way,
-//| with shuffles.
+//| The merge rule allows any order, so it also allows this one within a row. A GPU's warp reduces its lanes
+//| in the same way, with shuffles.
 
 constexpr int kLanes = 8;  // one AVX2 vector
 

@@ -72,8 +72,8 @@ __device__ void store_state(const Rows<kHeadDim, kBlock>& rows, const State& sta
 //| ## The kernel
 //|
 //| With the first tile of keys, there is nothing to load, and the last tile that the queries see finishes
-//| them. Under a causal mask, a tile of queries that sees none of the keys is skipped, but not with the first
-//| tile of keys: rows that see no key at all still have an output, which is zero.
+//| them. Under a causal mask, a tile of keys skips the tiles of queries that see none of it. The first tile
+//| of keys skips none, because rows that see no key at all have an output, too, which is zero.
 
 /// Attention, one block per head. Grid: (batch * heads); dynamic shared memory: Tiles.
 template <typename T, int kHeadDim, int kBlock>

@@ -65,7 +65,7 @@ __device__ void load_tile(T (&tile)[kBlock][kStride],
 //| ## What a thread holds
 //|
 //| Each thread holds a part of its rows of the unfinished $O$: the dimensions `4 tx` ... `4 tx + 3` of every
-//| 64, because one load of V brings four neighbours. All 16 threads of a row hold the same copy of its
+//| 64, because one load of V returns four neighbours. All 16 threads of a row hold the same copy of its
 //| maximum and its sum.
 
 /// A thread's share of a tile of queries.
@@ -200,9 +200,9 @@ __device__ void add_weighted_values(const Tiles<T, kHeadDim, kBlock>& tiles, Row
   }
 }
 
-//| The three parts in order. Only half a warp writes and reads the weights of a row, so the two barriers
-//| between the parts are *warp* barriers. The block's barrier, which costs more, is in the kernel's loop,
-//| where the tiles of K and V change.
+//| This runs the three parts in order. Only half a warp writes and reads the weights of a row, so the two
+//| barriers between the parts are *warp* barriers. The block's barrier, which costs more, is in the kernel's
+//| loop, where the tiles of K and V change.
 /// Merges one tile of keys into a tile of queries. The tiles must be complete in shared memory, and remain
 /// there until a barrier after this call.
 template <typename T, int kHeadDim, int kBlock>
