@@ -1,7 +1,7 @@
 //| # A block's warps merge, and the last to arrive merges the blocks
 //|
-//| Every warp of the ring has a maximum, a sum and an output for its own keys. When a block is done with an
-//| item, its warps merge them. If other blocks have keys of the same item, the result is a part, which goes
+//| Every warp of the ring has a maximum, a sum and an output for its own keys. When a block has finished an
+//| item, its warps merge these. If other blocks have keys of the same item, the result is a part, which goes
 //| to the workspace, and the last block to arrive merges the parts.
 //|
 //| ![Four blocks write a partial O and log-sum-exp; the last to arrive at the counter merges
@@ -121,12 +121,12 @@ __device__ __forceinline__ void finish_block(RingShared<Traits>& shared,
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int first_row = segment.row_tile * Traits::kRows;
   const int rows = min(plan.rows_of(problem, segment.pack) - first_row, Traits::kRows);
-  named_barrier_sync<kAllConsumers, Traits::kConsumers>();  // all have read what the segment before left
+  named_barrier_sync<kAllConsumers, Traits::kConsumers>();  // all have read the previous segment's results
   //| Each warp stores its results in stages of the ring, which the producer has handed out.
   const PipelineState<Traits::kStages> first = state;
   PipelineState<Traits::kStages> waited = state;
   for (int i = 0; i < Traits::kMergeStages; ++i) {
-    wait_full(shared.ring, waited);  // the stage is ours
+    wait_full(shared.ring, waited);  // the stage is handed out
     waited.advance();
   }
 #pragma unroll
@@ -150,7 +150,7 @@ __device__ __forceinline__ void finish_block(RingShared<Traits>& shared,
             make_float4(at(0), at(1), at(2), at(3));
       }
   }
-  named_barrier_sync<kAllConsumers, Traits::kConsumers>();  // what all warps have is there
+  named_barrier_sync<kAllConsumers, Traits::kConsumers>();  // all warps have written their results
 
   //| Each warp adds up one row at a time. If other blocks share the item, the row is stored as a part;
   //| otherwise it is finished. Both are normalised and stored with their log-sum-exp, so that parts of any
@@ -200,7 +200,7 @@ __device__ __forceinline__ bool arrives_last(const Segment& segment, const Works
   if (threadIdx.x % 32 == 0) {
     unsigned* arrived = &workspace.arrivals[segment.first_block * kMostRingWarps + warp];
     is_last = atomic_add_acq_rel(arrived, 1u) == unsigned(segment.parts - 1);
-    if (is_last) atomicExch(arrived, 0u);  // as the next launch wants it
+    if (is_last) atomicExch(arrived, 0u);  // reset for the next launch
   }
   if (!__any_sync(kWholeWarp, is_last)) return false;
   __syncwarp();  // what lane 0 has taken over, all lanes may read
@@ -231,8 +231,8 @@ __device__ __forceinline__ void finish_parts(const Problem& problem, const PlanT
 //|
 //| One query with one key head is split over all 132 blocks. At d = 256 and 16 rows their parts are 2 MB,
 //| which one block would read while 131 multiprocessors idle. So items of more than 48 parts are merged by a
-//| second kernel with one block per row. It is launched while the first one still runs, and waits until that
-//| has ended, which makes all its writes visible without a fence.
+//| second kernel with one block per row. It is launched while the first one is still running, and waits until
+//| that has ended, which makes all its writes visible without a fence.
 //|
 /// Merges the parts of items that have more than Traits::kMostPartsOfLast. Grid: (kRows, items).
 template <typename T, typename Traits, typename PlanType>
@@ -240,17 +240,17 @@ __global__ void __launch_bounds__(kManyWarps * 32, 1)
     merge_many(Workspace workspace,
                T* o,        // [batch, heads, seqlen_q, kHeadDim], strided
                float* lse,  // [batch, heads, seqlen_q]
-               int blocks,  // of the first kernel
+               int blocks,  // blocks of the first kernel
                Problem problem, PlanType plan) {
   const Segment item = Segments<Traits::kKeys, PlanType>(plan, problem, blocks).whole_item(blockIdx.y);
   const int row = blockIdx.x, pack_row = item.row_tile * Traits::kRows + row;
   //| A block without anything to merge waits too, because later launches rely on this kernel's end.
-  wait_for_launch_before();  // all parts are there
+  wait_for_launch_before();  // all parts are stored
   if (item.parts <= Traits::kMostPartsOfLast || pack_row >= plan.rows_of(problem, item.pack)) return;
   merge_by_block<Traits::kHeadDim>(
       workspace.partials, item.parts, [&](int part) { return place_of<Traits>(item.first_block, part, row); },
       [&](const WarpRow<Traits::kHeadDim>& merged) {
-        if constexpr (PlanType::kSinks)  // so that the other closure holds no plan
+        if constexpr (PlanType::kSinks)  // without sinks the closure holds no plan
           store_finished<T>(merged, workspace.whole, problem, plan, plan.rows_at(problem, item.pack),
                             pack_row, o, lse);
         else

@@ -24,7 +24,7 @@ namespace flashbook::decoding {
 /// one part, which is the result.
 struct Partials {
   float* o;    ///< [places, head_dim]
-  float* lse;  ///< [places], -inf of a part without keys, whose o is not written
+  float* lse;  ///< [places], -inf for a part without keys, whose o is not written
 };
 
 //| ## The merge
@@ -38,8 +38,8 @@ struct Partials {
 /// A row as a warp holds it: each lane has some columns, up to four of them contiguous.
 template <int kHeadDim>
 struct WarpRow {
-  static constexpr int kColumns = kHeadDim / 32;            ///< of a lane
-  static constexpr int kRun = kColumns < 4 ? kColumns : 4;  ///< that lie side by side
+  static constexpr int kColumns = kHeadDim / 32;            ///< columns per lane
+  static constexpr int kRun = kColumns < 4 ? kColumns : 4;  ///< adjacent columns
   using Run = std::conditional_t<kRun == 4, float4, float2>;
   alignas(sizeof(Run)) float value[kColumns];
   float lse;

@@ -26,7 +26,7 @@ namespace flashbook::decoding {
 //| more. These two numbers determine where a share begins, and which share has a given unit.
 /// `all` units dealt out to `count`, all >= count.
 struct Shares {
-  int each, more;  ///< the first `more` have each + 1
+  int each, more;  ///< every block has `each`, the first `more` one more
 
   /// The first unit of share i, or for i = count the number of units.
   __device__ int begin(int i) const { return i * each + min(i, more); }
@@ -41,12 +41,12 @@ struct Shares {
 struct Plan {
   // Only Rules (rules.cuh) sets these,
   static constexpr bool kWindow = false, kFunctions = false, kSinks = false, kRagged = false, kPadded = false;
-  static constexpr bool kEven = false;  // and only EvenPlan this
-  device::Divisor parts;                ///< equal parts: of each item. 1 if there is equal work
+  static constexpr bool kEven = false;  // and only EvenPlan sets this
+  device::Divisor parts;                ///< equal parts: parts per item; equal work: 1
   int equal_work;                       ///< 1 or 0
-  device::Divisor row_tiles;            ///< of a pack
+  device::Divisor row_tiles;            ///< tiles of rows per pack
   device::Divisor items_of_sequence;    ///< packs * row_tiles
-  int first_key;                        ///< keys before are not read: another launch has them
+  int first_key;                        ///< earlier keys are read by another launch
 
   //| A block asks the plan for everything else: a plan with [rules](rules.cuh) answers for each sequence.
   /// The first key that is read of a sequence of `length`.
@@ -74,10 +74,10 @@ struct Plan {
 /// Equal work for equally long sequences. (Step 7)
 struct EvenPlan : Plan {
   static constexpr bool kEven = true;
-  int units;                    ///< in all
-  device::Divisor of_block;     ///< units of a block; the last one may have fewer
-  device::Divisor of_item;      ///< units of an item
-  device::Divisor of_sequence;  ///< and of all items of a sequence
+  int units;                    ///< units in total
+  device::Divisor of_block;     ///< units per block; the last one may have fewer
+  device::Divisor of_item;      ///< units per item
+  device::Divisor of_sequence;  ///< units per sequence
 
   __device__ const device::Divisor& units_of(int /*tiles*/) const { return of_item; }
   __device__ int block_of(int unit, const Shares&) const { return unit / of_block; }
@@ -87,23 +87,23 @@ struct EvenPlan : Plan {
 //| the first one's number and the count are enough to find all partial results.
 /// Some tiles of keys for one tile of rows. Merged with its item's other parts if there is more than one.
 struct Segment {
-  int pack;  ///< over batch and packs together: Problem::pack_of
+  int pack;  ///< number over batch and packs: Problem::pack_of
   int row_tile;
-  int length;      ///< keys of the sequence
+  int length;      ///< keys in the sequence
   int begin, end;  ///< tiles of keys, counted from first_key_of; begin == end: the sequence is empty
   int part, parts;
-  int first_block;  ///< that of part 0; part i is that of block first_block + i
+  int first_block;  ///< the block of part 0; part i belongs to block first_block + i
 };
 
 //| Producer and consumers of a block go through the same segments. Each warp computes them itself, since
 //| getting them from another warp would mean waiting for it.
 /// A block's place in the plan.
 struct PlaceInPlan {
-  Shares shares = {0, 0};  ///< of the blocks that have units; each = 0: equal parts
-  int base = 0;            ///< units before `batch`; of equal parts, the block's part
+  Shares shares = {0, 0};  ///< shares of the blocks that have units; each = 0: equal parts
+  int base = 0;            ///< units before `batch`; with equal parts, the block's part
   int batch = 0;
-  int unit = 0;  ///< the next, counted from `base`; of equal parts, the item
-  int left = 0;  ///< units; of equal parts, whether there is an item
+  int unit = 0;  ///< the next unit, counted from `base`; with equal parts, the item
+  int left = 0;  ///< units left; with equal parts, whether there is an item
 };
 
 /// The segments of a block, one after another. Each warp has its own copy and asks it in step with the
@@ -118,14 +118,14 @@ class Segments {
   __device__ __forceinline__ Segments(const PlanType& plan, const Problem& problem, int blocks)
       : plan_(plan), problem_(problem) {
     //| A tile of keys for one tile of rows is a *unit*. An empty sequence's item also counts as one, so that
-    //| some block writes its zeros. First the sum of all units, with each lane adding every 32nd sequence.
+    //| some block writes its zeros. First, sum up all units, with each lane adding every 32nd sequence.
     if (PlanType::kEven || !plan.equal_work) return;
     int all = 0;
     for (int batch = lane(); batch < problem.batch; batch += 32) all += units_of_sequence(batch);
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2) all += __shfl_xor_sync(kWholeWarp, all, distance);
     blocks_ = min(blocks, all);
-    if (PlanType::kRagged) blocks_ = max(blocks_, 1);  // there may be no query
+    if (PlanType::kRagged) blocks_ = max(blocks_, 1);  // the batch may have no query
     at.shares = {all / blocks_, all % blocks_};
   }
 
@@ -150,10 +150,10 @@ class Segments {
     const int first = at.shares.begin(block);
     at.left = at.shares.begin(block + 1) - first;
 
-    //| Then the sequence that contains the block's first unit: prefix sums over 32 sequences at a time.
+    //| Find the sequence that contains the block's first unit, by prefix sums over 32 sequences at a time.
     for (int group = 0;; group += 32) {
       const int own = group + lane() < problem_.batch ? units_of_sequence(group + lane()) : 0;
-      int sum = own;  // of the lanes up to this one
+      int sum = own;  // sum over the lanes up to this one
 #pragma unroll
       for (int distance = 1; distance < 32; distance *= 2) {
         const int before = __shfl_up_sync(kWholeWarp, sum, distance);
@@ -188,7 +188,7 @@ class Segments {
       return segment;
     }
     //| With equal work, the units of all earlier sequences are added up again.
-    int base = 0;  // units of the sequences before
+    int base = 0;  // units of all earlier sequences
     for (int i = lane(); i < batch; i += 32) base += units_of_sequence(i);
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2) base += __shfl_xor_sync(kWholeWarp, base, distance);
@@ -273,7 +273,7 @@ class Segments {
 
   const PlanType& plan_;
   const Problem& problem_;
-  int blocks_ = 0;  ///< that have units
+  int blocks_ = 0;  ///< blocks that have units
 };
 
 }  // namespace flashbook::decoding

@@ -1,8 +1,8 @@
 //| # The problem: few queries, many keys
 //|
-//| A model that generates text has one new token per sequence, whose query meets every key of the cache. So a
-//| head's score matrix has one row, or a few if tokens are guessed ahead and checked together, and very many
-//| columns.
+//| A model that generates text has one new token per sequence, and its query attends to every key of the
+//| cache. So a head's score matrix has very many columns but only one row, or a few if tokens are guessed
+//| ahead.
 //|
 //| ## Rows of a tile
 //|
@@ -25,8 +25,8 @@ using namespace hopper;  // what all Hopper chapters share; `Problem` and some m
 
 /// Query heads that share a tile, and the key head that they read.
 struct Pack {
-  int first_head;  ///< of the query heads
-  int kv_head;     ///< that they read
+  int first_head;  ///< first query head
+  int kv_head;     ///< key head that they read
   int batch;
 };
 
@@ -36,17 +36,17 @@ struct Pack {
 //| as the heads per group, as a `Divisor`, which turns divisions into multiplications.
 /// The shape of one launch.
 struct Problem {
-  int seqlen_q;           ///< queries of a head
-  int seqlen_k;           ///< keys of a sequence, unless it has a length of its own
-  int batch, heads;       ///< sequences, and query heads of each
+  int seqlen_q;           ///< queries per head
+  int seqlen_k;           ///< keys per sequence, unless it has a length of its own
+  int batch, heads;       ///< sequences, and query heads per sequence
   device::Divisor pack;   ///< query heads that are rows of one tile: 1, or the group
-  device::Divisor packs;  ///< of a sequence: heads / pack
+  device::Divisor packs;  ///< packs per sequence: heads / pack
   device::Divisor group;  ///< query heads that share one key head
   bool causal;            ///< aligned to the bottom right: the last query sees every key of its sequence
   float scale_log2;       ///< scale * log2(e): exp(scale * s) is 2^(scale_log2 * s)
   const int* lengths;     ///< [batch], keys that each sequence has; null: all have seqlen_k
   Strides q_strides, o_strides;
-  Strides number_strides;  ///< of the rows of O as they are counted
+  Strides number_strides;  ///< strides that turn a row of O into its number
 
   //| Sequences of a batch end at different keys, and the causal mask is aligned to each sequence's own last
   //| key: of several queries the last sees all keys, the one before it all but the last.

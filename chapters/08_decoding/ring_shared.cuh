@@ -14,7 +14,7 @@
 namespace flashbook::decoding {
 
 constexpr int kStageBytes = 32 * 1024;
-constexpr int kRowsOfMma = 16;  ///< rows of a tile of mma.sync, and keys that a warp takes at a time
+constexpr int kRowsOfMma = 16;  ///< rows that mma.sync multiplies, and keys per chunk
 
 //| ## A configuration
 //|
@@ -25,23 +25,23 @@ constexpr int kRowsOfMma = 16;  ///< rows of a tile of mma.sync, and keys that a
 template <int kHeadDim_, int kRowTiles_, int kElementBytes_ = 2, int kBlocks_ = 1>
 struct RingKernelTraits {
   static constexpr int kHeadDim = kHeadDim_;
-  static constexpr int kElementBytes = kElementBytes_;  ///< of K and V
-  static constexpr int kRowTiles = kRowTiles_;          ///< of 16 rows: 1; up to d = 128 also 2 and 4
-  static constexpr int kRows = kRowTiles * kRowsOfMma;  ///< of a tile of queries
+  static constexpr int kElementBytes = kElementBytes_;  ///< bytes per element of K and V
+  static constexpr int kRowTiles = kRowTiles_;          ///< tiles of 16 rows: 1; up to d = 128 also 2 and 4
+  static constexpr int kRows = kRowTiles * kRowsOfMma;  ///< rows per tile of queries
   static constexpr int kRowBytes = kHeadDim * kElementBytes;
-  static constexpr int kBlocks = kBlocks_;  ///< of a multiprocessor: 1; with 16 rows up to d = 128 also 2
+  static constexpr int kBlocks = kBlocks_;  ///< blocks per multiprocessor: 1; 2 with 16 rows up to d = 128
   static constexpr int kBytesOfStage = kStageBytes / kBlocks;
-  static constexpr int kKeys = kBytesOfStage / kRowBytes;  ///< of a tile of K or V: of 16 bits 256, 128, 64
+  static constexpr int kKeys = kBytesOfStage / kRowBytes;  ///< keys per tile: 256, 128, 64 in 16 bits
   /// At d = 256 a thread has 128 sums and 64 registers of Q: only five warps may have that many.
   static constexpr int kWarps = (kHeadDim == 256 ? 4 : 8) / kBlocks;
-  static constexpr int kKeyWarps = kWarps / kRowTiles;            ///< that share a tile's keys
-  static constexpr int kChunks = kKeys / kRowsOfMma / kKeyWarps;  ///< of 16 keys, that a warp has of a tile
+  static constexpr int kKeyWarps = kWarps / kRowTiles;            ///< warps that share a tile's keys
+  static constexpr int kChunks = kKeys / kRowsOfMma / kKeyWarps;  ///< chunks of 16 keys per warp and tile
   /// Chunks whose scores a thread holds at a time: what registers are left for.
   static constexpr int kChunksAtOnce = kHeadDim < 256 && kRowTiles == 1 && kChunks > 1 ? 2 : 1;
-  static constexpr int kConsumers = kWarps * 32;    ///< threads
-  static constexpr int kThreads = kConsumers + 32;  ///< and the producer warp
+  static constexpr int kConsumers = kWarps * 32;    ///< consumer threads
+  static constexpr int kThreads = kConsumers + 32;  ///< with the producer warp
   static constexpr int kStages = 3;
-  static constexpr bool kTileByTile = false;   ///< keys are given back with the values, not before
+  static constexpr bool kTileByTile = false;   ///< keys are released with the values, not before
   static constexpr int kMostPartsOfLast = 48;  ///< that the last to arrive merges: more are a second kernel's
   /// A warp's sums, in float32, when warps merge: they fill whole stages of the ring.
   static constexpr int kWarpSumBytes = kRowsOfMma * kHeadDim * 4;
@@ -61,7 +61,7 @@ struct alignas(128) Stage {
 template <typename Traits>
 struct RingShared {
   Pipeline<Stage<Traits>, Traits::kStages> ring;
-  float max[Traits::kWarps][kRowsOfMma];  ///< of a warp's rows, times scale_log2
+  float max[Traits::kWarps][kRowsOfMma];  ///< maxima of each warp's rows, times scale_log2
   float sum[Traits::kWarps][kRowsOfMma];
   // Each warp's segment, and where it goes on: in registers they would crowd out sums.
   Segment segment[Traits::kWarps];
@@ -77,13 +77,13 @@ enum RingBarrier { kWholeBlock, kAllConsumers };  ///< named barriers
 /// table. Without a table a sequence is one page, of any length.
 struct Cache {
   const unsigned char *k, *v;    ///< [pages, kv_heads, keys of a page, head_dim]
-  Strides k_strides, v_strides;  ///< in bytes; `batch` is from page to page
+  Strides k_strides, v_strides;  ///< in bytes; `batch` leads from page to page
   const int* table;              ///< [batch, pages_of_sequence], or null
   int page_bits;
   int pages_of_sequence;
-  int copy_rows;           ///< keys that one copy brings: at most a page, at most a tile
-  device::Divisor copies;  ///< that bring a tile, but at most 32
-  KeepInL2 keep;           ///< what is read
+  int copy_rows;           ///< keys per copy: at most a page, at most a tile
+  device::Divisor copies;  ///< copies per tile, but at most 32
+  KeepInL2 keep;           ///< whether what is read stays in the L2
 };
 
 //| A cache of e4m3 also has scales. They come last, so that everything else stays where step 4 expects it.

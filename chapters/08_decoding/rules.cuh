@@ -1,13 +1,13 @@
 //| # As models do it: windows, functions on scores, and sinks
 //|
-//| Many models do not let a query see every key of its cache as it is. The first Mistral 7B, Gemma and
+//| Many models do more than let a query attend to every key of its cache. The first Mistral 7B, Gemma and
 //| gpt-oss give some or all layers a *window*, the last 128 to 4096 keys. Gemma 2 caps its scores. MPT
 //| subtracts a slope times the distance from them (ALiBi). And gpt-oss learns a *sink logit* for each head: a
 //| score that belongs to no key, takes weight, and brings no value.
 //|
-//| All of these are in a plan that knows more than that of steps 4 to 6. The kernel takes either plan as a
-//| template parameter and queries it in a few places. The plain plan answers with constants, so its kernel
-//| has no additional instruction.
+//| All of these go into a plan that knows more than that of steps 4 to 6. The kernel takes either plan as a
+//| template parameter and asks it in a few places. The plain plan answers with constants, so its kernel has
+//| no additional instruction.
 //|
 //| | switch | what it asks | where | the plain plan's answer |
 //| | --- | --- | --- | --- |
@@ -33,20 +33,20 @@ struct Rules : Plan {
   static constexpr bool kPadded = kPadded_;
   static constexpr int kNoLimit = 1 << 30;  ///< `left` of a launch without a window
 
-  int left = kNoLimit;  ///< keys before a query's own that it sees
+  int left = kNoLimit;  ///< keys that a query sees before its own
   int right = 0;        ///< keys after it; at most as many as there are queries, since there are no more keys
   int align = 1;        ///< a copy begins at a multiple of this, a power of two: it must not leave its page
   const int* paddings = nullptr;  ///< [batch], rows of a sequence's part of the cache before its first key
   const int* first_query =
       nullptr;                   ///< [batch + 1], where each sequence's queries begin; null: all have as many
-  int tile_rows = 0;             ///< of the kernel
-  const float* sinks = nullptr;  ///< [heads], -inf: none
+  int tile_rows = 0;             ///< rows per tile of the kernel
+  const float* sinks = nullptr;  ///< [heads], -inf if a head has none
   const float* slopes = nullptr;  ///< [heads], or [batch, heads]
   float softcap_factor = 0;       ///< -2 log2(e) scale / c; 0: no softcap
-  float slope_factor = 0;   ///< what a slope is multiplied by, since scores will be by Problem::scale_log2
-  float score_offset = 0;   ///< -c, which is left out of all scores; without a softcap 0
-  int slopes_of_batch = 0;  ///< heads, if each sequence has slopes of its own
-  int head_dim = 0;         ///< of the tensors, if kPadded
+  float slope_factor = 0;         ///< factor on slopes, because scores are later multiplied by scale_log2
+  float score_offset = 0;         ///< -c, which is left out of all scores; without a softcap 0
+  int slopes_of_batch = 0;        ///< `heads` if each sequence has slopes of its own
+  int head_dim = 0;               ///< the tensors' head dimension, if kPadded
 
   //| ## Which keys are read
   //|

@@ -32,7 +32,7 @@ struct WarpgroupTraits {
   static constexpr int kHeadDim = kHeadDim_;
   static constexpr int kConsumers = kConsumers_;  ///< warpgroups: 1, or up to d = 128 also 2
   static constexpr int kRows = kConsumers * kRowsOfWarpgroup;
-  static constexpr int kKeys = kHeadDim == 256 ? 64 : 128;  ///< of a tile
+  static constexpr int kKeys = kHeadDim == 256 ? 64 : 128;  ///< keys per tile
   static constexpr int kPanels = kHeadDim / kPanel;
   //| The queries come first, and the stages get what is left of 227 KB.
   static constexpr int kQueryPlaces = kConsumers == 1 ? 2 : 1;
@@ -52,7 +52,7 @@ template <typename T, typename Traits>
 struct WarpgroupShared {
   Tile<T, kRowsOfWarpgroup, Traits::kHeadDim> q[Traits::kQueryPlaces][Traits::kConsumers];
   Pipeline<Tile<T, Traits::kKeys, Traits::kHeadDim>, Traits::kStages> ring;
-  Segment segment[Traits::kQueryPlaces][Traits::kWarps];  ///< what each warp works on, and its next
+  Segment segment[Traits::kQueryPlaces][Traits::kWarps];  ///< each warp's segment, and its next
   PlaceInPlan at[Traits::kWarps];
 };
 
@@ -99,16 +99,16 @@ __device__ __forceinline__ void produce_panels(WarpgroupShared<T, Traits>& share
       //| Keys of tiles 0 and 1, values of 0, keys of 2, values of 1: between two of its stages a warp skips
       //| one of the other's. At a segment's end the values of the last two tiles are consecutive.
       if (kValues) {
-        if (tile == segment.begin) state.advance();   // its keys
-        if (tile + 1 < segment.end) state.advance();  // those of the next tile
+        if (tile == segment.begin) state.advance();   // skips this tile's keys
+        if (tile + 1 < segment.end) state.advance();  // and the next tile's
       } else if (tile >= segment.begin + 2) {
-        state.advance();  // the values of the tile before the last
+        state.advance();  // skips the values of the tile before the last
       }
       wait_empty(shared.ring, state);
       auto& stage = shared.ring.tile[state.stage];
       uint64_t* full = &shared.ring.full[state.stage];
       if (lane == 0) mbarrier_arrive_expect_tx(full, sizeof(stage));
-      __syncwarp();  // the barrier knows of the bytes before any can land
+      __syncwarp();  // announce the bytes before any can land
       //| A tile has at most 32 boxes, with pages of eight keys at d = 128 and 256. So a lane issues one, or
       //| none.
       if (in_tile < Traits::kKeys) {
@@ -124,7 +124,7 @@ __device__ __forceinline__ void produce_panels(WarpgroupShared<T, Traits>& share
     }
     if (!kValues)
       for (int i = 0; i < min(segment.end - segment.begin, 2); ++i)
-        state.advance();  // the last tiles' values
+        state.advance();  // skips the last tiles' values
   }
 }
 
@@ -139,7 +139,7 @@ template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void load_rows(Tile<T, kRowsOfWarpgroup, Traits::kHeadDim>& tile, const T* q,
                                           const Problem& problem, const PlanType& plan, int pack,
                                           int first_row) {
-  constexpr int kPieces = Traits::kHeadDim / 8;  // of a row
+  constexpr int kPieces = Traits::kHeadDim / 8;  // pieces of 16 bytes per row
   const Pack of = plan.rows_at(problem, pack);
   const int rows = plan.rows_of(problem, pack), columns = plan.template columns<Traits::kHeadDim>();
 #pragma unroll 1  // a row's address takes some registers
@@ -183,7 +183,7 @@ __device__ __forceinline__ void clear_values(Tile& tile, int first, int end) {
   for (int i = first * kPieces + threadIdx.x; i < end * kPieces; i += Traits::kWarps * 32)
     *piece_of(tile, i / kPieces, i % kPieces * 8) = make_uint4(0, 0, 0, 0);
   fence_proxy_async();                                     // the zeros are visible to wgmma
-  named_barrier_sync<kBothGroups, Traits::kWarps * 32>();  // those of all threads
+  named_barrier_sync<kBothGroups, Traits::kWarps * 32>();  // and so are those of all other threads
 }
 
 //| The first tile has no earlier values to multiply, and the last values have no later keys. Both are outside
@@ -205,14 +205,14 @@ __device__ __forceinline__ void attend_rows(WarpgroupShared<T, Traits>& shared,
     const int hidden = plan.hidden_keys(problem, segment.pack / problem.packs, segment.length);
     if (hidden > 0) clear_values<Traits>(shared.ring.tile[stage], 0, hidden);
   };
-  const int first_unseen = problem.last_key(segment.length, first_row) + 1;  // by some row
+  const int first_unseen = problem.last_key(segment.length, first_row) + 1;  // to some row
   float scores[kKeys / 2], correction[2];
   Fragments<kKeys> p;
 #pragma unroll
   for (float& x : output) x = 0;
   rows = LazyRows::none();
 
-  //| The first tile's scores, softmax and P.
+  //| Compute the first tile's scores, softmax and P.
   wait_full(shared.ring, state);  // the first tile's keys are in
   wgmma_fence();
   issue_scores<T, kHeadDim>(scores, q, wgmma_advance(keys, state.stage * kTileBytes));
@@ -253,7 +253,7 @@ __device__ __forceinline__ void attend_rows(WarpgroupShared<T, Traits>& shared,
     if (rescale) rescale_rows(output, correction);
   }
 
-  //| The last values have no scores next to them, and the cache past them may hold anything.
+  //| No scores are left to compute next to the last values, and the cache past them may hold anything.
   wait_full(shared.ring, state);  // the last tile's values are in
   const int keys_left = segment.length - (first_key + (segment.end - 1) * kKeys);
   if (PlanType::kWindow && segment.end == 1) clear_hidden(state.stage);
@@ -341,8 +341,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     fence_mbarrier_init();  // TMA sees the barriers,
   }
   Segments<Traits::kKeys, PlanType> segments(plan, problem, gridDim.x);
-  segments.begin(blockIdx.x);  // all the other warps, meanwhile
-  __syncthreads();             // and so do all threads
+  segments.begin(blockIdx.x);  // meanwhile, all other warps
+  __syncthreads();             // all threads see the barriers
   //| A block of three warpgroups begins with 168 registers per thread. The third warpgroup, in which two
   //| warps produce, keeps 56, so each of the others can have 224: 2 * 224 + 56 = 3 * 168.
   if (warp >= Traits::kWarps) {
@@ -355,7 +355,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
 
   //| The others are consumers, with 16 rows per warp.
   const int group = warp / kWarpsOfWarpgroup;
-  const int row_in_block = warp * kRowsOfMma + int(threadIdx.x) % 32 / 4;  // and 8 further
+  const int row_in_block = warp * kRowsOfMma + int(threadIdx.x) % 32 / 4;  // the other row is 8 further
   PipelineState<Traits::kStages> state;
   //| A warp's segment is in shared memory, because in registers it would crowd out sums.
   /// Goes on to the next segment, if there is one, and starts loading its queries.
@@ -363,7 +363,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     segments.at = shared.at[warp];
     Segment next;
     if (!segments.next(next)) return false;
-    __syncwarp();  // all lanes have read where they are
+    __syncwarp();  // all lanes have read their place
     if (threadIdx.x % 32 == 0) {
       shared.segment[place][warp] = next;
       shared.at[warp] = segments.at;
@@ -380,8 +380,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   bool is_there = begin_next(0);
   for (int place = 0; is_there; place = kLastPlace - place) {
     cp_async_wait<0>();   // this thread's pieces of Q are in,
-    fence_proxy_async();  // visible to wgmma,
-    sync_warpgroup();     // and those of all four warps, which are done with the other place
+    fence_proxy_async();  // and visible to wgmma,
+    sync_warpgroup();     // as are all four warps', which are done with the other place
     //| An item without keys has no tiles, but its rows are written all the same: zeros, and -inf for the
     //| log-sum-exp.
     const Segment segment = shared.segment[place][warp];

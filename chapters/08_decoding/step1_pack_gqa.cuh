@@ -38,7 +38,7 @@ struct PackGqaShared {
 template <typename T, int kRows, int kHeadDim>
 __device__ __forceinline__ void load_queries(Tile<T, kRows, kHeadDim>& tile, const T* q,
                                              const Problem& problem, const Pack& of, int first_row) {
-  constexpr int kPieces = kHeadDim / 8;  // of a row
+  constexpr int kPieces = kHeadDim / 8;  // pieces of 16 bytes per row
   for (int i = threadIdx.x; i < kRows * kPieces; i += blockDim.x) {
     const int row = i / kPieces, column = i % kPieces * 8;
     uint4 piece = make_uint4(0, 0, 0, 0);
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kWarpgroup)
   const int row_tiles = (problem.rows() + kRowsOfWarpgroup - 1) / kRowsOfWarpgroup;
   const Pack of = problem.pack_of(blockIdx.x / row_tiles);
   const int first_row = blockIdx.x % row_tiles * kRowsOfWarpgroup;
-  const int row = first_row + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;  // and row + 8
+  const int row = first_row + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;  // and also row + 8
   const int length = problem.length(of.batch);
   const int last[2] = {problem.last_key(length, row), problem.last_key(length, row + 8)};
 
@@ -140,11 +140,11 @@ __global__ void __launch_bounds__(kWarpgroup)
   if (threadIdx.x == 0) {
     mbarrier_init(&shared.landed, 1);
     name_mbarrier(&shared.landed, "landed");
-    fence_mbarrier_init();  // TMA sees the barrier,
+    fence_mbarrier_init();  // TMA sees the barrier
   }
   load_queries(shared.q, q, problem, of, first_row);
-  fence_proxy_async();  // Q, which threads wrote, is visible to wgmma
-  __syncthreads();      // and so are barrier and Q to all threads
+  fence_proxy_async();  // wgmma sees Q, which threads wrote
+  __syncthreads();      // all threads see the barrier and Q
 
   //| `wgmma` finds its operands in shared memory by descriptors, as in chapter 5. Scores, probabilities and
   //| output are in registers, two rows per thread.
@@ -160,12 +160,12 @@ __global__ void __launch_bounds__(kWarpgroup)
       load(shared.k, k_map, &shared.landed, tile * kKeys, {of.kv_head, of.batch});
       load(shared.v, v_map, &shared.landed, tile * kKeys, {of.kv_head, of.batch});
     }
-    mbarrier_wait(&shared.landed, phase);  // K and V are in
+    mbarrier_wait(&shared.landed, phase);  // K and V have landed
     const bool is_last = (tile + 1) * kKeys > length;
     if (is_last) {
       clear_rows(shared.v, length - tile * kKeys);
       fence_proxy_async();  // the zeros are visible to wgmma
-      __syncthreads();      // those of all threads
+      __syncthreads();      // and so are those of all other threads
     }
 
     //| $S = QK^\top$, in steps of 16 columns, and its softmax. A tile that the last key or a causal mask cuts
@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(kWarpgroup)
     wgmma_pin(p);
     wgmma_fence();  // P and O were just written by ordinary instructions
     issue_accumulate<T>(output, p, values);
-    wgmma_wait<0>();  // O is complete up to this tile
+    wgmma_wait<0>();  // O includes this tile
     wgmma_pin(output);
     wgmma_pin(p);
     __syncthreads();  // all warps have read K and V: thread 0 may have them overwritten

@@ -1,7 +1,7 @@
 //| # Steps 4 to 6: a deep ring, narrow tiles, and the last to arrive merges
 //|
 //| **What step 3 leaves.** A block waits for a tile, works on it, and only then requests the next. While it
-//| works nothing is in flight, and the multiprocessor's second block covers only some of that time. To read
+//| works, nothing is in flight, and the multiprocessor's second block covers only part of that time. To read
 //| at full rate, memory must always have about a microsecond's worth of requests, 33 KB per multiprocessor,
 //| and in practice two or three times that.
 //|
@@ -46,8 +46,8 @@ template <typename Traits, typename PlanType>
 __device__ __forceinline__ void produce(RingShared<Traits>& shared, const Cache& cache,
                                         const Problem& problem, const PlanType& plan,
                                         Segments<Traits::kKeys, PlanType>& segments) {
-  const int lane = threadIdx.x % 32, own_rows = lane * cache.copy_rows;  // before a lane's first copy
-  const int tiles_at_once = 32 / cache.copies;                           // whose pages are looked up
+  const int lane = threadIdx.x % 32, own_rows = lane * cache.copy_rows;  // keys before the lane's first copy
+  const int tiles_at_once = 32 / cache.copies;                           // tiles whose pages are looked up
   const int row_bytes = plan.template columns<Traits::kHeadDim>() * Traits::kElementBytes;
   PipelineState<Traits::kStages> state;
   Segment segment;
@@ -81,7 +81,7 @@ __device__ __forceinline__ void produce(RingShared<Traits>& shared, const Cache&
         wait_empty(shared.ring, state);
         uint64_t* full = &shared.ring.full[state.stage];
         if (lane == 0) mbarrier_arrive_expect_tx(full, bytes);
-        __syncwarp();  // the barrier knows of the bytes before any can land
+        __syncwarp();  // announce the bytes before any can land
         //| `arrive_expect_tx` has announced the bytes of the whole tile. The copies land in any order, and
         //| the last one completes the stage.
         const bool is_k = tensor == 0;
@@ -157,15 +157,15 @@ __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
     const PipelineState<Traits::kStages> keys = state;
     state.advance();
     scales.begin(tile);
-#pragma unroll 1  // unrolled, it would want more registers than there are
+#pragma unroll 1  // unrolled, it would need too many registers
     for (int first = 0; first < Traits::kChunks; first += kAtOnce) {
       float scores[8 * kAtOnce];
-      if (first == 0) wait_full(shared.ring, keys);  // K is in
+      if (first == 0) wait_full(shared.ring, keys);  // K has landed
 #pragma unroll
       for (int c = 0; c < kAtOnce; ++c) {
         const int chunk = (first + c) * Traits::kKeyWarps + key_warp;
         float* own = scores + 8 * c;
-        const int chunk_keys = keys_left - chunk * kRowsOfMma;  // that exist
+        const int chunk_keys = keys_left - chunk * kRowsOfMma;  // keys that exist
         if (chunk_keys > 0)
           multiply_keys<T, Traits>(own, q, scales, shared.ring.tile[keys.stage], chunk, keys_left, plan);
         if constexpr (PlanType::kFunctions || PlanType::kWindow)  // what a model does with its scores
@@ -192,7 +192,7 @@ __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
       if (__any_sync(kWholeWarp, correction[0] != 1 || correction[1] != 1))
         rescale_rows(sums.output, correction);
 
-      if (first == 0) wait_full(shared.ring, state);  // V is in
+      if (first == 0) wait_full(shared.ring, state);  // V has landed
 #pragma unroll
       for (int c = 0; c < kAtOnce; ++c) {
         const int chunk = (first + c) * Traits::kKeyWarps + key_warp;
@@ -205,7 +205,7 @@ __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
                                      chunk, keys_left, plan);
       }
     }
-    __syncwarp();  // the same of V
+    __syncwarp();  // all lanes have read their part of V
     if constexpr (Traits::kTileByTile) release(shared.ring, keys);
     release(shared.ring, state);
     state.advance();
@@ -233,12 +233,12 @@ __device__ __forceinline__ void consume(RingShared<Traits>& shared, const CacheO
   PipelineState<Traits::kStages> state;
   const Segment& segment = shared.segment[warp];
   for (Segment next; segments.next(next);) {
-    __syncwarp();  // all lanes have read the segment before
+    __syncwarp();  // all lanes have read the previous segment
     if (threadIdx.x % 32 == 0) {
       shared.segment[warp] = next;
       shared.place[warp] = segments.at;
     }
-    __syncwarp();  // and see this one
+    __syncwarp();  // all lanes see this one
     //| A warp keeps its place in the plan in shared memory, because its registers are full of queries and
     //| sums.
     const int first_row = segment.row_tile * Traits::kRows + row_in_tile;
@@ -277,8 +277,8 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocks)
     fence_mbarrier_init();  // TMA sees the barriers,
   }
   Segments<Traits::kKeys, PlanType> segments(plan, problem, gridDim.x);
-  segments.begin(blockIdx.x);  // all the other warps, meanwhile
-  __syncthreads();             // and so do all threads
+  segments.begin(blockIdx.x);  // meanwhile, all other warps
+  __syncthreads();             // all threads see the barriers
   if (threadIdx.x / 32 == Traits::kWarps) return produce<Traits>(shared, cache, problem, plan, segments);
   consume<T, Traits>(shared, cache, problem, plan, segments, workspace, q, o, lse);
 }

@@ -1,6 +1,6 @@
 //| # Latent attention: loads
 //|
-//| How [step 7](step7_latent.cuh) loads its tiles of keys, by TMA, and its queries, by threads.
+//| This is how [step 7](step7_latent.cuh) loads its tiles of keys, by TMA, and its queries, by threads.
 //|
 //| ![A tile of K and one of V: where the 16-byte pieces of a row lie, and which product reads them. A product
 //| takes two pieces of every row of K, and all pieces of 16 rows of V](../../docs/figures/wgmma_tiles.svg)
@@ -45,7 +45,7 @@ __device__ __forceinline__ void fill(LatentShared<T>& shared, const CUtensorMap&
   if (thread % 32 == 0 && box < LatentKernelTraits::kBoxes) {
     const int panel = box * LatentKernelTraits::kBoxPanels;
     uint64_t* full = &shared.full[stage][box];
-    mbarrier_wait(&shared.empty[stage][box], phase ^ 1);  // all have read the tile before
+    mbarrier_wait(&shared.empty[stage][box], phase ^ 1);  // all warps have read the previous tile
     if (tile < segment.end) {
       const Pack of = problem.pack_of(segment.pack);
       const int key = tile * LatentKernelTraits::kKeys;
@@ -82,7 +82,7 @@ __device__ __forceinline__ void load_latent_queries(LatentShared<T>& shared, Lat
                                                     const T* q,  // [batch, heads, seqlen_q, 576], strided
                                                     const Problem& problem, const Segment& segment) {
   constexpr int kRows = LatentKernelTraits::kRows, kOfWarp = kRows / LatentKernelTraits::kWarps;
-  const int lane = thread_number() % 32, first = thread_number() / 32 * kOfWarp;  // row of the warp
+  const int lane = thread_number() % 32, first = thread_number() / 32 * kOfWarp;  // first row of the warp
   const int own = segment.row_tile * kRows + first + lane % kOfWarp;
   const bool exists = own < problem.rows();
   const int64_t before = exists ? problem.offset(problem.q_strides, problem.pack_of(segment.pack), own) : 0;
@@ -91,14 +91,14 @@ __device__ __forceinline__ void load_latent_queries(LatentShared<T>& shared, Lat
 #pragma unroll 1
   for (int i = 0; i < kOfWarp; ++i) {
     const T* from = q + __shfl_sync(kWholeWarp, before, i) + lane * 8;
-    const int row = first + i, bytes = existing >> i & 1 ? 16 : 0;  // else zeros
+    const int row = first + i, bytes = existing >> i & 1 ? 16 : 0;  // 0 bytes: zeros
     cp_async_cg(piece_of(tile, row, lane * 8), from, bytes);
     cp_async_cg(piece_of(tile, row, 256 + lane * 8), from + 256, bytes);
     if (lane < 8) cp_async_cg(piece_of(shared.q_position, row, lane * 8), from + 512, bytes);
   }
   cp_async_wait_all();
   fence_proxy_async();  // this thread's rows become visible to wgmma and TMA,
-  named_barrier_arrive<kQueries, LatentKernelTraits::kThreads>();  // and to those who take them
+  named_barrier_arrive<kQueries, LatentKernelTraits::kThreads>();  // and to the warpgroup that reads them
 }
 
 //| The warpgroup that computes scores loads them from there into registers, as `wgmma` expects a left
@@ -121,7 +121,7 @@ __device__ __forceinline__ void take_queries(uint32_t (&in_registers)[LatentKern
   stmatrix_x4(reinterpret_cast<unsigned char*>(shared.q_last) + swizzled(Swizzle::b32, row * 32 + half * 16),
               last);
   fence_proxy_async();                        // this thread's writes become visible to wgmma,
-  named_barrier_sync<kScores, kWarpgroup>();  // and all have read the tile: TMA may fill its place
+  named_barrier_sync<kScores, kWarpgroup>();  // and all have read the tile, so TMA may overwrite it
 }
 
 }  // namespace flashbook::decoding

@@ -28,8 +28,8 @@ namespace flashbook::decoding {
 
 /// A row of a part, or of half of its columns: what the merge needs to know about it.
 struct PartRow {
-  float lse;    ///< -inf of a row without keys
-  float scale;  ///< a power of two, by which what is stored must be multiplied
+  float lse;    ///< -inf for a row without keys
+  float scale;  ///< the power of two by which stored values are multiplied
 };
 
 //| The workspace has the counters first, then the values of all places, then their rows' data. An item's
@@ -38,13 +38,13 @@ struct PartRow {
 /// Parts of items, in the workspace, each at a place.
 struct LatentParts {
   static constexpr int kPieces =
-      LatentKernelTraits::kHalf / 16;  ///< of 16 bytes, that a thread has of a part
+      LatentKernelTraits::kHalf / 16;  ///< pieces of 16 bytes that a thread has of a part
   unsigned* arrivals;  ///< [tiles of rows, blocks]: of the item that begins in a block and goes on in others,
                        ///< how many blocks have stored their part, and then how many have seen all parts. 0
                        ///< before a launch and after it
   uint4* o;            ///< [places, kPieces, LatentKernelTraits::kConsumers]
   PartRow* rows;       ///< [places, warpgroups, LatentKernelTraits::kRows]
-  int blocks;          ///< that share the keys, for each tile of rows
+  int blocks;          ///< blocks that share the keys, per tile of rows
 
   __device__ unsigned* arrivals_of(const Segment& item) const {
     return arrivals + item.row_tile * blocks + item.first_block;
@@ -109,9 +109,9 @@ __device__ __forceinline__ void store_part(const LatentParts& parts, int64_t pla
 
 /// A lane's sums over some parts: two rows, each of four columns.
 struct alignas(16) MergedPiece {
-  float max[2];     ///< of the log-sum-exps, times log2(e)
+  float max[2];     ///< maximum of the log-sum-exps, times log2(e)
   float weight[2];  ///< the sum of the parts' weights
-  float o[8];       ///< as a thread's pieces: value i belongs to row i / 2 % 2
+  float o[8];       ///< laid out as a thread's pieces: value i belongs to row i / 2 % 2
 
   __device__ __forceinline__ static MergedPiece none() { return {{-INFINITY, -INFINITY}, {}, {}}; }
 
@@ -179,7 +179,7 @@ __device__ __forceinline__ void merge_squares(MergedPiece (&merged)[kCount], con
   constexpr float kLog2E = 1.4426950408889634f;
   const int lane = threadIdx.x % 32;
   const int thread = square.warpgroup() * kWarpgroup + square.first_row() / 16 * 32 + lane;
-  float max = -INFINITY, sum = 0;  // of row lane % 16; the sum over every other part
+  float max = -INFINITY, sum = 0;  // for row lane % 16; the sum covers every other part
 #pragma unroll
   for (int n = 0; n < kCount; ++n) merged[n] = MergedPiece::none();
   for (int first = 0; first < range.count; first += kAtOnce) {
@@ -190,7 +190,7 @@ __device__ __forceinline__ void merge_squares(MergedPiece (&merged)[kCount], con
     const auto place = [&](int i) {
       return parts.place(range.row_tile, range.first_block, range.first + min(first + i, range.count - 1));
     };
-    const auto load = [&](const auto& place_of) {  // of part `i` + `more`; i is a constant
+    const auto load = [&](const auto& place_of) {  // loads part `i` + `more`; i is a constant
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i)
 #pragma unroll
@@ -202,10 +202,10 @@ __device__ __forceinline__ void merge_squares(MergedPiece (&merged)[kCount], con
     if (first + kAtOnce > range.count) {
       load([&](int i, int more) { return place(i + more); });
     } else {
-      const int64_t origin = place(1) - 2;  // where part 0 would be in line
+      const int64_t origin = place(1) - 2;  // where part 0 would be if places were equally far apart
       load([&](int i, int more) { return i == 0 ? place(more) : origin + 2 * more + 2 * i; });
     }
-    //| First the weights: a lane has one row of every other part.
+    //| First come the weights: a lane has one row of every other part.
     float most = max;
 #pragma unroll
     for (int i = 0; i < kAtOnce / 2; ++i) {
@@ -322,7 +322,7 @@ __device__ __forceinline__ void wait_for_parts(const LatentParts& parts, const S
 __device__ __forceinline__ void count_seen(const LatentParts& parts, const Segment& item) {
   unsigned* arrivals = parts.arrivals_of(item);
   if (atomicAdd(arrivals, 1u) == unsigned(2 * item.parts - 1))
-    atomicExch(arrivals, 0u);  // as the next launch wants it
+    atomicExch(arrivals, 0u);  // reset for the next launch
 }
 
 //| With few parts a block has many squares, and a warp takes four at a time. With many parts it has few
@@ -362,7 +362,7 @@ __device__ __forceinline__ void merge_share(MergedPiece (&of_warps)[LatentKernel
   //| sixteen parts at once.
   const int begin = item.part * squares / item.parts, own = (item.part + 1) * squares / item.parts - begin;
   if (own == 0) return;
-  const int sharers = kWarps / own, share = warp % sharers;  // warps of a square; own is at most kWarps
+  const int sharers = kWarps / own, share = warp % sharers;  // warps per square; own is at most kWarps
   const Square square = {begin + warp / sharers};
   if (square.number < begin + own) {
     const int first = item.parts * share / sharers;

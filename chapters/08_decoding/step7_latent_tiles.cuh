@@ -16,18 +16,18 @@ namespace flashbook::decoding {
 
 /// The sizes of the kernel.
 struct LatentKernelTraits {
-  static constexpr int kRows = 64;                       ///< of a tile of queries
-  static constexpr int kKeys = 64;                       ///< of a tile of keys, at most a page
-  static constexpr int kStages = 3;                      ///< tiles of keys in shared memory
-  static constexpr int kPanels = kLatentKeyDim / 64;     ///< of a key: 64 columns each
-  static constexpr int kPosition = kPanels - 1;          ///< the panel that is no value
-  static constexpr int kBoxPanels = 3;                   ///< that a copy brings
-  static constexpr int kBoxes = kPanels / kBoxPanels;    ///< copies of a tile
-  static constexpr int kHalfPanels = kPosition / 2;      ///< panels of values that a warpgroup multiplies by
-  static constexpr int kHalf = kLatentValueDim / 2;      ///< columns of O that a warpgroup has
-  static constexpr int kWarps = 8, kConsumers = 32 * 8;  ///< of the two warpgroups that have O
-  static constexpr int kThreads = kConsumers + 128;      ///< and of the one that makes the scores
-  static constexpr int kSteps = kLatentValueDim / kMmaK - 1;  ///< of 16 columns of Q, that lie in registers
+  static constexpr int kRows = 64;                            ///< rows per tile of queries
+  static constexpr int kKeys = 64;                            ///< keys per tile, at most a page
+  static constexpr int kStages = 3;                           ///< tiles of keys in shared memory
+  static constexpr int kPanels = kLatentKeyDim / 64;          ///< panels per key, of 64 columns each
+  static constexpr int kPosition = kPanels - 1;               ///< the panel that is not a value
+  static constexpr int kBoxPanels = 3;                        ///< panels per copy
+  static constexpr int kBoxes = kPanels / kBoxPanels;         ///< copies per tile
+  static constexpr int kHalfPanels = kPosition / 2;           ///< panels of values per warpgroup
+  static constexpr int kHalf = kLatentValueDim / 2;           ///< columns of O per warpgroup
+  static constexpr int kWarps = 8, kConsumers = 32 * 8;       ///< warps and threads that have O
+  static constexpr int kThreads = kConsumers + 128;           ///< with the warpgroup that computes scores
+  static constexpr int kSteps = kLatentValueDim / kMmaK - 1;  ///< steps of 16 columns of Q in registers
   /// A thread starts with 168 registers. They change hands by whole warpgroups.
   static constexpr int kScoreRegisters = 184, kValueRegisters = 160;
 };
@@ -50,15 +50,15 @@ struct LatentShared {
   LatentTile<T> keys[LatentKernelTraits::kStages];
   Tile<T, LatentKernelTraits::kRows, kPanel> q_position;                    ///< Q's last panel
   T q_last[LatentKernelTraits::kRows][kMmaK];                               ///< and the 16 columns before it
-  uint64_t full[LatentKernelTraits::kStages][LatentKernelTraits::kBoxes];   ///< three panels are there
-  uint64_t empty[LatentKernelTraits::kStages][LatentKernelTraits::kBoxes];  ///< all have read them
+  uint64_t full[LatentKernelTraits::kStages][LatentKernelTraits::kBoxes];   ///< three panels have landed
+  uint64_t empty[LatentKernelTraits::kStages][LatentKernelTraits::kBoxes];  ///< all warps have read them
   uint64_t scored[LatentKernelTraits::kStages];                             ///< a tile's scores are computed
   uint64_t published[LatentKernelTraits::kStages];                          ///< its P is written
-  uint64_t rows_known;                             ///< what a segment's rows came to is written
-  float correction[2][LatentKernelTraits::kRows];  ///< of O before a tile, in turn
+  uint64_t rows_known;                             ///< the results of a segment's rows are written
+  float correction[2][LatentKernelTraits::kRows];  ///< corrections of O, for two tiles in turn
   Segment with_others[2];  ///< the block's parts of items that other blocks have parts of
-  Segment segment[2];      ///< that those who have O work on, and those who make scores
-  Segments<LatentKernelTraits::kKeys>::Place place[2];  ///< and where they go on
+  Segment segment[2];      ///< the segment of the warpgroups that have O, and of the one with scores
+  Segments<LatentKernelTraits::kKeys>::Place place[2];  ///< and where each continues
 };
 
 //| **Barriers.** How many warps release a third of a tile? Four release the first, which has values of the
@@ -150,7 +150,7 @@ __device__ __forceinline__ void issue_scores(float (&scores)[32],
   wgmma_pin(scores);
 #pragma unroll
   for (int step = 0; step < LatentKernelTraits::kPanels * 4; ++step) {
-    const int panel = step / 4, in_panel = step % 4 * 32;  // bytes
+    const int panel = step / 4, in_panel = step % 4 * 32;  // in bytes
     if (step % (4 * kBoxPanels) == 0) mbarrier_wait(&shared.full[stage][panel / kBoxPanels], phase);
     if (in_panel == 0) wgmma_fence();
     const uint64_t keys = wgmma_advance(k, panel * kPanelBytes + in_panel);
@@ -180,7 +180,7 @@ __device__ __forceinline__ void issue_accumulate(float (&output)[128], LatentSha
   wgmma_pin(output);
   wgmma_fence();
 #pragma unroll
-  for (int step = 0; step < 4; ++step)  // 16 keys each
+  for (int step = 0; step < 4; ++step)  // 16 keys per step
     wgmma<T, LatentKernelTraits::kHalf, Major::k, Major::mn>(output, wgmma_advance(p, step * 32),
                                                              wgmma_advance(v, step * 16 * 128), true);
   wgmma_commit();
@@ -190,7 +190,7 @@ __device__ __forceinline__ void issue_accumulate(float (&output)[128], LatentSha
 /// half's panels.
 template <typename T>
 __device__ __forceinline__ void release(LatentShared<T>& shared, int stage, int warpgroup) {
-  const int box = thread_number() % 32;  // a lane for each
+  const int box = thread_number() % 32;  // one lane per box
   __syncwarp();                          // all lanes have read their corrections
   if (box >= warpgroup && box < LatentKernelTraits::kBoxes) mbarrier_arrive(&shared.empty[stage][box]);
 }

@@ -55,11 +55,11 @@ class CacheScales {
   /// The factor on scores of a chunk's keys.
   __device__ __forceinline__ float of_keys(int chunk) const { return __shfl_sync(kWholeWarp, k_, chunk); }
 
-  //| Values are a harder case, because the output sums over pages whose scales differ. A probability times
-  //| its page's scale may be too small or too large for f16. So scales are taken relative to an earlier one,
-  //| as the softmax does with maxima: a scale that is more than half as large again becomes the new
-  //| reference, and the output is multiplied by old over new. If all keys share one scale, that happens only
-  //| once, before there is any output.
+  //| Values are harder, because the output is a sum over pages whose scales differ. A probability times its
+  //| page's scale may be too small or too large for f16. So scales are taken relative to an earlier one, as
+  //| the softmax does with maxima: a scale that is more than half as large again becomes the new reference,
+  //| and the output is multiplied by old over new. If all keys share one scale, that happens only once,
+  //| before there is any output.
   //|
   //| **A lift.** Below $2^{-14}$ f16 loses bits. A probability is at most 1, so it is multiplied by $2^{15}$,
   //| and the output is divided by that in the end. One and a half times that is still in f16's range.
@@ -105,9 +105,9 @@ class CacheScales {
   const Problem& problem_;
   const Segment& segment_;
   int first_key_;
-  int next_group_;         // of the lane's chunk of the next tile
-  float k_ = 1, v_ = 1;    // of its chunk of this one
-  float lift_ = INFINITY;  // 2^15 over the scale of V that others are measured against; none yet
+  int next_group_;         // group of the lane's chunk in the next tile
+  float k_ = 1, v_ = 1;    // scales of its chunk in this one
+  float lift_ = INFINITY;  // 2^15 over the reference scale of V; none yet
 };
 
 //| ## Queries in f16
@@ -149,8 +149,8 @@ __device__ __forceinline__ void load_queries(Queries<Traits>& fragments, CacheSc
         largest = fmaxf(largest, fmaxf(fabsf(unpack_bf16(pairs[i]).x), fabsf(unpack_bf16(pairs[i]).y)));
     }
     //| The four lanes of a row agree on its largest element, and each scales its own columns.
-    if constexpr (std::is_same_v<T, __half>) continue;  // as it is
-    constexpr int kExponent = 14, kLeast = -100;        // of the largest element; of a row of zeros, any
+    if constexpr (std::is_same_v<T, __half>) continue;  // f16 already
+    constexpr int kExponent = 14, kLeast = -100;        // exponents of a row's largest element
     const int exponent = max(int(__float_as_uint(quad_max(largest)) >> 23) - 127, kLeast);
     const float down = power_of_two(kExponent - exponent);
     scales.row_factor[r] = power_of_two(exponent - kExponent);
@@ -218,7 +218,7 @@ __device__ __forceinline__ void multiply_values(float (&output)[Traits::kHeadDim
                                                 CacheScales<Traits>& scales, const Stage<Traits>& tile,
                                                 int chunk, int keys, const PlanType&) {
   constexpr int kColumns = kGroupColumns<Traits::kHeadDim>;
-  constexpr uint32_t kFirstTwo = 0x5140, kLastTwo = 0x7362;  // of four columns, of either key
+  constexpr uint32_t kFirstTwo = 0x5140, kLastTwo = 0x7362;  // of four columns, from both keys
   const int lane = threadIdx.x % 32;
   const float factor = scales.of_values(output, chunk);
   uint32_t a[4];

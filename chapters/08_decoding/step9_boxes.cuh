@@ -86,7 +86,7 @@ class PagesAhead {
 
 //| ## Two producers
 //|
-//| Each lane issues one box. Pages of 16 keys make 16 boxes of a tile of keys and its values, and a warp
+//| Each lane issues one box. With pages of 16 keys, a tile of keys and its values is 16 boxes, and a warp
 //| issues them one after another. So keys have one warp and values another. Both go through all stages in the
 //| same order, each skipping those that the other fills.
 //|
@@ -103,7 +103,7 @@ __device__ __forceinline__ void produce_boxes(RingShared<Traits>& shared, const 
   const int lane = threadIdx.x % 32, box_keys = cache.copy_rows;
   const int row_bytes = plan.template columns<Traits::kHeadDim>() * Traits::kElementBytes;
   PipelineState<Traits::kStages> state;
-  bool keys_are_next = true;  // the warp of values has had the last stage
+  bool keys_are_next = true;  // the warp of values had the previous stage
   Segment segment;
   while (segments.next(segment)) {
     const Pack of = problem.pack_of(segment.pack);
@@ -113,11 +113,11 @@ __device__ __forceinline__ void produce_boxes(RingShared<Traits>& shared, const 
       const int page = pages.of(tile, lane % cache.copies);
       const int first_key = start + tile * Traits::kKeys;
       const int keys = min(Traits::kKeys, (segment.length - first_key + box_keys - 1) & -box_keys);
-      if (kValues) state.advance();  // the tile's keys
+      if (kValues) state.advance();  // skips the tile's keys
       wait_empty(shared.ring, state);
       uint64_t* full = &shared.ring.full[state.stage];
       if (lane == 0) mbarrier_arrive_expect_tx(full, keys * row_bytes);
-      __syncwarp();  // the barrier knows of the bytes before any can land
+      __syncwarp();  // announce the bytes before any can land
       //| Pages of a few keys make more boxes per tile than the warp has lanes, and each lane issues several.
       for (int in_tile = lane * box_keys; in_tile < keys; in_tile += 32 * box_keys) {
         const int key = first_key + in_tile;
@@ -177,8 +177,8 @@ __global__ void __launch_bounds__(Traits::kConsumers + kBoxProducers * 32, Trait
   }
   //| The barriers are step 4's: `full` gets one arrival, from the producer whose stage it is.
   Segments<Traits::kKeys, PlanType> segments(plan, problem, gridDim.x);
-  segments.begin(blockIdx.x);  // all the other warps, meanwhile
-  __syncthreads();             // and so do all threads
+  segments.begin(blockIdx.x);  // meanwhile, all other warps
+  __syncthreads();             // all threads see the barriers
   if (warp < Traits::kWarps) {
     consume<T, Traits>(shared, cache, problem, plan, segments, workspace, q, o, lse);
   } else if (!maps.in_boxes) {
