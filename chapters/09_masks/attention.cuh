@@ -32,12 +32,12 @@ struct Consumer {
   BlockShared<T, Traits>& shared;
   const Problem& problem;
   const Policy& policy;
-  PipelineState<Traits::kStages>& state;            ///< in the pipeline; goes on from tile to tile
-  const PipelineState<Traits::kQueryPlaces> place;  ///< of its queries, and of its output after them
+  PipelineState<Traits::kStages>& state;            ///< place in the pipeline; continues from tile to tile
+  const PipelineState<Traits::kQueryPlaces> place;  ///< place of its queries, and later of its output
   const int number;                                 ///< which consumer this is
-  const int query;                                  ///< the first of this thread's two rows, in the sequence
+  const int query;                                  ///< the first of this thread's two rows in the sequence
   const Work& work;
-  const uint64_t q, keys, values;  ///< descriptors: its queries, stage 0 as K and as V
+  const uint64_t q, keys, values;  ///< descriptors of its queries, and of stage 0 as K and as V
   float output[kHeadDim / 2], scores[kKeys / 2];
   Fragments<kKeys> p;
   LazyRows rows;
@@ -122,7 +122,7 @@ struct Consumer {
   __device__ __forceinline__ int first_key(const PipelineState<Traits::kStages>& at) const {
     if constexpr (!kMasked && !decltype(policy.score)::kAsksForKeys) return 0;
     const int key = shared.first_key[at.stage];
-    __syncwarp();  // all lanes have read before one of them gives the stage back
+    __syncwarp();  // all lanes have read before one of them releases the stage
     return key;
   }
 
@@ -202,7 +202,7 @@ struct Consumer {
 
     //| The keys' stage is free as soon as the scores are computed. So are the queries after their last
     //| scores, if there is only one place.
-    wgmma_wait<1>();  // the scores are done; the values still run
+    wgmma_wait<1>();  // the scores are done; the product with V still runs
     wgmma_pin(scores);
     release(shared.pipeline, k_state);
     if (is_last) release_queries();
@@ -213,7 +213,7 @@ struct Consumer {
 
     //| Only now may P be overwritten and O rescaled, which happens if a maximum has risen by more than 8 log2
     //| units (chapter 5).
-    wgmma_wait<0>();  // the values are done: P may be overwritten, O rescaled
+    wgmma_wait<0>();  // the product with V is done: P may be overwritten, O rescaled
     wgmma_pin(output);
     wgmma_pin(p);
     release(shared.pipeline, v_state);
@@ -228,7 +228,7 @@ struct Consumer {
   /// One tile of queries, by the counts of its work.
   __device__ __forceinline__ void attend(int partial, int full) {
     int left = partial + full;
-    mbarrier_wait(&shared.barriers.q_full[place.stage][number], place.phase);  // the queries are there
+    mbarrier_wait(&shared.barriers.q_full[place.stage][number], place.phase);  // the queries have landed
     if (left == 0) {
       __syncwarp();  // all lanes have waited: after lane 0's arrival the next queries may come
       release_queries();
@@ -279,7 +279,7 @@ struct Consumer {
     for (int r = 0; r < 2; ++r) {
       inverse[r] = __fdividef(1.0f, rows.sum[r]);
       if constexpr (decltype(policy.score)::kDrops) inverse[r] *= policy.score.dropout.factor;
-      if (!(rows.sum[r] > 0)) inverse[r] = 0;  // a row that sees no key: O = 0
+      if (!(rows.sum[r] > 0)) inverse[r] = 0;  // a row that sees no key has O = 0
     }
     rescale_rows(output, inverse);
   }
@@ -326,7 +326,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) masked(
   static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
   if (threadIdx.x == 0) initialise(shared, HasProducer<Policy, Traits, Shared> ? 2 : 1);
-  if constexpr (Policy::kPrepared) wait_for_launch_before();  // which makes a plan, or classifies tiles
+  if constexpr (Policy::kPrepared) wait_for_launch_before();  // that launch makes a plan, or classifies tiles
   __syncthreads();                                            // the barriers are ready
 
   //| The producer gives up registers, and the consumers take them. 32 or 40 per thread (`Traits`) are enough
@@ -348,7 +348,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) masked(
 
   setmaxnreg_inc<Traits::kConsumerRegisters>();
   const int number = warpgroup - 1;
-  const int row = warp % kWarpsOfWarpgroup * kRowsOfWarp;  // of the warp in the warpgroup
+  const int row = warp % kWarpsOfWarpgroup * kRowsOfWarp;  // the warp's first row in the warpgroup
   open_turns<Traits>(number);
 
   //| A consumer repeats: take the next work, attend, hand over the output, release the work. A negative first

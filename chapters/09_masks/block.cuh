@@ -16,7 +16,7 @@
 
 namespace flashbook::masks {
 
-constexpr int kWorkStages = 4;  ///< tiles of queries: the one at work, and others whose keys are under way
+constexpr int kWorkStages = 4;  ///< tiles of queries: the current one, and others whose keys are in flight
 
 /// The broadcast is a pipeline too: one thread fills it, and all others read.
 using WorkBroadcast = Pipeline<Work, kWorkStages>;
@@ -25,7 +25,7 @@ using WorkBroadcast = Pipeline<Work, kWorkStages>;
 /// Up to 32 tiles of keys of one class.
 struct TileBallot {
   Span span;
-  int first;       ///< which candidate
+  int first;       ///< the candidate of bit 0
   uint32_t tiles;  ///< bit i: candidate `first` + i is one of them
 };
 
@@ -62,11 +62,11 @@ struct BlockShared {
   using KeyTile = Tile<T, Traits::kKeys, Traits::kHeadDim>;
   using QueryTile = Tile<T, kRowsOfWarpgroup, Traits::kHeadDim>;
 
-  QueryTile q[Traits::kQueryPlaces][Traits::kConsumers];  ///< then the output, if TMA stores it
+  QueryTile q[Traits::kQueryPlaces][Traits::kConsumers];  ///< queries, then the output, if TMA stores it
   Pipeline<KeyTile, Traits::kStages> pipeline;
   WorkBroadcast work;
   Pipeline<TileBallot, kBallotStages> ballots;
-  int first_key[Traits::kStages];  ///< of the keys in a stage
+  int first_key[Traits::kStages];  ///< first key of each stage's tile
   QueryBarriers<Traits::kQueryPlaces, Traits::kConsumers> barriers;
   uint64_t near_end;  ///< the streaming thread arrives when the next tile of queries is wanted
 };
@@ -111,7 +111,7 @@ __device__ inline void initialise(BlockShared<T, Traits>& shared, int ballot_rea
 template <typename T, int kStages>
 __device__ __forceinline__ void publish(Pipeline<T, kStages>& broadcast, const PipelineState<kStages>& state,
                                         const T& next) {
-  wait_empty(broadcast, state);  // all have read what stood here before
+  wait_empty(broadcast, state);  // all have read what was here before
   broadcast.tile[state.stage] = next;
   mbarrier_arrive(&broadcast.full[state.stage]);
 }

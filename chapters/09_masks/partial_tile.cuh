@@ -58,7 +58,7 @@ __device__ __forceinline__ uint32_t columns_seen(const Row& row, int thread_key)
 /// A thread's answers for a partial tile of kKeys keys, before it has the scores.
 template <int kKeys>
 struct Answers {
-  uint32_t seen[2];  ///< of the thread's row r: columns_seen
+  uint32_t seen[2];  ///< columns_seen of the thread's row r
   /// Bit r of word i: whether key 64 i + 2 lane hides the warp's row r; bit 16 + r: whether the next key
   /// does.
   uint32_t hidden[kKeys / 64];
@@ -74,8 +74,8 @@ __device__ __forceinline__ void ask_keys(Answers<kKeys>& answers, const Hidden* 
   }
 }
 
-//| A thread's scores alternate between its rows: float i belongs to row i / 2 % 2, and is that row's column i
-//| / 4 * 2 + i % 2.
+//| A thread's scores alternate between its rows: float i is column i / 4 * 2 + i % 2 of row i / 2 %
+//| 2.
 /// Scores of keys that a row does not see become -inf.
 template <int kFloats>
 __device__ __forceinline__ void hide(float (&scores)[kFloats], const Answers<2 * kFloats>& answers) {
@@ -91,7 +91,7 @@ template <int kFloats>
 __device__ __forceinline__ void hide_by_key(float (&scores)[kFloats], const Answers<2 * kFloats>& answers) {
   const int lane = int(threadIdx.x % 32);
 #pragma unroll
-  for (int j = 0; j < kFloats / 4; ++j) {  // of every 8 columns, the thread has two
+  for (int j = 0; j < kFloats / 4; ++j) {  // the thread has two of every 8 columns
     const uint32_t bits = __shfl_sync(kWholeWarp, answers.hidden[j / 8], j % 8 * 4 + lane % 4) >> lane / 4;
 #pragma unroll
     for (int i = 0; i < 4; ++i)
@@ -126,7 +126,7 @@ __device__ __forceinline__ void change(float (&scores)[kFloats], const RowOf& ro
 template <int kFloats, typename QueryOf>
 __device__ __forceinline__ void apply_dropout(float (&probabilities)[kFloats], const Dropout& dropout,
                                               const Head& head, const QueryOf& query_of, int first_key) {
-  constexpr int kBlockFloats = Dropout::kKeysOfBits / 2;  // of both rows
+  constexpr int kBlockFloats = Dropout::kKeysOfBits / 2;  // floats of both rows
 #pragma unroll
   for (int block = 0; block < kFloats / kBlockFloats; ++block)
 #pragma unroll

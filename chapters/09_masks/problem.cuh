@@ -1,8 +1,8 @@
 //| # The problem, and who does what
 //|
-//| One kernel serves steps 1 to 5. It is chapter 5's last: a producer, consumers, a pipeline, persistent
-//| blocks. The steps differ in a template parameter, the **policy**, a small type that answers four
-//| questions:
+//| One kernel serves steps 1 to 5. It is chapter 5's last kernel: a producer, consumers, a pipeline,
+//| persistent blocks. The steps differ in a template parameter, the **policy**, a small type that answers
+//| four questions:
 //|
 //| | question | asked by | answer |
 //| | --- | --- | --- |
@@ -47,7 +47,7 @@ struct MapStrides {
 
 /// Where TMA finds a sequence's rows: from its row 0 on.
 struct MapRows {
-  int row;  ///< the map's row of the sequence's first
+  int row;  ///< the map's row of the sequence's first row
   int end;  ///< the tensor's row after the sequence's last; 0 for batch entries, whose maps end where they do
   int last;  ///< the index in the map's last dimension: the batch entry, or a constant
 
@@ -65,10 +65,10 @@ struct Work {
   Head head;
   Sequence sequence;
   MapRows q_rows, k_rows;
-  int first_query;         ///< of the tile, in the sequence; negative: there is no more work
-  int partial;             ///< tiles of keys that come first, and need the mask
-  int full;                ///< tiles of keys that come then, and do not
-  Sequence document = {};  ///< that has all its queries; without queries if several have them
+  int first_query;         ///< the tile's first query in the sequence; negative: no more work
+  int partial;             ///< partial tiles of keys, which come first
+  int full;                ///< full tiles of keys, which follow
+  Sequence document = {};  ///< the document of all its queries; empty if there are several
 };
 
 //| ## Which tiles
@@ -79,9 +79,9 @@ struct Work {
 //| classified.
 /// The tiles of keys that a tile of queries may need.
 struct Span {
-  int prefix;  ///< the first tiles of the sequence, this many,
-  int begin;   ///< then those from this one on,
-  int count;   ///< this many candidates in all
+  int prefix;  ///< this many tiles at the beginning of the sequence,
+  int begin;   ///< then tiles from this one on,
+  int count;   ///< this many candidates in total
 
   __device__ int tile(int candidate) const {
     return candidate < prefix ? candidate : begin + candidate - prefix;
@@ -167,20 +167,20 @@ __device__ __forceinline__ Number head_of_row(const Policy& policy, Number head)
 /// The shape of one launch, without the mask.
 struct Problem {
   int batch, seqlen_q, seqlen_k;
-  device::Divisor heads;  ///< query heads of a batch entry
+  device::Divisor heads;  ///< query heads per batch entry
   device::Divisor group;  ///< query heads that share one key head (1 unless grouped-query)
   MapStrides q_map_strides, k_map_strides, v_map_strides, o_map_strides;
   float scale_log2;   ///< scale * log2(e): exp(scale * s) is 2^(scale_log2 * s)
-  Strides o_strides;  ///< of O, for stores that do not go by a tensor map
+  Strides o_strides;  ///< strides of O, for stores without a tensor map
   int head_dim;       ///< columns of all tensors; tiles may have more
-  int blocks = 0;     ///< of the launch: gridDim.x, which would take a register
+  int blocks = 0;     ///< blocks in the launch: gridDim.x would take a register
 };
 
 //| ## How large tiles are
 //|
-//| Chapter 5's sizes. At d = 64 three consumers hide more of the softmax than two, but leave each thread only
-//| 160 registers. That is enough for comparisons; a mask that reads memory, or a function on scores, gets two
-//| consumers and 232 registers.
+//| The sizes are chapter 5's. At d = 64 three consumers hide more of the softmax than two, but leave each
+//| thread only 160 registers. That is enough for comparisons; a mask that reads memory, or a function on
+//| scores, gets two consumers and 232 registers.
 //|
 //| Consumers alternate at d = 64 and d = 128. Chapter 5 does so at d = 128 only up to 2048 tokens, where rows
 //| end before the consumers fall into alternation by themselves. Under a window or documents, rows are short
@@ -193,14 +193,14 @@ struct KernelTraits {
   static constexpr int kConsumers =
       kHeadDim == 64 && kLight ? 3 : 2;  ///< warpgroups that multiply, 64 queries each
   static constexpr int kRows = kConsumers * kRowsOfWarpgroup;
-  static constexpr int kKeys = kHeadDim == 256 ? 64 : 128;  ///< of a tile
-  static constexpr int kStages = kHeadDim == 64 ? 8 : 5;    ///< of the pipeline
+  static constexpr int kKeys = kHeadDim == 256 ? 64 : 128;  ///< keys per tile
+  static constexpr int kStages = kHeadDim == 64 ? 8 : 5;    ///< stages of the pipeline
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
   static constexpr bool kStoreByTma =
-      kHeadDim != 256;  // no room for other queries next to Q and the pipeline
-  static constexpr int kQueryPlaces = kStoreByTma ? 2 : 1;  ///< tiles of queries that shared memory has
+      kHeadDim != 256;  // no space for more queries next to Q and the pipeline
+  static constexpr int kQueryPlaces = kStoreByTma ? 2 : 1;  ///< tiles of queries in shared memory
   static constexpr bool kPingpong = kHeadDim != 256;
-  static constexpr int kProducerRegisters = kConsumers == 3 ? 32 : 40;  ///< of a thread, after setmaxnreg
+  static constexpr int kProducerRegisters = kConsumers == 3 ? 32 : 40;  ///< per thread, after setmaxnreg
   static constexpr int kConsumerRegisters = kConsumers == 3 ? 160 : 232;
 };
 

@@ -62,7 +62,7 @@ __device__ void decide(Shared& shared, const Problem& problem, const Policy& pol
       if (work.first_query >= 0) work.document = policy.document_of_all(work, Traits::kRows);
     Work& told = shared.work.tile[next.stage];
     if (leads) {
-      wait_empty(shared.work, next);  // all have read what stood here before
+      wait_empty(shared.work, next);  // all have read what was here before
       told = work;
       if (work.first_query < 0) mbarrier_arrive(&shared.work.full[next.stage]);
     }
@@ -87,7 +87,7 @@ __device__ void decide(Shared& shared, const Problem& problem, const Policy& pol
     //| Within a class tiles go from the last to the first, as in chapter 5: the highest bit of a word is
     //| next.
 #pragma unroll 1
-    for (int pass = 0; pass < 2; ++pass)  // partial ones, full ones
+    for (int pass = 0; pass < 2; ++pass)  // partial tiles, then full ones
 #pragma unroll 1
       for (int first = (tiles.span.count - 1) / 32 * 32; first >= 0; first -= 32) {
         if (tiles.span.count > 32) classes = classes_from<kKeys>(tiles, first);
@@ -120,7 +120,7 @@ __device__ void decide(Shared& shared, const Problem& problem, const Policy& pol
 //| This thread also follows the row's progress. When two of its tiles are left to send, it arrives at
 //| `near_end` to request the next row. A row with fewer tiles does so at once.
 
-constexpr int kTilesBefore = 2;  ///< tiles of keys before the end of a row, where the next row is requested
+constexpr int kTilesBefore = 2;  ///< the next row is requested this many tiles before a row's end
 
 /// The thread that streams keys and values.
 template <typename Traits, typename Shared>
@@ -140,7 +140,7 @@ __device__ void produce_keys(Shared& shared, const TileMap& k_map, const TileMap
     const int kv_head = work.head.head / problem.group;
     const Head k_rows = work.k_rows.of(kv_head, problem.k_map_strides);
     const Head v_rows = work.k_rows.of(kv_head, problem.v_map_strides);
-    int before = -1;  // the first key of the tile whose values are still to be sent
+    int before = -1;  // first key of the tile whose values have not been sent yet
     while (left > 0) {
       const TileBallot ballot = next_of(shared.ballots, ballots);
       for (uint32_t tiles = ballot.tiles; tiles != 0; --left) {
@@ -184,7 +184,7 @@ __device__ __forceinline__ void load_queries(Shared& shared, const TileMap& q_ma
   for (int i = 0; i < Traits::kConsumers; ++i) {
     auto& queries = shared.q[place.stage][i];
     uint64_t* const full = &shared.barriers.q_full[place.stage][i];
-    mbarrier_wait(&shared.barriers.q_empty[place.stage][i], place.phase ^ 1);  // what lay here has been read
+    mbarrier_wait(&shared.barriers.q_empty[place.stage][i], place.phase ^ 1);  // what was here has been read
     mbarrier_arrive_expect_tx(full, sizeof(queries));
     load(queries, q_map, full, first_row + i * rows, head);
   }
@@ -200,13 +200,13 @@ __device__ void produce_queries(Shared& shared, const TileMap& q_map, const Prob
                                 const Policy& policy) {
   PipelineState<kWorkStages> next;
   PipelineState<Traits::kQueryPlaces> place;
-  Work work = policy.template work<Traits::kRows>(problem, blockIdx.x);  // a whole warp is asked
+  Work work = policy.template work<Traits::kRows>(problem, blockIdx.x);  // called by a whole warp
   if (threadIdx.x % 32 != 0) return;
   for (bool first = true; work.first_query >= 0; first = false) {
     load_queries<Traits>(shared, q_map, place, work.q_rows.row + work.first_query,
                          work.q_rows.of(work.head.head, problem.q_map_strides));
     place.advance();
-    if (first) next_of(shared.work, next);  // what has been decided on the first tile
+    if (first) next_of(shared.work, next);  // the decision on the first tile
     work = next_of(shared.work, next);
   }
 }
@@ -229,7 +229,7 @@ __device__ void store_outputs(Shared& shared, const TileMap& output_map, const M
       mbarrier_wait(&shared.barriers.output_full[place.stage][i], place.phase);  // four warps have written
       store(shared.q[place.stage][i], output_map, work.q_rows.row + work.first_query + i * rows, head);
       tma_store_commit();
-      tma_store_wait_read<0>();  // other queries may come
+      tma_store_wait_read<0>();  // the next queries may be loaded
       mbarrier_arrive(&shared.barriers.q_empty[place.stage][i]);
     }
   }

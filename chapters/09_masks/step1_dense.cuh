@@ -32,7 +32,7 @@ struct AllTiles {
 /// Step 1.
 struct ByPairs : InBatch {
   const unsigned char* visible;  // [batch, heads_of_mask, seqlen_q, seqlen_k]
-  int heads_of_mask;             ///< 1, or as many as there are
+  int heads_of_mask;             ///< 1, or the number of heads
   Unchanged score;
 
   template <int kKeys>

@@ -33,15 +33,15 @@ struct Plan {
 __device__ inline int sum_before(int value, int& total) {
   __shared__ int of_warp[kPlanThreads / 32];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  int sum = value;  // up to and with this lane
+  int sum = value;  // sum up to and including this lane
 #pragma unroll
   for (int distance = 1; distance < 32; distance *= 2) {
     const int other = __shfl_up_sync(kWholeWarp, sum, distance);
     if (lane >= distance) sum += other;
   }
-  __syncthreads();  // all have read the sums of the call before
+  __syncthreads();  // all have read the previous call's sums
   if (lane == 31) of_warp[warp] = sum;
-  __syncthreads();  // all warps have written theirs
+  __syncthreads();  // all warps have written their sums
   //| Then each thread adds up the sums of earlier warps.
   int before = 0;
   total = 0;
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(kPlanThreads) make_plan(Sequences documents, P
   //| There is a bucket for each length in tiles of keys, the longest first. This is a counting sort: count
   //| each bucket, sum the counts to find where each begins, and let each sequence take the next place of its
   //| bucket.
-  __shared__ int bucket[kPlanThreads];  // the longest first; longer ones share bucket 0
+  __shared__ int bucket[kPlanThreads];  // the longest first; all longer ones share bucket 0
   const int thread = threadIdx.x;
   const auto bucket_of = [&](const Sequence& s) {
     return kPlanThreads - 1 - min(ceil_div(s.keys, kKeys), kPlanThreads - 1);
@@ -120,14 +120,14 @@ __global__ void __launch_bounds__(kPlanThreads) make_plan(Sequences documents, P
   __syncthreads();  // all buckets are empty
   for (int i = thread; i < documents.count; i += kPlanThreads)
     atomicAdd(&bucket[bucket_of(documents.at(i))], 1);
-  __syncthreads();  // and counted
+  __syncthreads();  // all sequences are counted
   int total;
   const int before = sum_before(bucket[thread], total);
   bucket[thread] = before;
-  __syncthreads();  // a bucket now says where its first one goes
+  __syncthreads();  // each bucket holds the place of its first sequence
   for (int i = thread; i < documents.count; i += kPlanThreads)
     plan.sorted[atomicAdd(&bucket[bucket_of(documents.at(i))], 1)] = i;
-  __syncthreads();  // all are sorted
+  __syncthreads();  // all sequences are sorted
   //| Last, it sums up the tiles of queries in the sorted order, 1024 sequences at a time. The sum after the
   //| last sequence is the number of tiles per head.
   int tiles = 0;
@@ -188,7 +188,7 @@ __device__ inline MapRows varlen_rows(int first, int count) {
 //| the last tile of queries goes first.
 /// The rows of packed sequences.
 struct Packed : DocumentBounds {
-  __device__ static int entry(int) { return 0; }  ///< of the batch: there is one
+  __device__ static int entry(int) { return 0; }  ///< batch entry: there is only one
   __device__ static constexpr int queries_of(int tile_rows) { return tile_rows; }
   __device__ MapRows q_rows(int, const Sequence& sequence) const {
     return varlen_rows(sequence.first_query, sequence.queries);
@@ -205,7 +205,7 @@ struct InPlan {
   Plan plan;
   int heads_of_section;
 
-  static constexpr bool kPrepared = true;  ///< by make_plan
+  static constexpr bool kPrepared = true;  ///< make_plan runs first
 
   //| Only the device knows how many tiles there are.
   __device__ int count(const Problem& problem) const {

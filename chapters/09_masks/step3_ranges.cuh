@@ -80,7 +80,7 @@ struct KeyRanges {
 //| ends where the keys do at the latest, so no query sees a key past them.
 /// A window and a prefix, as a kernel gets them.
 struct Band {
-  int left, right;  ///< keys before and after a query's own; kNoLimit: all
+  int left, right;  ///< keys visible before and after a query's own; kNoLimit: all
   int sinks, prefix;
 
   static constexpr int kNoLimit = 1 << 30;  ///< longer than a sequence may be, and no sum with it overflows
@@ -130,7 +130,7 @@ __device__ inline TileClass classify_ranges(const KeyRanges& first, const KeyRan
 struct DocumentBounds {
   const int* first_query = nullptr;  // [count + 1]
   const int* first_key = nullptr;    // [count + 1]
-  int count = 0;                     ///< 0: there are none, and the sequence is one
+  int count = 0;                     ///< 0: none, and the whole sequence counts as one
 
   /// The document of `query`: the last that begins at or before it, since documents without queries begin
   /// where the next one does.
@@ -187,7 +187,7 @@ struct Ranges {
 /// The tiles of keys for a tile of queries.
 template <int kKeys>
 struct RangeTiles {
-  KeyRanges first, last;  ///< of its first row and of its last
+  KeyRanges first, last;  ///< ranges of its first row and of its last
   Span span;
 
   /// `document`: that of all rows; without queries if they span several, or if that is unknown.
@@ -223,10 +223,10 @@ struct RangeTiles {
 struct InBatch {
   TileOrder order;
   device::Divisor tiles_of_section, heads_of_section;
-  device::Divisor heads_of_last;  ///< section
+  device::Divisor heads_of_last;  ///< heads in the last section
   int last_section;
 
-  static constexpr bool kPrepared = false;  ///< by a launch before
+  static constexpr bool kPrepared = false;  ///< no launch prepares anything
 
   InBatch() = default;
   /// On the host.

@@ -61,8 +61,8 @@ struct HiddenOfTile {
 /// The intervals as the user gives them (Columns in common/attention/visibility.h).
 struct ColumnBounds {
   const int* queries;  // [batch, heads, seqlen_k, bounds]
-  int bounds;          ///< 1, 2 or 4
-  bool causal;         ///< two bounds are the lower interval's
+  int bounds;          ///< bounds per key: 1, 2 or 4
+  bool causal;         ///< if so, two bounds are the lower interval's
 
   //| If there are two bounds, the second is the lower interval's end under a causal window, and the upper
   //| interval's end without one.
@@ -159,9 +159,9 @@ struct ByColumns : InBatch, InRanges {
   static constexpr bool kPrepared = true;
   Scanned scanned;
   device::Divisor group;  ///< query heads that share a row of bounds
-  int heads_of_columns;   ///< of a batch entry
-  int key_tiles;          ///< of a head
-  int tile_keys;          ///< of a tile
+  int heads_of_columns;   ///< rows of bounds per batch entry
+  int key_tiles;          ///< tiles of keys per head
+  int tile_keys;          ///< keys per tile
   Unchanged score;
 
   __device__ int64_t first_tile(const Work& work) const {

@@ -29,7 +29,7 @@ namespace flashbook::masks {
 /// A mask by window, prefix and documents.
 struct RangeMask {
   static constexpr bool kByHead = false;
-  Sequence sequence;  ///< with as many rows as there are
+  Sequence sequence;  ///< has all rows that exist
   Ranges ranges;
 
   __device__ KeyRanges row(int, int, int query) const { return ranges.row(sequence, query); }
@@ -55,14 +55,14 @@ struct BlockMask {
   static constexpr bool kByHead = false;
   RangeMask other;
   const int* first;       // [rows of blocks + 1]
-  const int* key_blocks;  // ascending in a row
+  const int* key_blocks;  // ascending within a row
   device::Divisor queries_of_block, keys_of_block;
 
   //| A row holds little: where its blocks begin and end in the list. The list itself belongs to the mask.
   struct Row {
     const BlockMask& mask;
     KeyRanges ranges;
-    int begin, end;  ///< of the row's blocks in the list
+    int begin, end;  ///< where the row's blocks begin and end in the list
 
     __device__ bool sees(int key) const {
       if (!ranges.sees(key)) return false;
@@ -104,7 +104,7 @@ __device__ __forceinline__ TileClass ask_every_pair(const Mask& mask, const Prob
   for (int query = first_query + threadIdx.x % 32; query <= last_query; query += 32) {
     const auto row = mask.row(number / problem.heads, number % problem.heads, query);
     for (int key = first_key; key < min(first_key + kKeys, problem.seqlen_k); ++key) seen += row.sees(key);
-    asked += kKeys;  // keys beyond the end are not seen: their tile is not full
+    asked += kKeys;  // keys past the end are not visible, so their tile is not full
   }
   if (!__any_sync(kWholeWarp, seen > 0)) return TileClass::skip;
   return __all_sync(kWholeWarp, seen == asked) ? TileClass::full : TileClass::partial;
@@ -186,8 +186,8 @@ struct Softcap : KeepsAll {
 //| sequences: 0 if all share them.
 /// Where a query is.
 struct OwnPlace {
-  int sequence;  ///< its document, or batch entry
-  int key;       ///< at the query's own place there
+  int sequence;  ///< the query's document, or batch entry
+  int key;       ///< the key at the query's own place there
 };
 
 __device__ __forceinline__ OwnPlace own_place_of(const Ranges& ranges, const Work& work, int query) {
@@ -205,17 +205,17 @@ struct Alibi : KeepsAll {
   static constexpr bool kChanges = true;
   static constexpr bool kAsksForKeys = true;
   const float* slopes;  // [heads], or [sequences, heads]
-  Ranges ranges;        ///< whose documents it counts in
-  float scale_log2;     ///< as without it
+  Ranges ranges;        ///< distances count within its documents
+  float scale_log2;     ///< as without the function
   float per_scale;      ///< 1 / scale
   float score_offset = 0;
-  int to_sequence = 0;  ///< from a sequence's slopes to the next one's; 0: all share them
+  int to_sequence = 0;  ///< distance to the next sequence's slopes; 0: all share them
 
   //| Distances are floats. The key's number, counted from the thread's first column, is a compile-time
   //| constant, so its conversion to float costs nothing.
   struct Row {
     static constexpr bool kReadsMemory = false;
-    float slope, own;  ///< its own key
+    float slope, own;  ///< its slope, and its own key
 
     __device__ Row from(int first) const { return {slope, own - float(first)}; }
     __device__ float operator()(float score, int key) const {
@@ -240,15 +240,15 @@ struct DistanceBias : KeepsAll {
   static constexpr bool kAsksForKeys = true;
   const float* bias;  // [heads, 2 * reach + 1]
   int reach;
-  Ranges ranges;     ///< whose documents it counts in
-  float scale_log2;  ///< as without it
+  Ranges ranges;     ///< distances count within its documents
+  float scale_log2;  ///< as without the function
   float per_scale;   ///< 1 / scale
   float score_offset = 0;
 
   struct Row {
     static constexpr bool kReadsMemory = true;
-    const float* middle;  ///< the number of distance 0
-    int reach, own;       ///< its own key
+    const float* middle;  ///< the entry of distance 0
+    int reach, own;       ///< the table's reach, and its own key
     float per_scale;
 
     __device__ Row from(int first) const { return {middle, reach, own - first, per_scale}; }
@@ -275,7 +275,7 @@ struct Composed : KeepsAll {
   First first;
   Second second;
   float scale_log2;
-  float score_offset;  ///< of both
+  float score_offset;  ///< offset of both functions
 
   template <typename FirstRow, typename SecondRow>
   struct Row {
@@ -321,7 +321,7 @@ struct ByFunctions : InBatch {
   Mask mask;
   const TileClass* classes;  // [masks, query tiles, key tiles]
   int query_tiles, key_tiles;
-  int tile_rows;  ///< queries of a tile
+  int tile_rows;  ///< queries per tile
   Score score;
 
   template <int kKeys>

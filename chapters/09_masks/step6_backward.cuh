@@ -67,7 +67,7 @@ __device__ __forceinline__ void produce_q(GradientShared<T, Traits>& shared, con
         work.rounds += lists.at({work.head.head * problem.group + member, work.head.batch}, work.tile).count;
     //| There is a round for each entry of each head of the group. A consumer gets only their number, and
     //| needs no list.
-    wait_empty(shared.broadcast.work, next);  // all have read what stood here before
+    wait_empty(shared.broadcast.work, next);  // all have read what was here before
     shared.broadcast.work.tile[next.stage] = work;
     mbarrier_arrive(&shared.broadcast.work.full[next.stage]);
     next.advance();
@@ -164,7 +164,7 @@ __device__ __forceinline__ void add_dq(GradientShared<T, Traits>& shared, float*
       } else {
         wait_for_turn(semaphore, turn);
         mbarrier_arrive(&shared.dq_empty[number]);       // the consumer may add
-        mbarrier_wait(&shared.dq_full[number], parity);  // it has
+        mbarrier_wait(&shared.dq_full[number], parity);  // the consumer has added
       }
       if (problem.in_turns) store_release(semaphore, turn + 1);
       parity ^= 1;
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
                     const __grid_constant__ GradientProblem problem, const __grid_constant__ KeyTiles tiles,
                     const __grid_constant__ Lists lists, const __grid_constant__ Mask mask,
                     const __grid_constant__ Score score,
-                    int* counter) {  // 0 at the start
+                    int* counter) {  // must be 0 at the start
   //| Mask and function are arguments too, in constant memory.
   using Shared = GradientShared<T, Traits>;
   using Consumer = Gradients<T, Traits, Mask, Score>;
@@ -255,7 +255,7 @@ __global__ void __launch_bounds__(kKeyConsumerThreads)
   const Sequence sequence = problem.sequence_of(tile_query);
   if (tile_query >= sequence.queries) return;
   const int first = DqPart<kHeadDim, kQueries>::kByRows ? int(threadIdx.x / kWarpgroup) * kRowsOfWarpgroup
-                                                        : 0;  // of the warpgroup's queries
+                                                        : 0;  // first of the warpgroup's queries
   round_dq<T, kHeadDim, kQueries>(
       sums + int64_t(blockIdx.x) * kQueries * kHeadDim, problem.scale,
       dq + offset_of(problem.at.dq, {head % problem.heads, head / problem.heads}, sequence.first_query),

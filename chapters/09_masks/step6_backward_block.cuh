@@ -25,9 +25,9 @@ template <int kHeadDim_, Sums kSums_ = kHeadDim_ == 256 ? Sums::values : Sums::a
 struct GradientKernelTraits {
   static constexpr int kHeadDim = kHeadDim_;
   static constexpr Sums kSums = kSums_;
-  static constexpr int kQueries = kHeadDim == 64 ? 128 : 64;  ///< of a tile
+  static constexpr int kQueries = kHeadDim == 64 ? 128 : 64;  ///< queries per tile
   static constexpr int kStages = kSums == Sums::keys_and_queries ? 1 : 2, kDsStages = kStages;
-  static constexpr bool kAddByTma = kSums == Sums::all;  ///< else there is no dQ, or no room for it
+  static constexpr bool kAddByTma = kSums == Sums::all;  ///< otherwise there is no dQ, or no space for it
   static constexpr int kThreads = (kKeyConsumers + 1) * kWarpgroup;
   static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
 };
@@ -40,7 +40,7 @@ struct GradientKernelTraits {
 
 /// The tile of queries in a stage.
 struct QueryTile {
-  int head, entry;  ///< a query head; of a list (step6_transposed.cuh)
+  int head, entry;  ///< a query head, and an entry of its list (step6_transposed.cuh)
 };
 
 //| The ranges of the tile's keys are computed once, and read in each partial tile.
@@ -48,8 +48,8 @@ struct QueryTile {
 template <int kStages>
 struct GradientBroadcast {
   Pipeline<KeyWork, 2> work;      ///< one thread fills it, all others read
-  QueryTile query_tile[kStages];  ///< in a stage of q
-  QueriesOfKey seen[kTileKeys];   ///< of each key, by ranges
+  QueryTile query_tile[kStages];  ///< tile of queries in each stage of q
+  QueriesOfKey seen[kTileKeys];   ///< queries that see each key, by ranges
 };
 
 /// One thread makes the barriers. `readers` are warps.
@@ -88,7 +88,7 @@ struct Gradients {
   const Score& score;
   const KeyWork& work;
   int number;          ///< which consumer this is
-  const int warp_key;  ///< the warp's first key, counted from the tile's
+  const int warp_key;  ///< the warp's first key, relative to the tile's
   float dk[kHasDk ? kHeadDim / 2 : 2], dv[kHasDv ? kHeadDim / 2 : 2];
 
   __device__ __forceinline__ Gradients(Shared& shared, const GradientProblem& problem, const Mask& mask,
@@ -135,7 +135,7 @@ struct Gradients {
       if (lane < kRowsOfWarp)
         shared.broadcast.seen[warp_key + lane] =
             mask.column(work, work.head, work.first_key + warp_key + lane);
-      __syncwarp();  // the warp's ranges are there
+      __syncwarp();  // the warp's ranges are written
     }
   }
 
@@ -269,7 +269,7 @@ struct Gradients {
           score.dropout.bits(head.batch, head.head, query + 8 * group, first, key % 8 / 2);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const uint32_t word = key / 16 % 2 == 0 ? bits.word[r] : bits.word[2 + r];  // of keys 8 apart
+        const uint32_t word = key / 16 % 2 == 0 ? bits.word[r] : bits.word[2 + r];  // words of keys 8 apart
         kept[r] |= uint32_t(score.dropout.keeps(word, odd)) << 2 * group;
         neighbours[r] |= uint32_t(score.dropout.keeps(word, 1 - odd)) << 2 * group;
       }
@@ -403,7 +403,7 @@ struct Gradients {
       wgmma_wait<0>();
       wgmma_pin(dp);
       if constexpr (kDrops) drop(dp, scores);
-      to_ds(scores, dp, shared.d[state.stage]);  // times the slope, if there is one
+      to_ds(scores, dp, shared.d[state.stage]);  // includes the slope, if there is one
       if constexpr (kLearns) add_to_bias(scores, state.stage);
       round_to_fragments<T>(ds, scores);
     }
@@ -422,7 +422,7 @@ struct Gradients {
       //| If one kind of block sums dK and dQ, dK goes first and runs while both wait for dS.
       const uint64_t q_columns = mn_major(shared.q.tile[state.stage]);
       if constexpr (!Traits::kAddByTma) {
-        __syncwarp();  // all lanes have read the data of the stage, before lane 0 gives it back
+        __syncwarp();  // all lanes have read the stage's data, before lane 0 releases it
         release(shared.d_o, state);
         wgmma_pin(dk);
         wgmma_pin(ds);
@@ -433,7 +433,7 @@ struct Gradients {
       //| two, the previous round's barrier rules that out.
       if constexpr (Traits::kDsStages == 1)
         named_barrier_sync<kDsRead,
-                           kKeyConsumerThreads>();  // dQ of the round before is computed
+                           kKeyConsumerThreads>();  // dQ of the previous round is computed
       auto& ds_tile = shared.ds[state.stage % Traits::kDsStages];
       store_transposed_to_smem(ds_tile, ds, warp_key);
       named_barrier_sync<kDsWritten, kKeyConsumerThreads>();  // both halves of dS are there
@@ -442,7 +442,7 @@ struct Gradients {
       if constexpr (!Traits::kAddByTma) {
         const int row =
             problem.workspace_row(head_of(state.stage)) + work.first_row + first_query_of(state.stage);
-        __syncwarp();  // all lanes have read where the stage's queries lie
+        __syncwarp();  // all lanes have read where the stage's queries are
         finish_keys_and_queries<T, Traits>(shared, state, dk, ds, ds_rows, k_columns,
                                            Part::sums_of(dq_sums, row, number), number, problem.in_turns);
       } else {
@@ -457,7 +457,7 @@ struct Gradients {
         wgmma_pin(p);
         wgmma_pin(dq);
         release(shared.d_o, state);
-        hand_over(shared, dq, number, state.stage);  // of two stages: 0 and 1 in turn, as the parity
+        hand_over(shared, dq, number, state.stage);  // two stages: the stage's number is the parity
         wgmma_wait<0>();
         wgmma_pin(dk);
         wgmma_pin(ds);

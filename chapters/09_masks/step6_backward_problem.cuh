@@ -36,12 +36,12 @@ constexpr int kWorkspaceRows = 128;
 struct GradientProblem : Problem {
   int kv_heads;
   float scale;            ///< factor on the scores, and so on dQ and dK
-  float score_offset;     ///< a constant that a function on scores leaves out, which the log-sum-exp has
-  int padded_q;           ///< rows of a head in the workspace
-  DocumentBounds varlen;  ///< none: sequences are batch entries
+  float score_offset;     ///< a constant in the log-sum-exp that a function on scores leaves out
+  int padded_q;           ///< rows per head in the workspace
+  DocumentBounds varlen;  ///< if empty, sequences are batch entries
   MapStrides d_o_map_strides;
   bool in_turns;  ///< additions to dQ have an order (step 7)
-  Layout at;      ///< where rows lie, every stride given
+  Layout at;      ///< the strides of all tensors
 
   /// The first row of a packed sequence, among those of a head in the workspace.
   __device__ int workspace_row_of(int document) const {
@@ -81,9 +81,9 @@ __device__ inline int64_t offset_of(const Strides& strides, const Head& head, in
 //| word for each pair of *tiles* that is not skipped.
 /// Buffers apart from the tensors.
 struct GradientWorkspace : hopper::GradientWorkspace {
-  int* counter;     ///< of tiles that have been handed out
-  int* entries;     ///< how many entries all lists have so far
-  int* semaphores;  ///< of step 7: two for each 64 rows
+  int* counter;     ///< tiles that have been handed out
+  int* entries;     ///< entries of all lists so far
+  int* semaphores;  ///< for step 7: two per 64 rows
 };
 
 //| ## D and the log-sum-exp

@@ -43,7 +43,7 @@ namespace flashbook::masks {
 /// 0, `own` the distance of the first key and the first query. All lanes of the warp.
 template <int kFloats>
 __device__ __forceinline__ void add_diagonals(const float (&ds)[kFloats], float* sums, int reach, int own) {
-  constexpr int kGroups = kFloats / 4;  // of 8 queries
+  constexpr int kGroups = kFloats / 4;  // groups of 8 queries
   const int lane = int(threadIdx.x % 32), a = lane / 4, b = lane % 4;
   //| Tiles whose pairs are all past the reach have one sum. With a reach of 128 and 8192 tokens these are
   //| most of them.
@@ -64,7 +64,7 @@ __device__ __forceinline__ void add_diagonals(const float (&ds)[kFloats], float*
   //| The loop is unrolled, so every index is known at compile time, and no float leaves its register.
 #pragma unroll
   for (int first = 0; first < kGroups + 2; first += 4) {
-    float of_lane[4];  // of n = first + i
+    float of_lane[4];  // sums of n = first + i
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int n = first + i;

@@ -23,10 +23,10 @@ struct KeyWork {
   Head head;
   Sequence sequence;
   MapRows q_rows, k_rows;
-  int first_key;  ///< of the tile, in the sequence; negative: there is no more work
-  int tile;       ///< which one it is, of a head's
-  int first_row;  ///< of the sequence, among the rows of a head in the workspace
-  int rounds;     ///< tiles of queries of all heads of the group
+  int first_key;  ///< the tile's first key in the sequence; negative: no more work
+  int tile;       ///< its number among the head's tiles
+  int first_row;  ///< the sequence's first row, among the head's rows in the workspace
+  int rounds;     ///< tiles of queries, over all heads of the group
 };
 
 //| The forward pass's `Varlen` and `InBatch` number tiles of queries. `KeyTiles` numbers tiles of keys in the
@@ -35,8 +35,8 @@ struct KeyWork {
 //| queries and counts tiles of keys. A long document still comes first.
 /// The tiles of keys of a launch.
 struct KeyTiles {
-  TileOrder order;  ///< of key heads, if sequences are batch entries
-  Plan plan;        ///< of packed ones, keys and queries exchanged
+  TileOrder order;  ///< order of key heads, if sequences are batch entries
+  Plan plan;        ///< plan of packed sequences, with keys and queries exchanged
   int heads_of_section;
   bool last_first;  ///< a head's last tiles come first (step 7)
 
@@ -159,11 +159,11 @@ __device__ inline QueriesOfTile queries_of_tile(const Band& band, const Sequence
 struct IntervalMask {
   static constexpr bool kByIntervals = true;
   Band band;
-  DocumentBounds documents;  ///< as a mask; none if they are packed sequences
+  DocumentBounds documents;  ///< documents as a mask; none if sequences are packed
   Scanned scanned;           ///< null pointers: no intervals
-  int key_tiles;             ///< of a head
-  int tile_keys;             ///< of a tile
-  int lists_of_batch;        ///< rows of intervals of a batch entry, as of the lists
+  int key_tiles;             ///< tiles of keys per head
+  int tile_keys;             ///< keys per tile
+  int lists_of_batch;        ///< rows of intervals, and lists, per batch entry
   device::Divisor heads_of_list;
 
   /// The document of a key: the last that begins at or before it, since documents without keys begin where
@@ -191,8 +191,8 @@ struct IntervalMask {
   /// The tiles of queries for a tile of keys.
   struct Tiles {
     QueriesOfTile by_band;
-    const HiddenOfTile* hidden;  // or null
-    int begin, end;              ///< which tiles of queries may see something
+    const HiddenOfTile* hidden;  // null if there are none
+    int begin, end;              ///< tiles of queries that may see a key of the tile
 
     __device__ TileClass classify(int, int first_query, int last_query) const {
       const TileClass band = by_band.classify(first_query, last_query);
@@ -239,7 +239,7 @@ struct PairMask {
   const unsigned char* visible;  // [batch, heads_of_mask, seqlen_q, seqlen_k], or null
   int heads_of_mask;
   int seqlen_q, seqlen_k;
-  BlockMask blocks;          ///< asked if there are no bytes
+  BlockMask blocks;          ///< used if there are no bytes
   const TileClass* classes;  // [lists, query tiles, key tiles]
   int query_tiles, key_tiles;
 
@@ -272,7 +272,7 @@ struct PairMask {
   __device__ Column column(const KeyWork&, const Head& q, int key) const { return {*this, q, key}; }
 
   struct Tiles {
-    const TileClass* classes;  // of this tile of keys and query tile 0
+    const TileClass* classes;  // for this tile of keys, beginning with query tile 0
     int key_tiles;
     int begin, end;
 
@@ -314,7 +314,7 @@ __device__ inline UnchangedColumn score_column(const Unchanged&, const KeyWork&,
 /// ALiBi of a key: slope * |query - own|.
 struct AlibiColumn {
   static constexpr bool kHasSlope = false;
-  float slope, own;  ///< the query at the key's own place
+  float slope, own;  ///< its slope, and the query at the key's own place
 
   __device__ float operator()(float score, int query) const {
     return score - slope * fabsf(float(query) - own);
@@ -362,8 +362,8 @@ __device__ inline int query_at(const DocumentBounds& documents, const Sequence& 
 /// A bias by distance of a key.
 struct BiasColumn {
   static constexpr bool kHasSlope = false;
-  const float* middle;  ///< the number of distance 0
-  int reach, own;       ///< the query at the key's own place
+  const float* middle;  ///< the entry of distance 0
+  int reach, own;       ///< the table's reach, and the query at the key's own place
   float per_scale;
 
   __device__ float operator()(float score, int query) const {
@@ -423,7 +423,7 @@ constexpr bool kHasSlope = ColumnOf<Score>::kHasSlope;
 //| for whether it is partial. Heads that share a mask share its lists.
 /// The place of the list of a tile of keys.
 struct QueryList {
-  int first, count;  ///< among all entries
+  int first, count;  ///< its first entry among all, and their number
 
   __host__ __device__ static int entry(int tile, bool partial) { return 2 * tile + partial; }
   __host__ __device__ static int tile(int entry) { return entry / 2; }
@@ -434,10 +434,10 @@ struct QueryList {
 struct Lists {
   QueryList* of_tile;  // [lists, key tiles]
   int* entries;
-  int* turns;          ///< of entries: how many blocks add to the tile's dQ before. Null: there is no order
-  int* semaphores;     ///< [tiles of the workspace, consumers]: how many have added. 0 at the start
-  int key_tiles;       ///< of a head, or more than there are
-  int lists_of_batch;  ///< of a batch entry; 0: all share them
+  int* turns;          ///< per entry: how many blocks add to the tile's dQ before it; null: no order
+  int* semaphores;     ///< [tiles of the workspace, consumers]: blocks that have added; 0 at the start
+  int key_tiles;       ///< tiles of keys per head, or an upper bound
+  int lists_of_batch;  ///< lists per batch entry; 0: all share them
   device::Divisor heads_of_list;
 
   __device__ QueryList at(const Head& q, int tile) const {
@@ -460,7 +460,7 @@ template <int kKeys, int kQueries, typename Mask>
 __global__ void __launch_bounds__(kListThreads)
     list_queries(const __grid_constant__ Mask mask, const __grid_constant__ GradientProblem problem,
                  const __grid_constant__ KeyTiles tiles, const __grid_constant__ Lists lists, bool rotate,
-                 int* entries) {  // how many there are, 0 at the start
+                 int* entries) {  // number of entries, 0 at the start
   //| The last warps of the grid may have no tile. Packed sequences have as many tiles as the plan has; the
   //| host launches the grid for the most that there can be.
   const int tile = (blockIdx.x * kListThreads + threadIdx.x) / 32, lane = threadIdx.x % 32;

@@ -27,10 +27,10 @@ namespace flashbook::masks {
 
 /// Where keys and values are.
 struct Pages {
-  const int* table;            // a page for each place, or null: sequence i has page i
+  const int* table;            // page of each place, or null: sequence i has page i
   int bits;                    ///< a page has 2^bits rows
-  int piece_rows;              ///< of a copy: of a page, but at most of a tile
-  int k_distance, v_distance;  ///< from a page to the next, in the units of K's and V's map
+  int piece_rows;              ///< rows per copy: those of a page, but at most a tile's
+  int k_distance, v_distance;  ///< distance between pages, in the units of K's and V's map
 
   /// The page that has a sequence's key. `first` is the sequence's first place in the table.
   __device__ int page_of(int first, int key) const {
@@ -41,7 +41,7 @@ struct Pages {
 /// K or V, as the lanes of a warp load it.
 struct Pieces {
   MapStrides strides;
-  int distance;  ///< from a page to the next
+  int distance;  ///< distance between pages
 
   /// The map's fourth index for `rows` rows of a page from the one on that has `key`.
   __device__ int place(const Pages& pages, int page, int head, int key, int rows) const {
@@ -62,7 +62,7 @@ __device__ __forceinline__ void fill_by_pieces(Shared& shared, PipelineState<Tra
   uint64_t* const full = &shared.pipeline.full[state.stage];
   wait_empty(shared.pipeline, state);
   if (lane == 0) mbarrier_arrive_expect_tx(full, sizeof(tile));
-  __syncwarp();  // the barrier knows of the bytes before any can land
+  __syncwarp();  // announce the bytes before any can land
   if (row < Traits::kKeys)
     tma_load(tile.element[panel][row], map, full,
              {map.by_panels ? panel * kPanel : 0, kRowsOfVarlenMap - rows, map.by_panels ? 0 : panel, place,
@@ -84,7 +84,7 @@ template <typename T, int kStages>
 __device__ __forceinline__ T next_of_warp(Pipeline<T, kStages>& broadcast, PipelineState<kStages>& state) {
   wait_full(broadcast, state);
   const T next = broadcast.tile[state.stage];
-  __syncwarp();  // all lanes have read it
+  __syncwarp();  // all lanes have their copy
   release(broadcast, state);
   state.advance();
   return next;
@@ -98,7 +98,7 @@ struct Asker {
   const TileMap& map;
   const Pieces of;
   const Pages& pages;
-  const int row;  ///< of this lane's piece in a tile
+  const int row;  ///< first row of this lane's piece in a tile
   PipelineState<kBallotStages> ballots;
   PipelineState<Traits::kStages> state;
 
@@ -163,14 +163,14 @@ __device__ void produce_keys_by_pieces(Shared& shared, const TileMap& map, const
     keys.bring(
         work, work.head.head / problem.group,
         [&](int tile) {
-          if (tile >= 2) keys.state.advance();  // the values of tile - 2
+          if (tile >= 2) keys.state.advance();  // skips the values of tile - 2
         },
         [&](int first_key, int left) {
           wait_empty(shared.pipeline, keys.state);
           if (left == kTilesBefore && leads) mbarrier_arrive(&shared.near_end);
           if (leads) shared.first_key[keys.state.stage] = first_key;
         });
-    for (int i = 0; i < min(count, 2); ++i) keys.state.advance();  // the last two tiles' values
+    for (int i = 0; i < min(count, 2); ++i) keys.state.advance();  // skips the last two tiles' values
   }
 }
 
@@ -193,7 +193,7 @@ __device__ void produce_queries_and_values(Shared& shared, const TileMap& q_map,
     values.bring(
         work, work.head.head / problem.group,
         [&](int tile) {
-          if (tile == 0) values.state.advance();         // its keys
+          if (tile == 0) values.state.advance();         // skips its keys
           if (tile + 1 < count) values.state.advance();  // and the next tile's
         },
         [](int, int) {});
@@ -215,7 +215,7 @@ struct CachedSequences {
   const int* lengths;      // [count], keys of each, or null: all have `keys`
   int count;
   int queries, keys;
-  int pages;      ///< places in the table that a sequence has
+  int pages;      ///< places in the table per sequence
   int head_bits;  ///< 2^head_bits heads share a tile
 
   __device__ Sequence at(int i) const {
@@ -229,7 +229,7 @@ struct CachedSequences {
   __device__ MapRows q_rows(int i, const Sequence& s) const {
     return first_query == nullptr ? MapRows{0, 0, i} : varlen_rows(s.first_query, s.queries);
   }
-  __device__ static MapRows k_rows(int, const Sequence&) { return {}; }  ///< pages say it
+  __device__ static MapRows k_rows(int, const Sequence&) { return {}; }  ///< pages have their own rows
 };
 
 //| The mask is step 3's, without documents: within its sequence a query sees what a window shows, aligned to
