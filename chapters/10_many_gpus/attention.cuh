@@ -1,7 +1,7 @@
 //| # Attention over a part of the keys
 //|
 //| This is step 5 of chapter 5 with two changes. The problem knows which tokens the queries and keys are
-//| (`tokens.cuh`). And a result may leave another way (`step4_carried.cuh`): as a part in float32, merged
+//| (`tokens.cuh`). And a result may leave in another way (`step4_carried.cuh`): as a part in float32, merged
 //| with what the rank carries. Its consumers ([`consumer.cuh`](consumer.cuh)) do what chapter 5's do: if one
 //| rank has all tokens, the results are the same, bit by bit.
 //|
@@ -30,9 +30,9 @@ struct Version {
   static constexpr bool kDocuments = kDocuments_;
   static constexpr int kHeadDim = kHeadDim_;
   static constexpr int kConsumers = kConsumers_;  ///< warpgroups that multiply, 64 queries each: 2 or 3
-  static constexpr int kRows = kConsumers * kRowsOfWarpgroup;  ///< queries of a tile
-  static constexpr int kKeys = kKeys_;                         ///< of a tile
-  static constexpr int kStages = kStages_;                     ///< of the pipeline
+  static constexpr int kRows = kConsumers * kRowsOfWarpgroup;  ///< queries per tile
+  static constexpr int kKeys = kKeys_;                         ///< keys per tile
+  static constexpr int kStages = kStages_;                     ///< stages of the pipeline
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
   //| The last six are chapter 5's switches; `host/launch.cuh` sets some of those that chapter 5 chooses by
   //| length. A causal version takes its tiles from a counter, the longest first; without a mask all tiles
@@ -77,7 +77,7 @@ template <typename Traits, typename Shared>
 __device__ void produce_queries(Shared& shared, const CUtensorMap& q_map,
                                 const typename Traits::Problem& problem) {
   PipelineState<kBroadcastStages> next;
-  for (uint32_t parity = 0;; parity ^= 1) {  // of the tiles of queries that this block has had
+  for (uint32_t parity = 0;; parity ^= 1) {  // alternates with the block's tiles of queries
     const WorkTile work = next_tile<false>(shared.broadcast, next);
     if (work.query_tile < 0) return;
     load_queries(shared, q_map, parity, problem.of_tile(work).first_row(work, Traits::kRows), work.head);
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
               T* o,                                            // [batch, heads, seqlen_q, head_dim]
               float* lse,                                      // [batch, heads, seqlen_q]
               typename Traits::Problem problem, Carried carried, TileOrder order,
-              int* counter) {  // Schedule::dynamic_persistent: 0 at the start
+              int* counter) {  // Schedule::dynamic_persistent: must be 0 at the start
   constexpr int kConsumers = Traits::kConsumers;
   using Shared = PersistentShared<T, Traits>;
   static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
@@ -141,14 +141,14 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   //| within the rank; the problem maps it to its place in the sequence.
   setmaxnreg_inc<kConsumerRegisters<kConsumers>>();
   const int number = warpgroup - 1,
-            row = warp % kWarpsOfWarpgroup * kRowsOfWarp;  // of the warp in the warpgroup
+            row = warp % kWarpsOfWarpgroup * kRowsOfWarp;  // the warp's first row in the warpgroup
   open_turns<Traits>(number);
   PipelineState<kBroadcastStages> next;
   PipelineState<Traits::kStages> state;
   for (uint32_t parity = 0;; parity ^= 1) {
     const WorkTile work = next_tile<true>(shared.broadcast, next);
     if (work.query_tile < 0) return;
-    const int head = problem.number(work.head);  // one register, where work.head is two
+    const int head = problem.number(work.head);  // takes one register, work.head takes two
     const auto& here = problem.of_tile(work);
     const int block_query = here.first_row(work, Traits::kRows),
               first_query = block_query + number * kRowsOfWarpgroup;

@@ -1,7 +1,7 @@
 //| # A consumer
 //|
-//| A consumer's work on one tile of queries. It is the loop of chapter 5's step 5, and takes the problem's
-//| type as a parameter: with documents, a tile of queries has a problem of its own.
+//| This is a consumer's work on one tile of queries: the loop of chapter 5's step 5, with the problem's type
+//| as a parameter. With documents, a tile of queries has a problem of its own.
 //|
 //| ![Three threads of warpgroup 0 and the consumers, what they share in memory, and its
 //| barriers](../../docs/figures/hopper_block_persistent.svg)
@@ -52,11 +52,11 @@ struct Consumer {
   //| from tile to tile of queries while a Consumer ends.
   PersistentShared<T, Traits>& shared;
   const AnyProblem& problem;
-  PipelineState<Traits::kStages>& state;  ///< in the pipeline; goes on from tile to tile
-  const uint32_t parity;                  ///< of the tiles of queries before this one
+  PipelineState<Traits::kStages>& state;  ///< place in the pipeline; continues from tile to tile
+  const uint32_t parity;                  ///< parity of the tiles of queries before this one
   const int number;                       ///< which consumer this is
   const int first_query, query;           ///< the warpgroup's first row; the first of this thread's two
-  const uint64_t q, keys, values;         ///< descriptors: its queries, stage 0 as K and as V
+  const uint64_t q, keys, values;         ///< descriptors of its queries, and of stage 0 as K and as V
   float output[kHeadDim / 2], scores[kKeys / 2];
   Fragments<kKeys> p;
   SoftmaxRows<Traits::kLazy> rows;
@@ -81,8 +81,8 @@ struct Consumer {
   //|
   //| These two and the last P V are the loop of chapter 5 in pieces: the first scores alone, then scores and
   //| P V together, then P V alone. `begin` starts a tile of queries: it sets O and the sums to zero. After
-  //| the last scores the queries have been read, and their place is given back, so that TMA can bring the
-  //| next ones during the remaining work.
+  //| the last scores the queries have been read, so their place is released, and TMA can load the next ones
+  //| during the remaining work.
   /// The first scores of a tile of queries.
   __device__ __forceinline__ void begin(int tile) {
     wait_full(shared.pipeline, state);
@@ -121,8 +121,8 @@ struct Consumer {
     issue_accumulate<T>(output, p, wgmma_advance(values, v_state.stage * kTileBytes));
     pass_turn<Traits>(number);
 
-    //| The two waits are chapter 5's, too. Between them is the softmax, during which the product with V
-    //| still runs. K's stage is given back after the first wait, V's after the second.
+    //| The two waits are chapter 5's, too. Between them is the softmax, during which the product with V still
+    //| runs. K's stage is released after the first wait, V's after the second.
     wgmma_wait<1>();  // the scores are done; the product with V still runs
     wgmma_pin(scores);
     release(shared.pipeline, k_state);
@@ -169,8 +169,8 @@ struct Consumer {
     }
 #pragma unroll 1
     for (; tile >= 0; --tile) step<Traits::kCausal && !Traits::kSplitLoops>(tile);
-    //| The last product takes a turn, too, and gives its stage back, since the producer has begun to bring
-    //| the next tile's keys (`common/hopper/epilogue.h`).
+    //| The last product takes a turn, too, and releases its stage, since the producer has begun to load the
+    //| next tile's keys (`common/hopper/epilogue.h`).
     last_values<T, Traits>(output, p, values, shared.pipeline, state, number);
   }
 };

@@ -21,15 +21,15 @@ namespace flashbook::many_gpus {
 //|
 //| A thread reads these eight words when it begins a tile. Every row of a tile sees at least one of its keys;
 //| rows that see none have no tile.
-constexpr int kRowsOfDocumentTile = 128;  ///< queries of a tile, for every head dimension
+constexpr int kRowsOfDocumentTile = 128;  ///< queries per tile, for every head dimension
 
 /// A tile of queries of one document, and the keys of that document among those that are here.
 struct DocumentTile {
-  int query, end;   ///< its first row, and one behind its last
-  int key, keys;    ///< the first of the document's keys, and how many there are
-  int shift;        ///< as Problem's, of the document: its windows are aligned to its own last key
-  int from, until;  ///< as Carried's, of the document
-  int last;         ///< the last of its keys that the last row sees, counted from `key`
+  int query, end;   ///< its first row, and one past its last
+  int key, keys;    ///< the document's first key, and its number of keys
+  int shift;        ///< as in Problem, for the document: aligned to its own last key
+  int from, until;  ///< as in Carried, for the document
+  int last;         ///< the last of its keys that the last row sees, relative to `key`
 };
 
 //| ## What a tile sees
@@ -61,7 +61,7 @@ struct InDocument : Problem {
 
 /// The shape of one launch in documents.
 struct DocumentsProblem : Problem {
-  const DocumentTile* tiles = nullptr;  // in ascending order of their keys
+  const DocumentTile* tiles = nullptr;  // in ascending order of their number of keys
 
   __device__ InDocument of_tile(const WorkTile& work) const { return {*this, tiles[work.query_tile]}; }
 };
@@ -73,7 +73,7 @@ struct DocumentsProblem : Problem {
 //| their documents in the same order, so later keys are never seen by earlier queries. Hence the queries that
 //| see a tile of keys are also a run, and tiles need not be cut at documents: short ones share tiles of 128
 //| keys.
-constexpr int kKeysOfGradientTile = 128;  ///< for every head dimension
+constexpr int kKeysOfGradientTile = 128;  ///< keys per tile, for every head dimension
 
 /// Which of a rank's queries see a key, or some key of a tile: `begin` to `end` - 1.
 struct QueriesOfKey {
@@ -82,7 +82,7 @@ struct QueriesOfKey {
 
 /// A tile of keys.
 struct KeyTile {
-  int key;  ///< its first
+  int key;  ///< its first key
   QueriesOfKey queries;
 };
 

@@ -54,7 +54,7 @@ inline DocumentTile at_hop(const Documents& documents, std::size_t d, bool causa
 //| `step2_ring.h`, only document by document.
 /// The tiles of a rank's queries on the keys of one hop after another.
 struct DocumentLists {
-  std::vector<std::vector<DocumentTile>> hops;  ///< of each, the one with the most keys last
+  std::vector<std::vector<DocumentTile>> hops;  ///< each hop's tiles, the one with the most keys last
   bool some_row_sees_nothing = false;
 
   DocumentLists(const Documents& documents, bool causal, Order order, int ranks, const OfRank& queries,
@@ -137,8 +137,8 @@ class DocumentHops {
 /// Which of a rank's queries see each key of one hop after another.
 struct KeyLists {
   struct Hop {
-    std::vector<QueriesOfKey> keys;  ///< in whole tiles: those behind the last key are seen by no query
-    std::vector<KeyTile> tiles;      ///< the one with the most queries last
+    std::vector<QueriesOfKey> keys;  ///< in whole tiles: no query sees those past the last key
+    std::vector<KeyTile> tiles;      ///< the tile with the most queries last
     bool is_seen = false;            ///< some query sees some key
   };
   std::vector<Hop> hops;

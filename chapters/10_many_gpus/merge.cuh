@@ -21,9 +21,9 @@ namespace flashbook::many_gpus {
 struct Carried {
   float* o;    ///< [batch, heads, seqlen_q, head_dim]; null: there is one part, and nothing is carried
   float* lse;  ///< [batch, heads, seqlen_q]
-  int first;   ///< rows before this one see none of the part's keys: they stay as they are
-  int from;    ///< rows from this one on have something carried, with which the part is merged
-  int until;   ///< rows before this one see no keys of later parts: their result is final
+  int first;   ///< earlier rows see none of the part's keys, and do not change
+  int from;    ///< from this row on, the part is merged with what is carried
+  int until;   ///< earlier rows see no keys of later parts: their result is final
 };
 
 //| ## Two weights
@@ -42,7 +42,7 @@ __device__ __forceinline__ Weights weights_of(float part_lse, float carried_lse)
   if (top == -INFINITY) return {0, 0, -INFINITY};
   const float part = exp2_approx((part_lse - top) * kLog2e),
               carried = exp2_approx((carried_lse - top) * kLog2e);
-  const float sum = part + carried;  // at least 1
+  const float sum = part + carried;  // is at least 1
   return {part / sum, carried / sum, top + __log2f(sum) * kLn2};
 }
 
@@ -51,7 +51,7 @@ __device__ __forceinline__ Weights weights_of(float part_lse, float carried_lse)
 //| Steps 2 and 3 write each part to memory, and this kernel merges it. Each warp takes a row, each lane two
 //| columns of every 64.
 
-constexpr int kMergeWarps = 8;  ///< of a block, one row each
+constexpr int kMergeWarps = 8;  ///< warps per block, one row each
 
 /// Takes a part into what is carried. Grid: (tiles of kMergeWarps rows from carried.first on, heads of all
 /// batch entries).

@@ -17,7 +17,7 @@ namespace flashbook::many_gpus {
 
 using device::Buffer, device::Message, device::Place, device::Queue;
 
-constexpr int64_t kElementBytes = 2;  ///< of Q, K, V and O
+constexpr int64_t kElementBytes = 2;  ///< bytes per element of Q, K, V and O
 
 /// Adds a message that begins `offset` bytes behind `base`. Both ends leave out empty ones.
 inline void add(std::vector<Message>& messages, int rank, const Buffer& base, int64_t offset, int64_t bytes) {
@@ -30,21 +30,21 @@ inline void add(std::vector<Message>& messages, int rank, const Buffer& base, in
 
 /// A rank's tensors, in the memory of its device. Made with that device in use.
 struct Share {
-  Shape whole;  ///< of all ranks together
+  Shape whole;  ///< the problem of all ranks together
   Order order;
   int rank;
-  Documents documents = {};  ///< packed in the sequence, which `whole` does not know of; none: it is one
-  int margin = 0;            ///< multiprocessors that kernels leave free, for whoever brings messages
+  Documents documents = {};  ///< documents packed in the sequence, unknown to `whole`; none: one
+  int margin = 0;            ///< multiprocessors that kernels leave free for messages
   Tokens queries = tokens_of(order, whole.seqlen_q, rank, whole.ranks),
          keys = tokens_of(order, whole.seqlen_k, rank, whole.ranks);
   int64_t row_bytes = whole.head_dim * kElementBytes;
   int64_t query_heads = int64_t(whole.batch) * whole.heads,
-          key_value_heads = 2 * int64_t(whole.batch) * whole.kv_heads;  ///< K's, and as many of V
+          key_value_heads = 2 * int64_t(whole.batch) * whole.kv_heads;  ///< K's heads, and as many of V
   Buffer q{Place::device,
            std::size_t(query_heads* queries.total() * row_bytes)};  // [heads, tokens, head_dim]
   Buffer kv{Place::device,
             std::size_t(key_value_heads* keys.total() * row_bytes)};  // [2, heads, tokens, head_dim]
-  Buffer o{Place::device, q.bytes()};                                 // as q
+  Buffer o{Place::device, q.bytes()};                                 // same layout as q
   Buffer lse{Place::device, std::size_t(query_heads) * queries.total() * sizeof(float)};  // [heads, tokens]
 
   Tokens keys_of(int other) const { return tokens_of(order, whole.seqlen_k, other, whole.ranks); }

@@ -85,7 +85,7 @@ class Ring final : public Program {
  public:
   Ring(const Share& share, bool merges_inside)
       : share_(share), merges_inside_(merges_inside), documents_(document_hops(share, keys_of_hops(share))) {
-    int most = 0;  // keys of a rank
+    int most = 0;  // keys of the rank that has most
     for (int rank = 0; rank < share.whole.ranks; ++rank) most = std::max(most, share.keys_of(rank).total());
     for (Buffer& buffer : travelling_)
       buffer = Buffer(Place::device, std::size_t(share.key_value_heads * most * share.row_bytes));
@@ -109,7 +109,7 @@ class Ring final : public Program {
     const auto bytes = [&](int hop) {
       return share_.key_value_heads * share_.keys_of(owner(hop)).total() * share_.row_bytes;
     };
-    device::Event arrived, computed;  // computed: the hop before
+    device::Event arrived, computed;  // computed: the previous hop is computed
     for (int hop = 0; hop < ranks; ++hop) {
       const device::Event here = arrived;
       if (hop + 1 < ranks) {

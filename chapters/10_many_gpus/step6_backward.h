@@ -38,8 +38,8 @@ struct GradientShare {
       : d_o(Place::device, share.q.bytes()),
         dq(Place::device, share.q.bytes()),
         d_kv(Place::device, share.kv.bytes()) {}
-  Buffer d_o, dq;  // as q
-  Buffer d_kv;     // as kv: dK, and dV behind it
+  Buffer d_o, dq;  // same layout as q
+  Buffer d_kv;     // same layout as kv: dK, then dV
 };
 
 /// Step 6 of one rank.
@@ -55,7 +55,7 @@ class BackwardRing final : public Program {
     d_ = Buffer(Place::device, lse_.bytes());
     dq_ = Buffer(Place::device, lse_.bytes() * share.whole.head_dim);
     if (share.whole.ranks == 1) return;
-    int most = 0;  // keys of a rank
+    int most = 0;  // keys of the rank that has most
     for (int rank = 0; rank < share.whole.ranks; ++rank) most = std::max(most, share.keys_of(rank).total());
     for (Buffer& keys : travelling_)
       keys = Buffer(Place::device, std::size_t(share.key_value_heads * most * share.row_bytes));
@@ -79,7 +79,7 @@ class BackwardRing final : public Program {
     if (share_.queries.total() > 0)
       prepare(own, share_.o.data(), static_cast<const float*>(share_.lse.data()), compute_);
 
-    device::Event arrived, computed, summed;  // computed: the hop before; summed: its sums have come
+    device::Event arrived, computed, summed;  // computed: the previous hop; summed: its sums have arrived
     for (int hop = 0; hop < ranks; ++hop) {
       const device::Event here = arrived;
       if (hop + 1 < ranks) {
@@ -96,7 +96,7 @@ class BackwardRing final : public Program {
         if (hop == 1 || is_seen(hop))
           compute(hop, launch(hop, owner(hop), held(hop), floats(part)), 0, heads);
         else
-          std::swap(part, received_);  // nothing is added to what has come
+          std::swap(part, received_);  // nothing is added to what has arrived
         compute_.wait_for(summed);
         if (hop > 1 && is_seen(hop)) add(floats(part), floats(received_), elements(hop), compute_);
         sums_.wait_for(compute_.record());
@@ -181,8 +181,8 @@ class BackwardRing final : public Program {
   std::optional<KeyHops> documents_;
   Buffer lse_, d_, dq_;   // [heads, padded tokens], and dQ's sums [heads, padded tokens, head_dim]
   Buffer travelling_[2];  // [2, heads, tokens, head_dim] of another rank
-  Buffer own_, part_[2];  // likewise, in float32: gradients of the own keys, and of those held
-  Buffer received_;       // likewise: what the ranks before have summed
+  Buffer own_, part_[2];  // same layout in float32: gradients of the own keys, and of those held
+  Buffer received_;       // same layout: what earlier ranks have summed
   Counter counter_;
   Queue compute_, keys_, sums_;
 };

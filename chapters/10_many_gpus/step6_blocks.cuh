@@ -155,7 +155,7 @@ __device__ __forceinline__ void add_dq(BackwardShared<T, Version>& shared, float
         bulk_reduce_add(Part::sums_of(dq, row + seen.tile(round) * Version::kQueries, number),
                         &shared.dq[number][0][0].x, Part::kPieceFloats * sizeof(float));
         tma_store_commit();
-        tma_store_wait_read<0>();  // it may be overwritten
+        tma_store_wait_read<0>();  // the part may be overwritten
         mbarrier_arrive(&shared.dq_empty[number]);
       }
     }
@@ -169,8 +169,8 @@ __device__ __forceinline__ void add_dq(BackwardShared<T, Version>& shared, float
 /// Where dK or dV of a tile of keys goes.
 template <typename T>
 struct KeyGradient {
-  T* whole;     ///< [kv heads, seqlen_k, head_dim]; null: it is a part
-  float* part;  ///< likewise
+  T* whole;     ///< [kv heads, seqlen_k, head_dim]; null: store a part
+  float* part;  ///< same layout
 };
 
 /// Stores a consumer's sums of 64 keys. `key` is the thread's first; rows `key` and `key` + 8 are stored if
@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
              KeyGradient<T> dk, KeyGradient<T> dv,         // [kv heads, seqlen_k, head_dim]
              float* dq,                                    // [heads * padded_q, head_dim], sums
              typename Version::Problem problem, TileOrder order,
-             int* counter) {  // 0 at the start
+             int* counter) {  // must be 0 at the start
   //| One warpgroup loads and adds, and gives up most of its registers; two multiply. Where registers add to
   //| dQ themselves, its last two warps are idle.
   using Shared = BackwardShared<T, Version>;

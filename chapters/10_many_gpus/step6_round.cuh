@@ -21,12 +21,12 @@ namespace flashbook::many_gpus {
 //| All tensors of a rank are laid out as [heads, tokens, head_dim], so batch entries are just more heads.
 /// The shape of one launch of the gradient: queries of one rank, keys of one.
 struct GradientProblem {
-  int seqlen_q, seqlen_k;  ///< tokens of a head
+  int seqlen_q, seqlen_k;  ///< queries and keys per head
   int group;               ///< query heads that share one key head
   bool causal;
   float scale;       ///< factor on the scores, and so on dQ and dK
   float scale_log2;  ///< scale * log2(e)
-  int padded_q;      ///< rows of a head in the workspace: seqlen_q, rounded up to whole tiles
+  int padded_q;      ///< rows per head in the workspace: seqlen_q, rounded up to whole tiles
   Tokens queries, keys;
   int shift;  ///< seqlen_k - seqlen_q of the whole sequence
 
@@ -43,8 +43,8 @@ struct GradientProblem {
 //| For packed documents the host lists each key's queries ([`documents.h`](documents.h)).
 /// The same with documents.
 struct DocumentsGradientProblem : GradientProblem {
-  const QueriesOfKey* seen = nullptr;  ///< by each key, in whole tiles
-  const KeyTile* tiles = nullptr;      ///< in ascending order of their queries
+  const QueriesOfKey* seen = nullptr;  ///< queries that see each key, in whole tiles
+  const KeyTile* tiles = nullptr;      ///< in ascending order of their number of queries
 };
 
 //| ## Versions
@@ -61,10 +61,10 @@ struct GradientVersion {
   static constexpr Seen kSeen = kSeen_;
   using Problem = std::conditional_t<kSeen == Seen::documents, DocumentsGradientProblem, GradientProblem>;
   static constexpr Sums kSums = kSums_;
-  static constexpr int kQueries = kHeadDim == 64 ? 128 : 64;  ///< of a tile
+  static constexpr int kQueries = kHeadDim == 64 ? 128 : 64;  ///< queries per tile
   static constexpr int kStages = kSums == Sums::keys_and_queries ? 1 : 2;
   static constexpr int kDsStages = kHeadDim == 256 ? 1 : 2;
-  static constexpr bool kAddByTma = kSums == Sums::all;  ///< else there is no dQ, or no room for it
+  static constexpr bool kAddByTma = kSums == Sums::all;  ///< otherwise there is no dQ, or no space for it
   static constexpr bool kDeterministic = false;          ///< additions to dQ have no order
   static constexpr Schedule kSchedule = Schedule::in_order_persistent;
   static constexpr int kThreads = kKeyConsumerThreads + kWarpgroup;
@@ -92,7 +92,7 @@ struct Gradients {
   Shared& shared;
   const Problem& problem;
   int number;          ///< which consumer this is
-  const int warp_key;  ///< the warp's first key, counted from the tile's
+  const int warp_key;  ///< the warp's first key, relative to the tile's
   QueriesOfKey all;    ///< with documents: queries that see all of the warpgroup's keys
   float dk[kHasDk ? kHeadDim / 2 : 2], dv[kHasDv ? kHeadDim / 2 : 2];
 
@@ -138,7 +138,7 @@ struct Gradients {
       }
       //| Without documents, the limits of both keys are computed from the mask of tokens.cuh.
     } else {
-      int limit[2];  // the first query, counted from thread_query, that sees the key
+      int limit[2];  // the first query that sees the key, relative to thread_query
 #pragma unroll
       for (int r = 0; r < 2; ++r)
         limit[r] =
@@ -203,7 +203,7 @@ struct Gradients {
     if constexpr (!kHasDk) {
       finish_values(shared, state, dv, p);
     } else {
-      //| So is dS^T. With a single stage, dK goes first and runs while both warpgroups wait for dS.
+      //| dS^T is, too. With a single stage, dK goes first and runs while both warpgroups wait for dS.
       const uint64_t q_columns = mn_major(shared.q.tile[state.stage]);
       if constexpr (Version::kStages == 1) {
         __syncwarp();  // all lanes have read D, before lane 0 gives it back
@@ -236,7 +236,7 @@ struct Gradients {
         wgmma_pin(p);
         wgmma_pin(dq);
         release(shared.d_o, state);
-        hand_over(shared, dq, number, state.stage);  // of two stages: 0 and 1 in turn, as the parity
+        hand_over(shared, dq, number, state.stage);  // two stages: the stage's number is the parity
         wgmma_wait<0>();
         wgmma_pin(dk);
         wgmma_pin(ds);

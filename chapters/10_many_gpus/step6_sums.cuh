@@ -1,7 +1,7 @@
 //| # Before the hops, between them, and after
 //|
-//| Three small kernels. The first computes what every round needs to know about a query, the second adds a
-//| rank's part of dK and dV to the sum of earlier ranks, and the third rounds.
+//| There are three small kernels. The first computes what every round needs to know about a query, the second
+//| adds a rank's part of dK and dV to the sum of earlier ranks, and the third rounds.
 //|
 //| ![The five products of a tile and where their operands lie](../../docs/figures/backward_products.svg)
 #pragma once

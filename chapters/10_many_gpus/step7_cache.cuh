@@ -28,11 +28,11 @@ namespace flashbook::many_gpus {
 //| counted together.
 /// The shape of one launch.
 struct CacheProblem {
-  int rows;                 ///< of a key head: the queries of all heads that share it
-  device::Divisor queries;  ///< of a head
+  int rows;                 ///< rows per key head: the queries of all heads that share it
+  device::Divisor queries;  ///< queries per head
   bool causal;
   float scale_log2;
-  Tokens keys;  ///< of the rank
+  Tokens keys;  ///< the rank's keys
   int shift;    ///< seqlen_k - seqlen_q of the whole sequence
 
   /// The last of these keys that a row sees; negative if it sees none. The last query sees the most.

@@ -22,16 +22,16 @@ namespace flashbook::many_gpus {
 
 /// A rank's memory: the queries of some heads, and the keys of some tokens for all heads.
 struct CacheShare {
-  Shape whole;  ///< of all ranks together
+  Shape whole;  ///< the problem of all ranks together
   int rank;
   int margin = 0;  ///< multiprocessors that attention leaves free for kernels that carry messages
   Tokens keys = tokens_of(Order::contiguous, whole.seqlen_k, rank, whole.ranks);
   int64_t row_bytes = whole.head_dim * kElementBytes;
-  int kv_heads = whole.batch * whole.kv_heads;                   ///< of all batch entries
+  int kv_heads = whole.batch * whole.kv_heads;                   ///< key heads of all batch entries
   Buffer q{Place::device, std::size_t(rows(rank) * row_bytes)};  // [rows, head_dim]
   Buffer kv{Place::device, std::size_t(2 * kv_heads * int64_t(keys.total()) *
                                        row_bytes)};                    // [2, kv heads, tokens, head_dim]
-  Buffer o{Place::device, q.bytes()};                                  // as q
+  Buffer o{Place::device, q.bytes()};                                  // same layout as q
   Buffer lse{Place::device, std::size_t(rows(rank)) * sizeof(float)};  // [rows]
 
   //| Rows of Q and O are numbered across batch, heads and queries, so the rows of neighbouring key heads are
@@ -111,7 +111,7 @@ class Decode final : public Program {
 
   const CacheShare& share_;
   Cache launch_;
-  const int parts_;               ///< into which the rank's keys are split
+  const int parts_;               ///< parts into which the rank's keys are split
   Buffer q_;                      // [all rows, head_dim]
   Part split_, part_, received_;  // [parts, all rows, ...], [all rows, ...], [ranks, own rows, ...]
   Queue queue_;

@@ -32,7 +32,7 @@ constexpr Order kOrders[] = {Order::contiguous, Order::zigzag, Order::striped};
 //| where is token i of the rank in the sequence, and how many of the rank's tokens come before a given place?
 /// A rank's tokens.
 struct Tokens {
-  int first[2];  ///< of each run: its place in the sequence
+  int first[2];  ///< the first token of each run, by its place in the sequence
   int count[2];
 
   __host__ __device__ int total() const { return count[0] + count[1]; }
@@ -97,7 +97,7 @@ struct Carried;  // merge.cuh
 struct Problem : hopper::Problem {
   Tokens queries, keys;
   int shift;       ///< seqlen_k - seqlen_q of the whole sequence, or for stripes `shift_between` two ranks
-  int first_tile;  ///< of queries; earlier tiles see none of these keys
+  int first_tile;  ///< first tile of queries; earlier ones see none of these keys
 
   /// The last of these keys that `query` sees; negative if it sees none. Rows past the end see what the last
   /// one does.
