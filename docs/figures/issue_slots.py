@@ -12,7 +12,7 @@ LOOKS = ("blue", "amber", "green", "")
 def panel(figure, y, warps):
     rate = min(SCHEDULERS, warps / LATENCY)
     figure.text(16, y, f"{warps} warp{'s' if warps > 1 else ''}", "bold")
-    figure.text(LEFT, y, f"{rate:g} instruction{'s' if rate > 1 else ''} a clock", "")
+    figure.text(LEFT, y, f"{rate:g} instruction{'s' if rate > 1 else ''} per clock", "")
     for scheduler in range(SCHEDULERS):
         top = y + 12 + scheduler * 22
         figure.text(16, top + 14, f"scheduler {scheduler}", "small soft")

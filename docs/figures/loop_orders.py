@@ -23,7 +23,7 @@ def order(figure, x, title, stays, passes, back, blocks):
 figure = Figure(500, 342, "Keys outside: K and V stay, and Q and the unfinished O pass by for each tile of keys. Queries outside: Q and O stay, and K "
                           "and V pass by.")
 order(figure, 16, "Step 1: keys outside", (("K", "blue"), ("V", "blue")), (("Q", "amber"), ("O", "green")),
-      ("O, m, l: fetched and put away", "once for each tile of keys"), "one block a head")
+      ("O, m, l: loaded and stored", "once for each tile of keys"), "one block per head")
 order(figure, 262, "Step 2: queries outside", (("Q", "amber"), ("O", "green"), ("m, l", "green")), (("K", "blue"), ("V", "blue")),
       ("nothing comes back", "O is written once, at the end"), "one block per query tile")
 figure.line([(248, 16), (248, 326)])

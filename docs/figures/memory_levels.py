@@ -9,8 +9,8 @@ from svg import Figure
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from bench import results
 
-LEVELS = (("registers", "a thread's own", "256 KB a multiprocessor", "green", "multiply_add"),
-          ("shared memory", "a block's", "up to 227 KB a block", "green", "shared"),
+LEVELS = (("registers", "a thread's own", "256 KB per multiprocessor", "green", "multiply_add"),
+          ("shared memory", "a block's", "up to 227 KB per block", "green", "shared"),
           ("L1 cache", "a multiprocessor's", "the rest of 256 KB", "green", "l1"),
           ("L2 cache", "the whole chip's", "60 MB", "amber", "l2"),
           ("device memory", "the whole chip's", "141 GB", "blue", "device"))

@@ -8,7 +8,7 @@ TY, TX = 3, 5
 
 left, top, side = 110, 112, TILE * CELL
 figure = Figure(500, 500, "Thread (3, 5) has rows 24 to 31 and columns 5, 21, 37, ... of the tile: 64 sums in registers. For each of the 32 columns of "
-                          "a chunk it reads 8 numbers of each operand and makes 64 multiply-adds.")
+                          "a chunk it reads 8 numbers of each operand and does 64 multiply-adds.")
 figure.text(16, 28, f"Thread ty = {TY}, tx = {TX}, in a tile of 128 × 128 results", "bold")
 figure.box(left, 56, side, 34)
 figure.text(left + side, 48, "32 × 128 of K", "small soft", "end")

@@ -24,7 +24,7 @@ figure = Figure(470, 488, "A warp that reads 32 neighbouring floats moves 4 sect
 figure.box(LEFT, 16, 14, 14, "green")
 figure.text(LEFT + 20, 28, "used", "small")
 figure.box(LEFT + 70, 16, 14, 14, "amber")
-figure.text(LEFT + 90, 28, "moved for nothing", "small")
+figure.text(LEFT + 90, 28, "moved, not used", "small")
 figure.box(LEFT + 226, 16, 14, 14, "")
 figure.text(LEFT + 246, 28, "a sector of 32 bytes", "small")
 y = pattern(figure, 62, "Coalesced: lane i reads float i", "p[lane]", 4, 32)

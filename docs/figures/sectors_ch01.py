@@ -25,12 +25,12 @@ def panel(figure, y, title, rows, addresses, verdict, look):
 
 # textbook_scores: lane l of a warp reads column 0 of key row l % 16; both queries of the warp read the same 16 rows.
 textbook = [(lane % 16) * HEAD_DIM * ELEMENT for lane in range(32)]
-# coalesced_scores: lane l reads key l of one row of K turned round.
+# coalesced_scores: lane l reads key l of one row of K transposed.
 coalesced = [lane * ELEMENT for lane in range(32)]
-words = lambda count, wanted: f"{count} sectors, {count * SECTOR} bytes, for {wanted} bytes that are wanted"
+words = lambda count, wanted: f"{count} sectors, {count * SECTOR} bytes, {wanted} bytes used"
 figure = Figure(500, 470, "One load of a warp. In textbook_scores 16 rows are read, 2 bytes of each: 16 sectors. In coalesced_scores 32 neighbours of "
                           "one row are read: 2 sectors.")
 figure.text(16, 28, "One load instruction of a warp; a box is a sector of 32 bytes", "small soft")
 panel(figure, 58, "Step 1, textbook_scores: K", 16, textbook, words, "amber")
-panel(figure, 404, "Step 2, coalesced_scores: K turned round", 1, coalesced, words, "green")
+panel(figure, 404, "Step 2, coalesced_scores: K transposed", 1, coalesced, words, "green")
 figure.write(__file__)

@@ -43,5 +43,5 @@ for title, passes in STEPS:
             else:
                 figure.line([(x, y + 10.5), (x + width, y + 10.5)], "", dashed=True)
         y += PASS
-figure.text(20, y + 22, "A box is a walk over all N keys.", "small soft")
+figure.text(20, y + 22, "Each box is one pass over all N keys.", "small soft")
 figure.write(__file__)

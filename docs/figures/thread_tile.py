@@ -7,7 +7,7 @@ TY, TX = 5, 3                  # the thread that is marked
 
 
 left, top = 60, 66
-figure = Figure(500, 480, "Thread (5, 3) computes rows 5, 21, 37 and 53 at keys 3, 19, 35 and 51: sixteen scores. The sixteen threads of equal ty are "
+figure = Figure(500, 480, "Thread (5, 3) computes rows 5, 21, 37 and 53 at keys 3, 19, 35 and 51: sixteen scores. The sixteen threads with the same ty are "
                           "half a warp and share each of these rows.")
 figure.text(16, 28, f"Thread ty = {TY}, tx = {TX} of 16 × 16, in a tile of 64 × 64 scores", "bold")
 figure.text(left, 56, "keys 0 to 63 →", "small soft")
@@ -20,7 +20,7 @@ for row in range(TY, BLOCK, SIDE):
 for line in range(SIDE, BLOCK, SIDE):
     figure.line([(left + line * CELL, top), (left + line * CELL, top + BLOCK * CELL)], dashed=True)
 for y, look, words in ((406, "blue", "16 scores of this thread: rows ty + 16 i, keys tx + 16 j"),
-                       (430, "amber", "its 4 rows, shared by 16 threads of equal ty: half a warp")):
+                       (430, "amber", "its 4 rows, shared by 16 threads with the same ty: half a warp")):
     figure.box(16, y, 16, 14, look)
     figure.text(40, y + 12, words, "small")
 figure.text(16, 466, "It reads 4 rows of Q and 4 of K, and uses each number 4 times.", "small soft")

@@ -18,8 +18,8 @@ def panel(figure, x, title, side, chunk, words):
     return left, top
 
 
-figure = Figure(540, 340, "Step 3: a block of 1024 threads makes 32 by 32 results, a thread one. Step 4: 256 threads make 128 by 128, a thread 8 by 8 in "
-                          "registers. Step 5: 8 warps make 128 by 128, a warp 64 by 32 in fragments of 16 by 16.")
+figure = Figure(540, 340, "Step 3: a block of 1024 threads computes 32 by 32 results, a thread one. Step 4: 256 threads compute 128 by 128, a thread 8 by 8 in "
+                          "registers. Step 5: 8 warps compute 128 by 128, a warp 64 by 32 in fragments of 16 by 16.")
 figure.text(16, 28, "A block's results (white) and a chunk of Q and K (amber), at one scale", "small soft")
 chunks = "chunks of {} columns"
 
