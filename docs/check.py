@@ -47,7 +47,7 @@ class Addresses(HTMLParser):
 
 
 def check_pages(found: Iterable[book.Page]) -> Iterator[str]:
-    """Every chapter has a text, and every file has a page."""
+    """Every chapter has a text, and every file a page."""
     for page in found:
         if not page.path.exists():
             yield f"there is no {page.source}"
@@ -75,7 +75,7 @@ def check_lines(page: book.Page) -> Iterator[str]:
 
 
 def check_names(page: book.Page) -> Iterator[str]:
-    """A name in an annotated source leads to no other chapter, whose files it does not include."""
+    """A name in an annotated source never links to another chapter, since a kernel includes no other chapter's files."""
     text = (SITE / page.url).read_text(encoding="utf-8")
     for target in sorted(set(re.findall(r'<a class="code" href="(chapter-[^"#]+)', text))):
         if not target.startswith(f"chapter-{page.chapter}-"):
@@ -83,7 +83,7 @@ def check_names(page: book.Page) -> Iterator[str]:
 
 
 def check_links() -> Iterator[str]:
-    """Every address leads to a file of the site and every #anchor exists there; nothing is fetched from the network."""
+    """Every link leads to a file of the site, every #anchor exists there, and nothing is fetched from the network."""
     site = {file.name: Addresses(file.read_text(encoding="utf-8")) for file in SITE.glob("*.html")}
     for name, page in site.items():
         for anchor, count in page.anchors.items():
@@ -99,7 +99,7 @@ def check_links() -> Iterator[str]:
             if not (SITE / target).is_file():
                 yield f"{name}: {link} leads nowhere"
             elif anchor and target in site and anchor not in site[target].anchors:
-                yield f"{name}: {link} names a place that {target} has not"
+                yield f"{name}: {link} names an anchor that {target} does not have"
             if path.endswith(".md.txt"):
                 yield f"{name}: {link} is a page without the site around it: name it in docs/tools/book.py"
         text = (SITE / name).read_text(encoding="utf-8")
@@ -108,14 +108,15 @@ def check_links() -> Iterator[str]:
 
 
 def check_length(page: book.Page) -> Iterator[str]:
-    """A chapter's page is short enough to read in one sitting."""
+    """A chapter's page can be read in one sitting."""
     words = len(re.findall(r"\w\S*", re.sub(r"<!--.*?-->|^```.*?^```", "", page.path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)))
     if words > WORDS_OF_A_CHAPTER:
-        yield f"{page.source}: {words} words; {WORDS_OF_A_CHAPTER} are allowed: move what a first reader can do without to the appendix"
+        yield f"{page.source}: {words} words; {WORDS_OF_A_CHAPTER} are allowed: move what a first reading does not need to the appendix"
 
 
 def check_boxes(page: book.Page) -> Iterator[str]:
-    """Every step ends in a box with its paragraphs in order. A prediction has a number, or is called a guess, or is none."""
+    """Every step ends in a box with its paragraphs in order. A prediction contains a number, is called a guess, or says
+    that there is none."""
     wanted = re.compile(r"(Bottleneck Change Prediction Result (Lesson )?)+")
     for section in re.split(r"^## ", page.path.read_text(encoding="utf-8"), flags=re.MULTILINE):
         title = section.partition("\n")[0]
@@ -150,7 +151,7 @@ def check_figures() -> Iterator[str]:
 
 def main() -> None:
     if not (SITE / "index.html").exists():
-        sys.exit("docs/check.py: there is no site: run docs/build first")
+        sys.exit("docs/check.py: no site found: run docs/build first")
     all_pages = book.pages()
     faults = [*check_pages(all_pages), *check_links(), *check_figures()]
     for page in all_pages:

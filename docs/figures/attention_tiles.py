@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes attention_tiles.svg and attention_tiles_ch03.svg, the static pictures of the interactive figure: three schedules halfway through, and the
-total traffic of each; chapter 3's version starts with its own two."""
+"""Writes attention_tiles.svg and attention_tiles_ch03.svg, the static versions of the interactive figure: three
+schedules halfway through, with the total traffic of each. Chapter 3's version starts with its own two schedules."""
 import pathlib
 
 STYLE = """
@@ -18,14 +18,15 @@ WIDTH, CELL, GAP, ROW = 430, 20, 3, 168
 
 
 def totals():
-    """Bytes of S and P, and of everything else; bf16, but S, m, l and the unfinished O float32. The same closed forms as in attention_tiles.js."""
+    """Bytes of S and P, and of everything else. All are bf16, except that S, m, l and the unfinished O are float32.
+    attention_tiles.js has the same closed forms."""
     pairs, tiles = N * N, TILES * TILES
     gather = 4 * N * D + 4 * TILE * D * tiles
     keys_outside = 6 * N * D + 2 * TILE * D * tiles + TILE * (8 * D + 16) * (tiles - TILES)
     return {"naive": (12 * pairs, gather), "keysOutside": (0, keys_outside), "queriesOutside": (0, gather)}
 
 
-# What each schedule does with which tile in the moment drawn: query tile 3, key tile 2 (counted from 1).
+# What each schedule does with each tile at the moment drawn: query tile 3, key tile 2 (counted from 1).
 SCHEDULES = [
     ("naive", "Naive", "three kernels", ["Kernel 1 computes a tile of S and", "writes it; kernel 2 reads it back", "and writes P; kernel 3 reads P."],
      {"Q2": "held", "K1": "read", "S2,1": "written", **{f"S{i},{j}": "left" for i in range(TILES) for j in range(TILES) if (i, j) < (2, 1)}}),

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes backward_round.svg: a round of chapter 7's loop for two consumers, in order of issue, and what TMA does at the same time."""
+"""Writes backward_round.svg: one iteration of chapter 7's loop for two consumers, in issue order, and what TMA does
+meanwhile."""
 from svg import Figure
 
 LEFT, WIDTH = 114, 41  # x of the first product, width of each

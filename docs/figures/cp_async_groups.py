@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes cp_async_groups.svg: a thread's copies, the groups that it makes of them, and what a wait for groups promises."""
+"""Writes cp_async_groups.svg: a thread's copies, how it groups them, and what a wait for groups guarantees."""
 from svg import Figure
 
 COLUMNS = (96, 236, 376)  # x of each tile's group

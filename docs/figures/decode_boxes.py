@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes decode_boxes.svg: how rows of one head come from a cache by token, a copy each, and by a box."""
+"""Writes decode_boxes.svg: how one head's rows are read from a cache ordered by token, with one copy per row and with
+one box."""
 from svg import Figure
 
 TOKENS, HEADS, HEAD = 6, 4, 1

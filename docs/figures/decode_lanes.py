@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes decode_lanes.svg: which 16 bytes of two keys eight lanes load at a time, and what a lane's eight columns are for."""
+"""Writes decode_lanes.svg: which 16 bytes of two keys eight lanes load at a time, and how a lane uses its eight
+columns."""
 from svg import Figure
 
 CELL = 31  # one cell is 16 bytes, a group of four banks
@@ -7,7 +8,7 @@ LEFT = 74
 
 
 def keys(figure, y, first_load):
-    """Two rows of eight groups of banks. `first_load`: which half each key begins with."""
+    """Two rows of eight groups of banks. `first_load` says with which half each key begins."""
     for key, half in enumerate(first_load):
         row = y + key * 34
         figure.text(16, row + 19, f"key {key}", "small soft")

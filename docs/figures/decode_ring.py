@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes decode_ring.svg: the block of chapter 8's step 4, a ring of three stages, one producer warp, eight warps with keys of their own."""
+"""Writes decode_ring.svg: the block of chapter 8's step 4, with a ring of three stages, one producer warp, and eight
+consumer warps that each have their own keys."""
 from svg import Figure
 
 figure = Figure(560, 388,

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes decode_roofline.svg: where decoding and prefill lie under the roofline of an H200. Limits, nothing measured."""
+"""Writes decode_roofline.svg: where decoding and prefill lie under the roofline of an H200. It shows limits, not
+measurements."""
 from svg import BOTTOM, LEAST_INTENSITY, RIGHT, Figure, roofline_axes
 
 PEAK, BANDWIDTH = 989, 4.8  # TFLOP/s and TB/s of the data sheet

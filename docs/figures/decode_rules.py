@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes decode_rules.svg: which keys a window leaves to be read, who reads them, and where a sink comes in. Keys are counted, nothing is measured."""
+"""Writes decode_rules.svg: which keys must be read under a window, who reads them, and where a sink is added. The keys
+are counted, not measured."""
 from svg import Figure
 
 PAGES, PAGE_OF_WINDOW, PARTS = 20, 11, 3  # pages of the sequence, first page with a visible key, blocks

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes equal_work.svg: when eight blocks are done with even and with uneven sequences, by equal parts and by equal work. Tiles are counted, nothing
-is measured."""
+"""Writes equal_work.svg: when eight blocks finish even and uneven sequences, split into equal parts or by equal work.
+The tiles are counted, not measured."""
 from svg import Figure
 
 BLOCKS = 8
@@ -9,13 +9,13 @@ LOOKS = ("blue", "green", "amber", "")
 
 
 def equal_parts(lengths):
-    """(sequence, tiles) of each block, when each sequence is cut into as many parts."""
+    """(sequence, tiles) of each block if every sequence is split into the same number of parts."""
     parts = BLOCKS // len(lengths)
     return [[(i, tiles * (part + 1) // parts - tiles * part // parts)] for i, tiles in enumerate(lengths) for part in range(parts)]
 
 
 def equal_work(lengths):
-    """The same, when all tiles are numbered through and dealt out evenly."""
+    """The same if all tiles are numbered consecutively and divided evenly."""
     owners = [i for i, tiles in enumerate(lengths) for _ in range(tiles)]
     blocks = []
     for block in range(BLOCKS):

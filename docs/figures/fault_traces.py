@@ -14,7 +14,7 @@ STYLE = "<style>" + "".join(f".lane.{look}{{fill:none;stroke:var(--{look})}}" fo
 
 
 def panel(figure, y, title, rows, warps, count):
-    """Draws a row per warp with its events from left to right; returns where the panel ends."""
+    """Draws one row per warp, with its events from left to right. Returns where the panel ends."""
     figure.text(LEFT, y + 14, title, "small bold")
     y += 22
     tall, each = max(4, 84 // (warps + 1)), WIDTH / count

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes fp8_block.svg: how keys and values go through a block of chapter 6, and who moves them."""
+"""Writes fp8_block.svg: how keys and values pass through a block of chapter 6, and who moves them."""
 from svg import Figure
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes fp8_keys.svg: which thread of a quad holds which scores of a row, which places of P it must hold, and the order of the keys that
-follows. The places are those of common/ptx/wgmma_layout.h, the order is transpose.cuh's."""
+"""Writes fp8_keys.svg: which thread of a quad holds which scores of a row, which elements of P it must hold, and the
+resulting order of the keys. The layout is read from common/ptx/wgmma_layout.h, the order from transpose.cuh."""
 import re
 from pathlib import Path
 
@@ -14,7 +14,7 @@ LOOKS = ("blue", "amber", "green", "")  # one per thread of a quad
 
 
 def formula(path, pattern):
-    """An expression of C++ as one of Python: whole numbers are divided."""
+    """A C++ expression in Python, with integer division."""
     found = re.search(pattern, path.read_text(encoding="utf-8"))
     assert found, f"{path} has another formula"
     return found[1].replace("/", "//")

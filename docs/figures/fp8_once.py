@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes fp8_once.svg: how the blocks of chapter 6's step 7 share the transposition of V."""
+"""Writes fp8_once.svg: how the blocks of chapter 6's step 7 share the work of transposing V."""
 from svg import Figure
 
 figure = Figure(540, 350, "The transposers of two blocks take pieces of V from a list and write them, transposed, to the workspace. They count what is done by head. "

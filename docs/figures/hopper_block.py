@@ -33,7 +33,7 @@ def thread(figure, y, high, *words):
 
 
 def handed_over(figure, y, where, holds, barriers):
-    """The stages between the threads of warpgroup 0 and the consumers, with arrows."""
+    """Draws the stages between warpgroup 0's threads and the consumers, with arrows."""
     shared(figure, y, 48, where, holds)
     figure.text(270, y + 66, barriers, "small soft", "middle")
     if where in ("output", "dQ"):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes issue_slots.svg: which clocks of the four schedulers issue an instruction, with 1, 4 and 16 warps, each in a chain of multiply-adds
-of 4 clocks."""
+"""Writes issue_slots.svg: in which clocks the four schedulers issue an instruction, with 1, 4 and 16 warps, each
+executing a chain of dependent multiply-adds of 4 clocks."""
 
 from svg import Figure
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Writes ladder_ch01.svg, ladder_ch02.svg, ...: the book's ladder with one chapter's rungs lit, in TFLOP/s on a linear scale; chapter 2, which
-runs on the CPU, has one of its own, in GFLOP/s, and so have chapter 7, of the backward pass, chapter 8, in bytes a second, chapter 9,
-under a window, and chapter 10, of two GPUs; ladder_book.svg has the fastest step of every chapter, and the peers. Rates come from the newest
-results, names of steps from the chapters. Also the rates of every step at every shape, interactive/ladder_data.js."""
+"""Writes ladder_ch01.svg, ladder_ch02.svg, ...: the book's ladder with one chapter's rungs highlighted, in TFLOP/s on a
+linear scale. Chapter 2 (on the CPU, in GFLOP/s), 7 (backward pass), 8 (in bytes per second), 9 (under a window) and 10
+(two GPUs) have ladders of their own. ladder_book.svg has the fastest step of every chapter and the peers. Rates come
+from the newest results, names of steps from the chapters. The script also writes the rates of every step at every
+shape, interactive/ladder_data.js."""
 import re
 import sys
 from pathlib import Path
@@ -16,7 +17,8 @@ from bench import results
 from bench.names import Name
 
 LIT = (1, 3, 4, 5, 6)  # GPU chapters whose page begins with this figure
-# Chapter 5's last step is several ideas: those that do something at the ladder's shape, and what a version without one is called.
+# Chapter 5's last step combines several ideas. These are the ones that matter at the ladder's shape, with the names of
+# the versions that lack them.
 WITHOUT = {"other_stay": "persistent blocks", "from_registers": "output by TMA", "other_rescaling": "lazy rescaling"}
 ON_CPU: dict[str, str | int] = {"dtype": "f32", "head_dim": 64, "mask": "full", "seqlen": 4096}
 WIDTH, LEFT, RIGHT, ROW, BAR, LIMIT = 420, 16, 16, 34, 8, 18
@@ -32,7 +34,7 @@ def title(chapter):
 
 
 def boxes(chapter):
-    """The boxes of a chapter's steps, as its pages have them: {step: text}."""
+    """The boxes of a chapter's steps: {step: text}."""
     page = "\n".join(path.read_text(encoding="utf-8") for path in sorted(folder(chapter).glob("*.md")) if path.stem != "appendix")
     sections = re.split(r"^## (?:Step (\d+))?", page, flags=re.M)
     return {int(step): "\n".join(re.findall(r"^>.*", text, flags=re.M)) for step, text in zip(sections[1::2], sections[2::2]) if step}
@@ -44,13 +46,14 @@ def afterwards(chapter):
 
 
 def limits(chapter):
-    """What limits each step now, in the page's own words: {step: words}."""
+    """What the page says limits each step: {step: words}."""
     found = {step: re.search(r"ottleneck (?:is )?now:? \*([^*]+)\*", re.sub(r"\n> ?", " ", text)) for step, text in boxes(chapter).items()}
     return {f"{chapter}.{step}": words[1].rstrip(".:") for step, words in found.items() if words}
 
 
 def rows_of(measured, lit):
-    """(words, TFLOP/s, is it lit) from the bottom of the ladder to its top: every step of `lit`, and the fastest step of other chapters."""
+    """(words, TFLOP/s, highlighted) from the bottom of the ladder to its top: every step of `lit`, and the fastest step
+    of each other chapter."""
     rates: dict[int, dict[int, float]] = {}
     for (chapter, step), entry in measured.by_step(**results.LADDER).items():
         if not entry.skipped and "bytes_per_second" in entry.values:
@@ -67,7 +70,8 @@ def rows_of(measured, lit):
 
 
 def rows_without(measured, rate, shape):
-    """Chapter 5's last step, which has `rate`, with one of its ideas left out: how many times as fast that was, in turn with it."""
+    """The rate of chapter 5's last step without each of its ideas. `rate` is that of the step itself; ratios were
+    measured interleaved."""
     for who, idea in WITHOUT.items():
         entry = measured.newest.get(str(Name("ablation", f"ch05/{who}", "bf16", **shape)))
         if entry and not entry.skipped:
@@ -75,7 +79,7 @@ def rows_without(measured, rate, shape):
 
 
 def rows_of_book(measured):
-    """The fastest step of each chapter; then, of one process for each type, ours and the peers."""
+    """The fastest step of each chapter, then ours and the peers, measured in one process per type."""
     rates: dict[int, float] = {}
     for (chapter, _), entry in measured.by_step(**results.LADDER).items():
         if not entry.skipped and "bytes_per_second" in entry.values and chapter < 6:
@@ -100,7 +104,7 @@ def limits_of_fastest():
 
 
 def rows_of_gradients(measured):
-    """(words, TFLOP/s, is it lit): the peers of the backward pass and chapter 7's steps, the slowest first."""
+    """(words, TFLOP/s, highlighted): the peers of the backward pass and chapter 7's steps, slowest first."""
     marked = afterwards(7)
     rungs = [(who, words, False) for who, words in (("eager", "PyTorch, P in memory"), ("flash", "FlashAttention-2"), ("cudnn", "cuDNN"))]
     rungs += [(f"ch07/step{step}", f"7.{step} {name}{' *' if step in marked else ''}", True) for step, name in results.step_titles(7).items()]
@@ -110,8 +114,8 @@ def rows_of_gradients(measured):
 
 
 def rows_of_decoding(measured):
-    """(words, TB/s of keys and values, is it lit): the peers and chapter 8's steps at the chapter's shape, the slowest first. Step 7 has
-    another shape, and step 8 another cache, of half the bytes."""
+    """(words, TB/s of keys and values, highlighted): the peers and chapter 8's steps at the chapter's shape, slowest
+    first. Step 7 has a different shape, and step 8 a cache of half the size."""
     marked = afterwards(8)
     rungs = [("flex", "FlexAttention", False), ("flash", "FlashAttention-2", False), ("cudnn", "cuDNN", False)]
     rungs += [(f"ch08/step{step}{'_p64' if step == 5 else ''}", f"8.{step} {name}{' of 64 keys' if step == 5 else ''}{' *' if step in marked else ''}", True)
@@ -122,8 +126,8 @@ def rows_of_decoding(measured):
 
 
 def rows_of_masks(measured):
-    """(words, TFLOP/s of visible pairs, is it lit): peers and chapter 9's steps under a causal window of 1024, the slowest first. Without
-    packed sequences step 2 is step 3; step 6 is the gradient."""
+    """(words, TFLOP/s of visible pairs, highlighted): peers and chapter 9's steps under a causal window of 1024,
+    slowest first. Without packed sequences step 2 is step 3; step 6 is the gradient."""
     marked = afterwards(9)
     rungs = [("dense", "PyTorch, a mask of pairs", False), ("flash2", "FlashAttention-2", False), ("flex", "FlexAttention", False)]
     rungs += [(f"ch09/step{step}", f"9.{step} {name}{' *' if step in marked else ''}", True) for step, name in results.step_titles(9).items() if step not in (2, 6)]
@@ -133,7 +137,8 @@ def rows_of_masks(measured):
 
 
 def rows_of_ranks(measured):
-    """(words, TFLOP/s of both, is it lit): chapter 5 on one GPU, and chapter 10's steps of the forward pass and PyTorch on two, the slowest first."""
+    """(words, TFLOP/s of both, highlighted): chapter 5 on one GPU, and chapter 10's forward steps and PyTorch on two,
+    slowest first."""
     marked = afterwards(10)
     titles = re.findall(r"^## Step ([1-5]): (.+)", (folder(10) / "README.md").read_text(encoding="utf-8"), flags=re.M)
     rungs = [("ch05/step5", "5 on one GPU", False), *((f"cp_cudnn_{rotation}", "PyTorch, context_parallel", False) for rotation in ("allgather", "alltoall"))]
@@ -173,8 +178,8 @@ def draw(lit, rows, unit, notes):
 
 
 def rates_forward(measured):
-    """For each shape, head_dim/mask/N, the rate of every step, in E4M3 for chapter 6 and in BF16 for others; rates without one of chapter 5's ideas;
-    and from one process, by type, our rate, FlashAttention-3's and cuDNN's."""
+    """For each shape, head_dim/mask/N: the rate of every step, in E4M3 for chapter 6 and in BF16 otherwise; rates
+    without each of chapter 5's ideas; and, measured in one process per type, our rate, FlashAttention-3's and cuDNN's."""
     beside: dict[str, dict[str, list[float]]] = {}
     for name, turn in results.in_turn(measured, "ch05/step5", "ch06/step7").items():
         beside.setdefault(name.dtype, {})[f"{name.head_dim}/{name.mask}/{name.seqlen}"] = [round(rate, 1) for rate in (turn.ours, turn.fa3, turn.cudnn)]
@@ -192,7 +197,8 @@ def rates_forward(measured):
 
 
 def rates_by(measured, pattern, value):
-    """{shape: {step or peer: rate}} of the results whose names match: groups `who` and `shape`, and `step` where it is ours."""
+    """{shape: {step or peer: rate}} of the results whose names match a pattern with the groups `who` and `shape`, and
+    `step` for ours."""
     found: dict[str, dict[str, float]] = {}
     for name, entry in measured.newest.items():
         parts = re.fullmatch(pattern, name)

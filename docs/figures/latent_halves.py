@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Writes latent_halves.svg: chapter 8's latent attention, which warpgroup makes the scores and which half of O each of the others has; below, the
-order in which the tensor cores get their products. Lengths are those of the products: 36 of 32 clocks, and 2 times 4 of 128."""
+"""Writes latent_halves.svg: how the warpgroups of chapter 8's latent attention divide the work: one computes the
+scores, each of the others half of O. Below, the order of the products on the tensor cores, with lengths to scale: 36 of
+32 clocks, and 2 times 4 of 128."""
 from svg import Figure
 
 SCORES, VALUES = 1152, 1024  # clocks: 36 products of 64 x 64 x 16, 8 of 64 x 256 x 16

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Writes ldmatrix.svg: whose address names which row in ldmatrix_x4 of chapter 4's K, and which lane gets what of one matrix."""
+"""Writes ldmatrix.svg: which lane's address selects which row when ldmatrix_x4 loads chapter 4's K, and which lane gets
+which elements of one matrix."""
 from svg import Figure
 
 WIDE, HIGH, SIDE = 100, 22, 25  # size of a matrix row; side of an element
 
 
 def row_of(lane):
-    """The row and the 16-byte piece that a lane names: multiply_keys' `lane % 8 + lane / 16 * 8` and `lane / 8 % 2`."""
+    """The row and the 16-byte piece that a lane addresses: `lane % 8 + lane / 16 * 8` and `lane / 8 % 2` in
+    multiply_keys."""
     return lane % 8 + lane // 16 * 8, lane // 8 % 2
 
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes loop_orders.svg: what stays in a block and what passes by, with keys outside (step 1 of chapter 3) and queries outside (step 2)."""
+"""Writes loop_orders.svg: what a block keeps and what it streams, with keys in the outer loop (step 1 of chapter 3) and
+with queries in the outer loop (step 2)."""
 from svg import Figure
 
 

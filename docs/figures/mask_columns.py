@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes mask_columns.svg: two causal documents as FlashMask's intervals, and the classes of tiles that follow from least and largest."""
+"""Writes mask_columns.svg: two causal documents as FlashMask's intervals, and the classes of tiles that follow from
+their minima and maxima."""
 from svg import Figure
 
 DOCUMENTS, TILE = (5, 7), 4

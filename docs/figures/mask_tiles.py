@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes mask_tiles.svg, the still picture of the interactive figure: four masks and the class of each of their tiles, as the kernels say."""
+"""Writes mask_tiles.svg, the static version of the interactive figure: four masks and the class that the kernels assign
+to each of their tiles."""
 import json
 from pathlib import Path
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes mask_windows.svg: chapter 9's rate over the width of a causal window, of visible pairs and of all pairs of the executed tiles, from
-the newest results."""
+"""Writes mask_windows.svg: chapter 9's rate over the width of a causal window, counting visible pairs or all pairs of
+the executed tiles, from the newest results."""
 import re
 
 from svg import Figure
@@ -12,7 +12,8 @@ LENGTH, WINDOW = 8192, 1024  # tokens; the window that the word "window" names i
 
 
 def measured_widths(measured):
-    """(keys of the window, TFLOP/s of visible pairs, and of multiplied ones), the narrowest first; the whole row is "causal"."""
+    """(window in keys, TFLOP/s of visible pairs, TFLOP/s of multiplied pairs), narrowest first; the whole row is
+    "causal"."""
     found = {}
     for name, entry in measured.newest.items():
         word = re.fullmatch(rf"masked/ch09/step3/bf16/d128/(window(\d*)|causal)/n{LENGTH}", name)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes means.svg: what the tensor cores leave of long sums of e4m3 products whose values have a mean, by the algorithm of
-common/simulator/tensor_core.h."""
+"""Writes means.svg: how much of a long sum of e4m3 products the tensor cores keep if the values have a nonzero mean,
+computed with the algorithm of common/simulator/tensor_core.h."""
 import math
 import random
 
@@ -27,7 +27,8 @@ def e4m3(value):
 
 
 def left_of(values, weights, given_back):
-    """At each of LENGTHS, the sum as the tensor cores have it over the exact one. `given_back`: what each value lacks."""
+    """At each of LENGTHS, the tensor cores' sum divided by the exact one. `given_back` is what was subtracted from each
+    value."""
     total = exact = 0.0
     sizes = []
     for first in range(0, len(values), DEPTH):
@@ -43,7 +44,7 @@ def left_of(values, weights, given_back):
 
 
 def curve(mean, taken):
-    """The mean over a few columns of values N(mean, 1), from which `taken` is subtracted first."""
+    """The mean over a few columns of values N(mean, 1), after `taken` is subtracted from them."""
     dice = random.Random(1)
     curves = []
     for _ in range(COLUMNS):

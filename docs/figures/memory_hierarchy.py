@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes memory_hierarchy.svg: the memories of a GPU, by size and bandwidth. The sources stand in docs/pages/memory_hierarchy.md."""
+"""Writes memory_hierarchy.svg: the memories of a GPU, by size and bandwidth. docs/pages/memory_hierarchy.md cites the
+sources."""
 from svg import Figure
 
 figure = Figure(540, 372, "The memories of an H200, each larger and slower than the one above it: registers, shared memory and L1, "

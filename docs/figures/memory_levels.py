@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes memory_levels.svg: whose each memory is, its size, and its latency as chapter 0's program measured it on an H200. What was not
-measured yet has no bar."""
+"""Writes memory_levels.svg: who owns each memory, its size, and its latency as measured on an H200 by chapter 0's
+program. What has not been measured has no bar."""
 import sys
 from pathlib import Path
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes roofline.svg: what three GPUs can reach at an arithmetic intensity. The sources stand in docs/pages/roofline.md."""
+"""Writes roofline.svg: what three GPUs can reach at an arithmetic intensity. docs/pages/roofline.md cites the sources."""
 from svg import BOTTOM, LEAST_INTENSITY, RIGHT, Figure, roofline_axes
 
 figure = Figure(560, 396, "The roofline of three GPUs on logarithmic axes, with softmax, naive attention and fused attention.")

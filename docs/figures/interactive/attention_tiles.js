@@ -1,6 +1,6 @@
-// The tiles of attention: SRAM's contents and the traffic. Use: flashbookFigures.attention_tiles(host, img), where host is an empty <div> and img
-// the picture it replaces. `model` contains the walks and their counters, independent of the page; the rest draws them. `.attention_tiles_ch03`
-// begins with chapter 3's first kernel.
+// Tiled attention: the contents of SRAM and the traffic. Use: flashbookFigures.attention_tiles(host, img), where host
+// is an empty <div> and img the picture it replaces. `model` contains the walks and their counters, independent of the
+// page; the rest draws them. `.attention_tiles_ch03` begins with chapter 3's first kernel.
 (function () {
   'use strict';
 
@@ -132,7 +132,7 @@
       }
       for (const i of range(tilesQ(p))) {
         const row = range(tilesK(p)).filter((j) => visible(p, i, j));
-        // A row of scores at a time is in SRAM, and its weights take its place: of each tile, one row.
+        // SRAM holds one row of scores at a time, one row of each tile; its weights replace it.
         for (const j of row) sram.load(`S${i},${j}`, b.S, b.S / p.rowsQ);
         for (const j of row) sram.store(`P${i},${j}`, b.P);
         sram.step({ kernel: 2, kind: 'softmax', i });
@@ -395,7 +395,7 @@
         'multiprocessor: 228 and 256 KB on an H100 or H200. Counted as if no L2 cache stood in between; the line “behind an L2” lets one of 60 MB keep tiles of this head alone. Tiles that the diagonal crosses count whole, the unfinished O as float32. ' +
         'Left out: the log-sum-exp, 4 bytes a query. 1 KB = 1024 bytes.'));
 
-    // -- The picture: Q to the left of S, K above it, V below, O to the right; lengths to scale --
+    // -- The picture: Q to the left of S, K above it, V below it, O to its right, drawn to scale --
     let nodes = {};
 
     function build() {
@@ -456,7 +456,7 @@
       words.textContent = sentence(schedule, p, result, k);
       host.dataset.moved = s.moved;
 
-      // S and P share the square: a tile shows what its step does, else the last of the two that was made.
+      // S and P share the square: a tile shows what its step does, otherwise whichever of the two was written last.
       const past = result.steps.slice(0, k);
       const weights = new Set(past.flatMap((x) => [...x.written.keys()].filter((t) => t[0] === 'P')));
       const scores = new Set(past.flatMap((x) => [...x.made].filter((t) => t[0] === 'S')));
@@ -477,7 +477,7 @@
       }
       picture.setAttribute('aria-label', `In SRAM: ${[...s.sram.keys()].slice(0, 12).map(label).join(', ') || 'nothing'}.`);
 
-      // A row of tiles in kernel 2 is one chip.
+      // In kernel 2 a row of tiles is one chip.
       const inSram = [...s.sram];
       const list = s.kind === 'softmax' ? [['a row of S', s.sramBytes, true]]
         : inSram.map(([key, size]) => [label(key), size, s.read.has(key)]);

@@ -1,6 +1,6 @@
-// A round of the backward pass, event by event: the contents of shared memory, the products in flight, and the state of every actor. Use:
-// flashbookFigures.backward_round(host, img). The events are those of chapter 7's step 4 in the simulator, in backward_round_data.js; `model`
-// accumulates them and draws nothing.
+// One iteration of the backward pass, event by event: the contents of shared memory, the products in flight, and the
+// state of every actor. Use: flashbookFigures.backward_round(host, img). backward_round_data.js has the events of
+// chapter 7's step 4 in the simulator; `model` accumulates them and draws nothing.
 (function () {
   'use strict';
 

@@ -1,5 +1,6 @@
-// A cache of pages, operation by operation; and which block reads which keys of it. Use: flashbookFigures.page_table(host, img) and
-// .equal_work(host, img). What the library and the plans say is in decode_cache_data.js; `model` counts it and draws nothing.
+// A paged cache, operation by operation, and which block reads which of its keys. Use:
+// flashbookFigures.page_table(host, img) and .equal_work(host, img). decode_cache_data.js has what the library and the
+// plans return; `model` counts it and draws nothing.
 (function () {
   'use strict';
 

@@ -1,5 +1,6 @@
-// A block without a planted fault and with it, side by side, event by event. Use: flashbookFigures.fault_chNN(host, img). The events are the
-// simulator's, in fault_chNN_data.js, which is loaded when the reader opens the figure; `model` reads them and draws nothing.
+// A block without and with a planted fault, side by side, event by event. Use: flashbookFigures.fault_chNN(host, img).
+// fault_chNN_data.js has the simulator's events and is loaded when the reader opens the figure; `model` reads them and
+// draws nothing.
 (function () {
   'use strict';
 

@@ -1,10 +1,10 @@
-// Where an element lives: which thread holds an element of the scores, and its place in the left operand P of the next product. Use:
-// flashbookFigures.mma_fragments(host, img), .wgmma_fragments or .fp8_keys. The places are those of common/ptx, the order of keys is chapter 6's, in
-// fragments_data.js.
+// Where elements are: which thread holds an element of the scores, and its place in P, the left operand of the next
+// product. Use: flashbookFigures.mma_fragments(host, img), .wgmma_fragments or .fp8_keys. fragments_data.js has the
+// layouts of common/ptx and chapter 6's order of keys.
 (function () {
   'use strict';
 
-  // ---- The model: 16 columns of scores, 8 elements a thread ----
+  // ---- The model: 16 columns of scores, 8 elements per thread ----
 
   const instructions = {
     mma: { words: 'mma.sync m16n8k16', rows: 16, float: (i) => `float c${i % 4} of product ${i / 4 | 0}` },

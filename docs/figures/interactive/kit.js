@@ -19,7 +19,8 @@
 
   const range = (count) => [...Array(count).keys()];
 
-  // ---- Colours and looks. The page's variables carry both modes; what it has not, stands here twice ----
+  // ---- Colours and looks. The page's variables serve both modes; other colours are listed here once for each mode
+  // ----
 
   const light = '--amber:#d9822b;--amber-ink:#825200;--green-ink:#17693a;--red-ink:#b3402a;' +
     '--blue-fill:#dce9f7;--amber-fill:#f8e9cd;--green-fill:#d9efe1;--red-fill:#f9e0da';

@@ -1,5 +1,6 @@
-// The ladder, to climb: the steps of a chapter at any shape that was measured, each rung with what it changed. Use:
-// flashbookFigures.ladder_ch04(host, img), of the other chapters, and .ladder_book. Rates are those of bench/results, in ladder_data.js.
+// The interactive ladder: a chapter's steps at any measured shape, and what each of them changed. Use:
+// flashbookFigures.ladder_ch04(host, img), of the other chapters, and .ladder_book. ladder_data.js has the rates of
+// bench/results.
 (function () {
   'use strict';
 
@@ -139,7 +140,7 @@
     function show() {
       const { rungs: found, peers, beside } = shownAt(data, lit, settings.get), scale = settings.get('scale');
       const most = Math.max(...found.map((r) => r.rate), ...peers.map(([, rate]) => rate));
-      // What limits a step is known of the shape that the ladder begins with, that of the chapters.
+      // What limits a step is only known for the first shape, the one that the chapters use.
       const limits = fields.every((f) => String(settings.get(f.key)) === String(f.value)) ? data.limits : {};
       const bar = (rate) => el('i', { style: `width:${(100 * place(rate, most, scale)).toFixed(1)}%` });
       rungs.replaceChildren(...found.map((r) => {

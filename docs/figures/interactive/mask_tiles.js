@@ -1,5 +1,5 @@
-// A mask and its tiles. Use: flashbookFigures.mask_tiles(host, img). The classes are those that chapter 9's policies give, in mask_tiles_data.js;
-// `model` counts them.
+// A mask and its tiles. Use: flashbookFigures.mask_tiles(host, img). mask_tiles_data.js has the classes that chapter
+// 9's policies return; `model` counts them.
 (function () {
   'use strict';
 

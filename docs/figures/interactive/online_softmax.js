@@ -1,5 +1,5 @@
-// Online softmax, block by block. Use: flashbookFigures.online_softmax(host, img), host an empty <div>, img the picture it replaces.
-// The numbers are in `model`, which knows no page; the rest draws them.
+// Online softmax, block by block. Use: flashbookFigures.online_softmax(host, img), host an empty <div>, img the picture
+// it replaces. `model` computes the numbers, independently of the page; the rest draws them.
 (function () {
   'use strict';
 
@@ -190,7 +190,7 @@
     host.replaceChildren(settings.root,
       el('div.halves', {}, el('div', {}, picture, player.root), el('div', {}, words, rules, history, verdict)));
 
-    // -- The chart: built for a row, updated for a step --
+    // -- The chart: built once per row, updated at every step --
     let cells, brackets, level, levelLabel, divided, rows;
 
     function build() {
@@ -223,7 +223,7 @@
       divided.style.paddingLeft = '6px';
       blocks.forEach((b) => [3, 7].forEach((row) => place(el('div.field'), row, columnOf[b.begin], columnOf[b.end - 1] + 1)));
 
-      // The line of m lies under the ticks, from the first column to the label beside the last.
+      // The line of m is below the ticks, from the first column to the label next to the last.
       const levelCell = place(el('div.cell', {}, level = el('div.level')), 3, 1, end);
       levelCell.style.pointerEvents = 'none';
       place(el('div.cell', {}, levelLabel = el('span.beside')), 3, end, -1);
@@ -261,7 +261,7 @@
       const m = b ? b.m : compare ? result.m : -Infinity;
       const l = b ? (adding ? b.l : b.carried) : compare ? result.l : 0;
 
-      // While it corrects, a block's scores are known but its terms not yet added: no bars of its own.
+      // During the correction a block's scores are known but its terms are not yet added, so it has no bars.
       brackets.forEach((node, i) => node.classList.toggle('now', i === index));
       blocks.forEach((block, i) => {
         for (let j = block.begin; j < block.end; ++j) {

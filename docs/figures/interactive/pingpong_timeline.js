@@ -1,5 +1,5 @@
-// A block's warpgroups against the clock, as an H200 stamped them. Use: flashbookFigures.pingpong_timeline(host, img). The stamps are those of
-// bench/results, in pingpong_timeline_data.js; `model` reads them and draws nothing.
+// The warpgroups of a block over time, as measured on an H200. Use: flashbookFigures.pingpong_timeline(host, img).
+// pingpong_timeline_data.js has the timestamps of bench/results; `model` reads them and draws nothing.
 (function () {
   'use strict';
 

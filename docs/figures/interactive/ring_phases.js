@@ -3,7 +3,7 @@
 (function () {
   'use strict';
 
-  // ---- The model: a recorded run, read up to an event ----
+  // ---- The model: a recorded run up to a given event ----
 
   /** 'pAf0008' -> the producer announces at full[0], which is then in phase 0, lacks no arrival and 8 KB. */
   function parse(token) {

@@ -1,5 +1,6 @@
-// What a warp asks of memory: 32 lanes, their addresses, the sectors that move. Use: flashbookFigures.sectors(host, img), in chapter 1
-// flashbookFigures.sectors_ch01. sectors_data.js has what the simulator's traced mode counted of chapter 1's kernels.
+// A warp's memory request: 32 lanes, their addresses, and the sectors moved. Use: flashbookFigures.sectors(host, img),
+// in chapter 1 flashbookFigures.sectors_ch01. sectors_data.js has what the simulator's traced mode counted for chapter
+// 1's kernels.
 (function () {
   'use strict';
 

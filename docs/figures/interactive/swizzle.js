@@ -1,5 +1,6 @@
-// Shared memory's banks: where a tile's pieces lie by a formula, and the wavefronts of a warp's request. Use: flashbookFigures.swizzle(host, img).
-// `model` counts as the simulator's traced mode does (common/simulator/trace/counts.cpp), which tests/docs/figures_test.py holds it to.
+// Shared memory's banks: where a formula puts a tile's pieces, and the wavefronts of a warp's request. Use:
+// flashbookFigures.swizzle(host, img). `model` counts like the simulator's traced mode
+// (common/simulator/trace/counts.cpp); tests/docs/figures_test.py compares the two.
 (function () {
   'use strict';
 
@@ -160,7 +161,7 @@
         parts.push(svg(isAsked(at) ? 'rect.cell.asked' : 'rect.cell', { x, y, width: cell, height: high }));
         if (high >= 13) parts.push(svg('text.middle', { x: x + cell / 2, y: y + high / 2 + 4.5, style: 'font-size:12px' }, `${row}.${piece}`));
       }
-      // The words of the wavefronts so far; the one that is shown is full.
+      // The words of the wavefronts so far, with the current one filled.
       cost.waves.slice(0, k).forEach((wave, i) => wave.words.forEach(([bank, word]) => parts.push(svg(i === k - 1 ? 'rect.word' : 'rect.word.done',
         { x: 1 + bank * cell / 4, y: top + Math.floor(word / 32) * high + high - Math.min(6, high), width: cell / 4, height: Math.min(6, high) }))));
       tile.setAttribute('viewBox', `0 0 ${width} ${top + lines * high + 2}`);

@@ -1,6 +1,6 @@
-// A tile of K and one of V in shared memory, and which pieces each product reads. Use: flashbookFigures.wgmma_tiles(host, img). The pieces are those
-// that the simulator's tensor cores read while the chapter's functions issue the products, in wgmma_tiles_data.js; `model` is the address of an
-// element, and no more.
+// A tile of K and one of V in shared memory, and which pieces each product reads. Use:
+// flashbookFigures.wgmma_tiles(host, img). wgmma_tiles_data.js has the pieces that the simulator's tensor cores read
+// while the chapter's functions issue the products; `model` only computes an element's address.
 (function () {
   'use strict';
 
