@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes merge_parts.svg: the keys of a row split over blocks, their partial results, and who merges them."""
+"""Writes merge_parts.svg: a row's keys split over blocks, the partial results, and who merges them."""
 from svg import Figure
 
 PARTS = 4

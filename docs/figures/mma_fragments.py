@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes mma_fragments.svg: which lane holds what of the matrices of mma.sync m16n8k16. The places are those of common/ptx/mma.h."""
+"""Writes mma_fragments.svg: which lane holds which elements of the matrices of mma.sync m16n8k16. The layout is read
+from common/ptx/mma.h."""
 import re
 from pathlib import Path
 
@@ -20,7 +21,7 @@ def place_of(matrix):
 
 
 def fragments(matrix, elements):
-    """(lane, register, row, column) of the first of the two elements of each register; of c, of each two floats."""
+    """(lane, register, row, column) of the first of the two elements in each register; for c, of each pair of floats."""
     place = place_of(matrix)
     for lane in range(32):
         for element in range(0, elements, 2):
@@ -33,7 +34,7 @@ def look_of(lane):
 
 def main():
     operand = {(row, column): register for lane, register, row, column in fragments("a", 8) if lane == LANE}
-    # The figure's claim: two products' results side by side are the left operand.
+    # The figure's claim: the results of two products, side by side, form the left operand.
     side_by_side = {(lane, row, column + 8 * product) for product in (0, 1) for lane, _, row, column in fragments("c", 4)}
     assert side_by_side == {(lane, row, column) for lane, _, row, column in fragments("a", 8)}
 

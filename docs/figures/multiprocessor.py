@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes multiprocessor.svg: what a CPU core and a multiprocessor of a GPU spend their area on."""
+"""Writes multiprocessor.svg: what a CPU core and a GPU's multiprocessor spend their area on."""
 from svg import Figure
 
 CORE, SM = 16, 204  # x where each half begins

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes often_said_cache.svg: the FLOPs of the n-th token that Llama-3-8B writes with a cache, by its published sizes. Arithmetic, not a measurement."""
+"""Writes often_said_cache.svg: the FLOPs of the n-th token that Llama-3-8B generates with a cache, computed from its
+published sizes, not measured."""
 from svg import Figure
 
 LAYERS, WIDTH, HEADS, KV_HEADS, HEAD_DIM, INNER, VOCABULARY = 32, 4096, 32, 8, 128, 14336, 128256

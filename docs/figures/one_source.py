@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes one_source.svg: the two ways of one kernel file."""
+"""Writes one_source.svg: the two ways to compile one kernel file."""
 from svg import Figure
 
 figure = Figure(540, 306, "One kernel file goes through nvcc to a GPU, and through g++ or clang++ and the simulator to a CPU.")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes online_softmax.svg, the still picture of the interactive figure: the scores 2, 5, 3, one at a time."""
+"""Writes online_softmax.svg, the static version of the interactive figure: the scores 2, 5, 3, one at a time."""
 import math
 import pathlib
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes packed_end.svg: three packed sequences, the last tile of the first one, and what the tensor map says of its rows."""
+"""Writes packed_end.svg: three packed sequences, the last tile of the first one, and how the tensor map addresses its
+rows."""
 from svg import Figure
 
 LENGTHS, ROWS = (70, 100, 60), 64  # sequence lengths; rows per tile

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes page_table.svg: two sequences that share pages, their tables, and the copy that the first write makes."""
+"""Writes page_table.svg: two sequences that share pages, their page tables, and the copy made by the first write."""
 from svg import Figure
 
 ROWS = 4  # keys per page in the picture

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes paired_warps.svg: how two warps share 32 rows in step 6 of chapter 4 at d = 256: keys for the scores, dims for O."""
+"""Writes paired_warps.svg: how two warps share 32 rows in step 6 of chapter 4 at d = 256: each takes half of the keys
+for S, half of the dims for O."""
 from svg import Figure
 
 LOOKS = ("blue", "amber")  # one per warp of the pair

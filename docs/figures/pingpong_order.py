@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes pingpong_order.svg: in which order the simulator's consumers issue products and take exponentials for one tile of keys, without turns and
-with them. The order is pingpong_order.json's (docs/figures/recorded/recorded_data.py)."""
+"""Writes pingpong_order.svg: in which order the simulator's consumers issue products and take exponentials for one tile
+of keys, without turns and with them. The order comes from pingpong_order.json (docs/figures/recorded/recorded_data.py)."""
 import itertools
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ STEPS = (("step2", "Step 2: no order", "All issue side by side, so all wait, and
 
 
 def tile_of(stamps):
-    """The passes of the first tile that all consumers have, in the order of consumers; and the first timestamp."""
+    """The passes over the first tile that all consumers process, ordered by consumer, and the first timestamp."""
     passes = [dict(zip(text.split()[::2], map(int, text.split()[1::2]))) for text in stamps]
     consumers = [one for one in passes if one["warpgroup"]]
     newest = max(one["tile"] for one in consumers)

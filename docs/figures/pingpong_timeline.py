@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Writes pingpong_timeline.svg: what the warpgroups of a block do at the same time, as an H200 measured it, and the stamps of the figure in which
-one can choose, interactive/pingpong_timeline_data.js. The simulator's order of the same moments is pingpong_order.py's."""
+"""Writes pingpong_timeline.svg: what the warpgroups of a block do at the same time, measured on an H200, and the
+timestamps for the interactive figure, interactive/pingpong_timeline_data.js. pingpong_order.py draws the simulator's
+order of the same moments."""
 import sys
 from pathlib import Path
 
@@ -17,7 +18,7 @@ SENT = (("keys_sent", "ink", "keys"), ("values_sent", "red", "values"))
 
 
 def legend(figure, y):
-    """What the colours mean, on two lines."""
+    """Draws the legend, on two lines."""
     for x, (_, _, look, words) in zip((16, 174, 340), SPANS):
         figure.box(x, y, 16, 14, look)
         figure.text(x + 22, y + 12, words, "small")
@@ -27,7 +28,7 @@ def legend(figure, y):
 
 
 def panel(figure, y, title, passes, first, last):
-    """The warpgroups' rows from moment `first` to moment `last`; returns where the panel ends."""
+    """Draws the warpgroups' rows from moment `first` to moment `last`. Returns where the panel ends."""
     def place(moment):
         return LEFT + (min(max(moment, first), last) - first) * (figure.width - LEFT - RIGHT) / (last - first)
 
@@ -55,7 +56,8 @@ def panel(figure, y, title, passes, first, last):
 
 
 def write_stamps(run_of):
-    """For each run, bench/timeline.cpp's summary, the moments, and one row per pass: warpgroup, tile, and the clock of each moment or null."""
+    """For each run the summary of bench/timeline.cpp, the moments, and one row per pass: warpgroup, tile, and the clock
+    of each moment or null."""
     moments = ["turn", "issued", "scores", "end", "keys_sent", "values_sent"]
     runs = [{"step": step, "d": head_dim, "tile_cycles": run.values["tile_cycles"], "idle_share": round(run.values["idle_share"], 2), "moments": moments,
              "stamps": [[one["warpgroup"], one["tile"], *(one.get(moment) for moment in moments)] for one in run.stamps]}

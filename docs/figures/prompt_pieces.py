@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes prompt_pieces.svg: a tile of 128 keys put together of pages of 32, and a consumer's 64 rows that four heads share."""
+"""Writes prompt_pieces.svg: a tile of 128 keys assembled from pages of 32, and a consumer's 64 rows, shared by four
+heads."""
 from svg import Figure
 
 TABLE, PAGES, ROWS = (6, 1, 4, 3), 8, 32  # one tile's page table; pages in the picture; rows per page

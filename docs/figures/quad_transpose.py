@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes quad_transpose.svg: how the four lanes of a quad exchange words so that each stores 16 bytes that lie side by side."""
+"""Writes quad_transpose.svg: how the four lanes of a quad exchange words so that each can store 16 contiguous bytes."""
 from svg import Figure
 
 SIZE, LOOKS = 34, ("blue", "amber", "green", "")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes rank_errors.svg: the error of a ring's output over the number of ranks, with what is carried in float32 and in bf16. The numbers are the
-simulator's: recorded/recorded_data.py writes them."""
+"""Writes rank_errors.svg: the error of a ring's output over the number of ranks, with partial results carried in
+float32 and in bf16. recorded/recorded_data.py takes the numbers from the simulator."""
 import json
 from math import log2
 from pathlib import Path

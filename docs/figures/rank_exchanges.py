@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes rank_exchanges.svg: what two ranks hold, send and compute in an all-gather, in a ring and in Ulysses, as tokens by heads."""
+"""Writes rank_exchanges.svg: which tokens and heads two ranks hold, send and compute in an all-gather, in a ring and in
+Ulysses."""
 from svg import Figure
 
 CELL, HEADS, TOKENS = 17, 2, 4

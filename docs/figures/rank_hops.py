@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes rank_hops.svg: from how many GPUs on a ring's hop is no longer hidden, for a sequence of 1M tokens under a causal mask. On paper: the rates
-are those of chapter 10's page, nothing here is measured."""
+"""Writes rank_hops.svg: beyond how many GPUs a ring's hop is no longer hidden, for a sequence of 1M tokens under a
+causal mask. It is calculated from the rates on chapter 10's page, not measured."""
 from math import log2, log10
 
 from svg import Figure
@@ -9,13 +9,14 @@ TOKENS = 2**20
 FLOPS = 790e12  # rate of one GPU's kernel
 NVLINK, NETWORK = 391e9, 50e9  # bytes per second in each direction; the network has 400 Gb/s per GPU
 LEAST, MOST = 8, 1024
-# name, bytes a second, key heads over heads, how many times as many tokens a ring's rank has, look, where its name ends
+# name, bytes per second, key heads over heads, tokens of a ring's rank relative to one GPU's, look, where its name ends
 CURVES = (("network", NETWORK, 1, 1, "red", (128, (-8, -8))), ("NVLink", NVLINK, 1, 1, "blue", (64, (-8, -8))),
           ("network, 8 heads a key head, Ulysses within hosts of 8", NETWORK, 1 / 8, 8, "green", (1024, (-2, 108))))
 
 
 def exposed(ranks, bytes_per_second, heads, wider):
-    """A hop's copy over its products. Half of a part is visible: 2 n n d H FLOPs, and 4 n d H_kv bytes."""
+    """The time of a hop's copy over that of its products. Half of a part is visible: 2 n n d H FLOPs, and 4 n d H_kv
+    bytes."""
     return 2 * FLOPS / bytes_per_second * heads / (TOKENS / ranks * wider)
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes rank_work.svg: how much four ranks have to do at each hop of a ring under a causal mask, with contiguous tokens, in zigzag and in
-stripes; and what a part costs in tiles."""
+"""Writes rank_work.svg: how much work four ranks have at each hop of a ring under a causal mask, with contiguous
+tokens, in zigzag and in stripes, and how many tiles a part costs."""
 from svg import Figure
 
 RANKS, TOKENS = 4, 64
@@ -18,7 +18,7 @@ def places(order, rank):
 
 
 def share(order, rank, hop):
-    """The part of all pairs of a rank's queries and the keys that it holds at a hop that are visible."""
+    """The visible fraction of all pairs of a rank's queries and the keys that it holds at a hop."""
     queries, keys = places(order, rank), places(order, (rank - hop) % RANKS)
     return sum(key <= query for query in queries for key in keys) / (len(queries) * len(keys))
 
@@ -42,7 +42,7 @@ def panel(figure, x, top, order):
 
 
 def tiles(figure, x, y, order):
-    """A part of rank 3 on the keys of rank 1, in tiles of 4 by 4 tokens: which of them hold a visible pair."""
+    """The queries of rank 3 on the keys of rank 1, in tiles of 4 by 4 tokens: which tiles contain a visible pair."""
     queries, keys, side = places(order, 3), places(order, 1), 4
     computed = 0
     figure.text(x, y - 8, order, "small soft")

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes reading_sources.svg: from this book's files of chapter 5 to FlashAttention-3's and FlashAttention-4's that do the same."""
+"""Writes reading_sources.svg: this book's files of chapter 5 and their counterparts in FlashAttention-3 and
+FlashAttention-4."""
 from svg import Figure
 
 ROWS = (("which tile, which kernel", "host/, launch.h", "tile_size.h, launch_template.h", "interface.py"),

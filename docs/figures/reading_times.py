@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes reading_times.svg: when a multiprocessor has bytes on their way in steps 1 to 4 of chapter 8. A drawing, not a measurement."""
+"""Writes reading_times.svg: when a multiprocessor has bytes in flight in steps 1 to 4 of chapter 8. It is schematic,
+not measured."""
 from svg import Figure
 
 WIDTH, LEFT, ROW, UNIT = 420, 16, 24, 24
@@ -7,7 +8,7 @@ TRAVEL, COMPUTE = 3, 2  # units of time
 
 
 def alternating(figure, y, shift, rounds):
-    """A block that asks for a tile, waits, and works on it."""
+    """A block that requests a tile, waits, and works on it."""
     for i in range(rounds):
         x = LEFT + (shift + i * (TRAVEL + COMPUTE)) * UNIT
         figure.box(x, y, TRAVEL * UNIT - 2, ROW - 6, "amber")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes ring_phases.svg: the stages of a ring and the phases of their barriers, from event to event of the table in chapter 5.
 
-hopper_layouts.json has the events, as the simulator saw them (docs/figures/recorded/hopper_figures.py)."""
+hopper_layouts.json has the simulator's events (docs/figures/recorded/hopper_figures.py)."""
 import json
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def stretches(events, stage):
 
 
 def story(events):
-    """What the numbers of the events mean, in lines."""
+    """Returns the legend of the numbered events, as lines."""
     def at(what, barrier, nth=0):
         return [number for number, event in enumerate(events, 1) if event["what"] == what and event["barrier"] == barrier][nth]
 

@@ -7,7 +7,7 @@ LEFT = 20
 
 
 def pattern(figure, y, title, text, sectors, used):
-    """`sectors` are moved, of each of which `used` of 32 bytes are; returns where the drawing ends."""
+    """Draws a load that moves `sectors` and uses `used` of the 32 bytes of each. Returns where the drawing ends."""
     figure.text(LEFT, y, title, "bold")
     figure.text(LEFT, y + 20, text, "small soft")
     for i in range(32):

@@ -3,7 +3,7 @@
 from svg import Figure
 
 COLUMNS = [("K", 208, 56, "green"), ("row of scores", 270, 96, "amber"), ("V", 374, 56, "green")]
-# title, then for every pass: its name, what it leaves, and what it does to K, the row of scores and V
+# title, then for every pass its name, its result, and how it accesses K, the row of scores and V
 STEPS = [
     ("Step 1: five passes, three for the softmax", [
         ("scores", "", ("read", "write", "")),

@@ -56,7 +56,7 @@ class Figure:
         self.parts.append(f'<path class="stroke {look}" d="{path}"{dashes}/>')
 
     def arrow(self, x1: float, y1: float, x2: float, y2: float, look: str = "") -> None:
-        """Straight, along x or y."""
+        """A straight arrow along x or y."""
         self.line([(x1, y1), (x2, y2)], look)
         if y1 == y2:
             back = -6 if x2 > x1 else 6

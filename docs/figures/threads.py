@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes threads.svg: thread, warp, block and grid, and what each runs on."""
+"""Writes threads.svg: thread, warp, block and grid, and the hardware that each runs on."""
 from svg import Figure
 
 LANES, SIDE = 32, 9.5

@@ -4,7 +4,7 @@ from svg import Figure
 
 MEMORY, CHIP, SIDE = 62, 196, 76  # y of the two rows; N, to scale with d
 KERNELS = (("S = Q Kᵀ", 95, 150), ("softmax", 270, 180), ("O = P V", 445, 150))  # formula, middle, width
-# name, its middle, width, colour; is it written, and is it read?
+# name, middle, width, colour, written, read
 MATRICES = (
     ("Q", 50, 18, "blue", False, True),
     ("K", 90, 18, "blue", False, True),

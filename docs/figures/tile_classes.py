@@ -7,7 +7,8 @@ CELL, HIGH = 44, 52
 
 
 def kind(first_query, first_key):
-    """step5_tuned.cuh's own: a tile that the last row does not see is skipped; one that the first row sees whole is not masked."""
+    """The rule of step5_tuned.cuh: a tile that the last row does not see is skipped; one that the first row sees
+    completely is not masked."""
     if first_key >= first_query + QUERIES:
         return "skipped"
     return "masked" if first_key + KEYS > first_query + 1 else "plain"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tile_on_a_core.svg: what a core holds in step 4 of chapter 2, and what it does with a tile of keys."""
+"""Writes tile_on_a_core.svg: what a core keeps in step 4 of chapter 2, and how it processes a tile of keys."""
 from svg import Figure
 
 SIDE = 78  # 64 rows or 64 columns

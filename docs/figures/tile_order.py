@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tile_order.svg: in which order step 5 of chapter 5 takes the tiles of six causal heads, two to a section."""
+"""Writes tile_order.svg: the order in which step 5 of chapter 5 processes the tiles of six causal heads, two per
+section."""
 from svg import Figure
 
 HEADS, TILES, SECTION, SIZE = 6, 4, 2, 36

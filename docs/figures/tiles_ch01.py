@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tiles_ch01.svg: the tiles of chapter 1's steps 3, 4 and 5, all at one scale: a block's results, what it loads for a chunk, and what a thread
-or a warp makes of them."""
+"""Writes tiles_ch01.svg: the tiles of chapter 1's steps 3, 4 and 5 at one scale: a block's results, what it loads per
+chunk, and the share of a thread or a warp."""
 from svg import Figure
 
 SCALE = 0.85  # pixels per result

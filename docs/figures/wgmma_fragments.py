@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Writes wgmma_fragments.svg: which thread of a warpgroup holds what of the scores, and of the left operand of the next product.
+"""Writes wgmma_fragments.svg: which thread of a warpgroup holds which scores, and which elements of the next product's
+left operand.
 
-hopper_layouts.json has the places, as common/ptx/wgmma_layout.h gives them (docs/figures/recorded/hopper_figures.py)."""
+hopper_layouts.json has the layout of common/ptx/wgmma_layout.h (docs/figures/recorded/hopper_figures.py)."""
 import json
 from pathlib import Path
 

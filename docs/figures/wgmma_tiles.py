@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes wgmma_tiles.svg: the layout of tiles of K and V in shared memory, and the parts that each wgmma reads.
 
-hopper_layouts.json has the places, as the simulator saw chapter 5's products read them (docs/figures/recorded/hopper_figures.py)."""
+hopper_layouts.json has the addresses that chapter 5's products read in the simulator
+(docs/figures/recorded/hopper_figures.py)."""
 import json
 from pathlib import Path
 
@@ -32,7 +33,8 @@ def atom(figure, x, y, products, pieces_of_line):
 
 
 def panels(figure, x, y, products, rows, wide):
-    """Which product reads what of the first atoms of both panels; `wide` is the bytes of a row that one product reads, as drawn."""
+    """Draws which product reads which part of the first atoms of both panels; `wide` is the width of what one product
+    reads of a row."""
     for panel in range(2):
         figure.text(x + panel * APART, y - 28, f"columns {64 * panel}–{64 * panel + 63}", "small soft")
         for group in range(rows):

@@ -14,7 +14,7 @@
     return made;
   }
 
-  // ---- Light and dark: as the system says, until the reader chooses ----
+  // ---- Light and dark: as the system says until the reader chooses ----
 
   function setMode(mode) {
     root.classList.toggle('dark-mode', mode === 'dark');
@@ -32,7 +32,7 @@
   }
   setMode(remembered());
 
-  // ---- Search: every word must occur; titles count most, and text before source before reference ----
+  // ---- Search: every word must occur; titles rank highest, then text, source and reference ----
 
   function search(index, query) {
     const words = query.toLowerCase().split(/\s+/).filter(Boolean);
@@ -89,7 +89,7 @@
     return open;
   }
 
-  // ---- Where the reader is: the section that has scrolled past the top is marked in the menu ----
+  // ---- The menu marks the section that has scrolled past the top ----
 
   function showPlace() {
     const entries = [...document.querySelectorAll('.menu a[href^="#"]')];
@@ -102,7 +102,7 @@
     mark();
   }
 
-  // ---- When the page is there ----
+  // ---- When the page has loaded ----
 
   document.addEventListener('DOMContentLoaded', () => {
     document.querySelector('header .tools').append(
@@ -125,7 +125,7 @@
       code.append(button);
     }
 
-    // figures/interactive/NAME.js stands in for pictures that are called NAME.svg.
+    // figures/interactive/NAME.js replaces pictures named NAME.svg.
     for (const picture of document.querySelectorAll('main img')) {
       const draw = window.flashbookFigures?.[picture.src.replace(/.*\/|\.svg$/g, '')];
       if (!draw) continue;

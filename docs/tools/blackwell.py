@@ -32,7 +32,8 @@ VARIANTS: tuple[tuple[str, Card, float, float, int], ...] = (  # title, card, by
 
 
 def clocks(card: Card, head_dim: int, qk_bytes: float, v_bytes: float, blocks: int) -> tuple[float, float, float]:
-    """The clocks of products, of exponentials, and of reading the products' operands from shared memory; P comes from registers or tensor memory."""
+    """The clocks for the products, the exponentials, and reading the products' operands from shared memory; P is in
+    registers or tensor memory."""
     pairs = QUERIES * KEYS
     products = sum(2 * pairs * head_dim / (card.flops * 2 / size) for size in (qk_bytes, v_bytes))
     times = QUERIES // card.rows  # how often K and V are read
@@ -41,7 +42,8 @@ def clocks(card: Card, head_dim: int, qk_bytes: float, v_bytes: float, blocks: i
 
 
 def clocks_table() -> str:
-    """Clocks of a tile, and the peak TFLOP/s if all units overlap; then with a quarter of the exponentials on other units."""
+    """The clocks per tile and the peak TFLOP/s if all units overlap, and the same with a quarter of the exponentials on
+    other units."""
     text = row("a tile of 128 × 128", "$d$", "products", "exponentials", "operands", "at most, TFLOP/s", "a quarter of $2^x$ elsewhere")
     text += row("---", *["--:"] * 6)
     for head_dim in (64, 128):
@@ -79,7 +81,8 @@ def solved(matrix: list[list[float]]) -> list[float]:
 
 
 def polynomial(degree: int) -> list[float]:
-    """Coefficients p, with p[0] = 1, that minimise the largest relative error of 2^x on [0, 1], by Remez' exchange; as floats."""
+    """Coefficients p, with p[0] = 1, that minimise the largest relative error of 2^x on [0, 1], found by Remez'
+    exchange and rounded to floats."""
     places = [(1 - math.cos(math.pi * (i + 0.5) / (degree + 1))) / 2 for i in range(degree + 1)]
     grid = [i / 4096 for i in range(4097)]
     found: list[float] = []
@@ -101,7 +104,8 @@ def polynomial(degree: int) -> list[float]:
 
 
 def cubic_table() -> str:
-    """The largest relative error of 2^x on [0, 1), as float and after rounding to BF16; how often the BF16 bits differ from the exact result's."""
+    """The largest relative error of 2^x on [0, 1), as float and after rounding to BF16, and how often the BF16 bits
+    differ from the exact result's."""
     text = row("$2^x$ by", "multiply-adds", "float32", "as BF16", "other BF16 than exact") + row("---", *["--:"] * 4)
     points = [(i + 0.5) / 16384 for i in range(16384)]
     exact = [2 ** x for x in points]

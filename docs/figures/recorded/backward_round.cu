@@ -1,6 +1,6 @@
 /// \file
-/// What happens in a block of chapter 7's step 4, event by event, while the simulator runs its kernel: JSON
-/// on stdout, of which recorded_data.py makes docs/figures/interactive/backward_round_data.js.
+/// Prints the events of a block of chapter 7's step 4 in the simulator as JSON, from which recorded_data.py
+/// makes docs/figures/interactive/backward_round_data.js.
 #include <array>
 #include <cstdio>
 #include <map>
@@ -25,8 +25,8 @@ using Shared = HopperShared<Element, Traits>;
 
 constexpr int kRounds = 3;
 
-/// Writes down who passes and who arrives at a barrier, loads, products and additions. What all warps of a
-/// consumer do is told once, when the last of them has done it.
+/// Records who passes and who arrives at a barrier, loads, products and additions. What all warps of a
+/// consumer do is recorded once, when the last of them has done it.
 class Recorder : public testing::QuietObserver {
  public:
   static inline int told = 0;
@@ -101,8 +101,8 @@ class Recorder : public testing::QuietObserver {
     std::set<std::string> reads;  ///< the tiles
   };
 
-  /// A barrier's name; that of the barrier between the consumers; or null. The first barrier that is no
-  /// mbarrier is __syncthreads.
+  /// Returns a barrier's name, including that of the barrier between the consumers, or null. The first
+  /// barrier that is not an mbarrier is __syncthreads.
   const std::string* name_of(const void* object) {
     const auto* byte = static_cast<const unsigned char*>(object);
     if (byte < memory_ || byte >= memory_ + sizeof(Shared)) {
@@ -113,8 +113,8 @@ class Recorder : public testing::QuietObserver {
     const auto found = barriers_.find(object);
     return found == barriers_.end() ? nullptr : &found->second;
   }
-  /// Tells what a producer's thread does; of a consumer's warps, of which the first lanes speak, when all
-  /// have.
+  /// Reports what a producer's thread does, and what a consumer's warps do when the first lanes of all of
+  /// them have done it.
   void all_of(int thread, const char* what, const void* object, Warps& warps) {
     const std::string* name = name_of(object);
     if (!name || (thread >= kWarpgroup && thread % 32 != 0)) return;
@@ -129,7 +129,7 @@ class Recorder : public testing::QuietObserver {
     return {};
   }
 
-  /// Tells of the products that were issued since the last event: several instructions each.
+  /// Reports the products issued since the last event, of several instructions each.
   void flush() {
     static const std::map<std::set<std::string>, std::string> names = {
         {{"K", "Q"}, "S"}, {{"V", "dO"}, "dP"}, {{"dO"}, "dV"}, {{"dS", "K"}, "dQ"}, {{"Q"}, "dK"}};
@@ -150,7 +150,8 @@ class Recorder : public testing::QuietObserver {
     if (thread >= 0 && std::string_view(what) != "loads") loading_.clear();
     print(thread, what, object);
   }
-  /// Who: the threads that bring Q, and K, V and dO; those that add; the consumers. -1: a barrier itself.
+  /// The actors: the threads that load Q, and K, V and dO; those that add; the consumers. -1 is a barrier
+  /// itself.
   static void print(int thread, const char* what, const std::string& object) {
     const int who = thread < 0 ? -1 : thread < kWarpgroup ? thread / 32 : 3 + thread / kWarpgroup;
     std::printf("%s[%d, \"%s\", \"%s\"]", told++ ? "," : "", who, what, object.c_str());
@@ -169,7 +170,7 @@ class Recorder : public testing::QuietObserver {
 
 using Watcher = testing::RecordingWatcher<Recorder>;
 
-/// Runs a block of a kernel, and writes down what happens.
+/// Runs a block of a kernel and records what happens.
 template <typename... Params, typename... Args>
 void run_watched(void (*kernel)(Params...), const Args&... args) {
   const auto parameters = sim::parameters<Params...>(args...);

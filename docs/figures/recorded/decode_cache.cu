@@ -1,6 +1,6 @@
 /// \file
-/// What chapter 8's library does with a cache of pages, operation by operation, and which keys each block
-/// reads by its two plans: JSON on stdout, of which recorded_data.py makes
+/// Prints what chapter 8's library does with a paged cache, operation by operation, and which keys each block
+/// reads under its two plans, as JSON, from which recorded_data.py makes
 /// docs/figures/interactive/decode_cache_data.js.
 #include <cstdio>
 #include <functional>
@@ -27,7 +27,7 @@ void print(std::span<const int> numbers) {
   std::printf("]");
 }
 
-/// A cache of kPages pages, and up to three sequences in it.
+/// A cache of kPages pages with up to three sequences.
 class Cache {
  public:
   explicit Cache(int rows) : pool_(kPages, rows), sequences_(3) {}
@@ -38,7 +38,7 @@ class Cache {
   void append(int which, int tokens) { copy_ = sequences_[which]->append(tokens); }
   void reset(int which, int length) { sequences_[which]->reset(length); }
 
-  /// Does something, and says how the cache stands then.
+  /// Performs an operation, and prints the state of the cache after it.
   void then(const char* what, const std::function<void()>& operation) {
     copy_.reset();
     std::string refused;
@@ -75,7 +75,7 @@ class Cache {
   int told_ = 0;
 };
 
-/// The same story with pages of any size.
+/// The same operations with pages of any size.
 void print_pages(int rows) {
   Cache cache(rows);
   std::printf("{\"rows\": %d, \"steps\": [", rows);
@@ -96,8 +96,8 @@ void print_pages(int rows) {
 
 constexpr int kKeys = 64, kMostSegments = 16;
 
-/// Which keys a block reads: pack, first tile, the one after the last, part, parts; a row of five a segment.
-/// A warp a block.
+/// Which keys a block reads, in five numbers per segment: pack, first tile, end of the tiles, part, parts.
+/// Each block has one warp.
 __global__ void ask(Plan plan, decoding::Problem problem, int blocks,
                     int* found) {  // [blocks, kMostSegments, 5]
   Segments<kKeys> segments(plan, problem, blocks);

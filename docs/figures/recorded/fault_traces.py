@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Records what a block does without a planted fault and with it, event by event: docs/figures/interactive/fault_chNN_data.js.
+"""Records what a block does without and with a planted fault, event by event:
+docs/figures/interactive/fault_chNN_data.js.
 
-    fault_traces.py [--check] PROGRAM...     PROGRAMs are build/sim/bin/planted_NN_traced; with --check nothing is written: exit code 1 if a file differs
+    fault_traces.py [--check] PROGRAM...     PROGRAMs are build/sim/bin/planted_NN_traced. With --check nothing is
+    written, and the exit code is 1 if a file differs.
 """
 import importlib
 import os
@@ -20,14 +22,14 @@ import chapters
 
 page = importlib.import_module("page")  # of common/simulator/events; tests/mutation has another page.py
 
-# The one of a chapter's two faults that a trace shows.
+# For each chapter, the one of its two faults that a trace shows.
 SHOWN = {"01": "no_barrier_01", "03": "no_barrier_03", "04": "no_barrier_04", "05": "wrong_parity_05", "06": "one_does_not_arrive_06",
          "07": "no_wait_for_reading_07", "08": "keys_behind_the_last_08"}
 VERBS = {"waits": " waits at", "passes": " passes", "lands": " has landed in", "over": " at"}
 
 
 def words(event):
-    """What happens, without what changes when a line is added to a file."""
+    """What happens, without the parts that change when a line is added to a file."""
     if event.kind == "fault":
         return "the simulator reports: " + re.split(r" in block | at \S+:\d| by ", event.detail or event.what)[0]
     times = f" \u00d7{event.times}" if event.times > 1 else ""
@@ -36,7 +38,7 @@ def words(event):
 
 
 def source(event, texts):
-    """The line of the kernel that it comes from."""
+    """The line of the kernel that an event comes from."""
     if not event.stack:
         return ""
     frame = event.stack[0]
@@ -45,7 +47,7 @@ def source(event, texts):
 
 
 def run_of(program, name, asked):
-    """The launch that the fault is in, or its like without the fault, as rows."""
+    """The launch that contains the fault, or the same launch without it, as rows."""
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "events.json")
         run_with(program, chapters.FAULTS[name].traced, asked, {"FLASHBOOK_SIM_EVENTS": file})
@@ -85,7 +87,7 @@ def main():
         elif not file.exists() or file.read_text(encoding="utf-8") != text:
             stale.append(program)
     if stale:
-        sys.exit(f"the kernels do something else now: {sys.argv[0]} {' '.join(stale)} writes it, docs/figures/fault_traces.py draws it")
+        sys.exit(f"the kernels' events have changed: {sys.argv[0]} {' '.join(stale)} records them, docs/figures/fault_traces.py draws them")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Records the data of chapter 5's drawings of layouts and of a ring's phases from a program's output, or checks it.
+"""Records the data for chapter 5's drawings of layouts and of a ring's phases from a program's output, or checks them.
 
     hopper_figures.py [--check] HOPPER_LAYOUTS
 
@@ -27,7 +27,7 @@ sys.path.insert(0, str(FIGURES))
 from mma_fragments import place_of
 from svg import data_text
 
-# Where producer and consumers stand: the file, and what its lines begin with.
+# Where producer and consumers are: the file, and how the lines begin.
 CODE = {
     "producer": (ROOT / "chapters" / "05_flash_attention_3" / "step2_specialised.cuh",
                  ("if constexpr (kKeysFirst) fill(", "for (int tile = tiles - 1", "fill(pipeline, state, k_map, k_tile", "fill(pipeline, state, v_map")),
@@ -44,7 +44,8 @@ def code_lines(file, beginnings):
 
 
 def played(text):
-    """What ring_phases.js plays. An event is seven letters: who, what, which barrier, and how that stands then: phase, arrivals and KB that are missing."""
+    """What ring_phases.js plays. An event has seven letters: who, what, which barrier, and its state after the event:
+    phase, missing arrivals and missing KB."""
     kinds = {"passes": "P", "announces": "A", "copies": "C", "gives back": "G"}
     runs: list[dict[str, Any]] = []
     tiles: list[str] = []
@@ -72,15 +73,15 @@ def played(text):
 
 
 def of_warp(places):
-    """Those of the first warp of four: the others have the same, 16 rows lower each."""
+    """The places of the first of four warps; each of the others has the same places 16 rows further down."""
     first = places[:len(places) // 4]
     assert places == [number + (16 * warp if i % 2 == 0 else 0) for warp in range(4) for i, number in enumerate(first)]
     return first
 
 
 def layouts_of(said):
-    """Places of a lane's elements, row and column one after the other, lane by lane; and what each product reads of a tile."""
-    # Two results of mma.sync, 8 columns each, are the left operand of one that is 16 deep.
+    """The places of each lane's elements, as alternating rows and columns, and what each product reads of a tile."""
+    # Two results of mma.sync, 8 columns each, form the left operand of a product of depth 16.
     results, operand = place_of("c"), place_of("a")
     c = [number for lane in range(32) for i in range(8) for number in (results(lane, i % 4)[0], results(lane, i % 4)[1] + i // 4 * 8)]
     a = [number for lane in range(32) for i in range(8) for number in operand(lane, i)]
@@ -91,7 +92,7 @@ def layouts_of(said):
 
 
 def brought_up_to_date(file, said, check):
-    """Whether the file has this text, or has been updated."""
+    """Whether the file has this text or has been updated to it."""
     if file.exists() and file.read_text(encoding="utf-8") == said:
         return True
     if check:

@@ -1,9 +1,8 @@
 /// \file
-/// What chapter 5's drawings and its table of phases show, and chapter 6's order of keys, as the code has it:
-/// JSON on stdout, which hopper_figures.py keeps in docs/figures. Layouts are those of common/ptx; what WGMMA
-/// reads and how the pipeline's barriers go from phase to phase is what the simulator sees while the
-/// chapter's own functions run. With the argument `rings` the pipelines that a reader can play: many of them,
-/// event by event.
+/// Prints the data of chapter 5's drawings and its table of phases, and chapter 6's order of keys, as JSON,
+/// which hopper_figures.py stores in docs/figures. The layouts come from common/ptx; what WGMMA reads and how
+/// the pipeline's barriers change phase is what the simulator sees while the chapter's own functions run.
+/// With the argument `rings` it prints the events of the many pipelines in the interactive figure.
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
@@ -45,22 +44,22 @@ __global__ void products() {
   wgmma_wait<0>();
 }
 
-/// Small tiles: 8 KB.
+/// Small tiles of 8 KB.
 constexpr int kTiles = 3;
 using SmallTile = Tile<Element, 64, kPanel>;
 template <int kStages>
 using SmallPipeline = Pipeline<SmallTile, kStages>;
 
-/// What the producer must know of the small tiles.
+/// What the producer must know about the small tiles.
 template <int kStages_>
 struct SmallTraits : Unrecorded {
   static constexpr int kKeys = 64, kStages = kStages_;
 };
 
-/// What can be wrong with a walk.
+/// What can go wrong in a run.
 enum class Fault { none, wrong_first_parity, missing_release };
 
-/// One thread streams, every consumer takes every tile and gives it back.
+/// One thread streams tiles; every consumer takes and releases every tile.
 template <int kStages>
 void walk(const TileMap& k_map, const TileMap& v_map, Fault fault) {
   SmallPipeline<kStages>& pipeline = *dynamic_shared<SmallPipeline<kStages>>();
@@ -84,8 +83,8 @@ void walk(const TileMap& k_map, const TileMap& v_map, Fault fault) {
   }
 }
 
-/// Writes down the pieces of 16 bytes that each wgmma reads of K and of V, and tells on stdout what happens
-/// at the pipeline's barriers and how they stand after it.
+/// Records the 16-byte pieces of K and V that each wgmma reads, and prints what happens at the pipeline's
+/// barriers and their state after each event.
 class Recorder : public testing::QuietObserver {
  public:
   using Reads = std::map<uint32_t, std::vector<int>>;  // offsets in the tile, by the product's ticket
@@ -131,7 +130,7 @@ class Recorder : public testing::QuietObserver {
     if (thread == 0) tell("producer passes", *barrier);
     if (plays && thread >= kWarpgroup && thread % 32 == 0)
       tell("warp " + std::to_string(thread / 32 - kWarpsOfWarpgroup) + " passes", *barrier);
-    // Of the consumer's threads, the first.
+    // The first of the consumer's threads.
     if (!plays && thread >= kWarpgroup && barrier->passed != barrier->phase)
       tell("consumer passes", *barrier);
     barrier->passed = barrier->phase;
@@ -163,11 +162,11 @@ class Recorder : public testing::QuietObserver {
  private:
   struct Barrier {
     std::string name;
-    bool full;  ///< or of emptiness
+    bool full;  ///< false: empty
     int arrivals, pending, phase = 0;
     long bytes = 0;
-    int passed = 0;         ///< the phase in which somebody last passed
-    std::string tile = "";  ///< that is on its way, or has come
+    int passed = 0;         ///< the phase in which a wait last passed
+    std::string tile = "";  ///< in flight or loaded
   };
 
   Barrier* find(const void* object) {
@@ -190,7 +189,7 @@ class Recorder : public testing::QuietObserver {
 
   const unsigned char* shared_ = nullptr;
   std::map<const void*, Barrier> barriers_;
-  Barrier* loading_ = nullptr;  ///< whose load the rows are of
+  Barrier* loading_ = nullptr;  ///< the barrier of the rows being loaded
   uint32_t tickets_ = 0;
   int told_ = 0;
 };
@@ -212,7 +211,7 @@ void print(const std::vector<int>& numbers) {
   std::printf("]");
 }
 
-/// Rows and columns of what each thread holds, one after the other.
+/// Prints the row and column of each element that each thread holds.
 template <typename PlaceOf>
 void print_places(const char* name, PlaceOf place_of) {
   std::vector<int> numbers;
@@ -237,7 +236,7 @@ void print_reads(const char* name, const Recorder::Reads& reads) {
   std::printf("],\n");
 }
 
-/// The tensors of a walk.
+/// The tensors of a run.
 struct Keys {
   device::Buffer k{device::Place::device, kTiles*SmallTile::kBytes},
       v{device::Place::device, kTiles*SmallTile::kBytes};
@@ -256,8 +255,8 @@ void run_walk(const Keys& tensors, int consumers, Fault fault) {
       [&] { walk<kStages>(k_map, v_map, fault); }, nullptr, &watcher);
 }
 
-/// The pipelines of the figure: each has a line with what is special to it, its events, and what the
-/// simulator reports if it comes to no end.
+/// Prints the figure's pipelines, each with a line of its settings, its events, and what the simulator
+/// reports if it does not finish.
 template <int kStages>
 void print_rings(const Keys& tensors) {
   struct Landing {

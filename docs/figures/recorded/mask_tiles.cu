@@ -1,5 +1,5 @@
 /// \file
-/// What chapter 9's policies say of the tiles of some masks, as its kernels ask them: JSON on stdout, of
+/// Prints how chapter 9's policies classify the tiles of some masks when its kernels call them, as JSON, from
 /// which recorded_data.py makes docs/figures/interactive/mask_tiles_data.js.
 #include <algorithm>
 #include <cstdio>
@@ -46,7 +46,7 @@ std::vector<Mask> masks_of_figure() {
           {"answers", "a question, two answers", {.window = {.right = 0}, .columns = two_answers()}}};
 }
 
-/// Of every tile of queries the tiles of keys, as the producer asks for them. A warp.
+/// For every tile of queries the tiles of keys, as the producer requests them. Called by one warp.
 template <typename Policy>
 __global__ void ask(Policy policy, Problem problem, TileClass* classes) {  // [kTiles, kTiles]
   for (int index = 0; index < kTiles; ++index) {
@@ -92,7 +92,7 @@ std::vector<TileClass> classes_of(const Shape& shape) {
   return classes_by(ByColumns{order, {ranges}, scanned, 1, 1, kTiles, kKeys, {}}, shape);
 }
 
-/// Visible pairs of a tile, by the mask's definition.
+/// Counts the visible pairs of a tile by the mask's definition.
 int visible_pairs_of(const Shape& shape, int row, int tile) {
   int count = 0;
   for (int query = row * kRows; query < (row + 1) * kRows; ++query)

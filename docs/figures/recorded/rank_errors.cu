@@ -1,6 +1,6 @@
 /// \file
-/// Errors of a ring of many ranks, with what is carried in float32 and rounded to bf16 after each hop: JSON
-/// on stdout, of which recorded_data.py makes docs/figures/interactive/rank_errors_data.js.
+/// Prints the errors of a ring of many ranks, with partial results carried in float32 or rounded to bf16
+/// after each hop, as JSON, from which recorded_data.py makes docs/figures/interactive/rank_errors_data.js.
 #include <cmath>
 #include <cstdio>
 #include <vector>
@@ -16,12 +16,12 @@ namespace {
 constexpr int kTokens = 512, kHeads = 2;
 constexpr int kRanks[] = {1, 2, 4, 8, 16, 32};
 
-/// The relative RMS error of O of all ranks, one after another, on keys of one rank after another. Those of
-/// a rank lie at its tokens of K and V.
+/// Returns the relative RMS error of O over all ranks, each processed on the keys of one rank after another.
+/// A rank's keys and values are its tokens of K and V.
 double error(const Shape& whole, const Inputs& inputs, const Reference& reference, bool rounds) {
   double squares = 0, of_reference = 0;
   const int dim = whole.head_dim;
-  /// A rank's tokens of a tensor, encoded.
+  /// Returns a rank's tokens of a tensor, encoded.
   const auto of = [&](const std::vector<float>& tensor, const Tokens& tokens) {
     std::vector<float> some;
     for (int head = 0; head < whole.heads; ++head)
@@ -59,7 +59,8 @@ double error(const Shape& whole, const Inputs& inputs, const Reference& referenc
                   .counter = counter.get(),
                   .masked = false};
       a.shape.ranks = 1, a.shape.seqlen_q = queries.total(), a.shape.seqlen_k = keys.total();
-      // From the second hop on rows have something carried, and none is final: the last rounding comes below.
+      // From the second hop on every row has a carried result, and none is final: they are rounded to the
+      // output type below.
       a.carried = {static_cast<float*>(carried_o.data()), static_cast<float*>(carried_lse.data()), 0,
                    hop == 0 ? queries.total() : 0, 0};
       attend(a, queue);

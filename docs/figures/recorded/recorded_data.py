@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Records the behaviour of kernels and library for figures: a program prints it, and a file next to the figures stores it.
+"""Records the behaviour of kernels and the library for figures: a program prints it, and a file next to the figures
+stores it.
 
-    recorded_data.py [--check] PROGRAM      with --check nothing is written: exit code 1 if the file differs
+    recorded_data.py [--check] PROGRAM      With --check nothing is written, and the exit code is 1 if the file differs.
 """
 import json
 import pathlib
@@ -23,7 +24,8 @@ WHAT = {"backward_round": "A block of chapter 7's step 4, as the simulator ran i
         "rank_errors": "Errors of chapter 10's ring over its ranks, in the simulator",
         "sectors": "Loads of chapter 1's kernels as the traced mode counts them"}
 
-# Places in chapter 7's kernel: the action, the file, and the beginning of its line; after another line if there are several.
+# Places in chapter 7's kernel: the action, the file, and the beginning of its line, which follows another given line if
+# there are several.
 ROUND, BLOCK, PARTS = "chapters/07_backward/hopper_gradients.cuh", "chapters/07_backward/step4_hopper_blocks.cuh", "common/hopper/gradient_round.h"
 CODE = {
     "consumer passes keys full": (BLOCK, "mbarrier_wait(&shared.keys_full"), "consumer passes q full": (ROUND, "wait_full(shared.q"),
@@ -41,19 +43,19 @@ CODE = {
     "producer loads K": (BLOCK, "load(shared.k"), "producer loads V": (BLOCK, "if constexpr (Shared::kHasDp) load(shared.v"),
 }
 
-# What bench/masks.py calls masks like those of mask_tiles, of 8192 tokens, and who is shown.
+# The names in bench/masks.py of the masks of mask_tiles, at 8192 tokens, and whose results are shown.
 LIKE = {"full": "full", "causal": "causal", "window1024": "window", "sinks": "window", "prefix": "prefix", "causal_documents": "documents"}
 WHO = {"ours": "ch09/step3", "flex": "flex"}
 
 
 def rates(newest, mask):
-    """TFLOP/s of visible pairs by who was measured."""
+    """TFLOP/s of visible pairs, by implementation."""
     entries = {who: newest.get(f"masked/{path}/bf16/d128/{LIKE.get(mask)}/n8192") for who, path in WHO.items()}
     return {who: round(entry.values["FLOPS"] / 1e12) for who, entry in entries.items() if entry and not entry.skipped}
 
 
 def line_of(file, beginning, after=""):
-    """A line of a file of chapter 7's, without its number, which changes too often."""
+    """A line of a file of chapter 7, without its number, which changes too often."""
     lines = [line.strip() for line in (ROOT / file).read_text(encoding="utf-8").splitlines()]
     first = next(number for number, line in enumerate(lines) if line.startswith(after))
     found = next(number for number, line in enumerate(lines) if number >= first and line.startswith(beginning))
@@ -69,7 +71,8 @@ def answer(program, *words):
 
 
 def pingpong_order(program):
-    """In which order the simulator's warpgroups pass the moments of chapter 5's loop, without turns and with them: pingpong_order.json."""
+    """The order in which simulated warpgroups pass the moments of chapter 5's loop, without and with pingpong:
+    pingpong_order.json."""
     runs = {run["name"]: run["stamps"] for run in answer(program)["benchmarks"]}
     return json.dumps({f"step{step}": runs[str(Name("timeline", f"ch05/step{step}", "bf16", 64, "full", 1024))] for step in (2, 3)}, indent=1) + "\n"
 
@@ -101,7 +104,7 @@ def main():
     if not check:
         file.write_text(now)
     elif file.read_text() != now:
-        sys.exit(f"{file.name} is not what the program says: {sys.argv[0]} {program} writes it, docs/figures/{name}.py draws it")
+        sys.exit(f"{file.name} differs from what the program prints: {sys.argv[0]} {program} writes it, docs/figures/{name}.py draws it")
 
 
 if __name__ == "__main__":

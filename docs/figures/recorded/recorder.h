@@ -1,5 +1,5 @@
 /// \file
-/// Shared by the programs that observe the simulator running a kernel and record events.
+/// Shared by the programs that record the simulator's events while it runs a kernel.
 #pragma once
 #include <cstddef>
 #include <memory>
