@@ -1,1 +1,1 @@
-"""What builds and checks pages."""
+"""The tools that build and check the pages."""

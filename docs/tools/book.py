@@ -7,13 +7,13 @@ from docs.tools import kernel_source
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# docs/pages in reading order; pages not listed here follow.
+# docs/pages in reading order, followed by pages not listed here.
 PAGE_ORDER = ("symptoms", "glossary", "which_one_when", "often_said", "in_pytorch", "measuring", "memory_hierarchy", "roofline",
               "blackwell", "reading_sources", "reading", "simulator", "dialect", "mutations", "simulator_limits", "golden",
               "exercises", "instructor", "weeks", "hardening")
 
 
-# Pages about the project: file and name on the site.
+# Pages about the project: the file and its name on the site.
 HOUSE = {"CONTRIBUTING.md": "contributing", "CHANGELOG.md": "changelog", "docs/README.md": "writing", "bench/README.md": "bench",
          "bench/results/peers/README.md": "peers", "chapters/capstones/README.md": "capstones", "course/README.md": "course",
          "python/README.md": "python"}
@@ -52,18 +52,19 @@ def title_of(path: Path, otherwise: str) -> str:
 
 
 def name_in_text(path: Path, chapter: Path) -> str:
-    """A file as the text of a chapter names it."""
+    """A file by the name that a chapter's text uses."""
     return str(path.relative_to(chapter if path.is_relative_to(chapter) else ROOT))
 
 
 def taught_in(path: Path) -> Path | None:
-    """The chapter that a file of ROOM is a page of."""
+    """The chapter that has a file of ROOM as a page."""
     chapters = sorted(ROOT.glob("chapters/[0-9][0-9]_*"))
     return next((c for c in chapters if f"../../{name_in_text(path, c)})" in (c / "README.md").read_text(encoding="utf-8")), None)
 
 
 def kernel_files(chapter: Path) -> list[Path]:
-    """The files of a chapter that have an annotated page: in the README's order, then host code, with the descriptor at the end."""
+    """The files of a chapter that have an annotated page: in the README's order, then host code, and the descriptor
+    last."""
     readme = chapter / "README.md"
     text = readme.read_text(encoding="utf-8") if readme.exists() else ""
 

@@ -12,11 +12,13 @@
     ```
     <!-- /excerpt -->
 
-Lines of one file are typed, at any indentation, and must be in that file. A difference is generated: each side is a file next to the page and a
-selection from it. A text in quotes narrows it to the statement that begins in the first line with that text, to the end of its braces; several narrow
-it further. `kName=0` or `=1` sets a switch: `if constexpr`, and `?:` between two words, keep the branch that is compiled. `-TEXT` omits the lines
-with TEXT. Comments and blank lines are ignored and omitted. The last word may be `context=N`, the number of common lines shown around a change
-(default: 1). docs/tools/quote.py writes and checks excerpts, except `fault`, which tests/mutation/page.py handles.
+The lines of one file are written by hand, with any indentation, and must be in that file. A difference is generated:
+each side is a file next to the page and a selection from it. A text in quotes narrows the selection to the statement
+that begins in the first line with that text and ends with its braces; more texts narrow it further. `kName=0` or `=1`
+sets a switch: `if constexpr`, and `?:` between two words, keep the branch that is compiled. `-TEXT` omits the lines
+with TEXT. Comments and blank lines are ignored and omitted. The last word may be `context=N`, the number of common
+lines shown around a change (default: 1). docs/tools/quote.py writes and checks excerpts, except `fault`, which
+tests/mutation/page.py handles.
 """
 import difflib
 import re
@@ -73,7 +75,8 @@ def without_comments(lines: Sequence[str]) -> list[str]:
 
 
 def end_of_statement(text: str, at: int) -> int:
-    """The end of the statement that begins at `at`: after its closing brace or semicolon. Raises Refused if it has none."""
+    """The end of the statement that begins at `at`, after its closing brace or semicolon. Raises Refused if it has
+    none."""
     depth, braces = 0, False
     for i in range(at, len(text)):
         if text[i] in "({[":
@@ -87,14 +90,14 @@ def end_of_statement(text: str, at: int) -> int:
 
 
 def moved(block: str, indent: str) -> str:
-    """The lines of a block, reindented; preprocessor lines stay in the first column."""
+    """The lines of a block, reindented. Preprocessor lines stay in the first column."""
     lines = block.split("\n")
     margin = min((len(line) - len(line.lstrip()) for line in lines if not line.startswith("#")), default=0)
     return "\n".join(line if line.startswith("#") else indent + line[margin:] for line in lines)
 
 
 def decided(text: str, switches: Mapping[str, bool]) -> str:
-    """The text with only the branches that these switches keep."""
+    """The text without the branches that these switches remove."""
     for name, value in switches.items():
         text = re.sub(rf"\b(?:\w+::)?{name} \? ([\w:.]+) : ([\w:.]+)", r"\1" if value else r"\2", text)
         condition = re.compile(rf"^( *)if constexpr \((!?)(?:\w+::)?{name}\)\s*", re.MULTILINE)

@@ -30,7 +30,7 @@ UNUSED = re.compile(r"((functions|globals|namespacemembers)(_.+)?|classes|index|
 
 
 def scripts_for(body: str) -> list[str]:
-    """The scripts for a page's interactive pictures, without duplicates."""
+    """The scripts for a page's interactive figures, without duplicates."""
     known = scripts_of(INTERACTIVE)
     pictures = re.findall(r'<img [^>]*?src="[^"]*?(\w+)\.svg"', body)
     return list(dict.fromkeys(script for name in pictures for script in known.get(name, [])))
@@ -43,7 +43,7 @@ class Site:
         self.raw = {page.name: page for page in raw}
         self.doxygen_page = {page.path: page.name for page in raw if page.path}
         self.page_of = {page.source: page for page in pages}
-        # The annotated page of a kernel file replaces Doxygen's listing.
+        # A kernel file's annotated page replaces Doxygen's listing.
         self.renamed = {self.doxygen_page[page.source]: page.url for page in pages if page.kind == "kernel"}
         self.complaints: list[str] = []
         self.copied: dict[str, Path] = {}  # name on the site -> file of the repository
@@ -53,7 +53,7 @@ class Site:
     # ---- links -----------------------------------------------------------------------------------------------------
 
     def resolve(self, address: str, where: str) -> str | None:
-        """Where `PATH#ANCHOR` of the repository is on the site; None for a folder that has no page here."""
+        """The site's address of `PATH#ANCHOR` in the repository; None for a folder without a page."""
         path, _, anchor = address.partition("#")
         line = re.match(r"L(\d+)", anchor)  # GitHub's line numbers
         lines = f"#l{int(line[1]):05d}" if line else ""
@@ -73,7 +73,7 @@ class Site:
         return name
 
     def link(self, body: str, where: str) -> str:
-        """`body` with the addresses that github_markdown made, and Doxygen's, turned into the site's."""
+        """`body` with github_markdown's and Doxygen's addresses replaced by the site's."""
         def replace(found: Match) -> str:
             url = self.resolve(found[2], where)
             return f'{found[1]}="{html.escape(url)}"' if url else ""
@@ -82,7 +82,8 @@ class Site:
         return re.sub(r'href="(\w+_source\.html)', lambda found: f'href="{self.renamed.get(found[1], found[1])}', body)
 
     def link_names(self, body: str, page: Page) -> str:
-        """`body` with code spans that name a symbol of the chapter's kernels leading to its definition, if only one can be meant."""
+        """`body` in which a code span that names a symbol of the chapter's kernels links to its definition, if there is
+        only one."""
         targets: dict[str, set[str]] = {}
         for definition in self.sources.definitions.values():
             home = self.page_of.get(definition.file)
@@ -97,7 +98,7 @@ class Site:
         return re.sub(r"(<code[^>]*>(\w\w+)</code>)(?![^<]*</a>)", replace, body)
 
     def explain_terms(self, body: str, terms: dict[str, str]) -> str:
-        """`body` with links into the glossary that say what the word means when one points at them."""
+        """`body` with links into the glossary that show the definition on hovering."""
         def replace(found: Match) -> str:
             said = terms.get(found[1])
             return f'<a class="term" title="{html.escape(said)}" href="{found[1]}"' if said else found[0]
@@ -107,7 +108,8 @@ class Site:
     # ---- annotated source ------------------------------------------------------------------------------------------
 
     def code_line(self, page: Page, number: int) -> str:
-        """A line of a source in colours, its names leading to their definitions in the annotated sources of the same chapter, or in common."""
+        """A highlighted source line whose names link to their definitions in the annotated sources of the same chapter,
+        or in common."""
         pieces = list(self.sources.pieces(page.source, number))
         text = ""
         for i, piece in enumerate(pieces):
@@ -121,7 +123,7 @@ class Site:
         return text
 
     def is_meant(self, definition: Definition, before: str, after: str) -> bool:
-        """Doxygen knows no local variables: one that is called as some function, or as a value of some enum class, links to that."""
+        """Doxygen does not know local variables, so one with the name of a function or of an enumerator links to that."""
         if definition.kind == "namespace" or "1_1sim" in definition.address:
             return False
         if definition.kind == "function" and not after.startswith(("(", "<")):
@@ -129,14 +131,14 @@ class Site:
         return definition.kind != "enumvalue" or before.endswith("::")
 
     def address_of(self, definition: Definition) -> str:
-        """In an annotated source, or in the reference."""
+        """Its address in an annotated source or in the reference."""
         page = self.page_of.get(definition.file)
         if not page or page.kind != "kernel":
             return definition.address
         return f"{page.url}#l{definition.line:05d}" if definition.line else page.url
 
     def kernel(self, page: Page, body: str) -> str:
-        """Rows of prose with the code next to it."""
+        """Rows of prose with code next to them."""
         rows: list[str] = []
         for text, (_, numbers) in zip(body.split(ROW_END), kernel_source.rows_of(page.path)):
             lines = (f'<span class="line" id="l{number:05d}"><a class="lineno" href="#l{number:05d}">{number}</a>'
@@ -147,7 +149,7 @@ class Site:
         return "".join(rows)
 
     def kernel_list(self, chapter: str) -> str:
-        """What a chapter's page ends with."""
+        """The end of a chapter's page."""
         kernels = (page for page in self.pages if page.kind == "kernel" and page.chapter == chapter)
         items = "".join(f'<li><a href="{page.url}"><code>{page.path.name}</code></a> '
                         f'{html.escape(page.title) if page.title != page.path.name else ""}</li>' for page in kernels)
@@ -156,7 +158,8 @@ class Site:
     # ---- frame -----------------------------------------------------------------------------------------------------
 
     def menu(self, current: str, body: str) -> str:
-        """The book's contents by titles, with the sections of the current page. What belongs to a chapter, and each part but the chapters, folds."""
+        """The book's contents by titles, with the sections of the current page. The pages of a chapter fold, and so
+        does every part except the chapters."""
         def entry(url: str, title: str, kind: str, file: str = "") -> str:
             here = ' aria-current="page"' if url == current else ""
             found = re.findall(r'<h2 id="([^"]+)">(.*?)</h2>', body, re.DOTALL) if here else ()
@@ -184,7 +187,8 @@ class Site:
                 + folded("The house", entries("house")) + folded("Reference", reference))
 
     def steps(self, page: Page) -> str:
-        """Links to what comes before and after in reading order: of a chapter's text the other chapters, of anything else the pages."""
+        """Links to the previous and the next page in reading order; a chapter's text links to the neighbouring
+        chapters."""
         pages = [p for p in self.pages if p.kind in ("main", "chapter")] if page.kind == "chapter" else self.pages
         at = pages.index(page)
         before, after = pages[at - 1] if at else None, pages[at + 1] if at + 1 < len(pages) else None
@@ -192,7 +196,7 @@ class Site:
                        for p, rel, word in ((before, "prev", "Before"), (after, "next", "Next")) if p)
 
     def path_above(self, page: Page) -> str:
-        """The chapter and the path of what belongs to one."""
+        """The chapter and path above a page that belongs to a chapter."""
         if page.kind not in ("kernel", "appendix", "second"):
             return ""
         chapter = self.page_of[f"chapters/{page.chapter}/README.md"]
@@ -258,7 +262,7 @@ class Site:
         self.copy_files()
 
     def write_book(self, articles: dict[str, str]) -> None:
-        """book.html: the whole book on one page, to be printed. Hints are open, and links stay in it."""
+        """book.html: the whole book on one page, to be printed. Hints are open, and links lead to places within it."""
         def inside(name: str, body: str) -> str:
             def target(found: Match) -> str:
                 path, _, anchor = found[1].partition("#")
@@ -278,7 +282,7 @@ class Site:
 
 
 def belongs(target: str, chapter: str) -> bool:
-    """Whether an address is one that a kernel of this chapter can mean: it includes no other chapter's files."""
+    """Whether a kernel of this chapter can refer to an address: it includes no other chapter's files."""
     if target.startswith("chapter-"):
         return target.startswith(f"chapter-{chapter}-")
     found = re.search(r"flashbook_1_1(\w+?)(_1_1|\.html)", target)
@@ -306,7 +310,7 @@ def description(body: str) -> str:
 
 
 def text_of(page: Page) -> str:
-    """A page's text; of a kernel file the prose of each row, with ROW_END behind it."""
+    """A page's text; for a kernel file the prose of each row, followed by ROW_END."""
     document = Document(page.source)
     if page.kind == "kernel":
         return "".join(document.render(line for _, line in prose) + ROW_END for prose, _ in kernel_source.rows_of(page.path))
@@ -315,13 +319,13 @@ def text_of(page: Page) -> str:
 
 
 def with_permalinks(body: str) -> str:
-    """`body` whose headings have a link to themselves, by the anchor that GitHub gives them."""
+    """`body` whose headings link to themselves, with GitHub's anchors."""
     link = r'<\1 id="\2">\3 <a class="permalink" href="#\2" title="Link to this section">#</a></\1>'
     return re.sub(r'<(h[234]) id="([^"]+)">(.*?)</\1>', link, body, flags=re.DOTALL)
 
 
 def with_captions(body: str, chapter: str) -> str:
-    """`body` with each figure that stands alone numbered, and under it what it shows."""
+    """`body` in which each figure in a paragraph of its own is numbered and has a caption."""
     count = 0
 
     def figure(found: Match) -> str:
@@ -339,7 +343,7 @@ def with_captions(body: str, chapter: str) -> str:
 
 
 def figures_list(pages: Sequence[Page], articles: dict[str, str]) -> str:
-    """Every figure with its caption, by page."""
+    """The figures and their captions, by page."""
     text = ""
     for page in pages:
         found = re.findall(r'<figure id="(figure-\d+)">.*?<figcaption><b>(.*?)\.</b> (.*?)</figcaption>', articles[page.url], re.DOTALL)
@@ -349,7 +353,7 @@ def figures_list(pages: Sequence[Page], articles: dict[str, str]) -> str:
 
 
 def glossary_terms(body: str) -> dict[str, str]:
-    """{address: what the glossary says there, as plain text}."""
+    """{address: the glossary's definition there, as plain text}."""
     found = re.findall(r'<h3 id="([^"]+)">.*?</h3>\s*<p>(.*?)</p>', body, re.DOTALL)
     return {f"glossary.html#{anchor}": " ".join(html.unescape(re.sub(r"<math.*?</math>|<[^>]*>", "", text)).split()) for anchor, text in found}
 

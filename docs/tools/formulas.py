@@ -32,8 +32,8 @@ def typeset(formulas: Sequence[tuple[str, bool]]) -> Any:
 
 
 def with_mark(shown: str, mark: str | None) -> str:
-    """An inline formula with the punctuation after it: a browser may break a line after each of KaTeX's boxes, so the punctuation is joined to the
-    last one."""
+    """An inline formula with the punctuation after it: since a browser may break a line after any of KaTeX's boxes, the
+    punctuation is joined to the last one."""
     before, box, last = shown.rpartition('<span class="base">')
     if not mark or not last.endswith(END):
         return shown + (mark or "")

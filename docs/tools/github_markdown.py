@@ -1,7 +1,7 @@
-"""Renders GitHub's Markdown as HTML: markdown-it parses it, and this adds the book's own forms to its tokens.
+"""Renders GitHub's Markdown as HTML: markdown-it parses it, and this module adds the book's own forms.
 
-Links and images become `repo:PATH#ANCHOR`, which finish.py resolves when it knows every page; formulas stand between \\( and \\) or \\[ and \\],
-where formulas.py sets them."""
+Links and images become `repo:PATH#ANCHOR`, which finish.py resolves when it knows every page; formulas are put between
+\\( and \\) or \\[ and \\] for formulas.py to render."""
 import html
 import itertools
 import posixpath
@@ -37,7 +37,7 @@ def slug(heading: str) -> str:
 
 
 def repo_address(target: str, source: str) -> str:
-    """`target`, as written in `source`: a web address unchanged, anything else as a path from the repository's root."""
+    """`target` as written in `source`: web addresses are unchanged, all others become paths from the repository's root."""
     if re.match(r"[a-z]+:", target):
         return target
     path, _, anchor = target.partition("#")
@@ -46,7 +46,8 @@ def repo_address(target: str, source: str) -> str:
 
 
 def without_quote_marks(lines: Iterable[str]) -> Iterator[str]:
-    """The lines without a mark of docs/tools/quote.py at their start, except in fenced code, where it is an example."""
+    """The lines without the marks of docs/tools/quote.py at their start. Marks in fenced code are examples and are
+    kept."""
     fenced = False
     for text in lines:
         fenced ^= bool(FENCE.fullmatch(text))
@@ -55,7 +56,7 @@ def without_quote_marks(lines: Iterable[str]) -> Iterator[str]:
 
 
 def code_block(code: str, language: str) -> str:
-    """Highlighted by language, from the left margin on; the lines of a difference marked as those that go and come."""
+    """Code highlighted for its language and dedented; lines of a difference are marked as removed or added."""
     if language == "diff":
         looks = {"-": "line goes", "+": "line comes"}
         shown = "".join(f'<div class="{looks.get(line[:1], "line")}">{html.escape(line, quote=False)}</div>\n' for line in code.splitlines())
@@ -71,7 +72,7 @@ def code_block(code: str, language: str) -> str:
 
 
 class Document:
-    """A page, whose texts are rendered one after another with unique heading anchors."""
+    """A page, whose texts are rendered in turn with unique heading anchors."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -106,7 +107,7 @@ class Document:
         return found if self.anchors[found] == 1 else f"{found}-{self.anchors[found] - 1}"
 
     def box(self, tokens: list[Token], at: int) -> None:
-        """Turns a quotation that begins with one of the book's keywords into a box."""
+        """Turns a block quote that begins with one of the book's keywords into a box."""
         text = tokens[at + 2]
         if text.type != "inline":
             return
@@ -124,7 +125,7 @@ class Document:
         text.children = self.markdown.parseInline(text.content)[0].children
 
     def step_box(self, tokens: list[Token], at: int, end: int) -> None:
-        """The box of a step: each paragraph has a label next to it."""
+        """The box of a step, whose paragraphs each have a label next to them."""
         tokens[at] = Token("html_block", "", 0, content='<div class="box step">\n')
         tokens[end] = Token("html_block", "", 0, content="</div>\n")
         for paragraph, text in itertools.pairwise(tokens[at + 1:end]):
@@ -167,7 +168,7 @@ class Document:
         return f'<p class="from">{links}</p>\n' if links else self.tags(text)
 
     def tags(self, text: str) -> str:
-        """HTML without its comments, its addresses as those of Markdown, and Markdown in its summaries."""
+        """HTML without comments, with addresses treated like Markdown's and with Markdown in summaries."""
         text = re.sub(r"<!--.*?-->\n?", "", text, flags=re.DOTALL)
         text = SUMMARY.sub(lambda found: f"<summary>{self.markdown.renderInline(found[1])}</summary>", text)
         return ADDRESS.sub(lambda found: f'{found[1]}="{repo_address(found[2], self.source)}"', text)

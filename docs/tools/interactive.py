@@ -1,10 +1,11 @@
-"""The scripts in docs/figures/interactive and the pictures that they replace."""
+"""The scripts in docs/figures/interactive and the figures that they replace."""
 import re
 from pathlib import Path
 
 
 def scripts_of(folder: Path) -> dict[str, list[str]]:
-    """{picture's name: the names of its scripts, in order}: the common script, its data if it has any, then the script that draws it."""
+    """{figure's name: the names of its scripts, in order}: the common script, its data if there are any, then the
+    script that draws it."""
     found = {}
     for file in sorted(folder.glob("*.js")):
         data = folder / f"{file.stem}_data.js"

@@ -1,4 +1,4 @@
-"""The chapters' modules (docs/web), with which pages run kernels."""
+"""The chapters' modules (docs/web), which run kernels in the pages."""
 import html
 import json
 import re
@@ -17,7 +17,7 @@ OWN_FILES = ("panel.js", "worker.js")
 
 
 def built(folder: Path = BUILT) -> dict[str, dict[str, Any]]:
-    """{a chapter's number: its module's description}, for modules built from the current sources."""
+    """{chapter number: description of its module}, for modules built from the current sources."""
     found = {}
     for file in sorted(folder.glob("[0-9][0-9].json")):
         about = json.loads(file.read_text(encoding="utf-8"))
@@ -35,10 +35,11 @@ def why_none(folder: Path = BUILT) -> str:
     chapters = re.findall(r"^foreach\(chapter (.*)\)$", (WEB / "CMakeLists.txt").read_text(encoding="utf-8"), re.MULTILINE)[0].split()
     lacking = [chapter[:2] for chapter in chapters if chapter[:2] not in have]
     command = "cmake --preset web && cmake --build --preset web"
-    return f"the pages of chapters {', '.join(lacking)} have no Run, which takes emscripten: {command} builds their modules" if lacking else ""
+    return f"the pages of chapters {', '.join(lacking)} have no Run: {command} builds their modules, with emscripten" if lacking else ""
 
 
-# Pages that are no chapter's and have a panel: the chapter, the file whose faults come first, what is said, and what it stands before.
+# Pages outside chapters that have a panel: the chapter, the file whose faults are listed first, the text, and what the
+# panel precedes.
 OTHERS = {
     "README.md": ("05", "chapters/05_flash_attention_3/step2_specialised.cuh", "FlashAttention-3's kernels on Hopper's TMA and WGMMA: run one here, "
                   "or break one. The simulator that stands in for the GPU is compiled for your browser.", '<h2 id="two-commands"'),
@@ -65,7 +66,7 @@ def with_panels(page: Page, body: str, modules: dict[str, dict[str, Any]]) -> st
     if page.kind != "kernel" or number not in modules or re.search("/host/|/serving/|/ramp_", page.source):
         return body
     step = re.match(r"step(\d+)", page.path.name)
-    # After what the first row says of the whole file.
+    # After the first row, which describes the whole file.
     return body.replace("</section>", host(number, file=page.source, **({"step": step[1]} if step else {})) + "</section>", 1)
 
 
@@ -76,7 +77,7 @@ def scripts(body: str) -> list[str]:
 
 
 def write(out: Path, pages: Sequence[Page], modules: dict[str, dict[str, Any]], folder: Path = BUILT) -> None:
-    """Writes the modules, and the data that pages need about them, into out/web."""
+    """Writes the modules, and the data that pages need from them, into out/web."""
     if not modules:
         return
     (out / "web").mkdir()

@@ -6,8 +6,9 @@
     | KB of shared memory per tile | ...
     <!-- /table -->
 
-A mark has a kind (`num`, `table` or `excerpt`: docs/tools/quote.py says how they are written) and words. A table begins on the line below its
-mark. Marks in code are examples and left alone, and so are those inside another marked text: it is written as a whole."""
+A mark has a kind (`num`, `table` or `excerpt`: docs/tools/quote.py says how they are written) and words. A table begins
+on the line below its mark. Marks in code are examples and are left alone. So are marks inside another marked text,
+which is written as a whole."""
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,12 +21,12 @@ CODE = re.compile(r"^(```|~~~).*?^\1|(?<!`)(`+)(?!`).*?(?<!`)\2(?!`)", re.S | re
 
 
 class Refused(Exception):
-    """Why a marked text cannot be written. It stays unchanged."""
+    """Says why a marked text cannot be written. The text stays unchanged."""
 
 
 @dataclass(frozen=True)
 class Marked:
-    """A mark and the text that belongs to it."""
+    """A mark and its text."""
 
     kind: str
     words: tuple[str, ...]
@@ -85,15 +86,16 @@ def difference(place: Marked, wanted: str, same: Callable[[str], str]) -> Fault 
 
 
 def filled(page: str, makers: Mapping[str, Maker], expected: Sequence[str] = (), same: Callable[[str], str] = str) -> Filled:
-    """The page with the texts from `makers`, which are keyed by the marks' kinds. `expected`: if not empty, the marks that it must have once each,
-    such as "table split"; others of their kinds are left alone. Texts that are equal after `same` are not stale."""
+    """The page with the texts from `makers`, which are keyed by the marks' kinds. `expected`, if not empty, lists the
+    marks that it must have exactly once, such as "table split"; other marks of their kinds are left alone. Texts that
+    are equal after `same` are up to date."""
     stale, refused, pieces, past = [], [], [], 0
     places = list(marked(page, list(makers)))
     for place in places:
         pieces.append(page[past:place.begin])
         past = place.begin
         if not place.closed:
-            refused.append(Fault(place.line, f"a {place.kind} that is not closed: write <!-- /{place.kind} --> behind it"))
+            refused.append(Fault(place.line, f"a {place.kind} that is not closed: write <!-- /{place.kind} --> after it"))
             continue
         if expected and place.name not in expected:  # belongs to another program
             continue
@@ -113,7 +115,8 @@ def filled(page: str, makers: Mapping[str, Maker], expected: Sequence[str] = (),
 
 
 def update(path: Path, makers: Mapping[str, Maker], check: bool, expected: Sequence[str] = (), same: Callable[[str], str] = str) -> bool:
-    """Updates a page or, with `check`, reports where it is out of date; also reports texts that cannot be written. Returns whether all is well."""
+    """Updates a page or, with `check`, reports where it is out of date, and reports texts that cannot be written.
+    Returns whether there was nothing to report."""
     page = path.read_text(encoding="utf-8")
     wanted, stale, refused = filled(page, makers, expected, same)
     if not check and wanted != page:

@@ -5,8 +5,8 @@
 
 PLOT: seqlen, peers, memory, roofline, host, blocks, accuracy, training (default: all that have data)
 
-They paint their own background, as the figures do, in light and in dark. The same results give the same bytes. Needs matplotlib (Debian:
-python3-matplotlib, seen by /usr/bin/python3).
+Like the figures, plots paint their own background, light or dark. The same results give the same bytes. Needs
+matplotlib (Debian: python3-matplotlib, seen by /usr/bin/python3).
 """
 
 import argparse
@@ -34,7 +34,7 @@ except ImportError:
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-# Stand-ins: Paper.save puts the figures' colours there, light or dark.
+# Placeholders that Paper.save replaces with the figures' colours, light or dark.
 GREY, ALARM, GROUND = "#010101", "#020202", "#030303"
 NEUTRAL = "#757d88"
 CHAPTERS = {1: "#6f8aab", 2: "#5d9a88", 3: "#2f97bd", 4: "#2c82d2", 5: "#5f6be3", 6: "#dd6518"}
@@ -64,7 +64,7 @@ class Paper:
         return plt.subplots(rows, columns, figsize=(width, height), squeeze=False, **options)
 
     def legend(self, figure: Any, axes: Any, columns: int) -> None:
-        """Above all panels."""
+        """Draws the title above all panels."""
         figure.legend(*axes.get_legend_handles_labels(), loc="lower left", bbox_to_anchor=(0, 1), fontsize=7.5, columnspacing=1.2,
                       ncol=min(columns, 2) if self.phone else columns, borderaxespad=0)
 
@@ -107,12 +107,13 @@ def shape_text(**shape):
 
 
 def on_gpu(measured, **shape):
-    """{(chapter, step): entry} of steps that were timed on the GPU."""
+    """{(chapter, step): entry} for the steps timed on the GPU."""
     return {key: entry for key, entry in measured.by_step(**shape).items() if "bytes_per_second" in entry.values}
 
 
 def fastest_steps(measured):
-    """The steps that stand for their chapters: each one's fastest at the ladder's shape; every step while there is one chapter."""
+    """The steps that represent their chapters: the fastest of each at the ladder's shape, or every step if there is
+    only one chapter."""
     entries = on_gpu(measured, **LADDER) or on_gpu(measured)
     chapters = {chapter for chapter, _ in entries}
     if len(chapters) < 2:
@@ -130,7 +131,7 @@ def label_of(measured, key):
 
 
 def shade(measured, key):
-    """A chapter's colour; its earlier steps are greyer."""
+    """A chapter's colour, greyer for earlier steps."""
     last = max(step for chapter, step in on_gpu(measured) if chapter == key[0])
     colour, grey = (matplotlib.colors.to_rgb(name) for name in (CHAPTERS.get(key[0], NEUTRAL), NEUTRAL))
     share = 1 if key[1] == last else 0.45
@@ -138,7 +139,7 @@ def shade(measured, key):
 
 
 def peer_tflops(measured, peer, **shape):
-    """{N: TFLOP/s} of a peer in BF16 that ran in turn with ours."""
+    """{N: TFLOP/s} of a peer in BF16, measured interleaved with ours."""
     return {entry.cell.seqlen: tflops(entry) for entry in measured.newest.values()
             if entry.cell == Name("forward", peer, "bf16", seqlen=entry.cell.seqlen, **shape) and not entry.skipped}
 
@@ -151,7 +152,7 @@ def origin(measured, processor=None):
 
 
 def seqlen(measured, paper):
-    """Bars in panels: TFLOP/s by N, for each head dimension and mask."""
+    """Draws bars, one panel per head dimension and mask: TFLOP/s by N."""
     keys = fastest_steps(measured)
     head_dims = sorted({e.cell.head_dim for e in measured.newest.values() if e.cell.kind == "forward" and "bytes_per_second" in e.values})
     if not keys:
@@ -215,7 +216,8 @@ def seqlen(measured, paper):
 
 
 def peers(measured, paper):
-    """Lines by N: chapter 5's last step, and chapter 6's two last, over the better of FlashAttention-3 and cuDNN in the same type."""
+    """Draws lines: the rate of chapter 5's last step and chapter 6's last two over that of the faster of
+    FlashAttention-3 and cuDNN in the same type, by N."""
     panels = {"ch05/step5": "BF16: chapter 5, step 5", "ch06/step7": "FP8: chapter 6, step 7", "ch06/step8": "FP8: step 8, by a line"}
     shown = {name: entry for name, entry in measured.beside_peers.items() if name.who in panels}
     if {name.who for name in shown} != set(panels):
@@ -245,7 +247,7 @@ def peers(measured, paper):
 
 
 def memory(measured, paper):
-    """Lines: device memory that the forward pass needs, by N."""
+    """Draws lines: the device memory that the forward pass needs, by N."""
     shape = {key: LADDER[key] for key in ("head_dim", "mask")}
     lines: dict[int, dict[int, Entry]] = {}
     lacking: dict[int, set[int]] = {}
@@ -257,7 +259,7 @@ def memory(measured, paper):
                 lines.setdefault(chapter, {})[n] = entry
     if not lines:
         return False
-    # Lengths that all were asked for: those beyond have one sequence, and more tokens.
+    # Lengths that all were measured at: longer ones have one sequence and more tokens.
     lengths = sorted(set.intersection(*({*lines.get(chapter, {}), *lacking.get(chapter, ())} for chapter in {*lines, *lacking})))
     lines = {chapter: {n: by_n[n] for n in lengths if n in by_n} for chapter, by_n in sorted(lines.items())}
     groups: dict[Any, list[int]] = {}  # chapters that need equally much
@@ -295,7 +297,7 @@ def memory(measured, paper):
 
 
 def roofline(measured, paper):
-    """Dots: TFLOP/s over the FLOPs that a step computes for each byte it moves, below what the card can do."""
+    """Draws dots: a step's TFLOP/s over its FLOPs per byte moved, under the card's limits."""
     entries = on_gpu(measured, **LADDER)
     if not entries:
         return False
@@ -330,7 +332,7 @@ def roofline(measured, paper):
 
 
 def host(measured, paper):
-    """Lines: the steps of a chapter on the CPU, time by N."""
+    """Draws lines: the time of a chapter's steps on the CPU, by N."""
     shape = {"dtype": "f32", "head_dim": 64, "mask": "full"}
     lines: dict[Any, dict[int, Entry]] = {}
     for n in sorted({e.cell.seqlen for e in measured.newest.values()}):
@@ -359,7 +361,8 @@ def host(measured, paper):
 
 
 def blocks(measured, paper):
-    """Lines by block size, a panel each: time, bytes asked for, shared memory, warps at a time. Step 2 of chapter 3."""
+    """Draws lines by block size for step 2 of chapter 3, in four panels: time, bytes requested, shared memory, resident
+    warps."""
     found: dict[int, dict[int, Entry]] = {}
     for entry in measured.newest.values():
         rows = entry.cell.variant.removeprefix("b")  # step 3 names its tiles
@@ -401,7 +404,7 @@ def blocks(measured, paper):
 
 
 def accuracy(measured, paper):
-    """Dots: relative RMS error against FP64 of each way to compute attention, by kind of inputs."""
+    """Draws dots: the relative RMS error against FP64 of each way to compute attention, by kind of input."""
     machine = "gpu" if any(entry.cell.kind.startswith("accuracy/") for entry in measured.newest.values()) else "simulator"
     try:
         found = results.accuracy(measured, machine)
@@ -434,7 +437,7 @@ def accuracy(measured, paper):
 
 
 def training(measured, paper):
-    """Lines: the losses of a model that was trained with our attention and with PyTorch's, by step."""
+    """Draws lines: the losses of a model trained with our attention and with PyTorch's, by step."""
     names = {"flashbook": "chapters 5 and 7", "sdpa": "PyTorch's"}  # their copies would be hidden below these
     entries = [entry for entry in measured.newest.values() if entry.cell.kind == "training" and entry.cell.who in names and not entry.skipped]
     if not entries:
@@ -470,12 +473,12 @@ def main():
             raise Refused(f"{options.results} has no results: ./flashbook bench measures them")
         for name in options.plots or PLOTS:
             drawn = [PLOTS[name](measured, Paper(options.out, phone)) for phone in (False, True)]
-            print(f"{options.out / name}.svg" if all(drawn) else f"{name}: nothing measured for it yet")
+            print(f"{options.out / name}.svg" if all(drawn) else f"{name}: nothing has been measured for it yet")
     except Refused as reason:
         print(f"plot.py: {reason}", file=sys.stderr)
         return 2
     except (KeyError, IndexError, StopIteration) as missing:
-        print(f"plot.py: the plot {name} needs a result that was never measured ({missing}): bench/release takes all", file=sys.stderr)
+        print(f"plot.py: the plot {name} needs a result that was never measured ({missing}): bench/release measures all", file=sys.stderr)
         return 2
     return 0
 

@@ -14,8 +14,8 @@ A table     <!-- table chapter 05 --> ... <!-- /table -->
 An excerpt  <!-- excerpt step1.cuh --> ... <!-- /excerpt -->    a fence with lines of that file, anywhere in it
             <!-- excerpt A.cuh "for (" to B.cuh "for (" --> ... <!-- /excerpt -->    what changes from one file to the other: docs/tools/diffs.py
 
-Marks in code are left alone. A mark that holds "…" waits for its first measurement. --check writes nothing and exits with 1 if a page differs,
-quotes a result that was never measured, or has a number that was typed in.
+Marks in code are left alone. A mark with "…" waits for its first measurement. --check writes nothing and exits with 1
+if a page differs, quotes a result that was never measured, or has a number that was typed in.
 
 A number counts as typed in if it has a unit, such as 12 ms or 3 %, unless it is generated, code, or in a table or a link's text. It is allowed
   * in a sentence that calculates it, with `=`, or that says guess, estimate or predict;
@@ -59,7 +59,7 @@ RECORDED = ("split", "conflicts", "requested")  # tables that tests and simulate
 
 
 def over_best(entry: Entry) -> float:
-    """Our speed relative to the fastest peer."""
+    """Our rate relative to the fastest peer's."""
     ratios = [value for key, value in entry.values.items() if key.startswith("vs_") and key != "vs_before"]
     if not ratios:
         raise KeyError("peer")
@@ -89,7 +89,7 @@ SUMMARIES: dict[str, Callable[[Sequence[float]], float]] = {
 
 @functools.cache
 def other_card(folder: str) -> Results:
-    """The results of another card than the book's."""
+    """The results of a card other than the book's."""
     if not (results.RESULTS / folder).is_dir():
         raise Refused(f"there is no folder {folder} of results: there are {', '.join(sorted(path.name for path in results.RESULTS.iterdir()))}")
     return results.load(results.RESULTS / folder)
@@ -151,7 +151,7 @@ def value(term: str, measured: Results, used: list[Entry]) -> float:
 
 
 def matching(term: str, measured: Results) -> list[str]:
-    """The term for each result that matches its `*`."""
+    """The term once for each result that matches its `*`."""
     name, _, field = term.partition(" ")
     if "*" not in name:
         return [term]
@@ -195,7 +195,8 @@ def templates(path: pathlib.Path) -> dict[str, str]:
 
 
 def repeated(lines: Sequence[str]) -> Iterator[str]:
-    """The rows of a template, those below an `@` line once for each of its values; of several such lines the last runs fastest."""
+    """The rows of a template. Those below an `@` line are repeated for each of its values; with several such lines the
+    last varies fastest."""
     loops: list[tuple[str, list[str]]] = []
     for has_loop, group in itertools.groupby(lines, lambda line: line.startswith("@")):
         rows = list(group)
@@ -249,7 +250,7 @@ TABLES: dict[str, Callable[..., str]] = {  # tables that are not made from resul
 
 
 def wrapped(line: str) -> str:
-    """A row of a table as it is, a note below it at the width of a page's source."""
+    """A row of a table unchanged; a note below it wrapped to the width of a page's source."""
     return line if line.startswith("|") else textwrap.fill(line, 120, break_long_words=False, break_on_hyphens=False) + "\n"
 
 
@@ -261,7 +262,7 @@ def table(words: Sequence[str], measured: Results) -> str:
         try:
             text = TABLES[words[0]](*words[1:])
         except (TypeError, KeyError, ValueError):
-            raise Refused(f"there is no table {name}: {words[0]} takes other words, see TABLES in docs/tools/quote.py") from None
+            raise Refused(f"there is no table {name}: {words[0]} takes other words (TABLES in docs/tools/quote.py)") from None
     else:
         raise Refused(f"there is no table {name}: {TEMPLATES.name} has {', '.join(known)}; docs/tools/quote.py makes {', '.join(TABLES)}")
     return "".join(map(wrapped, text.splitlines(keepends=True)))
@@ -271,7 +272,7 @@ def table(words: Sequence[str], measured: Results) -> str:
 
 
 def makers(measured: Results, folder: pathlib.Path = results.ROOT) -> dict[str, pages.Maker]:
-    """What gives the marked texts of a page in that folder, by their kinds."""
+    """The makers of the marked texts of a page in that folder, by kind."""
     def maker(make: Callable[[Sequence[str], Results], str]) -> pages.Maker:
         def text_of(place: pages.Marked) -> str:
             if place.kind == "num" and "<" in place.text:
@@ -290,7 +291,7 @@ def makers(measured: Results, folder: pathlib.Path = results.ROOT) -> dict[str, 
 
 
 def quoted(text: str, measured: Results) -> tuple[str, list[pages.Fault]]:
-    """The page as it should be, and what is wrong with it: [(line, message)]."""
+    """The page as it should be and its faults: [(line, message)]."""
     page, stale, refused = pages.filled(text, makers(measured))
     return page, sorted(stale + refused)
 
@@ -320,7 +321,8 @@ def typed_by_hand(page: str) -> Iterator[pages.Fault]:
 
 
 def hand_typed_in(path: pathlib.Path) -> int:
-    """Reports and counts them. Skips pages whose numbers are not measurements: for teachers, manual trials, and the change log."""
+    """Reports and counts typed-in numbers. Pages whose numbers are not measurements are skipped: those for teachers, of
+    manual trials, and the changelog."""
     if path.name == "CHANGELOG.md" or {"course", "peers"} & set(path.parts):
         return 0
     faults = list(typed_by_hand(path.read_text(encoding="utf-8")))

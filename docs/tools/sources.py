@@ -1,4 +1,4 @@
-"""Sources from Doxygen's XML: coloured lines, and where each name is defined."""
+"""Sources from Doxygen's XML: highlighted lines, and where each name is defined."""
 import html
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ class Definition:
 
 
 class Piece(NamedTuple):
-    """A run of characters of a line."""
+    """Part of a line."""
 
     look: str  # keyword, comment, ..., or normal
     text: str
@@ -26,7 +26,7 @@ class Piece(NamedTuple):
 
 
 def text_of(element: ElementTree.Element) -> str:
-    """The characters in an element, whose blanks are elements too."""
+    """The text of an element, whose blanks are elements too."""
     inner = "".join((" " if child.tag == "sp" else text_of(child)) + (child.tail or "") for child in element)
     return (element.text or "") + inner
 
@@ -74,7 +74,7 @@ class Sources:
 
 
 def html_address(element: ElementTree.Element) -> str:
-    """Where Doxygen's HTML has what its XML calls PAGE_1ANCHOR."""
+    """The address in Doxygen's HTML of what its XML calls PAGE_1ANCHOR."""
     page, _, anchor = element.get("id", "").rpartition("_1")
     return f"{page}.html#{anchor}"
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-# Functions that make an indirect call that may wait: to a fiber's entry, to a block's threads, to a thread's kernel.
+# Functions with an indirect call that may wait: to a fiber's entry, to a block's threads, to a thread's kernel.
 CALLERS = ["*run_threads*", "*run_fiber*", "*Worker::run_thread*", "*__function::__func*detail::launch*", "*__invoke*detail::launch*"]
 
 

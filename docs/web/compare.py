@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Compares the site's modules with FP64, and with the same programs on this machine: compare.py MODULES PROGRAMS [CHAPTER...]
+"""Compares the site's modules with FP64 and with the same programs on this machine: compare.py MODULES PROGRAMS
+[CHAPTER...]
 
 Every step must be right in the module, with every mask that it supports according to docs/web/page_chapters.py, in both head dimensions, all modes
 and several lengths, and must reject the other masks. Any fault of docs/web/page_faults.py that the native program detects in some mode must also be
@@ -104,7 +105,7 @@ def faults(module: Path, program: Path, about: dict[str, Any], wrong: list[str],
         if kind(native) in ("refused", "broken"):
             wrong.append(f"{name}, {mode}: the program cannot run it: {said(native)}")
         if kind(here) == "right" and kind(native) != "right":
-            wrong.append(f"{name}, {mode}: the module is silent, and the program says {said(native) or 'a wrong result'}")
+            wrong.append(f"{name}, {mode}: the module reports nothing, but the program says {said(native) or 'a wrong result'}")
         if kind(native) != kind(here) or said(native) != said(here):
             print(f"{name}, {mode}:\n  program: {kind(native)} {said(native)}\n  module:  {kind(here)} {said(here)}")
 
@@ -120,7 +121,7 @@ def main() -> int:
         size = len(gzip.compress(module.with_suffix(".wasm").read_bytes()))
         print(f"chapter {chapter}: {size // 1000} kB")
         if size > MOST_BYTES:
-            wrong.append(f"chapter {chapter}: the module has {size} bytes, compressed, and may have {MOST_BYTES}")
+            wrong.append(f"chapter {chapter}: the module has {size} bytes, compressed; at most {MOST_BYTES} are allowed")
         counts["runs"] += steps(module, about, wrong)
         faults(module, programs / f"web_{chapter}", about, wrong, counts)
     print(f"{counts['runs']} runs, {counts['faults']} with a fault in one of three modes: {counts['noticed']} noticed by the program, "

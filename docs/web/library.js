@@ -1,11 +1,12 @@
-// The program's imports from JavaScript.
+// The functions that the program imports from JavaScript.
 mergeInto(LibraryManager.library, {
-  // Names of fiber.cpp's, for the linker: the pass --asyncify (asyncify.py) puts functions of its own in their place.
+  // Placeholders for the linker, which fiber.cpp calls: the pass --asyncify (asyncify.py) replaces them with its own
+  // functions.
   start_unwind: function () {},
   stop_unwind: function () {},
   start_rewind: function () {},
   stop_rewind: function () {},
-  // A block begins: a sign of life, for who waits (worker.js).
+  // A block begins: tells the waiting worker.js that the run is alive.
   flashbook_block_begins: function (number) {
     if (Module.blockBegins) Module.blockBegins(number);
   },

@@ -1,8 +1,9 @@
-"""Faults that a page can plant into its chapter's kernels: some of tests/mutation/chapters.py, and others of the same form, a line of a file and
-what becomes of it. These are what breaks kernels in practice: a wait, a barrier or an arrival that is missing, or comes too early.
+"""Faults that a page can plant into its chapter's kernels: some of tests/mutation/chapters.py, and others of the same
+form, a line of a file and its replacement. These are the faults that break kernels in practice: a wait, a barrier or an
+arrival that is missing or too early.
 
-A name ends in the chapter's number. PAGES says of each what is done, in a few words, and what the page then runs: the first of `steps`, and more
-if the fault wants it."""
+A name ends in the chapter's number. PAGES has a short description of each and what the page then runs: the first of
+`steps`, with other settings if the fault needs them."""
 from dataclasses import dataclass, field
 
 from chapters import FAULTS, Fault
@@ -18,7 +19,7 @@ PIPELINE = "common/hopper/pipeline.h"
 
 
 def gone(file: str, line: str, steps: tuple[int, ...], old: str = "") -> Fault:
-    """Removes a statement: `old`, or the part of the line before a comment."""
+    """Removes a statement: `old`, or the part of the line before its comment."""
     return Fault(file, line, old or line.partition(";")[0].strip() + ";", "", steps)
 
 
@@ -213,5 +214,5 @@ ALL: dict[str, Fault] = {name: (OWN | FAULTS)[name] for name in PAGES}
 
 
 def steps_of(fault: Fault) -> tuple[int, ...]:
-    """The steps that it breaks; for a fault shown by the traced mode, the step that is traced."""
+    """The steps that a fault breaks; for a fault that only the traced mode shows, the traced step."""
     return fault.steps or (int(fault.traced[fault.traced.index("--step") + 1]),)

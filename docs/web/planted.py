@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Plants the faults that a chapter's page offers: planted.py CHAPTER FOLDER
 
-Writes the chapter's files that have faults, with all faults in them, below FOLDER, where an include finds them first; FOLDER/faults.json, the page's
-description of each fault with a digest of the sources; and FOLDER/texts, which changes with the files. Exits with 1 and a message if a fault's text
-is no longer in the chapter.
+Writes the chapter's files that have faults, with all faults in them, below FOLDER, where an include finds them first;
+FOLDER/faults.json, the page's description of each fault with a digest of the sources; and FOLDER/texts, which changes
+with the files. Exits with 1 and a message if a fault's text is not in the chapter any more.
 """
 import hashlib
 import json

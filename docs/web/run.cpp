@@ -18,7 +18,7 @@ namespace flashbook {
 namespace {
 
 constexpr uint64_t kInputSeed = 1;
-// The page's memory is small, and its reader waits.
+// The page has little memory, and its reader is waiting.
 constexpr int kMostRows = 512, kMostHeads = 32;
 
 std::string in_quotes(std::string_view text) {
@@ -35,7 +35,7 @@ std::string in_quotes(std::string_view text) {
   return json + "\"";
 }
 
-/// A number; as a text, if JSON has none for it.
+/// A number, or a string if JSON cannot represent it.
 std::string number(double value) {
   char digits[32];
   std::snprintf(digits, sizeof digits, "%.6g", value);
@@ -54,7 +54,7 @@ class List {
   std::string text_;
 };
 
-/// Masks and biases by pair for any shape, which on the command line could only come from files.
+/// Masks and biases per pair for any shape, which the command line can only read from files.
 void set_made_mask(std::string_view name, Shape& shape) {
   Visibility& visible = shape.visibility;
   if (name == "pairs") {
@@ -82,7 +82,7 @@ void set_made_mask(std::string_view name, Shape& shape) {
   }
 }
 
-/// Why the module cannot run a shape: not compiled in, or too large for a page.
+/// Says why the module cannot run a shape: it is not compiled in, or too large for a page.
 void refuse_too_much(const Shape& shape) {
   if (shape.dtype == DType::f16) throw InputError("a page has bf16: ./flashbook run has the other types");
   if (shape.head_dim > 128 && !shape.is_latent())
@@ -174,7 +174,8 @@ int run_in_page(const Chapter& chapter, int count, char** words) {
 
 }  // namespace flashbook
 
-/// The message after the engine stopped a call; the memory is still intact. JavaScript calls this.
+/// Returns the message after the engine stopped a call, when the memory is still intact. JavaScript calls
+/// this.
 extern "C" const char* flashbook_trap(int crash) {
   static std::string report;
   report = flashbook::sim::describe_trap(flashbook::sim::Trap(crash));

@@ -1,5 +1,6 @@
-// Runs a chapter's module once, in a worker, so that the page stays responsive and can stop endless runs. It receives { glue, module, chapter,
-// settings, environment }, regularly sends { block } as a sign of life, and finally { answer }, the program's output with its arguments.
+// Runs a chapter's module once, in a worker, so that the page stays responsive and can end runs that never finish. It
+// receives { glue, module, chapter, settings, environment }, regularly sends { block } as a sign of life, and finally {
+// answer }, the program's output with its arguments.
 const kSignEvery = 100;  // milliseconds
 
 /** Maps engines' messages, which differ between browsers, to sim::Trap. */
