@@ -70,11 +70,11 @@
         block = data.block;
         wait();
       };
-      worker.onerror = (error) => end({ refused: error.message || 'the worker cannot be started' });
+      worker.onerror = (error) => end({ refused: error.message || 'the worker could not be started' });
       worker.postMessage({ glue: `${chapter.number}.js`, module, chapter, settings, environment });
       wait();
     }).catch((error) => settle({ refused: location.protocol === 'file:'
-      ? 'browsers load no modules for pages from a disk. python3 -m http.server in this folder serves them' : String(error) }));
+      ? 'browsers do not load modules for pages on a disk. python3 -m http.server in this folder serves them' : String(error) }));
     return { answer, stop: () => end({ stopped: true }) };
   }
 
@@ -107,8 +107,8 @@
     if (answer.refused) return [verdict(false, 'This cannot run.'), report(answer.refused)];
     if (answer.endless) {
       const after = answer.block < 0 ? '' : `, after block ${answer.block} had begun`;
-      return [verdict(false, 'An endless loop'), report(`the kernel gives no sign of life for ${kSeconds} seconds${after}: most often a loop whose counter does not ` +
-        'move. The page has ended it, and cannot say where it was: on your machine the same run names the thread and the lines')];
+      return [verdict(false, 'An endless loop'), report(`no new block began for ${kSeconds} seconds${after}: usually a loop whose counter does not ` +
+        'advance. The page stopped the kernel and cannot say where it was; on your machine the same run names the thread and the lines')];
     }
     if (answer.report) return [verdict(false, 'The simulator reports:'), report(answer.report)];
     const right = isRight(answer);
@@ -116,9 +116,9 @@
       el(tensor.ok ? 'td' : 'td.bad', {}, tensor.ok ? 'right' : 'wrong')));
     const wrong = answer.tensors.find((tensor) => !tensor.ok);
     const counts = answer.launches ? `${many(answer.launches, 'launch', 'launches')}, ${many(answer.blocks, 'block', 'blocks')}, ${many(answer.threads, 'thread', 'threads')}, ` +
-      `which had ${many(answer.turns, 'turn', 'turns')}; ${answer.seconds.toFixed(2)} s in the simulator, which say nothing of a GPU` : `${answer.seconds.toFixed(2)} s of your processor`;
+      `which had ${many(answer.turns, 'turn', 'turns')}; ${answer.seconds.toFixed(2)} s in the simulator, which says nothing about a GPU` : `${answer.seconds.toFixed(2)} s of your processor`;
     const moved = answer.bytes ? `, ${(answer.bytes / 1e3).toPrecision(3)} kB moved` : '';
-    const luck = right && fault ? fault.unseen || 'The result is right all the same: what is missing did no harm in this order. Another mode or seed may show it, and the traced mode looks at every access' : '';
+    const luck = right && fault ? fault.unseen || 'The result is right nevertheless: the fault did no harm in this order. Another mode or seed may show it, and the traced mode checks every access' : '';
     return [
       verdict(right, right ? 'Right.' : 'Wrong, and the simulator has nothing to report.'),
       ...(luck ? [el('p', {}, `${luck}.`)] : []),
@@ -156,15 +156,15 @@
     kit.frame(host, null, 'run', style, 'Run both here');
     const button = el('button.main', { type: 'button' }, 'Run both here'), output = el('div.output', { 'aria-live': 'polite' });
     const how = [`step ${settings.step}`, `N ${settings.n}`, `d ${settings.d}`, chapter.masks[settings.mask].words, settings.mode + (settings.seed === '0' ? '' : `, seed ${settings.seed}`)];
-    const note = el('p.quiet', {}, `In the simulator, in your browser: the kernel as it is, and with this fault (${[...how, settings.more].filter(Boolean).join(', ')}). ` +
-      'The traced mode, which looks at every access, is not in the page.');
+    const note = el('p.quiet', {}, `In the simulator, in your browser: the kernel without and with this fault (${[...how, settings.more].filter(Boolean).join(', ')}). ` +
+      'The traced mode, which checks every access, is not available here.');
     host.append(el('div.player', {}, button, note), output);
     host.hidden = false;
     button.onclick = async () => {
       button.disabled = true;
       output.replaceChildren();
       const halves = el('div.halves');
-      for (const [words, planted] of [['As it is', null], ['With the fault', fault]]) {
+      for (const [words, planted] of [['Without the fault', null], ['With the fault', fault]]) {
         const answer = await run(chapter, settings, planted).answer;
         halves.append(el('div', {}, el('h4', {}, words), ...shown(answer, chapter, settings, planted)));
       }
@@ -189,7 +189,7 @@
       { key: 'mode', words: 'Copies land', value: 'lazy', options: options('lazy', 'eager', 'random') },
       { key: 'seed', words: 'Seed (0: in order)', value: '0', text: true },
       { key: 'fault', words: 'Fault', value: '', grow: true,
-        options: [['', 'none: the kernel as it is'], ...faults.map((fault) => [fault.name, fault.about + (fault.file === own ? '' : ` (${fault.file.replace(/.*\//, '')})`)])] },
+        options: [['', 'none'], ...faults.map((fault) => [fault.name, fault.about + (fault.file === own ? '' : ` (${fault.file.replace(/.*\//, '')})`)])] },
       { key: 'more', words: 'Other options of the program', value: '', text: true, grow: true },
     ], changed);
     const line = el('div'), output = el('div.output', { 'aria-live': 'polite' });

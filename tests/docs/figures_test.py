@@ -275,7 +275,7 @@ class Swizzle(unittest.TestCase):
         kernel = re.search(r"int swizzled\(int row, int piece\) {\s*return (.*?);", (self.CHAPTER / "warp_tile.cuh").read_text(encoding="utf-8"))
         assert kernel
         self.assertEqual(values[1], kernel[1].replace("kRowBytes", "rowBytes"), "the kernel has another formula")
-        for fault, words in zip(values[2:5], ("the same place", "no multiple of 16", "the same place")):
+        for fault, words in zip(values[2:5], ("the same address", "not a multiple of 16", "the same address")):
             self.assertIn(words, fault)
         self.assertEqual(values[5:], ["", "", ""])
 

@@ -272,28 +272,28 @@
       case 'start':
         return {
           naive: 'Three kernels, one after the other: scores S = Q Kᵀ, weights P = softmax(S), output O = P V. ' +
-            'What one kernel hands to the next goes through device memory.',
-          keysOutside: 'One kernel. The outer loop takes a tile of keys and values, the inner loop lets every query tile meet it. ' +
+            'Each kernel passes its result to the next through device memory.',
+          keysOutside: 'One kernel. The outer loop loads a tile of keys and values, the inner loop processes every query tile with it. ' +
             'S is used up where it is made.',
-          queriesOutside: 'One kernel. The outer loop takes a query tile and keeps it, the inner loop brings keys and values past it. ' +
+          queriesOutside: 'One kernel. The outer loop loads a query tile and keeps it, the inner loop streams the keys and values. ' +
             'S is used up where it is made.',
         }[schedule];
       case 'scores':
-        if (isCoarse(p)) return `Kernel 1, scores: ${name('Q', i)} meets ${j + 1} tiles of keys, and a row of tiles of S goes to device memory: ${bytes(cost)} moved.`;
-        return `Kernel 1, scores: the tile ${name('S', i, j)} = ${name('Q', i)} ${name('K', j)}ᵀ is made, and at once written to device memory: ` +
+        if (isCoarse(p)) return `Kernel 1, scores: ${name('Q', i)} is multiplied with ${j + 1} tiles of keys, and a row of tiles of S is written to device memory: ${bytes(cost)} moved.`;
+        return `Kernel 1, scores: the tile ${name('S', i, j)} = ${name('Q', i)} ${name('K', j)}ᵀ is computed and immediately written to device memory: ` +
           `${bytes(s.written.get(`S${i},${j}`))} out.${diagonal}`;
       case 'softmax':
         return `Kernel 2, softmax: each row of query tile ${i + 1} is read as scores, 4 bytes each, and written as weights, ` +
           `2 bytes each: ${bytes(cost)} moved.`;
       case 'values':
-        return `Kernel 3, values: the weights ${name('P', i, j)} come back, with ${name('V', j)}. ${name('O', i)} += ${name('P', i, j)} ${name('V', j)} in SRAM: ` +
+        return `Kernel 3, values: the weights ${name('P', i, j)} are read again, with ${name('V', j)}. ${name('O', i)} += ${name('P', i, j)} ${name('V', j)} in SRAM: ` +
           `${bytes(cost)} in.`;
       case 'store':
-        if (isCoarse(p) && schedule === 'naive') return `Kernel 3, values: a row of P comes back, and V with it. ${name('O', i)} is written: ${bytes(cost)} moved.`;
-        if (isCoarse(p)) return `${name('Q', i)} came in, and K and V went past it, tile by tile. ${name('O', i)} is divided by ℓ and written, once: ${bytes(cost)} moved.`;
+        if (isCoarse(p) && schedule === 'naive') return `Kernel 3, values: a row of P is read again, and V with it. ${name('O', i)} is written: ${bytes(cost)} moved.`;
+        if (isCoarse(p)) return `${name('Q', i)} was read, and K and V were streamed, tile by tile. ${name('O', i)} is divided by ℓ and written, once: ${bytes(cost)} moved.`;
         return schedule === 'naive'
-          ? `Kernel 3: query tile ${i + 1} has met all its keys. ${name('O', i)} is written.`
-          : `Query tile ${i + 1} has met all its keys: ${name('O', i)} is divided by ℓ and written, once.`;
+          ? `Kernel 3: query tile ${i + 1} has processed all its keys. ${name('O', i)} is written.`
+          : `Query tile ${i + 1} has processed all its keys: ${name('O', i)} is divided by ℓ and written, once.`;
       case 'update':
         if (isCoarse(p)) return `${name('K', j)} and ${name('V', j)} are read, once. Every tile of queries that sees them is read with its unfinished O, m and ℓ, which are written back: ${bytes(cost)} moved.`;
         return `${s.read.has(`K${j}`) ? `Read ${name('K', j)} and ${name('V', j)}.` : `${name('K', j)} and ${name('V', j)} stay.`} ` +
@@ -301,19 +301,19 @@
           (s.last ? `; ${name('O', i)} is finished and written` : '; all three are updated and written') + `: ${bytes(cost)} moved.${diagonal}`;
       case 'gather':
         return `${s.read.has(`Q${i}`) ? `Read ${name('Q', i)}, ${name('K', j)} and ${name('V', j)}` : `${name('Q', i)} stays; read ${name('K', j)} and ${name('V', j)}`}: ` +
-          `${bytes(cost)} in. ${name('S', i, j)} is made, weighed and used up in SRAM; ${name('O', i)}, m and ℓ wait there, too.${diagonal}`;
+          `${bytes(cost)} in. ${name('S', i, j)} is computed, turned into weights and used in SRAM, where ${name('O', i)}, m and ℓ stay as well.${diagonal}`;
       default: {
         const c = result.counters;
         const scores = c.S.read + c.S.written + c.P.read + c.P.written;
         const beyond = result.beyond.read + result.beyond.written;
-        const l2 = ` With an L2 of ${bytes(l2Bytes)} in between, ${bytes(beyond)} of it reach device memory.`;
+        const l2 = ` With an L2 cache of ${bytes(l2Bytes)} in between, ${bytes(beyond)} of it reach device memory.`;
         return {
-          naive: `Done: ${bytes(result.moved)} moved, ${bytes(scores)} of it S and P: ${Math.round((100 * scores) / result.moved)}\u00a0%. ` +
+          naive: `Done: ${bytes(result.moved)} moved, ${bytes(scores)} of it for S and P: ${Math.round((100 * scores) / result.moved)}\u00a0%. ` +
             `They fill ${bytes(c.S.written + c.P.written)} of device memory, and grow with the square of N.`,
-          keysOutside: `Done: ${bytes(result.moved)} moved, none of it S or P. K and V were read once, but Q and the unfinished O, m and ℓ ` +
-            'were read again for every tile of keys, and O, m and ℓ were written again, too.',
-          queriesOutside: `Done: ${bytes(result.moved)} moved: the naive walk without S and P. ` +
-            'K and V came once for every query tile; Q came and O went once.',
+          keysOutside: `Done: ${bytes(result.moved)} moved, none of it for S or P. K and V were read once, but Q and the unfinished O, m and ℓ ` +
+            'were read again for every tile of keys, and O, m and ℓ were also written again.',
+          queriesOutside: `Done: ${bytes(result.moved)} moved: the traffic of the naive kernels without S and P. ` +
+            'K and V were read once for every query tile, Q was read and O written once.',
         }[schedule] + l2;
       }
     }
@@ -380,9 +380,9 @@
       svg('svg', { viewBox: '0 0 14 14' }, svg(`rect.tile.${kind}`, { x: 1, y: 1, width: 12, height: 12 })), caption);
     const leftBehind = swatch('left', 'left in device memory'), usedUp = swatch('used', 'used up, gone');
     const hatch = swatch('mask', 'masked: skipped');
-    kit.frame(host, img, 'attention_tiles', css, 'The tiles of attention, step by step');
+    kit.frame(host, img, 'attention_tiles', css, 'Tiled attention, step by step');
     const left = el('div', {}, picture,
-      el('p.quiet', { style: 'text-align:center;margin-top:6px' }, 'Middle: S = Q Kᵀ, N × N. Lengths to scale.'),
+      el('p.quiet', { style: 'text-align:center;margin-top:6px' }, 'Middle: S = Q Kᵀ, N × N. Drawn to scale.'),
       el('div.legend', {}, swatch('read', 'read in this step'), swatch('held', 'in SRAM, not moved'),
         swatch('written', 'written in this step'), swatch('both', 'read and written'), leftBehind, usedUp, hatch),
       player.root);
@@ -392,8 +392,8 @@
         el('div.sram', {}, 'In SRAM now: ', sramSize, chips), counters)),
       race, check,
       el('p.quiet', { style: 'margin-top:10px' }, 'One head, bf16; scores, m and ℓ in float32. SRAM is shared memory and registers of one ' +
-        'multiprocessor: 228 and 256 KB on an H100 or H200. Counted as if no L2 cache stood in between; the line “behind an L2” lets one of 60 MB keep tiles of this head alone. Tiles that the diagonal crosses count whole, the unfinished O as float32. ' +
-        'Left out: the log-sum-exp, 4 bytes a query. 1 KB = 1024 bytes.'));
+        'multiprocessor: 228 and 256 KB on an H100 or H200. The counts ignore the L2 cache; in the line “behind an L2” one of 60 MB holds tiles of this head only. Tiles that the diagonal crosses count in full, the unfinished O as float32. ' +
+        'The log-sum-exp, 4 bytes per query, is not counted. 1 KB = 1024 bytes.'));
 
     // -- The picture: Q to the left of S, K above it, V below it, O to its right, drawn to scale --
     let nodes = {};

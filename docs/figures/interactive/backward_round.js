@@ -78,10 +78,10 @@
   function doing([who, what, object]) {
     const barrier = object.replace(/ \d$/, ''), stage = /\d$/.test(object) ? ` (stage ${object.slice(-1)})` : '', own = barrier.startsWith('dq') ? '' : stage;
     if (what === 'passes') return `passes: ${spelt[barrier]}${own}`;
-    if (what === 'arrives') return who < 2 ? `announces the bytes${stage}` : barrier === 'ds written' ? 'has laid down its half of dS, and arrives' : `says: ${spelt[barrier]}${own}`;
+    if (what === 'arrives') return who < 2 ? `announces the bytes${stage}` : barrier === 'ds written' ? 'has written its half of dS, and arrives' : `says: ${spelt[barrier]}${own}`;
     if (what === 'loads') return `has TMA bring ${object.split(' ')[0]}${stage}`;
     if (what === 'issues') return `issues ${object}${object === 'S' || object === 'dP' ? 'ᵀ' : ''}`;
-    if (what === 'has') return `waits, and has ${object.replace(' ', ' and ').replace(/\b(S|dP)\b/g, '$1ᵀ')}`;
+    if (what === 'has') return `waits, and now has ${object.replace(' ', ' and ').replace(/\b(S|dP)\b/g, '$1ᵀ')}`;
     return what === 'adds' ? 'has TMA add the part to dQ in memory' : 'waits until TMA has read the part';
   }
 
@@ -96,22 +96,22 @@
     const cells = actors.map(() => el('td', {}, el('div')));
     table.append(...cells.map((cell, who) => el('tr', {}, el('td', {}, actors[who]), cell)));
     const player = kit.player(show, 500);
-    kit.frame(host, img, 'backward_round', css, 'A round of the backward pass, event by event');
+    kit.frame(host, img, 'backward_round', css, 'An iteration of the backward pass, event by event');
     const legend = (kind, text) => el('span', {}, el(`i.${kind}`), text);
     host.replaceChildren(settings.root, el('div.halves', {},
       el('div', {}, picture, el('div.legend', {}, legend('coming', 'on its way'), legend('full', 'there, or done'), legend('under', 'multiplied now')), player.root),
       el('div', {}, words, code, table)),
-    el('p.try', {}, 'Try: which products wait for the barrier between the consumers, and which are issued before it? Which tile is given back first, Q or dO, and why? ' +
-      'What does the thread that adds wait for before it lets the consumer write the next part?'));
+    el('p.try', {}, 'Try: which products wait for the barrier between the consumers, and which are issued before it? Which tile is released first, Q or dO, and why? ' +
+      'What does the adding thread wait for before it lets the consumer write the next part?'));
 
     let stops = [];
     const eventAt = (k) => (k ? events[stops[k - 1]] : null);
 
     function sentence(k) {
       const event = eventAt(k);
-      if (!event) return `A block of step 4 with one tile of 128 keys and ${data.rounds} tiles of 64 queries, d = 128. Nothing has happened.`;
+      if (!event) return `A block of step 4 with one tile of 128 keys and ${data.rounds} tiles of 64 queries, d = 128. Nothing has happened yet.`;
       const [who, , object] = event;
-      return who < 0 ? `Everybody that the barrier waits for has arrived: ${spelt[object.replace(/ \d$/, '')]}${/\d$/.test(object) ? ` (${object.startsWith('dq') ? 'consumer' : 'stage'} ${object.slice(-1)})` : ''}.`
+      return who < 0 ? `All that the barrier expects have arrived: ${spelt[object.replace(/ \d$/, '')]}${/\d$/.test(object) ? ` (${object.startsWith('dq') ? 'consumer' : 'stage'} ${object.slice(-1)})` : ''}.`
         : `${actors[who].startsWith('consumer') ? actors[who].replace('c', 'C') : `The thread that ${actors[who]}`} ${doing(event)}.`;
     }
 
@@ -155,7 +155,7 @@
     const nextOf = (event) => (!event ? 'has nothing more to do' : event[1] === 'passes' ? doing(event).replace('passes: ', 'waits until: ') : `next: ${doing(event)}`);
     function lineOf(event) {
       const line = event && data.code[keyOf(event)];
-      return line ? `${line[0]}\n${line[1]}` : !event ? '' : event[0] < 0 ? 'the barrier itself: nobody’s line' : 'step4_hopper_blocks.cuh\nadd_dq: an exercise';
+      return line ? `${line[0]}\n${line[1]}` : !event ? '' : event[0] < 0 ? 'the barrier itself: no line of code' : 'step4_hopper_blocks.cuh\nadd_dq: an exercise';
     }
     function reserve() {
       kit.reserve(words, kit.range(stops.length + 1).map(sentence));

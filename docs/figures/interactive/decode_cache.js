@@ -52,19 +52,19 @@ ${['blue', 'green', 'amber', 'red'].map((look) => `.fb-decode_cache i.${look}{ba
   function pageTable(host, img) {
     const kit = window.flashbookKit, { el, svg } = kit, stories = window.flashbookData.decode_cache.pages;
     let story;
-    const settings = kit.settings([{ key: 'rows', words: 'keys of a page', value: 4, options: stories.map((s) => [s.rows, `${s.rows}`]) }], load);
+    const settings = kit.settings([{ key: 'rows', words: 'keys per page', value: 4, options: stories.map((s) => [s.rows, `${s.rows}`]) }], load);
     const picture = svg('svg.picture', { role: 'img' }), words = el('p.sentence', { 'aria-live': 'polite' }), refused = el('p.refused'), table = el('table.ledger');
     const player = kit.player(show, 1600);
-    kit.frame(host, img, 'decode_cache', css, 'Pages of a cache, operation by operation');
+    kit.frame(host, img, 'decode_cache', css, 'A paged cache, operation by operation');
     const legend = (kind, text) => el('span', {}, el(`i.${kind}`), text);
     host.replaceChildren(el('div.halves', {}, el('div', {}, picture, el('div.legend', {}, ...[0, 1, 2].map((i) => legend(looks[i], `${names[i]} alone`)), legend('shared', 'shared'))),
       el('div', {}, settings.root, words, refused, table, player.root)),
-    el('p.try', {}, 'Try: which operation copies a page, and which does not, though it writes too? Which pages are free when A has ended? Take larger pages: what grows, and what shrinks?'));
+    el('p.try', {}, 'Try: which operation copies a page, and which one writes without a copy? Which pages are free after A has ended? With larger pages, what grows and what shrinks?'));
 
     function sentence(k) {
       const { what, copy, refused: no } = story.steps[k];
       return `${what[0].toUpperCase()}${what.slice(1)}.` + (copy.length ? ` Page ${copy[0]} is shared, so B takes page ${copy[1]} and copies the ${copy[2]} rows so far.` : '') +
-        (no ? ' There are not enough pages: nothing is changed.' : '');
+        (no ? ' There are not enough pages, so nothing changes.' : '');
     }
 
     function show(k, announce) {
@@ -93,7 +93,7 @@ ${['blue', 'green', 'amber', 'red'].map((look) => `.fb-decode_cache i.${look}{ba
       words.textContent = sentence(k);
       refused.textContent = story.steps[k].refused;
       const w = waste(story, k), row = (text, value) => el('tr', {}, el('td', {}, text), el('td', {}, value));
-      table.replaceChildren(row('free pages of 8', holders.filter((n) => n === 0).length), row('rows that sequences have, together', w.separate), row('rows of pages that are held', w.held), row('of them not used', w.unused));
+      table.replaceChildren(row('free pages of 8', holders.filter((n) => n === 0).length), row('rows of all sequences', w.separate), row('rows of allocated pages', w.held), row('unused rows among them', w.unused));
       host.dataset.holders = holders.join();
     }
     function reserve() {
@@ -129,12 +129,12 @@ ${['blue', 'green', 'amber', 'red'].map((look) => `.fb-decode_cache i.${look}{ba
     kit.frame(host, img, 'decode_cache', css, 'Which block reads which keys');
     host.replaceChildren(settings.root, el('div.halves', {}, el('div', {}, el('p.quiet', {}, 'A row is a block, a box a tile of keys with the number of its sequence; time runs to the right. Framed: one of several parts'), picture),
       el('div', {}, words, table, player.root)),
-    el('p.try', {}, 'Try: with uneven lengths, which blocks are idle when the others still read? What does equal work cost where all are as long? Which sequence needs a merge?'));
+    el('p.try', {}, 'Try: with uneven lengths, which blocks are idle while others still read? What does equal work cost if all lengths are equal? Which sequence needs a merge?'));
     const lookOf = (sequence) => ['blue', 'green', 'amber', 'red', 'shared'][sequence % 5];
 
     function sentence(k) {
       const { tiles, most, all: sum } = loads(plan);
-      if (k === 0) return `${plan.tiles.length} sequences, ${plan.heads} key ${plan.heads > 1 ? 'heads' : 'head'}, ${sum} tiles, dealt out to ${plan.segments.length} blocks. Nothing is read yet.`;
+      if (k === 0) return `${plan.tiles.length} sequences, ${plan.heads} key ${plan.heads > 1 ? 'heads' : 'head'}, ${sum} tiles, divided among ${plan.segments.length} blocks. Nothing has been read yet.`;
       const idle = tiles.filter((n) => n < k).length;
       return `Tile ${k} of ${most}: ${plan.segments.length - idle} ${plan.segments.length - idle === 1 ? 'block reads' : 'blocks read'}, ${idle} ${idle === 1 ? 'has' : 'have'} nothing left.` +
         (k === most ? ` ${Math.round(100 * sum / (most * plan.blocks))} % of the time of ${plan.blocks} multiprocessors was used.` : '');
@@ -164,7 +164,7 @@ ${['blue', 'green', 'amber', 'red'].map((look) => `.fb-decode_cache i.${look}{ba
       words.textContent = sentence(k);
       const other = plans.find((p) => p.plan !== plan.plan && ['lengths', 'heads', 'blocks'].every((key) => p[key] === plan[key]));
       const row = (text, value) => el('tr', {}, el('td', {}, text), el('td', {}, value));
-      table.replaceChildren(row('done after, tiles', most), row(`by the other plan`, loads(other).most), row('the fewest possible', Math.ceil(sum / plan.blocks)), row('items with several parts', merged), row('parts to merge', pieces));
+      table.replaceChildren(row('finished after, tiles', most), row(`under the other plan`, loads(other).most), row('the fewest possible', Math.ceil(sum / plan.blocks)), row('items with several parts', merged), row('parts to merge', pieces));
       host.dataset.most = most;
     }
     function load() {

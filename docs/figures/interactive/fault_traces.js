@@ -88,7 +88,7 @@
           return el(`li.${look}${look === 'red' ? '.fault' : ''}`, { title: `${e.who}: ${e.says}`, ...(n === at ? { 'aria-current': 'true' } : {}) }, `${n} ${e.who}: ${e.says}`);
         }));
         const { line: source } = eventOf(data, rows, at);
-        line.textContent = k > last ? 'This run is over.' : source || 'No line of the kernel.';
+        line.textContent = k > last ? 'This run is over.' : source || 'Not a line of the kernel.';
       },
     };
   }
@@ -97,17 +97,17 @@
     const kit = window.flashbookKit, { el } = kit, steps = stepsOf(data), first = parts(data);
     const words = el('p.sentence', { 'aria-live': 'polite' });
     const said = (rows, k) => (k < count(rows) ? `${eventOf(data, rows, k).who}: ${eventOf(data, rows, k).says}` : 'nothing any more');
-    const sentence = (k) => `Event ${k} as it is: ${said(data.good, k)}. With the fault: ${said(data.broken, k)}.`;
+    const sentence = (k) => `Event ${k} without the fault: ${said(data.good, k)}. With the fault: ${said(data.broken, k)}.`;
     const walk = kit.player((step, announce) => {
       words.setAttribute('aria-live', announce ? 'polite' : 'off');
       words.textContent = sentence(steps[step]);
       for (const one of sides) one.show(steps[step]);
     }, 600);
-    const sides = [side(data, data.good, `As it is: ${count(data.good)} events`), side(data, data.broken, `With the fault: ${count(data.broken)} events`)];
+    const sides = [side(data, data.good, `Without the fault: ${count(data.good)} events`), side(data, data.broken, `With the fault: ${count(data.broken)} events`)];
     host.replaceChildren(el('div.halves', {}, ...sides.map((one) => one.root)), words, walk.root,
       el('div.legend', {}, ...[['amber', 'barriers'], ['green', 'copies'], ['blue', 'products'], ['soft', 'all else'], ['red', 'the fault']].map(([look, words]) =>
         el('span', {}, el('i', { style: `background:var(--c-${look})` }), words))),
-      el('p.quiet.try', {}, `A row a warp, in the order in which the simulator ran them: it knows no time. Event ${first} is the first that differs. Go on to what the simulator reports.`));
+      el('p.quiet.try', {}, `One row per warp. The order is that of the simulator, which does not model time. Event ${first} is the first that differs. Continue to the simulator’s report.`));
     kit.link(host, name, { nodes: {} }, walk, () => walk.reset(steps.length, 0));
     const reserve = () => kit.reserve(words, steps.map(sentence));
     reserve();

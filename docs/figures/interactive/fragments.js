@@ -51,15 +51,15 @@
     ], load);
     const words = el('p.sentence', { 'aria-live': 'polite' }), caption = el('p.quiet');
     const draws = { scores: svg('svg.picture', { role: 'img', tabindex: 0 }), operand: svg('svg.picture', { role: 'img', tabindex: 0 }) };
-    kit.frame(host, img, 'fragments', css, 'Where an element of the scores lives');
+    kit.frame(host, img, 'fragments', css, 'Where an element of the scores is');
     const legend = (kind, text) => el('span', {}, el(`i.${kind}`), text);
     host.replaceChildren(settings.root, words, el('div.halves', { style: 'margin-top:10px' },
       el('div', {}, el('p.quiet', {}, 'S, as the product leaves it: float32'), draws.scores),
       el('div', {}, caption, draws.operand)),
     el('div.legend', {}, legend('chosen', 'the element'), legend('own', 'what its thread holds'), legend('quad', 'the four lanes of its row'),
       el('span', {}, 'numbers: lanes')),
-    el('p.try', {}, 'Try: point at an element of S, or walk with the arrow keys. Does any element change its thread on the way to P? Which lanes must meet for the ' +
-      'maximum of a row? With FP8: leave the keys in order, and see who would have to send what to whom.'));
+    el('p.try', {}, 'Try: point at an element of S, or walk with the arrow keys. Does any element move to another thread on the way to P? Which lanes must combine their values for the ' +
+      'maximum of a row? With FP8: leave the keys in order and see which thread would have to send what to which.'));
 
     function draw(matrix, chosen) {
       const where = holders(data, settings.get('instruction'), matrix), keys = matrix === 'scores' ? kit.range(16) : keysNow(), from = chosen.row - chosen.row % 16, cell = 20, left = 24, parts = [], lanes = [];
@@ -111,7 +111,7 @@
       caption.textContent = `P, as the next product takes it: ${key === 'fp8' ? '8 bits; above, the keys' : '16 bits'}`;
       const who = (thread) => (key !== 'mma' ? `thread ${thread} (warp ${thread >> 5}, lane ${thread % 32})` : `lane ${thread}`);
       words.textContent = `S[${chosen.row}][${chosen.column}] is in ${who(s.thread)}, ${float(s.i)}. P takes it ${p.thread === s.thread ? 'from the same thread' : `from ${who(p.thread)}`}, ` +
-        (key === 'fp8' ? `as column ${place}: byte ${p.i % 4} of register a${p.i >> 2}. ` : `in the ${p.i % 2 ? 'upper' : 'lower'} half of register a${p.i >> 1}. `) + `Its row lies in lanes ${s.thread % 32 & 28} to ${s.thread % 32 | 3}.`;
+        (key === 'fp8' ? `as column ${place}: byte ${p.i % 4} of register a${p.i >> 2}. ` : `in the ${p.i % 2 ? 'upper' : 'lower'} half of register a${p.i >> 1}. `) + `Its row is held by lanes ${s.thread % 32 & 28} to ${s.thread % 32 | 3}.`;
       host.dataset.thread = s.thread;
       host.dataset.taken = p.thread;
       draw('scores', chosen);

@@ -78,18 +78,18 @@
   /** Of each ladder what it asks for, its unit, and what it says below. */
   function specOf(data, lit) {
     if (lit === 2) return { fields: [sizes(512, 1024, 2048, 4096)], unit: 'GFLOP/s', note: '16 cores, one head, d = 64, no mask, float32. Steps 1 to 3 use one core.' };
-    if (lit === 7) return { fields: [d, mask, sizes(512, 1024, 4096, 16384)], unit: 'TFLOP/s', note: 'Backward, BF16, on an H200. Batch times N is 16k tokens, heads times d is 2048. Beside the steps what PyTorch calls.' };
+    if (lit === 7) return { fields: [d, mask, sizes(512, 1024, 4096, 16384)], unit: 'TFLOP/s', note: 'Backward, BF16, on an H200. Batch times N is 16k tokens, heads times d is 2048. PyTorch’s backends for comparison.' };
     if (lit === 8) return {
       fields: [{ ...field('cache', 'cache', 'd128/b16h32k8/n8192', Object.keys(data.own[8]).map((shape) => [shape, cacheWords(shape)])), grow: true }], unit: 'TB/s',
-      note: 'Keys and values read a second, one query a sequence, BF16, on an H200. Heads: query heads/key heads. Step 5 with pages of 64 keys.',
+      note: 'Keys and values read per second, one query per sequence, BF16, on an H200. Heads: query heads/key heads. Step 5 with pages of 64 keys.',
     };
     if (lit === 9) return {
       fields: [{ ...field('mask', 'mask', 'window', Object.entries(maskWords).filter(([word]) => word in data.own[9])), grow: true }], unit: 'TFLOP/s',
-      note: 'Visible pairs, forward, BF16, on an H200. d 128, batch 2, 16 heads, 8192 tokens; packed sequences: 16,384 tokens in one batch entry. Steps and peers took turns.',
+      note: 'Visible pairs, forward, BF16, on an H200. d 128, batch 2, 16 heads, 8192 tokens; packed sequences: 16,384 tokens in one batch entry. Steps and peers were interleaved.',
     };
     return {
       fields: lit ? forward : [field('type', 'type', 'bf16', [['bf16', 'BF16'], ['e4m3', 'FP8']]), ...forward], unit: 'TFLOP/s',
-      note: `Forward, ${lit === 6 ? 'chapter 6 in FP8, others in BF16' : 'BF16'}, on an H200. Batch times N is 16k tokens, heads times d is 2048. Of ${lit ? 'other chapters' : 'each chapter'} the fastest step.${lit === 0 ? ' FP8 is chapter 6’s.' : ''}`,
+      note: `Forward, ${lit === 6 ? 'chapter 6 in FP8, others in BF16' : 'BF16'}, on an H200. Batch times N is 16k tokens, heads times d is 2048. The fastest step of ${lit ? 'each other chapter' : 'each chapter'}.${lit === 0 ? ' FP8 is chapter 6’s.' : ''}`,
     };
   }
 
@@ -113,13 +113,13 @@
         : [field('rung', 'chapter', '5.0', [1, 3, 4, 5, 6].map((chapter) => [`${chapter}.0`, `chapter ${chapter}`]))]),
     ], show);
     const rungs = el('div.rungs'), words = el('p.sentence', { 'aria-live': 'polite' }), what = el('div.what', { tabindex: 0, 'aria-label': 'What the step changes' });
-    kit.frame(host, img, 'ladder', css, lit ? `The ladder, chapter ${lit} lit` : 'The ladder');
+    kit.frame(host, img, 'ladder', css, lit ? `The ladder, chapter ${lit} highlighted` : 'The ladder');
     host.replaceChildren(settings.root, el('div.halves', {}, el('div', {}, rungs, el('p.quiet', { style: 'margin-top:8px' }, `${unit}. ${note}${lit ? ' * No prediction was made.' : ''}`)), el('div', {}, words, what)),
-      el('p.try', {}, lit === 0 ? 'Try: press a rung to go on to its chapter. Which chapter brings most, and is it the same one at N = 512? In FP8, where is d = 64 left behind?' :
-        lit === 8 ? 'Try: press a rung to see the lines that it changed. With which caches does step 1 read a tenth of what step 6 does, and why? Where is equal work worth most?' :
+      el('p.try', {}, lit === 0 ? 'Try: press a rung to open its chapter. Which chapter gains most, and is it the same one at N = 512? In FP8, where does d = 64 fall behind?' :
+        lit === 8 ? 'Try: press a rung to see the lines that it changed. With which caches does step 1 read at a tenth of step 6’s rate, and why? Where does equal work gain most?' :
           lit === 2 ? 'Try: press a rung to see the lines that it changed. Why does a longer sequence help steps 4 and 5, and not step 1?' :
-            lit === 9 ? 'Try: press a rung to see what the step is. Which masks does only one step take? What does a window cost as intervals, and as a mask of pairs?' :
-              'Try: press a rung to see the lines that it changed. Which step brought most at d = 64, and does it at d = 256? Is a step worth as much at N = 512?'));
+            lit === 9 ? 'Try: press a rung to see what the step is. Which masks does only one step support? What does a window cost as intervals, and as a mask of pairs?' :
+              'Try: press a rung to see the lines that it changed. Which step gained most at d = 64, and is it the same at d = 256? Does a step gain as much at N = 512?'));
 
     /** What the page says of a step: its idea, and the lines that change, or else the first that it shows. */
     function sectionOf(step) {
@@ -158,7 +158,7 @@
         el('button.rung.peer', { type: 'button', disabled: '' }, el('span', {}, who), el('span', {}, text(rate, unit)), bar(rate))));
       const [chapter, step] = settings.get('rung').split('.').map(Number), r = found.find((x) => x.chapter === chapter && (lit === 0 || x.step === step));
       words.textContent = r ? `${r.words}: ${text(r.rate, unit)} ${unit}` + (r.before ? `, ${(r.rate / r.before.rate).toFixed(2)} times the rung below it (${r.before.words}).` : '.')
-        : lit ? 'This step was not measured at this shape.' : 'This chapter has no kernel of this type.';
+        : lit ? 'This step was not measured at this shape.' : 'This chapter has no kernel for this type.';
       what.replaceChildren(...(lit ? sectionOf(step) : linkTo(chapter)));
       host.dataset.rate = r ? r.rate : '';
     }

@@ -46,18 +46,18 @@
     kit.frame(host, img, 'mask_tiles', css, 'A mask and the classes of its tiles');
     const legend = (kind, text) => el('span', {}, el(`i.${kind}`), text);
     host.replaceChildren(settings.root, el('div.halves', {},
-      el('div', {}, el('p.quiet', {}, `Keys to the right, queries down, ${data.length} of each; a box is a tile of ${data.tile} by ${data.tile} pairs.`), picture,
-        el('div.legend', {}, legend('full', 'full: no mask is asked'), legend('partial', 'partial: pair by pair'), legend('skipped', 'skipped: not loaded')), player.root),
+      el('div', {}, el('p.quiet', {}, `Keys run to the right, queries down, ${data.length} of each; a box is a tile of ${data.tile} by ${data.tile} pairs.`), picture,
+        el('div.legend', {}, legend('full', 'full: no mask needed'), legend('partial', 'partial: masked by pair'), legend('skipped', 'skipped: not loaded')), player.root),
       el('div', {}, sentence, table, speed, one)),
-    el('p.try', {}, 'Try: which masks multiply more than they show, and where does it come from? Point at a partial tile (or go there with the arrow keys): is it cut by an ' +
-      'edge, or did the policy only not know better?'));
+    el('p.try', {}, 'Try: which masks multiply more pairs than they show, and why? Point at a partial tile (or use the arrow keys): is it cut by an ' +
+      'edge, or was the policy merely conservative?'));
 
     const span = (tile) => `${tile * data.tile} to ${(tile + 1) * data.tile - 1}`;
 
     function point(row, tile) {
       at = { row: Math.max(0, Math.min(side - 1, row)), tile: Math.max(0, Math.min(side - 1, tile)) };
       const kind = mask.classes[at.row][at.tile], pairs = mask.pairs[at.row * side + at.tile], all = data.tile * data.tile;
-      const said = kind !== '+' ? '' : pairs === 0 ? ' Nobody sees a pair of it: the policy is conservative.' : pairs === all ? ' All are visible: the policy is conservative.' : '';
+      const said = kind !== '+' ? '' : pairs === 0 ? ' None of its pairs is visible: the policy is conservative.' : pairs === all ? ' All are visible: the policy is conservative.' : '';
       one.textContent = `Queries ${span(at.row)}, keys ${span(at.tile)}: ${words[kind]}. ${pairs.toLocaleString('en-US')} of ${all.toLocaleString('en-US')} pairs are visible.${said}`;
       mark.setAttribute('x', at.tile * 20 + 1);
       mark.setAttribute('y', at.row * 20 + 1);
@@ -98,7 +98,7 @@
     /** What an H200 reached under a mask of the same kind. */
     function measuredOf() {
       const rates = mask.measured, window = ', a causal window of 1024', like = { window1024: window, sinks: window, prefix: ', causal, a prefix of 2048', causal_documents: ', eight causal documents' }[mask.name] || '';
-      if (!rates) return 'No mask of this kind was timed.';
+      if (!rates) return 'No mask of this kind was measured.';
       return `Measured on an H200, 8192 tokens${like}, d 128: step 3 ${rates.ours} TFLOP/s of visible pairs, FlexAttention ${rates.flex}.`;
     }
 
@@ -106,7 +106,7 @@
       const every = count(data, mask, kit.range(side)), extra = every.multiplied / every.visible;
       if (k === 0) return `Of ${side * side} tiles ${every['.']} are skipped, ${every['#']} full and ${every['+']} partial. The kernel multiplies ${extra.toFixed(2)} times the visible pairs.`;
       const list = [...mask.classes[k - 1]].flatMap((kind, tile) => (kind === '.' ? [] : [`${tile}${kind === '+' ? '*' : ''}`]));
-      return `Tile of queries ${k - 1}: the producer brings ${list.length} of ${side} tiles of keys: ${list.join(' ')}. With * pair by pair.`;
+      return `Tile of queries ${k - 1}: the producer loads ${list.length} of ${side} tiles of keys: ${list.join(' ')}. Tiles with * are masked by pair.`;
     }
 
     function load() {

@@ -92,14 +92,14 @@
   function sentence(r, k) {
     const { kind, index } = r.steps[k];
     const name = `Block ${index + 1} of ${r.blocks.length}`;
-    if (kind === 'start') return 'No score is read yet. The running maximum m starts at −∞, the running sum ℓ at 0.';
+    if (kind === 'start') return 'No score has been read yet. The running maximum m starts at −∞, the running sum ℓ at 0.';
     if (kind === 'compare') {
       const overflow = r.m > 88.7 ? ` Without subtracting the maximum, exp(${text(r.m)}) would be ∞ in float32.` : '';
       const repaired = (blocks) => blocks.some((b) => b.correction > 0 && b.correction < 1);
       const moved = !repaired(r.blocks) && repaired(online(r.scores, 1).blocks)
         ? ' No correction was needed between two blocks: try block size 1 to see one.' : '';
       if (r.l === 0) return 'Every score is masked: the sum is empty, and the softmax of the row is defined as 0.';
-      const same = r.difference === 0 ? 'exactly the same' : `the same but for ${text(r.difference)} of rounding`;
+      const same = r.difference === 0 ? 'exactly the same' : `the same up to a rounding error of ${text(r.difference)}`;
       return `Every score was read once. Two passes over the whole row, first for the maximum, then for the sum, give ${same}.` +
         ` Divided by ℓ, the bars are the softmax.${overflow}${moved}`;
     }
@@ -110,13 +110,13 @@
         `${one ? 'this score' : 'these scores'} again.`;
     }
     const seen = `${name}: ${one ? 'its score' : 'its largest score'} is ${text(largest)}`;
-    if (b.m === -Infinity) return `${seen}: masked. There is no maximum yet, −∞ − (−∞) would be NaN: the sum is left as it is.`;
+    if (b.m === -Infinity) return `${seen}: masked. There is no maximum yet, and −∞ − (−∞) would be NaN, so the sum stays unchanged.`;
     if (b.oldMax === -Infinity) return `${seen}, so m becomes ${text(b.m)}. ` +
-      'Nothing is summed yet: the correction is exp(−∞) = 0, and 0 · 0 = 0.';
+      'Nothing has been summed yet: the correction is exp(−∞) = 0, and 0 · 0 = 0.';
     if (b.m === b.oldMax) return `${seen}, not above m = ${text(b.m)}. The maximum stays, the correction is exp(0) = 1: nothing to repair.`;
     const gone = b.correction === 0 ? ' So small that it is 0: what was summed no longer counts.' : '';
-    return `${seen}, above m\u00a0=\u00a0${text(b.oldMax)}. All that is summed so far was measured against ${text(b.oldMax)}. ` +
-      `One factor makes up for it: exp(${text(b.oldMax)}\u00a0−\u00a0${inParentheses(b.m)})\u00a0=\u00a0${text(b.correction)}.${gone}`;
+    return `${seen}, above m\u00a0=\u00a0${text(b.oldMax)}. Everything summed so far was relative to ${text(b.oldMax)}. ` +
+      `One factor corrects it: exp(${text(b.oldMax)}\u00a0−\u00a0${inParentheses(b.m)})\u00a0=\u00a0${text(b.correction)}.${gone}`;
   }
 
   // ---- The page ----
@@ -217,7 +217,7 @@
       brackets = blocks.map((b, i) => place(
         el('div.bracket', {}, wide && scores.length / blocks.length >= 1.5 ? `block ${i + 1}` : `${i + 1}`),
         1, columnOf[b.begin], columnOf[b.end - 1] + 1));
-      place(el('div.what', {}, 'scores s, and how far they lie below m'), 2, 1, -1);
+      place(el('div.what', {}, 'scores s, and how far they are below m'), 2, 1, -1);
       place(el('div.what', {}, 'terms exp(s − m)'), 6, 1, -1);
       divided = place(el('div.what', {}, '÷ ℓ: softmax'), 8, end, -1);
       divided.style.paddingLeft = '6px';

@@ -57,13 +57,13 @@
     const player = kit.player(show, 450), last = 30;
     const pictures = [svg('svg.picture', { role: 'img' }), svg('svg.picture', { role: 'img' })], titles = [el('p.quiet'), el('p.quiet')];
     const words = el('p.sentence', { 'aria-live': 'polite' }), table = el('table.ledger');
-    kit.frame(host, img, 'pingpong_timeline', css, 'The warpgroups of a block against the clock');
+    kit.frame(host, img, 'pingpong_timeline', css, 'The warpgroups of a block over time');
     const legend = (kind, text) => el('span', {}, el(`i.${kind}`), text);
     host.replaceChildren(settings.root, titles[0], pictures[0], titles[1], pictures[1],
       el('div.legend', {}, ...spans.map(([, , kind, text]) => legend(kind, text)), legend('keys', 'TMA is told to bring keys'), legend('values', 'values')), player.root,
       el('div.halves', {}, words, table),
-      el('p.try', {}, 'Try: in step 2, how long do the consumers begin together before they alternate? Which colour is all but gone in step 4, and at which ' +
-        'head dim was there more of it? Then put step 3 beside step 2.'));
+      el('p.try', {}, 'Try: in step 2, how long do the consumers run together before they alternate? Which colour has almost disappeared in step 4, and at which ' +
+        'head dim was there more of it? Then compare step 3 with step 2.'));
 
     function draw(node, passes, step, at) {
       const width = Math.max(260, host.clientWidth - 30), left = width < 500 ? 22 : 84, high = 22, groups = [...new Set(passes.map((p) => p.warpgroup))].sort();
@@ -122,8 +122,8 @@
         ...[['issues', 'a consumer issues'], ['waits', 'waits for its scores'], ['softmax', 'softmax, output rescaled']].map(([key, text]) =>
           el('tr', {}, el('td', {}, text), ...found.map((s) => el('td', {}, percent(s[key]))))),
         el('tr', {}, el('th', {}, 'of the whole record'), el('th'), el('th')),
-        el('tr', {}, el('td', {}, 'no consumer has a product under way'), ...runs.map((run) => el('td', {}, percent(run.idle_share)))),
-        el('tr', {}, el('td', {}, 'clocks a tile, median of the middle'), ...runs.map((run) => el('td', {}, run.tile_cycles.toLocaleString('en-US')))));
+        el('tr', {}, el('td', {}, 'no consumer has a product in flight'), ...runs.map((run) => el('td', {}, percent(run.idle_share)))),
+        el('tr', {}, el('td', {}, 'clocks per tile, median of the middle'), ...runs.map((run) => el('td', {}, run.tile_cycles.toLocaleString('en-US')))));
       host.dataset.idle = runs.map((run) => percent(run.idle_share)).join();
       kit.reserve(words, kit.range(last + 1).map(sentence));
       player.reset(last + 1, 0);

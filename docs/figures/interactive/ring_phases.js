@@ -64,10 +64,10 @@
 
   /** The sentence of event k, counted from 1; 0 is the start. */
   function sentence(run, k) {
-    return what(run, k) + (k < run.events.length ? '' : run.report ? ' Now everybody waits: a deadlock.' : ' All tiles are read.');
+    return what(run, k) + (k < run.events.length ? '' : run.report ? ' Now every thread waits: a deadlock.' : ' All tiles are read.');
   }
   function what(run, k) {
-    if (k === 0) return 'No tile has come. Every barrier is in phase 0. The producer asks empty[0] for parity ' +
+    if (k === 0) return 'No tile has been loaded. Every barrier is in phase 0. The producer asks empty[0] for parity ' +
       `${wish(run, 'p', 0).parity}, every warp asks full[0] for parity 0.`;
     const e = run.events[k - 1], tile = slotAt(run, e.stage, k).tile;
     if (e.kind === 'P') {
@@ -75,8 +75,8 @@
       const asked = `asked ${name(e)} for parity ${(e.phase + 1) % 2}. ${over}, so the wait returns`;
       return e.who === 'p' ? `The producer ${asked}: stage ${e.stage} is free.` : `Warp ${e.who} ${asked}: it may read ${tile}.`;
     }
-    if (e.kind === 'A') return `The producer arrives at ${name(e)} and announces 8 KB. No arrival is pending now, but 8 KB are missing: the phase goes on.`;
-    if (e.kind === 'C') return `The producer asks TMA for ${tile}, to be copied into stage ${e.stage}, and goes on. Nobody waits for the copy here.`;
+    if (e.kind === 'A') return `The producer arrives at ${name(e)} and announces 8 KB. No arrival is pending now, but 8 KB are missing, so the phase continues.`;
+    if (e.kind === 'C') return `The producer has TMA copy ${tile} into stage ${e.stage} and continues without waiting for the copy.`;
     if (e.kind === 'G') return `Warp ${e.who} has read ${tile}. Its lane 0 arrives at ${name(e)}: ${e.pending} of ${run.warps} arrivals are pending.`;
     if (e.barrier === 'f') return `${tile} has landed. Nothing is missing any more: phase ${e.phase - 1} of ${name(e)} is over, phase ${e.phase} waits for the next announcement.`;
     return `The last of ${run.warps} warps has arrived: phase ${e.phase - 1} of ${name(e)} is over. ${tile} may be overwritten.`;
@@ -134,7 +134,7 @@
       el('div.legend', {}, legend('parity0', 'a phase of parity 0'), legend('parity1', 'of parity 1'), el('span', {}, '● arrived'), el('span', {}, '○ pending')),
       strip, player.root);
     host.replaceChildren(settings.root, el('div.halves', {}, left, el('div', {}, words, actors, code)), report,
-      el('p.try', {}, 'Try: one stage, then two: which barrier does the producer stop at? Then a fault: before the end, say who waits for whom; the last ' +
+      el('p.try', {}, 'Try: one stage, then two: which barrier does the producer stop at? Then a fault: before the end, say which thread waits for which; the last ' +
         'step is the simulator’s own report.'));
 
     function show(k, announce) {

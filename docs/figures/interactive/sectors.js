@@ -13,10 +13,10 @@
    * a row of the matrix, or 0.
    */
   const patterns = {
-    stride: { words: 'floats, a stride apart', at: (lane, s) => 4 * (lane * s.stride + s.offset), bytes: () => 4, row: () => 0, loads: () => 1 },
+    stride: { words: 'strided floats', at: (lane, s) => 4 * (lane * s.stride + s.offset), bytes: () => 4, row: () => 0, loads: () => 1 },
     textbook_k: {
       words: 'textbook_scores: K', kernel: 'textbook_scores', at: (lane, s) => (lane % 16 * s.d + s.c) * s.e, bytes: (s) => s.e, row: (s) => s.d * s.e, loads: (s) => s.d,
-      why: 'Lane i takes key i mod 16, and all read the same column: one element of each of 16 rows.',
+      why: 'Lane i reads key i mod 16, all in the same column: one element of each of 16 rows.',
     },
     textbook_q: {
       words: 'textbook_scores: Q', kernel: 'textbook_scores', at: (lane, s) => (Math.floor(lane / 16) * s.d + s.c) * s.e, bytes: (s) => s.e, row: (s) => s.d * s.e, loads: (s) => s.d,
@@ -24,11 +24,11 @@
     },
     textbook_softmax: {
       words: 'textbook_softmax: S', kernel: 'textbook_softmax', at: (lane, s) => 4 * (lane * 64 + s.c), bytes: () => 4, row: () => 256, loads: () => 64,
-      why: 'Each lane walks along a row of scores of its own, here of 64 keys: 32 rows are read at once.',
+      why: 'Each lane walks along its own row of scores, here of 64 keys, so 32 rows are read at once.',
     },
     coalesced: {
-      words: 'coalesced_scores: K turned round', kernel: 'coalesced_scores', at: (lane, s) => (lane + s.c * 64) * s.e, bytes: (s) => s.e, row: (s) => 64 * s.e, loads: (s) => s.d,
-      why: 'A row of K turned round has one column of all keys, here of 64: the 32 lanes read 32 neighbours.',
+      words: 'coalesced_scores: transposed K', kernel: 'coalesced_scores', at: (lane, s) => (lane + s.c * 64) * s.e, bytes: (s) => s.e, row: (s) => 64 * s.e, loads: (s) => s.d,
+      why: 'A row of transposed K has one column of all keys, here 64: the 32 lanes read 32 neighbours.',
     },
     tiled: {
       words: 'tiled_scores: a row of Q or K', kernel: 'tiled_scores', at: (lane, s) => lane * s.e + s.c * s.d * s.e, bytes: (s) => s.e, row: (s) => s.d * s.e, loads: () => 16,
@@ -89,7 +89,7 @@
     const left = el('div', {}, el('p.quiet', {}, 'Lanes 0 to 31'), lanes, el('p.quiet', {}, 'Memory: a box is a sector of 32 bytes'), memory,
       el('div.legend', {}, el('span', {}, el('i.used'), 'wanted'), el('span', {}, el('i.moved'), 'moved with it')));
     host.replaceChildren(settings.root, el('div.halves', {}, left, el('div', {}, words, why, player.root, table,
-      el('p.quiet', {}, `Counted by the simulator's traced mode: one head, ${data.seqlen} queries and keys, d = ${data.head_dim}, bf16. KB are of sectors, which a cache may bring.`))),
+      el('p.quiet', {}, `Counted by the simulator's traced mode: one head, ${data.seqlen} queries and keys, d = ${data.head_dim}, bf16. KB count sectors, which may come from a cache.`))),
       el('p.try', {}, 'Try: which strides move 32 sectors? What does the first float cost at stride 1? Then compare textbook_scores with coalesced_scores: at which load ' +
         'does a warp of textbook_scores need new sectors of K?'));
 
@@ -98,7 +98,7 @@
       const k = step || 32;
       const width = Math.max(260, left.clientWidth || 400), box = width / 32;
       lanes.setAttribute('viewBox', `0 0 ${width} 22`);
-      lanes.setAttribute('aria-label', `${k} of 32 lanes have asked`);
+      lanes.setAttribute('aria-label', `${k} of 32 lanes have requested`);
       lanes.replaceChildren(...kit.range(32).flatMap((lane) => [
         svg(`rect.lane${lane === step - 1 ? '.now' : lane < k ? '.done' : ''}`, { x: lane * box + 0.5, y: 1, width: box - 1, height: 18 }),
         ...(lane % 4 ? [] : [svg(lane === step - 1 ? 'text.on.middle' : 'text.middle', { x: (lane + 0.5) * box, y: 14, style: 'font-size:11px' }, lane)])]));
@@ -120,10 +120,10 @@
     }
 
     function sentence(k, now) {
-      const sum = `${now.sectors.size} sector${now.sectors.size > 1 ? 's' : ''}, ${now.moved} bytes, for ${now.wanted} that are wanted: ${Math.round(100 * now.wanted / now.moved)} %.`;
-      if (k === 0) return `One load instruction of a warp: 32 lanes, each with an address. Each sector that any of them lies in moves once: ${sum}`;
+      const sum = `${now.sectors.size} sector${now.sectors.size > 1 ? 's' : ''}, ${now.moved} bytes, for ${now.wanted} requested bytes: ${Math.round(100 * now.wanted / now.moved)} %.`;
+      if (k === 0) return `One load instruction of a warp: 32 lanes, each with an address. Each sector that any of them touches is moved once: ${sum}`;
       const own = sectorsOf(patterns[name].at(k - 1, s), patterns[name].bytes(s)), before = ask(name, s, k - 1).sectors;
-      return `Lane ${k - 1} asks for byte ${patterns[name].at(k - 1, s)}: sector ${own[0]}, ${own.every((x) => before.has(x)) ? 'which moves already' : 'a new one'}. So far ${sum}`;
+      return `Lane ${k - 1} requests byte ${patterns[name].at(k - 1, s)}: sector ${own[0]}, ${own.every((x) => before.has(x)) ? 'which is already moved' : 'a new one'}. So far ${sum}`;
     }
 
     function show(k, announce) {

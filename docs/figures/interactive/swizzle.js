@@ -8,9 +8,9 @@
 
   const rows = 16;  // rows drawn
   const layouts = {
-    plain: ['as it comes', 'row * rowBytes + piece * 16'],
+    plain: ['unpadded', 'row * rowBytes + piece * 16'],
     padded: ['padded by 16 bytes', 'row * (rowBytes + 16) + piece * 16'],
-    swizzled: ['swizzled, as the kernel', 'row * rowBytes + (piece ^ row % 8) * 16'],
+    swizzled: ['swizzled, as in the kernel', 'row * rowBytes + (piece ^ row % 8) * 16'],
     own: ['your formula', ''],
   };
   /** What a lane asks for: its row, its first byte in the row, and how many. `step` counts 16 columns. */
@@ -65,14 +65,14 @@
 
   /** Why a formula is no layout of the tile, or ''. */
   function fault(place, rowBytes) {
-    if (!place) return 'This is no formula of row, piece and rowBytes.';
+    if (!place) return 'This is not a formula in row, piece and rowBytes.';
     const owner = new Map();
     for (let row = 0; row < rows; ++row)
       for (let piece = 0; piece < rowBytes / 16; ++piece) {
         const at = place(row, piece, rowBytes), who = `piece ${piece} of row ${row}`;
-        if (!Number.isInteger(at) || at < 0 || at > 65536) return `${who} would lie at ${at}: no place.`;
-        if (at % 16) return `${who} would lie at ${at}, which is no multiple of 16.`;
-        if (owner.has(at)) return `${owner.get(at)} and ${who} would lie at the same place, ${at}.`;
+        if (!Number.isInteger(at) || at < 0 || at > 65536) return `${who} would be at ${at}, which is not an address.`;
+        if (at % 16) return `${who} would be at ${at}, which is not a multiple of 16.`;
+        if (owner.has(at)) return `${owner.get(at)} and ${who} would be at the same address, ${at}.`;
         owner.set(at, who);
       }
     return '';
@@ -129,7 +129,7 @@
 
     const settings = kit.settings([
       { key: 'layout', words: 'a piece lies', value: 'plain', options: Object.entries(layouts).map(([key, [words]]) => [key, words]) },
-      { key: 'bytes', words: 'bytes of a row', value: 128, options: [64, 128, 256, 512].map((b) => [b, `${b}`]) },
+      { key: 'bytes', words: 'bytes per row', value: 128, options: [64, 128, 256, 512].map((b) => [b, `${b}`]) },
       { key: 'access', words: 'the warp', value: 'ldmatrix', grow: true, options: Object.entries(accesses).map(([key, [words]]) => [key, words]) },
       { key: 'step', words: 'columns', value: 0, options: [0, 1, 2, 3].map((s) => [s, `${16 * s} to ${16 * s + 15}`]) },
       { key: 'formula', words: 'formula', value: layouts.plain[1], text: true, grow: true },
@@ -141,10 +141,10 @@
     const tile = svg('svg.picture', { role: 'img' }), banks = svg('svg.picture', { role: 'img' });
     const words = el('p.sentence', { 'aria-live': 'polite' }), table = el('table.ledger'), complaint = el('p.sentence.bad');
     kit.frame(host, img, 'swizzle', css, 'The banks of a tile, and the wavefronts of a request');
-    const left = el('div', {}, el('p.quiet', {}, 'Memory in lines of 128 bytes, one for all 32 banks. A box is a piece of 16 bytes: row.piece'), tile);
-    const right = el('div', {}, words, el('p.quiet', {}, 'Words of 4 bytes that each bank is asked for'), banks, player.root, complaint, table);
+    const left = el('div', {}, el('p.quiet', {}, 'Memory in lines of 128 bytes, one line for all 32 banks. A box is a piece of 16 bytes: row.piece'), tile);
+    const right = el('div', {}, words, el('p.quiet', {}, 'Words of 4 bytes requested from each bank'), banks, player.root, complaint, table);
     host.replaceChildren(settings.root, el('div.halves', {}, left, right),
-      el('p.try', {}, 'Try: ldmatrix as it comes, padded, swizzled; then the plain loads. Then write a formula of your own, as C would read it: which ones ' +
+      el('p.try', {}, 'Try: ldmatrix unpadded, padded and swizzled; then the plain loads. Then write a formula of your own, in C’s notation: which ones ' +
         'are free of conflicts, and which of them need no more memory?'));
 
     const isAsked = (at) => asked.lanes.some((l) => Math.floor(l.address / 16) === Math.floor(at / 16));
@@ -178,13 +178,13 @@
         { x: bank * cell + 0.5, y: floor - (i + 1) * high, width: cell - 1, height: high - 0.8 }))));
       for (let bank = 0; bank < 32; bank += 4) parts.push(svg('text.soft', { x: bank * cell, y: 142 }, bank));
       banks.setAttribute('viewBox', `0 0 ${width} 146`);
-      banks.setAttribute('aria-label', `The busiest bank is asked for ${most} words`);
+      banks.setAttribute('aria-label', `The busiest bank has ${most} requested words`);
       banks.replaceChildren(...parts);
     }
 
     function sentence(k) {
       const count = cost.waves.length, name = accesses[settings.get('access')][0];
-      if (k === 0) return `One request of ${name}: ${count} ${count === 1 ? 'wavefront' : 'wavefronts'}, where ${cost.fewest} would do. ` +
+      if (k === 0) return `One request of ${name}: ${count} ${count === 1 ? 'wavefront' : 'wavefronts'}, where ${cost.fewest} would suffice. ` +
         (count === cost.fewest ? 'No bank conflict.' : `A bank conflict: ${count / cost.fewest} times as long.`);
       const wave = cost.waves[k - 1], who = wave.lanes === 32 ? 'all lanes' : `lanes ${wave.first} to ${wave.first + wave.lanes - 1}`;
       return `Wavefront ${k} of ${count}, for ${who}: ${wave.words.length} of 32 banks answer, each with one word.`;

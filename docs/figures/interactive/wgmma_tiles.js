@@ -18,11 +18,11 @@
   const matrices = {
     k: {
       words: 'K: the sum runs along a row', product: (row, column) => Math.floor(column / 16), start: (n) => (n >> 2) * panelBytes + (n & 3) * 32,
-      why: 'Stride 1024: from 8 rows to the next 8. The next 16 columns are 32 bytes on, after four products in the next panel.', what: (n) => `columns ${16 * n} to ${16 * n + 15} of all 128 keys`,
+      why: 'Stride 1024: from 8 rows to the next 8. The next 16 columns are 32 bytes further, after four products in the next panel.', what: (n) => `columns ${16 * n} to ${16 * n + 15} of all 128 keys`,
     },
     v: {
       words: 'V: the sum runs down the rows', product: (row) => Math.floor(row / 16), start: (n) => n * 2048,
-      why: 'Stride 1024: from 8 keys to the next 8. Leading 16384: from a panel to the next. The next 16 keys are 2048 bytes on.', what: (n) => `keys ${16 * n} to ${16 * n + 15} with all 128 columns`,
+      why: 'Stride 1024: from 8 keys to the next 8. Leading 16384: from a panel to the next. The next 16 keys are 2048 bytes further.', what: (n) => `keys ${16 * n} to ${16 * n + 15} with all 128 columns`,
     },
   };
 
@@ -55,8 +55,8 @@
     host.replaceChildren(settings.root, el('div.halves', {},
       el('div', {}, el('p.quiet', {}, 'Two panels of 64 columns; a line is a row of 128 bytes, a box a piece of 16'), tile, player.root),
       el('div', {}, words, why, el('p.quiet', { style: 'margin-top:8px' }, 'The eight rows around the element: numbers are pieces of the row'), zoom, table)),
-    el('p.try', {}, 'Try: say at which byte row 5, column 24 of K lies, then set it. Which product reads it, and which one in V? Step through the products: what does the ' +
-      'descriptor’s address grow by?'));
+    el('p.try', {}, 'Try: say at which byte row 5, column 24 of K lies, then set it. Which product reads it, and which one in V? Step through the products: by how much does the ' +
+      'descriptor’s address grow?'));
 
     const wide = 18, high = 3, gap = 16;
     const place = (piece) => [Math.floor(piece / 1024) * (8 * wide + gap) + piece % 8 * wide, Math.floor(piece % 1024 / 8) * high];
@@ -80,7 +80,7 @@
         }
       }
       zoom.setAttribute('viewBox', `0 0 ${53 + 8 * cell} 162`);
-      zoom.setAttribute('aria-label', `Piece ${a.piece} of row ${row} lies at place ${a.piece ^ row % 8}`);
+      zoom.setAttribute('aria-label', `Piece ${a.piece} of row ${row} is at place ${a.piece ^ row % 8}`);
       zoom.replaceChildren(...parts);
       words.setAttribute('aria-live', announce ? 'polite' : 'off');
       words.textContent = sentence(k);
@@ -88,7 +88,7 @@
       const line = (text, value, kind = 'tr') => el(kind, {}, el('td', {}, text), el('td', {}, value.toLocaleString('en-US')));
       table.replaceChildren(el('tr', {}, el('th', {}, `row ${row}, column ${column}`), el('th', {}, 'bytes')),
         line(`panel ${a.panel / panelBytes}`, a.panel), line(`group ${a.group / 1024} of 8 rows: strides`, a.group), line(`row ${row % 8} of the group`, a.row),
-        line(`piece ${a.piece} lies at place ${a.piece} ⊕ ${row % 8} = ${a.place / 16}`, a.place), line('within the piece', a.byte), line(`together; read by product ${mine + 1}`, a.at, 'tr.sum'));
+        line(`piece ${a.piece} is at place ${a.piece} ⊕ ${row % 8} = ${a.place / 16}`, a.place), line('within the piece', a.byte), line(`together; read by product ${mine + 1}`, a.at, 'tr.sum'));
     }
 
     function sentence(k) {
