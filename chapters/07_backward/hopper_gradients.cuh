@@ -145,7 +145,7 @@ struct Gradients {
       const uint64_t own_v = wgmma_advance(k_major(shared.v), number * kWarpgroupRows);
       wgmma_fence();
       issue_scores<T, kHeadDim, kTileKeys>(dp, own_v, k_major(shared.d_o.tile[state.stage]));
-      wgmma_wait<1>();  // S^T is there; dP^T still runs
+      wgmma_wait<1>();  // S^T is done; dP^T still runs
     } else {
       wgmma_wait<0>();
     }
@@ -195,7 +195,7 @@ struct Gradients {
       if constexpr (Traits::kDsStages == 1) named_barrier_sync<kDsRead, kKeyConsumerThreads>();
       auto& ds_tile = shared.ds[state.stage % Traits::kDsStages];
       store_transposed_to_smem(ds_tile, ds, warp_key);
-      named_barrier_sync<kDsWritten, kKeyConsumerThreads>();  // both halves of dS are there
+      named_barrier_sync<kDsWritten, kKeyConsumerThreads>();  // both halves of dS are written
       const uint64_t ds_rows = k_major(ds_tile), k_columns = mn_major(shared.k);
       wgmma_fence();
       if constexpr (Traits::kStages == 1) {
@@ -207,14 +207,14 @@ struct Gradients {
         float dq[Part::kFloats];
         issue_dq<T, kHeadDim, kTileKeys, kQueries>(dq, ds_rows, k_columns, number, 0);
         issue_accumulate<T>(dk, ds, q_columns);
-        wgmma_wait<1>();  // dV and dQ are there; dK still runs
+        wgmma_wait<1>();  // dV and dQ are done; dK still runs
         if constexpr (kHasDv) {
           wgmma_pin(dv);
           wgmma_pin(p);
         }
         wgmma_pin(dq);
         release(shared.d_o, state);
-        //| dQ is there, and dK still runs. Each thread sends 32 floats to shared memory, or to the L2.
+        //| dQ is done, and dK still runs. Each thread sends 32 floats to shared memory, or to the L2.
         if constexpr (Traits::kAddByTma)
           hand_over(shared, dq, number, state.stage);  // two stages: the stage's number is the parity
         else
@@ -243,7 +243,7 @@ struct Gradients {
   //| There is no barrier for an *empty* buffer. A warpgroup overwrites the buffer of two rounds ago. By then
   //| it has waited for the dS of the previous round, and a warp arrives there only after it has finished dQ
   //| of the round before.
-  /// Ends a round: dQ of the round before, if there is one, and dK.
+  /// Ends a round: dQ of the previous round, if there is one, and dK.
   template <bool kHasBefore>
   __device__ __forceinline__ void finish_late(const PipelineState<Traits::kStages>& state,
                                               Fragments<kQueries>& p, Fragments<kQueries>& ds, float* sums) {
@@ -256,7 +256,7 @@ struct Gradients {
     store_transposed_to_smem(shared.ds[state.stage], ds, warp_key);
     issue_accumulate<T>(dk, ds, mn_major(shared.q.tile[state.stage]));
     //| A warp reports dS only after dQ of the previous round, which keeps its buffer from being overwritten.
-    wgmma_wait<1>();  // dV is there, and dQ of the round before; dK still runs
+    wgmma_wait<1>();  // dV is done, and dQ of the previous round; dK still runs
     wgmma_pin(dv);
     wgmma_pin(p);
     if constexpr (kHasBefore) wgmma_pin(dq);
@@ -277,7 +277,7 @@ struct Gradients {
     mbarrier_wait(&shared.ds_full[state.stage ^ 1], state.stage == 0 ? state.phase ^ 1 : state.phase);
   }
 
-  /// Issues this warpgroup's part of dQ of the round before that of `state`.
+  /// Issues this warpgroup's part of dQ of the round that precedes that of `state`.
   __device__ __forceinline__ void issue_dq_before(const PipelineState<Traits::kStages>& state,
                                                   float (&dq)[Part::kFloats]) const {
     issue_dq<T, kHeadDim, kTileKeys, kQueries>(dq, k_major(shared.ds[state.stage ^ 1]), mn_major(shared.k),

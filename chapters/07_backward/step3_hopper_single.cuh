@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kKeyConsumerThreads, 1)
     name_mbarrier(&shared.keys_full, "keys full");
     fence_mbarrier_init();
   }
-  wait_for_launch_before();  // D and the log-sum-exp are there
+  wait_for_launch_before();  // D and the log-sum-exp are computed
   __syncthreads();           // the barriers are ready
 
   //| There is no producer yet: one thread of the first warpgroup requests tiles, between products. It fills

@@ -277,13 +277,13 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) hopper_backward(
     Gradients<T, Traits> gradients(shared, problem, number, warp);
     mbarrier_wait(&shared.keys_full, parity);
     parity ^= 1;
-    float* before = nullptr;  // kLateDq: where dQ of the round before is summed
+    float* before = nullptr;  // kLateDq: where dQ of the previous round is summed
 #pragma unroll 1
     for (int member = 0; member < problem.group; ++member) {
 #pragma unroll 1
       for (int round = 0; round < tiles_seen.tiles(); ++round) {
         const int query = tiles_seen.tile(round, start) * Traits::kQueries;
-        //| dQ's address is needed only where registers add to it.
+        //| dQ's address is needed only if consumers add to it.
         float* sums = nullptr;
         if constexpr (!Traits::kAddByTma && Shared::kHasDp)
           sums = Gradients<T, Traits>::Part::sums_of(

@@ -7,8 +7,8 @@
 //|
 //| **What this step does.** From 17 rows on, most of a warpgroup's 64 rows are in use. So this is chapter 5's
 //| kernel again: `wgmma` reads a tile of keys once per 64 rows, and the scores of one tile are computed while
-//| the values of the tile before are multiplied. Everything else stays: the plan of step 6, the boxes of step
-//| 9, merging.
+//| the previous tile's values are multiplied. Everything else stays: the plan of step 6, the boxes of step 9,
+//| merging.
 //|
 //| **Budget** (d = 128): 32 KB of Q, two places for 64 rows or one for 128; six stages of 32 KB. Two of them
 //| are always being read. Registers of a consumer thread: scores 64, O 64, P 32.
@@ -71,7 +71,7 @@ __device__ __forceinline__ void sync_warpgroup() {
 
 //| ## Two producers
 //|
-//| `wgmma` needs a swizzle, whose rows are 128 bytes, so a box is a panel of 64 columns. Each lane has the
+//| `wgmma` needs a swizzle, whose rows are 128 bytes, so a box is a panel of 64 columns. Each lane loads the
 //| same box of every tile. A page has at least eight keys here, because the swizzle's pattern repeats after
 //| eight rows. As in step 9 keys have one warp, and values another.
 //|
@@ -156,8 +156,8 @@ __device__ __forceinline__ void load_rows(Tile<T, kRowsOfWarpgroup, Traits::kHea
 
 //| ## A segment's tiles
 //|
-//| Chapter 5's loop: the scores of a tile are issued before the values of the tile before, and the softmax
-//| runs under that product. A tile is masked only if some row does not see all of it.
+//| This is chapter 5's loop: the scores of a tile are issued before the values of the previous one, and the
+//| softmax runs under that product. A tile is masked only if some row does not see all of it.
 
 /// Whether a key is past the last one, or hidden from a row, or its score is changed by the plan's rules.
 template <typename Traits, typename PlanType>
@@ -236,7 +236,7 @@ __device__ __forceinline__ void attend_rows(WarpgroupShared<T, Traits>& shared,
     wgmma_pin(p);
     wgmma_fence();
     issue_scores<T, kHeadDim>(scores, q, wgmma_advance(keys, k_state.stage * kTileBytes));
-    wait_full(shared.ring, v_state);  // and the values of the tile before
+    wait_full(shared.ring, v_state);  // and the previous tile's values
     if (PlanType::kWindow && tile == 1) clear_hidden(v_state.stage);
     wgmma_fence();
     issue_accumulate<T>(output, p, wgmma_advance(values, v_state.stage * kTileBytes));

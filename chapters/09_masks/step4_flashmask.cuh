@@ -1,9 +1,9 @@
 //| # Step 4: FlashMask
 //|
-//| Between a formula and N^2 bytes there is FlashMask (arXiv 2410.01359): for each *key*, at most two
-//| intervals of queries that must not see it, one below the diagonal and one above. Four numbers per key are
-//| enough for documents, windows and prefixes, causal or not, and each head and batch entry may have its own
-//| mask. They are not enough for a key that is hidden from three separate intervals of queries.
+//| FlashMask (arXiv 2410.01359) is a middle way between a formula and N^2 bytes. It stores, for each *key*,
+//| at most two intervals of queries that must not see it, one below the diagonal and one above. Four numbers
+//| per key are enough for documents, windows and prefixes, causal or not, and each head and batch entry may
+//| have its own mask. They are not enough for a key that is hidden from three separate intervals of queries.
 //|
 //| ![Two documents as one number per key, and its least and largest in each tile of
 //| keys](../../docs/figures/mask_columns.svg)
@@ -103,7 +103,7 @@ __device__ inline Hidden of_warp(Hidden hidden, const Choose& choose) {
 }
 
 //| A lane reads every 32nd key of the tile, and keeps the least and the largest of each bound. Five rounds of
-//| shuffles then give the tile's. The last warps of the grid may have no tile.
+//| shuffles then give those of the tile. The last warps of the grid may have no tile.
 /// Scans the bounds of tiles of kKeys keys. Grid: (tiles of keys of all heads, four per block).
 template <int kKeys>
 __global__ void __launch_bounds__(kScanThreads)

@@ -379,7 +379,7 @@ struct Gradients {
     uint32_t kept[2];
     if constexpr (kDrops) draw(kept, state.stage);
     if constexpr (kHasDk)
-      wgmma_wait<1>();  // S^T is there; dP^T still runs
+      wgmma_wait<1>();  // S^T is done; dP^T still runs
     else
       wgmma_wait<0>();
     wgmma_pin(scores);
@@ -436,7 +436,7 @@ struct Gradients {
                            kKeyConsumerThreads>();  // dQ of the previous round is computed
       auto& ds_tile = shared.ds[state.stage % Traits::kDsStages];
       store_transposed_to_smem(ds_tile, ds, warp_key);
-      named_barrier_sync<kDsWritten, kKeyConsumerThreads>();  // both halves of dS are there
+      named_barrier_sync<kDsWritten, kKeyConsumerThreads>();  // both halves of dS are written
       const uint64_t ds_rows = k_major(ds_tile), k_columns = mn_major(shared.k);
       wgmma_fence();
       if constexpr (!Traits::kAddByTma) {
@@ -452,7 +452,7 @@ struct Gradients {
         float dq[Part::kFloats];
         issue_dq<T, kHeadDim, kTileKeys, kQueries>(dq, ds_rows, k_columns, number, 0);
         issue_accumulate<T>(dk, ds, q_columns);
-        wgmma_wait<1>();  // dV and dQ are there; dK still runs
+        wgmma_wait<1>();  // dV and dQ are done; dK still runs
         wgmma_pin(dv);
         wgmma_pin(p);
         wgmma_pin(dq);

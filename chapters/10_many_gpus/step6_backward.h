@@ -107,7 +107,7 @@ class BackwardRing final : public Program {
       computed = compute_.record();
     }
 
-    //| While the last sum travels home, the second half of the own heads is computed.
+    //| While the last sum travels home, the second half of the rank's own heads is computed.
     compute(0, own, half, heads - half);
     compute_.wait_for(summed);
     if (ranks > 1) round_keys(own, floats(own_), floats(received_), compute_);

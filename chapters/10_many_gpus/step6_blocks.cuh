@@ -207,8 +207,8 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
              float* dq,                                    // [heads * padded_q, head_dim], sums
              typename Version::Problem problem, TileOrder order,
              int* counter) {  // must be 0 at the start
-  //| One warpgroup loads and adds, and gives up most of its registers; two multiply. Where registers add to
-  //| dQ themselves, its last two warps are idle.
+  //| One warpgroup loads and adds, and gives up most of its registers; two multiply. If consumers add to dQ
+  //| themselves, its last two warps are idle.
   using Shared = BackwardShared<T, Version>;
   static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
@@ -245,7 +245,7 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
 #pragma unroll 1
       for (int round = 0; round < seen.tiles(); ++round) {
         const int query = seen.tile(round) * Version::kQueries;
-        //| dQ's address is needed only where registers add to it.
+        //| dQ's address is needed only if consumers add to it.
         float* sums = nullptr;
         if constexpr (Version::kSums == Sums::keys_and_queries)
           sums = Gradients<T, Version>::Part::sums_of(

@@ -175,7 +175,7 @@ struct Gradients {
       wgmma_fence();
       issue_scores<T, kHeadDim, kTileKeys>(dp, wgmma_advance(k_major(shared.v), number * kWarpgroupRows),
                                            k_major(shared.d_o.tile[state.stage]));
-      wgmma_wait<1>();  // S^T is there; dP^T still runs
+      wgmma_wait<1>();  // S^T is done; dP^T still runs
     } else {
       wgmma_wait<0>();
     }
@@ -219,7 +219,7 @@ struct Gradients {
       if constexpr (Version::kDsStages == 1) named_barrier_sync<kDsRead, kKeyConsumerThreads>();
       auto& ds_tile = shared.ds[state.stage % Version::kDsStages];
       store_transposed_to_smem(ds_tile, ds, warp_key);
-      named_barrier_sync<kDsWritten, kKeyConsumerThreads>();  // both halves of dS are there
+      named_barrier_sync<kDsWritten, kKeyConsumerThreads>();  // both halves of dS are written
       const uint64_t ds_rows = k_major(ds_tile), k_columns = mn_major(shared.k);
       wgmma_fence();
       if constexpr (Version::kStages == 1) {
@@ -231,7 +231,7 @@ struct Gradients {
         float dq[Part::kFloats];
         issue_dq<T, kHeadDim, kTileKeys, kQueries>(dq, ds_rows, k_columns, number, 0);
         issue_accumulate<T>(dk, ds, q_columns);
-        wgmma_wait<1>();  // dV and dQ are there; dK still runs
+        wgmma_wait<1>();  // dV and dQ are done; dK still runs
         wgmma_pin(dv);
         wgmma_pin(p);
         wgmma_pin(dq);

@@ -209,7 +209,7 @@ FAULTS = {
                                        "(segment.length - first_key + box_keys - 1) & -box_keys", "segment.length - first_key", (),
                                        traced=["--step", "9", "--seqlen", "1", "--seqlen-k", "100", *SMALL],
                                        says="bytes more landed than were announced"),
-    "no_fence_08": Fault("08_decoding/step10_warpgroup.cuh", "fence_proxy_async();  // visible to wgmma,", "fence_proxy_async();", "", (),
+    "no_fence_08": Fault("08_decoding/step10_warpgroup.cuh", "fence_proxy_async();  // and visible to wgmma,", "fence_proxy_async();", "", (),
                          traced=["--step", "10", "--seqlen", "32", "--seqlen-k", "100", *SMALL],
                          says="data race in block 0 on dynamic shared memory"),
     "too_many_registers_08": Fault("08_decoding/step10_warpgroup.cuh", "if constexpr (Traits::kConsumers == 2) setmaxnreg_inc<224>();",
@@ -230,7 +230,7 @@ FAULTS = {
     "full_by_one_row_09": Fault("09_masks/step3_ranges.cuh", "first.has_all(first_key, last_key) & last.has_all(first_key, last_key);",
                                 "first.has_all(first_key, last_key)", "true", (2,), VARLEN),
     # Blocks with three tiles of queries and more: the third comes where the first one's output was.
-    "queries_before_the_store_has_read_09": Fault("09_masks/producer.cuh", "tma_store_wait_read<0>();  // other queries may come", "tma_store_wait_read<0>();",
+    "queries_before_the_store_has_read_09": Fault("09_masks/producer.cuh", "tma_store_wait_read<0>();  // the next queries may be loaded", "tma_store_wait_read<0>();",
                                                   "", (), traced=["--step", "2", *LONGER], says="data race"),
     "queries_not_kept_waiting_09": Fault("09_masks/producer.cuh", "mbarrier_wait(&shared.barriers.q_empty[place.stage][i], place.phase ^ 1);",
                                          "mbarrier_wait(&shared.barriers.q_empty[place.stage][i], place.phase ^ 1);", "", (),
