@@ -78,7 +78,7 @@ struct Consumer {
             columns_seen<kKeys / 4>(row_of(row_query(r)), first_key + 2 * int(threadIdx.x % 4));
     };
     const auto search = [&](int query) { return policy.row(work, query); };
-    if constexpr (CountsInDocuments<Policy>) {
+    if constexpr (Policy::kExtras.documents) {
       if (document.queries <= 0) {
         see(search);
       } else {
@@ -88,7 +88,7 @@ struct Consumer {
     } else {
       see(search);
     }
-    if constexpr (HidesByKey<Policy>)
+    if constexpr (Policy::kExtras.hidden_by_key)
       ask_keys(answers, policy.hidden(work, first_key), query - int(threadIdx.x % 32 / 4));
     return answers;
   }
@@ -97,20 +97,20 @@ struct Consumer {
   /// What the policy makes of a tile's scores.
   template <bool kMasked>
   __device__ __forceinline__ void apply(int first_key, const Answers<kKeys>& answers) {
-    if constexpr (decltype(policy.score)::kChanges) {
+    if constexpr (decltype(policy.score)::kExtras.changes) {
       change(
           scores, [&](int r) { return policy.score.row(work, row_query(r)); }, first_key);
     }
     if constexpr (kMasked) {
       hide(scores, answers);
-      if constexpr (HidesByKey<Policy>) hide_by_key(scores, answers);
+      if constexpr (Policy::kExtras.hidden_by_key) hide_by_key(scores, answers);
     }
   }
 
   //| Dropout comes after the softmax has taken its sums, so these include all probabilities.
   /// Applies dropout to a tile's probabilities.
   __device__ __forceinline__ void drop(int first_key) {
-    if constexpr (decltype(policy.score)::kDrops)
+    if constexpr (decltype(policy.score)::kExtras.drops)
       apply_dropout(
           scores, policy.score.dropout, work.head, [&](int r) { return row_query(r); }, first_key);
   }
@@ -120,14 +120,14 @@ struct Consumer {
   /// The first key of the tile at `at`, if it is needed.
   template <bool kMasked>
   __device__ __forceinline__ int first_key(const PipelineState<Traits::kStages>& at) const {
-    if constexpr (!kMasked && !decltype(policy.score)::kAsksForKeys) return 0;
+    if constexpr (!kMasked && !decltype(policy.score)::kExtras.keys) return 0;
     const int key = shared.first_key[at.stage];
     __syncwarp();  // all lanes have read before one of them releases the stage
     return key;
   }
 
   __device__ __forceinline__ float scale_log2() const {
-    if constexpr (decltype(policy.score)::kChanges)
+    if constexpr (decltype(policy.score)::kExtras.changes)
       return policy.score.scale_log2;
     else
       return problem.scale_log2;
@@ -278,7 +278,7 @@ struct Consumer {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       inverse[r] = __fdividef(1.0f, rows.sum[r]);
-      if constexpr (decltype(policy.score)::kDrops) inverse[r] *= policy.score.dropout.factor;
+      if constexpr (decltype(policy.score)::kExtras.drops) inverse[r] *= policy.score.dropout.factor;
       if (!(rows.sum[r] > 0)) inverse[r] = 0;  // a row that sees no key has O = 0
     }
     rescale_rows(output, inverse);
@@ -298,7 +298,7 @@ struct Consumer {
     for (int r = 0; r < 2; ++r) {
       const float sum = rows.sum[r];
       float value = sum > 0 ? (rows.max[r] * scale_log2() + __log2f(sum)) * kLn2 : -INFINITY;
-      if constexpr (decltype(policy.score)::kChanges) value += policy.score.score_offset;
+      if constexpr (decltype(policy.score)::kExtras.changes) value += policy.score.score_offset;
       const int row = query + 8 * r;
       if (row < work.sequence.queries) first[row] = value;
     }
@@ -322,19 +322,21 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) masked(
     float* lse,                                  // [batch, heads, seqlen_q]
     const __grid_constant__ Problem problem, const __grid_constant__ Policy policy,
     int* counter) {  // 0 at the start, and at the end
+  static_assert(names_its_extras<Policy>(), "a policy's extras and its functions differ");
   using Shared = BlockShared<T, Traits>;
   static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
-  if (threadIdx.x == 0) initialise(shared, HasProducer<Policy, Traits, Shared> ? 2 : 1);
-  if constexpr (Policy::kPrepared) wait_for_launch_before();  // that launch makes a plan, or classifies tiles
-  __syncthreads();                                            // the barriers are ready
+  if (threadIdx.x == 0) initialise(shared, Policy::kExtras.producer ? 2 : 1);
+  if constexpr (Policy::kExtras.prepared)
+    wait_for_launch_before();  // that launch makes a plan, or classifies tiles
+  __syncthreads();             // the barriers are ready
 
   //| The producer gives up registers, and the consumers take them. 32 or 40 per thread (`Traits`) are enough
   //| to classify tiles.
   const int warp = warp_of_block(), warpgroup = warp / kWarpsOfWarpgroup;
   if (warpgroup == 0) {
     setmaxnreg_dec<Traits::kProducerRegisters>();
-    if constexpr (HasProducer<Policy, Traits, Shared>) {
+    if constexpr (Policy::kExtras.producer) {
       policy.template produce<Traits>(shared, warp, q_map, k_map, v_map, problem);
     } else {
       if (threadIdx.x == 0) produce_keys<Traits>(shared, k_map, v_map, problem);

@@ -23,20 +23,13 @@ namespace flashbook::masks {
 /// Column `i` of those that a thread has of a tile.
 __host__ __device__ constexpr int column_of(int i) { return i / 2 * 8 + i % 2; }
 
-//| These two concepts ask what a policy can do. The question could be a `requires` expression in the consumer
-//| on its own members. But if such an expression calls a member function without `this->`, nvcc 13.0
-//| evaluates it to false and g++ to true. Then the simulator would mask and the GPU would not (see the
-//| chapter's appendix).
+//| Whether a row has its word at once is asked by a concept. The question could be a `requires` expression in
+//| the consumer on its own members. But if such an expression calls a member function without `this->`, nvcc
+//| 13.0 evaluates it to false and g++ to true (see the chapter's appendix).
 /// A row that has a word for all of a thread's columns.
 template <typename Row, int kColumns>
 concept HasWord = requires(const Row& row) {
   row.template columns<kColumns>(0);
-};
-
-/// A policy whose keys say which queries must not see them.
-template <typename Policy>
-concept HidesByKey = requires(const Policy& policy, const Work& work) {
-  policy.hidden(work, 0);
 };
 
 /// Bit i: whether the row sees the thread's column i. `thread_key` is its first.

@@ -11,8 +11,17 @@
 //| | which keys does this query see? | consumers, in partial tiles | `policy.row(work, query)`, which has `sees(key)` |
 //| | what becomes of a score? | consumers, in all tiles | `policy.score.row(work, query)`, called with a score and its key |
 //|
-//| It also has the number of tiles of queries (`policy.count(problem)`), and whether an earlier launch
-//| prepares something (`kPrepared`).
+//| It also has the number of tiles of queries (`policy.count(problem)`), and names in `kExtras` what it does
+//| beyond these questions. For each extra the kernel then calls the functions below; for none of them, it has
+//| no code.
+//|
+//| | extra | what it is for | functions |
+//| | --- | --- | --- |
+//| | `prepared` | an earlier launch makes a plan or classifies tiles | none: the kernel waits for that launch |
+//| | `documents` | most tiles of queries lie within one document | `document_of_all`, `row_in`, `has_prefix` |
+//| | `hidden_by_key` | keys hide queries (step 4) | `hidden` |
+//| | `shared_tiles` | heads share a tile (step 8) | `head_bits`, a number |
+//| | `producer` | keys and values are in pages (step 8) | `produce` |
 //|
 //| So a mask costs nothing where it hides nothing: the loop over full tiles has no code for it, and tiles in
 //| which no query sees a key are never loaded.
@@ -26,6 +35,25 @@
 namespace flashbook::masks {
 
 using namespace hopper;
+
+//| A misspelt extra does not compile, nor does an extra without its functions, nor functions without their
+//| extra (`names_its_extras`, below).
+/// What a policy does beyond the four questions.
+struct Extras {
+  bool prepared = false;
+  bool documents = false;
+  bool hidden_by_key = false;
+  bool shared_tiles = false;
+  bool producer = false;
+};
+
+//| A function on scores (`policy.score`) names in the same way what it does; by default it does nothing.
+/// What a function on scores does.
+struct ScoreExtras {
+  bool changes = false;  ///< scores: `row`, `scale_log2` and `score_offset`
+  bool keys = false;     ///< takes a score's key, in full tiles, too
+  bool drops = false;    ///< probabilities: `dropout`
+};
 
 //| ## Sequences
 //|
@@ -95,11 +123,11 @@ struct Span {
   }
 };
 
-//| With documents, the keys of a query depend on its document, which must be found first. A policy that may
-//| have documents has three more functions. `document_of_all` finds the document of a whole tile of queries.
-//| `row_in` has the keys of a query whose document is known, and `has_prefix` returns whether a query may see
-//| a prefix. A sequence without documents counts as one document.
-/// A policy, or a mask, that may have documents.
+//| With documents, the keys of a query depend on its document, which must be found first. `document_of_all`
+//| finds the document of a whole tile of queries. `row_in` has the keys of a query whose document is known,
+//| and `has_prefix` returns whether a query may see a prefix. A sequence without documents counts as one
+//| document. Where a policy has no such functions, each row searches for its own.
+/// A policy, or a mask, with the functions for documents.
 template <typename Mask>
 concept CountsInDocuments = requires(const Mask& mask, const Work& work) {
   mask.document_of_all(work, 0);
@@ -126,18 +154,13 @@ __device__ inline int last_at_most(const int* ascending, int count, int place) {
 //| ## Heads that share a tile
 //|
 //| A tile of queries has rows of one head. In step 8 up to four heads that read the same keys share it (as in
-//| chapter 8). The first head has the first 16, 32 or 64 of a consumer's 64 rows, and so on, so a thread's
-//| two rows, 8 apart, belong to one head. The rest of the kernel treats such heads as one.
-/// A policy whose consumers have rows of 2^head_bits heads, one after another; head_bits <= 2.
-template <typename Policy>
-concept SharesTiles = requires(const Policy& policy) {
-  policy.head_bits;
-};
-
+//| chapter 8): 2^`head_bits` of them. The first head has the first 16, 32 or 64 of a consumer's 64 rows, and
+//| so on, so a thread's two rows, 8 apart, belong to one head. The rest of the kernel treats such heads as
+//| one.
 /// The number of queries per head among `rows` rows of a tile.
 template <typename Policy>
 __device__ __forceinline__ int queries_among(const Policy& policy, int rows) {
-  if constexpr (SharesTiles<Policy>)
+  if constexpr (Policy::kExtras.shared_tiles)
     return rows >> policy.head_bits;
   else
     return rows;
@@ -147,7 +170,7 @@ __device__ __forceinline__ int queries_among(const Policy& policy, int rows) {
 /// The query of row `row` of a consumer's tile, among its head's.
 template <typename Policy>
 __device__ __forceinline__ int query_of_row(const Policy& policy, int row) {
-  if constexpr (SharesTiles<Policy>)
+  if constexpr (Policy::kExtras.shared_tiles)
     return row & (queries_among(policy, kRowsOfWarpgroup) - 1);
   else
     return row;
@@ -156,11 +179,31 @@ __device__ __forceinline__ int query_of_row(const Policy& policy, int row) {
 /// The query head of this thread's two rows; `head` is the kernel's. `Number` is an integer.
 template <typename Policy, typename Number>
 __device__ __forceinline__ Number head_of_row(const Policy& policy, Number head) {
-  if constexpr (SharesTiles<Policy>)
+  if constexpr (Policy::kExtras.shared_tiles)
     return (head << policy.head_bits) +
            int(threadIdx.x % kWarpgroup / 32 * kRowsOfWarp) / queries_among(policy, kRowsOfWarpgroup);
   else
     return head;
+}
+
+//| ## What a policy must have
+//|
+//| An extra and the functions that come with it must go together, or a mask might be dropped without a word.
+template <typename Policy>
+concept HidesByKey = requires(const Policy& policy, const Work& work) {
+  policy.hidden(work, 0);
+};
+template <typename Policy>
+concept SharesTiles = requires(const Policy& policy) {
+  policy.head_bits;
+};
+
+/// Whether a policy names the extras whose functions it has, and no others.
+template <typename Policy>
+constexpr bool names_its_extras() {
+  constexpr Extras kNamed = Policy::kExtras;
+  return kNamed.documents == CountsInDocuments<Policy> && kNamed.hidden_by_key == HidesByKey<Policy> &&
+         kNamed.shared_tiles == SharesTiles<Policy>;
 }
 
 //| Everything else about a launch is the same for all policies.

@@ -58,7 +58,7 @@ __device__ void decide(Shared& shared, const Problem& problem, const Policy& pol
   int index = blockIdx.x;
   for (;; next.advance()) {
     Work work = policy.template work<Traits::kRows>(problem, index);
-    if constexpr (CountsInDocuments<Policy>)
+    if constexpr (Policy::kExtras.documents)
       if (work.first_query >= 0) work.document = policy.document_of_all(work, Traits::kRows);
     Work& told = shared.work.tile[next.stage];
     if (leads) {
@@ -161,12 +161,6 @@ __device__ void produce_keys(Shared& shared, const TileMap& k_map, const TileMap
 
 //| If keys are in pages (step 8), the policy does this and the next role itself, with two whole warps, which
 //| both read the ballots.
-/// A policy that loads queries, keys and values itself, in warps 0 and 1.
-template <typename Policy, typename Traits, typename Shared>
-concept HasProducer = requires(const Policy& policy, Shared& shared, const TileMap& map,
-                               const Problem& problem) {
-  policy.template produce<Traits>(shared, 0, map, map, map, problem);
-};
 
 //| ## Queries and outputs
 //|

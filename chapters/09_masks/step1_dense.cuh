@@ -31,6 +31,7 @@ struct AllTiles {
 //| If each head has its own mask, 65 heads of 8192 tokens have more than 2^32 bytes, so offsets have 64 bits.
 /// Step 1.
 struct ByPairs : InBatch {
+  static constexpr Extras kExtras = {};
   const unsigned char* visible;  // [batch, heads_of_mask, seqlen_q, seqlen_k]
   int heads_of_mask;             ///< 1, or the number of heads
   Unchanged score;

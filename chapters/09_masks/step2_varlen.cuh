@@ -205,8 +205,6 @@ struct InPlan {
   Plan plan;
   int heads_of_section;
 
-  static constexpr bool kPrepared = true;  ///< make_plan runs first
-
   //| Only the device knows how many tiles there are.
   __device__ int count(const Problem& problem) const {
     return plan.first_tile[documents.count] * problem.heads;
@@ -236,6 +234,7 @@ struct InPlan {
 
 /// Step 2. Its ranges have no documents.
 struct Varlen : InPlan<Packed>, InRanges {
+  static constexpr Extras kExtras = {.prepared = true, .documents = true};
   Unchanged score;
 };
 

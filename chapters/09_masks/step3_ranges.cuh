@@ -226,8 +226,6 @@ struct InBatch {
   device::Divisor heads_of_last;  ///< heads in the last section
   int last_section;
 
-  static constexpr bool kPrepared = false;  ///< no launch prepares anything
-
   InBatch() = default;
   /// On the host.
   InBatch(const TileOrder& order)
@@ -264,19 +262,12 @@ struct InBatch {
 
 //| Most policies leave scores and probabilities unchanged. The kernel then has no code that would change
 //| them.
-/// Probabilities as they are.
-struct KeepsAll {
-  static constexpr bool kDrops = false;
-};
-
 /// Scores as they are.
-struct Unchanged : KeepsAll {
-  static constexpr bool kChanges = false;
-  static constexpr bool kAsksForKeys = false;
+struct Unchanged {
+  static constexpr ScoreExtras kExtras = {};
 };
 
-//| Steps 2 and 4 answer in the same way. There may be documents, so the two functions for them are here
-//| (`CountsInDocuments` in `problem.cuh`).
+//| Steps 2 and 4 answer in the same way. There may be documents, so the three functions for them are here.
 /// The answers of a policy by ranges.
 struct InRanges {
   Ranges ranges;
@@ -297,6 +288,7 @@ struct InRanges {
 
 /// Step 3.
 struct ByRanges : InBatch, InRanges {
+  static constexpr Extras kExtras = {.documents = true};
   Unchanged score;
 };
 

@@ -156,7 +156,7 @@ struct ColumnTiles : RangeTiles<kKeys> {
 //| heads share.
 /// Step 4.
 struct ByColumns : InBatch, InRanges {
-  static constexpr bool kPrepared = true;
+  static constexpr Extras kExtras = {.prepared = true, .documents = true, .hidden_by_key = true};
   Scanned scanned;
   device::Divisor group;  ///< query heads that share a row of bounds
   int heads_of_columns;   ///< rows of bounds per batch entry

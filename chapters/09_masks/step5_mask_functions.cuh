@@ -153,7 +153,7 @@ struct ListedTiles {
 //| | `row(work, query)` | a value that takes a score and its key, and returns another; `from(key)` counts keys from there |
 //| | `scale_log2` | the softmax's factor for the new score, in place of scale * log2(e) |
 //| | `score_offset` | a constant that was left out of all scores, which only the log-sum-exp includes |
-//| | `kAsksForKeys` | whether it takes the key; then full tiles need theirs |
+//| | `kExtras` | `changes`, and `keys` if it takes the key: then full tiles need theirs (`problem.cuh`) |
 //|
 //| ### Softcap
 //|
@@ -163,9 +163,8 @@ struct ListedTiles {
 //| computes 1 / (1 + 2^(f s)) with a negative f, and the factor 2c is merged into the scale, by which the
 //| softmax multiplies anyway.
 /// c * tanh(s / c), without the constant -c.
-struct Softcap : KeepsAll {
-  static constexpr bool kChanges = true;
-  static constexpr bool kAsksForKeys = false;
+struct Softcap {
+  static constexpr ScoreExtras kExtras = {.changes = true};
   static constexpr bool kReadsMemory = false;
   float factor;        ///< -2 * log2(e) * scale / c
   float scale_log2;    ///< 2 * c * log2(e)
@@ -201,9 +200,8 @@ __device__ __forceinline__ OwnPlace own_place_of(const Ranges& ranges, const Wor
 }
 
 /// Takes slope * |own key - key| from a score.
-struct Alibi : KeepsAll {
-  static constexpr bool kChanges = true;
-  static constexpr bool kAsksForKeys = true;
+struct Alibi {
+  static constexpr ScoreExtras kExtras = {.changes = true, .keys = true};
   const float* slopes;  // [heads], or [sequences, heads]
   Ranges ranges;        ///< distances count within its documents
   float scale_log2;     ///< as without the function
@@ -235,9 +233,8 @@ struct Alibi : KeepsAll {
 //| the number at that end. It costs a load and a multiply-add per score; the tables of all heads are a few KB
 //| and stay in the L1.
 /// Adds the number of a key's distance.
-struct DistanceBias : KeepsAll {
-  static constexpr bool kChanges = true;
-  static constexpr bool kAsksForKeys = true;
+struct DistanceBias {
+  static constexpr ScoreExtras kExtras = {.changes = true, .keys = true};
   const float* bias;  // [heads, 2 * reach + 1]
   int reach;
   Ranges ranges;     ///< distances count within its documents
@@ -269,9 +266,9 @@ struct DistanceBias : KeepsAll {
 //| score by $2c$ instead of the usual scale. So the host divides the slopes by $2c$.
 /// A function, and another of its result. Both have the first's `scale_log2`.
 template <typename First, typename Second>
-struct Composed : KeepsAll {
-  static constexpr bool kChanges = true;
-  static constexpr bool kAsksForKeys = First::kAsksForKeys || Second::kAsksForKeys;
+struct Composed {
+  static constexpr ScoreExtras kExtras = {.changes = true,
+                                          .keys = First::kExtras.keys || Second::kExtras.keys};
   First first;
   Second second;
   float scale_log2;
@@ -308,8 +305,7 @@ struct Composed : KeepsAll {
 //| sum.
 /// Drops probabilities at random.
 struct RandomDropout : Unchanged {
-  static constexpr bool kAsksForKeys = true;
-  static constexpr bool kDrops = true;
+  static constexpr ScoreExtras kExtras = {.keys = true, .drops = true};
   Dropout dropout;
 };
 
@@ -317,7 +313,7 @@ struct RandomDropout : Unchanged {
 /// Step 5.
 template <typename Mask, typename Score>
 struct ByFunctions : InBatch {
-  static constexpr bool kPrepared = true;
+  static constexpr Extras kExtras = {.prepared = true, .documents = CountsInDocuments<Mask>};
   Mask mask;
   const TileClass* classes;  // [masks, query tiles, key tiles]
   int query_tiles, key_tiles;

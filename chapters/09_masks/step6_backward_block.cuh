@@ -77,7 +77,7 @@ struct Gradients {
   using State = PipelineState<Traits::kStages>;
   //| Whether the function has a slope other than 1, and whether there is dropout, are compile-time constants.
   static constexpr bool kSlopes = kHasSlope<Score>;
-  static constexpr bool kDrops = Score::kDrops;
+  static constexpr bool kDrops = Score::kExtras.drops;
   static constexpr bool kLearns = std::is_same_v<Score, LearnedBias>;
 
   //| References take no registers: they refer to shared memory or to the kernel's arguments. A thread itself
@@ -200,7 +200,7 @@ struct Gradients {
 
   //| ### P
   __device__ __forceinline__ float scale_log2() const {
-    if constexpr (Score::kChanges)
+    if constexpr (Score::kExtras.changes)
       return score.scale_log2;
     else
       return problem.scale_log2;
@@ -384,7 +384,7 @@ struct Gradients {
       wgmma_wait<0>();
     wgmma_pin(scores);
     //| Function, mask, exponential, in this order, all while dP^T is computed.
-    if constexpr (Score::kChanges) change(scores, state.stage);
+    if constexpr (Score::kExtras.changes) change(scores, state.stage);
     if constexpr (kSlopes) {
       if (is_partial(state.stage))
         to_probabilities_with_slope<true>(scores, p, seen, state.stage);

@@ -236,6 +236,8 @@ struct CachedSequences {
 //| the last key.
 /// Step 8.
 struct Prompts : InPlan<CachedSequences>, InRanges {
+  static constexpr Extras kExtras = {
+      .prepared = true, .documents = true, .shared_tiles = true, .producer = true};
   Unchanged score;
   Pages pages;
   int head_bits;

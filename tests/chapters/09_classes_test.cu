@@ -23,6 +23,24 @@ constexpr int kRows = 5, kKeys = 4;
 // 10,000 masks in all, with fewer of those that read memory and so take longer.
 constexpr int kByRanges = 7000, kByColumns = 2000, kByFunctions = 500, kByPairs = 250, kOfPacked = 250;
 static_assert(kByRanges + kByColumns + kByFunctions + kByPairs + kOfPacked == 10000);
+
+// A policy names what it does in one struct. A misspelt name does not compile; an extra without its function
+// and a function without its extra are refused.
+template <typename Named>
+concept TakesMisspelt = requires(Named named) {
+  named = Named{.hidden_by_kye = true};
+};
+static_assert(!TakesMisspelt<Extras>);
+
+struct WithoutExtra : ByRanges {
+  __device__ const Hidden* hidden(const Work&, int) const { return nullptr; }
+};
+struct WithoutFunction : ByRanges {
+  static constexpr Extras kExtras = {.documents = true, .hidden_by_key = true};
+  __device__ const Hidden* hiden(const Work&, int) const { return nullptr; }
+};
+static_assert(names_its_extras<ByPairs>() && names_its_extras<ByRanges>() && names_its_extras<ByColumns>());
+static_assert(!names_its_extras<WithoutExtra>() && !names_its_extras<WithoutFunction>());
 constexpr int kOfLists = 1000, kOfPairLists = 200;  // of step 6
 
 class TileClasses : public MachineTest {
@@ -45,7 +63,7 @@ class TileClasses : public MachineTest {
 /// The row of a query, looked up as consumers do: by the tile's document, if it has one.
 template <typename Policy>
 __device__ auto row_of(const Policy& policy, const Work& work, int query) {
-  if constexpr (CountsInDocuments<Policy>)
+  if constexpr (Policy::kExtras.documents)
     if (work.document.queries > 0) return policy.row_in(work.document, query);
   return policy.row(work, query);
 }
@@ -58,7 +76,7 @@ __global__ void look(Policy policy, Problem problem, int tiles,
   const int query_tiles = ceil_div(problem.seqlen_q, kRows), key_tiles = ceil_div(problem.seqlen_k, kKeys);
   for (int index = 0; index < tiles; ++index) {
     Work work = policy.template work<kRows>(problem, index);
-    if constexpr (CountsInDocuments<Policy>)  // as the warp that decides does
+    if constexpr (Policy::kExtras.documents)  // as the warp that decides does
       work.document = policy.document_of_all(work, kRows);
     const int last_query = min(work.first_query + kRows, problem.seqlen_q) - 1;
     const int head = work.head.batch * problem.heads + work.head.head;
@@ -72,7 +90,7 @@ __global__ void look(Policy policy, Problem problem, int tiles,
       const auto keys = row_of(policy, work, query);
       for (int key = threadIdx.x; key < problem.seqlen_k; key += 32) {
         bool sees = keys.sees(key);
-        if constexpr (requires { policy.hidden(work, key); })
+        if constexpr (Policy::kExtras.hidden_by_key)
           sees = sees && !(policy.hidden(work, key)->hidden_rows(query) & 1);
         pairs[(head * problem.seqlen_q + query) * problem.seqlen_k + key] = sees;
       }

@@ -180,7 +180,7 @@ void run_with_mask(const Shape& shape, const Tensors& t, device::Stream stream, 
   workspace.semaphores = left.take<int>(in_turns ? layout.semaphores() : 0);
 
   float score_offset = 0;
-  if constexpr (Score::kChanges) score_offset = score.score_offset;
+  if constexpr (Score::kExtras.changes) score_offset = score.score_offset;
   const GradientProblem problem = gradient_problem_of(shape, t, layout, score_offset, in_turns);
   device::launch(prepare<T, kHeadDim>, dim3(unsigned(tiles_of(layout.rows, kPrepareRows<kHeadDim>))),
                  dim3(kPrepareThreads), 0, stream, static_cast<const T*>(t.o), static_cast<const T*>(t.d_o),

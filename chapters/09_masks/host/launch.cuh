@@ -138,7 +138,7 @@ void run_masked(const Shape& shape, const Tensors& t, device::Stream stream, con
   problem.blocks = blocks;
   problem.q_map_strides = maps.q_strides, problem.o_map_strides = maps.o_strides;
   problem.k_map_strides = maps.k_strides, problem.v_map_strides = maps.v_strides;
-  device::launch(Policy::kPrepared ? device::Start::dependent : device::Start::plain,
+  device::launch(Policy::kExtras.prepared ? device::Start::dependent : device::Start::plain,
                  masked<T, Traits, Policy>, dim3(blocks), dim3(Traits::kThreads),
                  sizeof(BlockShared<T, Traits>), stream, maps.q, maps.k, maps.v, maps.o, static_cast<T*>(t.o),
                  t.lse, problem, policy, counter);

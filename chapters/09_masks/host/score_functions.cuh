@@ -11,28 +11,26 @@ namespace flashbook::masks {
 
 inline Softcap softcap_of(const Shape& shape) {
   const double c = shape.score.softcap;
-  return {
-      {}, float(-2 * std::numbers::log2e * shape.scale / c), float(2 * c * std::numbers::log2e), float(-c)};
+  return {.factor = float(-2 * std::numbers::log2e * shape.scale / c),
+          .scale_log2 = float(2 * c * std::numbers::log2e),
+          .score_offset = float(-c)};
 }
 
 /// `scale`: what the softmax multiplies by, without log2(e).
 inline Alibi alibi_of(const Shape& shape, const Tensors& tensors, const Ranges& ranges, double scale) {
-  return {{},
-          static_cast<const float*>(tensors.tables[int(TableId::slopes)]),
-          ranges,
-          float(scale * std::numbers::log2e),
-          float(1 / scale),
-          0,
-          shape.score.alibi.size() > std::size_t(shape.heads) ? shape.heads : 0};
+  return {.slopes = static_cast<const float*>(tensors.tables[int(TableId::slopes)]),
+          .ranges = ranges,
+          .scale_log2 = float(scale * std::numbers::log2e),
+          .per_scale = float(1 / scale),
+          .to_sequence = shape.score.alibi.size() > std::size_t(shape.heads) ? shape.heads : 0};
 }
 
 inline DistanceBias bias_of(const Shape& shape, const Tensors& tensors, const Ranges& ranges) {
-  return {{},
-          static_cast<const float*>(tensors.tables[int(TableId::bias)]),
-          shape.score.bias.reach,
-          ranges,
-          float(shape.scale * std::numbers::log2e),
-          1 / shape.scale};
+  return {.bias = static_cast<const float*>(tensors.tables[int(TableId::bias)]),
+          .reach = shape.score.bias.reach,
+          .ranges = ranges,
+          .scale_log2 = float(shape.scale * std::numbers::log2e),
+          .per_scale = 1 / shape.scale};
 }
 
 /// Calls `use(score)` with the shape's function: a softcap, slopes, one after the other, or none.
@@ -43,11 +41,10 @@ void with_function(const Shape& shape, const Tensors& tensors, const Ranges& ran
   if (score.softcap == 0) return use(alibi_of(shape, tensors, ranges, shape.scale));
   const Softcap softcap = softcap_of(shape);
   if (score.alibi.empty()) return use(softcap);
-  use(Composed<Softcap, Alibi>{{},
-                               softcap,
-                               alibi_of(shape, tensors, ranges, 2.0 * score.softcap),
-                               softcap.scale_log2,
-                               softcap.score_offset});
+  use(Composed<Softcap, Alibi>{.first = softcap,
+                               .second = alibi_of(shape, tensors, ranges, 2.0 * score.softcap),
+                               .scale_log2 = softcap.scale_log2,
+                               .score_offset = softcap.score_offset});
 }
 
 }  // namespace flashbook::masks
