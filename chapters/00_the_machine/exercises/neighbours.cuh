@@ -5,10 +5,10 @@
 
 namespace flashbook::machine {
 
-constexpr int kMostThreads = 256;  ///< of a block of add_neighbours
+constexpr int kMostThreads = 256;  ///< per block of add_neighbours
 
-/// to[i] = from[i - 1] + from[i] + from[i + 1]; elements outside the array count as 0. One thread per
-/// element, and blocks of at most kMostThreads. A block loads its elements into shared memory once, and one
+/// to[i] = from[i - 1] + from[i] + from[i + 1], where elements outside the array are 0. One thread per
+/// element, and at most kMostThreads per block. A block loads its elements into shared memory once, plus one
 /// more on either side.
 __global__ void add_neighbours(const float* from,  // [count]
                                int count,

@@ -1,13 +1,13 @@
 /// \file
-/// Exercise ch00-transpose: rows become columns, and every sector and every bank is used.
+/// Exercise ch00-transpose: rows become columns, with every sector and every bank in use.
 #pragma once
 #include "common/device/kernel.h"
 
 namespace flashbook::machine {
 
-constexpr int kSide = 32;  ///< of the square that a block moves
+constexpr int kSide = 32;  ///< side of the square that a block moves
 constexpr int kRowsAtOnce =
-    8;  ///< a block has kSide by kRowsAtOnce threads: 8 warps, each a row of the square
+    8;  ///< a block has kSide by kRowsAtOnce threads: 8 warps, each with a row of the square
 
 /// to[c][r] = from[r][c]. A grid of (columns / kSide, rows / kSide) blocks of (kSide, kRowsAtOnce) threads;
 /// rows and columns are multiples of kSide.

@@ -4,13 +4,13 @@
 
 namespace flashbook::naive {
 
-// Softmax again, this time with a whole block for each row: 256 threads, for long rows. The threads bring
-// their maxima and their sums together in shared memory.
+// Softmax again, this time with a whole block of 256 threads per row, for long rows. The threads combine
+// their maxima and their sums in shared memory.
 
 constexpr int kBlockThreads = 256;
 
 // BEGIN EXERCISE ch01-block-softmax: a block for a row, and NaN
-/// What `combine` makes of the values of all threads of the block, in every thread.
+/// Combines the values of all threads of the block, and returns the result in every thread.
 template <typename Combine>
 __device__ float block_reduce(float (&partial)[kBlockThreads], float value, Combine combine) {
   const int thread = threadIdx.x;
@@ -31,7 +31,7 @@ __global__ void block_softmax(const float* scores,  // [batch * heads, seqlen_q,
                               T* probabilities,     // [batch * heads, seqlen_q, score_stride]
                               float* lse,           // [batch * heads, seqlen_q]
                               Problem problem) {
-  __shared__ float partial[kBlockThreads];  // of the maximum, then of the sum
+  __shared__ float partial[kBlockThreads];  // for the maximum, then for the sum
   const int thread = threadIdx.x;
   const int64_t row = blockIdx.x;
   const int visible = problem.visible_keys(int(row % problem.seqlen_q));

@@ -6,10 +6,10 @@
 namespace flashbook::naive {
 
 // Attention can divide late: O is first summed with weights that are not normalised, and at the end each row
-// is divided by the sum of its weights. Here is that last kernel, after a popular picture: "coalesced: thread
-// i reads row i".
+// is divided by the sum of its weights. This is that last kernel, written after a popular picture:
+// "coalesced: thread i reads row i".
 
-constexpr int kScaledThreads = 128;  // of a block, and rows
+constexpr int kScaledThreads = 128;  // threads and rows per block
 
 /// Divides each row by its sum, in place. Grid: (rows / kScaledThreads); kScaledThreads threads.
 __global__ void divide_rows(float* o,              // [rows, columns]

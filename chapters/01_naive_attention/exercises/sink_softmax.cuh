@@ -6,11 +6,11 @@
 
 namespace flashbook::naive {
 
-// A query whose keys have nothing for it has to give its probability away all the same. Some models let each
-// head learn a *sink*: one more score in every row, with no key behind it and no value. It takes its share of
-// the sum, and so of the log-sum-exp; no probability is stored for it.
+// Even a query for which no key is relevant has to assign all its probability. So some models let each head
+// learn a *sink*: one more score in every row, without a key and without a value. It is part of the sum, and
+// so of the log-sum-exp, but no probability is stored for it.
 
-/// P = exp(S) / (exp(sink) + sum of exp(S)) and the log-sum-exp of scores and sink, one thread a row. Grid:
+/// P = exp(S) / (exp(sink) + sum of exp(S)) and the log-sum-exp of scores and sink, one thread per row. Grid:
 /// (rows / 256).
 template <typename T>
 __global__ void sink_softmax(const float* scores,  // [heads, seqlen_q, score_stride]
@@ -25,7 +25,7 @@ __global__ void sink_softmax(const float* scores,  // [heads, seqlen_q, score_st
   const float* s = scores + row * problem.score_stride;
   T* p = probabilities + row * problem.score_stride;
   // BEGIN EXERCISE ch01-softmax: the softmax of a row with a sink
-  // TODO: This walks along the row once, and does nothing with it.
+  // TODO: This passes over the row once, and does nothing with it.
   for (int j = 0; j < visible; ++j) p[j] = from_float<T>(s[j]);
   lse[row] = -sink;
   // END EXERCISE ch01-softmax

@@ -1,5 +1,5 @@
 /// \file
-/// Exercise ch01-traffic: what chapter 1's kernels compute and move, from paper and pencil.
+/// Exercise ch01-traffic: what chapter 1's kernels compute and move, with paper and pencil.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -11,27 +11,27 @@ namespace flashbook::naive {
 //
 // Count a causal mask as half of all pairs, and leave out the log-sum-exp.
 //
-// Each function is a formula of these sizes. `try` asks it for the sizes below and for others, the grader for
-// sizes that are not published. Sizes are double, so a quotient keeps its fraction; std::floor and std::ceil
-// make it whole. Functions may call those above them.
+// Each function is a formula in these sizes. `try` calls it with the sizes below and with others, and the
+// grader with sizes that are not published. Sizes are double, so a quotient keeps its fraction; std::floor
+// and std::ceil round it. Functions may call those above them.
 struct Traffic {
   double heads = 32, kv_heads = 8, tokens = 2048, head_dim = 64;
 
   // BEGIN EXERCISE ch01-traffic: bytes and FLOPs on paper
   // Pairs of a query and a key that it sees, in one head.
   double pairs() const { return 0; }
-  // From here on of all heads together. Floating-point operations of both products.
+  // From here on, count all heads together. Floating-point operations of both products.
   double flops() const { return 0; }
   // Bytes of Q, K, V and O together.
   double input_output_bytes() const { return 0; }
-  // Bytes of device memory that S and P take. They are stored whole, masked or not.
+  // Bytes of device memory for S and P. They are stored in full, masked or not.
   double score_bytes() const { return 0; }
-  // Bytes that the three kernels of step 1 move: Q, K, V and O once, S and P as often as a kernel walks over
-  // them; only the visible pairs are written and read.
+  // Bytes that the three kernels of step 1 move: Q, K, V and O once, S and P as often as a kernel passes
+  // over them. Only the visible pairs are written and read.
   double step1_bytes() const { return 0; }
   // The same for the three kernels of step 4.
   double step4_bytes() const { return 0; }
-  // FLOPs a byte of step 4.
+  // FLOPs per byte in step 4.
   double flops_per_byte() const { return 0; }
   // END EXERCISE ch01-traffic
 };

@@ -5,8 +5,8 @@
 
 namespace flashbook::naive {
 
-// Short rows waste a warp each. Here a warp has two: the even lanes hold one row, the odd lanes the other. So
-// 16 lanes have to agree, and the lane next door belongs to the other row.
+// A warp per row is wasteful for short rows. Here, a warp has two: the even lanes hold one row, the odd lanes
+// the other. So 16 lanes have to agree, and neighbouring lanes belong to different rows.
 
 /// A score and its key.
 struct Scored {
@@ -18,12 +18,12 @@ struct Scored {
 /// The largest score of the lane's row with its key, in every lane of the row. If scores are
 /// equal, the smaller key wins.
 inline __device__ Scored row_largest(Scored mine) {
-  return mine;  // TODO: so far each lane has only its own
+  return mine;  // TODO: so far, each lane has only its own
 }
 
 /// The sum of `value` over the lane's row, in every lane of the row.
 inline __device__ float row_sum(float value) {
-  return value;  // TODO: so far each lane has only its own
+  return value;  // TODO: so far, each lane has only its own
 }
 // END EXERCISE ch01-shuffles
 

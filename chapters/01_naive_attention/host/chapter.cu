@@ -1,7 +1,7 @@
 //| # Chapter 1's descriptor
 //|
-//| Everything outside the kernels asks this file: which steps there are, which shapes each takes and why not
-//| the others, how much memory a launch needs, and how the kernels follow one another. It runs on the host.
+//| What the rest of the program needs to know about the chapter: its steps, the shapes that each of them
+//| accepts, the memory that a launch needs, and the order of the kernels. It runs on the host.
 #include <array>
 
 #include "chapters/01_naive_attention/host/chapter.h"
@@ -60,9 +60,9 @@ int64_t probability_bytes(const Shape& shape) {
 
 //| ## What cannot run
 //|
-//| A grid has at most 65535 blocks in y and in z, and from step 2 on a whole row of scores is in shared
-//| memory. A shape beyond these limits is refused, with the cure in the message; no kernel checks it again.
-//| The table of steps says the rest: tensor cores take 16-bit types here, so step 5 does not accept float32.
+//| A grid has at most 65535 blocks in y and in z, and from step 2 on, a whole row of scores is in shared
+//| memory. Larger shapes are rejected with a message that names the cure, and no kernel checks them again.
+//| The table of steps has the rest: tensor cores take 16-bit types, so step 5 does not accept float32.
 template <int kStep>
 std::string limits(const Shape& shape) {
   const std::string step = "step " + std::to_string(kStep);
@@ -83,8 +83,8 @@ std::string limits(const Shape& shape) {
 
 //| ## Bytes
 //|
-//| The workspace is $S$ in float32 and $P$ in the tensors' type; in step 2 $K^\top$ lies behind them.
-//| `memory` is the cost model that the chapter's text derives: the profiler's counts are held against it.
+//| The workspace holds $S$ in float32 and $P$ in the tensors' type; in step 2, $K^\top$ comes after them.
+//| `memory` is the cost model that the chapter derives, and the profiler's counts are compared with it.
 template <int kStep>
 int64_t workspace(const Shape& shape) {
   const int64_t s_and_p = score_bytes<kStep>(shape) + probability_bytes<kStep>(shape);
@@ -227,8 +227,8 @@ void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
 
 //| ## The steps
 //|
-//| A step is a row: what it is called, what it adds, what it computes, what it accepts, how it runs, where
-//| its limits are, what memory it needs.
+//| Each step is a row: its name, what it adds, what it computes, what it accepts, how it runs, its limits,
+//| and the memory it needs.
 template <int kStep>
 constexpr Step row(const char* name, const char* idea) {
   constexpr Features kAccepts = Feature::causal;

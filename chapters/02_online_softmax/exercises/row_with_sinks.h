@@ -1,5 +1,5 @@
 /// \file
-/// Exercise ch02-one-pass: one pass over the keys of a window, and over the first keys of all.
+/// Exercise ch02-one-pass: one pass over the first keys of a sequence and the keys of a window.
 #pragma once
 #include <algorithm>
 
@@ -7,17 +7,17 @@
 
 namespace flashbook {
 
-// A model that writes without end (arXiv 2309.17453) keeps the first few keys, its attention sinks, and the
-// last `window` keys. The keys between them are gone.
+// A model that generates text without end (arXiv 2309.17453) keeps the first few keys, its attention sinks,
+// and the last `window` keys. The keys between them are gone.
 
 constexpr int kSinks = 4;
 
-/// One row of attention to the first kSinks keys and to the last `window` of all row.keys, each key once.
+/// One row of attention to the first kSinks keys and the last `window` of all row.keys, each key once.
 /// Adds to `o`, [head_dim] zeros; returns the log-sum-exp.
 inline float attention_row_with_sinks(const Row& row, int window, float* o) {
   SoftmaxState state;
   // BEGIN EXERCISE ch02-one-pass: values, too, of sinks and a window
-  // TODO: This adds up all values as they are. It ignores the factors and the window.
+  // TODO: This adds up all values unweighted. It ignores the factors and the window.
   static_cast<void>(window);
   for (int key = 0; key < row.keys; ++key) {
     update(state, score(row, key));

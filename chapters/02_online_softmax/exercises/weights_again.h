@@ -1,5 +1,5 @@
 /// \file
-/// Exercise ch02-again: the weights of a row, again, from what is kept of it.
+/// Exercise ch02-again: recomputes the weights of a row from its log-sum-exp.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -8,15 +8,15 @@
 
 namespace flashbook {
 
-// The gradient of attention needs each weight once more, but only the row's log-sum-exp was kept. So its
-// scores are computed again, a tile of keys at a time. A popular write-up then says: "P of a tile is the
-// softmax of the tile's scores".
+// The gradient of attention needs each weight again, but only the row's log-sum-exp was kept. So its scores
+// are recomputed, one tile of keys at a time. A popular write-up then says: "P of a tile is the softmax of
+// the tile's scores".
 
 constexpr int kTileKeys = 16;
 
 // BEGIN EXERCISE ch02-again: a tile of P is its softmax
-/// Adds the row's share to the gradient of V: to each key's row its weight times `d_o`, [head_dim], the
-/// gradient of the row of O. A masked key has the score -inf, and a row of masked keys the log-sum-exp -inf.
+/// Adds the row's contribution to the gradient of V: to each key's row, its weight times `d_o`, [head_dim],
+/// the gradient of the row of O. A masked key has the score -inf, and a masked row the log-sum-exp -inf.
 inline void add_value_gradient(const Row& row, [[maybe_unused]] float lse, const float* d_o,
                                float* d_v) {  // [keys, head_dim]
   for (int first = 0; first < row.keys; first += kTileKeys) {

@@ -1,8 +1,8 @@
 //| # Chapter 2's descriptor
 //|
-//| Everything outside the chapter knows it by the `Chapter` at the end: its steps, the types it takes, and
-//| what each of them is called, what it accepts and how it runs. This chapter runs on the host, so it
-//| takes no device memory and any length.
+//| The rest of the program knows this chapter by the `Chapter` at the end: its steps, the types it accepts,
+//| and for each step its name, what it accepts and how it runs. This chapter runs on the host, so it takes no
+//| device memory and accepts any length.
 #include "chapters/02_online_softmax/host/chapter.h"
 
 #include <type_traits>
@@ -21,8 +21,8 @@ constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16};
 
 //| ## From a step to its function
 //|
-//| Steps 1 to 3 are functions of one row of scores, so one loop over rows serves the three. Steps 4 and 5
-//| take tiles, and go over the rows themselves. Both know `head_dim` when they are compiled, so that the
+//| Steps 1 to 3 are functions of one row of scores, so they share one loop over rows. Steps 4 and 5 take
+//| tiles and loop over the rows themselves. For both, `head_dim` is known at compile time, so that the
 //| compiler can unroll their loops.
 template <typename T, int kStep>
 void run_step(const Shape& shape, const Tensors& t) {
@@ -49,7 +49,7 @@ double no_device_memory(const Shape&) { return 0; }
 
 //| ## The steps
 //|
-//| A step is a row. It needs no workspace, and its traffic with a card is none.
+//| Each step is a row. It needs no workspace, and causes no traffic with a GPU.
 template <int kStep>
 constexpr Step row(const char* name, const char* idea) {
   return {.name = name,

@@ -1,5 +1,5 @@
 /// \file
-/// Exercise ch03-bytes: what the tiles of chapter 3 take and move, from paper and pencil.
+/// Exercise ch03-bytes: what the tiles of chapter 3 take and move, with paper and pencil.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -8,10 +8,10 @@ namespace flashbook::fa1 {
 
 // The problem: batch 1; query heads that share fewer heads of keys and values; as many keys as queries; no
 // mask; f16, so 2 bytes per element of Q, K, V and O, and 4 per number of an unfinished O, m, l, scores.
-// Tiles of queries and of keys have `rows` rows, which divide the tokens. Each function is a formula of these
-// sizes. `try` asks it for the sizes below and for others, the grader for sizes that are not published. Sizes
-// are double, so a quotient keeps its fraction; use std::floor and std::ceil to make it whole. Functions may
-// call those above them. Counts are exact: a thousandth off is wrong.
+// Tiles of queries and of keys have `rows` rows, which divide the tokens. Each function is a formula in these
+// sizes. `try` calls it with the sizes below and with others, and the grader with unpublished sizes. Sizes
+// are double, so a quotient keeps its fraction; std::floor and std::ceil round it. Functions may call those
+// above them. Counts are exact: an error of a thousandth is wrong.
 struct Bytes {
   double heads = 32, kv_heads = 8, tokens = 2048, head_dim = 64, rows = 64;
 
@@ -20,7 +20,7 @@ struct Bytes {
   double tile_bytes() const { return 0; }
   // The largest tile, in rows, a multiple of 16, for which that is at most 227 KB (1 KB is 1024 bytes).
   double largest_tile() const { return 0; }
-  // From here on of all heads together. Bytes that step 1 asks memory for.
+  // From here on, count all heads together. Bytes that step 1 requests.
   double step1_bytes() const { return 0; }
   // The same for step 2.
   double step2_bytes() const { return 0; }

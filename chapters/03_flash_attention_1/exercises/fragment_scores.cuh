@@ -6,7 +6,7 @@
 
 namespace flashbook::fa1 {
 
-constexpr int kSide = 16;  // of a fragment
+constexpr int kSide = 16;  // rows and columns of a fragment
 
 /// Copies kSide rows into shared memory, where a row begins every kStride elements.
 template <typename T, int kHeadDim, int kStride>
@@ -14,8 +14,8 @@ __device__ void copy_rows(T (*tile)[kStride], const T* rows) {  // [kSide, kHead
   for (int i = threadIdx.x; i < kSide * kHeadDim; i += blockDim.x) tile[i / kHeadDim][i % kHeadDim] = rows[i];
 }
 
-/// scores = Q K^T, a block of one warp for 16 queries and 16 keys. Grid: (keys / 16, queries / 16). In shared
-/// memory rows are kStride elements apart, padding included.
+/// scores = Q K^T, with a block of one warp for 16 queries and 16 keys. Grid: (keys / 16, queries / 16). In
+/// shared memory, rows are kStride elements apart, including padding.
 template <typename T, int kHeadDim, int kStride>
 __global__ void fragment_scores(const T* q,       // [queries, kHeadDim]
                                 const T* k,       // [keys, kHeadDim]

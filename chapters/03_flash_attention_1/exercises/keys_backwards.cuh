@@ -5,18 +5,18 @@
 
 namespace flashbook::fa1 {
 
-// Step 1 with its outer loop reversed, in the order of chapters 4 and 5: the tiles that a mask cuts come
-// first. The loops are there; write what happens to the rows of a pair of tiles.
+// Step 1 with its outer loop reversed, in the order of chapters 4 and 5: the tiles that a mask cuts through
+// come first. The loops are given. Write what happens to the rows for one pair of tiles.
 
-/// A tile of queries meets a tile of keys, whose K and V are on their way into `tiles`.
+/// Processes a tile of queries with a tile of keys, whose K and V are being loaded into `tiles`.
 template <typename T, int kHeadDim, int kBlock>
 __device__ void meet(Tiles<T, kHeadDim, kBlock>& tiles, const T* q, T* o, float* lse, const State& state,
                      const Problem& problem, int head, int first_query, int first_key) {
   // BEGIN EXERCISE ch03-loops: rows that travel backwards
-  // TODO: So far each tile of queries meets the first tile of keys only, which comes last, and its rows
-  // leave as a result. Rows that have keys to come have to wait in `state`.
+  // TODO: So far, each tile of queries is processed only with the first tile of keys, which comes last, and
+  // its rows are written as a result. Rows with more keys to come have to wait in `state`.
   [[maybe_unused]] const State& unfinished = state;
-  if (first_key > 0) return;  // for every thread alike
+  if (first_key > 0) return;  // the same for all threads
   load_tile<T, kHeadDim>(tiles.q, q + problem.q_row(head, 0) * kHeadDim, first_query, problem.seqlen_q);
   Rows<kHeadDim, kBlock> rows;
   rows.clear();

@@ -1,17 +1,17 @@
 /// \file
-/// Exercise ch03-turns: four warps add to one O of six pieces.
+/// Exercise ch03-turns: four warps add to an O with six pieces.
 #pragma once
 #include "common/device/kernel.h"
 
 namespace flashbook::fa1 {
 
-// Step 3 cuts O into as many pieces as there are warps. With 96 dimensions, pieces of 16 are six, and the
-// warps are still four.
+// Step 3 cuts O into as many pieces as there are warps. With 96 dimensions, there are six pieces of 16, but
+// still only four warps.
 
 constexpr int kTurnWarps = 4, kTurnRows = 8, kPieceDims = 16, kPieces = 6, kTurnDims = kPieces * kPieceDims;
 
-/// Adds weights * V over this warp's keys, every fourth, to one piece of O. No other warp may have the piece
-/// meanwhile. A lane has four of its 8 * 16 elements.
+/// Adds weights * V over this warp's keys, every fourth, to one piece of O. No other warp may use the piece
+/// at the same time. Each lane has four of its 8 * 16 elements.
 inline __device__ void add_to_piece(float (&o)[kTurnRows][kTurnDims],
                                     const float* weights,  // [kTurnRows, keys]
                                     const float* v,        // [keys, kTurnDims]
@@ -26,7 +26,7 @@ inline __device__ void add_to_piece(float (&o)[kTurnRows][kTurnDims],
   }
 }
 
-/// O = weights * V, a block for 8 rows; the keys are split among its four warps. Grid: (rows / 8).
+/// O = weights * V, with a block for 8 rows, whose keys are split among its four warps. Grid: (rows / 8).
 __global__ void add_in_turns(const float* weights,  // [rows, keys]
                              const float* v,        // [keys, kTurnDims]
                              float* o,              // [rows, kTurnDims]
@@ -38,8 +38,8 @@ __global__ void add_in_turns(const float* weights,  // [rows, keys]
     sums[i / kTurnDims][i % kTurnDims] = 0.0f;
   __syncthreads();  // every sum is 0 before anyone adds to it
   // BEGIN EXERCISE ch03-turns: four warps add to six pieces of O
-  // TODO: So far each warp adds its part to one piece of O. The other pieces lack it, and two have none. The
-  // barrier after the last round is yours, too.
+  // TODO: So far, each warp adds its part to one piece of O only, and two pieces get no part at all. The
+  // barrier after the last round is yours to write, too.
   add_to_piece(sums, weights, v, keys, warp);
   __syncthreads();
   // END EXERCISE ch03-turns

@@ -1,7 +1,7 @@
 //| # Chapter 3's descriptor
 //|
-//| Which steps there are, which shapes they take, what they ask memory for, and how they are launched. It
-//| runs on the host.
+//| Which steps there are, which shapes they accept, how many bytes they request, and how they are launched.
+//| It runs on the host.
 #include "chapters/03_flash_attention_1/host/chapter.h"
 #include "chapters/03_flash_attention_1/host/launch.cuh"
 #include "chapters/03_flash_attention_1/step1_keys_outside.cuh"
@@ -18,9 +18,9 @@ constexpr int kSmallBlock = 32;            // where those do not fit
 
 //| ## The sizes
 //|
-//| Steps 1 and 2 have tiles of 64 rows at every head dimension: the one size that fits an H200 and an A100.
-//| Step 3 was tuned by a sweep on an H200: more keys per warp reduce the traffic of $Q$ and $O$, and two
-//| blocks must fit on a multiprocessor.
+//| Steps 1 and 2 use tiles of 64 rows at every head dimension, the one size that fits both an H200 and an
+//| A100. Step 3 was tuned by a sweep on an H200: more keys per warp reduce the traffic of $Q$ and $O$, and
+//| two blocks must fit on a multiprocessor.
 /// The tiles of step 3, by head dimension: the best that leave an A100 room for a block, and an H200 for two.
 template <int kHeadDim>
 struct TraitsFor;
@@ -37,8 +37,8 @@ struct TraitsFor<256> {
   using Type = fa1::KernelTraits<256, 32, 64, 4>;
 };
 
-//| A GPU for desks, an RTX 3090 or 4090, grants a block 99 KB. Where a tile is larger, it gets a smaller one:
-//| 32 rows in steps 1 and 2 at d = 256, 64 keys in step 3 at d = 128. Elsewhere no second kernel is compiled.
+//| Desktop GPUs such as the RTX 3090 allow 99 KB per block. Tiles that exceed this are smaller there: 32 rows
+//| in steps 1 and 2 at d = 256, 64 keys in step 3 at d = 128. Otherwise, no second kernel is compiled.
 template <typename Tiles>
 bool fits() {
   return int64_t(sizeof(Tiles)) <= device::granted_shared_bytes();
@@ -107,7 +107,7 @@ double requested(const Shape& shape) {
 //| ## Launches
 //|
 //| Step 1 has one block per head and keeps its state in the workspace: $O$, then the maxima, then the sums.
-//| Steps 2 and 3 have one block for each tile of queries, and need no workspace.
+//| Steps 2 and 3 have one block per tile of queries, and need no workspace.
 template <int kStep>
 void run_part(const Shape& shape, const Tensors& t, device::Stream stream) {
   device::with_16_bit_type_and_head_dim(shape.dtype, shape.head_dim, [&]<typename T, int kHeadDim>() {

@@ -1,14 +1,14 @@
 //| # Bytes, on paper
 //|
-//| The bytes that the kernels of this chapter ask memory for: the paper's IO complexity with its constants.
-//| Each formula follows the loops of a kernel, tile by tile, so it is exact where tiles divide the lengths,
-//| with a causal mask or without.
+//| The bytes that the kernels of this chapter request: the paper's IO complexity with its constants. Each
+//| formula follows the loops of a kernel, tile by tile, so it is exact if tiles divide the lengths, with a
+//| causal mask or without.
 //|
-//| Asking is not the same as moving through device memory. K and V of the heads that run at a time are a few
-//| megabytes; they stay in the L2 cache, and all blocks except the first find them there. Steps 2 and 3 move
-//| only the unavoidable bytes through device memory. The unfinished $O$ of step 1 is written, and read back
-//| only after all other tiles of queries have had their turn; for 64 heads at a time it does not fit into the
-//| L2.
+//| Requesting bytes is not the same as moving them through device memory. K and V of the heads that run
+//| at the same time are a few megabytes. They stay in the L2, where all blocks but the first find them.
+//| Steps 2 and 3 move only the compulsory bytes through device memory. The unfinished $O$ of step 1 is
+//| written, and read back only after all the other tiles of queries. For 64 heads at a time, it does not
+//| fit in the L2.
 #pragma once
 #include <algorithm>
 
@@ -31,10 +31,10 @@ void for_each_query_tile(const Shape& shape, int rows_q, Body body) {
 
 //| ## What a number costs
 //|
-//| A request moves *sectors* of 32 bytes. Rows of Q, K, V and O are made of whole sectors. The maximum, the
-//| sum and the log-sum-exp of a row are not: a warp of steps 1 and 2 has two rows at a time, so it asks for a
-//| sector where it needs 8 bytes; one of step 3 has one row. In device memory a number is 4 bytes all the
-//| same, since neighbours share a sector.
+//| A request moves *sectors* of 32 bytes. Rows of Q, K, V and O consist of whole sectors. The maximum, the
+//| sum and the log-sum-exp of a row do not. A warp of steps 1 and 2 has two rows at a time, so it requests a
+//| sector where it needs 8 bytes; a warp of step 3 has one row. In device memory, each number is still only 4
+//| bytes, since neighbours share a sector.
 
 /// Bytes that a warp of steps 1 and 2 asks for per row, for its maximum, sum or log-sum-exp.
 constexpr double kRequestedNumber = 16;
