@@ -1,4 +1,4 @@
-/// What `combine` makes of the values of all threads of the block, in every thread. All of them must call it.
+/// Combines the values of all threads of the block; every thread gets the result. All of them must call it.
 template <typename Combine>
 __device__ float block_reduce(float (&partial)[kBlockThreads], float value, Combine combine) {
   const int thread = threadIdx.x;
@@ -19,7 +19,7 @@ __global__ void block_softmax(const float* scores,  // [batch * heads, seqlen_q,
                               T* probabilities,     // [batch * heads, seqlen_q, score_stride]
                               float* lse,           // [batch * heads, seqlen_q]
                               Problem problem) {
-  __shared__ float partial[kBlockThreads];  // of the maximum, then of the sum
+  __shared__ float partial[kBlockThreads];  // for the maximum, then for the sum
   const int thread = threadIdx.x;
   const int64_t row = blockIdx.x;
   const int visible = problem.visible_keys(int(row % problem.seqlen_q));

@@ -1,5 +1,5 @@
-/// Adds the row's share to the gradient of V: to each key's row its weight times `d_o`, [head_dim], the
-/// gradient of the row of O. A masked key has the score -inf, and a row of masked keys the log-sum-exp -inf.
+/// Adds the row's contribution to the gradient of V: to each key's row, its weight times `d_o`, [head_dim],
+/// the gradient of the row of O. A masked key has the score -inf, and a masked row the log-sum-exp -inf.
 inline void add_value_gradient(const Row& row, float lse, const float* d_o,
                                float* d_v) {  // [keys, head_dim]
   if (lse == kMinusInfinity) return;          // no key is seen, and exp(-inf - -inf) would be NaN

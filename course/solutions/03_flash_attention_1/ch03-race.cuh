@@ -7,14 +7,14 @@ __global__ void shared_rows(const T* q,  // [batch * heads, seqlen_q, kHeadDim]
                             T* o,        // [batch * heads, seqlen_q, kHeadDim]
                             float* lse,  // [batch * heads, seqlen_q]
                             Problem problem) {
-  constexpr int kDims = kHeadDim / 32;  // of a lane: lane, lane + 32, ...
+  constexpr int kDims = kHeadDim / 32;  // per lane: lane, lane + 32, ...
   __shared__ float part_o[kSharingWarps][kHeadDim];
   __shared__ float part_max[kSharingWarps], part_sum[kSharingWarps];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, head = blockIdx.y;
 
   for (int i = 0; i < kRowsOfBlock; ++i) {
     const int query = blockIdx.x * kRowsOfBlock + i;
-    if (query >= problem.seqlen_q) break;  // for all threads alike
+    if (query >= problem.seqlen_q) break;  // the same for all threads
     const T* q_row = q + problem.q_row(head, query) * kHeadDim;
     float own_o[kDims] = {}, row_max = -INFINITY, row_sum = 0.0f;
     for (int key = warp; key < problem.visible_keys(query); key += kSharingWarps) {
