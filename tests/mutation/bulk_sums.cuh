@@ -1,7 +1,8 @@
 /// \file
-/// Attention whose blocks add their parts of O in global memory by TMA: each takes a few keys for a tile of
-/// queries, and the last to come divides. The maxima come from a launch before, which the second overlaps.
-/// Bulk copies, reduce-adds, dependent launches, release and acquire. A kernel for faults to be planted in.
+/// Attention whose blocks sum their parts of O in global memory by TMA: each block processes a few keys for a
+/// tile of queries, and the last one to finish divides. An earlier launch, which the second overlaps,
+/// computes the maxima. It uses bulk copies, reduce-adds, dependent launches, release and acquire. Faults are
+/// planted in this kernel.
 #pragma once
 #include <vector>
 
@@ -17,12 +18,12 @@
 
 namespace flashbook::bulk_sums {
 
-constexpr int kRows = 16;  // queries of a block, four a warp
-constexpr int kKeys = 32;  // keys of a block, one a lane
+constexpr int kRows = 16;  // queries per block, four per warp
+constexpr int kKeys = 32;  // keys per block, one per lane
 constexpr int kThreads = 128;
 constexpr unsigned kAll = 0xffffffff;
 
-/// Numbers without a sign that are ordered as the floats are.
+/// Unsigned numbers in the order of the floats.
 __device__ inline unsigned ordered(float x) {
   const unsigned bits = __float_as_uint(x);
   return bits >> 31 ? ~bits : bits | 0x80000000u;
@@ -36,7 +37,7 @@ __device__ inline float score(const float* query, const float* key, float scale)
   return product * scale;
 }
 
-/// Grid of both: (parts of the keys, tiles of the queries, heads).
+/// Grid of both kernels: (parts of the keys, tiles of the queries, heads).
 template <int kHeadDim>
 __global__ void __launch_bounds__(kThreads) find_maxima(const float* q,    // [heads, seqlen_q, kHeadDim]
                                                         const float* k,    // [heads, seqlen_k, kHeadDim]
@@ -63,7 +64,7 @@ __global__ void __launch_bounds__(kThreads)
            const float* k,                                // [heads, seqlen_k, kHeadDim]
            const float* v,                                // [heads, seqlen_k, kHeadDim]
            const unsigned* maxima,                        // [heads, seqlen_q]
-           const __grid_constant__ CUtensorMap sums_map,  // of sums, boxes of a tile
+           const __grid_constant__ CUtensorMap sums_map,  // the map of `sums`, with boxes of one tile
            float* sums,                                   // [heads, tiles, kRows, kHeadDim], zeros
            float* row_sums,                               // [heads, tiles, kRows], zeros
            unsigned* finished,                            // [heads, tiles], zeros
@@ -90,9 +91,9 @@ __global__ void __launch_bounds__(kThreads)
     bulk_load(keys, k + (head * seqlen_k + part * kKeys) * kHeadDim, bytes, &full);
     bulk_load(values, v + (head * seqlen_k + part * kKeys) * kHeadDim, bytes, &full);
   }
-  __syncthreads();           // the barrier is there
+  __syncthreads();           // the barrier is initialised
   wait_for_launch_before();  // the maxima are complete
-  mbarrier_wait(&full, 0);   // keys and values are there
+  mbarrier_wait(&full, 0);   // keys and values have landed
 
   for (int i = 0; i < kRows / 4; ++i) {
     const int in_tile = warp * (kRows / 4) + i, row = first_row + in_tile;
@@ -114,8 +115,8 @@ __global__ void __launch_bounds__(kThreads)
     for (int c = 0; c < kHeadDim / 32; ++c) tile[in_tile * kHeadDim + lane + 32 * c] = outputs[c];
     if (lane == 0) tile_sums[in_tile] = sum;
   }
-  fence_proxy_async();  // TMA will see what this thread has written
-  __syncthreads();      // every row is there and fenced
+  fence_proxy_async();  // makes this thread's writes visible to TMA
+  __syncthreads();      // every row is written and fenced
   if (threadIdx.x == 0) {
     tma_reduce_add(sums_map, tile, {0, 0, tile_number});
     bulk_reduce_add(row_sums + tile_number * kRows, tile_sums, kRows * sizeof(float));
@@ -123,7 +124,7 @@ __global__ void __launch_bounds__(kThreads)
     tma_store_wait<0>();  // the sums are in memory before the block counts as finished
     is_last = atomic_add_acq_rel(finished + tile_number, 1u) == gridDim.x - 1;
   }
-  __syncthreads();  // thread 0 has asked
+  __syncthreads();  // thread 0 has stored is_last
   if (!is_last) return;
 
   const int rows = __syncthreads_count(threadIdx.x < kRows && first_row + threadIdx.x < unsigned(seqlen_q));
@@ -166,7 +167,7 @@ void run(const Shape& shape, const Tensors& tensors) {
                            sums_map, static_cast<float*>(sums.data()), static_cast<float*>(row_sums.data()),
                            static_cast<unsigned*>(finished.data()), static_cast<float*>(tensors.o),
                            tensors.lse, shape.seqlen_q, shape.seqlen_k, shape.scale);
-  device::synchronize();  // before the buffers go
+  device::synchronize();  // before the buffers are freed
 }
 
 }  // namespace flashbook::bulk_sums

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """Plants faults that remove a chapter's idea; the default run must detect them.
 
-chapters.py plant CHAPTER FOLDER    writes the files of chapters/CHAPTER that have faults below FOLDER, where an include finds them first. All faults
-                                    are in them, and the program has the one that FLASHBOOK_FAULT names by its place in FAULTS (planted.cpp)
-chapters.py check NAME PROGRAM REPORTS
-                                    runs the program built with those files, with that fault, and expects it to call the steps wrong; what it
-                                    says of them goes to a file in the folder REPORTS, for the chapter's page
+chapters.py plant CHAPTER FOLDER    writes the files of chapters/CHAPTER that have faults below FOLDER, where an include
+                                    finds them first. They contain all faults; FLASHBOOK_FAULT selects one by its index
+                                    in FAULTS (planted.cpp)
+chapters.py check NAME PROGRAM REPORTS runs the program built with those files, with that fault, and expects it to call
+                                    the steps wrong; what it prints about them is written to a file in the folder
+                                    REPORTS, for the chapter's page
 
-chapters.py report NAME PROGRAM REPORTS
-                                    the same, but the traced mode (`flashbook profile`) must report the fault, and that goes to the file
+chapters.py report NAME PROGRAM REPORTS the same, but the traced mode (`flashbook profile`) must report the fault, and
+                                    its report is written to the file
 
-Exit code 1, with a message, if a fault's text is not in the chapter any more, or if it goes unnoticed.
+The exit code is 1, with a message, if a fault's text is not in the chapter any more or if the fault goes unnoticed.
 """
 import itertools
 import re
@@ -26,23 +27,23 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @dataclass
 class Fault:
-    """In the text `line` of `file`, `old` becomes `new`, and the program says that `steps` are wrong. `old` is statements, which end with a
-    semicolon, or an expression."""
-    file: str  # below chapters/, or below the repository's root if it is of common/
+    """In the text `line` of `file`, `old` becomes `new`, and the program must call `steps` wrong. `old` is either
+    statements, which end with a semicolon, or an expression."""
+    file: str  # relative to chapters/, or to the repository's root for files of common/
     line: str  # occurs once in the file
     old: str
     new: str
-    steps: tuple[int, ...]  # of its output, O, or of a gradient
-    options: list[str] = field(default_factory=list)  # of the program: usually none, or a mask
-    environment: dict[str, str] = field(default_factory=dict)  # and the simulator, if another mode than lazy finds it
-    traced: list[str] = field(default_factory=list)  # what the traced mode is run with,
-    says: str = ""  # and what the report that it prints has in it, as an expression
-    command: str = ""  # what a page says to run, if it is not the chapter's program
+    steps: tuple[int, ...]  # steps whose output, O or a gradient, is wrong
+    options: list[str] = field(default_factory=list)  # of the program: usually none or a mask
+    environment: dict[str, str] = field(default_factory=dict)  # includes the simulator's mode, unless lazy finds the fault
+    traced: list[str] = field(default_factory=list)  # options for the traced mode,
+    says: str = ""  # and an expression that its report must match
+    command: str = ""  # the command that a page names, if not the chapter's program
 
 
 SMALL = ["--batch", "1", "--heads", "1", "--head-dim", "64"]
 E4M3_CACHE = ["--cache", "e4m3", "--seqlen-k", "100"]
-POISONED = ["--lengths", "150,90", "--page-rows", "64"]  # what a page holds behind a sequence's last key is NaN
+POISONED = ["--lengths", "150,90", "--page-rows", "64"]  # NaN follows a sequence's last key in its page
 EMPTY_BETWEEN = ",".join(["100", *["0"] * 9] * 3)
 LATENT = ["--head-dim", "576", "--heads", "8", "--kv-heads", "1", "--seqlen", "1", "--seqlen-k", "300"]
 
@@ -139,7 +140,7 @@ FAULTS = {
     "first_query_07": Fault("07_backward/problem.cuh", "causal ? max(key + seqlen_q - seqlen_k, 0) : 0;", "max(key + seqlen_q - seqlen_k, 0)",
                             "key", (2,), ["--step", "2", "--causal", "--seqlen", "100", "--seqlen-k", "200"]),
     "last_tile_07": Fault("07_backward/step1_queries_outside.cuh", "last_key / kKeys + 1;", "last_key / kKeys + 1", "last_key / kKeys", (1,)),
-    # The two of its steps for Hopper that the chapter shows.
+    # The two faults in its Hopper steps that the chapter shows.
     "no_fence_07": Fault("common/hopper/gradient_round.h", "fence_proxy_async();  // this thread's writes become visible to TMA", "fence_proxy_async();", "",
                          (), traced=["--step", "4", "--seqlen", "256", *SMALL], says="data race in block"),
     "no_wait_for_reading_07": Fault("07_backward/step4_hopper_blocks.cuh", "tma_store_wait_read<0>();  // it may be overwritten",
@@ -229,7 +230,7 @@ FAULTS = {
     "no_barrier_09": Fault("09_masks/step2_varlen.cuh", "  __syncthreads();  // all buckets are empty\n", "__syncthreads();", "", (2,), VARLEN),
     "full_by_one_row_09": Fault("09_masks/step3_ranges.cuh", "first.has_all(first_key, last_key) & last.has_all(first_key, last_key);",
                                 "first.has_all(first_key, last_key)", "true", (2,), VARLEN),
-    # Blocks with three tiles of queries and more: the third comes where the first one's output was.
+    # Blocks with three or more tiles of queries: the third is loaded where the first one's output was.
     "queries_before_the_store_has_read_09": Fault("09_masks/producer.cuh", "tma_store_wait_read<0>();  // the next queries may be loaded", "tma_store_wait_read<0>();",
                                                   "", (), traced=["--step", "2", *LONGER], says="data race"),
     "queries_not_kept_waiting_09": Fault("09_masks/producer.cuh", "mbarrier_wait(&shared.barriers.q_empty[place.stage][i], place.phase ^ 1);",
@@ -305,18 +306,18 @@ def path_of(fault):
 
 
 def shown(fault):
-    """Where it is and what a page shows of it: (the number of its line, the lines as they are, as they become)."""
+    """Where it is and what a page shows: (line number, the lines without the fault, the lines with it)."""
     text = (ROOT / path_of(fault)).read_text(encoding="utf-8")
     begin = text.index(fault.line) + fault.line.index(fault.old)
     start, end = text.rindex("\n", 0, begin) + 1, text.index("\n", begin + len(fault.old))
     line = text[start:end]
     changed = line[:begin - start] + fault.new + line[begin - start + len(fault.old):]
-    changed = "" if changed.strip().startswith("//") else changed  # of a statement that is gone its comment is, too
+    changed = "" if changed.strip().startswith("//") else changed  # the comment of a removed statement is removed, too
     return text.count("\n", 0, begin) + 1, textwrap.dedent(line).strip(), textwrap.dedent(changed).strip()
 
 
 def chosen(old, others):
-    """`old`, or what becomes of it with a fault: {a fault's number: the text}. Line numbers stay."""
+    """A choice between `old` and its replacements, {fault number: text}, that keeps line numbers."""
     others = {f"flashbook_fault == {index}": " ".join(new.split()) for index, new in others.items()}
     if old.rstrip().endswith((";", "}")):
         return "".join(f"if ({asked}) {{ {new} }} else " for asked, new in others.items()) + f"{{ {old} }}"
@@ -325,19 +326,19 @@ def chosen(old, others):
 
 @dataclass
 class Place:
-    """A part of a text that has faults."""
+    """A part of a text with faults."""
     begin: int
     end: int
-    others: dict[int, str]  # {a fault's number: what becomes of it}
+    others: dict[int, str]  # {fault number: replacement}
 
 
 def with_all(text, places, begin, end):
-    """A part of a text, with the choices at those of these places that are in it. One may lie in another."""
+    """A part of a text, with choices at those of these places that are in it. Places may be nested."""
     rest = sorted((place for place in places if begin <= place.begin and place.end <= end), key=lambda place: (place.begin, -place.end))
     parts, at = [], begin
     for place in rest:
         if place.begin < at:
-            continue  # it is in the one before
+            continue  # it is within the previous one
         inner = with_all(text, [other for other in rest if other is not place], place.begin, place.end)
         parts += [text[at:place.begin], chosen(inner, place.others)]
         at = place.end
@@ -350,7 +351,7 @@ def of_chapter(chapter, faults):
 
 
 def plant(folder, faults, all_faults):
-    """Writes the files that have these faults. A fault is known by its place in the list of all."""
+    """Writes the files that have these faults. A fault is identified by its index in the list of all."""
     files: dict[str, dict[tuple[int, int], Place]] = {}
     for name, fault in faults.items():
         path = path_of(fault)
@@ -367,11 +368,11 @@ def plant(folder, faults, all_faults):
         target = Path(folder) / file
         target.parent.mkdir(parents=True, exist_ok=True)
         head, pragma, rest = text.partition("#pragma once\n")
-        line = f'#line {head.count(chr(10)) + 2} "{ROOT / file}"\n'  # what follows is named as in the chapter's own file
+        line = f'#line {head.count(chr(10)) + 2} "{ROOT / file}"\n'  # names what follows like the chapter's own file
         text = f"{head}{pragma}extern const int flashbook_fault;\n{line}{rest}"
-        if not target.exists() or target.read_text(encoding="utf-8") != text:  # who includes it need not be compiled again
+        if not target.exists() or target.read_text(encoding="utf-8") != text:  # files that include it need not be recompiled
             target.write_text(text, encoding="utf-8")
-    # A file that has no fault any more would be found before the chapter's own.
+    # A file left over without a fault would be found before the chapter's own.
     for chapter in {Path(*Path(file).parts[:2]) for file in texts if file.startswith("chapters/")}:
         for left in (Path(folder) / chapter).rglob("*.*h"):
             if str(left.relative_to(folder)) not in texts:
@@ -391,7 +392,8 @@ def check(name, program, reports):
 
 
 def said_of(run, expected):
-    """The first report in which `expected` stands, without addresses, or the rows of the table of accesses in which it does."""
+    """The first report that contains `expected`, without addresses, or the rows of the table of accesses that contain
+    it."""
     lines = re.sub(r"0x[0-9a-f]{9,}", "0x...", re.sub(r"^\w+: launch <<<.*?>>>: ", "", run.stderr, flags=re.M)).splitlines()
     for number, line in enumerate(lines):
         if re.search(expected, line):

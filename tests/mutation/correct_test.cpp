@@ -1,5 +1,5 @@
 /// \file
-/// The kernels as they are compute attention, and nothing accuses them: a test for each.
+/// The unmodified kernels compute attention and cause no report: one test per kernel.
 #include <string>
 #include <utility>
 
@@ -20,7 +20,7 @@ class CorrectTest : public MachineTest {
       for (const auto& [head_dim, attention] :
            {std::pair(64, kernel_.head_dim_64), std::pair(128, kernel_.head_dim_128)}) {
         if (!attention) continue;
-        // One pair, and whole tiles, are tried with one head dimension.
+        // A single pair and whole tiles are tested with one head dimension.
         if (head_dim == 128 && kernel_.head_dim_64 && seqlen_k != kernel_.seqlen_k && seqlen_k != 65)
           continue;
         const Shape shape = shape_of(kernel_, seqlen_q, seqlen_k, head_dim);

@@ -16,12 +16,12 @@ class Refused(Exception):
 
 @dataclass
 class Fault:
-    """Replaces `old`, which the kernel's text has exactly once, by `new`, and likewise the pairs in `also`."""
+    """Replaces `old`, which occurs exactly once in the kernel's text, by `new`, and likewise for the pairs in `also`."""
     name: str
-    about: str  # what was done to the kernel, one sentence for the page
+    about: str  # the change to the kernel, in one sentence for the page
     old: str
     new: str
-    reports: dict[str, str]  # mode -> what its report must contain; a mode that is not named may stay silent
+    reports: dict[str, str]  # mode -> what its report must contain; other modes may stay silent
     also: list[tuple[str, str]] = field(default_factory=list)
     head_dim: int = 64
 
@@ -34,19 +34,19 @@ def place_of(text: str, old: str, where: str) -> int:
 
 
 def run_with(program: str | Path, words: list[str], fault: int, environment: dict[str, str], seconds: float | None = None) -> "subprocess.CompletedProcess[str]":
-    """A program of planted faults, with one of them or, if it is -1, none. One block runs after another, so that what is found is not a matter of
-    which of two was faster."""
+    """Runs a program of planted faults with one of them, or with none if `fault` is -1. Blocks run one after another,
+    so that the result does not depend on which of two is faster."""
     settings = {**os.environ, "FLASHBOOK_FAULT": str(fault), "FLASHBOOK_SIM_THREADS": "1", **environment}
     return subprocess.run([program, *words], capture_output=True, text=True, env=settings, cwd=HERE.parents[1], timeout=seconds)
 
 
 def everywhere(text: str, *modes: str) -> dict[str, str]:
-    """Reports that contain `text` in the modes named, or in all."""
+    """Reports that contain `text`, in the given modes or in all."""
     return dict.fromkeys(modes or MODES, text)
 
 
 def faults_of(kernel: str) -> list[Fault]:
-    """The list of a kernel's faults."""
+    """The faults of a kernel."""
     faults: list[Fault] = importlib.import_module(f"faults.{kernel}").FAULTS
     names = [fault.name for fault in faults]
     for fault in faults:

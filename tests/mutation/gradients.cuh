@@ -1,7 +1,7 @@
 /// \file
-/// Chapter 7's own kernels for Hopper, one version of each, in which faults are planted: at head_dim 64 step
-/// 5, which computes dQ a round late, and then step 6, which sums dQ by TMA and in turns, and overwrites step
-/// 5's results; at 128 step 3, where consumers load the tiles and add from registers.
+/// Chapter 7's own kernels for Hopper, one version of each, in which faults are planted. At head_dim 64 these
+/// are step 5, which computes dQ one iteration late, and then step 6, which sums dQ by TMA in turns and
+/// overwrites step 5's results; at 128 it is step 3, whose consumers load the tiles and add from registers.
 #pragma once
 #include "chapters/07_backward/host/hopper_launch.cuh"
 

@@ -1,6 +1,6 @@
 /// \file
-/// Attention as Hopper wants it: a warpgroup that fetches tiles by TMA, two that multiply with WGMMA and take
-/// turns at the tensor cores, mbarriers between them. A kernel for faults to be planted in.
+/// Attention for Hopper: one warpgroup loads tiles by TMA, two multiply with WGMMA and take turns at the
+/// tensor cores, and mbarriers synchronise them. Faults are planted in this kernel.
 #pragma once
 #include "common/attention/tensors.h"
 #include "common/device/launch.h"
@@ -16,16 +16,16 @@
 namespace flashbook::hopper_attention {
 
 using T = __nv_bfloat16;
-constexpr int kRows = 128;     // queries of a block, 64 for each consumer
-constexpr int kKeys = 64;      // keys of a tile
+constexpr int kRows = 128;     // queries per block, 64 per consumer
+constexpr int kKeys = 64;      // keys per tile
 constexpr int kStages = 2;     // tiles in shared memory
 constexpr int kThreads = 384;  // the producer warpgroup, then two consumers
 constexpr int kConsumerThreads = 256;
-constexpr int kPanel = 64;        // columns of a panel: 128 bytes, the span of the swizzle
-constexpr int kAtomBytes = 1024;  // 8 rows of a panel, within which the swizzle exchanges chunks
+constexpr int kPanel = 64;        // columns per panel: 128 bytes, the span of the swizzle
+constexpr int kAtomBytes = 1024;  // 8 rows of a panel, within which the swizzle permutes chunks
 constexpr float kLog2E = 1.44269504f;
 
-/// Whose turn it is at the tensor cores. Both consumers use both barriers: one arrives, one waits.
+/// Whose turn it is at the tensor cores. Both consumers use both barriers: one arrives, the other waits.
 enum Barrier { kTurn0 = 1, kTurn1 };
 
 template <int kHeadDim>
@@ -35,8 +35,8 @@ struct Shared {
   T k[kStages][kPanels][kKeys * kPanel];
   T v[kStages][kPanels][kKeys * kPanel];
   uint64_t q_full;
-  uint64_t full[kStages];   // completed by TMA: the tile is there
-  uint64_t empty[kStages];  // completed by the consumers: the tile was used
+  uint64_t full[kStages];   // completed by TMA: the tile has landed
+  uint64_t empty[kStages];  // completed by the consumers: the stage is free
 };
 
 __device__ inline void wait_for_turn(int consumer) {
@@ -64,7 +64,7 @@ __device__ inline uint32_t pack(float low, float high) {
   return packed.both;
 }
 
-/// One thread fetches Q, and tile after tile of K and V.
+/// One thread loads Q, and K and V tile by tile.
 template <int kHeadDim>
 __device__ void produce(Shared<kHeadDim>& shared, const CUtensorMap& q_map, const CUtensorMap& k_map,
                         const CUtensorMap& v_map, int first_query, int head, int tiles) {
@@ -73,7 +73,7 @@ __device__ void produce(Shared<kHeadDim>& shared, const CUtensorMap& q_map, cons
     tma_load(shared.q[panel], q_map, &shared.q_full, {panel * kPanel, first_query, head});
   for (int tile = 0; tile < tiles; ++tile) {
     const int stage = tile % kStages;
-    mbarrier_wait(&shared.empty[stage], (tile / kStages + 1) % 2);  // at first passes: nothing to wait for
+    mbarrier_wait(&shared.empty[stage], (tile / kStages + 1) % 2);  // the first waits pass at once
     mbarrier_arrive_expect_tx(&shared.full[stage], sizeof(shared.k[stage]) + sizeof(shared.v[stage]));
     for (int panel = 0; panel < shared.kPanels; ++panel) {
       tma_load(shared.k[stage][panel], k_map, &shared.full[stage], {panel * kPanel, tile * kKeys, head});
@@ -82,7 +82,7 @@ __device__ void produce(Shared<kHeadDim>& shared, const CUtensorMap& q_map, cons
   }
 }
 
-/// scores = Q K^T of one tile, for the 64 rows of a consumer.
+/// scores = Q K^T for one tile and the 64 rows of a consumer.
 template <int kHeadDim>
 __device__ void multiply_qk(float (&scores)[kKeys / 2], const Shared<kHeadDim>& shared, int stage,
                             int consumer) {
@@ -99,7 +99,7 @@ __device__ void multiply_qk(float (&scores)[kKeys / 2], const Shared<kHeadDim>& 
   wgmma_wait<0>();
 }
 
-/// sums += P V of one tile. P comes in registers, where the scores lie as the product wants them.
+/// sums += P V of one tile. P is in registers: the layout of the scores is that of the product's operand.
 template <int kHeadDim>
 __device__ void multiply_pv(float (&sums)[kHeadDim / 2], const uint32_t (&p)[kKeys / 16][4],
                             const Shared<kHeadDim>& shared, int stage) {
@@ -130,7 +130,7 @@ __device__ void consume(Shared<kHeadDim>& shared, T* o, float* lse, int first_qu
     if (consumer == 0 || tile + 1 < tiles) give_turn_to(1 - consumer);
 
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {  // floats 4 j, 4 j + 1 are of one row, 4 j + 2, 4 j + 3 of another
+    for (int half = 0; half < 2; ++half) {  // floats 4 j, 4 j + 1 are in one row, 4 j + 2, 4 j + 3 in another
       float new_max = row_max[half];
 #pragma unroll
       for (int j = 0; j < kKeys / 2; ++j) {
@@ -158,7 +158,7 @@ __device__ void consume(Shared<kHeadDim>& shared, T* o, float* lse, int first_qu
 #pragma unroll
     for (int i = 0; i < kKeys / 4; ++i) p[i / 4][i % 4] = pack(scores[2 * i], scores[2 * i + 1]);
     multiply_pv(sums, p, shared, stage);
-    if (lane == 0) mbarrier_arrive(&shared.empty[stage]);  // for its warp
+    if (lane == 0) mbarrier_arrive(&shared.empty[stage]);  // on behalf of its warp
   }
 
 #pragma unroll
@@ -192,13 +192,13 @@ __global__ void __launch_bounds__(kThreads, 1)
     name_mbarrier(&shared.q_full, "q_full");
     for (int stage = 0; stage < kStages; ++stage) {
       mbarrier_init(&shared.full[stage], 1);
-      mbarrier_init(&shared.empty[stage], kConsumerThreads / 32);  // one arrival of each consumer warp
+      mbarrier_init(&shared.empty[stage], kConsumerThreads / 32);  // one arrival per consumer warp
       name_mbarrier(&shared.full[stage], "full", stage);
       name_mbarrier(&shared.empty[stage], "empty", stage);
     }
     fence_mbarrier_init();
   }
-  __syncthreads();  // the barriers are there
+  __syncthreads();  // the barriers are initialised
 
   if (threadIdx.x < 128) {
     setmaxnreg_dec<24>();

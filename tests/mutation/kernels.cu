@@ -1,5 +1,5 @@
 /// \file
-/// The kernels of this suite as they are.
+/// The kernels of this suite without faults.
 #include <stdexcept>
 #include <string>
 

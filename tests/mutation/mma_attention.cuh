@@ -1,6 +1,6 @@
 /// \file
-/// Attention on Ampere's tensor cores: cp.async in two stages, swizzled tiles, ldmatrix, mma.sync. A kernel
-/// for faults to be planted in.
+/// Attention on Ampere's tensor cores: cp.async in two stages, swizzled tiles, ldmatrix, mma.sync. Faults are
+/// planted in this kernel.
 #pragma once
 #include "common/attention/tensors.h"
 #include "common/device/launch.h"
@@ -13,20 +13,20 @@
 namespace flashbook::mma_attention {
 
 using T = __nv_bfloat16;
-constexpr int kRows = 64;      // queries of a block, 16 a warp
-constexpr int kKeys = 64;      // keys of a tile
+constexpr int kRows = 64;      // queries per block, 16 per warp
+constexpr int kKeys = 64;      // keys per tile
 constexpr int kThreads = 128;  // four warps
 constexpr float kLog2E = 1.44269504f;
 
 template <int kHeadDim>
 struct Shared {
   T q[kRows * kHeadDim];
-  T k[2][kKeys * kHeadDim];  // two stages: tile j + 1 travels while tile j is used
+  T k[2][kKeys * kHeadDim];  // two stages: tile j + 1 is copied while tile j is used
   T v[2][kKeys * kHeadDim];
 };
 
-/// Where the 8 elements from column 8 * chunk of a row lie. Chunks of 8 neighbouring rows are permuted, so
-/// that ldmatrix finds them in different banks.
+/// The offset of the 8 elements of a row that begin in column 8 * chunk. Chunks of 8 neighbouring rows are
+/// permuted, so that ldmatrix finds them in different banks.
 template <int kHeadDim>
 __device__ int swizzled(int row, int chunk) {
   return row * kHeadDim + (chunk ^ row % 8) * 8;
@@ -43,7 +43,7 @@ __device__ inline uint32_t pack(float low, float high) {
   return packed.both;
 }
 
-/// Sends 64 rows on their way; rows beyond the last become zeros.
+/// Starts the copies of 64 rows; rows past the last become zeros.
 template <int kHeadDim>
 __device__ void load_tile(T* tile, const T* source, int first_row, int rows) {  // source: [rows, kHeadDim]
   constexpr int kChunks = kHeadDim / 8;
@@ -74,13 +74,13 @@ __global__ void __launch_bounds__(kThreads) attend(const T* q,  // [heads, seqle
   load_tile<kHeadDim>(shared.v[0], v, 0, seqlen_k);
   cp_async_commit();
 
-  // A lane holds two rows of the results: floats 0 and 1 of each product are of the first, 2 and 3 of the
-  // second.
+  // A lane holds two rows of the results: floats 0 and 1 of each product belong to the first row, 2 and 3 to
+  // the second.
   float row_max[2] = {-INFINITY, -INFINITY}, row_sum[2] = {}, sums[kHeadDim / 8][4] = {};
   for (int tile = 0; tile < tiles; ++tile) {
     const int stage = tile % 2;
     cp_async_wait<0>();
-    __syncthreads();  // the tile is in for every thread, and no warp reads the other stage any more
+    __syncthreads();  // every thread's copies have landed, and no warp reads the other stage any more
     if (tile + 1 < tiles) {
       load_tile<kHeadDim>(shared.k[1 - stage], k, (tile + 1) * kKeys, seqlen_k);
       load_tile<kHeadDim>(shared.v[1 - stage], v, (tile + 1) * kKeys, seqlen_k);
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(kThreads) attend(const T* q,  // [heads, seqle
     }
 
     for (int n = 0; n < kKeys / 16; ++n) {
-      // The sums of a product lie as the next product wants its first operand.
+      // The sums of a product have the layout of the next product's first operand.
       const auto &left = scores[2 * n], &right = scores[2 * n + 1];
       const uint32_t a[4] = {pack(left[0], left[1]), pack(left[2], left[3]), pack(right[0], right[1]),
                              pack(right[2], right[3])};

@@ -21,7 +21,7 @@ namespace {
 constexpr uint64_t kSeeds = 4;    // of a random mode; a fault may well pass under one order of warps
 constexpr rlim_t kPatience = 20;  // seconds of the processor; a run takes some milliseconds
 
-/// What `work` returns, from a process of its own.
+/// Returns what `work` returns in a process of its own.
 std::string in_child(const std::function<std::string()>& work) {
   int ends[2];
   if (pipe(ends) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
@@ -71,9 +71,9 @@ std::string_view name_of(Mode mode) {
 
 namespace {
 
-/// Where shared memory serves a warp's requests many times more slowly than it could, in the launches since
-/// the last call; empty if nowhere. Slow is no fault of the kernel's result, so this is asked when that is
-/// right.
+/// Says where shared memory served a warp's requests many times more slowly than necessary, in the launches
+/// since the last call; empty if nowhere. Since slowness does not affect the result, it is only checked if
+/// the result is right.
 std::string bank_conflicts() {
   constexpr uint64_t kMany = 4;  // times the least: what a padding or a swizzle is for
   for (const sim::LaunchTrace& launch : sim::take_trace())
@@ -85,7 +85,7 @@ std::string bank_conflicts() {
   return "";
 }
 
-/// Whether a run and one in which everything is done at once, in order, come to the same sums, bit by bit.
+/// Whether a run computes the same sums, bit by bit, as one that does everything at once and in order.
 bool same_sums(const Kernel& kernel, Attention attention, const Shape& shape) {
   const Trial trial(kernel, attention, shape);
   trial.run();
@@ -96,7 +96,7 @@ bool same_sums(const Kernel& kernel, Attention attention, const Shape& shape) {
   return trial.workspace() == sums;
 }
 
-/// As try_once, in a mode. `seed` is that of Mode::random, at least 1; the others ignore it.
+/// Like try_once, in the given mode. `seed` is for Mode::random, at least 1; other modes ignore it.
 std::string try_in(Mode mode, uint64_t seed, const Kernel& kernel, Attention attention, const Shape& shape) {
   sim::Options& options = sim::options();
   options.os_threads = 1;  // the same report every time

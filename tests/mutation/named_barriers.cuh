@@ -1,6 +1,6 @@
 /// \file
-/// Attention with roles: four warps fetch tiles, four compute, and named barriers pass the stages to and fro.
-/// A kernel for faults to be planted in.
+/// Attention with roles: four warps load tiles, four compute, and named barriers pass the stages between
+/// them. Faults are planted in this kernel.
 #pragma once
 #include "common/attention/tensors.h"
 #include "common/device/launch.h"
@@ -8,12 +8,12 @@
 
 namespace flashbook::named_barriers {
 
-constexpr int kRows = 128;     // queries of a block, one for each consumer
-constexpr int kKeys = 32;      // keys of a tile
+constexpr int kRows = 128;     // queries per block, one per consumer
+constexpr int kKeys = 32;      // keys per tile
 constexpr int kStages = 2;     // tiles in shared memory
 constexpr int kThreads = 256;  // 128 producers, then 128 consumers
 
-/// The barriers, besides __syncthreads, which is 0. Each is for all 256 threads: one half arrives, the other
+/// The barriers besides __syncthreads, which is 0. Each counts all 256 threads: one half arrives, the other
 /// waits.
 enum Barrier { kFull0 = 1, kFull1, kEmpty0, kEmpty1 };
 
@@ -53,7 +53,7 @@ __device__ inline void signal_empty(int stage) {
     named_barrier_arrive<kEmpty1, kThreads>();
 }
 
-/// Brings tile after tile of K and V.
+/// Loads K and V tile by tile.
 template <int kHeadDim>
 __device__ void produce(Shared<kHeadDim>& shared, const float* k, const float* v, int seqlen_k) {
   for (int first_key = 0, tile = 0; first_key < seqlen_k; first_key += kKeys, ++tile) {
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kThreads, 1) attend(const float* q,  // [heads
   v += head * seqlen_k * kHeadDim;
   if (threadIdx.x < kThreads / 2) return produce<kHeadDim>(shared, k, v, seqlen_k);
 
-  // Threads beyond the last query compute the last one again: every thread must reach the barriers.
+  // Threads past the last query repeat it, since every thread must reach the barriers.
   const int own_query = blockIdx.x * kRows + threadIdx.x - kThreads / 2;
   const int row = head * seqlen_q + min(own_query, seqlen_q - 1);
   float query[kHeadDim], sums[kHeadDim] = {}, row_max = -INFINITY, row_sum = 0.0f;
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kThreads, 1) attend(const float* q,  // [heads
 #pragma unroll
       for (int c = 0; c < kHeadDim; ++c) sums[c] = sums[c] * correction + p * shared.v[stage][key][c];
     }
-    if (tile + kStages < tiles) signal_empty(stage);  // as often as the producers wait
+    if (tile + kStages < tiles) signal_empty(stage);  // only as often as the producers wait
   }
 
   if (own_query >= seqlen_q) return;

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Puts what planted faults do into the chapters' pages, or checks that it is there: page.py [--check] REPORTS
+"""Writes the effects of planted faults into the chapters' pages, or checks them: page.py [--check] REPORTS
 
-REPORTS is the folder that the tests mutation.default.<fault> and mutation.shown.<fault> write. In a page, <!-- excerpt fault NAME --> opens what a
-fault of chapters.py changes and what the chapter's program says. Exit code 1 if a page differs or reports are missing.
+REPORTS is the folder that the tests mutation.default.<fault> and mutation.shown.<fault> write. In a
+page, <!-- excerpt fault NAME --> begins a quotation of what a fault of chapters.py changes and what the chapter's
+program prints. Exit code 1 if a page differs or reports are missing.
 """
 import argparse
 import re
@@ -17,17 +18,17 @@ import chapters
 from docs.tools import pages
 
 ROOT = HERE.parents[1]
-SHOWN = 2  # lines of a program that calls its results wrong
+SHOWN = 2  # lines shown of a program that calls its results wrong
 
 
 def comparable(page):
-    """The page without what another compiler may say otherwise: which of many races comes first, and numbers in reports."""
+    """The page without what depends on the compiler: which of several races is reported first, and numbers in reports."""
     page = re.sub(r"```text\ndata race.*?```", "data race", page, flags=re.S)
     return re.sub(r"```text\n.*?```", lambda report: re.sub(r"-?(nan|\d[\d.]*(e[-+]\d+)?)", "N", report[0]), page, flags=re.S)
 
 
 def shown_chapter_fault(name, folder):
-    """What was done to the chapter, as a diff, and how its program calls it wrong."""
+    """The change to the chapter, as a diff, and what its program reports."""
     if name not in chapters.FAULTS:
         raise Refused(f"tests/mutation/chapters.py has no fault {name}")
     fault = chapters.FAULTS[name]

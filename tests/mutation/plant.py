@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Plants faults into copies of a kernel: plant.py KERNEL PART PARTS OUTPUT.cu FILE...
 
-The files are the kernel's text, below the root of the repository, in the order in which they include each other.
+The files are the kernel's text, relative to the root of the repository, in the order in which they include each other.
 
-Every mutant of the part gets a namespace of its own inside the kernel's, and all share one set of headers, since these take longer to
-compile than a kernel. Exit code 1, with a message, if a fault's text is not in the kernel any more.
+Every mutant of the part gets a namespace of its own inside the kernel's, and all share one set of headers, since these
+take longer to compile than a kernel. The exit code is 1, with a message, if a fault's text is not in the kernel any
+more.
 """
 import json
 import re
@@ -16,28 +17,28 @@ OPENING = re.compile(r"^namespace (flashbook::\w+) {", re.M)
 
 
 def opening_of(text):
-    """Where the kernel's namespace is opened."""
+    """The position at which the kernel's namespace opens."""
     found = OPENING.search(text)
     assert found, "a kernel's file opens a namespace of flashbook"
     return found
 
 
 def body(path, text):
-    """A file's text from its namespace on, with that line's number."""
+    """A file's text from its namespace on, and the number of that line."""
     start = opening_of(text).start()
     line = text.count("\n", 0, start) + 1
     return f'#line {line} "{path}"\n{text[start:]}'
 
 
 def includes(files):
-    """The files' includes, except of each other."""
+    """The files' includes, except those of each other."""
     found = [line for text in files.values() for line in re.findall(r"^#include .*$", text, re.M)]
     return [line for line in dict.fromkeys(found) if line.split('"')[1:2] not in [[path] for path in files]]
 
 
 def mutant(kernel, fault, text):
     """A mutant's code and its entry in the list of mutants."""
-    namespace = OPENING.findall(text)[-1]  # the kernel's own; files of common may stand before it
+    namespace = OPENING.findall(text)[-1]  # the kernel's own; files of common may precede it
     text = OPENING.sub(f"namespace {namespace}::{fault.name} {{", text)
     expected = ", ".join(f"{{Mode::{mode}, {json.dumps(report)}}}" for mode, report in fault.reports.items())
     return (f"{text}namespace flashbook::mutation {{\n"

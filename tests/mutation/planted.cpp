@@ -1,4 +1,4 @@
-// Which fault a program of chapters.py has: none, unless it is asked for one.
+// The fault that a program of chapters.py has: none unless one is requested.
 #include <cstdlib>
 
 extern const int flashbook_fault;

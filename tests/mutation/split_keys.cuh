@@ -1,18 +1,18 @@
 /// \file
-/// Attention of one query by many blocks: each takes a part of the keys, and the last to finish, found by an
-/// atomic counter, merges. Static shared memory, warp reductions, atomics. A kernel for faults to be planted
-/// in.
+/// Attention of one query by many blocks: each processes a part of the keys, and the last to finish, found by
+/// an atomic counter, merges the parts. It uses static shared memory, warp reductions and atomics. Faults are
+/// planted in this kernel.
 #pragma once
 #include "common/attention/tensors.h"
 #include "common/device/launch.h"
 
 namespace flashbook::split_keys {
 
-constexpr int kKeys = 64;  // keys of a block
+constexpr int kKeys = 64;  // keys per block
 constexpr int kWarps = 4;  // each takes every fourth key of the block
 constexpr int kThreads = 128;
 
-/// Softmax of a part of the keys, as far as it goes.
+/// The state of the softmax over a part of the keys.
 struct Partial {
   float max, sum;
 };
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kThreads) attend(const float* q,       // [hea
                                                    float* partial_sums,  // [heads, seqlen_q, parts, kHeadDim]
                                                    unsigned* finished,   // [heads, seqlen_q], zeros
                                                    int seqlen_q, int seqlen_k, float scale) {
-  constexpr int kColumns = kHeadDim / 32;  // that a lane owns: lane, lane + 32, ...
+  constexpr int kColumns = kHeadDim / 32;  // columns per lane: lane, lane + 32, ...
   __shared__ Partial warp_partials[kWarps];
   __shared__ float warp_sums[kWarps][kHeadDim];
   __shared__ bool is_last;
@@ -69,12 +69,12 @@ __global__ void __launch_bounds__(kThreads) attend(const float* q,       // [hea
   }
   if (threadIdx.x == 0) partials[row * parts + part] = all;
 
-  __threadfence();  // what this thread wrote is there before its block counts as finished
-  __syncthreads();  // for all threads of the block
+  __threadfence();  // orders this thread's writes before the count
+  __syncthreads();  // all threads have written and fenced
   if (threadIdx.x == 0) is_last = atomicAdd(&finished[row], 1u) == unsigned(parts - 1);
-  __syncthreads();  // thread 0 has asked
+  __syncthreads();  // thread 0 has stored is_last
   if (!is_last) return;
-  __threadfence();  // nothing below is read before the count
+  __threadfence();  // orders the reads below after the count
 
   all = {-INFINITY, 0.0f};
   for (int i = 0; i < parts; ++i) all.max = fmaxf(all.max, partials[row * parts + i].max);
@@ -104,7 +104,7 @@ void run(const Shape& shape, const Tensors& tensors) {
                  static_cast<const float*>(tensors.v), static_cast<float*>(tensors.o), tensors.lse,
                  static_cast<Partial*>(partials.data()), static_cast<float*>(partial_sums.data()),
                  static_cast<unsigned*>(finished.data()), shape.seqlen_q, shape.seqlen_k, shape.scale);
-  device::synchronize();  // before the buffers go
+  device::synchronize();  // before the buffers are freed
 }
 
 }  // namespace flashbook::split_keys

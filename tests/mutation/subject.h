@@ -14,7 +14,7 @@ namespace flashbook::mutation {
 /// Computes attention, or its gradients, on the machine of this build.
 using Attention = void (*)(const Shape&, const Tensors&);
 
-/// A kernel as it is.
+/// A kernel without faults.
 struct Kernel {
   std::string_view name;   ///< of its file, without .cuh
   DType dtype;             ///< of its tensors
@@ -31,7 +31,7 @@ std::span<const Kernel> kernels();
 /// The kernel of that name. Throws std::out_of_range if there is none.
 const Kernel& kernel_named(std::string_view name);
 
-/// A problem for `kernel`: one batch, two heads, so that a wrong head shows.
+/// A problem for `kernel`, with one batch entry and two heads, so that a wrong head shows.
 Shape shape_of(const Kernel& kernel, int seqlen_q, int seqlen_k, int head_dim);
 
 /// How a kernel is run.
@@ -43,7 +43,7 @@ enum class Mode {
 };
 constexpr Mode kModes[] = {Mode::eager, Mode::lazy, Mode::random, Mode::traced};
 
-/// A mode that must report a fault, and what its report must contain.
+/// A mode that must report a fault, and the text that its report must contain.
 struct Expectation {
   Mode mode;
   std::string_view text;

@@ -1,7 +1,7 @@
 /// \file
-/// Attention by blocks that take tiles from a counter until none is left: a tile counter in a variable of the
-/// device, one mbarrier for each row of K, plain stores and bulk copies to the same tile, bytes in global
-/// memory. A kernel for faults to be planted in.
+/// Attention by blocks that take tiles from a counter until none is left. It uses a tile counter in a device
+/// variable, one mbarrier per row of K, plain stores and bulk copies to the same tile, and bytes in global
+/// memory. Faults are planted in this kernel.
 #pragma once
 #include <algorithm>
 #include <vector>
@@ -14,10 +14,10 @@
 
 namespace flashbook::tile_queue {
 
-constexpr int kRows = 8;  // queries of a tile: a row belongs to eight threads
+constexpr int kRows = 8;  // queries per tile; eight threads per row
 constexpr int kThreads = 8 * kRows;
-constexpr int kKeys = 40;              // keys of a step
-constexpr int kMine = kKeys / 8;       // of them, whose scores a thread computes
+constexpr int kKeys = 40;              // keys per iteration
+constexpr int kMine = kKeys / 8;       // keys per thread
 constexpr unsigned kAll = 0xffffffff;  // lanes
 
 __device__ unsigned tiles_taken, blocks_done;  // 0 between launches
@@ -28,7 +28,7 @@ __device__ inline float largest_of(const float* values, int count) {
   return largest;
 }
 
-/// Persistent: any number of blocks.
+/// Persistent, with any number of blocks.
 template <int kHeadDim>
 __global__ void __launch_bounds__(kThreads) attend(const float* q,       // [heads, seqlen_q, kHeadDim]
                                                    const float* k,       // [heads, seqlen_k, kHeadDim]
@@ -39,15 +39,15 @@ __global__ void __launch_bounds__(kThreads) attend(const float* q,       // [hea
                                                    int* even_of_tile,    // [heads, tiles]
                                                    int heads, int seqlen_q, int seqlen_k, float scale) {
   constexpr int kStride = kHeadDim + 4;   // four more, for the banks
-  constexpr int kColumns = kHeadDim / 8;  // of O, that a thread owns
+  constexpr int kColumns = kHeadDim / 8;  // columns of O per thread
   auto* keys = dynamic_shared<float>();   // [kKeys, kStride]
-  __shared__ uint64_t full[kKeys];        // row `key` of the keys is there
+  __shared__ uint64_t full[kKeys];        // row `key` of the keys has landed
   __shared__ int next;
   const int thread = threadIdx.x, in_tile = thread / 8, of_row = thread % 8, lane = thread % 32;
   const int tiles_of_head = ceil_div(seqlen_q, kRows), tiles = heads * tiles_of_head;
   if (thread < kKeys) mbarrier_init(&full[thread], 1);
   fence_mbarrier_init();
-  __syncthreads();  // the barriers are there
+  __syncthreads();  // the barriers are initialised
   int parity = 0;
   for (int tile = blockIdx.x; tile < tiles;) {
     const int head = tile / tiles_of_head, row = tile % tiles_of_head * kRows + in_tile;
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kThreads) attend(const float* q,       // [hea
       const int here = min(kKeys, seqlen_k - first_key);
       const uint64_t visible = (uint64_t(1) << here) - 1;  // a bit for each key
       fence_proxy_async();  // the copies may overwrite what this thread has stored
-      __syncthreads();      // every thread is done with the keys of the step before
+      __syncthreads();      // every thread is done with the previous keys
       const float* rows = k + (head * seqlen_k + first_key) * kHeadDim;
       if (thread < here) {
         mbarrier_arrive_expect_tx(&full[thread], kHeadDim * sizeof(float));
@@ -103,14 +103,14 @@ __global__ void __launch_bounds__(kThreads) attend(const float* q,       // [hea
       if (of_row == 0) even[head * seqlen_q + row] = (unsigned char)(int(row_sum) % 2 == 0);
     }
     if (thread == 0) next = gridDim.x + atomicAdd(&tiles_taken, 1u);
-    __syncthreads();  // the next tile is known, and the bytes of this one are there
+    __syncthreads();  // the next tile is known, and this one's bytes are written
     if (thread == 32) {
       even_of_tile[tile] = 0;
       for (int i = row - in_tile; i < min(row - in_tile + kRows, seqlen_q); ++i)
         even_of_tile[tile] += even[head * seqlen_q + i];
     }
     tile = next;
-    __syncthreads();  // every thread knows it
+    __syncthreads();  // every thread has read it
   }
   if (thread == 0) {
     __threadfence();
@@ -129,7 +129,7 @@ void run(const Shape& shape, const Tensors& tensors) {
                  static_cast<const float*>(tensors.v), static_cast<float*>(tensors.o), tensors.lse,
                  static_cast<unsigned char*>(even.data()), even_of_tile, shape.heads, shape.seqlen_q,
                  shape.seqlen_k, shape.scale);
-  device::synchronize();  // before the buffers go
+  device::synchronize();  // before the buffers are freed
 }
 
 }  // namespace flashbook::tile_queue

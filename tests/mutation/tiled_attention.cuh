@@ -1,22 +1,22 @@
 /// \file
-/// Attention by tiles, on CUDA cores: plain loads, plain shared memory, __syncthreads, shuffles. A kernel for
-/// faults to be planted in.
+/// Attention by tiles on CUDA cores: plain loads, plain shared memory, __syncthreads, shuffles. Faults are
+/// planted in this kernel.
 #pragma once
 #include "common/attention/tensors.h"
 #include "common/device/launch.h"
 
 namespace flashbook::tiled_attention {
 
-constexpr int kRows = 64;      // queries of a block
-constexpr int kKeys = 64;      // keys of a tile
+constexpr int kRows = 64;      // queries per block
+constexpr int kKeys = 64;      // keys per tile
 constexpr int kThreads = 256;  // 16 x 16: thread (ty, tx) owns rows 4 ty ... 4 ty + 3 and columns tx + 16 j
 constexpr int kRowsPerThread = 4;
 constexpr int kKeysPerThread = kKeys / 16;
 
-// Floats added to a row of Q, K and V: the 16 threads of a row of threads read 16 rows of K at a time, and
-// with these from different banks.
+// Floats added to each row of Q, K and V. The 16 threads of a thread row read 16 rows of K at a time; the
+// padding puts these into different banks.
 constexpr int kPadding = 1;
-// And to a row of P: a warp writes 16 floats each of two rows that are 4 apart.
+// Floats added to each row of P: a warp writes 16 floats of each of two rows that are 4 apart.
 constexpr int kPaddingP = 4;
 
 template <int kHeadDim>
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kThreads) attend(const float* q,  // [heads, s
                                                    float* o,        // [heads, seqlen_q, kHeadDim]
                                                    float* lse,      // [heads, seqlen_q]
                                                    int seqlen_q, int seqlen_k, float scale) {
-  constexpr int kColumns = kHeadDim / 16;  // of O, that a thread owns
+  constexpr int kColumns = kHeadDim / 16;  // columns of O per thread
   auto& shared = *dynamic_shared<Shared<kHeadDim>>();
   const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
   const int first_query = blockIdx.x * kRows, head = blockIdx.y;
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kThreads) attend(const float* q,  // [heads, s
   float row_max[kRowsPerThread], row_sum[kRowsPerThread] = {}, sums[kRowsPerThread][kColumns] = {};
   for (float& maximum : row_max) maximum = -INFINITY;
   for (int first_key = 0; first_key < seqlen_k; first_key += kKeys) {
-    __syncthreads();  // every warp is done with V of the tile before
+    __syncthreads();  // every warp is done with V of the previous tile
     load_tile<kHeadDim>(shared.kv, k, first_key, seqlen_k);
     __syncthreads();  // Q and K are complete
     float scores[kRowsPerThread][kKeysPerThread] = {};
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kThreads) attend(const float* q,  // [heads, s
     }
     __syncthreads();  // every warp is done with K
     load_tile<kHeadDim>(shared.kv, v, first_key, seqlen_k);
-    __syncthreads();  // V is complete, and so is P
+    __syncthreads();  // V and P are complete
     for (int key = 0; key < kKeys; ++key)
       for (int i = 0; i < kRowsPerThread; ++i)
         for (int j = 0; j < kColumns; ++j)

@@ -1,6 +1,6 @@
 /// \file
-/// Attention whose results leave by TMA: a thread computes a row, writes it into a swizzled tile, and one
-/// thread stores the tile; the next tile reuses the buffer. A kernel for faults to be planted in.
+/// Attention whose results are stored by TMA: a thread computes a row and writes it into a swizzled tile, and
+/// one thread stores the tile; the next tile reuses the buffer. Faults are planted in this kernel.
 #pragma once
 #include "common/attention/tensors.h"
 #include "common/device/launch.h"
@@ -13,8 +13,8 @@
 namespace flashbook::tma_epilogue {
 
 using T = __nv_bfloat16;
-constexpr int kRows = 64;     // queries of a tile, one for each thread
-constexpr int kTiles = 2;     // of a block, one after another
+constexpr int kRows = 64;     // queries per tile, one per thread
+constexpr int kTiles = 2;     // tiles per block, one after another
 constexpr int kThreads = 64;  // two warps
 constexpr int kHeadDim = 64;  // a row is 128 bytes: the span of the swizzle
 
@@ -57,14 +57,14 @@ __global__ void __launch_bounds__(kThreads) attend(const T* q,  // [heads, seqle
   for (int i = 0; i < kTiles; ++i) {
     const int first_query = (blockIdx.x * kTiles + i) * kRows;
     const int query = first_query + threadIdx.x;
-    const int row = head * seqlen_q + min(query, seqlen_q - 1);  // threads beyond compute the last again
+    const int row = head * seqlen_q + min(query, seqlen_q - 1);  // threads past the end repeat the last query
     float sums[kHeadDim];
     const float row_lse = attend_row(sums, q + row * kHeadDim, k + head * seqlen_k * kHeadDim,
                                      v + head * seqlen_k * kHeadDim, seqlen_k, scale);
     if (query < seqlen_q) lse[row] = row_lse;
 
     if (threadIdx.x == 0) tma_store_wait_read<0>();
-    __syncthreads();  // the store of the tile before has read the buffer
+    __syncthreads();  // the previous tile's store has read the buffer
 #pragma unroll
     for (int chunk = 0; chunk < kHeadDim / 8; ++chunk) {
       union {
@@ -76,10 +76,10 @@ __global__ void __launch_bounds__(kThreads) attend(const T* q,  // [heads, seqle
       const uint32_t offset = threadIdx.x * kHeadDim * sizeof(T) + chunk * sizeof(uint4);
       *reinterpret_cast<uint4*>(tile + swizzled(Swizzle::b128, offset)) = eight.bytes;
     }
-    fence_proxy_async();  // TMA will see what this thread has written
-    __syncthreads();      // every row is there and fenced
+    fence_proxy_async();  // makes this thread's writes visible to TMA
+    __syncthreads();      // every row is written and fenced
     if (threadIdx.x == 0) {
-      tma_store(o_map, tile, {0, first_query, head});  // rows beyond the last are left out
+      tma_store(o_map, tile, {0, first_query, head});  // rows past the last are not written
       tma_store_commit();
     }
   }

@@ -10,15 +10,16 @@
 
 namespace flashbook::mutation {
 
-/// A kernel and a problem for it on the machine of this build.
+/// A kernel and a problem for it, on the machine of this build.
 class Trial {
  public:
   Trial(const Kernel& kernel, Attention attention, const Shape& shape);
   /// Throws DeviceError if the machine reports something.
   void run() const { call_.run(); }
-  /// Whether what `run` left is right: empty, or where it is wrong.
+  /// Checks what `run` wrote: empty if right, otherwise where it is wrong.
   std::string verdict() const;
-  /// What `run` left in its workspace: sums in float, which show their order where rounded results do not.
+  /// What `run` left in its workspace: float sums, which reveal the order of addition where rounded results
+  /// do not.
   std::vector<std::byte> workspace() const;
 
  private:
@@ -30,12 +31,12 @@ class Trial {
   Call call_;
 };
 
-/// The result of one run: empty if right, else the machine's report, without the launch in front, or where
-/// the result is wrong.
+/// The result of one run: empty if right, otherwise the machine's report without the launch, or where the
+/// result is wrong.
 std::string try_once(const Kernel& kernel, Attention attention, const Shape& shape);
 
-/// The first report of several runs, in whatever ways the machine of this build has: every mode and several
-/// seeds in the simulator, once on a GPU. Empty if all are right.
+/// The first report of several runs: every mode and several seeds in the simulator, one run on a GPU. Empty
+/// if all are right.
 std::string try_in_every_way(const Kernel& kernel, Attention attention, const Shape& shape);
 
 }  // namespace flashbook::mutation
