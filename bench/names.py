@@ -12,6 +12,7 @@
     accuracy/outliers/ch06/step3_block/e4m3/d128/full/n4096
     gradients/one_hot/ch07/step5/bf16/d128/full/n4096   errors of dQ, dK and dV
     long/quarter/ch06/step5_centred/e4m3/d128/full/n16384   the same study for long rows
+    long/ones/fa3/e4m3/d128/full/n131072                bench/long_rows.py: V = 1, next to the peers; halves: V from N(1/2, 1)
     masked/ch09/step2/bf16/d128/window/n8192            a mask
     decode/ch08/step4/bf16/d128/b16h32k8/n8192          one query per sequence: batch, query heads, key heads, keys
     decode/ch08/step5_p64/bf16/d128/b16h32k8/n8192      the same with keys in pages of 64
@@ -39,7 +40,7 @@ import re
 KINDS = ("forward", "backward", "decode", "called", "alone", "masked", "cpu", "ablation", "triton", "timeline", "ncu", "blocks", "python", "training",
          "generation", "many", *(f"accuracy/{inputs}" for inputs in ("normal", "outliers", "channels")),
          *(f"gradients/{inputs}" for inputs in ("normal", "outliers", "one_hot", "large_scores")),
-         *(f"long/{inputs}" for inputs in ("quarter", "one", "one_sign", "all_equal")))
+         *(f"long/{inputs}" for inputs in ("quarter", "one", "one_sign", "all_equal", "ones", "halves")))
 DTYPES = ("bf16", "e4m3", "f16", "f32")
 MASKS = ("full", "causal", "full_bshd", "causal_bshd")  # for all kinds except those in OWN_WORDS
 OWN_WORDS = ("masked", "decode", "called", "alone", "ablation", "cpu", "generation", "many")
@@ -92,5 +93,5 @@ class Name:
 
     @property
     def inputs(self) -> str:
-        """For accuracy/...: normal, outliers, channels; for long/...: quarter, one, one_sign, all_equal; and so on."""
+        """For accuracy/...: normal, outliers, channels; for long/...: quarter, one, one_sign, all_equal, ones, halves; and so on."""
         return self.kind.partition("/")[2]

@@ -147,7 +147,7 @@ def many_on_two_cards(out: pathlib.Path) -> list[list[str]]:
 BESIDE = ("cudnn", "cudnn_frontend", "flash", "fa2", "fa3", "fa4")  # compared with chapter 5 in every cell
 LADDER_PEERS = (*BESIDE, "eager", "flex", "flex_flash", "xformers", "flashinfer", "varlen", "product")
 BOOK_STEPS = ",".join((steps(1, 5), steps(3, 3), steps(4, 6), steps(5, 5)))
-EVERY_STEP = either(contestants(f"{BOOK_STEPS},{steps(6, 8)}"))
+EVERY_STEP = either(contestants(f"{BOOK_STEPS},{steps(6, 9)}"))
 FULL, AT_4K, LONGEST = ("full",), (4096,), (512, 4096, 16384)
 DECODE_PEERS = "cudnn,flash,cudnn_paged,flashinfer,flashinfer_tc"
 CHUNK_PEERS = ("cudnn_paged", "flashinfer_fa2", "flashinfer_fa3")
@@ -164,10 +164,14 @@ PARTS = (
          BOOK_STEPS, LADDER_PEERS, (128,), FULL, AT_4K),
     grid("forward", "forward", 135, "the last steps of these chapters and the peers, every shape of the papers",
          "1.4,1.5,3.3,4.6,5.5", (*BESIDE, "eager")),
-    grid("fp8", "fp8", 80, "chapter 6's steps 5 to 8 and the peers in FP8, every shape",
-         "6.5,6.6,6.7,6.8,6.7_means", ("cudnn_frontend", "fa3"), dtype="e4m3"),
+    grid("fp8", "fp8", 90, "chapter 6's steps 5 to 9 and the peers in FP8, every shape",
+         "6.5,6.6,6.7,6.8,6.9,6.7_means", ("cudnn_frontend", "fa3"), dtype="e4m3"),
     grid("fp8_ladder", "fp8", 20, "every step of chapter 6, N 4096, no mask",
-         steps(6, 8), ("cudnn", "cudnn_frontend", "fa3", "product"), masks=FULL, lengths=AT_4K, dtype="e4m3"),
+         steps(6, 9), ("cudnn", "cudnn_frontend", "fa3", "product"), masks=FULL, lengths=AT_4K, dtype="e4m3"),
+    Part("fp8_errors", "studies", 15, "errors of long rows in FP8, ours and the peers'", race("long_rows.py"), r"long/(ones|halves)/.*",
+         resumes=True),
+    grid("fp8_long", "fp8", 30, "chapter 6's steps 7 and 9 and the peers, 32k to 128k keys", "6.7,6.9", ("cudnn_frontend", "fa3"), (128,),
+         lengths=(32768, 65536, 131072), dtype="e4m3"),
     Part("backward", "backward", 160, "chapter 7's steps and the peers, every shape",
          race("backward.py", "--step", "2,3,4,5,6", "--seqlen", words(LENGTHS), "--layout", LAYOUTS[0]), GRADIENTS, resumes=True),
     Part("cells", "caches", 330, "caches as used in practice, in both layouts, on the GPU alone and as called",
@@ -241,7 +245,8 @@ PARTS = (
     Part("generation", "studies", 130, "generation with a cache and without",
          script("bench/generation.py", "--tokens", "100,500,1000", "--ways", "none_flash,cat,in_place,pages"), r"generation/.*"),
     Part("long", "studies", 220, "errors of long rows",
-         program("accuracy", "--long", "--batch", "1", "--heads", "8", "--seqlen", "65536", "--out"), r"long/.*", ("accuracy",)),
+         program("accuracy", "--long", "--batch", "1", "--heads", "8", "--seqlen", "65536", "--out"), r"long/(quarter|one|one_sign|all_equal)/.*",
+         ("accuracy",)),
     Part("every", "forward", 300, "every step alone at every shape, for the interactive ladder",
          program("forward", "--chapter", "1,3,4,5,6", "--dtype", "bf16,e4m3", "--max-seconds", "0.05", "--out"),
          names("forward", EVERY_STEP, "(bf16|e4m3)"), ("forward",)),

@@ -67,7 +67,7 @@ RANKS = "batch 1, heads 16, N 65536, d 128, causal, bf16, 2 ranks"
 GRADIENT = "gradient: "
 LADDERS = (
     Ladder("forward/{}/bf16/d128/full/n4096", BOOK + "bf16", steps(ch01=5, ch03=3, ch04=6, ch05=5)),
-    Ladder("forward/{}/e4m3/d128/full/n4096", BOOK + "e4m3", steps(ch06=8)),
+    Ladder("forward/{}/e4m3/d128/full/n4096", BOOK + "e4m3", steps(ch06=9)),
     Ladder("backward/{}/bf16/d128/full/n4096", BOOK + "bf16", steps(ch07=6), GRADIENT),
     Ladder("decode/{}/bf16/d128/b16h32k8/n8192", "batch 16, heads 32 (8 key heads), N 1 x 8192, d 128, full, bf16",
            (*steps(ch08=6), "ch08/step8")),

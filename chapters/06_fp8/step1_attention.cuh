@@ -8,7 +8,6 @@
 //| values](../../docs/figures/fp8_block.svg)
 #pragma once
 #include "chapters/06_fp8/producer.cuh"
-#include "chapters/06_fp8/promoted_sums.cuh"
 #include "chapters/06_fp8/step7_transpose_once.cuh"
 #include "common/hopper/mask.h"
 #include "common/hopper/pingpong.h"
@@ -184,6 +183,7 @@ struct Consumer {
     wgmma_fence();
     issue_next_scores();
     use_queries(means);
+    if constexpr (Traits::kPromoteTiles > 0) shared.running[number].clear();
     wgmma_wait<0>();
     pin_scores();
     scores_done(tile);
@@ -241,6 +241,10 @@ struct Consumer {
     }
     to_operand();
     if (!Traits::kLazy || rescale) rescale_rows(output, correction);
+    //| In step 9 O moves to the running sums every few tiles. If it is not rescaled, `correction` is 1.
+    if constexpr (Traits::kPromoteTiles > 0)
+      if (rescale || tile % Traits::kPromoteTiles == Traits::kPromoteTiles - 1)
+        shared.running[number].template add_to<true>(output, correction);
   }
 
   //| After the loop one product with V is left.
@@ -275,6 +279,8 @@ struct Consumer {
 #pragma unroll 1
     for (; tile >= 0; --tile) step<Traits::kCausal && !Traits::kSplitLoops>(tile);
     end();
+    if constexpr (Traits::kPromoteTiles > 0)
+      shared.running[number].template add_to<false>(output, {1.0f, 1.0f});
   }
 };
 
@@ -358,10 +364,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) attend(
     consumer.take_queries(parity);
     const Means<Traits::kHeadDim>& means = shared.means[number][parity];
     const int key_tiles = key_tiles_of<Traits>(problem, work);
-    if constexpr (Traits::kPromote)
-      attend_promoted(consumer, key_tiles, means);
-    else
-      consumer.attend(key_tiles, means);
+    consumer.attend(key_tiles, means);
     finish_rows<Traits::kOffset, Traits::kSumsByProduct>(
         consumer.output, consumer.rows, problem, lse, work.head, consumer.query, v_scale,
         problem.k_mean ? &shared.shift[number][row] : nullptr, problem.v_mean ? means.v : nullptr);

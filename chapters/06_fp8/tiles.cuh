@@ -23,9 +23,9 @@ using Element = __nv_fp8_e4m3;
 //| chapter 5 a tile is cut into *panels*, whose rows are the span of the swizzle: 128 bytes, or 64 or 32 if
 //| 128 does not divide the row.
 
-/// kRows rows of kColumns bytes, as TMA lays them down.
+/// kRows rows of kColumns bytes, as TMA lays them down, aligned to 8 rows of a panel, a swizzle's period.
 template <int kRows, int kColumns>
-struct alignas(1024) Tile {
+struct alignas(kColumns % 128 == 0 ? 1024 : (kColumns & -kColumns) * 8) Tile {
   static constexpr int kPanel = kColumns % 128 == 0 ? 128 : kColumns % 64 == 0 ? 64 : 32;
   static constexpr Swizzle kSwizzle = kPanel == 128  ? Swizzle::b128
                                       : kPanel == 64 ? Swizzle::b64

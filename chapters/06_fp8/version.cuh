@@ -28,11 +28,11 @@
 //| | | `kOverlap` | the next tile's scores over this tile's values, chapter 5's step 4 |
 //| | | `kOffset` | P times 2^8, so that e4m3's range is used (`softmax.cuh`) |
 //| | 3, 4 | `kBlockScales` | a scale for each tile of Q, K and V |
-//| | | `kPromote` | sums leave the tensor cores after each tile of keys; for the study of accuracy only (`promoted_sums.cuh`) |
 //| | 5 | `kSchedule`, `kSplitLoops`, `kLazy`, `kStoreByTma`, `kPingpong` | chapter 5's step 5 |
 //| | 6 | `kSumsByProduct` | row sums are P times a tile of ones (`tiles.cuh`) |
 //| | 7 | `kTransposeOnce` | V transposed once for all blocks (`step7_transpose_once.cuh`) |
 //| | 8 | `kLine` | the encoding of P by a line instead of `ex2` and rounding (`softmax.cuh`) |
+//| | 9 | `kPromoteTiles` | O is added to a running sum in shared memory every few tiles of keys (`step9_promoted_sums.cuh`) |
 //|
 //| **Budget**, bytes and registers of a consumer's thread:
 //|
@@ -43,6 +43,8 @@
 //| | 128, long | 3 x 64 | 96 | 24 KB | 3, 2, 3 stages of 12 KB | 48 KB | 64, 48, 12, 0 of 160 |
 //| | 256 | 2 x 64 | 96 | 32 KB | 3, 2, 2 stages of 24 KB | | 128, 48, 12, 0 of 232 |
 //| | 256, V transposed once | 2 x 64 | 128 | 32 KB | 2, 1/2, 2 stages of 32 KB, and 16 KB on their way out | | 128, 64, 16, 0 of 240 |
+//| | 128, promoted | 3 x 64 | 96 | 24 KB | 3, 1, 3 stages of 12 KB, and 12 KB on their way out | 96 KB of running sums | 64, 48, 12, 0 of 160 |
+//| | 256, promoted | 2 x 64 | 96 | 32 KB | 2, 1/3, 2 stages of 24 KB, and 8 KB on their way out | 64 KB of running sums | 128, 48, 12, 0 of 240 |
 //|
 //| The chapter's page counts the clocks of a tile at d = 128: tensor cores, exponentials, instructions and
 //| shared memory would each take about the same time, 1024 clocks. Together they take twice as long or more
@@ -56,6 +58,7 @@
 #include <type_traits>
 
 #include "chapters/06_fp8/epilogue.cuh"
+#include "chapters/06_fp8/step9_promoted_sums.cuh"
 #include "chapters/06_fp8/tiles.cuh"
 #include "common/hopper/block.h"
 #include "common/hopper/tile_scheduler.h"
@@ -86,10 +89,11 @@ struct KernelTraits {
   static constexpr bool kMatrices = true;
   static constexpr bool kOverlap = true;
   static constexpr bool kBlockScales = false;
-  static constexpr bool kPromote = false;
   static constexpr bool kSumsByProduct = false;
   static constexpr bool kTransposeOnce = false;
   static constexpr bool kLine = false;
+  static constexpr int kPromoteTiles = 0;  ///< tiles of keys between promotions; 0: sums are not promoted
+  using Running = float;                   ///< the type of their running sums
   static constexpr bool kSplitLoops = true;
   static constexpr bool kPingpong = kHeadDim != 128;  // measured; see the chapter's page
   static constexpr bool kLazy = true;
@@ -110,6 +114,9 @@ struct Shared {
   Pipeline<Tile<Traits::kPieceKeys, Traits::kHeadDim>, Traits::kRawStages> raw;
   Pipeline<Values, Traits::kTransposedStages> transposed;
   std::conditional_t<Traits::kStoreByTma, OutputTile<Traits::kHeadDim>, Nothing> output[kConsumers];
+  std::conditional_t<(Traits::kPromoteTiles > 0), RunningSums<typename Traits::Running, Traits::kHeadDim / 2>,
+                     Nothing>
+      running[kConsumers];
   std::conditional_t<Traits::kSumsByProduct, Tile<kOnesColumns, kMmaK>, Nothing> ones;
   std::conditional_t<Traits::kTransposeOnce, typename Values::Piece, Nothing> outgoing;
   int raw_piece;  ///< which piece of V is in raw, or will be, with kTransposeOnce

@@ -92,10 +92,9 @@ def _explain_forward(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, r
     asked = "asked for"
     if not chapter:
         masked = ops.is_masked(left, right, softcap, slopes is not None, -1 if first_query is None else 0, dropout, ops.reach_of(bias))
-        scaling = 0 if scales == ops.NO_SCALES else ops.scaling_of(q, k, scales)
         functions = softcap > 0 or slopes is not None or dropout > 0 or bias is not None
         *_, asked = ops.choose(q.device.type == "cpu", ops.is_hopper(q.device), q.dtype, q.shape[2], masked, functions, first_query is not None,
-                               scaling, ops.is_padded(q))
+                               ops.is_padded(q))
     if plan.copies:  # the plan for the copies knows the workspace
         there = ops.forward_plan(*ops.as_copied((q, k, v), plan.compact), *options)
         plan = dataclasses.replace(plan, workspace=there.workspace)

@@ -65,7 +65,8 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None
     """Attention.
 
     Args:
-        q: [batch, seqlen_q, heads, head_dim], float16, bfloat16 or float8_e4m3fn
+        q: [batch, seqlen_q, heads, head_dim], float16, bfloat16 or float8_e4m3fn. In the latter O is right for any number of keys, whereas
+            FlashAttention-3's own becomes too small if values have a mean
         k, v: [batch, seqlen_k, kv_heads, head_dim]; kv_heads divides heads
         softmax_scale: default 1 / sqrt(head_dim)
         causal: query i sees keys up to i + seqlen_k - seqlen_q

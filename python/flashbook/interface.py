@@ -239,12 +239,13 @@ def attention(q: Tensor, k: Tensor, v: Tensor, chapter: int | None = None, step:
         v: same shape as k
         chapter: 1 to 6, 8 or 9. The default depends on the call (see `explain`): usually 5 on a Hopper GPU, 4 on other GPUs, 2 on the CPU.
             Chapters 1 and 3 to 9 accept CPU tensors if the library was built for the simulator
-        step: counted from 1; default: the last step
+        step: counted from 1; default: the last step. In chapter 6 step 9 is right for rows of any length; steps 7 and 8 are faster in long rows,
+            but O comes out too small if values have a mean
         causal: query i sees keys up to i + seqlen_k - seqlen_q
         softmax_scale: default 1 / sqrt(head_dim)
         return_lse: return (o, lse) with the log-sum-exp of the scores, [batch, heads, seqlen_q], -inf where a query sees no key
         q_scale, k_scale, v_scale: float32, the scales of float8_e4m3fn elements. All three per tensor, [1]; per key head, [batch, kv_heads]; or
-            per block (steps 3 and 4), [batch, heads, seqlen_q / 64] and [batch, kv_heads, seqlen_k / 128], rounded up. None means 1
+            per block (steps 3, 4 and 9), [batch, heads, seqlen_q / 64] and [batch, kv_heads, seqlen_k / 128], rounded up. None means 1
         bias: [heads, 2 * reach + 1], added to the scaled score of a key that comes -reach ... reach keys after the query's own; keys further away
             get the value at the nearer end. Differentiable; 16-bit biases are copied to float32
     Returns: o, with q's shape and memory order. Gradients come from chapter 7, with a bias from chapter 9.

@@ -51,7 +51,7 @@ MULTIPROCESSORS = 132  # H100 and H200
 # Chapter 9 does not split keys. With fewer tiles than this it leaves so many multiprocessors idle that chapter 8 is as
 # fast, although chapter 8 needs 4.8 us per tile and chapter 9 only 1.45 us for twice as many rows.
 MIN_TILES, TILE_ROWS = 20, 128
-BLOCK_SCALES, TRANSPOSED_ONCE = 3, 7  # steps of chapter 6; its last step approximates exponentials linearly
+PROMOTED = 9  # the step of chapter 6 that is right for rows of any length
 MAX_PLANS = 4096
 MAX_UNREAD = 1 << 18  # number of elements, 1 MiB
 
@@ -340,7 +340,7 @@ def is_masked(left: int, right: int, softcap: float, slopes: bool, documents: in
     return left >= 0 or right > 0 or softcap > 0 or slopes or documents >= 0 or dropout > 0 or reach >= 0
 
 
-def chosen(q: Tensor, left: int, right: int, softcap: float, slopes: bool, documents: int, scaling: int, chapter: int,
+def chosen(q: Tensor, left: int, right: int, softcap: float, slopes: bool, documents: int, chapter: int,
            step: int, dropout: float, reach: int) -> tuple[int, int]:
     """Returns the chapter and step of a forward pass."""
     if chapter:
@@ -348,23 +348,21 @@ def chosen(q: Tensor, left: int, right: int, softcap: float, slopes: bool, docum
         if chapter not in known:
             raise ValueError(f"there is no chapter {chapter}: pass one of {', '.join(map(str, known))}")
         last = {MASKS: FUNCTIONS, DECODING: EQUAL_WORK}.get(chapter, known[chapter][0])
-        return chapter, step or (BLOCK_SCALES if scaling == SCALE_PER_BLOCK else last)
+        return chapter, step or last
     masked = is_masked(left, right, softcap, slopes, documents, dropout, reach)
     functions = softcap > 0 or slopes or dropout > 0 or reach >= 0
-    return choose(q.device.type == "cpu", is_hopper(q.device), q.dtype, q.shape[2], masked, functions, documents >= 0, scaling, is_padded(q))[:2]
+    return choose(q.device.type == "cpu", is_hopper(q.device), q.dtype, q.shape[2], masked, functions, documents >= 0, is_padded(q))[:2]
 
 
 def choose(on_cpu: bool, hopper: bool, dtype: torch.dtype, queries: int, masked: bool, functions: bool, packed: bool,
-           scaling: int, padded: bool) -> tuple[int, int, str]:
+           padded: bool) -> tuple[int, int, str]:
     """Returns the chapter and step of a forward pass that does not choose them, and the reason."""
     if functions:
         return MASKS, FUNCTIONS, "a softcap, slopes, a bias or dropout"
     if masked:
         return (MASKS, VARLEN, "packed sequences") if packed else (MASKS, RANGES, "a window")
     if dtype == torch.float8_e4m3fn:
-        if scaling == SCALE_PER_BLOCK:
-            return FP8, BLOCK_SCALES, "e4m3 with scales per block"
-        return FP8, TRANSPOSED_ONCE, "e4m3, exponentials as exact as in 16 bits"
+        return FP8, PROMOTED, "e4m3, right for rows of any length"
     if padded:  # `check_machine` refuses other GPUs, and CPU tensors without the simulator
         return HOPPER, 5, "a head dimension that is padded"
     if on_cpu:
@@ -592,7 +590,7 @@ def plan_forward(inputs: tuple[Tensor, ...], scale: float, left: int, right: int
     q, k, v = inputs
     check_tensors(q, k, v)
     plan = Plan()
-    plan.chapter, plan.step = chosen(q, left, right, softcap, slopes, documents, scaling, chapter, step, dropout, reach)
+    plan.chapter, plan.step = chosen(q, left, right, softcap, slopes, documents, chapter, step, dropout, reach)
     if plan.chapter == DECODING and not chapter:
         _, plan.step, _ = chosen_decode(q, k, v, None, True, 0)
     plan = planned(plan, "attention", inputs, q, k, scale, left, right, softcap, slopes, documents, scaling, dropout=dropout, reach=reach)

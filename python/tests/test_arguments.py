@@ -12,7 +12,7 @@ import sys
 
 import pytest
 import torch
-from conftest import DEVICE
+from conftest import DEVICE, GPU
 from reference import attention
 
 import flashbook
@@ -275,6 +275,19 @@ def test_both_interfaces_are_one(options):
         assert all(torch.equal(*pair) for pair in zip(by_2, by_3)) and not torch.equal(by_2[0], k)
 
 
+@pytest.mark.skipif(not GPU, reason="the tensor cores of the simulator add exactly, unless FLASHBOOK_SIM_EXACT is set")
+@pytest.mark.parametrize("keys", [4096, 16384, 131072])
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+def test_long_sums_in_fp8(keys, head_dim):
+    q, k, v = (torch.randn(1, rows, 1, head_dim, device=DEVICE).to(torch.float8_e4m3fn) for rows in (64, keys, keys))
+    for values, bound in ((torch.ones_like(v, dtype=torch.float32), 0.01), (v.float() + 0.5, 0.02)):
+        values = values.to(torch.float8_e4m3fn)
+        for causal in (False, True):
+            exact = attention(q.double(), k.double(), values.double(), causal=causal)[0]
+            o = flash_attn_3.flash_attn_func(q, k, values, causal=causal)
+            assert (o - exact).norm() / exact.norm() < bound
+
+
 @pytest.mark.kernels
 def test_fp8_and_its_scales():
     q, k, v = make(2, 40, 4, dtype=torch.float32), make(2, 40, 2, dtype=torch.float32), make(2, 40, 2, dtype=torch.float32)
@@ -399,9 +412,9 @@ def test_explain():
     assert choice(flashbook.flash_attn_varlen_func, q[0], k[0], v[0], first, first, 20, 20) == ("forward", 9, 2)
     assert choice(flashbook.attention, *(tensor.transpose(1, 2) for tensor in (q, k, v)), chapter=5, step=2) == ("forward", 5, 2)
     fp8 = [tensor.to(torch.float8_e4m3fn) for tensor in (q, k, v)]
-    assert choice(flash_attn_3.flash_attn_func, *fp8) == ("forward", 6, 7)
+    assert choice(flash_attn_3.flash_attn_func, *fp8) == ("forward", 6, 9)
     scale = torch.ones(2, 2, 1, device=DEVICE)
-    assert choice(flashbook.attention, *(tensor.transpose(1, 2) for tensor in fp8), k_scale=scale, v_scale=scale) == ("forward", 6, 3)
+    assert choice(flashbook.attention, *(tensor.transpose(1, 2) for tensor in fp8), k_scale=scale, v_scale=scale) == ("forward", 6, 9)
 
     before, new = k.clone(), make(2, 1, 2)
     found = flashbook.explain(flashbook.flash_attn_with_kvcache, q[:, :1], k, v, new, new, cache_seqlens=7)
@@ -449,11 +462,11 @@ def test_the_choice_without_a_machine():
     """Before and after Hopper, calls use chapter 4, and whatever needs the Hopper chapters raises an error."""
     half = torch.bfloat16
     kind = lambda **changed: ops.choose(**{"on_cpu": False, "hopper": True, "dtype": half, "queries": 9, "masked": False, "functions": False,
-                                           "packed": False, "scaling": 0, "padded": False} | changed)[:2]
+                                           "packed": False, "padded": False} | changed)[:2]
     assert kind() == (5, 5) and kind(queries=1) == (8, 6)
     assert kind(hopper=False) == kind(hopper=False, queries=1) == (4, 6)
     assert kind(masked=True) == (9, 3) and kind(masked=True, packed=True) == (9, 2) and kind(masked=True, functions=True) == (9, 5)
-    assert kind(dtype=torch.float8_e4m3fn) == (6, 7) and kind(dtype=torch.float8_e4m3fn, scaling=ops.SCALE_PER_BLOCK) == (6, 3)
+    assert kind(dtype=torch.float8_e4m3fn) == (6, 9)
     assert kind(padded=True, queries=1) == kind(padded=True, hopper=False) == (5, 5) and kind(padded=True, masked=True) == (9, 3)
     page = PAGE.read_text(encoding="utf-8").partition("A call takes the first row that fits:")[2].partition("\n\nAgainst")[0]
     rows = [tuple(map(int, numbers)) for numbers in re.findall(r"\| (\d), step (\d)", page)]

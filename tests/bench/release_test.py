@@ -91,10 +91,10 @@ class Release(unittest.TestCase):
 
     def test_command_lines_are_taken(self):
         """Every Python program is called with options that it has."""
-        from bench import as_called, backward, decode, masks
+        from bench import as_called, backward, decode, long_rows, masks
 
         programs = {"bench/peers.py": peers, "bench/backward.py": backward, "bench/decode.py": decode, "bench/masks.py": masks,
-                    "bench/as_called.py": as_called}
+                    "bench/as_called.py": as_called, "bench/long_rows.py": long_rows}
         seen = set()
         for one in parts.PARTS:
             for command in one.commands(self.folder / "x.json"):

@@ -190,9 +190,10 @@ struct LongError {
 
 /// Errors of a step with many keys. Scores are N(0, 1) times `sharpness`, values N(mean, spread^2).
 LongError error_of_long(int seqlen_k, bool mean_subtracted, int step, float sharpness, float mean,
-                        float spread) {
+                        float spread, int head_dim = 64, Scaling scaling = Scaling::tensor) {
   const ExactSums exact;
-  Shape shape = make_shape(64, seqlen_k, 64, false, DType::e4m3);
+  Shape shape = make_shape(64, seqlen_k, head_dim, false, DType::e4m3);
+  shape.scaling = scaling;
   shape.mean_subtracted = mean_subtracted;
   Shape unrounded = shape;
   unrounded.dtype = DType::f32, unrounded.mean_subtracted = false;
@@ -220,6 +221,28 @@ TEST_F(ChapterTest, LongSumsOfOneSignLoseWhatAnH200Loses) {
   EXPECT_NEAR(of_4k.mean, 0.950, 0.002);
   EXPECT_NEAR(of_16k.relative, 0.185, 0.004);
   EXPECT_NEAR(of_16k.mean, 0.815, 0.004);
+}
+
+// Step 9 promotes sums in time, whatever the length and the head dimension.
+TEST_F(ChapterTest, PromotedSumsAreRightAtEveryLength) {
+  struct Case {
+    int seqlen_k, head_dim;
+    Scaling scaling = Scaling::tensor;
+  };
+  std::vector<Case> cases = {{1024, 64},  {1100, 128}, {4096, 64},  {4096, 64, Scaling::block},
+                             {4096, 256}, {16384, 64}, {16384, 128}};
+  if (device::machine() == device::Machine::gpu)
+    for (int head_dim : {64, 128, 256})
+      for (Scaling scaling : {Scaling::tensor, Scaling::block})
+        cases.push_back({65536, head_dim, scaling}), cases.push_back({131072, head_dim, scaling});
+  for (const auto& [seqlen_k, head_dim, scaling] : cases) {
+    const LongError of_ones = error_of_long(seqlen_k, false, 9, 1, 1, 0, head_dim, scaling),
+                    of_halves = error_of_long(seqlen_k, false, 9, 1, 0.5f, 1, head_dim, scaling);
+    SCOPED_TRACE(std::to_string(seqlen_k) + " keys, head_dim " + std::to_string(head_dim));
+    EXPECT_LE(of_ones.relative, 0.01);
+    EXPECT_LE(of_halves.relative, 0.02);
+    EXPECT_NEAR(of_ones.mean, 1, 0.008);
+  }
 }
 
 // Without their means, values have both signs, and the loss disappears. The simulator runs the last step, a
@@ -293,24 +316,50 @@ TEST_F(ChapterTest, ALineOverAFewKeysIsWithinItsBound) {
   expect_right(shape, make_inputs(shape, InputKind::normal, 11), 8);
 }
 
-// The version in the accuracy study: sums leave the tensor cores after each tile of keys.
-TEST_F(ChapterTest, PromotedSumsAreRight) {
-  Step step = kFp8.step(4);
-  step.run = attention_promoted;
-  Chapter promoted = kFp8;
-  promoted.steps = std::span(&step, 1);
-  for (Scaling scaling : {Scaling::tensor, Scaling::block})
-    for (int head_dim : {64, 128})
-      for (bool causal : {false, true}) {
-        const Shape shape = shape_with(scaling, head_dim, causal);
-        SCOPED_TRACE(describe(shape));
-        const Inputs inputs = make_inputs(shape, InputKind::normal, 23);
-        const CheckResult result = check(shape, make_reference(shape, inputs, all_rows(shape)),
-                                         run_once(promoted, shape, inputs, 1));
-        EXPECT_TRUE(result.o.ok) << result.o.worst;
-        EXPECT_TRUE(result.lse.ok) << result.lse.worst;
-      }
-  EXPECT_THROW(attention_promoted(shape_with(Scaling::block, 256, false), {}, nullptr), InputError);
+// Rows that step 9 promotes, in each of its versions.
+TEST_F(ChapterTest, LongSequencesWithPromotedSums) {
+  struct Case {
+    int head_dim, seqlen_k;
+    bool causal;
+    Scaling scaling = Scaling::tensor;
+    int seqlen_q = 70;
+  };
+  for (const Case& one : {Case{64, 1030, false},
+                          {64, 2060, true},
+                          {64, 1700, true, Scaling::tensor, 1700},
+                          {64, 4100, true, Scaling::head},
+                          {64, 1600, false, Scaling::block},
+                          {128, 1600, false},
+                          {128, 1600, true, Scaling::block},
+                          {128, 2060, false, Scaling::head},
+                          {128, 2060, true},
+                          {128, 4100, true},
+                          {256, 1600, false},
+                          {256, 2100, true, Scaling::head},
+                          {256, 1600, false, Scaling::block}}) {
+    Shape shape = shape_with(one.scaling, one.head_dim, one.causal);
+    shape.batch = 1, shape.heads = 2, shape.kv_heads = 1;
+    shape.seqlen_q = one.seqlen_q, shape.seqlen_k = one.seqlen_k;
+    expect_right(shape, make_inputs(shape, InputKind::normal, 9), 9);
+  }
+}
+
+// The kernel goes from the last key to the first. Here scores grow on the way, so maxima rise again and again
+// after sums have been promoted, and the running sums have to be corrected.
+TEST_F(ChapterTest, MaximaRiseAfterPromotion) {
+  for (int head_dim : {64, 128, 256})
+    for (Scaling scaling : {Scaling::tensor, Scaling::block}) {
+      Shape shape = shape_with(scaling, head_dim, head_dim == 128);
+      shape.batch = 1, shape.heads = shape.kv_heads = 1;
+      shape.seqlen_q = 64, shape.seqlen_k = 2500;
+      Shape unrounded = shape;
+      unrounded.dtype = DType::f32, unrounded.scaling = Scaling::tensor;
+      Inputs inputs = make_inputs(unrounded, InputKind::normal, 9);
+      for (int64_t i = 0; i < shape.k_elements(); ++i)
+        inputs.k[i] *= 4 - 3.5f * float(i / head_dim % shape.seqlen_k) / float(shape.seqlen_k);
+      round_inputs(shape, inputs);
+      expect_right(shape, inputs, 9);
+    }
 }
 
 // These sequences have fewer scaled tiles of queries than a block has consumers.

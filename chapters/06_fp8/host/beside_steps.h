@@ -1,6 +1,5 @@
 /// \file
-/// Apart from the steps of chapter 6: the quantiser, and the version that the study of accuracy compares
-/// with.
+/// Apart from the steps of chapter 6: the quantiser.
 #pragma once
 #include "common/attention/tensors.h"
 #include "common/device/device.h"
@@ -25,9 +24,5 @@ int64_t quantise_workspace_bytes(const Shape& shape);
 /// mean-subtracted shape K, rotated or not, and V are written without the means of their columns.
 void quantise_fp8(const Shape& shape, DType from, const void* q, const void* k, const void* v,
                   const Quantised& to, bool incoherent, uint32_t seed, device::Stream stream);
-
-/// Step 4 with its sums promoted to float32 after each tile of keys: slower, for the study of accuracy.
-/// Throws InputError at head_dim 256, where a thread has no registers for it.
-void attention_promoted(const Shape& shape, const Tensors& tensors, device::Stream stream);
 
 }  // namespace flashbook

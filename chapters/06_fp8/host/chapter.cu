@@ -1,6 +1,6 @@
 //| # Chapter 6's descriptor
 //|
-//| Eight steps, and which version of the kernel is the fastest for a length. It runs on the host;
+//| Nine steps, and which version of the kernel is the fastest for a length. It runs on the host;
 //| [launch.cuh](launch.cuh) has the launches and [version.cuh](../version.cuh) the versions.
 #include "chapters/06_fp8/host/beside_steps.h"
 #include "chapters/06_fp8/host/chapter.h"
@@ -20,8 +20,9 @@ constexpr int64_t kMaxGridX = 2147483647;
 
 //| ## What cannot run
 //|
-//| A grid has at most 2^31 - 1 blocks in x. Block scales are what steps 3 and 4 are about, so no other step
-//| accepts them. Step 4 is step 3's kernel: what is new in it happens before, when Q and K are rotated.
+//| A grid has at most 2^31 - 1 blocks in x. Block scales are what steps 3 and 4 are about. Of the others only
+//| step 9 accepts them, so that one step is right in every case. Step 4 is step 3's kernel: what is new in it
+//| happens before, when Q and K are rotated.
 std::string limits(const Shape& shape) {
   if (query_tiles(shape, 2 * kRowsOfWarpgroup) > kMaxGridX)
     return "batch * heads * seqlen / 128 is at most 2^31 - 1, what a grid has in x: give a smaller "
@@ -104,6 +105,32 @@ void with_once(const Shape& shape, const Use& use) {
   }
 }
 
+//| ## When sums are promoted
+//|
+//| Promotion takes time, and short rows do not need it: 1024 keys lose 0.6 % of O if V = 1. So up to that
+//| length step 9 runs step 7's version, and beyond it the same version with promoted sums.
+constexpr int kMaxUnpromoted = 1024;  ///< keys
+
+/// The same for step 9, without block scales.
+template <int kHeadDim, bool kCausal, typename Use>
+void with_promoted(const Shape& shape, const Use& use) {
+  if (shape.seqlen_k <= kMaxUnpromoted) return with_once<false, kHeadDim, kCausal>(shape, use);
+  if constexpr (kHeadDim == 256)
+    use.template operator()<Promoted<TransposedOnce<NarrowD256<kCausal>>>>();
+  else
+    with_once<false, kHeadDim, kCausal>(shape, [&]<typename Traits>() {
+      // Without a mask rows of this length have their V transposed once.
+      if constexpr (kCausal || Traits::kTransposeOnce) use.template operator()<Promoted<Traits>>();
+    });
+}
+
+/// The same with block scales.
+template <int kHeadDim, typename Use>
+void with_promoted_blocks(const Shape& shape, const Use& use) {
+  if (shape.seqlen_k <= kMaxUnpromoted) return use.template operator()<BlockScaled<kHeadDim>>();
+  use.template operator()<Promoted<LazyBlockScaled<kHeadDim>>>();
+}
+
 //| ## From a step to its version
 //|
 //| The one place that knows which version a step is. The workspace and the launch both ask it, so they cannot
@@ -118,11 +145,14 @@ void with_version(const Shape& shape, const Use& use) {
       use.template operator()<Overlapped<kHeadDim>>();
     else if constexpr (kStep <= 4)
       use.template operator()<BlockScaled<kHeadDim>>();
+    else if (kStep == 9 && shape.scaling == Scaling::block)
+      with_promoted_blocks<kHeadDim>(shape, use);
     else
       hopper::with_causal(shape, [&]<bool kCausal>() {
         if constexpr (kStep == 5) with_tuned<AsItIs, kHeadDim, kCausal>(shape, use);
         if constexpr (kStep == 6) with_tuned<SumsByProduct, kHeadDim, kCausal>(shape, use);
-        if constexpr (kStep >= 7) with_once<kStep == 8, kHeadDim, kCausal>(shape, use);
+        if constexpr (kStep == 7 || kStep == 8) with_once<kStep == 8, kHeadDim, kCausal>(shape, use);
+        if constexpr (kStep == 9) with_promoted<kHeadDim, kCausal>(shape, use);
       });
   });
 }
@@ -146,7 +176,7 @@ constexpr Step row(const char* name, const char* idea) {
   return {.name = name,
           .idea = idea,
           .operation = Operation::forward,
-          .accepts = kStep == 3 || kStep == 4 ? kAccepts | Feature::block_scales : kAccepts,
+          .accepts = kStep == 3 || kStep == 4 || kStep == 9 ? kAccepts | Feature::block_scales : kAccepts,
           .needs = Feature::e4m3,
           .run = run_step<kStep>,
           .limits = limits,
@@ -174,6 +204,9 @@ constexpr Step kSteps[] = {
         "Blocks share the transposition: each piece of V is transposed by one of them, into the workspace."),
     row<8>("exponentials by a line",
            "The encoding of P in e4m3 is nearly a line of the score: no ex2, no rounding."),
+    row<9>("promoted sums",
+           "Step 7, and in long rows O leaves the tensor cores every 768 keys, for a running sum in shared "
+           "memory."),
 };
 
 }  // namespace
@@ -190,17 +223,9 @@ const Chapter kFp8 = {
 
 //| ## Next to the steps
 //|
-//| The [study of accuracy](../accuracy.md#what-it-costs-in-accuracy) compares with sums that are promoted to
-//| float32 tile by tile. The quantiser is here as well, which makes 8-bit Q, K and V of 16- or 32-bit ones: a
+//| The quantiser makes 8-bit Q, K and V of 16- or 32-bit ones: a
 //| scale for a tensor, for a group of heads or for a tile, Q and K rotated if asked for, and the column means
 //| of K and V taken out.
-void attention_promoted(const Shape& shape, const Tensors& tensors, device::Stream stream) {
-  if (shape.head_dim == 256)
-    throw InputError("promoted sums take registers that head_dim 256 does not leave: choose 64 or 128");
-  shape.head_dim == 64 ? run<Promoted<64>>(shape, tensors, stream)
-                       : run<Promoted<128>>(shape, tensors, stream);
-}
-
 int64_t quantise_workspace_bytes(const Shape& shape) {
   return shape.mean_subtracted ? mean_workspace_bytes(shape.k_columns()) : 0;
 }

@@ -154,16 +154,7 @@ struct BlockScaled : Overlapped<kHeadDim> {
   static constexpr bool kBlockScales = true;
 };
 
-//| The next three are for the study, for long sequences and for short ones.
-/// Step 4 with promoted sums. Not for d = 256, where O alone takes 128 registers and sums would take as many.
-template <int kHeadDim>
-struct Promoted : BlockScaled<kHeadDim> {
-  static constexpr bool kPromote = true, kPingpong = false;
-  // With queries in registers nvcc 13.0 gives P the same ones in the loop, pinned or not, and says nothing:
-  // cmake/wgmma_registers.py finds it.
-  static constexpr bool kQueriesInRegisters = false;
-};
-
+//| The next two are for long sequences and for short ones.
 /// Step 5 for long sequences of head_dim 128. A third consumer fills the waits of the other two, and shares
 /// their keys and values, so the transposers have a third less to do. Its registers come from narrower tiles,
 /// and from Q, which stays in shared memory. For short sequences, 192 queries per block leave too few blocks.
@@ -214,6 +205,34 @@ struct WideD128 : KernelTraits<128, 2, 192, false> {
 template <typename Traits>
 struct ByLine : Traits {
   static constexpr bool kLine = true;
+};
+
+//| Step 9 promotes the sums of any version. Its running sums are where the outputs of others are, and at d =
+//| 64 Q makes room in the registers of three consumers. At d = 256 running sums leave room for two stages of
+//| 96 keys.
+constexpr int kPromotedKeys = 768;  ///< between two promotions
+
+/// Step 9 of a version.
+template <typename Traits>
+struct Promoted : Traits {
+  static constexpr int kPromoteTiles = kPromotedKeys / Traits::kKeys;
+  using Running = std::conditional_t<Traits::kHeadDim == 256, __nv_bfloat16, float>;
+  static constexpr bool kStoreByTma = false;
+  static constexpr bool kQueriesInRegisters = Traits::kQueriesInRegisters && Traits::kConsumers == 2;
+};
+
+/// What step 9 is made of at head_dim 256.
+template <bool kCausal>
+struct NarrowD256 : KernelTraits<256, 2, 96, kCausal> {
+  static constexpr int kPieceKeys = 32, kKeyStages = 2, kTransposerBatch = 1;
+  static constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;  // 24 + 2 * 240 = 3 * 168
+};
+
+/// What it is made of with block scales: step 4, with lazy rescaling, since a rescaled row is promoted.
+template <int kHeadDim>
+struct LazyBlockScaled : BlockScaled<kHeadDim> {
+  static constexpr bool kLazy = true;
+  static constexpr int kOffset = 6;
 };
 
 }  // namespace flashbook::fp8
