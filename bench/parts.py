@@ -130,13 +130,14 @@ def sanitized(_: pathlib.Path) -> list[list[str]]:
             if not (tool == "racecheck" and shape.startswith(("--step 6 --lengths", "--step 7")))]
 
 
-def trained(out: pathlib.Path) -> list[list[str]]:
-    return [[*packaged(), "python/examples/train_text.py", "--out", str(out)]]
-
-
 def script(path: str, *options: str) -> Commands:
     """A program that calls the package."""
     return lambda out: [[*packaged(), path, *options, "--out", str(out)]]
+
+
+def example(name: str, *options: str) -> Commands:
+    """A program of python/examples."""
+    return script("bench/example.py", name, *options)
 
 
 def many_on_two_cards(out: pathlib.Path) -> list[list[str]]:
@@ -232,12 +233,12 @@ PARTS = (
     Part("accuracy", "studies", 55, "errors in f16 and FP8 against FP64", program("accuracy", "--out"), r"accuracy/.*", ("accuracy",)),
     Part("cpu", "machine", 60, "chapter 2's last step against PyTorch on 1, 2 and 16 cores", race("peers.py", "--cpu"), r"cpu/.*",
          ("02_online_softmax",)),
-    Part("training", "studies", 125, "a small model trained with our attention and with PyTorch's", trained, r"training/.*"),
+    Part("training", "studies", 125, "a small model trained with our attention and with PyTorch's", example("train_text"), r"training/.*"),
     *(Part(f"model_{length}", "studies", 35, f"training a model of GPT-2's size, also with eager attention, {length} tokens per sequence",
-           script("python/examples/train_text.py", "--eager", "--width", "768", "--layers", "12", "--turn", "8", "--steps", "40", "--write", "4",
-                  "--length", str(length), "--batch", str(16384 // length)),
+           example("train_text", "--eager", "--width", "768", "--layers", "12", "--turn", "8", "--steps", "40", "--write", "4",
+                   "--length", str(length), "--batch", str(16384 // length)),
            rf"training/(eager|sdpa|flashbook)_\w*w\d+l\d+/.*/n{length}") for length in (512, 1024, 2048, 4096)),
-    Part("longer_context", "studies", 90, "several context lengths, trained for the same time", script("python/examples/longer_context.py"),
+    Part("longer_context", "studies", 90, "several context lengths, trained for the same time", example("longer_context"),
          r"training/\w+_by_time/.*"),
     Part("diagnosis", "studies", 30, "a model that is slow, and its fixes", script("bench/diagnosis.py"), r"training/diagnosis_.*"),
     Part("triton", "forward", 50, "chapter 5's step 2 in Triton", script("bench/in_triton.py", "--rounds", ROUNDS),

@@ -41,7 +41,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from flashbook import _library, flash_attn_func, flash_attn_with_kvcache
+from flashbook import flash_attn_func, flash_attn_with_kvcache
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SUFFIXES = {".md", ".cuh", ".cu", ".h", ".cpp", ".py", ".txt"}
@@ -313,13 +313,13 @@ def median(turns: list[float]) -> float:
     return statistics.median(turns[1:] or turns)  # the first turn includes loading kernels
 
 
-def write_file(out: pathlib.Path, rows: list[dict[str, Any]], **more: str) -> None:
-    """A result file of the book, including the machine that it was measured on."""
-    sys.path.insert(0, str(ROOT))
-    from bench import race
+def machine() -> dict[str, Any]:
+    """What a result file says of the machine; bench/example.py says more."""
+    return {"gpu": torch.cuda.get_device_name(), "pytorch": torch.__version__}
 
-    race.torch = torch
-    out.write_text(json.dumps({"context": race.context(race.Library(_library.path())) | more, "benchmarks": rows}, indent=1) + "\n")
+
+def write_file(out: pathlib.Path, rows: list[dict[str, Any]], **more: str) -> None:
+    out.write_text(json.dumps({"context": machine() | more, "benchmarks": rows}, indent=1) + "\n")
 
 
 def apart(losses: Numbers, one: str, other: str) -> dict[str, float]:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares the requests that the simulator counts with a chapter's model, and updates the table in the chapter's appendix.
 
-    requested.py [--write] PROGRAM PAGE
+    requested_table.py [--write] PROGRAM PAGE
 
 PROGRAM is the traced program of a chapter that has such a model (build/sim/bin/03_flash_attention_1_traced), PAGE its appendix.md, which
 has the table between <!-- table requested --> and <!-- /table -->. Exit code 1 if a step's requests differ from the model by 2 % or more,
@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/requested.py
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from docs.tools import pages
 from docs.tools.pages import row
