@@ -1,8 +1,8 @@
 //| # One warp writes, another reads
 //|
-//| The smallest use of an mbarrier: a letter box with room for one letter. Warp 0 writes a letter of 32
-//| numbers, warp 1 reads it backwards. Neither may be too early, so each waits for the other: at `full` until
-//| there is a letter, at `empty` until the last one has been taken out.
+//| The smallest use of mbarriers: a letter box with room for one letter. Warp 0 writes a letter of 32
+//| numbers, and warp 1 reads it backwards. Neither may be too early, so each waits for the other: warp 1 at
+//| `full`, until there is a letter, and warp 0 at `empty`, until the previous letter has been taken out.
 //|
 //| | phase | `empty` ends it when | warp 0 waits for | `full` ends it when | warp 1 waits for |
 //| |--:|---|--:|---|--:|
@@ -11,7 +11,7 @@
 //| | 2 | letter 2 has been read | parity 1 | letter 2 is written | parity 0 |
 //|
 //| **Break it.** Let warp 1 wait for `parity ^ 1`. Its first wait returns at once, as warp 0's does, and it
-//| opens an empty box. From then on the two are a letter apart, and in the end both wait for ever.
+//| opens an empty box. From then on the two are one letter apart, and in the end both wait forever.
 #pragma once
 #include "common/ptx/mbarrier.h"
 

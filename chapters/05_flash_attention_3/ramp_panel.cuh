@@ -24,8 +24,8 @@
 
 namespace flashbook::fa3 {
 
-constexpr int kRampKeys = 32, kRampDims = 64;          // of V
-constexpr int kRampPanel = kRampKeys * kRampDims * 2;  ///< bytes: one panel
+constexpr int kRampKeys = 32, kRampDims = 64;          // rows and columns of V
+constexpr int kRampPanel = kRampKeys * kRampDims * 2;  ///< bytes of the panel
 
 /// out = p v with p [64, kRampKeys] and a map of v [kRampKeys, kRampDims], f16. One block, a warpgroup.
 __global__ void __launch_bounds__(128)

@@ -1,18 +1,18 @@
 //| # A tile in and out
 //|
-//| TMA fetches a tile, the threads double it, TMA takes it away. Each handover has its own wait, because
-//| TMA is no thread and reaches memory on a path of its own:
+//| TMA loads a tile, the threads double it, and TMA stores it. Each handover needs a wait of its own, because
+//| TMA is not a thread and reaches memory by a path of its own:
 //|
-//| * **In.** Thread 0 announces the tile's bytes at an mbarrier and asks for the tile. All threads wait
-//|   there.
-//| * **Out.** Each thread calls `fence_proxy_async`, so that TMA sees what it wrote, and the barrier makes
-//|   sure that all have. Thread 0 asks for the store, closes the group, and waits until the tile has been
-//|   read: shared memory vanishes with the block.
+//| * **In.** Thread 0 announces the tile's bytes at an mbarrier and requests the tile. All threads wait at
+//|   that mbarrier.
+//| * **Out.** Each thread calls `fence_proxy_async`, so that TMA sees what it wrote, and the barrier ensures
+//|   that all threads have. Thread 0 requests the store, commits the group, and waits until the tile has
+//|   been read, because shared memory is gone when the block ends.
 //|
-//| The tensor need not be a whole number of tiles. TMA fills the last one with zeros, which count as bytes,
-//| and stores none of them.
+//| The tensor need not be a whole number of tiles. TMA fills the rest of the last tile with zeros, which
+//| count as bytes, and stores none of them.
 //|
-//| **Break it.** Leave out the `fence_proxy_async`. A GPU may still get it right, by luck.
+//| **Break it.** Leave out `fence_proxy_async`. A GPU may still produce the right result, by luck.
 #pragma once
 #include "common/ptx/fence.h"
 #include "common/ptx/mbarrier.h"
@@ -20,7 +20,7 @@
 
 namespace flashbook::fa3 {
 
-constexpr int kRampRows = 32, kRampColumns = 32;  ///< of a tile, the box of both maps
+constexpr int kRampRows = 32, kRampColumns = 32;  ///< a tile, the box of both maps
 
 /// to = 2 * from, two matrices of floats with kRampColumns columns. One block of 128 threads per tile.
 __global__ void double_tiles(const __grid_constant__ CUtensorMap from,

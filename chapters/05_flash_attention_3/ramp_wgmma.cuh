@@ -1,19 +1,19 @@
 //| # One product of a warpgroup
 //|
-//| One `wgmma` multiplies 64 rows by 32 columns, 16 terms deep. Both operands lie in shared memory. A row
-//| of 16 numbers is 32 bytes, the span of the narrowest swizzle: four rows keep the order of their two
-//| 16-byte pieces, the next four exchange it. Here the threads write the tiles and apply the swizzle; later
-//| TMA does.
+//| Here one `wgmma` computes a product of 64 rows and 32 columns, 16 terms deep, and both operands are in
+//| shared memory. A row of 16 numbers is 32 bytes, the span of the narrowest swizzle: four rows keep their
+//| two 16-byte pieces in order, and the next four swap them. In this kernel, the threads write the tiles and
+//| apply the swizzle; in the others TMA does.
 //|
-//| The descriptor tells the tensor cores where the tile begins, which swizzle it has, and how far it is
-//| from 8 rows to the next 8: 256 bytes. These layouts do not use the other distance.
+//| The descriptor tells the tensor cores where the tile begins, which swizzle it has, and how far apart
+//| groups of 8 rows are: 256 bytes. These layouts do not use the other distance.
 //|
-//| The product runs in the background and writes to registers. So registers change hands: the fence gives
-//| them away, the wait gets them back, and in between no thread touches `sums`. Thread 0 then has the first
-//| two of every 8 columns, of rows 0 and 8 (`common/ptx/wgmma_layout.h`).
+//| The product runs in the background and writes to registers. So these registers change hands: the fence
+//| hands them over, the wait gets them back, and in between no thread touches `sums`. Afterwards thread 0 has
+//| the first two of every 8 columns in rows 0 and 8 (`common/ptx/wgmma_layout.h`).
 //|
 //| **Break it.** Write the tiles without `swizzled`. Nothing stops, and no rule is broken: the tensor cores
-//| read the same bytes as other columns, and only the check against the CPU's product finds it.
+//| take the bytes for other columns, and only the comparison with the CPU's product finds it.
 #pragma once
 #include "common/ptx/convert.h"
 #include "common/ptx/fence.h"
