@@ -11,6 +11,12 @@
 //|   takes an equal run of numbers, wherever an item ends. Two blocks differ by one tile at most, whatever
 //|   the lengths. (The idea is stream-K's, arXiv 2301.03598.)
 //|
+//| **Teams.** In `[batch, seqlen, kv_heads, d]` the keys of a token's heads are neighbours in memory, and DRAM
+//| is fastest if neighbours are read at about the same time. With equal work, consecutive blocks would have
+//| consecutive heads of a sequence, but reach the same key at very different times. So the blocks form teams,
+//| with as many members as a sequence has items. The teams share out the keys of all sequences, and the
+//| members of a team go through the same keys side by side, each for its own item.
+//|
 //| Lengths change with every token, so the plan is not made on the host. Each warp adds up the lengths
 //| itself, which takes less time than loading a first tile. If all lengths are equal, step 7's host computes
 //| the plan (`EvenPlan`).
@@ -46,6 +52,7 @@ struct Plan {
   int equal_work;                       ///< 1 or 0
   device::Divisor row_tiles;            ///< tiles of rows per pack
   device::Divisor items_of_sequence;    ///< packs * row_tiles
+  device::Divisor team;                 ///< equal work: blocks that read the same keys side by side
   int first_key;                        ///< earlier keys are read by another launch
 
   //| A block asks the plan for everything else: a plan with [rules](rules.cuh) answers for each sequence.
@@ -57,6 +64,10 @@ struct Plan {
   __device__ int rows_of(const Problem& problem, int /*pack*/) const { return problem.rows(); }
   __device__ const device::Divisor& row_tiles_of(const Problem&, int /*batch*/) const { return row_tiles; }
   __device__ int items_of(const Problem&, int /*batch*/) const { return items_of_sequence; }
+  /// How many items of a sequence each member of a team works on.
+  __device__ int rounds_of(const Problem& problem, int batch) const {
+    return items_of(problem, batch) / team;
+  }
   __device__ Pack rows_at(const Problem& problem, int pack) const { return problem.pack_of(pack); }
   /// Columns of the tensors, where a tile has kHeadDim.
   template <int kHeadDim>
@@ -80,6 +91,7 @@ struct EvenPlan : Plan {
   device::Divisor of_sequence;  ///< units per sequence
 
   __device__ const device::Divisor& units_of(int /*tiles*/) const { return of_item; }
+  __device__ int rounds_of(const Problem&, int /*batch*/) const { return items_of_sequence; }
   __device__ int block_of(int unit, const Shares&) const { return unit / of_block; }
 };
 
@@ -102,8 +114,10 @@ struct PlaceInPlan {
   Shares shares = {0, 0};  ///< shares of the blocks that have units; each = 0: equal parts
   int base = 0;            ///< units before `batch`; with equal parts, the block's part
   int batch = 0;
-  int unit = 0;  ///< the next unit, counted from `base`; with equal parts, the item
-  int left = 0;  ///< units left; with equal parts, whether there is an item
+  int unit = 0;         ///< the next unit, counted from `base`; with equal parts, the item
+  int member = 0;       ///< the block's number in its team
+  int first_block = 0;  ///< the block with this member's first share
+  int left = 0;         ///< units left; with equal parts, whether there is an item
 };
 
 /// The segments of a block, one after another. Each warp has its own copy and asks it in step with the
@@ -124,9 +138,10 @@ class Segments {
     for (int batch = lane(); batch < problem.batch; batch += 32) all += units_of_sequence(batch);
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2) all += __shfl_xor_sync(kWholeWarp, all, distance);
-    blocks_ = min(blocks, all);
-    if (PlanType::kRagged) blocks_ = max(blocks_, 1);  // the batch may have no query
-    at.shares = {all / blocks_, all % blocks_};
+    teams_ = blocks / plan.team;
+    shares_ = min(teams_, all);
+    if (PlanType::kRagged) shares_ = max(shares_, 1);  // the batch may have no query
+    at.shares = {all / shares_, all % shares_};
   }
 
   //| A block begins where its share does. The host's plan already has all numbers for that.
@@ -146,9 +161,12 @@ class Segments {
       at.base = block % plan_.parts;
       return;
     }
-    if (block >= blocks_) return;  // more blocks than units: this one has none
-    const int first = at.shares.begin(block);
-    at.left = at.shares.begin(block + 1) - first;
+    at.member = block / teams_;
+    at.first_block = at.member * teams_;
+    const int share = block - at.first_block;
+    if (share >= shares_) return;  // more teams than units: this one has none
+    const int first = at.shares.begin(share);
+    at.left = at.shares.begin(share + 1) - first;
 
     //| Find the sequence that contains the block's first unit, by prefix sums over 32 sequences at a time.
     for (int group = 0;; group += 32) {
@@ -193,7 +211,7 @@ class Segments {
 #pragma unroll
     for (int distance = 16; distance > 0; distance /= 2) base += __shfl_xor_sync(kWholeWarp, base, distance);
     const int units = max(segment.end, 1);
-    share(segment, base + item * units, units);
+    share(segment, item % plan_.team * teams_, base + item / plan_.team * units, units);
     return segment;
   }
 
@@ -228,15 +246,15 @@ class Segments {
     //| that have its first and its last unit.
     const int length = problem_.length(at.batch), tiles = tiles_of(at.batch, length);
     decltype(auto) units = plan_.units_of(tiles);
-    const int item = at.unit / units, begin = at.unit % units, taken = min(units - begin, at.left);
-    segment = item_of(at.batch, item);
+    const int round = at.unit / units, begin = at.unit % units, taken = min(units - begin, at.left);
+    segment = item_of(at.batch, PlanType::kEven ? round : round * plan_.team + at.member);
     segment.begin = min(begin, tiles);
     segment.end = min(begin + taken, tiles);
-    share(segment, at.base + item * units, units);
+    share(segment, PlanType::kEven ? 0 : at.first_block, at.base + round * units, units);
     segment.part = int(blockIdx.x) - segment.first_block;
     at.left -= taken;
     at.unit += taken;
-    if (at.unit == units * plan_.items_of(problem_, at.batch)) {
+    if (at.unit == units * plan_.rounds_of(problem_, at.batch)) {
       at.base += at.unit;
       at.unit = 0;
       ++at.batch;
@@ -254,12 +272,14 @@ class Segments {
     return (max(length - plan_.first_key_of(problem_, batch, length), 0) + kKeys - 1) / kKeys;
   }
   __device__ int units_of_sequence(int batch) const {
-    return max(tiles_of(batch, problem_.length(batch)), 1) * plan_.items_of(problem_, batch);
+    return max(tiles_of(batch, problem_.length(batch)), 1) * plan_.rounds_of(problem_, batch);
   }
-  /// Sets which blocks have the `units` units of an item, of which `first` is the first.
-  __device__ void share(Segment& segment, int first, int units) const {
-    segment.first_block = plan_.block_of(first, at.shares);
-    segment.parts = plan_.block_of(first + units - 1, at.shares) - segment.first_block + 1;
+  /// Sets which blocks have the `units` units of an item, of which `first` is the first. `first_block`: the
+  /// one with the first share of this member of the teams.
+  __device__ void share(Segment& segment, int first_block, int first, int units) const {
+    const int first_share = plan_.block_of(first, at.shares);
+    segment.first_block = first_block + first_share;
+    segment.parts = plan_.block_of(first + units - 1, at.shares) - first_share + 1;
   }
   /// A segment's item, all but its tiles and parts.
   __device__ Segment item_of(int batch, int item) const {
@@ -273,7 +293,7 @@ class Segments {
 
   const PlanType& plan_;
   const Problem& problem_;
-  int blocks_ = 0;  ///< blocks that have units
+  int teams_ = 0, shares_ = 0;  ///< teams, and shares that have units
 };
 
 }  // namespace flashbook::decoding

@@ -91,6 +91,9 @@ struct Rules : Plan {
   __device__ int items_of(const Problem& problem, int batch) const {
     return problem.packs * row_tiles_of(problem, batch);
   }
+  __device__ int rounds_of(const Problem& problem, int batch) const {
+    return items_of(problem, batch) / team;
+  }
   __device__ Pack rows_at(const Problem& problem, int pack) const {
     Pack of = problem.pack_of(pack);
     if (first_query != nullptr) of.batch = first_query[of.batch];

@@ -54,20 +54,8 @@ struct WarpgroupShared {
   Pipeline<Tile<T, Traits::kKeys, Traits::kHeadDim>, Traits::kStages> ring;
   Segment segment[Traits::kQueryPlaces][Traits::kWarps];  ///< each warp's segment, and its next
   PlaceInPlan at[Traits::kWarps];
+  bool is_last[Traits::kConsumers];  ///< whether the warpgroup is the last to arrive with its part
 };
-
-//| The warpgroups share tiles but are otherwise independent: each has a named barrier for its queries. They
-//| meet only where both zero the last values.
-/// Named barriers: the block's, one per warpgroup, all consumers.
-enum WarpgroupBarrier { kFirstGroup = 1, kSecondGroup = 2, kBothGroups = 3 };
-
-/// Waits for the other warps of the thread's warpgroup.
-__device__ __forceinline__ void sync_warpgroup() {
-  if (threadIdx.x < kWarpgroup)
-    named_barrier_sync<kFirstGroup, kWarpgroup>();
-  else
-    named_barrier_sync<kSecondGroup, kWarpgroup>();
-}
 
 //| ## Two producers
 //|
@@ -399,7 +387,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     finish_rows(output, rows, row_lse, problem.scale_log2);
     store_rows<T, Traits>(output, row_lse, problem, plan, segment, row, first_row, workspace, o, lse);
     if (plan.equal_work && 1 < segment.parts && segment.parts <= Traits::kMaxPartsOfLast)
-      finish_parts_of_rows<T, Traits>(problem, plan, segment, workspace, first_row, o, lse);
+      finish_parts_of_rows<T, Traits>(problem, plan, segment, workspace, shared.is_last[group], first_row, o,
+                                      lse);
   }
 }
 

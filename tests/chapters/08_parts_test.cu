@@ -212,6 +212,28 @@ TEST_F(Parts, OfEqualWorkAreThoseOfAnyNumberOfBlocks) {
       expect_ring_right(shape, equal_work(shape, blocks));
 }
 
+// Each member of a team has the same keys of another item. With more teams than units some have none.
+TEST_F(Parts, OfTeamsAreThoseOfAnyNumberOfTeams) {
+  Shape shape = shape_with({300, 1, 0, 129, 1000, 2600});
+  shape.heads *= 3, shape.kv_heads = 3;
+  for (int teams : {1, 2, 5, 40}) {
+    RingLaunch launch = equal_work(shape, 3 * teams);
+    launch.plan.team = 3;
+    expect_ring_right(shape, launch);
+  }
+}
+
+TEST(Teams, LeaveAtMostATenthOfTheMultiprocessorsIdle) {
+  for (int processors : {1, 7, 108, 132})
+    for (int items : {1, 2, 3, 8, 16, 40, 67, 96, 128, 131, 132, 133, 256, 1000}) {
+      const int team = team_of(items, processors), used = processors / team * team;
+      EXPECT_EQ(items % team, 0) << items;
+      EXPECT_GE(10 * used, 9 * processors) << items;
+    }
+  EXPECT_EQ(team_of(8, 132), 8);
+  EXPECT_EQ(team_of(96, 132), 32) << "teams of 96 or 48 would leave 36 of 132 without a block";
+}
+
 constexpr int kMostSegments = 64;
 
 /// The segments of each block, a row of five numbers per segment: batch entry, first key, the one after the

@@ -45,6 +45,7 @@ LatentLaunch latent_launch(const Shape& shape, bool even = false) {
                    .equal_work = true,
                    .row_tiles = 1,
                    .items_of_sequence = shape.kv_heads,
+                   .team = 1,
                    .first_key = 0}};
 }
 

@@ -163,6 +163,14 @@ constexpr int kShortItem = 4096;
 /// Blocks that a grid has in y.
 constexpr int64_t kMaxItemsToSplit = 65535;
 
+/// Members of a team, see plan.cuh: all items of a sequence, or a divisor of their number that leaves at most
+/// a tenth of the multiprocessors without a block.
+inline int team_of(int items_of_sequence, int processors) {
+  int team = std::min(items_of_sequence, processors);
+  while (items_of_sequence % team != 0 || 10 * (processors / team * team) < 9 * processors) --team;
+  return team;
+}
+
 /// A plan for blocks of `rows` rows and tiles of `keys` keys, whose copies begin at multiples of `begin_at`
 /// keys. Without `equal_work`: equal parts. `even`: all sequences are as long as the shape says. `halves`:
 /// there is a kernel with two blocks per multiprocessor. Items of up to `short_item` keys go to resident
@@ -203,7 +211,10 @@ inline RingLaunch plan_launch(const Shape& shape, int rows, int keys, int begin_
   if (even_items && (parts_fill || items_fill || in_halves)) equal_work = false;
   if (shape.packed_queries > 0) equal_work = true;
   if (unsplit) equal_work = false;
-  const int64_t most = parts_fill ? items * parts : processors;
+  const int items_of_sequence = shape.kv_heads * row_tiles;
+  // Sequences of different numbers of queries have different numbers of items.
+  const int team = equal_work && shape.packed_queries == 0 ? team_of(items_of_sequence, processors) : 1;
+  const int64_t most = parts_fill ? items * parts : processors / team * team;
   return {.blocks = equal_work    ? int(std::min<int64_t>(most, items * key_tiles))
                     : in_halves   ? int(pairs)
                     : short_items ? int(staying(processors))
@@ -211,7 +222,8 @@ inline RingLaunch plan_launch(const Shape& shape, int rows, int keys, int begin_
           .plan = {.parts = equal_work ? 1 : parts,
                    .equal_work = equal_work,
                    .row_tiles = row_tiles,
-                   .items_of_sequence = shape.kv_heads * row_tiles,
+                   .items_of_sequence = items_of_sequence,
+                   .team = team,
                    .first_key = 0},
           .in_halves = in_halves,
           .boxes = false,
