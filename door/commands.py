@@ -31,28 +31,29 @@ def run(a: argparse.Namespace) -> int:
         )
     packages.need("to build the chapters", packages.PROGRAMS)
     presets = {name: gpu.preset(name, a.cuda) for name in names}
-    targets: dict[str, list[str]] = {}
     for preset in sorted(set(presets.values())):
         configure(preset)
-        targets[preset] = [
-            name + ("_quick" if not a.options and has_target(preset, name + "_quick") else "")
-            for name in names
-            if presets[name] == preset
-        ]
+    programs = {
+        name: name + ("_quick" if not a.options and has_target(preset, name + "_quick") else "")
+        for name, preset in presets.items()
+    }
+    unbuilt: dict[str, list[str]] = {preset: [] for preset in presets.values()}
+    for name, preset in presets.items():
+        unbuilt[preset].append(programs[name])
     last = presets[names[-1]]
-    ladder = ["ladder"] if len(names) > 1 else []  # a single chapter prints everything
+    if len(names) > 1:
+        unbuilt[last].append("ladder")  # a single chapter prints everything
     worst, written = 0, []
     for number, name in enumerate(names, 1):
         preset = presets[name]
         if len(names) > 1:
-            left = sum(
-                files_to_compile(each, [*rest, *(ladder if each == last else [])]) for each, rest in targets.items()
-            )
+            left = sum(files_to_compile(each, rest) for each, rest in unbuilt.items() if rest)
             say(f"\n== {name}, {number} of {len(names)}" + (f": {left} files left to compile in total" if left else ""))
-        target = targets[preset].pop(0)
-        # nvcc is slow per file: with many cores it is faster to build all chapters at once.
-        at_once = targets[preset] if preset == "gpu" else []
-        build(preset, target, *at_once, *(ladder if number == len(names) else []))
+        if programs[name] in unbuilt[preset]:
+            # nvcc is slow per file: with many cores it is faster to build all chapters at once.
+            now = unbuilt[preset] if preset == "gpu" or number == len(names) else [programs[name]]
+            build(preset, *now)
+            unbuilt[preset] = [target for target in unbuilt[preset] if target not in now]
         report = folder(preset) / "reports" / f"{name}.json"
         report.parent.mkdir(exist_ok=True)
         report.unlink(missing_ok=True)
@@ -62,7 +63,7 @@ def run(a: argparse.Namespace) -> int:
             *(a.options if is_attention or len(names) == 1 else []),
         ]
         print(flush=True)
-        code = show(program(preset, target), *words, cwd=HERE)
+        code = show(program(preset, programs[name]), *words, cwd=HERE)
         if code == 2 and number == 1 and a.options:  # the other chapters would reject the options as well
             return code
         worst = code or worst
