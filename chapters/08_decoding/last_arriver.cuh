@@ -234,7 +234,7 @@ __device__ __forceinline__ void finish_parts(const Problem& problem, const PlanT
 //| second kernel with one block per row. It is launched while the first one is still running, and waits until
 //| that has ended, which makes all its writes visible without a fence.
 //|
-/// Merges the parts of items that have more than Traits::kMostPartsOfLast. Grid: (kRows, items).
+/// Merges the parts of items that have more than plan.parts_of_last. Grid: (kRows, items).
 template <typename T, typename Traits, typename PlanType>
 __global__ void __launch_bounds__(kManyWarps * 32, 1)
     merge_many(Workspace workspace,
@@ -246,7 +246,7 @@ __global__ void __launch_bounds__(kManyWarps * 32, 1)
   const int row = blockIdx.x, pack_row = item.row_tile * Traits::kRows + row;
   //| A block without anything to merge waits too, because later launches rely on this kernel's end.
   wait_for_launch_before();  // all parts are stored
-  if (item.parts <= Traits::kMostPartsOfLast || pack_row >= plan.rows_of(problem, item.pack)) return;
+  if (item.parts <= plan.parts_of_last || pack_row >= plan.rows_of(problem, item.pack)) return;
   merge_by_block<Traits::kHeadDim>(
       workspace.partials, item.parts, [&](int part) { return place_of<Traits>(item.first_block, part, row); },
       [&](const WarpRow<Traits::kHeadDim>& merged) {

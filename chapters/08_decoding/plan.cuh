@@ -54,6 +54,7 @@ struct Plan {
   device::Divisor items_of_sequence;    ///< packs * row_tiles
   device::Divisor team;                 ///< equal work: blocks that read the same keys side by side
   int first_key;                        ///< earlier keys are read by another launch
+  int parts_of_last = 48;               ///< the last to arrive merges up to this many, a second kernel more
 
   //| A block asks the plan for everything else: a plan with [rules](rules.cuh) answers for each sequence.
   /// The first key that is read of a sequence of `length`.

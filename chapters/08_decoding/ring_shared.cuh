@@ -41,8 +41,7 @@ struct RingKernelTraits {
   static constexpr int kConsumers = kWarps * 32;    ///< consumer threads
   static constexpr int kThreads = kConsumers + 32;  ///< with the producer warp
   static constexpr int kStages = 3;
-  static constexpr bool kTileByTile = false;   ///< keys are released with the values, not before
-  static constexpr int kMostPartsOfLast = 48;  ///< that the last to arrive merges: more are a second kernel's
+  static constexpr bool kTileByTile = false;  ///< keys are released with the values, not before
   /// A warp's sums, in float32, when warps merge: they fill whole stages of the ring.
   static constexpr int kWarpSumBytes = kRowsOfMma * kHeadDim * 4;
   static constexpr int kMergeStages = ceil_div(kWarps * kWarpSumBytes, kBytesOfStage);

@@ -41,10 +41,6 @@ struct WarpgroupTraits {
   /// And the producers: two warps, or with two consumers a whole warpgroup, which gives up registers: of
   /// three times 168 it keeps 56, and the consumers get 224 each.
   static constexpr int kThreads = kWarps * 32 + (kConsumers == 1 ? 64 : kWarpgroup);
-  /// With equal work the last to arrive merges up to this many parts. Equal parts are many, with many rows,
-  /// so a second kernel merges them.
-  static constexpr int kMaxPartsOfLast = 48;
-  static constexpr int kMostPartsOfLast = 1;  ///< what the second kernel leaves out
 };
 
 /// Shared memory of a block.
@@ -386,7 +382,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     }
     finish_rows(output, rows, row_lse, problem.scale_log2);
     store_rows<T, Traits>(output, row_lse, problem, plan, segment, row, first_row, workspace, o, lse);
-    if (plan.equal_work && 1 < segment.parts && segment.parts <= Traits::kMaxPartsOfLast)
+    if (1 < segment.parts && segment.parts <= plan.parts_of_last)
       finish_parts_of_rows<T, Traits>(problem, plan, segment, workspace, shared.is_last[group], first_row, o,
                                       lse);
   }

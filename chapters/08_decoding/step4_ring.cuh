@@ -249,7 +249,7 @@ __device__ __forceinline__ void consume(RingShared<Traits>& shared, const CacheO
     const WarpSums<Traits> sums =
         attend<T, Traits>(shared, state, queries, scales, problem, segment, plan, key_warp);
     finish_block<T, Traits>(shared, state, sums, problem, plan, segment, workspace, o, lse);
-    if (1 < segment.parts && segment.parts <= Traits::kMostPartsOfLast)
+    if (1 < segment.parts && segment.parts <= plan.parts_of_last)
       finish_parts<T, Traits>(problem, plan, segment, workspace, o, lse);
     segments.at = shared.place[warp];
   }

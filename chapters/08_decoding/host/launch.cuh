@@ -241,6 +241,9 @@ inline RingLaunch ring_launch(const Shape& shape, bool equal_work, bool even = f
   return launch;
 }
 
+/// Rows of all items up to which a second kernel merges more than a few parts. (Chosen on an H200.)
+constexpr int kFewRows = 2048;
+
 //| Step 10's blocks have the rows of one warpgroup, or of two.
 /// A launch of step 10. `even`: all sequences are as long as the shape says.
 inline RingLaunch warpgroup_launch(const Shape& shape, bool even) {
@@ -253,6 +256,11 @@ inline RingLaunch warpgroup_launch(const Shape& shape, bool even) {
   RingLaunch launch =
       plan_launch(shape, groups * kRowsOfWarpgroup, keys, begin_at, true, even, false, INT_MAX);
   launch.boxes = true;
+  //| An item of 64 rows and sixteen parts keeps its last block busy for longer than a second kernel would need,
+  //| which spreads the rows over all multiprocessors. But that kernel has a block per row, and if there are many
+  //| rows, most of its blocks find nothing to merge.
+  const int64_t rows_of_grid = int64_t(shape.batch) * int(launch.plan.items_of_sequence) * launch.rows;
+  if (rows_of_grid <= kFewRows) launch.plan.parts_of_last = 4;
   return launch;
 }
 
@@ -351,10 +359,10 @@ inline KeyMaps key_maps(const Shape& shape, const Tensors& t, int tile_keys) {
 }
 
 /// The most parts that an item can have. With equal work all items of a sequence have one size, so one has at
-/// most its share of all units; and the smallest share of a block is at least half the largest. `packs`: the
-/// fewest items that a sequence has.
+/// most its share of all units; and the smallest share of a block is at least half the largest. A member of
+/// the teams has at most as many as there are teams. `packs`: the fewest items that a sequence has.
 inline int most_parts(const Plan& plan, int blocks, int packs) {
-  return plan.equal_work ? 2 * blocks / packs + 2 : int(plan.parts);
+  return plan.equal_work ? std::min(2 * blocks / packs + 2, blocks / int(plan.team)) : int(plan.parts);
 }
 
 /// A launch of the ring, and of the kernel that merges many parts. `plan` is Plan, or Rules. `maps`: step
@@ -377,7 +385,7 @@ void run_ring(const Problem& problem, const CacheOf<Traits>& cache, const KeyMap
   if constexpr (PlanType::kRagged)
     if (plan.first_query != nullptr)
       fewest = problem.packs;  // a sequence of few queries has one tile of rows
-  if (most_parts(plan, blocks, fewest) <= Traits::kMostPartsOfLast) return;
+  if (most_parts(plan, blocks, fewest) <= plan.parts_of_last) return;
   device::launch_dependent(merge_many<T, Traits, PlanType>,
                            dim3(Traits::kRows, problem.batch * plan.items_of_sequence), dim3(kManyWarps * 32),
                            0, stream, workspace, static_cast<T*>(t.o), t.lse, blocks, problem, plan);

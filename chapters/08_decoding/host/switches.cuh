@@ -48,7 +48,7 @@ struct SixtyFourRows : RingKernelTraits<Traits::kHeadDim, 4> {};
 /// Parts are merged by a second kernel, however few they are.
 template <typename Traits>
 struct SecondKernel : Traits {
-  static constexpr int kMostPartsOfLast = 1;
+  static constexpr int kPartsOfLast = 1;
 };
 
 //| ## The launches
@@ -69,7 +69,8 @@ inline int64_t turned_workspace_bytes(const Shape& shape) {
 /// Step 4 in another version, of a shape with up to 16 rows.
 template <typename T, typename Traits>
 void run_turned(const Shape& shape, const Tensors& t, device::Stream stream) {
-  const RingLaunch launch = ring_launch(shape, false);
+  RingLaunch launch = ring_launch(shape, false);
+  if constexpr (requires { Traits::kPartsOfLast; }) launch.plan.parts_of_last = Traits::kPartsOfLast;
   auto* o = reinterpret_cast<float*>(static_cast<unsigned char*>(t.workspace) + kArrivalBytes);
   const Workspace workspace = {
       {o, o + places_of_turned(launch) * shape.head_dim}, static_cast<unsigned*>(t.workspace), {}};

@@ -21,13 +21,11 @@ void launch_warpgroups(const Shape& shape, const Problem& problem, const Tensors
                  sizeof(WarpgroupShared<T, Traits>), stream,
                  KeyMaps{map(TensorId::k), map(TensorId::v), true}, static_cast<const T*>(t.q),
                  static_cast<T*>(t.o), t.lse, cache, workspace, problem, plan);
-  //| Equal parts have a second kernel. With equal work it has what more blocks share than one warp should
-  //| merge.
   int fewest = plan.items_of_sequence;
   if constexpr (PlanType::kRagged)
     if (plan.first_query != nullptr) fewest = problem.packs;
   const int most = most_parts(plan, launch.blocks, fewest);
-  if (most <= (plan.equal_work ? Traits::kMaxPartsOfLast : 1)) return;
+  if (most <= plan.parts_of_last) return;
   device::launch_dependent(merge_many<T, Traits, PlanType>,
                            dim3(Traits::kRows, problem.batch * plan.items_of_sequence), dim3(kManyWarps * 32),
                            0, stream, workspace, static_cast<T*>(t.o), t.lse, launch.blocks, problem, plan);
