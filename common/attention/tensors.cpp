@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "common/attention/parallel.h"
 #include "common/concat.h"
 #include "common/numeric/float_formats.h"
 
@@ -22,34 +23,52 @@ float power_of_two_scale(float largest) {
   return std::ldexp(1.0f, largest == 0 ? -100 : std::max(exponent, -100));
 }
 
+constexpr int64_t kElementsAtOnce = 1 << 14, kRowsAtOnce = 64;  // handed to a core at a time
+
 /// `scale_of(row)` is the index of a row's scale among the `scales` scales.
 template <typename ScaleOf>
 Encoded encode_scaled(const Shape& shape, std::span<const float> values, int64_t scales, ScaleOf scale_of) {
+  const int64_t dims = shape.head_dim, rows = int64_t(values.size()) / dims;
+  std::vector<float> largest(rows);
+  parallel_for_blocks(rows, kRowsAtOnce, [&](int64_t row) {
+    for (float value : values.subspan(row * dims, dims))
+      largest[row] = std::max(largest[row], std::abs(value));
+  });
   Encoded encoded;
   encoded.scales.resize(scales);
-  const int64_t elements = int64_t(values.size()), dims = shape.head_dim;
-  for (int64_t i = 0; i < elements; ++i) {
-    float& largest = encoded.scales[scale_of(i / dims)];
-    largest = std::max(largest, std::abs(values[i]));
+  for (int64_t row = 0; row < rows; ++row) {
+    float& scale = encoded.scales[scale_of(row)];
+    scale = std::max(scale, largest[row]);
   }
   for (float& scale : encoded.scales) scale = power_of_two_scale(scale);
-  std::vector<float> scaled(elements);
-  for (int64_t i = 0; i < elements; ++i) scaled[i] = values[i] / encoded.scales[scale_of(i / dims)];
+  std::vector<float> scaled(values.begin(), values.end());
+  parallel_for_blocks(rows, kRowsAtOnce, [&](int64_t row) {
+    const float scale = encoded.scales[scale_of(row)];
+    for (float& value : std::span(scaled).subspan(row * dims, dims)) value /= scale;
+  });
   encoded.bytes = encode(DType::e4m3, scaled);
   return encoded;
 }
 
-/// The index of the mean that belongs to an element of K or V.
-int64_t column_of(const Shape& shape, int64_t element) {
-  const int64_t head = element / shape.head_dim / shape.seqlen_k;
-  return head * shape.head_dim + element % shape.head_dim;
+/// Adds `factor` times the mean of its column to each element of K or V.
+void add_means(const Shape& shape, std::span<float> values, std::span<const float> means, float factor) {
+  const int64_t dims = shape.head_dim;
+  parallel_for_blocks(shape.k_rows(), kRowsAtOnce, [&](int64_t row) {
+    const float* mean = &means[row / shape.seqlen_k * dims];
+    for (int64_t c = 0; c < dims; ++c) values[row * dims + c] += factor * mean[c];
+  });
 }
 
+/// The means of the columns of K or V: [batch, kv_heads, head_dim].
 std::vector<float> means_of(const Shape& shape, std::span<const float> values) {
-  std::vector<double> sums(shape.k_columns());
-  for (int64_t i = 0; i < shape.k_elements(); ++i) sums[column_of(shape, i)] += values[i];
-  std::vector<float> means;
-  for (double sum : sums) means.push_back(float(sum / shape.seqlen_k));
+  const int64_t dims = shape.head_dim;
+  std::vector<float> means(shape.k_columns());
+  parallel_for(int64_t(shape.batch) * shape.kv_heads, [&](int64_t head) {
+    std::vector<double> sums(dims);
+    for (int64_t row = head * shape.seqlen_k; row < (head + 1) * shape.seqlen_k; ++row)
+      for (int64_t c = 0; c < dims; ++c) sums[c] += values[row * dims + c];
+    for (int64_t c = 0; c < dims; ++c) means[head * dims + c] = float(sums[c] / shape.seqlen_k);
+  });
   return means;
 }
 
@@ -63,8 +82,7 @@ Encoded encode_tensor(const Shape& shape, TensorId id, std::span<const float> va
   if (shape.mean_subtracted != !means.empty())
     throw std::logic_error("round_inputs finds the means of a mean-subtracted shape, and of no other");
   std::vector<float> without_means(values.begin(), values.end());
-  if (shape.mean_subtracted)
-    for (int64_t i = 0; i < shape.k_elements(); ++i) without_means[i] -= means[column_of(shape, i)];
+  if (shape.mean_subtracted) add_means(shape, without_means, means, -1);
   Encoded encoded = encode_scaled(shape, without_means, shape.k_scales(),
                                   [&](int64_t row) { return shape.k_scale_of(row); });
   if (shape.paging.rows > 0 && shape.scaling == Scaling::head)  // sequences share scales
@@ -155,21 +173,22 @@ std::vector<float> decode_output(const Shape& shape, TensorId id, std::span<cons
 std::vector<std::byte> encode(DType type, std::span<const float> values) {
   std::vector<std::byte> bytes(values.size() * size_of(type));
   with_host_type(type, [&]<typename T>(T) {
-    for (std::size_t i = 0; i < values.size(); ++i) {
+    parallel_for_blocks(int64_t(values.size()), kElementsAtOnce, [&](int64_t i) {
       const T encoded = from_float<T>(values[i]);
       std::memcpy(bytes.data() + i * sizeof(T), &encoded, sizeof(T));
-    }
+    });
   });
   return bytes;
 }
 
 std::vector<float> decode(DType type, std::span<const std::byte> bytes) {
   std::vector<float> values(bytes.size() / size_of(type));
-  with_host_type(type, [&]<typename T>(T encoded) {
-    for (std::size_t i = 0; i < values.size(); ++i) {
+  with_host_type(type, [&]<typename T>(T) {
+    parallel_for_blocks(int64_t(values.size()), kElementsAtOnce, [&](int64_t i) {
+      T encoded;
       std::memcpy(&encoded, bytes.data() + i * sizeof(T), sizeof(T));
       values[i] = to_float(encoded);
-    }
+    });
   });
   return values;
 }
@@ -194,11 +213,13 @@ void round_inputs(const Shape& shape, Inputs& inputs) {
     const std::span<const float> means = inputs.means(id);
     const auto [bytes, scales] = encode_tensor(shape, id, inputs[id], means);
     std::vector<float>& values = inputs[id] = decode(type_of(shape, id), bytes);
-    for (int64_t i = 0; !scales.empty() && i < int64_t(values.size()); ++i) {
-      const int64_t row = i / shape.head_dim;
-      values[i] *= scales[id == TensorId::q ? shape.q_scale_of(row) : shape.k_scale_of(row)];
-      if (!means.empty()) values[i] += means[column_of(shape, i)];
-    }
+    if (scales.empty()) continue;
+    const int64_t dims = shape.head_dim;
+    parallel_for_blocks(int64_t(values.size()) / dims, kRowsAtOnce, [&](int64_t row) {
+      const float scale = scales[id == TensorId::q ? shape.q_scale_of(row) : shape.k_scale_of(row)];
+      for (float& value : std::span(values).subspan(row * dims, dims)) value *= scale;
+    });
+    if (!means.empty()) add_means(shape, values, means, 1);
   }
   round_to(type_of(shape, TensorId::o), inputs.o);
   round_to(type_of(shape, TensorId::d_o), inputs.d_o);
