@@ -11,11 +11,11 @@
 //|   takes an equal run of numbers, wherever an item ends. Two blocks differ by one tile at most, whatever
 //|   the lengths. (The idea is stream-K's, arXiv 2301.03598.)
 //|
-//| **Teams.** In `[batch, seqlen, kv_heads, d]` the keys of a token's heads are neighbours in memory, and DRAM
-//| is fastest if neighbours are read at about the same time. With equal work, consecutive blocks would have
-//| consecutive heads of a sequence, but reach the same key at very different times. So the blocks form teams,
-//| with as many members as a sequence has items. The teams share out the keys of all sequences, and the
-//| members of a team go through the same keys side by side, each for its own item.
+//| **Teams.** In `[batch, seqlen, kv_heads, d]` the keys of a token's heads are neighbours in memory, and
+//| DRAM is fastest if neighbours are read at about the same time. With equal work alone, consecutive blocks
+//| have consecutive heads of a sequence, but reach the same key at very different times. So the blocks form
+//| teams, with as many members as a sequence has items. The teams share out the keys of all sequences, and the
+//| members of a team read the same keys side by side, each for its own item.
 //|
 //| Lengths change with every token, so the plan is not made on the host. Each warp adds up the lengths
 //| itself, which takes less time than loading a first tile. If all lengths are equal, step 7's host computes

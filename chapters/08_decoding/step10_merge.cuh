@@ -1,7 +1,7 @@
 //| # Step 10: merging four rows at a time
 //|
 //| As in [step 4](last_arriver.cuh), the last to arrive merges, but here a block may have 128 rows of sixteen
-//| parts. What counts is how often a warp waits for the L2. With one row at a time and a warp's own 16 rows it
+//| parts, and what counts is how often a warp waits for the L2. With a row at a time and 16 rows per warp, it
 //| waited so often that merging took longer than reading 8k keys. So a warpgroup arrives as a whole, its four
 //| warps share its rows evenly, and each warp requests eight parts of four rows before it uses the first.
 #pragma once
@@ -50,8 +50,8 @@ __device__ __forceinline__ void merge_rows(const Partials& partials, int parts, 
       const int own_part = group + lane / kAtOnce;
       const float lse = own_part < parts ? partials.lse[place(own_part, own_row)] : -INFINITY;
       load(group);
-      //| Eight lanes share a row. Its maximum may grow from group to group, and then the earlier sums shrink, as
-      //| in the softmax.
+      //| Eight lanes share a row. Its maximum may grow from group to group, and then the earlier sums shrink,
+      //| as in the softmax.
       float new_max = fmaxf(max, lse);
 #pragma unroll
       for (int distance = kAtOnce; distance < 32; distance *= 2)

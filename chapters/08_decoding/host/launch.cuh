@@ -256,9 +256,9 @@ inline RingLaunch warpgroup_launch(const Shape& shape, bool even) {
   RingLaunch launch =
       plan_launch(shape, groups * kRowsOfWarpgroup, keys, begin_at, true, even, false, INT_MAX);
   launch.boxes = true;
-  //| An item of 64 rows and sixteen parts keeps its last block busy for longer than a second kernel would need,
-  //| which spreads the rows over all multiprocessors. But that kernel has a block per row, and if there are many
-  //| rows, most of its blocks find nothing to merge.
+  //| An item of 64 rows and sixteen parts keeps its last block busy for longer than a second kernel would
+  //| need, which spreads the rows over all multiprocessors. But that kernel has a block per row, and if there
+  //| are many rows, most of its blocks find nothing to merge.
   const int64_t rows_of_grid = int64_t(shape.batch) * int(launch.plan.items_of_sequence) * launch.rows;
   if (rows_of_grid <= kFewRows) launch.plan.parts_of_last = 4;
   return launch;
