@@ -14,8 +14,8 @@
 //| **Teams.** In `[batch, seqlen, kv_heads, d]` the keys of a token's heads are neighbours in memory, and
 //| DRAM is fastest if neighbours are read at about the same time. With equal work alone, consecutive blocks
 //| have consecutive heads of a sequence, but reach the same key at very different times. So the blocks form
-//| teams, with as many members as a sequence has items. The teams share out the keys of all sequences, and the
-//| members of a team read the same keys side by side, each for its own item.
+//| teams, with as many members as a sequence has items. The teams share out the keys of all sequences, and
+//| the members of a team read the same keys side by side, each for its own item.
 //|
 //| Lengths change with every token, so the plan is not made on the host. Each warp adds up the lengths
 //| itself, which takes less time than loading a first tile. If all lengths are equal, step 7's host computes
