@@ -1,10 +1,10 @@
 //| # Additions in the L2
 //|
-//| Blocks that each have a part of the same sum add their parts up in device memory. The L2 cache does the
-//| adding: a multiprocessor sends numbers and addresses, and waits for nothing. [Chapter
-//| 7](../07_backward/README.md#two-sums-that-run-across-each-other) sums a gradient in this way,
-//| and this chapter's program measures its rate. There are three ways: one float per thread, four floats per
-//| thread, and a tile that TMA takes from shared memory.
+//| Several blocks add to the same sum in device memory. The L2 cache performs the additions: a multiprocessor
+//| sends values and addresses, and does not wait for anything. [Chapter
+//| 7](../07_backward/README.md#two-sums-that-run-across-each-other) sums a gradient in this way, and these
+//| kernels measure the rate. There are three ways: one float per thread, four floats per thread, and a tile
+//| that TMA reads from shared memory.
 //|
 //| ![The levels of memory and the clocks that each takes](../../docs/figures/memory_levels.svg)
 #pragma once
@@ -17,9 +17,9 @@ namespace flashbook::machine {
 
 //| ## What is added where
 //|
-//| A block adds ones to tiles of 32 KB, as much as a block of chapter 7 adds in a round at a head dimension
-//| of 128. Block 0 begins with tile 0, block 1 with tile 1, and so on, so that no two blocks add to one place
-//| at one time. If there is only one tile, all of them do.
+//| A block adds ones to tiles of 32 KB, as much as a block of chapter 7 adds per round at a head dimension
+//| of 128. Block 0 starts with tile 0, block 1 with tile 1, and so on, so that no two blocks add to the same
+//| place at the same time. If there is only one tile, all of them do.
 
 constexpr int kAddThreads = 256;
 constexpr int kAddedFloats = 8192;  ///< of a tile, that a block adds in a round: 32 KB
@@ -29,10 +29,10 @@ enum class Adds { floats, fours, tiles };
 
 //| ## Three ways
 //|
-//| Lanes write neighbours: a warp's `red` covers 128 bytes, or 512. TMA is given a tile in shared memory,
-//| which threads have written, so a fence comes first. It may have two additions in flight, since
-//| `wait_read<1>` lets one be read while the next begins. The last wait, without `read`, returns when all
-//| sums are in memory.
+//| Neighbouring lanes add to neighbouring addresses, so a warp's `red` covers 128 bytes, or 512. TMA reads a
+//| tile that threads have written to shared memory, so a fence comes first. Two TMA additions may be in
+//| flight: `wait_read<1>` returns when at most one tile remains to be read. The last wait, without `read`,
+//| returns when all sums are in memory.
 
 /// Adds 1 to every float of a tile, of one tile after another, `rounds` times.
 template <Adds kHow>
@@ -43,11 +43,11 @@ __global__ void __launch_bounds__(kAddThreads) add_ones(float* sums,  // [tiles,
     for (int i = int(threadIdx.x); i < kAddedFloats; i += kAddThreads) ones[i] = 1;
   fence_proxy_async();  // TMA sees what this thread wrote,
   __syncthreads();      // and what all have
-  //| A round is one tile. No thread waits for its sums before the next one begins: a `red` has no result, and
-  //| for TMA only the reading is waited for.
+  //| A round is one tile. The next round starts without waiting for the sums: a `red` has no result, and with
+  //| TMA, the block only waits until the tile has been read.
   for (int round = 0; round < rounds; ++round) {
-    //| Each block goes through all tiles and begins with its own, so at any time blocks add to different
-    //| ones.
+    //| Each block goes through all tiles, starting with its own, so at any time, the blocks add to
+    //| different tiles.
     float* const tile = sums + int64_t((int(blockIdx.x) + round) % tiles) * kAddedFloats;
     if constexpr (kHow == Adds::floats) {
 #pragma unroll

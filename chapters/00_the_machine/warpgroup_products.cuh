@@ -1,9 +1,9 @@
 //| # Products of a warpgroup
 //|
-//| Hopper's tensor cores are fed from shared memory. Four warps, a **warpgroup**, start a product of a 64x16
-//| by a 16x256 matrix with one instruction, `wgmma`, and the product goes on in the background while the
-//| warps do something else. Here they do nothing else: they start 16 products, wait, and start again. A
-//| second warpgroup starts its own meanwhile, so the tensor cores are never without work. The [chapter's
+//| Hopper's tensor cores read their operands from shared memory. Four warps, a **warpgroup**, start the
+//| product of a 64x16 and a 16x256 matrix with a single instruction, `wgmma`, which runs in the background
+//| while the warps do something else. Here, they do nothing else: they start 16 products, wait, and start
+//| again. A second warpgroup does the same, so the tensor cores always have work. The [chapter's
 //| program](README.md#arithmetic-and-tensor-cores) measures their rate this way.
 //|
 //| ![A multiprocessor: four quarters with a tensor core each](../../docs/figures/multiprocessor.svg)
@@ -16,9 +16,9 @@ namespace flashbook::machine {
 
 //| ## Two tiles of ones
 //|
-//| 64 columns of 16 bits are 128 bytes, the widest row that a swizzle supports. In tiles of ones the place of
-//| an element does not matter, so the threads fill them from end to end, and every element of a product grows
-//| by 16 with each instruction.
+//| 64 columns of 16 bits are 128 bytes, the widest row that a swizzle supports. In tiles of ones, the
+//| position of an element does not matter, so the threads fill the tiles from end to end, and each
+//| instruction adds 16 to every element of the product.
 
 constexpr int kOnesDepth = 64, kOnesColumns = 256;  ///< the tiles are 64 x 64 and 64 x 256
 constexpr int kProductsOfGroup = 16;
@@ -31,10 +31,10 @@ struct alignas(1024) OnesShared {
 
 //| ## The loop
 //|
-//| A **descriptor** is a tile's address and layout in 64 bits, which the instruction takes in place of the
-//| tile. The fence makes the threads' writes visible to the tensor cores. `wgmma_commit` closes a group of
-//| products and `wgmma_wait<0>` waits for all groups. In between no thread may touch `product`: the tensor
-//| cores are writing its 128 registers per thread.
+//| A **descriptor** holds a tile's address and layout in 64 bits, and the instruction takes it in place of
+//| the tile. The fence makes the threads' writes visible to the tensor cores. `wgmma_commit` closes a group
+//| of products, and `wgmma_wait<0>` waits for all groups. In between, no thread may touch `product`: the
+//| tensor cores are writing to its 128 registers per thread.
 
 /// Each of the block's two warpgroups does `rounds` groups of kProductsOfGroup products.
 __global__ void __launch_bounds__(256) warpgroup_products(int rounds, float* sums, int64_t* clocks) {
@@ -51,9 +51,9 @@ __global__ void __launch_bounds__(256) warpgroup_products(int rounds, float* sum
   for (int i = 0; i < kOnesColumns / 2; ++i) product[i] = 0;
   wgmma_pin(product);
 
-  //| Four products go along the 64 columns of both tiles, 16 at a time, and then begin again. 16 in a group
-  //| keep the tensor cores busy for some two thousand clocks, so that a wait at the group's end costs little;
-  //| and while one warpgroup waits, the other has a group in flight.
+  //| Four products cover the 64 columns of both tiles, 16 columns each, and then start over. A group of 16
+  //| keeps the tensor cores busy for some two thousand clocks, so the wait at its end costs little. And while
+  //| one warpgroup waits, the other has a group in flight.
 
   const int64_t begin = clock_cycles();
 #pragma unroll 1
