@@ -1,5 +1,5 @@
 /// \file
-/// Tests that run on the machine of the build: a GPU build needs a GPU.
+/// Tests that run on the build's machine: those of a GPU build need a GPU.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 namespace flashbook {
 
 /// A fixture whose tests are skipped where the hardware is missing. FLASHBOOK_REQUIRE_GPU=1 makes them fail
-/// instead, for the machine that is there to run them. In the simulator build they always run.
+/// instead, for machines that must run them. In the simulator build they always run.
 class MachineTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -25,7 +25,7 @@ class MachineTest : public ::testing::Test {
   }
 };
 
-/// The same for tests of what only Hopper has.
+/// The same for tests of features that only Hopper has.
 class HopperTest : public MachineTest {
  protected:
   void SetUp() override {

@@ -133,7 +133,7 @@ def main() -> int:
     arguments = parser.parse_args()
     program = arguments.program.resolve()
     told = subprocess.run([program, "--help"], capture_output=True, text=True, check=True).stdout
-    dtype = re.findall(r"Element type: .*?(\w+)$", told, re.MULTILINE)[0]  # the last that the chapter takes
+    dtype = re.findall(r"Element type: .*?(\w+)$", told, re.MULTILINE)[0]  # the last type that the chapter supports
     draw, faults = random.Random(f"{arguments.seed} {program.name}"), 0
     codes: dict[str, dict[int, int]] = {"options": {}, "files": {}}
     for kind, count in (("options", arguments.runs), ("files", arguments.files)):

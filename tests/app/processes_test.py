@@ -13,7 +13,7 @@ import tempfile
 import time
 
 PROGRAM = sys.argv[1]
-LONG = ["--seqlen", "6000", "--heads", "4", "--step", "3", "--check", "off", "--reps", "1000"]  # never runs to its end
+LONG = ["--seqlen", "6000", "--heads", "4", "--step", "3", "--check", "off", "--reps", "1000"]  # never finishes
 ENDS = 60  # seconds within which a rank exits after losing another, even on a busy machine
 
 

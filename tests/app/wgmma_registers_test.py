@@ -48,7 +48,7 @@ class WgmmaRegisters(unittest.TestCase):
         /*0090*/                   WARPGROUP.DEPBAR.LE gsb0, 0x0 ;
         /*00a0*/                   EXIT ;
 """
-        for text, bad in ((code, 0), (code.replace("0x40 ;", "0x80 ;"), 1)):  # and where it does
+        for text, bad in ((code, 0), (code.replace("0x40 ;", "0x80 ;"), 1)):  # with the branch's original target, and with another
             run = subprocess.run([sys.executable, CHECK], input=text, capture_output=True, text=True)
             self.assertEqual((run.returncode, "loaded on one path" in run.stderr), (bad, bool(bad)), run.stderr)
 

@@ -376,7 +376,7 @@ TEST_F(TracedBlockScales, OfShortSequencesAreReadWithinTheirBounds) {
   }
 }
 
-// The product of two small scales underflows float, and the scores are 0.
+// The product of two small scales underflows in float32, so the scores are 0.
 TEST_F(ChapterTest, SmallScalesHideNoKeysAndMakeNoNaN) {
   for (Scaling scaling : {Scaling::tensor, Scaling::head, Scaling::block})
     for (bool causal : {false, true}) {

@@ -308,7 +308,7 @@ TEST_F(ChapterTest, CallsOfAllStepsMayShareAWorkspace) {
   }
 }
 
-// More tiles than page lookups done at a time.
+// More tiles than pages looked up at a time.
 TEST_F(ChapterTest, PagesOfManyTilesAreLookedUpAgainAndAgain) {
   for (int head_dim : {64, 128, 256, kLatentKeyDim}) {
     const bool latent = head_dim == kLatentKeyDim;

@@ -60,7 +60,7 @@ class TileClasses : public MachineTest {
   };
 };
 
-/// The row of a query, looked up as consumers do: by the tile's document, if it has one.
+/// The row of a query, looked up like the consumers do: by the tile's document, if it has one.
 template <typename Policy>
 __device__ auto row_of(const Policy& policy, const Work& work, int query) {
   if constexpr (Policy::kExtras.documents)
@@ -98,7 +98,7 @@ __global__ void look(Policy policy, Problem problem, int tiles,
   }
 }
 
-/// Compares a policy's classes and pairs with the definition. Counts classes that are partial needlessly.
+/// Compares a policy's classes and pairs with the definition. Counts tiles that are needlessly partial.
 template <typename Policy>
 int expect_truth(const Shape& shape, const Policy& policy) {
   const int query_tiles = ceil_div(shape.seqlen_q, kRows), key_tiles = ceil_div(shape.seqlen_k, kKeys);

@@ -158,9 +158,9 @@ TEST(KeyLists, HaveEveryPair) {
         }
 }
 
-// A hop whose keys no query of a rank sees launches no gradient, and from hop 2 on nothing at all. Besides,
-// each rank prepares, and rounds keys and queries; a gradient's launch clears the counter first, and a sum is
-// added from hop 2 on. Where there is no part, hop 0 and 1 clear one.
+// If no query of a rank sees a hop's keys, the hop launches no gradient, and from hop 2 on nothing at all. In
+// addition, each rank prepares, and rounds keys and queries. Each gradient's launch clears the counter first,
+// and from hop 2 on a sum is added. Hops 0 and 1 clear a part if they do not compute it.
 TEST_F(ChapterTest, HopsThatShowNothingLaunchNothing) {
   for (Shape shape : shapes_with_empty_hops())
     for (many_gpus::Order order : many_gpus::kOrders) {

@@ -46,16 +46,16 @@ void expect_right(const Shape& shape, const Inputs& inputs, int first_step = 1);
 /// Inputs for the chapter's operation.
 Inputs inputs_of(const Shape& shape, InputKind kind, uint64_t seed);
 
-/// Adds a gradient of the log-sum-exp to a backward pass: numbers from -2 to 2, NaN where a query sees no
+/// Adds a gradient of the log-sum-exp to a backward pass: numbers from -2 to 2, NaN for queries that see no
 /// key.
 void add_lse_gradient(const Shape& shape, Inputs& inputs);
 
-/// A step gives the same bits in this many launches.
+/// Checks that a step gives the same bits in this many launches.
 void expect_same_bits(const Shape& shape, const Inputs& inputs, int step, int launches);
 
-/// A step, by default the last one, gives the same bits in every launch, although blocks take tiles from a
-/// counter, warpgroups take turns and copies complete at any time. On a GPU: 10,000 launches, 1000 of a
-/// gradient, with more tiles than multiprocessors.
+/// Checks that a step, by default the last one, gives the same bits in every launch, although blocks take
+/// tiles from a counter, warpgroups take turns and copies complete at any time. On a GPU: 10,000 launches,
+/// 1000 of a gradient, with more tiles than multiprocessors.
 void expect_same_bits(DType dtype, int step = last_step(), int launches_on_gpu = 1667);
 
 /// dQ and dK of every step starting with `first_step`, where each query sees one key: P is 1 whatever Q and K

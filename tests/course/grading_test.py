@@ -172,7 +172,8 @@ class Gate(unittest.TestCase):
 
     @unittest.skipUnless(shutil.which("g++"), "the compiler knows what is declared")
     def test_what_the_system_declares_is_refused_or_harmless(self):
-        """The gate refuses every function declared in a test's headers, unless it computes, allocates, prints, sleeps or tells the time."""
+        """The gate rejects every function declared in a test's headers, except those that compute, allocate, print,
+        sleep or read the time."""
         headers = ["tests/exercises/attention_kernel.h", *(f"{name}.h" for name in ("unistd", "fcntl", "signal", "dlfcn", "sys/stat", "sys/mman"))]
         text = "".join(f'#include "{header}"\n' for header in headers)
         done = subprocess.run(["g++", "-std=c++20", "-I", manifest.ROOT, "-E", "-x", "c++", "-"], input=text, capture_output=True, text=True, check=True)
@@ -306,7 +307,7 @@ class ASandbox(unittest.TestCase):
         self.assertIn("more than 128 MB of memory", self.hostile("threads").trouble)
 
     def test_a_process_whose_first_thread_has_ended(self):
-        """It looks like what is left of one that has ended, and has no memory."""
+        """A thread that looks like the remains of one that has ended, without memory."""
         self.assertIn("a loop that never ends?", self.hostile("hidden", seconds=1).trouble)
         self.assertEqual(self.hostile("child").trouble, "")
         self.assertIn("more than 128 MB of memory", self.hostile("eater").trouble)
@@ -342,7 +343,7 @@ class ASandbox(unittest.TestCase):
                 grade.Grader(manifest.ROOT, [], 1).__enter__()
 
     def test_it_needs_no_privilege(self):
-        """Runs this class again without the right to mount, and as an ordinary user."""
+        """Runs this class again without permission to mount, and as an ordinary user."""
         if os.geteuid() or "FLASHBOOK_AGAIN" in os.environ:
             self.skipTest("it is tried by root, once")
         for rights in (["--bounding-set=-sys_admin", "--inh-caps=-sys_admin"], ["--reuid=65534", "--regid=65534", "--clear-groups"]):
@@ -440,12 +441,13 @@ class Submission(unittest.TestCase):
             with zipfile.ZipFile(path, "w", method) as archive:
                 archive.writestr("a.cuh", self.TEXT * 9)
             data = path.read_bytes()
-            for place in range(35, 70):  # in what follows the entry's head
+            for place in range(35, 70):  # the bytes after the entry's first fields
                 path.write_bytes(data[:place] + bytes([data[place] ^ 255]) + data[place + 1:])
                 self.assertEqual([title for title, *_ in self.handed_in()][:2], ["ada", "bob"])
 
     def test_a_zip_takes_little_memory_and_time(self):
-        """One that says that it is small and is not, and one of many files, of which each would read the list of all."""
+        """A zip file that claims to be small, and one with so many files that reading the whole list for each would
+        take too long."""
         size, said = (64 << 20).to_bytes(4, "little"), (1000).to_bytes(4, "little")
         for method in (zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
             path = self.zip("ada.zip")
@@ -684,13 +686,13 @@ class AClass(unittest.TestCase):
             said = [grader.program(exercise(), None, "")[1] for _ in range(4)]
             self.assertEqual(["not compiled" in one for one in said], [False, False, True, True])
             grader.clear()
-            self.assertNotIn("not compiled", grader.program(exercise(), None, "")[1])  # the next submission
+            self.assertNotIn("not compiled", grader.program(exercise(), None, "")[1])  # belongs to the next submission
 
     def test_a_name_cannot_rewrite_the_screen_or_another_s_line(self):
         names = grade.titles([HandedIn(name, None) for name in ("\x1b[2Jada", "bob\nada: 100 of 100 points", "\udcffada", "ada", "\u202eada")])
         self.assertEqual(names, ["[2Jada", "bob ada: 100 of 100 points", "ada", "ada-3", "ada-4"])
         names = grade.titles([HandedIn(name, Path(f"/s/{name}"), ("a",)) for name in ("ada", "ada-2", "ada", "ada")])
-        self.assertEqual(names, ["ada", "ada-2", "ada-3", "ada-4"])  # whoever is called ada-2 writes no other's report
+        self.assertEqual(names, ["ada", "ada-2", "ada-3", "ada-4"])  # a student called ada-2 overwrites no other's report
 
     def test_a_message_cannot_rewrite_the_screen(self):
         one = result("A.Worked")
@@ -713,7 +715,7 @@ class Points(unittest.TestCase):
     def test_nothing_is_right_that_could_not_be_tested(self):
         broken = Score(exercise(), "it does not compile")
         self.assertEqual((broken.points, broken.solved), (0, False))
-        half = result("A.Worked", "A.One", "A.Two")  # and then its traced twin did not compile
+        half = result("A.Worked", "A.One", "A.Two")  # its traced twin did not compile
         half.trouble = "it does not compile"
         self.assertEqual((half.points, half.solved), (0, False))
 
@@ -721,7 +723,7 @@ class Points(unittest.TestCase):
         for passed in (("A.Worked", "A.One"), ("A.Worked",), ("A.One",)):
             here, there = Attempt(exercise(), verdicts=result(*passed).verdicts), result(*passed)
             self.assertEqual((here.points, here.solved), (there.points, there.solved))
-        del here.verdicts["A.Two"]  # the hidden one, missing from students' copies
+        del here.verdicts["A.Two"]  # a hidden test, missing from students' copies
         here.verdicts["A.Worked"] = gtest.Verdict(True)
         self.assertEqual((here.points, here.solved, possible([here]), earned([here])), (6, True, 6, 6))
 
@@ -776,7 +778,7 @@ class Several(unittest.TestCase):
         for clocks, score in ((10000, 0), (20000, 0), (1000, 50), (100, 100), (10, 150)):
             self.assertAlmostEqual(self.counted("ada", clocks, "A.One", "A.Two").results[0].counted, score)
         self.assertIsNone(self.counted("ada", 0, "A.One", "A.Two").results[0].counted)
-        self.assertIsNone(self.counted("ada", 1000, "A.One").results[0].counted)  # it is wrong
+        self.assertIsNone(self.counted("ada", 1000, "A.One").results[0].counted)  # its result is wrong
         self.assertIsNone(result("A.Worked", "A.One", "A.Two").counted)
 
     def test_a_score_is_told_and_is_no_points(self):
@@ -826,7 +828,7 @@ class Several(unittest.TestCase):
         self.assertEqual(report.moodle([one], "Flashbook 03"), "ID number,Full name,Flashbook 03,Feedback\n77,ada,4.8,2 days late\n")
         one.days_late = 1
         self.assertEqual(one.status, "1 day late")
-        one.person = "Ada Lovelace"  # from a roster, whatever her folder is called
+        one.person = "Ada Lovelace"  # from a roster, whatever the folder's name
         self.assertIn("\nAda Lovelace,77,", report.canvas([one], "Flashbook 03"))
         self.assertIn("\n77,Ada Lovelace,", report.moodle([one], "Flashbook 03"))
 
@@ -848,7 +850,7 @@ class Several(unittest.TestCase):
 
 
 class Variants(unittest.TestCase):
-    """capstone-variant: students get different variants."""
+    """capstone-variant gives students different variants."""
     ROOT = manifest.ROOT
     EXERCISE = next(e for e in manifest.load() if e.variant is not None)
 

@@ -132,7 +132,7 @@ class Handout(Tree):
             "README.md", "AGENTS.md", ".github/workflows/exercises.yml", "course/as_handed_out.json", "flashbook", "chapters/01_one/host/CMakeLists.txt", "tests/exercises/CMakeLists.txt", "chapters/01_one/README.md", "chapters/01_one/kernel.cuh",
             FILE, "chapters/01_one/exercises/exercises.json", "tests/exercises/ch01-answer.cpp"})
         self.assertEqual((target / FILE).read_text(), STUB)
-        self.assertIn('"title": "really"', (target / "chapters/01_one/exercises/exercises.json").read_text())  # the title, and no more
+        self.assertIn('"title": "really"', (target / "chapters/01_one/exercises/exercises.json").read_text())  # the title only
         self.assertIn("| mend: the answer | `chapters/01_one/exercises/answer.cuh` | 100 |  |", (target / "README.md").read_text())
         self.assertTrue((target / "flashbook").stat().st_mode & 0o111)
 
@@ -248,7 +248,7 @@ class Handout(Tree):
             handout.make(self.root, self.top / "no" / "student")
 
     def test_leaves_nothing_behind_when_it_fails(self):
-        (self.root / SOLUTION_FILE).unlink()  # read after all other files are written
+        (self.root / SOLUTION_FILE).unlink()  # it is read after all other files are written
         with self.assertRaises(FileNotFoundError):
             handout.make(self.root, self.top / "student", with_solutions=True)
         self.assertEqual(list(self.top.iterdir()), [self.root])
@@ -445,10 +445,10 @@ class Check(Tree):
 
 
 class TheBook(unittest.TestCase):
-    """The real tree, as far as it can be read without building it."""
+    """Tests of the real tree that need no build."""
 
     def test_no_answer_is_in_memory_while_a_kernel_runs(self):
-        """A kernel of a student could read it there."""
+        """A student's kernel could read it there."""
         for file in sorted((manifest.ROOT / "tests/exercises").rglob("*.cu")):
             text = file.read_text()
             run, want = re.search(r"\brun(?:_on_ranks)?\(", text), re.search(r"\bwant\b|\bmake_gradient_reference\(", text)
@@ -462,7 +462,7 @@ class TheBook(unittest.TestCase):
         for whole, own in manifest.wholes(exercises).items():
             self.assertEqual(manifest.points_fault(own), "", whole)
         for e in exercises:
-            if e.kind == "predict":  # so that cheats cannot read a formula here
+            if e.kind == "predict":  # cheats must not find a formula here
                 test = (root / "tests/exercises" / digests.source(root, e).name).read_text()
                 self.assertIn("DIGESTS(", test)
                 self.assertNotRegex(test, r"PREDICTION|return", e.id)
@@ -474,7 +474,7 @@ class TheBook(unittest.TestCase):
             told = subprocess.run([sys.executable, tree / "course/progress.py", "next"], capture_output=True, text=True, check=True).stdout
             self.assertIn(f"./flashbook course try {told.split()[1].rstrip(',')}\n", (tree / "README.md").read_text())
 
-    def test_a_chapter_s_first_exercise_has_code(self):  # the hand-out begins with it, and traces it
+    def test_a_chapter_s_first_exercise_has_code(self):  # the hand-out begins with it and traces it
         for whole, own in manifest.wholes(manifest.load()).items():
             self.assertNotEqual(own[0].kind, "predict", whole)
 

@@ -32,7 +32,7 @@ class Types(unittest.TestCase):
 
 class Exponential(unittest.TestCase):
     def test_cubic_is_the_published_one(self):
-        for found, published in zip(blackwell.polynomial(3), (1, 0.6951, 0.2276, 0.0771)):  # FlashAttention-4's, from Sollya
+        for found, published in zip(blackwell.polynomial(3), (1, 0.6951, 0.2276, 0.0771)):  # FlashAttention-4's coefficients, from Sollya
             self.assertAlmostEqual(found, published, 3)
         self.assertIn("| degree 3 | 3 | 8.6e-05 | 3.9e-03 |", blackwell.cubic_table())  # the paper's table 2 has 8.77e-5 and 3.90e-3
 
@@ -44,7 +44,7 @@ class Clocks(unittest.TestCase):
     def test_a_hopper_tile_is_two_of_chapter_5s_consumers(self):
         products, exponentials, operands = blackwell.clocks(blackwell.H200, 128, 2, 2, 1)
         self.assertEqual((products / 2, exponentials / 2), (1024, 512))
-        self.assertEqual(operands / 2 + 256, 896)  # with its share of the writes
+        self.assertEqual(operands / 2 + 256, 896)  # with each block's share of the writes
 
 
 if __name__ == "__main__":

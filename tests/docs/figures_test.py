@@ -157,7 +157,7 @@ class AttentionTiles(unittest.TestCase):
             peak = max(2 * rows_q * d + products, 4 * n, 4 * rows_q * d + 2 * rows_q * rows_k + 2 * rows_k * d)
         else:
             if schedule == "keysOutside":
-                unfinished = rows_q * tiles - n  # rows that are written after one tile of keys, and read before the next
+                unfinished = rows_q * tiles - n  # rows written after one tile of keys and read before the next
                 moved = {"Q": (again_q, 0), "K": (whole, 0), "V": (whole, 0), "S": zero, "P": zero,
                          "O": (4 * d * unfinished, 4 * d * unfinished + whole), "ml": (8 * unfinished, 8 * unfinished)}
             else:
@@ -363,7 +363,7 @@ class Layouts(unittest.TestCase):
               }
           }
           return [wrong, address(11, 80).at, address(5, 24).at, address(20, 70).at];""")
-        self.assertEqual(wrong, [[], 17808, 736, 19020])  # the example and the question of chapter 5, and the example of its appendix
+        self.assertEqual(wrong, [[], 17808, 736, 19020])  # examples and a question of chapter 5 and its appendix
 
     def test_scores_are_where_the_next_product_wants_them(self):
         same = run_script("""
@@ -604,7 +604,7 @@ class Pages(unittest.TestCase):
         self.assertEqual(float(self.seen["ladder_book"][1]["last"]["rate"]), max(rate for step, rate in self.ladder("rates")["128/full/4096"].items() if step > "6"))
         self.assertIn("FlashAttention-3{:.0f}cuDNN{:.0f}".format(*self.ladder("beside")["e4m3"]["128/full/4096"][1:]), self.seen["ladder_ch06"][0]["last"]["text"])
         choices = {f"{d}/{mask}/{2 ** n}" for d in (64, 128, 256) for mask in ("full", "causal") for n in range(9, 15)}
-        for rates in (self.ladder("rates"), *self.ladder("beside").values()):  # every choice of the front page has numbers
+        for rates in (self.ladder("rates"), *self.ladder("beside").values()):  # the front page has numbers for every choice
             self.assertEqual(set(rates), choices)
         for seen, name in zip(self.seen["ladder_ch04"], ("forward/ch04/step1/bf16/d128/full/n4096", "forward/ch04/step3/bf16/d64/full/n4096")):
             self.assertEqual(float(seen["last"]["rate"]), float(f"{measured.measured(name).values['FLOPS'] / 1e12:.1f}"))
@@ -636,7 +636,7 @@ class Pages(unittest.TestCase):
 
     @staticmethod
     def weight(names):
-        """The bytes that a page loads for these pictures."""
+        """The bytes that a page loads for these figures."""
         scripts = {script for name in names for script in SCRIPTS_OF.get(name, [])}
         return sum((INTERACTIVE / script).stat().st_size for script in scripts) + sum((FIGURES / f"{name}.svg").stat().st_size for name in names)
 

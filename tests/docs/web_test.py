@@ -255,7 +255,7 @@ class Page(unittest.TestCase):
           const before = front.window.performance.getEntriesByType('resource').filter((entry) => entry.name.endsWith('.wasm')).length;
           return { before, text: (await front.press()).text };
         """)
-        self.assertEqual(found["before"], 0)  # loaded when first asked for
+        self.assertEqual(found["before"], 0)  # it is loaded on the first run
         self.assertIn("Right.", found["text"])
 
     def test_without_scripts_nothing_is_shown(self):

@@ -4,11 +4,12 @@
 chapters.py plant CHAPTER FOLDER    writes the files of chapters/CHAPTER that have faults below FOLDER, where an include
                                     finds them first. They contain all faults; FLASHBOOK_FAULT selects one by its index
                                     in FAULTS (planted.cpp)
-chapters.py check NAME PROGRAM REPORTS runs the program built with those files, with that fault, and expects it to call
+chapters.py check NAME PROGRAM REPORTS
+                                    runs the program built with those files, with that fault, and expects it to call
                                     the steps wrong; what it prints about them is written to a file in the folder
                                     REPORTS, for the chapter's page
-
-chapters.py report NAME PROGRAM REPORTS the same, but the traced mode (`flashbook profile`) must report the fault, and
+chapters.py report NAME PROGRAM REPORTS
+                                    the same, but the traced mode (`flashbook profile`) must report the fault, and
                                     its report is written to the file
 
 The exit code is 1, with a message, if a fault's text is not in the chapter any more or if the fault goes unnoticed.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What the simulator writes down of kernels (common/simulator/events): their events, the page and Perfetto's JSON. Run with the folder of the
-programs."""
+"""Tests what the simulator records of kernels (common/simulator/events): their events, the page and Perfetto's JSON.
+The argument is the folder of the programs."""
 import html
 import json
 import os
@@ -34,7 +34,7 @@ def test_of(folder, program, name):
 
 
 def told(block):
-    """[(who, what and of what, line)] of a block."""
+    """[(who, what happens to what, line)] of a block."""
     return [(event.who, f"{event.what} {event.object}".strip(), event.stack[0].line if event.stack else None) for event in block["events"]]
 
 
@@ -43,7 +43,8 @@ class Events(unittest.TestCase):
         self.folder = self.enterContext(tempfile.TemporaryDirectory())
 
     def test_a_small_kernel(self):
-        """`reverse`: a store, a barrier, a load, a barrier, two stores; the warp that comes last to a barrier goes on first."""
+        """`reverse` has a store, a barrier, a load, a barrier and two stores; the last warp to arrive at a barrier
+        continues first."""
         (launch,) = test_of(self.folder, "trace", "TraceRaces.BothBarriersAreEnough")
         text = (ROOT / "tests/simulator/trace_test.cu").read_text(encoding="utf-8").splitlines()
         store = next(i for i, line in enumerate(text, 1) if "kLineOfStore = __LINE__ + 3" in line) + 3
@@ -86,7 +87,7 @@ class Events(unittest.TestCase):
         (launch,) = test_of(self.folder, "trace", "TraceRaces.AMissingBarrierBeforeTheLoad")
         events = launch["blocks"][0]["events"]
         faults = [i for i, event in enumerate(events) if event.kind == "fault"]
-        self.assertEqual(len(faults), 2)  # who reads before the store, and who stores after the read
+        self.assertEqual(len(faults), 2)  # of a warp that reads before the store, and of one that stores after the read
         for i in faults:
             self.assertRegex(events[i].detail, r"data race in block 0.*\n.*\n.*\n *nothing orders the two: look for a missing barrier")
             self.assertEqual(events[i].who, "warp 1")
@@ -116,7 +117,8 @@ class Events(unittest.TestCase):
             self.assertRegex(done.stdout + done.stderr, f"FLASHBOOK_SIM_{name}={value}: .*(name one in a directory that exists|as in 0-1)")
 
     def test_perfetto(self):
-        """What its importer of Chrome's format wants: phases it knows, whole numbers, no slices of a thread that overlap, ends of what began."""
+        """What Perfetto's importer of Chrome's format requires: known phases, whole numbers, no overlapping slices in a
+        thread, an end for every begin."""
         trace = recorded(self.folder, "trace", "--gtest_filter=TraceHopper.TmaMovesSectors:TraceHopper.NobodyWhoIsRightIsAccused")
         told = json.loads(json.dumps(page.perfetto(trace)))["traceEvents"]
         self.assertEqual({event["ph"] for event in told} - set("MXibeC"), set())
@@ -140,9 +142,9 @@ class Events(unittest.TestCase):
 @unittest.skipUnless(CHROMIUM, "there is no Chromium")
 class Page(unittest.TestCase):
     def run_in(self, trace, script):
-        """What the body of an async function returns in a trace's page; its errors fail."""
+        """Returns the result of an async function's body in a trace's page; errors fail the test."""
         text = page.html(trace)
-        self.assertNotRegex(text, r"https?://(?!www\.w3\.org)")  # it opens anywhere
+        self.assertNotRegex(text, r"https?://(?!www\.w3\.org)")  # it works offline
         text = text.replace("<head>", "<head><script>const errors = []; addEventListener('error', (e) => errors.push(e.message));</script>", 1)
         text = text.replace("</body>", f"""<script>(async () => {{ {script} }})().catch((e) => {{ errors.push(String(e)); }}).then((value) => {{
           const pre = document.createElement('pre');

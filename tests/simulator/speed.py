@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""speed.py COMMIT: whether the simulator has become slower since an older commit.
+"""speed.py COMMIT: measures whether the simulator has become slower since an older commit.
 
-Builds that commit beside this tree and runs chapters of both in turn, untraced and traced, on one OS thread. Prints the median of the paired
-ratios of user time, before / now: above 1 is faster. Exits with 1 if one is below the floor. A busy machine moves all times, and pairs
-little; user time leaves out what the system does. Run it before a change of the simulator is called done.
+Builds that commit beside this tree and runs chapters of both in turn, untraced and traced, on one OS thread. Prints the
+median of the paired ratios of user time, before / now: above 1 is faster. Exits with 1 if one is below the floor. A
+busy machine moves all times, and pairs little; user time excludes the system's. Run it before considering a change of
+the simulator complete.
 """
 import argparse
 import os
@@ -14,14 +15,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTERS = ("01_naive_attention", "03_flash_attention_1", "05_flash_attention_3", "06_fp8", "09_masks")
-# What runs for about a second: of a chapter's program, and of its traced one.
+# Options that run for about a second in a chapter's program and in its traced one.
 SHAPES = {"": ("--seqlen", "768", "--heads", "2", "--check", "off", "--reps", "1"), "_traced": ("--seqlen", "384", "--heads", "2")}
 
 
 def built(tree: Path, commit: str | None, jobs: int) -> Path:
-    """The folder of the programs of a tree, which is checked out from `commit` if it is not this one."""
+    """The folder of a tree's programs. Other trees than this one are checked out from `commit`."""
     if commit and not tree.exists():
-        # --force: git still knows a tree that went with the build folder.
+        # --force: git remembers a tree that was deleted with the build folder.
         subprocess.run(["git", "-C", ROOT, "worktree", "add", "--force", "--detach", tree, commit], check=True)
     subprocess.run(["cmake", "--preset", "sim"], cwd=tree, check=True, stdout=subprocess.DEVNULL)
     programs = [chapter + traced for chapter in CHAPTERS for traced in SHAPES]
@@ -57,7 +58,7 @@ def main() -> int:
         for chapter in CHAPTERS:
             pairs = []
             for turn in range(a.rounds):
-                # Who comes first changes: the second may find caches warm, or the processor hot.
+                # The order alternates, since the second may find warm caches or a hot processor.
                 folders = (before, now) if turn % 2 == 0 else (now, before)
                 times = {folder: user_seconds(folder / (chapter + traced), options) for folder in folders}
                 pairs.append((times[before], times[now]))

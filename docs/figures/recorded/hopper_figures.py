@@ -3,10 +3,10 @@
 
     hopper_figures.py [--check] HOPPER_LAYOUTS
 
-docs/figures/hopper_layouts.json                  what the program prints; wgmma_tiles.py, wgmma_fragments.py and ring_phases.py draw it
-docs/figures/interactive/ring_phases_data.js      what it prints of `rings`: the pipelines that ring_phases.js plays
-docs/figures/interactive/fragments_data.js, wgmma_tiles_data.js     of the layouts, for fragments.js and wgmma_tiles.js
-With --check nothing is written: exit code 1 if something differs.
+docs/figures/hopper_layouts.json                  the program's output, for wgmma_tiles.py, wgmma_fragments.py and ring_phases.py
+docs/figures/interactive/ring_phases_data.js      its output for `rings`: the pipelines that ring_phases.js plays
+docs/figures/interactive/fragments_data.js, wgmma_tiles_data.js     the layouts, for fragments.js and wgmma_tiles.js
+With --check nothing is written, and the exit code is 1 if something differs.
 """
 import argparse
 import json

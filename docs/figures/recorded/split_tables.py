@@ -4,8 +4,8 @@
     split_tables.py [--check] SPLIT_K_TILE_TRACED SPLIT_Q_TILE_TRACED
 
 <!-- table split --> ... <!-- /table -->      what one more tile of keys costs, by split-K (split_k_tile.cu) and by split-Q (step 3)
-<!-- table conflicts --> ... <!-- /table -->  wavefronts a request in every step
-With --check nothing is written: exit code 1 if a page differs.
+<!-- table conflicts --> ... <!-- /table -->  wavefronts per request in every step
+With --check nothing is written, and the exit code is 1 if a page differs.
 """
 import argparse
 import json

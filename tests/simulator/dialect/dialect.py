@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The CUDA that people write of themselves, held against this dialect: snippets.txt.
+"""Tests common CUDA code, snippets.txt, in the simulator's dialect.
 
-    dialect.py source FILE.cu            writes a program that runs the snippets that have a value, and compares
-    dialect.py refuse COMPILER ARG...    compiles each of the others and expects its sentence in the compiler's first error
+    dialect.py source FILE.cu            writes a program that runs the snippets with a value and compares it
+    dialect.py refuse COMPILER ARG...    compiles each of the others and expects its message in the compiler's first error
 
-A line of snippets.txt is `name: code -> value` or `name: code !! sentence`; behind a # there may be what to do, where the sentence is the
-compiler's own. The code is a kernel's body, which leaves its value in `o` and has
-f[i] = n[i] = i in global memory; `declarations {{ body }}` if something precedes the kernel. @ stands for the end of a line."""
+A line of snippets.txt is `name: code -> value` or `name: code !! sentence`; a # may be followed by the remedy, if the
+message is the compiler's own. The code is a kernel's body, which leaves its value in `o` and has f[i] = n[i] = i in
+global memory; `declarations {{ body }}` if something precedes the kernel. @ stands for the end of a line."""
 import re
 import subprocess
 import sys
@@ -82,15 +82,15 @@ int main() {
 class Snippet(NamedTuple):
     section: str
     name: str
-    before: str  # declarations ahead of the kernel
+    before: str  # declarations before the kernel
     body: str
-    value: str  # empty if it is refused
-    sentence: str  # empty if it works
+    value: str  # empty if it is rejected
+    sentence: str  # the expected message; empty if it works
     advice: str
 
     @property
     def source(self) -> str:
-        """In CUDA, in a namespace of its own: includes come before it."""
+        """In CUDA, each in a namespace of its own after the includes."""
         lines = [line.strip() for line in self.before.split("@")]
         directives = "".join(line + "\n" for line in lines if line.startswith("#"))
         before = "\n".join(line for line in lines if not line.startswith("#"))
@@ -122,7 +122,7 @@ def source() -> str:
 
 
 def refuse(compiler: list[str]) -> list[str]:
-    """What is wrong with the messages of the snippets that are refused."""
+    """The faults in the messages of rejected snippets."""
     wrong = []
     with tempfile.TemporaryDirectory() as folder:
         prelude, file = Path(folder, "prelude.h"), Path(folder, "snippet.cpp")
@@ -135,7 +135,7 @@ def refuse(compiler: list[str]) -> list[str]:
             links = snippet.sentence.startswith("link: ")
             how = ["-o", "/dev/null"] if links else ["-fsyntax-only"]
             result = subprocess.run([*compiler, "-w", "-include", prelude, "-x", "c++", file, *how], capture_output=True, text=True)
-            first = result.stderr if links else "".join(result.stderr.split("error: ", 2)[:2])  # with the notes that follow it
+            first = result.stderr if links else "".join(result.stderr.split("error: ", 2)[:2])  # including the notes that follow it
             sentence = snippet.sentence.removeprefix("link: ")
             if result.returncode == 0:
                 wrong.append(f"{snippet.name} compiles, and should say: {sentence}")
