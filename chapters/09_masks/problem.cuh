@@ -192,11 +192,11 @@ __device__ __forceinline__ Number head_of_row(const Policy& policy, Number head)
 template <typename Policy>
 concept HidesByKey = requires(const Policy& policy, const Work& work) {
   policy.hidden(work, 0);
-};
+};  ///< a policy that hides single keys
 template <typename Policy>
 concept SharesTiles = requires(const Policy& policy) {
   policy.head_bits;
-};
+};  ///< a policy whose tiles have rows of several heads
 
 /// Whether a policy names the extras whose functions it has, and no others.
 template <typename Policy>
