@@ -1,20 +1,19 @@
 //| # The frame of a block
 //|
 //| The persistent kernels of chapters 5, 6 and 10 differ in their main loops. The code around the loop is the
-//| same: a warpgroup of producers and two or three of consumers share the registers, one thread brings each
-//| consumer its next queries as soon as that consumer has computed its last scores with the old ones, and one
-//| thread has the outputs stored. The pipeline and the broadcast of the next tile have barriers of their own;
-//| the others at which these threads and the consumers meet are:
+//| same: a warpgroup of producers and two or three of consumers share the registers, one thread loads each
+//| consumer's next queries as soon as that consumer has computed its last scores with the old ones, and one
+//| thread stores the outputs. The pipeline and the broadcast of the next tile have barriers of their own; the
+//| others at which these threads and the consumers meet are:
 //|
 //| | barrier of a consumer | who arrives | arrivals of a phase | who waits | first wait |
 //| | --- | --- | --- | --- | --- |
-//| | `q_full` | the thread that brings queries, with the bytes to come; then the bytes | 1 | the consumer | parity 0 |
+//| | `q_full` | the thread that loads queries, with their number of bytes; then the bytes | 1 | the consumer | parity 0 |
 //| | `q_empty` | lane 0 of each of its warps, when its last scores are computed | 4 | that thread | parity 1 |
 //| | `output_full` | lane 0 of each of its warps, when all lanes have written | 4 | the thread that stores | parity 0 |
 //| | `output_empty` | the thread that stores, when TMA has read the tile | 1 | the consumer | parity 1 |
 //|
-//| Each has one phase for every tile of queries that the block works on, so its parity changes from one tile
-//| to the next.
+//| Each has one phase per tile of queries that the block processes, so its parity changes with every tile.
 //|
 //| ![Three threads of warpgroup 0 and the consumers, what they share in memory, and its
 //| barriers](../../docs/figures/hopper_block_persistent.svg)
@@ -28,25 +27,26 @@ namespace flashbook::hopper {
 
 //| ## Registers
 //|
-//| A multiprocessor has 65536. With 384 threads ptxas gives each 168, with 512 it gives 128, and `setmaxnreg`
-//| moves them: 40 + 2 * 232 = 3 * 168, and 32 + 3 * 160 = 4 * 128.
+//| A multiprocessor has 65536 registers. ptxas gives each of 384 threads 168, each of 512 threads 128, and
+//| `setmaxnreg` redistributes them: 40 + 2 * 232 = 3 * 168, and 32 + 3 * 160 = 4 * 128.
 
-/// Registers of a thread, after setmaxnreg.
+/// Registers per thread after setmaxnreg.
 template <int kConsumers>
 constexpr int kProducerRegisters = kConsumers == 3 ? 32 : 40;
 template <int kConsumers>
 constexpr int kConsumerRegisters = kConsumers == 3 ? 160 : 232;
 
 //| Descriptors and barriers are the same for all lanes of a warp, and the hardware wants them in *uniform*
-//| registers. The compiler keeps them there only while it can prove that the lanes go together. It knows that
-//| a shuffle from lane 0 returns the same in all lanes.
+//| registers. The compiler keeps them there only while it can prove that they are equal in all lanes. It
+//| knows that a shuffle from lane 0 returns the same value in all lanes.
 /// The number of this warp in the block, from a shuffle, so that it is uniform.
 __device__ __forceinline__ int warp_of_block() { return __shfl_sync(kWholeWarp, threadIdx.x / 32, 0); }
 
 //| ## The barriers
 //|
-//| Each consumer has its own four, so that it does not wait for the queries or the store of another. A
-//| block's shared memory has them as `barriers`, along with `q` and `output`, a tile for each consumer.
+//| Each consumer has four barriers of its own, so that it does not wait for another consumer's queries or
+//| store. A block's shared memory has them as `barriers`, along with `q` and `output`, a tile for each
+//| consumer.
 /// The barriers at which consumers take their queries and hand over their outputs.
 template <int kConsumers>
 struct BlockBarriers {
@@ -54,7 +54,7 @@ struct BlockBarriers {
   uint64_t output_full[kConsumers], output_empty[kConsumers];
 };
 
-/// Stands for a tile that a version of a kernel does not have.
+/// Replaces a tile that a version of a kernel does not have.
 struct Nothing {};
 
 //| Each count is the number of arrivals: one thread for `q_full` and `output_empty`, four warps for `q_empty`
@@ -76,11 +76,11 @@ __device__ inline void initialise(BlockBarriers<kConsumers>& barriers) {
 
 //| ## Queries
 //|
-//| Each consumer's queries have one place, and it is free as soon as the last *scores* with the old ones are
-//| computed; their product with V, the division and the store still run then. Chapter 6 loads more along with
-//| them: it passes the number of bytes, and asks for them itself.
-/// Brings each consumer its queries: 64 rows of `head` from `first_row` on, the next 64, ... One thread.
-/// `parity`: of the tiles of queries before this one. `more(consumer)` asks for `more_bytes` in addition.
+//| Each consumer has one buffer for queries, which is free as soon as the last *scores* with the old ones are
+//| computed; their product with V, the division and the store still run then. Chapter 6 loads additional data
+//| with them: it passes the number of bytes and issues the loads itself.
+/// Loads each consumer's queries: 64 rows of `head` from `first_row` on, the next 64, ... One thread.
+/// `parity`: of the tiles of queries before this one. `more(consumer)` loads `more_bytes` in addition.
 template <typename Shared, typename Map, typename More>
 __device__ __forceinline__ void load_queries(Shared& shared, const Map& q_map, uint32_t parity, int first_row,
                                              const Head& head, uint32_t more_bytes, const More& more) {
@@ -94,7 +94,7 @@ __device__ __forceinline__ void load_queries(Shared& shared, const Map& q_map, u
   }
 }
 
-/// The same, without more bytes.
+/// The same without additional bytes.
 template <typename Shared, typename Map>
 __device__ __forceinline__ void load_queries(Shared& shared, const Map& q_map, uint32_t parity, int first_row,
                                              const Head& head) {
@@ -109,9 +109,10 @@ __device__ __forceinline__ void release_queries(Shared& shared, int consumer) {
 
 //| ## Outputs
 //|
-//| A consumer writes its output into its place in shared memory as soon as TMA has read the one before. Then
-//| lane 0 of each warp arrives, and the consumer goes on with its next queries while TMA stores.
-/// Hands a consumer's output over: `write()` writes this warp's rows of it. `parity`: of the tiles before.
+//| A consumer writes its output into its buffer in shared memory as soon as TMA has read the previous one.
+//| Then lane 0 of each warp arrives, and the consumer continues with its next queries while TMA stores.
+/// Hands over a consumer's output, of which `write()` writes this warp's rows. `parity`: of the previous
+/// tiles.
 template <typename Shared, typename Write>
 __device__ __forceinline__ void hand_over_output(Shared& shared, int consumer, uint32_t parity,
                                                  const Write& write) {
@@ -121,9 +122,9 @@ __device__ __forceinline__ void hand_over_output(Shared& shared, int consumer, u
   if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.barriers.output_full[consumer]);
 }
 
-//| `tma_store_wait_read` returns when TMA has read the tile from shared memory, which is enough to use the
-//| place again. Only the end of the kernel guarantees that the bytes are in device memory.
-/// Has each consumer's output stored, as load_queries brings its queries. One thread.
+//| `tma_store_wait_read` returns when TMA has read the tile from shared memory, which is enough to reuse the
+//| buffer. Only the end of the kernel guarantees that the bytes are in device memory.
+/// Stores each consumer's output; the counterpart of load_queries. One thread.
 template <typename Shared, typename Map>
 __device__ __forceinline__ void store_outputs(Shared& shared, const Map& output_map, uint32_t parity,
                                               int first_row, const Head& head) {

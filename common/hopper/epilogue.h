@@ -1,8 +1,8 @@
 //| # From sums to results
 //|
-//| After the last product a thread holds parts of the sums of two rows. The quad adds up its four row
-//| sums, the output is divided by them, and the log-sum-exp follows from maximum and sum. There are two ways
-//| out: straight from the registers, or through shared memory and TMA.
+//| After the last product a thread holds parts of the sums of two rows. The quad adds up its four row sums,
+//| the output is divided by them, and the log-sum-exp follows from maximum and sum. It is stored either
+//| straight from the registers or through shared memory and TMA.
 //|
 //| ![The four lanes of a quad exchange words in two rounds; then each has 16 contiguous
 //| bytes](../../docs/figures/quad_transpose.svg)
@@ -18,8 +18,9 @@ namespace flashbook::hopper {
 
 //| ## The last product
 //|
-//| A loop that issues the scores of a tile before P V of the tile behind it leaves one P V for its end.
-/// P V of the last tile in the loop, in turn; gives its stage back. `values`: descriptor of stage 0 as V.
+//| A loop that issues a tile's scores before the previous tile's P V leaves one P V for the end.
+/// Multiplies P V of the loop's last tile, in turn, and releases its stage. `values`: descriptor of stage 0
+/// as V.
 template <typename T, typename Traits, int kFloats, int kFragments, typename Pipeline, typename State>
 __device__ __forceinline__ void last_values(float (&output)[kFloats], uint32_t (&p)[kFragments][4],
                                             uint64_t values, Pipeline& pipeline, State& state, int consumer) {
@@ -71,8 +72,8 @@ __device__ __forceinline__ void finish_rows(float (&output)[kFloats], const Rows
 //|
 //| A lane holds two neighbouring columns of every 8: stored as they are, a quad would write 16 bytes here and
 //| 16 there. So the four lanes first exchange. In 32 columns a lane holds one pair in each of four groups of
-//| 8; afterwards it holds all four pairs of one group, 16 contiguous bytes, and the quad writes 64. It is the
-//| transposition of a 4 x 4 matrix, in two rounds: first with the neighbour, then with the lane two further.
+//| 8; afterwards it holds all four pairs of one group, 16 contiguous bytes, and the quad writes 64. This
+//| transposes a 4 x 4 matrix in two rounds: first with the neighbour, then with the lane at distance two.
 
 /// Transposes the quad's 4 x 4 matrix of words: word i of lane j and word j of lane i change places.
 __device__ __forceinline__ void transpose_in_quad(uint32_t (&word)[4]) {
@@ -82,29 +83,29 @@ __device__ __forceinline__ void transpose_in_quad(uint32_t (&word)[4]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       if (i & bit) continue;
-      // A lane with the bit set gives away word i, one without it word i + bit.
+      // A lane with the bit set sends word i, one without it word i + bit.
       const uint32_t other = __shfl_xor_sync(kWholeWarp, lane & bit ? word[i] : word[i + bit], bit);
       word[i] = lane & bit ? other : word[i];
       word[i + bit] = lane & bit ? word[i + bit] : other;
     }
 }
 
-//| Rows beyond the end take part in the exchange, since a shuffle needs all lanes, and store nothing. All
-//| rows of a tile are rounded to T here, in pairs, for the first time. A padded head dimension ends between
-//| two pieces of 16 bytes, since it is a multiple of 8, and pieces beyond it are not stored either.
+//| Rows past the end take part in the exchange, since a shuffle needs all lanes, but store nothing. All rows
+//| of a tile are rounded to T here, in pairs, for the first time. A padded head dimension ends between two
+//| pieces of 16 bytes, since it is a multiple of 8, and pieces beyond it are not stored either.
 /// Stores a thread's part of 64 finished rows, times `factor`, 16 bytes at a time: rows `row` and `row` + 8
 /// if they are below `end`, and their first `columns` columns. `row_at(row)` is the address of a row.
 template <typename T, int kFloats, typename RowAt>
 __device__ __forceinline__ void store_from_registers(const float (&output)[kFloats], int row, int end,
                                                      const RowAt& row_at, float factor = 1.0f,
                                                      int columns = 2 * kFloats) {
-  //| In every 32 columns the second thread of a quad stores those from 8 on, the third from 16, the fourth
-  //| from 24. So each counts the columns that are left from its own first one on.
+  //| In every 32 columns the second thread of a quad stores those from 8 on, the third those from 16, the
+  //| fourth those from 24. So each counts the remaining columns from its own first one.
   const int thread_columns = columns - 8 * int(threadIdx.x % 4);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    // In pieces of 16 bytes from the row on, which begins at a multiple of 16. With a pointer to T, cast at
-    // the store, nvcc stored every fourth piece word by word.
+    // Stores pieces of 16 bytes from the start of the row, which is a multiple of 16. With a pointer to T,
+    // cast at the store, nvcc stored every fourth piece word by word.
     auto* target = reinterpret_cast<uint4*>(row_at(row + 8 * r)) + threadIdx.x % 4;
 #pragma unroll
     for (int column = 0; column < 2 * kFloats; column += 32) {
@@ -121,7 +122,7 @@ __device__ __forceinline__ void store_from_registers(const float (&output)[kFloa
   }
 }
 
-//| Chapter 5's steps ask the problem for the address of each of their two rows. Chapters 7 and 9 have a
+//| Chapter 5's steps get the address of each of their two rows from the problem. Chapters 7 and 9 have a
 //| pointer to the first row of a tile and one stride.
 /// The same for rows that are `stride` elements apart, from `to` on.
 template <typename T, int kFloats>
@@ -134,10 +135,10 @@ __device__ __forceinline__ void store_from_registers(const float (&output)[kFloa
 
 //| ## Through shared memory, by TMA
 //|
-//| `stmatrix` fits this: it takes four 8 x 8 matrices as the accumulator holds them and writes each of their
-//| rows as 16 bytes. The swizzle keeps those rows in different banks, and TMA undoes it. TMA also leaves out
-//| rows beyond the end. A warp only writes its 16 rows into the warpgroup's tile. A thread of the producer
-//| then has TMA store the tile, while the warp works on its next queries.
+//| `stmatrix` fits this: it takes four 8 x 8 matrices in the accumulator's layout and writes each of their
+//| rows as 16 bytes. The swizzle keeps those rows in different banks, and TMA undoes it. TMA does not write
+//| rows past the end either. A warp only writes its 16 rows into the warpgroup's tile. A thread of the
+//| producer then has TMA store the tile, while the warp works on its next queries.
 
 /// Writes a warp's rows of the finished output, `first_row` to `first_row` + 15 of the tile, for TMA to read.
 template <typename T, int kHeadDim>
@@ -146,7 +147,7 @@ __device__ __forceinline__ void store_to_smem(Tile<T, kRowsOfWarpgroup, kHeadDim
   //| Each lane names the address of one row of one of the four matrices, computed as TMA will read it: panel,
   //| row, piece, and the swizzle on top. Each round of the loop takes 16 columns: two adjacent matrices for
   //| each of two groups of 8 rows.
-  // Lanes 0-7 point at rows 0-7, lanes 8-15 at rows 8-15, lanes 16-31 at the same rows, 8 columns on.
+  // Lanes 0-7 address rows 0-7, lanes 8-15 rows 8-15, lanes 16-31 the same rows, 8 columns further.
   const int lane = threadIdx.x % 32, row = first_row + lane % kRowsOfWarp, right = lane / kRowsOfWarp * 8;
   auto* bytes = reinterpret_cast<unsigned char*>(tile.element);
 #pragma unroll
@@ -159,8 +160,8 @@ __device__ __forceinline__ void store_to_smem(Tile<T, kRowsOfWarpgroup, kHeadDim
       matrices[i] = pack<T>(output[column / 2 + 2 * i], output[column / 2 + 2 * i + 1]);
     stmatrix_x4(bytes + panel + swizzled(Swizzle::b128, in_panel), matrices);
   }
-  //| TMA reads through another path than threads write, the *async proxy*. Without this fence it may read old
-  //| data.
+  //| TMA reads through the *async proxy*, a different path from the threads' writes. Without this fence it
+  //| may read old data.
   fence_proxy_async();  // this lane's writes become visible to TMA
 }
 

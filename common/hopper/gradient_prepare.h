@@ -38,9 +38,10 @@ inline Layout layout_given(const Shape& shape) {
 
 //| ## The workspace
 //|
-//| A step's needs beyond its inputs and outputs. It is two floats per query, whatever the number of keys. A
-//| step whose blocks add to dQ also needs dQ in float, since a sum of many parts in 16 bits would lose most
-//| of them. Nothing here has the size of the scores, and a test enforces that.
+//| The workspace is the memory that a step needs besides its inputs and outputs. It has two floats per query,
+//| whatever the number of keys. A step whose blocks add to dQ also needs dQ in float, since a sum of many
+//| parts in 16 bits would lose most of them. Nothing here has the size of the scores, and a test enforces
+//| that.
 /// Memory in addition to the tensors: rows of [batch, heads, padded_q].
 struct GradientWorkspace {
   float* lse;  ///< log-sum-exp * log2(e); +inf where a row sees nothing, or is none
@@ -52,8 +53,8 @@ struct GradientWorkspace {
 //|
 //| A row of 64 elements of 16 bits is 128 bytes, which 8 lanes load as 16 bytes each. So `kHeadDim / 8` lanes
 //| share a row, and a warp has four rows, two or one. Each lane adds up its own eight products, and shuffles
-//| add up the lanes of a row. The distance of a shuffle stays below that number, so that it reaches no lane
-//| of another row.
+//| add up the lanes of a row. A shuffle's distance is below the number of lanes per row, so it never reaches
+//| another row.
 /// What a thread loads at once.
 template <typename T>
 struct alignas(16) Piece {
@@ -66,9 +67,9 @@ constexpr int kPrepareThreads = 256;
 template <int kHeadDim>
 constexpr int kPrepareRows = kPrepareThreads / (kHeadDim / 8);
 
-//| **Rows that do not exist.** The workspace has whole tiles, so some rows are beyond the last query. Their
-//| lanes load nothing, but they take part in the shuffles, since a shuffle names the whole warp. They return
-//| at `at >= rows`, after it.
+//| **Rows that do not exist.** The workspace has whole tiles, so some rows are past the last query. Their
+//| lanes load nothing but take part in the shuffles, which name the whole warp. They return at `at >= rows`,
+//| after it.
 /// Prepares row `at` of the `rows` of the workspace. `o_row()` and `do_row()` are the query's rows of O and
 /// dO, `lse_of()` its log-sum-exp, from which `lse_offset` is subtracted; they are called only if `is_query`.
 /// A row has `columns` elements: lanes beyond them load nothing. `d_lse_of()` is the gradient of its
@@ -79,7 +80,7 @@ __device__ __forceinline__ void prepare_row(const GradientWorkspace& workspace, 
                                             bool is_query, const ORow& o_row, const DoRow& do_row,
                                             const LseOf& lse_of, const DLseOf& d_lse_of, float lse_offset = 0,
                                             int columns = kHeadDim) {
-  constexpr int kLanes = kHeadDim / 8;  // of a row: 16 bytes each
+  constexpr int kLanes = kHeadDim / 8;  // lanes per row, 16 bytes each
   const int lane = threadIdx.x % kLanes;
   float sum = 0;
   if (is_query && 8 * lane < columns) {
@@ -95,10 +96,10 @@ __device__ __forceinline__ void prepare_row(const GradientWorkspace& workspace, 
 
   //| **What the log-sum-exp becomes.** The kernels compute $P = 2^{s \cdot \log_2 e\,\cdot scale - L}$ with
   //| $L$ the log-sum-exp in powers of two, so it is multiplied once here and not for every score. Two kinds
-  //| of rows get $L = +\infty$. A query that sees no key has a log-sum-exp of $-\infty$; taken as it is,
-  //| $-\infty - (-\infty)$ would be NaN. And a row beyond the last query has a score of 0, since its Q is
-  //| zeros; with $L = 0$ its probability would be 1, and every key would get a gradient from a query that is
-  //| none. $2^{0 - \infty} = 0$ makes both harmless. The log-sum-exp of such a row depends on no score, so
+  //| of rows get $L = +\infty$. A query that sees no key has a log-sum-exp of $-\infty$, with which
+  //| $-\infty - (-\infty)$ would be NaN. A row past the last query has a score of 0, since its Q is zero;
+  //| with $L = 0$ its probability would be 1, and every key would get a gradient from a query that does not
+  //| exist. $2^{0 - \infty} = 0$ makes both harmless. The log-sum-exp of such a row depends on no score, so
   //| its gradient is not read: it may be anything, and 0 times NaN is NaN.
   if (lane == 0) {
     const float l = is_query ? lse_of() : -INFINITY;

@@ -37,14 +37,14 @@ enum class Sums {
 };
 
 constexpr int kKeyConsumers = 2;                             ///< warpgroups that multiply
-constexpr int kTileKeys = kKeyConsumers * kRowsOfWarpgroup;  ///< of a tile, at every head dimension
+constexpr int kTileKeys = kKeyConsumers * kRowsOfWarpgroup;  ///< keys per tile, at every head dimension
 constexpr int kKeyConsumerThreads = kKeyConsumers * kWarpgroup;
 
 //| Two named barriers join the consumers. Everything else uses mbarriers.
 /// The uses of the block's named barriers. Barrier 0 is __syncthreads.
 enum GradientBarrier {
   kDsWritten = 1,  ///< both warpgroups have stored their dS
-  kDsRead          ///< and dQ of the round before has been computed from it
+  kDsRead          ///< the previous iteration's dQ has been computed from it
 };
 
 //| ## Shared memory
@@ -71,8 +71,8 @@ struct GradientShared {
   Pipeline<Queries, Traits::kStages> d_o;
   std::conditional_t<kHasDp, DsTiles, Nothing> ds;
   std::conditional_t<Traits::kAddByTma, DqParts, Nothing> dq;
-  alignas(128) float lse[Traits::kStages][kQueries];  // of the rows of q, as the workspace has it
-  alignas(128) float d[Traits::kStages][kQueries];    // of the rows of d_o
+  alignas(128) float lse[Traits::kStages][kQueries];  // for the rows of q, copied from the workspace
+  alignas(128) float d[Traits::kStages][kQueries];    // for the rows of d_o
   Broadcast broadcast;
   uint64_t keys_full, keys_empty;
   uint64_t dq_full[kKeyConsumers], dq_empty[kKeyConsumers];

@@ -1,9 +1,9 @@
 //| # Hopper's five products
 //|
 //| The Hopper steps multiply with `wgmma`. TMA puts tiles of Q, K, V and dO into shared memory as
-//| [`tiles.h`](tiles.h) describes: panels of 64 columns, pieces of a row exchanged. Nothing is copied a
-//| second time, though three of the five products need an operand transposed. It is enough that a descriptor
-//| specifies which way the summed dimension runs.
+//| [`tiles.h`](tiles.h) describes: panels of 64 columns, pieces of a row exchanged. Nothing is copied again,
+//| although three of the five products need a transposed operand: the descriptor specifies in which direction
+//| the summed dimension runs.
 //|
 //| | product | left operand | right operand | summed over |
 //| | --- | --- | --- | --- |
@@ -30,8 +30,8 @@ namespace flashbook::hopper {
 //|
 //| A warpgroup owns 64 keys. It computes S^T and dP^T, keys down and queries across, because of the next
 //| products: P^T and dS^T are left operands, and an accumulator of 64 rows becomes a left operand in
-//| registers without moving anything. Had it computed S, both would have to go through shared memory. So four
-//| products are chapter 5's own ([`tiles.h`](tiles.h)): `issue_scores` of K and Q and of V and dO, and
+//| registers without any data movement. If it computed S, both would have to go through shared memory. So
+//| four products are chapter 5's own ([`tiles.h`](tiles.h)): `issue_scores` of K and Q and of V and dO, and
 //| `issue_accumulate` of P^T and dO and of dS^T and Q.
 
 //| ## dS, the one through shared memory
@@ -44,7 +44,7 @@ namespace flashbook::hopper {
 template <typename T, int kQueries, int kKeys>
 __device__ __forceinline__ void store_transposed_to_smem(Tile<T, kQueries, kKeys>& tile,
                                                          const uint32_t (&ds)[kQueries / kMmaK][4], int key) {
-  // A lane names one row of one of four 8 x 8 matrices: 8 keys of one query.
+  // A lane addresses one row of one of four 8 x 8 matrices: 8 keys of one query.
   const int lane = threadIdx.x % 32, query = lane / 16 * 8 + lane % 8, first = key + lane / 8 % 2 * 8;
   auto* panel = reinterpret_cast<unsigned char*>(tile.element[key / kPanel]);
 #pragma unroll
@@ -57,9 +57,9 @@ __device__ __forceinline__ void store_transposed_to_smem(Tile<T, kQueries, kKeys
 
 //| ## Which warpgroup computes which part of dQ
 //|
-//| Two warpgroups share dQ of a tile: of 128 queries each takes 64, with all columns; of 64 queries each
-//| takes half of the columns. Either way a thread has dQ as an accumulator of 64 rows. At d = 256 half of the
-//| columns are 128, too many for the registers that are left, and the part is computed in two pieces.
+//| Two warpgroups share dQ of a tile: if it has 128 queries, each computes 64 of them; if it has 64, each
+//| computes half of the columns. In both cases a thread holds dQ as an accumulator of 64 rows. At d = 256
+//| half of the columns are 128, too many for the remaining registers, so the part is computed in two pieces.
 
 /// The first of this thread's two rows, among its warpgroup's 64.
 __device__ __forceinline__ int row_of_thread() {
@@ -73,20 +73,20 @@ struct DqPart {
   static constexpr bool kByRows = kQueries == 128;
   static constexpr int kColumns = kByRows ? kHeadDim : kHeadDim / 2;
   static constexpr int kPieces = kColumns / kPanel;  ///< one panel wide each
-  static constexpr int kFloats = kPanel / 2;         ///< that a thread has of a piece
+  static constexpr int kFloats = kPanel / 2;         ///< floats of a piece per thread
   static constexpr int kPieceFloats = kFloats * kWarpgroup;
 
-  //| A thread's part of dQ goes to memory as it is, in the order of registers: thread t's four floats are
+  //| A thread's part of dQ is written to memory in the order of its registers: thread t's four floats are
   //| next to thread t + 1's. So 32 lanes write 512 contiguous bytes, whether into shared memory or into the
-  //| L2. Only the kernel that rounds those sums reads them, and it knows the order.
-  /// Where the part of warpgroup `number` of dQ of the tile at a row of the workspace is summed.
+  //| L2. Only the kernel that rounds those sums reads them, in the same order.
+  /// The address at which warpgroup `number`'s part of dQ is summed, for the tile at a row of the workspace.
   static __device__ __forceinline__ float* sums_of(float* dq, int row, int number) {
     return dq + int64_t(row) * kHeadDim + number * kPieces * kPieceFloats;
   }
 };
 
-//| A piece is one panel of K wide, so its columns begin where a swizzle begins. Keys are the summed dimension
-//| here: across the rows of K, and along those of dS.
+//| A piece is as wide as one panel of K, so its columns begin where a swizzle begins. Keys are the summed
+//| dimension here: across the rows of K, and along those of dS.
 /// Issues a piece of a warpgroup's part of dQ = dS K, as one group. `ds` and `k` are the tiles' descriptors.
 template <typename T, int kHeadDim, int kKeys, int kQueries>
 __device__ __forceinline__ void issue_dq(float (&dq)[kPanel / 2], uint64_t ds, uint64_t k, int number,

@@ -1,6 +1,7 @@
 //| # What a launch takes
 //|
-//| The host's part of every Hopper chapter: tensor maps, the order of tiles, the counter that hands them out.
+//| The host code shared by all Hopper chapters: tensor maps, the order of tiles, the counter that distributes
+//| them.
 //|
 //| ![Tiles of queries by head, numbered in the order in which blocks take them: sections of heads, the
 //| longest first](../../docs/figures/tile_order.svg)
@@ -16,7 +17,7 @@
 
 namespace flashbook::hopper {
 
-/// Tiles of `rows` queries, of all heads.
+/// The number of tiles of `rows` queries in all heads.
 inline int64_t query_tiles(const Shape& shape, int rows) {
   return int64_t(shape.batch) * shape.heads * ceil_div(shape.seqlen_q, rows);
 }
@@ -57,16 +58,16 @@ inline CUtensorMap tile_map(const Shape& shape, TensorId tensor, DType type, con
        .swizzle = panel_bytes == 128 ? Swizzle::b128 : Swizzle::b64});
 }
 
-//| Numbers that belong to rows, a log-sum-exp or D each, travel by a map of one dimension.
-/// The map of a float for each row of a gradient's workspace.
+//| Numbers per row, such as the log-sum-exp or D, are loaded through a map of one dimension.
+/// The map of one float for each row of a gradient's workspace.
 inline CUtensorMap row_map(const float* base, int64_t rows, int box) {
   return device::tensor_map(
       {.dtype = DType::f32, .base = base, .size = {uint64_t(rows)}, .stride = {}, .box = {uint32_t(box)}});
 }
 
-//| A head dimension that is no multiple of 64 has a map with rows of one piece: the dimension for panels
-//| stays, of size 1, so that a kernel names the same coordinates. A multiple of 64, such as 192, keeps its
-//| panels. A tile has four, the tensor three, and the fourth comes as zeros.
+//| A head dimension that is not a multiple of 64 has a map whose rows are one piece: the dimension for panels
+//| stays, of size 1, so that kernels use the same coordinates. A multiple of 64, such as 192, keeps its
+//| panels: a tile has four, the tensor three, and TMA fills the fourth with zeros.
 /// The map of a tensor of the shape's own 16-bit type, whose boxes are tiles of `box_rows` rows, or their
 /// panels. `TileMap` says which.
 inline TileMap tile_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
@@ -89,12 +90,12 @@ inline TileMap tile_map(const Shape& shape, TensorId tensor, const void* base, i
 
 //| ## The order of tiles
 //|
-//| The sections of `tile_scheduler.h` are made here. 32 MB, if the caller does not ask for less, fit easily
-//| into the L2, which also holds queries and outputs on their way; a section has at least one key head, and
-//| all query heads that share it.
-constexpr int64_t kSectionBytes = int64_t(32) << 20;  ///< of the L2, for a section of heads
+//| The sections of `tile_scheduler.h` are determined here. The default of 32 MB fits easily into the L2,
+//| which also holds queries and outputs in flight; a section has at least one key head, and all query heads
+//| that share it.
+constexpr int64_t kSectionBytes = int64_t(32) << 20;  ///< share of the L2 for a section of heads
 
-/// How many key heads a section has, if each needs `bytes` of the L2.
+/// The number of key heads in a section if each needs `bytes` of the L2.
 inline int kv_heads_of_section(const Shape& shape, int64_t bytes, int64_t section_bytes) {
   return int(std::clamp<int64_t>(section_bytes / bytes, 1, int64_t(shape.batch) * shape.kv_heads));
 }
@@ -116,9 +117,9 @@ inline TileOrder tile_order(const Shape& shape, int rows, bool longest_first,
               512};  // measured: asking late costs 1 to 2 % there, and gains up to 8 % for longer rows
 }
 
-//| A gradient's block keeps keys, and every block reads the Q, dO and sums of dQ of the head that is worked
-//| on: 8 bytes per element in 16 bits.
-/// How many key heads a section of a gradient has.
+//| A gradient's block keeps keys, and all blocks read the Q, dO and sums of dQ of the current head: 8 bytes
+//| per element in 16 bits.
+/// The number of key heads in a section of a gradient.
 inline int kv_heads_of_gradient_section(const Shape& shape, int64_t section_bytes = kSectionBytes) {
   return kv_heads_of_section(shape,
                              int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q * shape.head_dim *
@@ -126,9 +127,9 @@ inline int kv_heads_of_gradient_section(const Shape& shape, int64_t section_byte
                              section_bytes);
 }
 
-//| A persistent launch has as many blocks as there are multiprocessors, or tiles, if those are fewer. A block
-//| stays on its multiprocessor to the end, so any other kernel that should run at the same time needs some
-//| left free (chapter 10).
+//| A persistent launch has one block per multiprocessor, or per tile if there are fewer tiles. A block
+//| occupies its multiprocessor to the end, so a kernel that should run at the same time needs some to be left
+//| free (chapter 10).
 /// The number of blocks of a launch. `margin`: multiprocessors that a persistent launch leaves free.
 inline int blocks_for(const TileOrder& order, Schedule schedule, int margin = 0) {
   return schedule == Schedule::single_tile
@@ -136,11 +137,11 @@ inline int blocks_for(const TileOrder& order, Schedule schedule, int margin = 0)
              : std::min(order.tiles, std::max(device::multiprocessors() - margin, 1));
 }
 
-/// Sets the counter of Schedule::dynamic_persistent to 0, before the kernel that counts. One thread. The
+/// Sets the counter of Schedule::dynamic_persistent to 0, before the kernel that uses it. One thread. The
 /// counter is part of the call's workspace: two calls that may run at the same time need a workspace each.
 [[maybe_unused]] static __global__ void clear_counter(int* counter) { *counter = 0; }
 
-/// Calls `body` with whether the shape has a causal mask, as a constant.
+/// Calls `body` with a constant that says whether the shape has a causal mask.
 template <typename Body>
 void with_causal(const Shape& shape, const Body& body) {
   shape.causal() ? body.template operator()<true>() : body.template operator()<false>();

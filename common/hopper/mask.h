@@ -1,9 +1,9 @@
 //| # Masks
 //|
 //| Two things hide keys: the end of the sequence, where TMA filled in zeros (their score would be 0, not
-//| -inf), and the causal diagonal. Both mean the same for a row: there is a last key that it sees. So one
-//| comparison per score is enough, and only tiles that contain a last key need it. In chapter 10, where the
-//| tokens are a part of a sequence, the problem is a type of its own.
+//| -inf), and the causal diagonal. For a row both mean the same: there is a last key that it sees. So one
+//| comparison per score is enough, and only tiles that contain such a last key need it. Chapter 10, whose
+//| tokens are a part of a sequence, has its own problem type.
 //|
 //| ![The causal mask is aligned to the bottom right: the last query sees every
 //| key](../../docs/figures/visible_keys.svg)
@@ -12,13 +12,13 @@
 
 namespace flashbook::hopper {
 
-/// Scores of keys that a row does not see become -inf. `scores` are a thread's of 64 rows as wgmma deals them
-/// out, `query` is the first of its two rows, `first_key` the tile's first.
+/// Scores of keys that a row does not see become -inf. `scores` are a thread's part of 64 rows in wgmma's
+/// layout, `query` is the first of its two rows, `first_key` the tile's first.
 template <int kFloats, typename AnyProblem>
 __device__ __forceinline__ void mask(float (&scores)[kFloats], const AnyProblem& problem, int query,
                                      int first_key) {
-  // Float i belongs to column 8 * (i / 4) + 2 * (lane % 4) + i % 2. The part that varies by thread moves to
-  // the limit's side, so that each comparison is with a constant.
+  // Float i belongs to column 8 * (i / 4) + 2 * (lane % 4) + i % 2. The part that depends on the thread is
+  // subtracted from the limit, so that each comparison is with a constant.
   const int thread_key = first_key + 2 * int(threadIdx.x % 4);
   const int limit[2] = {problem.last_key(query) - thread_key, problem.last_key(query + 8) - thread_key};
 #pragma unroll

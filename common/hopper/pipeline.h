@@ -37,8 +37,8 @@ template <typename Tile_, int kStages_>
 struct Pipeline {
   static constexpr int kStages = kStages_;
   Tile_ tile[kStages];
-  uint64_t full[kStages];   ///< a tile is there
-  uint64_t empty[kStages];  ///< all have read it
+  uint64_t full[kStages];   ///< the tile has landed
+  uint64_t empty[kStages];  ///< all consumers have read it
 };
 
 /// Where in a pipeline one of its users is: a stage, and the parity of the phase there.

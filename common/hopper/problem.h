@@ -1,6 +1,6 @@
 //| # The problem
 //|
-//| What a kernel needs to know of the shape, and the few sizes that Hopper's instructions fix.
+//| What a kernel needs to know about the shape, and the few sizes fixed by Hopper's instructions.
 //|
 //| ![The causal mask is aligned to the bottom right: the last query sees every
 //| key](../../docs/figures/visible_keys.svg)
@@ -16,17 +16,17 @@ constexpr int kWarpsOfWarpgroup = 4;
 constexpr int kRowsOfWarpgroup = 64;  ///< query rows that a warpgroup owns: m of wgmma
 constexpr int kRowsOfWarp = 16;       ///< query rows that a warp's registers hold
 constexpr unsigned kWholeWarp = 0xffffffff;
-constexpr int kMostSharedBytes = 227 * 1024;  ///< of a block, on sm_90
+constexpr int kMostSharedBytes = 227 * 1024;  ///< shared memory per block on sm_90
 
 /// Columns of the tiles for a head dimension: 64, 128 or 256. Columns beyond head_dim are zeros (`tiles.h`).
 constexpr int tile_columns(int head_dim) { return head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256; }
 
 //| ## The problem, as a kernel sees it
 //|
-//| Tensors reach these kernels as tensor maps, which know sizes and strides, so a kernel asks for rows and
+//| These kernels get tensors as tensor maps, which contain sizes and strides, so a kernel loads rows and
 //| never computes an address. It needs only the numbers that decide which query sees which key.
 
-/// A query head, and the entry of the batch that it belongs to.
+/// A query head and its batch entry.
 struct Head {
   int head, batch;
 };
@@ -39,12 +39,12 @@ struct Problem {
   device::Divisor group;  ///< query heads that share one key head (1 unless grouped-query)
   bool causal;            ///< aligned to the bottom right: the last query sees every key
   float scale_log2;   ///< scale * log2(e): exp(scale * s) is 2^(scale_log2 * s), and 2^x is one instruction
-  Strides o_strides;  ///< of O, for stores that do not go by a tensor map
+  Strides o_strides;  ///< strides of O, for stores without a tensor map
   int head_dim;       ///< columns of O; tiles may have more
 
-  //| Heads are numbered over batch and heads together where a block or a row of the log-sum-exp needs one
-  //| number. With grouped queries several query heads share a key head.
-  /// Its number over batch and heads together: which part of the log-sum-exp is its own.
+  //| Where a block or a row of the log-sum-exp needs one number, heads are numbered over batch and heads
+  //| together. With grouped queries several query heads share a key head.
+  /// The head's number over batch and heads together, which selects its part of the log-sum-exp.
   __device__ int number(Head q) const { return q.batch * heads + q.head; }
 
   /// The query head of that number.
@@ -61,18 +61,18 @@ struct Problem {
   /// The number of tiles of `rows` queries in a head.
   __host__ __device__ int query_tiles(int rows) const { return ceil_div(seqlen_q, rows); }
 
-  //| Both masks are one number: the last key that a query sees. The causal diagonal is aligned to the bottom
-  //| right, so with more keys than queries the first query sees some keys already, and with fewer it may see
-  //| none. Everything else follows from this function: how many tiles of keys a tile of queries needs, and
-  //| which of them the mask cuts.
-  /// The last key that `query` sees; negative if it sees none. Rows beyond the end see what the last one
-  /// does.
+  //| Both masks amount to one number: the last key that a query sees. The causal diagonal is aligned to the
+  //| bottom right, so with more keys than queries the first query sees some keys already, and with fewer it
+  //| may see none. Everything else follows from this function: how many tiles of keys a tile of queries
+  //| needs, and which of them the mask cuts.
+  /// The last key that `query` sees; negative if it sees none. Rows past the end see the same keys as the
+  /// last one.
   __device__ int last_key(int query) const {
     return causal ? min(query + seqlen_k - seqlen_q, seqlen_k - 1) : seqlen_k - 1;
   }
 
-  /// How many tiles of `keys` keys the queries up to `last_query` see. At least one: a tile of queries that
-  /// see nothing multiplies one tile of keys, and the mask turns it into zeros.
+  /// The number of tiles of `keys` keys that the queries up to `last_query` see. At least one: a tile of
+  /// queries that see nothing is multiplied with one tile of keys, which the mask turns into zeros.
   __device__ int key_tiles(int last_query, int keys) const { return max(last_key(last_query), 0) / keys + 1; }
 };
 

@@ -17,8 +17,8 @@ __host__ __device__ constexpr int row_of(int i) { return i / 2 % 2; }
 
 /// The state of a thread's two rows.
 struct Rows {
-  float max[2];  ///< of the scores so far, or of those before it last mattered (lazy rescaling)
-  float sum[2];  ///< of this thread's own probabilities: the quad's four are added once, at the end
+  float max[2];  ///< maximum of the scores so far; with lazy rescaling, possibly an older one
+  float sum[2];  ///< sum of this thread's own probabilities: the quad's four are added once, at the end
 
   __device__ __forceinline__ static Rows none() { return {{-INFINITY, -INFINITY}, {0.0f, 0.0f}}; }
 };
@@ -86,7 +86,7 @@ __device__ __forceinline__ void take_maxima(float (&scores)[kFloats], SoftmaxRow
     }
     top[r] = fmaxf(fmaxf(a, b), rows.max[r]);
   }
-  const auto size = [](float x) { return x == -INFINITY ? 0.0f : fabsf(x); };  // of a row without a key: 0
+  const auto size = [](float x) { return x == -INFINITY ? 0.0f : fabsf(x); };  // 0 for a row without a key
   const bool large = __any_sync(kWholeWarp, fmaxf(size(top[0]), size(top[1])) * scale_log2 > kLargeScore);
   //| `base` is what the row subtracts, and the correction comes from the difference of two of them. Where the
   //| maximum is lazy, it sets a limit; one of -1 asks for maxima in every tile.

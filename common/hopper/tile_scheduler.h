@@ -23,10 +23,10 @@ namespace flashbook::hopper {
 
 /// How a block gets its tiles.
 enum class Schedule {
-  single_tile,         ///< one for each block
-  static_persistent,   ///< every gridDim.x-th
-  dynamic_persistent,  ///< by a counter
-  in_order_persistent  ///< by a counter, the first tile too: tiles begin in their order
+  single_tile,         ///< one tile per block
+  static_persistent,   ///< every gridDim.x-th tile
+  dynamic_persistent,  ///< tiles from a counter
+  in_order_persistent  ///< all tiles from a counter, even the first, so that they begin in order
 };
 
 //| ## The order
@@ -36,13 +36,13 @@ enum class Schedule {
 //| the L2 at once.
 /// The tiles of a launch, in order. Made by the host.
 struct TileOrder {
-  int tiles;                      ///< of all heads
+  int tiles;                      ///< in all heads
   device::Divisor tiles_of_head;  ///< query tiles of a head
   int batch;
-  device::Divisor heads;    ///< of Q
-  int heads_of_section;     ///< that are worked on at once
+  device::Divisor heads;    ///< heads of Q
+  int heads_of_section;     ///< heads processed at once
   bool longest_first;       ///< within a section: the last queries of all its heads, then those before
-  bool asks_early = false;  ///< for the next tile: before this one's keys are requested, not after
+  bool asks_early = false;  ///< request the next tile before this one's keys, not after
 };
 
 /// A block's work: a tile of queries.

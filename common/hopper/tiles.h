@@ -31,10 +31,10 @@ namespace flashbook::hopper {
 //| last panel would have 16 columns, the others 64. Such a map has rows of 80 columns in one piece, and boxes
 //| of one panel. A tile takes one instruction per panel, and everything beyond the row's end comes as zeros.
 
-constexpr int kPanel = 64;                      ///< columns of a panel
-constexpr int kPanelRowBytes = kPanel * 2;      ///< of 16-bit elements: the span of the swizzle
+constexpr int kPanel = 64;                      ///< columns per panel
+constexpr int kPanelRowBytes = kPanel * 2;      ///< bytes of a 16-bit panel row: the span of the swizzle
 constexpr int kAtomBytes = 8 * kPanelRowBytes;  ///< 8 rows, after which the swizzle's pattern repeats
-constexpr int kMmaK = 16;                       ///< of the summed dimension, per wgmma
+constexpr int kMmaK = 16;                       ///< depth of one wgmma
 
 /// kRows rows of kColumns columns, as TMA stores them: of one head, or of scores.
 template <typename T, int kRows, int kColumns>
