@@ -1,9 +1,9 @@
-//| # The parts of a round of the gradient
+//| # The parts of an iteration of the gradient
 //|
-//| A block keeps a tile of 128 keys. Its two warpgroups own 64 of them each and go through the queries
-//| together, one tile per round. Chapter 7's loop is in
-//| [`hopper_gradients.cuh`](../../chapters/07_backward/hopper_gradients.cuh), and chapter 9 has one of its
-//| own. This file has the parts of both.
+//| A block keeps a tile of 128 keys. Its two warpgroups own 64 of them each and loop over the queries
+//| together, one tile per iteration. Chapter 7's loop is in
+//| [`hopper_gradients.cuh`](../../chapters/07_backward/hopper_gradients.cuh), and chapter 9 has its own. This
+//| file has the parts of both.
 //|
 //| ![A round of two warpgroups as a timeline: five products, the exponential, dS through shared memory, dQ
 //| handed over](../../docs/figures/backward_round.svg)
@@ -28,7 +28,7 @@ namespace flashbook::hopper {
 //| 80 keys there, and adds dQ 1.6 times as often as with 128: its d = 256 is bound by those additions. Here
 //| two kinds of blocks share the work instead. One computes dV: S and dV, two products. The other computes dK
 //| and dQ: S, dP, dK and dQ, four. That is six products where five are counted, but key tiles stay 128 wide,
-//| and dQ is added up as seldom as at d = 128.
+//| and dQ is added as rarely as at d = 128.
 /// The gradients that a block sums.
 enum class Sums {
   all,              ///< dV, dK, dQ: five products
@@ -40,7 +40,7 @@ constexpr int kKeyConsumers = 2;                             ///< warpgroups tha
 constexpr int kTileKeys = kKeyConsumers * kRowsOfWarpgroup;  ///< keys per tile, at every head dimension
 constexpr int kKeyConsumerThreads = kKeyConsumers * kWarpgroup;
 
-//| Two named barriers join the consumers. Everything else uses mbarriers.
+//| Two named barriers synchronise the consumers. Everything else uses mbarriers.
 /// The uses of the block's named barriers. Barrier 0 is __syncthreads.
 enum GradientBarrier {
   kDsWritten = 1,  ///< both warpgroups have stored their dS
@@ -158,9 +158,9 @@ __device__ __forceinline__ void to_ds(float (&scores)[kFloats], const float (&dp
 
 //| ## dQ
 //|
-//| There are two ways to add a thread's part of dQ to the sums in memory. Threads add it from registers, four
-//| floats per instruction. Or the consumer writes it to shared memory, and a thread of another warpgroup has
-//| TMA add it: a pipeline of one stage.
+//| There are two ways to add a thread's part of dQ to the sums in memory. Either threads add it from
+//| registers, four floats per instruction, or the consumer writes it to shared memory and a thread of another
+//| warpgroup adds it by TMA: a pipeline of one stage.
 /// Adds a piece of dQ to `sums`.
 template <int kFloats>
 __device__ __forceinline__ void add_from_registers(const float (&dq)[kFloats], float* sums) {
@@ -170,7 +170,7 @@ __device__ __forceinline__ void add_from_registers(const float (&dq)[kFloats], f
     red_add(to + i / 4 * kWarpgroup, make_float4(dq[i], dq[i + 1], dq[i + 2], dq[i + 3]));
 }
 
-//| Where additions to a tile of dQ have an order, each tile has a semaphore for each consumer. It counts the
+//| Where additions to a tile of dQ are ordered, each tile has a semaphore for each consumer, which counts the
 //| blocks that have added. A thread reads it with *acquire* until its turn has come. Acquire guarantees that
 //| whatever the earlier blocks had written when they incremented it is visible to this thread, too.
 __device__ __forceinline__ void wait_for_turn(const int* semaphore, int turn) {
@@ -197,9 +197,9 @@ __device__ __forceinline__ void hand_over(Shared& shared, const float (&dq)[kFlo
 //| ## The rounds of blocks that sum a part
 //|
 //| These are the ends of two rare rounds. At d = 256, and under chapter 9's softcap, one kind of block sums
-//| dK and dQ. It has one stage, so its order is different: dK comes first and frees Q, and the next Q is on
-//| its way while dQ is computed. dQ of d = 256 is two pieces wide, and they take the same registers, one
-//| after the other.
+//| dK and dQ. It has one stage, so its order is different: dK comes first and frees Q, and the next Q is
+//| loaded while dQ is computed. dQ of d = 256 is two pieces wide, and they take the same registers, one after
+//| the other.
 /// Ends the round of a block that sums these two, when dK has been issued and both consumers have stored
 /// their dS. `ds_tile` and `k` are descriptors; the additions go to `sums`, in order if `in_turns`. All lanes
 /// of the warp have read the numbers that came with the stage of Q: lane 0 gives it back here.
@@ -237,7 +237,7 @@ __device__ __forceinline__ void finish_keys_and_queries(Shared& shared, const St
   }
 }
 
-//| The other kind sums dV alone, two products a round. Q is free as soon as S^T is done.
+//| The other kind only sums dV, with two products per iteration. Q is free once S^T is done.
 /// Ends the round of a block that sums dV alone, whose product has been issued.
 template <typename Shared, typename State, int kDvFloats, int kSteps>
 __device__ __forceinline__ void finish_values(Shared& shared, const State& state, float (&dv)[kDvFloats],

@@ -7,9 +7,9 @@
 //| tile on.
 //|
 //| Each consumer has a named barrier, which takes 256 arrivals: 128 of its own threads, which wait there
-//| (`take_turn`), and 128 of the consumer before it, which arrive and go on (`pass_turn`). The first turn has
-//| to be passed on, too, so the last consumer does it once before its loop (`open_turns`). All consumers take
-//| equally many turns.
+//| (`take_turn`), and 128 of the previous consumer, which arrive and continue (`pass_turn`). The first turn
+//| has to be passed on, too, so the last consumer does it once before its loop (`open_turns`). All consumers
+//| take equally many turns.
 //|
 //| ![Without pingpong the simulator's consumers issue side by side; with it, one after the
 //| other](../../docs/figures/pingpong_order.svg)
@@ -30,11 +30,11 @@ enum NamedBarrier {
 constexpr int kTurnArrivals = 2 * kWarpgroup;  ///< one warpgroup waits, one arrives
 
 //| A *named barrier* is one of 16 that a block has. `sync` waits until as many threads have arrived as the
-//| barrier takes; `arrive` counts a thread and lets it go on. So one warpgroup can wait for another without
-//| stopping it. Barrier 0 is `__syncthreads`, so turns begin at 1. A kernel without `Traits::kPingpong` calls
-//| the same functions, and they compile to nothing.
-/// Waits until the consumer before has issued its products. A branch for each, since barriers are named at
-/// compile time.
+//| barrier takes; `arrive` counts a thread and lets it continue. So one warpgroup can wait for another
+//| without stopping it. Barrier 0 is `__syncthreads`, so turns begin at 1. A kernel without
+//| `Traits::kPingpong` calls the same functions, and they compile to nothing.
+/// Waits until the previous consumer has issued its products. There is one branch per consumer, since
+/// barriers are named at compile time.
 template <typename Traits>
 __device__ __forceinline__ void take_turn(int consumer) {
   if constexpr (Traits::kPingpong) {
@@ -46,7 +46,7 @@ __device__ __forceinline__ void take_turn(int consumer) {
 
 //| The turn is passed on as soon as products are *issued*, not when they are done: they queue at the tensor
 //| cores.
-/// Lets the next consumer issue; after the last it is the first one's turn.
+/// Lets the next consumer issue; after the last, the first.
 template <typename Traits>
 __device__ __forceinline__ void pass_turn(int consumer) {
   if constexpr (Traits::kPingpong) {

@@ -1,6 +1,6 @@
 //| # The pipeline
 //|
-//| Keys and values come through a *pipeline*: a ring of *stages* in shared memory. A stage holds one tile, of
+//| Keys and values pass through a *pipeline*: a ring of *stages* in shared memory. A stage holds one tile, of
 //| K or of V, and has two mbarriers. With TMA as the producer and warpgroups as consumers:
 //|
 //| | barrier | who arrives | arrivals of a phase | who waits | first wait |
@@ -9,13 +9,13 @@
 //| | `empty` | lane 0 of each consumer warp, when the products that read the tile are done | 4 per warpgroup | the producer | parity 1 |
 //|
 //| Parity 0 is the first phase of a barrier: consumers wait for the end of the first filling. The producer
-//| must not wait for a first emptying, since the stages begin empty. So it asks for parity 1, the phase
-//| *before* the first, which counts as over. When both have gone through all stages once, they ask for the
-//| other parity.
+//| must not wait for a first emptying, since the stages begin empty. So it waits for parity 1, the phase
+//| *before* the first, which counts as complete. After going once through all stages, both wait for the other
+//| parity.
 //|
-//| There is no count of tiles. Producer and consumers go through the stages in the same order, each with a
-//| state of its own, and the barriers keep the producer at most one round of the stages ahead. That is why
-//| one bit of parity is enough. (CUTLASS has the same: `PipelineTmaAsync` and `PipelineState`.)
+//| No tiles are counted. Producer and consumers go through the stages in the same order, each with its own
+//| state, and the barriers keep the producer at most one round of the stages ahead. That is why one bit of
+//| parity is enough. (CUTLASS has the same: `PipelineTmaAsync` and `PipelineState`.)
 //|
 //|     producer:  fill(pipeline, state, map, row, head);      // waits for an empty stage, starts the copy
 //|     consumer:  wait_full(pipeline, state);                 // the tile is there
@@ -41,7 +41,7 @@ struct Pipeline {
   uint64_t empty[kStages];  ///< all consumers have read it
 };
 
-/// Where in a pipeline one of its users is: a stage, and the parity of the phase there.
+/// The position of one of a pipeline's users: a stage, and the parity of the phase there.
 template <int kStages>
 struct PipelineState {
   int stage = 0;
@@ -72,7 +72,7 @@ __device__ void initialise(Pipeline<Tile, kStages>& pipeline, int producers, int
 
 //| ## Fill a stage
 //|
-//| First the stage must be empty, then its bytes are announced, then TMA is asked. The order is fixed:
+//| First the stage must be empty, then its bytes are announced, then TMA is started. The order is fixed:
 //| announced bytes belong to the phase that begins when the stage is empty.
 /// Waits until all consumers have read the stage at `state`.
 template <typename Tile, int kStages>
@@ -81,7 +81,7 @@ __device__ __forceinline__ void wait_empty(Pipeline<Tile, kStages>& pipeline,
   mbarrier_wait(&pipeline.empty[state.stage], state.phase ^ 1);
 }
 
-/// Waits for the stage to be empty and has `head`'s rows from `first_row` on loaded into it, by the tile's
+/// Waits for the stage to be empty and loads `head`'s rows from `first_row` on into it, by the tile's
 /// `load(tile, map, barrier, first_row, head)`. One thread of the producer.
 template <typename Tile, int kStages, typename Map>
 __device__ __forceinline__ void fill(Pipeline<Tile, kStages>& pipeline, PipelineState<kStages>& state,
@@ -92,8 +92,8 @@ __device__ __forceinline__ void fill(Pipeline<Tile, kStages>& pipeline, Pipeline
   state.advance();
 }
 
-//| ## Read it, and give it back
-/// Waits until the tile at `state` is there.
+//| ## Read and release a stage
+/// Waits until the tile at `state` has landed.
 template <typename Tile, int kStages>
 __device__ __forceinline__ void wait_full(Pipeline<Tile, kStages>& pipeline,
                                           const PipelineState<kStages>& state) {

@@ -1,8 +1,8 @@
 //| # Softmax of a warpgroup's scores
 //|
 //| Each thread holds parts of two of the 64 rows, r and r + 8: every fourth pair of their columns. So the
-//| four lanes of a *quad* hold a row, and two shuffles give its maximum to all four. Float i of `scores`
-//| belongs to row i / 2 % 2 of the two; the same holds for `output`.
+//| four lanes of a *quad* hold a row, and two shuffles give all four its maximum. Float i of `scores` belongs
+//| to row i / 2 % 2 of the two; the same holds for `output`.
 //|
 //| ![A warpgroup's 64 rows belong to four warps; four neighbouring lanes hold a
 //| row](../../docs/figures/wgmma_fragments.svg)
@@ -63,7 +63,7 @@ __device__ __forceinline__ float quad_sum(float x) {
 //| P in f16. So a correction may be computed from the difference of two maxima, even if one was subtracted
 //| before the scale and the other after it.
 
-constexpr float kLargeScore = 0x1p12;  ///< c max, from where on the maximum is subtracted before the scale
+constexpr float kLargeScore = 0x1p12;  ///< from this c max on, the maximum is subtracted before the scale
 constexpr float kLazyLimit = 8;        ///< log2 of how far a probability may exceed 1 before maxima are taken
 
 /// Takes the maxima of scores into `rows`, and makes earlier sums relative to them; the output must be
@@ -71,10 +71,10 @@ constexpr float kLazyLimit = 8;        ///< log2 of how far a probability may ex
 template <int kFloats, bool kLazy>
 __device__ __forceinline__ void take_maxima(float (&scores)[kFloats], SoftmaxRows<kLazy>& rows,
                                             float (&correction)[2], float (&subtract)[2], float scale_log2) {
-  //| A thread goes through its own scores of each row, in two chains of `fmaxf`, so that one need not wait
-  //| for the other. Two shuffles then give the quad's four lanes the maximum of the whole row. The warp also
-  //| votes whether some maximum is large. Each thread asks this of its own scores, so that the vote does not
-  //| wait for the shuffles.
+  //| A thread reduces its own scores of each row in two chains of `fmaxf`, so that one need not wait for the
+  //| other. Two shuffles then give the quad's four lanes the maximum of the whole row. The warp also votes
+  //| whether some maximum is large. Each thread checks its own scores, so that the vote does not wait for the
+  //| shuffles.
   float top[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -88,8 +88,8 @@ __device__ __forceinline__ void take_maxima(float (&scores)[kFloats], SoftmaxRow
   }
   const auto size = [](float x) { return x == -INFINITY ? 0.0f : fabsf(x); };  // 0 for a row without a key
   const bool large = __any_sync(kWholeWarp, fmaxf(size(top[0]), size(top[1])) * scale_log2 > kLargeScore);
-  //| `base` is what the row subtracts, and the correction comes from the difference of two of them. Where the
-  //| maximum is lazy, it sets a limit; one of -1 asks for maxima in every tile.
+  //| `base` is what the row subtracts, and the correction comes from the difference of two of them. A lazy
+  //| maximum also sets a limit; a limit of -1 requests maxima in every tile.
   float base[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -129,8 +129,8 @@ __device__ __forceinline__ void exponentiate(float (&scores)[kFloats], Rows& row
   }
 }
 
-/// Turns scores into probabilities and takes them into `rows`, in every tile relative to the maxima so far.
-/// The output must be multiplied by `correction`. For LazyRows: the first tile, before softmax_lazily.
+/// Turns scores into probabilities and adds them to `rows`, in every tile relative to the maxima so far. The
+/// output must be multiplied by `correction`. For LazyRows: the first tile, before softmax_lazily.
 template <int kFloats, bool kLazy>
 __device__ __forceinline__ void softmax(float (&scores)[kFloats], SoftmaxRows<kLazy>& rows,
                                         float (&correction)[2], float scale_log2) {
@@ -141,8 +141,8 @@ __device__ __forceinline__ void softmax(float (&scores)[kFloats], SoftmaxRows<kL
 
 //| ## Lazily
 //|
-//| The maximum is there so that no exponential overflows, and any number near it will do. So a row keeps its
-//| old maximum until a score exceeds it by 8 log2 units, that is until a probability would exceed
+//| The maximum only prevents exponentials from overflowing, and any number near it suffices. So a row keeps
+//| its old maximum until a score exceeds it by 8 log2 units, that is until a probability would exceed
 //| $2^8 = 256$. P may then be up to 256, which f16 and bf16 hold as precisely as 1, and sum and output share
 //| the factor. After a few tiles hardly any row needs a correction, and a warp without one skips head_dim / 2
 //| multiplications. One vote decides for the warp, since a branch that only some lanes take saves nothing.
@@ -153,9 +153,9 @@ __device__ __forceinline__ void softmax(float (&scores)[kFloats], SoftmaxRows<kL
 //| two scores at a time; Hopper has none for floats. This only works with limits that are not negative. A row
 //| whose maximum is more than 8 units below 0 has no limit, and its warp takes the maxima in every tile.
 //|
-//| The maximum in use is that of a real score. So a query that sees a single key has p = 1 there, exactly,
-//| and its O is that key's V, bit by bit. Any other number nearby would do for the softmax, and not for this:
-//| P is rounded for the product, its sum is not, and their quotient would miss V by a unit in the last place.
+//| The maximum in use is a real score. So a query that sees a single key has exactly p = 1 there, and its O
+//| is that key's V, bit by bit. Any other number nearby would do for the softmax, but not for this: P is
+//| rounded for the product, its sum is not, and their quotient would miss V by a unit in the last place.
 
 /// The same, relative to the old maxima while no score exceeds one by more than kLazyLimit. Returns whether
 /// the output must be multiplied by `correction`.

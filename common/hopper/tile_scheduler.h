@@ -1,18 +1,18 @@
 //| # The tile scheduler
 //|
-//| Up to step 4 of chapter 5 a block does one tile of queries and ends; the next block on that multiprocessor
-//| begins from nothing. In step 5 as many blocks start as there are multiprocessors, and each takes tile
+//| Up to step 4 of chapter 5 a block processes one tile of queries and ends; the next block on that
+//| multiprocessor starts from scratch. In step 5 one block per multiprocessor starts, and each processes tile
 //| after tile. While its consumers finish one, its producers already load the next.
 //|
 //| **Order.** Under a causal mask tiles differ in length by a factor of N / 128. If a long one begins last,
-//| all others wait for it. So the longest go first, and a block that is done takes the next that is left: a
-//| counter in device memory hands them out (`Schedule::dynamic_persistent`). Without a mask all are equal,
+//| all others wait for it. So the longest go first, and a block that has finished takes the next tile: a
+//| counter in device memory distributes them (`Schedule::dynamic_persistent`). Without a mask all are equal,
 //| and block b takes tiles b, b + blocks, ... (`Schedule::static_persistent`).
 //|
 //| **L2.** Longest first for *all* heads at once would read every head's keys before it reads any twice, from
-//| device memory each time. So heads are taken in sections, and the longest go first within a section. How
-//| many heads a section has, the host decides: in a forward pass as many as have 32 MB of keys and values, or
-//| 8 or 16 where that was measured to be faster.
+//| device memory each time. So heads are processed in sections, and the longest go first within a section.
+//| The host decides how many heads a section has: in a forward pass as many as have 32 MB of keys and values,
+//| or 8 or 16 where that was measured to be faster.
 //|
 //| ![Tiles of queries by head, numbered in the order in which blocks take them: sections of heads, the
 //| longest first](../../docs/figures/tile_order.svg)
@@ -74,9 +74,9 @@ __device__ inline WorkTile tile_at(const TileOrder& order, int index) {
 
 //| ## Broadcasting the next tile
 //|
-//| One thread, the producer of keys, knows which tile comes next. It broadcasts it to the others through
-//| shared memory, in two stages, so that the next tile is known before the last is done. Each stage has two
-//| mbarriers, as in the pipeline:
+//| One thread, the producer of keys, knows which tile comes next. It broadcasts the tile to the others
+//| through shared memory, in two stages, so that the next tile is known before the last is done. Each stage
+//| has two mbarriers, as in the pipeline:
 //|
 //| | barrier | who arrives | arrivals of a phase | who waits | first wait |
 //| | --- | --- | --- | --- | --- |
@@ -104,16 +104,16 @@ __device__ inline void initialise(TileBroadcast& broadcast, int readers) {
 }
 
 //| The thread that decides is short of registers: a `PipelineState` takes one more than a count. So it counts
-//| rounds: with two stages the last bit of the count is the stage, the bit before it the phase. The schedule
-//| says which tile is next: none, the one gridDim.x further on, or what the counter gives.
+//| tiles: with two stages the last bit of the count is the stage, the bit before it the phase. The schedule
+//| determines the next tile: none, the one gridDim.x further on, or the counter's.
 //|
-//| **When to ask the counter.** A block that has asked holds a tile that no other can take any more. If it
-//| asks when the tile before begins, the answer is there in time, but the launch's last tiles wait for the
-//| blocks that hold them. If it asks after it has requested the last keys of the tile before, the answer
-//| takes hundreds of clocks, in which the consumers work on the stages that are full. So blocks ask late.
-//| Only for short rows do they ask early, `asks_early`: late was measured to be slower there.
+//| **When to read the counter.** A block that has read the counter holds a tile that no other can take. If it
+//| reads the counter when the previous tile begins, the answer arrives in time, but the launch's last tiles
+//| wait for the blocks that hold them. If it reads it after requesting the last keys of the previous tile,
+//| the answer takes hundreds of clocks, in which the consumers work on the full stages. So blocks ask late,
+//| except for short rows (`asks_early`), where late was measured to be slower.
 //|
-//| **A counter can reset itself.** A block asks once for each tile that it works on, so all blocks together
+//| **A counter can reset itself.** A block asks once for each tile that it processes, so all blocks together
 //| ask `tiles` times. The block that gets `tiles - 1` has asked last, and sets the counter to 0 for the next
 //| launch. Otherwise each launch needs another one before it that clears the counter, and short sequences are
 //| slower.
@@ -133,7 +133,7 @@ __device__ __forceinline__ void hand_out_tiles(TileBroadcast& broadcast, const T
     if (work.query_tile < 0) return;
     if constexpr (kSchedule == Schedule::single_tile) index = order.tiles;
     if constexpr (kSchedule == Schedule::static_persistent) index += gridDim.x;
-    //| The counter is asked here, or after `work_on` has requested all keys of the tile.
+    //| The counter is read here, or after `work_on` has requested all keys of the tile.
     if (kSchedule == Schedule::dynamic_persistent && order.asks_early)
       index = gridDim.x + atomicAdd(counter, 1);
     work_on(work);
@@ -142,11 +142,11 @@ __device__ __forceinline__ void hand_out_tiles(TileBroadcast& broadcast, const T
     if constexpr (kSchedule == Schedule::in_order_persistent) index = atomicAdd(counter, 1);
     if (kResetsCounter && kSchedule == Schedule::dynamic_persistent &&
         index == int(gridDim.x) + order.tiles - 1)
-      atomicExch(counter, 0);  // this was the launch's last question
+      atomicExch(counter, 0);  // this was the launch's last request
   }
 }
 
-//| A reader copies the tile into registers and gives the place back at once. A warp needs a `__syncwarp` in
+//| A reader copies the tile into registers and releases the stage at once. A warp needs a `__syncwarp` in
 //| between: lane 0 arrives for all, and another lane may not have read yet. A negative tile means that the
 //| block is done.
 /// The block's next tile. `kWarp`: a whole warp asks; else one thread alone.

@@ -16,34 +16,34 @@ namespace flashbook::hopper {
 
 //| ## A tile
 //|
-//| A row of Q, K or V has 64, 128 or 256 elements of two bytes. The widest swizzle exchanges 16-byte pieces
+//| A row of Q, K or V has 64, 128 or 256 elements of two bytes. The widest swizzle permutes 16-byte pieces
 //| within 128 bytes, so a tile is cut into *panels* of 64 columns. A panel's row is exactly 128 bytes, its
-//| pieces change places with the row's number, and eight rows of one column are in eight different groups of
+//| pieces are permuted by the row's number, and eight rows of one column are in eight different groups of
 //| banks.
 //|
 //| The tensor map has a dimension for panels (`launch.h`): {64 columns, rows, panels, heads, batch}. So one
-//| instruction brings a whole tile, and rows beyond the end of a head come as zeros.
+//| instruction loads a whole tile, and rows past the end of a head become zeros.
 //|
 //| **A head dimension without a tile of its own**, such as 80, takes the next larger tile, of 128 columns.
-//| The columns beyond the 80th must come as zeros, too: then they add nothing to scores, and their outputs
-//| are zeros that are never stored. TMA itself fills up with zeros at the end of each dimension of the map.
-//| So the map must have rows that end at column 80, and with a dimension for panels that is impossible: its
-//| last panel would have 16 columns, the others 64. Such a map has rows of 80 columns in one piece, and boxes
-//| of one panel. A tile takes one instruction per panel, and everything beyond the row's end comes as zeros.
+//| The columns past the 80th must become zeros, too: then they add nothing to scores, and their outputs are
+//| zeros that are never stored. TMA itself fills up with zeros at the end of each dimension of the map. So
+//| the map must have rows that end at column 80, and with a dimension for panels that is impossible: its last
+//| panel would have 16 columns, the others 64. Such a map has rows of 80 columns in one piece, and boxes of
+//| one panel. A tile takes one instruction per panel, and everything past the row's end becomes zeros.
 
 constexpr int kPanel = 64;                      ///< columns per panel
 constexpr int kPanelRowBytes = kPanel * 2;      ///< bytes of a 16-bit panel row: the span of the swizzle
 constexpr int kAtomBytes = 8 * kPanelRowBytes;  ///< 8 rows, after which the swizzle's pattern repeats
 constexpr int kMmaK = 16;                       ///< depth of one wgmma
 
-/// kRows rows of kColumns columns, as TMA stores them: of one head, or of scores.
+/// kRows rows of kColumns columns in TMA's layout: of one head, or of scores.
 template <typename T, int kRows, int kColumns>
 struct alignas(kAtomBytes) Tile {
   static constexpr uint32_t kBytes = kRows * kColumns * sizeof(T);
   T element[kColumns / kPanel][kRows][kPanel];  // [panel][row][column], pieces of a row exchanged
 };
 
-/// A map of tiles, and whether its boxes are panels: a row is then one dimension, which ends where head_dim
+/// A map of tiles, and whether its boxes are panels; if so, a row is one dimension, which ends where head_dim
 /// does.
 struct TileMap : CUtensorMap {
   bool by_panels;
@@ -56,7 +56,7 @@ __device__ __forceinline__ void load(Tile<T, kRows, kColumns>& tile, const CUten
   tma_load(tile.element, map, full, {0, first_row, 0, head.head, head.batch});
 }
 
-//| One instruction loads the tile, or its first panel. Only a padded tile asks for the others.
+//| One instruction loads the tile, or its first panel. Only a padded tile loads the others.
 /// The same for a head dimension that may be padded.
 template <typename T, int kRows, int kColumns>
 __device__ __forceinline__ void load(Tile<T, kRows, kColumns>& tile, const TileMap& map, uint64_t* full,
@@ -68,8 +68,8 @@ __device__ __forceinline__ void load(Tile<T, kRows, kColumns>& tile, const TileM
       tma_load(tile.element[panel], map, full, {panel * kPanel, first_row, 0, head.head, head.batch});
 }
 
-//| Stores work the same way. TMA writes neither rows nor columns beyond the end.
-/// Has `tile` stored as rows `first_row` ... of `head`. The caller commits.
+//| Stores work the same way. TMA writes neither rows nor columns past the end.
+/// Stores `tile` as rows `first_row` ... of `head`. The caller commits.
 template <typename Tile>
 __device__ __forceinline__ void store(const Tile& tile, const CUtensorMap& map, int first_row,
                                       const Head& head) {
@@ -122,7 +122,7 @@ __device__ __forceinline__ uint64_t mn_major(const Tile<T, kRows, kColumns>& til
 
 //| ## The products
 //|
-//| Each `wgmma` sums 16 numbers deep, so scores take head_dim / 16 of them, and P V takes keys / 16. Only the
+//| Each `wgmma` has a depth of 16, so scores take head_dim / 16 of them, and P V takes keys / 16. Only the
 //| addresses in the descriptors change from one to the next. For scores the first one overwrites the
 //| registers instead of adding to them (`step > 0`), so they need not be cleared. Each function commits its
 //| products as one group.
@@ -140,7 +140,7 @@ __device__ __forceinline__ void issue_scores(float (&scores)[kFloats], uint64_t 
   wgmma_commit();
 }
 
-//| P V always adds: O goes on from tile to tile. Its left operand comes from registers, 16 keys at a time.
+//| P V always adds: O accumulates over tiles. Its left operand comes from registers, 16 keys at a time.
 /// 64 rows of kColumns columns as wgmma takes them from registers: of every 16 columns, four registers of two
 /// elements.
 template <int kColumns>
