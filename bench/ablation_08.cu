@@ -20,7 +20,7 @@ std::string limits(const Shape& shape) {
 
 template <template <typename> typename Version>
 void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
-  run_turned<__nv_bfloat16, Version<RingKernelTraits<128, 1>>>(shape, tensors, stream);
+  run_turned<__nv_bfloat16, Version<RingKernelTraits<RingSizes{.head_dim = 128}>>>(shape, tensors, stream);
 }
 
 int64_t zeroed_bytes(const Shape&) { return kArrivalBytes; }

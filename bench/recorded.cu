@@ -56,8 +56,10 @@ std::string limits(const Shape& shape) {
 template <int kHeadDim, int kStep>
 void run_step(const Shape& shape, const Tensors& tensors, device::Stream stream) {
   using T = __nv_bfloat16;
-  using StepFive = std::conditional_t<kHeadDim == 64, PersistentTraits<64, 3, 128, 8, false>,
-                                      PersistentTraits<128, 2, 128, 5, false>>;
+  using StepFive =
+      std::conditional_t<kHeadDim == 64,
+                         PersistentTraits<PersistentSizes{.head_dim = 64, .consumers = 3, .stages = 8}>,
+                         PersistentTraits<PersistentSizes{.head_dim = 128}>>;
   if constexpr (kStep < 5)
     run_specialised<T, Recorded<SpecialisedFor<kHeadDim, (kStep >= 3), kStep == 4>>>(shape, tensors, stream);
   else

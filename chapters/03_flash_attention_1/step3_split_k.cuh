@@ -35,12 +35,18 @@ constexpr int kRowLanes = 8;   // lanes that share a row of the softmax
 //| have many: 32. The sizes are the best of a sweep on an H200 (`TraitsFor` in chapter.cu names them).
 
 /// The sizes of one version of the kernel.
-template <int kDim, int kQueries, int kKeys, int kWarpCount>
+struct SplitKSizes {
+  int head_dim, queries, keys;  ///< of a tile
+  int warps = 4;                ///< of a block
+};
+
+/// The sizes, and what follows from them.
+template <SplitKSizes kSizes>
 struct KernelTraits {
-  static constexpr int kHeadDim = kDim;
-  static constexpr int kRowsQ = kQueries;
-  static constexpr int kRowsK = kKeys;
-  static constexpr int kWarps = kWarpCount;
+  static constexpr int kHeadDim = kSizes.head_dim;
+  static constexpr int kRowsQ = kSizes.queries;
+  static constexpr int kRowsK = kSizes.keys;
+  static constexpr int kWarps = kSizes.warps;
   static constexpr int kThreads = kWarps * kWarp;
   static constexpr int kWarpKeys = kRowsK / kWarps;    ///< keys of a tile that are one warp's
   static constexpr int kWarpDims = kHeadDim / kWarps;  ///< dimensions of O that it adds to at a time

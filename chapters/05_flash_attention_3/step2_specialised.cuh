@@ -37,15 +37,22 @@ namespace flashbook::fa3 {
 
 using namespace hopper;
 
+/// The choices of a version.
+struct SpecialisedSizes {
+  int head_dim;
+  int consumers = 2;      ///< warpgroups that multiply, 64 queries each: 2 or 3
+  int keys = 128;         ///< of a tile
+  int stages = 4;         ///< of the pipeline
+  bool pingpong = false;  ///< step 3
+  bool overlap = false;   ///< step 4
+};
+
 /// One version of the kernel, as a type, so that its choices are made at compile time.
-template <int kHeadDim_, int kConsumers_, int kKeys_, int kStages_, bool kPingpong_, bool kOverlap_>
+template <SpecialisedSizes kSizes>
 struct SpecialisedTraits : Unrecorded {
-  static constexpr int kHeadDim = kHeadDim_;
-  static constexpr int kConsumers = kConsumers_;  ///< warpgroups that multiply, 64 queries each: 2 or 3
-  static constexpr int kKeys = kKeys_;            ///< of a tile
-  static constexpr int kStages = kStages_;        ///< of the pipeline
-  static constexpr bool kPingpong = kPingpong_;   ///< step 3
-  static constexpr bool kOverlap = kOverlap_;     ///< step 4
+  static constexpr int kHeadDim = kSizes.head_dim, kConsumers = kSizes.consumers, kKeys = kSizes.keys;
+  static constexpr int kStages = kSizes.stages;
+  static constexpr bool kPingpong = kSizes.pingpong, kOverlap = kSizes.overlap;
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
 };
 

@@ -30,16 +30,23 @@ namespace flashbook::fa3 {
 //|
 //| Some depend on the head dimension. At d = 256 queries and pipeline fill shared memory, and leave no room
 //| for the output.
+/// The choices that each version states.
+struct PersistentSizes {
+  int head_dim;
+  int consumers = 2;  ///< warpgroups that multiply, 64 queries each: 2 or 3
+  int keys = 128;     ///< of a tile
+  int stages = 5;     ///< of the pipeline
+  bool causal = false;
+};
+
 /// One version of the kernel, as a type. To turn a switch off, derive from a version and override it.
-template <int kHeadDim_, int kConsumers_, int kKeys_, int kStages_, bool kCausal_>
+template <PersistentSizes kSizes>
 struct PersistentTraits : Unrecorded {
-  static constexpr int kHeadDim = kHeadDim_;
-  static constexpr int kConsumers = kConsumers_;  ///< warpgroups that multiply, 64 queries each: 2 or 3
+  static constexpr int kHeadDim = kSizes.head_dim, kConsumers = kSizes.consumers, kKeys = kSizes.keys;
   static constexpr int kRows = kConsumers * kRowsOfWarpgroup;  ///< queries of a tile
-  static constexpr int kKeys = kKeys_;                         ///< of a tile
-  static constexpr int kStages = kStages_;                     ///< of the pipeline
+  static constexpr int kStages = kSizes.stages;
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
-  static constexpr bool kCausal = kCausal_;
+  static constexpr bool kCausal = kSizes.causal;
   static constexpr Schedule kSchedule = kCausal ? Schedule::dynamic_persistent : Schedule::static_persistent;
   static constexpr bool kSplitLoops = true;
   static constexpr bool kLazy = true;

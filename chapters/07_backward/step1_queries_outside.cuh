@@ -26,13 +26,19 @@ namespace flashbook::backward {
 //| A warp owns 16 or 32 queries and all dims of their dQ. At $d = 256$ dQ alone takes 128 registers per
 //| thread, which leaves space for tiles of 32 keys.
 /// The sizes of step 1's kernel for dQ.
-template <int kHeadDim_, int kWarps_, int kRowBlocks_, int kKeys_, int kBlocksPerSm_>
+struct QuerySizes {
+  int head_dim;
+  int warps = 4;          ///< per block
+  int row_blocks = 1;     ///< blocks of 16 queries per warp
+  int keys = 32;          ///< per tile
+  int blocks_per_sm = 2;  ///< resident blocks, by registers too
+};
+
+/// The sizes, and what follows from them.
+template <QuerySizes kSizes>
 struct QueryKernelTraits {
-  static constexpr int kHeadDim = kHeadDim_;
-  static constexpr int kWarps = kWarps_;              // warps per block
-  static constexpr int kRowBlocks = kRowBlocks_;      // blocks of 16 queries per warp
-  static constexpr int kKeys = kKeys_;                // keys per tile
-  static constexpr int kBlocksPerSm = kBlocksPerSm_;  // resident blocks, by registers too
+  static constexpr int kHeadDim = kSizes.head_dim, kWarps = kSizes.warps, kRowBlocks = kSizes.row_blocks;
+  static constexpr int kKeys = kSizes.keys, kBlocksPerSm = kSizes.blocks_per_sm;
   static constexpr int kThreads = kWarps * 32, kWarpRows = kRowBlocks * 16, kQueries = kWarps * kWarpRows;
   static constexpr int kRowBytes = kHeadDim * 2, kTileBytes = kKeys * kRowBytes;
   static constexpr int kSharedBytes = 2 * kQueries * kRowBytes + 4 * kTileBytes;  // Q, dO; 2 x {K, V}

@@ -35,16 +35,23 @@ namespace flashbook::backward {
 //| Warps that share keys also share the work on the scores: each computes those of some of the queries. But
 //| each needs $P^\top$ and $dS^\top$ of *all* queries for its dims. So both go through shared memory.
 //| `kSplit` is the number of warps that share.
-/// The sizes of a kernel for dK and dV. kSplit warps share kRowBlocks * 16 keys: each computes the scores of
+/// The sizes of a kernel for dK and dV. `split` warps share row_blocks * 16 keys: each computes the scores of
 /// a part of the queries, and sums a part of the dims.
-template <int kHeadDim_, int kWarps_, int kSplit_, int kRowBlocks_, int kQueries_, int kBlocksPerSm_>
+struct KeySizes {
+  int head_dim;
+  int warps = 8;          ///< per block
+  int split = 1;          ///< warps that share their keys
+  int row_blocks = 2;     ///< blocks of 16 keys per warp
+  int queries = 64;       ///< per tile
+  int blocks_per_sm = 1;  ///< resident blocks, by registers too
+};
+
+/// The sizes, and what follows from them.
+template <KeySizes kSizes>
 struct KeyKernelTraits {
-  static constexpr int kHeadDim = kHeadDim_;
-  static constexpr int kWarps = kWarps_;              // warps per block
-  static constexpr int kSplit = kSplit_;              // warps that share their keys
-  static constexpr int kRowBlocks = kRowBlocks_;      // blocks of 16 keys per warp
-  static constexpr int kQueries = kQueries_;          // queries per tile
-  static constexpr int kBlocksPerSm = kBlocksPerSm_;  // resident blocks, by registers too
+  static constexpr int kHeadDim = kSizes.head_dim, kWarps = kSizes.warps, kSplit = kSizes.split;
+  static constexpr int kRowBlocks = kSizes.row_blocks, kQueries = kSizes.queries;
+  static constexpr int kBlocksPerSm = kSizes.blocks_per_sm;
   static constexpr int kThreads = kWarps * 32, kWarpKeys = kRowBlocks * 16;
   static constexpr int kKeys = kWarps / kSplit * kWarpKeys;
   static constexpr int kColumns = kQueries / kSplit;  // queries whose scores a warp computes

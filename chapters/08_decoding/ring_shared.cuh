@@ -22,14 +22,21 @@ constexpr int kRowsOfMma = 16;  ///< rows that mma.sync multiplies, and keys per
 //| element of the cache has two bytes, and in [step 8](step8_e4m3_cache.cuh) one, so that a stage holds twice
 //| as many keys.
 
-template <int kHeadDim_, int kRowTiles_, int kElementBytes_ = 2, int kBlocks_ = 1>
+/// The sizes of a configuration.
+struct RingSizes {
+  int head_dim;
+  int row_tiles = 1;      ///< of 16 rows: 1; up to d = 128 also 2 and 4
+  int element_bytes = 2;  ///< of K and V
+  int blocks = 1;         ///< per multiprocessor: 1; 2 with 16 rows up to d = 128
+};
+
+/// The sizes, and what follows from them.
+template <RingSizes kSizes>
 struct RingKernelTraits {
-  static constexpr int kHeadDim = kHeadDim_;
-  static constexpr int kElementBytes = kElementBytes_;  ///< bytes per element of K and V
-  static constexpr int kRowTiles = kRowTiles_;          ///< tiles of 16 rows: 1; up to d = 128 also 2 and 4
+  static constexpr int kHeadDim = kSizes.head_dim, kElementBytes = kSizes.element_bytes;
+  static constexpr int kRowTiles = kSizes.row_tiles, kBlocks = kSizes.blocks;
   static constexpr int kRows = kRowTiles * kRowsOfMma;  ///< rows per tile of queries
   static constexpr int kRowBytes = kHeadDim * kElementBytes;
-  static constexpr int kBlocks = kBlocks_;  ///< blocks per multiprocessor: 1; 2 with 16 rows up to d = 128
   static constexpr int kBytesOfStage = kStageBytes / kBlocks;
   static constexpr int kKeys = kBytesOfStage / kRowBytes;  ///< keys per tile: 256, 128, 64 in 16 bits
   /// At d = 256 a thread has 128 sums and 64 registers of Q: only five warps may have that many.

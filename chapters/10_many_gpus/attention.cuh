@@ -21,24 +21,31 @@ namespace flashbook::many_gpus {
 //|
 //| They are chapter 5's. A version that carries stores directly from registers, because an output in float32
 //| needs twice the shared memory that is available.
-/// One version of the kernel, as a type. `kCarries_`: its results are parts. `kDocuments_`: its tiles come
-/// from a list.
-template <int kHeadDim_, int kConsumers_, int kKeys_, int kStages_, bool kCausal_, bool kCarries_,
-          bool kDocuments_ = false>
+/// The choices that each version states.
+struct VersionSizes {
+  int head_dim;
+  int consumers = 2;                      ///< warpgroups that multiply, 64 queries each: 2 or 3
+  int keys = head_dim == 256 ? 64 : 128;  ///< keys per tile
+  int stages = head_dim == 64 ? 8 : 5;    ///< stages of the pipeline
+  bool causal = false;
+  bool carries = false;    ///< its results are parts
+  bool documents = false;  ///< its tiles come from a list
+};
+
+/// One version of the kernel, as a type.
+template <VersionSizes kSizes>
 struct Version {
-  using Problem = std::conditional_t<kDocuments_, DocumentsProblem, many_gpus::Problem>;
-  static constexpr bool kDocuments = kDocuments_;
-  static constexpr int kHeadDim = kHeadDim_;
-  static constexpr int kConsumers = kConsumers_;  ///< warpgroups that multiply, 64 queries each: 2 or 3
+  using Problem = std::conditional_t<kSizes.documents, DocumentsProblem, many_gpus::Problem>;
+  static constexpr bool kDocuments = kSizes.documents;
+  static constexpr int kHeadDim = kSizes.head_dim, kConsumers = kSizes.consumers, kKeys = kSizes.keys;
   static constexpr int kRows = kConsumers * kRowsOfWarpgroup;  ///< queries per tile
-  static constexpr int kKeys = kKeys_;                         ///< keys per tile
-  static constexpr int kStages = kStages_;                     ///< stages of the pipeline
+  static constexpr int kStages = kSizes.stages;
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
   //| The last six are chapter 5's switches; `host/launch.cuh` sets some of those that chapter 5 chooses by
   //| length. A causal version takes its tiles from a counter, the longest first; without a mask all tiles
   //| take equally long.
-  static constexpr bool kCausal = kCausal_;
-  static constexpr bool kCarries = kCarries_;
+  static constexpr bool kCausal = kSizes.causal;
+  static constexpr bool kCarries = kSizes.carries;
   static constexpr Schedule kSchedule = kCausal ? Schedule::dynamic_persistent : Schedule::static_persistent;
   static constexpr bool kSplitLoops = true;
   static constexpr bool kLazy = true;

@@ -73,7 +73,7 @@ TEST_F(Parts, OfAnyNumberAreMergedByASecondKernel) {
 }
 
 /// Launches the ring on `blocks` blocks, twice in the same workspace.
-template <typename Traits = RingKernelTraits<kHeadDim, 1>>
+template <typename Traits = RingKernelTraits<RingSizes{.head_dim = kHeadDim}>>
 void expect_ring_right(const Shape& shape, const RingLaunch& launch) {
   SCOPED_TRACE(describe(shape) + ", " + std::to_string(launch.blocks) + " blocks");
   const Inputs inputs = make_inputs(shape, InputKind::drifting, 2);
@@ -199,8 +199,8 @@ TEST_F(Parts, OfWholeItemsAreThoseOfAnyNumberOfBlocks) {
     RingLaunch launch = equal_parts(shape_with({300, 1, 0, 129, 1000, 128, 64, 700}), 1);
     launch.blocks = blocks;
     expect_ring_right(shape_with({300, 1, 0, 129, 1000, 128, 64, 700}), launch);
-    expect_ring_right<RingKernelTraits<kHeadDim, 1, 2, 2>>(shape_with({300, 1, 0, 129, 1000, 63, 64, 700}),
-                                                           launch);
+    expect_ring_right<RingKernelTraits<RingSizes{.head_dim = kHeadDim, .blocks = 2}>>(
+        shape_with({300, 1, 0, 129, 1000, 63, 64, 700}), launch);
   }
 }
 
@@ -257,7 +257,7 @@ __global__ void ask(PlanType plan, decoding::Problem problem, int blocks,
 // Nothing before a window is read except the rest of its first page; each later key is read once; and blocks
 // with equal work differ by at most one tile of the window's keys.
 TEST_F(Parts, OfAWindowHaveItsKeysAndNoOthers) {
-  constexpr int kKeys = RingKernelTraits<kHeadDim, 1>::kKeys;
+  constexpr int kKeys = RingKernelTraits<RingSizes{.head_dim = kHeadDim}>::kKeys;
   const std::vector<int> lengths = {0, 1, 100, 1023, 1024, 1025, 1500, 30000, 100000};
   for (int left : {0, 127, 1000, 1023, 4096})
     for (int rows : {0, 16, 512})
@@ -306,7 +306,8 @@ TEST_F(TracedParts, AreHandedFromBlockToBlock) {
   RingLaunch whole = equal_parts(shape_with({300, 0, 129}), 1);
   whole.blocks = 2;
   expect_ring_right(shape_with({300, 0, 129}), whole);
-  expect_ring_right<RingKernelTraits<kHeadDim, 1, 2, 2>>(shape_with({300, 0, 129}), whole);
+  expect_ring_right<RingKernelTraits<RingSizes{.head_dim = kHeadDim, .blocks = 2}>>(shape_with({300, 0, 129}),
+                                                                                    whole);
   expect_ring_right(shape_with({2600, 0, 300}, 2), equal_work(shape_with({2600, 0, 300}, 2), 20));
 }
 

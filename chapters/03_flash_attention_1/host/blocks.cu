@@ -69,7 +69,7 @@ BlockSize block_size() {
 // ---- step 3 on chapter 4's tiles: one idea more a row ----
 
 template <int kHeadDim>
-using Overlapping = fa1::KernelTraits<kHeadDim, 64, 64, 4>;
+using Overlapping = fa1::KernelTraits<fa1::SplitKSizes{.head_dim = kHeadDim, .queries = 64, .keys = 64}>;
 
 /// Nothing is computed while a copy is under way.
 template <int kHeadDim>

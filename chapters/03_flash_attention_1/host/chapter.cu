@@ -26,15 +26,15 @@ template <int kHeadDim>
 struct TraitsFor;
 template <>
 struct TraitsFor<64> {
-  using Type = fa1::KernelTraits<64, 64, 128, 4>;
+  using Type = fa1::KernelTraits<fa1::SplitKSizes{.head_dim = 64, .queries = 64, .keys = 128}>;
 };
 template <>
 struct TraitsFor<128> {
-  using Type = fa1::KernelTraits<128, 32, 128, 4>;
+  using Type = fa1::KernelTraits<fa1::SplitKSizes{.head_dim = 128, .queries = 32, .keys = 128}>;
 };
 template <>
 struct TraitsFor<256> {
-  using Type = fa1::KernelTraits<256, 32, 64, 4>;
+  using Type = fa1::KernelTraits<fa1::SplitKSizes{.head_dim = 256, .queries = 32, .keys = 64}>;
 };
 
 //| Desktop GPUs such as the RTX 3090 allow 99 KB per block. Tiles that exceed this are smaller there: 32 rows
@@ -58,7 +58,8 @@ void with_traits(const Run& run) {
   using Traits = typename TraitsFor<kHeadDim>::Type;
   if constexpr (kHeadDim == 128)
     if (!fits<fa1::SplitKTiles<T, Traits>>())
-      return run.template operator()<fa1::KernelTraits<128, 32, 64, 4>>();
+      return run.template
+      operator()<fa1::KernelTraits<fa1::SplitKSizes{.head_dim = 128, .queries = 32, .keys = 64}>>();
   run.template operator()<Traits>();
 }
 

@@ -35,8 +35,11 @@ void run_single(const Shape& shape, const Tensors& t, device::Stream stream) {
 //| two of values. 80 keys are the most that fit at d = 256.
 /// The sizes of steps 2 to 4 for a head dimension.
 template <int kHeadDim, bool kPingpong, bool kOverlap>
-using SpecialisedFor =
-    SpecialisedTraits<kHeadDim, kHeadDim == 64 ? 3 : 2, kHeadDim == 256 ? 80 : 128, 4, kPingpong, kOverlap>;
+using SpecialisedFor = SpecialisedTraits<SpecialisedSizes{.head_dim = kHeadDim,
+                                                          .consumers = kHeadDim == 64 ? 3 : 2,
+                                                          .keys = kHeadDim == 256 ? 80 : 128,
+                                                          .pingpong = kPingpong,
+                                                          .overlap = kOverlap}>;
 
 /// One version of steps 2 to 4.
 template <typename T, typename Traits>
@@ -79,13 +82,13 @@ constexpr int kShortD64 = 1024, kShortD128 = 2048;
 /// The causal version for short sequences of head_dim 64. In these, tiles of 192 queries waste more above the
 /// diagonal than tiles of 128; and most are cut by the mask, where rows that have seen few keys have no limit
 /// yet.
-struct ShortD64 : PersistentTraits<64, 2, 128, 8, true> {
+struct ShortD64 : PersistentTraits<PersistentSizes{.head_dim = 64, .stages = 8, .causal = true}> {
   static constexpr bool kLazy = false;
 };
 
 /// The causal version for short sequences of head_dim 128: they are over before the consumers alternate by
 /// themselves, so a fixed order pays.
-struct ShortD128 : PersistentTraits<128, 2, 128, 5, true> {
+struct ShortD128 : PersistentTraits<PersistentSizes{.head_dim = 128, .causal = true}> {
   static constexpr bool kPingpong = true;
 };
 
@@ -98,13 +101,15 @@ void with_version(const Shape& shape, Use use) {
     if constexpr (kHeadDim == 64) {
       if constexpr (kCausal)
         if (shape.seqlen_q <= kShortD64) return use.template operator()<ShortD64>();
-      use.template operator()<PersistentTraits<64, 3, 128, 8, kCausal>>();
+      use.template operator()<PersistentTraits<PersistentSizes{
+          .head_dim = 64, .consumers = 3, .stages = 8, .causal = kCausal}>>();
     } else if constexpr (kHeadDim == 128) {
       if constexpr (kCausal)
         if (shape.seqlen_q <= kShortD128) return use.template operator()<ShortD128>();
-      use.template operator()<PersistentTraits<128, 2, 128, 5, kCausal>>();
+      use.template operator()<PersistentTraits<PersistentSizes{.head_dim = 128, .causal = kCausal}>>();
     } else {
-      use.template operator()<PersistentTraits<256, 2, 64, 5, kCausal>>();
+      use.template
+      operator()<PersistentTraits<PersistentSizes{.head_dim = 256, .keys = 64, .causal = kCausal}>>();
     }
   });
 }

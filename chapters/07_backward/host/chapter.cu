@@ -25,27 +25,28 @@ constexpr int kTileOfWorkspace = 128;
 
 //| ## The sizes
 //|
-//| Steps 1 and 2 have traits for each head dimension: rows of a block's own tile, warps, rows of the tile
-//| that passes by, blocks per multiprocessor. A block that keeps keys holds two sums, $dK$ and $dV$, whereas
-//| one that keeps queries holds one, $dQ$. From $d$ = 128 on the two are too much for a warp: two warps share
-//| their keys there, at 256 four, and each sums a part of the columns.
+//| Steps 1 and 2 have sizes for each head dimension. A block that keeps keys holds two sums, $dK$ and $dV$,
+//| whereas one that keeps queries holds one, $dQ$. From $d$ = 128 on the two are too much for a warp: two
+//| warps share their keys there, at 256 four, and each sums a part of the columns.
 template <int kHeadDim>
 struct QueryTraitsFor;
 template <>
-struct QueryTraitsFor<64> : QueryKernelTraits<64, 4, 2, 32, 2> {};
+struct QueryTraitsFor<64> : QueryKernelTraits<QuerySizes{.head_dim = 64, .row_blocks = 2}> {};
 template <>
-struct QueryTraitsFor<128> : QueryKernelTraits<128, 4, 1, 64, 2> {};
+struct QueryTraitsFor<128> : QueryKernelTraits<QuerySizes{.head_dim = 128, .keys = 64}> {};
 template <>
-struct QueryTraitsFor<256> : QueryKernelTraits<256, 8, 1, 32, 1> {};
+struct QueryTraitsFor<256> : QueryKernelTraits<QuerySizes{.head_dim = 256, .warps = 8, .blocks_per_sm = 1}> {
+};
 
 template <int kHeadDim>
 struct KeyTraitsFor;
 template <>
-struct KeyTraitsFor<64> : KeyKernelTraits<64, 4, 1, 2, 32, 2> {};
+struct KeyTraitsFor<64>
+    : KeyKernelTraits<KeySizes{.head_dim = 64, .warps = 4, .queries = 32, .blocks_per_sm = 2}> {};
 template <>
-struct KeyTraitsFor<128> : KeyKernelTraits<128, 8, 2, 2, 64, 1> {};
+struct KeyTraitsFor<128> : KeyKernelTraits<KeySizes{.head_dim = 128, .split = 2}> {};
 template <>
-struct KeyTraitsFor<256> : KeyKernelTraits<256, 8, 4, 2, 64, 1> {};
+struct KeyTraitsFor<256> : KeyKernelTraits<KeySizes{.head_dim = 256, .split = 4}> {};
 
 //| ## What cannot run
 //|

@@ -20,13 +20,20 @@ namespace flashbook::backward {
 /// Rows of a head in the workspace are a multiple of this: every tile of queries is whole there.
 constexpr int kWorkspaceRows = 128;
 
+/// The choices that each version states.
+struct GradientSizes {
+  int head_dim;
+  int queries = 64;  ///< of a tile
+  bool causal = false;
+  Sums sums = Sums::all;
+};
+
 /// One version of steps 4 to 6, as a type.
-template <int kHeadDim_, int kQueries_, bool kCausal_, Sums kSums_ = Sums::all>
+template <GradientSizes kSizes>
 struct KernelTraits {
-  static constexpr int kHeadDim = kHeadDim_;
-  static constexpr int kQueries = kQueries_;  ///< of a tile
-  static constexpr bool kCausal = kCausal_;
-  static constexpr Sums kSums = kSums_;
+  static constexpr int kHeadDim = kSizes.head_dim, kQueries = kSizes.queries;
+  static constexpr bool kCausal = kSizes.causal;
+  static constexpr Sums kSums = kSizes.sums;
   static constexpr int kStages = 2, kDsStages = 2;
   static constexpr int kThreads = kKeyConsumerThreads + kWarpgroup;
   // A block of three warpgroups starts with 504. Threads that begin at different queries need more than 24.
@@ -145,17 +152,19 @@ void run_convert(const Shape& shape, const Tensors& t, device::Stream stream) {
 /// A version for the gradients of one tile, and dQ's conversion, if it is one that sums all of them; or one
 /// for dV and one for dK and dQ.
 template <int kHeadDim, bool kCausal>
-struct Version : KernelTraits<kHeadDim, kHeadDim == 64 ? 128 : 64, kCausal> {};
+struct Version : KernelTraits<GradientSizes{
+                     .head_dim = kHeadDim, .queries = kHeadDim == 64 ? 128 : 64, .causal = kCausal}> {};
 
 /// d = 256, dV.
 template <bool kCausal>
-struct Values256 : KernelTraits<256, 64, kCausal, Sums::values> {
+struct Values256 : KernelTraits<GradientSizes{.head_dim = 256, .causal = kCausal, .sums = Sums::values}> {
   static constexpr int kDsStages = 1;
 };
 
 /// d = 256, dK and dQ: K and V fill more than half of the shared memory.
 template <bool kCausal>
-struct KeysAndQueries256 : KernelTraits<256, 64, kCausal, Sums::keys_and_queries> {
+struct KeysAndQueries256
+    : KernelTraits<GradientSizes{.head_dim = 256, .causal = kCausal, .sums = Sums::keys_and_queries}> {
   static constexpr int kStages = 1, kDsStages = 1;
   static constexpr bool kAddByTma = false;
 };

@@ -416,10 +416,15 @@ void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, const
 template <int kHeadDim, int kElementBytes = 2, typename Body>
 void with_rows(const Shape& shape, Body body) {
   const int row_tiles = ring_row_tiles(shape);
-  if (row_tiles == 1) return body.template operator()<RingKernelTraits<kHeadDim, 1, kElementBytes>>();
+  if (row_tiles == 1)
+    return body.template
+    operator()<RingKernelTraits<RingSizes{.head_dim = kHeadDim, .element_bytes = kElementBytes}>>();
   if constexpr (kHeadDim < 256) {
-    if (row_tiles == 2) return body.template operator()<RingKernelTraits<kHeadDim, 2, kElementBytes>>();
-    body.template operator()<RingKernelTraits<kHeadDim, 4, kElementBytes>>();
+    if (row_tiles == 2)
+      return body.template operator()<RingKernelTraits<RingSizes{
+          .head_dim = kHeadDim, .row_tiles = 2, .element_bytes = kElementBytes}>>();
+    body.template operator()<
+        RingKernelTraits<RingSizes{.head_dim = kHeadDim, .row_tiles = 4, .element_bytes = kElementBytes}>>();
   }
 }
 

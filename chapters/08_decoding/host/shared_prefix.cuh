@@ -82,7 +82,9 @@ void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, bool 
   const RingLaunch launch =
       ring_launch(shape, equal_work, t.tables[int(TableId::lengths)] == nullptr, kHalves, boxes);
   if constexpr (kHalves)
-    if (launch.in_halves) return run_ring<T, RingKernelTraits<kHeadDim, 1, 2, 2>>(shape, t, stream, launch);
+    if (launch.in_halves)
+      return run_ring<T, RingKernelTraits<RingSizes{.head_dim = kHeadDim, .blocks = 2}>>(shape, t, stream,
+                                                                                         launch);
   with_rows<kHeadDim, kElementBytes>(
       shape, [&]<typename Traits>() { run_ring<T, Traits>(shape, t, stream, launch); });
 }

@@ -43,7 +43,7 @@ struct SixStages : Traits {
 //| ## The tile and the merge
 /// 64 rows, of which as many are used as the group has: four warps read each key.
 template <typename Traits>
-struct SixtyFourRows : RingKernelTraits<Traits::kHeadDim, 4> {};
+struct SixtyFourRows : RingKernelTraits<RingSizes{.head_dim = Traits::kHeadDim, .row_tiles = 4}> {};
 
 /// Parts are merged by a second kernel, however few they are.
 template <typename Traits>
@@ -57,7 +57,7 @@ struct SecondKernel : Traits {
 //| version has.
 /// Where 64 rows of each part fit, in a workspace of `turned_workspace_bytes`.
 inline int64_t places_of_turned(const RingLaunch& launch) {
-  return 2 * int64_t(launch.blocks) * RingKernelTraits<128, 4>::kRows;
+  return 2 * int64_t(launch.blocks) * RingKernelTraits<RingSizes{.head_dim = 128, .row_tiles = 4}>::kRows;
 }
 
 /// What the versions need, in bytes.

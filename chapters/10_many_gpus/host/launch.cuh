@@ -50,22 +50,22 @@ void launch_attention(const Attention& a, device::Queue& queue) {
 /// Lengths up to which a version for short sequences is faster under a causal mask (chapter 5).
 constexpr int kShortD64 = 1024, kShortD128 = 2048;
 
-struct ShortD64 : Version<64, 2, 128, 8, true, false> {
+struct ShortD64 : Version<VersionSizes{.head_dim = 64, .causal = true}> {
   static constexpr bool kLazy = false;
 };
-struct ShortD128 : Version<128, 2, 128, 5, true, false> {
+struct ShortD128 : Version<VersionSizes{.head_dim = 128, .causal = true}> {
   static constexpr bool kPingpong = true;
 };
 
 template <int kHeadDim, bool kCausal, bool kCarries>
-using Long = Version<kHeadDim, kHeadDim == 64 ? 3 : 2, kHeadDim == 256 ? 64 : 128, kHeadDim == 64 ? 8 : 5,
-                     kCausal, kCarries>;
+using Long = Version<VersionSizes{
+    .head_dim = kHeadDim, .consumers = kHeadDim == 64 ? 3 : 2, .causal = kCausal, .carries = kCarries}>;
 
 //| Documents have one version, for whole results and parts. It asks for the mask everywhere, since a document
 //| may end anywhere.
 template <int kHeadDim>
 struct InDocuments
-    : Version<kHeadDim, 2, kHeadDim == 256 ? 64 : 128, kHeadDim == 64 ? 8 : 5, true, true, true> {
+    : Version<VersionSizes{.head_dim = kHeadDim, .causal = true, .carries = true, .documents = true}> {
   static_assert(InDocuments::kRows == kRowsOfDocumentTile,
                 "the host cuts documents into tiles of this many queries");
 };

@@ -16,9 +16,13 @@ std::string limits(const Shape& shape) { return shape.head_dim == 256 ? "give he
 void run_tile(const Shape& shape, const Tensors& t, device::Stream stream) {
   device::with_16_bit_type(shape.dtype, [&]<typename T>() {
     if (shape.head_dim == 64)
-      fa1::run_split_k<T, fa1::KernelTraits<64, kTile, kTile, kWarps>>(shape, t, stream);
+      fa1::run_split_k<T, fa1::KernelTraits<fa1::SplitKSizes{
+                              .head_dim = 64, .queries = kTile, .keys = kTile, .warps = kWarps}>>(shape, t,
+                                                                                                  stream);
     else
-      fa1::run_split_k<T, fa1::KernelTraits<128, kTile, kTile, kWarps>>(shape, t, stream);
+      fa1::run_split_k<T, fa1::KernelTraits<fa1::SplitKSizes{
+                              .head_dim = 128, .queries = kTile, .keys = kTile, .warps = kWarps}>>(shape, t,
+                                                                                                   stream);
   });
 }
 

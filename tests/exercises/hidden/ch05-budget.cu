@@ -18,7 +18,8 @@ constexpr double registers_of_consumer(const Problem& p) {
 }
 
 // The chapter's kernel, for the sizes of the text.
-using Traits = fa3::SpecialisedTraits<192, 2, 96, 4, true, true>;
+using Traits = fa3::SpecialisedTraits<fa3::SpecialisedSizes{
+    .head_dim = 192, .keys = 96, .pingpong = true, .overlap = true}>;
 using OurShared = fa3::SpecialisedShared<__nv_bfloat16, Traits>;
 static_assert(stage_bytes({}) == sizeof(OurShared::pipeline.tile[0]));
 static_assert(shared_bytes({}) == sizeof(OurShared::q) + sizeof(OurShared::pipeline.tile));
