@@ -42,11 +42,11 @@ class Cell:
 
     heads: int
     kv_heads: int
-    lengths: tuple[int, ...]  # of the sequences
+    lengths: tuple[int, ...]  # sequence lengths
     head_dim: int = 128
     causal: bool = True
     window: int = -1  # keys before a query's own
-    packed: str = ""  # of PACKED
+    packed: str = ""  # a key of PACKED
     backward: bool = False
 
     @property
@@ -95,7 +95,7 @@ class Problem:
     k: Any
     v: Any
     d_o: Any
-    first: Any = None  # where each packed sequence begins
+    first: Any = None  # offset of each packed sequence
     encoded = ()
 
     def name(self, contestant: Contestant) -> str:

@@ -16,7 +16,7 @@ torch: Any = None
 def in_pages(tensor: Any, order: Any, rows: int) -> Any:
     """Copies [batch, heads, keys, head_dim] to [pages, heads, rows, head_dim] in the same memory layout. The sequences'
     i-th page in total becomes page `order[i]`."""
-    if tensor.dtype == torch.float8_e4m3fn:  # which PyTorch cannot index
+    if tensor.dtype == torch.float8_e4m3fn:  # PyTorch cannot index this type
         return in_pages(tensor.view(torch.uint8), order, rows).view(tensor.dtype)
     batch, heads, keys, head_dim = tensor.shape
     if tensor.stride(1) < tensor.stride(2):
@@ -63,7 +63,7 @@ def cudnn(
             "paged_attention_max_seq_len_kv": table.numel() // batch * k.shape[2],
         }
     dim, stride = list(q.shape), list(q.stride())
-    if first_query is not None:  # as if all had the maximum number of queries, and their offsets in elements
+    if first_query is not None:  # describes every sequence with the maximum number of queries, plus element offsets
         row = q.shape[1] * q.shape[3]
         dim, stride = [batch, q.shape[1], most_queries, q.shape[3]], [most_queries * row, q.shape[3], row, 1]
         begins = graph.takes((first_query * row).view(-1, 1, 1, 1))

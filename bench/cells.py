@@ -173,7 +173,7 @@ def ours(library: Any, chapter: int, step: int, problem: Problem) -> Contestant:
     if size < 0:
         found.skipped = library.error()
         return found
-    o = torch.full_like(problem.q, float("nan"))  # with the strides of Q
+    o = torch.full_like(problem.q, float("nan"))  # keeps the strides of Q
     lse = torch.full(problem.q.shape[:3], float("nan"), device="cuda", dtype=torch.float32)
     workspace = torch.zeros(size, device="cuda", dtype=torch.uint8)
     tensors = Tensors(*(tensor.data_ptr() for tensor in (problem.q, *problem.cache, o, lse, workspace)))

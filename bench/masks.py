@@ -37,7 +37,7 @@ PAIRS, PACKED, RANGES, COLUMNS, GRADIENT = 1, 2, 3, 4, 6  # steps
 WINDOW, PREFIX, SOFTCAP, REACH, DROPOUT = 1024, 2048, 30.0, 128, 0.1
 PEERS = ("flex", "flex_flash", "varlen", "flash2", "fa3", "dense")
 LENGTHS = (1000, 37, 4096, 1, 2047, 512, 300, 8391)  # packed
-WIDTHS = {f"window{keys}": keys for keys in (128, 256, 512, 2048, 4096)}  # in addition to WINDOW
+WIDTHS = {f"window{keys}": keys for keys in (128, 256, 512, 2048, 4096)}  # besides WINDOW
 AS_PAIRS = ("causal", "window", "documents", "prefix")  # also timed as masks in memory, with a byte per pair
 MASKS = ("full", "causal", "window", "documents", "prefix", "softcap", "alibi", "bias", "dropout", "lengths", *WIDTHS)
 torch: Any = None
@@ -61,7 +61,7 @@ class Problem:
     pairs: Mask | None = None  # the same with a byte per pair
     keeps: Any = ()
     encoded: tuple[()] = ()  # not quantised
-    d_o: Any = None  # of gradients
+    d_o: Any = None  # given for gradients
     layout: str = race.LAYOUTS[0]
 
     def name(self, contestant):

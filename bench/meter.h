@@ -26,7 +26,7 @@ struct Measurement {
   std::optional<double>
       workspace_measured;  ///< on a GPU, the same from its free memory, including the kernels' code
   std::vector<device::KernelResources> kernels;  ///< on a GPU, each kernel's resources
-  std::vector<TensorVerdict> verdicts;           ///< of each output, in the operation's order
+  std::vector<TensorVerdict> verdicts;           ///< one per output, in the operation's order
 };
 
 /// Measures one cell after another. Keeps the inputs, which shapes of equal size and type share.

@@ -55,7 +55,7 @@ class Name:
 
     kind: str
     who: str  # ch05/step5, ch05/one_loop, ch03/b64; for peers cudnn, flash, eager, fa3, plain; for machine/... latency/l2
-    dtype: str = ""  # from here on empty for a machine
+    dtype: str = ""  # this and the following are empty for a machine
     head_dim: int = 0
     mask: str = ""
     seqlen: int = 0

@@ -28,7 +28,7 @@ class Part:
     """A command of a release, or several."""
 
     name: str
-    file: str  # of FILES; "" writes no result
+    file: str  # a key of FILES; "" writes no result
     seconds: float  # estimated, on an H200
     what: str
     commands: Commands

@@ -102,7 +102,7 @@ def shared_operands(code, onward):
     for address, targets in onward.items():
         for target in targets:
             before[target].append(address)
-    definitions = {}  # by register
+    definitions = {}  # keyed by register
     for address, text in code.items():
         for register in written(re.sub(r"^@\S+\s+", "", text)):
             definitions.setdefault(register, set()).add(address)

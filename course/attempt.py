@@ -19,7 +19,7 @@ BUILD = manifest.ROOT / "build" / "sim"
 SECONDS = 20  # limit per test
 PATIENCE = 1.5  # times SECONDS, after which even a slow test is stopped
 ENDLESS = 8  # a test that fails after this many seconds counts as endless: the simulator stops a thread after 10
-ERRORS = 3  # of the compiler that are shown
+ERRORS = 3  # compiler errors that are shown
 NO_PROGRAM = "it does not compile"
 AS_HANDED_OUT = "course/as_handed_out.json"  # a digest of each file to edit, without its regions
 

@@ -75,7 +75,7 @@ def possible(scores: Iterable[Score]) -> int:
 
 @dataclass
 class Grade:
-    name: str  # of the submission
+    name: str  # the submission's name
     results: list[Score]
     seed: int
     lack: str  # Sandbox.lack: what the fence fails to stop

@@ -17,14 +17,14 @@ from course.sandbox import one_line
 
 LARGEST = 256 << 10  # bytes of a file; larger ones are ignored
 LARGEST_ZIP = 32 << 20
-METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # with others, zipfile expands all it reads at once, whatever the size
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # for other methods, zipfile expands everything it reads at once, whatever the size
 IN_ZIP = ".zip!/"  # separates a zip's name from the name of a file in it
 MOST = 8 << 20  # bytes read from a submission
 MOST_FILES = 20000  # including folders
 DEEPEST = 16  # nested folders
 
 Read = tuple[dict[str, Written], dict[str, str]]  # the result of regions.written
-Reader = Callable[[str], Read]  # by the file's name
+Reader = Callable[[str], Read]  # called with a file's name
 
 
 def opened(file: Path) -> io.BufferedReader:

@@ -68,7 +68,7 @@ struct Step {
   /// `run` does all of it. Null: the step uses tensors where they are.
   std::unique_ptr<DealtOut> (*deal_out)(const Shape& shape, const Tensors& tensors,
                                         const device::Together& together) = nullptr;
-  bool same_bits = true;  ///< in every launch; false if the order of blocks affects sums
+  bool same_bits = true;  ///< the same in every launch; false if the order of blocks affects sums
 
   /// Whether its kernel handles these features.
   bool knows(Features features) const { return (accepts | needs).has(features); }

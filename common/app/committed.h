@@ -18,7 +18,7 @@ struct CommittedRung {
   int shape;              ///< index into Committed::shapes
   double seconds;         ///< median time of a launch
   double flops_per_second;
-  double memory_bytes;     ///< by the cost model; 0 if unknown
+  double memory_bytes;     ///< from the cost model; 0 if unknown
   double workspace_bytes;  ///< 0 if none or unknown
   double factor;           ///< speedup over the previous step at the same sizes; 0 for the first step
 };

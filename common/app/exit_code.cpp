@@ -54,7 +54,7 @@ int exit_code(const char* name, const std::function<int()>& program) {
     return fail(printable(error.what()), kWrongUsage);
   } catch (const std::bad_alloc&) {
     return fail(kOutOfMemory, kWrongUsage);
-  } catch (const std::length_error&) {  // from a vector larger than the address space
+  } catch (const std::length_error&) {  // thrown by a vector larger than the address space
     return fail(kOutOfMemory, kWrongUsage);
   } catch (const std::exception& error) {
     return fail(error.what(), kWrongResult);

@@ -28,7 +28,7 @@ struct StepProfile {
   int step;
   std::string name;
   std::vector<sim::LaunchTrace> launches;
-  double model_bytes;            ///< by the chapter's cost model
+  double model_bytes;            ///< from the chapter's cost model
   double compulsory_bytes;       ///< minimum for any kernel
   double requested_model_bytes;  ///< what the kernels should request; 0 if the chapter has no model for it
 };

@@ -366,7 +366,7 @@ Report read_json(const std::filesystem::path& file) {
       report.steps.push_back(std::move(step));
     }
     return report;
-  } catch (const std::exception&) {  // from the parser, or from a stream opened on a folder
+  } catch (const std::exception&) {  // thrown by the parser, or by a stream opened on a folder
     throw InputError(file.string(), " is not a report: write one with a chapter's program and --json");
   }
 }

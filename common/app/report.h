@@ -23,8 +23,8 @@ struct StepReport {
   std::string name = {};
   std::string shape = {};        ///< description, if it differs from the report's shape
   std::string why_not = {};      ///< why it could not run this shape; then nothing below is set
-  double flops = 0;              ///< by the cost model
-  double memory_bytes = 0;       ///< by the chapter's cost model; 0 on the host
+  double flops = 0;              ///< from the cost model
+  double memory_bytes = 0;       ///< from the chapter's cost model; 0 on the host
   double requested_bytes = 0;    ///< bytes that the multiprocessors request, likewise; 0 without a model
   double workspace_bytes = 0;    ///< device memory beyond inputs and outputs
   std::string book_shape = {};   ///< description of the shape that a default run has on a GPU

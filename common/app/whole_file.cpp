@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMostLinks = 40;  // as many as Linux follows
+constexpr int kMostLinks = 40;  // the same limit as Linux
 
 std::error_code last_error() { return {errno, std::generic_category()}; }
 

@@ -212,7 +212,7 @@ class Textbook {
 
 struct Gathered {
   TensorReference reference;
-  std::vector<double> error, scale, floor;  // by row
+  std::vector<double> error, scale, floor;  // per row
   DType type;
   int64_t dims;
 
@@ -282,7 +282,7 @@ std::vector<TensorReference> make_gradient_reference(const Shape& shape, const I
   with_textbooks(shape, inputs, [&](const auto& exact, const auto& plain) {
     std::vector<QueryState<double>> states(shape.q_rows());
     std::vector<QueryState<float>> plain_states(shape.q_rows());
-    if (is_sample)  // before the sample's own queries, whose states are recomputed
+    if (is_sample)  // the sample's queries then get states of their own
       parallel_for(shape.q_rows(), [&](int64_t row) {
         states[row] = exact.given(row);
         plain_states[row] = plain.given(row);

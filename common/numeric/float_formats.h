@@ -118,7 +118,7 @@ constexpr uint32_t before_dropping(int dropped, uint32_t bits) {
 /// largest one of the format gives a result beyond the largest encoding.
 template <int kMantissaBits, int kBias>
 constexpr uint32_t encode_magnitude(uint32_t magnitude) {
-  constexpr int kSmallestExponent = 1 - kBias;  // of normal values; subnormals share its spacing
+  constexpr int kSmallestExponent = 1 - kBias;  // for normal values; subnormals share its spacing
   if (std::bit_cast<float>(magnitude) < power_of_two(kSmallestExponent)) {
     // This lets the adder round: floats just above this power of two have the spacing of the format's
     // subnormals.

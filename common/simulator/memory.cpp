@@ -238,7 +238,7 @@ class Arena {
     std::size_t bytes;  // size as requested
     int device;
     bool is_written = false;      // whether all bytes have been written
-    std::vector<bool> written{};  // which bytes have been written, unless all have; empty if none
+    std::vector<bool> written{};  // the bytes that have been written, unless all have; empty if none
     std::size_t missing = 0;      // number of bytes that have not been written
   };
   using Allocations = std::map<std::size_t, Allocation>;  // keyed by offset

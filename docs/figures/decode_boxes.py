@@ -4,7 +4,7 @@ one box."""
 from svg import Figure
 
 TOKENS, HEADS, HEAD = 6, 4, 1
-WIDTH, HEIGHT, PITCH = 26, 24, 26  # of one head's row; the pitch is between tokens
+WIDTH, HEIGHT, PITCH = 26, 24, 26  # width and height of one head's row; distance between tokens
 TOP = 84
 STAGE = 140  # x of the stage within a panel
 

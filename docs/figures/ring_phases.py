@@ -8,7 +8,7 @@ from pathlib import Path
 from svg import Figure
 
 LAYOUTS = Path(__file__).with_name("hopper_layouts.json")
-LOOKS = ("blue", "amber")  # by parity
+LOOKS = ("blue", "amber")  # for parity 0 and 1
 LEFT, STEP, HIGH = 74, 24, 24
 
 

@@ -76,7 +76,7 @@ class Figure:
         Path(script).with_suffix(".svg").write_text(picture, encoding="utf-8")
 
 
-LEAST_INTENSITY, RIGHT, BOTTOM = 0.5, 540, 340  # of a roofline's plot
+LEAST_INTENSITY, RIGHT, BOTTOM = 0.5, 540, 340  # the plot area of a roofline
 
 
 def roofline_axes(figure: Figure) -> tuple[Callable[[float], float], Callable[[float], float]]:

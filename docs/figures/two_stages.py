@@ -3,7 +3,7 @@
 from svg import Figure
 
 LEFT, COPY, USE = 84, 62, 84  # x of the first copy; lengths of a copy and of a use
-LOOKS = ("blue", "amber")     # by stage
+LOOKS = ("blue", "amber")     # one per stage
 
 
 def span(figure, x, y, width, words, look):

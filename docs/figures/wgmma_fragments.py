@@ -9,7 +9,7 @@ from pathlib import Path
 from svg import Figure
 
 LAYOUTS = Path(__file__).with_name("hopper_layouts.json")
-ELEMENTS = 8                # that a thread holds of 16 columns
+ELEMENTS = 8                # elements per thread in 16 columns
 WIDTH, HEIGHT = 22, 18      # size of an element
 WARP, LANE = 1, 6           # the warp that is drawn, the lane that is marked
 LOOKS = ("blue", "amber", "green", "")  # one per warp

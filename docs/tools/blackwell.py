@@ -13,7 +13,7 @@ from statistics import NormalDist
 
 from docs.tools.pages import row
 
-QUERIES = KEYS = 128  # of one tile
+QUERIES = KEYS = 128  # size of a tile
 EXPONENTIALS, SHARED_BYTES = 16, 128  # per clock and multiprocessor, on both cards
 
 

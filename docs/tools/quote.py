@@ -44,7 +44,7 @@ from docs.tools import blackwell, diffs, made, pages
 from docs.tools.pages import row
 
 WAITS = "…"  # stands for a first measurement
-CONSTANTS = {  # of hardware
+CONSTANTS = {  # properties of hardware
     "1.7 GHz", "582 TFLOP/s", "919 TFLOP/s", "57.4 TFLOP/s",  # the clock of predictions; an H200's mma.sync, wgmma and CUDA cores at that clock
     "1.98 GHz", "1.83 GHz", "67 TFLOP/s", "989 TFLOP/s", "4.8 TB/s",  # an H200's highest clock, and its data sheet
     "3.78 TB/s", "4.3 TB/s", "4.30 TB/s", "4 TB/s",  # a copy in its memory: chapter 0's, an earlier session's, the one in chapter 10's predictions
@@ -74,7 +74,7 @@ FIELDS: dict[str, Callable[[Entry], float]] = {
     "l2_gbytes": lambda entry: entry.values["l2_bytes"] / 1e9,
     "l2_model_gbytes": lambda entry: entry.values["l2_model_bytes"] / 1e9,
     "memory_times": lambda entry: 1 + entry.values["workspace_bytes"] / entry.values["tensor_bytes"],
-    "multiplied_tflops": lambda entry: entry.values["FLOPS"] / entry.values["executed"] / 1e12,  # of all pairs in executed tiles
+    "multiplied_tflops": lambda entry: entry.values["FLOPS"] / entry.values["executed"] / 1e12,  # counts all pairs in executed tiles
     "vs_best": over_best,
     "model_gbytes": lambda entry: entry.values["model_bytes"] / 1e9,
     "kept": lambda entry: entry.values["kept_bytes"] / 1e9,  # for the backward pass, besides Q, K, V and O

@@ -33,8 +33,8 @@ def text_of(element: ElementTree.Element) -> str:
 
 class Sources:
     def __init__(self, folder: Path) -> None:
-        self.definitions: dict[str, Definition] = {}  # by Doxygen's id
-        self.lines: dict[str, dict[int, ElementTree.Element]] = {}  # by file and line number
+        self.definitions: dict[str, Definition] = {}  # keyed by Doxygen's id
+        self.lines: dict[str, dict[int, ElementTree.Element]] = {}  # keyed by file and line number
         for file in sorted(folder.glob("*.xml")):
             for compound in ElementTree.parse(file).getroot().iter("compounddef"):
                 self.read(compound)

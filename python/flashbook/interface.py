@@ -115,7 +115,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None, left: i
     if wants_gradient:
         masked = ops.is_masked(left, right, softcap, slopes is not None, -1 if first_query is None else 0, dropout, ops.reach_of(bias))
         deterministic = ops.is_deterministic(deterministic)
-        if not is_dynamo_compiling():  # in this case the operator checks
+        if not is_dynamo_compiling():  # otherwise the operator checks
             ops.check_gradient(q, masked)
     if unwatched and wants_gradient:
         forward = lambda q, k, v: ops.forward(q, k, v, *options, deterministic, chapter, step, *scales, *drops)

@@ -423,7 +423,7 @@ class Simulated:
     """Copies CPU tensors to memory that the simulator's kernels may access."""
 
     def __init__(self) -> None:
-        self.copies: dict[int, tuple[int, int]] = {}  # by the original's address: the copy's address and its size in bytes
+        self.copies: dict[int, tuple[int, int]] = {}  # keyed by the original's address: the copy's address and its size in bytes
 
     def __call__(self, tensor: Tensor) -> int:
         """Copies a tensor and returns the copy's address."""
@@ -990,7 +990,7 @@ class CachedCall:
         self.is_direct = plan.index >= 0 and not plan.empty and (plan.workspace == 0 or plan.counts)
         self.is_short = plan.results[1].numel() <= MAX_UNREAD
         self.without_arrays = self.arguments(None, None) if self.is_direct else ()
-        self.kept: dict[int, tuple[int, int, tuple[Tensor, ...]]] = {}  # by stream: addresses of log-sum-exp and workspace, their tensors
+        self.kept: dict[int, tuple[int, int, tuple[Tensor, ...]]] = {}  # keyed by stream: addresses of log-sum-exp and workspace, their tensors
 
     def template(self, like: Tensor) -> Tensor:
         """Returns a template, in the callers' layout, of a view's result or gradient."""

@@ -143,7 +143,7 @@ TEST(Rows, HaveTheirOwnTimesOnAGpu) {
 // Times in the book's shape are not combined with another shape's bytes.
 TEST(Rows, HaveBytesOfTheShapeThatWasTimed) {
   CommittedRung rungs[] = {kRungs[0], kRungs[1]};
-  rungs[1].memory_bytes = 0;  // as for decoding
+  rungs[1].memory_bytes = 0;  // like a decoding step
   const Committed results{"H200", "bench/results/h200", kShapes, rungs};
   Report report = report_of(true);
   report.steps[1].book_memory_bytes = 6.66e9;

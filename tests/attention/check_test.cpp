@@ -192,7 +192,7 @@ TEST_F(Check, TheWorstElementIsTheOneFurthestBeyondItsBound) {
 }
 
 TEST_F(Check, ABoundOfZeroAllowsNothing) {
-  outputs.o[0] = 1e-30f;  // in a row that sees no key
+  outputs.o[0] = 1e-30f;  // this row sees no key
   EXPECT_TRUE(checked().o.ok);
   reference.o_bound[0] = 0;
   EXPECT_FALSE(checked().o.ok);

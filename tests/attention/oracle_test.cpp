@@ -231,7 +231,7 @@ TEST(Bounds, OfLongRowsAreSmallerThanThoseOfShortOnes) {
         make_reference(shape, make_inputs(shape, InputKind::normal, 20), {0, 1, 2, 3, 997, 998, 999});
     EXPECT_EQ(reference.o_bound[0] == 0, type == DType::f16 || type == DType::bf16) << name_of(type);
     EXPECT_GT(reference.o_bound[1], 6 * reference.o_bound[6]) << name_of(type);
-    if (type != DType::f32) {  // whose bound is only the floor
+    if (type != DType::f32) {  // f32's bound is only the floor
       EXPECT_GT(reference.lse_bound[0], 4 * reference.lse_bound[6]) << name_of(type);
     }
   }

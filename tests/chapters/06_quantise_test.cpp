@@ -21,10 +21,10 @@ namespace {
 constexpr uint64_t kSeed = 21;
 
 struct Quantised {
-  std::vector<float> values;   ///< as given, rounded to their type
+  std::vector<float> values;   ///< the given values, rounded to their type
   std::vector<float> encoded;  ///< e4m3, decoded, without the scale
   std::vector<float> scales;
-  std::vector<float> means;  ///< of columns, if requested
+  std::vector<float> means;  ///< column means, if requested
 };
 
 /// Quantises `values`, rounded to tensor.dtype first. Memory past the rows is NaN and must stay untouched.
@@ -157,7 +157,7 @@ void expect_rotated(const Quantisation& tensor, std::vector<float> values) {
 
 class Quantiser : public MachineTest {};
 
-#ifdef FLASHBOOK_WITHOUT_F16  // as in the traced kernels
+#ifdef FLASHBOOK_WITHOUT_F16  // like the traced kernels
 constexpr DType kTypes[] = {DType::bf16};
 #else
 constexpr DType kTypes[] = {DType::f16, DType::bf16};
@@ -278,7 +278,7 @@ TEST_F(Quantiser, ARotationKeepsLengthsAndScores) {
     for (int64_t a = 0; a < 64; ++a) {
       const double length = product(result.values, a, a);
       EXPECT_NEAR(product(turned, a, a), length, 0.04 * length);
-      const int64_t b = 64 + a;  // in the other head
+      const int64_t b = 64 + a;  // row a of the other head
       EXPECT_NEAR(product(turned, a, b), product(result.values, a, b),
                   0.05 * std::sqrt(length * product(result.values, b, b)));
     }

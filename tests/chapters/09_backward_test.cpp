@@ -152,7 +152,7 @@ std::vector<Shape> dropped() {
       packed_shape({0, 0, 61, 61, 200, 201}, {0, 3, 60, 77, 200, 201}, 64),
       packed_shape({0, 129, 256}, {0, 129, 256}, 128, {.left = 40, .right = 3}),
       with_columns(masked_shape(150, 260, {.window = {.left = 70, .right = 0}}, 64)),
-      masked_shape(130, 170, Visibility::causal(), 80),  // which tiles pad
+      masked_shape(130, 170, Visibility::causal(), 80),  // padded by tiles
   };
   for (std::size_t i = 0; i < shapes.size(); ++i) {
     if (shapes[i].visibility.documents.first_query.empty()) shapes[i].batch = 1 + int(i % 2);
@@ -179,7 +179,7 @@ std::vector<Shape> biased() {
       documents,
       packed_shape({0, 0, 20, 150, 151, 151}, {0, 40, 40, 130, 300, 310}, 256),
       packed_shape({0, 65, 66, 66, 330}, {0, 65, 66, 66, 330}, 128, {}),
-      masked_shape(130, 170, Visibility::causal(), 80),  // which tiles pad
+      masked_shape(130, 170, Visibility::causal(), 80),  // padded by tiles
       with_columns(masked_shape(150, 260, {.window = {.left = 70, .right = 0}}, 64)),
       masked_shape(400, 400, {}, 64),
   };
@@ -342,7 +342,7 @@ TEST_F(ChapterTest, WhatIsNotSeenHasZeros) {
     EXPECT_FALSE(zeros(outputs.dq, 50, 1, 250, shape.heads));
     for (const std::vector<float>* gradient : {&outputs.dk, &outputs.dv}) {
       EXPECT_TRUE(zeros(*gradient, 300, 100, 400, shape.kv_heads));
-      EXPECT_TRUE(zeros(*gradient, 0, 95, 400, shape.kv_heads));  // before the first query's window
+      EXPECT_TRUE(zeros(*gradient, 0, 95, 400, shape.kv_heads));  // queries before the first window
       EXPECT_FALSE(zeros(*gradient, 95, 1, 400, shape.kv_heads));
     }
   }

@@ -41,7 +41,7 @@ struct WithoutFunction : ByRanges {
 };
 static_assert(names_its_extras<ByPairs>() && names_its_extras<ByRanges>() && names_its_extras<ByColumns>());
 static_assert(!names_its_extras<WithoutExtra>() && !names_its_extras<WithoutFunction>());
-constexpr int kOfLists = 1000, kOfPairLists = 200;  // of step 6
+constexpr int kOfLists = 1000, kOfPairLists = 200;  // masks for step 6
 
 class TileClasses : public MachineTest {
  protected:
@@ -76,7 +76,7 @@ __global__ void look(Policy policy, Problem problem, int tiles,
   const int query_tiles = ceil_div(problem.seqlen_q, kRows), key_tiles = ceil_div(problem.seqlen_k, kKeys);
   for (int index = 0; index < tiles; ++index) {
     Work work = policy.template work<kRows>(problem, index);
-    if constexpr (Policy::kExtras.documents)  // as the warp that decides does
+    if constexpr (Policy::kExtras.documents)  // like the warp that decides
       work.document = policy.document_of_all(work, kRows);
     const int last_query = min(work.first_query + kRows, problem.seqlen_q) - 1;
     const int head = work.head.batch * problem.heads + work.head.head;

@@ -207,7 +207,7 @@ TEST_F(ChapterTest, FunctionsOnScoresAreTakenTogetherIfASoftcapAndSlopesAndAsFar
   Shape shape = masked_shape(100, 100, {});
   shape.score = {.softcap = 2, .dropout = 0.1f};
   EXPECT_NE(kMasks.refusal(kFunctions, shape).find("or both"), std::string::npos);
-  shape.score = {.softcap = 1e6f};  // which the kernels' float32 would lose scores under
+  shape.score = {.softcap = 1e6f};  // too large for float32: scores would be lost
   EXPECT_NE(kMasks.refusal(kFunctions, shape).find("up to 1024"), std::string::npos);
   shape.score = {.alibi = {1, 1, 1, 1}, .bias = {0, {1, 1, 1, 1}}};
   EXPECT_NE(kMasks.refusal(kFunctions, shape).find("or both"), std::string::npos);

@@ -49,7 +49,7 @@ inline void expect_layouts_agree(Shape shape, int step) {
                                      {"with gaps", layout_with_gaps(shape)}}) {
     SCOPED_TRACE(describe(shape) + ", " + name + ", step " + std::to_string(step));
     const std::vector<std::byte> got = run(layout);
-    std::size_t at = 0, at_want = 0;  // in `got` and `want`, which hold the outputs one after another
+    std::size_t at = 0, at_want = 0;  // positions in `got` and `want`, in which outputs follow each other
     for (const TensorSpec& tensor : tensors_of(operation)) {
       if (tensor.role != Role::output) continue;
       const std::size_t element = size_of(type_of(shape, tensor.id));

@@ -145,7 +145,7 @@ class Page(unittest.TestCase):
           return {{ endless, after: (await press()).text }};
         """)
         self.assertIn("An endless loop", found["endless"]["text"])
-        self.assertIn("no sign of life for 5 seconds", found["endless"]["text"])
+        self.assertIn("no new block began for 5 seconds", found["endless"]["text"])
         self.assertGreater(found["endless"]["seconds"], 4.9)
         self.assertIn("Right.", found["after"])
 

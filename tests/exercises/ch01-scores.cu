@@ -42,7 +42,7 @@ void expect_scores(int heads, int head_dim, Problem problem) {
                head_dim];
         double sum = 0;
         for (int c = 0; c < head_dim; ++c) sum += double(q_row[c]) * k_row[c];
-        const int ahead = key - (query + problem.seqlen_k - problem.seqlen_q);  // of the query's own token
+        const int ahead = key - (query + problem.seqlen_k - problem.seqlen_q);  // relative to the query's own
         const bool visible = key < problem.seqlen_k && (!problem.causal || ahead <= 0);
         comparison.expect(got[(std::size_t(head) * problem.seqlen_q + query) * stride + key],
                           visible ? problem.scale * sum - slopes[head] * std::abs(ahead) : NAN, 1e-4, [&] {

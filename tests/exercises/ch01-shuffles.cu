@@ -97,7 +97,7 @@ TEST_F(Shuffles, OfEqualScoresTheSmallerKey) {
 
 TEST_F(Shuffles, TheSumInEveryLane) {
   std::vector<float> values(64);
-  for (int thread = 0; thread < 64; ++thread) values[thread] = float(thread * thread - 500);  // of both signs
+  for (int thread = 0; thread < 64; ++thread) values[thread] = float(thread * thread - 500);  // both signs
   expect_sums(values);
 }
 

@@ -8,7 +8,7 @@ namespace {
 
 class Rescale : public MachineTest {};
 
-constexpr float kScaleLog2e = 0.18f;  // about that of head_dim 64
+constexpr float kScaleLog2e = 0.18f;  // roughly that of head_dim 64
 
 /// Rescales the state of one warp. In memory, each query's numbers are repeated for every lane that holds it.
 template <int kDimBlocks, int kQueryBlocks>

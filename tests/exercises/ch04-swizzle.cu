@@ -8,7 +8,7 @@
 namespace flashbook::testing {
 namespace {
 
-constexpr int kRows = 32, kColumns = 32;  // of a tile; a row takes 64 bytes
+constexpr int kRows = 32, kColumns = 32;  // size of a tile; a row takes 64 bytes
 
 /// Stores a tile row by row, swizzled, and reads it back with ldmatrix: out[r][c] = in[r][c].
 __global__ void there_and_back(const __half* in, __half* out) {

@@ -5,7 +5,7 @@
 namespace flashbook::testing {
 namespace {
 
-constexpr int kRows = 64, kThreads = 128;  // of a warpgroup
+constexpr int kRows = 64, kThreads = 128;  // of one warpgroup
 
 /// One warpgroup loads scores in wgmma's layout, masks them and stores them.
 template <int kKeys>

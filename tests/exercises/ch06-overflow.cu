@@ -6,7 +6,7 @@
 namespace flashbook::testing {
 namespace {
 
-constexpr int kKeys = 128;  // of a tile
+constexpr int kKeys = 128;  // keys per tile
 
 class Overflow : public HopperTest {};
 

@@ -5,7 +5,7 @@
 namespace flashbook::testing {
 namespace {
 
-constexpr int kFloats = 4 * backward::kPartWriters;  // of a part
+constexpr int kFloats = 4 * backward::kPartWriters;  // floats per part
 
 /// The kernel's sums of `parts`, [heads, tiles, kFloats].
 std::vector<float> sums_of(const std::vector<float>& parts, int heads, int tiles) {

@@ -5,7 +5,7 @@
 namespace flashbook::testing {
 namespace {
 
-constexpr int kKeys = 64, kThreads = 128;  // of a warpgroup
+constexpr int kKeys = 64, kThreads = 128;  // of one warpgroup
 constexpr float kScaleLog2 = 0.18f;
 
 /// Loads a tile of S^T and dP^T of a head in wgmma's layout, computes P^T and dS^T, and stores them. Grid:

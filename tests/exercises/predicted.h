@@ -15,7 +15,7 @@
 
 namespace flashbook::testing {
 
-constexpr int kProblems = 8;  // in a student's test
+constexpr int kProblems = 8;  // number of problems in a student's test
 // In the grader's: enough for a mistake to show under every seed.
 constexpr int kGraded = 64;
 

@@ -25,7 +25,7 @@ struct RankArray {
     return observed(decode(DType::f32, bytes));
   }
 
-  std::vector<float> values;  ///< as they were uploaded
+  std::vector<float> values;  ///< the uploaded values
   device::Buffer buffer;
 };
 

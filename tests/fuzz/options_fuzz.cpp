@@ -41,7 +41,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   for (std::size_t i = 0; i < size; ++i)
     if (data[i] == '\n')
       words.emplace_back();
-    else if (data[i] != 0)  // which would end an argument
+    else if (data[i] != 0)  // a zero byte would end an argument
       words.back().push_back(char(data[i]));
   std::vector<const char*> argv;
   for (const std::string& word : words) argv.push_back(word.c_str());

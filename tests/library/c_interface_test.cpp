@@ -586,7 +586,7 @@ TEST_F(CInterfaceOnMachine, DecodesAgainstPages) {
       tensors.workspace = workspace.data();
       EXPECT_EQ(flashbook_decode(8, 4, &given, &cache, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
       EXPECT_TRUE(last_error_has("pages")) << flashbook_last_error();
-      FlashbookShape strided = given;  // with strides of pages, which differ from those of sequences
+      FlashbookShape strided = given;  // its strides are between pages, not between sequences
       strided.k = strided.v = {.batch = 2 * kRows * 64, .head = kRows * 64, .row = 64};
       EXPECT_EQ(flashbook_decode_workspace_bytes(8, kStep, &strided, &cache), bytes);
       FlashbookCache other = cache;

@@ -18,7 +18,7 @@
 namespace flashbook::mutation {
 namespace {
 
-constexpr uint64_t kSeeds = 4;    // of a random mode; a fault may well pass under one order of warps
+constexpr uint64_t kSeeds = 4;    // random orders tried; a fault may pass under one of them
 constexpr rlim_t kPatience = 20;  // seconds of the processor; a run takes some milliseconds
 
 /// Returns what `work` returns in a process of its own.

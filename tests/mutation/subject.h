@@ -16,8 +16,8 @@ using Attention = void (*)(const Shape&, const Tensors&);
 
 /// A kernel without faults.
 struct Kernel {
-  std::string_view name;   ///< of its file, without .cuh
-  DType dtype;             ///< of its tensors
+  std::string_view name;   ///< name of its file, without .cuh
+  DType dtype;             ///< type of its tensors
   int seqlen_q, seqlen_k;  ///< no multiples of a tile, and long enough for every fault to show
   Attention head_dim_64;
   Attention head_dim_128;  ///< null if it has none
@@ -37,8 +37,8 @@ Shape shape_of(const Kernel& kernel, int seqlen_q, int seqlen_k, int head_dim);
 /// How a kernel is run.
 enum class Mode {
   eager,   ///< asynchronous work is done at once
-  lazy,    ///< as late as the rules allow
-  random,  ///< in between, and warps in random order
+  lazy,    ///< asynchronous work is done as late as the rules allow
+  random,  ///< asynchronous work is done at random times, and warps run in random order
   traced   ///< lazy, and every access to memory is looked at
 };
 constexpr Mode kModes[] = {Mode::eager, Mode::lazy, Mode::random, Mode::traced};

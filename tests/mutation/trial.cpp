@@ -9,7 +9,7 @@ namespace {
 constexpr uint64_t kInputSeed = 1;
 
 std::string without_launch(std::string_view report) {
-  constexpr std::string_view kEndOfLaunch = ">>>: ";  // of device::describe_launch
+  constexpr std::string_view kEndOfLaunch = ">>>: ";  // how device::describe_launch ends
   const std::size_t end = report.find(kEndOfLaunch);
   return std::string(end == report.npos ? report : report.substr(end + kEndOfLaunch.size()));
 }

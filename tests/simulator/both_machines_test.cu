@@ -142,7 +142,7 @@ __global__ void last_block_sums(const int* in, int* partial, unsigned* ticket, i
   }
   __syncthreads();
   if (!last || threadIdx.x > 0) return;
-  const volatile int* written = partial;  // by other multiprocessors, so this one's L1 may be stale
+  const volatile int* written = partial;  // written by other multiprocessors, so this one's L1 may be stale
   int sum = 0;
   for (unsigned block = 0; block < gridDim.x; ++block) sum += written[block];
   *out = sum;
@@ -318,7 +318,7 @@ __global__ void has_32_kb(float* out) {
   numbers[threadIdx.x] = 1;
   out[threadIdx.x] = numbers[threadIdx.x];
 }
-#ifndef __clang__  // whose kernels do not tell the simulator their bounds
+#ifndef __clang__  // clang's kernels do not tell the simulator their bounds
 __global__ void __launch_bounds__(128) has_bounds(float* out) { out[threadIdx.x] = 1; }
 #endif
 

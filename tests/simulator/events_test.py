@@ -87,7 +87,7 @@ class Events(unittest.TestCase):
         (launch,) = test_of(self.folder, "trace", "TraceRaces.AMissingBarrierBeforeTheLoad")
         events = launch["blocks"][0]["events"]
         faults = [i for i, event in enumerate(events) if event.kind == "fault"]
-        self.assertEqual(len(faults), 2)  # of a warp that reads before the store, and of one that stores after the read
+        self.assertEqual(len(faults), 2)  # one of a warp that reads before the store, one of a warp that stores after the read
         for i in faults:
             self.assertRegex(events[i].detail, r"data race in block 0.*\n.*\n.*\n *nothing orders the two: look for a missing barrier")
             self.assertEqual(events[i].who, "warp 1")

@@ -204,7 +204,7 @@ TEST_F(Launch, DeviceLaunchConvertsArgumentsAndErrors) {
   }
 }
 
-#ifndef __clang__  // whose kernels do not tell the simulator their bounds
+#ifndef __clang__  // clang's kernels do not tell the simulator their bounds
 TEST_F(Launch, BoundsAreKept) {
   const auto error_of = [](auto kernel, unsigned threads, auto... args) -> std::string {
     try {

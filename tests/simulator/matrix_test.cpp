@@ -218,7 +218,7 @@ TEST_F(Matrix, TensorCoresTakeEveryValue) {
 }
 
 TEST_F(Matrix, ExactTensorCoresCutOff) {
-  const float just_above_half = 0x1.8p-24f;  // of the last bit of 1
+  const float just_above_half = 0x1.8p-24f;  // more than half of the last bit of 1
   sim::options().exact = false;
   EXPECT_EQ(dot<bf16>({just_above_half}, {1}, 1), 1 + 0x1p-23f);
   sim::options().exact = true;

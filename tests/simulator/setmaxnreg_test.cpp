@@ -46,7 +46,7 @@ TEST_F(Setmaxnreg, TwoBlocksOfAMultiprocessorShareItsRegisters) {
   };
   EXPECT_EQ(sim::registers_at_start(384, 2), 80);
   EXPECT_EQ(error_of(share_registers<1>), "");
-#ifndef __clang__  // whose kernels do not tell the simulator their bounds
+#ifndef __clang__  // clang's kernels do not tell the simulator their bounds
   expect_contains(error_of(share_registers<2>), "(assuming that all threads started with 80)");
 #endif
 }

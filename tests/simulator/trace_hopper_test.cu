@@ -112,7 +112,7 @@ __global__ void load_and_read(const CUtensorMap& map, float* out, Missing missin
       tma_load(tile, map, &full, {0, 0});
     } else if (threadIdx.x >= 32) {
       mbarrier_wait(&full, round & 1);
-      if (missing == Missing::empty) mbarrier_arrive(&empty);  // before it has read
+      if (missing == Missing::empty) mbarrier_arrive(&empty);  // arrives before it has read
       sum += tile[threadIdx.x];
       if (missing != Missing::empty) mbarrier_arrive(&empty);
     }

@@ -54,7 +54,7 @@ __global__ void leave_static_array(float* out, int index) {
 __global__ void leave_member(int index) { dynamic_shared<Shared>()->first[index] = 1; }
 __global__ void leave_row(int index) { dynamic_shared<Shared>()->second[1][index] = 1; }
 __global__ void leave_last_member(int index) { dynamic_shared<Shared>()->last[index] = 1; }
-#ifndef __clang__  // which does not track where a pointer comes from
+#ifndef __clang__  // clang does not track where a pointer comes from
 __device__ float sum_of(const float* row, int count) {
   float sum = 0;
   for (int i = 0; i < count; ++i) sum += row[i];
@@ -79,7 +79,7 @@ __global__ void leave_local(float* out, int index) {
 
 // ---- uninitialised locals
 
-#ifndef __clang__  // whose uninitialised locals are NaN
+#ifndef __clang__  // clang initialises locals to NaN
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // elsewhere an error of the build
 __global__ void largest_of_row(const float* row, float* out, int count) {
@@ -280,7 +280,7 @@ TEST_F(TraceMemory, IndicesStayInTheirArrays) {
   }
 }
 
-#ifndef __clang__  // which does not track where a pointer comes from, and whose uninitialised locals are NaN
+#ifndef __clang__  // clang does not track where a pointer comes from, and initialises locals to NaN
 TEST_F(TraceMemory, PointersStayInTheirArrays) {
   const Values<float> out(32);
   EXPECT_EQ(error_of(1, 32, leave_array_by_pointer, out.data(), 32), "");

@@ -13,9 +13,9 @@ namespace flashbook::testing {
 
 /// Clocks of multiprocessors, for each unit as if it worked alone.
 struct Work {
-  double sectors = 0;        ///< of 32 bytes of device memory: one per clock
-  double wavefronts = 0;     ///< of shared memory: one per clock, including wgmma's operands and TMA's writes
-  double exponentials = 0;   ///< and tanh: 16 per clock
+  double sectors = 0;        ///< 32 bytes of device memory each: one per clock
+  double wavefronts = 0;     ///< 128 bytes of shared memory each, with wgmma's and TMA's: one per clock
+  double exponentials = 0;   ///< exponentials and tanh: 16 per clock
   double tensor_cores = 0;   ///< multiply-adds: 2048 per clock by wgmma, 1296 by mma.sync
   double cuda_cores = 0;     ///< multiply-adds not done by tensor cores: 128 per clock
   double idle = 0;           ///< multiprocessors without a block while others have one

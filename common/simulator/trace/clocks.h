@@ -187,7 +187,7 @@ class Clocks {
   std::unordered_map<const void*, Object> objects_;
   const void* last_ = nullptr;  // last object used: threads of a block usually meet at the same one
   Object* last_object_ = nullptr;
-  std::vector<std::pair<int, SharedRow>> missed_;  // by threads that read a possibly older value
+  std::vector<std::pair<int, SharedRow>> missed_;  // for threads that read a possibly older value
   std::unordered_map<const void*, int> agents_;
   Vector tickets_;
 };

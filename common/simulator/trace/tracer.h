@@ -304,7 +304,7 @@ class Tracer final : public Observer, RequestSink {
     int thread;
     std::size_t bytes;
   };
-  std::map<std::pair<Site, std::size_t>, Unwritten> unwritten_;  ///< by place in source and memory
+  std::map<std::pair<Site, std::size_t>, Unwritten> unwritten_;  ///< keyed by place in source and memory
   GridTrace* grid_ = nullptr;
   const DeviceMemory* known_reads_ = nullptr;  ///< null if an earlier launch may still write there
   const Scheduler* scheduler_ = nullptr;

@@ -80,7 +80,7 @@ class VolatileWords {
 
   Clocks& clocks_;
   std::unordered_map<std::size_t, Word> words_;
-  std::map<std::tuple<int, std::size_t, uint32_t>, Race> suspected_;  ///< by reader, place and clock
+  std::map<std::tuple<int, std::size_t, uint32_t>, Race> suspected_;  ///< keyed by reader, place and clock
 };
 
 }  // namespace flashbook::sim

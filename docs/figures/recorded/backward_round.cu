@@ -43,7 +43,7 @@ class Recorder : public testing::QuietObserver {
       places_[&shared.q.tile[stage]] = {"Q", sizeof(shared.q.tile[stage]), stage};
       places_[&shared.d_o.tile[stage]] = {"dO", sizeof(shared.d_o.tile[stage]), stage};
       places_[&shared.ds[stage]] = {"dS", sizeof(shared.ds[stage]), stage};
-      barriers_[&shared.dq_full[stage]] = "dq full " + number;  // of a consumer; there are two as well
+      barriers_[&shared.dq_full[stage]] = "dq full " + number;  // the consumers also have two of these
       barriers_[&shared.dq_empty[stage]] = "dq empty " + number;
     }
     barriers_[&shared.keys_full] = "keys full";
@@ -95,7 +95,7 @@ class Recorder : public testing::QuietObserver {
     std::size_t bytes;
     int stage;
   };
-  using Warps = std::map<std::pair<int, const void*>, int>;  ///< of a consumer at a barrier, so far
+  using Warps = std::map<std::pair<int, const void*>, int>;  ///< warps at a consumer's barrier
   struct Product {
     int consumer;
     std::set<std::string> reads;  ///< the tiles

@@ -112,7 +112,7 @@ __global__ void ask(Plan plan, decoding::Problem problem, int blocks,
 
 struct Lengths {
   const char* name;
-  std::vector<int> tiles;  ///< of each sequence
+  std::vector<int> tiles;  ///< tiles per sequence
 };
 
 void print_plan(const Lengths& lengths, int kv_heads, int blocks, bool equal_work, bool first) {

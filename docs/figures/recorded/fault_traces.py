@@ -20,7 +20,7 @@ from svg import data_text
 
 import chapters
 
-page = importlib.import_module("page")  # of common/simulator/events; tests/mutation has another page.py
+page = importlib.import_module("page")  # common/simulator/events/page.py; tests/mutation has another page.py
 
 # For each chapter, the one of its two faults that a trace shows.
 SHOWN = {"01": "no_barrier_01", "03": "no_barrier_03", "04": "no_barrier_04", "05": "wrong_parity_05", "06": "one_does_not_arrive_06",

@@ -6,7 +6,7 @@
 namespace flashbook::testing {
 namespace {
 
-constexpr double scores(const Problem& p) { return p.consumers * 64 * p.keys; }  // of all consumers
+constexpr double scores(const Problem& p) { return p.consumers * 64 * p.keys; }  // scores of all consumers
 constexpr double stage_bytes(const Problem& p) { return p.keys * p.head_dim; }
 constexpr double shared_bytes(const Problem& p, double stages) {
   return p.consumers * 64 * p.head_dim + stages * stage_bytes(p);
