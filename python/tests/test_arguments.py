@@ -72,7 +72,7 @@ def call(module, name, **changed):
 
 def table(module):
     """{(function, argument): verdict} of the page's table."""
-    head = "FlashAttention-2, versions" if module is flashbook else "FlashAttention-3, its"
+    head = "FlashAttention-2, versions" if module is flashbook else "FlashAttention-3, in"
     rows = re.findall(r"^\| (`.*?) \| (.*?) \| (.*?) \|", PAGE.read_text(encoding="utf-8").partition(f"\n{head}")[2].partition("\n\n|")[2].partition("\n\n")[0], re.M)
     assert len(rows) > 15
     found = {}
@@ -468,7 +468,7 @@ def test_the_choice_without_a_machine():
     assert kind(masked=True) == (9, 3) and kind(masked=True, packed=True) == (9, 2) and kind(masked=True, functions=True) == (9, 5)
     assert kind(dtype=torch.float8_e4m3fn) == (6, 9)
     assert kind(padded=True, queries=1) == kind(padded=True, hopper=False) == (5, 5) and kind(padded=True, masked=True) == (9, 3)
-    page = PAGE.read_text(encoding="utf-8").partition("A call takes the first row that fits:")[2].partition("\n\nAgainst")[0]
+    page = PAGE.read_text(encoding="utf-8").partition("A call takes the first row that fits:")[2].partition("\n\nIn FP8")[0]
     rows = [tuple(map(int, numbers)) for numbers in re.findall(r"\| (\d), step (\d)", page)]
     chosen = [kind(masked=True, functions=True), kind(masked=True, packed=True), kind(masked=True), kind(dtype=torch.float8_e4m3fn), kind(padded=True),
               (2, 5), kind(hopper=False), kind(queries=1), kind()]
