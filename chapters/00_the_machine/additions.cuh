@@ -22,7 +22,7 @@ namespace flashbook::machine {
 //| place at the same time. If there is only one tile, all of them do.
 
 constexpr int kAddThreads = 256;
-constexpr int kAddedFloats = 8192;  ///< of a tile, that a block adds in a round: 32 KB
+constexpr int kAddedFloats = 8192;  ///< floats per tile, which a block adds per round: 32 KB
 
 /// How to add in the L2: one float per thread, four floats per thread, or a tile by one thread with TMA.
 enum class Adds { floats, fours, tiles };

@@ -39,7 +39,7 @@ __device__ __forceinline__ const Node* next_of(const Node* node) {
 //| loads between the two readings of the clock. With more than one warp per block, the warps hide each
 //| other's latency.
 
-/// Every warp walks `warm` hops, then `hops` timed ones.
+/// Every warp walks `warm` untimed hops, then `hops` timed ones.
 __global__ void walk_chain(const Node* const* starts,  // [warps of the grid]
                            int warm, int hops,
                            const Node** ends,  // [warps of the grid]: where each walk ended
@@ -149,7 +149,7 @@ __global__ void fill(float* to, float value, int64_t count) {
 
 constexpr int kBankLoads = 32;  ///< per thread and round
 
-/// Every thread loads kBankLoads * rounds words, at `stride` words from lane to lane, stride <= 32.
+/// Every thread loads kBankLoads * rounds words, with lanes `stride` words apart, stride <= 32.
 __global__ void load_banked(int stride, int rounds, float* sums,
                             int64_t* clocks) {  // [threads], [1]; one block
   __shared__ float tile[32 * 32 + kBankLoads];

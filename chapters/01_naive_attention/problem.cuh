@@ -15,17 +15,17 @@ namespace flashbook::naive {
 //| ![Which keys a query sees if there are as many keys as queries, more, or
 //| fewer](../../docs/figures/visible_keys.svg)
 
-/// The shape of one launch. `head` below counts over batch and heads together: head = b * heads + h.
+/// The shape of one launch. `head` below counts batch and heads together: head = b * heads + h.
 struct Problem {
-  int seqlen_q;      ///< query rows of a head
-  int seqlen_k;      ///< keys of a head
-  int group;         ///< query heads that share one key head (1 unless grouped-query)
-  int score_stride;  ///< elements between two rows of S, and of P: seqlen_k, or a little more for alignment
+  int seqlen_q;      ///< query rows per head
+  int seqlen_k;      ///< keys per head
+  int group;         ///< query heads per key head (1 without grouped queries)
+  int score_stride;  ///< distance of two rows of S or P, in elements: seqlen_k, rounded up for alignment
   bool causal;
   float scale;
 
-  /// Which key head serves query head `head`. Since heads = group * kv_heads, one division is enough for any
-  /// batch.
+  /// The key head that serves query head `head`. Since heads = group * kv_heads, one division is enough for
+  /// any batch.
   __device__ int kv_head(int head) const { return head / group; }
 
   /// How many keys query row `query` sees.
@@ -35,11 +35,11 @@ struct Problem {
     return visible < 0 ? 0 : visible < seqlen_k ? visible : seqlen_k;
   }
 
-  /// Where row `query` of a head's Q or O starts, in rows. 64 bits: a tensor may hold more than 2^31
-  /// elements.
+  /// The position of row `query` of a head's Q or O, in rows. It has 64 bits, because a tensor may have more
+  /// than 2^31 elements.
   __device__ int64_t q_row(int head, int query) const { return int64_t(head) * seqlen_q + query; }
 
-  /// Where row `key` of the K or V that serves `head` starts, in rows.
+  /// The position of row `key` of the K or V that serves `head`, in rows.
   __device__ int64_t k_row(int head, int key) const { return int64_t(kv_head(head)) * seqlen_k + key; }
 };
 

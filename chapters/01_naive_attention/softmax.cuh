@@ -16,7 +16,7 @@
 
 namespace flashbook::naive {
 
-constexpr int kLoadsInFlight = 8;  // 16-byte loads that a softmax thread issues before it looks at the first
+constexpr int kLoadsInFlight = 8;  // 16-byte loads that a thread issues before it uses the first
 constexpr int kScoreAlign = 8;     // rows of S and P start at multiples of 8 elements, 16 bytes or more
 
 //| ## Which lane holds which elements
@@ -74,13 +74,13 @@ __global__ void __launch_bounds__(32)
   for (int first = 4 * lane; first < visible; first += 128 * kLoadsInFlight) {
     Four<float> loaded[kLoadsInFlight];
 #pragma unroll
-    for (int u = 0; u < kLoadsInFlight; ++u)  // beyond the row's end: its last elements once more
+    for (int u = 0; u < kLoadsInFlight; ++u)  // beyond the row's end, the last elements again
       loaded[u] = *reinterpret_cast<const Four<float>*>(s + min(first + 128 * u, problem.score_stride - 4));
 #pragma unroll
     for (int u = 0; u < kLoadsInFlight; ++u) {
       const int j = first + 128 * u;
       for (int i = 0; i < 4; ++i) {
-        if (j + i >= visible) loaded[u].element[i] = -INFINITY;  // masked, so never written: exp makes it 0
+        if (j + i >= visible) loaded[u].element[i] = -INFINITY;  // masked: S was never written here
         row_max = fmaxf(row_max, loaded[u].element[i]);
       }
       if (j < visible) *reinterpret_cast<Four<float>*>(cache + j) = loaded[u];

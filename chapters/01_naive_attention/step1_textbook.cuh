@@ -23,7 +23,7 @@
 
 namespace flashbook::naive {
 
-constexpr int kTextbookSide = 16;  // a block is 16 x 16 threads, as square as the matrix it covers
+constexpr int kTextbookSide = 16;  // a block is 16 x 16 threads, a square like its scores
 
 //| ## Scores
 //|
@@ -44,7 +44,7 @@ __global__ void textbook_scores(const T* q,     // [batch * heads, seqlen_q, hea
 
   const T* q_row = q + problem.q_row(head, query) * head_dim;
   const T* k_row = k + problem.k_row(head, key) * head_dim;
-  float sum = 0.0f;  // float32 whatever T is: a sum of 128 products in f16 would lose the low digits
+  float sum = 0.0f;  // float32 for every T: a sum of 128 products in f16 would lose low digits
   for (int c = 0; c < head_dim; ++c) sum += to_float(q_row[c]) * to_float(k_row[c]);
   scores[problem.q_row(head, query) * problem.score_stride + key] = problem.scale * sum;
 }

@@ -21,9 +21,9 @@
 
 namespace flashbook::naive {
 
-constexpr int kRowKeys = 32;  // a block's keys: a warp has one query and 32 neighbouring keys
+constexpr int kRowKeys = 32;  // keys per block: a warp has one query and 32 neighbouring keys
 constexpr int kRowQueries =
-    8;  // its queries: 8 warps read the same lines of K, and 7 of them find them in the L1
+    8;  // queries per block: 8 warps read the same lines of K, which 7 of them find in the L1
 
 //| ## K, transposed
 //|

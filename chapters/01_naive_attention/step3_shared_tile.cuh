@@ -24,7 +24,7 @@
 namespace flashbook::naive {
 
 constexpr int kSquare =
-    32;  // queries, keys and columns of a tile: 1024 threads, the most that a block may have
+    32;  // queries, keys and columns of a tile: 1024 threads, the maximum that a block may have
 
 static_assert(kSquare == 32, "a warp is a row of the square: its lanes load 32 neighbours");
 
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kSquare* kSquare, 2)
   const T* v_column = v + problem.k_row(head, 0) * head_dim + dim;
   float sum = 0.0f;
   for (int first_key = 0; first_key < visible_to_last; first_key += kSquare) {
-    const int key = min(first_key + ty, visible_to_last - 1);  // beyond the last: P is zero there
+    const int key = min(first_key + ty, visible_to_last - 1);  // beyond the last key, where P is zero
     p_tile[ty][tx] = first_key + tx < visible ? to_float(p_row[first_key + tx]) : 0.0f;
     v_tile[ty][tx] = to_float(v_column[int64_t(key) * head_dim]);
     __syncthreads();  // both tiles are complete before anyone multiplies

@@ -18,8 +18,8 @@
 namespace flashbook::naive {
 
 constexpr int kTile = 128;          // queries and keys of a tile: 2 * 128 loads feed 128 * 128 products
-constexpr int kChunk = 32;          // of the summed dimension, what is in shared memory at a time
-constexpr int kStride = kTile + 4;  // floats between tile rows: aligned to 16 bytes, few bank conflicts
+constexpr int kChunk = 32;          // columns of the summed dimension per chunk
+constexpr int kStride = kTile + 4;  // floats from row to row: aligned to 16 bytes, few bank conflicts
 constexpr int kThreads = 256;       // 16 x 16 threads
 constexpr int kRowsPerThread = 8;   // 16 * 8 = 128 rows
 

@@ -23,12 +23,12 @@
 
 namespace flashbook::naive {
 
-constexpr int kWmmaTile = 128;  // queries of a tile, and keys or dims: as in step 4
-constexpr int kWmmaChunk = 64;  // of the summed dimension: twice step 4's, since elements have half the bytes
+constexpr int kWmmaTile = 128;     // queries, and keys or dimensions, per tile: as in step 4
+constexpr int kWmmaChunk = 64;     // columns per chunk: twice as many as in step 4, at half the bytes
 constexpr int kWmmaThreads = 256;  // 8 warps
 constexpr int kFragment = 16;      // rows and columns of a fragment
 constexpr int kPad = 8;     // elements, 16 bytes: puts the 8 rows of a fragment's load into different banks
-constexpr int kStrip = 32;  // columns of a warp's piece, two fragments: a row of it is written as a line
+constexpr int kStrip = 32;  // columns of a warp's piece, two fragments: each row is one line when written
 
 /// An operand in shared memory: kRows of kColumns elements, padded.
 template <typename T, int kRows, int kColumns>
@@ -49,7 +49,7 @@ struct __align__(8 * sizeof(T)) Eight {
 //| Loads and stores are separate, so that a chunk of both operands is in flight before the first store waits
 //| for it. Where the mask ends a row, `store` writes zeros.
 
-/// A chunk of kRows by kColumns elements on its way to shared memory: this thread's share of it, in eights.
+/// A thread's share of a chunk of kRows by kColumns elements on its way to shared memory, in eights.
 template <typename T, int kRows, int kColumns>
 struct Chunk {
   static constexpr int kEights = kColumns / 8, kRowsAtOnce = kWmmaThreads / kEights;
@@ -94,11 +94,11 @@ template <typename T, typename Layout>
 using FragmentB = nvcuda::wmma::fragment<nvcuda::wmma::matrix_b, 16, 16, 16, T, Layout>;
 using FragmentC = nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, float>;
 
-/// Which piece of a tile of kWmmaTile by kColumns is this warp's, and its sums.
+/// This warp's piece of a tile of kWmmaTile by kColumns, and its sums.
 template <int kColumns>
 struct Piece {
   static constexpr int kAcross = kColumns / kStrip;                        // pieces side by side
-  static constexpr int kRows = kWmmaTile / (kWmmaThreads / 32 / kAcross);  // of a piece
+  static constexpr int kRows = kWmmaTile / (kWmmaThreads / 32 / kAcross);  // rows of a piece
   static_assert(kRows % kFragment == 0, "a warp multiplies whole fragments");
   int first_row = threadIdx.x / 32 / kAcross * kRows;
   int first_column = threadIdx.x / 32 % kAcross * kStrip;

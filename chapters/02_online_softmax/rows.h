@@ -28,7 +28,7 @@ struct Row {
   const float* q;  // [head_dim]
   const float* k;  // [keys, head_dim]
   const float* v;  // [keys, head_dim]
-  int keys;        // how many keys the query sees, at least 1
+  int keys;        // number of keys that the query sees, at least 1
   int head_dim;
   float scale;
 };
@@ -80,7 +80,7 @@ void for_each_row(const Shape& shape,
   const int heads_per_kv_head = shape.heads / shape.kv_heads;
 
   for (int64_t head = 0; head < int64_t(shape.batch) * shape.heads; ++head) {
-    // Also right across the batch: batch b starts at head b * heads, and so at key head b * kv_heads.
+    // This also works across the batch: batch b starts at head b * heads, and so at key head b * kv_heads.
     const int64_t kv_head = head / heads_per_kv_head;
     const std::vector<float> head_q = to_floats(q + head * q_head_elements, q_head_elements);
     const std::vector<float> head_k = to_floats(k + kv_head * k_head_elements, k_head_elements);
@@ -95,8 +95,8 @@ void for_each_row(const Shape& shape,
                        .head_dim = shape.head_dim,
                        .scale = shape.scale};
 
-      std::vector<float> row_o(shape.head_dim);  // zeros; float32 sums whatever T is
-      // An average over no keys would be 0 / 0: the contract asks for O = 0 and the log of an empty sum.
+      std::vector<float> row_o(shape.head_dim);  // zeros; sums are float32 for every T
+      // An average over no keys would be 0 / 0. By convention, O is 0 and the sum is empty.
       lse[row_index] = row.keys == 0 ? kMinusInfinity : attention_row(row, row_o.data());
       std::transform(row_o.begin(), row_o.end(), o + row_index * shape.head_dim, from_float<T>);
     }

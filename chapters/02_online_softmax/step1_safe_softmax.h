@@ -29,9 +29,9 @@ namespace flashbook {
 //|
 //| An empty state has the maximum $-\infty$, so that any first score is larger, and the sum 0.
 
-/// The softmax's state: of a whole row, or of the part of it that has been seen.
+/// The state of the softmax of a row, or of the part of it that has been read.
 struct SoftmaxState {
-  float row_max = kMinusInfinity;  ///< the largest score; -inf while there is none
+  float row_max = kMinusInfinity;  ///< the largest score; -inf if there is none yet
   float row_sum = 0;               ///< sum of exp(score - row_max)
 
   /// ln(sum of exp(score)), without ever forming that sum.
@@ -66,7 +66,7 @@ inline SoftmaxState safe_softmax(std::span<float> scores) {
 
 /// One row of attention. Adds to `o`, [head_dim] zeros; returns the log-sum-exp.
 inline float attention_row_safe(const Row& row, float* o) {
-  std::vector<float> scores(row.keys);  // the memory that step 3 does without
+  std::vector<float> scores(row.keys);  // step 3 does not need this memory
   for (int key = 0; key < row.keys; ++key) scores[key] = score(row, key);
 
   const SoftmaxState state = safe_softmax(scores);

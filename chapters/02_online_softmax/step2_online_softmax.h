@@ -25,10 +25,10 @@ namespace flashbook {
 //| The caller may have more sums relative to the old maximum than the state's two numbers. Step 3 adds up
 //| values with the same weights, and must correct them by the same factors. So a merge returns them.
 
-/// What a merge multiplies both sides by.
+/// The factors by which a merge multiplies both sides.
 struct Factors {
-  float correction;  ///< for what was summed before, exp(old row_max - new row_max)
-  float weight;      ///< for what comes in, exp(its row_max - new row_max)
+  float correction;  ///< for the old sums: exp(old row_max - new row_max)
+  float weight;      ///< for the incoming part: exp(its row_max - new row_max)
 };
 
 //| ## The merge rule
@@ -44,18 +44,18 @@ struct Factors {
 //| each saw some of the keys (chapter 3). One of the two exponents is 0 and the other is not above it, so
 //| nothing overflows.
 
-/// Adds a part of the row to what `state` has seen.
+/// Merges a part of the row into `state`.
 inline Factors merge(SoftmaxState& state, const SoftmaxState& part) {
   const float new_max = std::max(state.row_max, part.row_max);
-  // Nothing but masked scores so far: both exponents would be -inf - -inf, which is NaN. The state stays as
-  // it is, empty.
+  // So far, all scores are masked: both exponents would be -inf - -inf, which is NaN. The state stays
+  // empty.
   if (new_max == kMinusInfinity) return {.correction = 1, .weight = 0};
 
   // At the start the correction is exp(-inf - x) = 0: there is nothing to keep.
   const Factors factors = {.correction = std::exp(state.row_max - new_max),
                            .weight = std::exp(part.row_max - new_max)};
   state.row_sum = state.row_sum * factors.correction + part.row_sum * factors.weight;
-  state.row_max = new_max;  // last: the correction was measured from the old one
+  state.row_max = new_max;  // last, because the correction needs the old one
   return factors;
 }
 
@@ -67,7 +67,7 @@ inline Factors merge(SoftmaxState& state, const SoftmaxState& part) {
 //| One of the two exponentials is always $e^0$. `std::exp` is called anyway, since finding out which one
 //| would take a branch. In step 4, there is only one correction for a whole row of a tile.
 
-/// Adds one score to what `state` has seen.
+/// Merges one score into `state`.
 inline Factors update(SoftmaxState& state, float score) {
   return merge(state, {.row_max = score, .row_sum = 1});
 }
@@ -83,12 +83,12 @@ inline float attention_row_two_passes(const Row& row, float* o) {
   std::vector<float> scores(row.keys);
   SoftmaxState state;
   for (int key = 0; key < row.keys; ++key) {
-    scores[key] = score(row, key);  // kept for the second pass alone
+    scores[key] = score(row, key);  // kept only for the second pass
     update(state, scores[key]);
   }
 
   for (int key = 0; key < row.keys; ++key) {
-    // The exponential again: the maximum of the first pass may have moved since.
+    // Recompute the exponential: the maximum may have changed during the first pass.
     const float weight = std::exp(scores[key] - state.row_max) / state.row_sum;
     const float* v = row.v + int64_t(key) * row.head_dim;  // [head_dim]
     for (int d = 0; d < row.head_dim; ++d) o[d] += weight * v[d];

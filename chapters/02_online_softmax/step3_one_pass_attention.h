@@ -29,7 +29,7 @@ namespace flashbook {
 
 /// One row of attention. Adds to `o`, [head_dim] zeros; returns the log-sum-exp.
 inline float attention_row_one_pass(const Row& row, float* o) {
-  SoftmaxState state;  // the state and `o` are all that lives from one key to the next
+  SoftmaxState state;  // only the state and `o` survive from one key to the next
   for (int key = 0; key < row.keys; ++key) {
     const Factors factors = update(state, score(row, key));
     const float* v = row.v + int64_t(key) * row.head_dim;  // [head_dim]

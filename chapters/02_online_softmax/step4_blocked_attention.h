@@ -27,8 +27,8 @@
 
 namespace flashbook {
 
-constexpr int kRowsQ = 64;  // queries of a tile: each number of K and V is used by all of them
-constexpr int kRowsK = 64;  // keys of a tile: 128 would need 416 KB at head_dim 256, most of an L2 cache
+constexpr int kRowsQ = 64;  // queries per tile: all of them use each number of K and V
+constexpr int kRowsK = 64;  // keys per tile: 128 would need 416 KB at head_dim 256, most of an L2 cache
 
 //| ## What a core holds
 //|
@@ -45,9 +45,9 @@ constexpr int kRowsK = 64;  // keys of a tile: 128 would need 416 KB at head_dim
 template <int kHeadDim>
 struct alignas(64) Tiles {
   float q[kRowsQ][kHeadDim];
-  float k_transposed[kHeadDim][kRowsK];  // so that the scores of neighbouring keys are neighbours in a vector
+  float k_transposed[kHeadDim][kRowsK];  // so that the scores of neighbouring keys are adjacent
   float v[kRowsK][kHeadDim];
-  float scores[kRowsQ][kRowsK];  // then, in place, the weights
+  float scores[kRowsQ][kRowsK];  // later overwritten by the weights
   float o[kRowsQ][kHeadDim];     // not yet divided by row_sum
   float row_max[kRowsQ];         // in base 2: largest score * log2(e)
   float row_sum[kRowsQ];         // the same number in both bases
@@ -74,11 +74,11 @@ void softmax_row(float (&scores)[kRowsK], int visible, float scale_log2, float& 
   const float correction =
       exp2_fast(row_max - subtracted);  // 0 before the first visible key: there is nothing to keep
 
-  // Weights are measured against the new maximum at once: what comes in needs no factor, only what was there.
+  // The new weights are relative to the new maximum from the start, so only the old sums need a factor.
   for (float& score : scores) score = exp2_fast(score - subtracted);
   row_sum = row_sum * correction + sum_of(scores);
   row_max = new_max;
-  for (float& element : o) element *= correction;  // before the tile's values come in
+  for (float& element : o) element *= correction;  // before the tile's values are added
 }
 
 //| ## All tiles
@@ -121,12 +121,12 @@ void attention_blocked(const Shape& shape,
       std::fill_n(&tiles->scores[0][0], kRowsQ * kRowsK, 0.0f);  // multiply_add adds to it
       multiply_add(tiles->q, tiles->k_transposed, queries, tiles->scores);
       for (int row = 0; row < queries; ++row) {
-        // The causal diagonal cuts through some tiles: there every row sees a different number of keys.
+        // The causal diagonal cuts through some tiles. There, every row sees a different number of keys.
         const int visible = std::clamp(shape.visible_keys(first_query + row) - first_key, 0, kRowsK);
         softmax_row(tiles->scores[row], visible, scale_log2, tiles->row_max[row], tiles->row_sum[row],
                     tiles->o[row]);
       }
-      multiply_add(tiles->scores, tiles->v, queries, tiles->o);  // these are weights by now
+      multiply_add(tiles->scores, tiles->v, queries, tiles->o);  // by now, these are weights
     }
 
     for (int row = 0; row < queries; ++row) {

@@ -33,7 +33,7 @@
 
 namespace flashbook {
 
-constexpr int kQueriesOfTask = 64;  // of a tile: 4 vectors of 16, so one block is as wide as a tile
+constexpr int kQueriesOfTask = 64;  // queries per tile: 4 vectors of 16, so one block is as wide as a tile
 constexpr int kKeysOfTile = 64;
 
 //| ## A vector type
@@ -109,7 +109,7 @@ template <typename Unit, int kVectors, int kInner, bool kAdds>
     for (int i = 0; i < kVectors; ++i)
       b_row[i] = vector_at<Unit>(b + inner * kQueriesOfTask + i * Unit::kLanes);
     for (int row = 0; row < kBlockRows; ++row) {
-      const float a_element = a[row * a_row + inner * a_inner];  // goes to all lanes
+      const float a_element = a[row * a_row + inner * a_inner];  // broadcast to all lanes
       for (int i = 0; i < kVectors; ++i) sums[row][i] += a_element * b_row[i];
     }
   }
@@ -122,7 +122,7 @@ template <typename Unit, int kVectors, int kInner, bool kAdds>
 template <typename Unit, int kRows, int kInner, bool kAdds>
 [[gnu::always_inline]] inline void multiply_transposed(const float* a, int a_row, int a_inner, const float* b,
                                                        const float* factor, float* c) {
-  constexpr int kVectors = Unit::kRegisters / 8;  // with 4 rows half of the registers hold sums
+  constexpr int kVectors = Unit::kRegisters / 8;  // with 4 rows, half of the registers hold sums
   constexpr int kColumns = kVectors * Unit::kLanes;
   static_assert(kQueriesOfTask % kColumns == 0 && kRows % kBlockRows == 0,
                 "A product is cut into whole blocks.");
@@ -134,24 +134,24 @@ template <typename Unit, int kRows, int kInner, bool kAdds>
 
 //| ## What a core holds
 
-/// The tiles of one task. Queries lie along the rows, so along the vectors.
+/// The tiles of one task. Queries run along the rows, and so along the vectors.
 template <int kHeadDim>
 struct alignas(64) TransposedTiles {
   float q[kHeadDim][kQueriesOfTask];
-  float k[kKeysOfTile][kHeadDim];  // used by floats for the last tile only, if it is not whole
+  float k[kKeysOfTile][kHeadDim];  // for floats, used only if the last tile is incomplete
   float v[kKeysOfTile][kHeadDim];
-  float scores[kKeysOfTile][kQueriesOfTask];  // then, in place, the weights
+  float scores[kKeysOfTile][kQueriesOfTask];  // later overwritten by the weights
   float o[kHeadDim][kQueriesOfTask];          // not yet divided by row_sum
   float row_max[kQueriesOfTask];              // in base 2: largest score * log2(e)
   float row_sum[kQueriesOfTask];
-  float correction[kQueriesOfTask];  // for O, by what the maximum rose at this tile
-  int visible[kQueriesOfTask];       // how many keys of this tile each query sees
+  float correction[kQueriesOfTask];  // factor for O, from the change of the maximum in this tile
+  int visible[kQueriesOfTask];       // number of keys of this tile that each query sees
 };
 
 //| Neither product needs whole vectors of $K$ or $V$, only single numbers, which may be anywhere. So a full
 //| tile of floats is used in place. Only other types and the last keys are copied.
 
-/// A tile of keys or values as floats, kKeysOfTile rows: `source` itself, or `copy`, filled up with zeros.
+/// A tile of keys or values as floats, kKeysOfTile rows: `source` itself, or `copy`, padded with zeros.
 template <int kHeadDim, typename T>
 [[gnu::always_inline]] inline const float* as_floats(const T* source,  // [keys, kHeadDim]
                                                      int keys, float (&copy)[kKeysOfTile][kHeadDim]) {
@@ -185,7 +185,7 @@ template <typename Unit, int kHeadDim>
     if (masked) score = Ints{} + key < visible ? score : Floats{} + kMinusInfinity;
     new_max = score > new_max ? score : new_max;
   }
-  // All hidden so far: subtracting 0 leaves -inf, a weight of 0, where -inf - (-inf) would be NaN.
+  // All masked so far: subtracting 0 leaves -inf, a weight of 0, where -inf - (-inf) would be NaN.
   const Floats subtracted = new_max == kMinusInfinity ? Floats{} : new_max;
   Floats correction = old_max - subtracted;
   exp2_of<Unit>(correction);
@@ -202,7 +202,7 @@ template <typename Unit, int kHeadDim>
   vector_at<Unit>(tiles.correction + column) = correction;
 }
 
-/// What a task does with a tile of keys: both products, and the softmax between them.
+/// Processes a tile of keys: both products, and the softmax between them.
 template <typename Unit, int kHeadDim>
 [[gnu::always_inline]] inline void attend_to_tile(TransposedTiles<kHeadDim>& tiles,
                                                   const float* k,  // [kKeysOfTile, kHeadDim]
@@ -235,8 +235,8 @@ void attention_in_registers(const Shape& shape,
   const float scale_log2 = shape.scale * std::numbers::log2e_v<float>;
 
   parallel_for(int64_t(shape.batch) * shape.heads * q_tiles, [&](int64_t task) {
-    // Under a causal mask the last queries see the most keys. They go first, so that no core is left with one
-    // at the end.
+    // Under a causal mask, the last queries see the most keys. They go first, so that no core starts one of
+    // them at the end.
     const int64_t head = task / q_tiles;
     const int64_t kv_head = head / heads_per_kv_head;
     const int first_query = int(q_tiles - 1 - task % q_tiles) * kQueriesOfTask;
@@ -251,7 +251,7 @@ void attention_in_registers(const Shape& shape,
     for (int first_key = 0; first_key < visible_keys; first_key += kKeysOfTile) {
       const int keys = std::min(kKeysOfTile, shape.seqlen_k - first_key);
       const int64_t kv_offset = (kv_head * shape.seqlen_k + first_key) * kHeadDim;
-      for (int row = 0; row < kQueriesOfTask; ++row)  // rows beyond the last query see what it sees
+      for (int row = 0; row < kQueriesOfTask; ++row)  // rows beyond the last query see the same keys
         tiles->visible[row] = std::clamp(
             shape.visible_keys(first_query + std::min(row, queries - 1)) - first_key, 0, kKeysOfTile);
       const bool masked = tiles->visible[0] < kKeysOfTile;  // the first query sees the fewest

@@ -25,7 +25,7 @@ template <int kRows, int kHeadDim, typename T>
                                              int rows, float (&tile)[kRows][kHeadDim]) {
   for (int row = 0; row < rows; ++row)
     for (int d = 0; d < kHeadDim; ++d) tile[row][d] = to_float(source[row * kHeadDim + d]);
-  // Beyond the last row the tile before is still there. Its weights will be 0, but 0 times infinity is NaN.
+  // Rows beyond the last still hold the previous tile. Its weights will be 0, but 0 times infinity is NaN.
   for (int row = rows; row < kRows; ++row) std::fill_n(tile[row], kHeadDim, 0.0f);
 }
 
@@ -35,7 +35,7 @@ void load_transposed_tile(const T* source,  // [rows, kHeadDim]
                           int rows, float (&tile)[kHeadDim][kRows]) {
   for (int d = 0; d < kHeadDim; ++d) {
     for (int row = 0; row < rows; ++row) tile[d][row] = to_float(source[row * kHeadDim + d]);
-    std::fill(tile[d] + rows, tile[d] + kRows, 0.0f);  // no keys, so no old scores either
+    std::fill(tile[d] + rows, tile[d] + kRows, 0.0f);  // no keys here, so clear the old ones
   }
 }
 
@@ -50,12 +50,12 @@ void load_transposed_tile(const T* source,  // [rows, kHeadDim]
 template <int kRows, int kInner, int kColumns>
 void multiply_add(const float (&a)[kRows][kInner], const float (&b)[kInner][kColumns], int rows,
                   float (&c)[kRows][kColumns]) {
-  constexpr int kUnroll = 8;  // rows of b in a sweep: 16 factors would take every AVX2 register
+  constexpr int kUnroll = 8;  // rows of b per sweep: 16 factors would take every AVX2 register
   static_assert(kInner % kUnroll == 0, "The sweep has no code for a rest.");
   for (int row = 0; row < rows; ++row)
     for (int inner = 0; inner < kInner; inner += kUnroll) {
       float factor[kUnroll];
-      for (int i = 0; i < kUnroll; ++i) factor[i] = a[row][inner + i];  // each goes to all lanes of a vector
+      for (int i = 0; i < kUnroll; ++i) factor[i] = a[row][inner + i];  // each is broadcast to a vector
       for (int column = 0; column < kColumns; ++column) {  // becomes vectors: 8 columns at a time
         float sum = c[row][column];  // a chain of 8 additions, but the next columns do not wait for it
         for (int i = 0; i < kUnroll; ++i) sum += factor[i] * b[inner + i][column];
@@ -75,7 +75,7 @@ void multiply_add(const float (&a)[kRows][kInner], const float (&b)[kInner][kCol
 
 constexpr int kLanes = 8;  // one AVX2 vector
 
-/// All elements of `row`, combined by an operation whose order does not matter.
+/// Reduces the elements of `row` with an operation whose order does not matter.
 template <int kColumns, typename Combine>
 float reduce(const float (&row)[kColumns], Combine combine) {
   static_assert(kColumns % kLanes == 0, "Every lane gets equally many elements.");

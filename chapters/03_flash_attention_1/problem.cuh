@@ -16,13 +16,13 @@ namespace flashbook::fa1 {
 //| ![Which keys a query sees if there are as many keys as queries, more, or
 //| fewer](../../docs/figures/visible_keys.svg)
 
-/// The shape of one launch. `head` below counts over batch and heads together: head = b * heads + h.
+/// The shape of one launch. `head` below counts batch and heads together: head = b * heads + h.
 struct Problem {
-  int seqlen_q;  ///< query rows of a head
-  int seqlen_k;  ///< keys of a head
-  int group;     ///< query heads that share one key head (1 unless grouped-query)
+  int seqlen_q;  ///< query rows per head
+  int seqlen_k;  ///< keys per head
+  int group;     ///< query heads per key head (1 without grouped queries)
   bool causal;
-  float scale_log2;  ///< factor on the scores, times log2(e)
+  float scale_log2;  ///< scale of the scores, times log2(e)
 
   /// How many keys query row `query` sees. The causal mask is aligned to the bottom right.
   __device__ int visible_keys(int query) const {
@@ -37,11 +37,11 @@ struct Problem {
     return visible_keys(last < seqlen_q ? last : seqlen_q - 1);
   }
 
-  /// Where row `query` of a head's Q or O starts, in rows. 64 bits: a tensor may hold more than 2^31
-  /// elements.
+  /// The position of row `query` of a head's Q or O, in rows. It has 64 bits, because a tensor may have more
+  /// than 2^31 elements.
   __device__ int64_t q_row(int head, int query) const { return int64_t(head) * seqlen_q + query; }
 
-  /// Where row `key` of the K or V that serves `head` starts, in rows. Since heads = group * kv_heads, one
+  /// The position of row `key` of the K or V that serves `head`, in rows. Since heads = group * kv_heads, one
   /// division finds the key head for any batch.
   __device__ int64_t k_row(int head, int key) const { return int64_t(head / group) * seqlen_k + key; }
 };
@@ -57,10 +57,10 @@ struct Problem {
 //| far is multiplied by $2^{3-5} = 1/4$. If the tile's maximum is 2, the row's stays 3, and the correction is
 //| $2^0 = 1$.
 
-/// A row's new maximum, and how to correct everything that was measured against the old one.
+/// A row's new maximum, and the correction of everything that is relative to the old one.
 struct Merge {
   float row_max;     ///< the new maximum, in base 2: largest score * scale * log2(e)
-  float subtracted;  ///< what to subtract from each score: the maximum, or 0 if no key was seen yet
+  float subtracted;  ///< subtracted from each score: the maximum, or 0 if no key was seen yet
   float correction;  ///< factor for the row's sum and its O
 };
 

@@ -411,8 +411,8 @@ __global__ void __launch_bounds__(Traits::kThreads, kBlocksPerMultiprocessor<T, 
     //|    and do the softmax.
     //| 3. V has arrived, the weights are there, and $O$ is corrected: add to $O$ in four rounds.
     if constexpr (!Traits::kSharesKV) copy_keys(tiles.v(), v, first_key);
-    cp_async_wait<Traits::kSharesKV ? 0 : 1>();  // this thread's part of K, and at first of Q
-    __syncthreads();  // everyone's part is there; at first also O and the rows' numbers
+    cp_async_wait<Traits::kSharesKV ? 0 : 1>();  // this thread's part of K, the first time also of Q
+    __syncthreads();  // everyone's part is there; the first time also O, maxima and sums
     multiply_scores(tiles);
     __syncthreads();  // all scores of a row are there, and K has been read
     if constexpr (Traits::kSharesKV)
@@ -421,14 +421,14 @@ __global__ void __launch_bounds__(Traits::kThreads, kBlocksPerMultiprocessor<T, 
       copy_keys(tiles.k, k, first_key + Traits::kRowsK);
     softmax(tiles, problem, first_query, first_key);
     cp_async_wait<Traits::kSharesKV ? 0 : 1>();  // this thread's part of V
-    __syncthreads();             // everyone's part is there, all weights are, and O is rescaled
+    __syncthreads();             // everyone's part and all weights are there, and O is corrected
     add_weighted_values(tiles);  // ends with a barrier: V and the weights have been read
     if constexpr (Traits::kSharesKV) copy_keys(tiles.k, k, first_key + Traits::kRowsK);
   }
   //| If the loop never ran, Q may still be in flight at the end, to memory that the block is about
   //| to give up.
   cp_async_wait_all();
-  __syncthreads();  // and O and the rows' numbers were set by other threads
+  __syncthreads();  // other threads may have set O, the maxima and the sums
   write_result(tiles, o + problem.q_row(head, 0) * Traits::kHeadDim, lse + problem.q_row(head, 0), problem,
                first_query);
 }

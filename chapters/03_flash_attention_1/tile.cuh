@@ -76,7 +76,7 @@ struct Rows {
   float o[kCount][kGroups][4];
   float row_max[kCount], row_sum[kCount];
 
-  /// Nothing seen yet.
+  /// Sets the empty state.
   __device__ void clear() {
     for (int i = 0; i < kCount; ++i) {
       row_max[i] = -INFINITY, row_sum[i] = 0.0f;
@@ -86,9 +86,9 @@ struct Rows {
   }
 };
 
-/// The query of the tile that is a thread's row `i`.
+/// A thread's row `i`, as a query of the tile.
 __device__ __forceinline__ int tile_row(int i) { return threadIdx.x / kSide + kSide * i; }
-/// The first of the four dimensions that are a thread's group `g`.
+/// The first of the four dimensions in a thread's group `g`.
 __device__ __forceinline__ int tile_dim(int g) { return 4 * (threadIdx.x % kSide) + 64 * g; }
 
 //| ## One tile of keys for one tile of queries
@@ -148,7 +148,7 @@ __device__ void softmax(Tiles<T, kHeadDim, kBlock>& tiles, Rows<kHeadDim, kBlock
   const int tx = threadIdx.x % kSide;
 #pragma unroll
   for (int i = 0; i < kCount; ++i) {
-    // The causal diagonal, or the last key, may cut through the tile: this many of its keys are seen.
+    // The causal diagonal, or the last key, may cut through the tile: the row sees this many of its keys.
     const int visible = problem.visible_keys(first_query + tile_row(i)) - first_key;
     float tile_max = -INFINITY;
 #pragma unroll
@@ -163,7 +163,7 @@ __device__ void softmax(Tiles<T, kHeadDim, kBlock>& tiles, Rows<kHeadDim, kBlock
     float tile_sum = 0.0f;
 #pragma unroll
     for (int j = 0; j < kCount; ++j) {
-      const float weight = exp2_approx(scores[i][j] - merged.subtracted);  // 0 for a key that is not seen
+      const float weight = exp2_approx(scores[i][j] - merged.subtracted);  // 0 for a masked key
       tile_sum += weight;
       tiles.weights[tile_row(i)][tx + kSide * j] = weight;
     }
@@ -210,8 +210,8 @@ __device__ void process_tile(Tiles<T, kHeadDim, kBlock>& tiles, Rows<kHeadDim, k
                              const Problem& problem, int first_query, int first_key) {
   float scores[kBlock / kSide][kBlock / kSide] = {};
   multiply_scores(tiles, scores);
-  // Other threads of this warp may still read the weights of the tile before. Half a warp shares a row, so a
-  // warp barrier closes this hazard and the next.
+  // Other threads of this warp may still read the weights of the previous tile. Half a warp shares a row, so
+  // a warp barrier prevents this hazard and the next.
   __syncwarp();
   softmax(tiles, rows, scores, problem, first_query, first_key);
   __syncwarp();  // all weights of the warp's rows are there
