@@ -81,8 +81,7 @@ struct WgmmaTile {
     // A line runs `along` one dimension, and the next line is one further `across`.
     const auto along = uint32_t((k_major ? k : row) * element_bytes);
     const auto across = uint32_t(k_major ? row : k);
-    const uint32_t line_bytes =
-        swizzle_bytes(swizzle);  // a line of an atom; without swizzle, of a core matrix
+    const uint32_t line_bytes = swizzle_bytes(swizzle);  // of an atom, or of a core matrix without swizzle
     const uint32_t piece = along / line_bytes, group = across / 8;
     // Without a swizzle the two distances of an MN-major tile change their meaning.
     const bool exchanged = !k_major && swizzle == Swizzle::none;
