@@ -61,7 +61,7 @@ void run_step(const Shape& shape, const Tensors& tensors, device::Stream stream)
                          PersistentTraits<PersistentSizes{.head_dim = 64, .consumers = 3, .stages = 8}>,
                          PersistentTraits<PersistentSizes{.head_dim = 128}>>;
   if constexpr (kStep < 5)
-    run_specialised<T, Recorded<SpecialisedFor<kHeadDim, (kStep >= 3), kStep == 4>>>(shape, tensors, stream);
+    run_specialised<T, kStep, Recorded<SpecialisedFor<kHeadDim>>>(shape, tensors, stream);
   else
     run_persistent<T, Recorded<StepFive>>(shape, tensors, stream);
 }

@@ -1,20 +1,12 @@
-//| # Steps 2, 3 and 4: a producer and consumers
+//| # Step 2: a producer and consumers
 //|
-//| In step 1 every thread does everything, so everything waits. Here the work is divided.
+//| In step 1 every thread does everything, so everything waits. Here the work is divided. Warpgroup 0 is the
+//| *producer*: one thread of it keeps the pipeline filled. Two more warpgroups, three at d = 64, are
+//| *consumers*: each owns 64 queries, and all read the same keys. Tiles travel while others are multiplied.
+//| The producer needs hardly any registers, so `setmaxnreg` gives its share to the consumers, which hold S, P
+//| and O.
 //|
-//| **Step 2: roles.** Warpgroup 0 is the *producer*: one thread of it keeps the pipeline filled. Two more
-//| warpgroups, three at d = 64, are *consumers*: each owns 64 queries, and all read the same keys. Tiles
-//| travel while others are multiplied. The producer needs hardly any registers, so `setmaxnreg` gives its
-//| share to the consumers, which hold S, P and O.
-//|
-//| **Step 3: pingpong.** The consumers take turns at issuing products, so that one's softmax runs during the
-//| other's products (`common/hopper/pingpong.h`).
-//|
-//| **Step 4: overlap within a warpgroup.** The scores of the next tile are issued *before* the product with V
-//| of this one. While the softmax of the new scores runs, the tensor cores still multiply with V, for the
-//| same warpgroup. The price is registers: P lives through the softmax of the next scores.
-//|
-//| The three differ in two switches: whether consumers take turns, and in which order they issue.
+//| Steps 3 and 4 keep this text and change a few lines each.
 //|
 //| **Budget.** d = 128: Q 32 KB, four stages of 32 KB, 160 KB; registers 64 of O, 64 of S, 32 of P, of 232.
 //| d = 64: three consumers of 160 registers, 88 KB. d = 256: O takes 128 registers and a tile of 80 keys 40
@@ -23,81 +15,12 @@
 //| ![One thread of warpgroup 0 asks TMA for tiles; two consumers read them; the barriers between
 //| them](../../docs/figures/hopper_block.svg)
 #pragma once
-#include "common/hopper/block.h"
+#include "chapters/05_flash_attention_3/specialised.cuh"
 #include "common/hopper/epilogue.h"
 #include "common/hopper/mask.h"
-#include "common/hopper/moments.h"
-#include "common/hopper/pingpong.h"
-#include "common/hopper/pipeline.h"
 #include "common/hopper/softmax.h"
-#include "common/hopper/tiles.h"
-#include "common/ptx/setmaxnreg.h"
 
 namespace flashbook::fa3 {
-
-using namespace hopper;
-
-/// The choices of a version.
-struct SpecialisedSizes {
-  int head_dim;
-  int consumers = 2;      ///< warpgroups that multiply, 64 queries each: 2 or 3
-  int keys = 128;         ///< of a tile
-  int stages = 4;         ///< of the pipeline
-  bool pingpong = false;  ///< step 3
-  bool overlap = false;   ///< step 4
-};
-
-/// One version of the kernel, as a type, so that its choices are made at compile time.
-template <SpecialisedSizes kSizes>
-struct SpecialisedTraits : Unrecorded {
-  static constexpr int kHeadDim = kSizes.head_dim, kConsumers = kSizes.consumers, kKeys = kSizes.keys;
-  static constexpr int kStages = kSizes.stages;
-  static constexpr bool kPingpong = kSizes.pingpong, kOverlap = kSizes.overlap;
-  static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
-};
-
-//| ## The block
-//|
-//| Shared memory holds the queries of all consumers, the pipeline, and one more barrier, `q_full`: queries
-//| come once, so it has one phase and they are never given back.
-/// Shared memory of a block.
-template <typename T, typename Traits>
-struct SpecialisedShared {
-  Tile<T, kRowsOfWarpgroup, Traits::kHeadDim> q[Traits::kConsumers];
-  Pipeline<Tile<T, Traits::kKeys, Traits::kHeadDim>, Traits::kStages> pipeline;
-  uint64_t q_full;  ///< the queries of all consumers have landed; one phase
-};
-
-//| ## In which order tiles come
-//|
-//| Tiles of keys go from the last to the first: the ragged end and the causal diagonal come first, and the
-//| loop over the rest needs no mask. Without overlap, consumers want K and V of one tile, then of the next.
-//| With it (step 4) they want the next K before this V:
-//|
-//| | | | | | | | |
-//| | --- | --- | --- | --- | --- | --- | --- |
-//| | in pairs | K3 | V3 | K2 | V2 | K1 | V1 | K0 V0 |
-//| | keys first | K3 | K2 | V3 | K1 | V2 | K0 | V1 V0 |
-
-/// Streams the K and V of `tiles` tiles of keys through the pipeline, the last first. One thread of the
-/// producer.
-template <typename Traits, bool kKeysFirst, typename Pipeline>
-__device__ __forceinline__ void stream(Pipeline& pipeline, PipelineState<Traits::kStages>& state,
-                                       const TileMap& k_map, const TileMap& v_map, int tiles,
-                                       const Head& kv_head) {
-  constexpr int kKeys = Traits::kKeys;
-  if constexpr (kKeysFirst) fill(pipeline, state, k_map, (tiles - 1) * kKeys, kv_head);
-#pragma unroll 1  // the producer has few registers
-  for (int tile = tiles - 1; tile >= 0; --tile) {
-    const int k_tile = kKeysFirst ? tile - 1 : tile;
-    if (k_tile >= 0) {
-      fill(pipeline, state, k_map, k_tile * kKeys, kv_head);
-      Traits::record(Moment::keys_sent, k_tile);
-    }
-    fill(pipeline, state, v_map, tile * kKeys, kv_head);
-    Traits::record(Moment::values_sent, tile);
-  }
-}
 
 //| The maps of Q, K and V are parameters marked `__grid_constant__`: TMA reads a map by its address, and only
 //| such a parameter has one that all threads share. `__launch_bounds__(threads, 1)` promises one block per
@@ -151,7 +74,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
       for (int i = 0; i < kConsumers; ++i)
         load(shared.q[i], q_map, &shared.q_full, block_query + i * kRowsOfWarpgroup, head);
       PipelineState<Traits::kStages> state;
-      stream<Traits, Traits::kOverlap>(pipeline, state, k_map, v_map, key_tiles, problem.kv_head(head));
+      stream<Traits, false>(pipeline, state, k_map, v_map, key_tiles, problem.kv_head(head));
     }
     return;
   }
@@ -177,8 +100,6 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   auto rows = SoftmaxRows<false>::none();
   PipelineState<Traits::kStages> state;
 
-  if constexpr (Traits::kPingpong) open_turns<Traits>(consumer);
-
   //| ### The first tile
   //|
   //| Nothing can overlap yet: there are no probabilities to multiply with V. So the first scores stand alone,
@@ -202,76 +123,42 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   //| ### The loop
   //|
   //| A round begins with P of tile + 1 in registers, and ends with P of `tile`. It goes through two stages of
-  //| the pipeline: one has K of `tile`, the other V of tile + 1. In the pairs of steps 2 and 3 V comes first,
-  //| with overlap K does.
+  //| the pipeline: the first has V of tile + 1, the second K of `tile`.
 #pragma unroll 1
   for (int tile = key_tiles - 2; tile >= 0; --tile) {
-    // The two tiles of this iteration: K of the scores first, or V.
-    const PipelineState<Traits::kStages> one = state, two = state.next();
-    const PipelineState<Traits::kStages> k_state = Traits::kOverlap ? one : two,
-                                         v_state = Traits::kOverlap ? two : one;
-    state = two.next();
+    const PipelineState<Traits::kStages> v_state = state, k_state = state.next();
+    state = k_state.next();
     const uint64_t k = wgmma_advance(keys, k_state.stage * kTileBytes);
     const uint64_t v = wgmma_advance(values, v_state.stage * kTileBytes);
-    //| The consumer waits for the tile that its first product reads, and then for its turn. The order
-    //| matters: if it took the turn first and then waited for its tile, the other consumers would wait, too.
-    wait_full(pipeline, one);
+    //| The consumer waits for the tile that its first product reads.
+    wait_full(pipeline, v_state);
     Traits::record(Moment::landed, tile);
-    if constexpr (Traits::kPingpong) take_turn<Traits>(consumer);
     //| Two products are issued, one group each. They queue at the tensor cores and run in the order of issue.
-    //| With overlap the scores go first, so they are done first, and the softmax can begin while the product
-    //| with V still runs. Without it the order does not matter for the result; V goes first because it comes
-    //| first through the pipeline. Only the *issue* is inside the turn, which is passed on as soon as both
-    //| products are queued.
+    //| The order does not matter for the result; V goes first because it comes first through the pipeline.
     Traits::record(Moment::turn, tile);
     wgmma_pin(output);
     wgmma_pin(p);
     wgmma_fence();
-    if constexpr (Traits::kOverlap) {
-      issue_scores<T, kHeadDim>(scores, q, k);
-      wait_full(pipeline, two);
-      wgmma_fence();
-      issue_accumulate<T>(output, p, v);
-    } else {
-      issue_accumulate<T>(output, p, v);
-      wait_full(pipeline, two);
-      wgmma_fence();
-      issue_scores<T, kHeadDim>(scores, q, k);
-    }
+    issue_accumulate<T>(output, p, v);
+    wait_full(pipeline, k_state);
+    wgmma_fence();
+    issue_scores<T, kHeadDim>(scores, q, k);
     Traits::record(Moment::issued, tile);
-    if constexpr (Traits::kPingpong) pass_turn<Traits>(consumer);
 
     //| ### Waiting
     //|
-    //| Without overlap both groups must be done. With it, `wgmma_wait<1>` lets the newest group run on, which
-    //| is the product with V, and guarantees the scores. K's stage is free then, V's is not yet. A stage is
-    //| given back only after the wait for the product that reads it: earlier, TMA would overwrite keys that
-    //| the tensor cores still read.
-    if constexpr (!Traits::kOverlap) {
-      wgmma_wait<0>();  // both products are done
-      wgmma_pin(output);
-      wgmma_pin(p);
-      release(pipeline, v_state);
-    } else {
-      wgmma_wait<1>();  // the scores are done; the product with V still runs
-    }
+    //| Both groups must be done. A stage is given back only after the wait for the product that reads it:
+    //| earlier, TMA would overwrite keys that the tensor cores still read.
+    wgmma_wait<0>();  // both products are done
+    wgmma_pin(output);
+    wgmma_pin(p);
+    release(pipeline, v_state);
     wgmma_pin(scores);
     Traits::record(Moment::scores, tile);
     release(pipeline, k_state);
     if (needs_mask(problem, first_query, tile * kKeys, kKeys)) mask(scores, problem, query, tile * kKeys);
     softmax(scores, rows, correction, problem.scale_log2);
-    //| Between these two records is everything that overlap hides: maximum, exponentials and row sums, which
-    //| need the scores and nothing of V's product. The rest does need it: P's registers are the left operand
-    //| of that product, and O is its result. So the consumer waits for it before it rounds the new P and
-    //| rescales O.
     Traits::record(Moment::softmax, tile);
-    if constexpr (Traits::kOverlap) {
-      wgmma_wait<0>();  // P V is done: P may be overwritten, O rescaled
-      wgmma_pin(output);
-      wgmma_pin(p);
-      Traits::record(Moment::values, tile);
-      release(pipeline, v_state);
-    }
     round_to_fragments<T>(p, scores);
     rescale_rows(output, correction);
     Traits::record(Moment::end, tile);
@@ -279,16 +166,13 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
 
   //| ### The end
   //|
-  //| P V of tile 0 is left. It takes a turn as all products do; all consumers must take equally many turns,
-  //| or one would wait for a turn that is never passed. Then the rows are divided by their sums and stored
-  //| straight from the registers (`common/hopper/epilogue.h`).
+  //| P V of tile 0 is left. Then the rows are divided by their sums and stored straight from the registers
+  //| (`common/hopper/epilogue.h`).
   wait_full(pipeline, state);
-  if constexpr (Traits::kPingpong) take_turn<Traits>(consumer);
   wgmma_pin(output);
   wgmma_pin(p);
   wgmma_fence();
   issue_accumulate<T>(output, p, wgmma_advance(values, state.stage * kTileBytes));
-  if constexpr (Traits::kPingpong) pass_turn<Traits>(consumer);
   wgmma_wait<0>();
   wgmma_pin(output);
   wgmma_pin(p);

@@ -21,7 +21,11 @@
 #pragma once
 #include <type_traits>
 
-#include "chapters/05_flash_attention_3/step2_specialised.cuh"
+#include "chapters/05_flash_attention_3/specialised.cuh"
+#include "common/hopper/epilogue.h"
+#include "common/hopper/mask.h"
+#include "common/hopper/pingpong.h"
+#include "common/hopper/softmax.h"
 #include "common/hopper/tile_scheduler.h"
 
 namespace flashbook::fa3 {

@@ -6,7 +6,7 @@
     ```
     <!-- /excerpt -->
 
-    <!-- excerpt step1_single_warpgroup.cuh "for (int tile" to step2_specialised.cuh "for (int tile" kPingpong=0 kOverlap=0 -->
+    <!-- excerpt step1_single_warpgroup.cuh "for (int tile" to step2_specialised.cuh "for (int tile" -wgmma_pin -->
     ```diff
     ...
     ```

@@ -12,6 +12,8 @@ SQUARE = "01_naive_attention/step3_shared_tile.cuh"
 SPLIT_K = "03_flash_attention_1/step3_split_k.cuh"
 SINGLE = "05_flash_attention_3/step1_single_warpgroup.cuh"
 ROLES = "05_flash_attention_3/step2_specialised.cuh"
+TURNS = "05_flash_attention_3/step3_pingpong.cuh"
+OVERLAP = "05_flash_attention_3/step4_overlap.cuh"
 FP8 = "06_fp8/step1_attention.cuh"
 DECODE = "08_decoding/step1_pack_gqa.cuh"
 MASKS = "09_masks/attention.cuh"
@@ -48,15 +50,14 @@ OWN = {
     "no_fence_05": gone(SINGLE, "wgmma_fence();  // P and O were just written", (1,)),
     "no_wait_for_scores_05": gone(SINGLE, "wgmma_wait<0>();  // S is in registers", (1,)),
     "queries_uncounted_05": Fault(SINGLE, "(first ? decltype(shared.q)::kBytes : 0)", "(first ? decltype(shared.q)::kBytes : 0)", "0", (1,)),
-    "no_fence_of_barriers_05": Fault(ROLES, "    fence_mbarrier_init();\n", "fence_mbarrier_init();", "", (2, 3, 4)),
+    "no_fence_of_barriers_05": Fault(ROLES, "    fence_mbarrier_init();\n", "fence_mbarrier_init();", "", (2,)),
     "registers_kept_05": Fault(ROLES, "setmaxnreg_dec<kProducerRegisters<kConsumers>>();",
-                               "setmaxnreg_dec<kProducerRegisters<kConsumers>>();", "", (2, 3, 4)),
-    "waits_for_one_product_05": Fault(ROLES, "wgmma_wait<1>();  // the scores are done", "wgmma_wait<1>();", "wgmma_wait<2>();", (4,)),
-    "turn_kept_05": Fault(ROLES, "    Traits::record(Moment::issued, tile);\n    if constexpr (Traits::kPingpong) pass_turn<Traits>(consumer);",
-                          "pass_turn<Traits>(consumer);", "", (3, 4)),
+                               "setmaxnreg_dec<kProducerRegisters<kConsumers>>();", "", (2,)),
+    "waits_for_one_product_05": Fault(OVERLAP, "wgmma_wait<1>();  // the scores are done", "wgmma_wait<1>();", "wgmma_wait<2>();", (4,)),
+    "turn_kept_05": Fault(TURNS, "    Traits::record(Moment::issued, tile);\n    pass_turn<Traits>(consumer);", "pass_turn<Traits>(consumer);", "", (3,)),
     "queries_not_awaited_05": Fault(ROLES, "  mbarrier_wait(&shared.q_full, 0);\n  wait_full(pipeline, state);", "mbarrier_wait(&shared.q_full, 0);",
-                                    "", (2, 3, 4)),
-    "stage_given_back_early_05": Fault(ROLES, "    Traits::record(Moment::turn, tile);\n", "Traits::record(Moment::turn, tile);",
+                                    "", (2,)),
+    "stage_given_back_early_05": Fault(OVERLAP, "    Traits::record(Moment::turn, tile);\n", "Traits::record(Moment::turn, tile);",
                                        "release(pipeline, k_state);", (4,)),
     "one_warp_releases_05": Fault(PIPELINE, "if (threadIdx.x % 32 == 0) mbarrier_arrive", "threadIdx.x % 32 == 0", "threadIdx.x % 128 == 0",
                                   (2, 3, 4, 5)),

@@ -36,8 +36,7 @@ int64_t counter_bytes(const Shape& shape) { return shape.causal() ? sizeof(int) 
 //|
 //| Type, head dimension and step are known here only when the program runs, and kernels want them when they
 //| are compiled. `with_16_bit_type_and_head_dim` turns the two into a type and a constant: the lambda is
-//| compiled once for each. A head dimension between two sizes of tiles takes the larger (`tiles.h`). Steps 2
-//| to 4 are one kernel with two switches, pingpong and overlap.
+//| compiled once for each. A head dimension between two sizes of tiles takes the larger (`tiles.h`).
 template <int kStep>
 void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
   const int columns = tile_columns(shape.head_dim);
@@ -45,7 +44,7 @@ void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
     if constexpr (kStep == 1)
       run_single<T, kHeadDim>(shape, tensors, stream);
     else if constexpr (kStep < 5)
-      run_specialised<T, SpecialisedFor<kHeadDim, kStep >= 3, kStep == 4>>(shape, tensors, stream);
+      run_specialised<T, kStep, SpecialisedFor<kHeadDim>>(shape, tensors, stream);
     else
       with_version<kHeadDim>(shape,
                              [&]<typename Traits>() { run_persistent<T, Traits>(shape, tensors, stream); });

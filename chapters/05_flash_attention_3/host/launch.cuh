@@ -7,6 +7,8 @@
 #pragma once
 #include "chapters/05_flash_attention_3/step1_single_warpgroup.cuh"
 #include "chapters/05_flash_attention_3/step2_specialised.cuh"
+#include "chapters/05_flash_attention_3/step3_pingpong.cuh"
+#include "chapters/05_flash_attention_3/step4_overlap.cuh"
 #include "chapters/05_flash_attention_3/step5_persistent.cuh"
 #include "common/attention/tensors.h"
 #include "common/hopper/launch.h"
@@ -34,21 +36,23 @@ void run_single(const Shape& shape, const Tensors& t, device::Stream stream) {
 //| Steps 2 to 4 have a block for each 128 queries, or 192 at d = 64. Four stages are two tiles of keys and
 //| two of values. 80 keys are the most that fit at d = 256.
 /// The sizes of steps 2 to 4 for a head dimension.
-template <int kHeadDim, bool kPingpong, bool kOverlap>
-using SpecialisedFor = SpecialisedTraits<SpecialisedSizes{.head_dim = kHeadDim,
-                                                          .consumers = kHeadDim == 64 ? 3 : 2,
-                                                          .keys = kHeadDim == 256 ? 80 : 128,
-                                                          .pingpong = kPingpong,
-                                                          .overlap = kOverlap}>;
+template <int kHeadDim>
+using SpecialisedFor = SpecialisedTraits<SpecialisedSizes{
+    .head_dim = kHeadDim, .consumers = kHeadDim == 64 ? 3 : 2, .keys = kHeadDim == 256 ? 80 : 128}>;
 
-/// One version of steps 2 to 4.
-template <typename T, typename Traits>
+/// Step 2, 3 or 4.
+template <typename T, int kStep, typename Traits>
 void run_specialised(const Shape& shape, const Tensors& t, device::Stream stream) {
-  device::launch(
-      specialised<T, Traits>, dim3(query_tiles(shape, Traits::kConsumers * kRowsOfWarpgroup)),
-      dim3(Traits::kThreads), sizeof(SpecialisedShared<T, Traits>), stream,
-      tile_map(shape, TensorId::q, t.q, kRowsOfWarpgroup), tile_map(shape, TensorId::k, t.k, Traits::kKeys),
-      tile_map(shape, TensorId::v, t.v, Traits::kKeys), static_cast<T*>(t.o), t.lse, problem_of(shape));
+  const auto launch = [&](auto* kernel) {
+    device::launch(
+        kernel, dim3(query_tiles(shape, Traits::kConsumers * kRowsOfWarpgroup)), dim3(Traits::kThreads),
+        sizeof(SpecialisedShared<T, Traits>), stream, tile_map(shape, TensorId::q, t.q, kRowsOfWarpgroup),
+        tile_map(shape, TensorId::k, t.k, Traits::kKeys), tile_map(shape, TensorId::v, t.v, Traits::kKeys),
+        static_cast<T*>(t.o), t.lse, problem_of(shape));
+  };
+  if constexpr (kStep == 2) launch(specialised<T, Traits>);
+  if constexpr (kStep == 3) launch(pingpong<T, Traits>);
+  if constexpr (kStep == 4) launch(overlapping<T, Traits>);
 }
 
 //| Step 5 starts as many blocks as there are multiprocessors, or tiles, if those are fewer.

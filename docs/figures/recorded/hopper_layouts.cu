@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "chapters/05_flash_attention_3/step2_specialised.cuh"
+#include "chapters/05_flash_attention_3/specialised.cuh"
 #include "chapters/06_fp8/transpose.cuh"
 #include "common/device/device.h"
 #include "common/device/launch.h"

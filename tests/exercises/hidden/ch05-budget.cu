@@ -1,4 +1,4 @@
-#include "chapters/05_flash_attention_3/step2_specialised.cuh"
+#include "chapters/05_flash_attention_3/specialised.cuh"
 
 #define DIGESTS(...) static_assert(true)  // the tests below take their place
 #include "tests/exercises/ch05-budget.cu"
@@ -18,8 +18,7 @@ constexpr double registers_of_consumer(const Problem& p) {
 }
 
 // The chapter's kernel, for the sizes of the text.
-using Traits = fa3::SpecialisedTraits<fa3::SpecialisedSizes{
-    .head_dim = 192, .keys = 96, .pingpong = true, .overlap = true}>;
+using Traits = fa3::SpecialisedTraits<fa3::SpecialisedSizes{.head_dim = 192, .keys = 96}>;
 using OurShared = fa3::SpecialisedShared<__nv_bfloat16, Traits>;
 static_assert(stage_bytes({}) == sizeof(OurShared::pipeline.tile[0]));
 static_assert(shared_bytes({}) == sizeof(OurShared::q) + sizeof(OurShared::pipeline.tile));
