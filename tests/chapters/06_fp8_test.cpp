@@ -376,6 +376,18 @@ TEST_F(TracedBlockScales, OfShortSequencesAreReadWithinTheirBounds) {
   }
 }
 
+using TracedPromotedSums = ChapterTest;
+TEST_F(TracedPromotedSums, AreReadByTheThreadsThatWroteThem) {
+  for (int head_dim : {64, 128, 256})
+    for (Scaling scaling : {Scaling::tensor, Scaling::block}) {
+      Shape shape = shape_with(scaling, head_dim, head_dim == 64);
+      shape.batch = 1, shape.heads = shape.kv_heads = 1, shape.seqlen_q = 30, shape.seqlen_k = 1100;
+      const Inputs inputs = make_inputs(shape, InputKind::normal, 8);
+      const Outputs outputs = run_once(kFp8, shape, inputs, 9);
+      EXPECT_TRUE(check(shape, make_reference(shape, inputs, all_rows(shape)), outputs).ok());
+    }
+}
+
 // The product of two small scales underflows in float32, so the scores are 0.
 TEST_F(ChapterTest, SmallScalesHideNoKeysAndMakeNoNaN) {
   for (Scaling scaling : {Scaling::tensor, Scaling::head, Scaling::block})
