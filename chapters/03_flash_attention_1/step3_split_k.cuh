@@ -119,7 +119,7 @@ using FragmentC = nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, 
 //| for an address that is known to be in shared memory; the
 //| [appendix](appendix.md#the-first-version-of-step-3) explains what that saves.
 /// As many blocks as fit into the shared memory of an H100 or H200: 228 KB, of which each block takes 1 KB
-/// more than it asks for. The compiler has to leave registers for all of them.
+/// more than it requests. The compiler has to leave registers for all of them.
 template <typename T, typename Traits>
 constexpr int kBlocksPerMultiprocessor = 228 * 1024 / int(sizeof(SplitKTiles<T, Traits>) + 1024);
 

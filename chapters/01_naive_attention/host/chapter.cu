@@ -243,17 +243,17 @@ constexpr Step row(const char* name, const char* idea) {
 }
 
 constexpr Step kSteps[] = {
-    row<1>("one thread per score", "The three formulas as three kernels, a thread for every number."),
+    row<1>("one thread per score", "The three formulas as three kernels, with one thread per number."),
     row<2>(
         "neighbours read neighbours",
-        "K is turned round once, and a warp has a row of the softmax: the lanes of a load want neighbours."),
+        "K is transposed once, and each row of the softmax gets a warp, so that all lanes read neighbours."),
     row<3>("a tile in shared memory",
-           "A block loads 32 columns of 64 rows once, and each number serves 32 threads from shared memory."),
-    row<4>(
-        "a tile of registers",
-        "A thread keeps 8 by 8 results in registers: 16 numbers from shared memory feed 64 multiply-adds."),
+           "A block loads 32 columns of 64 rows once, and 32 threads use each number from shared memory."),
+    row<4>("a tile of registers",
+           "Each thread keeps 8 by 8 results in registers: 16 numbers read from shared memory feed 64 "
+           "multiply-adds."),
     row<5>("tensor cores",
-           "Products of 16 by 16 fragments on tensor cores: what is left is S and P going through memory."),
+           "Tensor cores multiply 16 by 16 fragments. Moving S and P through memory is what remains."),
 };
 
 }  // namespace

@@ -62,16 +62,17 @@ constexpr Step row(const char* name, const char* idea) {
 
 constexpr Step kSteps[] = {
     row<1>("safe softmax, three passes",
-           "The maximum, the sum and the quotients of a stored row of scores, a pass each."),
+           "One pass each for the maximum, the sum and the quotients of a stored row of scores."),
     row<2>("online softmax, two passes",
-           "A running maximum and a running sum, corrected when a larger score turns up."),
-    row<3>("one pass over the keys", "O is summed and corrected online too: no row of scores is stored."),
+           "A running maximum and a running sum, which is corrected when a larger score arrives."),
+    row<3>("one pass over the keys",
+           "O is summed and corrected in the same pass: no row of scores is stored."),
     row<4>("tiles, vectors, all cores",
-           "A tile of keys at a time for a tile of queries, with an exp2 that vectorises."),
+           "One tile of keys at a time for a tile of queries, with an exp2 that vectorises."),
     row<5>(
         "blocks of registers",
-        "Sums stay in registers while a product is taken, queries lie along the widest vectors, and no tile "
-        "of keys is transposed."),
+        "Sums stay in registers during a product, queries run along the widest vectors, and no tile of keys "
+        "is transposed."),
 };
 
 const Shape kDefaultShape = square_shape(1, 1, 2048, 64, DType::f32);

@@ -86,8 +86,8 @@ int64_t state_bytes(const Shape& shape) {
   return shape.q_rows() * (shape.head_dim + 2) * int64_t(sizeof(float));
 }
 
-/// The unfinished O of step 1 goes to device memory and back. K and V of steps 2 and 3 are asked for again
-/// and again, and found in the L2 cache: traffic.h counts what is asked for.
+/// The unfinished O of step 1 goes to device memory and back. Steps 2 and 3 request K and V again and again,
+/// and the L2 has them: traffic.h counts the requests.
 double memory_keys_outside(const Shape& shape) { return fa1::bytes_keys_outside(shape, block_of(shape)); }
 
 /// Bytes requested from the L2, which serves K and V again and again.
@@ -139,9 +139,8 @@ void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
 
 constexpr Step kSteps[] = {
     {.name = "keys outside, queries inside",
-     .idea =
-         "The paper's own loop order: no score leaves the chip, but the unfinished O travels through device "
-         "memory.",
+     .idea = "The paper's loop order: no score leaves the chip, but the unfinished O travels through device "
+             "memory.",
      .operation = Operation::forward,
      .accepts = Feature::causal,
      .run = run<1>,
@@ -150,7 +149,7 @@ constexpr Step kSteps[] = {
      .memory = memory_keys_outside,
      .requested = requested<1>},
     {.name = "queries outside, keys inside",
-     .idea = "O, maximum and sum of a tile of queries stay in registers while K and V come by, and every "
+     .idea = "O, maxima and sums of a tile of queries stay in registers while K and V pass by, and every "
              "tile is a "
              "block.",
      .operation = Operation::forward,
@@ -160,7 +159,7 @@ constexpr Step kSteps[] = {
      .requested = requested<2>},
     {.name = "tensor cores, split-K warps",
      .idea =
-         "The warps of a block share the keys of a tile, multiply with wmma and add up O in shared memory.",
+         "The warps of a block split the keys of a tile, multiply with wmma and add up O in shared memory.",
      .operation = Operation::forward,
      .accepts = Feature::causal,
      .run = run<3>,

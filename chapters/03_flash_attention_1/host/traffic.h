@@ -36,12 +36,12 @@ void for_each_query_tile(const Shape& shape, int rows_q, Body body) {
 //| sector where it needs 8 bytes; a warp of step 3 has one row. In device memory, each number is still only 4
 //| bytes, since neighbours share a sector.
 
-/// Bytes that a warp of steps 1 and 2 asks for per row, for its maximum, sum or log-sum-exp.
+/// Bytes that a warp of steps 1 and 2 requests per row, for its maximum, sum or log-sum-exp.
 constexpr double kRequestedNumber = 16;
 /// The same in step 3, where a warp writes a row at a time: a sector.
 constexpr double kRequestedRow = 32;
 
-/// Bytes that step 1 asks for: K and V once, and for each tile of keys all of Q, O, m and l that see it.
+/// Bytes that step 1 requests: K and V once, and for each tile of keys all of Q, O, m and l that see it.
 /// `number` is what one of a row's numbers takes.
 inline double bytes_keys_outside(const Shape& shape, int block, double number = sizeof(float)) {
   const double element = double(size_of(shape.dtype)), heads = double(shape.batch) * shape.heads;
@@ -57,7 +57,7 @@ inline double bytes_keys_outside(const Shape& shape, int block, double number = 
                   (sizeof(float) * shape.head_dim + 2 * number) * state_rows + number * o_rows);
 }
 
-/// Bytes that steps 2 and 3 ask for: Q, O and the log-sum-exp once, K and V for each tile of queries as far
+/// Bytes that steps 2 and 3 request: Q, O and the log-sum-exp once, K and V for each tile of queries as far
 /// as it sees them. `number` as above.
 inline double bytes_queries_outside(const Shape& shape, int rows_q, int rows_k,
                                     double number = sizeof(float)) {
