@@ -308,7 +308,7 @@ class Manifest(Tree):
         self.assertIn("exercises.json: ch01-answer: the id must be ch02-name", self.fault_in_chapter_2())
         for change, said in (({"kind": "guess"}, "kind is guess: use one of write, predict, mend"), ({"file": "gone.cuh"}, "there is no chapters/01_one/gone.cuh"),
                              ({"hint": " "}, "hint is ' ': it must be a text"), ({"hint": ["one"]}, "hint is ['one']: it must be a text"), ({"hint2": "more"}, "it needs id, title"),
-                             ({"counted": "yes"}, "counted is 'yes': it must be true, or left out"), ({"varied": False}, "varied is False: it must be true, or left out"),
+                             ({"counted": "yes"}, "counted is 'yes': it must be true, or omitted"), ({"varied": False}, "varied is False: it must be true, or omitted"),
                              ({"minutes": "20"}, "it must be a positive whole number"), ({"minutes": 0}, "it must be a positive whole number"),
                              ({"tests": []}, "all visible tests have 0 points"), ({"tests": {}}, "it must be a list of tests"),
                              ({"tests": ENTRY["tests"][:1] * 2}, "a test is there twice")):
