@@ -25,7 +25,7 @@
 
 namespace flashbook::decoding {
 
-//| Two warpgroups share each tile of keys. At d = 256 their registers do not suffice.
+//| Two warpgroups share each tile of keys. At d = 256 there are not enough registers.
 
 template <int kHeadDim_, int kConsumers_>
 struct WarpgroupTraits {

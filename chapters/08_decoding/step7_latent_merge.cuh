@@ -185,8 +185,8 @@ __device__ __forceinline__ void merge_squares(MergedPiece (&merged)[kCount], con
   for (int first = 0; first < range.count; first += kAtOnce) {
     uint4 o[kAtOnce][kCount];
     PartRow rows[kAtOnce / 2];
-    //| Only the last parts compute their places one by one. Otherwise places are equally far apart, as
-    //| constants of the loads without any instruction. Part 0 is one place further.
+    //| Only the last parts compute their places one by one. Otherwise places are equally far apart, so their
+    //| offsets are constants in the loads and cost no instruction. Part 0 is one place further.
     const auto place = [&](int i) {
       return parts.place(range.row_tile, range.first_block, range.first + min(first + i, range.count - 1));
     };

@@ -176,7 +176,7 @@ struct Consumer {
     round_to_fragments<T>(p, scores);
   }
 
-  //| A step issues the scores of its tile and the values of the tile before it. The mask and the softmax run
+  //| A step issues the scores of its tile and the values of the previous one. The mask and the softmax run
   //| while the tensor cores work on the values. `kMasked` makes two functions; the one for full tiles has no
   //| code for a mask.
   /// The scores of a tile, over the values of the tile before it.

@@ -23,8 +23,8 @@ namespace flashbook::masks {
 /// Column `i` of those that a thread has of a tile.
 __host__ __device__ constexpr int column_of(int i) { return i / 2 * 8 + i % 2; }
 
-//| Whether a row has its word at once is asked by a concept. The question could be a `requires` expression in
-//| the consumer on its own members. But if such an expression calls a member function without `this->`, nvcc
+//| A concept asks whether a row has its word at once. The question could be a `requires` expression in the
+//| consumer on its own members. But if such an expression calls a member function without `this->`, nvcc
 //| 13.0 evaluates it to false and g++ to true (see the chapter's appendix).
 /// A row that has a word for all of a thread's columns.
 template <typename Row, int kColumns>

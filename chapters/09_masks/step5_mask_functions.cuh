@@ -179,7 +179,7 @@ struct Softcap {
 
 //| ### ALiBi
 //|
-//| A penalty for distance, with a slope for each head. The softmax multiplies scores by the scale, so the
+//| ALiBi is a penalty for distance, with a slope per head. The softmax multiplies scores by the scale, so the
 //| slope is divided by the scale first. Distances count within a document, so a row first looks for its
 //| document. FlashAttention also takes slopes per sequence, so there is a distance between the slopes of two
 //| sequences: 0 if all share them.

@@ -95,7 +95,7 @@ __device__ __forceinline__ KeyWork next_key_work(Broadcast& broadcast, PipelineS
   return work;
 }
 
-//| K and V have one place each. The next ones are requested when both consumers are done with the last
+//| There is space for one K and one V. The next ones are requested when both consumers are done with the last
 //| products, and are in flight while the consumers store dK and dV.
 /// The thread that loads K, V and dO.
 template <typename T, typename Traits>
