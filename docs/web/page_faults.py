@@ -40,7 +40,7 @@ OWN = {
                                      "__syncthreads();  // all three tiles are complete before anyone multiplies", (1,)),
     "no_mask_03": Fault("03_flash_attention_1/tile.cuh", "scores[i][j] = tx + kSide * j < visible ? scores", "tx + kSide * j < visible", "true",
                         (1, 2)),
-    "no_wait_03": gone(SPLIT_K, "cp_async_wait<Traits::kSharesKV ? 0 : 1>();  // this thread's part of K, and", (3,)),
+    "no_wait_03": gone(SPLIT_K, "cp_async_wait<Traits::kSharesKV ? 0 : 1>();  // this thread's part of K, the first", (3,)),
     "no_wait_for_values_03": gone(SPLIT_K, "cp_async_wait<Traits::kSharesKV ? 0 : 1>();  // this thread's part of V", (3,)),
     "scores_not_awaited_03": gone(SPLIT_K, "__syncthreads();  // all scores of a row are there", (3,)),
     "no_mask_04": Fault("04_flash_attention_2/softmax.cuh", "if (n * 8 + lane % 4 * 2 + i >= visible) scores", "n * 8 + lane % 4 * 2 + i >= visible",
