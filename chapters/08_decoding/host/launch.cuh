@@ -260,7 +260,7 @@ inline RingLaunch warpgroup_launch(const Shape& shape, bool even) {
   //| need, which spreads the rows over all multiprocessors. But that kernel has a block per row, and if there
   //| are many rows, most of its blocks find nothing to merge.
   const int64_t rows_of_grid = int64_t(shape.batch) * int(launch.plan.items_of_sequence) * launch.rows;
-  if (rows_of_grid <= kFewRows) launch.plan.parts_of_last = 4;
+  if (!launch.plan.equal_work && rows_of_grid <= kFewRows) launch.plan.parts_of_last = 4;
   return launch;
 }
 
