@@ -63,18 +63,28 @@ def build(preset: str, *targets: str, tests: bool = False) -> None:
     configure(preset, tests)
     with alone(folder(preset)):
         if watched("cmake", "--build", "--preset", preset, *(["--target", *targets] if targets else [])):
-            fail(f"build/{preset} did not compile, see above{launches_as_in_cuda() if preset == 'sim' else ''}")
+            fail(f"build/{preset} did not compile, see above{cuda_of_its_own() if preset == 'sim' else ''}")
 
 
-def launches_as_in_cuda() -> str:
-    """What to write instead of <<<...>>>, which a C++ compiler rejects; empty if no file contains such a launch."""
+NOT_IN_THE_SIMULATOR = {  # CUDA that the compiler or the linker rejects without saying why, and what to write
+    r"[\w>]<<<": (
+        "launches with <<<...>>>",
+        "use device::launch(kernel, grid, block, shared_bytes, stream, args...)",
+    ),
+    r"\bextern\b.*\b__shared__\b": (
+        "declares extern __shared__",
+        "use T* name = dynamic_shared<T>() in the kernel (common/device/kernel.h)",
+    ),
+}
+
+
+def cuda_of_its_own() -> str:
+    """What to write for CUDA that the simulator cannot build; empty if no file of a chapter contains any."""
     for file in sorted(path for path in ROOT.glob("chapters/**/*.*") if path.suffix in (".cu", ".cuh")):
         for number, line in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
-            if re.search(r"[\w>]<<<", line.partition("//")[0]):
-                return (
-                    f". {file.relative_to(ROOT)}:{number} launches with <<<...>>>: "
-                    "use device::launch(kernel, grid, block, shared_bytes, stream, args...)"
-                )
+            for pattern, (what, remedy) in NOT_IN_THE_SIMULATOR.items():
+                if re.search(pattern, line.partition("//")[0]):
+                    return f". {file.relative_to(ROOT)}:{number} {what}: {remedy}"
     return ""
 
 

@@ -204,12 +204,18 @@ class FrontDoor(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
         self.assertIn("no test matches -R none: ./flashbook test -- -N lists them, and test --all has more", done.stderr)
 
-    def test_a_launch_that_is_no_c(self):
-        (self.tree / "chapters/01_first/mine.cu").write_text("// a<<<1, 1>>>()\nvoid f() { k<<<1, 32>>>(p); }\n")
+    def test_cuda_that_the_simulator_cannot_build(self):
+        mine = self.tree / "chapters/01_first/mine.cu"
+        mine.write_text("// a<<<1, 1>>>()\n")
         self.assertEqual(self.call("run", "01").returncode, 0)
         (self.tree / "tools/cmake").write_text(CMAKE.replace("--build)", "--build) exit 1"))
-        done = self.call("run", "01")
-        self.assertIn("did not compile, see above. chapters/01_first/mine.cu:2 launches with <<<...>>>: use ", done.stderr)
+        for line, saying in (
+            ("void f() { k<<<1, 32>>>(p); }", "launches with <<<...>>>: use device::launch("),
+            ("extern __shared__ float s[];", "declares extern __shared__: use T* name = dynamic_shared<T>() "),
+        ):
+            mine.write_text(f"// a<<<1, 1>>>()\n{line}\n")
+            said = self.call("run", "01").stderr
+            self.assertIn(f"did not compile, see above. chapters/01_first/mine.cu:2 {saying}", said)
 
     def test_who_builds_at_the_same_time_waits(self):
         self.assertEqual(self.call("run", "01").returncode, 0)
