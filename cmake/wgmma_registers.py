@@ -160,7 +160,7 @@ def faults(code):
         else:
             registers = written(bare)
             for register, role, issued in sorted((use for use in in_flight if use[0] in registers), reverse=True) if registers else ():
-                found[address] = f"{bare} writes R{register}, {role} of the wgmma at {issued:04x}, which nobody has waited for"
+                found[address] = f"{bare} writes R{register}, {role} of the wgmma at {issued:04x}, before any wait for it"
         targets = onward[address]
         if match := JOIN.match(bare):
             joins = tuple(sorted({**dict(joins), match[1]: int(match[2], 16)}.items()))

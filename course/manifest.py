@@ -94,7 +94,7 @@ def is_pair_of_clocks(value: Any) -> bool:
     return isinstance(value, list) and len(value) == 2 and all(map(is_whole(1), value)) and value[0] > value[1]
 
 
-TEXT, TRUE = (is_text, "a text"), (lambda value: value is True, "true, or omitted")
+TEXT, TRUE = (is_text, "a non-empty text"), (lambda value: value is True, "true, or omitted")
 # Fields by name, the required ones first: (check of a value, what is allowed).
 OF_A_TEST = {"name": (lambda value: re.fullmatch(r"\w+\.\w+", str(value)), "a test's name, Suite.Test"), "title": TEXT,
              "points": (is_whole(0), "a whole number; 0 makes it a guard"), "hidden": TRUE,

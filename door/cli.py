@@ -124,7 +124,7 @@ def add_course(add: Adder) -> None:
         return
     one = add("handout", course, "make the student's tree, without solutions")
     one.add_argument("folder", metavar="DIR", help="the folder to make: ../flashbook-student")
-    help = "the last chapter, or all chapters to be done (those between come solved); and capstone (default: all)"
+    help = "the last chapter, or all chapters to be done (those between are solved); and capstone (default: all)"
     one.add_argument("chapters", metavar="NN", nargs="*", type=number_or_capstone, help=help)
     one.add_argument("--solved", action="store_true", help="include the solutions, as in a perfect submission")
     one = add("grade", course, "grade submissions", GRADE_OPTIONS)

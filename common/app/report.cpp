@@ -86,7 +86,7 @@ class Speeds {
  public:
   explicit Speeds(const Committed& committed) : committed_(committed) {}
 
-  /// Steps must come in their order.
+  /// Steps must be passed in order.
   Speed of(const Report& report, const StepReport& step) {
     if (!step.why_not.empty()) return {};
     if (report.simulated) {
@@ -261,7 +261,7 @@ void print_report(std::ostream& out, const Report& report, const Committed& comm
                        report.before));
   if (report.simulated && !speeds.lines().empty()) {
     print_wrapped(out, card + std::string(9 - std::min<std::size_t>(card.size(), 8), ' '),
-                  concat("times from ", committed.folder, "; factor: to the step before"));
+                  concat("times from ", committed.folder, "; factor: over the previous step"));
     for (const std::string& line : speeds.lines()) print_wrapped(out, std::string(9, ' '), line);
   }
   out << "\n";
@@ -314,7 +314,7 @@ void print_ladder(std::ostream& out, const std::vector<Report>& reports, const C
   for (const auto& [how, count] : outcomes) checked += concat(checked.empty() ? "" : ", ", count, " ", how);
   print_wrapped(out, "steps    ", checked + ", against FP64");
   print_wrapped(out, "memory   ", "bytes to and from device memory, by the cost model");
-  print_wrapped(out, "factor   ", "times as fast as the step before, at the same sizes");
+  print_wrapped(out, "factor   ", "times as fast as the previous step, at the same sizes");
   std::string label = "shape    ";
   for (const std::string& line : speeds.lines()) {
     print_wrapped(out, label, line);

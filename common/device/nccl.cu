@@ -152,7 +152,7 @@ std::string why_not_nccl(int ranks) {
   if (library() == nullptr) return "there is no libnccl.so.2: install NCCL, or send messages by copies";
   // The number of devices on other hosts is not known here: NCCL itself refuses two ranks on one device.
   if (const int devices = device_count(); processes() == nullptr && ranks > devices)
-    return concat("NCCL wants a GPU for each rank, and there are ", ranks, " ranks on ", devices,
+    return concat("NCCL needs a GPU for each rank, and there are ", ranks, " ranks on ", devices,
                   ": give fewer, or send messages by copies");
   return "";
 }

@@ -352,7 +352,7 @@ class Processes::Peers {
       throw DeviceError("rank ", said.rank, " says that there are ", said.count, " ranks, and rank ",
                         me_.rank, " that there are ", me_.count, ": start them by one launcher");
     if (said.rank < 0 || said.rank >= me_.count || said.rank == me_.rank)
-      throw DeviceError("rank ", said.rank, " of ", me_.count, " came to meet rank ", me_.rank,
+      throw DeviceError("rank ", said.rank, " of ", me_.count, " connected to rank ", me_.rank,
                         ": start them by one launcher");
     return said;
   }
@@ -362,7 +362,7 @@ class Processes::Peers {
   [[noreturn]] void missing(int ranks) const {
     throw DeviceError("rank ", me_.rank, " of ", me_.count, " has waited ", patience_, " s at ", me_.address,
                       " port ", me_.port, ", and ", ranks, ranks == 1 ? " rank has" : " ranks have",
-                      " not come: start all of them, or wait longer with --timeout");
+                      " not connected: start all of them, or wait longer with --timeout");
   }
 
   /// Rank 0: the others connect to its address, and learn where each of them listens.
@@ -403,7 +403,7 @@ class Processes::Peers {
     if (!send_all(first, &mine, sizeof mine) ||
         !receive_all(first, listens.data(), listens.size() * sizeof(Address), deadline))
       throw DeviceError("rank 0 has ended, or has waited too long for others, while rank ", me_.rank, " of ",
-                        me_.count, " came to meet it at ", me_.address, " port ", me_.port);
+                        me_.count, " was connecting to it at ", me_.address, " port ", me_.port);
     connect_all(listener, listens, deadline);
   }
 

@@ -43,7 +43,7 @@ void check(const TensorTiles& tiles) {
   const uint64_t row = tiles.box[0] * size_of(tiles.dtype);
   if (row % kAlignment != 0)
     refuse("a row of the box has " + text_of(row) + " bytes; it must be a multiple of 16");
-  // CUDA also takes rows shorter than the span, but does not say how they then lie in shared memory.
+  // CUDA also takes rows shorter than the span, but does not say how they are then laid out in shared memory.
   const uint64_t span = swizzle_bytes(tiles.swizzle);
   if (tiles.swizzle != Swizzle::none && row != span)
     refuse("a row of the box has " + text_of(row) + " bytes; with this swizzle it must have " +

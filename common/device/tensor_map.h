@@ -20,13 +20,13 @@
 namespace flashbook::device {
 
 /// A tensor of 1 to 5 dimensions in device memory, and the box of it that one copy moves. Dimensions count
-/// from the innermost, whose elements lie side by side.
+/// from the innermost, whose elements are contiguous.
 struct TensorTiles {
   DType dtype;
   const void* base;              ///< multiple of 16
   std::vector<uint64_t> size;    ///< elements of each dimension
   std::vector<uint64_t> stride;  ///< bytes from one to the next in each dimension but the innermost:
-                                 ///< multiples of 16. Dimensions may overlap and come in any order
+                                 ///< multiples of 16. Dimensions may overlap and be in any order
   std::vector<uint32_t> box;     ///< elements in each dimension, up to 256; a row has 16 * n bytes, with a
                                  ///< swizzle just its span
   Swizzle swizzle = Swizzle::none;

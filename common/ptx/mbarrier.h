@@ -7,7 +7,7 @@
 /// previous one, so no thread may fall two phases behind. A new barrier counts as having completed a phase of
 /// parity 1: the first wait for "empty" uses parity 1, and returns immediately.
 ///
-///     full:   the producer arrives with the bytes to come, TMA brings them, consumers wait
+///     full:   the producer announces the bytes and arrives, TMA writes them, consumers wait
 ///     empty:  consumers arrive when they have read the tile, the producer waits
 ///
 /// Preconditions of all functions: the barrier is a `uint64_t` in shared memory. Only the hardware interprets

@@ -52,7 +52,7 @@ uint32_t wgmma_tile_address(const void* tile, uint32_t leading_bytes, uint32_t s
   const auto offset = std::uintptr_t(tile) - std::uintptr_t(worker.memory.dynamic().data());
   if (offset >= kMaxSharedBytes)
     throw Error(describe_call(kWhat, where) + ": " + worker.memory.describe(tile) +
-                " is not in dynamic shared memory, where the simulator wants tiles for wgmma");
+                " is not in dynamic shared memory, where the simulator requires tiles for wgmma");
   if (offset % 16)
     throw Error(describe_call(kWhat, where) + ": misaligned address, " + worker.memory.describe(tile) +
                 " is not a multiple of 16");

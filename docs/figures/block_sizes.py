@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes block_sizes.svg: what tiles of 16 to 128 rows cost and bring in chapter 3's step 2 at d = 128."""
+"""Writes block_sizes.svg: costs and benefits of tiles of 16 to 128 rows in chapter 3's step 2 at d = 128."""
 import re
 
 from svg import Figure

@@ -21,7 +21,7 @@ def told(events):
             yield event
         if event["what"] == "consumer passes" and event["full[0]"][0] == 2:
             return
-    raise ValueError("the ring never came to its second round")
+    raise ValueError("the ring never reached its second round")
 
 
 def stretches(events, stage):

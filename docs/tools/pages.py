@@ -121,7 +121,7 @@ def update(path: Path, makers: Mapping[str, Maker], check: bool, expected: Seque
     wanted, stale, refused = filled(page, makers, expected, same)
     if not check and wanted != page:
         path.write_text(wanted, encoding="utf-8")
-        print(f"{path}: brought up to date")
+        print(f"{path}: updated")
     faults = sorted(stale + refused if check else refused)
     for line, message in faults:
         print(f"{path}:{line}: {message}", file=sys.stderr)

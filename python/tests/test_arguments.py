@@ -318,7 +318,7 @@ def test_fp8_and_its_scales():
         flash_attn_3.flash_attn_func(fp8[0].requires_grad_(), *fp8[1:])
 
 
-# ---- errors come before anything is computed or written ----------------------------------------------------------------------------
+# ---- errors precede any computation or write ----------------------------------------------------------------------------
 
 
 @pytest.mark.kernels

@@ -277,7 +277,7 @@ def test_hooks_checkpoints_and_inference_mode():
         flashbook.flash_attn_func(*leaves, causal=True)
     call = lambda *tensors: flashbook.flash_attn_func(*tensors, causal=True, deterministic=True)
     right = torch.autograd.grad(call(*leaves).float().square().sum(), leaves)
-    rearranged = lambda tensor: tensor.transpose(0, 1).contiguous().transpose(0, 1)  # saved tensors come back with other strides
+    rearranged = lambda tensor: tensor.transpose(0, 1).contiguous().transpose(0, 1)  # saved tensors return with other strides
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor.clone(), rearranged):
         o = call(*leaves)
     by_hooks = torch.autograd.grad(o.float().square().sum(), leaves)

@@ -167,7 +167,7 @@ TEST(Gradient, OfWhatIsNotSeenIsZero) {
   for (int tensor : {1, 2}) {
     for (int c = 0; c < 5 * 64; ++c) EXPECT_TRUE(std::isfinite(shorter[tensor].values[c]));
     for (int c = 5 * 64; c < 8 * 64; ++c)
-      EXPECT_EQ(shorter[tensor].values[c], 0) << "nobody sees keys 5 to 7";
+      EXPECT_EQ(shorter[tensor].values[c], 0) << "no query sees keys 5 to 7";
     EXPECT_EQ(shorter[tensor].bound[5], 0);
   }
 }

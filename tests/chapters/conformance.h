@@ -21,7 +21,7 @@
 
 namespace flashbook::testing {
 
-/// The chapter under test and the one before it, or null. Defined by the chapter's test file.
+/// The chapter under test and the previous one, or null. Defined by the chapter's test file.
 extern const Chapter& chapter_under_test;
 extern const Chapter* const chapter_before;
 /// The operation under test, and the steps that compute it.

@@ -217,7 +217,7 @@ class Gate(unittest.TestCase):
             stub = regions.written((manifest.ROOT / e.file).read_text(), e.file)[0][e.id]
             self.assertEqual((gate.objections(solution.answer(manifest.ROOT, e).lines), gate.objections(stub.lines)), ([], []), e.id)
 
-    @unittest.skipUnless(shutil.which("g++"), "the fuzzer asks g++ what it reads")
+    @unittest.skipUnless(shutil.which("g++"), "the fuzzer compares the gate with g++")
     def test_nothing_that_a_generator_makes_gets_through(self):
         done = subprocess.run([sys.executable, Path(__file__).parent / "gate_fuzz.py"], capture_output=True, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)

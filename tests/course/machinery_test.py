@@ -307,14 +307,14 @@ class Manifest(Tree):
 
         self.assertIn("exercises.json: ch01-answer: the id must be ch02-name", self.fault_in_chapter_2())
         for change, said in (({"kind": "guess"}, "kind is guess: use one of write, predict, mend"), ({"file": "gone.cuh"}, "there is no chapters/01_one/gone.cuh"),
-                             ({"hint": " "}, "hint is ' ': it must be a text"), ({"hint": ["one"]}, "hint is ['one']: it must be a text"), ({"hint2": "more"}, "it needs id, title"),
+                             ({"hint": " "}, "hint is ' ': it must be a non-empty text"), ({"hint": ["one"]}, "hint is ['one']: it must be a non-empty text"), ({"hint2": "more"}, "it needs id, title"),
                              ({"counted": "yes"}, "counted is 'yes': it must be true, or omitted"), ({"varied": False}, "varied is False: it must be true, or omitted"),
                              ({"minutes": "20"}, "it must be a positive whole number"), ({"minutes": 0}, "it must be a positive whole number"),
                              ({"tests": []}, "all visible tests have 0 points"), ({"tests": {}}, "it must be a list of tests"),
                              ({"tests": ENTRY["tests"][:1] * 2}, "a test is there twice")):
             self.assertIn(said, self.fault({**ENTRY, **change}))
         cases: list[tuple[dict[str, Any], str]] = [({"weight": 1}, "it needs name, title, points; it may have hidden, clocks"), ({"name": "Answer"}, "name is 'Answer': it must be a test's name, Suite.Test"),
-                             ({"title": " "}, "title is ' ': it must be a text"), ({"hidden": False}, "hidden is False: it must be true"), ({"hidden": True}, "all visible tests"),
+                             ({"title": " "}, "title is ' ': it must be a non-empty text"), ({"hidden": False}, "hidden is False: it must be true"), ({"hidden": True}, "all visible tests"),
                              ({"points": 0}, "all visible tests"), *(({"points": points}, "it must be a whole number") for points in (-1, 1.5, "2", True)),
                              *(({"clocks": clocks}, "it must be two positive whole numbers") for clocks in ([30, 900], [900], [900, 0], [900, 30.5], "900"))]
         for more, said in cases:

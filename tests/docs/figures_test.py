@@ -57,7 +57,7 @@ def run_script(script, *flags, data=None):
     </script></body></html>"""
     found = re.search(r'<pre id="result">(.*?)</pre>', browse(page, *flags), re.DOTALL)
     if not found:
-        raise AssertionError("the page never came to its end")
+        raise AssertionError("the page's script never finished")
     result = json.loads(html.unescape(found.group(1)))
     if result["errors"]:
         raise AssertionError(f"errors on the page: {result['errors']}")

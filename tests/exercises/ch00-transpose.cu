@@ -7,7 +7,7 @@ namespace {
 
 class Transpose : public MachineTest {};
 
-/// Transposes random numbers, and fails the test if one comes out in the wrong place.
+/// Transposes random numbers, and fails the test if one ends up in the wrong place.
 void expect_transposed(int rows, int columns) {
   const std::vector<float> numbers = random_numbers(std::size_t(rows * columns), 1);
   const DeviceArray from(DType::f32, numbers), to(DType::f32, numbers.size());

@@ -31,7 +31,7 @@ TEST_F(Race, InAnyOrderOfTheWarps) {
     expect_right<3>(attention_shape(1, 1, 7, 50, false));
     if (HasFailure())
       ADD_FAILURE() << "The warps ran in the order of seed " << seed
-                    << ". If the other tests pass, a warp wrote what another was still to read.";
+                    << ". If the other tests pass, a warp overwrote what another had yet to read.";
   }
 }
 

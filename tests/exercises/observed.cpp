@@ -64,7 +64,7 @@ void observe(void* bytes, std::size_t count) {
 
 std::string observed(const std::string& text) {
   const uint64_t size = observed(std::min(text.size(), kLongestText));
-  if (size > kLongestText) throw std::runtime_error("the program wrote a text longer than any test's");
+  if (size > kLongestText) throw std::runtime_error("the program wrote a longer text than any test");
   std::string judged = text.substr(0, size);
   judged.resize(size);
   observe(judged.data(), size);

@@ -328,14 +328,14 @@ def chosen(old, others):
 
 @dataclass
 class Place:
-    """A part of a text with faults."""
+    """A part of a file with faults."""
     begin: int
     end: int
     others: dict[int, str]  # {fault number: replacement}
 
 
 def with_all(text, places, begin, end):
-    """A part of a text, with choices at those of these places that are in it. Places may be nested."""
+    """A part of a file, with choices at those of these places that are in it. Places may be nested."""
     rest = sorted((place for place in places if begin <= place.begin and place.end <= end), key=lambda place: (place.begin, -place.end))
     parts, at = [], begin
     for place in rest:

@@ -59,7 +59,7 @@ def main():
     except Refused as reason:
         sys.exit(f"page.py: {reason}")
     if not all(right):
-        sys.exit(f"python3 tests/mutation/page.py {options.reports} brings the pages up to date")
+        sys.exit(f"python3 tests/mutation/page.py {options.reports} updates the pages")
 
 
 if __name__ == "__main__":

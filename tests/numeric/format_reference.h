@@ -43,7 +43,7 @@ struct FormatReference {
 
 inline constexpr FormatReference kF16 = {16, 10, 15, 0x7bff, 0x7c00, 0x7fff};
 inline constexpr FormatReference kBf16 = {16, 7, 127, 0x7f7f, 0x7f80, 0x7fff};
-/// After 448 would come 480, but its encoding means NaN: larger values saturate.
+/// 480 would follow 448, but its encoding means NaN: larger values saturate.
 inline constexpr FormatReference kE4m3 = {8, 3, 7, 0x7e, 0x7e, 0x7f};
 
 inline constexpr uint32_t kFloatInfinity = 0x7f800000;

@@ -153,7 +153,7 @@ class Page(unittest.TestCase):
           document.body.replaceChildren(pre);
         }});</script></body>""", 1)
         found = re.search(r'<pre id="result">(.*?)</pre>', browse(text), re.DOTALL)
-        assert found, "the page never came to its end"
+        assert found, "the page's script never finished"
         result = json.loads(html.unescape(found[1]))
         self.assertEqual(result["errors"], [])
         return result["value"]

@@ -445,7 +445,7 @@ TEST_F(WgmmaRules, TilesThatStepOutOfSharedMemoryAreReported) {
                             __shared__ __align__(1024) __half tile[512];
                             wgmma_descriptor<Swizzle::none>(tile, 0, 128);
                           }),
-            "is not in dynamic shared memory, where the simulator wants tiles for wgmma");
+            "is not in dynamic shared memory, where the simulator requires tiles for wgmma");
 }
 
 TEST_F(WgmmaRules, BitsThatNoDescriptorHasAreReported) {

@@ -233,8 +233,7 @@ Shape with_columns(Shape shape) {
         while (begin < end && !seen_by(begin)) ++begin;
         while (begin < end && !seen_by(end - 1)) --end;
         for (int query = begin; query < end; ++query)
-          if (!seen_by(query))
-            throw std::logic_error("a key is seen by queries that do not follow one another");
+          if (!seen_by(query)) throw std::logic_error("a key is seen by queries that are not consecutive");
         columns.queries.insert(columns.queries.end(), {end, shape.seqlen_q, 0, begin});
       }
   shape.visibility = {.columns = std::move(columns)};

@@ -39,7 +39,7 @@ struct Mbarrier {
   std::vector<uint32_t> arrived;          ///< per thread: the phase of its last arrival, counted from 1
   std::vector<uint32_t> waits_before;     ///< per thread: the number of its waits before its last arrival
   std::array<Arrival, 8> first = {};      ///< first arrival in each of the most recent phases
-  Arrival brought = {};                   ///< call that sent the bytes that landed last
+  Arrival brought = {};                   ///< call whose bytes landed last
 };
 
 /// "mbarrier full[1]", or its address if it has no name. Call it only while a block runs.

@@ -116,7 +116,7 @@ def main():
         for name in DRAWN:  # docs/check.py compares these with their sources
             subprocess.run([sys.executable, FIGURES / f"{name}.py"], check=True)
     if not right:
-        sys.exit(f"python3 docs/figures/recorded/hopper_figures.py {options.program} brings these up to date")
+        sys.exit(f"python3 docs/figures/recorded/hopper_figures.py {options.program} updates these")
 
 
 if __name__ == "__main__":

@@ -121,7 +121,7 @@ def main():
     makers = {"table": lambda place: tables[" ".join(place.words)]}
     right = [pages.update(page, makers, options.check, expected=[name]) for page, name in PAGES.items()]
     if not all(right):
-        sys.exit(f"python3 docs/figures/recorded/split_tables.py {options.split_k} {options.chapter} brings the pages up to date")
+        sys.exit(f"python3 docs/figures/recorded/split_tables.py {options.split_k} {options.chapter} updates the pages")
 
 
 if __name__ == "__main__":
