@@ -15,7 +15,7 @@ def write(figure, name):
 
 def products():
     figure = Figure(520, 356, "Five products for a tile of keys and a tile of queries. S and dP transposed come from tiles in shared memory into registers. "
-                              "Their results are left operands of dV and dK where they lie; for dQ, dS goes through shared memory once.")
+                              "Their results are left operands of dV and dK in place; for dQ, dS goes through shared memory once.")
     rows = (("Sᵀ = K Qᵀ", "K, Q", "Sᵀ: then Pᵀ", "blue"), ("dPᵀ = V dOᵀ", "V, dO", "dPᵀ: then dSᵀ", "blue"),
             ("dV += Pᵀ dO", "dO, read across its rows", "Pᵀ, dV", "amber"), ("dK += dSᵀ Q", "Q, read across its rows", "dSᵀ, dK", "amber"),
             ("dQ = dS K", "dS; K, across its rows", "dQ of the tile", "green"))
@@ -29,7 +29,7 @@ def products():
         figure.text(362, y + 23, registers, "small")
     figure.text(16, 294, "Blue: a warp's keys are rows, the tile's queries are columns.", "small soft")
     figure.text(16, 314, "Amber: summed over queries, kept until the last tile.", "small soft")
-    figure.text(16, 334, "Green: summed over keys, which lie in all warps: leaves at once.", "small soft")
+    figure.text(16, 334, "Green: summed over keys of all warps, so it is passed on at once.", "small soft")
     write(figure, "products")
 
 
@@ -97,7 +97,7 @@ def starts():
                 first = query == key
                 figure.box(x + 64 + 40 * key, 62 + 34 * query, 37, 31, "amber" if first else "")
                 figure.text(x + 82.5 + 40 * key, 83 + 34 * query, str((query - key) % 4), "bold" if first else "", "middle")
-    figure.text(16, 222, "Left: when a block comes to a tile of queries. Right: how many add before it.", "small soft")
+    figure.text(16, 222, "Left: when a block reaches a tile of queries. Right: how many add before it.", "small soft")
     figure.text(16, 240, "Amber: where a block begins.", "small soft")
     write(figure, "starts")
 

@@ -6,7 +6,7 @@ from svg import Figure
 LEFT, WIDTH = 114, 41  # x of the first product, width of each
 
 figure = Figure(544, 262, "A round of two consumers. The tensor cores go from product to product. Consumer 0 takes exponentials for P and computes dS while consumer 1's scores are "
-                          "multiplied, and the other way round. Both wait at one barrier until dS is complete; then come dQ and dK of both, and dQ goes to shared memory.")
+                          "multiplied, and the other way round. Both wait at one barrier until dS is complete; then dQ and dK of both follow, and dQ goes to shared memory.")
 BARRIER = LEFT + 6 * WIDTH - 1.5
 for row, (first, dv, dq, dk) in enumerate(((0, 4, 6, 8), (2, 5, 7, 9))):
     y = 30 + 86 * row

@@ -11,7 +11,7 @@ figure.box(16, 40, 528, 28, "amber")
 figure.text(280, 59, "keys and values, read once, in order", "small", "middle")
 figure.box(16, 96, 118, 30, "green")
 figure.text(75, 116, "producer warp", "small", "middle")
-figure.text(16, 88, "asks for every free stage", "small soft")
+figure.text(16, 88, "requests every free stage", "small soft")
 figure.text(16, 160, "Shared memory", "bold")
 for stage, name in enumerate(("K 3", "V 3", "K 4")):
     x = 16 + stage * 180
@@ -21,7 +21,7 @@ for stage, name in enumerate(("K 3", "V 3", "K 4")):
     if stage >= 1:
         figure.arrow(x + 84, 68, x + 84, 170, "amber")
 figure.text(16, 230, "in use", "small blue")
-figure.text(196, 230, "on their way: two of three stages, 64 KB", "small amber")
+figure.text(196, 230, "in flight: two of three stages, 64 KB", "small amber")
 figure.text(16, 268, "Eight consumer warps, each 16 keys of a tile of 128", "bold")
 for warp in range(8):
     x = 16 + warp * 66

@@ -9,7 +9,7 @@ ROWS = (("one scale, largest 40", -6.2, 5.5, "blue"), ("a tile's scale, largest 
 
 
 figure = Figure(540, 262, "e4m3 holds powers of two from -9 to 8.8, all bits from -6 on. One scale for a tensor whose largest element is 40 puts N(0, 1) at "
-                          "-6.2 to 5.5, a tile's own scale at -2.8 to 8.8. Probabilities without an offset lie from -9.5 to 0, with an offset of 8 from -1.5 to 8.")
+                          "-6.2 to 5.5, a tile's own scale at -2.8 to 8.8. Probabilities without an offset range from -9.5 to 0, with an offset of 8 from -1.5 to 8.")
 
 def place(power):
     return LEFT + (power - LEAST) * STEP

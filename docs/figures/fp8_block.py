@@ -9,13 +9,13 @@ def box(figure, x, y, width, title, words, look):
     figure.text(x + width / 2, y + 40, words, "small", "middle")
 
 
-figure = Figure(540, 330, "TMA brings keys into one pipeline and values into another, raw. Two warps transpose each tile of values into a third pipeline. "
+figure = Figure(540, 330, "TMA loads keys into one pipeline and raw values into another. Two warps transpose each tile of values into a third pipeline. "
                           "The consumers read keys and transposed values.")
 figure.text(16, 26, "Three pipelines of a block", "bold")
 box(figure, 16, 44, 116, "warp 0", "loader, TMA", "blue")
-box(figure, 186, 44, 150, "keys", "K, as it comes", "amber")
+box(figure, 186, 44, 150, "keys", "K, as loaded", "amber")
 box(figure, 16, 140, 116, "warp 0", "loader, TMA", "blue")
-box(figure, 186, 140, 150, "raw", "V, as it comes", "amber")
+box(figure, 186, 140, 150, "raw", "V, as loaded", "amber")
 box(figure, 16, 236, 116, "warps 2, 3", "transposers", "blue")
 box(figure, 186, 236, 150, "transposed", "V, keys along rows", "amber")
 figure.box(396, 44, 128, 242, "green")

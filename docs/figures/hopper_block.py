@@ -48,10 +48,10 @@ def handed_over(figure, y, where, holds, barriers):
 
 
 def specialised():
-    figure = Figure(540, 300, "Producer: one thread asks TMA for tiles. Shared memory: queries and four stages. Two consumers read them. "
-                              "Barriers q_full, full and empty pass the tiles to and fro.")
+    figure = Figure(540, 300, "Producer: one thread starts TMA loads of tiles. Shared memory: queries and four stages. Two consumers read them. "
+                              "Barriers q_full, full and empty hand tiles over in both directions.")
     column(figure, "warpgroup 0")
-    thread(figure, 40, 64, "thread 0: producer", "asks TMA for tiles", "40 registers")
+    thread(figure, 40, 64, "thread 0: producer", "loads tiles by TMA", "40 registers")
     figure.box(16, 116, 140, 46)
     figure.text(86, 144, "127 threads: leave", "small soft", "middle")
     shared(figure, 40, 48, "Q", "for each consumer")
@@ -68,30 +68,30 @@ def specialised():
 
 
 def persistent():
-    figure = Figure(540, 414, "Three threads of warpgroup 0: one streams keys and values and broadcasts the next tile, one brings queries, one stores outputs. "
-                              "Between them and the consumers lie the pipeline, the queries, the outputs and the broadcast, each with barriers.")
+    figure = Figure(540, 414, "Three threads of warpgroup 0: one streams keys and values and broadcasts the next tile, one loads queries, one stores outputs. "
+                              "Between them and the consumers are the pipeline, the queries, the outputs and the broadcast, each with barriers.")
     column(figure, "warpgroup 0")
     rows = (("thread 0: keys", "K, V; next tile", "broadcast", "the next tile", "work_full, work_empty"),
-            ("", "", "pipeline", "K or V a stage", "full, empty"),
-            ("thread 32: queries", "the next Q", "Q", "one a consumer", "q_full, q_empty"),
-            ("thread 64: outputs", "stores by TMA", "output", "one a consumer", "output_full, output_empty"))
+            ("", "", "pipeline", "K or V per stage", "full, empty"),
+            ("thread 32: queries", "the next Q", "Q", "one per consumer", "q_full, q_empty"),
+            ("thread 64: outputs", "stores by TMA", "output", "one per consumer", "output_full, output_empty"))
     for i, (who, what, where, holds, barriers) in enumerate(rows):
         y = 40 + 88 * i
         if who:
             thread(figure, y, 136 if i == 0 else 48, who, what)
         handed_over(figure, y, where, holds, barriers)
     consumers(figure, 40, 150)
-    figure.text(16, 400, "X_full: there is something to take. X_empty: there is a place to fill.", "small")
+    figure.text(16, 400, "X_full: there is something to read. X_empty: there is space to write.", "small")
     figure.write(str(Path(__file__).with_name("hopper_block_persistent.py")))
 
 
 def masks():
-    figure = Figure(540, 540, "Four threads of warpgroup 0. Warp 3 decides: it broadcasts the next row, and passes the tiles of keys that the row needs to thread 0 as words of bits. "
-                              "Thread 0 streams these tiles, and says at near_end when the next row is wanted. Thread 32 brings queries to one of two places. "
-                              "The output is laid where its queries were; thread 64 has it stored, and gives the place back.")
+    figure = Figure(540, 540, "Four threads of warpgroup 0. Warp 3 decides: it broadcasts the next row, and passes the tiles of keys that the row needs to thread 0 as bit masks. "
+                              "Thread 0 streams these tiles, and signals at near_end when the next row is needed. Thread 32 loads queries into one of two buffers. "
+                              "The output replaces its queries; thread 64 stores it and releases the buffer.")
     column(figure, "warpgroup 0")
     thread(figure, 40, 98, "warp 3: decides", "a lane classifies", "a tile of keys")
-    thread(figure, 172, 92, "thread 0: keys", "streams K and V of", "the tiles it is told")
+    thread(figure, 172, 92, "thread 0: keys", "streams K and V of", "the given tiles")
     figure.arrow(40, 170, 40, 140)
     figure.text(50, 160, "near_end", "small soft")
     handed_over(figure, 40, "broadcast", "next row, its counts", "work_full, work_empty")
@@ -106,27 +106,27 @@ def masks():
     thread(figure, 392, 48, "thread 64: outputs", "stores by TMA")
     figure.arrow(40, 390, 40, 354)
     figure.text(50, 376, "q_empty", "small soft")
-    shared(figure, 304, 136, "two places", "in each: Q of every", "consumer, and when", "it has been read,", "the output")
+    shared(figure, 304, 136, "two buffers", "each with Q of every", "consumer and, after", "it has been read,", "the output")
     figure.text(270, 458, "q_full, output_full", "small soft", "middle")
     for left, right in ((158, 194), (346, 382)):
         figure.arrow(left, 328, right, 328)
         figure.arrow(right, 416, left, 416)
     consumers(figure, 40, 208)
     figure.text(16, 492, "A row: a tile of queries and the tiles of keys that it needs.", "small")
-    figure.text(16, 512, "X_full: there is something to take. X_empty: there is a place to fill.", "small")
-    figure.text(16, 532, "At d = 256 there is one place, and the output leaves from the registers.", "small")
+    figure.text(16, 512, "X_full: there is something to read. X_empty: there is space to write.", "small")
+    figure.text(16, 532, "At d = 256 there is one buffer, and outputs are stored from registers.", "small")
     figure.write(str(Path(__file__).with_name("masks_block.py")))
 
 
 def masks_backward():
-    figure = Figure(540, 592, "Four threads of warpgroup 0. Thread 0 takes the next tile of keys, tells all others, and brings Q. Thread 32 brings K, V and dO. "
+    figure = Figure(540, 592, "Four threads of warpgroup 0. Thread 0 takes the next tile of keys, tells all others, and loads Q. Thread 32 loads K, V and dO. "
                               "Threads 64 and 96 add the consumers' dQ. The consumers exchange dS.")
     column(figure, "warpgroup 0")
-    thread(figure, 40, 136, "thread 0: Q", "takes the next", "tile of keys,", "brings queries")
-    thread(figure, 216, 136, "thread 32: K, V, dO", "brings keys once,", "dO in each round")
+    thread(figure, 40, 136, "thread 0: Q", "takes the next", "tile of keys,", "loads queries")
+    thread(figure, 216, 136, "thread 32: K, V, dO", "loads keys once,", "dO in each round")
     thread(figure, 480, 48, "threads 64 and 96", "add dQ by TMA")
     rows = (("broadcast", "next keys, its rounds", "work_full, work_empty"), ("Q", "2 stages, entries", "full, empty"),
-            ("K, V", "one place each", "keys_full, keys_empty"), ("dO", "2 stages", "full, empty"),
+            ("K, V", "one buffer each", "keys_full, keys_empty"), ("dO", "2 stages", "full, empty"),
             ("dS", "of both consumers", "kDsWritten, kDsRead"), ("dQ", "a part of each", "dq_full, dq_empty"))
     for i, (where, holds, barriers) in enumerate(rows):
         y = 40 + 88 * i

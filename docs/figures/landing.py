@@ -5,7 +5,7 @@ from svg import Figure
 ISSUE, BETWEEN, WAIT, END = 130, 270, 410, 520
 
 
-figure = Figure(540, 214, "Eager: the copy lands when it is issued. Random: somewhere between. Lazy: in the wait that names it. "
+figure = Figure(540, 214, "Eager: the copy lands when it is issued. Random: somewhere in between. Lazy: in the wait that covers it. "
                           "Until it lands, its destination holds NaN.")
 for at, name in ((ISSUE, "copy issued"), (WAIT, "wait returns")):
     figure.text(at, 28, name, "small", "middle")

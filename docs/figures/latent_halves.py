@@ -56,5 +56,5 @@ for tile in range(ROUNDS):
     figure.text(published + 8, y + 104, f"P of {name}", "small amber", "end")
     figure.line([(after, y + 24), (after, y + 36)], "green")
 figure.text(16, y + 136, "Both halves have P of tile t, and wait until S of tile t + 1 is computed.", "small")
-figure.text(16, y + 156, "So the softmax has their products to hide behind.", "small")
+figure.text(16, y + 156, "So their products hide the softmax.", "small")
 figure.write(__file__)

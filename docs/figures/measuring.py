@@ -17,5 +17,5 @@ for at, name in ((183, "event"), (409, "event")):
 figure.arrow(296, 108, 187, 108, "red")
 figure.arrow(296, 108, 405, 108, "red")
 figure.text(296, 129, "time", "small red", "middle")
-figure.text(20, 174, "30 runs or two seconds; the middle one of the sorted times is reported", "small soft")
+figure.text(20, 174, "30 runs or two seconds; the median is reported", "small soft")
 figure.write(__file__)

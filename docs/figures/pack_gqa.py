@@ -18,7 +18,7 @@ for head in range(HEADS):
     figure.arrow(x + 29, 190, x + 29, 144, "amber")
 figure.box(16, 192, 252, 40, "amber")
 figure.text(142, 217, "K and V of the group's key head", "small", "middle")
-figure.text(16, 256, "asked for 4 times", "amber")
+figure.text(16, 256, "requested 4 times", "amber")
 
 x = 318
 figure.text(x, 28, "Step 2: a group in one tile", "bold")

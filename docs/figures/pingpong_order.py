@@ -9,7 +9,7 @@ from svg import Figure
 
 LEFT, STAMP, ROW, HIGH = 104, 23, 44, 26
 STEPS = (("step2", "Step 2: no order", "All issue side by side, so all wait, and all take exponentials at the end."),
-         ("step3", "Step 3: pingpong", "Each issues when the one before has: its softmax lies under their products."))
+         ("step3", "Step 3: pingpong", "Each issues after the previous one: its softmax overlaps their products."))
 
 
 def tile_of(stamps):
@@ -42,7 +42,7 @@ def panel(figure, y, title, words, stamps):
 
 
 figure = Figure(520, 436, "One tile of keys. Without turns three consumers issue their products side by side, and take their exponentials together. "
-                          "With pingpong each begins to issue when the one before it has issued, and passes the turn on.")
+                          "With pingpong each begins to issue when the previous one has issued, and passes the turn on.")
 runs = json.loads(Path(__file__).with_suffix(".json").read_text())
 y = 28
 for step, title, words in STEPS:

@@ -24,7 +24,7 @@ def legend(figure, y):
         figure.text(x + 22, y + 12, words, "small")
     for x, (_, look, words) in zip((22, 180), SENT):
         figure.line([(x, y + 23), (x, y + 37)], look)
-        figure.text(x + 16, y + 35, f"TMA is to bring {words}", "small")
+        figure.text(x + 16, y + 35, f"TMA is told to load {words}", "small")
 
 
 def panel(figure, y, title, passes, first, last):

@@ -9,7 +9,7 @@ HEIGHT = 44  # height of a page
 
 
 figure = Figure(640, 432, "A tile of 128 keys comes from pages 6, 1, 4 and 3, a piece each, in two panels; of the last page 20 rows are keys, and "
-                          "12 come as zeros. Below, of a consumer's 64 rows four heads have 16 each, the same 16 queries.")
+                          "12 are filled with zeros. Below, of a consumer's 64 rows four heads have 16 each, the same 16 queries.")
 looks = ("blue", "green", "amber", "blue")
 figure.text(16, 28, "Memory: pages of 32 rows", "bold")
 figure.text(250, 28, "Two lanes a page, one a panel", "bold")
@@ -41,5 +41,5 @@ for head in range(4):
     figure.text(x + 74, 338, f"head {head}: queries 0 to 15", "small", "middle")
     figure.text(x + 74, 354, f"rows {16 * head} to {16 * head + 15}", "small", "middle")
 figure.text(16, 386, "All four read the stage above. A thread has rows r and r + 8, of one head.", "small")
-figure.text(16, 412, "Decoding has one query: 4 rows of 64 are used, and the keys come once, not four times.", "small")
+figure.text(16, 412, "Decoding has one query: 4 rows of 64 are used, and keys are loaded once, not 4 times.", "small")
 figure.write(__file__)

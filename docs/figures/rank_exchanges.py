@@ -28,7 +28,7 @@ def panel(figure, x, title, states, words):
         figure.text(x, y + 14 + 18 * i, line, "small soft")
 
 
-figure = Figure(480, 344, "Keys that two ranks hold, before and after they have exchanged them: all of all heads, those of the other rank, or all tokens "
+figure = Figure(480, 344, "Keys that two ranks hold, before and after the exchange: all of all heads, those of the other rank, or all tokens "
                           "of half of the heads.")
 everything = {(head, token) for head in range(HEADS) for token in range(TOKENS)}
 

@@ -31,7 +31,7 @@ for i in range(15):
     figure.box(LEFT + i * UNIT, 262, UNIT - 2, ROW - 6, "amber")
     if i >= TRAVEL:
         figure.box(LEFT + i * UNIT, 262 + ROW, UNIT * 0.6, ROW - 6, "blue")
-figure.text(LEFT, 332, "The next stages are asked for before these are in.", "small soft")
+figure.text(LEFT, 332, "The next stages are requested before these land.", "small soft")
 figure.box(LEFT, 346, 20, 14, "amber")
 figure.text(LEFT + 28, 358, "on its way", "small")
 figure.box(LEFT + 128, 346, 20, 14, "blue")

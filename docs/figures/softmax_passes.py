@@ -24,8 +24,8 @@ PASS = 29
 
 
 height = 78 + sum(34 + PASS * len(passes) for _, passes in STEPS)
-figure = Figure(450, height, "What each pass over the keys reads and writes. Step 1 writes the row of scores, walks over it three "
-                             "times for the softmax and once for the product; step 2 walks over it once; step 3 has no row of scores.")
+figure = Figure(450, height, "What each pass over the keys reads and writes. Step 1 writes the row of scores, reads it three "
+                             "times for the softmax and once for the product; step 2 reads it once; step 3 has no row of scores.")
 figure.text(144, 30, "leaves", "small soft")
 for name, x, width, _ in COLUMNS:
     figure.text(x + width / 2, 30, name, "small soft", "middle")

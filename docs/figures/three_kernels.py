@@ -15,7 +15,7 @@ MATRICES = (
 )
 
 
-figure = Figure(540, 270, "Three kernels: the first writes S, the softmax reads S and writes P, the last reads P. S and P are N by N, all else is N by d.")
+figure = Figure(540, 270, "Three kernels: the first writes S, the softmax reads S and writes P, the last reads P. S and P are N by N, everything else is N by d.")
 figure.text(16, 26, "device memory", "small soft")
 figure.text(16, 256, "on the chip", "small soft")
 for name, x, width in KERNELS:

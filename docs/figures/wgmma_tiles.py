@@ -60,7 +60,7 @@ for x in (left, right):
 atom(figure, left, 106, k[:4], 2)
 atom(figure, right, 106, v[:1], 16)
 row, piece = SHOWN
-figure.text(left - 14, 328, f"Red: piece {piece} of row {row} lies", "small red")
+figure.text(left - 14, 328, f"Red: piece {piece} of row {row} is", "small red")
 figure.text(left - 14, 346, f"at place {piece} ⊕ {row} = {row ^ piece}", "small red")
 
 y = 426
