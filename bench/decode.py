@@ -73,7 +73,7 @@ WINDOW, SOFTCAP = 1024, 20.0
 RAGGED = {"chunks": [(512, 2048 * i) for i in range(1, 9)], "mixed": [(1, 4096)] * 32 + [(1024, 4096)] * 2}  # (queries, keys) of each sequence
 OF_RAGGED = [(len(sizes), 32, 8, 128, max(keys for _, keys in sizes)) for sizes in RAGGED.values()]
 ALL_SHAPES = [*SHAPES, UNEVEN, SHARED, *LATENT, WINDOWED, RULED, *OF_RAGGED]
-WORDS = dict(enumerate(("window", "rules", *RAGGED), len(ALL_SHAPES) - 2 - len(RAGGED)))  # words of shapes, by their number
+WORDS = dict(enumerate(("window", "rules", *RAGGED), len(ALL_SHAPES) - 2 - len(RAGGED)))  # words in the names of shapes, by number
 
 
 @dataclasses.dataclass

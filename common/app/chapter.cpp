@@ -24,8 +24,8 @@ std::string in_all_chapters(Operation operation, Feature feature) {
   return text;
 }
 
-/// Where a feature is supported: in other steps of this chapter that compute the same operation, else in such
-/// steps of any chapter, else in steps that compute something else; empty if nowhere.
+/// Names the steps that support a feature: other steps of this chapter with the same operation, otherwise
+/// such steps of any chapter, otherwise steps with another operation; empty if there are none.
 std::string where(const Chapter& chapter, Operation operation, Feature feature) {
   std::vector<int> numbers = chapter.steps_of(operation);
   std::erase_if(numbers, [&](int n) { return !chapter.step(n).knows(feature); });

@@ -11,7 +11,7 @@
 
 namespace flashbook {
 
-/// How many rows are compared with the oracle.
+/// The number of rows compared with the oracle.
 enum class CheckMode {
   automatic,  ///< every row if that takes seconds, otherwise a sample
   full,

@@ -66,15 +66,14 @@ inline constexpr std::size_t kColumns = 120, kTextColumns = 80;
 /// the times of the book's GPU; a GPU's rows show them if the shape is the same.
 void print_report(std::ostream& out, const Report& report, const Committed& committed = committed_results());
 
-/// All programs' results as one table, a row per step, showing what changes from step to step, and by how
-/// much.
+/// Prints all programs' results as one table, with a row per step and the changes from step to step.
 void print_ladder(std::ostream& out, const std::vector<Report>& reports,
                   const Committed& committed = committed_results());
 
 /// Writes the report as JSON, completely or not at all. Throws InputError if the file cannot be written.
 void write_json(const std::filesystem::path& file, const Report& report);
 
-/// Reads what write_json wrote, as far as the ladder needs it. Throws InputError if the file is not such a
+/// Reads the parts of write_json's output that the ladder needs. Throws InputError if the file is not such a
 /// report.
 Report read_json(const std::filesystem::path& file);
 

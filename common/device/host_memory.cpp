@@ -37,9 +37,9 @@ int64_t left_in(const Path& group) {
          number_in(stat, "inactive_file", 0);
 }
 
-/// What the limits of this process's control group, which the list calls "0::/a/b", and of those around it
-/// leave. A container may see itself as the root though its name is a longer one, so groups that are not
-/// there count for nothing.
+/// Returns the memory left under the limits of this process's control group, which the list calls "0::/a/b",
+/// and of the enclosing groups. A container may see itself as the root although its name is longer, so
+/// missing groups are ignored.
 int64_t left_in_control_groups(const Path& root) {
   Path inner = root / "sys/fs/cgroup";
   int64_t left = left_in(inner);

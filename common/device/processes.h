@@ -22,10 +22,10 @@ struct Launched {
   int port;
 };
 
-/// What torchrun (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT) or mpirun (OMPI_COMM_WORLD_RANK,
-/// _SIZE, _LOCAL_RANK, and MASTER_ADDR and MASTER_PORT if there are several hosts) has put into the
-/// environment; empty if this process is alone. torchrun's own server listens at its port, so the next one is
-/// used. Throws UsageError if the environment is inconsistent.
+/// Returns what torchrun (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT) or mpirun
+/// (OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, and MASTER_ADDR and MASTER_PORT for several hosts) has set in
+/// the environment; empty if this process is alone. torchrun's own server listens at its port, so the next
+/// one is used. Throws UsageError if the environment is inconsistent.
 std::optional<Launched> launched();
 
 /// The processes that are the ranks of one program, as one of them sees them.

@@ -157,7 +157,7 @@ def draw(lit, rows, unit, notes):
     height = ROW * len(rows) + LIMIT * sum(map(bool, under))
     figure = Figure(WIDTH, 44 + height + (20 if marked else 0) + 4 + 20 * len(notes),
                     "; ".join(f"{words.rstrip(' *')}: {rate:.{digits}f} {unit}{', limit: ' * bool(limit)}{limit}" for (words, rate, _), limit in zip(rows, under)))
-    figure.text(LEFT, 26, f"The ladder, chapter {lit} lit" if lit else "The ladder", "bold")
+    figure.text(LEFT, 26, f"The ladder, chapter {lit} highlighted" if lit else "The ladder", "bold")
     figure.text(WIDTH - RIGHT, 26, unit, "small soft", "end")
     scale = (WIDTH - LEFT - RIGHT) / max(rate for _, rate, _ in rows)
     y = 44

@@ -21,7 +21,7 @@ def exponent_of(value):
 
 
 def e4m3(value):
-    """Rounded to three bits of mantissa; of the sizes here none is subnormal for long."""
+    """Rounds to three bits of mantissa. Subnormal values are rare enough here to be ignored."""
     exponent = max(exponent_of(value), -6)
     return math.ldexp(round(math.ldexp(value, 3 - exponent)), exponent - 3)
 

@@ -30,7 +30,7 @@ for tile in range(3):
     if tile < 2:
         span(figure, x, y + 38, USE, f"tile {tile}", "blue")
         x += USE + 6
-figure.text(16, y + 94, "two barriers per tile: it is in; all have read it", "small red")
+figure.text(16, y + 94, "two barriers per tile: it has landed; all have read it", "small red")
 
 y = 212
 figure.text(16, y - 26, "Step 3: two stages", "bold")
@@ -43,7 +43,7 @@ for tile in range(3):
     span(figure, x, y, COPY, f"tile {tile + 1}", LOOKS[(tile + 1) % 2])
     span(figure, x, y + 38, USE, f"tile {tile}", LOOKS[tile % 2])
     x += USE + 6
-figure.text(16, y + 94, "one wait, one barrier per tile: tile j is in, and all are", "small red")
+figure.text(16, y + 94, "one wait, one barrier per tile: tile j has landed, and all are", "small red")
 figure.text(16, y + 114, "done with tile j − 1, whose stage tile j + 1 may overwrite", "small red")
 for i, look in enumerate(LOOKS):
     figure.box(16 + 100 * i, y + 130, 16, 14, look)

@@ -108,7 +108,7 @@ def found_entry(measured: Results, name: str, field: str, counter: str) -> Entry
     if counter:
         entry = measured.raced(name, counter)
         if entry is None:
-            raise Unmeasured(f"{name} was never measured with {counter}: bench/release does it")
+            raise Unmeasured(f"{name} was never measured with {counter}: bench/release measures it")
         return entry
     return measured.raced(name, field) or measured.measured(name)
 
@@ -157,7 +157,7 @@ def matching(term: str, measured: Results) -> list[str]:
         return [term]
     found = [entry.name for entry in measured.newest.values() if entry.values.get("chosen") and fnmatch.fnmatchcase(entry.name, name)]
     if not found:
-        raise Unmeasured(f"{name} was never measured: bench/release does it")
+        raise Unmeasured(f"{name} was never measured: bench/release measures it")
     return [f"{one} {field}" for one in found]
 
 

@@ -96,8 +96,8 @@ class _Ring:
         return _Travelling(dist.batch_isend_irecv(messages), arriving, tensors)
 
     def rows(self, hop: int, causal: bool, tokens: int, striped: bool) -> tuple[slice, slice, int]:
-        """Returns the queries and keys that take part in a hop, whose keys come from `hop` ranks before, and the number
-        of keys after its own that a query sees (-1: all)."""
+        """Returns the queries and keys that take part in a hop, whose keys come from the rank `hop` places earlier, and
+        the number of keys after its own that a query sees (-1: all)."""
         if not causal:
             return slice(None), slice(None), -1
         if hop == 0:

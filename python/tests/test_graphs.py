@@ -24,8 +24,9 @@ def processes(request):
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", NAMES)
 def test_the_first_graph_of_a_process(name, processes):
-    """What a first call loads, allocates or asks for must not be left to the capture. torch.cuda.graph ends a capture that failed with
-    "operation failed due to a previous error during capture", whatever the error was; the process prints that one first."""
+    """Whatever a first call loads, allocates or requests must be done before a capture. After any error
+    torch.cuda.graph ends a capture with "operation failed due to a previous error during capture"; the process prints
+    the original error first."""
     done = processes[name].result()
     assert done.returncode == 0 and "captured" in done.stdout, done.stderr
 

@@ -62,7 +62,7 @@ class Machine(unittest.TestCase):
 
     def test_counts_sectors_and_wavefronts(self):
         # A warp loads floats `stride` apart: 4 bytes per lane, up to one 32-byte sector per lane. In shared memory, the
-        # wavefronts are as many as the lanes whose words share a bank.
+        # number of wavefronts is that of the lanes whose words share a bank.
         for stride in (1, 2, 4, 8, 16, 32):
             sectors, wavefronts = self.entries[f"machine/stride/s{stride}"], self.entries[f"machine/bank/s{stride}"]
             if not TRACED:

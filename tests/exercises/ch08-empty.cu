@@ -9,7 +9,7 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kMinusInfinity =
 
 class Empty : public MachineTest {};
 
-/// Which parts of a row have keys.
+/// The parts of a row that have keys.
 struct HasKeys {
   bool prefix, own;
 };
