@@ -66,11 +66,17 @@ inline int64_t turned_workspace_bytes(const Shape& shape) {
          places_of_turned(ring_launch(shape, false)) * (shape.head_dim + 1) * int64_t(sizeof(float));
 }
 
+/// A version that says how many parts the last to arrive merges.
+template <typename Traits>
+concept LimitsParts = requires(const Traits& traits) {
+  traits.kPartsOfLast;
+};
+
 /// Step 4 in another version, of a shape with up to 16 rows.
 template <typename T, typename Traits>
 void run_turned(const Shape& shape, const Tensors& t, device::Stream stream) {
   RingLaunch launch = ring_launch(shape, false);
-  if constexpr (requires { Traits::kPartsOfLast; }) launch.plan.parts_of_last = Traits::kPartsOfLast;
+  if constexpr (LimitsParts<Traits>) launch.plan.parts_of_last = Traits::kPartsOfLast;
   auto* o = reinterpret_cast<float*>(static_cast<unsigned char*>(t.workspace) + kArrivalBytes);
   const Workspace workspace = {
       {o, o + places_of_turned(launch) * shape.head_dim}, static_cast<unsigned*>(t.workspace), {}};
