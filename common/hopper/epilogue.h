@@ -115,7 +115,7 @@ __device__ __forceinline__ void store_from_registers(const float (&output)[kFloa
         const int at = column / 2 + 4 * i + 2 * r;
         word[i] = pack<T>(factor * output[at], factor * output[at + 1]);
       }
-      transpose_in_quad(word);  // all lanes, also those of rows beyond the end
+      transpose_in_quad(word);  // all lanes, including those of rows past the end
       if (row + 8 * r < end && column < thread_columns)
         target[column / 8] = make_uint4(word[0], word[1], word[2], word[3]);
     }

@@ -24,7 +24,7 @@ for i, (call, landed) in enumerate((("wait<2>", 1), ("wait<1>", 2), ("wait<0>", 
     for tile, x in enumerate(COLUMNS):
         figure.box(x, y, WIDE, 26, "green" if tile < landed else "")
         figure.text(x + WIDE / 2, y + 18, "has landed" if tile < landed else "perhaps not", "small" if tile < landed else "small soft", "middle")
-for i, words in enumerate(("The number is how many groups, the newest, may be in flight.",
+for i, words in enumerate(("wait<N> lets the newest N groups stay in flight.",
                            "A wait covers only the thread's own copies. Other threads'",
                            "copies have landed after a barrier that follows their waits.")):
     figure.text(16, 318 + 19 * i, words, "small soft")

@@ -52,7 +52,7 @@ VARLEN = ["--lengths", "60,200,100", "--causal"]
 LONGER = ["--lengths", "700,1500", "--causal", "--heads", "1", "--head-dim", "64"]
 # intervals.npy: queries 128 to 254 do not see keys 0 to 127.
 INTERVALS = ["--batch", "1", "--seqlen", "260", "--causal", "--mask", "tests/mutation/intervals.npy"]
-# bias.npy: of one head, distances -4 to 4.
+# bias.npy: one head, distances -4 to 4.
 BIAS = ["--heads", "1", "--bias", "tests/mutation/bias.npy"]
 
 RANKS = ["--ranks", "3", "--seqlen", "200", "--causal"]

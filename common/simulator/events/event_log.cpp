@@ -166,7 +166,7 @@ void EventLog::fault(int thread, std::uintptr_t code, std::function<std::string(
                      place_of({}, code ? std::vector{code} : std::vector<std::uintptr_t>()), 0, 0});
 }
 
-/// A thread's accesses since its last event come before its next event.
+/// A thread's accesses since its last event are logged before its next event.
 void EventLog::note_accesses(int thread) {
   if (!count_accesses || std::size_t(thread) >= noted_.size()) return;
   uint32_t& noted = noted_[std::size_t(thread)];
