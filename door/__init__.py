@@ -1,1 +1,1 @@
-"""Flashbook's front door, ./flashbook: sets up, builds and runs, and prints each plain command that it runs."""
+"""Flashbook's command line, ./flashbook: sets up, builds and runs, and prints each plain command that it runs."""

@@ -140,7 +140,7 @@ def add_course(add: Adder) -> None:
 
 def parser() -> Parser:
     description = (
-        "Flashbook's front door. It installs what is missing and prints every command that it runs. Kernels run on the "
+        "Flashbook's command line. It installs what is missing and prints every command that it runs. Kernels run on the "
         "GPU if there is one with a suitable CUDA toolkit, and otherwise in the simulator."
     )
     top = Parser(prog="./flashbook", allow_abbrev=False, description=description)

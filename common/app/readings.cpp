@@ -286,7 +286,7 @@ RowOf row_of(const Value& value, const Shape& shape) {
       {"batch entry", shape.batch}, {"head", shape.heads}, {"query", shape.seqlen_q}};
   for (int i = 0; i < 3; ++i)
     if (const auto& [name, count] = counts[i]; numbers[i] < 0 || numbers[i] >= count)
-      throw InputError("--inspect asks for ", name, " ", numbers[i], ": there are 0 to ", count - 1);
+      throw InputError("--inspect requests ", name, " ", numbers[i], ": there are 0 to ", count - 1);
   return {int(numbers[0]), int(numbers[1]), int(numbers[2])};
 }
 

@@ -194,15 +194,15 @@ __device__ __forceinline__ void hand_over(Shared& shared, const float (&dq)[kFlo
   if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.dq_full[number]);
 }
 
-//| ## The rounds of blocks that sum a part
+//| ## The iterations of blocks that sum a part
 //|
-//| These are the ends of two rare rounds. At d = 256, and under chapter 9's softcap, one kind of block sums
-//| dK and dQ. It has one stage, so its order is different: dK comes first and frees Q, and the next Q is
-//| loaded while dQ is computed. dQ of d = 256 is two pieces wide, and they take the same registers, one after
+//| Two rare kinds of blocks end their iterations differently. At d = 256, and under chapter 9's softcap, one
+//| kind sums dK and dQ. It has one stage, so its order is different: dK comes first and frees Q, and the next
+//| Q is loaded while dQ is computed. dQ of d = 256 is two pieces wide, which use the same registers one after
 //| the other.
-/// Ends the round of a block that sums these two, when dK has been issued and both consumers have stored
+/// Ends the iteration of a block that sums these two, when dK has been issued and both consumers have stored
 /// their dS. `ds_tile` and `k` are descriptors; the additions go to `sums`, in order if `in_turns`. All lanes
-/// of the warp have read the numbers that came with the stage of Q: lane 0 gives it back here.
+/// of the warp have read the numbers that came with the stage of Q: lane 0 releases it here.
 template <typename T, typename Traits, typename Shared, typename State, int kDkFloats, int kSteps>
 __device__ __forceinline__ void finish_keys_and_queries(Shared& shared, const State& state,
                                                         float (&dk)[kDkFloats], uint32_t (&ds)[kSteps][4],

@@ -25,7 +25,8 @@ constexpr bool kHasStmatrix = true;
 template <bool kAvailable = kHasStmatrix>
 __device__ __forceinline__ void stmatrix_x4(void* row, const uint32_t (&registers)[4],
                                             [[maybe_unused]] CallSite where = CallSite::current()) {
-  static_assert(kAvailable, "stmatrix needs sm_90: compile this kernel for Hopper only, or ask kHasStmatrix");
+  static_assert(kAvailable,
+                "stmatrix needs sm_90: compile this kernel for Hopper only, or test kHasStmatrix");
 #ifdef __CUDACC__
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
                :
@@ -41,7 +42,8 @@ __device__ __forceinline__ void stmatrix_x4(void* row, const uint32_t (&register
 template <bool kAvailable = kHasStmatrix>
 __device__ __forceinline__ void stmatrix_x4_trans(void* row, const uint32_t (&registers)[4],
                                                   [[maybe_unused]] CallSite where = CallSite::current()) {
-  static_assert(kAvailable, "stmatrix needs sm_90: compile this kernel for Hopper only, or ask kHasStmatrix");
+  static_assert(kAvailable,
+                "stmatrix needs sm_90: compile this kernel for Hopper only, or test kHasStmatrix");
 #ifdef __CUDACC__
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};"
                :

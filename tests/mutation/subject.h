@@ -39,7 +39,7 @@ enum class Mode {
   eager,   ///< asynchronous work is done at once
   lazy,    ///< asynchronous work is done as late as the rules allow
   random,  ///< asynchronous work is done at random times, and warps run in random order
-  traced   ///< lazy, and every access to memory is looked at
+  traced   ///< lazy, with every memory access checked
 };
 constexpr Mode kModes[] = {Mode::eager, Mode::lazy, Mode::random, Mode::traced};
 
