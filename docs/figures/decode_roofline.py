@@ -14,7 +14,7 @@ ridge = PEAK / BANDWIDTH
 figure.line([(x(LEAST_INTENSITY), y(LEAST_INTENSITY * BANDWIDTH)), (x(ridge), y(PEAK)), (RIGHT, y(PEAK))], "blue")
 figure.line([(x(ridge), y(PEAK)), (x(ridge), BOTTOM)], "blue", dashed=True)
 figure.text(x(ridge) + 6, BOTTOM - 10, f"ridge: {ridge:.0f}", "small blue")
-points = (("a key head for each query head", 1, "red", (12, 6)), ("groups of 4", 4, "red", (12, 6)),
+points = (("a key head per query head", 1, "red", (12, 6)), ("groups of 4", 4, "red", (12, 6)),
           ("groups of 8", 8, "red", (12, 6)), ("latent, 16 heads", 16 * 1088 / 576, "amber", (-12, -4)),
           ("latent, 128 heads", 128 * 1088 / 576, "amber", (-16, -10)), ("prefill, N = 4096", 2048, "green", (0, 22)))
 for name, intensity, look, (dx, dy) in points:

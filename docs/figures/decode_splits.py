@@ -22,7 +22,7 @@ for rate in range(0, MOST + 1):
     figure.text(LEFT - 10, y(rate) + 5, str(rate), "small soft", "end")
 for parts in PARTS:
     figure.text(x(parts), BOTTOM + 20, str(parts), "small soft", "middle")
-figure.text(WIDTH - RIGHT, BOTTOM + 40, "parts of the keys of each of 8 key heads", "small soft", "end")
+figure.text(WIDTH - RIGHT, BOTTOM + 40, "parts per key head, for 8 key heads", "small soft", "end")
 for keys, look, words in SHAPES:
     figure.line([(x(parts), y(measured[keys, parts])) for parts in PARTS], look)
     for parts in PARTS:

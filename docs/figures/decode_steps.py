@@ -33,5 +33,5 @@ for title, rows in panels:
         figure.box(LEFT, top + 19, max(rate / MOST * (WIDTH - LEFT - RIGHT), 2), BAR, "blue" if ours else "")
     y += 40 + ROW * len(rows)
 figure.text(LEFT, y, "H200, 32 query heads, 8 key heads, d 128, bf16. The full", "small soft")
-figure.text(LEFT, y + 20, "width is 4.8 TB/s, what the data sheet names.", "small soft")
+figure.text(LEFT, y + 20, "width is 4.8 TB/s, the data sheet's bandwidth.", "small soft")
 figure.write(__file__)

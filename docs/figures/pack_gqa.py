@@ -7,7 +7,7 @@ HEADS = 4
 
 figure = Figure(560, 330,
                 "Without packing four blocks read the same keys, each for one row of its tile. Packed, one block reads them for four rows.")
-figure.text(16, 28, "Step 1: a tile for each query head", "bold")
+figure.text(16, 28, "Step 1: a tile per query head", "bold")
 for head in range(HEADS):
     x = 16 + head * 66
     figure.box(x, 42, 58, 96)
@@ -30,7 +30,7 @@ figure.text(x + 70, 131, "60 rows unused", "small soft", "middle")
 figure.arrow(x + 70, 190, x + 70, 144, "amber")
 figure.box(x, 192, 226, 40, "amber")
 figure.text(x + 113, 217, "K and V of the group's key head", "small", "middle")
-figure.text(x, 256, "asked for once", "amber")
+figure.text(x, 256, "requested once", "amber")
 
 figure.text(16, 292, "A product has 64 rows whether they are used or not, so packing is free.", "small")
 figure.text(16, 312, "Several queries per head (speculative decoding) become rows, too.", "small")

@@ -42,5 +42,5 @@ for number in range(8):
     else:
         page(figure, x, y + 18, 0, "", 0)
         figure.text(x + ROWS * CELL, y + 13, "free", "small soft", "end")
-figure.text(16, 418, "×2: two hold it. B's key 10 is in page 3, after 8 and 9 were copied there.", "small")
+figure.text(16, 418, "×2: two sequences use it. Keys 8 and 9 were copied to page 3 for B's key 10.", "small")
 figure.write(__file__)

@@ -12,7 +12,7 @@ figure = Figure(640, 432, "A tile of 128 keys comes from pages 6, 1, 4 and 3, a 
                           "12 are filled with zeros. Below, of a consumer's 64 rows four heads have 16 each, the same 16 queries.")
 looks = ("blue", "green", "amber", "blue")
 figure.text(16, 28, "Memory: pages of 32 rows", "bold")
-figure.text(250, 28, "Two lanes a page, one a panel", "bold")
+figure.text(250, 28, "One lane per copy", "bold")
 figure.text(440, 28, "Stage: 128 keys, d = 128", "bold")
 top = {page: 44 + i % 4 * (HEIGHT + 8) for i, page in enumerate(range(PAGES))}
 for page in range(PAGES):
@@ -32,14 +32,14 @@ for place, page in enumerate(TABLE):
         figure.text(x + 43, y + 26, f"piece {place}", "small", "middle")
 figure.text(440, 262, "panel 0", "small soft")
 figure.text(532, 262, "panel 1", "small soft")
-figure.text(16, 262, f"The sequence has {LAST} rows of page 3; the other {ROWS - LAST} become zeros.", "small")
+figure.text(16, 262, f"Page 3 has its last {LAST} rows; the other {ROWS - LAST} become zeros.", "small")
 
 figure.text(16, 304, "A consumer's 64 rows: the heads of a group, each with the same 16 queries", "bold")
 for head in range(4):
     x = 16 + head * 152
     figure.box(x, 320, 148, 40, looks[head])
-    figure.text(x + 74, 338, f"head {head}: queries 0 to 15", "small", "middle")
+    figure.text(x + 74, 338, f"head {head}, queries 0-15", "small", "middle")
     figure.text(x + 74, 354, f"rows {16 * head} to {16 * head + 15}", "small", "middle")
 figure.text(16, 386, "All four read the stage above. A thread has rows r and r + 8, of one head.", "small")
-figure.text(16, 412, "Decoding has one query: 4 rows of 64 are used, and keys are loaded once, not 4 times.", "small")
+figure.text(16, 412, "Decoding has one query: 4 of 64 rows are used, and keys are loaded once, not four times.", "small")
 figure.write(__file__)

@@ -37,7 +37,7 @@ def panel(figure, x, top, order):
                 figure.box(left, y, CELL * part, 28, "blue" if hop else "amber")
     longest = sum(max(share(order, rank, hop) for rank in range(RANKS)) for hop in range(RANKS))
     work = sum(share(order, rank, hop) for rank in range(RANKS) for hop in range(RANKS)) / RANKS
-    figure.text(x, top + 224, f"work of a rank, on average: {work:.1f} cells", "small soft")
+    figure.text(x, top + 224, f"average work per rank: {work:.1f} cells", "small soft")
     figure.text(x, top + 243, f"time, all hops: {longest:.1f} cells", "small soft")
 
 
@@ -55,7 +55,7 @@ def tiles(figure, x, y, order):
 
 
 figure = Figure(532, 516, "Visible pairs of four ranks at each hop of a ring under a causal mask. With contiguous tokens some cells are full and others "
-                          "empty; in zigzag and in stripes every cell is about half full. In tiles a part in zigzag is 8 whole ones, in stripes 6 whole "
+                          "empty; in zigzag and in stripes every cell is about half full. In tiles a part in zigzag is 8 full ones, in stripes 6 full "
                           "ones and 4 that the mask cuts.")
 panel(figure, 16, 0, "contiguous")
 panel(figure, 276, 0, "zigzag")

@@ -96,7 +96,7 @@ def roofline_axes(figure: Figure) -> tuple[Callable[[float], float], Callable[[f
         figure.text(x(value), BOTTOM + 21, str(value), "small soft", "middle")
     figure.line([(left, top), (left, BOTTOM), (RIGHT, BOTTOM)])
     figure.text(left + 8, top + 4, "TFLOP/s", "small soft")
-    figure.text(RIGHT, BOTTOM + 42, "FLOP a byte of device memory", "small soft", "end")
+    figure.text(RIGHT, BOTTOM + 42, "FLOPs per byte of device memory", "small soft", "end")
     return x, y
 
 
