@@ -17,7 +17,7 @@
 //| bytes per clock. All three consumers need 1536 clocks per 768 keys. Their 8 tiles of 96 keys take about
 //| 15,400 clocks at step 7's 1100 TFLOP/s. So promotion costs 10 % if nothing hides it. But a consumer's
 //| promotion delays only its own products, the other two keep the tensor cores busy, and a scheduler issues
-//| no more than 3 x 130 instructions for it. **Predicted:** 3 %, a guess.
+//| no more than 3 x 130 instructions for it. **Predicted:** 3 %, a guess. **Measured:** 13 to 15 %.
 //|
 //| **At d = 256** 64 KB per consumer do not fit. There the running sum is kept in bf16, half the bytes.
 //| Nothing is lost by rounding, since the rounding error stays in the accumulator and takes part in the next
