@@ -25,7 +25,7 @@ namespace flashbook::fp8 {
 template <int kFloats>
 __device__ __forceinline__ void add_tile_means(float (&output)[kFloats], const float (&sums)[2],
                                                const float* mean) {  // [2 * kFloats], aligned to 16 bytes
-  // BEGIN EXERCISE ch06-means: what was taken comes back
+  // BEGIN EXERCISE ch06-means: adding the mean back
   // TODO: which columns of which row has the thread, and what weight has the mean there?
   static_cast<void>(sums);
   for (int i = 0; i < kFloats; ++i) output[i] += mean[i];

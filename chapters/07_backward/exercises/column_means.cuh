@@ -11,7 +11,7 @@ namespace flashbook::backward {
 
 constexpr int kMeanColumns = 64, kMeanRows = 3;  ///< of a tile; of a tile that a block has
 
-// BEGIN EXERCISE ch07-turn: a turn given too early
+// BEGIN EXERCISE ch07-turn: a turn passed on too early
 /// Means of the columns of each tile. Grid: the blocks whose rows are added up, kMeanColumns threads each.
 __global__ void __launch_bounds__(kMeanColumns)
     column_means(const float* rows,  // [tiles, blocks, kMeanRows, kMeanColumns]

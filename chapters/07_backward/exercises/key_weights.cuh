@@ -9,7 +9,7 @@ namespace flashbook::backward {
 
 constexpr int kWeightDim = 64, kWeightRows = 32, kWeightThreads = 64;
 
-// BEGIN EXERCISE ch07-past-end: queries that are none
+// BEGIN EXERCISE ch07-past-end: queries past the last
 /// The weights of kWeightThreads keys of a head. Grid: (key tiles, heads).
 template <typename T>
 __global__ void __launch_bounds__(kWeightThreads)

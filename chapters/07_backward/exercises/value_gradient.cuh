@@ -9,7 +9,7 @@ namespace flashbook::backward {
 
 constexpr int kValueDim = 64, kValueKeys = 16;  ///< keys of a block, whose threads are the dims
 
-// BEGIN EXERCISE ch07-unseen: keys that nobody sees
+// BEGIN EXERCISE ch07-unseen: keys that no query sees
 /// dV of a tile of keys. Grid: (key tiles, batch), kValueDim threads.
 template <typename T>
 __global__ void __launch_bounds__(kValueDim)

@@ -15,7 +15,7 @@ namespace flashbook::masks {
 template <typename Numbers>
 __device__ inline int how_many_above(const Numbers& numbers,  // [count], descending, some of them equal
                                      int count, int limit) {
-  // BEGIN EXERCISE ch09-search: who has one more tile
+  // BEGIN EXERCISE ch09-search: which sequences have one more tile
   return count > 0 && numbers[count - 1] > limit ? count : 0;  // TODO: and where only some of them are above?
   // END EXERCISE ch09-search
 }
