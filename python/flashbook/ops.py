@@ -592,7 +592,7 @@ def plan_forward(inputs: tuple[Tensor, ...], scale: float, left: int, right: int
     plan = Plan()
     plan.chapter, plan.step = chosen(q, left, right, softcap, slopes, documents, chapter, step, dropout, reach)
     if plan.chapter == DECODING and not chapter:
-        _, plan.step, _ = chosen_decode(q, k, v, None, True, 0)
+        _, plan.step, _ = chosen_decode(q, k, v, None, True, 0, False)
     plan = planned(plan, "attention", inputs, q, k, scale, left, right, softcap, slopes, documents, scaling, dropout=dropout, reach=reach)
     plan.results = without_memory(result(q, torch.bfloat16 if q.dtype == torch.float8_e4m3fn else q.dtype)), lse_without_memory(q)
     return plan
