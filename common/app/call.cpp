@@ -89,7 +89,7 @@ UploadedInputs::UploadedInputs(Operation operation, const Shape& shape, Place pl
 
 const UploadedInputs::Input& UploadedInputs::find(TensorId id) const {
   const auto found = std::ranges::find(inputs_, id, &Input::id);
-  if (found == inputs_.end()) throw std::logic_error(std::string(name_of(id)) + " is no input");
+  if (found == inputs_.end()) throw std::logic_error(std::string(name_of(id)) + " is not an input");
   return *found;
 }
 

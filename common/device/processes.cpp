@@ -89,7 +89,7 @@ Address resolved(const std::string& name, int port) {
   hints.ai_socktype = SOCK_STREAM;
   const int error = ::getaddrinfo(name.c_str(), std::to_string(port).c_str(), &hints, &found);
   if (error != 0)
-    throw UsageError("MASTER_ADDR is ", name, ", which is no address here (", ::gai_strerror(error),
+    throw UsageError("MASTER_ADDR is ", name, ", which cannot be resolved here (", ::gai_strerror(error),
                      "): give the host of rank 0");
   Address address;
   std::memcpy(&address.bytes, found->ai_addr, found->ai_addrlen);

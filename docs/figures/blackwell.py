@@ -27,7 +27,7 @@ def clocks():
 
 
 def tensor_memory():
-    figure = Figure(540, 330, "The 512 columns of tensor memory: scores of two tiles of queries, in whose place the probabilities are written, and their two outputs. "
+    figure = Figure(540, 330, "The 512 columns of tensor memory: scores of two tiles of queries, overwritten by the probabilities, and their two outputs. "
                               "Softmax warps read scores and write probabilities, correction warps scale the outputs, one warp issues all products.")
     figure.text(20, 30, "tensor memory: 128 rows × 512 columns of 4 bytes", "small soft")
     for i, (name, inside, look) in enumerate((("scores 0", "P 0", "amber"), ("scores 1", "P 1", "amber"), ("output 0", "", "green"), ("output 1", "", "green"))):

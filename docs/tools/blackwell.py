@@ -159,9 +159,9 @@ def nvfp4(values: Sequence[float]) -> list[float]:
 FORMATS: tuple[tuple[str, str, Callable[[Sequence[float]], list[float]]], ...] = (
     ("NVFP4: blocks of 16, scales in e4m3", "4.5", nvfp4),
     ("MXFP4: blocks of 32, powers of two", "4.25", lambda values: by_blocks(values, 32, largest_power(6), e2m1)),
-    ("FP4 with one scale a tensor", "4", lambda values: by_blocks(values, len(values), lambda largest: largest / 6, e2m1)),
+    ("FP4 with one scale per tensor", "4", lambda values: by_blocks(values, len(values), lambda largest: largest / 6, e2m1)),
     ("MXFP8: blocks of 32, powers of two", "8.25", lambda values: by_blocks(values, 32, largest_power(448), e4m3)),
-    ("e4m3 with one scale a tensor", "8", lambda values: by_blocks(values, len(values), lambda largest: largest / 448, e4m3)))
+    ("e4m3 with one scale per tensor", "8", lambda values: by_blocks(values, len(values), lambda largest: largest / 448, e4m3)))
 
 
 def fp4_table() -> str:

@@ -181,7 +181,7 @@ def number(words: Sequence[str], measured: Results, used: list[Entry] | None = N
     try:
         return format(result, words[-1])
     except ValueError:
-        raise Refused(f"{words[-1]!r} is no format: give one such as .1f") from None
+        raise Refused(f"{words[-1]!r} is not a format: give one such as .1f") from None
 
 
 # ---- Tables --------------------------------------------------------------------------------------------------------

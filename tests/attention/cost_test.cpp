@@ -36,7 +36,7 @@ TEST(Flops, AreThoseOfThePapers) {
   shape.visibility = Visibility::causal();
   EXPECT_EQ(flops(shape), 2.0 * 2048 * 2048 * 128 * 16 * 8);
   shape.kv_heads = 1;
-  EXPECT_EQ(flops(shape), 2.0 * 2048 * 2048 * 128 * 16 * 8) << "shared keys are multiplied all the same";
+  EXPECT_EQ(flops(shape), 2.0 * 2048 * 2048 * 128 * 16 * 8) << "shared keys are multiplied nevertheless";
 }
 
 TEST(CompulsoryBytes, CountEveryTensorOnce) {

@@ -621,7 +621,7 @@ class AClass(unittest.TestCase):
             return grade.grade_or_say_why(grader, HandedIn("ada", Path("/s/ada")), "ada", 1)
 
     def test_a_submission_costs_its_own_points_only(self):
-        for error, why in ((Fault("ada is no folder"), "ada is no folder"), (RecursionError(), "the grader failed on it (RecursionError)"),
+        for error, why in ((Fault("ada is not a folder"), "ada is not a folder"), (RecursionError(), "the grader failed on it (RecursionError)"),
                            (UnicodeEncodeError("utf-8", "\udcff", 0, 1, "no"), "UnicodeEncodeError")):
             graded = self.grade(error)
             self.assertEqual((graded.points, graded.most), (0, 10))

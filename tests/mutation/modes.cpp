@@ -80,7 +80,7 @@ std::string bank_conflicts() {
     for (const sim::LineCounts& line : launch.lines)
       if (line.shared && line.counts.units >= kMany * line.counts.ideal)
         return "bank conflicts at " + line.place + (line.instruction.empty() ? "" : ", " + line.instruction) +
-               ": " + std::to_string(line.counts.units / line.counts.requests) + " wavefronts a request, " +
+               ": " + std::to_string(line.counts.units / line.counts.requests) + " wavefronts per request, " +
                std::to_string(line.counts.ideal / line.counts.requests) + " would do";
   return "";
 }

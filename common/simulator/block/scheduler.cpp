@@ -311,7 +311,7 @@ void Scheduler::run_guarded(const Work& work) {
   } catch (const std::exception& exception) {
     error = std::string("the kernel threw: ") + exception.what();
   } catch (...) {
-    error = "the kernel threw something that is no std::exception";
+    error = "the kernel threw something that is not a std::exception";
   }
   error_ = error + "\n  " + describe_current(*current_);
 }
