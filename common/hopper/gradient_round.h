@@ -80,7 +80,7 @@ struct GradientShared {
 
 //| The number of arrivals: 1 for a thread with TMA, 4 for the warps of a consumer, 8 for both. Each
 //| consumer's dQ goes the other way: four warps fill, one thread empties. The broadcast is read by the eight
-//| warps of the consumers, by the thread that brings K, V and dO, and by the `adders`, threads that add dQ.
+//| warps of the consumers, by the thread that loads K, V and dO, and by the `adders`, threads that add dQ.
 /// Initialises the barriers of a block with roles. One thread, before the block's first __syncthreads.
 template <typename T, typename Traits, typename Broadcast>
 __device__ __forceinline__ void initialise(GradientShared<T, Traits, Broadcast>& shared, int adders) {
