@@ -911,8 +911,8 @@ class _Once(torch.autograd.Function):
 
 
 def once(compute: Callable[..., Any], *tensors: Tensor | None) -> Any:
-    """Returns compute(*tensors), gradients that cannot be differentiated again. PyTorch's once_differentiable raises only if dO requires a gradient, and
-    otherwise treats the part that goes through q, k and v as 0."""
+    """Returns compute(*tensors), gradients that cannot be differentiated again. PyTorch's once_differentiable raises only
+    if dO requires a gradient, and otherwise treats the part that goes through q, k and v as 0."""
     return _Once.apply(compute, *tensors) if torch.is_grad_enabled() else compute(*tensors)
 
 
