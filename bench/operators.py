@@ -60,20 +60,20 @@ def on_the_host(library, shuffle):
 
     q, k, v, d_o = (torch.randn(1, 128, 4, 64, device="cuda", dtype=torch.bfloat16) for _ in range(4))
     leaves = [tensor.clone().requires_grad_() for tensor in (q, k, v)]
-    turned = [tensor.transpose(1, 2) for tensor in leaves]
+    turned, d_o_turned, d_o_rows = [tensor.transpose(1, 2) for tensor in leaves], d_o.transpose(1, 2), d_o[0]
     o, o_sdpa = flash_attn_func(*leaves), scaled_dot_product_attention(*turned)
     gradient = lambda of, by, d: torch.autograd.grad(of, by, d, retain_graph=True)
     calls = {"host_us": lambda: flash_attn_func(q, k, v), "host_us_gradient": lambda: flash_attn_func(*leaves),
              "host_us_backward": lambda: gradient(o, leaves, d_o),
              "host_us_sdpa": lambda: scaled_dot_product_attention(*(tensor.transpose(1, 2) for tensor in (q, k, v))),
              "host_us_sdpa_gradient": lambda: scaled_dot_product_attention(*(tensor.transpose(1, 2) for tensor in leaves)),
-             "host_us_sdpa_backward": lambda: gradient(o_sdpa, turned, d_o.transpose(1, 2))}
+             "host_us_sdpa_backward": lambda: gradient(o_sdpa, turned, d_o_turned)}
     first = torch.tensor([0, 50, 128], device="cuda", dtype=torch.int32)
     packed = lambda q, k, v: flash_attn_varlen_func(q, k, v, first, first, 78, 78)
     rows, row_leaves = [tensor[0] for tensor in (q, k, v)], [tensor.detach()[0].clone().requires_grad_() for tensor in leaves]
     o_packed = packed(*row_leaves)
     calls |= {"host_us_packed": lambda: packed(*rows), "host_us_packed_gradient": lambda: packed(*row_leaves),
-              "host_us_packed_backward": lambda: gradient(o_packed, row_leaves, d_o[0])}
+              "host_us_packed_backward": lambda: gradient(o_packed, row_leaves, d_o_rows)}
     query, lengths = q[:, :2].transpose(0, 1).contiguous(), torch.tensor([50, 64], device="cuda", dtype=torch.int32)
     (k_cache, v_cache), (k_pages, v_pages) = ((k.view(-1, size, 4, 64), v.view(-1, size, 4, 64)) for size in (64, 16))
     table = torch.arange(8, device="cuda", dtype=torch.int32).view(2, 4)
@@ -86,7 +86,7 @@ def on_the_host(library, shuffle):
         calls |= {"host_us_fa3": lambda: theirs(q, k, v, 0.125), "host_us_fa3_gradient": lambda: theirs(*leaves, 0.125),
                   "host_us_fa3_backward": lambda: gradient(o_theirs, leaves, d_o),
                   "host_us_fa3_packed": lambda: theirs_packed(*rows), "host_us_fa3_packed_gradient": lambda: theirs_packed(*row_leaves),
-                  "host_us_fa3_packed_backward": lambda: gradient(o_theirs_packed, row_leaves, d_o[0]),
+                  "host_us_fa3_packed_backward": lambda: gradient(o_theirs_packed, row_leaves, d_o_rows),
                   "host_us_fa3_cache": lambda: flash_attention_3.with_cache(query, k_cache, v_cache, 0.125, lengths),
                   "host_us_fa3_pages": lambda: flash_attention_3.with_cache(query, k_pages, v_pages, 0.125, lengths, table)}
     shape = Shape(1, 4, 4, 128, 128, 64, 0, peers.DTYPES["bf16"], 0.125)
