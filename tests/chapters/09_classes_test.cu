@@ -37,7 +37,7 @@ struct WithoutExtra : ByRanges {
 };
 struct WithoutFunction : ByRanges {
   static constexpr Extras kExtras = {.documents = true, .hidden_by_key = true};
-  __device__ const Hidden* hiden(const Work&, int) const { return nullptr; }
+  __device__ const Hidden* hidden_keys(const Work&, int) const { return nullptr; }
 };
 static_assert(names_its_extras<ByPairs>() && names_its_extras<ByRanges>() && names_its_extras<ByColumns>());
 static_assert(!names_its_extras<WithoutExtra>() && !names_its_extras<WithoutFunction>());
