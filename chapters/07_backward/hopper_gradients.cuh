@@ -285,7 +285,7 @@ struct Gradients {
   }
 
   //| After the last round of a tile of keys no round is left to compute its dQ in, and K will be overwritten.
-  /// After the last round of a tile of keys: its dQ. `state` is behind it.
+  /// After the last round of a tile of keys: its dQ. `state` is one past it.
   __device__ __forceinline__ void finish_last(const PipelineState<Traits::kStages>& state,
                                               float* sums) const {
     float dq[Part::kFloats];

@@ -13,7 +13,7 @@
 //| | --- | --- | --- | --- |
 //| | `kWindow` | `first_key_of`: before which key is nothing read | each segment, in all warps | 0 |
 //| | `kWindow` | `rows_before`: where in its part of the cache a sequence begins | the producer | 0 |
-//| | `kWindow`, `kFunctions` | `change`: what becomes of 16 keys' scores | behind Q K^T | not called |
+//| | `kWindow`, `kFunctions` | `change`: what becomes of 16 keys' scores | after Q K^T | not called |
 //| | `kRagged` | `rows_of`, `rows_at`, `items_of`, ...: how many queries a sequence has, and where | the plan, and wherever rows are read or stored | as many each |
 //| | `kSinks` | `finished`: what a row comes to at last | where a merged row is stored | not called |
 //| | `kPadded` | `columns`: how many of a tile's columns tensors have | wherever rows are read or stored | all |

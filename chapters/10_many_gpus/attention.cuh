@@ -58,7 +58,7 @@ struct Version {
 //| Three threads of warpgroup 0, as in chapter 5: one streams keys and values, one loads queries, one stores
 //| outputs. Tiles of queries are counted from the first one that sees any of these keys.
 /// The thread that decides on the next tile, broadcasts it and streams its keys and values, the last tile of
-/// keys first, each K before the V of the tile behind it.
+/// keys first, each K before the V of the tile after it.
 template <typename Traits, typename Shared>
 __device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUtensorMap& v_map,
                              const typename Traits::Problem& problem, const TileOrder& order, int* counter) {

@@ -19,14 +19,14 @@ using device::Buffer, device::Message, device::Place, device::Queue;
 
 constexpr int64_t kElementBytes = 2;  ///< bytes per element of Q, K, V and O
 
-/// Adds a message that begins `offset` bytes behind `base`. Both ends leave out empty ones.
+/// Adds a message that begins `offset` bytes after `base`. Both ends leave out empty ones.
 inline void add(std::vector<Message>& messages, int rank, const Buffer& base, int64_t offset, int64_t bytes) {
   if (bytes > 0)
     messages.push_back({rank, static_cast<std::byte*>(base.data()) + offset, std::size_t(bytes)});
 }
 
-//| K and V share one buffer, V behind K, since they always travel together. In a message, V's heads are
-//| simply more heads.
+//| K and V share one buffer, V after K, since they always travel together. In a message, V's heads are simply
+//| more heads.
 
 /// A rank's tensors, in the memory of its device. Made with that device in use.
 struct Share {

@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kThreads) no_part(float4* sums, int64_t fours)
 //|
 //| When the sums have come home, a rank adds its own part and rounds. The parts have left out dK's factor,
 //| the scale of the scores; it is applied here. dQ never travelled; its sums are rounded as in chapter 7.
-/// to = (own + home) in 16 bits, the first `scaled` fours times `scale`: dK, and dV behind it.
+/// to = (own + home) in 16 bits, the first `scaled` fours times `scale`: dK, and dV after it.
 template <typename T, int kThreads>
 __global__ void __launch_bounds__(kThreads)
     round_sums(const float4* own, const float4* home, uint2* to, int64_t fours, int64_t scaled, float scale) {

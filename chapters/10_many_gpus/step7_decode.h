@@ -80,7 +80,7 @@ class Decode final : public Program {
                   part_.lses(), queue_);
 
     //| The rows that go to one rank are contiguous in a part. This rank receives one part from each rank, one
-    //| behind the other.
+    //| after the other.
     sends.clear();
     receives.clear();
     const int64_t mine = share_.rows(share_.rank), row = share_.whole.head_dim * int64_t(sizeof(float));
