@@ -107,7 +107,6 @@ __device__ __forceinline__ void finish_rows(float (&output)[kFloats], const Rows
                                             const float* v_mean) {  // [2 * kFloats]
   //| The row's maximum is in log2 units and includes all scales, so it is not multiplied by anything here.
   //| The offset is subtracted from the log-sum-exp.
-  constexpr float kLn2 = 0.6931471805599453f;
   float inverse[2];
   bool sees[2];
 #pragma unroll

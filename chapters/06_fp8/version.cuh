@@ -65,14 +65,20 @@
 
 namespace flashbook::fp8 {
 
+/// The choices that each version states.
+struct Fp8Sizes {
+  int head_dim;
+  int consumers = 2;  ///< warpgroups that multiply, 64 queries each: 2 or 3
+  int keys = 128;     ///< keys per tile
+  bool causal = false;
+};
+
 /// One version of the kernel, as a type; this one is step 5's. To turn a switch, derive from a version.
-template <int kHeadDim_, int kConsumers_, int kKeys_, bool kCausal_>
+template <Fp8Sizes kSizes>
 struct KernelTraits {
-  static constexpr int kHeadDim = kHeadDim_;
-  static constexpr int kConsumers = kConsumers_;  ///< warpgroups that multiply, 64 queries each: 2 or 3
-  static constexpr int kKeys = kKeys_;            ///< of a tile
-  static constexpr int kPieceKeys = kKeys;        ///< of a tile of V, as many as are transposed at a time
-  static constexpr bool kCausal = kCausal_;
+  static constexpr int kHeadDim = kSizes.head_dim, kConsumers = kSizes.consumers, kKeys = kSizes.keys;
+  static constexpr int kPieceKeys = kKeys;  ///< keys of V that are transposed at a time
+  static constexpr bool kCausal = kSizes.causal;
   static constexpr int kKeyStages = kHeadDim == 64 ? 4 : 3;
   static constexpr int kRawStages = 2;
   static constexpr int kTransposedStages = kHeadDim == 64 ? 4 : kHeadDim == 128 ? 3 : 2;

@@ -127,7 +127,10 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
 
 /// Step 5 for sequences of middling length.
 template <int kHeadDim, bool kCausal>
-using Fastest = KernelTraits<kHeadDim, kHeadDim == 64 ? 3 : 2, kHeadDim == 256 ? 96 : 128, kCausal>;
+using Fastest = KernelTraits<Fp8Sizes{.head_dim = kHeadDim,
+                                      .consumers = kHeadDim == 64 ? 3 : 2,
+                                      .keys = kHeadDim == 256 ? 96 : 128,
+                                      .causal = kCausal}>;
 
 //| Each step is a type that changes switches of the step after it. So `Straight` is `Overlapped` without some
 //| of them, and the lines of a type say what the next step adds.
@@ -159,7 +162,7 @@ struct BlockScaled : Overlapped<kHeadDim> {
 /// their keys and values, so the transposers have a third less to do. Its registers come from narrower tiles,
 /// and from Q, which stays in shared memory. For short sequences, 192 queries per block leave too few blocks.
 template <bool kCausal>
-struct LongD128 : KernelTraits<128, 3, 96, kCausal> {
+struct LongD128 : KernelTraits<Fp8Sizes{.head_dim = 128, .consumers = 3, .keys = 96, .causal = kCausal}> {
   static constexpr bool kQueriesInRegisters = false;
   static constexpr int kProducerRegisters = 32, kConsumerRegisters = 160;  // 32 + 3 * 160 = 4 * 128
 };
@@ -167,7 +170,7 @@ struct LongD128 : KernelTraits<128, 3, 96, kCausal> {
 /// Step 5 for short ones of head_dim 64, without turns: measured faster so. (In 16 bits, chapter 5, short
 /// sequences were faster with turns. Why FP8 differs we do not know.)
 template <int kConsumers, bool kCausal>
-struct ShortD64 : KernelTraits<64, kConsumers, 128, kCausal> {
+struct ShortD64 : KernelTraits<Fp8Sizes{.head_dim = 64, .consumers = kConsumers, .causal = kCausal}> {
   static constexpr bool kPingpong = false;
 };
 
@@ -190,13 +193,13 @@ struct TransposedOnce : SumsByProduct<Traits> {
 //| for wider tiles: 128 keys at d = 256, where before 96 were the most that registers allowed.
 /// Step 7 at head_dim 256. Pieces of 64 keys, since whole tiles do not fit next to the others.
 template <bool kCausal>
-struct WideD256 : KernelTraits<256, 2, 128, kCausal> {
+struct WideD256 : KernelTraits<Fp8Sizes{.head_dim = 256, .causal = kCausal}> {
   static constexpr int kPieceKeys = 64, kKeyStages = 2, kTransposerBatch = 1;
   static constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;  // 24 + 2 * 240 = 3 * 168
 };
 
 /// Step 8 for long sequences of head_dim 128 without a mask.
-struct WideD128 : KernelTraits<128, 2, 192, false> {
+struct WideD128 : KernelTraits<Fp8Sizes{.head_dim = 128, .keys = 192}> {
   static constexpr bool kQueriesInRegisters = false;
   static constexpr int kPieceKeys = 96, kKeyStages = 2, kTransposedStages = 2;
 };
@@ -223,7 +226,7 @@ struct Promoted : Traits {
 
 /// What step 9 is made of at head_dim 256.
 template <bool kCausal>
-struct NarrowD256 : KernelTraits<256, 2, 96, kCausal> {
+struct NarrowD256 : KernelTraits<Fp8Sizes{.head_dim = 256, .keys = 96, .causal = kCausal}> {
   static constexpr int kPieceKeys = 32, kKeyStages = 2, kTransposerBatch = 1;
   static constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;  // 24 + 2 * 240 = 3 * 168
 };

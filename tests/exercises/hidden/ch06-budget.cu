@@ -18,7 +18,7 @@ constexpr double most_stages(const Problem& p) {
 }
 
 // The chapter's kernel, for the sizes of the text.
-struct Traits : fp8::KernelTraits<192, 2, 128, false> {
+struct Traits : fp8::KernelTraits<fp8::Fp8Sizes{.head_dim = 192}> {
   static constexpr int kKeyStages = 3, kRawStages = 2, kTransposedStages = 3;
   static constexpr bool kStoreByTma = false;
 };
