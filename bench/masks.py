@@ -405,7 +405,7 @@ def philox(counter, key):
 
 
 def kept(b, h, rows, n):
-    """Dropout's factors for the probabilities of these rows (common/attention/dropout.h), [rows, n]."""
+    """Dropout's factors for the probabilities of these rows (common/features/dropout/dropout.h), [rows, n]."""
     threshold = round(DROPOUT * 65536)
     words = torch.stack(philox((torch.arange(-(-n // 32) * 4, device="cuda"), rows[:, None], h, b), (SEED & 0xffffffff, SEED >> 32)))
     key = torch.arange(n, device="cuda")  # words: [4, rows, calls]

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -81,6 +82,21 @@ const Chapter& find(int number, int step) {
   return *chapter;
 }
 
+/// The same, for a function that takes steps of these operations.
+const Chapter& find(int number, int step, std::initializer_list<Operation> operations) {
+  const Chapter& chapter = find(number, step);
+  const Operation operation = chapter.step(step).operation;
+  if (std::ranges::count(operations, operation) > 0) return chapter;
+  std::string others;
+  for (const Chapter* other : all_chapters())
+    if (!other->steps_of(*operations.begin()).empty())
+      others += (others.empty() ? "" : " or ") + std::to_string(other->number);
+  constexpr const char* kFunctions[] = {"flashbook_attention", "flashbook_backward", "flashbook_decode"};
+  throw InputError("step ", step, " of chapter ", number, " is for ", name_of(operation), ": use ",
+                   kFunctions[int(operation)], " or its masked form, or a step for ",
+                   name_of(*operations.begin()), " in chapter ", others);
+}
+
 template <typename T>
 T& required(T* pointer, const char* name) {
   if (pointer == nullptr) throw InputError(std::string(name) + " is null: pass its address");
@@ -100,29 +116,26 @@ T completed(const T* from, const char* name, std::size_t first) {
   return given;
 }
 
-/// Stands in for an array in device memory, which host code cannot read: checks need only its size.
-template <typename T = int>
-std::vector<T> stand_in(double entries, const char* name) {
-  constexpr double kMaxEntries = 1 << 28;
-  if (entries > kMaxEntries)
-    throw InputError(std::string(name) + " would have " + std::to_string(int64_t(std::min(entries, 0x1p62))) +
-                     " entries: the limit is " + std::to_string(int64_t(kMaxEntries)));
-  return std::vector<T>(std::size_t(std::max(0.0, entries)));
+/// A caller's array in device memory, null if it has none.
+template <typename T>
+Array<T> array_of(const T* pointer, double entries) {
+  // What is too long for any problem is refused by the check of its count.
+  return pointer == nullptr ? Array<T>{} : Array<T>::on_device(int64_t(std::clamp(entries, 0.0, 0x1p62)));
 }
 
 Paging paging_of(const FlashbookShape& shape, const FlashbookCache& cache) {
   if (cache.page_table == nullptr && cache.shared_keys != 0)
     throw InputError("shared_keys needs pages, and page_table is null: set page_table, or shared_keys to 0");
-  const bool padded = cache.paddings != nullptr;
-  if (cache.page_table == nullptr) return {.padded = padded};
+  const Array<int> paddings = array_of(cache.paddings, shape.batch);
+  if (cache.page_table == nullptr) return {.paddings = paddings};
   if (cache.page_rows < 1)
     throw InputError("page_rows is " + std::to_string(cache.page_rows) + ": set it to at least 1");
   const int64_t pages_per_sequence = ceil_div(int64_t(shape.seqlen_k), cache.page_rows);
   return {.rows = cache.page_rows,
           .pages = cache.pages,
-          .table = stand_in(double(shape.batch) * double(pages_per_sequence), "page_table"),
+          .table = array_of(cache.page_table, double(shape.batch) * double(pages_per_sequence)),
           .shared = cache.shared_keys,
-          .padded = padded};
+          .paddings = paddings};
 }
 
 FlashbookCache completed(const FlashbookCache* cache) {
@@ -140,37 +153,35 @@ FlashbookGradients completed(const FlashbookGradients* gradients) {
 
 /// Translates a mask into the shape's terms.
 void apply_mask(const FlashbookMask& mask, Shape& shape) {
-  shape.visibility = {.window = {mask.window_left, mask.window_right, mask.sinks}, .prefix = mask.prefix};
   Visibility& v = shape.visibility;
+  v.window = {mask.window_left, mask.window_right, mask.sinks}, v.prefix = mask.prefix;
   if (mask.documents < 0) throw InputError("documents is negative: set it to the number of documents, or 0");
   if (mask.documents > 0) {
     required(mask.first_query, "first_query"), required(mask.first_key, "first_key");
-    for (const auto& [first, rows] :
-         {std::pair(&v.documents.first_query, shape.seqlen_q), {&v.documents.first_key, shape.seqlen_k}}) {
-      *first = stand_in(mask.documents + 1.0, "documents");
-      std::fill(first->begin() + 1, first->end(), rows);
-    }
+    v.documents = {array_of(mask.first_query, mask.documents + 1.0),
+                   array_of(mask.first_key, mask.documents + 1.0)};
   }
   if (mask.columns != nullptr)
-    v.columns = {mask.column_heads, mask.bounds,
-                 stand_in(double(shape.batch) * mask.column_heads * shape.seqlen_k * mask.bounds, "columns")};
+    v.columns = {
+        mask.column_heads, mask.bounds,
+        array_of(mask.columns, double(shape.batch) * mask.column_heads * shape.seqlen_k * mask.bounds)};
   if (mask.block_queries > 0) {
     required(mask.first_block, "first_block"), required(mask.key_blocks, "key_blocks");
     const int64_t rows = ceil_div(int64_t(shape.seqlen_q), mask.block_queries);
-    v.blocks = {mask.block_queries, mask.block_keys, stand_in(double(rows) + 1, "first_block")};
+    v.blocks = {mask.block_queries, mask.block_keys, array_of(mask.first_block, double(rows) + 1)};
   }
-  if (mask.pairs != nullptr) v.dense = {.heads = mask.pair_heads, .elsewhere = true};
+  if (mask.pairs != nullptr) {
+    const double rows = double(shape.batch) * mask.pair_heads * shape.seqlen_q;
+    v.dense = {mask.pair_heads, array_of(mask.pairs, std::max(1.0, rows * shape.seqlen_k))};
+  }
   shape.score.softcap = mask.softcap;
   if (mask.slope_sequences < 0)
     throw InputError(
         "slope_sequences is negative: set it to the number of sequences with their own slopes, or 0");
-  if (mask.slopes != nullptr)
-    shape.score.alibi = stand_in<float>(double(shape.heads) * std::max(1, mask.slope_sequences), "slopes");
-  if (mask.bias != nullptr) {
-    const double distances = 2.0 * mask.bias_reach + 1;
-    shape.score.bias = {mask.bias_reach, stand_in<float>(shape.heads * distances, "bias")};
-  }
-  if (mask.sink_logits != nullptr) shape.score.sinks.resize(std::size_t(std::max(0, shape.heads)));
+  shape.score.alibi = array_of(mask.slopes, double(shape.heads) * std::max(1, mask.slope_sequences));
+  if (mask.bias != nullptr)
+    shape.score.bias = {mask.bias_reach, array_of(mask.bias, shape.heads * (2.0 * mask.bias_reach + 1))};
+  shape.score.sinks = array_of(mask.sink_logits, shape.heads);
   shape.score.dropout = mask.dropout;
   if (mask.dropout != 0) shape.score.seed = mask.seed;
 }
@@ -235,6 +246,7 @@ Shape checked_shape(const Chapter& chapter, const Call& call) {
   validate(shape);                                        // checked before allocating arrays of these sizes
   shape.layout = layout;
   shape.paging = paging_of(given, cache);
+  shape.visibility.lengths = array_of(cache.lengths, given.batch);
   if (cache.first_query != nullptr && cache.queries < 1)
     throw InputError("queries is " + std::to_string(cache.queries) +
                      ": set it to the number of packed queries, at least 1");
@@ -254,8 +266,15 @@ Shape checked_shape(const Chapter& chapter, const Call& call) {
   return shape;
 }
 
-int64_t workspace_bytes(const Chapter& chapter, const Call& call) {
-  return chapter.step(call.step).workspace_bytes(checked_shape(chapter, call));
+/// The bytes that the call made by `call` needs; -1 if the step cannot run it.
+template <typename MakeCall>
+int64_t workspace_or_error(int number, int step, MakeCall call) {
+  int64_t bytes = -1;
+  guarded([&] {
+    const Chapter& chapter = find(number, step);
+    bytes = chapter.step(step).workspace_bytes(checked_shape(chapter, call(chapter)));
+  });
+  return bytes;
 }
 
 /// A problem that has been checked.
@@ -275,15 +294,6 @@ class LastChecks {
     if (const int place = place_of(asked); place >= 0) return known_[last_ = place].answer;
     Checked found = {checked_shape(chapter, call), 0};
     found.workspace = chapter.step(call.step).workspace_bytes(found.shape);
-    found.shape.paging.table = {};  // a stand-in that only checks need
-    const Visibility& v = found.shape.visibility;
-    const bool is_small = v.columns.queries.size() + v.blocks.first.size() + v.documents.first_query.size() +
-                              found.shape.score.alibi.size() + found.shape.score.bias.values.size() <=
-                          kMaxEntries;
-    if (!is_small) {
-      unremembered_ = std::move(found);
-      return unremembered_;
-    }
     next_ = (next_ + 1) % kCalls;
     last_ = next_;
     known_[last_] = {asked, std::move(found)};
@@ -292,7 +302,6 @@ class LastChecks {
 
  private:
   static constexpr int kCalls = 16;
-  static constexpr std::size_t kMaxEntries = 1 << 16;  // limit of the stand-in arrays
 
   /// Everything on which a check depends, as bytes. Of a pointer it contains only whether it is null.
   struct Question {
@@ -336,7 +345,6 @@ class LastChecks {
   }
 
   std::vector<Known> known_ = std::vector<Known>(kCalls);  // initially all 0, which matches no call
-  Checked unremembered_ = {};
   int next_ = 0, last_ = 0;
 };
 
@@ -367,7 +375,7 @@ void check_bias_gradient(const Chapter& chapter, int step, const Shape& shape) {
     throw InputError("d_bias is set, and the mask has no bias: set bias, or leave d_bias null");
   if (chapter.step(step).same_bits)
     throw InputError("step " + std::to_string(step) + " of chapter " + std::to_string(chapter.number) +
-                     " is deterministic, and the gradient of a bias is not: use chapter 9's step 6, "
+                     " is deterministic, and the gradient of a bias is not: use a step that is not, "
                      "or leave d_bias null");
 }
 
@@ -475,54 +483,39 @@ const char* flashbook_step_name(int chapter, int step) {
 int flashbook_attention(int chapter, int step, const FlashbookShape* shape, const FlashbookTensors* tensors,
                         void* stream) {
   return guarded([&] {
-    const Chapter& found = find(chapter, step);
-    if (found.step(step).operation == Operation::backward)
-      throw InputError("chapter " + std::to_string(chapter) + " computes gradients: use flashbook_backward");
-    launch(found, step, shape, {}, tensors, {}, stream);
+    launch(find(chapter, step, {Operation::forward, Operation::decode}), step, shape, {}, tensors, {},
+           stream);
   });
 }
 
 int flashbook_backward(int chapter, int step, const FlashbookShape* shape, const FlashbookTensors* tensors,
                        const FlashbookGradients* gradients, void* stream) {
   return guarded([&] {
-    const Chapter& found = find(chapter, step);
-    if (found.step(step).operation != Operation::backward)
-      throw InputError("chapter " + std::to_string(chapter) +
-                       " does not compute gradients: use flashbook_attention, or chapter 7");
-    launch(found, step, shape, {}, tensors, completed(gradients), stream);
+    launch(find(chapter, step, {Operation::backward}), step, shape, {}, tensors, completed(gradients),
+           stream);
   });
 }
 
 int flashbook_decode(int chapter, int step, const FlashbookShape* shape, const FlashbookCache* cache,
                      const FlashbookTensors* tensors, void* stream) {
   return guarded([&] {
-    const Chapter& found = find(chapter, step);
-    if (found.step(step).operation != Operation::decode)
-      throw InputError("chapter " + std::to_string(chapter) +
-                       " does not support a cache: use flashbook_attention, or chapter 8");
-    launch(found, step, shape, completed(cache), tensors, {}, stream);
+    launch(find(chapter, step, {Operation::decode}), step, shape, completed(cache), tensors, {}, stream);
   });
 }
 
 int flashbook_masked_decode(int chapter, int step, const FlashbookShape* shape, const FlashbookCache* cache,
                             const FlashbookMask* mask, const FlashbookTensors* tensors, void* stream) {
   return guarded([&] {
-    const Chapter& found = find(chapter, step);
-    if (found.step(step).operation != Operation::decode)
-      throw InputError("chapter " + std::to_string(chapter) +
-                       " does not support a cache: use flashbook_masked, or chapter 8");
-    launch(found, step, shape, completed(cache), tensors, {}, stream, &required(mask, "mask"));
+    launch(find(chapter, step, {Operation::decode}), step, shape, completed(cache), tensors, {}, stream,
+           &required(mask, "mask"));
   });
 }
 
 int flashbook_masked(int chapter, int step, const FlashbookShape* shape, const FlashbookMask* mask,
                      const FlashbookTensors* tensors, void* stream) {
   return guarded([&] {
-    const Chapter& found = find(chapter, step);
-    if (found.step(step).operation != Operation::forward)
-      throw InputError("chapter " + std::to_string(chapter) +
-                       " does not compute a forward pass: use chapter 9");
-    launch(found, step, shape, {}, tensors, {}, stream, &required(mask, "mask"));
+    launch(find(chapter, step, {Operation::forward}), step, shape, {}, tensors, {}, stream,
+           &required(mask, "mask"));
   });
 }
 
@@ -530,52 +523,33 @@ int flashbook_masked_backward(int chapter, int step, const FlashbookShape* shape
                               const FlashbookTensors* tensors, const FlashbookGradients* gradients,
                               void* stream) {
   return guarded([&] {
-    const Chapter& found = find(chapter, step);
-    if (found.step(step).operation != Operation::backward)
-      throw InputError("step " + std::to_string(step) + " of chapter " + std::to_string(chapter) +
-                       " does not compute gradients: use chapter 9's step 6 or 7");
-    launch(found, step, shape, {}, tensors, completed(gradients), stream, &required(mask, "mask"));
+    launch(find(chapter, step, {Operation::backward}), step, shape, {}, tensors, completed(gradients), stream,
+           &required(mask, "mask"));
   });
 }
 
 int64_t flashbook_masked_workspace_bytes(int chapter, int step, const FlashbookShape* shape,
                                          const FlashbookMask* mask) {
-  int64_t bytes = -1;
-  guarded([&] {
-    const Chapter& found = find(chapter, step);
-    bytes = workspace_bytes(found, call_of(found, step, shape, {}, {}, &required(mask, "mask")));
+  return workspace_or_error(chapter, step, [&](const Chapter& found) {
+    return call_of(found, step, shape, {}, {}, &required(mask, "mask"));
   });
-  return bytes;
 }
 
 int64_t flashbook_decode_workspace_bytes(int chapter, int step, const FlashbookShape* shape,
                                          const FlashbookCache* cache) {
-  int64_t bytes = -1;
-  guarded([&] {
-    const Chapter& found = find(chapter, step);
-    bytes = workspace_bytes(found, call_of(found, step, shape, completed(cache)));
-  });
-  return bytes;
+  return workspace_or_error(
+      chapter, step, [&](const Chapter& found) { return call_of(found, step, shape, completed(cache)); });
 }
 
 int64_t flashbook_masked_decode_workspace_bytes(int chapter, int step, const FlashbookShape* shape,
                                                 const FlashbookCache* cache, const FlashbookMask* mask) {
-  int64_t bytes = -1;
-  guarded([&] {
-    const Chapter& found = find(chapter, step);
-    bytes =
-        workspace_bytes(found, call_of(found, step, shape, completed(cache), {}, &required(mask, "mask")));
+  return workspace_or_error(chapter, step, [&](const Chapter& found) {
+    return call_of(found, step, shape, completed(cache), {}, &required(mask, "mask"));
   });
-  return bytes;
 }
 
 int64_t flashbook_workspace_bytes(int chapter, int step, const FlashbookShape* shape) {
-  int64_t bytes = -1;
-  guarded([&] {
-    const Chapter& found = find(chapter, step);
-    bytes = workspace_bytes(found, call_of(found, step, shape));
-  });
-  return bytes;
+  return workspace_or_error(chapter, step, [&](const Chapter& found) { return call_of(found, step, shape); });
 }
 
 int flashbook_cost(int chapter, int step, const FlashbookShape* shape, double* flops, double* memory_bytes) {

@@ -110,11 +110,10 @@ typedef struct FlashbookCache {
       page_rows; /**< keys per page: a power of two, or at least seqlen_k, so that a sequence is one page */
   int32_t pages; /**< k and v are [pages, kv_heads, page_rows, head_dim] */
   /** Number of leading keys that all sequences share, in the same whole pages; 0: none. Every query sees them
-   * all. Chapter 8's step 6 reads them only once, if there is no mask. */
+   * all. A step may read them only once, if there is no mask. */
   int32_t shared_keys;
   /** 1: k and v are FLASHBOOK_E4M3 (dtype describes q and o), with the shape's scaling, k_scale and v_scale.
-   * Scales of pages are [batch, kv_heads], or [pages, kv_heads] in place of blocks. For chapter 8's step 8;
-   * else 0. */
+   * Scales of pages are [batch, kv_heads], or [pages, kv_heads] in place of blocks. Else 0. */
   int32_t e4m3;
   /** Device memory, [batch]: rows before a sequence's first key in k and v, which are not read. Null: none.
    * Each sequence must then be contiguous, or one page. */
@@ -130,7 +129,7 @@ typedef struct FlashbookCache {
   int32_t splits;
 } FlashbookCache;
 
-/** Masks and score functions (chapters 8 and 9; common/attention/visibility.h and shape.h). A key is visible
+/** Masks and score functions (chapters 8 and 9; common/features/list.h). A key is visible
  * if every given mask allows it. Unsupported combinations return FLASHBOOK_BAD_ARGUMENT. Pointers are device
  * memory. */
 typedef struct FlashbookMask {
@@ -206,29 +205,26 @@ const char* flashbook_step_name(int chapter, int step);
 int flashbook_attention(int chapter, int step, const FlashbookShape* shape, const FlashbookTensors* tensors,
                         void* stream);
 
-/** The same with a cache, for a step that decodes (chapter 8). With pages, the batch strides of k and v are
+/** The same with a cache, for a step that decodes. With pages, the batch strides of k and v are
  * the distances between pages. `cache` may be null if there are no lengths and no pages. Returns a
  * FlashbookStatus. */
 int flashbook_decode(int chapter, int step, const FlashbookShape* shape, const FlashbookCache* cache,
                      const FlashbookTensors* tensors, void* stream);
 
-/** The same with a mask: windows, a softcap, slopes and sink logits in chapter 8's steps 4 to 6, 9 and 10;
- * windows in chapter 9's step 8. The shape's `causal` must be 0; use window_right. Returns a
- * FlashbookStatus. */
+/** The same with a mask. The shape's `causal` must be 0; use window_right. Returns a FlashbookStatus. */
 int flashbook_masked_decode(int chapter, int step, const FlashbookShape* shape, const FlashbookCache* cache,
                             const FlashbookMask* mask, const FlashbookTensors* tensors, void* stream);
 
-/** The gradients, for a step of the backward pass (chapter 7). Returns a FlashbookStatus. */
+/** The gradients, for a step of the backward pass. Returns a FlashbookStatus. */
 int flashbook_backward(int chapter, int step, const FlashbookShape* shape, const FlashbookTensors* tensors,
                        const FlashbookGradients* gradients, void* stream);
 
-/** Attention with a mask, for a step that supports masks (chapter 9). The shape's `causal` must be 0; use
- * window_right. Returns a FlashbookStatus. */
+/** Attention with a mask, for a step that supports it. The shape's `causal` must be 0; use window_right.
+ * Returns a FlashbookStatus. */
 int flashbook_masked(int chapter, int step, const FlashbookShape* shape, const FlashbookMask* mask,
                      const FlashbookTensors* tensors, void* stream);
 
-/** The gradients with a mask: chapter 9's step 6, or step 7, which is deterministic. Returns a
- * FlashbookStatus. */
+/** The gradients with a mask. Returns a FlashbookStatus. */
 int flashbook_masked_backward(int chapter, int step, const FlashbookShape* shape, const FlashbookMask* mask,
                               const FlashbookTensors* tensors, const FlashbookGradients* gradients,
                               void* stream);

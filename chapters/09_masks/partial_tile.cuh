@@ -15,7 +15,7 @@
 //| partial](../../docs/figures/mask_tiles.svg)
 #pragma once
 #include "chapters/09_masks/problem.cuh"
-#include "common/attention/dropout.h"
+#include "common/features/dropout/dropout.h"
 #include "common/hopper/softmax.h"
 
 namespace flashbook::masks {

@@ -14,7 +14,7 @@
 //| partial](../../docs/figures/mask_tiles.svg)
 #pragma once
 #include "chapters/09_masks/step3_ranges.cuh"
-#include "common/attention/dropout.h"
+#include "common/features/dropout/dropout.h"
 #include "common/ptx/math.h"
 
 namespace flashbook::masks {
@@ -295,7 +295,7 @@ struct Composed {
 //| the log-sum-exp are those of *all* probabilities. A backward pass must drop the same elements, in tiles of
 //| another order and other threads, so random bits have no state. Philox (Salmon et al., SC 2011) makes 128
 //| of them from a seed and a counter, and the counter is the element's place: batch entry, head, query, key
-//| (`common/attention/dropout.h`).
+//| (`common/features/dropout/dropout.h`).
 //|
 //| 16 bits per element are enough, so one call serves eight keys. Which eight? Those that one thread has of
 //| 32 columns: two neighbours of every eight. Then no bit is computed twice, and the answer still depends on

@@ -6,8 +6,8 @@
 namespace flashbook {
 namespace {
 
-/// The steps of all chapters that compute `operation` and accept the feature: "chapter 8 (steps 4 to 6) or
-/// chapter 9 (step 8)"; empty if there are none.
+/// The steps of all chapters that compute `operation` and accept the feature, by chapter; empty if there are
+/// none.
 std::string in_all_chapters(Operation operation, Feature feature) {
   std::vector<std::string> parts;
   for (auto row = std::begin(kSupported), end = row; row != std::end(kSupported); row = end) {
@@ -63,7 +63,7 @@ std::string Chapter::refusal(int number, const Shape& shape) const {
   };
   if (const Features unknown = asked.unknown_in(shape); !unknown.empty()) {
     const Feature feature = first_of(unknown);
-    const FeatureText text = text_of(feature);
+    const Definition& text = definition_of(feature);
     const std::string other = where(*this, asked.operation, feature);
     const bool whole_chapter = std::ranges::none_of(
         steps, [&](const Step& s) { return s.operation == asked.operation && s.knows(feature); });
@@ -72,7 +72,7 @@ std::string Chapter::refusal(int number, const Shape& shape) const {
                   other.empty() ? "" : ", or use " + other);
   }
   if (const Features missing = asked.needs - features_of(shape); !missing.empty())
-    return concat("step ", number, " takes ", text_of(first_of(missing)).plural,
+    return concat("step ", number, " takes ", definition_of(first_of(missing)).plural,
                   " only: give those, or use another step");
   return asked.limits ? asked.limits(shape) : "";
 }

@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "common/attention/cost.h"
-#include "common/attention/features.h"
 #include "common/attention/operation.h"
 #include "common/attention/shape.h"
 #include "common/attention/tensors.h"
 #include "common/device/device.h"
 #include "common/device/ranks.h"
+#include "common/features/definition.h"
 
 namespace flashbook {
 
@@ -64,8 +64,8 @@ struct Step {
   /// The number of leading bytes of the workspace that must be 0 before its first launch; every launch leaves
   /// them 0. Null: none.
   int64_t (*zeroed)(const Shape& shape) = nullptr;
-  /// For a step that uses its tensors elsewhere: copies the inputs of `tensors` there, which is not timed.
-  /// `run` does all of it. Null: the step uses tensors where they are.
+  /// For a step that uses its tensors on other devices: copies the inputs of `tensors` there, which is not
+  /// timed. `run` does all of it. Null: the step uses tensors where they are.
   std::unique_ptr<DealtOut> (*deal_out)(const Shape& shape, const Tensors& tensors,
                                         const device::Together& together) = nullptr;
   bool same_bits = true;  ///< the same in every launch; false if the order of blocks affects sums

@@ -15,7 +15,7 @@
 #include "common/attention/inputs.h"
 #include "common/attention/npy.h"
 #include "common/attention/oracle.h"
-#include "common/attention/pages.h"
+#include "common/features/pages/pages.h"
 
 namespace flashbook {
 namespace {
@@ -121,7 +121,8 @@ std::string keys_of(const Shape& shape, int tile) {
 Inspection inspect(const Chapter& chapter, const Shape& shape, const Inputs& inputs, const RowOf& row,
                    int step) {
   if (chapter.step(step).operation == Operation::backward)
-    throw InputError("--inspect shows a row of a forward pass, and this is its gradient: inspect chapter 5");
+    throw InputError(
+        "--inspect shows a row of a forward pass, and this is its gradient: choose a step that computes O");
   if (shape.is_latent())
     throw InputError("--inspect chooses values, and latent keys are their own values: inspect another step");
   const int d = shape.head_dim;

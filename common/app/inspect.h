@@ -1,7 +1,7 @@
 /// \file
 /// Reconstructs one row of attention from a step's outputs; no kernel needs support for it.
 ///
-/// The step runs again with different values: V is the identity for one tile of keys, and 0 elsewhere. Then O
+/// The step runs again with different values: V is the identity for one tile of keys, else 0. Then O
 /// is the P that the step multiplied. The scores follow from P and the log-sum-exp, and from them the state
 /// of online softmax after each tile. The oracle is run the same way.
 #pragma once

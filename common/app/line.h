@@ -29,10 +29,11 @@ class Line {
   /// Options that are declared from now on form a group in the help.
   void group(const char* name) { group_ = name; }
 
-  /// Declares an option with a value. An option that is not `shown` is left out of the help: no step supports
-  /// it, and giving it causes an error that says so.
+  /// Declares an option with a value, or without one if `type` is null. An option that is not `shown` is left
+  /// out of the help: no step supports it, and giving it causes an error that says so.
   void value(const std::string& name, const char* type, const std::string& help, Read read,
              bool shown = true) {
+    if (type == nullptr) return flag(name, help, std::move(read), shown);
     Declared& option = declared_.emplace_back(Declared{{name, ""}, std::move(read)});
     option.parsed = app_.add_option(name, option.value.text, help)->type_name(type);
     option.parsed->group(shown ? group_ : "");
@@ -46,7 +47,7 @@ class Line {
     value("--device", "NAME", "auto (default), gpu or sim: refuse to run if this build is for the other",
           [](const Value& given) { check_device(given.text); });
   }
-  void flag(const char* name, const std::string& help, Read read, bool shown = true) {
+  void flag(const std::string& name, const std::string& help, Read read, bool shown = true) {
     Declared& option = declared_.emplace_back(Declared{{name, "set"}, std::move(read)});
     option.parsed = app_.add_flag(name, help)->group(shown ? group_ : "");
   }

@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cmath>
 
 #include "common/app/line.h"
 #include "common/app/report.h"
 #include "common/app/whole_file.h"
-#include "common/attention/pages.h"
 #include "common/device/processes.h"
 
 namespace flashbook {
@@ -40,12 +38,14 @@ class Parser {
     options_.operation = chapter.step(1).operation;
     options_.steps = chapter.steps_of(options_.operation);
     shape_ = chapter.default_shape();
+    if (const auto found = device::launched(); found && chapter.accepts(Feature::ranks))
+      shape_.ranks = found->count;
     declare_run();
     declare_shape();
     declare_files();
-    declare_visibility();
-    declare_scores();
-    declare_rest();
+    declare_features();
+    if (chapter.accepts(Feature::ranks)) declare_ranks();
+    declare_inspection();
   }
 
   CommandLine parse(int argc, const char* const* argv) {
@@ -87,23 +87,7 @@ class Parser {
     line_.count("--seqlen-k", "Keys", shape_.seqlen_k);
     std::string head_dims = head_dims_of(chapter_);
     head_dims[0] = char(std::toupper(head_dims[0]));
-    line_.count("--head-dim", head_dims.c_str(), shape_.head_dim);
-    const bool has_ranks = chapter_.accepts(Feature::ranks);
-    line_.count(
-        "--ranks",
-        "GPUs among which the tokens are divided; in the simulator any number. Under torchrun or mpirun: the "
-        "number of processes",
-        shape_.ranks, has_ranks);
-    line_.value(
-        "--order", "NAME",
-        "Which tokens a GPU has: contiguous, zigzag or striped (default: the step's order)",
-        [this](auto& v) {
-          shape_.order = v.template one_of<TokenOrder>({{"contiguous", TokenOrder::contiguous},
-                                                        {"zigzag", TokenOrder::zigzag},
-                                                        {"striped", TokenOrder::striped}});
-        },
-        has_ranks);
-    if (has_ranks) declare_ranks();
+    line_.value("--head-dim", "N", head_dims, [this](auto& v) { shape_.set_head_dim(v.count()); });
     line_.value("--dtype", "TYPE", "Element type: " + names_of(chapter_.dtypes),
                 [this](auto& v) { shape_.dtype = dtype_of(v, chapter_); });
     line_.value(
@@ -122,32 +106,24 @@ class Parser {
     line_.then([this] { shape_.mean_subtracted = is_smoothed(line_.given(), shape_.dtype); });
   }
 
-  /// How ranks communicate, and where ranks that are processes meet.
+  /// How ranks communicate.
   void declare_ranks() {
-    if (const auto found = device::launched()) shape_.ranks = found->count;
+    line_.group("The shape");
     line_.value("--timeout", "SECONDS", "Seconds to wait for a process that does not respond (default: 600)",
-                [this](auto& v) { patience_ = v.real(); });
-    line_.then([this] {
-      if (patience_ <= 0) throw InputError("--timeout is ", patience_, ": give seconds, more than 0");
-      device::meet_processes(patience_);
-      if (device::processes() != nullptr)
-        device::use_device(device::device_of_rank(device::processes()->rank()));
-      options_.together.transport = device::default_transport(shape_.ranks);
-    });
+                [this](auto& v) {
+                  options_.patience = v.real();
+                  if (options_.patience <= 0)
+                    throw InputError("--timeout is ", options_.patience, ": give seconds, more than 0");
+                });
     line_.value(
         "--transport", "HOW",
         "How messages travel: copies, by copy engines (default); nccl, by NCCL's kernels; sockets, between "
         "processes through the hosts' memory",
         [this](auto& v) {
           using device::Transport;
-          options_.together.transport = v.template one_of<Transport>(
+          options_.transport = v.template one_of<Transport>(
               {{"copies", Transport::copies}, {"nccl", Transport::nccl}, {"sockets", Transport::sockets}});
         });
-    line_.then([this] {
-      if (const std::string reason = device::why_not(options_.together.transport, shape_.ranks);
-          !reason.empty())
-        throw InputError(reason);
-    });
     line_.value("--margin", "N",
                 "Multiprocessors that attention leaves free, for NCCL's kernels (default: 0)",
                 [this](auto& v) { options_.together.margin = v.text == "0" ? 0 : v.count(); });
@@ -182,97 +158,45 @@ class Parser {
     });
   }
 
-  void declare_visibility() {
-    Visibility& visible = shape_.visibility;
-    const bool lengths = chapter_.accepts(Feature::lengths);
-    const bool documents = chapter_.accepts(Feature::documents);
-    const bool masks = chapter_.accepts(Feature::intervals) || chapter_.accepts(Feature::pairs);
-    const bool pages = chapter_.accepts(Feature::pages);
-    line_.group("What is visible");
-    line_.value(
-        "--window", "N",
-        "A query sees the N keys before its own, and the N after it unless --causal is given",
-        [&](auto& v) { visible.window.left = visible.window.right = v.text == "0" ? 0 : v.count(); },
-        chapter_.accepts(Feature::window));
-    line_.flag(
-        "--causal", "Query i sees keys up to i + seqlen_k - seqlen_q",
-        [&](auto&) { visible.window.right = 0; }, chapter_.accepts(Feature::causal));
-    line_.value(
-        "--prefix", "N", "Also attend to the leading N keys",
-        [&](auto& v) {
-          if (visible.window == Window{})
-            throw InputError(
-                "--prefix adds keys to what --causal or --window leaves visible: give one of them as well");
-          visible.prefix = v.count();
-        },
-        chapter_.accepts(Feature::prefix));
-    line_.value(
-        "--lengths", "LIST",
-        std::string("Sequences of these lengths: 1000,37,0,4096. ") +
-            (lengths ? "Each sequence of the cache has this many keys" : "They are packed"),
-        [this](auto& v) { set_lengths(v, line_.given(), options_.operation, shape_); }, documents || lengths);
-    line_.value(
-        "--documents", "N",
-        "Split the sequence into N documents of equal length that do not attend to each other",
-        [this](auto& v) { set_documents(v, shape_); }, documents);
-    line_.count("--page-rows", "A cache in pages of N keys, in random order", shape_.paging.rows, pages);
-    line_.count("--shared-prefix", "The first N keys of all sequences share their pages",
-                shape_.paging.shared, pages);
-    line_.then([this] { set_pages(chapter_, options_.operation, options_.seed, shape_); });
-    line_.value(
-        "--mask", "FILE",
-        "A mask from a .npy file: bool, which pairs are visible, [seqlen, seqlen_k]; or FlashMask's "
-        "int32 intervals, [batch, heads, seqlen_k, bounds]",
-        [this](auto& v) { read_mask(v, shape_); }, masks);
-  }
-
-  void declare_scores() {
-    ScoreFunction& score = shape_.score;
+  /// The options of all features.
+  void declare_features() {
+    for (std::size_t bit = 0; bit < definitions().size(); ++bit) {
+      const Definition& feature = *definitions()[bit];
+      line_.group(feature.group != nullptr  ? feature.group
+                  : feature.mask != nullptr ? "What is visible"
+                                            : "Score functions");
+      for (const Option& option : feature.options) {
+        if (option.name == nullptr) break;
+        const bool shown =
+            chapter_.accepts(Feature(bit)) || (!option.shown_by.empty() && chapter_.accepts(option.shown_by));
+        line_.value(
+            option.name, option.type, option.help,
+            [this, read = option.read](const Value& value) {
+              Request request = this->request();
+              read(value, request);
+            },
+            shown);
+      }
+      if (feature.complete != nullptr)
+        line_.then([this, &feature] {
+          Request request = this->request();
+          feature.complete(request);
+        });
+    }
     line_.group("Score functions");
     line_.then([this] { shape_.scale = default_scale(shape_.head_dim); });
     line_.value("--scale", "X", "Factor of the scores (default: 1 / sqrt(head_dim))",
                 [this](auto& v) { shape_.scale = v.real(); });
-    line_.value(
-        "--softcap", "X", "Scores s become X * tanh(s / X)", [&](auto& v) { score.softcap = v.real(); },
-        chapter_.accepts(Feature::softcap));
-    line_.flag(
-        "--alibi", "Scores lose slope * distance, with slopes 2^(-8 (h + 1) / heads)",
-        [&](auto&) {
-          for (int head = 1; head <= shape_.heads; ++head)
-            score.alibi.push_back(std::exp2(-8.0f * float(head) / float(shape_.heads)));
-        },
-        chapter_.accepts(Feature::alibi));
-    line_.value(
-        "--bias", "FILE",
-        "Bias added to scores by distance, from a .npy file, [heads, 2 R + 1]: column R + d for a key d "
-        "places after a query's own; beyond R, the outermost column",
-        [&](auto& v) { score.bias = read_bias(v, shape_); }, chapter_.accepts(Feature::bias));
-    line_.value(
-        "--sinks", "X", "Every head has another score, X, that belongs to no key",
-        [&](auto& v) { score.sinks.assign(std::size_t(shape_.heads), v.real()); },
-        chapter_.accepts(Feature::sinks));
-    line_.value(
-        "--dropout", "P", "Fraction of the probabilities that is dropped, chosen by --seed (default: 0)",
-        [&](auto& v) {
-          score.dropout = v.real();
-          if (score.dropout != 0) score.seed = options_.seed;
-        },
-        chapter_.accepts(Feature::dropout));
-  }
-
-  void declare_rest() {
-    const bool has_rows = std::ranges::any_of(
-        chapter_.steps, [](const Step& step) { return step.operation != Operation::backward; });
     line_.then([this] {
       validate_head_dim();
       validate(shape_);
     });
-    line_.group("The shape");
-    line_.value(
-        "--layout", "NAME",
-        "Layout of the program's tensors: bhsd, [batch, heads, seqlen, head_dim] (default); bshd, "
-        "[batch, seqlen, heads, head_dim]; or qkv, slices of one tensor",
-        [this](auto& v) { set_layout(v, shape_); }, chapter_.accepts(Feature::strides));
+  }
+  Request request() { return {shape_, options_.operation, options_.seed, line_.given()}; }
+
+  void declare_inspection() {
+    const bool has_rows = std::ranges::any_of(
+        chapter_.steps, [](const Step& step) { return step.operation != Operation::backward; });
     line_.group("What runs");
     line_.value(
         "--inspect", "ROW",
@@ -338,7 +262,7 @@ class Parser {
 
   /// The name of a file to be written, unless another option has it, too.
   std::string written(const Value& value) {
-    const std::string file = value.writable();
+    const std::string file = writable(value);
     for (const Value& other : written_)
       if (same_file(other.text, file))
         throw InputError(other.option, " ", other.text, " and ", value.option, " ", file,
@@ -360,10 +284,18 @@ class Parser {
   Options options_;
   Shape& shape_ = options_.shape;
   std::vector<Value> written_;
-  double patience_ = 600;  ///< in seconds
 };
 
 }  // namespace
+
+void join_ranks(Options& options) {
+  device::meet_processes(options.patience);
+  if (device::processes() != nullptr) device::use_device(device::device_of_rank(device::processes()->rank()));
+  device::Transport& transport = options.together.transport;
+  transport = options.transport.value_or(device::default_transport(options.shape.ranks));
+  if (const std::string reason = device::why_not(transport, options.shape.ranks); !reason.empty())
+    throw InputError(reason);
+}
 
 CommandLine parse_command_line(int argc, const char* const* argv, const Chapter& chapter) {
   return Parser(chapter).parse(argc, argv);

@@ -25,24 +25,25 @@ void write_outputs(const Options& options, const Outputs& outputs) {
 }
 
 /// All processes get the same command line, so each of them refuses it itself, and none waits for the others.
-CommandLine parsed(int argc, char** argv, const Chapter& chapter) try {
-  return parse_command_line(argc, argv, chapter);
+void join(Options& options, const Chapter& chapter) try {
+  if (chapter.accepts(Feature::ranks)) join_ranks(options);
 } catch (...) {
   device::part_from_processes();
   throw;
 }
 
 int run_program(int argc, char** argv, const Chapter& chapter, const Chapter* before, Preface preface) {
-  const CommandLine command = parsed(argc, argv, chapter);
+  CommandLine command = parse_command_line(argc, argv, chapter);
   if (!command.options) {
     std::cout << command.text;
     return kRight;
   }
-  const Options& options = *command.options;
+  Options& options = *command.options;
   if (options.list) {
     list_steps(chapter);
     return kRight;
   }
+  join(options, chapter);
   if (options.inspected) return inspect_steps(std::cout, options, chapter) ? kRight : kWrongResult;
   const RunResult result = run(options, chapter, before);
   // All processes have the same results, so only one prints them.

@@ -11,7 +11,7 @@ namespace flashbook {
 using Preface = void (*)(std::ostream& out);
 
 /// Parses the command line, generates or reads inputs, runs the selected steps, checks each against the
-/// oracle and against `before` (the last step of the previous chapter; null for chapter 1), times those that
+/// oracle and against `before` (the last step of the previous chapter; null for the first), times those that
 /// are right, and prints the report.
 ///
 /// Returns the exit code: 0 if all results are right, 1 if one is wrong, 2 for wrong usage, input or shape,

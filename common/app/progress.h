@@ -11,7 +11,7 @@
 namespace flashbook {
 
 /// A line such as "checking step 2 against the oracle: 43 %". On a terminal it is rewritten in place and
-/// disappears; elsewhere nothing is printed in the first ten seconds, and then a line every ten seconds.
+/// disappears; otherwise nothing is printed in the first ten seconds, and then a line every ten seconds.
 class ProgressLine {
  public:
   explicit ProgressLine(std::string what) : what_(std::move(what)), next_(Clock::now() + pause()) {

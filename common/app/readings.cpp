@@ -4,19 +4,14 @@
 #include <cmath>
 #include <limits>
 
+#include "common/app/whole_file.h"
 #include "common/attention/error.h"
 #include "common/attention/inputs.h"
 #include "common/attention/npy.h"
-#include "common/attention/pages.h"
+#include "common/device/device.h"
 
 namespace flashbook {
 namespace {
-
-std::string dims_text(const std::vector<int64_t>& dims) {
-  std::string text = "[";
-  for (int64_t dim : dims) text += (text.size() > 1 ? ", " : "") + std::to_string(dim);
-  return text + "]";
-}
 
 bool all_finite(const std::vector<float>& values) {
   return std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); });
@@ -68,25 +63,27 @@ DType dtype_of_files(const Given& given, const Chapter& chapter, const std::map<
   return type;
 }
 
-/// Cuts `rows` into `parts` parts, as evenly as possible.
-std::vector<int> evenly(int rows, int parts) {
-  std::vector<int> first;
-  for (int64_t part = 0; part <= parts; ++part) first.push_back(int(part * rows / parts));
-  return first;
-}
-
-/// Splits "1000,37,0,4096" into numbers, each read like an option's value.
-std::vector<Value> split(const Value& list) {
-  std::vector<Value> parts = {{list.option, ""}};
-  for (const char c : list.text)
-    if (c == ',')
-      parts.push_back({list.option, ""});
-    else
-      parts.back().text += c;
-  return parts;
-}
-
 }  // namespace
+
+std::string writable(const Value& value) {
+  if (const std::string reason = why_not_writable(value.text); !reason.empty())
+    throw InputError(value.option, " ", value.text, ": ", reason);
+  return value.text;
+}
+
+void check_device(const std::string& text) {
+  const bool is_gpu = device::machine() == device::Machine::gpu;
+  if (text == "auto" || text == (is_gpu ? "gpu" : "sim")) return;
+  if (text == "gpu")
+    throw device::HardwareMissing(
+        "--device gpu: this program was built for the simulator. Build the GPU version: cmake --preset gpu "
+        "&& cmake --build --preset gpu");
+  if (text == "sim")
+    throw InputError(
+        "--device sim: this program was built for a GPU. Build the simulator's version: cmake --preset sim "
+        "&& cmake --build --preset sim");
+  Value{"--device", text}.refuse("give auto, gpu or sim");
+}
 
 std::string names_of(std::span<const DType> types) {
   std::string names;
@@ -154,11 +151,12 @@ void read_inputs(const Given& given, const Chapter& chapter, Options& options) {
   shape.batch = from_file(given, "--batch", q_file, q[0]);
   shape.heads = from_file(given, "--heads", q_file, q[1]);
   shape.seqlen_q = from_file(given, "--seqlen", q_file, q[2]);
-  shape.head_dim = from_file(given, "--head-dim", q_file, q[3]);
+  shape.set_head_dim(from_file(given, "--head-dim", q_file, q[3]));
   shape.kv_heads = from_file(given, "--kv-heads", k_file, k[1]);
   shape.seqlen_k = from_file(given, "--seqlen-k", k_file, k[2]);
   if (shape.is_latent())
     throw InputError("the files hold latent keys, of which V is a part: leave the files out");
+  shape.value_dim = int(arrays.at(TensorId::v).shape[3]);
   shape.dtype = dtype_of_files(given, chapter, arrays);
   shape.mean_subtracted = is_smoothed(given, shape.dtype);
 
@@ -178,108 +176,9 @@ void read_inputs(const Given& given, const Chapter& chapter, Options& options) {
   options.inputs = std::move(inputs);
 }
 
-void read_mask(const Value& file, Shape& shape) {
-  NpyMask mask = read_npy_mask(file.text);
-  const std::vector<int64_t>& dims = mask.shape;
-  const auto refuse = [&](const std::string& wanted) {
-    throw InputError("--mask ", file.text, " has shape ", dims_text(dims), ": it must be ", wanted);
-  };
-  if (mask.pairs.empty()) {
-    const bool fits = dims.size() == 4 && dims[0] == shape.batch &&
-                      (dims[1] == 1 || dims[1] == shape.kv_heads) && dims[2] == shape.seqlen_k &&
-                      (dims[3] == 1 || dims[3] == 2 || dims[3] == 4);
-    if (!fits)
-      refuse("[" + std::to_string(shape.batch) + ", 1 or " + std::to_string(shape.kv_heads) + ", " +
-             std::to_string(shape.seqlen_k) + ", 1, 2 or 4]");
-    shape.visibility.columns = {int(dims[1]), int(dims[3]), std::move(mask.intervals)};
-    return;
-  }
-  const std::size_t n = dims.size();
-  const bool fits =
-      (n == 2 || (n == 4 && dims[0] == shape.batch && (dims[1] == 1 || dims[1] == shape.heads))) &&
-      dims[n - 2] == shape.seqlen_q && dims[n - 1] == shape.seqlen_k;
-  if (!fits) {
-    const std::string rows = std::to_string(shape.seqlen_q) + ", " + std::to_string(shape.seqlen_k) + "]";
-    refuse("[" + rows + " or [" + std::to_string(shape.batch) + ", 1 or " + std::to_string(shape.heads) +
-           ", " + rows);
-  }
-  Dense& dense = shape.visibility.dense;
-  dense.heads = n == 2 ? 1 : int(dims[1]);
-  for (int batch = 0; batch < (n == 2 ? shape.batch : 1); ++batch)
-    dense.visible.insert(dense.visible.end(), mask.pairs.begin(), mask.pairs.end());
-}
-
-RelativeBias read_bias(const Value& file, const Shape& shape) {
-  NpyArray array = read_npy(file.text);
-  const std::vector<int64_t>& dims = array.shape;
-  if (dims.size() != 2 || dims[0] != shape.heads || dims[1] % 2 == 0 ||
-      dims[1] > std::numeric_limits<int>::max())
-    throw InputError("--bias ", file.text, " has shape ", dims_text(dims), ": it must be [", shape.heads,
-                     ", an odd number]");
-  return {int(dims[1] / 2), std::move(array.values)};
-}
-
-void set_lengths(const Value& value, const Given& given, Operation operation, Shape& shape) {
-  const bool cache = operation == Operation::decode;
-  for (const char* option : {cache ? "--batch" : "--seqlen", "--seqlen-k", cache ? "" : "--documents"})
-    if (given.contains(option))
-      throw InputError(option, " contradicts --lengths, which says it: leave one of them out");
-  std::vector<int> lengths, first = {0};
-  int64_t tokens = 0;
-  for (const Value& word : split(value)) {
-    tokens += lengths.emplace_back(word.text == "0" ? 0 : word.count());
-    if (!cache && tokens > std::numeric_limits<int>::max())
-      throw InputError("--lengths has more than 2^31 tokens: give fewer");
-    first.push_back(int(tokens));
-  }
-  if (cache) {
-    shape.batch = int(lengths.size());
-    shape.seqlen_k = std::max(1, *std::ranges::max_element(lengths));
-    shape.visibility.lengths = lengths;
-    return;
-  }
-  if (const auto batch = given.find("--batch"); batch != given.end() && batch->second.text != "1")
-    throw InputError("--batch is ", batch->second.text,
-                     ", and --lengths packs all sequences into one entry: leave it out");
-  if (tokens == 0) throw InputError("--lengths has no token: give a length above 0");
-  shape.batch = 1;
-  shape.seqlen_q = shape.seqlen_k = int(tokens);
-  shape.visibility.documents = {first, first};
-}
-
-void set_documents(const Value& value, Shape& shape) {
-  const int parts = value.count();
-  const int most = std::max(shape.seqlen_q, shape.seqlen_k);  // more documents would be empty
-  if (parts > most)
-    throw InputError("--documents is ", value.text, ": give at most ", most,
-                     ", as many as there are queries or keys");
-  shape.visibility.documents = {evenly(shape.seqlen_q, parts), evenly(shape.seqlen_k, parts)};
-}
-
-void set_pages(const Chapter& chapter, Operation operation, uint64_t seed, Shape& shape) {
-  const auto [rows, shared] = std::pair(shape.paging.rows, shape.paging.shared);
-  if (rows == 0 && shared == 0) return;
-  if (operation != Operation::decode)
-    throw InputError("--page-rows and --shared-prefix need a cache, which this step of chapter ",
-                     chapter.number, " does not read: leave them out, or choose another with --step");
-  if (rows == 0) throw InputError("--shared-prefix needs pages: give --page-rows, too");
-  if (shared % rows != 0 || shared > shape.seqlen_k)
-    throw InputError("--shared-prefix is ", shared,
-                     ": give whole pages, and at most as many keys as the sequences have");
-  shape.paging = random_pages(shape, rows, shared, seed);
-}
-
-void set_layout(const Value& value, Shape& shape) {
-  const auto layout = value.one_of<Layout (*)(const Shape&)>(
-      {{"bhsd", nullptr}, {"bshd", layout_bshd}, {"qkv", layout_packed_qkv}});
-  if (layout == layout_packed_qkv && shape.seqlen_q != shape.seqlen_k)
-    throw InputError("--layout qkv needs as many keys as queries: leave --seqlen-k out");
-  if (layout != nullptr) shape.layout = layout(shape);
-}
-
 RowOf row_of(const Value& value, const Shape& shape) {
   std::vector<int64_t> numbers;
-  for (const Value& word : split(value)) numbers.push_back(word.whole());
+  for (const Value& word : value.split()) numbers.push_back(word.whole());
   if (numbers.size() == 2) numbers.insert(numbers.begin(), 0);
   if (numbers.size() != 3) value.refuse("give HEAD,QUERY or BATCH,HEAD,QUERY, such as 3,17");
   const std::pair<const char*, int> counts[] = {

@@ -47,8 +47,8 @@ struct Report {
   bool simulated = false;         ///< whether times are the simulator's
   std::string shape = {};         ///< description of the shape
   std::string checked_rows = {};  ///< "every row", "512 of 262144 rows", "nothing (--check off)"
-  std::string before = {};  ///< what it was compared with: "chapter 1, step 2, every head", or why not; empty
-                            ///< for chapter 1
+  std::string before = {};  ///< what it was compared with: a chapter, its step and the heads, or why not;
+                            ///< empty for the first chapter
   std::vector<StepReport> steps = {};
 
   bool ok() const;  ///< whether no step that ran was wrong

@@ -85,7 +85,7 @@ std::string why_not_scores(const Chapter& chapter, Operation operation, const Sh
 
 std::vector<int64_t> rows_to_check(const Options& options, Report& report) {
   const Shape& shape = options.shape;
-  double row_flops = 2.0 * (shape.head_dim + shape.value_dim()) * shape.seqlen_k;
+  double row_flops = 2.0 * (shape.head_dim + shape.value_dim) * shape.seqlen_k;
   if (options.operation ==
       Operation::backward)  // a row of dQ, or one of dK and dV, which is a sum over a group
     row_flops += 6.0 * shape.head_dim * shape.seqlen_q * (double(shape.heads) / shape.kv_heads);

@@ -3,8 +3,8 @@
 #pragma once
 #include <array>
 
-#include "common/attention/features.h"
 #include "common/attention/operation.h"
+#include "common/features/definition.h"
 
 namespace flashbook {
 

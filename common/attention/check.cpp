@@ -88,8 +88,7 @@ class RowBounds {
  public:
   RowBounds(const Shape& shape, const Reference& reference) : reference_(reference) {
     for (std::size_t i = 0; i < reference.rows.size(); ++i) {
-      const double largest =
-          largest_of(std::span(reference.o).subspan(i * shape.value_dim(), shape.value_dim()));
+      const double largest = largest_of(std::span(reference.o).subspan(i * shape.value_dim, shape.value_dim));
       if (largest > 0) relative_o_ = std::max(relative_o_, reference.o_bound[i] / largest);
       lse_ = std::max(lse_, reference.lse_bound[i]);
     }
@@ -154,8 +153,8 @@ CheckResult compare(const Shape& shape, const Outputs& outputs, const Outputs& b
   };
   return {against(TensorId::o,
                   [&](int64_t row) {
-                    return 2 * bounds.o(row, std::span(before.o).subspan(row * shape.value_dim(),
-                                                                         shape.value_dim()));
+                    return 2 *
+                           bounds.o(row, std::span(before.o).subspan(row * shape.value_dim, shape.value_dim));
                   }),
           against(TensorId::lse, [&](int64_t row) { return 2 * bounds.lse(row); })};
 }

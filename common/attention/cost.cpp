@@ -1,8 +1,7 @@
 #include "common/attention/cost.h"
 
-#include <numeric>
-
-#include "common/attention/tensors.h"
+#include "common/attention/visibility.h"
+#include "common/features/definition.h"
 
 namespace flashbook {
 namespace {
@@ -11,24 +10,20 @@ namespace {
 double elements_used(const Shape& shape, TensorId id) {
   if (!is_stored(shape, id) || (id != TensorId::k && id != TensorId::v))
     return double(elements_of(shape, id));
-  const std::vector<int>& lengths = shape.visibility.lengths;
-  double keys = lengths.empty() ? double(shape.batch) * shape.seqlen_k
-                                : std::accumulate(lengths.begin(), lengths.end(), 0.0);
-  if (shape.visibility.window.left >= 0 && shape.visibility.documents.first_key.empty()) {
-    keys = 0;  // nothing before a window is read
-    for (int batch = 0; batch < shape.batch; ++batch) {
-      const KeyRange seen = keys_seen(shape, batch, 0, 0, shape.seqlen_q);
-      keys += seen.end - seen.begin;
-    }
+  double keys = 0;  // that any query sees
+  for (int batch = 0; batch < shape.batch; ++batch) {
+    const KeyRange seen = keys_seen(shape, batch, 0, 0, shape.seqlen_q);
+    keys += seen.end - seen.begin;
   }
-  const double again = (shape.batch - 1.0) * shape.paging.shared;  // for the other readers of a shared prefix
-  return (keys - again) * shape.kv_heads * shape.head_dim;
+  for (const Definition* feature : having(&Definition::repeated_keys, shape))
+    keys -= feature->repeated_keys(shape);
+  return keys * shape.kv_heads * columns_of(shape, id);
 }
 
 }  // namespace
 
 double flops(const Shape& shape, Operation operation) {
-  const double forward = 2.0 * (shape.head_dim + shape.value_dim()) * visible_pairs(shape);
+  const double forward = 2.0 * (shape.head_dim + shape.value_dim) * visible_pairs(shape);
   return operation == Operation::backward ? 2.5 * forward : forward;
 }
 

@@ -9,10 +9,9 @@
 #include <utility>
 
 #include "common/attention/bounds.h"
-#include "common/attention/dropout.h"
 #include "common/attention/error.h"
 #include "common/attention/parallel.h"
-#include "common/attention/slopes.h"
+#include "common/features/definition.h"
 #include "common/numeric/float_formats.h"
 
 namespace flashbook {
@@ -60,7 +59,15 @@ template <typename Sum, typename Store>
 class Textbook {
  public:
   Textbook(const Shape& shape, const Inputs& inputs, Store store)
-      : shape_(shape), inputs_(inputs), store_(store) {}
+      : shape_(shape), inputs_(inputs), store_(store) {
+    if constexpr (std::is_same_v<Sum, float>)
+      for (const Definition* feature : having(&Definition::score_in_float, shape))
+        changes_.push_back(feature->score_in_float);
+    else
+      for (const Definition* feature : having(&Definition::score, shape)) changes_.push_back(feature->score);
+    kept_ = having(&Definition::kept, shape);
+    sinks_ = having(&Definition::sink, shape);
+  }
 
   /// A row of dQ. Computes the query's state.
   Row<Sum> query(int64_t row, QueryState<Sum>& state) const {
@@ -78,7 +85,11 @@ class Textbook {
       scores.push_back(score);
       state.max = std::max(state.max, score.value);
     }
+    for (const Definition* feature : sinks_)
+      if (!p.empty()) state.max = std::max(state.max, Sum(feature->sink(shape_, q.head)));
     for (const Sum score : p) state.sum += std::exp(score - state.max);
+    for (const Definition* feature : sinks_)
+      if (!p.empty()) state.sum += std::exp(feature->sink(shape_, q.head) - state.max);
     std::vector<Sum> o(shape_.head_dim);
     for (std::size_t j = 0; j < keys.size(); ++j) {
       p[j] = probability(p[j], state);
@@ -132,7 +143,7 @@ class Textbook {
       if (!sees(shape_, q.batch, q.head, q.query, key)) continue;
       const Score score = score_of(q, key);
       const Change ds = change(q, q.first_key + key, probability(score.value, state), score, state);
-      const int64_t place = bias.place(q.head, key - own_key(shape_, q.batch, q.query));
+      const int64_t place = bias.place(q.head, key - q.own_key);
       biases[std::size_t(place)].add(kOne, ds.value / Sum(shape_.scale), ds.size / Sum(shape_.scale));
     }
   }
@@ -142,6 +153,8 @@ class Textbook {
     int batch, head, query;
     int64_t first_key;  // row of K and V
     std::span<const float> q, d_o;
+    int64_t own_key;
+    int sequence;
   };
   struct Score {
     Sum value, slope;  // the slope is the derivative of the score function
@@ -157,28 +170,25 @@ class Textbook {
 
   Query query_of(int64_t row) const {
     const int64_t head = row / shape_.seqlen_q;
-    return {int(head / shape_.heads),   int(head % shape_.heads),
-            int(row % shape_.seqlen_q), head / (shape_.heads / shape_.kv_heads) * shape_.seqlen_k,
-            row_of(inputs_.q, row),     row_of(inputs_.d_o, row)};
+    const int batch = int(head / shape_.heads), query = int(row % shape_.seqlen_q);
+    return {batch,
+            int(head % shape_.heads),
+            query,
+            head / (shape_.heads / shape_.kv_heads) * shape_.seqlen_k,
+            row_of(inputs_.q, row),
+            row_of(inputs_.d_o, row),
+            own_key(shape_, batch, query),
+            sequence_of(shape_, batch, query)};
   }
 
   Score score_of(const Query& q, int key) const {
-    Sum score = Sum(shape_.scale) * dot<Sum>(q.q, row_of(inputs_.k, q.first_key + key));
-    Sum slope = 1;
-    if (const Sum cap = shape_.score.softcap; cap > 0) {
-      const Sum capped = std::tanh(score / cap);
-      score = cap * capped, slope = 1 - capped * capped;
+    Sum score = Sum(shape_.scale) * dot<Sum>(q.q, row_of(inputs_.k, q.first_key + key)), slope = 1, kept = 1;
+    const Pair pair{q.batch, q.head, q.query, key, key - q.own_key, q.sequence};
+    for (const auto change : changes_) {
+      const Changed<Sum> changed = change(shape_, pair, score);
+      score = changed.score, slope *= changed.slope;
     }
-    if (!shape_.score.alibi.empty())
-      score -=
-          slope_of(shape_, q.batch, q.head, q.query) * Sum(std::abs(own_key(shape_, q.batch, q.query) - key));
-    if (!shape_.score.bias.values.empty())
-      score += shape_.score.bias.at(q.head, key - own_key(shape_, q.batch, q.query));
-    Sum kept = 1;
-    if (shape_.score.dropout > 0) {
-      const Dropout dropout(shape_.score.dropout, shape_.score.seed);
-      kept = dropout.keeps(q.batch, q.head, q.query, key) ? Sum(65536.0 / (65536 - dropout.threshold)) : 0;
-    }
+    for (const Definition* feature : kept_) kept *= Sum(feature->kept(shape_, pair));
     return {store_(score), slope, kept};
   }
 
@@ -208,6 +218,8 @@ class Textbook {
   const Shape& shape_;
   const Inputs& inputs_;
   const Store store_;
+  std::vector<Changed<Sum> (*)(const Shape&, const Pair&, Sum)> changes_;
+  std::vector<const Definition*> kept_, sinks_;
 };
 
 struct Gathered {
@@ -252,10 +264,9 @@ void with_textbooks(const Shape& shape, const Inputs& inputs, const Use& use) {
 
 void validate_gradient(const Shape& shape) {
   validate(shape);
-  if (shape.paging.rows > 0)
-    throw InputError("gradients of paged keys are not defined: give keys and values of one piece a sequence");
-  if (shape.dtype == DType::e4m3)
-    throw InputError("gradients in e4m3 are not defined: give f32, f16 or bf16");
+  for (const Definition* feature : definitions())
+    if (!feature->has_gradient && feature->is_in(shape))
+      throw InputError("gradients are not defined for ", feature->plural, ": ", feature->cure);
 }
 
 }  // namespace

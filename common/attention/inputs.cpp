@@ -4,9 +4,9 @@
 #include <bit>
 #include <cmath>
 
-#include "common/attention/pages.h"
 #include "common/attention/parallel.h"
 #include "common/attention/random.h"
+#include "common/features/pages/pages.h"
 
 namespace flashbook {
 namespace {
@@ -60,7 +60,7 @@ Inputs make_alike(const Shape& shape, uint64_t seed, Value value) {
     const uint64_t tensor_seed = random_bits(seed, number);
     return make_tensor(shape.dtype, elements, [=](int64_t i) { return value(tensor_seed, i); });
   };
-  return {tensor(0, shape.q_elements()), tensor(1, shape.k_elements()), tensor(2, shape.k_elements())};
+  return {tensor(0, shape.q_elements()), tensor(1, shape.k_elements()), tensor(2, shape.v_elements())};
 }
 
 /// In models, large values of Q and K are confined to a few channels of a head, the same in both, and have
@@ -152,7 +152,7 @@ Inputs make_drifting(const Shape& shape, uint64_t seed) {
     const double last = std::max(1, shape.seqlen_k - 1);
     return size * (2 * double(row % shape.seqlen_k) / last - 1);
   });
-  inputs.v = tensor(2, shape.k_elements(), shape.seqlen_k, [](int64_t) { return 0; });
+  inputs.v = tensor(2, shape.v_elements(), shape.seqlen_k, [](int64_t) { return 0; });
   return inputs;
 }
 

@@ -13,7 +13,7 @@ enum class InputKind {
   outliers,      ///< N(0, 1) + N(0, 100) * Bernoulli(0.001), FlashAttention-3's model (arXiv 2407.08608, 4.3)
   channels,      ///< N(0, 1), and +-10 more in head_dim / 32 columns of a head, the same in Q and in K
   large_scores,  ///< scaled scores reach +-1e4: exp overflows unless the maximum is subtracted
-  one_hot,       ///< each query matches one key so strongly that the softmax is 1 there and 0 elsewhere
+  one_hot,       ///< each query matches one key so strongly that the softmax is 1 there, else 0
   all_equal,     ///< all elements of a tensor are equal: the softmax is uniform
   drifting,      ///< N(0, 1) plus a direction per head: along the keys the scores of every second query rise
              ///< by 20 at the default scale, those of the others fall. A running maximum is overtaken again

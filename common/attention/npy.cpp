@@ -272,4 +272,10 @@ std::string npy_bytes(std::span<const int64_t> shape, std::span<const float> val
   return npy_header(shape).append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
 }
 
+std::string dims_text(const std::vector<int64_t>& dims) {
+  std::string text = "[";
+  for (int64_t dim : dims) text += (text.size() > 1 ? ", " : "") + std::to_string(dim);
+  return text + "]";
+}
+
 }  // namespace flashbook

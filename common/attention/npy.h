@@ -46,4 +46,7 @@ NpyMask read_npy_mask(const std::filesystem::path& file);
 /// The bytes of a file with a float32 array. The number of `values` must match `shape`.
 std::string npy_bytes(std::span<const int64_t> shape, std::span<const float> values);
 
+/// "[2, 16, 4096]"
+std::string dims_text(const std::vector<int64_t>& dims);
+
 }  // namespace flashbook

@@ -42,7 +42,7 @@ std::string_view title_of(TensorId id) {
 
 int columns_of(const Shape& shape, TensorId id) {
   if (id == TensorId::lse) return 1;
-  return id == TensorId::v || id == TensorId::o ? shape.value_dim() : shape.head_dim;
+  return id == TensorId::v || id == TensorId::o ? shape.value_dim : shape.head_dim;
 }
 
 bool is_stored(const Shape& shape, TensorId id) { return id != TensorId::v || !shape.is_latent(); }

@@ -10,11 +10,9 @@
 #include <utility>
 
 #include "common/attention/bounds.h"
-#include "common/attention/dropout.h"
-#include "common/attention/pages.h"
 #include "common/attention/parallel.h"
 #include "common/attention/random.h"
-#include "common/attention/slopes.h"
+#include "common/features/definition.h"
 #include "common/numeric/float_formats.h"
 #include "common/numeric/widest_vectors.h"
 
@@ -41,16 +39,21 @@ template <typename Sum>
 class RowBlock {
  public:
   RowBlock(const Shape& shape, const Inputs& inputs, RowSpan rows)
-      : shape_(shape), inputs_(inputs), rows_(rows), dims_(shape.head_dim), value_dims_(shape.value_dim()) {
+      : shape_(shape), inputs_(inputs), rows_(rows), dims_(shape.head_dim), value_dims_(shape.value_dim) {
     look();
     stride_ = ceil_div(keys_, kTileKeys) * kTileKeys;
     first_key_ = head_ / (shape.heads / shape.kv_heads) * shape.seqlen_k;
     scores_.resize(rows.size() * stride_);
-    tile_.resize(kTileKeys * dims_);
+    tile_.resize(kTileKeys * std::max(dims_, value_dims_));
     o.resize(rows.size() * value_dims_);
     lse.resize(rows.size());
     lse_scale.resize(rows.size());
     seen.resize(rows.size());
+    if constexpr (std::is_same_v<Sum, float>)
+      for (const Definition* feature : having(&Definition::score_in_float, shape))
+        changes_.push_back(feature->score_in_float);
+    else
+      for (const Definition* feature : having(&Definition::score, shape)) changes_.push_back(feature->score);
   }
 
   /// `store_score(s)` rounds a score as memory would, `store_probability(p, row_sum)` rounds p / row_sum.
@@ -87,21 +90,10 @@ class RowBlock {
         hidden_[r * keys_ + key] = !sees(shape_, batch(), head, query(r), int(key));
   }
 
-  /// Applies the score function to a scaled score.
-  Sum apply(const ScoreFunction& function, Sum slope, Sum score, int64_t distance) const {
-    if (function.softcap > 0) score = function.softcap * std::tanh(score / function.softcap);
-    if (!function.alibi.empty()) score -= slope * Sum(std::abs(distance));
-    if (!function.bias.values.empty()) score += function.bias.at(int(head_ % shape_.heads), -distance);
-    return score;
-  }
-
-  /// Applies dropout to a row's probabilities.
-  void drop(std::size_t r, std::span<Sum> probabilities) const {
-    const Dropout dropout(shape_.score.dropout, shape_.score.seed);
-    for (std::size_t j = 0; j < probabilities.size(); ++j)
-      probabilities[j] *= dropout.keeps(batch(), int(head_ % shape_.heads), query(r), int(j))
-                              ? Sum(65536.0 / (65536 - dropout.threshold))
-                              : 0;
+  Pair pair_of(std::size_t r, int64_t key, int64_t own) const {
+    return {batch(),   int(head_ % shape_.heads),
+            query(r),  int(key),
+            key - own, sequence_of(shape_, batch(), query(r))};
   }
 
   /// S = Q K^T, unscaled. Keys that a row does not see are never read.
@@ -128,16 +120,19 @@ class RowBlock {
     const std::span<Sum> s(scores_.data() + r * stride_, visible_keys(r));
     constexpr Sum kNothing = -std::numeric_limits<Sum>::infinity();
     const int64_t own = own_key(shape_, batch(), query(r));
-    const Sum sink = shape_.score.sinks.empty() ? kNothing : shape_.score.sinks[head_ % shape_.heads];
-    const Sum slope = slope_of(shape_, batch(), int(head_ % shape_.heads), query(r));
-    Sum row_max = sink;
+    std::vector<Sum> sinks;
+    for (const Definition* feature : having(&Definition::sink, shape_))
+      sinks.push_back(feature->sink(shape_, int(head_ % shape_.heads)));
+    Sum row_max = sinks.empty() ? kNothing : std::ranges::max(sinks);
     for (std::size_t j = 0; j < s.size(); ++j) {
       if (is_hidden(r, j)) {
         s[j] = kNothing;
         continue;
       }
       ++seen[r];
-      s[j] = store_score(apply(shape_.score, slope, Sum(shape_.scale) * s[j], own - int64_t(j)));
+      Sum score = Sum(shape_.scale) * s[j];
+      for (const auto change : changes_) score = change(shape_, pair_of(r, int64_t(j), own), score).score;
+      s[j] = store_score(score);
       row_max = std::max(row_max, s[j]);
     }
     lse[r] = row_max;
@@ -145,7 +140,8 @@ class RowBlock {
       std::ranges::fill(s, Sum(0));
       return;
     }
-    Sum row_sum = sink == kNothing ? 0 : std::exp(sink - row_max), squares = 0;
+    Sum row_sum = 0, squares = 0;
+    for (const Sum sink : sinks) row_sum += std::exp(sink - row_max);
     for (Sum& p : s) {
       const Sum size = std::isinf(p) ? 0 : std::max(Sum(1), std::abs(p));
       row_sum += p = std::exp(p - row_max);
@@ -156,7 +152,9 @@ class RowBlock {
     if (sums_stored) lse[r] += std::log(stored);
     lse_scale[r] = std::sqrt(squares) / row_sum;
     lse[r] += std::log(row_sum);
-    if (shape_.score.dropout > 0) drop(r, s);
+    for (const Definition* feature : having(&Definition::kept, shape_))
+      for (std::size_t j = 0; j < s.size(); ++j)
+        s[j] *= Sum(feature->kept(shape_, pair_of(r, int64_t(j), own)));
   }
 
   /// A row of V; for latent attention the leading columns of the key.
@@ -196,8 +194,9 @@ class RowBlock {
   int64_t keys_;                       // number of keys that the block sees
   int64_t stride_;                     // number of keys, rounded up to whole tiles
   int64_t first_key_;                  // row of K and V
-  std::vector<Sum> scores_;            // [rows, stride]: S, then P
-  std::vector<Sum> tile_;              // keys [head_dim, kTileKeys], then values [kTileKeys, value_dim]
+  std::vector<Changed<Sum> (*)(const Shape&, const Pair&, Sum)> changes_;
+  std::vector<Sum> scores_;  // [rows, stride]: S, then P
+  std::vector<Sum> tile_;    // keys [head_dim, kTileKeys], then values [kTileKeys, value_dim]
 };
 
 /// Rounds a score as memory would. f16 ends at 65504; beyond that, bf16 stores the score.
@@ -269,11 +268,13 @@ std::vector<int64_t> sample_key_rows(const Shape& shape, int64_t count, uint64_t
 Reference make_reference(const Shape& shape, const Inputs& inputs, std::vector<int64_t> rows,
                          const Progress& progress) {
   validate(shape);
-  if (shape.paging.rows > 0)
-    return make_reference(without_pages(shape), gather_pages(shape, inputs), std::move(rows), progress);
+  for (const Definition* feature : having(&Definition::removed, shape)) {
+    const auto [plain, plain_inputs] = feature->removed(shape, inputs);
+    return make_reference(plain, plain_inputs, std::move(rows), progress);
+  }
   Reference reference;
   reference.rows = std::move(rows);
-  const int64_t columns = shape.value_dim();
+  const int64_t columns = shape.value_dim;
   reference.o.resize(reference.rows.size() * columns);
   reference.plain_o.resize(reference.o.size());
   reference.lse.resize(reference.rows.size());
@@ -284,7 +285,8 @@ Reference make_reference(const Shape& shape, const Inputs& inputs, std::vector<i
   std::vector<unsigned char> is_value(count);  // whether O is a row of V
   const double floor = shape.dtype == DType::e4m3 ? kByLine : floor_for(output_type(shape.dtype));
   const bool gives_values = (shape.dtype == DType::f16 || shape.dtype == DType::bf16) &&
-                            shape.score.dropout == 0 && shape.score.sinks.empty();
+                            having(&Definition::kept, shape).empty() &&
+                            having(&Definition::sink, shape).empty();
 
   const std::vector<RowSpan> blocks = split_into_blocks(shape, reference.rows);
   std::mutex mutex;  // protects blocks_done and progress

@@ -8,6 +8,7 @@
 
 #include "common/attention/parallel.h"
 #include "common/concat.h"
+#include "common/features/definition.h"
 #include "common/numeric/float_formats.h"
 
 namespace flashbook {
@@ -103,12 +104,6 @@ constexpr std::vector<float> Inputs::*kInputs[] = {
 constexpr std::vector<float> Outputs::*kOutputs[] = {
     nullptr, nullptr, nullptr, &Outputs::o, &Outputs::lse, nullptr, &Outputs::dq, &Outputs::dk, &Outputs::dv};
 
-template <typename T>
-void add_table(std::vector<ShapeTable>& tables, TableId id, std::string_view name,
-               const std::vector<T>& values) {
-  if (!values.empty()) tables.push_back({id, name, std::as_bytes(std::span(values))});
-}
-
 }  // namespace
 
 std::vector<float>& Inputs::operator[](TensorId id) { return member(*this, id, kInputs); }
@@ -135,19 +130,10 @@ void Tensors::set(TensorId id, void* address) {
 }
 
 std::vector<ShapeTable> tables_of(const Shape& shape) {
-  const Visibility& v = shape.visibility;
   std::vector<ShapeTable> tables;
-  add_table(tables, TableId::page_table, "page_table", shape.paging.table);
-  add_table(tables, TableId::lengths, "lengths", v.lengths);
-  add_table(tables, TableId::document_query, "document_query", v.documents.first_query);
-  add_table(tables, TableId::document_key, "document_key", v.documents.first_key);
-  add_table(tables, TableId::columns, "columns", v.columns.queries);
-  add_table(tables, TableId::block_first, "block_first", v.blocks.first);
-  add_table(tables, TableId::block_keys, "block_keys", v.blocks.key_blocks);
-  add_table(tables, TableId::dense, "dense", v.dense.visible);
-  add_table(tables, TableId::slopes, "slopes", shape.score.alibi);
-  add_table(tables, TableId::bias, "bias", shape.score.bias.values);
-  add_table(tables, TableId::sinks, "sinks", shape.score.sinks);
+  for (const Definition* feature : having(&Definition::tables, shape))
+    for (const ShapeTable& table : feature->tables(shape))
+      if (!table.bytes.empty()) tables.push_back(table);
   return tables;
 }
 

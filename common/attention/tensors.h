@@ -25,7 +25,7 @@ enum class TableId {
   slopes,          ///< ScoreFunction::alibi
   bias,            ///< RelativeBias::values
   sinks,           ///< ScoreFunction::sinks
-  paddings         ///< [batch], rows before a sequence's first key in K and V; only from callers
+  paddings         ///< Paging::paddings
 };
 constexpr int kTables = 12;
 

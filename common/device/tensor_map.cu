@@ -88,7 +88,7 @@ CUtensorMap tensor_map(const TensorTiles& tiles) {
   CUtensorMap map;
   // Promotion is how much the L2 asks of memory at a time. With 256 bytes a kernel that keeps memory busy
   // takes up to 7 % longer than with the 128 of a row; one that waits for each tile takes up to 4 % less
-  // (chapter 8's appendix).
+  // (as the appendix on decoding shows).
   const CUresult result = encode(&map, kTypes[int(tiles.dtype)], uint32_t(tiles.size.size()),
                                  const_cast<void*>(tiles.base), tiles.size.data(), stride, tiles.box.data(),
                                  side_by_side, CU_TENSOR_MAP_INTERLEAVE_NONE, kModes[int(tiles.swizzle)],

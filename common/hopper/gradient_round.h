@@ -2,7 +2,7 @@
 //|
 //| A block keeps a tile of 128 keys. Its two warpgroups own 64 of them each and loop over the queries
 //| together, one tile per iteration. Chapter 7's loop is in
-//| [`hopper_gradients.cuh`](../../chapters/07_backward/hopper_gradients.cuh), and chapter 9 has its own. This
+//| [`hopper_gradients.cuh`](../../chapters/07_backward/hopper_gradients.cuh), and masks have their own. This
 //| file has the parts of both.
 //|
 //| ![A round of two warpgroups as a timeline: five products, the exponential, dS through shared memory, dQ
@@ -196,7 +196,7 @@ __device__ __forceinline__ void hand_over(Shared& shared, const float (&dq)[kFlo
 
 //| ## The iterations of blocks that sum a part
 //|
-//| Two rare kinds of blocks end their iterations differently. At d = 256, and under chapter 9's softcap, one
+//| Two rare kinds of blocks end their iterations differently. At d = 256, and under a softcap, one
 //| kind sums dK and dQ. It has one stage, so its order is different: dK comes first and frees Q, and the next
 //| Q is loaded while dQ is computed. dQ of d = 256 is two pieces wide, which use the same registers one after
 //| the other.

@@ -31,7 +31,7 @@ namespace flashbook::hopper {
 //| A warpgroup owns 64 keys. It computes S^T and dP^T, keys down and queries across, because of the next
 //| products: P^T and dS^T are left operands, and an accumulator of 64 rows becomes a left operand in
 //| registers without any data movement. If it computed S, both would have to go through shared memory. So
-//| four products are chapter 5's own ([`tiles.h`](tiles.h)): `issue_scores` of K and Q and of V and dO, and
+//| four products are those of [`tiles.h`](tiles.h): `issue_scores` of K and Q and of V and dO, and
 //| `issue_accumulate` of P^T and dO and of dS^T and Q.
 
 //| ## dS, the one through shared memory

@@ -129,7 +129,7 @@ inline int kv_heads_of_gradient_section(const Shape& shape, int64_t section_byte
 
 //| A persistent launch has one block per multiprocessor, or per tile if there are fewer tiles. A block
 //| occupies its multiprocessor to the end, so a kernel that should run at the same time needs some to be left
-//| free (chapter 10).
+//| free.
 /// The number of blocks of a launch. `margin`: multiprocessors that a persistent launch leaves free.
 inline int blocks_for(const TileOrder& order, Schedule schedule, int margin = 0) {
   return schedule == Schedule::single_tile

@@ -23,7 +23,7 @@ struct Rows {
   __device__ __forceinline__ static Rows none() { return {{-INFINITY, -INFINITY}, {0.0f, 0.0f}}; }
 };
 
-//| Every softmax of the book keeps `Rows`, chapter 6's and 8's too. This one may be lazy (see below), and
+//| Every softmax of the book keeps `Rows`, in FP8 and decoding too. This one may be lazy (see below), and
 //| then also keeps a limit.
 /// The same for this softmax. `kLazy_`: maxima are taken lazily.
 template <bool kLazy_>

@@ -1,6 +1,6 @@
 //| # The tile scheduler
 //|
-//| Up to step 4 of chapter 5 a block processes one tile of queries and ends; the next block on that
+//| Up to step 4 of FlashAttention-3 a block processes one tile of queries and ends; the next block on that
 //| multiprocessor starts from scratch. In step 5 one block per multiprocessor starts, and each processes tile
 //| after tile. While its consumers finish one, its producers already load the next.
 //|

@@ -1,6 +1,6 @@
 //| # Tiles in shared memory, and products of them
 //|
-//| All kernels from chapter 5 on multiply the same way: TMA puts a tile into shared memory, a descriptor
+//| All Hopper kernels multiply the same way: TMA puts a tile into shared memory, a descriptor
 //| describes its layout, and `wgmma` reads it, sixteen numbers deep at a time.
 //|
 //| ![A tile of K and one of V: the places of the 16-byte pieces of a row, and the product that reads them. A

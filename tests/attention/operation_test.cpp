@@ -76,7 +76,7 @@ TEST(Operation, ItsTensorsAreReachedByTheirId) {
 TEST(Operation, TablesOfAShapeAreItsOwn) {
   EXPECT_TRUE(tables_of({}).empty());
   Shape shape{.heads = 2, .kv_heads = 2};
-  shape.paging.table = {7};
+  shape.paging.rows = 1, shape.paging.table = {7};
   shape.visibility = {.lengths = {1},
                       .documents = {{0, 1}, {0, 1}},
                       .columns = {.bounds = 1, .queries = {1}},
@@ -90,9 +90,9 @@ TEST(Operation, TablesOfAShapeAreItsOwn) {
   }
   EXPECT_EQ(
       names,
-      "page_table lengths document_query document_key columns block_first block_keys dense slopes bias ");
-  EXPECT_EQ(tables_of(shape).front().bytes.data(), std::as_bytes(std::span(shape.paging.table)).data());
-  EXPECT_EQ(tables_of(shape).back().bytes.size(), 2 * sizeof(float));
+      "lengths document_query document_key block_first block_keys columns dense slopes bias page_table ");
+  EXPECT_EQ(tables_of(shape).front().bytes.size(), sizeof(int));
+  EXPECT_EQ(tables_of(shape).back().bytes.data(), std::as_bytes(std::span(shape.paging.table)).data());
 }
 
 TEST(Operation, BackwardIsFiveProducts) {

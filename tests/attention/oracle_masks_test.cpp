@@ -6,9 +6,9 @@
 #include <numeric>
 
 #include "common/attention/check.h"
-#include "common/attention/dropout.h"
 #include "common/attention/inputs.h"
-#include "common/attention/pages.h"
+#include "common/features/dropout/dropout.h"
+#include "common/features/pages/pages.h"
 #include "tests/support/direct.h"
 #include "tests/support/input_error.h"
 #include "tests/support/masks.h"

@@ -55,16 +55,22 @@ TEST(Rows, SampleHasCornersAndIsDistinctAndAscending) {
 TEST(Oracle, AgreesWithTheDefinition) {
   for (bool causal : {false, true})
     for (auto [seqlen_q, seqlen_k] : {std::pair{7, 7}, {70, 130}, {130, 70}, {1, 65}, {33, 1}})
-      for (int head_dim : {64, 128, 256, kLatentKeyDim}) {
+      for (const auto& [head_dim, value_dim] : {std::pair{64, 64},
+                                                {128, 128},
+                                                {192, 128},
+                                                {64, 80},
+                                                {256, 256},
+                                                {kLatentKeyDim, kLatentValueDim}}) {
         Shape shape = shape_of(seqlen_q, seqlen_k);
         shape.batch = 2, shape.heads = 4, shape.kv_heads = 2;
-        shape.head_dim = head_dim, shape.visibility = Visibility::causal_if(causal), shape.scale = 0.3f;
+        shape.head_dim = head_dim, shape.value_dim = value_dim;
+        shape.visibility = Visibility::causal_if(causal), shape.scale = 0.3f;
         const Inputs inputs = make_inputs(shape, InputKind::normal, 1);
         const Reference reference = reference_of(shape, inputs);
         for (int64_t row : sample_rows(shape, 30, 2)) {
           const int64_t head = row / seqlen_q;
           const testing::DirectRow direct(shape, inputs, int(head / 4), int(head % 4), int(row % seqlen_q));
-          const int columns = shape.value_dim();
+          const int columns = shape.value_dim;
           for (int c = 0; c < columns; ++c)
             ASSERT_NEAR(reference.o[row * columns + c], double(direct.o[c]), 1e-13) << describe(shape);
           if (std::isinf(direct.lse))
@@ -128,7 +134,7 @@ TEST(Oracle, ReportsProgress) {
 
 TEST(Oracle, RefusesShapesThatNobodyRuns) {
   Shape shape;
-  shape.head_dim = 100;
+  shape.set_head_dim(100);
   EXPECT_NE(testing::input_error_of([&] { make_reference(shape, {}, {}); }), "");
 }
 

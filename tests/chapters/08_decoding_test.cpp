@@ -739,18 +739,10 @@ TEST_F(RulesTest, PaddingsShiftTheKeys) {
       }
     Shape given = shape;
     if (one_page) given.paging = {.rows = shape.seqlen_k, .pages = 4, .table = {0, 1, 2, 3}};
-    given.paging.padded = true;
-    device::Buffer on_device(device::Place::device, 16);
-    on_device.upload(std::as_bytes(std::span(paddings)));
-    const UploadedInputs uploaded(Operation::decode, given, moved, device::Place::device);
-    const auto attend = [&](Tensors tensors) {
-      tensors.tables[int(TableId::paddings)] = on_device.data();
-      kDecoding.step(kEqualWork).run(given, tensors, nullptr);
-    };
-    const Call call(Operation::decode, given, uploaded, kDecoding.step(kEqualWork).workspace_bytes(given),
-                    attend);
-    call.run();
-    EXPECT_TRUE(check(shape, make_reference(shape, inputs, all_rows(shape)), call.download()).ok());
+    given.paging.paddings = paddings;
+    const Outputs outputs = run_once(kDecoding, given, moved, kEqualWork);
+    EXPECT_TRUE(check(shape, make_reference(shape, inputs, all_rows(shape)), outputs).ok());
+    EXPECT_TRUE(check(given, make_reference(given, moved, all_rows(given)), outputs).ok());
   }
 }
 
@@ -795,11 +787,11 @@ TEST(Decoding, SaysWhichRulesItTakes) {
   EXPECT_EQ(why_not({.window = {.left = 3, .right = 0}}, {}, 3),
             "step 3 does not support windows: leave them out, or use steps 4 to 6, 9 and 10");
   Shape padded = plain;
-  padded.paging.padded = true;
+  padded.paging.paddings = {0};
   EXPECT_EQ(kDecoding.refusal(kRing, padded), "");
   for (int step : {1, 2, 3}) EXPECT_NE(kDecoding.refusal(step, padded).find("paddings"), std::string::npos);
   padded = in_pages(padded, 16, 1);
-  padded.paging.padded = true;
+  padded.paging.paddings = {0};
   EXPECT_NE(kDecoding.refusal(kPages, padded).find("one piece"), std::string::npos);
   EXPECT_NE(why_not({.window = {.left = 3, .right = 0, .sinks = 2}}, {}).find("sink keys"),
             std::string::npos);

@@ -93,7 +93,7 @@ std::vector<Shape> masks() {
   }
   shapes.push_back(columns);
   columns.visibility.documents = {{0, 70, 150}, {0, 100, 200}};
-  columns.head_dim = 256, columns.scale = default_scale(256);
+  columns.set_head_dim(256), columns.scale = default_scale(256);
   shapes.push_back(columns);
   Shape blocks = masked_shape(300, 260, Visibility::causal(), 256);
   blocks.visibility.blocks = {.queries = 64, .keys = 50, .first = {0}};

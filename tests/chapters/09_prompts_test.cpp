@@ -95,7 +95,7 @@ TEST(Prompts, SayWhatTheyTake) {
   EXPECT_EQ(why_not([](Shape&) {}), "");
   EXPECT_EQ(why_not([](Shape& s) { s = in_pages(s, 8, 1); }), "");
   EXPECT_NE(why_not([](Shape& s) { s = in_pages(s, 4, 1); }).find("8, 16, 32"), std::string::npos);
-  EXPECT_NE(why_not([](Shape& s) { s.paging.padded = true; }).find("chapter 8"), std::string::npos);
+  EXPECT_NE(why_not([](Shape& s) { s.paging.paddings = {0, 0}; }).find("chapter 8"), std::string::npos);
   EXPECT_NE(why_not([](Shape& s) { s.score.softcap = 3; }).find("chapter 8"), std::string::npos);
   EXPECT_NE(why_not([](Shape& s) { s.visibility.prefix = 3; }).find("chapter 9 (steps 1 to 5)"),
             std::string::npos);

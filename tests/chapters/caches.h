@@ -6,7 +6,7 @@
 #include <numeric>
 #include <random>
 
-#include "common/attention/pages.h"
+#include "common/features/pages/pages.h"
 #include "tests/chapters/conformance.h"
 
 namespace flashbook::testing {

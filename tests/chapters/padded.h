@@ -57,7 +57,7 @@ TEST_F(ChapterTest, OtherHeadDimensionsAreRefused) {
   }
   for (int head_dim : {0, 4, 100, 264}) {
     Shape shape = padded_shape(10, 10, 64, false);
-    shape.head_dim = head_dim;
+    shape.set_head_dim(head_dim);
     EXPECT_THROW(validate(shape), InputError) << head_dim;
   }
 }

@@ -16,8 +16,8 @@
 #include "common/app/expected.h"
 #include "common/app/report.h"
 #include "common/attention/inputs.h"
-#include "common/attention/pages.h"
 #include "common/device/queue.h"
+#include "common/features/pages/pages.h"
 #include "library/chapters.h"
 #include "library/flashbook.h"
 #include "tests/require_gpu.h"
@@ -427,14 +427,14 @@ TEST(CInterface, RefusesTablesThatNobodyCanHold) {
   expect_masked("first_key is null");
   mask.documents = 0, mask.first_query = nullptr;
   mask.columns = entries, mask.column_heads = kMost, mask.bounds = kMost;
-  expect_masked("columns");
+  expect_masked("bounds");
   mask.columns = nullptr, mask.block_queries = mask.block_keys = 64, mask.first_block = entries;
   expect_masked("key_blocks is null");
 
   FlashbookCache cache = cache_in_pages(nullptr, entries, 16, 8);
   shape.seqlen_q = 1, shape.batch = 4, shape.seqlen_k = kMost, cache.page_rows = 1;
-  EXPECT_EQ(flashbook_decode(8, 1, &shape, &cache, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
-  EXPECT_TRUE(last_error_has("page_table")) << flashbook_last_error();
+  EXPECT_EQ(flashbook_decode(8, 6, &shape, &cache, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
+  EXPECT_TRUE(last_error_has("2^30 keys")) << flashbook_last_error();
   cache.page_table = nullptr, cache.shared_keys = 16;
   EXPECT_EQ(flashbook_decode(8, 1, &shape, &cache, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
   EXPECT_TRUE(last_error_has("shared_keys")) << flashbook_last_error();

@@ -20,7 +20,7 @@ TEST(Supported, Table) {
       Features features;
       for (int bit = 0; bit < int(Feature::unknown); ++bit)
         if (const Feature feature = Feature(bit); step.knows(feature)) {
-          rows << (features.empty() ? "" : " | ") << text_of(feature).name;
+          rows << (features.empty() ? "" : " | ") << name_of(feature);
           features = features | feature;
         }
       rows << (features.empty() ? "{}},\n" : "},\n");

@@ -29,7 +29,7 @@ Shape shape_of(const Choice& choice, const Chapter& chapter) {
   shape.seqlen_k = choice[1] == kSame     ? shape.seqlen_q
                    : choice[1] == kLonger ? shape.seqlen_q + shape.seqlen_q / 2 + 5
                                           : (shape.seqlen_q + 2) / 3;
-  shape.head_dim = kHeadDims[choice[2]];
+  shape.set_head_dim(kHeadDims[choice[2]]);
   shape.dtype = chapter.dtypes[choice[3]];
   // Two key heads where that is cheap, to expose kernels that mix up heads.
   shape.kv_heads = kGroups[choice[4]] < 8 && shape.seqlen_q < 333 ? 2 : 1;

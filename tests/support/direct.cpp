@@ -33,20 +33,22 @@ bool keeps_by_definition(const Shape& s, int b, int h, int i, int j) {
 }  // namespace
 
 DirectRow::DirectRow(const Shape& s, const Inputs& inputs, int b, int h, int i)
-    : o(s.value_dim()), lse(-INFINITY) {
+    : o(s.value_dim), lse(-INFINITY) {
   const int shared = h / (s.heads / s.kv_heads);
   const auto q = [&](int c) {
     return inputs.q[((int64_t(b) * s.heads + h) * s.seqlen_q + i) * s.head_dim + c];
   };
-  const auto kv = [&](const std::vector<float>& t, int j, int c) {
-    return t[((int64_t(b) * s.kv_heads + shared) * s.seqlen_k + j) * s.head_dim + c];
+  const auto kv = [&](const std::vector<float>& t, int width, int j, int c) {
+    return t[((int64_t(b) * s.kv_heads + shared) * s.seqlen_k + j) * width + c];
   };
+  const std::vector<float>& values = s.is_latent() ? inputs.k : inputs.v;
+  const int value_width = s.is_latent() ? s.head_dim : s.value_dim;
   std::vector<int> keys;
   std::vector<long double> scores;
   for (int j = 0; j < s.seqlen_k; ++j) {
     if (!sees_by_definition(s, b, h, i, j)) continue;
     long double score = 0;
-    for (int c = 0; c < s.head_dim; ++c) score += (long double)q(c) * kv(inputs.k, j, c);
+    for (int c = 0; c < s.head_dim; ++c) score += (long double)q(c) * kv(inputs.k, s.head_dim, j, c);
     score *= s.scale;
     if (s.score.softcap > 0) score = s.score.softcap * std::tanh(score / s.score.softcap);
     if (const auto& slopes = s.score.alibi; !slopes.empty()) {
@@ -69,9 +71,8 @@ DirectRow::DirectRow(const Shape& s, const Inputs& inputs, int b, int h, int i)
     if (s.score.dropout > 0 && !keeps_by_definition(s, b, h, i, keys[j])) continue;
     // The dropped fraction is a multiple of 2^-16.
     const long double left = 1 - std::nearbyint(s.score.dropout * 65536) / 65536;
-    for (int c = 0; c < s.value_dim(); ++c)
-      o[c] +=
-          std::exp(scores[j] - largest) / sum / left * kv(s.is_latent() ? inputs.k : inputs.v, keys[j], c);
+    for (int c = 0; c < s.value_dim; ++c)
+      o[c] += std::exp(scores[j] - largest) / sum / left * kv(values, value_width, keys[j], c);
   }
 }
 

@@ -4,21 +4,21 @@
 #include <random>
 #include <vector>
 
-#include "common/attention/features.h"
 #include "common/attention/shape.h"
+#include "common/features/definition.h"
 
 namespace flashbook::testing {
 
 /// A problem with one batch entry and a mask, in bf16: four query heads share two key heads.
 Shape masked_shape(int seqlen_q, int seqlen_k, Visibility visibility, int head_dim = 64);
 
-/// Whether a query sees a key, straight from the definitions in visibility.h.
+/// Whether a query sees a key, straight from the plain definitions of all masks.
 bool sees_by_definition(const Shape& shape, int batch, int head, int query, int key);
 
-/// A valid shape with small lengths and any combination of the parts of a Visibility.
-Shape random_mask(std::mt19937& random);
+/// A valid shape with small lengths and any combination of the masks among these features.
+Shape random_mask(std::mt19937& random, Features among = Features::every());
 
-/// `shape`, whose only feature is its element type, with one more feature and those that it requires.
+/// `shape`, whose only feature is its element type, with one more feature, and whatever that requires.
 Shape with_feature(Feature feature, Shape shape);
 
 /// Slopes for each head of each sequence, all different.

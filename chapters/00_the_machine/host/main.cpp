@@ -64,7 +64,7 @@ int run(int argc, char** argv) {
   Line line("Chapter 0 of Flashbook: what a GPU takes for a load, a product, an exponential", kName);
   line.device();
   line.value("--json", "FILE", "Write the numbers to this file, as a result file of the bench",
-             [&](const Value& given) { json = given.writable(); });
+             [&](const Value& given) { json = writable(given); });
   if (!line.read(argc, argv, std::cout)) return kRight;
   std::optional<ProgressLine> progress;
   const std::vector<Measurement> measurements =

@@ -9,8 +9,8 @@
 #include "chapters/08_decoding/host/shared_prefix.cuh"
 #include "chapters/08_decoding/host/warpgroup.h"
 #include "common/attention/cost.h"
-#include "common/attention/pages.h"
 #include "common/device/dispatch.h"
+#include "common/features/pages/pages.h"
 
 namespace flashbook {
 namespace decoding {
@@ -22,7 +22,7 @@ namespace decoding {
 bool has_rules(const Shape& shape) {
   const Window& window = shape.visibility.window;
   return window.left >= 0 || window.right > 0 || shape.score.softcap != 0 || !shape.score.alibi.empty() ||
-         !shape.score.sinks.empty() || shape.paging.padded || shape.packed_queries > 0;
+         !shape.score.sinks.empty() || !shape.paging.paddings.empty() || shape.packed_queries > 0;
 }
 
 }  // namespace decoding
@@ -61,7 +61,7 @@ std::string limits(const Shape& shape) {
   if (rows == 0) return "";
   if (kStep == 7) return limits_of_latent_pages(shape);
   const bool several = rows < shape.seqlen_k;  // pages of a sequence
-  if (several && shape.paging.padded)
+  if (several && !shape.paging.paddings.empty())
     return "paddings are of caches of one piece, or of one page a sequence: give pages of seqlen_k rows, or "
            "none";
   if (several && !std::has_single_bit(unsigned(rows)))

@@ -29,6 +29,9 @@ std::string limits(const Shape& shape) {
     return "batch * heads is at most 65535: give a smaller --batch";
   if (shape.seqlen_q > kMostRows || shape.seqlen_k > kMostRows)
     return "chapter 10 takes at most 2^30 queries and keys: give fewer";
+  if (shape.visibility.documents.first_query.is_on_device())
+    return "chapter 10 divides documents on the host, and these are in device memory: run its program, or "
+           "use chapter 9";
   const std::size_t documents = shape.visibility.documents.first_query.size();
   if (documents > 0 &&
       int64_t(shape.batch) * shape.heads * (shape.seqlen_q / 128 + int64_t(documents)) > kMostRows)

@@ -9,7 +9,7 @@
 ///
 /// The timer measures wall-clock time, so that a busy machine reports as soon as an idle one. A program
 /// stopped in a debugger is safe, since the thread must also have used the processor. All this needs Linux
-/// and glibc; elsewhere such a kernel hangs.
+/// and glibc; otherwise such a kernel hangs.
 #pragma once
 #include <array>
 #include <cstddef>

@@ -29,7 +29,7 @@ void access(const volatile void* address, std::size_t bytes, Access what, bool a
   else if (tracer->concerns(at))
     tracer->accesses(thread, what, at, bytes, aligned, return_address);
   else
-    tracer->accesses_elsewhere(what, at, bytes, return_address);
+    tracer->accesses_other(what, at, bytes, return_address);
 }
 
 /// A plain, aligned load, which is the most frequent access. (Inlined where `bytes` is constant.)

@@ -165,13 +165,13 @@ Tracer::Place Tracer::place_of(std::uintptr_t address, std::size_t bytes) {
           [](std::uintptr_t value, const auto& array) { return value < std::uintptr_t(array.data()); });
       --array;
       const auto begin = std::uintptr_t(array->data());
-      if (address - begin >= array->size()) return {Space::elsewhere};
+      if (address - begin >= array->size()) return {Space::other};
       other_ = recent_;
       recent_ = {begin, array->size(), kMaxSharedBytes + (begin - static_begin_)};
     } else if (address - variables_begin_ < variables_bytes_) {
       return {Space::variable};
     } else {
-      return {address < kLowestAddress ? Space::outside : Space::elsewhere};
+      return {address < kLowestAddress ? Space::outside : Space::other};
     }
   }
   const std::size_t at = address - recent_.begin;
@@ -242,7 +242,7 @@ void Tracer::look_up_together(int warp, uint32_t lanes) {
 void Tracer::accesses(int thread, Access access, std::uintptr_t address, std::size_t bytes, bool aligned,
                       const void* return_address) {
   const Place place = place_of(address, bytes);
-  if (place.space == Space::elsewhere) return;
+  if (place.space == Space::other) return;
   const Site site = site_of_code(return_address);
   if (place.space == Space::outside)
     out_of_bounds(access, reinterpret_cast<const void*>(address), bytes, site);
@@ -318,7 +318,7 @@ void Tracer::touches(int thread, const Touched& touched) {
                              .packed(),
                          address);
   const Place place = place_of(address, touched.bytes);
-  if (touched.bytes == 0 || place.space == Space::elsewhere) return;
+  if (touched.bytes == 0 || place.space == Space::other) return;
   note(thread, touched.access, address, touched.bytes,
        site_of_instruction(touched.instruction, touched.where), place);
 }

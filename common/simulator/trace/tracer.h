@@ -92,8 +92,7 @@ class Tracer final : public Observer, RequestSink {
   /// Checks an access to any other address: a variable of the OS thread such as threadIdx, or memory that a
   /// GPU does not have. Only the kernel's own code counts, since the simulator may call functions that the
   /// linker took from a traced file.
-  void accesses_elsewhere(Access access, std::uintptr_t address, std::size_t bytes,
-                          const void* return_address) {
+  void accesses_other(Access access, std::uintptr_t address, std::size_t bytes, const void* return_address) {
     if (address - own_begin_ >= own_bytes_ && std::uintptr_t(return_address) - kernel_begin_ < kernel_bytes_)
       check_host(access, address, bytes, return_address);
   }
@@ -251,7 +250,7 @@ class Tracer final : public Observer, RequestSink {
   void check_owner(int thread, Access access, std::uintptr_t address, const void* return_address) const;
 
   /// The kind of memory that contains an address.
-  enum class Space { elsewhere, global, variable, shared, outside };
+  enum class Space { other, global, variable, shared, outside };
   struct Place {
     Space space;
     std::size_t offset = 0;  ///< offset in shared memory, in the race checker's numbering

@@ -3,8 +3,10 @@
 #pragma once
 #include <cstdint>
 #include <initializer_list>
+#include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace flashbook {
 
@@ -16,8 +18,7 @@ struct Value {
   int64_t whole() const;  ///< a whole number; "4k" means 4096
   int count() const;      ///< a whole number that fits in a Shape, at least 1
   float real() const;
-  /// The name of a file that can be written. An error is reported now rather than after minutes of work.
-  std::string writable() const;
+  std::vector<Value> split() const;  ///< the parts of "3,17,0", each as a value
   /// The value for one of a few names.
   template <typename T>
   T one_of(std::initializer_list<std::pair<const char*, T>> names) const {
@@ -33,9 +34,8 @@ struct Value {
   [[noreturn]] void refuse(const std::string& cure) const;
 };
 
-/// Refuses a --device for which this build was not made: HardwareMissing for "gpu", InputError for "sim" and
-/// for anything that is not a machine.
-void check_device(const std::string& text);
+/// The options that were given, by name.
+using Given = std::map<std::string, Value>;
 
 /// `text` without line breaks, whatever the user typed.
 std::string one_line(std::string text);

@@ -1,4 +1,4 @@
-#include "common/app/value.h"
+#include "common/features/value.h"
 
 #include <algorithm>
 #include <charconv>
@@ -6,9 +6,7 @@
 #include <exception>
 #include <limits>
 
-#include "common/app/whole_file.h"
 #include "common/attention/error.h"
-#include "common/device/device.h"
 
 namespace flashbook {
 
@@ -43,24 +41,14 @@ float Value::real() const {
   return value;
 }
 
-std::string Value::writable() const {
-  if (const std::string reason = why_not_writable(text); !reason.empty())
-    throw InputError(option, " ", text, ": ", reason);
-  return text;
-}
-
-void check_device(const std::string& text) {
-  const bool is_gpu = device::machine() == device::Machine::gpu;
-  if (text == "auto" || text == (is_gpu ? "gpu" : "sim")) return;
-  if (text == "gpu")
-    throw device::HardwareMissing(
-        "--device gpu: this program was built for the simulator. Build the GPU version: cmake --preset gpu "
-        "&& cmake --build --preset gpu");
-  if (text == "sim")
-    throw InputError(
-        "--device sim: this program was built for a GPU. Build the simulator's version: cmake --preset sim "
-        "&& cmake --build --preset sim");
-  Value{"--device", text}.refuse("give auto, gpu or sim");
+std::vector<Value> Value::split() const {
+  std::vector<Value> parts = {{option, ""}};
+  for (const char c : text)
+    if (c == ',')
+      parts.push_back({option, ""});
+    else
+      parts.back().text += c;
+  return parts;
 }
 
 std::string one_line(std::string text) {

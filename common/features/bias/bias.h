@@ -1,0 +1,26 @@
+/// \file
+/// A learned bias by distance.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+#include "common/features/array.h"
+
+namespace flashbook {
+
+/// A learned bias by distance, for each head (Shaw et al., arXiv 1803.02155; T5, arXiv 1910.10683, whose
+/// buckets are runs of equal values).
+struct RelativeBias {
+  int reach = 0;             ///< keys further away have the bias of the outermost
+  Array<float> values = {};  ///< [heads, 2 * reach + 1]; empty: none
+
+  /// The term added to the score of a key `distance` keys after the query's own.
+  float at(int head, int64_t distance) const { return values[std::size_t(place(head, distance))]; }
+  /// Its index among the values.
+  int64_t place(int head, int64_t distance) const {
+    return head * (2 * int64_t(reach) + 1) + std::clamp<int64_t>(distance, -reach, reach) + reach;
+  }
+  bool operator==(const RelativeBias&) const = default;
+};
+
+}  // namespace flashbook

@@ -1,0 +1,87 @@
+#include "common/features/blocks/blocks.h"
+
+#include "common/features/helpers.h"
+#include "common/numeric/arithmetic.h"
+
+namespace flashbook::features {
+
+constexpr Mask kBlocks = {
+    .hides =
+        [](const Shape& shape, int, int, int query, int key) {
+          const Blocks& b = shape.visibility.blocks;
+          const int row = query / b.queries;
+          return std::ranges::count(b.key_blocks.begin() + b.first[row],
+                                    b.key_blocks.begin() + b.first[row + 1], key / b.keys) == 0;
+        },
+    .classify =
+        [](const Shape& shape, int, int, const ScoreTile& tile) {
+          const Blocks& b = shape.visibility.blocks;
+          const int last_query = tile.first_query + tile.queries - 1;
+          const int last_key =
+              int(std::min<int64_t>(shape.seqlen_k, int64_t(tile.first_key) + tile.keys) - 1);
+          const int first_block = tile.first_key / b.keys, last_block = last_key / b.keys;
+          bool any = false, all = true;
+          for (int row = tile.first_query / b.queries; row <= last_query / b.queries; ++row) {
+            const auto begin = b.key_blocks.begin() + b.first[row],
+                       end = b.key_blocks.begin() + b.first[row + 1];
+            const auto listed =
+                std::upper_bound(begin, end, last_block) - std::lower_bound(begin, end, first_block);
+            any |= listed > 0;
+            all &= listed == last_block - first_block + 1;
+          }
+          return class_of(any, all);
+        },
+    .keys_seen =
+        [](const Shape& shape, int, int first_query, int last_query) {
+          const Blocks& b = shape.visibility.blocks;
+          int64_t first_block = shape.seqlen_k, end_block = 0;
+          for (int row = first_query / b.queries; row <= last_query / b.queries; ++row) {
+            if (b.first[row] == b.first[row + 1]) continue;
+            first_block = std::min<int64_t>(first_block, b.key_blocks[b.first[row]]);
+            end_block = std::max<int64_t>(end_block, b.key_blocks[b.first[row + 1] - 1] + 1);
+          }
+          return KeyRange{int(std::min<int64_t>(first_block * b.keys, shape.seqlen_k)),
+                          int(std::min<int64_t>(end_block * b.keys, shape.seqlen_k))};
+        },
+};
+
+const Definition blocks = {
+    .plural = "lists of visible blocks",
+    .is_in = [](const Shape& shape) { return shape.visibility.blocks.queries != 0; },
+    .give =
+        [](Shape& shape, std::mt19937& random) {
+          Blocks blocks{.queries = between(random, 1, 9), .keys = between(random, 1, 9), .first = {0}};
+          for (int query = 0; query < shape.seqlen_q; query += blocks.queries) {
+            for (int block = 0; block * blocks.keys < shape.seqlen_k; ++block)
+              if (!one_in(random, 3)) blocks.key_blocks.push_back(block);
+            blocks.first.push_back(int(blocks.key_blocks.size()));
+          }
+          shape.visibility.blocks = std::move(blocks);
+        },
+    .validate =
+        [](const Shape& shape) {
+          const Blocks& b = shape.visibility.blocks;
+          require(b.queries > 0 && b.keys > 0, "a block has no pairs: give at least 1 query and 1 key");
+          const int64_t rows = ceil_div(int64_t(shape.seqlen_q), b.queries);
+          const int64_t columns = ceil_div(int64_t(shape.seqlen_k), b.keys);
+          require_count("first blocks", b.first.size(), rows + 1, "one a row of blocks, and the end");
+          require_sums("first blocks", b.first, int(b.key_blocks.size()), "rows' blocks");
+          require_range("key_blocks", b.key_blocks, columns - 1, "the blocks of keys there are");
+          for (int64_t row = 0; row < rows && !b.first.is_on_device(); ++row)
+            for (int i = b.first[row] + 1; i < b.first[row + 1]; ++i)
+              require(b.key_blocks[i - 1] < b.key_blocks[i], "key_blocks do not ascend in row ", row,
+                      ": sort them, each once");
+        },
+    .describe =
+        [](const Shape& shape) {
+          return concat("listed blocks of ", shape.visibility.blocks.queries, " x ",
+                        shape.visibility.blocks.keys);
+        },
+    .tables = [](const Shape& shape) -> Tables {
+      return {table(TableId::block_first, "block_first", shape.visibility.blocks.first),
+              table(TableId::block_keys, "block_keys", shape.visibility.blocks.key_blocks)};
+    },
+    .mask = &kBlocks,
+};
+
+}  // namespace flashbook::features

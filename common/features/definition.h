@@ -1,0 +1,134 @@
+/// \file
+/// What is said of a feature. The oracle, bounds, costs, programs and tests ask every feature, and know none
+/// by name.
+#pragma once
+#include <functional>
+#include <random>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "common/attention/tensors.h"
+#include "common/features/list.h"
+#include "common/features/value.h"
+
+namespace flashbook {
+
+using Tables = std::vector<ShapeTable>;
+
+/// A pair of a query and a key that it sees.
+struct Pair {
+  int batch, head, query, key;
+  int64_t distance;  ///< from the query's own key to this one; positive for later keys
+  int sequence;      ///< the document, or else the batch entry
+};
+
+/// A score that a function has changed, and its derivative with respect to the score before.
+template <typename Sum>
+struct Changed {
+  Sum score, slope = 1;
+};
+
+/// What a command line has said when the options of features are read: all sizes, types and files.
+struct Request {
+  Shape& shape;
+  Operation operation;
+  uint64_t seed;
+  const Given& given;
+};
+
+/// An option of a program.
+struct Option {
+  const char* name = nullptr;  ///< "--softcap"
+  const char* type = nullptr;  ///< "X": the help's word for its value; null: it has none
+  const char* help = nullptr;
+  void (*read)(const Value& value, Request& request) = nullptr;
+  Features shown_by = {};  ///< other features that show it in the help
+};
+
+/// A restriction of what queries see. A pair is visible if no mask hides it.
+struct Mask {
+  /// Whether the key is hidden from the query: the plain definition.
+  bool (*hides)(const Shape& shape, int batch, int head, int query, int key);
+  /// A faster form of it: the class of a tile whose queries all exist, TileClass::partial if in doubt, but
+  /// right for a single pair. Null: every pair is asked.
+  TileClass (*classify)(const Shape& shape, int batch, int head, const ScoreTile& tile) = nullptr;
+  /// A range of keys outside which these queries see none. Null: all keys.
+  KeyRange (*keys_seen)(const Shape& shape, int batch, int first_query, int last_query) = nullptr;
+  bool is_exact = false;  ///< `classify` never says partial if it could say something else
+};
+
+/// A feature. All members but the first three are optional, and only problems that have the feature are
+/// asked.
+struct Definition {
+  const char* plural;  ///< as messages name it: "windows"
+  const char* cure = "leave them out";
+  bool (*is_in)(const Shape& shape);
+  /// Gives a valid problem the feature, for tests: with parameters drawn at random, and whatever else the
+  /// feature requires.
+  void (*give)(Shape& shape, std::mt19937& random) = nullptr;
+
+  /// Throws InputError if the problem's parameters for it cannot be used.
+  void (*validate)(const Shape& shape) = nullptr;
+  /// What a report says of it: "a prefix of 3".
+  std::string (*describe)(const Shape& shape) = nullptr;
+  /// Arrays that a kernel reads; those that are empty, or in device memory already, do not count.
+  Tables (*tables)(const Shape& shape) = nullptr;
+
+  const char* group = nullptr;  ///< of its options in the help; null: that of all masks, or all functions
+  Option options[2] = {};
+  /// Is called when the options are read, whether they were given or not.
+  void (*complete)(Request& request) = nullptr;
+
+  /// Which pairs it leaves visible. Several features may share a mask.
+  const Mask* mask = nullptr;
+  bool by_head = false;   ///< heads may see different keys
+  bool by_batch = false;  ///< batch entries may see different keys
+
+  /// What becomes of a score, for the oracle and for plain attention in float.
+  Changed<double> (*score)(const Shape& shape, const Pair& pair, double score) = nullptr;
+  Changed<float> (*score_in_float)(const Shape& shape, const Pair& pair, float score) = nullptr;
+  /// A score of every row that belongs to no key.
+  float (*sink)(const Shape& shape, int head) = nullptr;
+  /// The factor on a probability after the softmax.
+  double (*kept)(const Shape& shape, const Pair& pair) = nullptr;
+
+  /// The same problem without the feature, and its inputs. Null: the oracle does not need to remove it.
+  std::pair<Shape, Inputs> (*removed)(const Shape& shape, const Inputs& inputs) = nullptr;
+  bool has_gradient = true;
+  /// Keys that are counted for every sequence, though memory has them only once.
+  double (*repeated_keys)(const Shape& shape) = nullptr;
+};
+
+namespace features {
+#define FLASHBOOK_ROW(name) extern const Definition name;
+FLASHBOOK_FEATURES(FLASHBOOK_ROW)
+#undef FLASHBOOK_ROW
+}  // namespace features
+
+/// Of every feature, in their order.
+std::span<const Definition* const> definitions();
+const Definition& definition_of(Feature feature);
+/// "sink_keys": the enumerator.
+std::string_view name_of(Feature feature);
+
+/// The features that a problem has. A new member of Shape that no feature covers does not compile here.
+Features features_of(const Shape& shape);
+
+/// The definitions of a problem's features that have a member, such as &Definition::score.
+template <typename Member>
+std::vector<const Definition*> having(Member Definition::*member, const Shape& shape) {
+  std::vector<const Definition*> found;
+  for (const Definition* feature : definitions())
+    if (feature->*member && feature->is_in(shape)) found.push_back(feature);
+  return found;
+}
+
+template <typename T>
+ShapeTable table(TableId id, std::string_view name, const Array<T>& values) {
+  return {id, name, std::as_bytes(std::span(values.begin(), values.end()))};
+}
+
+}  // namespace flashbook

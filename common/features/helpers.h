@@ -1,0 +1,64 @@
+/// \file
+/// What definitions of features share.
+#pragma once
+#include <algorithm>
+
+#include "common/attention/error.h"
+#include "common/concat.h"
+#include "common/features/definition.h"
+
+namespace flashbook::features {
+
+template <typename... Parts>
+void require(bool right, const Parts&... message) {
+  if (!right) throw InputError(message...);
+}
+
+inline void require_positive(const char* option, int value) {
+  require(value >= 1, option, " is ", value, ": give at least 1");
+}
+
+inline void require_addressable(const char* options, int batch, int heads, int seqlen, int head_dim) {
+  // A double holds these products closely enough to compare, where an int64_t could overflow.
+  require(double(batch) * heads * seqlen * head_dim <= 0x1p40,
+          "a tensor has more than 2^40 elements: give a smaller ", options);
+}
+
+inline void require_count(const char* name, std::size_t count, int64_t wanted, const char* what) {
+  require(int64_t(count) == wanted, name, " has ", count, " numbers: give ", wanted, ", ", what);
+}
+
+inline void require_range(const char* name, const Array<int>& values, int64_t largest, const char* what) {
+  for (const int value : values)
+    require(value >= 0 && value <= largest, name, " has ", value, ": give numbers from 0 to ", largest, ", ",
+            what);
+}
+
+/// Numbers that ascend from 0 to `end`.
+inline void require_sums(const char* name, const Array<int>& first, int end, const char* what) {
+  if (first.is_on_device()) return;
+  require(first.front() == 0 && first.back() == end && std::ranges::is_sorted(first), name,
+          " does not ascend from 0 to ", end, ": give the sums of the ", what);
+}
+
+/// The class of a tile with any visible pairs, and with none but visible ones.
+constexpr TileClass class_of(bool any, bool all) {
+  return all ? TileClass::full : any ? TileClass::partial : TileClass::skip;
+}
+
+/// A number from `least` to `most`, inclusive.
+inline int between(std::mt19937& random, int least, int most) {
+  return least + int(random() % unsigned(most - least + 1));
+}
+
+inline bool one_in(std::mt19937& random, int count) { return random() % unsigned(count) == 0; }
+
+/// `parts` + 1 ascending numbers from 0 to `end`.
+inline std::vector<int> cuts(std::mt19937& random, int parts, int end) {
+  std::vector<int> cuts = {0, end};
+  while (int(cuts.size()) < parts + 1) cuts.push_back(between(random, 0, end));
+  std::ranges::sort(cuts);
+  return cuts;
+}
+
+}  // namespace flashbook::features

@@ -1,0 +1,102 @@
+#include "common/features/intervals/intervals.h"
+
+#include "common/features/helpers.h"
+
+namespace flashbook::features {
+namespace {
+
+/// The queries that must not see a key: two intervals, ends not included.
+struct Hidden {
+  int lower_begin, lower_end, upper_begin, upper_end;
+
+  bool has_all(int first, int last) const {
+    const auto in = [](int query, int begin, int end) { return begin <= query && query < end; };
+    if (in(first, lower_begin, lower_end))
+      return last < lower_end || (in(lower_end, upper_begin, upper_end) && last < upper_end);
+    if (in(first, upper_begin, upper_end))
+      return last < upper_end || (in(upper_end, lower_begin, lower_end) && last < lower_end);
+    return false;
+  }
+  bool has_any(int first, int last) const {
+    return std::max(lower_begin, first) < std::min(lower_end, last + 1) ||
+           std::max(upper_begin, first) < std::min(upper_end, last + 1);
+  }
+};
+
+const int* bounds_of_key(const Shape& shape, int batch, int head, int key) {
+  const Columns& c = shape.visibility.columns;
+  const int64_t column_head = c.heads == 1 ? 0 : head / (shape.heads / shape.kv_heads);
+  return &c.queries[std::size_t(((int64_t(batch) * c.heads + column_head) * shape.seqlen_k + key) *
+                                c.bounds)];
+}
+
+Hidden hidden(const Shape& shape, int batch, int head, int key) {
+  const int* const bound = bounds_of_key(shape, batch, head, key);
+  const int bounds = shape.visibility.columns.bounds, n = shape.seqlen_q;
+  if (bounds == 1) return {bound[0], n, 0, 0};
+  if (bounds == 4) return {bound[0], bound[1], bound[2], bound[3]};
+  if (shape.visibility.window.right == 0) return {bound[0], bound[1], 0, 0};
+  return {bound[0], n, 0, bound[1]};
+}
+
+}  // namespace
+
+constexpr Mask kIntervals = {
+    .hides =
+        [](const Shape& shape, int batch, int head, int query, int key) {
+          const int* const bound = bounds_of_key(shape, batch, head, key);
+          const int count = shape.visibility.columns.bounds;
+          const bool is_causal = shape.visibility.window.right == 0;
+          const int lts = bound[0];
+          const int lte = count == 4 || (count == 2 && is_causal) ? bound[1] : shape.seqlen_q;
+          const int uts = count == 4 ? bound[2] : 0;
+          const int ute = count == 4 ? bound[3] : count == 2 && !is_causal ? bound[1] : 0;
+          return (lts <= query && query < lte) || (uts <= query && query < ute);
+        },
+    .classify =
+        [](const Shape& shape, int batch, int head, const ScoreTile& tile) {
+          const int last_query = tile.first_query + tile.queries - 1;
+          const int end = int(std::min<int64_t>(shape.seqlen_k, int64_t(tile.first_key) + tile.keys));
+          bool any = false, all = true;
+          for (int key = tile.first_key; key < end; ++key) {
+            const Hidden queries = hidden(shape, batch, head, key);
+            any |= !queries.has_all(tile.first_query, last_query);
+            all &= !queries.has_any(tile.first_query, last_query);
+          }
+          return class_of(any, all);
+        },
+};
+
+const Definition intervals = {
+    .plural = "masks of intervals by key",
+    .is_in = [](const Shape& shape) { return shape.visibility.columns.bounds != 0; },
+    .give =
+        [](Shape& shape, std::mt19937& random) {
+          Columns columns{.heads = one_in(random, 2) ? 1 : shape.kv_heads,
+                          .bounds = 1 << between(random, 0, 2)};
+          columns.queries.resize(std::size_t(shape.batch * columns.heads * shape.seqlen_k * columns.bounds));
+          for (int& bound : columns.queries) bound = between(random, 0, shape.seqlen_q);
+          shape.visibility.columns = std::move(columns);
+        },
+    .validate =
+        [](const Shape& shape) {
+          const Columns& c = shape.visibility.columns;
+          require(c.bounds == 1 || c.bounds == 2 || c.bounds == 4, "a key has ", c.bounds,
+                  " bounds: give 1, 2 or 4");
+          require(c.heads == 1 || c.heads == shape.kv_heads, "intervals are of ", c.heads,
+                  " heads: give 1 or ", shape.kv_heads, ", the key heads");
+          require_count("intervals", c.queries.size(),
+                        int64_t(shape.batch) * c.heads * shape.seqlen_k * c.bounds,
+                        "batch * heads * seqlen_k * bounds");
+          require_range("intervals", c.queries, shape.seqlen_q, "the queries there are");
+        },
+    .describe = [](const Shape&) { return std::string("intervals by key"); },
+    .tables = [](const Shape& shape) -> Tables {
+      return {table(TableId::columns, "columns", shape.visibility.columns.queries)};
+    },
+    .mask = &kIntervals,
+    .by_head = true,
+    .by_batch = true,
+};
+
+}  // namespace flashbook::features

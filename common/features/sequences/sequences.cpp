@@ -1,0 +1,166 @@
+#include "common/features/sequences/sequences.h"
+
+#include <limits>
+
+#include "common/features/helpers.h"
+#include "common/features/window/ranges.h"
+
+namespace flashbook {
+namespace {
+
+constexpr std::size_t kMaxDocuments = 1 << 28;
+
+const Documents& documents_in(const Shape& shape) { return shape.visibility.documents; }
+
+bool is_packed(const Shape& shape) { return documents_in(shape) != Documents{}; }
+
+}  // namespace
+
+int document_count(const Shape& shape) {
+  return std::max(1, int(documents_in(shape).first_query.size()) - 1);
+}
+
+int document_of(const Shape& shape, int query) {
+  const Array<int>& first = documents_in(shape).first_query;
+  if (first.empty()) return 0;
+  return int(std::ranges::upper_bound(first, query) - first.begin()) - 1;
+}
+
+Segment segment(const Shape& shape, int batch, int document) {
+  if (!is_packed(shape)) return {0, shape.seqlen_q, 0, shape.length_of(batch)};
+  const Documents& d = documents_in(shape);
+  const int query = d.first_query[document], key = d.first_key[document];
+  return {query, d.first_query[document + 1] - query, key, d.first_key[document + 1] - key};
+}
+
+int64_t sequences_of(const Shape& shape) { return is_packed(shape) ? document_count(shape) : shape.batch; }
+
+int sequence_of(const Shape& shape, int batch, int query) {
+  return is_packed(shape) ? document_of(shape, query) : batch;
+}
+
+int64_t own_key(const Shape& shape, int batch, int query) {
+  return segment(shape, batch, document_of(shape, query)).own_key(query);
+}
+
+namespace features {
+namespace {
+
+/// Cuts `rows` into `parts` parts, as evenly as possible.
+std::vector<int> evenly(int rows, int parts) {
+  std::vector<int> first;
+  for (int64_t part = 0; part <= parts; ++part) first.push_back(int(part * rows / parts));
+  return first;
+}
+
+/// Sequences of a cache, or packed into one batch entry.
+void read_lengths(const Value& value, Request& to) {
+  const Given& given = to.given;
+  Shape& shape = to.shape;
+  const bool cache = to.operation == Operation::decode;
+  for (const char* option : {cache ? "--batch" : "--seqlen", "--seqlen-k", cache ? "" : "--documents"})
+    if (given.contains(option))
+      throw InputError(option, " contradicts --lengths, which says it: leave one of them out");
+  std::vector<int> lengths, first = {0};
+  int64_t tokens = 0;
+  for (const Value& word : value.split()) {
+    tokens += lengths.emplace_back(word.text == "0" ? 0 : word.count());
+    if (!cache && tokens > std::numeric_limits<int>::max())
+      throw InputError("--lengths has more than 2^31 tokens: give fewer");
+    first.push_back(int(tokens));
+  }
+  if (cache) {
+    shape.batch = int(lengths.size());
+    shape.seqlen_k = std::max(1, *std::ranges::max_element(lengths));
+    shape.visibility.lengths = lengths;
+    return;
+  }
+  if (const auto batch = given.find("--batch"); batch != given.end() && batch->second.text != "1")
+    throw InputError("--batch is ", batch->second.text,
+                     ", and --lengths packs all sequences into one entry: leave it out");
+  if (tokens == 0) throw InputError("--lengths has no token: give a length above 0");
+  shape.batch = 1;
+  shape.seqlen_q = shape.seqlen_k = int(tokens);
+  shape.visibility.documents = {first, first};
+}
+
+/// Documents of equal length, as evenly as possible.
+void read_documents(const Value& value, Request& to) {
+  Shape& shape = to.shape;
+  const int parts = value.count();
+  const int most = std::max(shape.seqlen_q, shape.seqlen_k);  // more documents would be empty
+  if (parts > most)
+    throw InputError("--documents is ", value.text, ": give at most ", most,
+                     ", as many as there are queries or keys");
+  shape.visibility.documents = {evenly(shape.seqlen_q, parts), evenly(shape.seqlen_k, parts)};
+}
+
+}  // namespace
+
+const Definition lengths = {
+    .plural = "sequences of different lengths in a batch",
+    .cure = "give them one length",
+    .is_in = [](const Shape& shape) { return !shape.visibility.lengths.empty(); },
+    .give =
+        [](Shape& shape, std::mt19937& random) {
+          shape.visibility.lengths.resize(std::size_t(shape.batch));
+          for (int& length : shape.visibility.lengths) length = between(random, 0, shape.seqlen_k);
+        },
+    .validate =
+        [](const Shape& shape) {
+          const Array<int>& lengths = shape.visibility.lengths;
+          require_count("lengths", lengths.size(), shape.batch, "one a sequence");
+          require_range("lengths", lengths, shape.seqlen_k, "the keys there are");
+          require(!is_packed(shape),
+                  "there are documents and lengths: give documents of one sequence, or lengths of a batch");
+        },
+    .describe = [](const Shape&) { return std::string("lengths by sequence"); },
+    .tables = [](const Shape& shape) -> Tables {
+      return {table(TableId::lengths, "lengths", shape.visibility.lengths)};
+    },
+    .options = {{.name = "--lengths",
+                 .type = "LIST",
+                 .help =
+                     "Sequences of these lengths: 1000,37,0,4096. They are packed one after another, unless "
+                     "the step reads a cache, which then has this many keys of each",
+                 .read = read_lengths,
+                 .shown_by = Feature::documents}},
+    .mask = &kRanges,
+    .by_batch = true,
+};
+
+const Definition documents = {
+    .plural = "packed documents",
+    .is_in = is_packed,
+    .give =
+        [](Shape& shape, std::mt19937& random) {
+          const int parts = between(random, 1, 4);
+          shape.visibility.documents = {cuts(random, parts, shape.seqlen_q),
+                                        cuts(random, parts, shape.seqlen_k)};
+        },
+    .validate =
+        [](const Shape& shape) {
+          const Documents& d = documents_in(shape);
+          require(d.first_query.size() >= 2, "first_query has no document: give its first and its end");
+          require(d.first_query.size() <= kMaxDocuments, "there are ", d.first_query.size() - 1,
+                  " documents: give at most 2^28");
+          require_count("first_key", d.first_key.size(), int64_t(d.first_query.size()),
+                        "as many as first_query");
+          require_sums("first_query", d.first_query, shape.seqlen_q, "documents' queries");
+          require_sums("first_key", d.first_key, shape.seqlen_k, "documents' keys");
+        },
+    .describe = [](const Shape& shape) { return concat(document_count(shape), " documents"); },
+    .tables = [](const Shape& shape) -> Tables {
+      return {table(TableId::document_query, "document_query", documents_in(shape).first_query),
+              table(TableId::document_key, "document_key", documents_in(shape).first_key)};
+    },
+    .options = {{.name = "--documents",
+                 .type = "N",
+                 .help =
+                     "Split the sequence into N documents of equal length that do not attend to each other",
+                 .read = read_documents}},
+    .mask = &kRanges,
+};
+
+}  // namespace features
+}  // namespace flashbook

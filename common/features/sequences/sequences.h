@@ -1,0 +1,44 @@
+/// \file
+/// Sequences of different lengths: in a batch, or packed one after another.
+#pragma once
+#include <cstdint>
+
+#include "common/features/array.h"
+
+namespace flashbook {
+
+struct Shape;
+
+/// Sequences packed one after another (FlashAttention's cu_seqlens): a query sees keys of its document only,
+/// and windows and prefixes count within it. A document may have no queries or no keys. None: one document.
+struct Documents {
+  Array<int> first_query = {};  ///< [documents + 1], ascending from 0 to seqlen_q
+  Array<int> first_key = {};    ///< [documents + 1], ascending from 0 to seqlen_k
+
+  bool operator==(const Documents&) const = default;
+};
+
+/// A document, or a batch entry with its length: windows and prefixes count within it.
+struct Segment {
+  int64_t first_query, queries;
+  int64_t first_key, keys;
+
+  int64_t own_key(int64_t query) const { return first_key + query - first_query + keys - queries; }
+};
+
+/// How many documents a batch entry has, at least one.
+int document_count(const Shape& shape);
+/// The document that a query belongs to.
+int document_of(const Shape& shape, int query);
+Segment segment(const Shape& shape, int batch, int document);
+
+/// How many sequences the problem has: documents, or else batch entries.
+int64_t sequences_of(const Shape& shape);
+/// Which of them a query belongs to.
+int sequence_of(const Shape& shape, int batch, int query);
+
+/// The key at the query's own place, aligned to the bottom right of its document: query + seqlen_k - seqlen_q
+/// if there is one. Negative, or beyond the last key, if there is no such key.
+int64_t own_key(const Shape& shape, int batch, int query);
+
+}  // namespace flashbook

@@ -1,0 +1,94 @@
+#include "common/features/helpers.h"
+
+namespace flashbook {
+
+std::string name_of(Scaling scaling) {
+  return scaling == Scaling::tensor ? "tensor" : scaling == Scaling::head ? "head" : "block";
+}
+
+namespace features {
+
+const Definition float32 = {
+    .plural = "float32 tensors",
+    .cure = "give f16 or bf16",
+    .is_in = [](const Shape& shape) { return shape.dtype == DType::f32; },
+    .give = [](Shape& shape, std::mt19937&) { shape.dtype = DType::f32; },
+};
+
+const Definition e4m3 = {
+    .plural = "e4m3 tensors",
+    .cure = "give f16 or bf16",
+    .is_in = [](const Shape& shape) { return shape.dtype == DType::e4m3; },
+    .give = [](Shape& shape, std::mt19937&) { shape.dtype = DType::e4m3; },
+    .describe =
+        [](const Shape& shape) {
+          return concat("a scale per ", name_of(shape.scaling),
+                        shape.mean_subtracted ? ", mean-subtracted" : "");
+        },
+    .has_gradient = false,
+};
+
+const Definition block_scales = {
+    .plural = "scales by block",
+    .cure = "give a scale for each tensor or head",
+    .is_in = [](const Shape& shape) { return shape.scaling == Scaling::block; },
+    .give = [](Shape& shape, std::mt19937&) { shape.scaling = Scaling::block; },
+};
+
+const Definition e4m3_cache = {
+    .plural = "caches in e4m3",
+    .cure = "give a cache of 16 bits",
+    .is_in = [](const Shape& shape) { return shape.e4m3_cache; },
+    .give = [](Shape& shape, std::mt19937&) { shape = with_e4m3_cache(shape); },
+    .validate =
+        [](const Shape& shape) {
+          require(shape.dtype != DType::e4m3,
+                  "a cache in e4m3 is for queries of another type: give f16 or bf16");
+        },
+    .describe = [](const Shape& shape) { return concat("cache e4m3, a scale per ", name_of(shape.scaling)); },
+    .has_gradient = false,
+};
+
+const Definition latent = {
+    .plural = "latent keys (head dimension 576)",
+    .cure = "give a head dimension of 64, 128 or 256",
+    .is_in = [](const Shape& shape) { return shape.is_latent(); },
+    .give = [](Shape& shape, std::mt19937&) { shape = with_latent_keys(shape); },
+    .validate =
+        [](const Shape& shape) {
+          require(shape.dtype != DType::e4m3 && !shape.e4m3_cache,
+                  "a latent key has no scales, which e4m3 needs: give f32, f16 or bf16");
+          require(shape.layout.v == Strides{},
+                  "of latent attention V is the first columns of K: give strides of K alone");
+        },
+    .has_gradient = false,
+};
+
+const Definition any_head_dim = {
+    .plural = "head dimensions other than 64, 128 and 256",
+    .cure = "give one of the three",
+    .is_in =
+        [](const Shape& shape) {
+          const int d = shape.head_dim;
+          return d != 64 && d != 128 && d != 256 && !shape.is_latent();
+        },
+    .give = [](Shape& shape, std::mt19937&) { shape.set_head_dim(96); },
+};
+
+const Definition value_dim = {
+    .plural = "values of another width than keys",
+    .cure = "give both one width",
+    .is_in = [](const Shape& shape) { return shape.value_dim != default_value_dim(shape.head_dim); },
+    .give = [](Shape& shape, std::mt19937&) { shape.value_dim = shape.head_dim == 128 ? 64 : 128; },
+    .validate =
+        [](const Shape& shape) {
+          require(!shape.is_latent(), "the value of a latent key has 512 columns: give no other");
+          require(shape.dtype != DType::e4m3 && !shape.e4m3_cache,
+                  "e4m3 is for values as wide as keys: give f32, f16 or bf16");
+        },
+    .describe = [](const Shape& shape) { return concat("values of ", shape.value_dim); },
+    .has_gradient = false,
+};
+
+}  // namespace features
+}  // namespace flashbook

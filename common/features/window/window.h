@@ -1,0 +1,17 @@
+/// \file
+/// A band of keys around a query's own.
+#pragma once
+
+namespace flashbook {
+
+/// A band of keys around a query's own, aligned to the bottom right: query i of S_q sees keys
+/// i + S_k - S_q - left ... i + S_k - S_q + right, FlashAttention's window_size. -1: no limit on that side.
+struct Window {
+  int left = -1;
+  int right = -1;
+  int sinks = 0;  ///< the first keys, which every query sees whatever `left` says, but none beyond `right`
+
+  bool operator==(const Window&) const = default;
+};
+
+}  // namespace flashbook
