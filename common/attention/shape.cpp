@@ -83,7 +83,7 @@ void validate(const Shape& shape) {
           "--smooth is for e4m3: leave it out, or give --dtype e4m3");
   require((shape.head_dim >= 8 && shape.head_dim <= 256 && shape.head_dim % 8 == 0) || shape.is_latent(),
           "--head-dim ", shape.head_dim,
-          " is not supported: use a multiple of 8 up to 256, or for latent attention 576");
+          " is not supported: use a multiple of 8 up to 256, or 576 for latent attention");
   require((shape.value_dim >= 8 && shape.value_dim <= 256 && shape.value_dim % 8 == 0) || shape.is_latent(),
           "values have ", shape.value_dim, " columns: give a multiple of 8 up to 256");
   if (shape.heads % shape.kv_heads != 0)

@@ -19,7 +19,7 @@
 namespace flashbook {
 
 /// Latent attention (DeepSeek-V2, arXiv 2405.04434): a key of 576 elements, whose first 512 are the value.
-/// head_dim is 576, and V is no tensor of its own.
+/// head_dim is 576, and V is not a separate tensor.
 constexpr int kLatentKeyDim = 576, kLatentValueDim = 512;
 
 /// The columns of V unless a problem says otherwise: as many as a key has.
@@ -28,8 +28,8 @@ constexpr int default_value_dim(int head_dim) {
 }
 
 /// One attention problem. Tensors are `[batch, heads, seqlen, head_dim]`: Q and O have `heads` and
-/// `seqlen_q`, K and V have `kv_heads` and `seqlen_k`. The log-sum-exp is a number per row of O. `layout`
-/// says where the elements lie.
+/// `seqlen_q`, K and V have `kv_heads` and `seqlen_k`. The log-sum-exp has one number per row of O. `layout`
+/// says where the elements are.
 struct Shape {
   int batch = 1;
   int heads = 1;     ///< query heads
@@ -40,28 +40,29 @@ struct Shape {
   int value_dim = default_value_dim(head_dim);  ///< columns of V and of O
   Visibility visibility = {};
   DType dtype = DType::bf16;
-  float scale = 0.125f;     ///< factor on the scores; by default 1 / sqrt(head_dim)
-  bool e4m3_cache = false;  ///< K and V are e4m3, whatever dtype says of Q and O: an operation that decodes
-  Scaling scaling = Scaling::tensor;  ///< of e4m3; other types have no scales
-  /// e4m3: K and V are stored without the means of their columns, which are tensors of their own.
+  float scale = 0.125f;               ///< factor on the scores; by default 1 / sqrt(head_dim)
+  bool e4m3_cache = false;            ///< K and V are e4m3, whatever dtype Q and O have; for decoding
+  Scaling scaling = Scaling::tensor;  ///< for e4m3; other types have no scales
+  /// For e4m3: K and V are stored without the means of their columns, which are separate tensors.
   bool mean_subtracted = false;
   ScoreFunction score = {};
   Layout layout = {};
   Paging paging = {};
-  /// How many queries all sequences have together, if each has a number of its own, up to seqlen_q: a
-  /// caller's table says where they begin. Q and O are [queries, heads] or the reverse by strides of heads
-  /// and rows, the log-sum-exp is [heads, queries]. 0: all have seqlen_q. Oracle and cost do not know of it.
+  /// The total number of queries if sequences have different numbers, up to seqlen_q; a caller's table says
+  /// where they begin. Q and O are [queries, heads] or [heads, queries], by the strides of heads and rows;
+  /// the log-sum-exp is [heads, queries]. 0: every sequence has seqlen_q. The oracle and the cost model
+  /// ignore it.
   int packed_queries = 0;
-  /// No block shares a sequence's keys with another, so that a sequence's result has the same bits alone and
-  /// in any batch. A step that decodes may then leave multiprocessors idle.
+  /// No two blocks share a sequence's keys, so that a sequence's result has the same bits alone and in any
+  /// batch. A decoding step may then leave multiprocessors idle.
   bool unsplit = false;
-  int ranks = 1;  ///< GPUs among which the tokens are divided; the tensors above are those of all together
-  std::optional<TokenOrder> order = {};  ///< which tokens each of them has. None: as the step has it
+  int ranks = 1;  ///< GPUs that share the tokens; the tensors above are those of all GPUs
+  std::optional<TokenOrder> order = {};  ///< the tokens of each GPU; none: the step's own order
 
   bool is_latent() const { return head_dim == kLatentKeyDim; }  ///< V is the first columns of K
   void set_head_dim(int dim) { head_dim = dim, value_dim = default_value_dim(dim); }
 
-  /// Keys of a sequence, and the pages that seqlen_k takes.
+  /// The keys of a sequence, and the number of pages for seqlen_k keys.
   int length_of(int batch) const {
     const Array<int>& lengths = visibility.lengths;
     return lengths.empty() || lengths.is_on_device() ? seqlen_k : lengths[std::size_t(batch)];
@@ -81,17 +82,17 @@ struct Shape {
   /// Columns of K and of V, over batch and heads: their means are [batch, kv_heads, head_dim].
   int64_t k_columns() const { return int64_t(batch) * kv_heads * head_dim; }
 
-  /// How many scales Q has: [1], [batch, kv_heads] or [batch, heads, blocks of 64 rows].
+  /// The number of scales of Q: [1], [batch, kv_heads] or [batch, heads, blocks of 64 rows].
   int64_t q_scales() const { return q_scale_of(q_rows() - 1) + 1; }
-  /// How many scales K has, and V: [1], [batch, kv_heads] or [batch, kv_heads, blocks of 128 rows]. With
-  /// pages, scales by block are [pages, kv_heads], and those by head are the same for all sequences, which
-  /// may share pages.
+  /// The number of scales of K, and of V: [1], [batch, kv_heads] or [batch, kv_heads, blocks of 128 rows].
+  /// With pages, scales by block are [pages, kv_heads], and those by head are the same for all sequences,
+  /// which may share pages.
   int64_t k_scales() const;
-  int64_t q_scale_of(int64_t row) const;  ///< which scale a row of Q has
-  int64_t k_scale_of(int64_t row) const;  ///< which scale a row of K or V has; of heads of pages the first
+  int64_t q_scale_of(int64_t row) const;  ///< index of the scale of a row of Q
+  int64_t k_scale_of(int64_t row) const;  ///< index of the scale of a row of K or V
 
-  /// How many keys query row `query` sees if all are visible or the mask is causal: keys 0 ...
-  /// visible_keys - 1. Zero if it sees none.
+  /// The number of keys that query row `query` sees if all are visible or the mask is causal: keys 0 ...
+  /// visible_keys - 1.
   int visible_keys(int query) const;
 
   bool operator==(const Shape&) const = default;
@@ -100,13 +101,13 @@ struct Shape {
 /// The softmax scale of the papers, 1 / sqrt(head_dim).
 float default_scale(int head_dim);
 
-/// `shape` with latent keys in the place of its own: one head of them for all query heads.
+/// `shape` with latent keys instead of its own, one head for all query heads.
 Shape with_latent_keys(Shape shape);
 
-/// `shape` with keys and values in e4m3, a scale for each head.
+/// `shape` with keys and values in e4m3, with a scale for each head.
 Shape with_e4m3_cache(Shape shape);
 
-/// Throws InputError with the first reason why no chapter could run this shape, naming the option that cures
+/// Throws InputError with the first reason why no chapter could run this shape, naming the option that fixes
 /// it. Valid: every count >= 1, kv_heads divides heads, head_dim a multiple of 8 up to 256, or 576, scale
 /// finite and > 0, at most 2^40 elements a tensor, and a visibility, a score function, a layout and pages
 /// that fit these numbers.

@@ -30,14 +30,14 @@ enum class TableId {
 constexpr int kTables = 12;
 
 /// Pointers to the tensors of one call, all in the memory of the machine that runs it. Their extents, types
-/// and strides are dims_of, type_of and Shape::strides; null are those that the operation has not.
+/// and strides are dims_of, type_of and Shape::strides; those that the operation does not have are null.
 struct Tensors {
   const void* q = nullptr;         ///< [batch, heads, seqlen_q, head_dim], Shape::dtype
   const void* k = nullptr;         ///< [batch, kv_heads, seqlen_k, head_dim], Shape::dtype; or pages
   const void* v = nullptr;         ///< likewise; not read for latent attention
   void* o = nullptr;               ///< [batch, heads, seqlen_q, value_dim], output_type(Shape::dtype)
   float* lse = nullptr;            ///< [batch, heads, seqlen_q], natural log-sum-exp of the scaled scores
-  const void* d_o = nullptr;       ///< [batch, heads, seqlen_q, head_dim]; backward, to which O is input, too
+  const void* d_o = nullptr;       ///< [batch, heads, seqlen_q, head_dim]; backward, where O is an input
   void* dq = nullptr;              ///< [batch, heads, seqlen_q, head_dim]
   void* dk = nullptr;              ///< [batch, kv_heads, seqlen_k, head_dim]
   void* dv = nullptr;              ///< [batch, kv_heads, seqlen_k, head_dim]

@@ -38,7 +38,7 @@ TileClass classify_pairs(const Mask& mask, const Shape& shape, int batch, int he
   return all ? TileClass::full : any ? TileClass::partial : TileClass::skip;
 }
 
-/// Counts by halving what is partial until it is not.
+/// Counts by halving partial tiles until they are not partial.
 double count(const Shape& shape, int batch, int head, const ScoreTile& tile) {
   const TileClass kind = classify(shape, batch, head, tile);
   if (kind == TileClass::skip) return 0;

@@ -19,7 +19,7 @@ struct ScoreTile {
 /// What a kernel must do with a tile.
 enum class TileClass {
   skip,     ///< no pair is visible
-  partial,  ///< every pair must be asked for. Some tiles that could be skipped or are full are called partial
+  partial,  ///< every pair must be checked; some tiles that are full or could be skipped are partial, too
   full      ///< every pair is visible
 };
 
@@ -36,8 +36,8 @@ bool sees(const Shape& shape, int batch, int head, int query, int key);
 /// The class of a tile. Exact for windows, prefixes, lengths and documents, and for any single pair.
 TileClass classify(const Shape& shape, int batch, int head, const ScoreTile& tile);
 
-/// A range that has every key that any of the queries sees: where a kernel's loop over keys begins and ends.
-/// {0, 0} if they see none.
+/// A range that contains every key seen by any of the queries: the bounds of a kernel's loop over keys. {0,
+/// 0} if they see none.
 KeyRange keys_seen(const Shape& shape, int batch, int head, int first_query, int queries);
 
 /// Visible (query, key) pairs of one head. A square causal mask counts N * N / 2, as the papers do (the

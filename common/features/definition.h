@@ -1,5 +1,5 @@
 /// \file
-/// What is said of a feature. The oracle, bounds, costs, programs and tests ask every feature, and know none
+/// The definition of a feature. The oracle, bounds, costs, programs and tests query every feature, and none
 /// by name.
 #pragma once
 #include <functional>
@@ -31,7 +31,7 @@ struct Changed {
   Sum score, slope = 1;
 };
 
-/// What a command line has said when the options of features are read: all sizes, types and files.
+/// The command line when the options of features are read: all sizes, types and files.
 struct Request {
   Shape& shape;
   Operation operation;
@@ -53,15 +53,15 @@ struct Mask {
   /// Whether the key is hidden from the query: the plain definition.
   bool (*hides)(const Shape& shape, int batch, int head, int query, int key);
   /// A faster form of it: the class of a tile whose queries all exist, TileClass::partial if in doubt, but
-  /// right for a single pair. Null: every pair is asked.
+  /// exact for a single pair. Null: every pair is checked.
   TileClass (*classify)(const Shape& shape, int batch, int head, const ScoreTile& tile) = nullptr;
   /// A range of keys outside which these queries see none. Null: all keys.
   KeyRange (*keys_seen)(const Shape& shape, int batch, int first_query, int last_query) = nullptr;
-  bool is_exact = false;  ///< `classify` never says partial if it could say something else
+  bool is_exact = false;  ///< `classify` never returns partial needlessly
 };
 
-/// A feature. All members but the first three are optional, and only problems that have the feature are
-/// asked.
+/// A feature. All members except the first three are optional, and are only used for problems that have the
+/// feature.
 struct Definition {
   const char* plural;  ///< as messages name it: "windows"
   const char* cure = "leave them out";
@@ -72,14 +72,14 @@ struct Definition {
 
   /// Throws InputError if the problem's parameters for it cannot be used.
   void (*validate)(const Shape& shape) = nullptr;
-  /// What a report says of it: "a prefix of 3".
+  /// Its description in a report: "a prefix of 3".
   std::string (*describe)(const Shape& shape) = nullptr;
   /// Arrays that a kernel reads; those that are empty, or in device memory already, do not count.
   Tables (*tables)(const Shape& shape) = nullptr;
 
   const char* group = nullptr;  ///< of its options in the help; null: that of all masks, or all functions
   Option options[2] = {};
-  /// Is called when the options are read, whether they were given or not.
+  /// Called when the options are read, whether or not they were given.
   void (*complete)(Request& request) = nullptr;
 
   /// Which pairs it leaves visible. Several features may share a mask.
@@ -87,7 +87,7 @@ struct Definition {
   bool by_head = false;   ///< heads may see different keys
   bool by_batch = false;  ///< batch entries may see different keys
 
-  /// What becomes of a score, for the oracle and for plain attention in float.
+  /// The changed score, for the oracle and for plain attention in float.
   Changed<double> (*score)(const Shape& shape, const Pair& pair, double score) = nullptr;
   Changed<float> (*score_in_float)(const Shape& shape, const Pair& pair, float score) = nullptr;
   /// A score of every row that belongs to no key.
@@ -98,7 +98,7 @@ struct Definition {
   /// The same problem without the feature, and its inputs. Null: the oracle does not need to remove it.
   std::pair<Shape, Inputs> (*removed)(const Shape& shape, const Inputs& inputs) = nullptr;
   bool has_gradient = true;
-  /// Keys that are counted for every sequence, though memory has them only once.
+  /// Keys that are counted for every sequence although memory has them only once.
   double (*repeated_keys)(const Shape& shape) = nullptr;
 };
 

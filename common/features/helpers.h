@@ -1,5 +1,5 @@
 /// \file
-/// What definitions of features share.
+/// Shared by the definitions of features.
 #pragma once
 #include <algorithm>
 
@@ -41,7 +41,7 @@ inline void require_sums(const char* name, const Array<int>& first, int end, con
           " does not ascend from 0 to ", end, ": give the sums of the ", what);
 }
 
-/// The class of a tile with any visible pairs, and with none but visible ones.
+/// The class of a tile that has some visible pairs, or only visible ones.
 constexpr TileClass class_of(bool any, bool all) {
   return all ? TileClass::full : any ? TileClass::partial : TileClass::skip;
 }

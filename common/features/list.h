@@ -1,5 +1,5 @@
 /// \file
-/// The list of features: what a problem may have beyond its sizes. A feature's folder says all the rest of it
+/// The list of features: what a problem may have beyond its sizes. A feature's folder has everything else
 /// (definition.h). To add one, give it a row of FLASHBOOK_FEATURES and, if it has data, a member below.
 #pragma once
 #include <cstdint>
@@ -49,14 +49,14 @@ enum class Feature {
 #define FLASHBOOK_ROW(name) name,
   FLASHBOOK_FEATURES(FLASHBOOK_ROW)
 #undef FLASHBOOK_ROW
-      unknown  ///< the first place behind the known ones
+      unknown  ///< one past the last known feature
 };
 
-/// What a query may see. Every part that is given restricts; a pair is visible if all parts allow it. The
+/// What a query may see. Every given part is a restriction; a pair is visible if all parts allow it. The
 /// default is full attention.
 struct Visibility {
   Window window = {};
-  int prefix = 0;           ///< the first keys, which every query sees whatever the window says
+  int prefix = 0;           ///< leading keys that every query sees regardless of the window
   Array<int> lengths = {};  ///< [batch], how many of the seqlen_k keys each sequence has; windows
                             ///< are aligned to its last key. Empty: all
   Documents documents = {};
@@ -73,20 +73,22 @@ struct Visibility {
   bool operator==(const Visibility&) const = default;
 };
 
-/// Functions on the scores s = scale * q k, in this order. The default leaves them as they are.
+/// Functions applied to the scores s = scale * q k, in this order. The default leaves the scores unchanged.
 struct ScoreFunction {
   float softcap = 0;  ///< c: s becomes c * tanh(s / c). 0: no cap
-  /// ALiBi's slopes, [heads] or [sequences, heads]: slope * |i + seqlen_k - seqlen_q - j| is taken from query
-  /// i's score of key j. Documents are sequences, else batch entries are; it counts within them. Empty: none.
+  /// ALiBi's slopes, [heads] or [sequences, heads]: slope * |i + seqlen_k - seqlen_q - j| is subtracted from
+  /// query i's score of key j. Sequences are documents, otherwise batch entries; distances count within them.
+  /// Empty: none.
   Array<float> alibi = {};
-  RelativeBias bias = {};  ///< counts distances as ALiBi does
-  /// A score for each head that belongs to no key (gpt-oss): e^sink is a term of every row's sum, and brings
-  /// no value. [heads], -inf: none. Empty: none. Other sinks are Window's, which are keys.
+  RelativeBias bias = {};  ///< counts distances like ALiBi
+  /// A score for each head that belongs to no key (gpt-oss): e^sink is added to every row's sum and
+  /// contributes no value. [heads], -inf: none. Empty: none. The sinks of Window are different: they are
+  /// keys.
   Array<float> sinks = {};
-  /// The part of the probabilities that is left out (dropout.h), 0 to 1: O is a sum over the others, times
-  /// 1 / (1 - dropout). The log-sum-exp is that of all. 0: none.
+  /// The fraction of the probabilities that is dropped (dropout.h), 0 to 1: O is a sum over the others, times
+  /// 1 / (1 - dropout). The log-sum-exp includes all. 0: none.
   float dropout = 0;
-  uint64_t seed = 0;  ///< of the dropout
+  uint64_t seed = 0;  ///< seed of the dropout
 
   bool operator==(const ScoreFunction&) const = default;
 };
@@ -102,11 +104,11 @@ class Features {
  public:
   constexpr Features() = default;
   constexpr Features(Feature one) : bits_(uint64_t(1) << int(one)) {}  // NOLINT: a feature is a set of one
-  /// All that are known.
+  /// All known features.
   static constexpr Features every() { return from((uint64_t(1) << int(Feature::unknown)) - 1); }
 
   constexpr bool empty() const { return bits_ == 0; }
-  /// Whether all of `other` are among these.
+  /// Whether these include all of `other`.
   constexpr bool has(Features other) const { return (other.bits_ & ~bits_) == 0; }
   constexpr Features operator|(Features other) const { return from(bits_ | other.bits_); }
   constexpr Features operator&(Features other) const { return from(bits_ & other.bits_); }

@@ -210,16 +210,16 @@ TEST(Decode, RefusesTablesThatDoNotFit) {
   EXPECT_EQ(complaint([](Shape& s) { s.paging.pages = 0; }),
             "there are 0 pages of 16 rows: give at least 1 of each");
   EXPECT_EQ(complaint([](Shape& s) { s.dtype = DType::e4m3; }),
-            "queries in e4m3 meet no pages: give f16 or bf16, and the cache may be e4m3");
+            "queries in e4m3 do not support pages: give f16 or bf16; the cache may be e4m3");
   EXPECT_EQ(complaint([](Shape& s) { s.paging.table.pop_back(); }),
             "the page table has 14 entries: give 15, batch times the pages of seqlen_k");
   EXPECT_EQ(complaint([](Shape& s) { s.paging.table[12] = 20; }),
             "the page table has page 20 in sequence 4: give 0 to 19");
   EXPECT_EQ(complaint([](Shape& s) { s.paging.table[0] = -1; }), "") << "an empty sequence reads no entry";
   EXPECT_EQ(complaint([](Shape& s) { s.score.softcap = -1; }),
-            "the softcap is no finite number of at least 0: give one, 0 for none");
+            "the softcap is not a finite number of at least 0: give one, or 0 for none");
   EXPECT_EQ(complaint([](Shape& s) { s.score.alibi = {1}; }),
-            "there are 1 slopes: give 4, one a head, or 20, one a head of each sequence");
+            "there are 1 slopes: give 4, one per head, or 20, one per head of each sequence");
   EXPECT_EQ(complaint([](Shape& s) {
               s.score.alibi = {1, 1, 1, NAN};
             }),
@@ -231,10 +231,10 @@ TEST(Decode, RefusesTablesThatDoNotFit) {
   EXPECT_EQ(complaint([](Shape& s) {
               s.score.bias = {.reach = 0, .values = {1, 2, NAN, 3}};
             }),
-            "a bias is not finite: give finite ones");
+            "a bias is not finite: give finite biases");
   for (float dropout : {-0.1f, 1.0f, NAN})
     EXPECT_EQ(complaint([&](Shape& s) { s.score.dropout = dropout; }),
-              "the dropout is no number from 0 to below 1: give one, 0 for none");
+              "the dropout is not a number from 0 to below 1: give one, or 0 for none");
 }
 
 }  // namespace

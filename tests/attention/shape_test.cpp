@@ -47,7 +47,7 @@ TEST(Validate, NamesTheOptionAndTheCure) {
   EXPECT_EQ(complaint({.seqlen_q = 0}), "--seqlen is 0: give at least 1");
   EXPECT_EQ(complaint({.seqlen_k = 0}), "--seqlen-k is 0: give at least 1");
   EXPECT_EQ(complaint({.head_dim = 100}),
-            "--head-dim 100 is not supported: use a multiple of 8 up to 256, or for latent attention 576");
+            "--head-dim 100 is not supported: use a multiple of 8 up to 256, or 576 for latent attention");
   for (int head_dim : {-8, 0, 4, 264})
     EXPECT_TRUE(complaint({.head_dim = head_dim}).find("multiple of 8 up to 256") != std::string::npos);
   for (int head_dim : {8, 96, 248}) EXPECT_EQ(complaint({.head_dim = head_dim}), "");
@@ -55,7 +55,7 @@ TEST(Validate, NamesTheOptionAndTheCure) {
   EXPECT_EQ(complaint({.head_dim = kLatentKeyDim, .dtype = DType::e4m3}),
             "a latent key has no scales, which e4m3 needs: give f32, f16 or bf16");
   EXPECT_EQ(complaint({.head_dim = kLatentKeyDim, .layout = {.v = {576, 576, 576}}}),
-            "of latent attention V is the first columns of K: give strides of K alone");
+            "in latent attention V is the first columns of K: give strides for K only");
 }
 
 TEST(Validate, ListsTheDivisors) {

@@ -173,12 +173,13 @@ TEST(Visibility, RefusesWhatDoesNotFit) {
   EXPECT_EQ(complaint({.window = {.left = -2}}),
             "a window's side is below -1: give a number of keys, or -1 for all");
   EXPECT_EQ(complaint({.prefix = -1}), "a prefix is below 0: give a number of keys");
-  EXPECT_EQ(complaint({.lengths = {6}}), "lengths has 1 numbers: give 2, one a sequence");
-  EXPECT_EQ(complaint({.lengths = {0, 7}}), "lengths has 7: give numbers from 0 to 6, the keys there are");
+  EXPECT_EQ(complaint({.lengths = {6}}), "lengths has 1 numbers: give 2, one per sequence");
+  EXPECT_EQ(complaint({.lengths = {0, 7}}), "lengths has 7: give numbers from 0 to 6, the number of keys");
   EXPECT_EQ(complaint({.lengths = {0, 6}}), "");
   EXPECT_EQ(complaint({.lengths = {6, 6}, .documents = {{0, 8}, {0, 6}}}),
-            "there are documents and lengths: give documents of one sequence, or lengths of a batch");
-  EXPECT_EQ(complaint({.documents = {{0}, {0}}}), "first_query has no document: give its first and its end");
+            "both documents and lengths are given: give documents for one sequence, or lengths for a batch");
+  EXPECT_EQ(complaint({.documents = {{0}, {0}}}),
+            "first_query has no documents: give at least a beginning and an end");
   EXPECT_EQ(complaint({.documents = {{0, 8}, {}}}),
             "first_key has 0 numbers: give 2, as many as first_query");
   EXPECT_EQ(complaint({.documents = {{0, 5}, {0, 6}}}),
@@ -187,21 +188,21 @@ TEST(Visibility, RefusesWhatDoesNotFit) {
             "first_key does not ascend from 0 to 6: give the sums of the documents' keys");
   EXPECT_EQ(complaint({.columns = {.bounds = 3}}), "a key has 3 bounds: give 1, 2 or 4");
   EXPECT_EQ(complaint({.columns = {.heads = 4, .bounds = 1}}),
-            "intervals are of 4 heads: give 1 or 2, the key heads");
+            "intervals are for 4 heads: give 1 or 2, the number of key heads");
   EXPECT_EQ(complaint({.columns = {.bounds = 1, .queries = std::vector<int>(11)}}),
             "intervals has 11 numbers: give 12, batch * heads * seqlen_k * bounds");
   EXPECT_EQ(complaint({.columns = {.bounds = 1, .queries = std::vector<int>(12, 9)}}),
-            "intervals has 9: give numbers from 0 to 8, the queries there are");
-  EXPECT_EQ(complaint({.dense = {.heads = 2, .visible = {1}}}), "the mask is of 2 heads: give 1 or 4");
+            "intervals has 9: give numbers from 0 to 8, the number of queries");
+  EXPECT_EQ(complaint({.dense = {.heads = 2, .visible = {1}}}), "the mask is for 2 heads: give 1 or 4");
   EXPECT_EQ(complaint({.dense = {.visible = {1}}}),
-            "pairs of the mask has 1 numbers: give 96, batch * heads * seqlen_q * seqlen_k");
+            "the mask has 1 numbers: give 96, batch * heads * seqlen_q * seqlen_k");
   EXPECT_EQ(complaint({.blocks = {4, 0, {0}, {}}}), "a block has no pairs: give at least 1 query and 1 key");
   EXPECT_EQ(complaint({.blocks = {4, 4, {0, 1}, {0}}}),
-            "first blocks has 2 numbers: give 3, one a row of blocks, and the end");
+            "first blocks has 2 numbers: give 3, one per row of blocks, and the end");
   EXPECT_EQ(complaint({.blocks = {4, 4, {0, 1, 2}, {0, 2}}}),
-            "key_blocks has 2: give numbers from 0 to 1, the blocks of keys there are");
+            "key_blocks has 2: give numbers from 0 to 1, the number of blocks of keys");
   EXPECT_EQ(complaint({.blocks = {4, 4, {0, 2, 2}, {1, 0}}}),
-            "key_blocks do not ascend in row 0: sort them, each once");
+            "key_blocks do not ascend in row 0: sort them, without duplicates");
 }
 
 }  // namespace

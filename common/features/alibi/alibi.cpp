@@ -32,7 +32,7 @@ const Definition alibi = {
         [](const Shape& shape) {
           const int64_t slopes = int64_t(shape.score.alibi.size()), every = sequences_of(shape) * shape.heads;
           require(slopes == shape.heads || slopes == every, "there are ", slopes, " slopes: give ",
-                  shape.heads, ", one a head, or ", every, ", one a head of each sequence");
+                  shape.heads, ", one per head, or ", every, ", one per head of each sequence");
           for (const float slope : shape.score.alibi)
             require(std::isfinite(slope), "a slope is not finite: give finite slopes");
         },

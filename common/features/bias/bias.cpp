@@ -43,7 +43,7 @@ const Definition bias = {
           require(bias.reach >= 0 && int64_t(bias.values.size()) == wanted, "the bias has ",
                   bias.values.size(), " values: give ", wanted, ", 2 * reach + 1 for each head");
           for (const float value : bias.values)
-            require(std::isfinite(value), "a bias is not finite: give finite ones");
+            require(std::isfinite(value), "a bias is not finite: give finite biases");
         },
     .describe = [](const Shape&) { return std::string("bias"); },
     .tables = [](const Shape& shape) -> Tables {

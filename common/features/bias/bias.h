@@ -11,7 +11,7 @@ namespace flashbook {
 /// A learned bias by distance, for each head (Shaw et al., arXiv 1803.02155; T5, arXiv 1910.10683, whose
 /// buckets are runs of equal values).
 struct RelativeBias {
-  int reach = 0;             ///< keys further away have the bias of the outermost
+  int reach = 0;             ///< keys further away get the outermost bias
   Array<float> values = {};  ///< [heads, 2 * reach + 1]; empty: none
 
   /// The term added to the score of a key `distance` keys after the query's own.

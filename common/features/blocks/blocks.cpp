@@ -64,13 +64,13 @@ const Definition blocks = {
           require(b.queries > 0 && b.keys > 0, "a block has no pairs: give at least 1 query and 1 key");
           const int64_t rows = ceil_div(int64_t(shape.seqlen_q), b.queries);
           const int64_t columns = ceil_div(int64_t(shape.seqlen_k), b.keys);
-          require_count("first blocks", b.first.size(), rows + 1, "one a row of blocks, and the end");
+          require_count("first blocks", b.first.size(), rows + 1, "one per row of blocks, and the end");
           require_sums("first blocks", b.first, int(b.key_blocks.size()), "rows' blocks");
-          require_range("key_blocks", b.key_blocks, columns - 1, "the blocks of keys there are");
+          require_range("key_blocks", b.key_blocks, columns - 1, "the number of blocks of keys");
           for (int64_t row = 0; row < rows && !b.first.is_on_device(); ++row)
             for (int i = b.first[row] + 1; i < b.first[row + 1]; ++i)
               require(b.key_blocks[i - 1] < b.key_blocks[i], "key_blocks do not ascend in row ", row,
-                      ": sort them, each once");
+                      ": sort them, without duplicates");
         },
     .describe =
         [](const Shape& shape) {

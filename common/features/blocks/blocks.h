@@ -5,12 +5,12 @@
 
 namespace flashbook {
 
-/// Blocks of pairs that are visible; pairs in other blocks are not. None listed: no restriction.
+/// Visible blocks of pairs; pairs in other blocks are hidden. An empty list restricts nothing.
 struct Blocks {
-  int queries = 0;        ///< a block's rows, 0: no restriction
-  int keys = 0;           ///< a block's columns
-  Array<int> first = {};  ///< [rows of blocks + 1]: a row's blocks are listed from here, shared by all heads
-  Array<int> key_blocks = {};  ///< which blocks of keys, ascending in a row
+  int queries = 0;             ///< rows per block; 0 means no restriction
+  int keys = 0;                ///< columns per block
+  Array<int> first = {};       ///< [rows of blocks + 1]: where each row's blocks begin; shared by all heads
+  Array<int> key_blocks = {};  ///< the blocks of keys, ascending in a row
 
   bool operator==(const Blocks&) const = default;
 };

@@ -83,12 +83,12 @@ const Definition intervals = {
           const Columns& c = shape.visibility.columns;
           require(c.bounds == 1 || c.bounds == 2 || c.bounds == 4, "a key has ", c.bounds,
                   " bounds: give 1, 2 or 4");
-          require(c.heads == 1 || c.heads == shape.kv_heads, "intervals are of ", c.heads,
-                  " heads: give 1 or ", shape.kv_heads, ", the key heads");
+          require(c.heads == 1 || c.heads == shape.kv_heads, "intervals are for ", c.heads,
+                  " heads: give 1 or ", shape.kv_heads, ", the number of key heads");
           require_count("intervals", c.queries.size(),
                         int64_t(shape.batch) * c.heads * shape.seqlen_k * c.bounds,
                         "batch * heads * seqlen_k * bounds");
-          require_range("intervals", c.queries, shape.seqlen_q, "the queries there are");
+          require_range("intervals", c.queries, shape.seqlen_q, "the number of queries");
         },
     .describe = [](const Shape&) { return std::string("intervals by key"); },
     .tables = [](const Shape& shape) -> Tables {

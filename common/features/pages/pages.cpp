@@ -10,8 +10,8 @@
 namespace flashbook {
 namespace {
 
-/// Calls body(paged, dense): a row's number among those of all pages and of all sequences, of every row in
-/// use.
+/// Calls body(paged, dense) for every row in use, with its numbers among the rows of all pages and of all
+/// sequences.
 template <typename Body>
 void for_each_row(const Shape& shape, Body body) {
   const int64_t page_rows = shape.paging.rows, pages = shape.pages_of_sequence();
@@ -24,7 +24,7 @@ void for_each_row(const Shape& shape, Body body) {
       }
 }
 
-/// Inputs whose K and V are as in `to`: of each row in use, `ends` says from where it goes where.
+/// Inputs with K and V in the form of `to`; `ends` gives the source and the destination of each row in use.
 template <typename Ends>
 Inputs moved(const Shape& shape, const Inputs& inputs, const Shape& to, Ends ends) {
   Inputs result = inputs;
@@ -45,7 +45,7 @@ Inputs moved(const Shape& shape, const Inputs& inputs, const Shape& to, Ends end
 Shape without_pages(const Shape& shape) {
   Shape dense = shape;
   dense.paging = {};
-  dense.layout.k = dense.layout.v = {};  // they were those of pages
+  dense.layout.k = dense.layout.v = {};  // they were the strides of pages
   return dense;
 }
 
@@ -82,7 +82,7 @@ void validate_pages(const Shape& shape) {
   require(paging.rows >= 0 && paging.pages >= 1, "there are ", paging.pages, " pages of ", paging.rows,
           " rows: give at least 1 of each");
   require(shape.dtype != DType::e4m3,
-          "queries in e4m3 meet no pages: give f16 or bf16, and the cache may be e4m3");
+          "queries in e4m3 do not support pages: give f16 or bf16; the cache may be e4m3");
   const int64_t of_sequence = shape.pages_of_sequence();
   require(int64_t(paging.table.size()) == shape.batch * of_sequence, "the page table has ",
           paging.table.size(), " entries: give ", shape.batch * of_sequence,
@@ -130,7 +130,7 @@ void make_pages(Request& to) {
 
 const Definition pages = {
     .plural = "pages",
-    .cure = "give keys and values of one piece a sequence",
+    .cure = "give contiguous keys and values",
     .is_in = [](const Shape& shape) { return shape.paging.rows != 0; },
     .give = [](Shape& shape,
                std::mt19937& random) { shape.paging = random_pages(shape, shape.seqlen_k, 0, random()); },
@@ -177,7 +177,7 @@ const Definition paddings = {
     .validate =
         [](const Shape& shape) {
           const Array<int>& paddings = shape.paging.paddings;
-          require_count("paddings", paddings.size(), shape.batch, "one a sequence");
+          require_count("paddings", paddings.size(), shape.batch, "one per sequence");
           if (paddings.is_on_device()) return;
           for (int batch = 0; batch < shape.batch; ++batch)
             require(paddings[std::size_t(batch)] >= 0 &&
@@ -191,7 +191,7 @@ const Definition paddings = {
     },
     .removed =
         [](const Shape& shape, const Inputs& inputs) {
-          // Of pages there is one for each sequence, whose rows of padding are rows of the sequence.
+          // There is one page for each sequence, and padding rows are rows of the sequence.
           Shape whole = shape;
           whole.visibility.lengths = {};
           const bool is_paged = shape.paging.rows > 0;
@@ -214,7 +214,7 @@ const Definition paddings = {
 
 const Definition packed_queries = {
     .plural = "packed queries against a cache",
-    .cure = "give every sequence as many",
+    .cure = "give every sequence the same number",
     .is_in = [](const Shape& shape) { return shape.packed_queries != 0; },
     .give = [](Shape& shape, std::mt19937&) { shape.packed_queries = shape.batch * shape.seqlen_q; },
     .validate =

@@ -7,8 +7,8 @@ namespace flashbook {
 
 /// Keys and values in pages of a few rows each, in any order: [pages, kv_heads, rows, head_dim].
 struct Paging {
-  int rows = 0;           ///< of a page. 0: K and V are not paged
-  int pages = 0;          ///< how many there are, in use or not
+  int rows = 0;           ///< rows per page; 0 means contiguous
+  int pages = 0;          ///< number of pages, used or not
   Array<int> table = {};  ///< [batch, ceil(seqlen_k / rows)]: which page has a sequence's next rows. What
                           ///< lies beyond a sequence's length is never read, the table's entries neither
   int shared = 0;  ///< keys of a prefix that all sequences share, whole pages: every sequence has all of

@@ -79,9 +79,9 @@ const Definition pairs = {
     .validate =
         [](const Shape& shape) {
           const Dense& d = shape.visibility.dense;
-          require(d.heads == 1 || d.heads == shape.heads, "the mask is of ", d.heads, " heads: give 1 or ",
+          require(d.heads == 1 || d.heads == shape.heads, "the mask is for ", d.heads, " heads: give 1 or ",
                   shape.heads);
-          require_count("pairs of the mask", d.visible.size(),
+          require_count("the mask", d.visible.size(),
                         int64_t(shape.batch) * d.heads * shape.seqlen_q * shape.seqlen_k,
                         "batch * heads * seqlen_q * seqlen_k");
         },

@@ -1,5 +1,5 @@
 /// \file
-/// How tokens are dealt out to the GPUs among which they are divided.
+/// How tokens are distributed over the GPUs.
 #pragma once
 #include <string>
 

@@ -99,7 +99,7 @@ void read_documents(const Value& value, Request& to) {
 
 const Definition lengths = {
     .plural = "sequences of different lengths in a batch",
-    .cure = "give them one length",
+    .cure = "give all sequences one length",
     .is_in = [](const Shape& shape) { return !shape.visibility.lengths.empty(); },
     .give =
         [](Shape& shape, std::mt19937& random) {
@@ -109,10 +109,11 @@ const Definition lengths = {
     .validate =
         [](const Shape& shape) {
           const Array<int>& lengths = shape.visibility.lengths;
-          require_count("lengths", lengths.size(), shape.batch, "one a sequence");
-          require_range("lengths", lengths, shape.seqlen_k, "the keys there are");
+          require_count("lengths", lengths.size(), shape.batch, "one per sequence");
+          require_range("lengths", lengths, shape.seqlen_k, "the number of keys");
           require(!is_packed(shape),
-                  "there are documents and lengths: give documents of one sequence, or lengths of a batch");
+                  "both documents and lengths are given: give documents for one sequence, or lengths for a "
+                  "batch");
         },
     .describe = [](const Shape&) { return std::string("lengths by sequence"); },
     .tables = [](const Shape& shape) -> Tables {
@@ -141,7 +142,8 @@ const Definition documents = {
     .validate =
         [](const Shape& shape) {
           const Documents& d = documents_in(shape);
-          require(d.first_query.size() >= 2, "first_query has no document: give its first and its end");
+          require(d.first_query.size() >= 2,
+                  "first_query has no documents: give at least a beginning and an end");
           require(d.first_query.size() <= kMaxDocuments, "there are ", d.first_query.size() - 1,
                   " documents: give at most 2^28");
           require_count("first_key", d.first_key.size(), int64_t(d.first_query.size()),

@@ -26,15 +26,15 @@ struct Segment {
   int64_t own_key(int64_t query) const { return first_key + query - first_query + keys - queries; }
 };
 
-/// How many documents a batch entry has, at least one.
+/// The number of documents in a batch entry, at least one.
 int document_count(const Shape& shape);
 /// The document that a query belongs to.
 int document_of(const Shape& shape, int query);
 Segment segment(const Shape& shape, int batch, int document);
 
-/// How many sequences the problem has: documents, or else batch entries.
+/// The number of sequences: documents, or otherwise batch entries.
 int64_t sequences_of(const Shape& shape);
-/// Which of them a query belongs to.
+/// The sequence that a query belongs to.
 int sequence_of(const Shape& shape, int batch, int query);
 
 /// The key at the query's own place, aligned to the bottom right of its document: query + seqlen_k - seqlen_q

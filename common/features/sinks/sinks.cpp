@@ -17,7 +17,7 @@ const Definition sinks = {
         [](const Shape& shape) {
           const Array<float>& sinks = shape.score.sinks;
           require(int64_t(sinks.size()) == shape.heads, "there are ", sinks.size(), " sinks: give ",
-                  shape.heads, ", one a head");
+                  shape.heads, ", one per head");
           for (const float sink : sinks)
             require(!std::isnan(sink) && sink != std::numeric_limits<float>::infinity(), "a sink is ", sink,
                     ": give finite ones, or -inf for none");

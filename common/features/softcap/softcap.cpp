@@ -20,7 +20,7 @@ const Definition softcap = {
     .validate =
         [](const Shape& shape) {
           require(shape.score.softcap >= 0 && !std::isinf(shape.score.softcap),
-                  "the softcap is no finite number of at least 0: give one, 0 for none");
+                  "the softcap is not a finite number of at least 0: give one, or 0 for none");
         },
     .describe = [](const Shape& shape) { return concat("softcap ", shape.score.softcap); },
     .options = {{.name = "--softcap",

@@ -5,15 +5,15 @@
 
 namespace flashbook {
 
-/// Which elements of an e4m3 tensor share a scale, the factor that their encodings are multiplied by.
+/// The elements of an e4m3 tensor that share a scale, the factor by which their encodings are multiplied.
 enum class Scaling {
   tensor,  ///< all
-  head,    ///< those of a key head, and the queries that read it
-  block    ///< 64 rows of Q, 128 rows of K or V; of pages each head's part of a page
+  head,    ///< those of a key head, and of the queries that read it
+  block    ///< 64 rows of Q, 128 rows of K or V; with pages, each head's part of a page
 };
 
 constexpr int kQueriesOfScale = 64;  ///< rows of Q that share a scale in Scaling::block
-constexpr int kKeysOfScale = 128;    ///< rows of K, and of V
+constexpr int kKeysOfScale = 128;    ///< rows of K or V, likewise
 
 /// The name used on the command line: "tensor", "head", "block".
 std::string name_of(Scaling scaling);

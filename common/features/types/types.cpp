@@ -43,7 +43,7 @@ const Definition e4m3_cache = {
     .validate =
         [](const Shape& shape) {
           require(shape.dtype != DType::e4m3,
-                  "a cache in e4m3 is for queries of another type: give f16 or bf16");
+                  "an e4m3 cache needs queries of another type: give f16 or bf16");
         },
     .describe = [](const Shape& shape) { return concat("cache e4m3, a scale per ", name_of(shape.scaling)); },
     .has_gradient = false,
@@ -59,7 +59,7 @@ const Definition latent = {
           require(shape.dtype != DType::e4m3 && !shape.e4m3_cache,
                   "a latent key has no scales, which e4m3 needs: give f32, f16 or bf16");
           require(shape.layout.v == Strides{},
-                  "of latent attention V is the first columns of K: give strides of K alone");
+                  "in latent attention V is the first columns of K: give strides for K only");
         },
     .has_gradient = false,
 };
@@ -77,12 +77,12 @@ const Definition any_head_dim = {
 
 const Definition value_dim = {
     .plural = "values of another width than keys",
-    .cure = "give both one width",
+    .cure = "give both the same width",
     .is_in = [](const Shape& shape) { return shape.value_dim != default_value_dim(shape.head_dim); },
     .give = [](Shape& shape, std::mt19937&) { shape.value_dim = shape.head_dim == 128 ? 64 : 128; },
     .validate =
         [](const Shape& shape) {
-          require(!shape.is_latent(), "the value of a latent key has 512 columns: give no other");
+          require(!shape.is_latent(), "the value of a latent key has 512 columns: give 512");
           require(shape.dtype != DType::e4m3 && !shape.e4m3_cache,
                   "e4m3 is for values as wide as keys: give f32, f16 or bf16");
         },

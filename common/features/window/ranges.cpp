@@ -5,8 +5,8 @@
 namespace flashbook::features {
 namespace {
 
-/// The keys that a query sees by window and prefix: 0 ... head - 1 and begin ... end - 1, both within its
-/// sequence's keys. All three grow with the query.
+/// The keys that a query sees under the window and the prefix: 0 ... head - 1 and begin ... end - 1, both
+/// within its sequence's keys. All three grow with the query.
 struct RowKeys {
   int64_t head, begin, end;
 
@@ -24,8 +24,8 @@ RowKeys row_keys(const Visibility& v, const Segment& of, int64_t query) {
   return {head, begin, end};
 }
 
-/// Calls body(segment, first, last) for every segment that has queries here, with what the first and the
-/// last of these see: a later query sees the prefix at least as far, so these two say all.
+/// Calls body(segment, first, last) for every segment that has queries here, with the ranges of the first and
+/// the last of these. A later query sees at least as much of the prefix, so these two suffice.
 template <typename Body>
 void for_each_segment(const Shape& shape, int batch, int first_query, int64_t last_query, Body body) {
   for (int i = document_of(shape, first_query); i < document_count(shape); ++i) {

@@ -9,7 +9,7 @@ namespace flashbook {
 struct Window {
   int left = -1;
   int right = -1;
-  int sinks = 0;  ///< the first keys, which every query sees whatever `left` says, but none beyond `right`
+  int sinks = 0;  ///< leading keys that every query sees regardless of `left`, but not beyond `right`
 
   bool operator==(const Window&) const = default;
 };
