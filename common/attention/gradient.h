@@ -16,8 +16,8 @@ struct TensorReference {
   std::vector<double> bound;   ///< [rows], the largest error that passes
 };
 
-/// dQ, dK and dV of <O, dO> in FP64, from Q, K, V and dO as rounded. O and the log-sum-exp are recomputed, so
-/// the rounding of those in `inputs` counts as the kernel's error. With P = softmax(S), S = scale * Q K^T:
+/// dQ, dK and dV of <O, dO> in FP64, from the rounded Q, K, V and dO. O and the log-sum-exp are recomputed,
+/// so the rounding of those in `inputs` counts as the kernel's error. With P = softmax(S), S = scale * Q K^T:
 ///
 ///     D = rowsum(dO * O) - dL    dV = P^T dO    dP = dO V^T    dS = P * (dP - D)
 ///     dQ = scale * dS K     dK = scale * dS^T Q
@@ -27,9 +27,9 @@ struct TensorReference {
 /// are removed from dP and dV. Queries that see no key, and keys that no query sees, have zeros and a bound
 /// of zero.
 ///
-/// Bounds are by row, as those of O are (see make_reference): twice the largest error of plain attention's
+/// Bounds are per row, like those of O (see make_reference): twice the largest error of plain attention's
 /// gradient in 64 rows (S, P, O, dP and dS rounded to the type, float sums), plus a floor. The floor is that
-/// of O, and 2^-20 of the query's log-sum-exp, for a key of the largest of its group: a kernel's P is
+/// of O plus 2^-20 of the query's log-sum-exp, or for a key of the largest one in its group: a kernel's P is
 /// exp(S - log-sum-exp), and the one that the forward pass wrote may have this error. Errors are parts of the
 /// larger of the row's largest value and of the root of the sum of its squared terms, with |dP| + |D| for dP
 /// - D: where that cancels, as in a row of one key, the rounding of both is left.
@@ -38,8 +38,8 @@ struct TensorReference {
 std::vector<TensorReference> make_gradient_reference(const Shape& shape, const Inputs& inputs,
                                                      const Progress& progress = {});
 
-/// The same of rows of dQ and of rows of dK and dV only, where all would take too long. A row of dK needs O
-/// and the log-sum-exp of every query that sees its key: if `queries` are not all, they are taken from
+/// The same for only some rows of dQ, and of dK and dV, where all rows would take too long. A row of dK needs
+/// O and the log-sum-exp of every query that sees its key: if `queries` are not all, they are taken from
 /// `inputs`, except for those of `queries`, whose gradients show whether O and the log-sum-exp are right.
 std::vector<TensorReference> make_gradient_reference(const Shape& shape, const Inputs& inputs,
                                                      std::vector<int64_t> queries, std::vector<int64_t> keys,

@@ -22,7 +22,7 @@ namespace flashbook {
 /// head_dim is 576, and V is not a separate tensor.
 constexpr int kLatentKeyDim = 576, kLatentValueDim = 512;
 
-/// The columns of V unless a problem says otherwise: as many as a key has.
+/// The default number of columns of V: as many as a key has.
 constexpr int default_value_dim(int head_dim) {
   return head_dim == kLatentKeyDim ? kLatentValueDim : head_dim;
 }
@@ -109,7 +109,7 @@ Shape with_e4m3_cache(Shape shape);
 
 /// Throws InputError with the first reason why no chapter could run this shape, naming the option that fixes
 /// it. Valid: every count >= 1, kv_heads divides heads, head_dim a multiple of 8 up to 256, or 576, scale
-/// finite and > 0, at most 2^40 elements a tensor, and a visibility, a score function, a layout and pages
+/// finite and > 0, at most 2^40 elements per tensor, and a visibility, a score function, a layout and pages
 /// that fit these numbers.
 void validate(const Shape& shape);
 

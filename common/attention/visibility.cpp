@@ -19,7 +19,7 @@ const std::vector<const Definition*>& masks() {
   return kMasks;
 }
 
-/// Calls `use` once for each mask of a problem. Features that share one are neighbours.
+/// Calls `use` once for each mask of a problem. Features that share a mask are adjacent.
 template <typename Use>
 void for_each_mask(const Shape& shape, Use use) {
   const Mask* last = nullptr;
@@ -70,7 +70,7 @@ TileClass classify(const Shape& shape, int batch, int head, const ScoreTile& giv
   ScoreTile tile = given;
   tile.queries = int(std::min<int64_t>(tile.queries, int64_t(shape.seqlen_q) - tile.first_query));
   if (tile.queries <= 0 || tile.keys <= 0 || tile.first_key >= shape.seqlen_k) return TileClass::skip;
-  // All masks restrict: the class is the least of theirs.
+  // Every mask restricts, so the class is the smallest of theirs.
   TileClass found =
       int64_t(tile.first_key) + tile.keys > shape.seqlen_k ? TileClass::partial : TileClass::full;
   for_each_mask(shape, [&](const Mask& mask) {
@@ -97,7 +97,7 @@ double visible_pairs(const Shape& shape, int batch, int head) {
   if (shape.visibility.is_full()) return queries * keys;
   if (shape.causal()) {
     if (queries == keys) return queries * keys / 2;
-    // The last query sees every key and each one before it sees one less, down to none.
+    // The last query sees every key, and each earlier one sees one key less, down to none.
     const double seeing = std::min(queries, keys);
     const double least = keys - seeing + 1;
     return seeing * (least + keys) / 2;

@@ -40,8 +40,8 @@ TileClass classify(const Shape& shape, int batch, int head, const ScoreTile& til
 /// 0} if they see none.
 KeyRange keys_seen(const Shape& shape, int batch, int head, int first_query, int queries);
 
-/// Visible (query, key) pairs of one head. A square causal mask counts N * N / 2, as the papers do (the
-/// diagonal's other half is left out); everything else counts exactly.
+/// Visible (query, key) pairs of one head. A square causal mask counts N * N / 2, as the papers do (leaving
+/// out half of the diagonal); everything else counts exactly.
 double visible_pairs(const Shape& shape, int batch, int head);
 
 /// Visible pairs of all heads.

@@ -25,7 +25,7 @@ struct Pair {
   int sequence;      ///< the document, or else the batch entry
 };
 
-/// A score that a function has changed, and its derivative with respect to the score before.
+/// A changed score, and its derivative with respect to the original score.
 template <typename Sum>
 struct Changed {
   Sum score, slope = 1;
@@ -48,7 +48,7 @@ struct Option {
   Features shown_by = {};  ///< other features that show it in the help
 };
 
-/// A restriction of what queries see. A pair is visible if no mask hides it.
+/// A restriction on what queries see. A pair is visible if no mask hides it.
 struct Mask {
   /// Whether the key is hidden from the query: the plain definition.
   bool (*hides)(const Shape& shape, int batch, int head, int query, int key);
@@ -66,8 +66,8 @@ struct Definition {
   const char* plural;  ///< as messages name it: "windows"
   const char* cure = "leave them out";
   bool (*is_in)(const Shape& shape);
-  /// Gives a valid problem the feature, for tests: with parameters drawn at random, and whatever else the
-  /// feature requires.
+  /// For tests: adds the feature to a valid problem, with random parameters and whatever else the feature
+  /// requires.
   void (*give)(Shape& shape, std::mt19937& random) = nullptr;
 
   /// Throws InputError if the problem's parameters for it cannot be used.
@@ -82,7 +82,7 @@ struct Definition {
   /// Called when the options are read, whether or not they were given.
   void (*complete)(Request& request) = nullptr;
 
-  /// Which pairs it leaves visible. Several features may share a mask.
+  /// The pairs that it leaves visible. Several features may share a mask.
   const Mask* mask = nullptr;
   bool by_head = false;   ///< heads may see different keys
   bool by_batch = false;  ///< batch entries may see different keys
@@ -108,10 +108,10 @@ FLASHBOOK_FEATURES(FLASHBOOK_ROW)
 #undef FLASHBOOK_ROW
 }  // namespace features
 
-/// Of every feature, in their order.
+/// The definitions of all features, in order.
 std::span<const Definition* const> definitions();
 const Definition& definition_of(Feature feature);
-/// "sink_keys": the enumerator.
+/// The enumerator's name, such as "sink_keys".
 std::string_view name_of(Feature feature);
 
 /// The features that a problem has. A new member of Shape that no feature covers does not compile here.

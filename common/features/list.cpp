@@ -21,7 +21,7 @@ std::string_view name_of(Feature feature) {
 }
 
 Features features_of(const Shape& shape) {
-  // If this no longer compiles, a member is new: name it here, once it has a feature.
+  // If this no longer compiles, there is a new member: name it here once it has a feature.
   [[maybe_unused]] const auto& [batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim, value_dim, visibility,
                                 dtype, scale, e4m3_cache, scaling, mean_subtracted, score, layout, paging,
                                 packed_queries, unsplit, ranks, order] = shape;

@@ -57,8 +57,8 @@ enum class Feature {
 struct Visibility {
   Window window = {};
   int prefix = 0;           ///< leading keys that every query sees regardless of the window
-  Array<int> lengths = {};  ///< [batch], how many of the seqlen_k keys each sequence has; windows
-                            ///< are aligned to its last key. Empty: all
+  Array<int> lengths = {};  ///< [batch], the number of keys of each sequence, at most seqlen_k;
+                            ///< windows are aligned to the last key. Empty: all have seqlen_k
   Documents documents = {};
   Columns columns = {};
   Blocks blocks = {};
@@ -93,7 +93,7 @@ struct ScoreFunction {
   bool operator==(const ScoreFunction&) const = default;
 };
 
-/// If this no longer compiles, a member is new: name it here, once it has a feature above.
+/// If this no longer compiles, there is a new member: name it here once it has a feature above.
 inline void every_member_has_a_feature(const Visibility& visibility, const ScoreFunction& score) {
   [[maybe_unused]] const auto& [window, prefix, lengths, documents, columns, blocks, dense] = visibility;
   [[maybe_unused]] const auto& [softcap, alibi, bias, sinks, dropout, seed] = score;

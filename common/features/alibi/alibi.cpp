@@ -5,7 +5,7 @@
 namespace flashbook::features {
 namespace {
 
-/// Slopes are of heads, or of the heads of each sequence.
+/// There is one slope per head, or per head of each sequence.
 bool has_slopes_by_sequence(const Shape& shape) {
   return shape.score.alibi.size() > std::size_t(shape.heads);
 }

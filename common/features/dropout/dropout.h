@@ -1,5 +1,5 @@
 /// \file
-/// Decides which probabilities dropout removes: a function of an element's place and a seed only. So the
+/// Decides which probabilities dropout removes: a function only of an element's place and a seed. So the
 /// oracle, every kernel and every pass over the same pair agree, whatever their tiles are.
 #pragma once
 #include <cmath>
@@ -24,7 +24,7 @@ constexpr PhiloxWords philox4x32_10(PhiloxWords counter, uint32_t key0, uint32_t
   return counter;
 }
 
-/// Dropout in the form that a kernel gets. A probability is dropped if its 16 random bits are below a
+/// Dropout in the form passed to kernels. A probability is dropped if its 16 random bits are below a
 /// threshold; the others are multiplied by `factor`, so that the expected sum stays 1. So a dropout of 0.1
 /// becomes the nearest multiple of 2^-16.
 struct Dropout {
@@ -40,8 +40,8 @@ struct Dropout {
         seed{uint32_t(seed), uint32_t(seed >> 32)},
         factor(65536.0f / float(65536 - threshold)) {}
 
-  /// The bits of eight keys of one row: of every 8 keys from `first` on, a multiple of 32, those at place
-  /// 2 * quarter and the next, which are what one thread has of a tile of scores. Bits 16 * i ... of word j
+  /// The bits of eight keys of one row: of every 8 keys from `first` on, a multiple of 32, those at positions
+  /// 2 * quarter and 2 * quarter + 1, which one thread holds of a tile of scores. Bits 16 * i ... of word j
   /// are those of key first + 8 * j + 2 * quarter + i.
   constexpr PhiloxWords bits(int batch, int head, int query, int first, int quarter) const {
     return philox4x32_10(

@@ -5,8 +5,8 @@
 
 namespace flashbook {
 
-/// Intervals of queries that must not see a key (FlashMask's startend_row_indices, arXiv 2410.01359), begin
-/// included and end not: below the diagonal LTS ... LTE, above it UTS ... UTE. By key
+/// Intervals of queries that must not see a key (FlashMask's startend_row_indices, arXiv 2410.01359),
+/// including the beginning but not the end: below the diagonal LTS ... LTE, above it UTS ... UTE. By key
 /// - 1 bound: LTS; LTE is seqlen_q.
 /// - 2 bounds under a causal window: LTS, LTE.
 /// - 2 bounds otherwise: LTS, UTE; LTE is seqlen_q and UTS is 0.

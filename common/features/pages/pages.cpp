@@ -97,7 +97,7 @@ void validate_pages(const Shape& shape) {
   require(paging.shared >= 0 && paging.shared <= shape.seqlen_k && paging.shared % paging.rows == 0,
           "a prefix of ", paging.shared, " keys is shared: give a multiple of the ", paging.rows,
           " rows of a page, at most seqlen_k");
-  // Queries are behind the prefix, so that each sees all of it.
+  // Queries follow the prefix, so that each sees all of it.
   const bool causal = shape.visibility.window.right >= 0;
   const int64_t least = int64_t(paging.shared) + (causal ? shape.seqlen_q - 1 : 0);
   for (int batch = 0; batch < shape.batch && paging.shared > 0 && is_readable; ++batch) {

@@ -13,7 +13,7 @@ Shape without_pages(const Shape& shape);
 Paging random_pages(const Shape& shape, int rows, int shared, uint64_t seed);
 
 /// Copies K and V from their pages to [batch, kv_heads, seqlen_k, head_dim]; the rest of the inputs is kept.
-/// Rows beyond a sequence's length become NaN.
+/// Rows past a sequence's length become NaN.
 Inputs gather_pages(const Shape& shape, const Inputs& inputs);
 
 /// The reverse. Rows that no sequence uses are NaN, which exposes kernels that read them.

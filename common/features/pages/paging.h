@@ -9,12 +9,12 @@ namespace flashbook {
 struct Paging {
   int rows = 0;           ///< rows per page; 0 means contiguous
   int pages = 0;          ///< number of pages, used or not
-  Array<int> table = {};  ///< [batch, ceil(seqlen_k / rows)]: which page has a sequence's next rows. What
-                          ///< lies beyond a sequence's length is never read, the table's entries neither
-  int shared = 0;  ///< keys of a prefix that all sequences share, whole pages: every sequence has all of
-                   ///< them, and they lie in the same pages. A kernel may read them once
-  /// [batch], rows of a sequence's part of K and V before its first key, which are not read. There are pages
-  /// of whole sequences then, or none. Empty: none.
+  Array<int> table = {};  ///< [batch, ceil(seqlen_k / rows)]: the pages of a sequence's rows. Neither rows
+                          ///< nor table entries past a sequence's length are read
+  int shared = 0;  ///< keys of a prefix that all sequences share, in whole pages: every sequence has all of
+                   ///< them, in the same pages. A kernel may read them once
+  /// [batch], rows before a sequence's first key in its part of K and V, which are not read. Pages, if any,
+  /// then hold whole sequences. Empty: none.
   Array<int> paddings = {};
 
   bool operator==(const Paging&) const = default;

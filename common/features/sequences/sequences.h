@@ -38,7 +38,7 @@ int64_t sequences_of(const Shape& shape);
 int sequence_of(const Shape& shape, int batch, int query);
 
 /// The key at the query's own place, aligned to the bottom right of its document: query + seqlen_k - seqlen_q
-/// if there is one. Negative, or beyond the last key, if there is no such key.
+/// if there is one. Negative, or past the last key, if there is no such key.
 int64_t own_key(const Shape& shape, int batch, int query);
 
 }  // namespace flashbook

@@ -7,7 +7,7 @@ namespace flashbook {
 
 /// The elements of an e4m3 tensor that share a scale, the factor by which their encodings are multiplied.
 enum class Scaling {
-  tensor,  ///< all
+  tensor,  ///< all elements
   head,    ///< those of a key head, and of the queries that read it
   block    ///< 64 rows of Q, 128 rows of K or V; with pages, each head's part of a page
 };
