@@ -10,7 +10,7 @@ namespace {
 double elements_used(const Shape& shape, TensorId id) {
   if (!is_stored(shape, id) || (id != TensorId::k && id != TensorId::v))
     return double(elements_of(shape, id));
-  double keys = 0;  // that any query sees
+  double keys = 0;  // seen by any query
   for (int batch = 0; batch < shape.batch; ++batch) {
     const KeyRange seen = keys_seen(shape, batch, 0, 0, shape.seqlen_q);
     keys += seen.end - seen.begin;

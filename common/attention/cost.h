@@ -11,8 +11,8 @@ namespace flashbook {
 double flops(const Shape& shape, Operation operation = Operation::forward);
 
 /// The bytes of device memory that no kernel can avoid: every tensor of the operation and every table of the
-/// shape, read or written once. For K and V, only the keys that sequences have count, and those of a shared
-/// prefix once.
+/// shape, read or written once. For K and V, only keys within the sequences' lengths count, and those of a
+/// shared prefix once.
 double compulsory_bytes(const Shape& shape, Operation operation = Operation::forward);
 
 }  // namespace flashbook

@@ -33,36 +33,34 @@ std::vector<int64_t> sample_rows(const Shape& shape, int64_t count, uint64_t see
 std::vector<int64_t> all_key_rows(const Shape& shape);
 std::vector<int64_t> sample_key_rows(const Shape& shape, int64_t count, uint64_t seed);
 
-/// FP64 attention softmax(scale * Q K^T) V on the inputs as rounded, for `rows` (ascending), on all cores,
-/// under the shape's visibility and score function. Pairs that are not visible are never read. Pages are
-/// gathered.
+/// FP64 attention softmax(scale * Q K^T) V on the rounded inputs, for `rows` (ascending), on all cores, under
+/// the shape's visibility and score function. Pairs that are not visible are never read. Pages are gathered.
 ///
 /// The bounds come from plain attention in the same precision, computed alongside for the same rows: float
 /// sums, S and P rounded to shape.dtype (S beyond f16's range to bf16), O rounded to its type. (For e4m3, O
-/// is BF16, S is rounded to BF16, and P to e4m3 before the division by the row's sum: of a long row, most
-/// quotients would be rounded to 0. The log-sum-exp is that of P as rounded: a kernel may sum what it
+/// is BF16, S is rounded to BF16, and P to e4m3 before the division by the row's sum, since in a long row
+/// most quotients would be rounded to 0. The log-sum-exp is that of the rounded P: a kernel may sum what it
 /// multiplies.)
 ///
-/// Bounds are by row. The values and errors of a row with a thousand keys are far smaller than those of a row
-/// with one key, and a common bound would hide a key lost in the longer row. A kernel may err by twice what
-/// plain attention errs, plus a floor, since plain attention may be exact by chance:
-/// - Of O, errors are measured as parts of the row's largest |O|, and plain attention's is the largest of 64
-/// rows
-///   one after another: in a single row it can be small by chance, and relative errors of rows hardly depend
+/// Bounds are per row. The values and errors of a row with a thousand keys are far smaller than those of a
+/// row with one key, and a common bound would hide a key lost in the longer row. A kernel's error may be
+/// twice that of plain attention, plus a floor, since plain attention may be exact by chance:
+/// - Errors of O are relative to the row's largest |O|, and plain attention's is the largest of 64
+///   consecutive rows: in a single row it can be small by chance, and relative errors of rows hardly depend
 ///   on how many keys they see. The floor is 2^-10 for f16 and 2^-7 for bf16: every kernel rounds P and O,
-///   each by half a unit in the last place at most. For f32, whose sums come out differently in every order,
-///   it is 2^-18. A row that sees one key has P = 1, exactly, and of f16 and bf16 O is that row of V, bit by
-///   bit, unless dropout scales it: the bound is 0.
-/// - Of the log-sum-exp, likewise, but as parts of what rounded scores can do to it, the root of the sum of
-///   (P * max(1, |S|))^2 over the row. The floor is 2^-20 of the log-sum-exp, at least of 1. For
-/// e4m3 a 16th of the same root is added, since a sum of rounded P may have this error.
+///   each by half a unit in the last place at most. For f32, whose sums differ with every order, it is 2^-18.
+///   A row that sees one key has exactly P = 1, and in f16 and bf16 O is that row of V, bit by bit, unless
+///   dropout scales it: the bound is 0.
+/// - Errors of the log-sum-exp are bounded in the same way, but relative to the effect of rounded scores on
+///   it, the root of the sum of (P * max(1, |S|))^2 over the row. The floor is 2^-20 of the log-sum-exp, at
+///   least of 1. For e4m3 a 16th of the same root is added, since a sum of rounded P may have this error.
 ///
-/// Which faults the bound detects: a lost key changes a row by P * |V|, while the bound is a fraction of |O|,
-/// which falls only with the square root of the number of keys, n. With N(0, 1) inputs a key of average
-/// probability, 1 / n, can be lost undetected from about 40,000 keys on in f16, 550 in bf16 and 45 in e4m3,
-/// and never in f32. A key that many queries see is detected for longer, by the query that weighs it most:
-/// among 4000 keys that 4000 queries see, every lost key is detected in bf16, and 96 % in e4m3, where the
-/// first escapes at 1000. The last keys under a causal mask, which few queries see, are the hardest.
+/// The bound detects the following faults. A lost key changes a row by P * |V|, while the bound is a fraction
+/// of |O|, which falls only with the square root of the number of keys, n. With N(0, 1) inputs a key of
+/// average probability, 1 / n, can be lost undetected from about 40,000 keys on in f16, 550 in bf16 and 45 in
+/// e4m3, and never in f32. A key that many queries see is detected for longer, by the query that weighs it
+/// most: among 4000 keys that 4000 queries see, every lost key is detected in bf16, and 96 % in e4m3, where
+/// the first escapes at 1000. The last keys under a causal mask, which few queries see, are the hardest.
 Reference make_reference(const Shape& shape, const Inputs& inputs, std::vector<int64_t> rows,
                          const Progress& progress = {});
 
