@@ -81,8 +81,8 @@ __global__ void __launch_bounds__(kSquare* kSquare, 2)
 
 //| ## The product with V
 //|
-//| The same, with P in place of Q and V in place of K, which needs no transposing. The sum runs over the keys
-//| that the block's last query sees. Where a row sees fewer, P was never written, and a zero is used instead.
+//| The same product, with P and V in place of Q and K. V needs no transposing. The sum runs over the keys
+//| that the block's last query sees. Where a row sees fewer, P was never written, and zero is used instead.
 
 /// O = P V, one thread per element. Grid: (head_dim / 32, queries / 32, batch * heads), block: 32 x 32.
 template <typename T>
