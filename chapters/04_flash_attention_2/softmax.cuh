@@ -182,14 +182,9 @@ __device__ __forceinline__ void subtract_before_scaling(float (&offsets)[kRowBlo
 
 //| ## The lazy maximum
 //|
-//| The textbook rescales $O$ whenever a maximum rises. That is often unnecessary. Softmax divides a sum of
-//| $p_j v_j$ by a sum of $p_j$, and both are relative to the same $m$, so an old $m$ cancels. Take scores 3
-//| and 5, in units of log2. With $m = 3$: $p = 1, 4$, sum 5. With $m = 5$: $p = \tfrac14, 1$, sum $\tfrac54$.
-//| The quotients are $\tfrac15$ and $\tfrac45$ either way.
-//|
-//| The danger is overflow, or sums so large that small terms vanish. So an old maximum is kept while no new
-//| score exceeds it by more than `kSlack` = 8 log2 units: then no probability is above $2^8 = 256$. Note the
-//| unit: 8 is a difference of *exponents*, the factor is 256.
+//| The textbook rescales $O$ whenever a maximum rises. Here an old maximum is kept while no new score exceeds
+//| it by more than `kSlack` = 8 log2 units: it cancels in the quotient, and no probability is above $2^8$.
+//| Note the unit: 8 is a difference of *exponents*, the factor is 256.
 //|
 //| The vote `__any_sync` makes the decision one for the warp, so that no lane takes a branch alone.
 /// Makes `maxima` those in use and rescales what was summed under the old ones, unless they rose so little in
@@ -228,9 +223,8 @@ __device__ __forceinline__ void rescale(const float (&maxima)[kRowBlocks][2],
 
 //| ## One multiply-add and one exp2
 //|
-//| $e^{\tau (s - m)} = 2^{c s - c m}$ with $c = \tau \log_2 e$: the scale, the base change and the
-//| subtraction are *one* multiply-add, then one `exp2`. The term $-cm$ is computed once per row. Step 3 still
-//| needs four operations here: scale, subtract, and two inside `__expf`.
+//| The scale, the base change and the subtraction are *one* multiply-add. The term $-cm$ is computed once per
+//| row. Step 3 needs four operations here: scale, subtract, and two inside `__expf`.
 
 /// What exponentiate adds to scaled scores: minus the scaled maximum in use. Where that is large in some row
 /// of the warp, it is 0, and the maxima are subtracted from the scores. kRemembered: `rows.large` knows;

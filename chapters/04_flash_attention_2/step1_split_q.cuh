@@ -1,17 +1,14 @@
 //| # Step 1: split queries
 //|
-//| Chapter 3's last step splits the *keys* of a tile among the warps of a block. Each warp then holds a part
-//| of every row's result, so maxima, sums and $O$ meet in shared memory, with barriers, in every tile.
-//| FlashAttention-2 splits the *queries* instead: a warp owns 16 rows and sees all their keys. Scores,
-//| probabilities, maxima, sums and $O$ stay in its registers from the first key to the last. Shared memory
-//| has only what all warps read: Q, K and V.
+//| A block takes 64 queries of one head with four warps and goes through the keys in tiles of 64, with a mask
+//| in every tile. Each warp owns 16 rows. Shared memory has only what all warps read: Q, K and V.
 //|
 //| ![The same tile twice: split-K, each warp has a quarter of the keys; split-Q, each warp has a quarter of
 //| the queries](../../docs/figures/split_q.svg)
 //|
-//| A block takes 64 queries of one head with four warps and goes through the keys in tiles of 64, with a mask
-//| in every tile. `mma.sync` gets its operands by plain loads from shared memory: 4 bytes for Q and K, two
-//| times 2 for V, whose neighbours along the keys are a row apart.
+//| Two functions come from files that later sections open: `round_probabilities` packs scores into the left
+//| operand ([warp_tile.cuh](warp_tile.cuh)), and `normalized_softmax` is chapter 3's softmax for a warp's 16
+//| rows ([softmax.cuh](softmax.cuh)).
 //|
 //| Steps 2 to 4 change one thing each and keep this text otherwise. Compare neighbours with
 //| `diff step1_split_q.cuh step2_ldmatrix.cuh`.

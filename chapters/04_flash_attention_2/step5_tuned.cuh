@@ -1,13 +1,13 @@
 //| # Step 5: tuned tiles
 //|
-//| Step 4 is limited by shared memory. With 16 rows per warp, each fragment of K and V that it reads serves
-//| one row block, and the reads of a tile take 1.4 times as long as its products. Here a warp owns 32 rows
-//| where registers allow it, so each fragment serves two. The rest of step 5 avoids unnecessary work:
+//| Step 4 is limited by shared memory: with 16 rows per warp, a tile needs 1408 wavefronts, 1.7 times as many
+//| clocks as its products take. Here a warp owns 32 rows where registers allow it. The rest of step 5 avoids
+//| unnecessary work:
 //|
 //| * Under a causal mask, tiles of keys that no row of the block sees are skipped: half of them in a long
 //|   sequence.
 //| * Only tiles that the mask cuts, by the diagonal or the end of the keys, pay for comparisons.
-//| * Blocks that see the most keys start first, so that short ones fill the gaps at the end.
+//| * Blocks that see the most keys start first. This gains 1 % at most: the chapter says why.
 //| * Blocks of one head are neighbours in the grid, so they read its K and V from the L2 cache at about the
 //|   same time.
 //|
@@ -24,7 +24,7 @@ namespace flashbook::fa2 {
 
 //| ## The sizes
 //|
-//| All choices of a kernel are one type, so that the compiler knows them. The sweep that chose them is in the
+//| All choices of a kernel are one type, so that the compiler knows them. Others that were slower are in the
 //| [appendix](appendix.md#what-was-tried).
 /// The sizes of a tuned kernel.
 struct TunedSizes {
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
                 kSteps = kHeadDim / 16;
   constexpr int kKeyBlocks = kKeys / 8;
   //| **Longest first.** Block 0 takes the *last* queries. The hardware starts blocks in the order of their
-  //| numbers, so under a causal mask the longest blocks start first, and short ones fill the gaps at the end.
+  //| numbers, so under a causal mask the longest blocks start first.
   //|
   //| **Which tiles.** The last valid row sees the most keys. Tiles behind them are skipped; if the block sees
   //| none, `tiles` is 0.

@@ -1,9 +1,11 @@
 //| # A warp's tiles and products
 //|
-//| The pieces that all six steps are made of: copies into swizzled tiles, the two products, and storing $O$.
-//| [softmax.cuh](softmax.cuh) has what comes between the products. A warp owns one or two blocks of 16 query
-//| rows. For each block it holds three things in registers: the scores of 16 rows and some keys, the
-//| probabilities that replace them, and $O$.
+//| The pieces that all six steps are made of. Come here three times: for *Swizzled tiles* and *Products* with
+//| step 2, for *Copying with cp.async* with step 3, and for *Storing O* when you want to know how a kernel
+//| ends. [softmax.cuh](softmax.cuh) has what comes between the products.
+//|
+//| A warp owns one or two blocks of 16 query rows. For each block it holds three things in registers: the
+//| scores of 16 rows and some keys, the probabilities that replace them, and $O$.
 //|
 //| `mma.sync` decides which lane holds what. It multiplies 16 x 16 by 16 x 8 and gives each lane four floats
 //| of the 16 x 8 result. Lane $l$ has row $l / 4$ in floats 0 and 1, and row $l / 4 + 8$ in floats 2 and 3,
@@ -12,10 +14,8 @@
 //| ![Which lane holds which elements for mma.sync: the results of two products, side by side, lie as the left
 //| operand of the next one does. Follow lane 6, in green](../../docs/figures/mma_fragments.svg)
 //|
-//| Two consequences carry the whole chapter. A row is held by four neighbouring lanes, so two shuffles find
-//| its maximum. And the eight floats of two results side by side, rounded to 16 bits, are what the same lane
-//| must hold of the *left operand* of the next product: nothing moves between the two products. Below, `half`
-//| 0 is the upper of a lane's two rows, and `half` 1 the lower one.
+//| Below, `half` 0 is the upper of a lane's two rows, and `half` 1 the lower one. A row block is 16 rows, a
+//| key block 8 keys, a dim block 8 dims: the sides of a result.
 #pragma once
 #include "chapters/04_flash_attention_2/problem.cuh"
 #include "common/ptx/convert.h"
@@ -36,16 +36,12 @@ using Blocks = float[kRowBlocks][kColumnBlocks][4];
 
 //| ## Swizzled tiles
 //|
-//| A row of a tile is 128 bytes or a multiple of it, which spans all banks, so column 0 of every row begins
-//| in bank 0. `ldmatrix` reads the same 16-byte piece of eight rows at once. In plain rows all eight would be
-//| in the same four banks: eight wavefronts instead of one.
-//|
 //| ![The banks of eight rows' pieces: all in four banks as they come, in all 32
 //| swizzled](../../docs/figures/swizzle.svg)
 //|
-//| The swizzle stores piece $p$ of row $r$ at place $p \oplus (r \bmod 8)$. Example: piece 2 of rows 0, 1, 2,
-//| 3 goes to places 2, 3, 0, 1. Pieces only change places within their row, so copies still write whole
-//| lines.
+//| Pieces only change places within their row, so copies still write whole lines. The pattern repeats every
+//| eight rows, as many as one `ldmatrix` reads together for a matrix: in column 0 or any other, their pieces
+//| never share a bank.
 
 /// The offset of piece `piece` of row `row` in a swizzled tile, in bytes.
 template <int kRowBytes>
@@ -54,10 +50,14 @@ __device__ __forceinline__ int swizzled(int row, int piece) {
 }
 
 //| A product walks along a row in steps of two pieces, 32 bytes. `walk` finds the next place without
-//| computing the swizzle again. Adding $2s$ to a piece below 2 is the same as an exclusive or with $2s$,
-//| because the two numbers share no bit; and exclusive or does not depend on order. So the swizzled place
-//| changes by `^ 32 * s`. Only every fourth step, after eight pieces, does a real addition of 128 follow.
-//| With `step` known to the compiler this is one instruction or none.
+//| computing the swizzle again. Take row 3, in a tile with rows of 256 bytes. Piece 0 is at place $0 \oplus 3
+//| = 3$, which is byte $3 \cdot 256 + 48 = 816$. Step 1 needs piece 2, at place $2 \oplus 3 = 1$, byte 784.
+//| And indeed `816 ^ 32` is 784. Step 4 needs piece 8, eight pieces or 128 bytes behind piece 0: 944.
+//|
+//| Why it works: adding $2s$ to a piece below 2 is the same as an exclusive or with $2s$, because the two
+//| numbers share no bit, and exclusive or does not depend on order. So the swizzled place changes by `^ 32 *
+//| s`. Only every fourth step, after eight pieces, does a real addition of 128 follow. With `step` known to
+//| the compiler this is one instruction or none.
 /// The place 2 * step pieces further along the row, from that of piece 0 or 1 of an aligned group of eight.
 __device__ __forceinline__ int walk(int place, int step) { return (place ^ step % 4 * 32) + step / 4 * 128; }
 
