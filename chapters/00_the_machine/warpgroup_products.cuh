@@ -21,7 +21,7 @@ namespace flashbook::machine {
 //| instruction adds 16 to every element of the product.
 
 constexpr int kOnesDepth = 64, kOnesColumns = 256;  ///< the tiles are 64 x 64 and 64 x 256
-constexpr int kProductsOfGroup = 16;
+constexpr int kProductsPerGroup = 16;
 constexpr int kWgmmaFlops = 2 * 64 * kOnesColumns * 16;
 
 /// What the tensor cores read.
@@ -36,7 +36,7 @@ struct alignas(1024) OnesShared {
 //| of products, and `wgmma_wait<0>` waits for all groups. In between, no thread may touch `product`: the
 //| tensor cores are writing to its 128 registers per thread.
 
-/// Each of the block's two warpgroups does `rounds` groups of kProductsOfGroup products.
+/// Each of the block's two warpgroups does `rounds` groups of kProductsPerGroup products.
 __global__ void __launch_bounds__(256) warpgroup_products(int rounds, float* sums, int64_t* clocks) {
   OnesShared& shared = *dynamic_shared<OnesShared>();
   uint32_t* pairs = dynamic_shared<uint32_t>();
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(256) warpgroup_products(int rounds, float* sum
   for (int round = 0; round < rounds; ++round) {
     wgmma_fence();
 #pragma unroll
-    for (int i = 0; i < kProductsOfGroup; ++i) {
+    for (int i = 0; i < kProductsPerGroup; ++i) {
       const int column_bytes = i % (kOnesDepth / 16) * 32;
       wgmma<__half, kOnesColumns>(product, wgmma_advance(a, column_bytes), wgmma_advance(b, column_bytes),
                                   true);

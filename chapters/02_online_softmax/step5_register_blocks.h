@@ -33,8 +33,8 @@
 
 namespace flashbook {
 
-constexpr int kQueriesOfTask = 64;  // queries per tile: 4 vectors of 16, so one block is as wide as a tile
-constexpr int kKeysOfTile = 64;
+constexpr int kQueriesPerTask = 64;  // queries per tile: 4 vectors of 16, so one block is as wide as a tile
+constexpr int kKeysPerTile = 64;
 
 //| ## A vector type
 //|
@@ -90,9 +90,9 @@ constexpr int kBlockRows = 4;
 /// c = a * b, or c = c * factor + a * b: kBlockRows rows of kVectors vectors.
 template <typename Unit, int kVectors, int kInner, bool kAdds>
 [[gnu::always_inline]] inline void multiply_block(const float* a, int a_row, int a_inner,  // strides of a
-                                                  const float* b,       // [kInner, kQueriesOfTask]
-                                                  const float* factor,  // [kQueriesOfTask]
-                                                  float* c)             // [kBlockRows, kQueriesOfTask]
+                                                  const float* b,       // [kInner, kQueriesPerTask]
+                                                  const float* factor,  // [kQueriesPerTask]
+                                                  float* c)             // [kBlockRows, kQueriesPerTask]
 {
   using Floats = typename Unit::Types::Floats;
   Floats sums[kBlockRows][kVectors];
@@ -100,14 +100,14 @@ template <typename Unit, int kVectors, int kInner, bool kAdds>
     for (int i = 0; i < kVectors; ++i) {
       const int at = i * Unit::kLanes;
       if constexpr (kAdds)
-        sums[row][i] = vector_at<Unit>(c + row * kQueriesOfTask + at) * vector_at<Unit>(factor + at);
+        sums[row][i] = vector_at<Unit>(c + row * kQueriesPerTask + at) * vector_at<Unit>(factor + at);
       else
         sums[row][i] = Floats{};
     }
   for (int inner = 0; inner < kInner; ++inner) {
     Floats b_row[kVectors];
     for (int i = 0; i < kVectors; ++i)
-      b_row[i] = vector_at<Unit>(b + inner * kQueriesOfTask + i * Unit::kLanes);
+      b_row[i] = vector_at<Unit>(b + inner * kQueriesPerTask + i * Unit::kLanes);
     for (int row = 0; row < kBlockRows; ++row) {
       const float a_element = a[row * a_row + inner * a_inner];  // broadcast to all lanes
       for (int i = 0; i < kVectors; ++i) sums[row][i] += a_element * b_row[i];
@@ -115,21 +115,21 @@ template <typename Unit, int kVectors, int kInner, bool kAdds>
   }
   for (int row = 0; row < kBlockRows; ++row)
     for (int i = 0; i < kVectors; ++i)
-      vector_at<Unit>(c + row * kQueriesOfTask + i * Unit::kLanes) = sums[row][i];
+      vector_at<Unit>(c + row * kQueriesPerTask + i * Unit::kLanes) = sums[row][i];
 }
 
-/// All blocks of a product: `rows` rows, kQueriesOfTask columns.
+/// All blocks of a product: `rows` rows, kQueriesPerTask columns.
 template <typename Unit, int kRows, int kInner, bool kAdds>
 [[gnu::always_inline]] inline void multiply_transposed(const float* a, int a_row, int a_inner, const float* b,
                                                        const float* factor, float* c) {
   constexpr int kVectors = Unit::kRegisters / 8;  // with 4 rows, half of the registers hold sums
   constexpr int kColumns = kVectors * Unit::kLanes;
-  static_assert(kQueriesOfTask % kColumns == 0 && kRows % kBlockRows == 0,
+  static_assert(kQueriesPerTask % kColumns == 0 && kRows % kBlockRows == 0,
                 "A product is cut into whole blocks.");
   for (int row = 0; row < kRows; row += kBlockRows)
-    for (int column = 0; column < kQueriesOfTask; column += kColumns)
+    for (int column = 0; column < kQueriesPerTask; column += kColumns)
       multiply_block<Unit, kVectors, kInner, kAdds>(a + row * a_row, a_row, a_inner, b + column,
-                                                    factor + column, c + row * kQueriesOfTask + column);
+                                                    factor + column, c + row * kQueriesPerTask + column);
 }
 
 //| ## What a core holds
@@ -137,26 +137,26 @@ template <typename Unit, int kRows, int kInner, bool kAdds>
 /// The tiles of one task. Queries run along the rows, and so along the vectors.
 template <int kHeadDim>
 struct alignas(64) TransposedTiles {
-  float q[kHeadDim][kQueriesOfTask];
-  float k[kKeysOfTile][kHeadDim];  // for floats, used only if the last tile is incomplete
-  float v[kKeysOfTile][kHeadDim];
-  float scores[kKeysOfTile][kQueriesOfTask];  // later overwritten by the weights
-  float o[kHeadDim][kQueriesOfTask];          // not yet divided by row_sum
-  float row_max[kQueriesOfTask];              // in base 2: largest score * log2(e)
-  float row_sum[kQueriesOfTask];
-  float correction[kQueriesOfTask];  // factor for O, from the change of the maximum in this tile
-  int visible[kQueriesOfTask];       // number of keys of this tile that each query sees
+  float q[kHeadDim][kQueriesPerTask];
+  float k[kKeysPerTile][kHeadDim];  // for floats, used only if the last tile is incomplete
+  float v[kKeysPerTile][kHeadDim];
+  float scores[kKeysPerTile][kQueriesPerTask];  // later overwritten by the weights
+  float o[kHeadDim][kQueriesPerTask];           // not yet divided by row_sum
+  float row_max[kQueriesPerTask];               // in base 2: largest score * log2(e)
+  float row_sum[kQueriesPerTask];
+  float correction[kQueriesPerTask];  // factor for O, from the change of the maximum in this tile
+  int visible[kQueriesPerTask];       // number of keys of this tile that each query sees
 };
 
 //| Neither product needs whole vectors of $K$ or $V$, only single numbers, which may be anywhere. So a full
 //| tile of floats is used in place. Only other types and the last keys are copied.
 
-/// A tile of keys or values as floats, kKeysOfTile rows: `source` itself, or `copy`, padded with zeros.
+/// A tile of keys or values as floats, kKeysPerTile rows: `source` itself, or `copy`, padded with zeros.
 template <int kHeadDim, typename T>
 [[gnu::always_inline]] inline const float* as_floats(const T* source,  // [keys, kHeadDim]
-                                                     int keys, float (&copy)[kKeysOfTile][kHeadDim]) {
+                                                     int keys, float (&copy)[kKeysPerTile][kHeadDim]) {
   if constexpr (std::is_same_v<T, float>)
-    if (keys == kKeysOfTile) return source;
+    if (keys == kKeysPerTile) return source;
   load_tile(source, keys, copy);
   return &copy[0][0];
 }
@@ -179,7 +179,7 @@ template <typename Unit, int kHeadDim>
   const Floats old_max = vector_at<Unit>(tiles.row_max + column);
   Floats new_max = old_max;
   const Ints visible = *reinterpret_cast<const Ints*>(tiles.visible + column);
-  for (int key = 0; key < kKeysOfTile; ++key) {
+  for (int key = 0; key < kKeysPerTile; ++key) {
     Floats& score = vector_at<Unit>(tiles.scores[key] + column);
     score *= scale_log2;
     if (masked) score = Ints{} + key < visible ? score : Floats{} + kMinusInfinity;
@@ -191,7 +191,7 @@ template <typename Unit, int kHeadDim>
   exp2_of<Unit>(correction);
 
   Floats row_sum = vector_at<Unit>(tiles.row_sum + column) * correction;
-  for (int key = 0; key < kKeysOfTile; ++key) {
+  for (int key = 0; key < kKeysPerTile; ++key) {
     Floats& score = vector_at<Unit>(tiles.scores[key] + column);
     score -= subtracted;
     exp2_of<Unit>(score);
@@ -205,15 +205,15 @@ template <typename Unit, int kHeadDim>
 /// Processes a tile of keys: both products, and the softmax between them.
 template <typename Unit, int kHeadDim>
 [[gnu::always_inline]] inline void attend_to_tile(TransposedTiles<kHeadDim>& tiles,
-                                                  const float* k,  // [kKeysOfTile, kHeadDim]
-                                                  const float* v,  // [kKeysOfTile, kHeadDim]
+                                                  const float* k,  // [kKeysPerTile, kHeadDim]
+                                                  const float* v,  // [kKeysPerTile, kHeadDim]
                                                   bool masked, float scale_log2) {
-  multiply_transposed<Unit, kKeysOfTile, kHeadDim, false>(k, kHeadDim, 1, &tiles.q[0][0], tiles.correction,
-                                                          &tiles.scores[0][0]);
-  for (int column = 0; column < kQueriesOfTask; column += Unit::kLanes)
+  multiply_transposed<Unit, kKeysPerTile, kHeadDim, false>(k, kHeadDim, 1, &tiles.q[0][0], tiles.correction,
+                                                           &tiles.scores[0][0]);
+  for (int column = 0; column < kQueriesPerTask; column += Unit::kLanes)
     softmax_columns<Unit>(tiles, column, masked, scale_log2);
-  multiply_transposed<Unit, kHeadDim, kKeysOfTile, true>(v, 1, kHeadDim, &tiles.scores[0][0],
-                                                         tiles.correction, &tiles.o[0][0]);
+  multiply_transposed<Unit, kHeadDim, kKeysPerTile, true>(v, 1, kHeadDim, &tiles.scores[0][0],
+                                                          tiles.correction, &tiles.o[0][0]);
 }
 
 //| ## All tiles
@@ -230,7 +230,7 @@ void attention_in_registers(const Shape& shape,
                             T* o,        // [batch, heads, seqlen_q, kHeadDim]
                             float* lse)  // [batch, heads, seqlen_q]
 {
-  const int q_tiles = ceil_div(shape.seqlen_q, kQueriesOfTask);
+  const int q_tiles = ceil_div(shape.seqlen_q, kQueriesPerTask);
   const int heads_per_kv_head = shape.heads / shape.kv_heads;
   const float scale_log2 = shape.scale * std::numbers::log2e_v<float>;
 
@@ -239,22 +239,22 @@ void attention_in_registers(const Shape& shape,
     // them at the end.
     const int64_t head = task / q_tiles;
     const int64_t kv_head = head / heads_per_kv_head;
-    const int first_query = int(q_tiles - 1 - task % q_tiles) * kQueriesOfTask;
-    const int queries = std::min(kQueriesOfTask, shape.seqlen_q - first_query);
+    const int first_query = int(q_tiles - 1 - task % q_tiles) * kQueriesPerTask;
+    const int queries = std::min(kQueriesPerTask, shape.seqlen_q - first_query);
     const int64_t first_row = head * shape.seqlen_q + first_query;
 
     const auto tiles = std::make_unique<TransposedTiles<kHeadDim>>();  // zeros: an empty O and empty sums
-    std::fill_n(tiles->row_max, kQueriesOfTask, kMinusInfinity);
+    std::fill_n(tiles->row_max, kQueriesPerTask, kMinusInfinity);
     load_transposed_tile(q + first_row * kHeadDim, queries, tiles->q);
 
     const int visible_keys = shape.visible_keys(first_query + queries - 1);  // the last query sees the most
-    for (int first_key = 0; first_key < visible_keys; first_key += kKeysOfTile) {
-      const int keys = std::min(kKeysOfTile, shape.seqlen_k - first_key);
+    for (int first_key = 0; first_key < visible_keys; first_key += kKeysPerTile) {
+      const int keys = std::min(kKeysPerTile, shape.seqlen_k - first_key);
       const int64_t kv_offset = (kv_head * shape.seqlen_k + first_key) * kHeadDim;
-      for (int row = 0; row < kQueriesOfTask; ++row)  // rows beyond the last query see the same keys
+      for (int row = 0; row < kQueriesPerTask; ++row)  // rows beyond the last query see the same keys
         tiles->visible[row] = std::clamp(
-            shape.visible_keys(first_query + std::min(row, queries - 1)) - first_key, 0, kKeysOfTile);
-      const bool masked = tiles->visible[0] < kKeysOfTile;  // the first query sees the fewest
+            shape.visible_keys(first_query + std::min(row, queries - 1)) - first_key, 0, kKeysPerTile);
+      const bool masked = tiles->visible[0] < kKeysPerTile;  // the first query sees the fewest
 
       with_widest_vectors([&]<typename Unit>() __attribute__((always_inline)) {
         attend_to_tile<Unit>(*tiles, as_floats(k + kv_offset, keys, tiles->k),

@@ -40,7 +40,7 @@ struct SpecialisedTraits : Unrecorded {
 /// Shared memory of a block.
 template <typename T, typename Traits>
 struct SpecialisedShared {
-  Tile<T, kRowsOfWarpgroup, Traits::kHeadDim> q[Traits::kConsumers];
+  Tile<T, kRowsPerWarpgroup, Traits::kHeadDim> q[Traits::kConsumers];
   Pipeline<Tile<T, Traits::kKeys, Traits::kHeadDim>, Traits::kStages> pipeline;
   uint64_t q_full;  ///< the queries of all consumers have landed; one phase
 };

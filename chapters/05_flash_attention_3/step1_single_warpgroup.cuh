@@ -32,7 +32,7 @@ using namespace hopper;  // tiles and their products, masks, softmax, the way ou
 /// Shared memory of a block of step 1.
 template <typename T, int kHeadDim, int kKeys>
 struct SingleShared {
-  Tile<T, kRowsOfWarpgroup, kHeadDim> q;
+  Tile<T, kRowsPerWarpgroup, kHeadDim> q;
   Tile<T, kKeys, kHeadDim> k, v;
   uint64_t landed;  ///< phase i: tile i of keys and values, and with the first of them Q
 };
@@ -57,12 +57,12 @@ __global__ void __launch_bounds__(kWarpgroup)
   //| A block is one warpgroup and has 64 queries of one head. `key_tiles` is the number of tiles of keys that
   //| the last of them sees.
   using Shared = SingleShared<T, kHeadDim, kKeys>;
-  static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
+  static_assert(sizeof(Shared) <= kMaxSharedBytes, "more shared memory than a block of sm_90 may have");
   Shared& shared = *dynamic_shared<Shared>();
-  const int tiles_of_head = problem.query_tiles(kRowsOfWarpgroup);
+  const int tiles_of_head = problem.query_tiles(kRowsPerWarpgroup);
   const Head head = problem.head_of(blockIdx.x / tiles_of_head), kv_head = problem.kv_head(head);
-  const int first_query = blockIdx.x % tiles_of_head * kRowsOfWarpgroup;
-  const int key_tiles = problem.key_tiles(first_query + kRowsOfWarpgroup - 1, kKeys);
+  const int first_query = blockIdx.x % tiles_of_head * kRowsPerWarpgroup;
+  const int key_tiles = problem.key_tiles(first_query + kRowsPerWarpgroup - 1, kKeys);
   // wgmma deals row 16 * warp + lane / 4, and the one 8 below, to this thread.
   const int query = first_query + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
 

@@ -35,9 +35,9 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
                 float* lse,                             // [batch, heads, seqlen_q]
                 Problem problem) {
   constexpr int kHeadDim = Traits::kHeadDim, kKeys = Traits::kKeys, kConsumers = Traits::kConsumers;
-  constexpr int kRows = kConsumers * kRowsOfWarpgroup;
+  constexpr int kRows = kConsumers * kRowsPerWarpgroup;
   using Shared = SpecialisedShared<T, Traits>;
-  static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
+  static_assert(sizeof(Shared) <= kMaxSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
   auto& pipeline = shared.pipeline;
 
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   if (threadIdx.x == 0) {
     //| One thread writes the barriers into shared memory. The fence shows them to TMA, which is not a thread;
     //| the `__syncthreads` shows them to the threads.
-    initialise(pipeline, 1, kConsumers * kWarpsOfWarpgroup, "full", "empty");
+    initialise(pipeline, 1, kConsumers * kWarpsPerWarpgroup, "full", "empty");
     mbarrier_init(&shared.q_full, 1);
     name_mbarrier(&shared.q_full, "q_full");
     fence_mbarrier_init();
@@ -70,9 +70,9 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   if (warpgroup == 0) {  // the producer
     setmaxnreg_dec<kProducerRegisters<kConsumers>>();
     if (threadIdx.x == 0) {
-      mbarrier_arrive_expect_tx(&shared.q_full, kConsumers * Tile<T, kRowsOfWarpgroup, kHeadDim>::kBytes);
+      mbarrier_arrive_expect_tx(&shared.q_full, kConsumers * Tile<T, kRowsPerWarpgroup, kHeadDim>::kBytes);
       for (int i = 0; i < kConsumers; ++i)
-        load(shared.q[i], q_map, &shared.q_full, block_query + i * kRowsOfWarpgroup, head);
+        load(shared.q[i], q_map, &shared.q_full, block_query + i * kRowsPerWarpgroup, head);
       PipelineState<Traits::kStages> state;
       stream<Traits, false>(pipeline, state, k_map, v_map, key_tiles, problem.kv_head(head));
     }
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   //| A consumer waits here until the producer has given its registers back, and takes them.
   setmaxnreg_inc<kConsumerRegisters<kConsumers>>();
   const int consumer = warpgroup - 1, thread = threadIdx.x % kWarpgroup;
-  const int first_query = block_query + consumer * kRowsOfWarpgroup;
+  const int first_query = block_query + consumer * kRowsPerWarpgroup;
   const int query = first_query + thread / 32 * 16 + thread % 32 / 4;  // the first of this thread's two rows
 
   //| Descriptors are made once, of its own queries and of stage 0. Another stage is a constant further on,

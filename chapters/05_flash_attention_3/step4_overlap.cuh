@@ -28,9 +28,9 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
                 float* lse,                             // [batch, heads, seqlen_q]
                 Problem problem) {
   constexpr int kHeadDim = Traits::kHeadDim, kKeys = Traits::kKeys, kConsumers = Traits::kConsumers;
-  constexpr int kRows = kConsumers * kRowsOfWarpgroup;
+  constexpr int kRows = kConsumers * kRowsPerWarpgroup;
   using Shared = SpecialisedShared<T, Traits>;
-  static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
+  static_assert(sizeof(Shared) <= kMaxSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
   auto& pipeline = shared.pipeline;
 
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   const int key_tiles = problem.key_tiles(block_query + kRows - 1, kKeys);
 
   if (threadIdx.x == 0) {
-    initialise(pipeline, 1, kConsumers * kWarpsOfWarpgroup, "full", "empty");
+    initialise(pipeline, 1, kConsumers * kWarpsPerWarpgroup, "full", "empty");
     mbarrier_init(&shared.q_full, 1);
     name_mbarrier(&shared.q_full, "q_full");
     fence_mbarrier_init();
@@ -53,9 +53,9 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   if (warpgroup == 0) {  // the producer
     setmaxnreg_dec<kProducerRegisters<kConsumers>>();
     if (threadIdx.x == 0) {
-      mbarrier_arrive_expect_tx(&shared.q_full, kConsumers * Tile<T, kRowsOfWarpgroup, kHeadDim>::kBytes);
+      mbarrier_arrive_expect_tx(&shared.q_full, kConsumers * Tile<T, kRowsPerWarpgroup, kHeadDim>::kBytes);
       for (int i = 0; i < kConsumers; ++i)
-        load(shared.q[i], q_map, &shared.q_full, block_query + i * kRowsOfWarpgroup, head);
+        load(shared.q[i], q_map, &shared.q_full, block_query + i * kRowsPerWarpgroup, head);
       PipelineState<Traits::kStages> state;
       stream<Traits, true>(pipeline, state, k_map, v_map, key_tiles, problem.kv_head(head));
     }
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
 
   setmaxnreg_inc<kConsumerRegisters<kConsumers>>();
   const int consumer = warpgroup - 1, thread = threadIdx.x % kWarpgroup;
-  const int first_query = block_query + consumer * kRowsOfWarpgroup;
+  const int first_query = block_query + consumer * kRowsPerWarpgroup;
   const int query = first_query + thread / 32 * 16 + thread % 32 / 4;  // the first of this thread's two rows
 
   const uint64_t q = k_major(shared.q[consumer]);

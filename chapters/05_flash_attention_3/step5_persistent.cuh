@@ -47,7 +47,7 @@ struct PersistentSizes {
 template <PersistentSizes kSizes>
 struct PersistentTraits : Unrecorded {
   static constexpr int kHeadDim = kSizes.head_dim, kConsumers = kSizes.consumers, kKeys = kSizes.keys;
-  static constexpr int kRows = kConsumers * kRowsOfWarpgroup;  ///< queries of a tile
+  static constexpr int kRows = kConsumers * kRowsPerWarpgroup;  ///< queries of a tile
   static constexpr int kStages = kSizes.stages;
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
   static constexpr bool kCausal = kSizes.causal;
@@ -65,9 +65,9 @@ struct PersistentTraits : Unrecorded {
 /// Shared memory of a block.
 template <typename T, typename Traits>
 struct PersistentShared {
-  Tile<T, kRowsOfWarpgroup, Traits::kHeadDim> q[Traits::kConsumers];
+  Tile<T, kRowsPerWarpgroup, Traits::kHeadDim> q[Traits::kConsumers];
   Pipeline<Tile<T, Traits::kKeys, Traits::kHeadDim>, Traits::kStages> pipeline;
-  std::conditional_t<Traits::kStoreByTma, Tile<T, kRowsOfWarpgroup, Traits::kHeadDim>, Nothing>
+  std::conditional_t<Traits::kStoreByTma, Tile<T, kRowsPerWarpgroup, Traits::kHeadDim>, Nothing>
       output[Traits::kConsumers];
   TileBroadcast broadcast;
   BlockBarriers<Traits::kConsumers> barriers;
@@ -284,19 +284,19 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) persistent(
     int* counter) {  // Schedule::dynamic_persistent: 0 at the start
   constexpr int kConsumers = Traits::kConsumers;
   using Shared = PersistentShared<T, Traits>;
-  static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
+  static_assert(sizeof(Shared) <= kMaxSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
   if (threadIdx.x == 0) {
     //| All warps of the consumers read the broadcast, and so do the thread that brings queries and the one
     //| that stores, if there is one.
-    initialise(shared.pipeline, 1, kConsumers * kWarpsOfWarpgroup, "full", "empty");
-    initialise(shared.broadcast, kConsumers * kWarpsOfWarpgroup + (Traits::kStoreByTma ? 2 : 1));
+    initialise(shared.pipeline, 1, kConsumers * kWarpsPerWarpgroup, "full", "empty");
+    initialise(shared.broadcast, kConsumers * kWarpsPerWarpgroup + (Traits::kStoreByTma ? 2 : 1));
     initialise(shared.barriers);
     fence_mbarrier_init();
   }
   __syncthreads();  // the barriers are ready
 
-  const int warp = warp_of_block(), warpgroup = warp / kWarpsOfWarpgroup;
+  const int warp = warp_of_block(), warpgroup = warp / kWarpsPerWarpgroup;
 
   //| The three threads of the producer are lanes 0 of three different warps. In one warp they would wait for
   //| each other.
@@ -311,7 +311,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) persistent(
 
   setmaxnreg_inc<kConsumerRegisters<kConsumers>>();
   const int number = warpgroup - 1,
-            row = warp % kWarpsOfWarpgroup * kRowsOfWarp;  // of the warp in the warpgroup
+            row = warp % kWarpsPerWarpgroup * kRowsPerWarp;  // of the warp in the warpgroup
   open_turns<Traits>(number);
 
   //| ## A consumer's life
@@ -326,7 +326,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) persistent(
     if (work.query_tile < 0) return;
     const int head = problem.number(work.head);  // one register, where work.head is two
     const int block_query = work.query_tile * Traits::kRows,
-              first_query = block_query + number * kRowsOfWarpgroup;
+              first_query = block_query + number * kRowsPerWarpgroup;
     Consumer<T, Traits> consumer(shared, problem, state, parity, number, first_query,
                                  first_query + row + threadIdx.x % 32 / 4);
     consumer.attend(problem.key_tiles(block_query + Traits::kRows - 1, Traits::kKeys));

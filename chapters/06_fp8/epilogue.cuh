@@ -41,15 +41,15 @@ struct alignas(16) Means {
 /// The scores that were subtracted from the thread's two rows with the keys' means, in units of log2, for the
 /// first lane of a quad. `row` is the first of the two; all lanes of the warp.
 template <int kHeadDim>
-__device__ __forceinline__ void put_by_key_means(float (&shift)[kRowsOfWarpgroup],
-                                                 Tile<kRowsOfWarpgroup, kHeadDim>& queries, int row,
+__device__ __forceinline__ void put_by_key_means(float (&shift)[kRowsPerWarpgroup],
+                                                 Tile<kRowsPerWarpgroup, kHeadDim>& queries, int row,
                                                  const float (&mean)[kHeadDim], float factor) {
   float product[2] = {};
 #pragma unroll
   for (int column = threadIdx.x % 4 * 16; column < kHeadDim; column += 64) {
-    float4 of_columns[4];
+    float4 column_means[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) of_columns[i] = reinterpret_cast<const float4*>(mean + column)[i];
+    for (int i = 0; i < 4; ++i) column_means[i] = reinterpret_cast<const float4*>(mean + column)[i];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const uint4 q = *reinterpret_cast<const uint4*>(queries.piece(row + 8 * r, column));
@@ -57,8 +57,8 @@ __device__ __forceinline__ void put_by_key_means(float (&shift)[kRowsOfWarpgroup
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float4 element = unpack_e4m3(four[i]);
-        product[r] += element.x * of_columns[i].x + element.y * of_columns[i].y +
-                      element.z * of_columns[i].z + element.w * of_columns[i].w;
+        product[r] += element.x * column_means[i].x + element.y * column_means[i].y +
+                      element.z * column_means[i].z + element.w * column_means[i].w;
       }
     }
   }
@@ -80,15 +80,15 @@ __device__ __forceinline__ void add_value_means(float (&output)[kFloats], const 
                                                 const float* mean) {  // [head_dim]
 #pragma unroll
   for (int block = 0; block < kFloats / 8; ++block) {
-    const float4 of_columns = reinterpret_cast<const float4*>(mean)[4 * block + threadIdx.x % 4];
+    const float4 column_means = reinterpret_cast<const float4*>(mean)[4 * block + threadIdx.x % 4];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float* const even = output + 8 * block + 2 * r;
       const float factor = sees[r] ? 1.0f : 0.0f;
-      even[0] += factor * of_columns.x;
-      even[4] += factor * of_columns.y;
-      even[1] += factor * of_columns.z;
-      even[5] += factor * of_columns.w;
+      even[0] += factor * column_means.x;
+      even[4] += factor * column_means.y;
+      even[1] += factor * column_means.z;
+      even[5] += factor * column_means.w;
     }
   }
 }
@@ -158,7 +158,7 @@ __device__ __forceinline__ void store_from_registers(
 
 /// 64 rows of the output, as TMA reads them: chapter 5's tile of 16 bits.
 template <int kHeadDim>
-using OutputTile = hopper::Tile<__nv_bfloat16, kRowsOfWarpgroup, kHeadDim>;
+using OutputTile = hopper::Tile<__nv_bfloat16, kRowsPerWarpgroup, kHeadDim>;
 
 /// Writes the thread's part of the finished output, for TMA to read. `row` is the first of its two rows in
 /// the tile.
@@ -170,7 +170,7 @@ __device__ __forceinline__ void store_to_smem(OutputTile<kHeadDim>& tile, const 
   for (int r = 0; r < 2; ++r)
 #pragma unroll
     for (int block = 0; block < kHeadDim / 16; ++block) {
-      const uint32_t panel = block / 4 * (kRowsOfWarpgroup * 128);
+      const uint32_t panel = block / 4 * (kRowsPerWarpgroup * 128);
       const uint32_t in_panel = (row + 8 * r) * 128 + block % 4 * 32 + threadIdx.x % 4 * 8;
       *reinterpret_cast<uint2*>(bytes + panel + swizzled(Swizzle::b128, in_panel)) =
           four_columns(output, block, r);

@@ -19,12 +19,12 @@ using namespace hopper;  // what chapter 5 has taught, in common/hopper
 /// The scales of one tensor.
 struct Scales {
   const float* scale;  ///< null: all are 1
-  int of_head;         ///< scales per head: 0 if all heads share one
-  int of_block;        ///< 1 if each block of rows has one, else 0
+  int per_head;        ///< scales per head: 0 if all heads share one
+  int per_block;       ///< 1 if each block of rows has one, else 0
 
   /// The scale of a block of rows of a head.
   __device__ __forceinline__ float at(int head, int block) const {
-    return scale == nullptr ? 1.0f : __ldg(scale + int64_t(head) * of_head + block * of_block);
+    return scale == nullptr ? 1.0f : __ldg(scale + int64_t(head) * per_head + block * per_block);
   }
 };
 

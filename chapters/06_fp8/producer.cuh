@@ -14,7 +14,7 @@ namespace flashbook::fp8 {
 /// The number of tiles of keys for a tile of queries.
 template <typename Traits>
 __device__ __forceinline__ int key_tiles_of(const Problem& problem, WorkTile work) {
-  constexpr int kRows = Traits::kConsumers * kRowsOfWarpgroup;
+  constexpr int kRows = Traits::kConsumers * kRowsPerWarpgroup;
   return problem.key_tiles((work.query_tile + 1) * kRows - 1, Traits::kKeys);
 }
 
@@ -54,7 +54,7 @@ __device__ void load_tiles(Shared<Traits>& shared, const CUtensorMap& k_map, con
 template <typename Traits>
 __device__ void serve_consumers(Shared<Traits>& shared, const CUtensorMap& q_map,
                                 const CUtensorMap& output_map, const Problem& problem) {
-  constexpr int kRows = Traits::kConsumers * kRowsOfWarpgroup;
+  constexpr int kRows = Traits::kConsumers * kRowsPerWarpgroup;
   PipelineState<kBroadcastStages> next;
   WorkTile before{{0, 0}, -1};
   const uint32_t means_bytes = ((problem.k_mean != nullptr) + (problem.v_mean != nullptr)) *

@@ -35,11 +35,11 @@ namespace flashbook::quantiser {
 
 constexpr float kLargestE4m3 = 448;
 constexpr float kLeastScale = 0x1p-100f;  ///< its reciprocal is a float
-constexpr int kRowsOfThread = 4;
+constexpr int kRowsPerThread = 4;
 
 /// Threads of a block that holds a tile of kRows rows.
 template <int kHeadDim, int kRows>
-constexpr int kThreads = kRows* kHeadDim / (kColumns * kRowsOfThread);
+constexpr int kThreads = kRows* kHeadDim / (kColumns * kRowsPerThread);
 
 /// The scale with which `largest` becomes 448. If all elements are zeros it is the smallest possible: a tile
 /// of V may then have any share of a row's sum without taking e4m3's range from neighbouring tiles
@@ -59,7 +59,7 @@ struct Tile {
   static constexpr int kLanes = kHeadDim / kColumns;  // of a row
   static constexpr int kRowsAtOnce = kThreads<kHeadDim, kRows> / kLanes;
 
-  float value[kRowsOfThread][kColumns];
+  float value[kRowsPerThread][kColumns];
 
   static __device__ __forceinline__ int row(int i) { return i * kRowsAtOnce + threadIdx.x / kLanes; }
   static __device__ __forceinline__ int64_t place(int i, int64_t row_stride) {
@@ -74,12 +74,12 @@ struct Tile {
     struct alignas(16) Columns {
       T element[kColumns];
     };
-    Columns columns[kRowsOfThread];
+    Columns columns[kRowsPerThread];
 #pragma unroll
-    for (int i = 0; i < kRowsOfThread; ++i)  // all loads before the first use
+    for (int i = 0; i < kRowsPerThread; ++i)  // all loads before the first use
       if (row(i) < rows) columns[i] = *reinterpret_cast<const Columns*>(tile + place(i, row_stride));
 #pragma unroll
-    for (int i = 0; i < kRowsOfThread; ++i)
+    for (int i = 0; i < kRowsPerThread; ++i)
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) value[i][c] = row(i) < rows ? to_float(columns[i].element[c]) : 0;
   }
@@ -98,7 +98,7 @@ struct Tile {
     for (int c = 0; c < kColumns; ++c) {
       const float mean = __ldg(means + column + c);
 #pragma unroll
-      for (int i = 0; i < kRowsOfThread; ++i)
+      for (int i = 0; i < kRowsPerThread; ++i)
         if (row(i) < rows) value[i][c] -= mean;
     }
   }
@@ -111,23 +111,23 @@ struct Tile {
   template <typename Combine>
   __device__ __forceinline__ float over_columns(Combine combine, float nothing, int rows) const {
     constexpr int kWarps = kThreads<kHeadDim, kRows> / 32;
-    __shared__ float of_warp[kWarps][kHeadDim];
+    __shared__ float warp_sums[kWarps][kHeadDim];
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
       float found = nothing;
 #pragma unroll
-      for (int i = 0; i < kRowsOfThread; ++i)
+      for (int i = 0; i < kRowsPerThread; ++i)
         if (row(i) < rows) found = combine(found, value[i][c]);
 #pragma unroll
       for (int distance = kLanes; distance < 32; distance *= 2)
         found = combine(found, __shfl_xor_sync(kWholeWarp, found, distance));
-      if (lane < kLanes) of_warp[threadIdx.x / 32][lane * kColumns + c] = found;
+      if (lane < kLanes) warp_sums[threadIdx.x / 32][lane * kColumns + c] = found;
     }
     __syncthreads();  // every warp has written its own
     float found = nothing;
     if (threadIdx.x < kHeadDim)
-      for (int warp = 0; warp < kWarps; ++warp) found = combine(found, of_warp[warp][threadIdx.x]);
+      for (int warp = 0; warp < kWarps; ++warp) found = combine(found, warp_sums[warp][threadIdx.x]);
     __syncthreads();  // all have read: the next question may write
     return found;
   }
@@ -162,7 +162,7 @@ struct Tile {
                                         int64_t row_stride, int rows, float scale) const {
     const float inverse = 1 / scale;  // one division, not 32; what this rounds beyond 448 saturates to it
 #pragma unroll
-    for (int i = 0; i < kRowsOfThread; ++i) {
+    for (int i = 0; i < kRowsPerThread; ++i) {
       const auto pack_four = [&](int c) {
         return pack_e4m3(value[i][c] * inverse, value[i][c + 1] * inverse, value[i][c + 2] * inverse,
                          value[i][c + 3] * inverse);
@@ -289,14 +289,14 @@ __device__ __forceinline__ unsigned ordered_bits(float value) {
   const unsigned bits = __float_as_uint(value);
   return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
-__device__ __forceinline__ float of_ordered_bits(unsigned ordered) {
+__device__ __forceinline__ float from_ordered_bits(unsigned ordered) {
   return __uint_as_float(ordered >> 31 ? ordered & 0x7fffffffu : ~ordered);
 }
 
 //| Sums are integers of a fixed unit, so the order in which blocks add does not matter, and the mean has the
 //| same bits every time.
-constexpr float kUnitsOfSum = 0x1p24f;
-constexpr float kMostOfSum = 0x1p22f;  ///< that a tile adds: 64 times the largest f16
+constexpr float kUnitsPerOne = 0x1p24f;
+constexpr float kMaxSum = 0x1p22f;  ///< that a tile adds: 64 times the largest f16
 
 /// Resets the statistics.
 __global__ void clear_columns(Column* columns,  // [heads, head_dim]
@@ -319,8 +319,8 @@ __global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
   const float least = tile.over_columns([](float a, float b) { return fminf(a, b); }, INFINITY, rows);
   if (threadIdx.x >= kHeadDim) return;
   Column& column = columns[int64_t(source.head()) * kHeadDim + threadIdx.x];
-  const float bounded = fminf(fmaxf(sum, -kMostOfSum), kMostOfSum);
-  atomicAdd(&column.sum, static_cast<unsigned long long>(static_cast<long long>(bounded * kUnitsOfSum)));
+  const float bounded = fminf(fmaxf(sum, -kMaxSum), kMaxSum);
+  atomicAdd(&column.sum, static_cast<unsigned long long>(static_cast<long long>(bounded * kUnitsPerOne)));
   atomicMax(&column.largest, ordered_bits(largest));
   atomicMax(&column.least_negated, ordered_bits(-least));
 }
@@ -335,8 +335,9 @@ __global__ void means_of_columns(const Column* columns,  // [heads, head_dim]
                                  float* largest) {  // [count / columns_of_scale]
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= count) return;
-  const float high = of_ordered_bits(columns[i].largest), low = -of_ordered_bits(columns[i].least_negated);
-  const float sum = float(static_cast<long long>(columns[i].sum)) / kUnitsOfSum;
+  const float high = from_ordered_bits(columns[i].largest),
+              low = -from_ordered_bits(columns[i].least_negated);
+  const float sum = float(static_cast<long long>(columns[i].sum)) / kUnitsPerOne;
   const float mean = fminf(fmaxf(sum / float(rows), low), high);
   means[i] = mean;
   if (largest != nullptr)

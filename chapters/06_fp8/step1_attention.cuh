@@ -65,7 +65,7 @@ struct Consumer {
         values(shared.transposed.tile[0].descriptor()),
         query_factor(problem.scale_log2 *
                      problem.q_scale.at(problem.q_by_kv_head ? scale_head : problem.number(head),
-                                        min(first_query, problem.seqlen_q - 1) / kRowsOfWarpgroup)),
+                                        min(first_query, problem.seqlen_q - 1) / kRowsPerWarpgroup)),
         factor(not_zero(query_factor * (Traits::kBlockScales ? 1.0f : problem.k_scale.at(scale_head, 0)))) {}
 
   //| ## Scales, queries
@@ -89,7 +89,7 @@ struct Consumer {
   __device__ __forceinline__ void take_queries(uint32_t parity) {
     mbarrier_wait(&shared.barriers.q_full[number], parity);
     if constexpr (Traits::kQueriesInRegisters)
-      read_queries<kHeadDim>(q, shared.q[number], threadIdx.x / 32 % kWarpsOfWarpgroup * kRowsOfWarp);
+      read_queries<kHeadDim>(q, shared.q[number], threadIdx.x / 32 % kWarpsPerWarpgroup * kRowsPerWarp);
     else
       q = shared.q[number].descriptor();
   }
@@ -300,19 +300,19 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) attend(
     Problem problem, TileOrder order,
     int* counter,               // Schedule::dynamic_persistent: 0 at the start
     TransposedValues values) {  // for kTransposeOnce
-  constexpr int kConsumers = Traits::kConsumers, kRows = kConsumers * kRowsOfWarpgroup;
-  static_assert(sizeof(Shared<Traits>) <= kMostSharedBytes,
+  constexpr int kConsumers = Traits::kConsumers, kRows = kConsumers * kRowsPerWarpgroup;
+  static_assert(sizeof(Shared<Traits>) <= kMaxSharedBytes,
                 "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared<Traits>>();
   if (threadIdx.x == 0) {
     //| Each pipeline needs the number of arrivals at its two barriers: one thread, and bytes, if TMA fills;
     //| one lane per warp if warps fill or empty.
-    initialise(shared.keys, 1, kConsumers * kWarpsOfWarpgroup, "keys full", "keys empty");
+    initialise(shared.keys, 1, kConsumers * kWarpsPerWarpgroup, "keys full", "keys empty");
     initialise(shared.raw, 1, kTransposers, "raw full", "raw empty");
-    initialise(shared.transposed, Traits::kTransposeOnce ? 1 : kTransposers, kConsumers * kWarpsOfWarpgroup,
+    initialise(shared.transposed, Traits::kTransposeOnce ? 1 : kTransposers, kConsumers * kWarpsPerWarpgroup,
                "transposed full", "transposed empty");
     initialise(shared.broadcast,
-               kConsumers * kWarpsOfWarpgroup + (Traits::kTransposeOnce ? 0 : kTransposers) + 1);
+               kConsumers * kWarpsPerWarpgroup + (Traits::kTransposeOnce ? 0 : kTransposers) + 1);
     initialise(shared.barriers);
     fence_mbarrier_init();
   }
@@ -326,13 +326,13 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) attend(
   if constexpr (Traits::kTransposeOnce) wait_for_launch_before();  // which sets counters to 0
   __syncthreads();                                                 // the barriers are ready, and the ones
 
-  const int warp = warp_of_block(), warpgroup = warp / kWarpsOfWarpgroup;
+  const int warp = warp_of_block(), warpgroup = warp / kWarpsPerWarpgroup;
 
   //| The producer's four warps: one thread loads keys and values, one loads queries and stores outputs, and
   //| all lanes of the last two warps transpose.
   if (warpgroup == 0) {
     setmaxnreg_dec<Traits::kProducerRegisters>();
-    const int transposer = warp - (kWarpsOfWarpgroup - kTransposers);  // negative: it is none
+    const int transposer = warp - (kWarpsPerWarpgroup - kTransposers);  // negative: it is none
     if constexpr (Traits::kTransposeOnce) {
       if (threadIdx.x == 0) load_transposed_tiles(shared, k_map, values, problem, order, counter);
       if (transposer >= 0) transpose_for_all(shared, v_map, problem, values, transposer);
@@ -346,7 +346,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) attend(
 
   setmaxnreg_inc<Traits::kConsumerRegisters>();
   const int number = warpgroup - 1;
-  const int row = warp % kWarpsOfWarpgroup * kRowsOfWarp + threadIdx.x % 32 / 4;  // of the warpgroup's
+  const int row = warp % kWarpsPerWarpgroup * kRowsPerWarp + threadIdx.x % 32 / 4;  // of the warpgroup's
   open_turns<Traits>(number);
 
   //| A consumer takes a tile of queries from the broadcast, attends to it and hands over its output. V's
@@ -358,7 +358,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) attend(
   for (uint32_t parity = 0;; parity ^= 1) {
     const WorkTile work = next_tile<true>(shared.broadcast, next);
     if (work.query_tile < 0) return;
-    const int first_query = work.query_tile * kRows + number * kRowsOfWarpgroup;
+    const int first_query = work.query_tile * kRows + number * kRowsPerWarpgroup;
     Consumer<Traits> consumer(shared, problem, key, value, number, work.head, first_query, first_query + row);
     const float v_scale = Traits::kBlockScales ? 1.0f : problem.v_scale.at(consumer.scale_head, 0);
     consumer.take_queries(parity);

@@ -41,13 +41,13 @@ namespace flashbook::fp8 {
 template <typename Stored, int kFloats>
 struct RunningSums {
   static constexpr bool kRounds = sizeof(Stored) < sizeof(float);
-  static constexpr int kOfWord = kRounds ? 2 : 1, kOfPiece = 4 * kOfWord;  ///< sums
-  uint4 piece[kFloats / kOfPiece][kWarpgroup];                             ///< [piece][thread]
+  static constexpr int kSumsPerWord = kRounds ? 2 : 1, kSumsPerPiece = 4 * kSumsPerWord;  ///< sums
+  uint4 piece[kFloats / kSumsPerPiece][kWarpgroup];                                       ///< [piece][thread]
 
   /// Sets this thread's sums to 0.
   __device__ __forceinline__ void clear() {
 #pragma unroll
-    for (auto& of_threads : piece) of_threads[threadIdx.x % kWarpgroup] = make_uint4(0, 0, 0, 0);
+    for (auto& words : piece) words[threadIdx.x % kWarpgroup] = make_uint4(0, 0, 0, 0);
   }
 
   /// Adds the sums in `word`, times `factor`.
@@ -80,14 +80,14 @@ struct RunningSums {
   template <bool kPromote>
   __device__ __forceinline__ void add_to(float (&output)[kFloats], const float (&factor)[2]) {
 #pragma unroll
-    for (int i = 0; i < kFloats / kOfPiece; ++i) {
+    for (int i = 0; i < kFloats / kSumsPerPiece; ++i) {
       uint4& place = piece[i][threadIdx.x % kWarpgroup];
       const uint4 old = place;
       uint32_t word[4] = {old.x, old.y, old.z, old.w};
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        float* const sums = output + kOfPiece * i + kOfWord * j;
-        add(sums, word[j], factor[row_of(kOfWord * j)]);
+        float* const sums = output + kSumsPerPiece * i + kSumsPerWord * j;
+        add(sums, word[j], factor[row_of(kSumsPerWord * j)]);
         if constexpr (kPromote) word[j] = take(sums);
       }
       if constexpr (kPromote) place = make_uint4(word[0], word[1], word[2], word[3]);

@@ -88,7 +88,7 @@ using Fragments = uint32_t[kColumns / kMmaK][4];
 
 /// A warp's 16 rows of Q, from `first_row` of the tile on.
 template <int kHeadDim>
-__device__ __forceinline__ void read_queries(Fragments<kHeadDim>& q, Tile<kRowsOfWarpgroup, kHeadDim>& tile,
+__device__ __forceinline__ void read_queries(Fragments<kHeadDim>& q, Tile<kRowsPerWarpgroup, kHeadDim>& tile,
                                              int first_row) {
   // Lanes 0-7 point at rows 0-7, lanes 8-15 at rows 8-15, lanes 16-31 at the same rows, 16 bytes on.
   const int lane = threadIdx.x % 32, row = first_row + lane % 16, column = lane / 16 * 16;
@@ -115,7 +115,7 @@ __device__ __forceinline__ void issue_scores(float (&scores)[kKeys / 2], uint64_
 #pragma unroll
   for (int step = 0; step < kHeadDim / kMmaK; ++step)
     wgmma<Element, kKeys>(scores,
-                          wgmma_advance(q, Tile<kRowsOfWarpgroup, kHeadDim>::column_bytes(step * kMmaK)),
+                          wgmma_advance(q, Tile<kRowsPerWarpgroup, kHeadDim>::column_bytes(step * kMmaK)),
                           wgmma_advance(k, Tile<kKeys, kHeadDim>::column_bytes(step * kMmaK)), step > 0);
   wgmma_commit();
 }

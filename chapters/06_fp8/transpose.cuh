@@ -88,12 +88,12 @@ __host__ __device__ constexpr int batch_of(int blocks, int most) {
 }
 
 /// The same by matrices, 16 columns of a few times 32 keys at a time.
-template <int kMostBatch, int kKeys, int kHeadDim>
+template <int kMaxBatch, int kKeys, int kHeadDim>
 __device__ __forceinline__ void transpose_matrices(Tile<kHeadDim, kKeys>& transposed,
                                                    Tile<kKeys, kHeadDim>& v, int warp) {
   using From = Tile<kKeys, kHeadDim>;
   using To = Tile<kHeadDim, kKeys>;
-  constexpr int kBatch = batch_of(kKeys / 32, kMostBatch);
+  constexpr int kBatch = batch_of(kKeys / 32, kMaxBatch);
   const int lane = threadIdx.x % 32, matrix = lane / 8, row = lane % 8;
   const unsigned char* from = v.element[0][matrix * 8 + row];
   unsigned char* to = transposed.element[0][matrix % 2 * 8 + row];

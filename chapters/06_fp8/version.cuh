@@ -115,7 +115,7 @@ template <typename Traits>
 struct Shared {
   static constexpr int kConsumers = Traits::kConsumers;
   using Values = TransposedTile<Traits::kHeadDim, Traits::kKeys, Traits::kPieceKeys>;
-  Tile<kRowsOfWarpgroup, Traits::kHeadDim> q[kConsumers];
+  Tile<kRowsPerWarpgroup, Traits::kHeadDim> q[kConsumers];
   Pipeline<Tile<Traits::kKeys, Traits::kHeadDim>, Traits::kKeyStages> keys;
   Pipeline<Tile<Traits::kPieceKeys, Traits::kHeadDim>, Traits::kRawStages> raw;
   Pipeline<Values, Traits::kTransposedStages> transposed;
@@ -128,7 +128,7 @@ struct Shared {
   int raw_piece;  ///< which piece of V is in raw, or will be, with kTransposeOnce
   TileBroadcast broadcast;
   Means<Traits::kHeadDim> means[kConsumers][2];  ///< of this tile of queries and of the next
-  float shift[kConsumers][kRowsOfWarpgroup];     ///< of the log-sum-exp, by the keys' means (epilogue.cuh)
+  float shift[kConsumers][kRowsPerWarpgroup];    ///< of the log-sum-exp, by the keys' means (epilogue.cuh)
   BlockBarriers<kConsumers> barriers;
 };
 

@@ -95,7 +95,7 @@ struct Gradients {
       : shared(shared),
         problem(problem),
         number(number),
-        warp_key(number * kRowsOfWarpgroup + warp % kWarpsOfWarpgroup * kRowsOfWarp) {
+        warp_key(number * kRowsPerWarpgroup + warp % kWarpsPerWarpgroup * kRowsPerWarp) {
 #pragma unroll
     for (float& sum : dk) sum = 0.0f;
 #pragma unroll
@@ -131,7 +131,7 @@ struct Gradients {
     //| The order of issue is the point of this function. The tensor cores work through groups in order, and
     //| the waits name the oldest groups that must be done. Everything between an issue and its wait overlaps
     //| with the products.
-    constexpr uint32_t kWarpgroupRows = kRowsOfWarpgroup * kPanelRowBytes;
+    constexpr uint32_t kWarpgroupRows = kRowsPerWarpgroup * kPanelRowBytes;
     const uint64_t own_k = wgmma_advance(k_major(shared.k), number * kWarpgroupRows);
     float scores[kQueries / 2], dp[kQueries / 2];
     Fragments<kQueries> p, ds;
@@ -152,7 +152,7 @@ struct Gradients {
     wgmma_pin(scores);
     //| Only tiles on the diagonal and the last tile of keys are masked. The branch is uniform across a
     //| warpgroup.
-    if (first_key + number * kRowsOfWarpgroup + kRowsOfWarpgroup - 1 > problem.last_key(first_query))
+    if (first_key + number * kRowsPerWarpgroup + kRowsPerWarpgroup - 1 > problem.last_key(first_query))
       mask(scores, first_key, first_query);
     to_probabilities(scores, shared.lse[state.stage], problem.scale_log2);
     if constexpr (kHasDv) round_to_fragments<T>(p, scores);

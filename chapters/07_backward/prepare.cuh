@@ -55,8 +55,8 @@ __global__ void __launch_bounds__(kPrepareThreads)
   const int head = int(at / problem.padded_q), row = int(at % problem.padded_q);
   prepare_row<T, kHeadDim, kClearsDq>(
       workspace, at, rows, at < rows && row < problem.seqlen_q,
-      [&] { return o + problem.of_query(problem.at.o, head, row); },
-      [&] { return d_o + problem.of_query(problem.at.d_o, head, row); },
+      [&] { return o + problem.query_offset(problem.at.o, head, row); },
+      [&] { return d_o + problem.query_offset(problem.at.d_o, head, row); },
       [&] { return lse[int64_t(head) * problem.seqlen_q + row]; },
       [&] { return d_lse == nullptr ? 0 : d_lse[int64_t(head) * problem.seqlen_q + row]; }, 0,
       problem.head_dim);
@@ -72,8 +72,8 @@ template <typename T, int kHeadDim, bool kClearsDq>
 static void run_prepare(const Shape& shape, const Tensors& tensors, device::Stream stream, int tile,
                         int* counters = nullptr, int64_t counts = 0) {
   const int64_t rows = workspace_rows(shape, tile);
-  constexpr int kRowsOfBlock = kPrepareRows<kHeadDim>;
-  device::launch(prepare<T, kHeadDim, kClearsDq>, dim3(ceil_div(rows, kRowsOfBlock)), dim3(kPrepareThreads),
+  constexpr int kRowsPerBlock = kPrepareRows<kHeadDim>;
+  device::launch(prepare<T, kHeadDim, kClearsDq>, dim3(ceil_div(rows, kRowsPerBlock)), dim3(kPrepareThreads),
                  0, stream, static_cast<const T*>(tensors.o), static_cast<const T*>(tensors.d_o),
                  static_cast<const float*>(tensors.lse), tensors.d_lse, workspace_of(shape, tile, tensors),
                  rows, problem_of(shape, tile), counters, counts);

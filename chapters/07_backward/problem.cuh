@@ -52,13 +52,13 @@ struct Problem {
   //| grouped queries `group` query heads read one key head, and a key head's gradient is the sum over its
   //| group. Offsets are 64 bits wide: a tensor may have more than $2^{31}$ elements.
   /// The offset of row `row` of a query head, in a tensor with these strides.
-  __device__ int64_t of_query(const Strides& strides, int head, int row) const {
+  __device__ int64_t query_offset(const Strides& strides, int head, int row) const {
     const int heads = kv_heads * group;
     return head / heads * strides.batch + head % heads * strides.head + row * strides.row;
   }
 
   /// The same for a key head.
-  __device__ int64_t of_key(const Strides& strides, int head, int row) const {
+  __device__ int64_t key_offset(const Strides& strides, int head, int row) const {
     return head / kv_heads * strides.batch + head % kv_heads * strides.head + row * strides.row;
   }
 

@@ -78,16 +78,16 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   const auto load = [&](int tile) {
     unsigned char* const stage = stages + tile % 2 * 2 * Traits::kTileBytes;
     const int first = tile * kKeys, valid = problem.seqlen_k - first;
-    copy_tile<kKeys, kHeadDim, Traits::kThreads>(stage, k + problem.of_key(problem.at.k, kv_head, first),
+    copy_tile<kKeys, kHeadDim, Traits::kThreads>(stage, k + problem.key_offset(problem.at.k, kv_head, first),
                                                  problem.at.k.row, valid);
     copy_tile<kKeys, kHeadDim, Traits::kThreads>(stage + Traits::kTileBytes,
-                                                 v + problem.of_key(problem.at.v, kv_head, first),
+                                                 v + problem.key_offset(problem.at.v, kv_head, first),
                                                  problem.at.v.row, valid);
   };
   copy_tile<Traits::kQueries, kHeadDim, Traits::kThreads>(
-      q_tile, q + problem.of_query(problem.at.q, head, first_query), problem.at.q.row, valid_rows);
+      q_tile, q + problem.query_offset(problem.at.q, head, first_query), problem.at.q.row, valid_rows);
   copy_tile<Traits::kQueries, kHeadDim, Traits::kThreads>(
-      do_tile, d_o + problem.of_query(problem.at.d_o, head, first_query), problem.at.d_o.row, valid_rows);
+      do_tile, d_o + problem.query_offset(problem.at.d_o, head, first_query), problem.at.d_o.row, valid_rows);
   if (tiles > 0) load(0);
   cp_async_commit();
 
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   cp_async_wait_all();
   __syncthreads();  // where no key was visible: Q has landed everywhere before dQ takes its place
   store_blocks<T, kHeadDim>(sums, problem.scale, q_tile, warp_row, 0,
-                            dq + problem.of_query(problem.at.dq, head, first_query), problem.at.dq.row,
+                            dq + problem.query_offset(problem.at.dq, head, first_query), problem.at.dq.row,
                             valid_rows);
 }
 

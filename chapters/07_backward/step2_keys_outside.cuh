@@ -155,10 +155,10 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   const auto load = [&](int i) {
     const int head = head_of(i), query = query_of(i), valid = problem.seqlen_q - query;
     unsigned char* const stage = stages + i % 2 * Traits::kStageBytes;
-    copy_tile<kQueries, kHeadDim, Traits::kThreads>(stage, q + problem.of_query(problem.at.q, head, query),
-                                                    problem.at.q.row, valid);
+    copy_tile<kQueries, kHeadDim, Traits::kThreads>(
+        stage, q + problem.query_offset(problem.at.q, head, query), problem.at.q.row, valid);
     copy_tile<kQueries, kHeadDim, Traits::kThreads>(stage + Traits::kQueryTileBytes,
-                                                    d_o + problem.of_query(problem.at.d_o, head, query),
+                                                    d_o + problem.query_offset(problem.at.d_o, head, query),
                                                     problem.at.d_o.row, valid);
     constexpr int kPieces = kQueries / 4;  // pieces of 16 bytes in each of the two
     static_assert(2 * kPieces <= Traits::kThreads, "a thread copies a piece of the log-sum-exp or of D");
@@ -169,9 +169,9 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
     }
   };
   copy_tile<Traits::kKeys, kHeadDim, Traits::kThreads>(
-      k_tile, k + problem.of_key(problem.at.k, kv_head, first_key), problem.at.k.row, valid_keys);
+      k_tile, k + problem.key_offset(problem.at.k, kv_head, first_key), problem.at.k.row, valid_keys);
   copy_tile<Traits::kKeys, kHeadDim, Traits::kThreads>(
-      v_tile, v + problem.of_key(problem.at.v, kv_head, first_key), problem.at.v.row, valid_keys);
+      v_tile, v + problem.key_offset(problem.at.v, kv_head, first_key), problem.at.v.row, valid_keys);
   if (tiles > 0) load(0);
   cp_async_commit();
 
@@ -300,10 +300,10 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   cp_async_wait_all();
   __syncthreads();  // no warp reads K and V any more, and where no query sees them they have landed
   store_blocks<T, kHeadDim>(dk_sums, problem.scale, k_tile, warp_key, warp_dim,
-                            dk + problem.of_key(problem.at.dk, kv_head, first_key), problem.at.dk.row,
+                            dk + problem.key_offset(problem.at.dk, kv_head, first_key), problem.at.dk.row,
                             valid_keys);
   store_blocks<T, kHeadDim>(dv_sums, 1.0f, v_tile, warp_key, warp_dim,
-                            dv + problem.of_key(problem.at.dv, kv_head, first_key), problem.at.dv.row,
+                            dv + problem.key_offset(problem.at.dv, kv_head, first_key), problem.at.dv.row,
                             valid_keys);
 }
 
@@ -332,10 +332,11 @@ __global__ void __launch_bounds__(Traits::kThreads)
 #pragma unroll
       for (int e = 0; e < 4; ++e)
         blocks[r][n][e] = sums[place_of_dq<Traits>((r * (Traits::kDqDims / 8) + n) * 4 + e)];
-  store_blocks<T, Traits::kHeadDim>(
-      blocks, problem.scale, dynamic_shared<unsigned char>(), warp % kWarpsAlongQueries * Traits::kDqWarpRows,
-      warp / kWarpsAlongQueries * Traits::kDqDims, dq + problem.of_query(problem.at.dq, head, first_query),
-      problem.at.dq.row, problem.seqlen_q - first_query);
+  store_blocks<T, Traits::kHeadDim>(blocks, problem.scale, dynamic_shared<unsigned char>(),
+                                    warp % kWarpsAlongQueries * Traits::kDqWarpRows,
+                                    warp / kWarpsAlongQueries * Traits::kDqDims,
+                                    dq + problem.query_offset(problem.at.dq, head, first_query),
+                                    problem.at.dq.row, problem.seqlen_q - first_query);
 }
 
 }  // namespace flashbook::backward

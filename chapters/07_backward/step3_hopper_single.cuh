@@ -24,17 +24,17 @@ __global__ void __launch_bounds__(kKeyConsumerThreads, 1)
                   T* dv,  // [batch, kv heads, seqlen_k, head_dim], strided
                   Workspace workspace, Problem problem) {
   using Shared = HopperShared<T, Traits>;
-  static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
+  static_assert(sizeof(Shared) <= kMaxSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
   //| One block per tile of keys of each key head. Its loop goes over the queries that see it, and the heads
   //| of the group.
   const int key_tiles = ceil_div(problem.seqlen_k, kTileKeys);
   const int kv_head = int(blockIdx.x) / key_tiles, first_key = int(blockIdx.x) % key_tiles * kTileKeys;
-  const Head of_keys{kv_head % problem.kv_heads, kv_head / problem.kv_heads};
+  const Head key_head{kv_head % problem.kv_heads, kv_head / problem.kv_heads};
   const QueryTiles tiles_seen = queries_of<Traits::kQueries>(problem, first_key);
   if (threadIdx.x == 0) {
-    initialise(shared.q, 1, kKeyConsumers * kWarpsOfWarpgroup, "q full", "q empty");
-    initialise(shared.d_o, 1, kKeyConsumers * kWarpsOfWarpgroup, "do full", "do empty");
+    initialise(shared.q, 1, kKeyConsumers * kWarpsPerWarpgroup, "q full", "q empty");
+    initialise(shared.d_o, 1, kKeyConsumers * kWarpsPerWarpgroup, "do full", "do empty");
     mbarrier_init(&shared.keys_full, 1);
     name_mbarrier(&shared.keys_full, "keys full");
     fence_mbarrier_init();
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kKeyConsumerThreads, 1)
   const int first_query = tiles_seen.first * Traits::kQueries,
             last_query = (tiles_seen.end - 1) * Traits::kQueries;
   const auto fill = [&](PipelineState<Traits::kStages> to, int member, int query) {
-    const Head head{of_keys.head * problem.group + member, of_keys.batch};
+    const Head head{key_head.head * problem.group + member, key_head.batch};
     const int row = problem.workspace_row(head.batch, head.head) + query;
     PipelineState<Traits::kStages> q = to, d_o = to;
     wait_empty(shared.q, q);
@@ -59,14 +59,14 @@ __global__ void __launch_bounds__(kKeyConsumerThreads, 1)
   PipelineState<Traits::kStages> state;
   if (threadIdx.x == 0 && tiles_seen.first < tiles_seen.end) {
     mbarrier_arrive_expect_tx(&shared.keys_full, (Shared::kHasDp ? 2 : 1) * Shared::Keys::kBytes);
-    load(shared.k, k_map, &shared.keys_full, first_key, of_keys);
-    if constexpr (Shared::kHasDp) load(shared.v, v_map, &shared.keys_full, first_key, of_keys);
+    load(shared.k, k_map, &shared.keys_full, first_key, key_head);
+    if constexpr (Shared::kHasDp) load(shared.v, v_map, &shared.keys_full, first_key, key_head);
     fill(state, 0, first_query);
   }
 
   //| The waits are those of later steps; only the requests differ. That one thread's detour costs its whole
   //| warpgroup: its other lanes, and so its products, wait for it.
-  const int warp = warp_of_block(), number = warp / kWarpsOfWarpgroup;
+  const int warp = warp_of_block(), number = warp / kWarpsPerWarpgroup;
   Gradients<T, Traits> gradients(shared, problem, number, warp);
   // Always so: the last query sees every key. Without the question nvcc 13.0 spills a register at d = 64.
   if (tiles_seen.first < tiles_seen.end) mbarrier_wait(&shared.keys_full, 0);
@@ -94,8 +94,8 @@ __global__ void __launch_bounds__(kKeyConsumerThreads, 1)
       float* sums = nullptr;
       if constexpr (Shared::kHasDp)
         sums = Gradients<T, Traits>::Part::sums_of(
-            workspace.dq, problem.workspace_row(of_keys.batch, of_keys.head * problem.group + member) + query,
-            number);
+            workspace.dq,
+            problem.workspace_row(key_head.batch, key_head.head * problem.group + member) + query, number);
       gradients.step(state, first_key, query, sums);
     }
   store_gradients(gradients, problem, dk, dv, kv_head, first_key);

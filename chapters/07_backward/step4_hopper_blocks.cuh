@@ -41,7 +41,7 @@ __device__ __forceinline__ int first_key_of(const TileOrder& order, const WorkTi
 template <typename Traits, typename Queries, int kStages, int kQueries>
 __device__ __forceinline__ void stream_queries(Pipeline<Queries, kStages>& pipeline,
                                                PipelineState<kStages>& state,
-                                               float (&of_rows)[kStages][kQueries], const TileMap& map,
+                                               float (&row_values)[kStages][kQueries], const TileMap& map,
                                                const CUtensorMap& row_map, const Problem& problem,
                                                const Head& kv_head, int first_key) {
   Head head{kv_head.head * problem.group, kv_head.batch};
@@ -54,7 +54,7 @@ __device__ __forceinline__ void stream_queries(Pipeline<Queries, kStages>& pipel
     for (int round = 0; round < tiles_seen.tiles(); ++round) {
       const int query = tiles_seen.tile(round, start) * kQueries;
       wait_empty(pipeline, state);
-      fill_queries(pipeline, state, of_rows, map, row_map, query, head, row + query);
+      fill_queries(pipeline, state, row_values, map, row_map, query, head, row + query);
     }
 }
 
@@ -151,7 +151,7 @@ __device__ __forceinline__ void add_dq(HopperShared<T, Traits>& shared, const Wo
       for (int round = 0; round < tiles_seen.tiles(); ++round) {
         const int tile = tiles_seen.tile(round, start);
         const int query = tile * Traits::kQueries, first_row = row + query;
-        int* const semaphore = semaphores + first_row / kRowsOfWarpgroup * kKeyConsumers + number;
+        int* const semaphore = semaphores + first_row / kRowsPerWarpgroup * kKeyConsumers + number;
         int turn = 0;
         if constexpr (Traits::kDeterministic) turn = turn_of(problem, first_key, query, Traits::kQueries);
         if constexpr (Traits::kAddByTma) {
@@ -191,13 +191,13 @@ template <typename T, typename Traits>
 __device__ __forceinline__ void store_gradients(const Gradients<T, Traits>& sums, const Problem& problem,
                                                 T* dk,  // [batch, kv heads, seqlen_k, head_dim], strided
                                                 T* dv, int head, int first_key) {
-  const int key = first_key + sums.number * kRowsOfWarpgroup, valid = problem.seqlen_k - key;
+  const int key = first_key + sums.number * kRowsPerWarpgroup, valid = problem.seqlen_k - key;
   const int row = row_of_thread();
   if constexpr (Gradients<T, Traits>::kHasDv)
-    store_from_registers(sums.dv, dv + problem.of_key(problem.at.dv, head, key), problem.at.dv.row, row,
+    store_from_registers(sums.dv, dv + problem.key_offset(problem.at.dv, head, key), problem.at.dv.row, row,
                          valid, 1.0f, problem.head_dim);
   if constexpr (Gradients<T, Traits>::kHasDk)
-    store_from_registers(sums.dk, dk + problem.of_key(problem.at.dk, head, key), problem.at.dk.row, row,
+    store_from_registers(sums.dk, dk + problem.key_offset(problem.at.dk, head, key), problem.at.dk.row, row,
                          valid, problem.scale, problem.head_dim);
 }
 
@@ -206,7 +206,7 @@ template <typename T, typename Traits>
 __device__ __forceinline__ void make_barriers(HopperShared<T, Traits>& shared) {
   if constexpr (Traits::kLateDq)
     for (int place = 0; place < 2; ++place) {
-      mbarrier_init(&shared.ds_full[place], kKeyConsumers * kWarpsOfWarpgroup);
+      mbarrier_init(&shared.ds_full[place], kKeyConsumers * kWarpsPerWarpgroup);
       name_mbarrier(&shared.ds_full[place], "ds full", place);
     }
   initialise(shared, kHasAdders<Traits> ? kKeyConsumers : 0);
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) hopper_backward(
     int* counter,       // Schedule::dynamic_persistent: 0 at the start
     int* semaphores) {  // kDeterministic: [heads, tiles of queries, consumers], 0 at the start
   using Shared = HopperShared<T, Traits>;
-  static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
+  static_assert(sizeof(Shared) <= kMaxSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
   if (threadIdx.x == 0) make_barriers(shared);
   //| Up to here, the previous launch, which computes D, may still be running. At d = 256 there are two
@@ -246,7 +246,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) hopper_backward(
 
   //| The roles diverge here, and registers are redistributed. A producer keeps 24 or 40; a consumer at d =
   //| 128 holds 128 floats of dK and dV and up to 64 of scores and dP all at once, and has 240 or 232.
-  const int warp = warp_of_block(), warpgroup = warp / kWarpsOfWarpgroup;
+  const int warp = warp_of_block(), warpgroup = warp / kWarpsPerWarpgroup;
   if (warpgroup == 0) {
     setmaxnreg_dec<Traits::kProducerRegisters>();
     if (threadIdx.x == 0) produce_q(shared, q_map, lse_map, problem, order, counter);
@@ -321,9 +321,9 @@ __global__ void __launch_bounds__(kKeyConsumerThreads) convert_dq_parts(
   const int head = int(blockIdx.x) / tiles, query = int(blockIdx.x) % tiles * kQueries;
   const int64_t row = int64_t(head) * problem.padded_q + query;
   const int first =
-      query + (DqPart<kHeadDim, kQueries>::kByRows ? int(threadIdx.x / kWarpgroup) * kRowsOfWarpgroup : 0);
+      query + (DqPart<kHeadDim, kQueries>::kByRows ? int(threadIdx.x / kWarpgroup) * kRowsPerWarpgroup : 0);
   round_dq<T, kHeadDim, kQueries>(sums + row * kHeadDim, problem.scale,
-                                  dq + problem.of_query(problem.at.dq, head, first), problem.at.dq.row,
+                                  dq + problem.query_offset(problem.at.dq, head, first), problem.at.dq.row,
                                   row_of_thread(), problem.seqlen_q - first, problem.head_dim);
 }
 

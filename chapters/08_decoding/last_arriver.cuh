@@ -38,9 +38,9 @@ __device__ __forceinline__ float& sums_at(RingShared<Traits>& shared,
                                           const PipelineState<Traits::kStages>& first, int warp, int row,
                                           int column) {
   const int byte = warp * Traits::kWarpSumBytes, four = column / 4;
-  int stage = first.stage + byte / Traits::kBytesOfStage;
+  int stage = first.stage + byte / Traits::kBytesPerStage;
   if (stage >= Traits::kStages) stage -= Traits::kStages;
-  auto* sums = reinterpret_cast<float*>(shared.ring.tile[stage].byte + byte % Traits::kBytesOfStage);
+  auto* sums = reinterpret_cast<float*>(shared.ring.tile[stage].byte + byte % Traits::kBytesPerStage);
   return sums[row * Traits::kHeadDim + (four ^ (four / 8 % 4 + row % 2 * 4)) * 4 + column % 4];
 }
 
@@ -61,8 +61,8 @@ __device__ __forceinline__ WarpRow<Traits::kHeadDim> row_of_warps(RingShared<Tra
                                                                   int tile_row) {
   constexpr int kKeyWarps = Traits::kKeyWarps;
   using Row = WarpRow<Traits::kHeadDim>;
-  const int from = Traits::kRowTiles == 1 ? 0 : tile_row / kRowsOfMma * kKeyWarps;
-  const int row = tile_row % kRowsOfMma;
+  const int from = Traits::kRowTiles == 1 ? 0 : tile_row / kRowsPerMma * kKeyWarps;
+  const int row = tile_row % kRowsPerMma;
   float max = shared.max[from][row], weights = 0;
 #pragma unroll
   for (int w = 1; w < kKeyWarps; ++w) max = fmaxf(max, shared.max[from + w][row]);
@@ -133,7 +133,7 @@ __device__ __forceinline__ void finish_block(RingShared<Traits>& shared,
   for (int r = 0; r < 2; ++r) {
     const int row = lane / 4 + 8 * r;
     const float sum = quad_sum(own.rows.sum[r]);
-    if (warp / Traits::kKeyWarps * kRowsOfMma + row >= rows) continue;
+    if (warp / Traits::kKeyWarps * kRowsPerMma + row >= rows) continue;
     if (lane % 4 == 0) {
       shared.max[warp][row] = own.rows.max[r] * problem.scale_log2;
       shared.sum[warp][row] = sum;
@@ -198,7 +198,7 @@ __device__ __forceinline__ bool arrives_last(const Segment& segment, const Works
   __syncwarp();  // all lanes have written their part
   bool is_last = false;
   if (threadIdx.x % 32 == 0) {
-    unsigned* arrived = &workspace.arrivals[segment.first_block * kMostRingWarps + warp];
+    unsigned* arrived = &workspace.arrivals[segment.first_block * kMaxRingWarps + warp];
     is_last = atomic_add_acq_rel(arrived, 1u) == unsigned(segment.parts - 1);
     if (is_last) atomicExch(arrived, 0u);  // reset for the next launch
   }

@@ -151,12 +151,12 @@ __device__ __forceinline__ void merge_by_block(const Partials& partials, int par
   __shared__ float4 warp_o[kManyWarps][kHeadDim / 4];
   __shared__ float warp_lse[kManyWarps];
   const int warp = threadIdx.x / 32, first = parts * warp / kManyWarps;
-  const Partials of_warps = {&warp_o[0][0].x, warp_lse};
+  const Partials warp_parts = {&warp_o[0][0].x, warp_lse};
   store_row<kHeadDim>(merge_row<kHeadDim>(partials, parts * (warp + 1) / kManyWarps - first,
                                           [&](int part) { return place(first + part); }),
-                      of_warps, warp);
+                      warp_parts, warp);
   __syncthreads();  // all warps' rows are there
-  if (warp == 0) store(merge_row<kHeadDim>(of_warps, kManyWarps, [](int part) { return part; }));
+  if (warp == 0) store(merge_row<kHeadDim>(warp_parts, kManyWarps, [](int part) { return part; }));
 }
 
 }  // namespace flashbook::decoding

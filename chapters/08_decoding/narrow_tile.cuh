@@ -100,7 +100,7 @@ template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void multiply_keys(float* scores, const Queries<Traits>& q, const NoScales&,
                                               const Stage<Traits>& tile, int chunk, int keys,
                                               const PlanType& plan) {
-  const int lane = threadIdx.x % 32, first_key = chunk * kRowsOfMma + lane / 4;
+  const int lane = threadIdx.x % 32, first_key = chunk * kRowsPerMma + lane / 4;
   const int row_bytes = plan.template columns<Traits::kHeadDim>() * 2, own = lane % 4 * 16;
   const unsigned char* row[2];
   float sums[2][4] = {};  // columns 0-7, columns 8-15
@@ -157,7 +157,7 @@ __device__ __forceinline__ void multiply_values(float (&output)[Traits::kHeadDim
     uint32_t v[4][kColumns / 2] = {};  // [key of the lane][pair of columns]
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int key = chunk * kRowsOfMma + column_of(i / 2 * 4 + i % 2);
+      const int key = chunk * kRowsPerMma + column_of(i / 2 * 4 + i % 2);
       const int at = (columns + lane / 4 * kColumns) * 2;
       const unsigned char* from = tile.byte + key * row_bytes + at;
       if (key >= keys) continue;

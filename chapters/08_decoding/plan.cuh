@@ -38,8 +38,8 @@ struct Shares {
   __device__ int begin(int i) const { return i * each + min(i, more); }
   /// The share that has a unit.
   __device__ int of(int unit) const {
-    const int of_larger = more * (each + 1);
-    return unit < of_larger ? unit / (each + 1) : more + (unit - of_larger) / each;
+    const int in_larger = more * (each + 1);
+    return unit < in_larger ? unit / (each + 1) : more + (unit - in_larger) / each;
   }
 };
 
@@ -86,14 +86,14 @@ struct Plan {
 /// Equal work for equally long sequences. (Step 7)
 struct EvenPlan : Plan {
   static constexpr bool kEven = true;
-  int units;                    ///< units in total
-  device::Divisor of_block;     ///< units per block; the last one may have fewer
-  device::Divisor of_item;      ///< units per item
-  device::Divisor of_sequence;  ///< units per sequence
+  int units;                           ///< units in total
+  device::Divisor units_per_block;     ///< units per block; the last one may have fewer
+  device::Divisor units_per_item;      ///< units per item
+  device::Divisor units_per_sequence;  ///< units per sequence
 
-  __device__ const device::Divisor& units_of(int /*tiles*/) const { return of_item; }
+  __device__ const device::Divisor& units_of(int /*tiles*/) const { return units_per_item; }
   __device__ int rounds_of(const Problem&, int /*batch*/) const { return items_of_sequence; }
-  __device__ int block_of(int unit, const Shares&) const { return unit / of_block; }
+  __device__ int block_of(int unit, const Shares&) const { return unit / units_per_block; }
 };
 
 //| A segment records which other blocks work on its item. The blocks of an item's parts are consecutive, so
@@ -149,10 +149,10 @@ class Segments {
   /// Goes to the first segment of a block. All lanes of a warp.
   __device__ __forceinline__ void begin(int block) {
     if constexpr (PlanType::kEven) {
-      const int first = block * plan_.of_block;
-      at.left = min(int(plan_.of_block), plan_.units - first);
-      at.batch = first / plan_.of_sequence;
-      at.base = at.batch * plan_.of_sequence;
+      const int first = block * plan_.units_per_block;
+      at.left = min(int(plan_.units_per_block), plan_.units - first);
+      at.batch = first / plan_.units_per_sequence;
+      at.base = at.batch * plan_.units_per_sequence;
       at.unit = first - at.base;
       return;
     }

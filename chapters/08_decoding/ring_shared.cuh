@@ -14,7 +14,7 @@
 namespace flashbook::decoding {
 
 constexpr int kStageBytes = 32 * 1024;
-constexpr int kRowsOfMma = 16;  ///< rows that mma.sync multiplies, and keys per chunk
+constexpr int kRowsPerMma = 16;  ///< rows that mma.sync multiplies, and keys per chunk
 
 //| ## A configuration
 //|
@@ -35,14 +35,14 @@ template <RingSizes kSizes>
 struct RingKernelTraits {
   static constexpr int kHeadDim = kSizes.head_dim, kElementBytes = kSizes.element_bytes;
   static constexpr int kRowTiles = kSizes.row_tiles, kBlocks = kSizes.blocks;
-  static constexpr int kRows = kRowTiles * kRowsOfMma;  ///< rows per tile of queries
+  static constexpr int kRows = kRowTiles * kRowsPerMma;  ///< rows per tile of queries
   static constexpr int kRowBytes = kHeadDim * kElementBytes;
-  static constexpr int kBytesOfStage = kStageBytes / kBlocks;
-  static constexpr int kKeys = kBytesOfStage / kRowBytes;  ///< keys per tile: 256, 128, 64 in 16 bits
+  static constexpr int kBytesPerStage = kStageBytes / kBlocks;
+  static constexpr int kKeys = kBytesPerStage / kRowBytes;  ///< keys per tile: 256, 128, 64 in 16 bits
   /// At d = 256 a thread has 128 sums and 64 registers of Q: only five warps may have that many.
   static constexpr int kWarps = (kHeadDim == 256 ? 4 : 8) / kBlocks;
-  static constexpr int kKeyWarps = kWarps / kRowTiles;            ///< warps that share a tile's keys
-  static constexpr int kChunks = kKeys / kRowsOfMma / kKeyWarps;  ///< chunks of 16 keys per warp and tile
+  static constexpr int kKeyWarps = kWarps / kRowTiles;             ///< warps that share a tile's keys
+  static constexpr int kChunks = kKeys / kRowsPerMma / kKeyWarps;  ///< chunks of 16 keys per warp and tile
   /// Chunks whose scores a thread holds at a time: what registers are left for.
   static constexpr int kChunksAtOnce = kHeadDim < 256 && kRowTiles == 1 && kChunks > 1 ? 2 : 1;
   static constexpr int kConsumers = kWarps * 32;    ///< consumer threads
@@ -50,8 +50,8 @@ struct RingKernelTraits {
   static constexpr int kStages = 3;
   static constexpr bool kTileByTile = false;  ///< keys are released with the values, not before
   /// A warp's sums, in float32, when warps merge: they fill whole stages of the ring.
-  static constexpr int kWarpSumBytes = kRowsOfMma * kHeadDim * 4;
-  static constexpr int kMergeStages = ceil_div(kWarps * kWarpSumBytes, kBytesOfStage);
+  static constexpr int kWarpSumBytes = kRowsPerMma * kHeadDim * 4;
+  static constexpr int kMergeStages = ceil_div(kWarps * kWarpSumBytes, kBytesPerStage);
   static_assert(kChunks >= 1 && kMergeStages <= kStages,
                 "a tile has keys for every warp, and sums fit the ring");
 };
@@ -60,15 +60,15 @@ struct RingKernelTraits {
 //| 128, 64 at 256. If a multiprocessor has two blocks, it is half of that.
 template <typename Traits>
 struct alignas(128) Stage {
-  unsigned char byte[Traits::kBytesOfStage];
+  unsigned char byte[Traits::kBytesPerStage];
 };
 
 /// Shared memory of a block.
 template <typename Traits>
 struct RingShared {
   Pipeline<Stage<Traits>, Traits::kStages> ring;
-  float max[Traits::kWarps][kRowsOfMma];  ///< maxima of each warp's rows, times scale_log2
-  float sum[Traits::kWarps][kRowsOfMma];
+  float max[Traits::kWarps][kRowsPerMma];  ///< maxima of each warp's rows, times scale_log2
+  float sum[Traits::kWarps][kRowsPerMma];
   // Each warp's segment, and where it goes on: in registers they would crowd out sums.
   Segment segment[Traits::kWarps];
   typename Segments<Traits::kKeys>::Place place[Traits::kWarps];
@@ -107,10 +107,10 @@ using CacheOf = std::conditional_t<Traits::kElementBytes == 1, ScaledCache, Cach
 /// A launch's buffers apart from queries and cache.
 struct Workspace {
   Partials partials;   ///< [2 * blocks * kRows] places: see place_of
-  unsigned* arrivals;  ///< [kMostRingBlocks, kMostRingWarps], 0 before the first launch and after each
+  unsigned* arrivals;  ///< [kMaxRingBlocks, kMaxRingWarps], 0 before the first launch and after each
   Partials whole;      ///< where finished rows go in float32, by their numbers; null: they go to O
 };
 
-constexpr int kMostRingBlocks = 1024, kMostRingWarps = 8;
+constexpr int kMaxRingBlocks = 1024, kMaxRingWarps = 8;
 
 }  // namespace flashbook::decoding

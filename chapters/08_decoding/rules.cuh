@@ -133,7 +133,7 @@ struct Rules : Plan {
     }
     //| A window hides keys by comparing their numbers, but only in the chunks at its ends: the first, and the
     //| last ones if several queries see unequally far.
-    if (first_key >= segment.length - 1 - left && first_key + kRowsOfMma - 1 <= first_own + right) return;
+    if (first_key >= segment.length - 1 - left && first_key + kRowsPerMma - 1 <= first_own + right) return;
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const int key = first_key + column_of(i), own = first_own + (row + 8 * row_of(i)) / problem.pack;

@@ -105,7 +105,7 @@ __device__ __forceinline__ bool group_arrives_last(const Segment& segment, const
                                                    bool& is_last) {
   sync_warpgroup();  // all four warps have written their part
   if (threadIdx.x % kWarpgroup == 0) {
-    unsigned* arrived = &workspace.arrivals[segment.first_block * kMostRingWarps + threadIdx.x / kWarpgroup];
+    unsigned* arrived = &workspace.arrivals[segment.first_block * kMaxRingWarps + threadIdx.x / kWarpgroup];
     is_last = atomic_add_acq_rel(arrived, 1u) == unsigned(segment.parts - 1);
     if (is_last) atomicExch(arrived, 0u);  // as the next launch wants it
   }
@@ -119,14 +119,14 @@ template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void finish_parts_of_rows(const Problem& problem, const PlanType& plan,
                                                      const Segment& segment, const Workspace& workspace,
                                                      bool& is_last, int first_row, T* o, float* lse) {
-  const int first = threadIdx.x / kWarpgroup * kRowsOfWarpgroup;  // of the block's rows
-  const int end = min(first + kRowsOfWarpgroup, plan.rows_of(problem, segment.pack) - first_row);
+  const int first = threadIdx.x / kWarpgroup * kRowsPerWarpgroup;  // of the block's rows
+  const int end = min(first + kRowsPerWarpgroup, plan.rows_of(problem, segment.pack) - first_row);
   if (first >= end || !group_arrives_last(segment, workspace, is_last)) return;
   constexpr int kStep = 4;
-  const int warp = threadIdx.x / 32 % kWarpsOfWarpgroup;
+  const int warp = threadIdx.x / 32 % kWarpsPerWarpgroup;
   const Pack of = plan.rows_at(problem, segment.pack);
   merge_rows<Traits::kHeadDim>(
-      workspace.partials, segment.parts, first + warp * kStep, end, kWarpsOfWarpgroup * kStep,
+      workspace.partials, segment.parts, first + warp * kStep, end, kWarpsPerWarpgroup * kStep,
       [&](int part, int row) { return int64_t(place_of<Traits>(segment.first_block, part, row)); },
       [&](const WarpRow<Traits::kHeadDim>& row, int tile_row) {
         store_finished<T>(row, workspace.whole, problem, plan, of, first_row + tile_row, o, lse);

@@ -31,13 +31,13 @@ template <int kHeadDim_, int kConsumers_>
 struct WarpgroupTraits {
   static constexpr int kHeadDim = kHeadDim_;
   static constexpr int kConsumers = kConsumers_;  ///< warpgroups: 1, or up to d = 128 also 2
-  static constexpr int kRows = kConsumers * kRowsOfWarpgroup;
+  static constexpr int kRows = kConsumers * kRowsPerWarpgroup;
   static constexpr int kKeys = kHeadDim == 256 ? 64 : 128;  ///< keys per tile
   static constexpr int kPanels = kHeadDim / kPanel;
   //| The queries come first, and the stages get what is left of 227 KB.
   static constexpr int kQueryPlaces = kConsumers == 1 ? 2 : 1;
   static constexpr int kStages = kHeadDim == 64 ? 12 : kHeadDim == 128 ? 6 : 5;
-  static constexpr int kWarps = kConsumers * kWarpsOfWarpgroup;
+  static constexpr int kWarps = kConsumers * kWarpsPerWarpgroup;
   /// And the producers: two warps, or with two consumers a whole warpgroup, which gives up registers: of
   /// three times 168 it keeps 56, and the consumers get 224 each.
   static constexpr int kThreads = kWarps * 32 + (kConsumers == 1 ? 64 : kWarpgroup);
@@ -46,7 +46,7 @@ struct WarpgroupTraits {
 /// Shared memory of a block.
 template <typename T, typename Traits>
 struct WarpgroupShared {
-  Tile<T, kRowsOfWarpgroup, Traits::kHeadDim> q[Traits::kQueryPlaces][Traits::kConsumers];
+  Tile<T, kRowsPerWarpgroup, Traits::kHeadDim> q[Traits::kQueryPlaces][Traits::kConsumers];
   Pipeline<Tile<T, Traits::kKeys, Traits::kHeadDim>, Traits::kStages> ring;
   Segment segment[Traits::kQueryPlaces][Traits::kWarps];  ///< each warp's segment, and its next
   PlaceInPlan at[Traits::kWarps];
@@ -120,14 +120,14 @@ __device__ __forceinline__ void produce_panels(WarpgroupShared<T, Traits>& share
 //| space for that, since a sixth stage gains more; their next queries are loaded while the results are
 //| stored. Rows past the last, and columns past the tensor's, are zeros.
 template <typename T, typename Traits, typename PlanType>
-__device__ __forceinline__ void load_rows(Tile<T, kRowsOfWarpgroup, Traits::kHeadDim>& tile, const T* q,
+__device__ __forceinline__ void load_rows(Tile<T, kRowsPerWarpgroup, Traits::kHeadDim>& tile, const T* q,
                                           const Problem& problem, const PlanType& plan, int pack,
                                           int first_row) {
   constexpr int kPieces = Traits::kHeadDim / 8;  // pieces of 16 bytes per row
   const Pack of = plan.rows_at(problem, pack);
   const int rows = plan.rows_of(problem, pack), columns = plan.template columns<Traits::kHeadDim>();
 #pragma unroll 1  // a row's address takes some registers
-  for (int i = threadIdx.x % kWarpgroup; i < kRowsOfWarpgroup * kPieces; i += kWarpgroup) {
+  for (int i = threadIdx.x % kWarpgroup; i < kRowsPerWarpgroup * kPieces; i += kWarpgroup) {
     const int row = i / kPieces, column = i % kPieces * 8;
     uint4* to = piece_of(tile, row, column);
     if (first_row + row < rows && (!PlanType::kPadded || column < columns))
@@ -150,8 +150,8 @@ __device__ __forceinline__ void change_and_mask(float (&scores)[Traits::kKeys / 
                                                 int first_unseen, int tile_key) {
   if constexpr (PlanType::kFunctions || PlanType::kWindow)
 #pragma unroll
-    for (int chunk = 0; chunk < Traits::kKeys / kRowsOfMma; ++chunk)
-      plan.change(scores + 8 * chunk, problem, segment, row, tile_key + chunk * kRowsOfMma);
+    for (int chunk = 0; chunk < Traits::kKeys / kRowsPerMma; ++chunk)
+      plan.change(scores + 8 * chunk, problem, segment, row, tile_key + chunk * kRowsPerMma);
   if (tile_key + Traits::kKeys <= first_unseen) return;
   const int last[2] = {problem.last_key(segment.length, row), problem.last_key(segment.length, row + 8)};
   mask(scores, last, tile_key);
@@ -313,7 +313,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
                float* lse,  // [batch, heads, seqlen_q]
                Cache cache, Workspace workspace, Problem problem, PlanType plan) {
   using Shared = WarpgroupShared<T, Traits>;
-  static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block may have");
+  static_assert(sizeof(Shared) <= kMaxSharedBytes, "more shared memory than a block may have");
   Shared& shared = *dynamic_shared<Shared>();
   const int warp = warp_of_block();
   if (threadIdx.x == Traits::kWarps * 32) {
@@ -338,8 +338,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   if constexpr (Traits::kConsumers == 2) setmaxnreg_inc<224>();
 
   //| The others are consumers, with 16 rows per warp.
-  const int group = warp / kWarpsOfWarpgroup;
-  const int row_in_block = warp * kRowsOfMma + int(threadIdx.x) % 32 / 4;  // the other row is 8 further
+  const int group = warp / kWarpsPerWarpgroup;
+  const int row_in_block = warp * kRowsPerMma + int(threadIdx.x) % 32 / 4;  // the other row is 8 further
   PipelineState<Traits::kStages> state;
   //| A warp's segment is in shared memory, because in registers it would crowd out sums.
   /// Goes on to the next segment, if there is one, and starts loading its queries.
@@ -353,7 +353,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
       shared.at[warp] = segments.at;
     }
     load_rows<T, Traits>(shared.q[place][group], q, problem, plan, next.pack,
-                         next.row_tile * Traits::kRows + group * kRowsOfWarpgroup);
+                         next.row_tile * Traits::kRows + group * kRowsPerWarpgroup);
     return true;
   };
   //| `cp.async` writes like an ordinary store, so `wgmma` needs a fence before it reads Q: each thread waits

@@ -24,7 +24,7 @@ namespace flashbook::decoding {
 /// Shared memory of a block.
 template <typename T, int kHeadDim, int kKeys>
 struct PackGqaShared {
-  Tile<T, kRowsOfWarpgroup, kHeadDim> q;
+  Tile<T, kRowsPerWarpgroup, kHeadDim> q;
   Tile<T, kKeys, kHeadDim> k, v;
   uint64_t landed;  ///< phase i: tile i of keys and values
 };
@@ -122,17 +122,17 @@ __global__ void __launch_bounds__(kWarpgroup)
              float* lse,                                 // [batch, heads, seqlen_q]
              Partials partials, Problem problem) {
   using Shared = PackGqaShared<T, kHeadDim, kKeys>;
-  static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block may have");
+  static_assert(sizeof(Shared) <= kMaxSharedBytes, "more shared memory than a block may have");
   Shared& shared = *dynamic_shared<Shared>();
-  const int row_tiles = (problem.rows() + kRowsOfWarpgroup - 1) / kRowsOfWarpgroup;
+  const int row_tiles = (problem.rows() + kRowsPerWarpgroup - 1) / kRowsPerWarpgroup;
   const Pack of = problem.pack_of(blockIdx.x / row_tiles);
-  const int first_row = blockIdx.x % row_tiles * kRowsOfWarpgroup;
+  const int first_row = blockIdx.x % row_tiles * kRowsPerWarpgroup;
   const int row = first_row + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;  // and also row + 8
   const int length = problem.length(of.batch);
   const int last[2] = {problem.last_key(length, row), problem.last_key(length, row + 8)};
 
   //| Parts differ by one tile at most. A part may have no tile, and a sequence no key.
-  const int last_seen = problem.last_key(length, first_row + kRowsOfWarpgroup - 1);
+  const int last_seen = problem.last_key(length, first_row + kRowsPerWarpgroup - 1);
   const int tiles = (max(last_seen, -1) + kKeys) / kKeys;
   const int parts = gridDim.y, part = blockIdx.y;
   const int begin = int(int64_t(tiles) * part / parts), end = int(int64_t(tiles) * (part + 1) / parts);

@@ -124,7 +124,7 @@ __device__ __forceinline__ void produce(RingShared<Traits>& shared, const Cache&
 template <typename Traits>
 __device__ __forceinline__ int row_of_pack(const Segment& segment) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  return segment.row_tile * Traits::kRows + warp / Traits::kKeyWarps * kRowsOfMma + lane / 4;
+  return segment.row_tile * Traits::kRows + warp / Traits::kKeyWarps * kRowsPerMma + lane / 4;
 }
 
 //| **Before a window.** With pages the first copy may bring keys that no query sees. Their probabilities are
@@ -132,9 +132,9 @@ __device__ __forceinline__ int row_of_pack(const Segment& segment) {
 /// Zeroes the values of a chunk's first `rows` keys. One warp.
 template <typename Traits>
 __device__ __forceinline__ void clear_hidden(Stage<Traits>& values, int chunk, int rows, int row_bytes) {
-  for (int row = 0; row < min(rows, kRowsOfMma); ++row)
+  for (int row = 0; row < min(rows, kRowsPerMma); ++row)
     for (int byte = threadIdx.x % 32 * 16; byte < row_bytes; byte += 32 * 16)
-      *reinterpret_cast<uint4*>(values.byte + (chunk * kRowsOfMma + row) * row_bytes + byte) =
+      *reinterpret_cast<uint4*>(values.byte + (chunk * kRowsPerMma + row) * row_bytes + byte) =
           make_uint4(0, 0, 0, 0);
   fence_proxy_async();  // TMA will write where threads have written
   __syncwarp();         // all lanes see the zeros
@@ -165,17 +165,17 @@ __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
       for (int c = 0; c < kAtOnce; ++c) {
         const int chunk = (first + c) * Traits::kKeyWarps + key_warp;
         float* own = scores + 8 * c;
-        const int chunk_keys = keys_left - chunk * kRowsOfMma;  // keys that exist
+        const int chunk_keys = keys_left - chunk * kRowsPerMma;  // keys that exist
         if (chunk_keys > 0)
           multiply_keys<T, Traits>(own, q, scales, shared.ring.tile[keys.stage], chunk, keys_left, plan);
         if constexpr (PlanType::kFunctions || PlanType::kWindow)  // what a model does with its scores
           if (chunk_keys > 0)
-            plan.change(own, problem, segment, row_of_pack<Traits>(segment), tile_key + chunk * kRowsOfMma);
+            plan.change(own, problem, segment, row_of_pack<Traits>(segment), tile_key + chunk * kRowsPerMma);
         //| Only chunks that the last key or a causal mask cuts are masked key by key.
-        if (chunk_keys < kRowsOfMma || problem.causal) {
+        if (chunk_keys < kRowsPerMma || problem.causal) {
 #pragma unroll
           for (int i = 0; i < 8; ++i)
-            if (tile_key + chunk * kRowsOfMma + column_of(i) >
+            if (tile_key + chunk * kRowsPerMma + column_of(i) >
                 problem.last_key(segment.length, row_of_pack<Traits>(segment) + 8 * row_of(i)))
               own[i] = -INFINITY;
         }
@@ -197,10 +197,10 @@ __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
       for (int c = 0; c < kAtOnce; ++c) {
         const int chunk = (first + c) * Traits::kKeyWarps + key_warp;
         if constexpr (PlanType::kWindow)
-          if (tile == 0 && chunk * kRowsOfMma < hidden)
-            clear_hidden<Traits>(shared.ring.tile[state.stage], chunk, hidden - chunk * kRowsOfMma,
+          if (tile == 0 && chunk * kRowsPerMma < hidden)
+            clear_hidden<Traits>(shared.ring.tile[state.stage], chunk, hidden - chunk * kRowsPerMma,
                                  plan.template columns<Traits::kHeadDim>() * Traits::kElementBytes);
-        if (chunk * kRowsOfMma < keys_left)
+        if (chunk * kRowsPerMma < keys_left)
           multiply_values<T, Traits>(sums.output, scores + 8 * c, scales, shared.ring.tile[state.stage],
                                      chunk, keys_left, plan);
       }
@@ -229,7 +229,7 @@ __device__ __forceinline__ void consume(RingShared<Traits>& shared, const CacheO
                                         T* o,          // [batch, heads, seqlen_q, kHeadDim], strided
                                         float* lse) {  // [batch, heads, seqlen_q]
   const int warp = threadIdx.x / 32;
-  const int row_in_tile = warp / Traits::kKeyWarps * kRowsOfMma, key_warp = warp % Traits::kKeyWarps;
+  const int row_in_tile = warp / Traits::kKeyWarps * kRowsPerMma, key_warp = warp % Traits::kKeyWarps;
   PipelineState<Traits::kStages> state;
   const Segment& segment = shared.segment[warp];
   for (Segment next; segments.next(next);) {
@@ -269,7 +269,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocks)
          float* lse,  // [batch, heads, seqlen_q]
          CacheOf<Traits> cache, Workspace workspace, Problem problem, PlanType plan) {
   using Shared = RingShared<Traits>;
-  static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block may have");
+  static_assert(sizeof(Shared) <= kMaxSharedBytes, "more shared memory than a block may have");
   Shared& shared = *dynamic_shared<Shared>();
   //| `full` waits for the producer's lane 0 and its bytes, `empty` for one lane of each consumer warp.
   if (threadIdx.x == 0) {

@@ -283,7 +283,7 @@ __global__ void __launch_bounds__(LatentKernelTraits::kThreads, 1)
            T* o,                                     // [batch, heads, seqlen_q, 512], strided
            float* lse,                               // [batch, heads, seqlen_q]
            LatentCache cache, LatentParts parts, Problem problem, PlanType plan) {
-  static_assert(sizeof(LatentShared<T>) <= kMostSharedBytes, "more shared memory than a block may have");
+  static_assert(sizeof(LatentShared<T>) <= kMaxSharedBytes, "more shared memory than a block may have");
   constexpr int kStages = LatentKernelTraits::kStages, kLast = kStages - 1;
   LatentShared<T>& shared = *dynamic_shared<LatentShared<T>>();
   //| One thread makes the barriers. Meanwhile the other warps work out which keys the block has, and one
@@ -349,9 +349,9 @@ __global__ void __launch_bounds__(LatentKernelTraits::kThreads, 1)
     if (shared.place[0].left > 0) continue;
     //| After its last segment the block has stored all its parts. Now it helps to merge the items that it
     //| shares with others: two at most, the one that it began with and the one that it ended with.
-    auto& of_warps = reinterpret_cast<MergedPiece(&)[LatentKernelTraits::kWarps][32]>(shared.keys[0]);
+    auto& warp_parts = reinterpret_cast<MergedPiece(&)[LatentKernelTraits::kWarps][32]>(shared.keys[0]);
     for (int i = 0; i < shared_items; ++i)
-      merge_share(of_warps, parts, shared.with_others[i], problem, o, lse);
+      merge_share(warp_parts, parts, shared.with_others[i], problem, o, lse);
     if (int(threadIdx.x) < shared_items) count_seen(parts, shared.with_others[threadIdx.x]);
   }
 }

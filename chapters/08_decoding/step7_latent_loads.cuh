@@ -81,15 +81,15 @@ template <typename T>
 __device__ __forceinline__ void load_latent_queries(LatentShared<T>& shared, LatentTile<T>& tile,
                                                     const T* q,  // [batch, heads, seqlen_q, 576], strided
                                                     const Problem& problem, const Segment& segment) {
-  constexpr int kRows = LatentKernelTraits::kRows, kOfWarp = kRows / LatentKernelTraits::kWarps;
-  const int lane = thread_number() % 32, first = thread_number() / 32 * kOfWarp;  // first row of the warp
-  const int own = segment.row_tile * kRows + first + lane % kOfWarp;
+  constexpr int kRows = LatentKernelTraits::kRows, kWarpRows = kRows / LatentKernelTraits::kWarps;
+  const int lane = thread_number() % 32, first = thread_number() / 32 * kWarpRows;  // first row of the warp
+  const int own = segment.row_tile * kRows + first + lane % kWarpRows;
   const bool exists = own < problem.rows();
   const int64_t before = exists ? problem.offset(problem.q_strides, problem.pack_of(segment.pack), own) : 0;
   const unsigned existing = __ballot_sync(kWholeWarp, exists);
   //| A row has 72 pieces of 16 bytes: two per lane, and a third for eight of them.
 #pragma unroll 1
-  for (int i = 0; i < kOfWarp; ++i) {
+  for (int i = 0; i < kWarpRows; ++i) {
     const T* from = q + __shfl_sync(kWholeWarp, before, i) + lane * 8;
     const int row = first + i, bytes = existing >> i & 1 ? 16 : 0;  // 0 bytes: zeros
     cp_async_cg(piece_of(tile, row, lane * 8), from, bytes);

@@ -332,7 +332,7 @@ __device__ __forceinline__ void count_seen(const LatentParts& parts, const Segme
 
 /// Merges the block's share of an item's squares. All consumers.
 template <typename T>
-__device__ __forceinline__ void merge_share(MergedPiece (&of_warps)[LatentKernelTraits::kWarps][32],
+__device__ __forceinline__ void merge_share(MergedPiece (&warp_parts)[LatentKernelTraits::kWarps][32],
                                             const LatentParts& parts, const Segment& item,
                                             const Problem& problem,
                                             T* o,          // [batch, heads, seqlen_q, 512], strided
@@ -370,12 +370,12 @@ __device__ __forceinline__ void merge_share(MergedPiece (&of_warps)[LatentKernel
     merge_squares<1, 16>(merged, parts,
                          {item.row_tile, item.first_block, first, item.parts * (share + 1) / sharers - first},
                          square);
-    of_warps[warp][lane] = merged[0];
+    warp_parts[warp][lane] = merged[0];
   }
   named_barrier_sync<kValues, LatentKernelTraits::kConsumers>();  // all warps' sums are there
   if (square.number >= begin + own || share > 0) return;
-  MergedPiece merged = of_warps[warp][lane];
-  for (int w = 1; w < sharers; ++w) merged.add(of_warps[warp + w][lane]);
+  MergedPiece merged = warp_parts[warp][lane];
+  for (int w = 1; w < sharers; ++w) merged.add(warp_parts[warp + w][lane]);
   store_square(merged, square, problem, of, first_row, o, lse);
 }
 

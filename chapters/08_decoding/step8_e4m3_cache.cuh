@@ -53,7 +53,7 @@ class CacheScales {
   }
 
   /// The factor on scores of a chunk's keys.
-  __device__ __forceinline__ float of_keys(int chunk) const { return __shfl_sync(kWholeWarp, k_, chunk); }
+  __device__ __forceinline__ float key_scale(int chunk) const { return __shfl_sync(kWholeWarp, k_, chunk); }
 
   //| Values are harder, because the output is a sum over pages whose scales differ. A probability times its
   //| page's scale may be too small or too large for f16. So scales are taken relative to an earlier one, as
@@ -65,7 +65,7 @@ class CacheScales {
   //| and the output is divided by that in the end. One and a half times that is still in f16's range.
   /// The factor on probabilities of a chunk's keys; rescales `output` to match.
   template <int kFloats>
-  __device__ __forceinline__ float of_values(float (&output)[kFloats], int chunk) {
+  __device__ __forceinline__ float rescale_for_values(float (&output)[kFloats], int chunk) {
     const float v = __shfl_sync(kWholeWarp, v_, chunk);
     float factor = v * lift_;
     if (factor > 1.5f * kLift) {  // all lanes or none
@@ -89,11 +89,11 @@ class CacheScales {
 
  private:
   static constexpr float kLift = 32768;
-  static_assert(Traits::kKeys / kRowsOfMma <= 32, "a lane has the scales of one chunk");
+  static_assert(Traits::kKeys / kRowsPerMma <= 32, "a lane has the scales of one chunk");
 
   /// The group of the lane's chunk of a tile; 0 for a chunk without keys.
   __device__ __forceinline__ int group_of(int tile) const {
-    const int key = first_key_ + tile * Traits::kKeys + int(threadIdx.x % 32) * kRowsOfMma;
+    const int key = first_key_ + tile * Traits::kKeys + int(threadIdx.x % 32) * kRowsPerMma;
     if (cache_.to_group == 0 || key >= segment_.length) return 0;
     if (cache_.table == nullptr) return key >> cache_.group_bits;
     return cache_
@@ -174,7 +174,7 @@ template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void multiply_keys(float* scores, const Queries<Traits>& q,
                                               const CacheScales<Traits>& scales, const Stage<Traits>& tile,
                                               int chunk, int keys, const PlanType&) {
-  const int lane = threadIdx.x % 32, first_key = chunk * kRowsOfMma + lane / 4;
+  const int lane = threadIdx.x % 32, first_key = chunk * kRowsPerMma + lane / 4;
   float sums[2][4] = {};  // columns 0-7, columns 8-15
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
@@ -201,7 +201,7 @@ __device__ __forceinline__ void multiply_keys(float* scores, const Queries<Trait
       }
     }
   }
-  const float factor = scales.of_keys(chunk);
+  const float factor = scales.key_scale(chunk);
 #pragma unroll
   for (int i = 0; i < 8; ++i) scores[i] = sums[i / 4][i % 4] * (factor * scales.row_factor[row_of(i)]);
 }
@@ -220,7 +220,7 @@ __device__ __forceinline__ void multiply_values(float (&output)[Traits::kHeadDim
   constexpr int kColumns = kGroupColumns<Traits::kHeadDim>;
   constexpr uint32_t kFirstTwo = 0x5140, kLastTwo = 0x7362;  // of four columns, from both keys
   const int lane = threadIdx.x % 32;
-  const float factor = scales.of_values(output, chunk);
+  const float factor = scales.rescale_for_values(output, chunk);
   uint32_t a[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) a[i] = pack<__half>(p[2 * i] * factor, p[2 * i + 1] * factor);
@@ -231,7 +231,7 @@ __device__ __forceinline__ void multiply_values(float (&output)[Traits::kHeadDim
     uint32_t v[4][kColumns / 4] = {};  // [key of the lane][four columns]
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int key = chunk * kRowsOfMma + column_of(i / 2 * 4 + i % 2);
+      const int key = chunk * kRowsPerMma + column_of(i / 2 * 4 + i % 2);
       const unsigned char* from = tile.byte + key * Traits::kRowBytes + columns + lane / 4 * kColumns;
       if (key >= keys) continue;
       if constexpr (kColumns == 16) {

@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(Traits::kConsumers + kBoxProducers * 32, Trait
                   float* lse,  // [batch, heads, seqlen_q]
                   CacheOf<Traits> cache, Workspace workspace, Problem problem, PlanType plan) {
   using Shared = RingShared<Traits>;
-  static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block may have");
+  static_assert(sizeof(Shared) <= kMaxSharedBytes, "more shared memory than a block may have");
   Shared& shared = *dynamic_shared<Shared>();
   const int warp = threadIdx.x / 32;
   if (threadIdx.x == Traits::kConsumers && maps.in_boxes) {

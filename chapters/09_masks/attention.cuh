@@ -324,7 +324,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) masked(
     int* counter) {  // 0 at the start, and at the end
   static_assert(names_its_extras<Policy>(), "a policy's extras and its functions differ");
   using Shared = BlockShared<T, Traits>;
-  static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
+  static_assert(sizeof(Shared) <= kMaxSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
   if (threadIdx.x == 0) initialise(shared, Policy::kExtras.producer ? 2 : 1);
   if constexpr (Policy::kExtras.prepared)
@@ -333,7 +333,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) masked(
 
   //| The producer gives up registers, and the consumers take them. 32 or 40 per thread (`Traits`) are enough
   //| to classify tiles.
-  const int warp = warp_of_block(), warpgroup = warp / kWarpsOfWarpgroup;
+  const int warp = warp_of_block(), warpgroup = warp / kWarpsPerWarpgroup;
   if (warpgroup == 0) {
     setmaxnreg_dec<Traits::kProducerRegisters>();
     if constexpr (Policy::kExtras.producer) {
@@ -350,7 +350,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) masked(
 
   setmaxnreg_inc<Traits::kConsumerRegisters>();
   const int number = warpgroup - 1;
-  const int row = warp % kWarpsOfWarpgroup * kRowsOfWarp;  // the warp's first row in the warpgroup
+  const int row = warp % kWarpsPerWarpgroup * kRowsPerWarp;  // the warp's first row in the warpgroup
   open_turns<Traits>(number);
 
   //| A consumer repeats: take the next work, attend, hand over the output, release the work. A negative first
@@ -363,7 +363,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) masked(
     const Work& work = shared.work.tile[next.stage];
     const int partial = work.partial, full = work.full;
     if (work.first_query < 0) return;
-    const int query = work.first_query + number * queries_among(policy, kRowsOfWarpgroup) +
+    const int query = work.first_query + number * queries_among(policy, kRowsPerWarpgroup) +
                       query_of_row(policy, row + int(threadIdx.x % 32 / 4));
     Consumer<T, Traits, Policy> consumer(shared, problem, policy, state, place, number, query, work);
     consumer.attend(partial, full);

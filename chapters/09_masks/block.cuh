@@ -60,7 +60,7 @@ struct QueryBarriers {
 template <typename T, typename Traits>
 struct BlockShared {
   using KeyTile = Tile<T, Traits::kKeys, Traits::kHeadDim>;
-  using QueryTile = Tile<T, kRowsOfWarpgroup, Traits::kHeadDim>;
+  using QueryTile = Tile<T, kRowsPerWarpgroup, Traits::kHeadDim>;
 
   QueryTile q[Traits::kQueryPlaces][Traits::kConsumers];  ///< queries, then the output, if TMA stores it
   Pipeline<KeyTile, Traits::kStages> pipeline;
@@ -82,7 +82,7 @@ __device__ inline void initialise(QueryBarriers<kPlaces, kConsumers>& barriers, 
       name_mbarrier(&barriers.q_full[place][i], "q_full", at);
       mbarrier_init(&barriers.q_empty[place][i], empties);
       name_mbarrier(&barriers.q_empty[place][i], "q_empty", at);
-      mbarrier_init(&barriers.output_full[place][i], kWarpsOfWarpgroup);
+      mbarrier_init(&barriers.output_full[place][i], kWarpsPerWarpgroup);
       name_mbarrier(&barriers.output_full[place][i], "output_full", at);
     }
 }
@@ -93,15 +93,15 @@ __device__ inline void initialise(QueryBarriers<kPlaces, kConsumers>& barriers, 
 /// warps.
 template <typename T, typename Traits>
 __device__ inline void initialise(BlockShared<T, Traits>& shared, int ballot_readers) {
-  initialise(shared.pipeline, 1, Traits::kConsumers * kWarpsOfWarpgroup, "full", "empty");
+  initialise(shared.pipeline, 1, Traits::kConsumers * kWarpsPerWarpgroup, "full", "empty");
   // Read by all warps of the consumers, by the threads that stream and load queries, and by the one that
   // stores.
-  initialise(shared.work, 1, Traits::kConsumers * kWarpsOfWarpgroup + (Traits::kStoreByTma ? 3 : 2),
+  initialise(shared.work, 1, Traits::kConsumers * kWarpsPerWarpgroup + (Traits::kStoreByTma ? 3 : 2),
              "work_full", "work_empty");
   initialise(shared.ballots, 1, ballot_readers, "ballot_full", "ballot_empty");
   mbarrier_init(&shared.near_end, 1);
   name_mbarrier(&shared.near_end, "near_end", 0);
-  initialise(shared.barriers, Traits::kStoreByTma ? 1 : kWarpsOfWarpgroup);
+  initialise(shared.barriers, Traits::kStoreByTma ? 1 : kWarpsPerWarpgroup);
   fence_mbarrier_init();
 }
 

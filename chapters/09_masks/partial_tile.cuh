@@ -63,7 +63,7 @@ __device__ __forceinline__ void ask_keys(Answers<kKeys>& answers, const Hidden* 
 #pragma unroll
   for (int i = 0; i < kKeys / 64; ++i) {
     const Hidden* const pair = hidden + 64 * i + 2 * int(threadIdx.x % 32);
-    answers.hidden[i] = pair[0].hidden_rows(first_row) | pair[1].hidden_rows(first_row) << kRowsOfWarp;
+    answers.hidden[i] = pair[0].hidden_rows(first_row) | pair[1].hidden_rows(first_row) << kRowsPerWarp;
   }
 }
 
@@ -88,7 +88,7 @@ __device__ __forceinline__ void hide_by_key(float (&scores)[kFloats], const Answ
     const uint32_t bits = __shfl_sync(kWholeWarp, answers.hidden[j / 8], j % 8 * 4 + lane % 4) >> lane / 4;
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      if (bits >> (i % 2 * kRowsOfWarp + i / 2 * 8) & 1) scores[4 * j + i] = -INFINITY;
+      if (bits >> (i % 2 * kRowsPerWarp + i / 2 * 8) & 1) scores[4 * j + i] = -INFINITY;
   }
 }
 
@@ -102,12 +102,12 @@ __device__ __forceinline__ void change(float (&scores)[kFloats], const RowOf& ro
   const int thread_key = first_key + 2 * int(threadIdx.x % 4);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const auto of_row = row_of(r).from(thread_key);
+    const auto row_function = row_of(r).from(thread_key);
 #pragma unroll
     for (int i = 0; i < kFloats / 2; ++i) {
       float& score = scores[i / 2 * 4 + 2 * r + i % 2];
-      score = of_row(score, column_of(i));
-      if constexpr (decltype(of_row)::kReadsMemory)
+      score = row_function(score, column_of(i));
+      if constexpr (decltype(row_function)::kReadsMemory)
         if (i % 8 == 7) __syncwarp();  // closes no hazard: see above
     }
   }
@@ -119,13 +119,13 @@ __device__ __forceinline__ void change(float (&scores)[kFloats], const RowOf& ro
 template <int kFloats, typename QueryOf>
 __device__ __forceinline__ void apply_dropout(float (&probabilities)[kFloats], const Dropout& dropout,
                                               const Head& head, const QueryOf& query_of, int first_key) {
-  constexpr int kBlockFloats = Dropout::kKeysOfBits / 2;  // floats of both rows
+  constexpr int kBlockFloats = Dropout::kKeysPerDraw / 2;  // floats of both rows
 #pragma unroll
   for (int block = 0; block < kFloats / kBlockFloats; ++block)
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       const PhiloxWords bits = dropout.bits(head.batch, head.head, query_of(r),
-                                            first_key + block * Dropout::kKeysOfBits, int(threadIdx.x % 4));
+                                            first_key + block * Dropout::kKeysPerDraw, int(threadIdx.x % 4));
 #pragma unroll
       for (int i = 0; i < 8; ++i)
         if (!dropout.keeps(bits.word[i / 2], i % 2))

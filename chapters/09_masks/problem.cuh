@@ -171,7 +171,7 @@ __device__ __forceinline__ int queries_among(const Policy& policy, int rows) {
 template <typename Policy>
 __device__ __forceinline__ int query_of_row(const Policy& policy, int row) {
   if constexpr (Policy::kExtras.shared_tiles)
-    return row & (queries_among(policy, kRowsOfWarpgroup) - 1);
+    return row & (queries_among(policy, kRowsPerWarpgroup) - 1);
   else
     return row;
 }
@@ -181,7 +181,7 @@ template <typename Policy, typename Number>
 __device__ __forceinline__ Number head_of_row(const Policy& policy, Number head) {
   if constexpr (Policy::kExtras.shared_tiles)
     return (head << policy.head_bits) +
-           int(threadIdx.x % kWarpgroup / 32 * kRowsOfWarp) / queries_among(policy, kRowsOfWarpgroup);
+           int(threadIdx.x % kWarpgroup / 32 * kRowsPerWarp) / queries_among(policy, kRowsPerWarpgroup);
   else
     return head;
 }
@@ -235,7 +235,7 @@ struct KernelTraits {
   static constexpr int kHeadDim = kHeadDim_;
   static constexpr int kConsumers =
       kHeadDim == 64 && kLight ? 3 : 2;  ///< warpgroups that multiply, 64 queries each
-  static constexpr int kRows = kConsumers * kRowsOfWarpgroup;
+  static constexpr int kRows = kConsumers * kRowsPerWarpgroup;
   static constexpr int kKeys = kHeadDim == 256 ? 64 : 128;  ///< keys per tile
   static constexpr int kStages = kHeadDim == 64 ? 8 : 5;    ///< stages of the pipeline
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;

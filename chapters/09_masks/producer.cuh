@@ -174,7 +174,7 @@ __device__ void produce_keys(Shared& shared, const TileMap& k_map, const TileMap
 template <typename Traits, typename Shared>
 __device__ __forceinline__ void load_queries(Shared& shared, const TileMap& q_map,
                                              const PipelineState<Traits::kQueryPlaces>& place, int first_row,
-                                             const Head& head, int rows = kRowsOfWarpgroup) {
+                                             const Head& head, int rows = kRowsPerWarpgroup) {
   for (int i = 0; i < Traits::kConsumers; ++i) {
     auto& queries = shared.q[place.stage][i];
     uint64_t* const full = &shared.barriers.q_full[place.stage][i];
@@ -213,7 +213,7 @@ __device__ void produce_queries(Shared& shared, const TileMap& q_map, const Prob
 template <typename Traits, typename Shared, typename Policy>
 __device__ void store_outputs(Shared& shared, const TileMap& output_map, const MapStrides& strides,
                               const Policy& policy) {
-  const int rows = queries_among(policy, kRowsOfWarpgroup);
+  const int rows = queries_among(policy, kRowsPerWarpgroup);
   PipelineState<kWorkStages> next;
   for (PipelineState<Traits::kQueryPlaces> place;; place.advance()) {
     const Work work = next_of(shared.work, next);

@@ -31,7 +31,7 @@ struct Plan {
 //| 2, 4, 8 and 16, then over the sums of the 32 warps.
 /// The sum over the threads before this one, and in `total` over all threads of the block.
 __device__ inline int sum_before(int value, int& total) {
-  __shared__ int of_warp[kPlanThreads / 32];
+  __shared__ int warp_sums[kPlanThreads / 32];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   int sum = value;  // sum up to and including this lane
 #pragma unroll
@@ -40,14 +40,14 @@ __device__ inline int sum_before(int value, int& total) {
     if (lane >= distance) sum += other;
   }
   __syncthreads();  // all have read the previous call's sums
-  if (lane == 31) of_warp[warp] = sum;
+  if (lane == 31) warp_sums[warp] = sum;
   __syncthreads();  // all warps have written their sums
   //| Then each thread adds up the sums of earlier warps.
   int before = 0;
   total = 0;
   for (int i = 0; i < kPlanThreads / 32; ++i) {
     if (i == warp) before = total;
-    total += of_warp[i];
+    total += warp_sums[i];
   }
   return before + sum - value;
 }
@@ -174,12 +174,12 @@ __global__ void __launch_bounds__(kPlanThreads) make_plan(Sequences documents, P
 //| with e. Both are multiples of a unit, the greatest common divisor of the bytes between heads and between
 //| rows (`MapStrides`).
 
-constexpr int kRowsOfVarlenMap = 1 << 30;
+constexpr int kVarlenMapRows = 1 << 30;
 constexpr int kWrap = 1 << 30;
 
 /// Where TMA finds a sequence's rows in a packed tensor.
 __device__ inline MapRows varlen_rows(int first, int count) {
-  return {kRowsOfVarlenMap - count, first + count, kWrap};
+  return {kVarlenMapRows - count, first + count, kWrap};
 }
 
 //| ## The policy

@@ -34,7 +34,7 @@ struct alignas(16) Hidden {
   /// Bit r: whether it hides query `first` + r. The ones are the rows before its end that are not before its
   /// beginning.
   __device__ uint32_t hidden_rows(int first) const {
-    const auto below = [&](int query) { return (1u << min(max(query - first, 0), kRowsOfWarp)) - 1; };
+    const auto below = [&](int query) { return (1u << min(max(query - first, 0), kRowsPerWarp)) - 1; };
     return (below(lower_end) & ~below(lower_begin)) | (below(upper_end) & ~below(upper_begin));
   }
 };
@@ -89,7 +89,7 @@ constexpr int kScanThreads = 128;
 
 /// The least, or the largest, of each bound over the lanes of a warp.
 template <typename Choose>
-__device__ inline Hidden of_warp(Hidden hidden, const Choose& choose) {
+__device__ inline Hidden reduce_warp(Hidden hidden, const Choose& choose) {
 #pragma unroll
   for (int distance = 16; distance > 0; distance /= 2) {
     hidden.lower_begin =
@@ -112,14 +112,14 @@ __global__ void __launch_bounds__(kScanThreads)
   if (tile >= heads_and_tiles) return;
   const int tiles_of_head = ceil_div(seqlen_k, kKeys);
   const int head = tile / tiles_of_head, first_key = tile % tiles_of_head * kKeys;
-  constexpr int kMost = 2147483647;
+  constexpr int kMax = 2147483647;
   const auto least = [](int a, int b) { return min(a, b); };
   const auto largest = [](int a, int b) { return max(a, b); };
   //| The kernel also writes the four numbers of each key next to each other, so that a partial tile reads
   //| them in one load.
-  HiddenOfTile all{{kMost, kMost, kMost, kMost}, {0, 0, 0, 0}};
+  HiddenOfTile all{{kMax, kMax, kMax, kMax}, {0, 0, 0, 0}};
   for (int key = first_key + lane; key < first_key + kKeys; key += 32) {
-    Hidden hidden{0, kMost, 0, kMost};
+    Hidden hidden{0, kMax, 0, kMax};
     if (key < seqlen_k) hidden = columns.at(int64_t(head) * seqlen_k + key, seqlen_q);
     scanned.hidden[int64_t(tile) * kKeys + key - first_key] = hidden;
     const auto take = [&](Hidden& into, const auto& choose) {
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(kScanThreads)
     take(all.least, least);
     take(all.largest, largest);
   }
-  all = {of_warp(all.least, least), of_warp(all.largest, largest)};
+  all = {reduce_warp(all.least, least), reduce_warp(all.largest, largest)};
   if (lane == 0) scanned.tiles[tile] = all;
 }
 

@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   //| Mask and function are arguments too, in constant memory.
   using Shared = GradientShared<T, Traits>;
   using Consumer = Gradients<T, Traits, Mask, Score>;
-  static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
+  static_assert(sizeof(Shared) <= kMaxSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
   const bool adds = Traits::kAddByTma || (Traits::kSums == Sums::keys_and_queries && problem.in_turns);
   if (threadIdx.x == 0) initialise(shared, adds ? kKeyConsumers : 0);
@@ -203,7 +203,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
 
   //| From here on each warpgroup has its role, and registers are redistributed: a producer's thread keeps 40,
   //| a consumer's has 232.
-  const int warp = warp_of_block(), warpgroup = warp / kWarpsOfWarpgroup;
+  const int warp = warp_of_block(), warpgroup = warp / kWarpsPerWarpgroup;
   if (warpgroup == 0) {
     setmaxnreg_dec<Traits::kProducerRegisters>();
     if (threadIdx.x == 0) produce_q(shared, q_map, lse_map, problem, tiles, lists, counter);
@@ -254,7 +254,7 @@ __global__ void __launch_bounds__(kKeyConsumerThreads)
   int tile_query = int(blockIdx.x) % tiles * kQueries;
   const Sequence sequence = problem.sequence_of(tile_query);
   if (tile_query >= sequence.queries) return;
-  const int first = DqPart<kHeadDim, kQueries>::kByRows ? int(threadIdx.x / kWarpgroup) * kRowsOfWarpgroup
+  const int first = DqPart<kHeadDim, kQueries>::kByRows ? int(threadIdx.x / kWarpgroup) * kRowsPerWarpgroup
                                                         : 0;  // first of the warpgroup's queries
   round_dq<T, kHeadDim, kQueries>(
       sums + int64_t(blockIdx.x) * kQueries * kHeadDim, problem.scale,

@@ -99,7 +99,7 @@ struct Gradients {
         score(score),
         work(work),
         number(number),
-        warp_key(number * kRowsOfWarpgroup + warp % kWarpsOfWarpgroup * kRowsOfWarp) {
+        warp_key(number * kRowsPerWarpgroup + warp % kWarpsPerWarpgroup * kRowsPerWarp) {
 #pragma unroll
     for (float& sum : dk) sum = 0.0f;
 #pragma unroll
@@ -132,7 +132,7 @@ struct Gradients {
   __device__ __forceinline__ void begin() {
     if constexpr (Mask::kByIntervals) {
       const int lane = threadIdx.x % 32;
-      if (lane < kRowsOfWarp)
+      if (lane < kRowsPerWarp)
         shared.broadcast.seen[warp_key + lane] =
             mask.column(work, work.head, work.first_key + warp_key + lane);
       __syncwarp();  // the warp's ranges are written
@@ -221,18 +221,18 @@ struct Gradients {
     const auto column_of_row = [&, query = thread_query_of(stage)](int r) {
       return score_column(score, work, head_of(stage), key_of(r), query);
     };
-    const decltype(column_of_row(0)) of_row[2] = {column_of_row(0), column_of_row(1)};
+    const decltype(column_of_row(0)) row_columns[2] = {column_of_row(0), column_of_row(1)};
     //| `after` is a second function's result; only the exponential uses it.
 #pragma unroll
     for (int group = 0; group < kQueries / 8; ++group) {
-      const float2 of_column = lse[4 * group];
+      const float2 column_lse = lse[4 * group];
       float own[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float y = scores[4 * group + i];
-        const auto& column = of_row[i / 2];
+        const auto& column = row_columns[i / 2];
         own[i] = exp2_approx(scale * column.after(y, column_of(2 * group + i % 2)) -
-                             (i % 2 == 0 ? of_column.x : of_column.y));
+                             (i % 2 == 0 ? column_lse.x : column_lse.y));
         if (kMasked && (seen[i / 2] >> (2 * group + i % 2) & 1) == 0) own[i] = 0;
         scores[4 * group + i] = own[i] * column.slope(y);
       }
@@ -260,7 +260,7 @@ struct Gradients {
     const Head head = head_of(stage);
     const int odd = int(threadIdx.x / 4 % 2);  // the key's last bit, since tiles begin at multiples of 128
     const int key = key_of(0), query = thread_query_of(stage) + odd;
-    const int first = key / Dropout::kKeysOfBits * Dropout::kKeysOfBits;
+    const int first = key / Dropout::kKeysPerDraw * Dropout::kKeysPerDraw;
     uint32_t neighbours[2] = {0, 0};
     kept[0] = kept[1] = 0;
 #pragma unroll
@@ -353,7 +353,7 @@ struct Gradients {
   //| entry is the same for the whole block, so the branch is uniform.
   /// One tile of queries. `dq_sums` is dQ in the workspace.
   __device__ __forceinline__ void step(State& state, float* dq_sums) {
-    constexpr uint32_t kWarpgroupRows = kRowsOfWarpgroup * kPanelRowBytes;
+    constexpr uint32_t kWarpgroupRows = kRowsPerWarpgroup * kPanelRowBytes;
     Scores scores, dp;
     uint32_t p[kQueries / kMmaK][4], ds[kQueries / kMmaK][4];
 

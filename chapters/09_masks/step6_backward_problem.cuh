@@ -105,8 +105,8 @@ __global__ void __launch_bounds__(kPrepareThreads)
             GradientWorkspace workspace, int64_t rows, const __grid_constant__ GradientProblem problem) {
   if (blockIdx.x + threadIdx.x == 0) *workspace.counter = *workspace.entries = 0;
   const int64_t at = int64_t(blockIdx.x) * kPrepareRows<kHeadDim> + threadIdx.x / (kHeadDim / 8);
-  if (problem.in_turns && at < rows && at % kRowsOfWarpgroup == 0 && threadIdx.x % (kHeadDim / 8) < 2)
-    workspace.semaphores[at / kRowsOfWarpgroup * 2 + threadIdx.x % (kHeadDim / 8)] = 0;
+  if (problem.in_turns && at < rows && at % kRowsPerWarpgroup == 0 && threadIdx.x % (kHeadDim / 8) < 2)
+    workspace.semaphores[at / kRowsPerWarpgroup * 2 + threadIdx.x % (kHeadDim / 8)] = 0;
   //| A row of the workspace belongs to a head and a sequence. If the sequence has no such query, the row is
   //| padding, and gets zeros. The gradient of the log-sum-exp, if the loss uses it, is subtracted from D: dS
   //| = P (dP - D + dlse).

@@ -47,7 +47,7 @@ __device__ __forceinline__ void add_diagonals(const float (&ds)[kFloats], float*
   const int lane = int(threadIdx.x % 32), a = lane / 4, b = lane % 4;
   //| Tiles whose pairs are all past the reach have one sum. With a reach of 128 and 8192 tokens these are
   //| most of them.
-  if (own + kRowsOfWarp - 1 <= -reach || own - (8 * kGroups - 1) >= reach) {
+  if (own + kRowsPerWarp - 1 <= -reach || own - (8 * kGroups - 1) >= reach) {
     float sum = 0;
 #pragma unroll
     for (float value : ds) sum += value;
@@ -56,7 +56,7 @@ __device__ __forceinline__ void add_diagonals(const float (&ds)[kFloats], float*
     if (lane == 0) red_add(sums + (own < 0 ? -reach : reach), sum);
     return;
   }
-  const auto of_thread = [&](int c, int m) {
+  const auto thread_value = [&](int c, int m) {
     return (m >= 0 && m < kGroups ? ds[4 * m + 2 + c] : 0) + (m >= 1 && m <= kGroups ? ds[4 * m - 4 + c] : 0);
   };
   const int t = (a + 16 - 2 * b) % 8;
@@ -64,25 +64,25 @@ __device__ __forceinline__ void add_diagonals(const float (&ds)[kFloats], float*
   //| The loop is unrolled, so every index is known at compile time, and no float leaves its register.
 #pragma unroll
   for (int first = 0; first < kGroups + 2; first += 4) {
-    float of_lane[4];  // sums of n = first + i
+    float lane_sums[4];  // sums of n = first + i
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int n = first + i;
-      const float even = wraps[0] ? of_thread(0, n - 1) : of_thread(0, n);
-      const float odd = wraps[1] ? of_thread(1, n - 1) : of_thread(1, n);
-      of_lane[i] = even + __shfl_sync(kWholeWarp, odd, (lane + 4) % 32);
+      const float even = wraps[0] ? thread_value(0, n - 1) : thread_value(0, n);
+      const float odd = wraps[1] ? thread_value(1, n - 1) : thread_value(1, n);
+      lane_sums[i] = even + __shfl_sync(kWholeWarp, odd, (lane + 4) % 32);
     }
     //| The four lanes of a t are 9 apart: the next key but one, and the next column pair.
-    float of_pair[2];
+    float pair_sums[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const float given = b % 2 == 0 ? of_lane[2 + i] : of_lane[i];
-      of_pair[i] = (b % 2 == 0 ? of_lane[i] : of_lane[2 + i]) +
-                   __shfl_sync(kWholeWarp, given, (lane + (b % 2 == 0 ? 9 : 23)) % 32);
+      const float given = b % 2 == 0 ? lane_sums[2 + i] : lane_sums[i];
+      pair_sums[i] = (b % 2 == 0 ? lane_sums[i] : lane_sums[2 + i]) +
+                     __shfl_sync(kWholeWarp, given, (lane + (b % 2 == 0 ? 9 : 23)) % 32);
     }
-    const float given = b < 2 ? of_pair[1] : of_pair[0];
-    const float sum =
-        (b < 2 ? of_pair[0] : of_pair[1]) + __shfl_sync(kWholeWarp, given, (lane + (b < 2 ? 18 : 14)) % 32);
+    const float given = b < 2 ? pair_sums[1] : pair_sums[0];
+    const float sum = (b < 2 ? pair_sums[0] : pair_sums[1]) +
+                      __shfl_sync(kWholeWarp, given, (lane + (b < 2 ? 18 : 14)) % 32);
     const int distance = own + 8 + t - 8 * (first + b % 2 * 2 + b / 2);
     if (sum != 0) red_add(sums + min(max(distance, -reach), reach), sum);
   }

@@ -42,7 +42,7 @@ struct KeyTiles {
 
   /// Tile `tile` of a head.
   template <int kKeys>
-  __device__ KeyWork of_head(const GradientProblem& problem, const Head& head, int tile) const {
+  __device__ KeyWork work_for(const GradientProblem& problem, const Head& head, int tile) const {
     if (problem.varlen.count == 0) {
       const MapRows rows{0, 0, head.batch};
       return {head, {0, problem.seqlen_q, 0, problem.seqlen_k}, rows, rows, tile * kKeys, tile, 0, 0};
@@ -79,8 +79,8 @@ struct KeyTiles {
     if (problem.varlen.count == 0) {
       const WorkTile work = tile_at(order, index);
       if (work.query_tile < 0) return kNone;
-      return of_head<kKeys>(problem, work.head,
-                            last_first ? work.query_tile : order.tiles_of_head - 1 - work.query_tile);
+      return work_for<kKeys>(problem, work.head,
+                             last_first ? work.query_tile : order.tiles_of_head - 1 - work.query_tile);
     }
     const int tiles = plan.first_tile[problem.varlen.count];
     if (tiles == 0 || index / tiles >= problem.kv_heads) return kNone;
@@ -88,7 +88,7 @@ struct KeyTiles {
     const int heads = min(heads_of_section, problem.kv_heads - first_head),
               place = index - first_head * tiles;
     const int tile = place / heads;
-    return of_head<kKeys>(problem, {first_head + place % heads, 0}, last_first ? tiles - 1 - tile : tile);
+    return work_for<kKeys>(problem, {first_head + place % heads, 0}, last_first ? tiles - 1 - tile : tile);
   }
 };
 
@@ -432,7 +432,7 @@ struct QueryList {
 
 /// All lists of a launch, in device memory.
 struct Lists {
-  QueryList* of_tile;  // [lists, key tiles]
+  QueryList* tile_lists;  // [lists, key tiles]
   int* entries;
   int* turns;          ///< per entry: how many blocks add to the tile's dQ before it; null: no order
   int* semaphores;     ///< [tiles of the workspace, consumers]: blocks that have added; 0 at the start
@@ -441,7 +441,7 @@ struct Lists {
   device::Divisor heads_of_list;
 
   __device__ QueryList at(const Head& q, int tile) const {
-    return of_tile[(q.batch * lists_of_batch + q.head / heads_of_list) * key_tiles + tile];
+    return tile_lists[(q.batch * lists_of_batch + q.head / heads_of_list) * key_tiles + tile];
   }
 };
 
@@ -466,7 +466,7 @@ __global__ void __launch_bounds__(kListThreads)
   const int tile = (blockIdx.x * kListThreads + threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (tile >= lists.key_tiles) return;
   if (problem.varlen.count > 0 && tile >= tiles.plan.first_tile[problem.varlen.count]) return;
-  const KeyWork work = tiles.template of_head<kKeys>(problem, {0, 0}, tile);
+  const KeyWork work = tiles.template work_for<kKeys>(problem, {0, 0}, tile);
   const auto seen = mask.template tiles<kKeys, kQueries>(work, int(blockIdx.y));
   const auto class_of = [&](int query_tile) {
     if (query_tile >= seen.end) return TileClass::skip;
@@ -479,7 +479,7 @@ __global__ void __launch_bounds__(kListThreads)
   int begin = 0;
   if (lane == 0) {
     begin = atomicAdd(entries, count);
-    lists.of_tile[int64_t(blockIdx.y) * lists.key_tiles + tile] = {begin, count};
+    lists.tile_lists[int64_t(blockIdx.y) * lists.key_tiles + tile] = {begin, count};
   }
   begin = __shfl_sync(kWholeWarp, begin, 0);
   //| An entry's place is the number of entries before it, shifted by the rotation.
@@ -510,8 +510,8 @@ __global__ void __launch_bounds__(kListThreads)
   const int tile = (blockIdx.x * kListThreads + threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (tile >= lists.key_tiles) return;
   if (problem.varlen.count > 0 && tile >= tiles.plan.first_tile[problem.varlen.count]) return;
-  const KeyWork work = tiles.template of_head<kKeys>(problem, {0, 0}, tile);
-  const QueryList list = lists.of_tile[int64_t(blockIdx.y) * lists.key_tiles + tile];
+  const KeyWork work = tiles.template work_for<kKeys>(problem, {0, 0}, tile);
+  const QueryList list = lists.tile_lists[int64_t(blockIdx.y) * lists.key_tiles + tile];
   for (int i = lane; i < list.count; i += 32) {
     const int query_tile = QueryList::tile(lists.entries[list.first + i]),
               first_query = query_tile * kQueries;

@@ -64,9 +64,9 @@ __device__ __forceinline__ void fill_by_pieces(Shared& shared, PipelineState<Tra
   if (lane == 0) mbarrier_arrive_expect_tx(full, sizeof(tile));
   __syncwarp();  // announce the bytes before any can land
   if (row < Traits::kKeys)
-    tma_load(tile.element[panel][row], map, full,
-             {map.by_panels ? panel * kPanel : 0, kRowsOfVarlenMap - rows, map.by_panels ? 0 : panel, place,
-              kWrap});
+    tma_load(
+        tile.element[panel][row], map, full,
+        {map.by_panels ? panel * kPanel : 0, kVarlenMapRows - rows, map.by_panels ? 0 : panel, place, kWrap});
   state.advance();
 }
 
@@ -247,7 +247,8 @@ struct Prompts : InPlan<CachedSequences>, InRanges {
                           const TileMap& v_map, const Problem& problem) const {
     if (warp == 0) produce_keys_by_pieces<Traits>(shared, k_map, problem, pages);
     if (warp == 1)
-      produce_queries_and_values<Traits>(shared, q_map, v_map, problem, pages, kRowsOfWarpgroup >> head_bits);
+      produce_queries_and_values<Traits>(shared, q_map, v_map, problem, pages,
+                                         kRowsPerWarpgroup >> head_bits);
   }
 };
 

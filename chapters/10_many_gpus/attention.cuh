@@ -38,7 +38,7 @@ struct Version {
   using Problem = std::conditional_t<kSizes.documents, DocumentsProblem, many_gpus::Problem>;
   static constexpr bool kDocuments = kSizes.documents;
   static constexpr int kHeadDim = kSizes.head_dim, kConsumers = kSizes.consumers, kKeys = kSizes.keys;
-  static constexpr int kRows = kConsumers * kRowsOfWarpgroup;  ///< queries per tile
+  static constexpr int kRows = kConsumers * kRowsPerWarpgroup;  ///< queries per tile
   static constexpr int kStages = kSizes.stages;
   static constexpr int kThreads = (kConsumers + 1) * kWarpgroup;
   //| The last six are chapter 5's switches; `host/launch.cuh` sets some of those that chapter 5 chooses by
@@ -64,7 +64,7 @@ __device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUt
                              const typename Traits::Problem& problem, const TileOrder& order, int* counter) {
   PipelineState<Traits::kStages> state;
   hand_out_tiles<Traits::kSchedule, true>(shared.broadcast, order, counter, [&](const WorkTile& work) {
-    const auto& here = problem.of_tile(work);
+    const auto& here = problem.for_tile(work);
     const Head head = problem.kv_head(work.head);
     const int last_query = here.first_row(work, Traits::kRows) + Traits::kRows - 1;
     const int tiles = here.key_tiles(last_query, Traits::kKeys), first_key = here.first_key();
@@ -87,7 +87,7 @@ __device__ void produce_queries(Shared& shared, const CUtensorMap& q_map,
   for (uint32_t parity = 0;; parity ^= 1) {  // alternates with the block's tiles of queries
     const WorkTile work = next_tile<false>(shared.broadcast, next);
     if (work.query_tile < 0) return;
-    load_queries(shared, q_map, parity, problem.of_tile(work).first_row(work, Traits::kRows), work.head);
+    load_queries(shared, q_map, parity, problem.for_tile(work).first_row(work, Traits::kRows), work.head);
   }
 }
 
@@ -121,19 +121,19 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
               int* counter) {  // Schedule::dynamic_persistent: must be 0 at the start
   constexpr int kConsumers = Traits::kConsumers;
   using Shared = PersistentShared<T, Traits>;
-  static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
+  static_assert(sizeof(Shared) <= kMaxSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
   if (threadIdx.x == 0) {
     // The next tile is read by the consumers' warps, and by the threads that bring queries and store.
-    initialise(shared.pipeline, 1, kConsumers * kWarpsOfWarpgroup, "full", "empty");
-    initialise(shared.broadcast, kConsumers * kWarpsOfWarpgroup + (Traits::kStoreByTma ? 2 : 1));
+    initialise(shared.pipeline, 1, kConsumers * kWarpsPerWarpgroup, "full", "empty");
+    initialise(shared.broadcast, kConsumers * kWarpsPerWarpgroup + (Traits::kStoreByTma ? 2 : 1));
     initialise(shared.barriers);
     fence_mbarrier_init();
   }
   __syncthreads();  // the barriers are ready
 
   //| The roles: warpgroup 0 gives registers back and produces, the others take them and multiply.
-  const int warp = warp_of_block(), warpgroup = warp / kWarpsOfWarpgroup;
+  const int warp = warp_of_block(), warpgroup = warp / kWarpsPerWarpgroup;
   if (warpgroup == 0) {
     setmaxnreg_dec<kProducerRegisters<kConsumers>>();
     if (threadIdx.x == 0) produce_keys<Traits>(shared, k_map, v_map, problem, order, counter);
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   //| within the rank; the problem maps it to its place in the sequence.
   setmaxnreg_inc<kConsumerRegisters<kConsumers>>();
   const int number = warpgroup - 1,
-            row = warp % kWarpsOfWarpgroup * kRowsOfWarp;  // the warp's first row in the warpgroup
+            row = warp % kWarpsPerWarpgroup * kRowsPerWarp;  // the warp's first row in the warpgroup
   open_turns<Traits>(number);
   PipelineState<kBroadcastStages> next;
   PipelineState<Traits::kStages> state;
@@ -156,9 +156,9 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     const WorkTile work = next_tile<true>(shared.broadcast, next);
     if (work.query_tile < 0) return;
     const int head = problem.number(work.head);  // takes one register, work.head takes two
-    const auto& here = problem.of_tile(work);
+    const auto& here = problem.for_tile(work);
     const int block_query = here.first_row(work, Traits::kRows),
-              first_query = block_query + number * kRowsOfWarpgroup;
+              first_query = block_query + number * kRowsPerWarpgroup;
     Consumer<T, Traits, std::remove_cvref_t<decltype(here)>> consumer(
         shared, here, state, parity, number, first_query, first_query + row + threadIdx.x % 32 / 4);
     consumer.attend(here.key_tiles(block_query + Traits::kRows - 1, Traits::kKeys));

@@ -27,9 +27,9 @@ using namespace hopper;
 /// Shared memory of a block.
 template <typename T, typename Traits>
 struct PersistentShared {
-  Tile<T, kRowsOfWarpgroup, Traits::kHeadDim> q[Traits::kConsumers];
+  Tile<T, kRowsPerWarpgroup, Traits::kHeadDim> q[Traits::kConsumers];
   Pipeline<Tile<T, Traits::kKeys, Traits::kHeadDim>, Traits::kStages> pipeline;
-  std::conditional_t<Traits::kStoreByTma, Tile<T, kRowsOfWarpgroup, Traits::kHeadDim>, Nothing>
+  std::conditional_t<Traits::kStoreByTma, Tile<T, kRowsPerWarpgroup, Traits::kHeadDim>, Nothing>
       output[Traits::kConsumers];
   TileBroadcast broadcast;
   BlockBarriers<Traits::kConsumers> barriers;

@@ -21,7 +21,7 @@ namespace flashbook::many_gpus {
 //|
 //| A thread reads these eight words when it begins a tile. Every row of a tile sees at least one of its keys;
 //| rows that see none have no tile.
-constexpr int kRowsOfDocumentTile = 128;  ///< queries per tile, for every head dimension
+constexpr int kRowsPerDocumentTile = 128;  ///< queries per tile, for every head dimension
 
 /// A tile of queries of one document, and the keys of that document among those that are here.
 struct DocumentTile {
@@ -54,8 +54,8 @@ struct InDocument : Problem {
   __device__ int end_row() const { return tile.end; }
   __device__ int first_key() const { return tile.key; }
   /// What the rank carries, with the limits of these rows.
-  __device__ Carried carried(const Carried& of_launch) const {
-    return {of_launch.o, of_launch.lse, tile.query, tile.from, tile.until};
+  __device__ Carried carried(const Carried& launched) const {
+    return {launched.o, launched.lse, tile.query, tile.from, tile.until};
   }
 };
 
@@ -63,7 +63,7 @@ struct InDocument : Problem {
 struct DocumentsProblem : Problem {
   const DocumentTile* tiles = nullptr;  // in ascending order of their number of keys
 
-  __device__ InDocument of_tile(const WorkTile& work) const { return {*this, tiles[work.query_tile]}; }
+  __device__ InDocument for_tile(const WorkTile& work) const { return {*this, tiles[work.query_tile]}; }
 };
 
 //| ## The queries of a key
@@ -73,7 +73,7 @@ struct DocumentsProblem : Problem {
 //| their documents in the same order, so later keys are never seen by earlier queries. Hence the queries that
 //| see a tile of keys are also a run, and tiles need not be cut at documents: short ones share tiles of 128
 //| keys.
-constexpr int kKeysOfGradientTile = 128;  ///< keys per tile, for every head dimension
+constexpr int kKeysPerGradientTile = 128;  ///< keys per tile, for every head dimension
 
 /// Which of a rank's queries see a key, or some key of a tile: `begin` to `end` - 1.
 struct QueriesOfKey {

@@ -76,8 +76,8 @@ struct DocumentLists {
         tile.from = least(0, hop);
         tile.until = least(hop + 1, keys.size());
         const int end = tile.end;
-        for (; tile.query < end; tile.query += kRowsOfDocumentTile) {
-          tile.end = std::min(tile.query + kRowsOfDocumentTile, end);
+        for (; tile.query < end; tile.query += kRowsPerDocumentTile) {
+          tile.end = std::min(tile.query + kRowsPerDocumentTile, end);
           tile.last = last_key(tile, causal, queries.tokens, keys[hop].tokens);
           hops[hop].push_back(tile);
         }
@@ -146,9 +146,9 @@ struct KeyLists {
   KeyLists(const Documents& documents, bool causal, Order order, int ranks, const OfRank& queries,
            const std::vector<OfRank>& keys) {
     for (const OfRank& held : keys) {
-      const int tiles = (held.tokens.total() + kKeysOfGradientTile - 1) / kKeysOfGradientTile;
+      const int tiles = (held.tokens.total() + kKeysPerGradientTile - 1) / kKeysPerGradientTile;
       Hop hop;
-      hop.keys.assign(std::size_t(tiles) * kKeysOfGradientTile, kSeenByNone);
+      hop.keys.assign(std::size_t(tiles) * kKeysPerGradientTile, kSeenByNone);
       for (std::size_t d = 0; d + 1 < documents.first_query.size(); ++d) {
         const DocumentTile seen = at_hop(documents, d, causal, order, ranks, queries, held);
         for (int key = seen.key; key < seen.key + seen.keys; ++key) {
@@ -170,15 +170,15 @@ struct KeyLists {
 
   /// From the first query that sees a key of the tile to the last one.
   static KeyTile tile_of(const std::vector<QueriesOfKey>& keys, int tile) {
-    const int first = tile * kKeysOfGradientTile;
-    KeyTile of_keys = {first, {0, 0}};
-    for (int key = first; key < first + kKeysOfGradientTile; ++key) {
+    const int first = tile * kKeysPerGradientTile;
+    KeyTile key_tile = {first, {0, 0}};
+    for (int key = first; key < first + kKeysPerGradientTile; ++key) {
       const QueriesOfKey seen = keys[std::size_t(key)];
       if (seen.begin >= seen.end) continue;
-      if (of_keys.queries.end == 0) of_keys.queries.begin = seen.begin;
-      of_keys.queries.end = seen.end;
+      if (key_tile.queries.end == 0) key_tile.queries.begin = seen.begin;
+      key_tile.queries.end = seen.end;
     }
-    return of_keys;
+    return key_tile;
   }
 };
 

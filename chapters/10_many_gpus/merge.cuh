@@ -34,7 +34,7 @@ struct Carried {
 
 /// The weights of two parts of a row, and their common log-sum-exp.
 struct Weights {
-  float of_part, of_carried, lse;
+  float part_weight, carried_weight, lse;
 };
 
 __device__ __forceinline__ Weights weights_of(float part_lse, float carried_lse) {
@@ -79,10 +79,10 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
   for (int column = 2 * lane; column < kHeadDim; column += 64) {
     const int64_t at = place * kHeadDim + column;
     const float2 part = *reinterpret_cast<const float2*>(part_o + at);
-    float2 sum = make_float2(weights.of_part * part.x, weights.of_part * part.y);
+    float2 sum = make_float2(weights.part_weight * part.x, weights.part_weight * part.y);
     if (is_carried) {
       const float2 before = *reinterpret_cast<const float2*>(carried.o + at);
-      sum = make_float2(sum.x + weights.of_carried * before.x, sum.y + weights.of_carried * before.y);
+      sum = make_float2(sum.x + weights.carried_weight * before.x, sum.y + weights.carried_weight * before.y);
     }
     if (is_final)
       *reinterpret_cast<uint32_t*>(o + at) = pack<T>(sum.x, sum.y);

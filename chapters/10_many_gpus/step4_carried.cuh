@@ -43,7 +43,7 @@ __device__ __forceinline__ void take_in(const float (&output)[kFloats], const Ro
     const bool is_carried = is_stored[r] && row >= carried.from;
     weights[r] = weights_of(log_sum_exp(rows.max[r] * problem.scale_log2, sum),
                             is_carried ? carried.lse[place[r]] : -INFINITY);
-    weights[r].of_part = sum > 0 ? weights[r].of_part / sum : 0;
+    weights[r].part_weight = sum > 0 ? weights[r].part_weight / sum : 0;
   }
   __syncwarp();  // all lanes have read the log-sum-exps that one of the quad overwrites
 #pragma unroll
@@ -58,10 +58,11 @@ __device__ __forceinline__ void take_in(const float (&output)[kFloats], const Ro
     const int r = row_of(i);
     if (!is_stored[r]) continue;
     const int64_t at = place[r] * kHeadDim + i / 4 * 8 + 2 * int(threadIdx.x % 4);
-    float2 sum = make_float2(weights[r].of_part * output[i], weights[r].of_part * output[i + 1]);
-    if (weights[r].of_carried > 0) {
+    float2 sum = make_float2(weights[r].part_weight * output[i], weights[r].part_weight * output[i + 1]);
+    if (weights[r].carried_weight > 0) {
       const float2 before = *reinterpret_cast<const float2*>(carried.o + at);
-      sum = make_float2(sum.x + weights[r].of_carried * before.x, sum.y + weights[r].of_carried * before.y);
+      sum = make_float2(sum.x + weights[r].carried_weight * before.x,
+                        sum.y + weights[r].carried_weight * before.y);
     }
     if (is_final[r])
       *reinterpret_cast<uint32_t*>(o + at) = pack<T>(sum.x, sum.y);

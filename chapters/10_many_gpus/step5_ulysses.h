@@ -54,7 +54,7 @@ class Ulysses final : public Program {
     pieces(out, share_.o, o_, whole.batch, group(), false, share_.row_bytes);
     pieces(out, share_.lse, lse_, whole.batch, group(), false, sizeof(float));
 
-    rank.exchange(queue_, in.of_tokens, in.of_heads);
+    rank.exchange(queue_, in.by_tokens, in.by_heads);
     if (mine_.count > 0) {
       Attention a{.shape = whole,
                   .queries = tokens_of(Order::contiguous, whole.seqlen_q, 0, 1),
@@ -73,7 +73,7 @@ class Ulysses final : public Program {
       a.shape.heads = mine_.count * group();
       documents_ ? documents_->attend(a, 0, queue_) : attend(a, queue_);
     }
-    rank.exchange(queue_, out.of_heads, out.of_tokens);
+    rank.exchange(queue_, out.by_heads, out.by_tokens);
     queue_.synchronize();
   }
 
@@ -82,12 +82,12 @@ class Ulysses final : public Program {
   //| next to all other heads of those tokens, and on the rank that has the head, next to all other tokens of
   //| that head. On the way in, pieces move from the first to the second; on the way out, back.
   struct Pieces {
-    std::vector<Message> of_tokens, of_heads;
+    std::vector<Message> by_tokens, by_heads;
   };
 
-  /// Adds the pieces of a tensor: `of_tokens` is [batch, all heads, the rank's tokens], `of_heads` [batch,
+  /// Adds the pieces of a tensor: `by_tokens` is [batch, all heads, the rank's tokens], `by_heads` [batch,
   /// the rank's heads, all tokens]. `group`: its heads per key head.
-  void pieces(Pieces& to, const Buffer& of_tokens, const Buffer& of_heads, int batch, int group, bool keys,
+  void pieces(Pieces& to, const Buffer& by_tokens, const Buffer& by_heads, int batch, int group, bool keys,
               int64_t row_bytes) const {
     const Shape& whole = share_.whole;
     const int64_t all_heads = int64_t(whole.kv_heads) * group, my_heads = int64_t(mine_.count) * group;
@@ -98,11 +98,11 @@ class Ulysses final : public Program {
       const Tokens tokens = keys ? share_.keys_of(other) : share_.queries_of(other);
       for (int64_t entry = 0; entry < batch; ++entry) {
         for (int64_t head = 0; head < int64_t(theirs.count) * group; ++head)
-          add(to.of_tokens, other, of_tokens,
+          add(to.by_tokens, other, by_tokens,
               (entry * all_heads + int64_t(theirs.first) * group + head) * my_tokens * row_bytes,
               my_tokens * row_bytes);
         for (int64_t head = 0; head < my_heads; ++head)
-          add(to.of_heads, other, of_heads,
+          add(to.by_heads, other, by_heads,
               ((entry * my_heads + head) * all_tokens + tokens.first[0]) * row_bytes,
               tokens.total() * row_bytes);
       }

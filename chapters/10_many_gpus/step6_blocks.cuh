@@ -70,7 +70,7 @@ __device__ __forceinline__ int first_key_of(const typename Version::Problem& pro
 template <typename Version, typename Queries, int kStages, int kQueries>
 __device__ __forceinline__ void stream_queries(Pipeline<Queries, kStages>& pipeline,
                                                PipelineState<kStages>& state,
-                                               float (&of_rows)[kStages][kQueries], const CUtensorMap& map,
+                                               float (&row_values)[kStages][kQueries], const CUtensorMap& map,
                                                const CUtensorMap& row_map,
                                                const typename Version::Problem& problem, const WorkTile& work,
                                                int first_key) {
@@ -83,7 +83,7 @@ __device__ __forceinline__ void stream_queries(Pipeline<Queries, kStages>& pipel
     for (int round = 0; round < seen.tiles(); ++round) {
       const int query = seen.tile(round) * kQueries;
       wait_empty(pipeline, state);
-      fill_queries(pipeline, state, of_rows, map, row_map, query, head, row + query);
+      fill_queries(pipeline, state, row_values, map, row_map, query, head, row + query);
     }
 }
 
@@ -210,12 +210,12 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
   //| One warpgroup loads and adds, and gives up most of its registers; two multiply. If consumers add to dQ
   //| themselves, its last two warps are idle.
   using Shared = BackwardShared<T, Version>;
-  static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
+  static_assert(sizeof(Shared) <= kMaxSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
   if (threadIdx.x == 0) initialise(shared, Version::kAddByTma ? kKeyConsumers : 0);
   __syncthreads();  // the barriers are ready
 
-  const int warp = warp_of_block(), warpgroup = warp / kWarpsOfWarpgroup;
+  const int warp = warp_of_block(), warpgroup = warp / kWarpsPerWarpgroup;
   if (warpgroup == 0) {
     setmaxnreg_dec<Version::kProducerRegisters>();
     if (threadIdx.x == 0) produce_q<T, Version>(shared, q_map, lse_map, problem, order, counter);
@@ -255,7 +255,7 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
     }
     if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.keys_empty);
     const int64_t offset = int64_t(work.head.head) * problem.seqlen_k * Version::kHeadDim;
-    const int key = first_key + number * kRowsOfWarpgroup + row_of_thread();
+    const int key = first_key + number * kRowsPerWarpgroup + row_of_thread();
     if constexpr (Gradients<T, Version>::kHasDv)
       store_gradient(gradients.dv, dv, offset, key, problem.seqlen_k, 1.0f);
     if constexpr (Gradients<T, Version>::kHasDk)

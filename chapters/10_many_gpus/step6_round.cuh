@@ -101,12 +101,12 @@ struct Gradients {
       : shared(shared),
         problem(problem),
         number(number),
-        warp_key(number * kRowsOfWarpgroup + warp % kWarpsOfWarpgroup * kRowsOfWarp) {
+        warp_key(number * kRowsPerWarpgroup + warp % kWarpsPerWarpgroup * kRowsPerWarp) {
     //| The queries that see every key of the warpgroup begin where its last key's begin, and end where its
     //| first key's end.
     if constexpr (kDocuments) {
-      const QueriesOfKey* const seen = problem.seen + first_key + number * kRowsOfWarpgroup;
-      all = {seen[kRowsOfWarpgroup - 1].begin, seen[0].end};
+      const QueriesOfKey* const seen = problem.seen + first_key + number * kRowsPerWarpgroup;
+      all = {seen[kRowsPerWarpgroup - 1].begin, seen[0].end};
     }
 #pragma unroll
     for (float& sum : dk) sum = 0.0f;
@@ -152,7 +152,7 @@ struct Gradients {
   /// Whether some query of the tile does not see some key of this warpgroup.
   __device__ __forceinline__ bool is_partial(int first_key, int first_query) const {
     if constexpr (kDocuments) return first_query < all.begin || first_query + kQueries > all.end;
-    return first_key + number * kRowsOfWarpgroup + kRowsOfWarpgroup - 1 > problem.last_key(first_query);
+    return first_key + number * kRowsPerWarpgroup + kRowsPerWarpgroup - 1 > problem.last_key(first_query);
   }
 
   //| ### The round
@@ -163,7 +163,7 @@ struct Gradients {
   /// One tile of queries. `sums` is where this warpgroup's part of its dQ is added, if registers add it.
   __device__ __forceinline__ void step(PipelineState<Version::kStages>& state, int first_key, int first_query,
                                        float* sums) {
-    constexpr uint32_t kWarpgroupRows = kRowsOfWarpgroup * kPanelRowBytes;
+    constexpr uint32_t kWarpgroupRows = kRowsPerWarpgroup * kPanelRowBytes;
     float scores[kQueries / 2], dp[kQueries / 2];
     Fragments<kQueries> p, ds;
     wait_full(shared.q, state);

@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kKeyConsumerThreads)
   const int64_t head = int(blockIdx.x) / tiles;
   const int query = int(blockIdx.x) % tiles * kQueries;
   const int first =
-      query + (DqPart<kHeadDim, kQueries>::kByRows ? int(threadIdx.x / kWarpgroup) * kRowsOfWarpgroup : 0);
+      query + (DqPart<kHeadDim, kQueries>::kByRows ? int(threadIdx.x / kWarpgroup) * kRowsPerWarpgroup : 0);
   round_dq<T, kHeadDim, kQueries>(sums + (head * padded_q + query) * kHeadDim, scale,
                                   dq + (head * seqlen_q + first) * kHeadDim, kHeadDim, row_of_thread(),
                                   seqlen_q - first);

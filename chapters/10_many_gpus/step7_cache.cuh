@@ -57,7 +57,7 @@ struct CacheVersion {
 /// Shared memory of a block.
 template <typename T, typename Version>
 struct CacheShared {
-  Tile<T, kRowsOfWarpgroup, Version::kHeadDim> q;
+  Tile<T, kRowsPerWarpgroup, Version::kHeadDim> q;
   Pipeline<Tile<T, Version::kKeys, Version::kHeadDim>, Version::kStages> pipeline;
   uint64_t q_full;
 };
@@ -77,10 +77,10 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
                  int64_t rows_of_o, CacheProblem problem) {
   constexpr int kHeadDim = Version::kHeadDim, kKeys = Version::kKeys;
   using Shared = CacheShared<T, Version>;
-  static_assert(sizeof(Shared) <= kMostSharedBytes, "more shared memory than a block of sm_90 may have");
+  static_assert(sizeof(Shared) <= kMaxSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
-  const int row_tiles = (problem.rows + kRowsOfWarpgroup - 1) / kRowsOfWarpgroup;
-  const int head = int(blockIdx.x) / row_tiles, first_row = int(blockIdx.x) % row_tiles * kRowsOfWarpgroup;
+  const int row_tiles = (problem.rows + kRowsPerWarpgroup - 1) / kRowsPerWarpgroup;
+  const int head = int(blockIdx.x) / row_tiles, first_row = int(blockIdx.x) % row_tiles * kRowsPerWarpgroup;
   //| Parts differ by one tile at most. A part may have none: then its log-sum-exp is -inf.
   const int tiles = (problem.last_key(problem.queries - 1) + kKeys) / kKeys;
   const int begin = int(int64_t(tiles) * blockIdx.y / gridDim.y),
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
   //| Only the producer arrives on `full`; TMA's bytes complete it. A stage is empty when all four warps have
   //| read it.
   if (threadIdx.x == 0) {
-    initialise(shared.pipeline, 1, kWarpsOfWarpgroup, "full", "empty");
+    initialise(shared.pipeline, 1, kWarpsPerWarpgroup, "full", "empty");
     mbarrier_init(&shared.q_full, 1);
     name_mbarrier(&shared.q_full, "q full");
     fence_mbarrier_init();
@@ -112,7 +112,8 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
 
   //| The consumer masks only tiles that the mask or the last key cuts: those that a head's first query, which
   //| sees the fewest keys, does not see in full.
-  const int row = first_row + int(threadIdx.x) / 32 * kRowsOfWarp + int(threadIdx.x) % 32 / 4;  // and row + 8
+  const int row =
+      first_row + int(threadIdx.x) / 32 * kRowsPerWarp + int(threadIdx.x) % 32 / 4;  // and row + 8
   float output[kHeadDim / 2] = {}, scores[kKeys / 2], correction[2];
   Fragments<kKeys> p;
   auto rows = SoftmaxRows<false>::none();

@@ -113,7 +113,7 @@ struct Problem : hopper::Problem {
   //| The kernel asks where a tile's rows and keys begin and where its rows end. Here all tiles see the same
   //| keys; with documents each tile has its own (`documents.cuh`).
   /// The problem of one tile of queries.
-  __device__ const Problem& of_tile(const WorkTile&) const { return *this; }
+  __device__ const Problem& for_tile(const WorkTile&) const { return *this; }
   /// A tile's first row, and the end of the rows that are stored.
   __device__ int first_row(const WorkTile& work, int rows) const {
     return (first_tile + work.query_tile) * rows;
@@ -122,7 +122,7 @@ struct Problem : hopper::Problem {
   /// The first key.
   __device__ int first_key() const { return 0; }
   /// What the rank carries, with the tile's row limits.
-  __device__ const Carried& carried(const Carried& of_launch) const { return of_launch; }
+  __device__ const Carried& carried(const Carried& launched) const { return launched; }
 };
 
 }  // namespace flashbook::many_gpus

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMostLinks = 40;  // the same limit as Linux
+constexpr int kMaxLinks = 40;  // the same limit as Linux
 
 std::error_code last_error() { return {errno, std::generic_category()}; }
 
@@ -42,7 +42,7 @@ struct Target {
 /// Follows links. A link to an open descriptor is not followed further: its file may have been renamed, or
 /// have no name at all.
 Target target_of(fs::path file) {
-  for (int links = 0; links < kMostLinks; ++links) {
+  for (int links = 0; links < kMaxLinks; ++links) {
     std::error_code error;
     const fs::path folder = fs::weakly_canonical(file.has_parent_path() ? file.parent_path() : ".", error);
     if (!error) file = folder / file.filename();

@@ -31,15 +31,15 @@ std::string divisors(int number) {
 }  // namespace
 
 int64_t Shape::q_scale_of(int64_t row) const {
-  const int64_t head = row / seqlen_q, blocks = ceil_div(seqlen_q, kQueriesOfScale);
-  if (scaling == Scaling::block) return head * blocks + row % seqlen_q / kQueriesOfScale;
+  const int64_t head = row / seqlen_q, blocks = ceil_div(seqlen_q, kQueriesPerScale);
+  if (scaling == Scaling::block) return head * blocks + row % seqlen_q / kQueriesPerScale;
   return scaling == Scaling::head ? head / (heads / kv_heads) : 0;
 }
 
 int64_t Shape::k_scales() const {
   if (scaling == Scaling::tensor) return 1;
   if (scaling == Scaling::block && paging.rows > 0) return int64_t(paging.pages) * kv_heads;
-  const int64_t blocks = scaling == Scaling::block ? ceil_div(seqlen_k, kKeysOfScale) : 1;
+  const int64_t blocks = scaling == Scaling::block ? ceil_div(seqlen_k, kKeysPerScale) : 1;
   return int64_t(batch) * kv_heads * blocks;
 }
 
@@ -48,8 +48,8 @@ int64_t Shape::k_scale_of(int64_t row) const {
     const int64_t of_page = row / paging.rows;
     return scaling == Scaling::block ? of_page : of_page % kv_heads;
   }
-  const int64_t head = row / seqlen_k, blocks = ceil_div(seqlen_k, kKeysOfScale);
-  if (scaling == Scaling::block) return head * blocks + row % seqlen_k / kKeysOfScale;
+  const int64_t head = row / seqlen_k, blocks = ceil_div(seqlen_k, kKeysPerScale);
+  if (scaling == Scaling::block) return head * blocks + row % seqlen_k / kKeysPerScale;
   return scaling == Scaling::head ? head : 0;
 }
 

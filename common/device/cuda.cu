@@ -135,11 +135,11 @@ Info info() {
 int multiprocessors() { return attribute(cudaDevAttrMultiProcessorCount, current_device()); }
 
 int64_t shared_bytes_of_block() {
-  constexpr int64_t kOfAnH200 = 227 * 1024;
+  constexpr int64_t kH200Bytes = 227 * 1024;
   int count = 0;
   if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
     cudaGetLastError();
-    return kOfAnH200;
+    return kH200Bytes;
   }
   return attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, current_device());
 }

@@ -24,9 +24,9 @@ int64_t Value::whole() const {
 
 int Value::count() const {
   const int64_t value = whole();
-  constexpr int kMost = std::numeric_limits<int>::max();
+  constexpr int kMax = std::numeric_limits<int>::max();
   if (value < 1) throw InputError(option, " is ", text, ": give at least 1");
-  if (value > kMost) throw InputError(option, " is ", text, ": give at most ", kMost);
+  if (value > kMax) throw InputError(option, " is ", text, ": give at most ", kMax);
   return int(value);
 }
 

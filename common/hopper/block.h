@@ -65,9 +65,9 @@ __device__ inline void initialise(BlockBarriers<kConsumers>& barriers) {
   for (int i = 0; i < kConsumers; ++i) {
     mbarrier_init(&barriers.q_full[i], 1);
     name_mbarrier(&barriers.q_full[i], "q_full", i);
-    mbarrier_init(&barriers.q_empty[i], kWarpsOfWarpgroup);
+    mbarrier_init(&barriers.q_empty[i], kWarpsPerWarpgroup);
     name_mbarrier(&barriers.q_empty[i], "q_empty", i);
-    mbarrier_init(&barriers.output_full[i], kWarpsOfWarpgroup);
+    mbarrier_init(&barriers.output_full[i], kWarpsPerWarpgroup);
     name_mbarrier(&barriers.output_full[i], "output_full", i);
     mbarrier_init(&barriers.output_empty[i], 1);
     name_mbarrier(&barriers.output_empty[i], "output_empty", i);
@@ -89,7 +89,7 @@ __device__ __forceinline__ void load_queries(Shared& shared, const Map& q_map, u
   for (int i = 0; i < kConsumers; ++i) {
     mbarrier_wait(&barriers.q_empty[i], parity ^ 1);  // the consumer's last scores are computed
     mbarrier_arrive_expect_tx(&barriers.q_full[i], sizeof(shared.q[i]) + more_bytes);
-    load(shared.q[i], q_map, &barriers.q_full[i], first_row + i * kRowsOfWarpgroup, head);
+    load(shared.q[i], q_map, &barriers.q_full[i], first_row + i * kRowsPerWarpgroup, head);
     more(i);
   }
 }
@@ -131,7 +131,7 @@ __device__ __forceinline__ void store_outputs(Shared& shared, const Map& output_
   constexpr int kConsumers = sizeof(shared.output) / sizeof(shared.output[0]);
   for (int i = 0; i < kConsumers; ++i) {
     mbarrier_wait(&shared.barriers.output_full[i], parity);  // all four warps have written their rows
-    store(shared.output[i], output_map, first_row + i * kRowsOfWarpgroup, head);
+    store(shared.output[i], output_map, first_row + i * kRowsPerWarpgroup, head);
     tma_store_commit();
     tma_store_wait_read<0>();
     mbarrier_arrive(&shared.barriers.output_empty[i]);  // the consumer may write its next output

@@ -36,8 +36,8 @@ enum class Sums {
   keys_and_queries  ///< dK and dQ: S, dP, dK and dQ
 };
 
-constexpr int kKeyConsumers = 2;                             ///< warpgroups that multiply
-constexpr int kTileKeys = kKeyConsumers * kRowsOfWarpgroup;  ///< keys per tile, at every head dimension
+constexpr int kKeyConsumers = 2;                              ///< warpgroups that multiply
+constexpr int kTileKeys = kKeyConsumers * kRowsPerWarpgroup;  ///< keys per tile, at every head dimension
 constexpr int kKeyConsumerThreads = kKeyConsumers * kWarpgroup;
 
 //| Two named barriers synchronise the consumers. Everything else uses mbarriers.
@@ -84,7 +84,7 @@ struct GradientShared {
 /// Initialises the barriers of a block with roles. One thread, before the block's first __syncthreads.
 template <typename T, typename Traits, typename Broadcast>
 __device__ __forceinline__ void initialise(GradientShared<T, Traits, Broadcast>& shared, int adders) {
-  constexpr int kConsumerWarps = kKeyConsumers * kWarpsOfWarpgroup;
+  constexpr int kConsumerWarps = kKeyConsumers * kWarpsPerWarpgroup;
   initialise(shared.q, 1, kConsumerWarps, "q full", "q empty");
   initialise(shared.d_o, 1, kConsumerWarps, "do full", "do empty");
   initialise(shared.broadcast, kConsumerWarps + 1 + adders);
@@ -93,7 +93,7 @@ __device__ __forceinline__ void initialise(GradientShared<T, Traits, Broadcast>&
   mbarrier_init(&shared.keys_empty, kConsumerWarps);
   name_mbarrier(&shared.keys_empty, "keys empty");
   for (int i = 0; i < kKeyConsumers; ++i) {
-    mbarrier_init(&shared.dq_full[i], kWarpsOfWarpgroup);
+    mbarrier_init(&shared.dq_full[i], kWarpsPerWarpgroup);
     name_mbarrier(&shared.dq_full[i], "dq full", i);
     mbarrier_init(&shared.dq_empty[i], 1);
     name_mbarrier(&shared.dq_empty[i], "dq empty", i);
@@ -108,13 +108,13 @@ __device__ __forceinline__ void initialise(GradientShared<T, Traits, Broadcast>&
 template <typename Queries, int kStages, int kQueries, typename Map>
 __device__ __forceinline__ void fill_queries(Pipeline<Queries, kStages>& pipeline,
                                              PipelineState<kStages>& state,
-                                             float (&of_rows)[kStages][kQueries], const Map& map,
+                                             float (&row_values)[kStages][kQueries], const Map& map,
                                              const CUtensorMap& row_map, int first_query, const Head& head,
                                              int workspace_row) {
   uint64_t* const full = &pipeline.full[state.stage];
-  mbarrier_arrive_expect_tx(full, Queries::kBytes + sizeof(of_rows[0]));
+  mbarrier_arrive_expect_tx(full, Queries::kBytes + sizeof(row_values[0]));
   load(pipeline.tile[state.stage], map, full, first_query, head);
-  tma_load(of_rows[state.stage], row_map, full, {workspace_row});
+  tma_load(row_values[state.stage], row_map, full, {workspace_row});
   state.advance();
 }
 
@@ -128,14 +128,14 @@ __device__ __forceinline__ void fill_queries(Pipeline<Queries, kStages>& pipelin
 template <int kFloats>
 __device__ __forceinline__ void to_probabilities(float (&scores)[kFloats], const float* lse,
                                                  float scale_log2) {
-  const auto* of_columns = reinterpret_cast<const float2*>(lse) + threadIdx.x % 4;
+  const auto* column_pairs = reinterpret_cast<const float2*>(lse) + threadIdx.x % 4;
 #pragma unroll
   for (int group = 0; group < kFloats / 4; ++group) {
-    const float2 of_column = of_columns[4 * group];
+    const float2 column_pair = column_pairs[4 * group];
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       scores[4 * group + i] =
-          exp2_approx(scale_log2 * scores[4 * group + i] - (i % 2 == 0 ? of_column.x : of_column.y));
+          exp2_approx(scale_log2 * scores[4 * group + i] - (i % 2 == 0 ? column_pair.x : column_pair.y));
   }
 }
 
@@ -146,13 +146,13 @@ __device__ __forceinline__ void to_probabilities(float (&scores)[kFloats], const
 /// scores = dS^T, from P^T. `d` [kFloats * 2] is of the tile's queries.
 template <int kFloats>
 __device__ __forceinline__ void to_ds(float (&scores)[kFloats], const float (&dp)[kFloats], const float* d) {
-  const auto* of_columns = reinterpret_cast<const float2*>(d) + threadIdx.x % 4;
+  const auto* column_pairs = reinterpret_cast<const float2*>(d) + threadIdx.x % 4;
 #pragma unroll
   for (int group = 0; group < kFloats / 4; ++group) {
-    const float2 of_column = of_columns[4 * group];
+    const float2 column_pair = column_pairs[4 * group];
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      scores[4 * group + i] *= dp[4 * group + i] - (i % 2 == 0 ? of_column.x : of_column.y);
+      scores[4 * group + i] *= dp[4 * group + i] - (i % 2 == 0 ? column_pair.x : column_pair.y);
   }
 }
 

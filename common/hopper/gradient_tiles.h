@@ -63,7 +63,7 @@ __device__ __forceinline__ void store_transposed_to_smem(Tile<T, kQueries, kKeys
 
 /// The first of this thread's two rows, among its warpgroup's 64.
 __device__ __forceinline__ int row_of_thread() {
-  return threadIdx.x / 32 % kWarpsOfWarpgroup * kRowsOfWarp + threadIdx.x % 32 / 4;
+  return threadIdx.x / 32 % kWarpsPerWarpgroup * kRowsPerWarp + threadIdx.x % 32 / 4;
 }
 
 /// A warpgroup's part of dQ of a tile.
@@ -92,7 +92,7 @@ template <typename T, int kHeadDim, int kKeys, int kQueries>
 __device__ __forceinline__ void issue_dq(float (&dq)[kPanel / 2], uint64_t ds, uint64_t k, int number,
                                          int piece) {
   using Part = DqPart<kHeadDim, kQueries>;
-  if constexpr (Part::kByRows) ds = wgmma_advance(ds, number * kRowsOfWarpgroup * kPanelRowBytes);
+  if constexpr (Part::kByRows) ds = wgmma_advance(ds, number * kRowsPerWarpgroup * kPanelRowBytes);
   const int first_panel = Part::kByRows ? piece : number * Part::kPieces + piece;
   k = wgmma_advance(k, first_panel * kKeys * kPanelRowBytes);
 #pragma unroll

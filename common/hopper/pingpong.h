@@ -21,10 +21,10 @@ namespace flashbook::hopper {
 
 /// The uses of the block's named barriers.
 enum NamedBarrier {
-  kWholeBlock,    ///< __syncthreads
-  kTurnOfFirst,   ///< consumer 0 may issue
-  kTurnOfSecond,  ///< consumer 1 may issue
-  kTurnOfThird    ///< consumer 2 may issue
+  kWholeBlock,  ///< __syncthreads
+  kFirstTurn,   ///< consumer 0 may issue
+  kSecondTurn,  ///< consumer 1 may issue
+  kThirdTurn    ///< consumer 2 may issue
 };
 
 constexpr int kTurnArrivals = 2 * kWarpgroup;  ///< one warpgroup waits, one arrives
@@ -38,9 +38,9 @@ constexpr int kTurnArrivals = 2 * kWarpgroup;  ///< one warpgroup waits, one arr
 template <typename Traits>
 __device__ __forceinline__ void take_turn(int consumer) {
   if constexpr (Traits::kPingpong) {
-    if (consumer == 0) named_barrier_sync<kTurnOfFirst, kTurnArrivals>();
-    if (consumer == 1) named_barrier_sync<kTurnOfSecond, kTurnArrivals>();
-    if (Traits::kConsumers == 3 && consumer == 2) named_barrier_sync<kTurnOfThird, kTurnArrivals>();
+    if (consumer == 0) named_barrier_sync<kFirstTurn, kTurnArrivals>();
+    if (consumer == 1) named_barrier_sync<kSecondTurn, kTurnArrivals>();
+    if (Traits::kConsumers == 3 && consumer == 2) named_barrier_sync<kThirdTurn, kTurnArrivals>();
   }
 }
 
@@ -50,9 +50,9 @@ __device__ __forceinline__ void take_turn(int consumer) {
 template <typename Traits>
 __device__ __forceinline__ void pass_turn(int consumer) {
   if constexpr (Traits::kPingpong) {
-    if (consumer == Traits::kConsumers - 1) named_barrier_arrive<kTurnOfFirst, kTurnArrivals>();
-    if (consumer == 0) named_barrier_arrive<kTurnOfSecond, kTurnArrivals>();
-    if (Traits::kConsumers == 3 && consumer == 1) named_barrier_arrive<kTurnOfThird, kTurnArrivals>();
+    if (consumer == Traits::kConsumers - 1) named_barrier_arrive<kFirstTurn, kTurnArrivals>();
+    if (consumer == 0) named_barrier_arrive<kSecondTurn, kTurnArrivals>();
+    if (Traits::kConsumers == 3 && consumer == 1) named_barrier_arrive<kThirdTurn, kTurnArrivals>();
   }
 }
 
@@ -60,7 +60,7 @@ __device__ __forceinline__ void pass_turn(int consumer) {
 template <typename Traits>
 __device__ __forceinline__ void open_turns(int consumer) {
   if constexpr (Traits::kPingpong) {
-    if (consumer == Traits::kConsumers - 1) named_barrier_arrive<kTurnOfFirst, kTurnArrivals>();
+    if (consumer == Traits::kConsumers - 1) named_barrier_arrive<kFirstTurn, kTurnArrivals>();
   }
 }
 

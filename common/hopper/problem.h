@@ -12,11 +12,11 @@
 namespace flashbook::hopper {
 
 constexpr int kWarpgroup = 128;  ///< threads: four warps, that multiply together
-constexpr int kWarpsOfWarpgroup = 4;
-constexpr int kRowsOfWarpgroup = 64;  ///< query rows that a warpgroup owns: m of wgmma
-constexpr int kRowsOfWarp = 16;       ///< query rows that a warp's registers hold
+constexpr int kWarpsPerWarpgroup = 4;
+constexpr int kRowsPerWarpgroup = 64;  ///< query rows that a warpgroup owns: m of wgmma
+constexpr int kRowsPerWarp = 16;       ///< query rows that a warp's registers hold
 constexpr unsigned kWholeWarp = 0xffffffff;
-constexpr int kMostSharedBytes = 227 * 1024;  ///< shared memory per block on sm_90
+constexpr int kMaxSharedBytes = 227 * 1024;  ///< shared memory per block on sm_90
 
 /// Columns of the tiles for a head dimension: 64, 128 or 256. Columns beyond head_dim are zeros (`tiles.h`).
 constexpr int tile_columns(int head_dim) { return head_dim <= 64 ? 64 : head_dim <= 128 ? 128 : 256; }

@@ -128,7 +128,7 @@ __device__ __forceinline__ uint64_t mn_major(const Tile<T, kRows, kColumns>& til
 //| products as one group.
 /// Issues scores = left right^T, 64 rows by 2 * kFloats columns, as one group: S from Q and K. `kLeftRows`:
 /// rows of left's tile, where it has more than those 64.
-template <typename T, int kHeadDim, int kLeftRows = kRowsOfWarpgroup, int kFloats>
+template <typename T, int kHeadDim, int kLeftRows = kRowsPerWarpgroup, int kFloats>
 __device__ __forceinline__ void issue_scores(float (&scores)[kFloats], uint64_t left, uint64_t right) {
   constexpr int kRightRows = 2 * kFloats;
 #pragma unroll

@@ -131,8 +131,8 @@ __device__ __forceinline__ F16Pairs unpack_e4m3_to_f16(uint32_t packed) {
 __device__ __forceinline__ float4 unpack_e4m3(uint32_t packed) {
 #ifdef __CUDACC__
   const F16Pairs pairs = unpack_e4m3_to_f16(packed);
-  const auto half = [](uint32_t of_two, int place) {
-    return __half2float(__ushort_as_half(of_two >> 16 * place));
+  const auto half = [](uint32_t pair, int place) {
+    return __half2float(__ushort_as_half(pair >> 16 * place));
   };
   return make_float4(half(pairs.low, 0), half(pairs.low, 1), half(pairs.high, 0), half(pairs.high, 1));
 #else

@@ -240,7 +240,7 @@ class Blocks final : public OtherBlocks {
     return true;
   }
   uint64_t at_once() const override {
-    return std::max<uint64_t>(kMostForOthers, uint64_t(options().os_threads));
+    return std::max<uint64_t>(kMaxForOthers, uint64_t(options().os_threads));
   }
 
  private:
@@ -250,7 +250,7 @@ class Blocks final : public OtherBlocks {
   static constexpr int kManyBlocks = 64;  ///< blocks after these rarely let others run before they begin
   /// The maximum number of blocks that run concurrently because one waits for others. (A web page has no
   /// memory for many.)
-  static constexpr int kMostForOthers = kHasOsThreads ? 64 : 4;
+  static constexpr int kMaxForOthers = kHasOsThreads ? 64 : 4;
 
   /// Gives another of the concurrent blocks a turn.
   void hand_over() {

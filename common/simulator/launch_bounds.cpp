@@ -35,15 +35,15 @@ LaunchBounds launch_bounds_of([[maybe_unused]] const void* kernel) {
 #else
   constexpr std::ptrdiff_t kBytes = 4;
 #endif
-  constexpr std::ptrdiff_t kMost = packed_launch_bounds(1024, 32);
+  constexpr std::ptrdiff_t kMax = packed_launch_bounds(1024, 32);
   const auto* code = static_cast<const unsigned char*>(kernel);
-  std::ptrdiff_t nearest = kMost + 1;
+  std::ptrdiff_t nearest = kMax + 1;
   for (auto entry = __start___patchable_function_entries; entry != __stop___patchable_function_entries;
        ++entry) {
     const std::ptrdiff_t before = (code - *entry) / kBytes;
     if (before > 0 && before < nearest && is_free(*entry, code)) nearest = before;
   }
-  if (nearest <= kMost) return {int(nearest - 1) % 1024 + 1, int(nearest - 1) / 1024};
+  if (nearest <= kMax) return {int(nearest - 1) % 1024 + 1, int(nearest - 1) / 1024};
 #endif
   return {};
 }

@@ -89,7 +89,7 @@ class Queues {
     queue.items.push_back(std::move(item));
     if (options().async == Async::eager) finish({&queue, queue.end()});
     if (options().async == Async::random)
-      while (random().below(kMostHaste) < haste_ && step_anywhere()) {
+      while (random().below(kMaxHaste) < haste_ && step_anywhere()) {
       }
   }
 
@@ -142,14 +142,14 @@ class Queues {
   Random& random() {
     if (!random_ || seed_ != options().seed) {
       random_.emplace(seed_ = options().seed);
-      haste_ = random_->below(kMostHaste);
+      haste_ = random_->below(kMaxHaste);
     }
     return *random_;
   }
 
   std::vector<std::unique_ptr<Queue>> queues_;
   std::exception_ptr error_;  ///< error of work that has not been waited for yet
-  static constexpr int kMostHaste = 4;
+  static constexpr int kMaxHaste = 4;
 
   std::optional<Random> random_;
   uint64_t seed_ = 0;

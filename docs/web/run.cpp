@@ -19,7 +19,7 @@ namespace {
 
 constexpr uint64_t kInputSeed = 1;
 // The page has little memory, and its reader is waiting.
-constexpr int kMostRows = 512, kMostHeads = 32;
+constexpr int kMaxRows = 512, kMaxHeads = 32;
 
 std::string in_quotes(std::string_view text) {
   std::string json = "\"";
@@ -87,10 +87,10 @@ void refuse_too_much(const Shape& shape) {
   if (shape.dtype == DType::f16) throw InputError("a page has bf16: ./flashbook run has the other types");
   if (shape.head_dim > 128 && !shape.is_latent())
     throw InputError("a page has head dimensions up to 128: ./flashbook run has no such limit");
-  if (std::max(shape.seqlen_q, shape.seqlen_k) > kMostRows)
-    throw InputError("N is at most ", kMostRows, " in a page: ./flashbook run has no such limit");
-  if (shape.batch * shape.heads > kMostHeads)
-    throw InputError("batch times heads is at most ", kMostHeads,
+  if (std::max(shape.seqlen_q, shape.seqlen_k) > kMaxRows)
+    throw InputError("N is at most ", kMaxRows, " in a page: ./flashbook run has no such limit");
+  if (shape.batch * shape.heads > kMaxHeads)
+    throw InputError("batch times heads is at most ", kMaxHeads,
                      " in a page: ./flashbook run has no such limit");
 }
 

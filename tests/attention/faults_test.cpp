@@ -69,14 +69,14 @@ INSTANTIATE_TEST_SUITE_P(TypesAndMasks, Faults,
                          });
 
 TEST(Fault, OfOneKeyFailsUnderOtherMasks) {
-  constexpr Fault kOfOneKey[] = {Fault::zero_value_row, Fault::swap_key_rows};
+  constexpr Fault kOneKeyFaults[] = {Fault::zero_value_row, Fault::swap_key_rows};
   for (DType type : kTypes)
     for (const Visibility& visibility :
          {Visibility{.window = {.left = 100, .right = 0, .sinks = 4}},
           Visibility{.prefix = 40, .lengths = {300}},
           Visibility{.window = {.right = 0}, .documents = {{0, 100, 333}, {0, 100, 333}}}})
       expect_faults_seen({.seqlen_q = 333, .seqlen_k = 333, .visibility = visibility, .dtype = type},
-                         kOfOneKey);
+                         kOneKeyFaults);
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ std::unique_ptr<TransposedTiles<64>> some_tiles() {
   for (auto* tile : {&tiles->q, &tiles->k, &tiles->v, &tiles->o})
     for (auto& row : *tile)
       for (float& element : row) element = normal(random);
-  for (int query = 0; query < kQueriesOfTask; ++query) {
+  for (int query = 0; query < kQueriesPerTask; ++query) {
     tiles->visible[query] = std::max(0, query - 3);
     tiles->row_max[query] = query < 2 ? kMinusInfinity : normal(random);
     tiles->row_sum[query] = query < 2 ? 0 : 1;
@@ -80,7 +80,7 @@ TEST(RegisterBlocks, EveryWidthOfVectorsGivesTheSame) {
   EXPECT_EQ(narrow->o[5][0], 0);  // a query that sees no key
   EXPECT_EQ(narrow->row_sum[0], 0);
   const auto expect_near = [&](const TransposedTiles<64>& wide) {
-    for (int query = 0; query < kQueriesOfTask; ++query) {
+    for (int query = 0; query < kQueriesPerTask; ++query) {
       ASSERT_NEAR(wide.row_sum[query], narrow->row_sum[query], 2e-6f * narrow->row_sum[query]) << query;
       for (int d = 0; d < 64; ++d) ASSERT_NEAR(wide.o[d][query], narrow->o[d][query], 2e-5f) << query;
     }

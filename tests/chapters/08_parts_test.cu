@@ -234,16 +234,16 @@ TEST(Teams, LeaveAtMostATenthOfTheMultiprocessorsIdle) {
   EXPECT_EQ(team_of(96, 132), 32) << "teams of 96 or 48 would leave 36 of 132 without a block";
 }
 
-constexpr int kMostSegments = 64;
+constexpr int kMaxSegments = 64;
 
 /// The segments of each block, a row of five numbers per segment: batch entry, first key, the one after the
 /// last, part, parts. One warp per block.
 template <int kKeys, typename PlanType>
 __global__ void ask(PlanType plan, decoding::Problem problem, int blocks,
-                    int* found) {  // [blocks, kMostSegments, 5]
+                    int* found) {  // [blocks, kMaxSegments, 5]
   Segments<kKeys, PlanType> segments(plan, problem, blocks);
   segments.begin(int(blockIdx.x));
-  int* to = found + int64_t(blockIdx.x) * kMostSegments * 5;
+  int* to = found + int64_t(blockIdx.x) * kMaxSegments * 5;
   for (Segment segment; segments.next(segment); to += 5) {
     const int start = plan.first_key_of(problem, segment.pack / problem.packs, segment.length);
     const int first = start + segment.begin * kKeys;  // some equal parts have no tile
@@ -272,7 +272,7 @@ TEST_F(Parts, OfAWindowHaveItsKeysAndNoOthers) {
           Tensors tensors;
           tensors.tables[int(TableId::lengths)] = on_device.data();
           const Rules<false> rules = rules_of<false>(shape, tensors, launch);
-          std::vector<int> said(std::size_t(launch.blocks) * kMostSegments * 5, -1);
+          std::vector<int> said(std::size_t(launch.blocks) * kMaxSegments * 5, -1);
           device::Buffer found(device::Place::device, said.size() * sizeof(int));
           found.upload(std::as_bytes(std::span(said)));
           device::launch(ask<kKeys, Rules<false>>, dim3(unsigned(launch.blocks)), dim3(32), 0,
@@ -285,7 +285,7 @@ TEST_F(Parts, OfAWindowHaveItsKeysAndNoOthers) {
             if (said[i] < 0) continue;
             read[said[i]] += said[i + 2] - said[i + 1];
             if (said[i + 1] < said[i + 2]) first[said[i]] = std::min(first[said[i]], said[i + 1]);
-            tiles[i / 5 / kMostSegments] +=
+            tiles[i / 5 / kMaxSegments] +=
                 std::max(1, (said[i + 2] - said[i + 1] + kKeys - 1) / kKeys);  // an empty item counts as one
           }
           const int piece = rows == 0 ? 1 : std::min(rows, kKeys);

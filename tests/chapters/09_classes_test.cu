@@ -240,7 +240,7 @@ __global__ void look_transposed(Mask mask, GradientProblem problem, KeyTiles til
                                 KeyWork* works,  // [key tiles]
                                 int* pairs) {    // [batch, heads, seqlen_q, seqlen_k]
   for (int tile = 0; tile < count; ++tile) {
-    const KeyWork work = tiles.template of_head<kKeys>(problem, {0, 0}, tile);
+    const KeyWork work = tiles.template work_for<kKeys>(problem, {0, 0}, tile);
     works[tile] = work;
     const Sequence& s = work.sequence;
     for (int head = 0; head < problem.batch * problem.heads; ++head)
@@ -271,7 +271,7 @@ int expect_true_lists(const Shape& shape, const Tensors& tables, int list_count,
   device::Buffer entry_count = ints(1), sorted = ints(2 * layout.documents + 1),
                  entries = ints(int64_t(list_count) * layout.key_tiles * query_tiles),
                  turns = ints(int64_t(list_count) * layout.key_tiles * query_tiles);
-  device::Buffer of_tile(device::Place::device, sizeof(QueryList) * list_count * layout.key_tiles);
+  device::Buffer tile_lists(device::Place::device, sizeof(QueryList) * list_count * layout.key_tiles);
   device::Buffer works(device::Place::device, sizeof(KeyWork) * layout.key_tiles);
   device::Buffer pairs = ints(shape.q_rows() * shape.seqlen_k);
   const int none_yet = 0;
@@ -288,12 +288,12 @@ int expect_true_lists(const Shape& shape, const Tensors& tables, int list_count,
   using Mask = std::remove_const_t<decltype(mask)>;
   const MaskCount count = masks_of(shape);
   const KeyTiles tiles{{}, plan, 1, true};
-  const Lists lists{static_cast<QueryList*>(of_tile.data()),
+  const Lists lists{static_cast<QueryList*>(tile_lists.data()),
                     static_cast<int*>(entries.data()),
                     static_cast<int*>(turns.data()),
                     nullptr,
                     layout.key_tiles,
-                    count.of_batch,
+                    count.per_batch,
                     count.heads};
   device::launch(list_queries<kKeys, kRows, Mask>, dim3((layout.key_tiles + 3) / 4, list_count),
                  dim3(kListThreads), 0, device::Stream{}, mask, problem, tiles, lists,
@@ -312,7 +312,7 @@ int expect_true_lists(const Shape& shape, const Tensors& tables, int list_count,
     from.download(std::as_writable_bytes(std::span(into)));
     return into;
   };
-  const auto said = downloaded(of_tile, std::vector<QueryList>(list_count * layout.key_tiles));
+  const auto said = downloaded(tile_lists, std::vector<QueryList>(list_count * layout.key_tiles));
   const auto listed =
       downloaded(entries, std::vector<int>(int64_t(list_count) * layout.key_tiles * query_tiles));
   const auto turn_of = downloaded(turns, std::vector<int>(listed.size()));
@@ -338,7 +338,7 @@ int expect_true_lists(const Shape& shape, const Tensors& tables, int list_count,
       for (int key = first_key; key < last_key; ++key) ++keys_in_tiles[s.first_key + key];
       std::vector<TileClass> classes(ceil_div(s.queries, kRows), TileClass::skip);
       const QueryList list =
-          said[(batch * count.of_batch + of_batch / count.heads) * layout.key_tiles + tile];
+          said[(batch * count.per_batch + of_batch / count.heads) * layout.key_tiles + tile];
       for (int i = 0; i < list.count; ++i) {
         const int entry = listed[list.first + i];
         EXPECT_LT(QueryList::tile(entry), int(classes.size())) << describe(shape);
@@ -400,7 +400,7 @@ TEST_F(TileClasses, ListsOfQueriesKeepTheirWord) {
               scanned,
               layout.key_tiles,
               kKeys,
-              count.of_batch,
+              count.per_batch,
               count.heads};
         });
     packed += is_varlen(shape);

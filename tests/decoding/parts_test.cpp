@@ -18,8 +18,8 @@ TEST(Parts, NoOtherCountIsFaster) {
       for (int slots : {3, 108, 132, 264}) {
         const int parts = parts_for(tiles, key_tiles, slots);
         EXPECT_GE(parts, 1);
-        EXPECT_LE(parts, std::min(key_tiles, kMostParts));
-        for (int other = 1; other <= std::min(key_tiles, kMostParts); ++other) {
+        EXPECT_LE(parts, std::min(key_tiles, kMaxParts));
+        for (int other = 1; other <= std::min(key_tiles, kMaxParts); ++other) {
           const double ours = time_of(tiles, key_tiles, slots, parts);
           const double theirs = time_of(tiles, key_tiles, slots, other);
           EXPECT_TRUE(ours < theirs || (ours == theirs && parts <= other))

@@ -9,13 +9,13 @@ namespace {
 
 class Race : public MachineTest {};
 
-template <int kRowsOfBlock>
+template <int kRowsPerBlock>
 void expect_right(const Shape& shape) {
   const fa1::Problem problem = {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads, shape.causal(),
                                 shape.scale * std::numbers::log2e_v<float>};
   expect_attention(shape, [&](const __half* q, const __half* k, const __half* v, __half* o, float* lse) {
-    run(fa1::shared_rows<__half, 64, kRowsOfBlock>,
-        dim3(unsigned(ceil_div(shape.seqlen_q, kRowsOfBlock)), unsigned(shape.heads)),
+    run(fa1::shared_rows<__half, 64, kRowsPerBlock>,
+        dim3(unsigned(ceil_div(shape.seqlen_q, kRowsPerBlock)), unsigned(shape.heads)),
         dim3(32 * fa1::kSharingWarps), 0, q, k, v, o, lse, problem);
   });
 }

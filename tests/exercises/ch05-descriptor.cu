@@ -8,7 +8,7 @@ class Descriptor : public HopperTest {};
 
 template <int kHeadDim>
 void expect_products() {
-  constexpr int kQueries = fa3::kRowsOfWarpgroup, kKeys = fa3::kMixKeys;
+  constexpr int kQueries = fa3::kRowsPerWarpgroup, kKeys = fa3::kMixKeys;
   const std::vector<float> weights = random_halves(kQueries * kKeys, 10),
                            values = random_halves(kKeys * kHeadDim, 11);
   const DeviceArray p(DType::f16, weights), v(DType::f16, values), output(DType::f32, kQueries * kHeadDim);

@@ -5,7 +5,7 @@
 namespace flashbook::testing {
 namespace {
 
-constexpr int kRows = 64, kKeysOfProduct = 32;
+constexpr int kRows = 64, kKeysPerProduct = 32;
 
 /// One warpgroup loads scores in wgmma's layout, rounds them to P and stores each element where wgmma assumes
 /// it belongs.
@@ -17,12 +17,12 @@ __global__ void round_a_tile(const float* scores,  // [64, kKeys]
     const MatrixPlace at = WgmmaM64<kKeys>::d(threadIdx.x, i);
     own[i] = scores[at.row * kKeys + at.column];
   }
-  uint32_t rounded[kKeys / kKeysOfProduct][4] = {};
+  uint32_t rounded[kKeys / kKeysPerProduct][4] = {};
   fp8::round_in_order(rounded, own);
-  for (int step = 0; step < kKeys / kKeysOfProduct; ++step)
+  for (int step = 0; step < kKeys / kKeysPerProduct; ++step)
     for (int i = 0; i < 16; ++i) {
       const MatrixPlace at = WgmmaM64<kKeys>::a8(threadIdx.x, i);
-      p[at.row * kKeys + step * kKeysOfProduct + at.column] =
+      p[at.row * kKeys + step * kKeysPerProduct + at.column] =
           static_cast<unsigned char>(rounded[step][i / 4] >> i % 4 * 8);
     }
 }

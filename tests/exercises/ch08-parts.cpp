@@ -16,7 +16,7 @@ double time_of(const std::vector<int>& key_tiles, int heads, int places, int len
 void expect_length(const std::vector<int>& key_tiles, int heads, int places) {
   const int longest = std::max(*std::max_element(key_tiles.begin(), key_tiles.end()), 1);
   int best = longest;
-  for (int length = longest; length * kMostParts >= longest; --length)
+  for (int length = longest; length * kMaxParts >= longest; --length)
     if (time_of(key_tiles, heads, places, length) < time_of(key_tiles, heads, places, best)) best = length;
   const int got = observed(tiles_of_part(key_tiles, heads, places));
   EXPECT_EQ(got, best) << "for " << key_tiles.size() << " sequences, the longest of " << longest

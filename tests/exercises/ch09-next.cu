@@ -6,13 +6,13 @@ namespace {
 
 using namespace masks;
 
-/// Row kRowsOfMap of the map is the end of a sequence (step2_varlen.cuh).
+/// Row kMapRows of the map is the end of a sequence (step2_varlen.cuh).
 CUtensorMap varlen_map(const DeviceArray& tensor, int rows) {
   constexpr uint64_t kRowBytes = kScaledColumns * sizeof(__half);
   return device::tensor_map(
       {.dtype = DType::f16,
        .base = tensor.as<char>(),
-       .size = {kScaledColumns, uint64_t(kRowsOfMap), uint64_t(rows) + 1, uint64_t(kBack) + 1},
+       .size = {kScaledColumns, uint64_t(kMapRows), uint64_t(rows) + 1, uint64_t(kBack) + 1},
        .stride = {kRowBytes, kRowBytes, (uint64_t(1) << 34) - kRowBytes},
        .box = {kScaledColumns, kScaledRows, 1, 1}});
 }

@@ -239,7 +239,7 @@ TEST(CInterface, TakesTheStructsOfTheFirstHeader) {
   expect_refused(1, 1, &shape, &tensors, "tensors.size is 48");
 }
 
-constexpr int32_t kLeast = std::numeric_limits<int32_t>::min(), kMost = std::numeric_limits<int32_t>::max();
+constexpr int32_t kLeast = std::numeric_limits<int32_t>::min(), kMax = std::numeric_limits<int32_t>::max();
 
 /// A call of the C interface, and whether it has an error that every chapter must report.
 struct OddCall {
@@ -282,7 +282,7 @@ class OddCalls {
   /// A value that may be valid or too large.
   void make_odd(OddCall& call) {
     FlashbookShape& s = call.shape;
-    const int32_t many = one_of<int32_t>(1, 3, 16, 1000, 65536, kMost - 1, kMost);
+    const int32_t many = one_of<int32_t>(1, 3, 16, 1000, 65536, kMax - 1, kMax);
     const std::function<void()> changes[] = {
         [&] { s.batch = many; },
         [&] { s.heads = s.kv_heads = many; },
@@ -294,22 +294,22 @@ class OddCalls {
         [&] {
           static const int32_t entries[4] = {};
           FlashbookMask& m = call.mask;
-          m.window_left = one_of<int32_t>(-1, 0, 7, kMost);
-          m.sinks = m.prefix = one_of<int32_t>(0, 5, kMost);
+          m.window_left = one_of<int32_t>(-1, 0, 7, kMax);
+          m.sinks = m.prefix = one_of<int32_t>(0, 5, kMax);
           m.documents = many, m.first_query = m.first_key = entries;
           m.columns = one_of<const int32_t*>(nullptr, entries);
-          m.column_heads = one_of<int32_t>(0, 1, kMost), m.bounds = one_of<int32_t>(0, 1, 2, 4, kMost);
-          m.block_queries = m.block_keys = one_of<int32_t>(0, 16, 64, kMost);
+          m.column_heads = one_of<int32_t>(0, 1, kMax), m.bounds = one_of<int32_t>(0, 1, 2, 4, kMax);
+          m.block_queries = m.block_keys = one_of<int32_t>(0, 16, 64, kMax);
           m.first_block = m.key_blocks = entries;
           m.softcap = one_of<float>(0, 30, NAN, -1), m.dropout = one_of<float>(0, 0.1f, 1, NAN);
           static const float distances[1] = {};
           m.bias = one_of<const float*>(nullptr, distances),
-          m.bias_reach = one_of<int32_t>(kLeast, -1, 0, kMost);
+          m.bias_reach = one_of<int32_t>(kLeast, -1, 0, kMax);
         },
         [&] {
           call.cache.page_table = one_of<const int32_t*>(nullptr, &s.reserved);
-          call.cache.page_rows = one_of<int32_t>(kLeast, -1, 0, 1, 16, kMost);
-          call.cache.pages = one_of<int32_t>(kLeast, 0, 1, kMost);
+          call.cache.page_rows = one_of<int32_t>(kLeast, -1, 0, 1, 16, kMax);
+          call.cache.pages = one_of<int32_t>(kLeast, 0, 1, kMax);
         }};
     changes[below(int(std::size(changes)))]();
   }
@@ -321,21 +321,21 @@ class OddCalls {
     const int32_t bad = one_of<int32_t>(0, -1, kLeast);
     const auto shift = [&](const void* from) { return static_cast<const char*>(from) + 1 + below(15); };
     const std::function<void()> changes[] = {
-        [&] { call.chapter = one_of<int>(0, -1, 99, int(kMost), int(kLeast)); },
-        [&] { call.step = one_of<int>(0, -1, 99, int(kMost), int(kLeast)); },
+        [&] { call.chapter = one_of<int>(0, -1, 99, int(kMax), int(kLeast)); },
+        [&] { call.step = one_of<int>(0, -1, 99, int(kMax), int(kLeast)); },
         [&] { call.has_shape = false; },
         [&] { call.has_tensors = false; },
         [&] { s.size = one_of<std::size_t>(0, 1, sizeof s + 8, ~std::size_t(0)); },
         [&] { t.size = one_of<std::size_t>(0, 1, sizeof t + 8, ~std::size_t(0)); },
         [&] { s.batch = bad; },
         [&] { s.heads = bad; },
-        [&] { s.kv_heads = one_of<int32_t>(0, -1, 3, kLeast, kMost), s.heads = 2; },
+        [&] { s.kv_heads = one_of<int32_t>(0, -1, 3, kLeast, kMax), s.heads = 2; },
         [&] { s.seqlen_q = bad; },
         [&] { s.seqlen_k = bad; },
-        [&] { s.head_dim = one_of<int32_t>(0, -64, 1, 100, 4096, kMost, kLeast); },
-        [&] { s.dtype = one_of<int32_t>(-1, 4, kMost, kLeast); },
+        [&] { s.head_dim = one_of<int32_t>(0, -64, 1, 100, 4096, kMax, kLeast); },
+        [&] { s.dtype = one_of<int32_t>(-1, 4, kMax, kLeast); },
         [&] { s.scale = one_of<float>(0, -1, NAN, -INFINITY, INFINITY); },
-        [&] { s.scaling = one_of<int32_t>(-1, 3, kMost, kLeast); },
+        [&] { s.scaling = one_of<int32_t>(-1, 3, kMax, kLeast); },
         [&] { t.q = one_of<const void*>(nullptr, shift(t.q)); },
         [&] { t.o = const_cast<char*>(one_of<const char*>(nullptr, shift(t.o))); },
         [&] {
@@ -421,18 +421,18 @@ TEST(CInterface, RefusesTablesThatNobodyCanHold) {
     EXPECT_EQ(flashbook_masked(9, 1, &shape, &mask, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT) << because;
     EXPECT_TRUE(last_error_has(because)) << flashbook_last_error();
   };
-  mask.documents = kMost, mask.first_query = mask.first_key = entries;
+  mask.documents = kMax, mask.first_query = mask.first_key = entries;
   expect_masked("documents");
   mask.documents = 2, mask.first_key = nullptr;
   expect_masked("first_key is null");
   mask.documents = 0, mask.first_query = nullptr;
-  mask.columns = entries, mask.column_heads = kMost, mask.bounds = kMost;
+  mask.columns = entries, mask.column_heads = kMax, mask.bounds = kMax;
   expect_masked("bounds");
   mask.columns = nullptr, mask.block_queries = mask.block_keys = 64, mask.first_block = entries;
   expect_masked("key_blocks is null");
 
   FlashbookCache cache = cache_in_pages(nullptr, entries, 16, 8);
-  shape.seqlen_q = 1, shape.batch = 4, shape.seqlen_k = kMost, cache.page_rows = 1;
+  shape.seqlen_q = 1, shape.batch = 4, shape.seqlen_k = kMax, cache.page_rows = 1;
   EXPECT_EQ(flashbook_decode(8, 6, &shape, &cache, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
   EXPECT_TRUE(last_error_has("2^30 keys")) << flashbook_last_error();
   cache.page_table = nullptr, cache.shared_keys = 16;

@@ -9,9 +9,9 @@ namespace {
 constexpr uint64_t kInputSeed = 1;
 
 std::string without_launch(std::string_view report) {
-  constexpr std::string_view kEndOfLaunch = ">>>: ";  // how device::describe_launch ends
-  const std::size_t end = report.find(kEndOfLaunch);
-  return std::string(end == report.npos ? report : report.substr(end + kEndOfLaunch.size()));
+  constexpr std::string_view kLaunchEnd = ">>>: ";  // how device::describe_launch ends
+  const std::size_t end = report.find(kLaunchEnd);
+  return std::string(end == report.npos ? report : report.substr(end + kLaunchEnd.size()));
 }
 
 }  // namespace

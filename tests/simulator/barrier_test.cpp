@@ -11,7 +11,7 @@ namespace {
 // Kernels.
 
 /// Both branches meet at one barrier, on different lines: the hardware counts arrivals, not lines.
-constexpr int kLineOfOddLanes = __LINE__ + 3;
+constexpr int kOddLanesLine = __LINE__ + 3;
 __global__ void sync_in_both_branches() {
   if (threadIdx.x % 2)
     __syncthreads();
@@ -19,7 +19,7 @@ __global__ void sync_in_both_branches() {
     __syncthreads();
 }
 
-constexpr int kLineOfBothLanes = __LINE__ + 1;
+constexpr int kBothLanesLine = __LINE__ + 1;
 __global__ void sync_in_both_branches_of_a_line() { threadIdx.x % 2 ? __syncthreads() : __syncthreads(); }
 
 __global__ void sync_on_two_lines(int* result) {
@@ -35,7 +35,7 @@ __global__ void sync_on_two_lines(int* result) {
   }
 }
 
-constexpr int kLineOfFirstSync = __LINE__ + 3;
+constexpr int kFirstSyncLine = __LINE__ + 3;
 __global__ void wait_at_different_barriers() {
   if (threadIdx.x < 32)
     named_barrier_sync<3, 64>();
@@ -45,12 +45,12 @@ __global__ void wait_at_different_barriers() {
     __syncwarp();
 }
 
-constexpr int kLineOfLoneSync = __LINE__ + 2;
+constexpr int kLoneSyncLine = __LINE__ + 2;
 __global__ void wait_for_those_who_left() {
   if (threadIdx.x < 32) named_barrier_sync<1, 64>();
 }
 
-constexpr int kLineOfDisagreement = __LINE__ + 3;
+constexpr int kDisagreementLine = __LINE__ + 3;
 __global__ void disagree_about_the_count() {
   if (threadIdx.x < 32)
     named_barrier_arrive<5, 64>();
@@ -66,17 +66,17 @@ using Barriers = sim::SimulatorTest;
 
 TEST_F(Barriers, LanesOfAWarpComeToOneSyncthreads) {
   const std::string error = error_of(1, 64, sync_in_both_branches);
-  EXPECT_EQ(error.find("divergent warp: lane 1 is in __syncthreads at " + line(kLineOfOddLanes) +
-                       ", but lane 0 waits in __syncthreads at " + line(kLineOfOddLanes + 2)),
+  EXPECT_EQ(error.find("divergent warp: lane 1 is in __syncthreads at " + line(kOddLanesLine) +
+                       ", but lane 0 waits in __syncthreads at " + line(kOddLanesLine + 2)),
             0u)
       << error;
 }
 
 TEST_F(Barriers, CallsInOneLineAreToldApart) {
   const std::string error = error_of(1, 64, sync_in_both_branches_of_a_line);
-  EXPECT_EQ(error.find("divergent warp: lane 1 is in __syncthreads at " + line(kLineOfBothLanes) + ":"), 0u)
+  EXPECT_EQ(error.find("divergent warp: lane 1 is in __syncthreads at " + line(kBothLanesLine) + ":"), 0u)
       << error;
-  EXPECT_NE(error.find("but lane 0 waits in __syncthreads at " + line(kLineOfBothLanes) + ":"), error.npos)
+  EXPECT_NE(error.find("but lane 0 waits in __syncthreads at " + line(kBothLanesLine) + ":"), error.npos)
       << error;
 }
 
@@ -88,35 +88,35 @@ TEST_F(Barriers, SyncthreadsMayStandOnSeveralLines) {
 }
 
 TEST_F(Barriers, ADeadlockNamesWarpsLinesAndBarriers) {
-  const std::string here = line(kLineOfFirstSync);
+  const std::string here = line(kFirstSyncLine);
   EXPECT_EQ(error_of(dim3(1, 2), 64,
                      [] {
                        if (blockIdx.y == 1) wait_at_different_barriers();
                      }),
             "deadlock in block (0,1,0): every thread waits or has exited"
             "\n  warp 0, lanes 0-31: named_barrier_sync at " +
-                line(kLineOfFirstSync) +
+                line(kFirstSyncLine) +
                 ", barrier 3: 32 of 64 threads arrived"
                 "\n  warp 1, lanes 0-15: __syncthreads at " +
-                line(kLineOfFirstSync + 2) +
+                line(kFirstSyncLine + 2) +
                 ", barrier 0: 16 of 64 threads arrived"
                 "\n  warp 1, lanes 16-31: __syncwarp at " +
-                line(kLineOfFirstSync + 4) + " with mask 0xffffffff: lanes 0-15 missing");
+                line(kFirstSyncLine + 4) + " with mask 0xffffffff: lanes 0-15 missing");
 }
 
 TEST_F(Barriers, ABarrierThatWaitsForExitedThreadsIsADeadlock) {
   EXPECT_EQ(error_of(1, 96, wait_for_those_who_left),
             "deadlock in block (0,0,0): every thread waits or has exited"
             "\n  warp 0, lanes 0-31: named_barrier_sync at " +
-                line(kLineOfLoneSync) +
+                line(kLoneSyncLine) +
                 ", barrier 1: 32 of 64 threads arrived"
                 "\n  warps 1-2, lanes 0-31: exited");
 }
 
 TEST_F(Barriers, ThreadsMustAgreeOnTheCount) {
   EXPECT_EQ(error_of(1, 96, disagree_about_the_count),
-            "threads disagree about barrier 5: named_barrier_sync at " + line(kLineOfDisagreement + 2) +
-                " names 96 threads, the first to arrive, at " + line(kLineOfDisagreement) +
+            "threads disagree about barrier 5: named_barrier_sync at " + line(kDisagreementLine + 2) +
+                " names 96 threads, the first to arrive, at " + line(kDisagreementLine) +
                 ", 64"
                 "\n  in block (0,0,0), thread (32,0,0), warp 1, lane 0");
 }
@@ -142,7 +142,7 @@ TEST_F(Barriers, SyncthreadsIsBarrierZeroWithTheWholeBlock) {
 }
 
 /// Warp 0 synchronises alone at barrier 0, where both warps meet afterwards.
-constexpr int kLineOfSmallRound = __LINE__ + 2;
+constexpr int kSmallRoundLine = __LINE__ + 2;
 __global__ void small_round_first(bool wait_between) {
   if (threadIdx.x < 32) named_barrier_sync<0, 32>();
   if (wait_between) named_barrier_sync<1, 64>();
@@ -158,8 +158,8 @@ TEST_F(Barriers, AWarpThatMightHaveComeToTheRoundBeforeIsReported) {
   }
   sim::options().seed = 0;
   const std::string error = error_of(1, 64, [] { small_round_first(false); });
-  EXPECT_NE(error.find("__syncthreads at " + line(kLineOfSmallRound + 2) +
-                       " waits for the whole block, and named_barrier_sync at " + line(kLineOfSmallRound) +
+  EXPECT_NE(error.find("__syncthreads at " + line(kSmallRoundLine + 2) +
+                       " waits for the whole block, and named_barrier_sync at " + line(kSmallRoundLine) +
                        " has just waited for 32 threads, without warp 1. Nothing makes this warp wait until "
                        "warp 0 left the barrier"),
             std::string::npos)

@@ -64,13 +64,13 @@ __global__ void overwrite_the_source(float* in, float* out) {
   out[0] = tile[0];
 }
 
-constexpr int kLineOfCopy = __LINE__ + 2;
+constexpr int kCopyLine = __LINE__ + 2;
 __global__ void copy_16(unsigned char* shared, const unsigned char* global, int valid) {
   cp_async_cg(shared, global, valid);
   cp_async_wait_all();
 }
 
-constexpr int kLineOfSmallCopy = __LINE__ + 2;
+constexpr int kSmallCopyLine = __LINE__ + 2;
 __global__ void copy_8(unsigned char* shared, const unsigned char* global) {
   cp_async_ca<8>(shared, global);
   cp_async_wait_all();
@@ -166,20 +166,20 @@ TEST_F(CpAsync, CopiesOfOneBlockDoNotReachTheNext) {
 
 TEST_F(CpAsync, MisalignedAddressesAreReported) {
   const std::string to = error_of_copy(8, 0, 16);
-  expect_in(to, "cp_async_cg at " + sim::line(kLineOfCopy) +
+  expect_in(to, "cp_async_cg at " + sim::line(kCopyLine) +
                     ": misaligned address, dynamic shared memory + 8 of 64 bytes is not a multiple of 16");
   expect_in(to, "thread (0,0,0), warp 0, lane 0");
   const std::string from = error_of_copy(0, 4, 16);
-  expect_in(from, "cp_async_cg at " + sim::line(kLineOfCopy) + ": misaligned address, global memory 0x");
+  expect_in(from, "cp_async_cg at " + sim::line(kCopyLine) + ": misaligned address, global memory 0x");
   const Values<unsigned char> in(64);
   expect_in(sim::error_of(1, 1, 64, [&] { copy_8(dynamic_shared<unsigned char>() + 4, in.data()); }),
-            "cp_async_ca at " + sim::line(kLineOfSmallCopy) +
+            "cp_async_ca at " + sim::line(kSmallCopyLine) +
                 ": misaligned address, dynamic shared memory + 4 of 64 bytes is not a multiple of 8");
 }
 
 TEST_F(CpAsync, AddressesOutOfRangeAreReported) {
   expect_in(error_of_copy(64, 0, 16),
-            "cp_async_cg at " + sim::line(kLineOfCopy) +
+            "cp_async_cg at " + sim::line(kCopyLine) +
                 ": 16 bytes at dynamic shared memory + 64 of 64 bytes are not in the "
                 "block's shared memory");
   expect_in(error_of_copy(-16, 0, 16), "dynamic shared memory - 16 of 64 bytes");
@@ -195,7 +195,7 @@ TEST_F(CpAsync, AddressesOutOfRangeAreReported) {
 }
 
 TEST_F(CpAsync, PartsThatMakeNoSenseAreReported) {
-  expect_in(error_of_copy(0, 0, 17), "cp_async_cg at " + sim::line(kLineOfCopy) + " copies 17 valid bytes");
+  expect_in(error_of_copy(0, 0, 17), "cp_async_cg at " + sim::line(kCopyLine) + " copies 17 valid bytes");
   expect_in(error_of_copy(0, 0, -1), "give 0 to 16");
 }
 

@@ -47,7 +47,7 @@ class Events(unittest.TestCase):
         continues first."""
         (launch,) = test_of(self.folder, "trace", "TraceRaces.BothBarriersAreEnough")
         text = (ROOT / "tests/simulator/trace_test.cu").read_text(encoding="utf-8").splitlines()
-        store = next(i for i, line in enumerate(text, 1) if "kLineOfStore = __LINE__ + 3" in line) + 3
+        store = next(i for i, line in enumerate(text, 1) if "kStoreLine = __LINE__ + 3" in line) + 3
         first, second = "warp 0", "warp 1"
 
         def stretch(who, *what):

@@ -19,7 +19,7 @@ namespace {
 
 // Kernels of one warp that break a rule.
 
-constexpr int kLineOfLoad = __LINE__ + 5;
+constexpr int kLoadLine = __LINE__ + 5;
 /// Lane `odd` passes an address `off` bytes from its row, in 512 bytes of dynamic shared memory.
 __global__ void load_beside(int odd, int off) {
   uint32_t registers[4];
@@ -27,14 +27,14 @@ __global__ void load_beside(int odd, int off) {
   ldmatrix_x4(registers, dynamic_shared<unsigned char>() + lane * 16 + (lane == odd ? off : 0));
 }
 
-constexpr int kLineOfStore = __LINE__ + 4;
+constexpr int kStoreLine = __LINE__ + 4;
 __global__ void store_beside(int odd, int off) {
   const uint32_t registers[4] = {};
   const int lane = threadIdx.x;
   stmatrix_x4(dynamic_shared<unsigned char>() + lane * 16 + (lane == odd ? off : 0), registers);
 }
 
-constexpr int kLineOfFirstLoad = __LINE__ + 5;
+constexpr int kFirstLoadLine = __LINE__ + 5;
 __global__ void load_in_two_places() {
   __shared__ __align__(16) uint16_t rows[32][8];
   uint32_t registers[4];
@@ -44,7 +44,7 @@ __global__ void load_in_two_places() {
     ldmatrix_x4(registers, rows[threadIdx.x]);
 }
 
-constexpr int kLineOfMma = __LINE__ + 5;
+constexpr int kMmaLine = __LINE__ + 5;
 __global__ void multiply_with(unsigned lanes) {
   if (threadIdx.x >= lanes) return;
   const uint32_t a[4] = {};
@@ -66,7 +66,7 @@ template <typename Use>
 using Fragment = nvcuda::wmma::fragment<Use, 16, 16, 16, __half, Rows>;
 using Sums = nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, float>;
 
-constexpr int kLineOfFragment = __LINE__ + 3;
+constexpr int kFragmentLine = __LINE__ + 3;
 __global__ void load_fragment(const __half* matrix, unsigned stride) {
   Fragment<nvcuda::wmma::matrix_a> a;
   nvcuda::wmma::load_matrix_sync(a, matrix, stride);
@@ -89,12 +89,12 @@ using sim::expect_in;
 TEST_F(Matrix, MisalignedRowsAreReported) {
   const std::string load = sim::error_of(1, 32, 512, [] { load_beside(21, 8); });
   expect_in(load,
-            "ldmatrix_x4 at " + sim::line(kLineOfLoad) +
+            "ldmatrix_x4 at " + sim::line(kLoadLine) +
                 ": misaligned address, dynamic shared memory + 344 of 512 bytes is not a multiple of 16");
   expect_in(load, "warp 0, lane 21");
   const std::string store = sim::error_of(1, 32, 512, [] { store_beside(3, 2); });
   expect_in(store,
-            "stmatrix_x4 at " + sim::line(kLineOfStore) +
+            "stmatrix_x4 at " + sim::line(kStoreLine) +
                 ": misaligned address, dynamic shared memory + 50 of 512 bytes is not a multiple of 16");
 }
 
@@ -103,7 +103,7 @@ TEST_F(Matrix, RowsOutOfRangeAreReported) {
   const std::string error = sim::error_of(1, 32, 512, [] { load_beside(31, 16); });
   expect_in(
       error,
-      "ldmatrix_x4 at " + sim::line(kLineOfLoad) +
+      "ldmatrix_x4 at " + sim::line(kLoadLine) +
           ": 16 bytes at dynamic shared memory + 512 of 512 bytes are not in the block's shared memory");
   expect_in(error, "lane 31");
   expect_in(sim::error_of(1, 32, 512, [] { load_beside(0, -16); }), "dynamic shared memory - 16");
@@ -128,8 +128,8 @@ TEST_F(Matrix, RowsInOtherMemoryAreReported) {
 
 TEST_F(Matrix, LanesInTwoPlacesAreDivergent) {
   const std::string error = sim::error_of(1, 32, 0, load_in_two_places);
-  expect_in(error, "divergent warp: lane 16 is in ldmatrix_x4 at " + sim::line(kLineOfFirstLoad + 2));
-  expect_in(error, "lanes 0-15 wait for it in ldmatrix_x4 at " + sim::line(kLineOfFirstLoad));
+  expect_in(error, "divergent warp: lane 16 is in ldmatrix_x4 at " + sim::line(kFirstLoadLine + 2));
+  expect_in(error, "lanes 0-15 wait for it in ldmatrix_x4 at " + sim::line(kFirstLoadLine));
 }
 
 TEST_F(Matrix, LanesOfTwoInstructionsAreDivergent) {
@@ -141,7 +141,7 @@ TEST_F(Matrix, LanesOfTwoInstructionsAreDivergent) {
 TEST_F(Matrix, MissingLanesAreReported) {
   EXPECT_EQ(sim::error_of(1, 64, 0, [] { multiply_with(64); }), "");
   expect_in(sim::error_of(1, 32, 0, [] { multiply_with(20); }),
-            "mma_m16n8k16<__half> at " + sim::line(kLineOfMma) +
+            "mma_m16n8k16<__half> at " + sim::line(kMmaLine) +
                 " needs the whole warp: lanes 20-31 exited earlier or never existed");
   expect_in(sim::error_of(1, 40, 0, [] { multiply_with(40); }), "lanes 8-31 exited earlier or never existed");
 }
@@ -153,7 +153,7 @@ TEST_F(Matrix, FragmentsAreLoadedByTheRules) {
   };
   EXPECT_EQ(error(0, 16), "");
   EXPECT_EQ(error(0, 24), "");
-  const std::string place = "load_matrix_sync at " + sim::line(kLineOfFragment);
+  const std::string place = "load_matrix_sync at " + sim::line(kFragmentLine);
   expect_in(error(8, 16), place + ": misaligned address, global memory 0x");
   expect_in(error(0, 20), place + " has a stride of 20 elements: it must be a multiple of 16 bytes");
   expect_in(error(16 * 9, 16), place + ": 32 bytes at global memory 0x");

@@ -24,7 +24,7 @@ enum class Order {
   no_fence                 // wrong
 };
 
-constexpr int kLineOfStore = __LINE__ + 6;
+constexpr int kStoreLine = __LINE__ + 6;
 /// Block 0 writes chunk after chunk; its threads have reached the next fence when thread 0 sets the flag.
 __global__ void chunks(float* data, int* flags, float* out, Order order) {
   for (int chunk = 0; chunk < kRounds; ++chunk) {
@@ -190,7 +190,7 @@ TEST_F(TraceFlags, AllFenceThenABarrierThenOneSetsTheFlag) {
     EXPECT_EQ(chunks_in(Order::fence_barrier_flag), "");
     EXPECT_EQ(chunks_in(Order::barrier_fence_flag), "");
     for (const Order wrong : {Order::fence_before_the_store, Order::no_fence})
-      expect_in(chunks_in(wrong), "block 0 wrote at " + sim::line(kLineOfStore));
+      expect_in(chunks_in(wrong), "block 0 wrote at " + sim::line(kStoreLine));
     const Values<float> out(32);
     EXPECT_EQ(sim::error_of(1, 64, [&] { chunks_of_a_warp(out.data(), false); }), "");
     expect_in(sim::error_of(1, 64, [&] { chunks_of_a_warp(out.data(), true); }), "data race in block 0");

@@ -32,7 +32,7 @@ enum class Missing {
 constexpr unsigned kThreads = 128, kRows = 32, kColumns = 32;
 constexpr uint32_t kTileBytes = kRows * kColumns * 4;
 
-constexpr int kLineOfFill = __LINE__ + 5;
+constexpr int kFillLine = __LINE__ + 5;
 /// Fills a tile, stores it by TMA, fills it again, and stores it after the first.
 __global__ void fill_and_store(const CUtensorMap& map, Missing missing) {
   auto* tile = dynamic_shared<float>();
@@ -120,7 +120,7 @@ __global__ void load_and_read(const CUtensorMap& map, float* out, Missing missin
   out[threadIdx.x] = sum;
 }
 
-constexpr int kLineOfStaleWait = __LINE__ + 13;
+constexpr int kStaleWaitLine = __LINE__ + 13;
 /// Loads two tiles into one stage. `turns`: whether the parity alternates.
 __global__ void load_twice(const CUtensorMap& map, float* out, bool turns) {
   auto* tile = dynamic_shared<float>();
@@ -233,11 +233,11 @@ TEST_F(TraceHopper, NobodyWhoIsRightIsAccused) {
 
 TEST_F(TraceHopper, AStoreByTmaNeedsFenceAndBarrier) {
   const std::string error = stores(Missing::fence);
-  expect_in(error, "wrote at " + sim::line(kLineOfFill));
+  expect_in(error, "wrote at " + sim::line(kFillLine));
   expect_in(error, "the async proxy read at tma_store at trace_hopper_test.cu:");
   expect_in(error, "calls fence_proxy_async");
   const std::string unordered = stores(Missing::barrier);
-  expect_in(unordered, "wrote at " + sim::line(kLineOfFill));
+  expect_in(unordered, "wrote at " + sim::line(kFillLine));
   expect_in(unordered, "the async proxy read at tma_store at trace_hopper_test.cu:");
 }
 
@@ -267,7 +267,7 @@ TEST_F(TraceHopper, RacesOfABlockThatEndedWellHaveASuspect) {
   EXPECT_EQ(loads_twice(true), "");
   const std::string error = loads_twice(false);
   expect_in(error, "the async proxy wrote at tma_load at trace_hopper_test.cu:");
-  expect_in(error, "suspect: a wait at " + sim::line(kLineOfStaleWait) + ", thread ");
+  expect_in(error, "suspect: a wait at " + sim::line(kStaleWaitLine) + ", thread ");
   expect_in(error, " waited again for phase 0 of the mbarrier");
 }
 

@@ -372,9 +372,9 @@ TEST_F(TraceMemory, NoBlockTakesAllTilesOfAPersistentKernel) {
   EXPECT_NE(error(33).find("data race between blocks on global memory"), std::string::npos);
 }
 
-constexpr int kLineOfCall = __LINE__ + 1;
+constexpr int kCallLine = __LINE__ + 1;
 __global__ void race_in_a_helper(float* out) { write_by_two_helpers(out); }
-constexpr int kLineOfLaterCall = __LINE__ + 2;
+constexpr int kLaterCallLine = __LINE__ + 2;
 __global__ void race_in_a_function(float* out, bool once) {
   if (once) return write_by_two_calls(out);
   write_by_two_calls(out + 1);
@@ -383,7 +383,7 @@ __global__ void race_in_a_function(float* out, bool once) {
 TEST_F(TraceMemory, AHelperIsNamedWithTheKernelsOwnLine) {
   const Values<float> out(32);
   const std::string error = error_of(1, 32, race_in_a_helper, out.data());
-  EXPECT_NE(error.find("wrote at trace_memory_helper.cuh:8 from " + sim::line(kLineOfCall)), error.npos)
+  EXPECT_NE(error.find("wrote at trace_memory_helper.cuh:8 from " + sim::line(kCallLine)), error.npos)
       << error;
 }
 
@@ -394,9 +394,9 @@ TEST_F(TraceMemory, AFunctionIsNamedWithTheCallsThatLeadThere) {
 #endif
   const Values<float> out(32);
   const std::string error = error_of(1, 32, race_in_a_function, out.data(), true);
-  EXPECT_NE(error.find("wrote at trace_memory_helper.cuh:8 from " + sim::line(kLineOfLaterCall)), error.npos)
+  EXPECT_NE(error.find("wrote at trace_memory_helper.cuh:8 from " + sim::line(kLaterCallLine)), error.npos)
       << error;
-  EXPECT_NE(error.find(" or " + sim::line(kLineOfLaterCall + 1)), error.npos) << error;
+  EXPECT_NE(error.find(" or " + sim::line(kLaterCallLine + 1)), error.npos) << error;
 }
 #endif
 

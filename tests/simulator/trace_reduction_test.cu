@@ -32,7 +32,7 @@ enum class Wrong {
 constexpr unsigned kThreads = 64, kBlocks = 3;
 constexpr uint32_t kBytes = kThreads * sizeof(float);
 
-constexpr int kLineOfRead = __LINE__ + 22;
+constexpr int kReadLine = __LINE__ + 22;
 /// Every block adds a tile to the sum, and the last one to arrive reads it.
 __global__ void add_and_read(float* sum, unsigned* arrived, float* out, Wrong wrong) {
   auto* tile = dynamic_shared<float>();
@@ -215,9 +215,9 @@ TEST_F(TraceReduction, NobodyWhoIsRightIsAccused) {
 TEST_F(TraceReduction, ASumIsReadWhenItHasLandedAndAllKnow) {
   const std::string only_read = adds(Wrong::read_only_wait);
   expect_in(only_read, "updated atomically at bulk_reduce_add at trace_reduction_test.cu:");
-  expect_in(only_read, "read at " + sim::line(kLineOfRead));
-  expect_in(adds(Wrong::relaxed_arrival), "read at " + sim::line(kLineOfRead));
-  expect_in(adds(Wrong::plain_read), "read at " + sim::line(kLineOfRead));
+  expect_in(only_read, "read at " + sim::line(kReadLine));
+  expect_in(adds(Wrong::relaxed_arrival), "read at " + sim::line(kReadLine));
+  expect_in(adds(Wrong::plain_read), "read at " + sim::line(kReadLine));
 }
 
 TEST_F(TraceReduction, ASumBeginsWithANumber) {

@@ -24,7 +24,7 @@ using sim::LineCounts;
 
 // ---- patterns: one request per warp of a block
 
-constexpr int kLineOfStride = __LINE__ + 3;
+constexpr int kStrideLine = __LINE__ + 3;
 __global__ void load_at_stride(const float* in, float* out, int stride, int shift) {
   const int i = threadIdx.x;
   const float value = in[i * stride + shift];
@@ -154,7 +154,7 @@ TEST_F(Trace, NeighboursShareSectors) {
   EXPECT_EQ(launch_.bytes_requested_read, 256u);
   EXPECT_EQ(launch_.bytes_distinct_read, 256u);
   EXPECT_EQ(launch_.bytes_requested_written, 0u);
-  EXPECT_EQ(only(false, Access::load).place, sim::line(kLineOfStride));
+  EXPECT_EQ(only(false, Access::load).place, sim::line(kStrideLine));
 }
 
 TEST_F(Trace, StridesTakeASectorALane) {
@@ -282,7 +282,7 @@ TEST_F(Trace, AtomicsHappenAndCount) {
 
 // ---- accesses that must be refused
 
-constexpr int kLineOfLoad = __LINE__ + 2;
+constexpr int kLoadLine = __LINE__ + 2;
 __global__ void load_one(const float* in, float* out) {
   const float value = *in;
   out[threadIdx.x] = value;
@@ -290,18 +290,18 @@ __global__ void load_one(const float* in, float* out) {
 
 __global__ void store_dynamic(int at) { dynamic_shared<float>()[at] = 1; }
 
-constexpr int kLineOfShift = __LINE__ + 2;
+constexpr int kShiftLine = __LINE__ + 2;
 /// The first `count` of 32 bits.
 __global__ void shift_right(unsigned* out, int count) { out[threadIdx.x] = ~0u >> (32 - count); }
 
-constexpr int kLineOfConversion = __LINE__ + 1;
+constexpr int kConversionLine = __LINE__ + 1;
 __global__ void convert(int* out, float value) { out[threadIdx.x] = int(value); }
 
 TEST_F(Trace, ShiftsByTheWidthOfANumberOrMore) {
   const Values<unsigned> out(32);
   EXPECT_EQ(sim::error_of(1, 32, [&] { shift_right(out.data(), 1); }), "");
   const std::string error = sim::error_of(1, 32, [&] { shift_right(out.data(), 0); });
-  EXPECT_EQ(error.find("shift at " + sim::line(kLineOfShift) + ": by a negative"), 0u) << error;
+  EXPECT_EQ(error.find("shift at " + sim::line(kShiftLine) + ": by a negative"), 0u) << error;
 }
 
 TEST_F(Trace, ConversionsToIntegersThatDoNotFit) {
@@ -309,7 +309,7 @@ TEST_F(Trace, ConversionsToIntegersThatDoNotFit) {
   EXPECT_EQ(sim::error_of(1, 32, [&] { convert(out.data(), -2147483648.0f); }), "");
   for (const float value : {2147483648.0f, -1e10f, NAN}) {
     const std::string error = sim::error_of(1, 32, [&] { convert(out.data(), value); });
-    EXPECT_EQ(error.find("conversion to an integer at " + sim::line(kLineOfConversion) + ": the number"), 0u)
+    EXPECT_EQ(error.find("conversion to an integer at " + sim::line(kConversionLine) + ": the number"), 0u)
         << error;
   }
 }
@@ -317,7 +317,7 @@ TEST_F(Trace, ConversionsToIntegersThatDoNotFit) {
 TEST_F(Trace, BoundsOfDeviceMemory) {
   Values<float> small(std::vector<float>(100, 1.0f));
   const std::string error = sim::error_of(1, 1, [&] { load_one(small.data() + 100, out_.data()); });
-  EXPECT_NE(error.find("load of 4 bytes at " + sim::line(kLineOfLoad) + ": out of bounds, global memory"),
+  EXPECT_NE(error.find("load of 4 bytes at " + sim::line(kLoadLine) + ": out of bounds, global memory"),
             std::string::npos)
       << error;
   EXPECT_NE(error.find("thread (0,0,0)"), std::string::npos) << error;
@@ -352,7 +352,7 @@ TEST_F(Trace, Alignment) {
 
 // ---- races
 
-constexpr int kLineOfStore = __LINE__ + 3;
+constexpr int kStoreLine = __LINE__ + 3;
 __global__ void reverse(float* out, bool before_load, bool before_store) {
   __shared__ float tile[64];
   tile[threadIdx.x] = threadIdx.x;
@@ -612,15 +612,15 @@ class TraceRaces : public Trace {};
 TEST_F(TraceRaces, AMissingBarrierBeforeTheLoad) {
   const std::string error = sim::error_of(1, 64, [&] { reverse(out_.data(), false, true); });
   EXPECT_NE(error.find("data race in block 0 on a __shared__ array"), std::string::npos) << error;
-  EXPECT_NE(error.find("wrote at " + sim::line(kLineOfStore)), std::string::npos) << error;
-  EXPECT_NE(error.find("read at " + sim::line(kLineOfStore + 2)), std::string::npos) << error;
+  EXPECT_NE(error.find("wrote at " + sim::line(kStoreLine)), std::string::npos) << error;
+  EXPECT_NE(error.find("read at " + sim::line(kStoreLine + 2)), std::string::npos) << error;
   EXPECT_NE(error.find("missing barrier"), std::string::npos) << error;
 }
 
 TEST_F(TraceRaces, AMissingBarrierAfterTheLoad) {
   const std::string error = sim::error_of(1, 64, [&] { reverse(out_.data(), true, false); });
-  EXPECT_NE(error.find("read at " + sim::line(kLineOfStore + 2)), std::string::npos) << error;
-  EXPECT_NE(error.find("wrote at " + sim::line(kLineOfStore + 4)), std::string::npos) << error;
+  EXPECT_NE(error.find("read at " + sim::line(kStoreLine + 2)), std::string::npos) << error;
+  EXPECT_NE(error.find("wrote at " + sim::line(kStoreLine + 4)), std::string::npos) << error;
 }
 
 TEST_F(TraceRaces, BothBarriersAreEnough) {

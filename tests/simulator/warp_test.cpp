@@ -15,7 +15,7 @@ constexpr unsigned kAll = 0xffffffff;
 
 // Kernels whose warps break a rule. For correct ones see both_machines_test.cu.
 
-constexpr int kLineOfShuffle = __LINE__ + 3;
+constexpr int kShuffleLine = __LINE__ + 3;
 __global__ void diverge() {
   if (threadIdx.x % 32 < 16)
     __shfl_xor_sync(kAll, 1, 1);
@@ -23,7 +23,7 @@ __global__ void diverge() {
     __ballot_sync(kAll, 1);
 }
 
-constexpr int kLineOfSyncwarp = __LINE__ + 3;
+constexpr int kSyncwarpLine = __LINE__ + 3;
 __global__ void miss_some_lanes() {
   if (threadIdx.x < 20)
     __syncwarp();
@@ -31,10 +31,10 @@ __global__ void miss_some_lanes() {
     __syncthreads();
 }
 
-constexpr int kLineOfNotInMask = __LINE__ + 1;
+constexpr int kNotInMaskLine = __LINE__ + 1;
 __global__ void not_in_the_mask() { __shfl_sync(0x0000ffff, 1, 0); }
 
-constexpr int kLineOfAbsentLane = __LINE__ + 4;
+constexpr int kAbsentLaneLine = __LINE__ + 4;
 
 /// Lanes 0 to 15 shuffle among themselves, but read a lane outside the mask.
 __global__ void read_outside_the_mask(int source) {
@@ -83,9 +83,9 @@ using Warps = sim::SimulatorTest;
 
 TEST_F(Warps, DivergenceIsReportedWithBothPlaces) {
   EXPECT_EQ(error_of(1, 64, diverge),
-            "divergent warp: lane 16 is in __ballot_sync at " + line(kLineOfShuffle + 2) +
+            "divergent warp: lane 16 is in __ballot_sync at " + line(kShuffleLine + 2) +
                 " with mask 0xffffffff, but lanes 0-15 wait for it in __shfl_xor_sync at " +
-                line(kLineOfShuffle) +
+                line(kShuffleLine) +
                 " with mask 0xffffffff"
                 "\n  in block (0,0,0), thread (16,0,0), warp 0, lane 16");
 }
@@ -94,15 +94,15 @@ TEST_F(Warps, MissingLanesAreNamed) {
   EXPECT_EQ(error_of(1, 32, miss_some_lanes),
             "deadlock in block (0,0,0): every thread waits or has exited"
             "\n  warp 0, lanes 0-19: __syncwarp at " +
-                line(kLineOfSyncwarp) +
+                line(kSyncwarpLine) +
                 " with mask 0xffffffff: lanes 20-31 missing"
                 "\n  warp 0, lanes 20-31: __syncthreads at " +
-                line(kLineOfSyncwarp + 2) + ", barrier 0: 12 of 32 threads arrived");
+                line(kSyncwarpLine + 2) + ", barrier 0: 12 of 32 threads arrived");
 }
 
 TEST_F(Warps, CallerMustBeInTheMask) {
   EXPECT_EQ(error_of(1, 32, not_in_the_mask),
-            "__shfl_sync at " + line(kLineOfNotInMask) +
+            "__shfl_sync at " + line(kNotInMaskLine) +
                 " with mask 0x0000ffff is called by lane 16, which is not in the mask"
                 "\n  in block (0,0,0), thread (16,0,0), warp 0, lane 16");
 }
@@ -110,7 +110,7 @@ TEST_F(Warps, CallerMustBeInTheMask) {
 TEST_F(Warps, ShufflesMayNotReadOutsideTheMask) {
   EXPECT_EQ(error_of(1, 32, [] { read_outside_the_mask(15); }), "");
   EXPECT_EQ(error_of(1, 32, [] { read_outside_the_mask(16); }),
-            "__shfl_sync at " + line(kLineOfAbsentLane) +
+            "__shfl_sync at " + line(kAbsentLaneLine) +
                 ": lane 0 reads lane 16, which is not in the mask or has exited"
                 "\n  in block (0,0,0), thread (15,0,0), warp 0, lane 15");
 }

@@ -68,11 +68,11 @@ TEST_F(Watchdog, EndlessLoopIsToldWithinFiveSecondsOnABusyMachine) {
     spin(&flag);
   });
 #ifdef __SANITIZE_ADDRESS__
-  constexpr std::chrono::seconds kMost{10};  // including the time to look up lines in code with sanitizers
+  constexpr std::chrono::seconds kMax{10};  // including the time to look up lines in code with sanitizers
 #else
-  constexpr std::chrono::seconds kMost{5};
+  constexpr std::chrono::seconds kMax{5};
 #endif
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, kMost);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, kMax);
   expect_contains(error, "lane 0, at " + sim::line(kLineInSpin));
 }
 
@@ -112,7 +112,7 @@ TEST_F(Watchdog, WildAddressesAndMisalignedVectorsAreReports) {
 }
 
 /// Infinite recursion, unless the depth becomes negative.
-constexpr int kLineOfRecursion = __LINE__ + 4;
+constexpr int kRecursionLine = __LINE__ + 4;
 __attribute__((noinline)) int descend(volatile int* depth, bool meets) {
   volatile int here[64] = {};
   if (meets) __syncwarp();
@@ -130,7 +130,7 @@ TEST_F(Watchdog, RecursionsWithoutEndAreReports) {
       });
       expect_contains(error, "a thread has overflowed its stack of 256 KB: infinite recursion");
       expect_contains(error, "in block (0,0,0), thread (");
-      expect_contains(error, ", at watchdog_test.cpp:" + std::to_string(kLineOfRecursion).substr(0, 2));
+      expect_contains(error, ", at watchdog_test.cpp:" + std::to_string(kRecursionLine).substr(0, 2));
     }
   // The stacks can still be used.
   EXPECT_EQ(sim::error_of(1, 96, [] { __syncthreads(); }), "");

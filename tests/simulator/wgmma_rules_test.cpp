@@ -40,9 +40,9 @@ void finish() {
   wgmma_wait<0>();
 }
 
-constexpr int kLineOfProduct = __LINE__ + 1;
+constexpr int kProductLine = __LINE__ + 1;
 void multiply(Operands& x, bool accumulate = false) { wgmma<__half, 16>(x.d, x.a, x.b, accumulate); }
-constexpr int kLineOfRegisterProduct = __LINE__ + 2;
+constexpr int kRegisterProductLine = __LINE__ + 2;
 void multiply_registers(Operands& x, bool accumulate = false) {
   wgmma<__half, 16>(x.d, x.a_registers, x.b, accumulate);
 }
@@ -193,7 +193,7 @@ TEST_F(WgmmaRules, TouchingAnAccumulatorInFlightIsReported) {
   };
   const std::string written = touch([](float& value) { value = 0; });
   expect_in(written, "accumulator register 3 of thread 145 was written while the " +
-                         product_at(kLineOfProduct) + " was in flight: leave it alone until the wgmma_wait");
+                         product_at(kProductLine) + " was in flight: leave it alone until the wgmma_wait");
   expect_in(touch([](float& value) { value *= 2; }),
             "accumulator register 3 of thread 145 was used in arithmetic while the ");
 }
@@ -220,8 +220,7 @@ TEST_F(WgmmaRules, ChangingARegistersInFlightIsReported) {
               finish();
             }),
             "A register 2 of thread 77 was written, or its variable ended, while the " +
-                product_at(kLineOfRegisterProduct) +
-                " was in flight: give every product in flight registers");
+                product_at(kRegisterProductLine) + " was in flight: give every product in flight registers");
   expect_in(error_of([](Operands& x, int) {
               wgmma_fence();
               for (int step = 0; step < 2; ++step) {
@@ -237,7 +236,7 @@ TEST_F(WgmmaRules, ChangingARegistersInFlightIsReported) {
 
 TEST_F(WgmmaRules, TheFirstProductNeedsAFence) {
   expect_in(error_of([](Operands& x, int) { multiply(x); }),
-            product_at(kLineOfProduct) + ": wgmma_fence is missing, the first wgmma needs one before it");
+            product_at(kProductLine) + ": wgmma_fence is missing, the first wgmma needs one before it");
 }
 
 TEST_F(WgmmaRules, TouchedRegistersNeedAFence) {
@@ -299,13 +298,12 @@ TEST_F(WgmmaRules, AnotherShapeOnAnAccumulatorInFlightIsReported) {
 // Groups.
 
 TEST_F(WgmmaRules, AWaitForProductsThatAreNotCommittedIsReported) {
-  expect_in(
-      error_of([](Operands& x, int) {
-        wgmma_fence();
-        multiply(x);
-        wgmma_wait<0>();
-      }),
-      ": the wgmma at " + sim::line(kLineOfProduct) + " is not committed, so this does not wait for it");
+  expect_in(error_of([](Operands& x, int) {
+              wgmma_fence();
+              multiply(x);
+              wgmma_wait<0>();
+            }),
+            ": the wgmma at " + sim::line(kProductLine) + " is not committed, so this does not wait for it");
 }
 
 TEST_F(WgmmaRules, ProductsThatNobodyWaitsForAreReported) {
@@ -317,7 +315,7 @@ TEST_F(WgmmaRules, ProductsThatNobodyWaitsForAreReported) {
                   multiply(x);
                   if (commit) wgmma_commit();
                 }),
-                "a thread exits, but the wgmma at " + sim::line(kLineOfProduct) +
+                "a thread exits, but the wgmma at " + sim::line(kProductLine) +
                     " has not been waited for: wgmma_commit and wgmma_wait<0> before the end");
   }
 }

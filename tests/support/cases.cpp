@@ -58,8 +58,8 @@ bool is_repetition(const Choice& choice) { return kLengths[choice[0]] == 1 && ch
 /// Pairs of values of two parameters: parameter i has value a, parameter j > i has value b. A table rather
 /// than a set of tuples, which took most of a second in every unoptimised test program.
 struct Pairs {
-  static constexpr int kParameters = std::tuple_size_v<Choice>, kMostValues = std::size(kLengths);
-  bool has[kParameters][kMostValues][kParameters][kMostValues] = {};  // [i][a][j][b]
+  static constexpr int kParameters = std::tuple_size_v<Choice>, kMaxValues = std::size(kLengths);
+  bool has[kParameters][kMaxValues][kParameters][kMaxValues] = {};  // [i][a][j][b]
 
   /// The number of a choice's pairs in the table.
   int count(const Choice& choice) const {
@@ -109,12 +109,12 @@ std::vector<Shape> pairwise_shapes(const Chapter& chapter) {
 }
 
 std::vector<Shape> quick_shapes(const Chapter& chapter, int head_dim) {
-  constexpr double kMostFlops = 3e7;
+  constexpr double kMaxFlops = 3e7;
   constexpr std::size_t kCount = 8;
   std::vector<Shape> shapes = pairwise_shapes(chapter);
   const bool has_bf16 = std::ranges::find(chapter.dtypes, DType::bf16) != chapter.dtypes.end();
   std::erase_if(shapes, [&](const Shape& shape) {
-    return flops(shape) > kMostFlops || (shape.dtype == DType::f16 && has_bf16) ||
+    return flops(shape) > kMaxFlops || (shape.dtype == DType::f16 && has_bf16) ||
            (head_dim != 0 && shape.head_dim != head_dim);
   });
   std::vector<Shape> chosen;

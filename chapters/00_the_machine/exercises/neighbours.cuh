@@ -5,15 +5,15 @@
 
 namespace flashbook::machine {
 
-constexpr int kMostThreads = 256;  ///< per block of add_neighbours
+constexpr int kMaxThreads = 256;  ///< per block of add_neighbours
 
 /// to[i] = from[i - 1] + from[i] + from[i + 1], where elements outside the array are 0. One thread per
-/// element, and at most kMostThreads per block. A block loads its elements into shared memory once, plus one
+/// element, and at most kMaxThreads per block. A block loads its elements into shared memory once, plus one
 /// more on either side.
 __global__ void add_neighbours(const float* from,  // [count]
                                int count,
                                float* to) {  // [count]
-  __shared__ float near[kMostThreads + 2];   // element first + j of the array is near[j + 1]
+  __shared__ float near[kMaxThreads + 2];    // element first + j of the array is near[j + 1]
   const int first = int(blockIdx.x * blockDim.x), threads = int(blockDim.x), j = int(threadIdx.x);
   const int i = first + j;
   // BEGIN EXERCISE ch00-neighbours: right for one warp per block

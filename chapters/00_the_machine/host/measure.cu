@@ -73,7 +73,7 @@ class Ring {
   std::vector<int> order_;
 };
 
-constexpr int kMaxWarpsOfBlock = 32;
+constexpr int kMaxWarpsPerBlock = 32;
 constexpr uint32_t kOnes = 0x3c003c00;  // 1, 1 in f16
 
 /// Measures one thing after another, and keeps what it found.
@@ -188,7 +188,8 @@ class Session {
 
 Session::Taken Session::walk(const std::string& name, const Ring& ring, int multiprocessors, int warps_of_sm,
                              int warm, int hops, const std::function<void()>& prepare) {
-  const int warps = std::min(warps_of_sm, kMaxWarpsOfBlock), blocks = multiprocessors * (warps_of_sm / warps);
+  const int warps = std::min(warps_of_sm, kMaxWarpsPerBlock),
+            blocks = multiprocessors * (warps_of_sm / warps);
   // Warps of one multiprocessor walk parts of the ring that do not overlap, so none finds in the L1 what
   // another has loaded. The same warp of the next multiprocessor walks a few hops behind.
   std::vector<int64_t> places;
@@ -259,8 +260,9 @@ void Session::warps() {
   progress_("warps that fill each other's waiting time");
   for (int warps : counts) {
     const std::string name = "warps/multiply_add/w" + std::to_string(warps);
-    const int of_block = std::min(warps, kMaxWarpsOfBlock), blocks = multiprocessors * (warps / of_block);
-    const Taken taken = compute(name, blocks, of_block * 32, 2, 1e-5, multiply_add<1>, 0.5f, 1.0f, rounds);
+    const int block_warps = std::min(warps, kMaxWarpsPerBlock),
+              blocks = multiprocessors * (warps / block_warps);
+    const Taken taken = compute(name, blocks, block_warps * 32, 2, 1e-5, multiply_add<1>, 0.5f, 1.0f, rounds);
     timed(name, "multiply-adds of " + text(warps) + ", one every", "clocks",
           taken.clocks / (double(rounds) * warps), taken);
   }
@@ -299,7 +301,7 @@ void Session::rates() {
     launch_warpgroup_products(blocks, groups, pointer<float>(result), clocks);
   });
   expect(name, result, 128.0 * wgmma_element(groups));
-  timed(name, what, "per_clock", 2 * kWgmmaFlopsOfRound * groups / taken.clocks, taken);
+  timed(name, what, "per_clock", 2 * kWgmmaFlopsPerRound * groups / taken.clocks, taken);
 }
 
 void Session::bandwidths() {

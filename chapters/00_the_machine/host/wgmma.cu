@@ -5,10 +5,10 @@
 
 namespace flashbook::machine {
 
-const double kWgmmaFlopsOfRound = double(kWgmmaFlops) * kProductsOfGroup;
+const double kWgmmaFlopsPerRound = double(kWgmmaFlops) * kProductsPerGroup;
 
 float wgmma_element(int rounds) {
-  return 16.0f * kProductsOfGroup * float(rounds);
+  return 16.0f * kProductsPerGroup * float(rounds);
 }  // 16 products of 1 by 1 each
 
 void launch_warpgroup_products(int blocks, int rounds, float* sums, int64_t* clocks) {

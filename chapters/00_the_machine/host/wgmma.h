@@ -13,7 +13,7 @@ namespace flashbook::machine {
 constexpr int kWgmmaThreads = 256;
 
 /// FLOPs of a warpgroup in a round.
-extern const double kWgmmaFlopsOfRound;
+extern const double kWgmmaFlopsPerRound;
 
 /// The value of each element of the products after `rounds` rounds.
 float wgmma_element(int rounds);

@@ -30,8 +30,8 @@ constexpr int kLongestRow = kRowCacheBytes / sizeof(float);
 
 /// Queries of a block, by step: what a grid has in y.
 template <int kStep>
-constexpr int kQueriesOfBlock = std::array{naive::kTextbookSide, naive::kRowQueries, naive::kSquare,
-                                           naive::kTile, naive::kWmmaTile}[kStep - 1];
+constexpr int kQueriesPerBlock = std::array{naive::kTextbookSide, naive::kRowQueries, naive::kSquare,
+                                            naive::kTile, naive::kWmmaTile}[kStep - 1];
 
 /// Steps from 2 on have a warp for a row of the softmax, which keeps it in shared memory.
 template <int kStep>
@@ -68,7 +68,7 @@ std::string limits(const Shape& shape) {
   const std::string step = "step " + std::to_string(kStep);
   if (shape.heads > kMaxGridYZ)
     return "--heads is at most 65535, what a grid has in z, and it is " + std::to_string(shape.heads);
-  constexpr int kQueries = kQueriesOfBlock<kStep>;
+  constexpr int kQueries = kQueriesPerBlock<kStep>;
   if (ceil_div(int64_t(shape.seqlen_q), kQueries) > kMaxGridYZ)
     return "--seqlen is at most " + std::to_string(kMaxGridYZ * kQueries) + " in " + step +
            ", what a grid has in y";

@@ -74,9 +74,9 @@ int block_of(const Shape& shape) {
 
 template <int kStep>
 std::string limits(const Shape& shape) {
-  constexpr int64_t kMost = kStep == 1 ? kMaxGridX : kMaxGridY;
-  if (shape.heads > kMost)
-    return "--heads is at most " + std::to_string(kMost) + " in step " + std::to_string(kStep) +
+  constexpr int64_t kMax = kStep == 1 ? kMaxGridX : kMaxGridY;
+  if (shape.heads > kMax)
+    return "--heads is at most " + std::to_string(kMax) + " in step " + std::to_string(kStep) +
            ", what a grid has in " + (kStep == 1 ? "x" : "y") + ", and it is " + std::to_string(shape.heads);
   return "";
 }

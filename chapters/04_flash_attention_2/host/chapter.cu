@@ -72,8 +72,8 @@ std::string limits(const Shape& shape) {
 template <int kStep>
 void run(const Shape& shape, const Tensors& t, device::Stream stream) {
   device::with_16_bit_type_and_head_dim(shape.dtype, shape.head_dim, [&]<typename T, int kHeadDim>() {
-    run_in_slices(shape, t, kMaxHeads, [&](const Shape& part, const Tensors& of_part) {
-      run_launch(launch_of<T, kHeadDim, kStep>(), part, of_part, stream);
+    run_in_slices(shape, t, kMaxHeads, [&](const Shape& part, const Tensors& part_tensors) {
+      run_launch(launch_of<T, kHeadDim, kStep>(), part, part_tensors, stream);
     });
   });
 }

@@ -15,7 +15,7 @@ constexpr int kNarrowRowBytes = kNarrowPanel * 2;  ///< of 16-bit elements: the 
 
 template <typename T, int kHeadDim>
 struct MixShared {
-  Tile<T, kRowsOfWarpgroup, kMixKeys> p;                 // 64 keys: one panel, as in the chapter
+  Tile<T, kRowsPerWarpgroup, kMixKeys> p;                // 64 keys: one panel, as in the chapter
   T v[kHeadDim / kNarrowPanel][kMixKeys][kNarrowPanel];  // [panel][key][column], pieces of a row exchanged
   uint64_t landed;                                       ///< one phase: P and V
 };

@@ -18,7 +18,7 @@ constexpr int64_t kMaxGridX = 2147483647;
 //| A refusal is a text that names the cure; an empty one means that it runs. A grid has at most 2^31 - 1
 //| blocks in x, and step 1 has the most blocks: one for 64 queries.
 std::string limits(const Shape& shape) {
-  if (query_tiles(shape, kRowsOfWarpgroup) > kMaxGridX)
+  if (query_tiles(shape, kRowsPerWarpgroup) > kMaxGridX)
     return "batch * heads * seqlen / 64 is at most 2^31 - 1, what a grid has in x: give a smaller "
            "--batch";
   return "";

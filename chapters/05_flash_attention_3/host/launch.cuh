@@ -26,9 +26,9 @@ namespace flashbook::fa3 {
 template <typename T, int kHeadDim>
 void run_single(const Shape& shape, const Tensors& t, device::Stream stream) {
   constexpr int kKeys = kHeadDim == 256 ? 64 : 128;
-  device::launch(single_warpgroup<T, kHeadDim, kKeys>, dim3(query_tiles(shape, kRowsOfWarpgroup)),
+  device::launch(single_warpgroup<T, kHeadDim, kKeys>, dim3(query_tiles(shape, kRowsPerWarpgroup)),
                  dim3(kWarpgroup), sizeof(SingleShared<T, kHeadDim, kKeys>), stream,
-                 tile_map(shape, TensorId::q, t.q, kRowsOfWarpgroup),
+                 tile_map(shape, TensorId::q, t.q, kRowsPerWarpgroup),
                  tile_map(shape, TensorId::k, t.k, kKeys), tile_map(shape, TensorId::v, t.v, kKeys),
                  static_cast<T*>(t.o), t.lse, problem_of(shape));
 }
@@ -45,8 +45,8 @@ template <typename T, int kStep, typename Traits>
 void run_specialised(const Shape& shape, const Tensors& t, device::Stream stream) {
   const auto launch = [&](auto* kernel) {
     device::launch(
-        kernel, dim3(query_tiles(shape, Traits::kConsumers * kRowsOfWarpgroup)), dim3(Traits::kThreads),
-        sizeof(SpecialisedShared<T, Traits>), stream, tile_map(shape, TensorId::q, t.q, kRowsOfWarpgroup),
+        kernel, dim3(query_tiles(shape, Traits::kConsumers * kRowsPerWarpgroup)), dim3(Traits::kThreads),
+        sizeof(SpecialisedShared<T, Traits>), stream, tile_map(shape, TensorId::q, t.q, kRowsPerWarpgroup),
         tile_map(shape, TensorId::k, t.k, Traits::kKeys), tile_map(shape, TensorId::v, t.v, Traits::kKeys),
         static_cast<T*>(t.o), t.lse, problem_of(shape));
   };
@@ -68,9 +68,9 @@ void run_persistent(const Shape& shape, const Tensors& t, device::Stream stream)
   auto* counter = static_cast<int*>(t.workspace);
   device::launch(
       persistent<T, Traits>, dim3(blocks_for(order, Traits::kSchedule)), dim3(Traits::kThreads),
-      sizeof(PersistentShared<T, Traits>), stream, tile_map(shape, TensorId::q, t.q, kRowsOfWarpgroup),
+      sizeof(PersistentShared<T, Traits>), stream, tile_map(shape, TensorId::q, t.q, kRowsPerWarpgroup),
       tile_map(shape, TensorId::k, t.k, Traits::kKeys), tile_map(shape, TensorId::v, t.v, Traits::kKeys),
-      tile_map(shape, TensorId::o, t.o, kRowsOfWarpgroup), static_cast<T*>(t.o), t.lse, problem_of(shape),
+      tile_map(shape, TensorId::o, t.o, kRowsPerWarpgroup), static_cast<T*>(t.o), t.lse, problem_of(shape),
       order, counter);
 }
 

@@ -24,7 +24,7 @@ constexpr int64_t kMaxGridX = 2147483647;
 //| step 9 accepts them, so that one step is right in every case. Step 4 is step 3's kernel: what is new in it
 //| happens before, when Q and K are rotated.
 std::string limits(const Shape& shape) {
-  if (query_tiles(shape, 2 * kRowsOfWarpgroup) > kMaxGridX)
+  if (query_tiles(shape, 2 * kRowsPerWarpgroup) > kMaxGridX)
     return "batch * heads * seqlen / 128 is at most 2^31 - 1, what a grid has in x: give a smaller "
            "--batch";
   return "";
@@ -252,9 +252,9 @@ void quantise_fp8(const Shape& shape, DType from, const void* q, const void* k, 
               .workspace = to.workspace},
              stream);
   };
-  run(TensorId::q, q, to.q, to.q_scale, shape.heads, shape.seqlen_q, kQueriesOfScale, incoherent, nullptr);
-  run(TensorId::k, k, to.k, to.k_scale, shape.kv_heads, shape.seqlen_k, kKeysOfScale, incoherent, to.k_mean);
-  run(TensorId::v, v, to.v, to.v_scale, shape.kv_heads, shape.seqlen_k, kKeysOfScale, false, to.v_mean);
+  run(TensorId::q, q, to.q, to.q_scale, shape.heads, shape.seqlen_q, kQueriesPerScale, incoherent, nullptr);
+  run(TensorId::k, k, to.k, to.k_scale, shape.kv_heads, shape.seqlen_k, kKeysPerScale, incoherent, to.k_mean);
+  run(TensorId::v, v, to.v, to.v_scale, shape.kv_heads, shape.seqlen_k, kKeysPerScale, false, to.v_mean);
 }
 
 }  // namespace flashbook

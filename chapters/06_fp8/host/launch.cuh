@@ -14,7 +14,7 @@
 
 namespace flashbook::fp8 {
 
-static_assert(kRowsOfWarpgroup == kQueriesOfScale, "a warpgroup's queries have one scale");
+static_assert(kRowsPerWarpgroup == kQueriesPerScale, "a warpgroup's queries have one scale");
 
 //| Scales come as an array, or not at all: then all are 1. There may be one for a tensor, one for a key head,
 //| or one for each block of rows. The kernel sees one form of it: how far to go for a head, and whether to go
@@ -22,14 +22,14 @@ static_assert(kRowsOfWarpgroup == kQueriesOfScale, "a warpgroup's queries have o
 inline Problem problem_of(const Shape& shape, const Tensors& t) {
   const auto scales = [&](const float* scale, int seqlen, int rows) {
     const bool block = shape.scaling == Scaling::block;
-    const int of_head = block ? ceil_div(seqlen, rows) : shape.scaling == Scaling::head;
-    return Scales{scale, of_head, block};
+    const int per_head = block ? ceil_div(seqlen, rows) : shape.scaling == Scaling::head;
+    return Scales{scale, per_head, block};
   };
   return {hopper::problem_of(shape),
-          scales(t.q_scale, shape.seqlen_q, kQueriesOfScale),
+          scales(t.q_scale, shape.seqlen_q, kQueriesPerScale),
           shape.scaling == Scaling::head,
-          scales(t.k_scale, shape.seqlen_k, kKeysOfScale),
-          scales(t.v_scale, shape.seqlen_k, kKeysOfScale),
+          scales(t.k_scale, shape.seqlen_k, kKeysPerScale),
+          scales(t.v_scale, shape.seqlen_k, kKeysPerScale),
           t.k_mean,
           t.v_mean};
 }
@@ -91,7 +91,7 @@ int64_t section_bytes(int seqlen_k) {
 /// One version of the kernel.
 template <typename Traits>
 void run(const Shape& shape, const Tensors& t, device::Stream stream) {
-  constexpr int kRows = Traits::kConsumers * kRowsOfWarpgroup;
+  constexpr int kRows = Traits::kConsumers * kRowsPerWarpgroup;
   const TileOrder order = tile_order(shape, kRows, Traits::kSchedule == Schedule::dynamic_persistent,
                                      section_bytes<Traits::kHeadDim>(shape.seqlen_k));
   const WorkspaceLayout<Traits> layout(shape);
@@ -112,10 +112,10 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
       device::launch(attend<Traits>, arguments...);
   };
   launch(dim3(blocks_for(order, Traits::kSchedule)), dim3(Traits::kThreads), sizeof(Shared<Traits>), stream,
-         input_map(shape, TensorId::q, t.q, kRowsOfWarpgroup),
+         input_map(shape, TensorId::q, t.q, kRowsPerWarpgroup),
          input_map(shape, TensorId::k, t.k, Traits::kKeys),
          input_map(shape, TensorId::v, t.v, Traits::kPieceKeys),
-         tile_map(shape, TensorId::o, DType::bf16, t.o, 64, kRowsOfWarpgroup),
+         tile_map(shape, TensorId::o, DType::bf16, t.o, 64, kRowsPerWarpgroup),
          static_cast<__nv_bfloat16*>(t.o), t.lse, problem_of(shape, t), order, counters, values);
 }
 

@@ -29,10 +29,10 @@ void launch_all(const Quantisation& tensor, device::Stream stream) {
   const auto signs = signs_of<kHeadDim>(tensor.rotation.value_or(0));
   auto* const encoded = static_cast<uint8_t*>(tensor.encoded);
   const dim3 grid(tensor.batch * tensor.heads * source.tiles), block(kThreads<kHeadDim, kRows>);
-  const bool of_tiles = tensor.rows_of_scale != 0;
+  const bool by_tile = tensor.rows_of_scale != 0;
   const int scales = int(scales_of(tensor));
   const dim3 scale_grid(ceil_div(scales, kScaleThreads));
-  if (!of_tiles) device::launch(clear_largest, scale_grid, kScaleThreads, 0, stream, tensor.scales, scales);
+  if (!by_tile) device::launch(clear_largest, scale_grid, kScaleThreads, 0, stream, tensor.scales, scales);
   if (tensor.means != nullptr) {
     auto* const found = static_cast<Column*>(tensor.workspace);
     const int columns = tensor.batch * tensor.heads * kHeadDim;
@@ -41,12 +41,12 @@ void launch_all(const Quantisation& tensor, device::Stream stream) {
     device::launch(measure_columns<T, kHeadDim, kRows, kRotate>, grid, block, 0, stream, source, signs,
                    found);
     device::launch(means_of_columns, column_grid, kScaleThreads, 0, stream, found, columns, tensor.rows,
-                   tensor.heads_of_scale * kHeadDim, tensor.means, of_tiles ? nullptr : tensor.scales);
-  } else if (!of_tiles) {
+                   tensor.heads_of_scale * kHeadDim, tensor.means, by_tile ? nullptr : tensor.scales);
+  } else if (!by_tile) {
     device::launch(find_largest<T, kHeadDim, kRows, kRotate>, grid, block, 0, stream, source, signs,
                    tensor.heads_of_scale, tensor.scales);
   }
-  if (of_tiles) {
+  if (by_tile) {
     device::launch(quantise_tiles<T, kHeadDim, kRows, kRotate>, grid, block, 0, stream, source, signs,
                    tensor.means, encoded, tensor.scales);
     return;

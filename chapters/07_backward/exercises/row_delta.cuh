@@ -14,7 +14,7 @@ namespace flashbook::backward {
 // and no later kernel changes: it gets another D. Here half a warp has a row, for any head_dim. A lane takes
 // pieces of 8 elements, 16 bytes: head_dim 64 has 8 pieces for 16 lanes, head_dim 192 has 24.
 
-constexpr int kDeltaThreads = 128, kLanesOfRow = 16, kDeltaRows = kDeltaThreads / kLanesOfRow;
+constexpr int kDeltaThreads = 128, kLanesPerRow = 16, kDeltaRows = kDeltaThreads / kLanesPerRow;
 
 /// What a lane loads at once.
 template <typename T>
@@ -31,8 +31,8 @@ __global__ void __launch_bounds__(kDeltaThreads)
               const float* d_lse,  // [heads, seqlen_q]
               float* d,            // [heads, padded_q]
               int seqlen_q, int padded_q, int head_dim, int o_row, int d_o_row) {
-  const int row = blockIdx.x * kDeltaRows + threadIdx.x / kLanesOfRow, head = blockIdx.y;
-  const int lane = threadIdx.x % kLanesOfRow;  // of its row
+  const int row = blockIdx.x * kDeltaRows + threadIdx.x / kLanesPerRow, head = blockIdx.y;
+  const int lane = threadIdx.x % kLanesPerRow;  // of its row
   // BEGIN EXERCISE ch07-delta: D of a row
   // TODO: the products of the row's O and dO, added up by its lanes, less the gradient of its log-sum-exp.
   static_cast<void>(o), static_cast<void>(d_o), static_cast<void>(d_lse), static_cast<void>(head_dim);

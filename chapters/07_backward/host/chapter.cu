@@ -21,7 +21,7 @@ using backward::Problem;
 constexpr int64_t kMaxGridX = 2147483647;
 
 /// Queries of a tile of the workspace: all tiles that the kernels of steps 1 and 2 read are parts of it.
-constexpr int kTileOfWorkspace = 128;
+constexpr int kWorkspaceTile = 128;
 
 //| ## The sizes
 //|
@@ -56,8 +56,8 @@ std::string limits(const Shape& shape) {
   if (shape.q_rows() / 16 > kMaxGridX || shape.k_rows() / 16 > kMaxGridX)
     return "batch * heads * seqlen / 16 is at most 2^31 - 1, what a grid has in x: give a smaller "
            "--batch";
-  constexpr int64_t kMostRows = (int64_t(1) << 31) - 1, kPadding = 256;  // no tile has more queries
-  if (int64_t(shape.batch) * shape.heads * (shape.seqlen_q + kPadding) > kMostRows)
+  constexpr int64_t kMaxRows = (int64_t(1) << 31) - 1, kPadding = 256;  // no tile has more queries
+  if (int64_t(shape.batch) * shape.heads * (shape.seqlen_q + kPadding) > kMaxRows)
     return "the workspace counts its rows in 32 bits, each head rounded up to whole tiles: give a smaller "
            "--batch or --seqlen";
   return "";
@@ -66,7 +66,7 @@ std::string limits(const Shape& shape) {
 template <int kStep>
 int64_t workspace(const Shape& shape) {
   if (kStep >= 3) return hopper_workspace_bytes(shape, kStep);
-  return bytes_of_workspace(shape, kTileOfWorkspace, kStep == 2);  // step 2 adds dQ
+  return bytes_of_workspace(shape, kWorkspaceTile, kStep == 2);  // step 2 adds dQ
 }
 
 template <int kStep>
@@ -95,9 +95,9 @@ void run_keys(const Shape& shape, const Tensors& t, device::Stream stream, const
 
 template <typename T, int kHeadDim>
 void run_two_passes(const Shape& shape, const Tensors& t, device::Stream stream) {
-  run_prepare<T, kHeadDim, false>(shape, t, stream, kTileOfWorkspace);
-  const Problem problem = problem_of(shape, kTileOfWorkspace);
-  const Workspace workspace = workspace_of(shape, kTileOfWorkspace, t);
+  run_prepare<T, kHeadDim, false>(shape, t, stream, kWorkspaceTile);
+  const Problem problem = problem_of(shape, kWorkspaceTile);
+  const Workspace workspace = workspace_of(shape, kWorkspaceTile, t);
   using Traits = QueryTraitsFor<kHeadDim>;
   device::launch(queries_outside<T, Traits>,
                  dim3(tiles_of(int64_t(shape.batch) * shape.heads, shape.seqlen_q, Traits::kQueries)),
@@ -110,9 +110,9 @@ void run_two_passes(const Shape& shape, const Tensors& t, device::Stream stream)
 
 template <typename T, int kHeadDim>
 void run_one_pass(const Shape& shape, const Tensors& t, device::Stream stream) {
-  run_prepare<T, kHeadDim, true>(shape, t, stream, kTileOfWorkspace);
-  const Problem problem = problem_of(shape, kTileOfWorkspace);
-  const Workspace workspace = workspace_of(shape, kTileOfWorkspace, t);
+  run_prepare<T, kHeadDim, true>(shape, t, stream, kWorkspaceTile);
+  const Problem problem = problem_of(shape, kWorkspaceTile);
+  const Workspace workspace = workspace_of(shape, kWorkspaceTile, t);
   using Traits = KeyTraitsFor<kHeadDim>;
   run_keys<T, Traits, true>(shape, t, stream, problem, workspace);
   device::launch(convert_dq<T, Traits>,

@@ -81,7 +81,7 @@ inline int* counters_of(const Shape& shape, const Tensors& tensors) {
 /// How many those of a step are.
 inline int64_t counters(const Shape& shape, int step) {
   return (step >= 5 ? 4 : 0) +
-         (step == 6 ? workspace_rows(shape, kWorkspaceRows) / kRowsOfWarpgroup * kKeyConsumers : 0);
+         (step == 6 ? workspace_rows(shape, kWorkspaceRows) / kRowsPerWarpgroup * kKeyConsumers : 0);
 }
 
 //| ## Launches

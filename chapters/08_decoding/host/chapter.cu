@@ -38,8 +38,8 @@ Shape shape_of_cache(int batch, int heads, int kv_heads, int seqlen_k, int head_
 }
 
 constexpr int64_t kMaxGridX = 2147483647;
-constexpr int kMostKeys = 1 << 30;
-constexpr int kRowsOfSwizzle = 8;  // after which its pattern repeats
+constexpr int kMaxKeys = 1 << 30;
+constexpr int kRowsPerSwizzle = 8;  // after which its pattern repeats
 
 int group_of(const Shape& shape) { return shape.heads / shape.kv_heads; }
 
@@ -55,7 +55,7 @@ std::string limits(const Shape& shape) {
            ", and chapter 8 takes at most 2^31 - 1: give a smaller --batch";
   if (shape.score.softcap > 1024)
     return "chapter 8 takes a softcap up to 1024: a larger one hardly changes scores, so leave it out";
-  if (has_rules(shape) && std::max(shape.seqlen_q, shape.seqlen_k) > kMostKeys)
+  if (has_rules(shape) && std::max(shape.seqlen_q, shape.seqlen_k) > kMaxKeys)
     return "chapter 8 takes at most 2^30 queries and keys under a window or a function: give fewer";
   const int rows = shape.paging.rows;
   if (rows == 0) return "";
@@ -66,10 +66,10 @@ std::string limits(const Shape& shape) {
            "none";
   if (several && !std::has_single_bit(unsigned(rows)))
     return "pages have 1, 2, 4, 8, ... rows here, a power of two, or all of a sequence: give such a number";
-  if (shape.seqlen_k > kMostKeys) return "pages hold at most 2^30 keys of a sequence: give fewer";
-  if (kStep == 8 && shape.scaling == Scaling::block && rows < kRowsOfMma)
+  if (shape.seqlen_k > kMaxKeys) return "pages hold at most 2^30 keys of a sequence: give fewer";
+  if (kStep == 8 && shape.scaling == Scaling::block && rows < kRowsPerMma)
     return "a scale of its own is for pages of 16 keys or more: give such pages, or a scale per head";
-  if (kStep == 10 && rows < kRowsOfSwizzle)
+  if (kStep == 10 && rows < kRowsPerSwizzle)
     return "pages of " + std::to_string(rows) +
            " rows are not supported by this step: use pages of 8 rows or more, or step 9";
   return "";

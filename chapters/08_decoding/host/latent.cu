@@ -55,8 +55,8 @@ int64_t places_of(const LatentLaunch& launch) {
 }
 
 /// Elements per place in LatentParts: of `o`, and of `rows`.
-constexpr int64_t kPiecesOfPart = LatentParts::kPieces * LatentKernelTraits::kConsumers;
-constexpr int64_t kRowsOfPart = 2 * LatentKernelTraits::kRows;
+constexpr int64_t kPiecesPerPart = LatentParts::kPieces * LatentKernelTraits::kConsumers;
+constexpr int64_t kRowsPerPart = 2 * LatentKernelTraits::kRows;
 
 template <typename T>
 void run(const Shape& shape, const Tensors& t, device::Stream stream) {
@@ -66,7 +66,7 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
   if (launch.blocks > 1) {
     parts.arrivals = static_cast<unsigned*>(t.workspace);
     parts.o = reinterpret_cast<uint4*>(static_cast<unsigned char*>(t.workspace) + kArrivalBytes);
-    parts.rows = reinterpret_cast<PartRow*>(parts.o + places_of(launch) * kPiecesOfPart);
+    parts.rows = reinterpret_cast<PartRow*>(parts.o + places_of(launch) * kPiecesPerPart);
   }
   const int page_rows = shape.paging.rows > 0 ? shape.paging.rows : shape.seqlen_k;
   const LatentCache cache = {.table = static_cast<const int*>(t.tables[int(TableId::page_table)]),
@@ -85,8 +85,8 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
                    t.lse, cache, parts, problem, plan);
   };
   if (!even) return with(launch.plan);
-  const int of_item = launch.units / (shape.batch * shape.kv_heads);
-  with(EvenPlan{launch.plan, launch.units, launch.most, of_item, of_item * shape.kv_heads});
+  const int units_per_item = launch.units / (shape.batch * shape.kv_heads);
+  with(EvenPlan{launch.plan, launch.units, launch.most, units_per_item, units_per_item * shape.kv_heads});
 }
 
 }  // namespace
@@ -95,7 +95,7 @@ int64_t latent_workspace_bytes(const Shape& shape) {
   const int64_t places = places_of(latent_launch(shape));
   if (places == 0) return 0;
   return kArrivalBytes +
-         places * (kPiecesOfPart * int64_t(sizeof(uint4)) + kRowsOfPart * int64_t(sizeof(PartRow)));
+         places * (kPiecesPerPart * int64_t(sizeof(uint4)) + kRowsPerPart * int64_t(sizeof(PartRow)));
 }
 
 std::string limits_of_latent_pages(const Shape& shape) {

@@ -49,7 +49,7 @@ constexpr int pack_gqa_keys(int head_dim) { return head_dim == 256 ? 64 : 128; }
 /// Blocks of steps 1 to 3 before keys are split.
 inline int64_t row_tiles(const Shape& shape, int pack) {
   const int64_t rows = int64_t(pack) * shape.seqlen_q;
-  return int64_t(shape.batch) * (shape.heads / pack) * ceil_div(rows, kRowsOfWarpgroup);
+  return int64_t(shape.batch) * (shape.heads / pack) * ceil_div(rows, kRowsPerWarpgroup);
 }
 
 /// Step 3's parts.
@@ -100,7 +100,7 @@ inline int ring_row_tiles(const Shape& shape) {
   const int64_t rows = int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q;
   const int most = tile_columns(shape.head_dim) == 256 ? 1 : 4;
   int tiles = 1;
-  while (tiles < most && tiles * kRowsOfMma < rows) tiles *= 2;
+  while (tiles < most && tiles * kRowsPerMma < rows) tiles *= 2;
   return tiles;
 }
 
@@ -205,7 +205,7 @@ inline RingLaunch plan_launch(const Shape& shape, int rows, int keys, int begin_
   const auto staying = [&](int64_t most) { return ceil_div(items, ceil_div(items, most)); };
   const int64_t pairs = staying(2 * int64_t(processors));
   const bool in_halves =
-      halves && short_items && !unsplit && rows == kRowsOfMma && 10 * pairs >= 9 * 2 * int64_t(processors);
+      halves && short_items && !unsplit && rows == kRowsPerMma && 10 * pairs >= 9 * 2 * int64_t(processors);
   const bool items_fill =
       items > processors && 10 * ((items - 1) % processors + 1) >= 6 * int64_t(processors);
   if (even_items && (parts_fill || items_fill || in_halves)) equal_work = false;
@@ -235,7 +235,7 @@ inline RingLaunch plan_launch(const Shape& shape, int rows, int keys, int begin_
 inline RingLaunch ring_launch(const Shape& shape, bool equal_work, bool even = false, bool halves = false,
                               bool boxes = false) {
   const int keys = kStageBytes / int(size_of(type_of(shape, TensorId::k))) / tile_columns(shape.head_dim);
-  RingLaunch launch = plan_launch(shape, ring_row_tiles(shape) * kRowsOfMma, keys,
+  RingLaunch launch = plan_launch(shape, ring_row_tiles(shape) * kRowsPerMma, keys,
                                   copies_begin_at(shape, keys, boxes), equal_work, even, halves);
   launch.boxes = boxes;
   return launch;
@@ -249,12 +249,12 @@ constexpr int kFewRows = 2048;
 inline RingLaunch warpgroup_launch(const Shape& shape, bool even) {
   const int columns = tile_columns(shape.head_dim), keys = columns == 256 ? 64 : 128;
   const int64_t rows = int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q;
-  const int groups = columns < 256 && rows > kRowsOfWarpgroup ? 2 : 1;
+  const int groups = columns < 256 && rows > kRowsPerWarpgroup ? 2 : 1;
   const int begin_at = has_pages(shape) ? box_keys_of(shape, keys) : 1;
   //| Its blocks stay resident for items of any length: the producers load the next item's tiles while the
   //| consumers finish.
   RingLaunch launch =
-      plan_launch(shape, groups * kRowsOfWarpgroup, keys, begin_at, true, even, false, INT_MAX);
+      plan_launch(shape, groups * kRowsPerWarpgroup, keys, begin_at, true, even, false, INT_MAX);
   launch.boxes = true;
   //| An item of 64 rows and sixteen parts keeps its last block busy for longer than a second kernel would
   //| need, which spreads the rows over all multiprocessors. But that kernel has a block per row, and if there
@@ -264,7 +264,7 @@ inline RingLaunch warpgroup_launch(const Shape& shape, bool even) {
   return launch;
 }
 
-constexpr int64_t kArrivalBytes = kMostRingBlocks * kMostRingWarps * int64_t(sizeof(unsigned));
+constexpr int64_t kArrivalBytes = kMaxRingBlocks * kMaxRingWarps * int64_t(sizeof(unsigned));
 
 /// Bytes of the ring's workspace: counters, and two parts per block. Equal parts that are whole items need
 /// none.
@@ -318,7 +318,7 @@ CacheOf<Traits> cache_of(const Shape& shape, const Tensors& t, bool boxes = fals
     return cache;
   } else {
     const bool by_group = shape.scaling == Scaling::block, paged = shape.paging.rows > 0;
-    const int groups = by_group && !paged ? ceil_div(shape.seqlen_k, kKeysOfScale) : 1;  // of a head
+    const int groups = by_group && !paged ? ceil_div(shape.seqlen_k, kKeysPerScale) : 1;  // of a head
     return {cache,
             t.k_scale,
             t.v_scale,
@@ -327,7 +327,7 @@ CacheOf<Traits> cache_of(const Shape& shape, const Tensors& t, bool boxes = fals
             !by_group ? 0
             : paged   ? shape.kv_heads
                       : 1,
-            std::countr_zero(unsigned(kKeysOfScale))};
+            std::countr_zero(unsigned(kKeysPerScale))};
   }
 }
 

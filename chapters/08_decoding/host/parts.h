@@ -15,7 +15,7 @@ namespace flashbook::decoding {
 /// result that is written and merged. An estimate.
 constexpr int kOverheadTiles = 2;
 
-constexpr int kMostParts = 128;
+constexpr int kMaxParts = 128;
 
 //| ## The model
 //|
@@ -26,12 +26,12 @@ constexpr int kMostParts = 128;
 //| overhead, but may make many short parts.
 /// The number of parts if all sequences have the same length. `tiles`: blocks without a split, over the tiles
 /// of rows of all sequences and key heads. `key_tiles`: a sequence's tiles of keys. `places`: blocks that the
-/// machine runs at once. At most kMostParts, at most one part per tile of keys. On a tie the smallest, which
+/// machine runs at once. At most kMaxParts, at most one part per tile of keys. On a tie the smallest, which
 /// has the fewest partial results.
 inline int parts_for(int64_t tiles, int key_tiles, int places) {
   int best = 1;
   int64_t best_time = INT64_MAX;
-  for (int parts = 1; parts <= std::clamp(key_tiles, 1, kMostParts); ++parts) {
+  for (int parts = 1; parts <= std::clamp(key_tiles, 1, kMaxParts); ++parts) {
     const int64_t waves = ceil_div(tiles * parts, places);
     const int64_t time = waves * (ceil_div(key_tiles, parts) + kOverheadTiles);
     if (time < best_time) {

@@ -12,18 +12,18 @@ namespace flashbook::decoding {
 /// The launches of step 6 with a prefix that all sequences share.
 struct SharedLaunch {
   Shape prefix;  ///< what the launch over the prefix computes: sequences in place of queries, and the reverse
-  RingLaunch of_prefix, of_rest;
+  RingLaunch prefix_part, rest_part;
 };
 
 inline SharedLaunch shared_launch(const Shape& shape, bool boxes = false) {
-  SharedLaunch found = {.prefix = shape, .of_prefix = {}, .of_rest = {}};
+  SharedLaunch found = {.prefix = shape, .prefix_part = {}, .rest_part = {}};
   std::swap(found.prefix.batch, found.prefix.seqlen_q);
   found.prefix.seqlen_k = std::max(shape.paging.shared, 1);
-  found.of_prefix = ring_launch(found.prefix, true, true, false, boxes);
+  found.prefix_part = ring_launch(found.prefix, true, true, false, boxes);
   Shape rest = shape;
   rest.seqlen_k = std::max(shape.seqlen_k - shape.paging.shared, 1);
-  found.of_rest = ring_launch(rest, true, false, false, boxes);
-  found.of_rest.plan.first_key = shape.paging.shared;
+  found.rest_part = ring_launch(rest, true, false, false, boxes);
+  found.rest_part.plan.first_key = shape.paging.shared;
   return found;
 }
 
@@ -32,7 +32,7 @@ inline SharedLaunch shared_launch(const Shape& shape, bool boxes = false) {
 inline int64_t shared_workspace_bytes(const Shape& shape) {
   const Shape prefix = shared_launch(shape).prefix;
   const int row_tiles = std::max(ring_row_tiles(shape), ring_row_tiles(prefix));
-  const int64_t places = 2 * int64_t(device::multiprocessors()) * row_tiles * kRowsOfMma;
+  const int64_t places = 2 * int64_t(device::multiprocessors()) * row_tiles * kRowsPerMma;
   return kArrivalBytes + places * (shape.head_dim + 1) * int64_t(sizeof(float)) + partial_bytes(shape, 2);
 }
 
@@ -41,32 +41,32 @@ void run_shared(const Shape& shape, const Tensors& t, device::Stream stream, boo
   const SharedLaunch launch = shared_launch(shape, boxes);
   const Problem problem = problem_of(shape, t, shape.heads / shape.kv_heads);
   const auto transposed = [](const Strides& s) { return Strides{s.row, s.head, s.batch}; };
-  Problem of_prefix = problem;
-  of_prefix.batch = shape.seqlen_q;
-  of_prefix.seqlen_q = shape.batch;
-  of_prefix.seqlen_k = shape.paging.shared;
-  of_prefix.causal = false;  // all queries are behind the prefix
-  of_prefix.lengths = nullptr;
-  of_prefix.q_strides = transposed(problem.q_strides);
-  of_prefix.number_strides = transposed(problem.number_strides);
+  Problem prefix_part = problem;
+  prefix_part.batch = shape.seqlen_q;
+  prefix_part.seqlen_q = shape.batch;
+  prefix_part.seqlen_k = shape.paging.shared;
+  prefix_part.causal = false;  // all queries are behind the prefix
+  prefix_part.lengths = nullptr;
+  prefix_part.q_strides = transposed(problem.q_strides);
+  prefix_part.number_strides = transposed(problem.number_strides);
 
   //| The two results are at the workspace's end.
   auto* end = static_cast<unsigned char*>(t.workspace) + shared_workspace_bytes(shape);
   const Partials both = partials_in(end - partial_bytes(shape, 2), shape, 2);
   with_rows<kHeadDim, kElementBytes>(launch.prefix, [&]<typename Traits>() {
-    Workspace workspace = ring_workspace(t.workspace, launch.prefix, launch.of_prefix);
+    Workspace workspace = ring_workspace(t.workspace, launch.prefix, launch.prefix_part);
     workspace.whole = both;
     CacheOf<Traits> cache = cache_of<Traits>(shape, t, boxes);
     const KeyMaps maps = boxes ? key_maps(shape, t, Traits::kKeys) : KeyMaps{};
     cache.pages_of_sequence = 0;                           // the first sequence's pages are everybody's
     if constexpr (kElementBytes == 1) cache.to_batch = 0;  // and so are its scales
-    run_ring<T, Traits>(of_prefix, cache, boxes ? &maps : nullptr, workspace, t, stream,
-                        launch.of_prefix.blocks, launch.of_prefix.plan);
+    run_ring<T, Traits>(prefix_part, cache, boxes ? &maps : nullptr, workspace, t, stream,
+                        launch.prefix_part.blocks, launch.prefix_part.plan);
   });
   with_rows<kHeadDim, kElementBytes>(shape, [&]<typename Traits>() {
-    Workspace workspace = ring_workspace(t.workspace, shape, launch.of_rest);
+    Workspace workspace = ring_workspace(t.workspace, shape, launch.rest_part);
     workspace.whole = {both.o + shape.q_elements(), both.lse + shape.q_rows()};
-    run_ring<T, Traits>(shape, problem, workspace, t, stream, launch.of_rest, launch.of_rest.plan);
+    run_ring<T, Traits>(shape, problem, workspace, t, stream, launch.rest_part, launch.rest_part.plan);
   });
   run_merge<T, kHeadDim>(problem, both, 2, t, stream);
 }

@@ -48,7 +48,7 @@ struct SixtyFourRows : RingKernelTraits<RingSizes{.head_dim = Traits::kHeadDim, 
 /// Parts are merged by a second kernel, however few they are.
 template <typename Traits>
 struct SecondKernel : Traits {
-  static constexpr int kPartsOfLast = 1;
+  static constexpr int kPartsForLast = 1;
 };
 
 //| ## The launches
@@ -69,14 +69,14 @@ inline int64_t turned_workspace_bytes(const Shape& shape) {
 /// A version that says how many parts the last to arrive merges.
 template <typename Traits>
 concept LimitsParts = requires(const Traits& traits) {
-  traits.kPartsOfLast;
+  traits.kPartsForLast;
 };
 
 /// Step 4 in another version, of a shape with up to 16 rows.
 template <typename T, typename Traits>
 void run_turned(const Shape& shape, const Tensors& t, device::Stream stream) {
   RingLaunch launch = ring_launch(shape, false);
-  if constexpr (LimitsParts<Traits>) launch.plan.parts_of_last = Traits::kPartsOfLast;
+  if constexpr (LimitsParts<Traits>) launch.plan.parts_of_last = Traits::kPartsForLast;
   auto* o = reinterpret_cast<float*>(static_cast<unsigned char*>(t.workspace) + kArrivalBytes);
   const Workspace workspace = {
       {o, o + places_of_turned(launch) * shape.head_dim}, static_cast<unsigned*>(t.workspace), {}};

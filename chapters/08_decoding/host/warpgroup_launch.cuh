@@ -42,7 +42,7 @@ void run_warpgroups(const Shape& shape, const Tensors& t, device::Stream stream)
       launch_warpgroups<T, Traits>(shape, problem_with_rules(shape, t), t, stream, launch,
                                    rules_of<true, true>(shape, t, launch));
     };
-    if (launch.rows == kRowsOfWarpgroup) return run.template operator()<WarpgroupTraits<kHeadDim, 1>>();
+    if (launch.rows == kRowsPerWarpgroup) return run.template operator()<WarpgroupTraits<kHeadDim, 1>>();
     if constexpr (kHeadDim < 256) run.template operator()<WarpgroupTraits<kHeadDim, 2>>();
   });
 }

@@ -16,19 +16,19 @@ struct ScaledShared {
   uint64_t landed;
 };
 
-// Sequences are packed in a tensor. Both maps have kRowsOfMap rows and two more dimensions: one whose stride
-// is also a row, and one whose index kBack subtracts kRowsOfMap rows (step2_varlen.cuh):
+// Sequences are packed in a tensor. Both maps have kMapRows rows and two more dimensions: one whose stride
+// is also a row, and one whose index kBack subtracts kMapRows rows (step2_varlen.cuh):
 //
-//     (column, row, end, kBack)  is row  row + end - kRowsOfMap  of the tensor, and exists if row <
-//     kRowsOfMap
+//     (column, row, end, kBack)  is row  row + end - kMapRows  of the tensor, and exists if row <
+//     kMapRows
 //
-constexpr int kRowsOfMap = 1 << 30, kBack = 1 << 30;
+constexpr int kMapRows = 1 << 30, kBack = 1 << 30;
 
 // BEGIN EXERCISE ch09-next: the first rows of the next sequence
 /// Multiplies each sequence by a factor of its own, the last one first. One warp; dynamic shared memory:
 /// ScaledShared.
 __global__ void __launch_bounds__(32)
-    scale_sequences(const __grid_constant__ CUtensorMap from,  // [kBack + 1, rows + 1, kRowsOfMap, 64], f16
+    scale_sequences(const __grid_constant__ CUtensorMap from,  // [kBack + 1, rows + 1, kMapRows, 64], f16
                     const __grid_constant__ CUtensorMap to,    // likewise
                     const int* first_row,                      // [sequences + 1]
                     const float* factor,                       // [sequences]
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(32)
   for (int sequence = sequences - 1; sequence >= 0; --sequence) {
     const int begin = first_row[sequence], count = first_row[sequence + 1] - begin;
     for (int tile = 0; tile < count; tile += kScaledRows, parity ^= 1) {
-      const int end = first_row[sequences], row = kRowsOfMap - end + begin + tile;
+      const int end = first_row[sequences], row = kMapRows - end + begin + tile;
       if (threadIdx.x == 0) {
         mbarrier_arrive_expect_tx(&shared.landed, sizeof(shared.tile));
         tma_load(shared.tile, from, &shared.landed, {0, row, end, kBack});

@@ -32,13 +32,13 @@ inline bool is_varlen(const Shape& shape) {
 /// Whether the mask is evaluated pair by pair.
 inline bool is_by_pairs(const Visibility& v) { return !v.dense.empty() || v.blocks.queries > 0; }
 
-inline int64_t tiles_of(int64_t rows, int of_tile) { return ceil_div(rows, of_tile); }
+inline int64_t tiles_of(int64_t rows, int per_tile) { return ceil_div(rows, per_tile); }
 
 /// How many masks a launch has, and so lists for a tile of keys; and which heads share one.
 struct MaskCount {
-  int of_batch;  ///< 0: all batch entries share them
-  int heads;     ///< query heads that share one
-  int masks;     ///< in all
+  int per_batch;  ///< 0: all batch entries share them
+  int heads;      ///< query heads that share one
+  int masks;      ///< in all
 };
 inline MaskCount masks_of(const Shape& shape) {
   const Visibility& v = shape.visibility;
@@ -169,7 +169,7 @@ void run_with_mask(const Shape& shape, const Tensors& t, device::Stream stream, 
   auto* const hidden = left.take<Hidden>(layout.hidden * kTileKeys);
   const Scanned scanned{layout.hidden > 0 ? hidden : nullptr,
                         layout.hidden > 0 ? left.take<HiddenOfTile>(layout.hidden) : nullptr};
-  auto* const of_tile = left.take<QueryList>(layout.lists);
+  auto* const per_tile = left.take<QueryList>(layout.lists);
   int* const counters = left.take<int>(2);
   workspace.counter = counters, workspace.entries = counters + 1;
   int* const sorted = left.take<int>(layout.documents > 0 ? 2 * layout.documents + 1 : 0);
@@ -206,16 +206,16 @@ void run_with_mask(const Shape& shape, const Tensors& t, device::Stream stream, 
                        heads,
                        in_turns};
   const Lists lists{
-      of_tile,        entries,    in_turns ? turns : nullptr, workspace.semaphores, layout.key_tiles,
-      count.of_batch, count.heads};
-  constexpr int kTilesOfBlock = kListThreads / 32;
+      per_tile,        entries,    in_turns ? turns : nullptr, workspace.semaphores, layout.key_tiles,
+      count.per_batch, count.heads};
+  constexpr int kTilesPerBlock = kListThreads / 32;
   device::launch(list_queries<kTileKeys, kQueries, std::remove_const_t<decltype(mask)>>,
-                 dim3(unsigned(tiles_of(layout.key_tiles, kTilesOfBlock)), unsigned(count.masks)),
+                 dim3(unsigned(tiles_of(layout.key_tiles, kTilesPerBlock)), unsigned(count.masks)),
                  dim3(kListThreads), 0, stream, mask, problem, tiles, lists,
                  !in_turns && shape.visibility.window.right < 0, workspace.entries);
   if (in_turns)
     device::launch(number_turns<kTileKeys, kQueries, std::remove_const_t<decltype(mask)>>,
-                   dim3(unsigned(tiles_of(layout.key_tiles, kTilesOfBlock)), unsigned(count.masks)),
+                   dim3(unsigned(tiles_of(layout.key_tiles, kTilesPerBlock)), unsigned(count.masks)),
                    dim3(kListThreads), 0, stream, mask, problem, tiles, lists);
 
   run_gradients_of<T, Traits>(shape, t, stream, workspace, layout, problem, tiles, lists, mask, score);
@@ -242,8 +242,8 @@ void run_by_intervals(const Shape& shape, const Tensors& t, device::Stream strea
       const Visibility& v = shape.visibility;
       const ColumnBounds bounds{static_cast<const int*>(t.tables[int(TableId::columns)]), v.columns.bounds,
                                 v.window.right == 0};
-      constexpr int kTilesOfBlock = kScanThreads / 32;
-      device::launch(scan_columns<kTileKeys>, dim3(unsigned(tiles_of(layout.hidden, kTilesOfBlock))),
+      constexpr int kTilesPerBlock = kScanThreads / 32;
+      device::launch(scan_columns<kTileKeys>, dim3(unsigned(tiles_of(layout.hidden, kTilesPerBlock))),
                      dim3(kScanThreads), 0, stream, bounds, shape.seqlen_q, shape.seqlen_k,
                      int(layout.hidden), scanned);
     }
@@ -252,7 +252,7 @@ void run_by_intervals(const Shape& shape, const Tensors& t, device::Stream strea
                         scanned,
                         layout.key_tiles,
                         kTileKeys,
-                        count.of_batch,
+                        count.per_batch,
                         count.heads};
   };
   run_with_mask<T, kHeadDim>(shape, t, stream, in_turns, mask_of, score);

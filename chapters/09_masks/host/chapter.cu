@@ -19,7 +19,7 @@ using namespace masks;
 
 enum { kPairs = 1, kPacked, kRanges, kColumns, kFunctions, kGradient, kInTurns, kPrompts };
 
-constexpr int kMostRows = 1 << 30;  // Band::kNoLimit
+constexpr int kMaxRows = 1 << 30;  // Band::kNoLimit
 
 //| ## What a step accepts
 //|
@@ -78,9 +78,9 @@ std::string exclusive(const Shape& shape) {
 
 template <int kStep>
 std::string limits(const Shape& shape) {
-  if (shape.seqlen_q > kMostRows || shape.seqlen_k > kMostRows)
+  if (shape.seqlen_q > kMaxRows || shape.seqlen_k > kMaxRows)
     return "chapter 9 takes at most 2^30 queries and keys: give fewer";
-  if (int64_t(shape.batch) * shape.heads * (shape.seqlen_q / 64 + 1) > kMostRows)
+  if (int64_t(shape.batch) * shape.heads * (shape.seqlen_q / 64 + 1) > kMaxRows)
     return "batch * heads * seqlen / 64 is at most 2^30: give a smaller --batch";
   if (shape.score.softcap > 1024)
     return "chapter 9 takes a softcap up to 1024: a larger one hardly changes scores, so leave it out";

@@ -119,10 +119,10 @@ struct Maps {
 template <typename Traits>
 Maps maps_of(const Shape& shape, const Tensors& t, TileMap (*map)(const Shape&, TensorId, const void*, int),
              MapStrides (*strides)(const Shape&, TensorId)) {
-  return {map(shape, TensorId::q, t.q, kRowsOfWarpgroup),
+  return {map(shape, TensorId::q, t.q, kRowsPerWarpgroup),
           map(shape, TensorId::k, t.k, Traits::kKeys),
           map(shape, TensorId::v, t.v, Traits::kKeys),
-          map(shape, TensorId::o, t.o, kRowsOfWarpgroup),
+          map(shape, TensorId::o, t.o, kRowsPerWarpgroup),
           strides(shape, TensorId::q),
           strides(shape, TensorId::k),
           strides(shape, TensorId::v),

@@ -28,8 +28,8 @@ void run_columns(const Shape& shape, const Tensors& tensors, device::Stream stre
     const Scanned scanned{hidden, reinterpret_cast<HiddenOfTile*>(hidden + tiles * Traits::kKeys)};
     const ColumnBounds bounds{static_cast<const int*>(tensors.tables[int(TableId::columns)]),
                               v.columns.bounds, v.window.right == 0};
-    constexpr int kTilesOfBlock = kScanThreads / 32;
-    device::launch(scan_columns<Traits::kKeys>, dim3(unsigned(ceil_div(tiles, kTilesOfBlock))),
+    constexpr int kTilesPerBlock = kScanThreads / 32;
+    device::launch(scan_columns<Traits::kKeys>, dim3(unsigned(ceil_div(tiles, kTilesPerBlock))),
                    dim3(kScanThreads), 0, stream, bounds, shape.seqlen_q, shape.seqlen_k, int(tiles),
                    scanned);
     return ByColumns{order,           {ranges_of(shape, tensors)},

@@ -7,9 +7,9 @@ int64_t gradients_workspace_bytes(const Shape& shape, bool in_turns) {
 }
 
 bool gradients_fit(const Shape& shape) {
-  constexpr int64_t kMost = 1 << 30;
+  constexpr int64_t kMax = 1 << 30;
   const WorkspaceLayout layout(shape);
-  return layout.rows <= kMost && layout.entries <= kMost && layout.lists <= kMost;
+  return layout.rows <= kMax && layout.entries <= kMax && layout.lists <= kMax;
 }
 
 }  // namespace flashbook::masks

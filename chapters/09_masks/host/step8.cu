@@ -66,7 +66,7 @@ TileMap shared_map(const Shape& shape, TensorId tensor, const void* base, bool p
       .size = {uint64_t(shape.head_dim), uint64_t(shape.seqlen_q), uint64_t(1) << bits,
                uint64_t(shape.heads >> bits), uint64_t(shape.batch)},
       .stride = {row_bytes, head_bytes, head_bytes << bits, uint64_t(strides.batch) * bytes},
-      .box = {kPanel, uint32_t(kRowsOfWarpgroup >> bits), uint32_t(1) << bits, 1, 1},
+      .box = {kPanel, uint32_t(kRowsPerWarpgroup >> bits), uint32_t(1) << bits, 1, 1},
       .swizzle = Swizzle::b128};
   if (packed) count_to_an_end(of, map_unit(shape, tensor));
   return {device::tensor_map(of), true};
@@ -90,18 +90,18 @@ void run_prompts(const Shape& shape, const Tensors& t, device::Stream stream) {
   const int pages = ceil_div(shape.seqlen_k, page_rows), bits = head_bits_of(shape);
   //| A sequence of packed queries is no batch entry. Its rows begin somewhere in one entry that has all of
   //| them.
-  Shape of_queries = shape;
-  if (packed) of_queries.batch = 1, of_queries.seqlen_q = shape.packed_queries;
+  Shape query_shape = shape;
+  if (packed) query_shape.batch = 1, query_shape.seqlen_q = shape.packed_queries;
   const auto [k_strides, k_distance] = page_strides(shape, TensorId::k);
   const auto [v_strides, v_distance] = page_strides(shape, TensorId::v);
-  const Maps maps{shared_map(of_queries, TensorId::q, t.q, packed),
+  const Maps maps{shared_map(query_shape, TensorId::q, t.q, packed),
                   page_map(shape, TensorId::k, t.k, piece_rows),
                   page_map(shape, TensorId::v, t.v, piece_rows),
-                  shared_map(of_queries, TensorId::o, t.o, packed),
-                  shared_strides(of_queries, TensorId::q, packed),
+                  shared_map(query_shape, TensorId::o, t.o, packed),
+                  shared_strides(query_shape, TensorId::q, packed),
                   k_strides,
                   v_strides,
-                  shared_strides(of_queries, TensorId::o, packed)};
+                  shared_strides(query_shape, TensorId::o, packed)};
 
   const CachedSequences sequences{packed ? table(TableId::document_query) : nullptr,
                                   table(TableId::lengths),
@@ -114,24 +114,24 @@ void run_prompts(const Shape& shape, const Tensors& t, device::Stream stream) {
   int* const sorted = counter + kCounterBytes / int64_t(sizeof(int));
   const Plan plan{sorted, sorted + shape.batch};
   OpenEnds open;
-  if (packed) open = open_ends(of_queries, t, sequences.first_query + shape.batch);
+  if (packed) open = open_ends(query_shape, t, sequences.first_query + shape.batch);
   device::launch(make_plan<Traits::kRows, Traits::kKeys, CachedSequences>, dim3(1 + clearing_blocks(open)),
                  dim3(kPlanThreads), 0, stream, sequences, plan, open);
-  const Pages of_cache{table(TableId::page_table), whole ? 30 : std::countr_zero(unsigned(page_rows)),
-                       piece_rows, k_distance, v_distance};
+  const Pages cache_pages{table(TableId::page_table), whole ? 30 : std::countr_zero(unsigned(page_rows)),
+                          piece_rows, k_distance, v_distance};
   //| To the kernel heads that share tiles are one head.
-  Shape of_kernel = of_queries;
-  of_kernel.heads >>= bits;
-  of_kernel.layout.o = of_queries.strides(TensorId::o);
+  Shape kernel_shape = query_shape;
+  kernel_shape.heads >>= bits;
+  kernel_shape.layout.o = query_shape.strides(TensorId::o);
   //| A section of heads is measured by the longest sequence, as if blocks worked on one at a time. The plan
   //| numbers the heads of one batch entry.
   const int rows = Traits::kRows >> bits;
-  const int heads = std::min(tile_order(of_kernel, rows, true).heads_of_section, of_kernel.heads);
-  const int64_t tiles = of_kernel.heads * (packed ? int64_t(shape.packed_queries / rows) + shape.batch
-                                                  : int64_t(shape.batch) * ceil_div(shape.seqlen_q, rows));
+  const int heads = std::min(tile_order(kernel_shape, rows, true).heads_of_section, kernel_shape.heads);
+  const int64_t tiles = kernel_shape.heads * (packed ? int64_t(shape.packed_queries / rows) + shape.batch
+                                                     : int64_t(shape.batch) * ceil_div(shape.seqlen_q, rows));
   run_masked<T, Traits>(
-      of_kernel, t, stream,
-      Prompts{{sequences, plan, heads}, {{band_of(shape.visibility), {}}}, {}, of_cache, bits}, tiles,
+      kernel_shape, t, stream,
+      Prompts{{sequences, plan, heads}, {{band_of(shape.visibility), {}}}, {}, cache_pages, bits}, tiles,
       counter, maps);
 }
 

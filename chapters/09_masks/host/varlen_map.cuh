@@ -34,7 +34,7 @@ inline MapStrides varlen_strides(const Shape& shape, TensorId tensor) {
 /// units of `unit_bytes` (step2_varlen.cuh).
 inline void count_to_an_end(device::TensorTiles& tiles, uint64_t unit_bytes) {
   constexpr uint64_t kNoEnd = std::numeric_limits<int>::max();
-  tiles.size[1] = kRowsOfVarlenMap;
+  tiles.size[1] = kVarlenMapRows;
   tiles.size[3] = tiles.size[4] = kNoEnd;
   tiles.stride[2] = unit_bytes;
   tiles.stride[3] = (uint64_t(1) << 34) - tiles.stride[0];  // times kWrap: 2^64 - rows of the map

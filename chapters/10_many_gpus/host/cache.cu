@@ -22,7 +22,7 @@ CacheProblem problem_of(const Cache& cache) {
 
 /// Tiles of rows, of all key heads.
 int row_tiles(const Cache& cache) {
-  return cache.shape.batch * cache.shape.kv_heads * ceil_div(problem_of(cache).rows, kRowsOfWarpgroup);
+  return cache.shape.batch * cache.shape.kv_heads * ceil_div(problem_of(cache).rows, kRowsPerWarpgroup);
 }
 
 template <typename Out, int kHeadDim>
@@ -58,7 +58,7 @@ void attend(const Cache& cache, int parts, float* o, float* lse, device::Queue& 
     using Version = CacheVersion<kHeadDim>;
     device::launch(attend_cache<T, Version>, dim3(unsigned(row_tiles(cache)), unsigned(parts)),
                    dim3(Version::kThreads), sizeof(CacheShared<T, Version>), queue.stream(),
-                   tile_map(shape, TensorId::q, cache.q, kRowsOfWarpgroup),
+                   tile_map(shape, TensorId::q, cache.q, kRowsPerWarpgroup),
                    tile_map(shape, TensorId::k, cache.k, Version::kKeys),
                    tile_map(shape, TensorId::v, cache.v, Version::kKeys), o, lse, rows_of_o, problem);
   });

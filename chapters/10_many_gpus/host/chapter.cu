@@ -8,8 +8,8 @@
 namespace flashbook {
 namespace {
 
-constexpr int64_t kMostHeads = 65535;  // of a grid's y
-constexpr int kMostRows = 1 << 30;     // a place in the sequence, and one behind it, are ints
+constexpr int64_t kMaxHeads = 65535;  // of a grid's y
+constexpr int kMaxRows = 1 << 30;     // a place in the sequence, and one behind it, are ints
 
 /// Steps that pass keys on take tokens in any order. Step 4 merges parts of documents in the kernel; steps 2
 /// and 3 would merge them afterwards, and do not.
@@ -25,23 +25,23 @@ constexpr Features accepted() {
 //|
 //| Any number of ranks can run any length: some ranks may have no token, and some may see nothing.
 std::string limits(const Shape& shape) {
-  if (int64_t(shape.batch) * shape.heads > kMostHeads)
+  if (int64_t(shape.batch) * shape.heads > kMaxHeads)
     return "batch * heads is at most 65535: give a smaller --batch";
-  if (shape.seqlen_q > kMostRows || shape.seqlen_k > kMostRows)
+  if (shape.seqlen_q > kMaxRows || shape.seqlen_k > kMaxRows)
     return "chapter 10 takes at most 2^30 queries and keys: give fewer";
   if (shape.visibility.documents.first_query.is_on_device())
     return "chapter 10 divides documents on the host, and these are in device memory: run its program, or "
            "use chapter 9";
   const std::size_t documents = shape.visibility.documents.first_query.size();
   if (documents > 0 &&
-      int64_t(shape.batch) * shape.heads * (shape.seqlen_q / 128 + int64_t(documents)) > kMostRows)
+      int64_t(shape.batch) * shape.heads * (shape.seqlen_q / 128 + int64_t(documents)) > kMaxRows)
     return "batch * heads * (seqlen / 128 + documents) is at most 2^30: give a smaller --batch";
   return "";
 }
 
 /// The limits of the gradient and of decoding, which count the rows of all heads.
 std::string limits_of_rows(const Shape& shape) {
-  if (int64_t(shape.batch) * shape.heads * (shape.seqlen_q / 128 + 1) > kMostRows / 128)
+  if (int64_t(shape.batch) * shape.heads * (shape.seqlen_q / 128 + 1) > kMaxRows / 128)
     return "batch * heads * seqlen is at most 2^30 here: give a smaller --batch";
   return limits(shape);
 }
@@ -95,7 +95,7 @@ constexpr Step kSteps[] = {
 };
 
 /// A sequence that is worth several GPUs.
-Shape of_two(Shape shape) {
+Shape over_two(Shape shape) {
   shape.ranks = 2;
   return shape;
 }
@@ -107,8 +107,8 @@ const Chapter kManyGpus = {
     .name = "10_many_gpus",
     .title = "Sequences longer than one GPU",
     .steps = kSteps,
-    .gpu_shape = of_two(square_shape(1, 16, 65536, 128, DType::bf16)),
-    .cpu_shape = of_two(shape_for_simulator()),
+    .gpu_shape = over_two(square_shape(1, 16, 65536, 128, DType::bf16)),
+    .cpu_shape = over_two(shape_for_simulator()),
 };
 
 }  // namespace flashbook

@@ -13,7 +13,9 @@ constexpr int kWorkspaceRows = 128;  ///< every tile of queries is whole in the 
 
 int64_t query_heads(const Gradient& g) { return int64_t(g.shape.batch) * g.shape.heads; }
 
-dim3 grid_of(int64_t threads, int of_block) { return dim3(unsigned(ceil_div(threads, int64_t(of_block)))); }
+dim3 grid_of(int64_t threads, int block_threads) {
+  return dim3(unsigned(ceil_div(threads, int64_t(block_threads))));
+}
 
 }  // namespace
 

@@ -34,7 +34,7 @@ void launch_gradient(const Gradient& g, device::Queue& queue) {
                                                     .keys = g.keys,
                                                     .shift = g.shift}};
   if constexpr (Version::kSeen == Seen::documents) {
-    static_assert(kTileKeys == kKeysOfGradientTile, "the host lists tiles of this many keys");
+    static_assert(kTileKeys == kKeysPerGradientTile, "the host lists tiles of this many keys");
     problem.seen = g.seen;
     problem.tiles = g.tiles;
   }

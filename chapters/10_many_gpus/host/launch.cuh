@@ -35,10 +35,10 @@ void launch_attention(const Attention& a, device::Queue& queue) {
   }
   device::launch(attention<T, Traits>, dim3(blocks_for(order, Traits::kSchedule, a.margin)),
                  dim3(Traits::kThreads), sizeof(PersistentShared<T, Traits>), queue.stream(),
-                 tile_map(a.shape, TensorId::q, a.q, kRowsOfWarpgroup),
+                 tile_map(a.shape, TensorId::q, a.q, kRowsPerWarpgroup),
                  tile_map(a.shape, TensorId::k, a.k, Traits::kKeys),
                  tile_map(a.shape, TensorId::v, a.v, Traits::kKeys),
-                 tile_map(a.shape, TensorId::o, a.o, kRowsOfWarpgroup), static_cast<T*>(a.o), a.lse, problem,
+                 tile_map(a.shape, TensorId::o, a.o, kRowsPerWarpgroup), static_cast<T*>(a.o), a.lse, problem,
                  a.carried, order, a.counter);
 }
 
@@ -66,7 +66,7 @@ using Long = Version<VersionSizes{
 template <int kHeadDim>
 struct InDocuments
     : Version<VersionSizes{.head_dim = kHeadDim, .causal = true, .carries = true, .documents = true}> {
-  static_assert(InDocuments::kRows == kRowsOfDocumentTile,
+  static_assert(InDocuments::kRows == kRowsPerDocumentTile,
                 "the host cuts documents into tiles of this many queries");
 };
 

@@ -104,17 +104,17 @@ Dealt Ranks::deal_cache(int rank) const {
       std::unique_ptr<CacheShare>(new CacheShare{.whole = shape_, .rank = rank, .margin = together_.margin});
   const CacheShare& share = *dealt.cache;
   const Tokens rows = {{int(share.first_row(rank)), 0}, {int(share.rows(rank)), 0}};
-  const auto of_queries = [&](Role role, const void* tensor, const Buffer& part, int64_t row_bytes) {
+  const auto add_queries = [&](Role role, const void* tensor, const Buffer& part, int64_t row_bytes) {
     dealt.pieces.push_back(
         {role, const_cast<void*>(tensor), part.data(), 1, int(share.all_rows()), rows, row_bytes});
   };
-  of_queries(Role::input, tensors_.q, share.q, share.row_bytes);
+  add_queries(Role::input, tensors_.q, share.q, share.row_bytes);
   for (int i = 0; i < 2; ++i)
     dealt.pieces.push_back({Role::input, const_cast<void*>(i == 0 ? tensors_.k : tensors_.v),
                             at(share.kv.data(), i * int64_t(share.kv.bytes()) / 2), share.kv_heads,
                             shape_.seqlen_k, share.keys, share.row_bytes});
-  of_queries(Role::output, tensors_.o, share.o, share.row_bytes);
-  of_queries(Role::output, tensors_.lse, share.lse, sizeof(float));
+  add_queries(Role::output, tensors_.o, share.o, share.row_bytes);
+  add_queries(Role::output, tensors_.lse, share.lse, sizeof(float));
   return dealt;
 }
 
@@ -132,26 +132,26 @@ Dealt Ranks::deal(int rank) const {
   const Share& share = *dealt.share;
   const bool is_striped = order_ == Order::striped;
   const int stride = is_striped ? shape_.ranks : 1, offset = is_striped ? rank : 0;
-  const auto of_queries = [&](Role role, const void* tensor, const Buffer& part, int64_t row_bytes) {
+  const auto add_queries = [&](Role role, const void* tensor, const Buffer& part, int64_t row_bytes) {
     dealt.pieces.push_back({role, const_cast<void*>(tensor), part.data(), share.query_heads, shape_.seqlen_q,
                             share.queries, row_bytes, stride, offset});
   };
-  const auto of_keys = [&](Role role, const void* k, const void* v, const Buffer& part) {
+  const auto add_keys = [&](Role role, const void* k, const void* v, const Buffer& part) {
     for (int i = 0; i < 2; ++i)
       dealt.pieces.push_back({role, const_cast<void*>(i == 0 ? k : v),
                               at(part.data(), i * int64_t(part.bytes()) / 2), share.key_value_heads / 2,
                               shape_.seqlen_k, share.keys, share.row_bytes, stride, offset});
   };
   const Role result = step_ == kGradient ? Role::input : Role::output;
-  of_queries(Role::input, tensors_.q, share.q, share.row_bytes);
-  of_keys(Role::input, tensors_.k, tensors_.v, share.kv);
-  of_queries(result, tensors_.o, share.o, share.row_bytes);
-  of_queries(result, tensors_.lse, share.lse, sizeof(float));
+  add_queries(Role::input, tensors_.q, share.q, share.row_bytes);
+  add_keys(Role::input, tensors_.k, tensors_.v, share.kv);
+  add_queries(result, tensors_.o, share.o, share.row_bytes);
+  add_queries(result, tensors_.lse, share.lse, sizeof(float));
   if (step_ == kGradient) {
     dealt.gradients = std::make_unique<GradientShare>(share);
-    of_queries(Role::input, tensors_.d_o, dealt.gradients->d_o, share.row_bytes);
-    of_queries(Role::output, tensors_.dq, dealt.gradients->dq, share.row_bytes);
-    of_keys(Role::output, tensors_.dk, tensors_.dv, dealt.gradients->d_kv);
+    add_queries(Role::input, tensors_.d_o, dealt.gradients->d_o, share.row_bytes);
+    add_queries(Role::output, tensors_.dq, dealt.gradients->dq, share.row_bytes);
+    add_keys(Role::output, tensors_.dk, tensors_.dv, dealt.gradients->d_kv);
   }
   return dealt;
 }
@@ -191,10 +191,10 @@ std::vector<double> Ranks::time(int reps) {
   std::vector<double> seconds;
   for (int rep = 0; rep < reps; ++rep) {
     std::vector<Clock::time_point> begins, ends;  // of processes with clocks of their own, one's only
-    for (const std::vector<Span>& of_rank : spans)
-      if (!of_rank.empty()) {
-        begins.push_back(of_rank[std::size_t(rep)].begin);
-        ends.push_back(of_rank[std::size_t(rep)].end);
+    for (const std::vector<Span>& rank_spans : spans)
+      if (!rank_spans.empty()) {
+        begins.push_back(rank_spans[std::size_t(rep)].begin);
+        ends.push_back(rank_spans[std::size_t(rep)].end);
       }
     seconds.push_back(
         std::chrono::duration<double>(*std::ranges::max_element(ends) - *std::ranges::min_element(begins))

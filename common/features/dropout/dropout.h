@@ -32,7 +32,7 @@ struct Dropout {
   uint32_t seed[2];
   float factor;  ///< 1 / (1 - threshold / 2^16)
 
-  static constexpr int kKeysOfBits = 32;  ///< four calls give the bits of 32 keys
+  static constexpr int kKeysPerDraw = 32;  ///< four calls give the bits of 32 keys
 
   Dropout() = default;
   Dropout(float probability, uint64_t seed)
@@ -45,14 +45,14 @@ struct Dropout {
   /// are those of key first + 8 * j + 2 * quarter + i.
   constexpr PhiloxWords bits(int batch, int head, int query, int first, int quarter) const {
     return philox4x32_10(
-        {{uint32_t(first / (kKeysOfBits / 4) + quarter), uint32_t(query), uint32_t(head), uint32_t(batch)}},
+        {{uint32_t(first / (kKeysPerDraw / 4) + quarter), uint32_t(query), uint32_t(head), uint32_t(batch)}},
         seed[0], seed[1]);
   }
   /// Whether the key with those bits is kept.
   constexpr bool keeps(uint32_t word, int i) const { return (word >> 16 * i & 0xffff) >= threshold; }
   /// Whether a single probability is kept.
   constexpr bool keeps(int batch, int head, int query, int key) const {
-    const int first = key / kKeysOfBits * kKeysOfBits;
+    const int first = key / kKeysPerDraw * kKeysPerDraw;
     const PhiloxWords eight = bits(batch, head, query, first, key % 8 / 2);
     return keeps(eight.word[key / 8 % 4], key % 2);
   }

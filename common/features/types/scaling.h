@@ -12,8 +12,8 @@ enum class Scaling {
   block    ///< 64 rows of Q, 128 rows of K or V; with pages, each head's part of a page
 };
 
-constexpr int kQueriesOfScale = 64;  ///< rows of Q that share a scale in Scaling::block
-constexpr int kKeysOfScale = 128;    ///< rows of K or V, likewise
+constexpr int kQueriesPerScale = 64;  ///< rows of Q that share a scale in Scaling::block
+constexpr int kKeysPerScale = 128;    ///< rows of K or V, likewise
 
 /// The name used on the command line: "tensor", "head", "block".
 std::string name_of(Scaling scaling);

@@ -12,8 +12,8 @@
 namespace flashbook::sim {
 namespace {
 
-constexpr int kRegistersOfAnSm = 64 * 1024;
-constexpr int kMostRegisters = 256;  ///< limit per thread
+constexpr int kRegistersPerSm = 64 * 1024;
+constexpr int kMaxRegisters = 256;  ///< limit per thread
 constexpr int kRegisterUnit = 8;
 
 void nothing(void* const*, uint32_t, Location) {}
@@ -26,8 +26,8 @@ constexpr Collective kIncreased{"setmaxnreg_inc", &nothing, true};
 
 int registers_at_start(int threads, int blocks) {
   const int warps = (threads + kWarpLanes - 1) / kWarpLanes;
-  return std::min(kMostRegisters,
-                  kRegistersOfAnSm / (blocks * warps * kWarpLanes) / kRegisterUnit * kRegisterUnit);
+  return std::min(kMaxRegisters,
+                  kRegistersPerSm / (blocks * warps * kWarpLanes) / kRegisterUnit * kRegisterUnit);
 }
 
 void RegisterPool::enter_grid(int threads, const LaunchBounds& bounds) {

@@ -20,27 +20,27 @@ namespace {
 
 /// The guard at the end of a stack, which stops infinite recursion. (It need not be page-aligned, so up to
 /// one page of it may be unprotected.)
-constexpr std::size_t kGuardOfStack = sizeof(void*) == 4 ? 0 : 16 * 1024;
+constexpr std::size_t kStackGuard = sizeof(void*) == 4 ? 0 : 16 * 1024;
 /// Address space of a fiber's stack; memory is committed on first touch. The size is a page and some cache
 /// lines more than a power of two: otherwise the locals of all threads would compete for the same few sets of
 /// the caches and the TLB.
 constexpr std::size_t kStackBytes =
-    kUsableStackBytes + kGuardOfStack + (sizeof(void*) == 4 ? 8192 : 4096) + 5 * 64;
+    kUsableStackBytes + kStackGuard + (sizeof(void*) == 4 ? 8192 : 4096) + 5 * 64;
 
 /// Whether memory is committed on allocation instead of on first touch.
 constexpr bool kTakesMemoryAtOnce = sizeof(void*) == 4;
 
 /// The maximum number of stacks with a guard. The system allows about 65,000 mappings per process, and each
 /// guard creates two.
-constexpr int kMostGuards = 16 * 1024;
+constexpr int kMaxGuards = 16 * 1024;
 std::atomic<int> guards = 0;
 
 /// Protects the guard at the end of a stack.
 void guard(unsigned char* stack) {
   const auto page = std::uintptr_t(sysconf(_SC_PAGESIZE));
   const std::uintptr_t begin = (std::uintptr_t(stack) + page - 1) & ~(page - 1);
-  if (page <= kGuardOfStack && guards++ < kMostGuards)
-    mprotect(reinterpret_cast<void*>(begin), kGuardOfStack / page * page, PROT_NONE);
+  if (page <= kStackGuard && guards++ < kMaxGuards)
+    mprotect(reinterpret_cast<void*>(begin), kStackGuard / page * page, PROT_NONE);
 }
 
 /// After this many rounds in which threads only poll what the block itself can change, the block is stuck: no

@@ -20,8 +20,8 @@ namespace flashbook::sim {
 namespace {
 
 /// The limit per block: a page with more events opens slowly.
-constexpr std::size_t kMostEvents = 200'000;
-constexpr std::size_t kMostCalls = 24;
+constexpr std::size_t kMaxEvents = 200'000;
+constexpr std::size_t kMaxCalls = 24;
 
 /// The call stack, innermost first, as offsets in the program's file.
 std::vector<std::uintptr_t> calls() {
@@ -34,7 +34,7 @@ std::vector<std::uintptr_t> calls() {
         if (!address) return _URC_END_OF_STACK;
         // A return address points after the call, possibly to the next line.
         code.push_back(offset_in_program(reinterpret_cast<const void*>(address - (before ? 0 : 1))));
-        return code.size() < kMostCalls ? _URC_NO_REASON : _URC_END_OF_STACK;
+        return code.size() < kMaxCalls ? _URC_NO_REASON : _URC_END_OF_STACK;
       },
       &code);
   // Removes this function and its caller.
@@ -102,7 +102,7 @@ uint32_t EventLog::place_of(Location where, std::vector<std::uintptr_t> code) {
 
 /// Whether there is room for another event. Faults are always kept.
 bool EventLog::has_room() {
-  is_full_ = is_full_ || events_.size() >= kMostEvents;
+  is_full_ = is_full_ || events_.size() >= kMaxEvents;
   return !is_full_;
 }
 
@@ -217,7 +217,7 @@ void EventLog::forget_accesses(int warp, uint32_t lanes) {
 
 void EventLog::write(std::string& json) {
   json += "{\"block\":" + std::to_string(block_) + ",\"warps\":" + std::to_string(open_.size()) +
-          ",\"full\":" + (is_full_ ? std::to_string(kMostEvents) : "0") + ",\"events\":[";
+          ",\"full\":" + (is_full_ ? std::to_string(kMaxEvents) : "0") + ",\"events\":[";
   for (uint32_t i = 0; i < events_.size(); ++i) {
     Event event = events_[i];
     const auto row = [&] {
@@ -274,9 +274,9 @@ class File final : public EventFile {
     last_ = first_;
     if (parsed.ec == std::errc() && parsed.ptr != end && *parsed.ptr == '-')
       parsed = std::from_chars(parsed.ptr + 1, end, last_);
-    if (parsed.ec != std::errc() || parsed.ptr != end || last_ < first_ || last_ - first_ >= kMostBlocks)
+    if (parsed.ec != std::errc() || parsed.ptr != end || last_ < first_ || last_ - first_ >= kMaxBlocks)
       throw SettingError(std::string("FLASHBOOK_SIM_EVENTS_BLOCKS=") + blocks +
-                         ": give a block, or a range of at most " + std::to_string(kMostBlocks) +
+                         ": give a block, or a range of at most " + std::to_string(kMaxBlocks) +
                          ", as in 0-1");
   }
 
@@ -315,7 +315,7 @@ class File final : public EventFile {
   }
 
  private:
-  static constexpr uint64_t kMostBlocks = 64;
+  static constexpr uint64_t kMaxBlocks = 64;
   struct Now {
     std::uintptr_t kernel = 0;
     std::string body;

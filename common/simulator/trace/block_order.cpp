@@ -78,7 +78,7 @@ void Published::note_value(std::uintptr_t word, uint64_t before, PastValue now) 
   if (past.values.empty() || past.values.back().value != before)
     past = {0, {PastValue{.value = before, .known = nullptr}}};
   past.values.push_back(std::move(now));
-  if (past.values.size() > kMostValues) past.values.pop_front(), ++past.first;
+  if (past.values.size() > kMaxValues) past.values.pop_front(), ++past.first;
 }
 
 const Published::Past* Published::past_of(std::uintptr_t word, uint64_t latest) const {
@@ -139,7 +139,7 @@ bool BlockOrder::knows(int thread, const PastValue& value) {
 }
 
 uint64_t BlockOrder::read(int thread, std::uintptr_t word, uint64_t latest, uint32_t accesses) {
-  constexpr int kMostTimes = 4;  // limit for a loop that does other things as well
+  constexpr int kMaxTimes = 4;  // limit for a loop that does other things as well
 
   const Published::Past* past = published_->past_of(word, latest);
   if (!past) {
@@ -151,7 +151,7 @@ uint64_t BlockOrder::read(int thread, std::uintptr_t word, uint64_t latest, uint
   for (auto read = reads_.lower_bound({word, 0}); read != reads_.end() && read->first.first == word; ++read) {
     if (const int reader = read->first.second; reader == thread)
       number = std::max(number, read->second.number + (read->second.accesses + 1 == accesses ||
-                                                       read->second.times == kMostTimes));
+                                                       read->second.times == kMaxTimes));
     else if (clocks_.known(thread, reader) >= read->second.clock)
       number = std::max(number, read->second.number);
   }

@@ -66,7 +66,7 @@ class Published {
   const Past* past_of(std::uintptr_t word, uint64_t latest) const;
 
  private:
-  static constexpr std::size_t kMostValues = 64;
+  static constexpr std::size_t kMaxValues = 64;
 
   struct Word {
     std::shared_ptr<const Knowledge> known{};

@@ -42,8 +42,8 @@ void DeviceMemory::touch(uint64_t sector, Access access) {
 }
 
 void DeviceMemory::summarise(std::size_t granule, Access access) {
-  uint32_t& summary = summaries_[granule / kGranulesOfSector];
-  const uint32_t bit = 1u << granule % kGranulesOfSector << (writes(access) ? kGranulesOfSector : 0);
+  uint32_t& summary = summaries_[granule / kGranulesPerSector];
+  const uint32_t bit = 1u << granule % kGranulesPerSector << (writes(access) ? kGranulesPerSector : 0);
   if (!(load(summary) & bit)) __atomic_fetch_or(&summary, bit, __ATOMIC_RELAXED);
 }
 
@@ -53,9 +53,9 @@ bool DeviceMemory::notes_first(const Who& who, std::size_t begin, std::size_t by
   if (bytes < kGranule || access == Access::atomic || !is_piece_of_sector(begin, bytes)) return false;
   uint32_t& summary = summaries_[begin / kSectorBytes];
   const uint32_t bits = bits_of(begin, bytes);
-  if (load(summary) & (bits | bits << kGranulesOfSector) || load(split_[begin / kSectorBytes]) & bits)
+  if (load(summary) & (bits | bits << kGranulesPerSector) || load(split_[begin / kSectorBytes]) & bits)
     return false;
-  __atomic_fetch_or(&summary, writes(access) ? bits << kGranulesOfSector : bits, __ATOMIC_RELAXED);
+  __atomic_fetch_or(&summary, writes(access) ? bits << kGranulesPerSector : bits, __ATOMIC_RELAXED);
   const uint64_t stamp = Stamp{uint32_t(who.block), who.agent, who.clock, meets(access)}.packed();
   Cell* const end = &cells_[(begin + bytes) / kGranule];
   for (Cell* cell = &cells_[begin / kGranule]; cell < end; ++cell) {
@@ -84,7 +84,7 @@ void DeviceMemory::split(std::size_t granule) {
   if (is_split(granule)) return;
   odd_cells_[granule] = cells_[granule];
   odd_earlier_[granule] = earlier_[granule];
-  __atomic_fetch_or(&split_[granule / kGranulesOfSector], uint16_t(1u << granule % kGranulesOfSector),
+  __atomic_fetch_or(&split_[granule / kGranulesPerSector], uint16_t(1u << granule % kGranulesPerSector),
                     __ATOMIC_RELAXED);
 }
 
@@ -107,10 +107,10 @@ void DeviceMemory::note_written() const {
       if (written < until) sim::note_written(address_of(written), std::size_t(stop - address_of(written)));
     };
     for (std::size_t granule = first; granule < end;) {
-      const std::size_t sector = granule / kGranulesOfSector;
-      if (granule % kGranulesOfSector == 0 && !(summaries_[sector] & kWritten)) {
+      const std::size_t sector = granule / kGranulesPerSector;
+      if (granule % kGranulesPerSector == 0 && !(summaries_[sector] & kWritten)) {
         note(granule);
-        written = granule += kGranulesOfSector;
+        written = granule += kGranulesPerSector;
       } else if (writer_of(granule) == 0) {
         note(granule);
         written = ++granule;
@@ -135,8 +135,8 @@ void DeviceMemory::remember_earlier(Earlier& earlier, uint64_t writer, Site writ
 
 std::optional<BlockConflict> DeviceMemory::access(const Who& who, std::uintptr_t address, std::size_t bytes,
                                                   Access access, Site site) {
-  constexpr uint64_t kMostBlocks = (1 << 24) - 1;
-  if (address < begin_ || address + bytes > end_ || who.block >= kMostBlocks) return std::nullopt;
+  constexpr uint64_t kMaxBlocks = (1 << 24) - 1;
+  if (address < begin_ || address + bytes > end_ || who.block >= kMaxBlocks) return std::nullopt;
   const std::size_t begin = address - begin_, last = begin + bytes;
   const std::size_t first = begin / kGranule, end = (last + kGranule - 1) / kGranule;
   if (!writes(access) && is_known_read(address, bytes)) return std::nullopt;

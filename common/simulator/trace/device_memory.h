@@ -49,7 +49,7 @@ class DeviceMemory {
   bool is_known_read(std::uintptr_t address, std::size_t bytes) const {
     const std::size_t begin = address - begin_;
     if (begin >= end_ - begin_ || !is_piece_of_sector(begin, bytes)) return false;
-    const uint32_t read = bits_of(begin, bytes), written = read << kGranulesOfSector;
+    const uint32_t read = bits_of(begin, bytes), written = read << kGranulesPerSector;
     return (__atomic_load_n(&summaries_[begin / kSectorBytes], __ATOMIC_RELAXED) & (read | written)) == read;
   }
 
@@ -85,17 +85,17 @@ class DeviceMemory {
  private:
   static constexpr std::size_t kGranule = 2;  // bytes; split if one byte is accessed on its own
 
-  static constexpr std::size_t kGranulesOfSector = kSectorBytes / kGranule;
+  static constexpr std::size_t kGranulesPerSector = kSectorBytes / kGranule;
 
   /// The summary of a sector, with which most accesses can skip its cells: one bit per granule whose bytes
   /// have all been read, then one bit per granule in which a byte has been written.
-  static constexpr uint32_t kWritten = ~0u << kGranulesOfSector;
+  static constexpr uint32_t kWritten = ~0u << kGranulesPerSector;
   static bool is_piece_of_sector(std::size_t begin, std::size_t bytes) {
     return bytes <= kSectorBytes && ((bytes | begin) & (bytes - 1)) == 0;
   }
   /// The bits of an access's granules in the half of the summary that counts reads.
   static uint32_t bits_of(std::size_t begin, std::size_t bytes) {
-    return ((2u << (bytes - 1) / kGranule) - 1) << begin / kGranule % kGranulesOfSector;
+    return ((2u << (bytes - 1) / kGranule) - 1) << begin / kGranule % kGranulesPerSector;
   }
 
   /// The last writer of a granule and one of its readers, packed; 0 if there was none.
@@ -139,8 +139,8 @@ class DeviceMemory {
   Reserved<Earlier> earlier_;      // one per cell
   Reserved<Earlier> odd_earlier_;  // one per odd cell
   bool is_split(std::size_t granule) const {
-    return __atomic_load_n(&split_[granule / kGranulesOfSector], __ATOMIC_RELAXED) >>
-               granule % kGranulesOfSector &
+    return __atomic_load_n(&split_[granule / kGranulesPerSector], __ATOMIC_RELAXED) >>
+               granule % kGranulesPerSector &
            1;
   }
   void split(std::size_t granule);

@@ -8,7 +8,7 @@
 namespace flashbook::sim {
 namespace {
 
-constexpr std::size_t kMostReported = 8;
+constexpr std::size_t kMaxReported = 8;
 
 std::string name_of_thread(int thread) {
   return "thread " + std::to_string(thread) + " (warp " + std::to_string(thread / 32) + ", lane " +
@@ -185,8 +185,8 @@ std::string Faults::report(const void* kernel) const {
   std::string text;
   std::size_t count = 0;
   for (const Fault* fault : in_order) {
-    if (count++ == kMostReported) {
-      text += "\nand " + std::to_string(found_.size() - kMostReported) + " more pairs of places";
+    if (count++ == kMaxReported) {
+      text += "\nand " + std::to_string(found_.size() - kMaxReported) + " more pairs of places";
       break;
     }
     text += (text.empty() ? "" : "\n") + fault->what + describe(fault->first) +

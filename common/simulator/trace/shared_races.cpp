@@ -6,7 +6,7 @@ namespace flashbook::sim {
 SharedRaces::SharedRaces(std::size_t bytes)
     : cells_((bytes + kLine - 1) / kLine * kLine),
       lines_(cells_.size() / kLine),
-      reads_(std::size_t(kWarps + kColumnsOfAgents) * cells_.size()) {}
+      reads_(std::size_t(kWarps + kAgentColumns) * cells_.size()) {}
 
 /// Records the line in smaller pieces from now on.
 void SharedRaces::divide(std::size_t line, uint32_t shift) {
@@ -254,7 +254,7 @@ std::optional<Race> SharedRaces::async_access(const Clocks& clocks, int thread, 
         race = Race{Race::Rule::proxy_fence, other, self, byte};
     }
     if (access == Access::load) {
-      const int column = kWarps + (agent - clocks.threads()) % kColumnsOfAgents;
+      const int column = kWarps + (agent - clocks.threads()) % kAgentColumns;
       reads.of(column) = {ticket, uint32_t(agent), site};
       cell.readers |= uint64_t(1) << column;
       return;

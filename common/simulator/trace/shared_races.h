@@ -89,8 +89,8 @@ class SharedRaces {
  private:
   static constexpr std::size_t kLine = 16;  ///< size in bytes
   static constexpr uint32_t kLineShift = 4;
-  static constexpr int kWarps = 32;            ///< number of warps in the largest block
-  static constexpr int kColumnsOfAgents = 32;  ///< agents that share a column overwrite each other's reads
+  static constexpr int kWarps = 32;         ///< number of warps in the largest block
+  static constexpr int kAgentColumns = 32;  ///< agents that share a column overwrite each other's reads
 
   /// The record of a piece.
   struct Cell {
@@ -141,7 +141,7 @@ class SharedRaces {
   uint32_t block_ = 0;
   Reserved<Cell> cells_;
   Reserved<Line> lines_;
-  Reserved<Read> reads_;  // [kWarps + kColumnsOfAgents][cells]
+  Reserved<Read> reads_;  // [kWarps + kAgentColumns][cells]
 };
 
 }  // namespace flashbook::sim

@@ -47,7 +47,7 @@ std::string file_of(const std::string& place) { return place.substr(0, place.fin
 
 /// "kernel.cuh:42 or kernel.cuh:50": the lines of these calls in files other than `helper`.
 std::string lines_of_calls(std::span<const std::uintptr_t> calls, const std::string& helper) {
-  constexpr std::size_t kMost = 3;
+  constexpr std::size_t kMax = 3;
   std::set<std::string> places;
   for (const auto& [offset, frames] : source_lines_of_code(calls)) {
     const auto place = std::find_if(frames.begin(), frames.end(),
@@ -56,8 +56,8 @@ std::string lines_of_calls(std::span<const std::uintptr_t> calls, const std::str
   }
   std::string text;
   for (std::size_t number = 0; const std::string& place : places)
-    if (++number <= kMost) text += (text.empty() ? "" : " or ") + place;
-  return text + (places.size() > kMost ? ", or another line" : "");
+    if (++number <= kMax) text += (text.empty() ? "" : " or ") + place;
+  return text + (places.size() > kMax ? ", or another line" : "");
 }
 
 /// "code at 0x1234".

@@ -23,7 +23,7 @@ class Tracing final : public Watcher {
     grid_->memory.note_written();
     done_.push_back({grid_->launch, std::move(grid_->counts), grid_->busy_blocks, grid_->barriers,
                      grid_->memory.read_bytes(), grid_->memory.written_bytes()});
-    if (done_.size() > kMostKept) done_.erase(done_.begin());
+    if (done_.size() > kMaxKept) done_.erase(done_.begin());
     before_ = std::move(grid_);
     return faults;
   }
@@ -38,7 +38,7 @@ class Tracing final : public Watcher {
     std::unordered_map<uint64_t, Counts> counts;
     uint64_t busy_blocks, barriers, read, written;
   };
-  static constexpr std::size_t kMostKept = 1000;  // tests launch many grids and never request their records
+  static constexpr std::size_t kMaxKept = 1000;  // tests launch many grids and never request their records
 
   std::shared_ptr<GridTrace> grid_;
   std::shared_ptr<GridTrace> before_;  // previous launch, kept for dependent ones

@@ -75,12 +75,12 @@ GridTrace::GridTrace(const Launch& launch, const std::shared_ptr<GridTrace>& bef
       memory(std::uintptr_t(global_memory_in_use().data()),
              std::uintptr_t(global_memory_in_use().data() + global_memory_in_use().size())),
       variables(std::uintptr_t(__data_start) / kSectorBytes * kSectorBytes, std::uintptr_t(_end)) {
-  constexpr std::size_t kMostEarlier = 4;  // number of launches whose memory is kept
+  constexpr std::size_t kMaxEarlier = 4;  // number of launches whose memory is kept
   if (!before) return;
   earlier.push_back({before, 1, true});
   for (const Earlier& one : before->earlier) {
     const bool ends = before->has_waited && one.ends_before_wait;
-    if ((!ends || before->lets_go_early) && earlier.size() < kMostEarlier)
+    if ((!ends || before->lets_go_early) && earlier.size() < kMaxEarlier)
       earlier.push_back({one.launch, one.distance + 1, ends});
   }
   before->earlier.clear();

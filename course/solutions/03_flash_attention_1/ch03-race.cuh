@@ -1,6 +1,6 @@
-/// Attention, `kRowsOfBlock` queries a block, one after the other. Grid: (queries / kRowsOfBlock, batch *
+/// Attention, `kRowsPerBlock` queries a block, one after the other. Grid: (queries / kRowsPerBlock, batch *
 /// heads); 128 threads.
-template <typename T, int kHeadDim, int kRowsOfBlock>
+template <typename T, int kHeadDim, int kRowsPerBlock>
 __global__ void shared_rows(const T* q,  // [batch * heads, seqlen_q, kHeadDim]
                             const T* k,  // [batch * kv_heads, seqlen_k, kHeadDim]
                             const T* v,  // [batch * kv_heads, seqlen_k, kHeadDim]
@@ -12,8 +12,8 @@ __global__ void shared_rows(const T* q,  // [batch * heads, seqlen_q, kHeadDim]
   __shared__ float part_max[kSharingWarps], part_sum[kSharingWarps];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, head = blockIdx.y;
 
-  for (int i = 0; i < kRowsOfBlock; ++i) {
-    const int query = blockIdx.x * kRowsOfBlock + i;
+  for (int i = 0; i < kRowsPerBlock; ++i) {
+    const int query = blockIdx.x * kRowsPerBlock + i;
     if (query >= problem.seqlen_q) break;  // the same for all threads
     const T* q_row = q + problem.q_row(head, query) * kHeadDim;
     float own_o[kDims] = {}, row_max = -INFINITY, row_sum = 0.0f;

@@ -1,12 +1,12 @@
 /// How many tiles of keys a part has: the length whose waves are over first, of several that take as long the
 /// largest, which has the fewest parts. `key_tiles` are the tiles of keys of each sequence, at least one
 /// sequence; `heads` the key heads of each; `places` the blocks that the machine runs at once. At most as
-/// long as the longest sequence, at least 1, and no sequence has more than kMostParts parts.
+/// long as the longest sequence, at least 1, and no sequence has more than kMaxParts parts.
 inline int tiles_of_part(const std::vector<int>& key_tiles, int heads, int places) {
   const int longest = std::max(*std::max_element(key_tiles.begin(), key_tiles.end()), 1);
   int best = longest;
   int64_t best_time = INT64_MAX;
-  for (int length = longest; length >= (longest + kMostParts - 1) / kMostParts; --length) {
+  for (int length = longest; length >= (longest + kMaxParts - 1) / kMaxParts; --length) {
     int64_t blocks = 0;
     for (int tiles : key_tiles) blocks += heads * std::max((tiles + length - 1) / length, 1);
     const int64_t time = (blocks + places - 1) / places * (length + kOverheadTiles);

@@ -5,7 +5,7 @@ __global__ void __launch_bounds__(32) attend_one_query(const float* scores,  // 
                                                        int keys) {
   const int lane = threadIdx.x;
   float max = -INFINITY, sum = 0, output = 0;  // of this lane: a part of the sum, a column of O
-  for (int first = 0; first < keys; first += kKeysOfLanes) {
+  for (int first = 0; first < keys; first += kLaneKeys) {
     const float own = first + lane < keys ? scores[blockIdx.x * keys + first + lane] : -INFINITY;
     float new_max = fmaxf(max, own);
     for (int distance = 16; distance > 0; distance /= 2)
@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(32) attend_one_query(const float* scores,  // 
     const float p = exp2_approx(own - max);
     sum = sum * correction + p;
     output *= correction;
-    for (int key = 0; key < kKeysOfLanes && first + key < keys; ++key)
+    for (int key = 0; key < kLaneKeys && first + key < keys; ++key)
       output += __shfl_sync(0xffffffff, p, key) * v[(first + key) * 32 + lane];
   }
   for (int distance = 16; distance > 0; distance /= 2) sum += __shfl_xor_sync(0xffffffff, sum, distance);

@@ -1,7 +1,7 @@
 /// Multiplies each sequence by a factor of its own, the last one first. One warp; dynamic shared memory:
 /// ScaledShared.
 __global__ void __launch_bounds__(32)
-    scale_sequences(const __grid_constant__ CUtensorMap from,  // [kBack + 1, rows + 1, kRowsOfMap, 64], f16
+    scale_sequences(const __grid_constant__ CUtensorMap from,  // [kBack + 1, rows + 1, kMapRows, 64], f16
                     const __grid_constant__ CUtensorMap to,    // likewise
                     const int* first_row,                      // [sequences + 1]
                     const float* factor,                       // [sequences]
@@ -17,8 +17,8 @@ __global__ void __launch_bounds__(32)
   for (int sequence = sequences - 1; sequence >= 0; --sequence) {
     const int begin = first_row[sequence], count = first_row[sequence + 1] - begin;
     for (int tile = 0; tile < count; tile += kScaledRows, parity ^= 1) {
-      // Row kRowsOfMap does not exist, and with this `end` the sequence ends there.
-      const int row = kRowsOfMap - count + tile, end = begin + count;
+      // Row kMapRows does not exist, and with this `end` the sequence ends there.
+      const int row = kMapRows - count + tile, end = begin + count;
       if (threadIdx.x == 0) {
         mbarrier_arrive_expect_tx(&shared.landed, sizeof(shared.tile));
         tma_load(shared.tile, from, &shared.landed, {0, row, end, kBack});

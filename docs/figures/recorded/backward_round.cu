@@ -118,7 +118,7 @@ class Recorder : public testing::QuietObserver {
   void all_of(int thread, const char* what, const void* object, Warps& warps) {
     const std::string* name = name_of(object);
     if (!name || (thread >= kWarpgroup && thread % 32 != 0)) return;
-    if (thread >= kWarpgroup && ++warps[{thread / kWarpgroup, object}] % kWarpsOfWarpgroup != 0) return;
+    if (thread >= kWarpgroup && ++warps[{thread / kWarpgroup, object}] % kWarpsPerWarpgroup != 0) return;
     tell(thread, what, *name);
   }
   std::pair<std::string, int> place_of(const void* address) const {

@@ -94,15 +94,15 @@ void print_pages(int rows) {
   std::printf("]}");
 }
 
-constexpr int kKeys = 64, kMostSegments = 16;
+constexpr int kKeys = 64, kMaxSegments = 16;
 
 /// Which keys a block reads, in five numbers per segment: pack, first tile, end of the tiles, part, parts.
 /// Each block has one warp.
 __global__ void ask(Plan plan, decoding::Problem problem, int blocks,
-                    int* found) {  // [blocks, kMostSegments, 5]
+                    int* found) {  // [blocks, kMaxSegments, 5]
   Segments<kKeys> segments(plan, problem, blocks);
   segments.begin(int(blockIdx.x));
-  int* to = found + int64_t(blockIdx.x) * kMostSegments * 5;
+  int* to = found + int64_t(blockIdx.x) * kMaxSegments * 5;
   for (Segment segment; segments.next(segment); to += 5) {
     const int numbers[] = {segment.pack, segment.begin, segment.end, segment.part, segment.parts};
     if (threadIdx.x == 0)
@@ -123,7 +123,7 @@ void print_plan(const Lengths& lengths, int kv_heads, int blocks, bool equal_wor
   for (const int tiles : lengths.tiles) keys.push_back(tiles * kKeys);
   device::Buffer on_device(device::Place::device, keys.size() * sizeof(int));
   on_device.upload(std::as_bytes(std::span(keys)));
-  std::vector<int> said(std::size_t(launched) * kMostSegments * 5, -1);
+  std::vector<int> said(std::size_t(launched) * kMaxSegments * 5, -1);
   device::Buffer found(device::Place::device, said.size() * sizeof(int));
   found.upload(std::as_bytes(std::span(said)));
   decoding::Problem problem{};
@@ -140,8 +140,8 @@ void print_plan(const Lengths& lengths, int kv_heads, int blocks, bool equal_wor
   std::printf(", \"segments\": [");
   for (int block = 0; block < launched; ++block) {
     std::printf("%s[", block ? "," : "");
-    const int* row = &said[std::size_t(block) * kMostSegments * 5];
-    for (int i = 0; i < kMostSegments && row[5 * i] >= 0; ++i) {
+    const int* row = &said[std::size_t(block) * kMaxSegments * 5];
+    for (int i = 0; i < kMaxSegments && row[5 * i] >= 0; ++i) {
       std::printf("%s", i ? "," : "");
       print(std::span(row + 5 * i, 5));
     }

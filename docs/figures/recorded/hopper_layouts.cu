@@ -29,7 +29,7 @@ using Element = __nv_bfloat16;
 /// Shared memory of the products: tiles as at d = 128.
 constexpr int kHeadDim = 128, kKeys = 128;
 struct Products {
-  Tile<Element, kRowsOfWarpgroup, kHeadDim> q;
+  Tile<Element, kRowsPerWarpgroup, kHeadDim> q;
   Tile<Element, kKeys, kHeadDim> k, v;
 };
 
@@ -64,7 +64,7 @@ template <int kStages>
 void walk(const TileMap& k_map, const TileMap& v_map, Fault fault) {
   SmallPipeline<kStages>& pipeline = *dynamic_shared<SmallPipeline<kStages>>();
   if (threadIdx.x == 0) {
-    initialise(pipeline, 1, (blockDim.x / kWarpgroup - 1) * kWarpsOfWarpgroup, "full", "empty");
+    initialise(pipeline, 1, (blockDim.x / kWarpgroup - 1) * kWarpsPerWarpgroup, "full", "empty");
     fence_mbarrier_init();
   }
   __syncthreads();
@@ -74,7 +74,7 @@ void walk(const TileMap& k_map, const TileMap& v_map, Fault fault) {
     stream<SmallTraits<kStages>, true>(pipeline, state, k_map, v_map, kTiles, {0, 0});
   }
   if (threadIdx.x < kWarpgroup) return;
-  const bool forgets = fault == Fault::missing_release && threadIdx.x / 32 == kWarpsOfWarpgroup;
+  const bool forgets = fault == Fault::missing_release && threadIdx.x / 32 == kWarpsPerWarpgroup;
   for (int i = 0; i < 2 * kTiles; ++i) {
     wait_full(pipeline, state);
     __syncwarp();
@@ -100,7 +100,7 @@ class Recorder : public testing::QuietObserver {
   template <int kStages>
   void name_barriers_of(int threads) {
     const auto* pipeline = reinterpret_cast<const SmallPipeline<kStages>*>(shared_);
-    const int warps = (threads / kWarpgroup - 1) * kWarpsOfWarpgroup;
+    const int warps = (threads / kWarpgroup - 1) * kWarpsPerWarpgroup;
     for (int stage = 0; stage < kStages; ++stage) {
       const std::string index = "[" + std::to_string(stage) + "]";
       barriers_[&pipeline->full[stage]] = {"full" + index, true, 1, 1};
@@ -113,7 +113,7 @@ class Recorder : public testing::QuietObserver {
     --barrier->pending;
     if (barrier->full) barrier->bytes += SmallTile::kBytes;
     tell(barrier->full ? "producer announces"
-                       : "warp " + std::to_string(thread / 32 - kWarpsOfWarpgroup) + " gives back",
+                       : "warp " + std::to_string(thread / 32 - kWarpsPerWarpgroup) + " gives back",
          *barrier);
   }
   void completes(const void* object) override {
@@ -129,7 +129,7 @@ class Recorder : public testing::QuietObserver {
     if (!barrier) return;
     if (thread == 0) tell("producer passes", *barrier);
     if (plays && thread >= kWarpgroup && thread % 32 == 0)
-      tell("warp " + std::to_string(thread / 32 - kWarpsOfWarpgroup) + " passes", *barrier);
+      tell("warp " + std::to_string(thread / 32 - kWarpsPerWarpgroup) + " passes", *barrier);
     // The first of the consumer's threads.
     if (!plays && thread >= kWarpgroup && barrier->passed != barrier->phase)
       tell("consumer passes", *barrier);

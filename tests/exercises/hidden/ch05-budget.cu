@@ -34,7 +34,7 @@ PREDICTION(Budget, MostKeys, most_keys) {
 }
 PREDICTION(Budget, BytesOfAStage, stage_bytes) { return stage_bytes(p); }
 PREDICTION(Budget, SharedMemory, shared_bytes) { return shared_bytes(p); }
-PREDICTION(Budget, ArrivalsAtEmpty, empty_arrivals) { return p.consumers * fa3::kWarpsOfWarpgroup; }
+PREDICTION(Budget, ArrivalsAtEmpty, empty_arrivals) { return p.consumers * fa3::kWarpsPerWarpgroup; }
 PREDICTION(Budget, FillingsOfStage0, fillings) {  // K and V alternate
   double stage = 0, count = 0;
   for (double key = 0; key < p.seqlen_k; key += p.keys)
