@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Proves that the course works, in the simulator. The hand-out is complete, contains nothing else and builds on its own; every exercise gets no
-points as handed out, all of them solved, and the listed points for wrong solutions (proof.py); cheats gain nothing (cheats.py). Uses the book's
+points as handed out, all points when solved, and the listed points for wrong solutions (proof.py); cheats gain nothing (cheats.py). Uses the book's
 build in build/sim. Given chapters or exercises, it compiles only these; files are checked for all. Prints a line for each fault and exits with 1
 if there are any."""
 import html

@@ -31,10 +31,10 @@ inline std::string describe_launch(dim3 grid, dim3 block, std::size_t dynamic_sh
 enum class Start {
   plain,       ///< each block when there is room for it
   dependent,   ///< while the previous launch on the stream may still run (dependent_launch.h)
-  cooperative  ///< all together, or the machine refuses: for blocks that wait for one another. With a plain
-               ///< launch, two such kernels at the same time could each have some of the room, and wait
-               ///< for the rest for ever. (In the simulator a block begins when others wait for it, however
-               ///< it was launched.)
+  cooperative  ///< all together, or the launch fails: for blocks that wait for one another. With plain
+               ///< launches, two such kernels could each occupy a part of the GPU and wait for the rest
+               ///< forever. (In the simulator a block begins when others wait for it, however it was
+               ///< launched.)
 };
 
 namespace detail {

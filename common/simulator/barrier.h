@@ -25,7 +25,8 @@ void barrier_arrive(const char* what, int barrier, int threads, Location where);
 /// this: threads run one after another, so memory is always in order.
 void memory_fence();
 
-/// Waits until the previous launch has finished. Only the traced mode needs this: it always has.
+/// Waits until the previous launch has finished. Only the traced mode needs this, since it always has
+/// finished.
 void wait_for_launch_before(Location where);
 
 /// Allows the next launch to begin, as far as this block is concerned. Only the traced mode needs this.

@@ -16,7 +16,7 @@ LOOKS = ("blue", "amber", "green", "")  # one per thread of a quad
 def formula(path, pattern):
     """A C++ expression in Python, with integer division."""
     found = re.search(pattern, path.read_text(encoding="utf-8"))
-    assert found, f"{path} has another formula"
+    assert found, f"{path} has a different formula"
     return found[1].replace("/", "//")
 
 

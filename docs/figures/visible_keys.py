@@ -20,7 +20,7 @@ def mask(figure, x, y, seqlen_q, seqlen_k):
         figure.text(x + seqlen_k * CELL + 8, y + query * CELL + 15, str(seen), "small" if seen else "small red")
 
 
-figure = Figure(476, 222, "The causal mask is aligned to the bottom right: the last query sees every key, each one before it one less, and with more "
+figure = Figure(476, 222, "The causal mask is aligned to the bottom right: the last query sees every key, each earlier one sees one less, and with more "
                           "queries than keys the first ones see none.")
 mask(figure, 16, 62, 5, 5)
 mask(figure, 160, 62, 3, 6)

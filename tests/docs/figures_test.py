@@ -274,7 +274,7 @@ class Swizzle(unittest.TestCase):
         self.assertEqual(values[0], [5 * 128 + (3 ^ 5) * 16, 5 << 7 | 48, 8, None, None, None, None, None, None])
         kernel = re.search(r"int swizzled\(int row, int piece\) {\s*return (.*?);", (self.CHAPTER / "warp_tile.cuh").read_text(encoding="utf-8"))
         assert kernel
-        self.assertEqual(values[1], kernel[1].replace("kRowBytes", "rowBytes"), "the kernel has another formula")
+        self.assertEqual(values[1], kernel[1].replace("kRowBytes", "rowBytes"), "the kernel has a different formula")
         for fault, words in zip(values[2:5], ("the same address", "not a multiple of 16", "the same address")):
             self.assertIn(words, fault)
         self.assertEqual(values[5:], ["", "", ""])

@@ -18,12 +18,12 @@ using Attention = void (*)(const Shape&, const Tensors&);
 struct Kernel {
   std::string_view name;   ///< name of its file, without .cuh
   DType dtype;             ///< type of its tensors
-  int seqlen_q, seqlen_k;  ///< no multiples of a tile, and long enough for every fault to show
+  int seqlen_q, seqlen_k;  ///< not multiples of a tile, and long enough for every fault to show
   Attention head_dim_64;
   Attention head_dim_128;  ///< null if it has none
   Operation operation = Operation::forward;
   int64_t (*workspace_bytes)(const Shape&) = nullptr;  ///< null: it needs none
-  bool same_sums = false;  ///< whether what is there has the same bits in every mode, at head_dim 64
+  bool same_sums = false;  ///< whether the workspace has the same bits in every mode, at head_dim 64
 };
 
 std::span<const Kernel> kernels();

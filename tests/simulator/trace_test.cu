@@ -505,7 +505,7 @@ __global__ void hand_over_in_shared(float* out, bool fence) {
   }
 }
 
-/// Sums of warps, written as when lanes ran in lock-step; `ordered`: as required since.
+/// Sums within warps, as written when lanes ran in lock-step; `ordered`: as required since Volta.
 __global__ void sum_of_warps(const float* in, float* out, int rows, bool ordered) {
   __shared__ volatile float part[64];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
