@@ -390,7 +390,7 @@ TEST_F(TraceMemory, AHelperIsNamedWithTheKernelsOwnLine) {
 #if defined(__x86_64__) || defined(__aarch64__)  // calls are recognised on these only
 TEST_F(TraceMemory, AFunctionIsNamedWithTheCallsThatLeadThere) {
 #ifdef __clang__
-  GTEST_SKIP() << "clang++ makes a jump of a call that comes last";
+  GTEST_SKIP() << "clang++ turns a final call into a jump";
 #endif
   const Values<float> out(32);
   const std::string error = error_of(1, 32, race_in_a_function, out.data(), true);
