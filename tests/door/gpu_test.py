@@ -131,10 +131,14 @@ class Gpus(unittest.TestCase):
         return done
 
     def test_one_run_takes_both_machines(self):
-        built = [call for call in self.calls(commands.run) if call[0] in ("sim", "gpu")]
-        self.assertEqual([preset for preset, *_ in built],
-                         ["gpu" if name in FOR_ANY else "sim" for name in tree.folders()[1:]])
-        self.assertEqual(built[-1][-1], "ladder")
+        names, done = tree.folders()[1:], self.calls(commands.run)
+        on_gpu = [name for name in names if name in FOR_ANY]
+        simulated = [("sim", name) for name in names if name not in FOR_ANY]
+        simulated[-1] += ("ladder",)
+        self.assertEqual([call for call in done if call[0] in ("sim", "gpu")], [("gpu", *on_gpu), *simulated])
+        programs = [Path(call[0]) for call in done if call[0] not in ("sim", "gpu")]
+        self.assertEqual([program.parts[-3] for program in programs],
+                         ["gpu" if name in FOR_ANY else "sim" for name in names])
 
     def test_tests_take_both_machines(self):
         done = self.calls(commands.test)
