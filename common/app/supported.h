@@ -51,6 +51,7 @@ inline constexpr auto kSupported = [] {
       {6, 6, forward, e4m3 | strides | causal},
       {6, 7, forward, e4m3 | strides | causal},
       {6, 8, forward, e4m3 | strides | causal},
+      {6, 9, forward, e4m3 | block_scales | strides | causal},
       {7, 1, backward, strides | causal},
       {7, 2, backward, strides | causal},
       {7, 3, backward, any_head_dim | strides | causal},

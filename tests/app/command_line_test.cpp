@@ -1,10 +1,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <list>
+#include <random>
 
 #include "chapters/01_naive_attention/host/chapter.h"
 #include "common/app/options.h"
@@ -333,6 +335,25 @@ TEST_F(CommandLineFiles, WithValuesThatCannotBeComputedWithAreRefused) {
   EXPECT_NE(
       error_of({"--q", large, "--k", large, "--v", large, "--dtype", "f16"}).find("beyond the range of f16"),
       std::string::npos);
+}
+
+TEST(CommandLine, MeansTheSameInAnyOrder) {
+  std::vector<std::vector<const char*>> options_of_features = {
+      {"--causal"},       {"--window", "8"}, {"--prefix", "3"}, {"--alibi"},
+      {"--softcap", "5"}, {"--heads", "4"},  {"--sinks", "1"},  {"--documents", "2"}};
+  const auto shape_of = [&] {
+    std::vector<const char*> words;
+    for (const auto& option : options_of_features) words.insert(words.end(), option.begin(), option.end());
+    return options(std::move(words)).shape;
+  };
+  const Shape shape = shape_of();
+  EXPECT_EQ(shape.visibility.window, (Window{.left = 8, .right = 0}));
+  EXPECT_EQ(shape.score.sinks.size(), 4);
+  std::mt19937 random(1);
+  for (int order = 0; order < 20; ++order) {
+    std::ranges::shuffle(options_of_features, random);
+    EXPECT_EQ(shape_of(), shape) << describe(shape);
+  }
 }
 
 }  // namespace

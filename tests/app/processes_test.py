@@ -107,7 +107,7 @@ def who_is_lost_is_named(signal_, reason, timeout):
 
 
 def a_killed_rank_is_named():
-    who_is_lost_is_named(signal.SIGKILL, "has ended", 600)
+    who_is_lost_is_named(signal.SIGKILL, "ended before its work was done", 600)
 
 
 def a_rank_that_hangs_is_named():
