@@ -9,31 +9,31 @@ from typing import Literal, overload
 import torch
 from torch import Tensor
 
-from flashbook import arguments, interface, ops
+from flashbook import arguments, documents, interface, ops
 from flashbook._torch import is_any_autocast_enabled
 from flashbook.arguments import ORDER_3
 from flashbook.interface import ALL_KEYS, Window
 
 WithLse = tuple[Tensor, Tensor]  # o, lse
-Options = tuple[float | None, int, int, float]
+Options = tuple[float | None, int, int, float, int]
 THEIRS = "or use FlashAttention-3's own function"
 
 
 def _options(softmax_scale: float | None, causal: bool, qv: Tensor | None, window_size: Window, attention_chunk: int, softcap: float,
              num_splits: int, pack_gqa: bool | None, sm_margin: int) -> Options:
-    """Returns the scale, the numbers of keys before and after a query's own, and the softcap. Raises for unsupported
-    options."""
+    """Returns the scale, the numbers of keys before and after a query's own, the softcap and the chunk. Raises for
+    unsupported options."""
     scale, causal = arguments.scale(softmax_scale, ORDER_3), arguments.flag("causal", causal, ORDER_3)
     if arguments.whole_number("num_splits", num_splits, ORDER_3) < 0:
         raise ValueError(f"num_splits is {num_splits}: pass 0 or more")
     if pack_gqa is not None:
         arguments.flag("pack_gqa", pack_gqa, ORDER_3)
+    if arguments.whole_number("attention_chunk", attention_chunk, ORDER_3) < 0:
+        raise ValueError(f"attention_chunk is {attention_chunk}: pass the number of positions per chunk, or 0 for no chunks")
     arguments.refuse(qv=(qv, None, f"append qv and v as columns to q and k, {THEIRS}"),
-                     attention_chunk=(arguments.whole_number("attention_chunk", attention_chunk, ORDER_3), 0,
-                                      f"pass chunks as sequences to flash_attn_varlen_func, {THEIRS}"),
                      sm_margin=(arguments.whole_number("sm_margin", sm_margin, ORDER_3), 0, f"the kernels use all multiprocessors, {THEIRS}"))
     left, right = arguments.window(window_size, ORDER_3)
-    return scale, left, 0 if causal else right, arguments.softcap(softcap, ORDER_3)
+    return scale, left, 0 if causal else right, arguments.softcap(softcap, ORDER_3), int(attention_chunk)
 
 
 def _contiguous(*scales: Tensor | None) -> ops.Scales:
@@ -72,11 +72,13 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None
         causal: query i sees keys up to i + seqlen_k - seqlen_q
         q_descale, k_descale, v_descale: [batch, kv_heads], float32, the scales of float8_e4m3fn elements
         window_size: (left, right), how many keys query i sees before and after its own, i + seqlen_k - seqlen_q; -1 means all
+        attention_chunk: positions per chunk; a query sees only keys of its own chunk, in addition to the other masks. Key i has position i, query i
+            has position i + seqlen_k - seqlen_q. 0 means no chunks. Differentiable, unlike FlashAttention-3's; not for float8_e4m3fn
         softcap: scores become softcap * tanh(score / softcap); 0 disables it
         num_splits, pack_gqa: hints
         deterministic: make the gradient bitwise reproducible
         return_attn_probs: return (o, lse), lse [batch, heads, seqlen_q]
-    Not supported: qv, attention_chunk, sm_margin.
+    Not supported: qv, sm_margin.
     Returns: o, as q; bfloat16 for float8_e4m3fn inputs.
     """
     key: object = None
@@ -89,10 +91,15 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None
             o, lse = interface.repeat(known, q, k, v, deterministic, return_attn_probs)
             return (o, lse) if return_attn_probs else o
     arguments.tensors(4, "[batch, seqlen, heads, head_dim]", q=q, k=k, v=v)
-    scale, left, right, softcap = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin)
+    scale, left, right, softcap, chunk = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin)
     deterministic = arguments.flag("deterministic", deterministic, ORDER_3)
     with_lse = arguments.flag("return_attn_probs", return_attn_probs, ORDER_3)
     scales = _contiguous(q_descale, k_descale, v_descale)
+    if chunk and (chunk < k.shape[1] or q.shape[1] > k.shape[1]):  # otherwise all positions are in one chunk
+        if scales != ops.NO_SCALES or q.dtype == torch.float8_e4m3fn:
+            raise NotImplementedError(f"attention_chunk is {chunk} with float8_e4m3fn or its scales: pass float16 or bfloat16, {THEIRS}")
+        o, lse = documents.attend(q, k, v, chunk, scale, left, right, softcap, None, deterministic)
+        return (o, lse) if with_lse else o
     views = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
     known = interface.remember_forward(key, views, scale, left, right, softcap, False)
     if known is not None:
@@ -174,9 +181,9 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
         k, v: [all keys, kv_heads, head_dim]
         cu_seqlens_q, cu_seqlens_k: [sequences + 1], int32 on q's device: where each sequence begins, then the total. The values are not checked,
             since that would wait for the device. Rows after the last sequence get an output and gradients of 0
-        max_seqlen_q, max_seqlen_k: not needed
+        max_seqlen_q, max_seqlen_k: not needed, except max_seqlen_k with attention_chunk
         others: as in flash_attn_func; masks are aligned within each sequence, and lse is [heads, all queries]
-    Not supported: seqused_q, seqused_k, qv, q_descale, k_descale, v_descale, attention_chunk, sm_margin.
+    Not supported: seqused_q, seqused_k, qv, q_descale, k_descale, v_descale, sm_margin.
     Returns: o, as q.
     """
     key: object = None
@@ -189,12 +196,15 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
         if known is not None:
             o, lse = interface.repeat(known, q, k, v, deterministic, return_attn_probs, cu_seqlens_q, cu_seqlens_k)
             return (o, lse) if return_attn_probs else o
-    scale, left, right, softcap = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin)
+    scale, left, right, softcap, chunk = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin)
     with_lse = arguments.flag("return_attn_probs", return_attn_probs, ORDER_3)
     cut = f"cut the sequences in cu_seqlens, {THEIRS}"
     arguments.refuse(seqused_q=(seqused_q, None, cut), seqused_k=(seqused_k, None, cut), **_no_descales(q_descale, k_descale, v_descale))
-    o, lse = interface.attend_packed(q, k, v, cu_seqlens_q, cu_seqlens_k, scale, left, right, softcap, None,
-                                     arguments.flag("deterministic", deterministic, ORDER_3), key=key)
+    deterministic = arguments.flag("deterministic", deterministic, ORDER_3)
+    if chunk:
+        o, lse = documents.attend_packed(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_k, chunk, scale, left, right, softcap, None, deterministic)
+    else:
+        o, lse = interface.attend_packed(q, k, v, cu_seqlens_q, cu_seqlens_k, scale, left, right, softcap, None, deterministic, key=key)
     return (o, lse) if with_lse else o
 
 
@@ -272,9 +282,10 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
         if known is not None and not ops.wants_gradient(q, k_cache, v_cache):
             o, lse = known.forward(q, k_cache, v_cache, cache_seqlens, page_table, return_softmax_lse)
             return (o, lse) if return_softmax_lse else o
-    scale, left, right, softcap = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin)
+    scale, left, right, softcap, chunk = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin)
     rotary_interleaved = arguments.flag("rotary_interleaved", rotary_interleaved, ORDER_3)
     with_lse = arguments.flag("return_softmax_lse", return_softmax_lse, ORDER_3)
+    arguments.refuse(attention_chunk=(chunk, 0, f"pass chunks as sequences to flash_attn_varlen_func, {THEIRS}"))
     ragged = f"pass equally many new keys for each sequence, {THEIRS}"
     arguments.refuse(cu_seqlens_k_new=(cu_seqlens_k_new, None, ragged),
                      q_descale=(q_descale, None, f"queries against a cache have 16 bits: leave it out, {THEIRS}"))

@@ -5,19 +5,23 @@ import math
 import torch
 
 
-def visible(seqlen_q, seqlen_k, causal=False, window=(-1, -1), device="cpu"):
+def visible(seqlen_q, seqlen_k, causal=False, window=(-1, -1), device="cpu", chunk=0):
     """[seqlen_q, seqlen_k]: the visible keys of each query, aligned to the bottom right."""
-    distance = torch.arange(seqlen_k, device=device) - torch.arange(seqlen_q, device=device)[:, None] - (seqlen_k - seqlen_q)
+    key, query = torch.arange(seqlen_k, device=device), torch.arange(seqlen_q, device=device)[:, None] + (seqlen_k - seqlen_q)
+    distance = key - query
     left, right = window[0], 0 if causal else window[1]
     found = torch.ones(seqlen_q, seqlen_k, dtype=torch.bool, device=device)
     if left >= 0:
         found &= distance >= -left
     if right >= 0:
         found &= distance <= right
+    if chunk:
+        found &= key // chunk == query // chunk
     return found
 
 
-def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, slopes=None, sinks=None, document=None, kept=None, bias=None):
+def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, slopes=None, sinks=None, document=None, kept=None, bias=None,
+              chunk=0):
     """O and the log-sum-exp, [batch, heads, seqlen_q], which are 0 and -inf for a row that sees no key. A sink is a score without a key.
     `document`, [seqlen], is each token's document; `kept` is dropout's factor for each probability; `bias` is indexed by distance."""
     group = q.shape[2] // k.shape[2]
@@ -31,7 +35,7 @@ def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, s
     if bias is not None:
         reach = bias.shape[1] // 2
         scores = scores + bias.to(scores.dtype)[:, distance.clamp(-reach, reach) + reach]
-    seen = visible(q.shape[2], k.shape[2], causal, window, q.device)
+    seen = visible(q.shape[2], k.shape[2], causal, window, q.device, chunk)
     if document is not None:
         seen &= document[:, None] == document
     empty = ~seen.any(-1)[:, None]

@@ -126,7 +126,7 @@ def test_the_page_is_right(module, name):
                 call(module, name, **{argument: other(argument)})
         elif verdict in ("hint", "not read"):
             assert torch.equal(call(module, name, **{argument: other(argument)}), plain), argument
-        elif argument in ("dropout_p", "softmax_scale", "causal", "window_size", "softcap", "alibi_slopes", "cache_seqlens"):
+        elif argument in ("dropout_p", "softmax_scale", "causal", "window_size", "softcap", "alibi_slopes", "cache_seqlens", "attention_chunk"):
             changed = call(module, name, **{argument: other(argument)})
             assert changed.shape == plain.shape and not torch.equal(changed, plain), argument
         elif argument.startswith("return_"):

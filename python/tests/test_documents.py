@@ -1,0 +1,83 @@
+"""Chunks of sequences, dense and packed, against float64, sequence by sequence."""
+
+import itertools
+
+import pytest
+import torch
+from conftest import DEVICE
+from reference import assert_as_good_as_plain, attention
+
+from flashbook import flash_attn_3
+
+MASKS = [{}, {"causal": True}, {"window_size": (20, 9)}, {"softcap": 5.0, "causal": True}]
+
+
+def make(*size, heads=2, head_dim=64):
+    return torch.randn(*size, heads, head_dim, device=DEVICE, dtype=torch.bfloat16, requires_grad=True)
+
+
+def begins(*lengths):
+    return torch.tensor([0, *itertools.accumulate(lengths)], device=DEVICE, dtype=torch.int32)
+
+
+def compare(found, leaves, sequences, window_size=(-1, -1), **options):
+    """Compares O, [tokens, heads, head_dim], the log-sum-exp, [heads, tokens], and all gradients with float64. `sequences` has a slice of queries
+    and a slice of keys for each sequence; all other rows must be 0."""
+    o, lse = found
+    d_o = torch.randn_like(o)
+    got = o, *torch.autograd.grad(o, leaves, d_o)
+    got = [tensor.flatten(0, -3) for tensor in got]
+    d_o, *leaves = (tensor.detach().flatten(0, -3) for tensor in (d_o, *leaves))
+    seen = [torch.zeros(len(tensor), dtype=torch.bool, device=DEVICE) for tensor in got]
+    for rows, columns in sequences:
+        places = rows, rows, columns, columns
+        runs = []
+        for kind in (torch.float64, torch.bfloat16):
+            q, k, v = (leaf[None, place].to(kind).requires_grad_() for leaf, place in zip(leaves, places[1:]))
+            right, right_lse = attention(q, k, v, window=window_size, **options)
+            runs.append((right, *torch.autograd.grad(right, (q, k, v), d_o[None, rows].to(kind))))
+            if kind == torch.float64:
+                torch.testing.assert_close(lse[None, :, rows].double(), right_lse, atol=2e-3, rtol=1e-5)
+        for one, place, mark, exact, plain in zip(got, places, seen, *runs):
+            assert_as_good_as_plain(one[None, place], exact, plain, factor=2 if one is got[0] else 3, floor=2e-4)
+            mark[place] = True
+    assert not any(one[~mark].any() for one, mark in zip(got, seen)) and lse[:, ~seen[0]].isneginf().all()
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("options", MASKS, ids=str)
+@pytest.mark.parametrize("queries, keys, chunk", [(90, 90, 32), (33, 130, 50), (130, 33, 7), (130, 33, 500), (3, 70, 1)])
+def test_chunks(queries, keys, chunk, options):
+    """Also with fewer queries than keys, so that the first query is within a chunk, and more, so that the first queries see no key."""
+    leaves = make(2, queries, heads=4), make(2, keys), make(2, keys)
+    o, lse = flash_attn_3.flash_attn_func(*leaves, attention_chunk=chunk, return_attn_probs=True, **options)
+    assert o.shape == leaves[0].shape and lse.shape == (2, 4, queries) and lse.is_contiguous()
+    sequences = [(slice(i * queries, (i + 1) * queries), slice(i * keys, (i + 1) * keys)) for i in range(2)]
+    compare((o, lse.transpose(0, 1).flatten(1)), leaves, sequences, chunk=chunk, **options)
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("options", MASKS, ids=str)
+@pytest.mark.parametrize("chunk", [32, 2**31 - 1])
+def test_chunks_of_packed_sequences(chunk, options):
+    """Empty sequences, rows after the last one, and a head dimension that is padded."""
+    queries, keys = (70, 1, 133, 0, 64, 5), (70, 40, 133, 9, 3, 0)
+    first, first_key = begins(*queries), begins(*keys)
+    leaves = make(sum(queries) + 7, heads=4, head_dim=80), make(sum(keys) + 3, head_dim=80), make(sum(keys) + 3, head_dim=80)
+    found = flash_attn_3.flash_attn_varlen_func(*leaves, first, first_key, max(queries), max(keys), attention_chunk=chunk, return_attn_probs=True, **options)
+    sequences = list(zip(*([slice(*pair) for pair in itertools.pairwise(of.tolist())] for of in (first, first_key))))
+    compare(found, leaves, sequences, chunk=chunk, **options)
+
+
+@pytest.mark.kernels
+def test_chunks_in_the_other_functions_and_what_is_refused():
+    q, k, v = (tensor.detach() for tensor in (make(2, 40), make(2, 40), make(2, 40)))
+    o = flash_attn_3.flash_attn_func(q, k, v, causal=True, attention_chunk=16)
+    assert torch.equal(flash_attn_3.flash_attn_qkvpacked_func(torch.stack([q, k, v], 2), causal=True, attention_chunk=16), o)
+    assert torch.equal(flash_attn_3.flash_attn_func(q, k, v, causal=True, attention_chunk=40), flash_attn_3.flash_attn_func(q, k, v, causal=True))
+    fp8 = [tensor.to(torch.float8_e4m3fn) for tensor in (q, k, v)]
+    for tensors, options, kind, because in ((fp8, {}, NotImplementedError, "attention_chunk is 16 with float8_e4m3fn"),
+                                            ((q, k[:1], v[:1]), {}, ValueError, "same batch"),
+                                            ((q, k, v), {"attention_chunk": -1}, ValueError, "attention_chunk is -1: pass")):
+        with pytest.raises(kind, match=because):
+            flash_attn_3.flash_attn_func(*tensors, **{"attention_chunk": 16} | options)
