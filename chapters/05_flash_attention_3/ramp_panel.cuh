@@ -9,12 +9,12 @@
 //|   panel, so no thread computes a swizzle. The tensor map and the descriptor both name it, and they must
 //|   agree.
 //| * **The descriptor.** Neighbours in a row belong to different columns of $O$, not to different terms of
-//|   its sums. The flag for that is `Major::mn`. The next 8 keys are 1024 bytes away, the stride. The second
-//|   product begins 16 keys, or 2048 bytes, after the first.
+//|   its sums. The flag for that is `Major::mn`. The next 8 keys, an *atom* further on, are 1024 bytes
+//|   away: the stride. The second product begins 16 keys, or 2048 bytes, after the first.
 //| * **P.** Each thread holds the weights at the places where `wgmma` would have left it scores, two per
 //|   register. In attention they *are* the previous product's scores, so nothing has to be loaded.
 //|
-//| **Break it.** Advance the descriptor by 32 bytes, 16 columns of a row. That is the right step for $K$.
+//| **Break it.** Advance the descriptor by 32 bytes, 16 columns of a row: right for $K$, past the atom here.
 #pragma once
 #include "common/ptx/convert.h"
 #include "common/ptx/mbarrier.h"
@@ -45,14 +45,14 @@ __global__ void __launch_bounds__(128)
   uint32_t weights[kRampKeys / 16][4];
 #pragma unroll
   for (int i = 0; i < kRampKeys / 4; ++i) {
-    const MatrixPlace at = WgmmaM64<kRampDims>::a16(thread, i % 4 * 2);
+    const MatrixPlace at = WgmmaM64<kRampDims>::a16(thread, i % 4 * 2);  // where in p register i's pair is
     const float* pair = p + at.row * kRampKeys + i / 4 * 16 + at.column;
     weights[i / 4][i % 4] = pack<__half>(pair[0], pair[1]);
   }
   mbarrier_wait(&landed, 0);  // the panel is in, and TMA needs no fence_proxy_async
-  const uint64_t values = wgmma_descriptor<Swizzle::b128>(panel, 16, 1024);
+  const uint64_t values = wgmma_descriptor<Swizzle::b128>(panel, 16, 1024);  // 16 means nothing: one panel
   float sums[kRampDims / 2];
-  wgmma_pin(weights);
+  wgmma_pin(weights);  // for the compiler: wgmma reads these registers
   wgmma_fence();
 #pragma unroll
   for (int step = 0; step < kRampKeys / 16; ++step)

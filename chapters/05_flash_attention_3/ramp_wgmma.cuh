@@ -6,7 +6,7 @@
 //| apply the swizzle; in the others TMA does.
 //|
 //| The descriptor tells the tensor cores where the tile begins, which swizzle it has, and how far apart
-//| groups of 8 rows are: 256 bytes. These layouts do not use the other distance.
+//| groups of 8 rows are: 256 bytes. These layouts do not use the other distance, so its 16 means nothing.
 //|
 //| The product runs in the background and writes to registers. So these registers change hands: the fence
 //| hands them over, the wait gets them back, and in between no thread touches `sums`. Afterwards thread 0 has
@@ -44,10 +44,10 @@ __global__ void __launch_bounds__(128) multiply_once(const float* a, const float
   wgmma<__half, kRampN>(sums, a_rows, b_rows, false);  // false: it overwrites sums
   wgmma_commit();
   wgmma_wait<0>();
-  wgmma_pin(sums);
+  wgmma_pin(sums);  // no instruction: tells the compiler that sums change here
 #pragma unroll
   for (int i = 0; i < kRampN / 2; ++i) {
-    const MatrixPlace at = WgmmaM64<kRampN>::d(thread, i);
+    const MatrixPlace at = WgmmaM64<kRampN>::d(thread, i);  // where this thread's number i is in the product
     product[at.row * kRampN + at.column] = sums[i];
   }
 }

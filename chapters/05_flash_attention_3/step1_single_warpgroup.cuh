@@ -1,4 +1,4 @@
-//| # Step 1: TMA and WGMMA, nothing overlapped
+//| # Step 1: TMA and WGMMA
 //|
 //| Chapter 4 runs on a Hopper too, but `mma.sync` reaches 63 % of what Hopper's tensor cores can do: its
 //| operands pass through registers, and a warp stands still while it multiplies. This step introduces the two
@@ -8,12 +8,12 @@
 //| * **WGMMA** multiplies tiles where they are. Four warps work together on 64 rows, and S and O stay in
 //|   registers.
 //|
-//| One warpgroup owns 64 queries. It asks for a tile of keys and values, waits, multiplies, waits, does the
-//| softmax, multiplies, waits. At any time either memory, or the tensor cores, or the exponentials are busy,
-//| and the other two idle.
+//| One warpgroup owns 64 queries. It requests a tile of keys and values, waits, multiplies, waits, does the
+//| softmax, multiplies, waits. Of memory, tensor cores and exponentials, a block keeps one busy at a time.
+//| Two blocks fit on a multiprocessor, and one may work while the other waits; whether they do is not known.
 //|
-//| **Budget** (d = 128): Q 16 KB, K and V 32 KB each, 80 KB of shared memory, so that two blocks fit on a
-//| multiprocessor and each fills some of the gaps of the other. Registers: 64 of O, 64 of S, 32 of P.
+//| **Budget** (d = 128): Q 16 KB, K and V 32 KB each, 80 KB of shared memory. Registers: 64 of O, 64 of S, 32
+//| of P.
 //|
 //| ![Step 1 does one after the other; in steps 2 to 4 copies, products and softmax
 //| overlap](../../docs/figures/overlaps.svg)

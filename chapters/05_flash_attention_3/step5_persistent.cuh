@@ -1,7 +1,7 @@
 //| # Step 5: the rest of the way
 //|
-//| Step 5 keeps step 4's loop, and changes its surroundings. Every piece is a switch of its own, so that an
-//| ablation can turn it off:
+//| Step 5 keeps the order of step 4's loop. It changes what surrounds the loop (5a) and makes it lighter
+//| (5b). Every piece is a switch of its own, so that an ablation can turn it off:
 //|
 //| | switch | what it does |
 //| | --- | --- |

@@ -3,7 +3,7 @@
 //| Two cooks share an oven: while one's dish bakes, the other prepares the next. With **pingpong** the
 //| consumers issue their products one after the other, always in the same order, and while the tensor cores
 //| work for one, the others are at their softmax. Without it the consumers begin together, and alternate by
-//| themselves only after three or four tiles, as the timeline shows. Pingpong fixes the order from the first
+//| themselves only after two or three tiles, as the timeline shows. Pingpong fixes the order from the first
 //| tile on.
 //|
 //| Each consumer has a named barrier, which takes 256 arrivals: 128 of its own threads, which wait there
