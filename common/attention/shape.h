@@ -50,8 +50,8 @@ struct Shape {
   Paging paging = {};
   /// The total number of queries if sequences have different numbers, up to seqlen_q; a caller's table says
   /// where they begin. Q and O are [queries, heads] or [heads, queries], by the strides of heads and rows;
-  /// the log-sum-exp is [heads, queries]. 0: every sequence has seqlen_q. The oracle and the cost model
-  /// ignore it.
+  /// the log-sum-exp is [heads, queries]. 0: every sequence has seqlen_q. The oracle refuses it: compare
+  /// each sequence on its own.
   int packed_queries = 0;
   /// No two blocks share a sequence's keys, so that a sequence's result has the same bits alone and in any
   /// batch. A decoding step may then leave multiprocessors idle.

@@ -237,5 +237,32 @@ TEST(Decode, RefusesTablesThatDoNotFit) {
               "the dropout is not a number from 0 to below 1: give one, or 0 for none");
 }
 
+TEST(OracleMasks, RefusePackedQueries) {
+  const Shape shape{.packed_queries = 1};
+  EXPECT_EQ(testing::input_error_of([&] { make_reference(shape, {}, {}); }),
+            "the oracle takes no packed queries: compare each sequence on its own");
+}
+
+TEST(OracleMasks, KeysBehindPaddingsAreTheOnlyOnes) {
+  Shape padded{.batch = 2, .heads = 2, .kv_heads = 2, .seqlen_q = 3, .seqlen_k = 9};
+  padded.visibility = {.window = {.right = 0}, .lengths = {5, 7}};
+  padded.paging.paddings = {4, 1};
+  Inputs inputs = make_inputs(padded, InputKind::normal, 8);
+  const Reference with_paddings = reference_of(padded, inputs);
+  Shape plain = padded;
+  plain.paging = {};
+  for (std::vector<float>* tensor : {&inputs.k, &inputs.v})
+    for (int64_t head = 0; head < 4; ++head) {
+      const auto first = tensor->begin() + head * 9 * 64;
+      std::rotate(first, first + (head < 2 ? 4 : 1) * 64, first + 9 * 64);
+    }
+  const Reference without = reference_of(plain, inputs);
+  EXPECT_EQ(with_paddings.o, without.o);
+  EXPECT_EQ(with_paddings.lse, without.lse);
+  padded.paging.paddings = {5, 1};
+  EXPECT_EQ(testing::input_error_of([&] { validate(padded); }),
+            "sequence 0 has 5 rows before its 5 keys: give at least 0, and together at most 9");
+}
+
 }  // namespace
 }  // namespace flashbook

@@ -219,9 +219,13 @@ const Definition packed_queries = {
     .give = [](Shape& shape, std::mt19937&) { shape.packed_queries = shape.batch * shape.seqlen_q; },
     .validate =
         [](const Shape& shape) {
-          require(shape.packed_queries > 0, "there are ", shape.packed_queries, " queries: give 0 or more");
+          require(shape.packed_queries > 0, "there are ", shape.packed_queries,
+                  " packed queries: give at least 1");
         },
     .describe = [](const Shape& shape) { return concat(shape.packed_queries, " queries packed"); },
+    .removed = [](const Shape&, const Inputs&) -> std::pair<Shape, Inputs> {
+      throw InputError("the oracle takes no packed queries: compare each sequence on its own");
+    },
     .has_gradient = false,
 };
 
