@@ -244,7 +244,7 @@ __global__ void ask(PlanType plan, decoding::Problem problem, int blocks,
   Segments<kKeys, PlanType> segments(plan, problem, blocks);
   segments.begin(int(blockIdx.x));
   int* to = found + int64_t(blockIdx.x) * kMaxSegments * 5;
-  for (Segment segment; segments.next(segment); to += 5) {
+  for (decoding::Segment segment; segments.next(segment); to += 5) {
     const int start = plan.first_key_of(problem, segment.pack / problem.packs, segment.length);
     const int first = start + segment.begin * kKeys;  // some equal parts have no tile
     const int end = segment.begin == segment.end ? first : min(start + segment.end * kKeys, segment.length);

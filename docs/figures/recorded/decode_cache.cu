@@ -103,7 +103,7 @@ __global__ void ask(Plan plan, decoding::Problem problem, int blocks,
   Segments<kKeys> segments(plan, problem, blocks);
   segments.begin(int(blockIdx.x));
   int* to = found + int64_t(blockIdx.x) * kMaxSegments * 5;
-  for (Segment segment; segments.next(segment); to += 5) {
+  for (decoding::Segment segment; segments.next(segment); to += 5) {
     const int numbers[] = {segment.pack, segment.begin, segment.end, segment.part, segment.parts};
     if (threadIdx.x == 0)
       for (int i = 0; i < 5; ++i) to[i] = numbers[i];
