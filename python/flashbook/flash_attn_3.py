@@ -182,8 +182,10 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
         cu_seqlens_q, cu_seqlens_k: [sequences + 1], int32 on q's device: where each sequence begins, then the total. The values are not checked,
             since that would wait for the device. Rows after the last sequence get an output and gradients of 0
         max_seqlen_q, max_seqlen_k: not needed, except max_seqlen_k with attention_chunk
+        seqused_q, seqused_k: [sequences], int32: how many of a sequence's leading queries and keys are used; masks are aligned to the last of them.
+            The other rows get an output and gradients of 0, whereas FlashAttention-3 does not write them; with softcap they must be finite
         others: as in flash_attn_func; masks are aligned within each sequence, and lse is [heads, all queries]
-    Not supported: seqused_q, seqused_k, qv, q_descale, k_descale, v_descale, sm_margin.
+    Not supported: qv, q_descale, k_descale, v_descale, sm_margin.
     Returns: o, as q.
     """
     key: object = None
@@ -198,11 +200,11 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
             return (o, lse) if return_attn_probs else o
     scale, left, right, softcap, chunk = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin)
     with_lse = arguments.flag("return_attn_probs", return_attn_probs, ORDER_3)
-    cut = f"cut the sequences in cu_seqlens, {THEIRS}"
-    arguments.refuse(seqused_q=(seqused_q, None, cut), seqused_k=(seqused_k, None, cut), **_no_descales(q_descale, k_descale, v_descale))
+    arguments.refuse(**_no_descales(q_descale, k_descale, v_descale))
     deterministic = arguments.flag("deterministic", deterministic, ORDER_3)
-    if chunk:
-        o, lse = documents.attend_packed(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_k, chunk, scale, left, right, softcap, None, deterministic)
+    if chunk or seqused_q is not None or seqused_k is not None:
+        o, lse = documents.attend_packed(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_k, chunk, seqused_q, seqused_k, scale, left, right, softcap,
+                                         None, deterministic)
     else:
         o, lse = interface.attend_packed(q, k, v, cu_seqlens_q, cu_seqlens_k, scale, left, right, softcap, None, deterministic, key=key)
     return (o, lse) if with_lse else o

@@ -1,6 +1,7 @@
-"""Chunks of sequences, dense and packed, against float64, sequence by sequence."""
+"""Chunks and unused rows of sequences, dense and packed, against float64, sequence by sequence."""
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -67,6 +68,29 @@ def test_chunks_of_packed_sequences(chunk, options):
     found = flash_attn_3.flash_attn_varlen_func(*leaves, first, first_key, max(queries), max(keys), attention_chunk=chunk, return_attn_probs=True, **options)
     sequences = list(zip(*([slice(*pair) for pair in itertools.pairwise(of.tolist())] for of in (first, first_key))))
     compare(found, leaves, sequences, chunk=chunk, **options)
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("options", MASKS, ids=str)
+@pytest.mark.parametrize("which, chunk", [("seqused_q", 0), ("seqused_k", 32), ("both", 0), ("both", 32)])
+def test_sequences_shorter_than_their_slots(which, chunk, options):
+    """Including unused slots and a sequence that fills its slot. The rows in between are NaN, except with a softcap, which reads them."""
+    slots_q, slots_k, used_q, used_k = (70, 9, 133, 40, 5), (70, 40, 133, 9, 20), (50, 9, 0, 33, 1), (70, 25, 60, 0, 3)
+    used_q, used_k = slots_q if which == "seqused_k" else used_q, slots_k if which == "seqused_q" else used_k
+    first, first_key = begins(*slots_q), begins(*slots_k)
+    leaves = make(sum(slots_q), heads=4), make(sum(slots_k)), make(sum(slots_k))
+    sequences = list(zip(*([slice(begin, begin + count) for begin, count in zip(of.tolist(), used)] for of, used in ((first, used_q), (first_key, used_k)))))
+    for leaf, places in zip(leaves, (0, 1, 1)):
+        unused = torch.ones(len(leaf), dtype=torch.bool, device=DEVICE)
+        for sequence in sequences:
+            unused[sequence[places]] = False
+        leaf.data[unused] = 9.0 if "softcap" in options else math.nan
+    used = {name: torch.tensor(of, device=DEVICE, dtype=torch.int32) for name, of in (("seqused_q", used_q), ("seqused_k", used_k)) if which in (name, "both")}
+    found = flash_attn_3.flash_attn_varlen_func(*leaves, first, first_key, 133, 133, attention_chunk=chunk, return_attn_probs=True, **used, **options)
+    compare(found, leaves, sequences, chunk=chunk, **options)
+    for wrong in (next(iter(used.values()))[:2], next(iter(used.values())).long()):
+        with pytest.raises(ValueError, match=f"{next(iter(used))} is"):
+            flash_attn_3.flash_attn_varlen_func(*leaves, first, first_key, 133, 133, **used | {next(iter(used)): wrong})
 
 
 @pytest.mark.kernels

@@ -31,7 +31,6 @@ REFUSALS = (
     Refusal("a gradient through pages", ("block_table",), r"^(block_table is given, pages have no gradient|a cache has no gradient)"),
     Refusal("a second product in the scores", ("qv",), r"^qv is .* and only None is supported here"),
     Refusal("chunks", ("attention_chunk",), r"^attention_chunk is .* (with float8_e4m3fn|and only 0 is supported here)"),
-    Refusal("sequences shorter than their slots", ("seqused_q", "seqused_k"), r"^seqused_[qk] is .* and only None is supported here"),
     Refusal("packed new keys, or packed queries with new keys", ("cu_seqlens_k_new",),
             r"^cu_seqlens_k_new is .* and only None is supported here|^cu_seqlens_q cannot be combined"),
     Refusal("missing functions", ("flash_attn_combine",), r"^flash_attn_combine is not in this package"),
