@@ -1,7 +1,8 @@
 """FlashAttention-3's functions, with its names, argument order and results.
 
-Options that these kernels do not support raise NotImplementedError with a workaround. The hints `num_splits` and `pack_gqa` are accepted and
-change no result: the kernels split keys and pack heads where that pays off. The log-sum-exp of a query that sees no key is -inf.
+Options that these kernels do not support raise NotImplementedError with a workaround. The hints `num_splits`, `pack_gqa` and
+`sm_margin` are accepted and change no result: the kernels split keys and pack heads where that pays off, and use all multiprocessors. The
+log-sum-exp of a query that sees no key is -inf.
 """
 
 from typing import Literal, overload
@@ -30,8 +31,9 @@ def _options(softmax_scale: float | None, causal: bool, qv: Tensor | None, windo
         arguments.flag("pack_gqa", pack_gqa, ORDER_3)
     if arguments.whole_number("attention_chunk", attention_chunk, ORDER_3) < 0:
         raise ValueError(f"attention_chunk is {attention_chunk}: pass the number of positions per chunk, or 0 for no chunks")
-    arguments.refuse(qv=(qv, None, f"append qv and v as columns to q and k, {THEIRS}"),
-                     sm_margin=(arguments.whole_number("sm_margin", sm_margin, ORDER_3), 0, f"the kernels use all multiprocessors, {THEIRS}"))
+    if arguments.whole_number("sm_margin", sm_margin, ORDER_3) < 0:
+        raise ValueError(f"sm_margin is {sm_margin}: pass 0 or more")
+    arguments.refuse(qv=(qv, None, f"append qv and v as columns to q and k, {THEIRS}"))
     left, right = arguments.window(window_size, ORDER_3)
     return scale, left, 0 if causal else right, arguments.softcap(softcap, ORDER_3), int(attention_chunk)
 
@@ -75,10 +77,10 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None
         attention_chunk: positions per chunk; a query sees only keys of its own chunk, in addition to the other masks. Key i has position i, query i
             has position i + seqlen_k - seqlen_q. 0 means no chunks. Differentiable, unlike FlashAttention-3's; not for float8_e4m3fn
         softcap: scores become softcap * tanh(score / softcap); 0 disables it
-        num_splits, pack_gqa: hints
+        num_splits, pack_gqa, sm_margin: hints
         deterministic: make the gradient bitwise reproducible
         return_attn_probs: return (o, lse), lse [batch, heads, seqlen_q]
-    Not supported: qv, sm_margin.
+    Not supported: qv.
     Returns: o, as q; bfloat16 for float8_e4m3fn inputs.
     """
     key: object = None
@@ -185,7 +187,7 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
         seqused_q, seqused_k: [sequences], int32: how many of a sequence's leading queries and keys are used; masks are aligned to the last of them.
             The other rows get an output and gradients of 0, whereas FlashAttention-3 does not write them; with softcap they must be finite
         others: as in flash_attn_func; masks are aligned within each sequence, and lse is [heads, all queries]
-    Not supported: qv, q_descale, k_descale, v_descale, sm_margin.
+    Not supported: qv, q_descale, k_descale, v_descale.
     Returns: o, as q.
     """
     key: object = None
@@ -265,14 +267,14 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
         cu_seqlens_q: [batch + 1], int32: where each sequence's queries begin. Requires page_table, cache_seqlens and max_seqlen_q (the maximum
             number of queries in a sequence), and excludes new keys; lse is then [heads, all queries]
         num_splits: 1 keeps each sequence's keys in one block, so that a sequence gets the same bits alone and in any batch. Any other number is
-            only a hint, and so is pack_gqa
+            only a hint, and so are pack_gqa and sm_margin
         return_softmax_lse: return (o, lse), lse [batch, heads, seqlen_q]. FlashAttention-3 also returns the partial results
         s_aux: [heads], a learned score per head that belongs to no key (gpt-oss): e^s_aux is added to every row's sum. Keyword-only: only
             vLLM's fork has this argument
         k_descale, v_descale: [batch, kv_heads], float32, the scales of a float8_e4m3fn cache. q and o stay in 16 bits, whereas FlashAttention-3
             also wants q in float8_e4m3fn. Such a cache excludes new keys, window_size, softcap, s_aux, cache_leftpad and cu_seqlens_q
         scheduler_metadata: the result of get_scheduler_metadata, a hint
-    Not supported: qv, cu_seqlens_k_new, q_descale, attention_chunk, sm_margin.
+    Not supported: qv, cu_seqlens_k_new, q_descale, attention_chunk.
     Returns: o, as q. Not differentiable. A call that raises has not written to the cache.
     """
     key: object = None

@@ -196,6 +196,8 @@ def test_values_that_make_no_sense():
                 function(q, k, v, **options)
     with pytest.raises(ValueError, match="num_splits is -1"):
         flashbook.flash_attn_with_kvcache(q, k, v, num_splits=-1)
+    with pytest.raises(ValueError, match="sm_margin is -1"):
+        flash_attn_3.flash_attn_func(q, k, v, sm_margin=-1)
     for length in (-1, 11):
         with pytest.raises(ValueError, match="pass 0 to 10"):
             flashbook.flash_attn_with_kvcache(q, k, v, cache_seqlens=length)

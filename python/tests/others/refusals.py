@@ -34,7 +34,6 @@ REFUSALS = (
     Refusal("packed new keys, or packed queries with new keys", ("cu_seqlens_k_new",),
             r"^cu_seqlens_k_new is .* and only None is supported here|^cu_seqlens_q cannot be combined"),
     Refusal("missing functions", ("flash_attn_combine",), r"^flash_attn_combine is not in this package"),
-    Refusal("multiprocessors left free", ("sm_margin",), r"^sm_margin is .* and only 0 is supported here"),
     Refusal("padding with pages", ("cache_leftpad",), r"^cache_leftpad and block_table are both given", ValueError),
     Refusal("packed queries against a cache without pages", ("cu_seqlens_q",), r"^cu_seqlens_q needs pages", ValueError),
     Refusal("queries in float8_e4m3fn against a cache", ("q",), r"^chapter 8 does not support e4m3", ValueError),
