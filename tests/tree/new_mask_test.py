@@ -154,7 +154,7 @@ class NewMask(unittest.TestCase):
             self.assertIn(f"step {step} does not support dilated windows: leave them out, or use step {STEP}", done.stdout)
 
     def test_is_covered_by_the_property_tests(self):
-        done = subprocess.run([self.bin / "attention", "--gtest_filter=Visibility.*:OracleMasks.*:Gradient.*RandomMasks*"],
+        done = subprocess.run([self.bin / "attention", "--gtest_filter=Features.*:Visibility.*:OracleMasks.*:Gradient.*RandomMasks*"],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stdout[-4000:])
 
