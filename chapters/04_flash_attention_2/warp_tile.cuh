@@ -120,10 +120,10 @@ __device__ __forceinline__ void copy_rows(unsigned char* tile,
 
 //| ## Products
 //|
-//| `ldmatrix` moves operands from shared memory into the lanes that need them. Each of the 32 lanes of
-//| `ldmatrix_x4` passes the address of one row of 16 bytes: 32 rows, four matrices of 8 by 8. Then every lane
-//| receives two neighbours of each matrix, distributed as `mma.sync` wants them. The lane that *names* a row
-//| is not the lane that *gets* its elements.
+//| The lane that *names* a row for `ldmatrix` is not the lane that *gets* its elements. Take lane 9 in a load
+//| of Q. It names row 9, which is row 1 of the second matrix; the eight elements go to lanes 4 to 7, two to
+//| each. Lane 9 itself gets columns 2 and 3 of row 2 of every matrix: row 2 of Q from the first, row 10 from
+//| the second.
 //|
 //| ![ldmatrix_x4: which lane names which row, and which lane receives which
 //| elements](../../docs/figures/ldmatrix.svg)
