@@ -14,16 +14,16 @@
 namespace flashbook {
 namespace {
 
-constexpr std::size_t kMostOfAMessage = 1000;
+constexpr std::size_t kMaxMessage = 1000;
 constexpr const char* kOutOfMemory = "out of memory: make --batch, --heads or --seqlen smaller";
 
 /// Makes a user's text safe to quote in a message: one line, of limited length, without control characters.
 std::string printable(std::string message) {
   std::ranges::replace_if(
       message, [](unsigned char c) { return c < ' ' || c == 127; }, ' ');
-  if (message.size() <= kMostOfAMessage) return message;
-  const std::string left_out = " [" + std::to_string(message.size() - kMostOfAMessage) + " characters] ";
-  return message.replace(kMostOfAMessage / 4, message.size() - kMostOfAMessage, left_out);
+  if (message.size() <= kMaxMessage) return message;
+  const std::string left_out = " [" + std::to_string(message.size() - kMaxMessage) + " characters] ";
+  return message.replace(kMaxMessage / 4, message.size() - kMaxMessage, left_out);
 }
 
 /// Opens a closed stdin, stdout or stderr on something unusable: otherwise the next file to be opened would
