@@ -5,7 +5,7 @@
 //| **rate**: how many results a multiprocessor delivers per clock. One kernel measures both, depending on
 //| `kChains` and the number of warps.
 //|
-//| ![Issue slots of a scheduler with 1, 4 and 16 warps](../../docs/figures/issue_slots.svg)
+//| ![Issue slots of a scheduler with 1, 4 and 20 warps](../../docs/figures/issue_slots.svg)
 #pragma once
 #include "common/device/kernel.h"
 #include "common/ptx/clock.h"

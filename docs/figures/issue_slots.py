@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes issue_slots.svg: in which clocks the four schedulers issue an instruction, with 1, 4 and 16 warps, each
-executing a chain of dependent multiply-adds of 4 clocks."""
+"""Writes issue_slots.svg: in which clocks the four schedulers issue an instruction, with 1, 4 and 20 warps, each
+executing a chain of dependent multiply-adds of 5 clocks."""
 
 from svg import Figure
 
-LEFT, CELL, CLOCKS, LATENCY = 112, 21, 16, 4
+LEFT, CELL, CLOCKS, LATENCY = 112, 22, 15, 5
 SCHEDULERS = 4
 LOOKS = ("blue", "amber", "green", "")
 
@@ -26,9 +26,9 @@ def panel(figure, y, warps):
                 figure.line([(x + 6, top + 9), (x + CELL - 8, top + 9)], "")
 
 
-figure = Figure(470, 426, "Four schedulers over 16 clocks. One warp issues in one of 16 slots, four warps in one of four, sixteen warps fill every slot: "
+figure = Figure(470, 426, "Four schedulers over 16 clocks. One warp issues in one of 20 slots, four warps in one of five, twenty warps fill every slot: "
                           "while one waits for its result another issues.")
-for i, warps in enumerate((1, 4, 16)):
+for i, warps in enumerate((1, 4, 20)):
     panel(figure, 32 + 130 * i, warps)
-figure.text(LEFT, 416, "16 clocks; a number is a warp, a dash idle", "small soft")
+figure.text(LEFT, 416, "15 clocks; a number is a warp, a dash idle", "small soft")
 figure.write(__file__)
