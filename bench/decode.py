@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times decoding, every contestant interleaved with the others in one process (bench/race.py).
+"""Times decoding, with all contestants interleaved in one process (bench/race.py).
 
     decode.py [--only REGEX] [--step 6,9,10] [--peers fa3,cudnn,...] [--rounds 5] [--seconds S] [--resume]
               [--out FILE] [--library FILE]

@@ -75,8 +75,8 @@ def successors(address, following, text, joins):
 
 
 def flow(code):
-    """Returns the addresses at which execution may continue after each instruction. The target of a BSYNC is given by
-    the BSSYs that are open there: one barrier has several, one after another."""
+    """Returns the addresses at which execution may continue after each instruction. A BSYNC jumps to the
+    target of any BSSY of its barrier register that is open at that point: several may use one register in turn."""
     addresses = sorted(code)
     after = dict(itertools.pairwise(addresses))
     onward, opened, todo = {}, {address: set() for address in addresses}, addresses[:1]  # opened: (barrier, address where its threads meet)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Grades submissions: python3 course/grade.py SUBMISSION... [NN|ID ...]; --help lists the options. A submission is a student's tree, a folder with
 the edited files, or a zip of either; a folder or a zip may also hold a whole class. Writes report.md and Gradescope's results.json for each, and
-tables for a class; after an interruption the same command resumes. Exit code 0 if everything was graded, whatever the points; 2 if the request
+tables for a class; if interrupted, run the same command again to resume. Exit code 0 if everything was graded, whatever the points; 2 if the request
 makes no sense; 3 if the grader itself fails, for example because this machine has no fence."""
 import argparse
 import hashlib
@@ -300,7 +300,8 @@ def grade_class(grader: Grader, handed_in: Sequence[HandedIn], names: Sequence[s
     each, spent, count = expected(grader.exercises, jobs), 0.0, 0
     if len(handed_in) > 1:
         before = f", {len(handed_in) - left} of them graded before the interruption" * (left < len(handed_in))
-        print(f"{len(handed_in)} submissions{before}. About {minutes(each * left)}; after an interruption, the same command resumes.", flush=True)
+        print(f"{len(handed_in)} submissions{before}. About {minutes(each * left)}; if interrupted, run the same command again to resume.",
+              flush=True)
     for number, (one, title, digest, out) in enumerate(zip(handed_in, called, digests, places_of), 1):
         graded = progress.known(title, digest)
         is_new = graded is None
@@ -388,7 +389,7 @@ def main() -> None:
         print(f"course grade: {one_line(str(fault))}", file=sys.stderr)
         sys.exit(3 if isinstance(fault, Broken) else 2)
     except KeyboardInterrupt:
-        print("\ncourse grade: interrupted: the same command resumes", file=sys.stderr)
+        print("\ncourse grade: interrupted: run the same command again to resume", file=sys.stderr)
         sys.exit(130)
 
 

@@ -98,7 +98,8 @@ TEXT, TRUE = (is_text, "a non-empty text"), (lambda value: value is True, "true,
 # Fields by name, the required ones first: (check of a value, what is allowed).
 OF_A_TEST = {"name": (lambda value: re.fullmatch(r"\w+\.\w+", str(value)), "a test's name, Suite.Test"), "title": TEXT,
              "points": (is_whole(0), "a whole number; 0 makes it a guard"), "hidden": TRUE,
-             "clocks": (is_pair_of_clocks, "two positive whole numbers, a naive kernel's and, smaller, the best one's")}
+             "clocks": (is_pair_of_clocks, "two positive whole numbers: the clocks of a naive kernel, then those of the best one, "
+                                           "which must be smaller")}
 OF_AN_EXERCISE = {"id": TEXT, "title": TEXT, "kind": TEXT, "file": TEXT, "hint": TEXT,
                   "tests": (lambda value: isinstance(value, list), "a list of tests"),
                   "minutes": (is_whole(1), "a positive whole number"), "counted": TRUE, "varied": TRUE}

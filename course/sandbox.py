@@ -200,8 +200,8 @@ def command_lines() -> Iterator[bytes]:
 
 
 def memory_of(process: Path) -> int:
-    """Bytes of memory that a process uses, with its page tables; -1 if it has ended. Asks each thread: if the main thread exits first, the process
-    itself looks like a zombie without memory, while its other threads go on."""
+    """Returns the bytes of memory that a process uses, including its page tables; -1 if it has ended. Asks each thread: if the main thread exits
+    first, the process itself looks like a zombie without memory, while its other threads go on."""
     most = -1
     for status in process.glob("task/*/status"):
         try:

@@ -27,7 +27,7 @@ def run(a: argparse.Namespace) -> int:
     own_report = any(word.startswith("--json") for word in a.options)
     if own_report and len(names) > 1:
         fail(
-            f"--json names one file, and there are {len(names)} chapters: run one, as in ./flashbook run 01 -- --json X"
+            f"--json writes one file, but {len(names)} chapters were given: run one at a time, as in ./flashbook run 01 -- --json X"
         )
     packages.need("to build the chapters", packages.PROGRAMS)
     presets = {name: gpu.preset(name, a.cuda) for name in names}

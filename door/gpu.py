@@ -40,7 +40,7 @@ def obstacle(name: str, capability: tuple[int, int], driver: str, nvcc: str) -> 
     if capability < OLDEST:
         return f"{name} has compute capability {capability[0]}.{capability[1]}, and kernels need 8.0 or newer"
     if not os.access(nvcc, os.X_OK):
-        return f"there is a GPU ({name}) but no CUDA toolkit: install one, and it will be used"
+        return f"found a GPU ({name}) but no CUDA toolkit: install the toolkit to use it"
     version = re.search(r"release (\d+)\.(\d+)", answers(nvcc, "--version") or "")
     release = (int(version[1]), int(version[2])) if version else FIRST
     major = release[0]

@@ -187,9 +187,9 @@ __device__ __forceinline__ void subtract_before_scaling(float (&offsets)[kRowBlo
 //| Note the unit: 8 is a difference of *exponents*, the factor is 256.
 //|
 //| The vote `__any_sync` makes the decision one for the warp, so that no lane takes a branch alone.
-/// Makes `maxima` those in use and rescales what was summed under the old ones, unless they rose so little in
-/// all the warp's rows that no probability can exceed 2^kSlack: the result is the same, since O and the sum
-/// are relative to one maximum. kMasked = false promises that every row has seen a key.
+/// Adopts `maxima` and rescales the running O and sums to match. Skips this if the maxima of all the warp's
+/// rows rose so little that no probability can exceed 2^kSlack: the result is the same, because O and the sum
+/// are relative to the same maximum. kMasked = false promises that every row has seen a key.
 template <bool kMasked, int kRowBlocks, int kDimBlocks>
 __device__ __forceinline__ void rescale(const float (&maxima)[kRowBlocks][2],
                                         Blocks<kRowBlocks, kDimBlocks>& out, RowState<kRowBlocks>& rows,

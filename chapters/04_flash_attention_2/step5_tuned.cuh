@@ -72,8 +72,8 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   const int first_query =
       (Traits::kLongestFirst ? gridDim.x - 1 - blockIdx.x : blockIdx.x) * Traits::kQueries;
   const int valid_rows = problem.seqlen_q - first_query;
-  // Tiles of keys that no row sees are not visited, and only those that some row does not see whole are
-  // masked.
+  // Skip key tiles that no row sees; mask only those that some row does not see in full, such as the tiles
+  // on the diagonal.
   const int seen = Traits::kSkipsHidden
                        ? problem.visible_keys(first_query + min(Traits::kQueries, valid_rows) - 1)
                        : problem.seqlen_k;

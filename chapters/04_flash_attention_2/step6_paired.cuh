@@ -113,9 +113,9 @@ __global__ void __launch_bounds__(PairedTraits::kThreads, 2)
 #pragma unroll
       for (int half = 0; half < 2; ++half)
         if (lane % 4 == 0) mine[r * 16 + half * 8] = maxima[r][half];
-    //| A row's maximum over *its* 32 keys is half of the answer. One lane of four stores it; after the
-    //| barrier each side takes the larger of both. `rescale` then sees equal numbers on both sides, so both
-    //| rescale or both do not: their halves of $O$ stay relative to one maximum.
+    //| A row's maximum over *its* 32 keys is half of the answer. One lane in four stores it; after the
+    //| barrier, each side takes the larger of the two. `rescale` then sees equal numbers on both sides, so
+    //| both rescale or both do not: their halves of $O$ stay relative to one maximum.
     __syncthreads();  // the maxima are there for the other side, and all warps are done with K
     if (tile > 0)
       copy_rows<kKeys, kHeadDim, Traits::kThreads>(k_tile, k, (tile - 1) * kKeys, problem.seqlen_k);

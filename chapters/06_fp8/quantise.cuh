@@ -284,7 +284,7 @@ struct Column {
   unsigned least_negated;  ///< of minus the least element, likewise
 };
 
-/// A positive number that grows with the float, for either sign.
+/// Maps a float to an unsigned integer that sorts the same way, for either sign.
 __device__ __forceinline__ unsigned ordered_bits(float value) {
   const unsigned bits = __float_as_uint(value);
   return bits >> 31 ? ~bits : bits | 0x80000000u;

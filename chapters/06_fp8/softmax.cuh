@@ -92,7 +92,7 @@ __device__ __forceinline__ bool softmax(float (&scores)[kFloats], Rows& rows, fl
   float new_max[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    float a = scores[2 * r], b = scores[2 * r + 1];  // two chains: each fmaxf waits only for every other one
+    float a = scores[2 * r], b = scores[2 * r + 1];  // two chains: consecutive fmaxf are independent
 #pragma unroll
     for (int i = 4 + 2 * r; i < kFloats; i += 4) {
       a = fmaxf(a, scores[i]);

@@ -44,7 +44,7 @@ namespace flashbook::fp8 {
 //| tile, so the next tile can arrive while this one is stored.
 constexpr int kTransposersDone = 4;  ///< the named barrier of the two warps, after those of turns
 
-/// The transposers of a block; they return when no tile of V is left. `warp` counts them.
+/// Runs a block's transposer warps until no tile of V is left. `warp` is the warp's index among them.
 template <typename Traits>
 __device__ void transpose_for_all(Shared<Traits>& shared, const CUtensorMap& v_map, const Problem& problem,
                                   const TransposedValues& values, int warp) {

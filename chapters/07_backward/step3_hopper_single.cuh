@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(kKeyConsumerThreads, 1)
   //| warpgroup: its other lanes, and so its products, wait for it.
   const int warp = warp_of_block(), number = warp / kWarpsPerWarpgroup;
   Gradients<T, Traits> gradients(shared, problem, number, warp);
-  // Always so: the last query sees every key. Without the question nvcc 13.0 spills a register at d = 64.
+  // Always true: the last query sees every key. But without the test, nvcc 13.0 spills a register at d = 64.
   if (tiles_seen.first < tiles_seen.end) mbarrier_wait(&shared.keys_full, 0);
 #pragma unroll 1
   for (int member = 0; member < problem.group; ++member)

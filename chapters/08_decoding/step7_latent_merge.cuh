@@ -39,9 +39,9 @@ struct PartRow {
 struct LatentParts {
   static constexpr int kPieces =
       LatentKernelTraits::kHalf / 16;  ///< pieces of 16 bytes that a thread has of a part
-  unsigned* arrivals;  ///< [tiles of rows, blocks]: of the item that begins in a block and goes on in others,
-                       ///< how many blocks have stored their part, and then how many have seen all parts. 0
-                       ///< before a launch and after it
+  unsigned* arrivals;  ///< [tiles of rows, blocks]: for an item that begins in one block and continues in
+                       ///< others, first the number of blocks that have stored their part, then the number
+                       ///< that have seen all parts. 0 before a launch and after it
   uint4* o;            ///< [places, kPieces, LatentKernelTraits::kConsumers]
   PartRow* rows;       ///< [places, warpgroups, LatentKernelTraits::kRows]
   int blocks;          ///< blocks that share the keys, per tile of rows

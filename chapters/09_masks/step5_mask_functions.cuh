@@ -158,8 +158,8 @@ struct ListedTiles {
 //| ### Softcap
 //|
 //| c * tanh(s / c) keeps scores below c. `tanh.approx` is one instruction, but its 11 bits are too few for
-//| f16. By the formula tanh(x) = 2 / (1 + e^(-2x)) - 1 it takes two of the special function unit: c * tanh(s
-//| / c) = 2c / (1 + e^(-2s/c)) - c. The softmax is unaffected if all scores lose the same -c. So the function
+//| f16. With tanh(x) = 2 / (1 + e^(-2x)) - 1, two special-function instructions suffice: c * tanh(s / c) =
+//| 2c / (1 + e^(-2s/c)) - c. The softmax is unaffected if all scores lose the same -c. So the function
 //| computes 1 / (1 + 2^(f s)) with a negative f, and the factor 2c is merged into the scale, by which the
 //| softmax multiplies anyway.
 /// c * tanh(s / c), without the constant -c.

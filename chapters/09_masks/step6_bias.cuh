@@ -2,9 +2,9 @@
 //|
 //| A bias by distance (step 5) is learned, so it needs a gradient. A score is $s + b_h[j - i]$, and
 //| $dS = P \circ (dP - D)$ is the derivative by that score. So $db_h[\delta]$ is the sum of dS over *all
-//| pairs of distance $\delta$* of all batch entries: over a diagonal of the score matrix. Distances past the
-//| reach belong to the table's ends. Unlike dQ and dK there is no factor $\mathrm{scale}$, because the bias
-//| is added to a score that already includes it.
+//| pairs at distance $\delta$* in all batch entries, that is, along a diagonal of the score matrix. Distances
+//| past the reach belong to the table's ends. Unlike dQ and dK there is no factor $\mathrm{scale}$, because
+//| the bias is added to a score that already includes it.
 //|
 //| The tiles of step 6 have dS in registers, as floats, before it is rounded for dQ and dK, and this file
 //| adds it up there, without storing dS. A warp has 16 keys by 64 queries (128 at d = 64), which are on 79

@@ -112,8 +112,8 @@ class DocumentHops {
       hops_.push_back({on_device(tiles), int(tiles.size())});
   }
 
-  /// Launches attention of a hop, if any of its keys is seen. Before the first launch, rows that see no key
-  /// at any hop get their result.
+  /// Launches the attention for a hop, if any query sees any of its keys. Before the first launch, writes the
+  /// result of rows that see no key at any hop.
   void attend(Attention a, std::size_t hop, device::Queue& queue) const {
     if (hop == 0 && some_row_sees_nothing_) clear(a, a.shape.seqlen_q, queue);
     a.tiles = static_cast<const DocumentTile*>(hops_[hop].tiles.data());

@@ -58,9 +58,10 @@ std::vector<int64_t> sample_key_rows(const Shape& shape, int64_t count, uint64_t
 /// The bound detects the following faults. A lost key changes a row by P * |V|, while the bound is a fraction
 /// of |O|, which falls only with the square root of the number of keys, n. With N(0, 1) inputs a key of
 /// average probability, 1 / n, can be lost undetected from about 40,000 keys on in f16, 550 in bf16 and 45 in
-/// e4m3, and never in f32. A key that many queries see is detected for longer, by the query that weighs it
-/// most: among 4000 keys that 4000 queries see, every lost key is detected in bf16, and 96 % in e4m3, where
-/// the first escapes at 1000. The last keys under a causal mask, which few queries see, are the hardest.
+/// e4m3, and never in f32. With more keys, the loss of a key that many queries see is still
+/// detected, by the query that gives it the most weight: with 4000 keys and 4000 queries, every lost key is
+/// detected in bf16 and 96 % are in e4m3, where misses begin at about 1000. The last keys under a causal
+/// mask, which few queries see, are the hardest.
 Reference make_reference(const Shape& shape, const Inputs& inputs, std::vector<int64_t> rows,
                          const Progress& progress = {});
 

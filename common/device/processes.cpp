@@ -349,11 +349,11 @@ class Processes::Peers {
         said.magic != kMagic)
       return std::nullopt;
     if (said.count != me_.count)
-      throw DeviceError("rank ", said.rank, " says that there are ", said.count, " ranks, and rank ",
-                        me_.rank, " that there are ", me_.count, ": start them by one launcher");
+      throw DeviceError("rank ", said.rank, " was started as one of ", said.count, " ranks, but rank ",
+                        me_.rank, " as one of ", me_.count, ": start all ranks with the same launcher");
     if (said.rank < 0 || said.rank >= me_.count || said.rank == me_.rank)
       throw DeviceError("rank ", said.rank, " of ", me_.count, " connected to rank ", me_.rank,
-                        ": start them by one launcher");
+                        ": start all ranks with the same launcher");
     return said;
   }
 
@@ -379,8 +379,8 @@ class Processes::Peers {
       const std::optional<Hello> said = hello(socket, deadline);
       if (!said) continue;  // not one of our processes
       if (watched_[std::size_t(said->rank)])
-        throw DeviceError("two processes say that they are rank ", said->rank,
-                          ": start them by one launcher");
+        throw DeviceError("two processes were started as rank ", said->rank,
+                          ": start all ranks with the same launcher");
       listens[std::size_t(said->rank)] = said->listens;
       watched_[std::size_t(said->rank)] = std::move(socket);
       ++met;
@@ -402,7 +402,7 @@ class Processes::Peers {
     std::vector<Address> listens(std::size_t(me_.count));
     if (!send_all(first, &mine, sizeof mine) ||
         !receive_all(first, listens.data(), listens.size() * sizeof(Address), deadline))
-      throw DeviceError("rank 0 has ended, or has waited too long for others, while rank ", me_.rank, " of ",
+      throw DeviceError("rank 0 exited, or timed out waiting for other ranks, while rank ", me_.rank, " of ",
                         me_.count, " was connecting to it at ", me_.address, " port ", me_.port);
     connect_all(listener, listens, deadline);
   }

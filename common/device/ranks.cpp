@@ -247,7 +247,7 @@ std::vector<int> ranks_here(int count) {
 }
 
 std::string why_not(Transport transport, int ranks) {
-  if (ranks < 1) return "there is no rank: give at least 1";
+  if (ranks < 1) return concat("--ranks ", ranks, " is not supported: use at least 1");
   if (processes() != nullptr) {
     if (ranks != processes()->count())
       return concat("there are ", ranks, " ranks and ", processes()->count(),

@@ -32,15 +32,15 @@ class Rank {
   virtual int number() const = 0;
   virtual int count() const = 0;
 
-  /// Sends and receives, all of them side by side: what NCCL calls a group. To all ranks, oneself included,
-  /// it is an all-to-all; of the same memory, an all-gather. It begins when the earlier work in the queue is
-  /// done, and later work in the queue waits until every message has landed and its source may be
-  /// overwritten. Messages from one rank to another are received in the order in which they were sent. A send
-  /// whose receive is in a later exchange of the other rank waits for it, so two ranks that send first and
-  /// receive later wait for each other. With Transport::copies it returns when all messages have been
-  /// matched, and throws DeviceError if all ranks wait, if the sizes at the two ends differ, or if another
-  /// rank has failed. With sockets it returns when all messages have landed. NCCL returns immediately and
-  /// detects none of these errors: it waits forever.
+  /// Sends and receives, all of them side by side: what NCCL calls a group. Sent to every rank, including the
+  /// sender, these messages form an all-to-all; if they all have the same source, an all-gather. The exchange
+  /// begins when the earlier work in the queue is done, and later work in the queue waits until every message
+  /// has landed and its source may be overwritten. Messages from one rank to another are received in the
+  /// order in which they were sent. A send whose receive is in a later exchange of the other rank waits for
+  /// it, so two ranks that send first and receive later wait for each other. With Transport::copies it
+  /// returns when all messages have been matched, and throws DeviceError if all ranks wait, if the sizes at
+  /// the two ends differ, or if another rank has failed. With sockets it returns when all messages have
+  /// landed. NCCL returns immediately and detects none of these errors: it waits forever.
   virtual void exchange(Queue& queue, const std::vector<Message>& sends,
                         const std::vector<Message>& receives) = 0;
 

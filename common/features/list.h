@@ -77,8 +77,8 @@ struct Visibility {
 struct ScoreFunction {
   float softcap = 0;  ///< c: s becomes c * tanh(s / c). 0: no cap
   /// ALiBi's slopes, [heads] or [sequences, heads]: slope * |i + seqlen_k - seqlen_q - j| is subtracted from
-  /// query i's score of key j. Sequences are documents, otherwise batch entries; distances count within them.
-  /// Empty: none.
+  /// query i's score of key j. A sequence is a document if there are any, otherwise a batch entry; distances
+  /// are measured within it. Empty: none.
   Array<float> alibi = {};
   RelativeBias bias = {};  ///< counts distances like ALiBi
   /// A score for each head that belongs to no key (gpt-oss): e^sink is added to every row's sum and

@@ -142,7 +142,7 @@ __device__ __forceinline__ void to_probabilities(float (&scores)[kFloats], const
 //| ## dS
 //|
 //| dS = P * (dP - D), an element at a time, with D by column like the log-sum-exp. It is rounded at once: as
-//| left operand of dK it stays in registers, for dQ it goes through shared memory.
+//| the left operand of dK it stays in registers, and for dQ it goes through shared memory.
 /// scores = dS^T, from P^T. `d` [kFloats * 2] is of the tile's queries.
 template <int kFloats>
 __device__ __forceinline__ void to_ds(float (&scores)[kFloats], const float (&dp)[kFloats], const float* d) {

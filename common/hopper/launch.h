@@ -100,8 +100,8 @@ inline int kv_heads_of_section(const Shape& shape, int64_t bytes, int64_t sectio
   return int(std::clamp<int64_t>(section_bytes / bytes, 1, int64_t(shape.batch) * shape.kv_heads));
 }
 
-/// The order of tiles of `rows` queries. `longest_first`, for a causal mask: in sections of heads whose keys
-/// and values fit into `section_bytes` of the L2 cache, together with the rest of its contents.
+/// Returns the order in which to process tiles of `rows` queries. `longest_first`, for a causal mask: in
+/// sections of heads whose keys and values fit into `section_bytes` of the L2, beside its other contents.
 inline TileOrder tile_order(const Shape& shape, int rows, bool longest_first,
                             int64_t section_bytes = kSectionBytes) {
   const int64_t bytes_of_kv_head =

@@ -118,8 +118,8 @@ __device__ inline void initialise(TileBroadcast& broadcast, int readers) {
 //| launch. Otherwise each launch needs another one before it that clears the counter, and short sequences are
 //| slower.
 /// Decides which tile of queries the block works on next, tells all readers, and calls `work_on(tile)` for
-/// each; at the end it tells them that there is none. One thread. `counter` is 0 at the launch; a kSchedule
-/// without one ignores it. kResetsCounter: with Schedule::dynamic_persistent, the launch resets it to 0.
+/// each; at the end it tells them that there is none. One thread. `counter` must be 0 at launch; schedules
+/// without a counter ignore it. kResetsCounter: with Schedule::dynamic_persistent, the launch resets it to 0.
 template <Schedule kSchedule, bool kResetsCounter = false, typename WorkOn>
 __device__ __forceinline__ void hand_out_tiles(TileBroadcast& broadcast, const TileOrder& order, int* counter,
                                                const WorkOn& work_on) {

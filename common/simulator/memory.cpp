@@ -254,8 +254,8 @@ class Arena {
   /// Allocates a part of a gap.
   void* take(Ranges::iterator gap, std::size_t begin, std::size_t needed, std::size_t bytes) {
     if (mprotect(base_ + begin, needed - kGuardBytes, PROT_READ | PROT_WRITE) != 0)
-      throw Error("the host has no memory for " + std::to_string(bytes) +
-                  " bytes of the simulator's device memory");
+      throw Error("the host cannot allocate " + std::to_string(bytes) +
+                  " bytes for the simulator's device memory");
     const std::size_t end = gap->first + gap->second;
     gap->second = begin - gap->first;
     if (gap->second == 0) gaps_.erase(gap);

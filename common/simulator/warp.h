@@ -12,8 +12,8 @@ namespace flashbook::sim {
 /// arrive computes for all of them. Two calls belong together if they name the same object.
 struct Collective {
   const char* name;  ///< the call's name in reports
-  /// Computes for the lanes in `lanes`; `operands[lane]` is a lane's operand, `where` the call of the first
-  /// lane to arrive.
+  /// Computes for the lanes in `lanes`; `operands[lane]` is a lane's operand, and `where` is the call site of
+  /// the first lane to arrive.
   void (*combine)(void* const* operands, uint32_t lanes, Location where);
   /// Whether PTX calls the instruction .aligned: all 32 lanes execute the same instruction, so none has
   /// exited and all of them call it from the same place in the source.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes decode_steps.svg: the read rate of each of steps 1 to 6 of chapter 8, for one long batch and for one sequence, from the newest results.
-Step 7 has a different shape, and step 8 a cache of half the bytes."""
+Steps 7 and 8 are left out: step 7 has a different shape, and step 8's cache is half the size."""
 
 from svg import Figure
 

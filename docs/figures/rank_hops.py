@@ -15,7 +15,7 @@ CURVES = (("network", NETWORK, 1, 1, "red", (128, (-8, -8))), ("NVLink", NVLINK,
 
 
 def exposed(ranks, bytes_per_second, heads, wider):
-    """The time of a hop's copy over that of its products. Half of a part is visible: 2 n n d H FLOPs, and 4 n d H_kv
+    """Returns the ratio of a hop's copy time to the time of its products. Half of a part is visible: 2 n n d H FLOPs, and 4 n d H_kv
     bytes."""
     return 2 * FLOPS / bytes_per_second * heads / (TOKENS / ranks * wider)
 

@@ -158,8 +158,8 @@ class Site:
     # ---- frame -----------------------------------------------------------------------------------------------------
 
     def menu(self, current: str, body: str) -> str:
-        """The book's contents by titles, with the sections of the current page. The pages of a chapter fold, and so
-        does every part except the chapters."""
+        """The book's contents by titles, with the sections of the current page. Each chapter's list of
+        pages is collapsible, and so is every part except the chapters."""
         def entry(url: str, title: str, kind: str, file: str = "") -> str:
             here = ' aria-current="page"' if url == current else ""
             found = re.findall(r'<h2 id="([^"]+)">(.*?)</h2>', body, re.DOTALL) if here else ()

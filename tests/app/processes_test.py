@@ -123,7 +123,7 @@ def who_does_not_come_is_waited_for_so_long():
 def ranks_of_two_launchers_do_not_mix():
     port = free_port()
     ends = finished([start(torchrun(0, 2, port), "--timeout", "5"), start(torchrun(1, 3, port), "--timeout", "5")], ENDS)
-    expect(all(code == 1 for code, _, _ in ends) and "start them by one launcher" in ends[0][2], ends)
+    expect(all(code == 1 for code, _, _ in ends) and "start all ranks with the same launcher" in ends[0][2], ends)
 
 
 def a_stranger_is_passed_over():

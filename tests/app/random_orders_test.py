@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs a chapter's program in random orders of the simulator: random_orders_test.py PROGRAM [--seeds N] [--first S].
 
-A seed determines the order of the warps and when each asynchronous copy completes; a single OS thread makes every run repeatable. The shapes have one
-block more than the simulator's four multiprocessors, so that one of them runs a second block, and batches of uneven length. A run fails on a lapped
+A seed determines the order of the warps and when each asynchronous copy completes; a single OS thread makes every run repeatable. Each shape has
+batches of uneven length, and one block more than the simulator's four multiprocessors, so that one of them runs a second block. A run fails on a lapped
 barrier, a deadlock, a race or a wrong row. CTest runs 8 seeds of each shape; set FLASHBOOK_RANDOM_SEEDS and FLASHBOOK_RANDOM_FIRST, or the
 options, to change that."""
 import argparse

@@ -47,8 +47,8 @@ TEST(Decoding, SaysWhichPagesItTakes) {
 }
 
 // Tiles over the prefix combine rows of all sequences, and use the first sequence's pages. The other
-// sequences' table entries for it must not be read: here they name a page of NaN. A sequence may consist of
-// the prefix only.
+// sequences' table entries for it must not be read: here they point to a page of NaNs. A sequence may consist
+// of the prefix only.
 TEST_F(ChapterTest, APrefixIsReadThroughTheFirstSequenceAlone) {
   for (int head_dim : {64, 128, 256})
     for (int queries : {1, 3}) {

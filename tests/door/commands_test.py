@@ -85,7 +85,7 @@ class FrontDoor(unittest.TestCase):
         done = self.call("run", "01", "--no-cuda", "--", "--json", "mine.json")
         self.assertIn(f"01_first in {self.tree}: --json mine.json\n", done.stdout)
         self.refused("run", "--no-cuda", "01", "02", "--", "--json=x",
-                     saying="--json names one file, and there are 2 chapters")
+                     saying="--json writes one file, but 2 chapters were given")
 
     def test_it_is_found_through_links(self):
         door = self.folder / "elsewhere" / "door"

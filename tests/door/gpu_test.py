@@ -102,7 +102,7 @@ class Gpus(unittest.TestCase):
         said = io.StringIO()
         with contextlib.redirect_stderr(said), mock.patch.dict(os.environ, {"CUDACXX": "/nowhere/nvcc"}):
             self.assertEqual(gpu.architecture(), "")
-        self.assertIn("no CUDA toolkit: install one, and it will be used", said.getvalue())
+        self.assertIn("no CUDA toolkit: install the toolkit to use it", said.getvalue())
 
     def calls(self, command, **options):
         """The builds and runs of a command on an A100."""

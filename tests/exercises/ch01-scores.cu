@@ -16,7 +16,8 @@ class Scores : public MachineTest {};
 void expect_scores(int heads, int head_dim, Problem problem) {
   const int key_heads = heads / problem.group, stride = problem.score_stride;
   const int rows = heads * problem.seqlen_q, spare = naive::kAlibiSide;
-  // Spare rows here too: a thread that should have returned reads numbers and writes a score, which shows.
+  // The inputs have spare rows, too, so that a thread that should have returned reads real numbers and writes
+  // a score, which the test detects.
   const std::vector<float> q = random_numbers(std::size_t(rows + spare) * head_dim, 1);
   const std::vector<float> k =
       random_numbers(std::size_t(key_heads * problem.seqlen_k + spare) * head_dim, 2);

@@ -6,7 +6,7 @@ namespace {
 
 using Type = __nv_bfloat16;
 
-/// Rows of O are `gap` elements apart, rows of dO twice as many.
+/// Tests rows of O that are padded by `gap` elements, and rows of dO padded by twice as many.
 void expect_delta(int heads, int seqlen, int head_dim, int gap) {
   const int rows = heads * seqlen, o_row = head_dim + gap, d_o_row = head_dim + 2 * gap;
   const int padded = ceil_div(seqlen, 32) * 32;

@@ -1,4 +1,4 @@
-// Ranks and their messages on the machine of this build.
+// Tests ranks and their messages on whichever device this build targets, the GPU or the simulator.
 #include "common/device/ranks.h"
 
 #include <array>

@@ -92,9 +92,9 @@ TEST_F(Setmaxnreg, MoreThanThereAreIsADeadlockThatSaysHowMany) {
 
 TEST_F(Setmaxnreg, WrongDirection) {
   expect_contains(sim::error_of(1, 384, [] { setmaxnreg_dec<200>(); }),
-                  "names 200 registers, but the warp has 168: use setmaxnreg_inc for more");
+                  "requests 200 registers, but the warp has only 168: use setmaxnreg_inc to get more");
   expect_contains(sim::error_of(1, 384, [] { setmaxnreg_inc<96>(); }),
-                  "names 96 registers, but the warp has 168: use setmaxnreg_dec for fewer");
+                  "requests 96 registers, but the warp already has 168: use setmaxnreg_dec to get fewer");
 }
 
 TEST_F(Setmaxnreg, EveryWarpOfTheWarpgroupExecutesIt) {

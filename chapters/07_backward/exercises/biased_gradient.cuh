@@ -32,7 +32,7 @@ __device__ __forceinline__ void to_biased_ds(
     const float* d,          // [kQueries], the tile's
     int key, int first_query) {
   // BEGIN EXERCISE ch07-ds: dS where S was
-  // TODO: P^T, dS^T, and what is added to dB.
+  // TODO: P^T, dS^T, and the contribution to dB.
   static_cast<void>(p), static_cast<void>(ds), static_cast<void>(problem), static_cast<void>(bias_log2);
   static_cast<void>(d_bias), static_cast<void>(lse_log2), static_cast<void>(d), static_cast<void>(key);
   static_cast<void>(first_query);

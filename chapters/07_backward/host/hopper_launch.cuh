@@ -17,7 +17,7 @@ namespace flashbook::backward {
 //| switch changed. All versions share one layout of the workspace, 128 rows at a time, for any tile of
 //| queries. If a workspace were padded for one tile and used with another, a kernel would read rows that were
 //| never written.
-/// Rows of a head in the workspace are a multiple of this: every tile of queries is whole there.
+/// Each head is padded in the workspace to a multiple of this many rows, so that query tiles are complete.
 constexpr int kWorkspaceRows = 128;
 
 /// The choices that each version states.
@@ -201,8 +201,8 @@ struct Deterministic : Traits {
   static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;  // the adding threads need them
 };
 
-//| A dV that has a launch of its own is summed by one block, in the order of its rounds. So it needs no
-//| turns, and takes its longest tiles first as in step 5.
+//| A dV that has a launch of its own is summed by one block, in the order of its rounds. So blocks
+//| do not take turns, and the longest tiles go first, as in step 5.
 /// The version of a launch of step 6.
 template <typename Traits>
 using Step6 = std::conditional_t<Traits::kSums == Sums::values, Traits, Deterministic<Traits>>;

@@ -241,7 +241,7 @@ inline RingLaunch ring_launch(const Shape& shape, bool equal_work, bool even = f
   return launch;
 }
 
-/// Rows of all items up to which a second kernel merges more than a few parts. (Chosen on an H200.)
+/// Up to this many rows in all, a second kernel merges items with more than a few parts. (Chosen on an H200.)
 constexpr int kFewRows = 2048;
 
 //| Step 10's blocks have the rows of one warpgroup, or of two.

@@ -19,7 +19,7 @@ struct PrefixMask {
   int seqlen_q, seqlen_k;
 
   // BEGIN EXERCISE ch09-prefix: the mask of a prefix model
-  /// Asked whether a query sees a key.
+  /// Decides whether a query sees a key.
   struct Row {
     int query;
 

@@ -6,9 +6,9 @@
 
 namespace flashbook::many_gpus {
 
-// Formulas of a hop and its sizes. Q, K, V and O are in bf16, two bytes per element; the sums of gradients
-// that travel are in float32. `tokens` is the number per rank. A multiply-add counts as two FLOPs, and a
-// backward pass has 2.5 times the FLOPs of a forward pass. G is 10^9, T is 10^12.
+// Formulas for one hop, and the sizes they use. Q, K, V and O are in bf16, two bytes per element; the sums of
+// gradients that travel are in float32. `tokens` is the number per rank. A multiply-add counts as two FLOPs,
+// and a backward pass has 2.5 times the FLOPs of a forward pass. G is 10^9, T is 10^12.
 //
 // `try` checks each formula with the sizes below and others, the grader with further ones. Sizes are double,
 // so a quotient keeps its fraction.

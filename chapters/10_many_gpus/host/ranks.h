@@ -48,7 +48,7 @@ class Ranks final : public DealtOut {
   void collect() override;
 
  private:
-  /// Runs it once for each rank of this process, on its device: `body(rank, program)`.
+  /// Calls `body(rank, program)` once for each rank of this process, on that rank's device.
   template <typename Body>
   void on_all(const Body& body);
   /// Memory for a rank's tokens, on the device in use.

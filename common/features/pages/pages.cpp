@@ -95,8 +95,8 @@ void validate_pages(const Shape& shape) {
               ": give 0 to ", paging.pages - 1);
     }
   require(paging.shared >= 0 && paging.shared <= shape.seqlen_k && paging.shared % paging.rows == 0,
-          "a prefix of ", paging.shared, " keys is shared: give a multiple of the ", paging.rows,
-          " rows of a page, at most seqlen_k");
+          "a shared prefix of ", paging.shared, " keys is not supported: use a multiple of the page size (",
+          paging.rows, " rows), at most seqlen_k");
   // Queries follow the prefix, so that each sees all of it.
   const bool causal = shape.visibility.window.right >= 0;
   const int64_t least = int64_t(paging.shared) + (causal ? shape.seqlen_q - 1 : 0);

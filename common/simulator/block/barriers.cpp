@@ -222,7 +222,7 @@ void Barriers::require_order(const char* what, int number, int threads, Location
               std::to_string(self.warp) + ". Nothing makes this warp wait until " +
               describe_warps(last.warps) +
               " left the barrier: on a GPU it may arrive earlier and be counted in that round. Give one of "
-              "the two barriers another number (__syncthreads is 0), or put a wait between them");
+              "the two barriers a different number (__syncthreads is 0), or wait between them");
 }
 
 /// Ends the barrier's round and wakes the waiting threads. `own` is the current thread's lane if that thread

@@ -37,7 +37,7 @@ uint64_t word_at(const void* address) {
                   place + ": initialise it again");
     else if (barrier.address == address)
       throw Error(call + "the mbarrier at " + place + ", initialised at " + to_string(barrier.where) +
-                  ", has been overwritten: look for a tile or an array that reaches into it");
+                  ", has been overwritten: look for a tile or an array that overlaps it");
   if (word_at(address) == ~uint64_t(0))
     throw Error(call + "the mbarrier at " + place +
                 " is not initialised: one thread must call mbarrier_init, followed by a __syncthreads before "

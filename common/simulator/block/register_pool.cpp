@@ -47,9 +47,9 @@ void RegisterPool::give(int registers, Location where) {
   if (self.lane != 0) return;
   OfWarp& warp = of_warps_[std::size_t(self.warp)];
   if (registers > warp.registers)
-    throw Error(describe_call("setmaxnreg_dec", where) + " names " + std::to_string(registers) +
-                " registers, but the warp has " + std::to_string(warp.registers) +
-                ": use setmaxnreg_inc for more");
+    throw Error(describe_call("setmaxnreg_dec", where) + " requests " + std::to_string(registers) +
+                " registers, but the warp has only " + std::to_string(warp.registers) +
+                ": use setmaxnreg_inc to get more");
   ++warp.changes;
   free_ += warp.registers - registers;
   warp.registers = registers;
@@ -66,9 +66,9 @@ void RegisterPool::take(int registers, Location where) {
   if (self.lane == 0) {
     OfWarp& warp = of_warps_[std::size_t(self.warp)];
     if (registers < warp.registers)
-      throw Error(describe_call("setmaxnreg_inc", where) + " names " + std::to_string(registers) +
-                  " registers, but the warp has " + std::to_string(warp.registers) +
-                  ": use setmaxnreg_dec for fewer");
+      throw Error(describe_call("setmaxnreg_inc", where) + " requests " + std::to_string(registers) +
+                  " registers, but the warp already has " + std::to_string(warp.registers) +
+                  ": use setmaxnreg_dec to get fewer");
     ++warp.changes;
     while (free_ < registers - warp.registers) {
       warp.wanted = registers;

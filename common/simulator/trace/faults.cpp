@@ -26,8 +26,8 @@ constexpr const char* kOldValue =
 std::string advice_for(Race::Rule rule, bool one_warp) {
   switch (rule) {
     case Race::Rule::proxy_fence:
-      return "the async proxy does not see plain stores by itself: every thread that wrote must call "
-             "fence_proxy_async, before the barrier at which the issuing thread waits";
+      return "ordinary stores are not visible to the async proxy on their own: every thread that wrote must "
+             "call fence_proxy_async before the barrier at which the issuing thread waits";
     case Race::Rule::async_read:
       return "nothing ensures that the read has finished: wait for it (wgmma_wait, tma_store_wait_read, the "
              "mbarrier of a load), then pass a barrier before overwriting; if the write is meant to come "
