@@ -4,8 +4,8 @@ from fault import Fault, everywhere
 WRONG = "wrong result"
 LAST_WAIT = ("        wgmma_wait<0>();\n        wgmma_pin(dk);\n        wgmma_pin(ds);\n        release(shared.q, state);\n"
              "      }\n    }\n")
-DQ_WAIT = "        wgmma_wait<1>();  // dV and dQ are there; dK still runs\n"
-GIVES_DO_BACK = "        release(shared.d_o, state);\n        //| dQ is there"
+DQ_WAIT = "        wgmma_wait<1>();  // dV and dQ are done; dK still runs\n"
+GIVES_DO_BACK = "        release(shared.d_o, state);\n        //| dQ is done"
 LATE_ARRIVAL = "mbarrier_arrive(&shared.ds_full[state.stage]);\n"
 
 FAULTS = [
@@ -38,13 +38,13 @@ FAULTS = [
     Fault("dk_not_waited_for", "The iteration ends, and finally dK is stored, without waiting for its product.", LAST_WAIT,
           LAST_WAIT.replace("        wgmma_wait<0>();\n", ""), everywhere("wgmma", "lazy", "traced")),
     Fault("no_barrier_for_ds", "dQ is computed before the other warpgroup has written its half of dS.",
-          "      named_barrier_sync<kDsWritten, kKeyConsumerThreads>();  // both halves of dS are there\n", "",
+          "      named_barrier_sync<kDsWritten, kKeyConsumerThreads>();  // both halves of dS are written\n", "",
           everywhere("data race", "traced")),
     Fault("late_ds_not_waited_for", "Step 5 computes dQ of the previous iteration without waiting for dS.",
           "    if constexpr (kHasBefore) wait_for_ds_before(state);\n", "", everywhere("data race", "traced")),
     Fault("late_ds_handed_over_too_early",
           "In step 5 a warpgroup signals that its dS is written while it still reads the previous iteration's, which the other may then overwrite.",
-          "    wgmma_wait<1>();  // dV is there, and dQ of the round before; dK still runs\n",
+          "    wgmma_wait<1>();  // dV is done, and dQ of the previous round; dK still runs\n",
           "    if (__syncwarp(), threadIdx.x % 32 == 0) " + LATE_ARRIVAL.strip() + " wgmma_wait<1>();\n",
           everywhere("data race", "traced"), also=[("    if (threadIdx.x % 32 == 0) " + LATE_ARRIVAL, "\n")]),
     Fault("no_fence_after_ds", "wgmma reads dS that was written without a proxy fence.",
@@ -65,6 +65,6 @@ FAULTS = [
     Fault("next_tile_into_this_stage", "Step 3 loads the next tile into the stage that is being multiplied.",
           "          other.advance();\n", "", everywhere("one arrival too many", "lazy", "traced"), head_dim=128),
     Fault("sums_of_another_tile", "Step 3 adds dQ of every tile of queries to the first tile's sums.",
-          "key_head.head * problem.group + member) + query,\n", "key_head.head * problem.group + member),\n",
+          "key_head.head * problem.group + member) + query, number);", "key_head.head * problem.group + member), number);",
           everywhere(WRONG), head_dim=128),
 ]
