@@ -15,8 +15,8 @@
 //|
 //| **What does it cost?** A promotion reads and writes 64 x 128 floats, 64 KB, which takes 512 clocks at 128
 //| bytes per clock. All three consumers need 1536 clocks per 768 keys. Their 8 tiles of 96 keys take about
-//| 15,400 clocks at step 7's 1100 TFLOP/s. So promotion costs 10 % if nothing hides it. But a consumer's
-//| promotion delays only its own products, the other two keep the tensor cores busy, and a scheduler issues
+//| 15,400 clocks at 1102 TFLOP/s, step 7's rate for 16k keys. So promotion costs 10 % if nothing hides it.
+//| But it delays only one consumer: the other two keep the tensor cores busy, and a scheduler issues
 //| no more than 3 x 130 instructions for it. **Predicted:** 3 %, a guess. **Measured:** 13 to 15 %.
 //|
 //| **At d = 256** 64 KB per consumer do not fit. There the running sum is kept in bf16, half the bytes.

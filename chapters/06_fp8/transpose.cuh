@@ -57,17 +57,17 @@ __device__ __forceinline__ void transpose_bytes(Tile<kHeadDim, kKeys>& transpose
 //| ## Step 2: by matrices
 //|
 //| `ldmatrix` with `.trans` transposes 8 x 8 elements of 16 bits. It treats two neighbouring bytes of a row
-//| of V as one element, so it transposes pairs without changing their order inside. Lane 4c + t then holds,
-//| of columns 2c and 2c+1,
+//| of V as one element, so it moves pairs without changing their order inside. Lane 4c + t then holds these
+//| bytes of columns 2c and 2c+1:
 //|
 //| | register | byte 0 | byte 1 | byte 2 | byte 3 |
 //| | --- | --- | --- | --- | --- |
-//| | of keys 0-7 | key 2t, column 2c | key 2t, column 2c+1 | key 2t+1, column 2c | key 2t+1, column 2c+1 |
-//| | of keys 8-15 | key 2t+8, column 2c | key 2t+8, column 2c+1 | key 2t+9, column 2c | key 2t+9, column 2c+1 |
+//| | keys 0-7 | key 2t, column 2c | key 2t, column 2c+1 | key 2t+1, column 2c | key 2t+1, column 2c+1 |
+//| | keys 8-15 | key 2t+8, column 2c | key 2t+8, column 2c+1 | key 2t+9, column 2c | key 2t+9, column 2c+1 |
 //|
 //| Two byte permutations correct this: bytes 0 and 2 of both registers are column 2c, bytes 1 and 3 are
 //| column 2c+1. Each result has keys 2t, 2t+1, 2t+8, 2t+9, which is exactly the order of P. `stmatrix` writes
-//| them: the lanes of one t-quad make 16 bytes of a row, and eight of them make eight rows.
+//| them to shared memory: four lanes make a row of 16 keys of one column, and eight quads make eight rows.
 //|
 //| This determines the order of the columns. One `stmatrix` matrix holds columns 0, 2, 4 to 14. If they
 //| became rows 0, 2, 4 to 14 of the tile, the swizzle, which depends on the row modulo 8, would put every two

@@ -47,10 +47,10 @@
 //| | 256, promoted | 2 x 64 | 96 | 32 KB | 2, 1/3, 2 stages of 24 KB, and 8 KB on their way out | 64 KB of running sums | 128, 48, 12, 0 of 240 |
 //|
 //| The chapter's page counts the clocks of a tile at d = 128: tensor cores, exponentials, instructions and
-//| shared memory would each take about the same time, 1024 clocks. Together they take twice as long or more
-//| in steps 2 to 5, so each is busy at most half of the time: probably every unit waits for another one's
-//| results. At d = 64 the exponentials take twice as long as the products; at d = 256 the products take twice
-//| as long as the exponentials.
+//| shared memory would each take about the same time, 1024 clocks. Steps 2 to 5 take twice as long or more,
+//| so no unit is busy for more than half of the time. Latency or the order of the work is left; which of the
+//| two was not profiled. At d = 64 the exponentials take twice as long as the products; at d = 256 the
+//| products take twice as long as the exponentials.
 //|
 //| ![TMA brings keys and raw values, two warps transpose the values, consumers read keys and transposed
 //| values](../../docs/figures/fp8_block.svg)
