@@ -64,3 +64,79 @@ def attend(q: Tensor, k: Tensor, v: Tensor, chunk: int, *options: Any) -> tuple[
     o, lse = attend_packed(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), first_query, first_key, k.shape[1], chunk, None, None,
                            *options)
     return o.unflatten(0, q.shape[:2]), lse.unflatten(1, q.shape[:2]).transpose(0, 1).contiguous()
+
+
+def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, new: list[Tensor], first_query: Tensor, max_queries: int, first_new: Tensor | None,
+           lengths: Tensor, pages: Tensor, paddings: Tensor | None, chunk: int, scale: float | None, left: int, right: int, softcap: float,
+           sinks: Tensor | None, rotary: interface.Rotary | None, unsplit: bool) -> tuple[Tensor, Tensor]:
+    """Attention of packed queries against a cache, after appending the packed keys and values `new`. Every chunk becomes a sequence that has
+    some of the pages, or begins at a row of its only page. All checks run before anything is written.
+
+    Args:
+        first_query, first_new: [sequences + 1], int32: where each sequence's queries and new keys begin
+        lengths: [sequences], int32: number of keys in the cache, padding included
+        pages: [sequences, max pages per sequence], int32
+        paddings: [sequences], int32: rows before a sequence's first key; only with one page per sequence
+        others: as in interface.cached_packed
+    """
+    arguments.tensors(2, "[batch, max pages per sequence]", page_table=pages)
+    for name, array, sizes in (("page_table", pages, (len(pages), pages.shape[1])), ("cache_seqlens", lengths, (len(pages),)),
+                               ("cache_leftpad", paddings, (len(pages),)), ("cu_seqlens_q", first_query, (len(pages) + 1,)),
+                               ("cu_seqlens_k_new", first_new, (len(pages) + 1,))):
+        if array is not None:
+            ops.check_array(name, array, q, torch.int32)
+            if tuple(array.shape) != sizes:
+                raise ValueError(f"{name} is {tuple(array.shape)}: pass {sizes}")
+    max_queries = min(max_queries, max(len(q), 1))
+    sequences, rows, whole = first_query, k_cache.shape[1], pages.shape[1] * k_cache.shape[1]
+    keys = lengths if first_new is None else lengths + first_new.diff()
+    keys = keys if paddings is None else keys - paddings
+    table = pages
+    if chunk:
+        chunk = max(min(chunk, whole), 1)
+        if pages.shape[1] > 1 and chunk % rows:
+            raise NotImplementedError(f"attention_chunk is {chunk} and pages have {rows} rows: pass a multiple of {rows}, or leave page_table out")
+        first_query, begin, keys = _chunks(first_query, keys, chunk, max_queries)
+        count = begin.shape[1]
+        table, begin, keys = pages.repeat_interleave(count, 0), begin.flatten(), keys.flatten()
+        if pages.shape[1] > 1:
+            places = (begin // rows)[:, None] + torch.arange(chunk // rows, device=q.device)
+            table = table.gather(1, places.clamp(max=pages.shape[1] - 1))
+        else:
+            paddings = begin if paddings is None else paddings.repeat_interleave(count) + begin
+    if first_new is not None:
+        views = interface.packed_views(q, k_cache, v_cache)
+        ops.check_decode(*ops.as_padded(*views), keys, table, interface._scale(scale, q.shape[-1]), left, right, softcap, None, sinks, paddings,
+                         first_query, max_queries, None, None, unsplit)
+        sequence, row = _rows(first_new, len(new[0]))
+        places = lengths[sequence] + row
+        if rotary is not None:
+            begin = lengths if rotary[3] is None else rotary[3]
+            of_query, query = _rows(sequences, len(q))
+            by_row = chunk > 0 or left >= 0 or right >= 0
+            q = interface.rotated(q, (begin[of_query] + query * int(by_row)).clamp(max=len(rotary[0]) - 1), rotary)
+            new = [interface.rotated(new[0], begin[sequence] + row, rotary), new[1]]
+        where = pages[sequence, places // rows], places % rows
+        k_cache[where], v_cache[where] = new
+    return interface.cached_packed(q, k_cache, v_cache, first_query, max_queries, keys, table, scale, left, right, softcap, None, sinks, paddings,
+                                   unsplit)
+
+
+def _rows(first: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Returns the sequence of each packed row, and its place there. Rows after the last sequence count as part of it."""
+    row = torch.arange(count, device=first.device)
+    sequence = torch.bucketize(row, first[1:], right=True).clamp(max=len(first) - 2)
+    return sequence, row - first[sequence]
+
+
+def _chunks(first_query: Tensor, keys: Tensor, chunk: int, max_queries: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns where the queries of each chunk begin, [chunks + 1], and each chunk's first key and number of keys, [sequences, chunks per sequence],
+    for those chunks that a sequence's last queries reach. The first chunk of a sequence has the queries that see no key."""
+    queries = first_query.diff()[:, None]
+    begin, keys = torch.zeros_like(queries), keys[:, None]
+    first = keys - queries  # the first query's position
+    reached = -(-(max_queries - 1) // chunk) + 1
+    limits = (first.clamp(min=0) // chunk + torch.arange(reached + 1, dtype=torch.int32, device=keys.device)) * chunk
+    key_limits = torch.minimum(limits, keys)
+    cuts = [begin, (limits[:, :-1] - first).clamp(begin, queries)]
+    return _absolute(first_query, cuts), torch.cat([begin, key_limits[:, :-1]], 1), torch.cat([begin, key_limits.diff()], 1)

@@ -264,17 +264,20 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
         page_table: [batch, max pages per sequence], int32; cache_batch_idx selects each sequence's row
         window_size, softcap: as in flash_attn_func. Keys before the window are not read
         causal: the last query sees all keys, the one before it all but the last, and so on
-        cu_seqlens_q: [batch + 1], int32: where each sequence's queries begin. Requires page_table, cache_seqlens and max_seqlen_q (the maximum
-            number of queries in a sequence), and excludes new keys; lse is then [heads, all queries]
+        cu_seqlens_q: [batch + 1], int32: where each sequence's queries begin. Requires max_seqlen_q (the maximum number of queries in a sequence);
+            lse is then [heads, all queries]
+        cu_seqlens_k_new: [batch + 1], int32: where each sequence's new keys begin in k and v, [all new keys, kv_heads, head_dim], then their number
+        attention_chunk: as in flash_attn_func, in 16 bits; with page_table a multiple of the rows per page
         num_splits: 1 keeps each sequence's keys in one block, so that a sequence gets the same bits alone and in any batch. Any other number is
             only a hint, and so are pack_gqa and sm_margin
         return_softmax_lse: return (o, lse), lse [batch, heads, seqlen_q]. FlashAttention-3 also returns the partial results
         s_aux: [heads], a learned score per head that belongs to no key (gpt-oss): e^s_aux is added to every row's sum. Keyword-only: only
             vLLM's fork has this argument
         k_descale, v_descale: [batch, kv_heads], float32, the scales of a float8_e4m3fn cache. q and o stay in 16 bits, whereas FlashAttention-3
-            also wants q in float8_e4m3fn. Such a cache excludes new keys, window_size, softcap, s_aux, cache_leftpad and cu_seqlens_q
+            also wants q in float8_e4m3fn. Such a cache excludes new keys, window_size, attention_chunk, softcap, s_aux, cache_leftpad and
+            cu_seqlens_q
         scheduler_metadata: the result of get_scheduler_metadata, a hint
-    Not supported: qv, cu_seqlens_k_new, q_descale, attention_chunk.
+    Not supported: qv, q_descale.
     Returns: o, as q. Not differentiable. A call that raises has not written to the cache.
     """
     key: object = None
@@ -289,34 +292,72 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
     scale, left, right, softcap, chunk = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin)
     rotary_interleaved = arguments.flag("rotary_interleaved", rotary_interleaved, ORDER_3)
     with_lse = arguments.flag("return_softmax_lse", return_softmax_lse, ORDER_3)
-    arguments.refuse(attention_chunk=(chunk, 0, f"pass chunks as sequences to flash_attn_varlen_func, {THEIRS}"))
-    ragged = f"pass equally many new keys for each sequence, {THEIRS}"
-    arguments.refuse(cu_seqlens_k_new=(cu_seqlens_k_new, None, ragged),
-                     q_descale=(q_descale, None, f"queries against a cache have 16 bits: leave it out, {THEIRS}"))
+    arguments.refuse(q_descale=(q_descale, None, f"queries against a cache have 16 bits: leave it out, {THEIRS}"))
     k_scale, v_scale, _ = _contiguous(k_descale, v_descale, None)
     if page_table is not None and cache_batch_idx is not None:
         arguments.tensors(2, "[sequences, max pages per sequence]", page_table=page_table)
         arguments.tensors(1, "[batch]", cache_batch_idx=cache_batch_idx)
         ops.check_array("cache_batch_idx", cache_batch_idx, q, torch.int32)
         page_table, cache_batch_idx = page_table.index_select(0, cache_batch_idx), None
-    if cu_seqlens_q is not None:
-        if k_scale is not None or v_scale is not None:
-            raise NotImplementedError("cu_seqlens_q cannot be combined with k_descale and v_descale, a float8_e4m3fn cache: pass equally many "
-                                      f"queries for each sequence, {THEIRS}")
-        if k is not None or v is not None or cache_batch_idx is not None or cache_leftpad is not None:
-            raise NotImplementedError("cu_seqlens_q cannot be combined with new keys, cache_batch_idx or cache_leftpad: "
-                                      f"pass equally many queries for each sequence, {THEIRS}")
-        if max_seqlen_q is None or cache_seqlens is None or page_table is None:
-            raise ValueError("cu_seqlens_q needs pages: pass page_table, cache_seqlens and max_seqlen_q")
-        lengths = interface._lengths(page_table, cache_seqlens, page_table.shape[1] * k_cache.shape[1])
-        sinks = s_aux.float() if isinstance(s_aux, Tensor) and s_aux.is_floating_point() else s_aux
-        o, lse = interface.cached_packed(q, k_cache, v_cache, cu_seqlens_q, max_seqlen_q, lengths, page_table, scale, left, right, softcap,
-                                         sinks=sinks, unsplit=num_splits == 1)
+    rotary = interface._rotary(q, k, rotary_cos, rotary_sin, rotary_interleaved, rotary_seqlens,
+                               None if cu_seqlens_q is None else len(cu_seqlens_q) - 1)
+    if chunk or cu_seqlens_q is not None or cu_seqlens_k_new is not None:
+        name = next(name for name, of in (("attention_chunk", chunk or None), ("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k_new", cu_seqlens_k_new))
+                    if of is not None)
+        if k_cache.dtype == torch.float8_e4m3fn or k_scale is not None or v_scale is not None:
+            raise NotImplementedError(f"{name} cannot be combined with a float8_e4m3fn cache, k_descale or v_descale: use a 16-bit cache, {THEIRS}")
+        o, lse = _cached_documents(q, k_cache, v_cache, k, v, cache_seqlens, cache_batch_idx, cache_leftpad, page_table, cu_seqlens_q,
+                                   cu_seqlens_k_new, max_seqlen_q, chunk, rotary, (scale, left, right, softcap), s_aux, num_splits == 1)
         return (o, lse) if with_lse else o
-    rotary = interface._rotary(q, k, rotary_cos, rotary_sin, rotary_interleaved, rotary_seqlens)
     o, lse = interface.cached(q, k_cache, v_cache, k, v, cache_seqlens, page_table, scale, left, right, softcap, None, s_aux, cache_batch_idx,
                               cache_leftpad, rotary, k_scale, v_scale, num_splits == 1, key)
     return (o, lse) if with_lse else o
+
+
+def _cached_documents(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Tensor | None, cache_seqlens: int | Tensor | None,
+                      entries: Tensor | None, paddings: Tensor | None, pages: Tensor | None, first_query: Tensor | None, first_new: Tensor | None,
+                      max_queries: int | None, chunk: int, rotary: interface.Rotary | None, options: tuple[float | None, int, int, float],
+                      sinks: Tensor | None, unsplit: bool) -> tuple[Tensor, Tensor]:
+    """flash_attn_with_kvcache with chunks, packed queries or packed new keys. A cache without pages has one page per sequence."""
+    arguments.tensors(4, "[batch, seqlen, heads, head_dim]", k_cache=k_cache, v_cache=v_cache)
+    if (k is None) != (v is None) or (first_new is not None and k is None):
+        raise ValueError("k or v is None: pass both, or neither and no cu_seqlens_k_new")
+    if first_query is None:
+        arguments.tensors(4, "[batch, seqlen, heads, head_dim]", q=q)
+    else:
+        arguments.tensors(3, "[all queries, heads, head_dim]", q=q)
+        arguments.tensors(1, "[batch + 1]", cu_seqlens_q=first_query)
+        if max_queries is None:
+            raise ValueError("cu_seqlens_q is given, and max_seqlen_q is None: pass the maximum number of queries in a sequence")
+    batch = len(q) if first_query is None else len(first_query) - 1
+    added = k.shape[1] if k is not None and first_new is None else 0
+    if pages is None:
+        pages = (torch.arange(batch, dtype=torch.int32, device=q.device) if entries is None else entries)[:, None]
+    elif paddings is not None:
+        raise ValueError("cache_leftpad and page_table are both given: pass one of them")
+    new = [] if k is None or v is None else [k, v]
+    interface.refuse_gradients(q, k_cache, v_cache, *new)
+    whole = pages.shape[1] * k_cache.shape[1]
+    if new and cache_seqlens is None:
+        raise ValueError("cache_seqlens is None, so the cache is full: pass the number of keys after which k and v are written")
+    lengths = interface._lengths(pages, whole if cache_seqlens is None else cache_seqlens, whole - added)
+    assert lengths is not None
+    for name, tensor in zip("kv", new):
+        sizes = (batch, added, *k_cache.shape[2:]) if first_new is None else (len(tensor), *k_cache.shape[2:])
+        if tuple(tensor.shape) != sizes or tensor.dtype != k_cache.dtype or tensor.device != k_cache.device or len(tensor) != len(new[0]):
+            raise ValueError(f"{name} is {tensor.dtype} of {tuple(tensor.shape)} on {tensor.device}: pass {k_cache.dtype} of {sizes} on "
+                             f"{k_cache.device}, for k and v alike")
+    if new and first_new is None:
+        first_new = torch.arange(batch + 1, dtype=torch.int32, device=q.device) * added
+        new = [tensor.flatten(0, 1) for tensor in new]
+    is_packed, rows = first_query is not None, q.shape[1]
+    if first_query is None:
+        first_query, max_queries = torch.arange(batch + 1, dtype=torch.int32, device=q.device) * rows, rows
+    packed = q if is_packed else q.flatten(0, 1)
+    sinks = sinks.float() if isinstance(sinks, Tensor) and sinks.is_floating_point() else sinks
+    o, lse = documents.cached(packed, k_cache, v_cache, new, first_query, arguments.whole_number("max_seqlen_q", max_queries), first_new, lengths,
+                              pages, paddings, chunk, *options, sinks, rotary, unsplit)
+    return (o, lse) if is_packed else (o.unflatten(0, (batch, rows)), lse.unflatten(1, (batch, rows)).transpose(0, 1).contiguous())
 
 
 def get_scheduler_metadata(batch_size: int, max_seqlen_q: int, max_seqlen_k: int, num_heads_q: int, num_heads_kv: int, headdim: int,

@@ -609,9 +609,7 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Ten
     new = [tensor for tensor in (k, v) if tensor is not None]
     if len(new) == 1:
         raise ValueError("one of k and v is None: pass both or neither")
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (q, k_cache, v_cache, *new)):
-        raise NotImplementedError("a cache has no gradient, and a tensor requires one: call under torch.no_grad(), detach it, or use "
-                                  "flash_attn_func")
+    refuse_gradients(q, k_cache, v_cache, *new)
     ops.check_tangents(q, k_cache, v_cache, *new)
     ops.check_other_gradients(alibi_slopes=slopes, s_aux=sinks, k_descale=k_scale, v_descale=v_scale)
     if pages is not None:
@@ -667,6 +665,17 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Ten
     return o[..., :q.shape[-1]].transpose(1, 2), lse
 
 
+def refuse_gradients(*tensors: Tensor) -> None:
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        raise NotImplementedError("a cache has no gradient, and a tensor requires one: call under torch.no_grad(), detach it, or use "
+                                  "flash_attn_func")
+
+
+def packed_views(q: Tensor, k_cache: Tensor, v_cache: Tensor) -> tuple[Any, ...]:
+    """Returns views [batch, heads, seqlen, head_dim] of packed queries and pages."""
+    return q.transpose(0, 1)[None], k_cache.transpose(1, 2), v_cache.transpose(1, 2)
+
+
 def cached_packed(q: Tensor, k_cache: Tensor, v_cache: Tensor, first_query: Tensor, max_queries: int, lengths: Tensor, pages: Tensor,
                   softmax_scale: float | None, left: int, right: int, softcap: float, slopes: Tensor | None = None, sinks: Tensor | None = None,
                   paddings: Tensor | None = None, unsplit: bool = False) -> tuple[Tensor, Tensor]:
@@ -687,14 +696,15 @@ def cached_packed(q: Tensor, k_cache: Tensor, v_cache: Tensor, first_query: Tens
     ops.check_tangents(q, k_cache, v_cache)
     ops.check_other_gradients(alibi_slopes=slopes, s_aux=sinks)
     slopes = _contiguous_slopes(slopes)
-    views: tuple[Any, ...] = (q.transpose(0, 1)[None], k_cache.transpose(1, 2), v_cache.transpose(1, 2))
+    views = packed_views(q, k_cache, v_cache)
     call = ops.decode if ops.is_untraced(q, k_cache, v_cache) else torch.ops.flashbook.decode
     o, lse = call(*padded(*views), lengths, pages, _scale(softmax_scale, q.shape[-1]), left, right, softcap, slopes, sinks, paddings, first_query,
                   max_queries, None, None, unsplit)
     return o[0, :, :, :q.shape[-1]].transpose(0, 1), lse[0]
 
 
-def _rotary(q: Tensor, k: Tensor | None, cos: Tensor | None, sin: Tensor | None, interleaved: bool, places: Tensor | None) -> Rotary | None:
+def _rotary(q: Tensor, k: Tensor | None, cos: Tensor | None, sin: Tensor | None, interleaved: bool, places: Tensor | None,
+            batch: int | None = None) -> Rotary | None:
     """Returns the rotary embedding of new keys, or None. Raises TypeError or ValueError for invalid arguments."""
     if cos is None and sin is None:
         return None
@@ -711,26 +721,27 @@ def _rotary(q: Tensor, k: Tensor | None, cos: Tensor | None, sin: Tensor | None,
     if places is not None:
         arguments.tensors(1, "[batch]", rotary_seqlens=places)
         ops.check_array("rotary_seqlens", places, q, torch.int32)
-        if places.shape != q.shape[:1]:
-            raise ValueError(f"rotary_seqlens is {tuple(places.shape)}: pass {tuple(q.shape[:1])}")
+        if tuple(places.shape) != (batch := len(q) if batch is None else batch,):
+            raise ValueError(f"rotary_seqlens is {tuple(places.shape)}: pass ({batch},)")
     return cos, sin, interleaved, places
 
 
 def _rotated(q: Tensor, k: Tensor, written: Tensor, rotary: Rotary, by_row: bool) -> tuple[Tensor, Tensor]:
     """Rotates q and new keys by their positions. These are not checked, since that would wait for the device."""
-    cos, sin, interleaved, places = rotary
-    first = (written if places is None else places)[:, None].long()
+    first = (written if rotary[3] is None else rotary[3])[:, None].long()
+    rows = lambda x: torch.arange(x.shape[1], device=x.device)
+    return rotated(q, first + rows(q) * int(by_row), rotary), rotated(k, first + rows(k), rotary)
 
-    def turned(x: Tensor, step: int) -> Tensor:
-        at = first + torch.arange(x.shape[1], device=x.device) * step  # [batch, rows]
-        c, s = cos[at][:, :, None].float(), sin[at][:, :, None].float()
-        turning, half = x[..., :2 * cos.shape[1]].float(), cos.shape[1]
-        a, b = (turning[..., ::2], turning[..., 1::2]) if interleaved else (turning[..., :half], turning[..., half:])
-        pair = a * c - b * s, a * s + b * c
-        found = torch.stack(pair, -1).flatten(-2) if interleaved else torch.cat(pair, -1)
-        return torch.cat([found.to(x.dtype), x[..., 2 * half:]], -1)
 
-    return turned(q, int(by_row)), turned(k, 1)
+def rotated(x: Tensor, at: Tensor, rotary: Rotary) -> Tensor:
+    """Rotates rows, [..., heads, head_dim], by their positions, [...]."""
+    cos, sin, interleaved, _ = rotary
+    c, s = cos[at][..., None, :].float(), sin[at][..., None, :].float()
+    turning, half = x[..., :2 * cos.shape[1]].float(), cos.shape[1]
+    a, b = (turning[..., ::2], turning[..., 1::2]) if interleaved else (turning[..., :half], turning[..., half:])
+    pair = a * c - b * s, a * s + b * c
+    found = torch.stack(pair, -1).flatten(-2) if interleaved else torch.cat(pair, -1)
+    return torch.cat([found.to(x.dtype), x[..., 2 * half:]], -1)
 
 
 def _lengths(q: Tensor, cache_seqlens: int | Tensor | None, limit: int) -> Tensor | None:

@@ -94,6 +94,96 @@ def test_sequences_shorter_than_their_slots(which, chunk, options):
 
 
 @pytest.mark.kernels
+@pytest.mark.parametrize("form", ["contiguous", "entries", "padded", "pages"])
+@pytest.mark.parametrize("queries, chunk", [((1, 1, 1, 1), 64), ((40, 40, 40, 40), 32), ((40, 40, 40, 40), 500), ((1, 37, 0, 20), 64), ((1, 37, 0, 20), 0)])
+@pytest.mark.parametrize("new", [None, (3, 3, 3, 3), (5, 0, 1, 20)], ids=str)
+def test_chunks_of_caches_and_packed_queries_and_new_keys(new, queries, chunk, form):
+    """Sequences begin within a chunk, have fewer keys than queries, or none; the cache's other rows are NaN."""
+    lengths, paddings = (150, 130, 60, 0), (70, 0, 59, 0) if form == "padded" else (0,) * 4
+    added, entries = new or (0,) * 4, (3, 5, 0, 2) if form == "entries" else range(4)
+    whole = [torch.randn(4, 192, 2, 64, device=DEVICE, dtype=torch.bfloat16) for _ in range(2)]
+    fresh = [torch.randn(sum(added), 2, 64, device=DEVICE, dtype=torch.bfloat16) for _ in range(2)]
+    first, first_new = begins(*queries), begins(*added)
+    caches = [torch.full((6, 192, 2, 64), math.nan, device=DEVICE, dtype=torch.bfloat16) for _ in range(2)]
+    for tensor, cache, more in zip(whole, caches, fresh):
+        for i, length in enumerate(lengths):
+            cache[entries[i], paddings[i]:length] = tensor[i, paddings[i]:length]
+            tensor[i, length:length + added[i]] = more[first_new[i]:first_new[i + 1]]
+    ints = lambda of: torch.tensor(list(of), device=DEVICE, dtype=torch.int32)
+    given = {"cache_seqlens": ints(lengths), "causal": True, "attention_chunk": chunk, "s_aux": torch.tensor([0.5, 1.0, -1.0, 0.0], device=DEVICE)}
+    if form == "entries":
+        given["cache_batch_idx"] = ints(entries)
+    elif form == "padded":
+        given["cache_leftpad"] = ints(paddings)
+    elif form == "pages":
+        order = torch.randperm(6 * 12, device=DEVICE)
+        given["page_table"] = order.argsort().view(6, 12)[:4].to(torch.int32).contiguous()
+        caches = [cache.view(-1, 16, 2, 64)[order] for cache in caches]
+    if form not in ("entries", "pages"):
+        caches = [cache[:4].contiguous() for cache in caches]
+    q = torch.randn(sum(queries), 4, 64, device=DEVICE, dtype=torch.bfloat16)
+    is_packed = len(set(queries)) > 1
+    if is_packed:
+        given |= {"cu_seqlens_q": first, "max_seqlen_q": max(queries)}
+    if new and len(set(new)) > 1:
+        given |= {"k": fresh[0], "v": fresh[1], "cu_seqlens_k_new": first_new}
+    elif new:
+        given |= {"k": fresh[0].view(4, -1, 2, 64), "v": fresh[1].view(4, -1, 2, 64)}
+    o, lse = flash_attn_3.flash_attn_with_kvcache(q if is_packed else q.unflatten(0, (4, -1)), *caches, return_softmax_lse=True, **given)
+    if not is_packed:
+        o, lse = o.flatten(0, 1), lse.transpose(0, 1).flatten(1)
+    for i, (begin, end) in enumerate(itertools.pairwise(first.tolist())):
+        k, v = (tensor[i:i + 1, paddings[i]:lengths[i] + added[i]] for tensor in whole)
+        runs = [attention(*(tensor.to(kind) for tensor in (q[None, begin:end], k, v)), causal=True, chunk=chunk, sinks=given["s_aux"])
+                for kind in (torch.float64, torch.bfloat16)]
+        assert_as_good_as_plain(o[None, begin:end], runs[0][0], runs[1][0])
+        torch.testing.assert_close(lse[None, :, begin:end].double(), runs[0][1], atol=2e-3, rtol=1e-5)
+        assert form == "pages" or torch.equal(caches[0][entries[i], lengths[i]:lengths[i] + added[i]], fresh[0][first_new[i]:first_new[i + 1]])
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("places", [None, [3, 10]])
+def test_packed_queries_and_new_keys_rotate_as_others_do(places, causal):
+    make = lambda *size: torch.randn(2, *size, 2, 64, device=DEVICE, dtype=torch.bfloat16)
+    ints = lambda of: torch.tensor(of, device=DEVICE, dtype=torch.int32)
+    q, k, v, *caches = make(5), make(3), make(3), make(90), make(90)
+    angles = torch.rand(90, 16, device=DEVICE) * 6
+    given = {"cache_seqlens": ints([20, 80]), "rotary_cos": angles.cos(), "rotary_sin": angles.sin(), "causal": causal,
+             "rotary_seqlens": None if places is None else ints(places)}
+    runs = []
+    for q_, new, more in ((q, (k, v), {}), (q.flatten(0, 1), (k, v), {"cu_seqlens_q": ints([0, 5, 10]), "max_seqlen_q": 5}),
+                          (q, (k.flatten(0, 1), v.flatten(0, 1)), {"cu_seqlens_k_new": ints([0, 3, 6])})):
+        written = [cache.clone() for cache in caches]
+        o = flash_attn_3.flash_attn_with_kvcache(q_, *written, *new, **given, **more)
+        runs.append((o.view(q.shape), *written))
+    for run in runs[1:]:
+        torch.testing.assert_close(run[0], runs[0][0], atol=1e-2, rtol=1e-2)
+        assert torch.equal(run[1], runs[0][1]) and torch.equal(run[2], runs[0][2]) and not torch.equal(run[1], caches[0])
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("change, kind, because", [
+    ({"attention_chunk": 24, "page_table": torch.zeros(2, 2, dtype=torch.int32, device=DEVICE)}, NotImplementedError, "is 24 and pages have 64 rows"),
+    ({"softcap": 2000.0}, ValueError, "softcap"), ({"max_seqlen_q": None}, ValueError, "max_seqlen_q"), ({"v": None}, ValueError, "k or v is None"),
+    ({"cache_seqlens": None}, ValueError, "cache_seqlens is None"), ({"cache_seqlens": 65}, ValueError, "pass 0 to 64"),
+    ({"k": torch.zeros(3, 2, 64, device=DEVICE)}, ValueError, "k is torch.float32"), ({"cu_seqlens_q": begins(1)}, ValueError, "pass"),
+    ({"cu_seqlens_k_new": begins(1, 1, 1)}, ValueError, "cu_seqlens_k_new is"), ({"s_aux": torch.zeros(3, device=DEVICE)}, ValueError, "s_aux"),
+    ({"k_descale": torch.ones(2, 2, device=DEVICE)}, NotImplementedError, "attention_chunk cannot be combined"), ({}, None, "")])
+def test_a_refused_call_has_appended_nothing(change, kind, because):
+    q, k, v, k_cache, v_cache = (tensor.detach() for tensor in (make(3), make(3), make(3), make(2, 64), make(2, 64)))
+    before = k_cache.clone(), v_cache.clone()
+    given = {"k": k, "v": v, "cache_seqlens": 9, "cu_seqlens_q": begins(1, 2), "cu_seqlens_k_new": begins(1, 2), "max_seqlen_q": 2, "attention_chunk": 24}
+    if kind is None:
+        flash_attn_3.flash_attn_with_kvcache(q, k_cache, v_cache, **given)
+        assert not torch.equal(k_cache, before[0]) and not torch.equal(v_cache, before[1])
+        return
+    with pytest.raises(kind, match=because):
+        flash_attn_3.flash_attn_with_kvcache(q, k_cache, v_cache, **given | change)
+    assert torch.equal(k_cache, before[0]) and torch.equal(v_cache, before[1])
+
+
+@pytest.mark.kernels
 def test_chunks_in_the_other_functions_and_what_is_refused():
     q, k, v = (tensor.detach() for tensor in (make(2, 40), make(2, 40), make(2, 40)))
     o = flash_attn_3.flash_attn_func(q, k, v, causal=True, attention_chunk=16)
