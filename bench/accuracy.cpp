@@ -128,7 +128,7 @@ std::vector<double> plain_fp8(Shape shape, Inputs inputs, const std::vector<int6
   return o;
 }
 
-/// Whether the mean of a column of V is positive.
+/// Returns whether the mean of a column of V is positive.
 bool is_positive(int64_t column) { return random_bits(kSeed, column) >> 63 == 0; }
 
 Problem make_problem(const Shape& shape, const NamedInputs& kind) {
@@ -158,7 +158,7 @@ Problem make_problem(const Shape& shape, const NamedInputs& kind) {
       .plain_fp8 = std::move(fp8)};
 }
 
-/// The median time of several runs on a GPU; of one run in the simulator, whose time is meaningless.
+/// Returns the median time of several runs on a GPU; of one run in the simulator, whose time is meaningless.
 double seconds_of(const std::function<double()>& time) {
   std::vector<double> seconds(device::machine() == device::Machine::gpu ? kTimedRuns : 1);
   std::ranges::generate(seconds, time);
@@ -171,7 +171,7 @@ struct Result {
   double seconds = 0, quantise_seconds = 0;
 };
 
-/// The problem's inputs in e4m3, from chapter 6's quantiser. Adds the quantiser's time to the result.
+/// Returns the problem's inputs in e4m3, from chapter 6's quantiser. Adds the quantiser's time to the result.
 UploadedInputs quantised(const Variant& variant, const Shape& shape, const Problem& problem, Result& result) {
   UploadedInputs inputs(Operation::forward, shape, Place::device);
   const auto scales = [&](TensorId id) { return static_cast<float*>(inputs.scales(id).data()); };
@@ -270,7 +270,7 @@ struct Case {
   Shape shape;
 };
 
-/// Three kinds of inputs, or four kinds with long rows.
+/// Returns three kinds of inputs, or four kinds with long rows.
 std::vector<Case> cases_of(const Options& options) {
   const Shape shape{.batch = options.batch,
                     .heads = options.heads,

@@ -106,7 +106,7 @@ class Problem:
         return str(Name("called" if contestant.called else "alone", contestant.who, "bf16", self.cell.head_dim, self.cell.word, self.cell.seqlen))
 
     def last(self, tensor: Any) -> Any:
-        """The last sequence's rows of the last key head and its query heads, [rows, heads, head_dim]."""
+        """Returns the last sequence's rows of the last key head and its query heads, [rows, heads, head_dim]."""
         heads = tensor.shape[-2] // self.cell.kv_heads
         return tensor.flatten(0, -3)[-self.cell.lengths[-1]:, -heads:]
 
@@ -150,7 +150,7 @@ def written_out(problem: Problem, kind: Any) -> list[Any]:
 
 
 def largest_error(problem: Problem, found: Any) -> tuple[float, float]:
-    """The error and bound of O, or of the gradient that is closest to its bound."""
+    """Returns the error and bound of O, or of the gradient that is closest to its bound."""
     of_all = [((problem.last(tensor).double() - right).abs().max().item(), bound)
               for tensor, (right, bound) in zip(found if isinstance(found, tuple) else (found,), problem.expected, strict=True)]
     return max(of_all, key=lambda pair: pair[0] / pair[1] if pair[0] == pair[0] else math.inf)
@@ -160,7 +160,7 @@ def largest_error(problem: Problem, found: Any) -> tuple[float, float]:
 
 
 def ours(problem: Problem) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """The package's function, and its arguments after q, k and v."""
+    """Returns the package's function, and its arguments after q, k and v."""
     from flashbook import flash_attn_func, flash_attn_varlen_func
 
     cell = problem.cell
@@ -187,7 +187,7 @@ def cudnn(problem: Problem) -> Any:
 
 
 def both(who: str, label: str, problem: Problem, attend: Any, context: Any = contextlib.nullcontext) -> list[Contestant]:
-    """Two contestants: the GPU alone, and as called."""
+    """Returns two contestants: the GPU alone, and as called."""
     def launch() -> Any:
         leaves = [tensor.detach().requires_grad_(problem.cell.backward) for tensor in (problem.q, problem.k, problem.v)]
         # Autograd runs the gradient on the stream of its forward pass, so the stream of the first launch must be the one that is captured.
@@ -225,7 +225,7 @@ def contestants_of(options: argparse.Namespace, cell: Cell, library: Any, device
 
 
 def pick(pattern: str) -> dict[str, Cell]:
-    """The cells whose names match the regular expression."""
+    """Returns the cells whose names match the regular expression."""
     return {str(cell): cell for cell in CELLS if re.search(pattern, str(cell))}
 
 

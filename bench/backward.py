@@ -46,7 +46,8 @@ class Problem(peers.Problem):
 
 
 def make_problem(dtype, head_dim, causal, seqlen, kind="normal", layout=race.LAYOUTS[0]):
-    """The papers' shapes, as in peers.py. O and the log-sum-exp are PyTorch's own. Kinds of inputs as in attention/inputs.h."""
+    """Returns the papers' shapes, as in peers.py. O and the log-sum-exp are PyTorch's own. Kinds of inputs as in
+    attention/inputs.h."""
     base = peers.make_problem(dtype, head_dim, causal, seqlen, layout)
     q, k, v = base.q, base.k, base.v
     if kind == "outliers":

@@ -46,9 +46,9 @@ def cudnn(
     first_query: Any = None,
     most_queries: int = 0,
 ) -> Any:
-    """A launch of cuDNN's graph through its frontend, with bottom-right aligned causal masks. `lengths` and `queries` are
-    the numbers of keys and queries of each sequence. With `first_query`, q is packed, [1, heads, all queries, head_dim],
-    and a query's heads are contiguous in memory."""
+    """Returns a launch of cuDNN's graph through its frontend, with bottom-right aligned causal masks. `lengths` and
+    `queries` are the numbers of keys and queries of each sequence. With `first_query`, q is packed, [1, heads, all
+    queries, head_dim], and a query's heads are contiguous in memory."""
     graph = packages.Graph(q.dtype)
     batch, o = len(k) if lengths is None else len(lengths), torch.empty_like(q)
     column = lambda tensor: graph.takes(tensor.view(batch, 1, -1, 1))
@@ -92,7 +92,7 @@ def cudnn(
 
 
 def used_pages(page_rows: int, table: Any, lengths: Any) -> tuple[Any, Any]:
-    """(where each sequence's pages begin, [batch + 1]; all pages in use), in FlashInfer's format."""
+    """Returns (where each sequence's pages begin, [batch + 1]; all pages in use), in FlashInfer's format."""
     pages = (lengths + page_rows - 1) // page_rows
     first = torch.nn.functional.pad(pages.cumsum(0), (1, 0)).to(torch.int32)
     rows = table.view(len(lengths), -1)
@@ -112,9 +112,9 @@ def flashinfer(
     window: int = 0,
     softcap: float = 0.0,
 ) -> Any:
-    """A launch of FlashInfer's decoding or, with `first_query`, of its batch prefill, planned beforehand. q and o are
-    [queries, heads, head_dim]; pages are [pages, rows, kv_heads, head_dim] if `order` is NHD, and
-    [pages, kv_heads, rows, head_dim] if it is HND."""
+    """Returns a launch of FlashInfer's decoding or, with `first_query`, of its batch prefill, planned beforehand. q and
+    o are [queries, heads, head_dim]; pages are [pages, rows, kv_heads, head_dim] if `order` is NHD, and [pages,
+    kv_heads, rows, head_dim] if it is HND."""
     package, (_, heads, head_dim) = importlib.import_module("flashinfer"), q.shape
     _, *sizes, _ = cache[0].shape
     page_rows, kv_heads = sizes if order == "NHD" else sizes[::-1]
@@ -153,8 +153,8 @@ def capped(softcap: float, sink: Any, q: Any, k: Any, v: Any, visible: Any, scal
 
 
 def largest_error(problem: Any, o: Any) -> tuple[float, float]:
-    """The largest error of the first, a middle and the last head against float64, and the book's bound. Queries are the
-    last tokens of their sequence, with a causal mask."""
+    """Returns the largest error of the first, a middle and the last head against float64, and the book's bound. Queries
+    are the last tokens of their sequence, with a causal mask."""
     shape, error, plain_error, largest = problem.shape, 0.0, 0.0, 0.0
     for b, h in ((0, 0), (shape.batch // 3, shape.heads // 2), (shape.batch - 1, shape.heads - 1)):
         keys = shape.seqlen_k if problem.lengths is None else int(problem.lengths[b])

@@ -69,7 +69,7 @@ class Cell:
         ]
 
     def kv_bytes(self) -> int:
-        """The bytes of all keys and values that must be read."""
+        """Returns the bytes of all keys and values that must be read."""
         return 4 * sum(self.lengths) * self.kv_heads * self.head_dim
 
     def flops(self) -> int:
@@ -163,7 +163,7 @@ def make_problem(cell: Cell) -> Problem:
 
 
 def ours(library: Any, chapter: int, step: int, problem: Problem) -> Contestant:
-    """A step, called through the C function."""
+    """Returns a step, called through the C function."""
     name, shape, table = library.step_name(chapter, step), problem.shape, problem.table
     found = Contestant(f"ch{chapter:02}/step{step}", name, None)
     address = lambda tensor: None if tensor is None else tensor.data_ptr()
@@ -193,7 +193,7 @@ def ours(library: Any, chapter: int, step: int, problem: Problem) -> Contestant:
 
 
 def package(problem: Problem) -> tuple[Contestant, int, int]:
-    """The Python package, and the chapter and step that it chooses."""
+    """Returns the Python package, and the chapter and step that it chooses."""
     from flashbook import explain, flash_attn_with_kvcache
 
     tensors, options = (
@@ -252,7 +252,7 @@ def flashinfer(who: str, problem: Problem) -> Any:
 
 
 def peer(who: str, problem: Problem) -> list[Contestant]:
-    """A peer's two contestants, the GPU alone and as called, or one with the reason why they are missing."""
+    """Returns a peer's two contestants, the GPU alone and as called, or one with the reason why they are missing."""
     if who != "cudnn":
         lacking = packages.absent("flashinfer" if who.startswith("flashinfer") else who)
         if lacking:
@@ -277,7 +277,7 @@ def peer(who: str, problem: Problem) -> list[Contestant]:
 
 
 def peers_of(cell: Cell, asked: Iterable[str]) -> list[str]:
-    """The peers that can read this cache, with FlashInfer once per kernel."""
+    """Returns the peers that can read this cache, with FlashInfer once per kernel."""
     able = {"fa3", "cudnn_frontend"} if cell.page_rows or cell.ragged else {"fa3", "cudnn_frontend", "cudnn"}
     found = [who for who in asked if who in able]
     if "flashinfer" in asked and cell.page_rows:
@@ -312,7 +312,7 @@ def check(problem: Problem, contestants: list[Contestant]) -> None:
 
 
 def pick(pattern: str) -> dict[str, Cell]:
-    """The cells whose names match the regular expression."""
+    """Returns the cells whose names match the regular expression."""
     return {str(cell): cell for cell in CELLS if re.search(pattern, str(cell))}
 
 
@@ -323,7 +323,8 @@ def row(*columns: Any) -> str:
 
 
 def summary(entries: list[dict[str, Any]]) -> Iterator[str]:
-    """A table of the chosen steps' speed relative to the fastest peer, by group of cells, and each cell that is slower."""
+    """Yields a table of the chosen steps' speed relative to the fastest peer, by group of cells, and each cell that is
+    slower."""
     groups: dict[tuple[str, str, str], list[tuple[float, float, str]]] = {}
     skipped: collections.Counter[tuple[str, str]] = collections.Counter()
     for entry in entries:

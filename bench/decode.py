@@ -112,7 +112,7 @@ class Problem:
         return *encoded, *scales
 
     def rounded(self):
-        """The problem that an e4m3 cache represents."""
+        """Returns the problem that an e4m3 cache represents."""
         k, v, *scales = self.e4m3
         k, v = (t.to(torch.bfloat16).mul_(scale[:, :, None, None]) for t, scale in zip((k, v), scales, strict=True))
         return dataclasses.replace(self, k=k, v=v)
@@ -124,7 +124,7 @@ class Problem:
         return self.first_query is not None
 
     def rows(self, tensor, b, h):
-        """The rows of a sequence's queries in Q or O, [queries, head_dim]."""
+        """Returns the rows of a sequence's queries in Q or O, [queries, head_dim]."""
         return tensor[0, h, self.first_query[b]:self.first_query[b + 1]] if self.is_ragged() else tensor[b, h]
 
     def is_latent(self):
@@ -183,8 +183,8 @@ def make_ragged(problem, sizes):
 
 
 def ours(library, step, problem, page_rows=0, once=False, ablation=False, chapter=CHAPTER):
-    """A step, with keys in pages of `page_rows` rows in random order, or without pages. `once`: a shared prefix is read once; otherwise every
-    sequence reads it from the same pages."""
+    """Returns a step, with keys in pages of `page_rows` rows in random order, or without pages. `once`: a shared prefix is read once;
+    otherwise every sequence reads it from the same pages."""
     name = library.step_name(chapter, step)
     who = f"ch{chapter:02}/{name if ablation else f'step{step}'}" + (f"_p{page_rows}" if page_rows else "") + ("_once" if once else "")
     found = Contestant(who, name, None, kind="ablation" if ablation else "decode")
@@ -301,7 +301,7 @@ def flashinfer(problem, cache, table, lengths, who):
 
 
 def flashinfer_latent(problem, latents, positions, table, lengths):
-    """A launch of FlashInfer's latent attention, which keeps latents and positions in two caches."""
+    """Returns a launch of FlashInfer's latent attention, which keeps latents and positions in two caches."""
     shape, page_rows = problem.shape, latents.shape[2]
     first, used = caches.used_pages(page_rows, table, lengths)
     workspace = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)

@@ -40,7 +40,8 @@ torch: Any = None
 
 
 def attention(variant, causal):
-    """The model's attention function on q, k, v [batch, length, heads, head_dim]; causal: the mask as a tensor."""
+    """Returns the model's attention function on q, k, v [batch, length, heads, head_dim]; causal: the mask as a
+    tensor."""
     from torch.nn.functional import scaled_dot_product_attention
 
     from flashbook import flash_attn_func

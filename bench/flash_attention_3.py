@@ -14,7 +14,7 @@ from typing import Any
 
 
 def folders(package: str) -> list[pathlib.Path]:
-    """A package's folder, found without importing it, since its __init__ may need more packages."""
+    """Returns a package's folder, found without importing it, since its __init__ may need more packages."""
     try:
         found = importlib.util.find_spec(package)
     except ImportError:
@@ -23,7 +23,7 @@ def folders(package: str) -> list[pathlib.Path]:
 
 
 def operators() -> pathlib.Path | None:
-    """The library in xFormers' wheel, or None."""
+    """Returns the library in xFormers' wheel, or None."""
     return next((path for folder in folders("xformers") for path in folder.glob("flash_attn_3/_C*.so")), None)
 
 

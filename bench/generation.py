@@ -51,7 +51,8 @@ class Model:
                        for _ in range(layers)]
 
     def forward(self, tokens, attend):
-        """The logits of the last of tokens [batch, new]; `attend(layer, q, k, v)` takes [batch, new, heads, head_dim]."""
+        """Returns the logits of the last of tokens [batch, new]; `attend(layer, q, k, v)` takes [batch, new, heads,
+        head_dim]."""
         linear, normed = torch.nn.functional.linear, lambda x: torch.nn.functional.rms_norm(x, (self.width,))
         x = self.embedding[tokens]
         for place, layer in enumerate(self.layers):

@@ -34,8 +34,8 @@ bool picks(const std::vector<T>& picked, T value) {
   return picked.empty() || std::find(picked.begin(), picked.end(), value) != picked.end();
 }
 
-/// The chapter's types that the user selected. On the host, F16 must be selected explicitly: like BF16, it is
-/// converted in software there.
+/// Returns the chapter's types that the user selected. On the host, F16 must be selected explicitly: like
+/// BF16, it is converted in software there.
 std::vector<DType> types_of(const Chapter& chapter, const Selection& selection) {
   std::vector<DType> types;
   for (DType type : chapter.dtypes) {
@@ -64,7 +64,7 @@ void append_cells(const Chapter& chapter, Operation operation, const Selection& 
               cells.push_back({&chapter, step, shape_of(grid, dtype, head_dim, causal, seqlen)});
 }
 
-/// The sweep over block sizes: one length without a mask, unless the user selects others.
+/// Returns the sweep over block sizes: one length without a mask, unless the user selects others.
 std::vector<Cell> block_size_cells(Selection selection) {
   if (selection.masks.empty()) selection.masks = {false};
   if (selection.seqlens.empty() && device::machine() == device::Machine::gpu) selection.seqlens = {4096};

@@ -30,11 +30,11 @@ struct Selection {
   bool block_sizes = false;  ///< measure only the sweep over block sizes
 };
 
-/// The name of a cell's result: "forward/ch01/step4/bf16/d128/causal/n2048", or
+/// Returns the name of a cell's result: "forward/ch01/step4/bf16/d128/causal/n2048", or
 /// "blocks/ch03/b64/bf16/d128/full/n4096" in the sweep over block sizes.
 std::string name_of(const Cell& cell);
 
-/// The cells of the selected chapters, chapter by chapter, with all steps of a shape together.
+/// Returns the cells of the selected chapters, chapter by chapter, with all steps of a shape together.
 ///
 /// GPU chapters use the papers' grid: batch * N = 16384 tokens, heads * head_dim = 2048, N from 512 to 16k.
 /// The sweep over block sizes uses N = 4096 without a mask. Host chapters use one head and N from 512 to

@@ -71,7 +71,7 @@ def attention(q_map, k_map, v_map, o_map, lse, seqlen, scale,
 
 
 def launcher(q, k, v, causal, scale, choice):
-    """A function that launches `attention` and returns O, and the log-sum-exp. Supports only whole tiles."""
+    """Returns a function that launches `attention` and returns O, and the log-sum-exp. Supports only whole tiles."""
     rows, keys, warps, stages = choice
     batch, heads, seqlen, head_dim = q.shape
     if seqlen % rows or rows % keys:
@@ -89,7 +89,7 @@ def launcher(q, k, v, causal, scale, choice):
 
 
 def fastest(problem):
-    """The contestant with the choice that was fastest in a few launches."""
+    """Returns the contestant with the choice that was fastest in a few launches."""
     found = []
     for choice in CHOICES:
         try:

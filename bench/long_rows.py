@@ -31,7 +31,7 @@ def values_of(kind, keys, head_dim):
 
 
 def cell(file, options, library, kind, head_dim, keys):
-    """The errors of all contestants, as entries of a result file."""
+    """Returns the errors of all contestants, as entries of a result file."""
     torch.manual_seed(SEED)
     q, k = (torch.randn(1, 1, rows, head_dim, device="cuda") for rows in (QUERIES, keys))
     encoded = tuple(tensor.to(torch.float8_e4m3fn) for tensor in (q, k, values_of(kind, keys, head_dim)))

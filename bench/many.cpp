@@ -110,7 +110,7 @@ class Cell {
     one_gpu_[TensorId::o] = rows(TensorId::o), one_gpu_[TensorId::lse] = rows(TensorId::lse);
   }
 
-  /// The largest relative RMS difference from one GPU's result, and the bound.
+  /// Returns the largest relative RMS difference from one GPU's result, and the bound.
   std::pair<double, double> check(const Who& who) {
     const std::vector<TensorId> outputs =
         who.is_gradient() ? std::vector<TensorId>{TensorId::dq, TensorId::dk, TensorId::dv}
@@ -202,7 +202,7 @@ class Cell {
     return *kept;
   }
 
-  /// Some rows of a tensor, evenly spread.
+  /// Returns some rows of a tensor, evenly spread.
   std::vector<float> rows(TensorId id) const {
     const int64_t columns = columns_of(shape_, id), all = elements_of(shape_, id) / columns;
     const DType type = type_of(shape_, id);
@@ -227,7 +227,7 @@ class Cell {
   std::map<std::tuple<int, int, int, std::optional<TokenOrder>>, std::unique_ptr<DealtOut>> dealt_out_;
 };
 
-/// Seconds of hops around a ring, of the slowest rank.
+/// Returns the seconds of hops around a ring, of the slowest rank.
 std::vector<double> ring(int ranks, device::Transport transport, std::size_t bytes, int reps) {
   std::vector<std::vector<double>> by_rank(static_cast<std::size_t>(ranks));
   device::run_ranks(

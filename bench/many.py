@@ -121,7 +121,8 @@ class OfRank:
 
     @contextlib.contextmanager
     def contestant(self, who: str) -> Any:
-        """A function that launches the contestant once and returns O or a gradient, [1, tokens, heads, head_dim]."""
+        """Yields a function that launches the contestant once and returns O or a gradient, [1, tokens, heads,
+        head_dim]."""
         torch, gradient, causal = self.torch, who.endswith("_gradient"), self.causal
         who = who.removesuffix("_gradient")
         if who == "python":
@@ -151,7 +152,7 @@ class OfRank:
         return lambda: self.torch.autograd.grad(o, inputs, d_o, retain_graph=True)[0]
 
     def check(self, who: str) -> float:
-        """The RMS of the error over that of the result; 0 if there is nothing to compare with."""
+        """Returns the RMS of the error over that of the result; 0 if there is nothing to compare with."""
         with self.contestant(who) as run:
             o = run()
         if who.endswith("_gradient") or self.wanted is None:
@@ -362,7 +363,7 @@ class Cell:
         self.alone = ALONE[kind]
 
     def contestants(self) -> dict[str, tuple[str, str]]:
-        """{name of the result: (place, the contestant's name there)}"""
+        """Returns {name of the result: (place, the contestant's name there)}"""
         who, steps = self.options.who, STEPS[self.kind]
         behind = "_gradient" if self.kind == "gradient" else ""
         found = {self.alone: ("one", self.alone)}
@@ -387,7 +388,7 @@ class Cell:
         return str(Name("many", contestant, "bf16", options.head_dim, self.mask + suffix, self.seqlen))
 
     def seconds(self) -> float:
-        """An estimate of the cell's time: launches at 400 TFLOP/s per GPU, plus overhead."""
+        """Returns an estimate of the cell's time: launches at 400 TFLOP/s per GPU, plus overhead."""
         options = self.options
         pairs = self.seqlen if self.kind == "decode" else self.seqlen**2 / (1 if self.mask == "full" else 2)
         flops = 4 * options.head_dim * options.heads * pairs * (2.5 if self.kind == "gradient" else 1)
@@ -404,7 +405,7 @@ class Cell:
 
 
 def measure(cell: Cell, places: dict[str, Any], shuffle: Any, wrong: list[str]) -> list[dict[str, Any]]:
-    """The entries of a cell's results. Wrong results of ours are added to `wrong` and get no entry."""
+    """Returns the entries of a cell's results. Wrong results of ours are added to `wrong` and get no entry."""
     options = cell.options
     shape = (options.heads, options.kv_heads, options.head_dim, cell.seqlen)
     contestants = cell.contestants()
@@ -426,7 +427,7 @@ def measure(cell: Cell, places: dict[str, Any], shuffle: Any, wrong: list[str]) 
         skipped |= dict.fromkeys(on_ranks, "not here")
 
     def ask(who: str, verb: str, *more: int) -> Any:
-        """The answer for a contestant. Without an answer the contestant is skipped."""
+        """Returns the answer for a contestant. Without an answer the contestant is skipped."""
         place, called = contestants[who]
         found = None
         try:
@@ -487,7 +488,8 @@ def measure(cell: Cell, places: dict[str, Any], shuffle: Any, wrong: list[str]) 
 
 
 def hops(one: Any, ranks: int) -> list[dict[str, Any]]:
-    """The time to send this many bytes to the next rank while receiving as many, on all ranks at once: machine/hop/copies_64mb."""
+    """Returns the time to send this many bytes to the next rank while receiving as many, on all ranks at once:
+    machine/hop/copies_64mb."""
     entries = []
     for how in ("copies", "nccl"):
         for megabytes in HOPS:
@@ -547,7 +549,7 @@ def told_by_driver(*words: str) -> list[str]:
 
 
 def links() -> str:
-    """The link between the first two GPUs, such as NV18."""
+    """Returns the link between the first two GPUs, such as NV18."""
     row = next((line.split() for line in told_by_driver("topo", "-m") if line.startswith("GPU0")), [])
     return row[2] if len(row) > 2 else "unknown"
 

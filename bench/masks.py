@@ -72,7 +72,7 @@ class Problem:
         return 4 * HEAD_DIM * pairs * self.shape.heads * self.shape.batch
 
     def executed(self, step, rows=128, keys=128):
-        """The visible fraction of the pairs that a step multiplies. Each packed sequence has its own tiles."""
+        """Returns the visible fraction of the pairs that a step multiplies. Each packed sequence has its own tiles."""
         n = self.shape.seqlen_q
         if self.word == "lengths" and step in (PACKED, GRADIENT):  # causal: a tile of queries sees keys up to its last query
             tiles = sum(-(-min(first + rows, length) // keys) for length in self.lengths for first in range(0, length, rows))
@@ -303,7 +303,7 @@ def our_gradient(library, problem, learns=False):
 
 
 def d_o_of(problem):
-    """The incoming gradient, the same for all contestants."""
+    """Returns the incoming gradient, the same for all contestants."""
     if problem.d_o is None:
         problem.d_o = torch.randn_like(problem.q)
     return problem.d_o
@@ -322,8 +322,8 @@ def flex_gradient(problem):
 
 
 def gradient_error(problem, gradients):
-    """The error and bound of the last head's worst gradient against float64, relative to its bound. The gradient of a bias is summed over the
-    batch."""
+    """Returns the error and bound of the last head's worst gradient against float64, relative to its bound. The gradient of a bias is summed
+    over the batch."""
     last, h, n = problem.shape.batch - 1, problem.shape.heads - 1, problem.shape.seqlen_q
     place = torch.arange(n, device="cuda")
     left = kept(last, h, place, n) if problem.word == "dropout" else None
@@ -362,7 +362,7 @@ def gradient_error(problem, gradients):
 
 
 def guarded(who, make, problem):
-    """A peer, or the reason why it is missing, such as another version or lack of memory."""
+    """Returns a peer, or the reason why it is missing, such as another version or lack of memory."""
     try:
         return make(problem)
     except Exception as error:
@@ -391,7 +391,7 @@ def contestants_of(library, options, problem):
 
 
 def product(factor, words):
-    """(upper, lower) 32 bits of products of 32-bit words, which would overflow int64."""
+    """Returns (upper, lower) 32 bits of products of 32-bit words, which would overflow int64."""
     return (factor * (words >> 16) + (factor * (words & 0xffff) >> 16)) >> 16, factor * words & 0xffffffff
 
 
@@ -414,7 +414,7 @@ def kept(b, h, rows, n):
 
 
 def largest_error(problem, o):
-    """The largest error of some rows of the first and the last head against float64, and the book's bound."""
+    """Returns the largest error of some rows of the first and the last head against float64, and the book's bound."""
     shape, error, plain_error, largest = problem.shape, 0.0, 0.0, 0.0
     n = shape.seqlen_q
     rows = torch.tensor(sorted({0, 1, n // 8 - 1, n // 8, n // 3, n // 2 + 1, n - 8392, n - 8391, n - 1} & set(range(n))), device="cuda")

@@ -37,8 +37,8 @@ std::string missing_memory(const Cell& cell) {
          " are free";
 }
 
-/// Whether inputs of one shape can be reused for the other: random numbers fit any shape that is contiguous
-/// and has no tables.
+/// Returns whether inputs of one shape can be reused for the other: random numbers fit any shape that is
+/// contiguous and has no tables.
 bool can_share(Operation operation, const Shape& a, const Shape& b) {
   if (operation == Operation::backward) return a == b;  // since O depends on the shape
   const auto is_plain = [](const Shape& shape) {
@@ -48,7 +48,7 @@ bool can_share(Operation operation, const Shape& a, const Shape& b) {
          a.k_elements() == b.k_elements();
 }
 
-/// The last chapter with a forward pass that supports a shape, to compute O and the log-sum-exp for a
+/// Returns the last chapter with a forward pass that supports a shape, to compute O and the log-sum-exp for a
 /// gradient. Null if there is none.
 const Chapter* forward_for(const Shape& shape) {
   const Chapter* last = nullptr;
@@ -60,7 +60,7 @@ const Chapter* forward_for(const Shape& shape) {
   return last;
 }
 
-/// The quantile `share` of the sorted values, 0.5 for the median.
+/// Returns the quantile `share` of the sorted values, 0.5 for the median.
 double quantile(const std::vector<double>& sorted, double share) {
   const double place = share * double(sorted.size() - 1);
   const auto below = std::size_t(place);

@@ -62,7 +62,7 @@ class Name:
 
     @staticmethod
     def parse(text: str) -> "Name | None":
-        """The parts of a name, or None if it is not one."""
+        """Returns the parts of a name, or None if it is not one."""
         if machine := MACHINE.fullmatch(text):
             return Name("machine", machine["who"])
         found = PATTERN.fullmatch(text)

@@ -25,7 +25,8 @@ L2 = ("l1tex__m_xbar2l1tex_read_sectors.sum", "l1tex__m_l1tex2xbar_write_sectors
 
 
 def counted_bytes(text: str, metrics: Sequence[str] = MEMORY) -> dict[str, float]:
-    """{kernel: bytes counted by these metrics} for the first launch of every kernel. Lines before the table's head are ncu's messages."""
+    """Returns {kernel: bytes counted by these metrics} for the first launch of every kernel. Lines before the table's head are ncu's
+    messages."""
     lines = text.splitlines()
     head = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
     first: dict[str, str] = {}

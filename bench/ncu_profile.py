@@ -38,7 +38,8 @@ def metrics() -> list[str]:
 
 
 def kernels(text: str) -> list[dict[str, Any]]:
-    """[{kernel, grid, values}] for the first launch of every kernel and grid. Lines before the table's head are ncu's messages."""
+    """Returns [{kernel, grid, values}] for the first launch of every kernel and grid. Lines before the table's head are ncu's
+    messages."""
     lines = text.splitlines()
     head = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
     found: dict[tuple[str, str], dict[str, Any]] = {}
@@ -50,7 +51,7 @@ def kernels(text: str) -> list[dict[str, Any]]:
 
 
 def rows(values: Mapping[str, float]) -> Iterator[tuple[str, int, str, str]]:
-    """(access, requests, unit, units per request) of the kernel's accesses."""
+    """Yields (access, requests, unit, units per request) of the kernel's accesses."""
     for access, (names, units) in COUNTERS.items():
         if requests := sum(values.get(name, 0) for name in names):
             unit = "sectors" if access.startswith("global") else "wavefronts"

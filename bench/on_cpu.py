@@ -48,7 +48,7 @@ class Problem:
 
 
 def ours(program, problem):
-    """The program's last step, checked. The program reports its own time."""
+    """Returns the program's last step, checked. The program reports its own time."""
     command = [program, "--step", str(STEP), "--dtype", "f32",
                "--heads", str(problem.heads), "--seqlen", str(problem.seqlen), "--head-dim", str(problem.head_dim)]
 
@@ -72,7 +72,7 @@ def runs_in(seconds):
 
 
 def in_process(who, label, work, flops=0.0):
-    """A contestant of PyTorch's, timed in this process."""
+    """Returns a contestant of PyTorch's, timed in this process."""
 
     def once():
         start = time.perf_counter()

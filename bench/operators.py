@@ -38,7 +38,7 @@ torch: Any = None
 
 
 def host_microseconds(call):
-    """The median of the host's times per call while the device is kept busy."""
+    """Returns the median of the host's times per call while the device is kept busy."""
     for _ in range(20):
         call()
     torch.cuda.synchronize()
@@ -53,7 +53,7 @@ def host_microseconds(call):
 
 
 def on_the_host(library, shuffle):
-    """{name: host's microseconds per call}."""
+    """Returns {name: host's microseconds per call}."""
     from torch.nn.functional import scaled_dot_product_attention
 
     from flashbook import flash_attn_func, flash_attn_varlen_func, flash_attn_with_kvcache
@@ -122,7 +122,7 @@ def package(problem):
 
 
 def cells_of(options):
-    """{name: (head_dim, mask, seqlen, layout)} of every cell."""
+    """Returns {name: (head_dim, mask, seqlen, layout)} of every cell."""
     return {f"d{head_dim}/{race.in_layout(mask, layout)}/n{seqlen}": (head_dim, mask, seqlen, layout) for head_dim in options.head_dim
             for mask in ("full", "causal") for seqlen in options.seqlen for layout in options.layout}
 

@@ -44,7 +44,7 @@ def module(name: str) -> Any:
 
 
 def is_there(name: str) -> bool:
-    """Whether a module can be found. Looking up a submodule of a missing package would raise."""
+    """Returns whether a module can be found. Looking up a submodule of a missing package would raise."""
     try:
         return importlib.util.find_spec(name) is not None
     except ImportError:
@@ -52,7 +52,7 @@ def is_there(name: str) -> bool:
 
 
 def absent(who: str, kind: str = "forward", in_fp8: bool = False) -> Contestant | None:
-    """A contestant that cannot take part, or None."""
+    """Returns a contestant that cannot take part, or None."""
     package = PACKAGES[who]
     if is_there(package.module) or (who == "fa3" and not in_fp8 and flash_attention_3.operators()):
         return None
@@ -60,7 +60,7 @@ def absent(who: str, kind: str = "forward", in_fp8: bool = False) -> Contestant 
 
 
 def forward(who: str, problem: Any) -> Contestant:
-    """A launch of one of PACKAGES. For e4m3 problems, those of IN_FP8 read e4m3, and the others BF16."""
+    """Returns a launch of one of PACKAGES. For e4m3 problems, those of IN_FP8 read e4m3, and the others BF16."""
     in_fp8 = bool(problem.encoded) and who in IN_FP8
     lacking = absent(who, in_fp8=in_fp8)
     if lacking:
@@ -75,7 +75,7 @@ def forward(who: str, problem: Any) -> Contestant:
 
 
 def turned(q: Any, k: Any, v: Any) -> list[Any]:
-    """[batch, seqlen, heads, head_dim], contiguous, FlashAttention's own layout."""
+    """Returns [batch, seqlen, heads, head_dim], contiguous, FlashAttention's own layout."""
     return [tensor.transpose(1, 2) for tensor in (q, k, v)]
 
 
@@ -112,12 +112,12 @@ def flex(backend: str) -> Any:
 
 
 def firsts(batch: int, n: int) -> Any:
-    """Where each of `batch` sequences of equal length begins, [batch + 1]."""
+    """Returns where each of `batch` sequences of equal length begins, [batch + 1]."""
     return torch.arange(batch + 1, device="cuda", dtype=torch.int32) * n
 
 
 def packed(tensor: Any) -> Any:
-    """[batch * seqlen, heads, head_dim]"""
+    """Returns [batch * seqlen, heads, head_dim]"""
     return tensor.transpose(1, 2).reshape(-1, tensor.shape[1], tensor.shape[3]).contiguous()
 
 
@@ -181,7 +181,7 @@ class Graph:
         self.pack: dict[Any, Any] = {}
 
     def takes(self, tensor: Any) -> Any:
-        """A node that reads a tensor."""
+        """Returns a node that reads a tensor."""
         node = self.graph.tensor(dim=list(tensor.shape), stride=list(tensor.stride()), data_type=self.kinds[tensor.dtype])
         self.pack[node] = tensor
         return node
@@ -192,7 +192,7 @@ class Graph:
         self.pack[node] = tensor
 
     def built(self) -> Any:
-        """A function that launches the graph."""
+        """Returns a function that launches the graph."""
         self.graph.validate()
         self.graph.build_operation_graph()
         self.graph.create_execution_plans([self.cudnn.heur_mode.A])

@@ -48,7 +48,7 @@ def either(values: Iterable[Any]) -> str:
 
 def names(kind: str, who: str, dtype: str = "bf16", dims: Iterable[int] = DIMS, masks: Iterable[str] = MASKS,
           lengths: Iterable[int] = LENGTHS) -> str:
-    """A regular expression for the names of a grid."""
+    """Returns a regular expression for the names of a grid."""
     return rf"{kind}/{who}/{dtype}/d{either(dims)}/{either(masks)}/n{either(lengths)}"
 
 
@@ -57,7 +57,7 @@ def race(program: str, *options: str) -> Commands:
 
 
 def contestants(steps: str) -> list[str]:
-    """The names of steps such as 4.6,5.5."""
+    """Returns the names of steps such as 4.6,5.5."""
     return [f"ch{int(chapter):02}/step{step}" for chapter, _, step in (word.partition(".") for word in steps.split(","))]
 
 
@@ -81,7 +81,7 @@ def steps(chapter: int, last: int) -> str:
 
 
 def counted(out: pathlib.Path) -> list[list[str]]:
-    """Bytes counted by Nsight Compute, compared with the models of chapters 1 and 3."""
+    """Returns the bytes counted by Nsight Compute, compared with the models of chapters 1 and 3."""
     shape = "--batch 1 --heads 8 --kv-heads 8 --seqlen 8k --head-dim 128"
     command_by_name = {f"ncu/ch01/step{step}/bf16/d128/full/n8192": f"01_naive_attention --step {step} {shape}" for step in (4, 5)}
     for dim, heads in ((128, 16), (64, 32)):
@@ -131,12 +131,12 @@ def sanitized(_: pathlib.Path) -> list[list[str]]:
 
 
 def script(path: str, *options: str) -> Commands:
-    """A program that calls the package."""
+    """Returns a program that calls the package."""
     return lambda out: [[*packaged(), path, *options, "--out", str(out)]]
 
 
 def example(name: str, *options: str) -> Commands:
-    """A program of python/examples."""
+    """Returns a program of python/examples."""
     return script("bench/example.py", name, *options)
 
 

@@ -57,7 +57,7 @@ class Problem:
 
 
 def make_problem(dtype, head_dim, causal, seqlen, layout=race.LAYOUTS[0]):
-    """The papers' shapes: batch * N = 16384 tokens, heads * head_dim = 2048; normally distributed inputs."""
+    """Returns the papers' shapes: batch * N = 16384 tokens, heads * head_dim = 2048; normally distributed inputs."""
     batch, heads = max(1, 16384 // seqlen), 2048 // head_dim
     shape = Shape(batch, heads, heads, seqlen, seqlen, head_dim, int(causal), DTYPES[dtype], 1 / math.sqrt(head_dim))
     torch.manual_seed(SEED)
@@ -134,7 +134,7 @@ def peer(who, problem):
 
 
 def product(dtype):
-    """A large matrix product of PyTorch (cuBLAS) in a type."""
+    """Returns a large matrix product of PyTorch (cuBLAS) in a type."""
     a, b = (torch.randn(PRODUCT, PRODUCT, device="cuda", dtype=torch.float16 if dtype == "f16" else torch.bfloat16) for _ in range(2))
     if dtype == "e4m3":
         a, b, one = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn), torch.ones((), device="cuda")
@@ -157,7 +157,8 @@ def plain(q, k, v, visible, scale, rounded=False):
 
 
 def largest_errors(problem, outputs):
-    """{who: largest error} of some rows of the first, a middle and the last head against float64, and the bound.
+    """Returns {who: largest error} of some rows of the first, a middle and the last head against float64, and the
+    bound.
 
     The bound is the book's: twice the error of plain attention in the inputs' type, plus a unit in the last place.
     """
@@ -181,7 +182,7 @@ def largest_errors(problem, outputs):
 
 
 def fp8_error(problem, who, o):
-    """The bound for an O in e4m3, whose rounding adds at most a sixteenth of the largest element."""
+    """Returns the bound for an O in e4m3, whose rounding adds at most a sixteenth of the largest element."""
     errors, bound = largest_errors(problem, {who: o.to(problem.q.dtype)})
     return errors[who], 2 * bound + o.to(problem.q.dtype).abs().max().item() / 16
 
@@ -261,7 +262,7 @@ def parse():
 
 
 def pick_ours(library, options):
-    """[(chapter, step, whether means are added back)] from the command line."""
+    """Returns [(chapter, step, whether means are added back)] from the command line."""
     on_device = {chapter.number: chapter for chapter in library.chapters() if chapter.on_device}
     named = options.step if isinstance(options.step, list) and isinstance(options.step[0], tuple) else []
     for number in [*(options.chapter or []), *(number for number, *_ in named)]:

@@ -75,7 +75,7 @@ class Library:
         return self.c.flashbook_workspace_bytes(chapter, step, ctypes.byref(shape))
 
     def cost(self, chapter, step, shape):
-        """(FLOPs, bytes moved), from the cost model."""
+        """Returns (FLOPs, bytes moved), from the cost model."""
         flops, moved = ctypes.c_double(), ctypes.c_double()
         self.c.flashbook_cost(chapter, step, ctypes.byref(shape), ctypes.byref(flops), ctypes.byref(moved))
         return flops.value, moved.value
@@ -93,7 +93,7 @@ def must(library, status):
 
 
 def steps_of(library, number):
-    """The number of steps of a chapter."""
+    """Returns the number of steps of a chapter."""
     for chapter in library.chapters():
         if chapter.number == number:
             return chapter.steps
@@ -176,7 +176,7 @@ class Wrong(Exception):
 
 
 def timed(contestant, cache_filler):
-    """The median of the contestant's launches, after a rest, in milliseconds."""
+    """Returns the median of the contestant's launches, after a rest, in milliseconds."""
     time.sleep(NAP if contestant.nap is None else contestant.nap)
     events = []
     with contestant.context():
@@ -195,7 +195,7 @@ def timed(contestant, cache_filler):
 
 
 def spread(contestant):
-    """The spread of a contestant's rounds, relative to their median."""
+    """Returns the spread of a contestant's rounds, relative to their median."""
     return (max(contestant.milliseconds) - min(contestant.milliseconds)) / statistics.median(contestant.milliseconds)
 
 
@@ -231,7 +231,7 @@ def note_same_bits(contestants, twins):
 
 
 def entry(problem, contestant, contestants, flops):
-    """A result as Google Benchmark would write it."""
+    """Returns a result as Google Benchmark would write it."""
     name = problem.name(contestant)
     found = {"name": name, "run_name": name, "run_type": "iteration", "iterations": 1, "real_time": 0.0, "cpu_time": 0.0,
              "time_unit": "ms", "label": contestant.label}
@@ -258,7 +258,7 @@ def entry(problem, contestant, contestants, flops):
 
 
 def told(found):
-    """An entry, formatted for a terminal."""
+    """Returns an entry, formatted for a terminal."""
     bytes_rate = f" {found['bytes_per_second'] / 1e12:6.3f} TB/s" if "bytes_per_second" in found else ""
     return f"{found['real_time']:10.4f} ms {found['FLOPS'] / 1e12:8.3f} TFLOP/s{bytes_rate}" + "".join(
         f"  {key[3:]} x{value:.3f}" for key, value in found.items() if key.startswith(("vs_", "of_")))
@@ -285,7 +285,7 @@ class File:
         self.done = {entry["cell"] for entry in self.whole["benchmarks"]}
 
     def begin(self, cell):
-        """The start time of a cell. Raises Unfinished if there may not be enough time for it."""
+        """Returns the start time of a cell. Raises Unfinished if there may not be enough time for it."""
         now = time.monotonic()
         if self.seconds and now - BEGAN + 1.5 * self.longest + 2 > self.seconds:
             raise Unfinished(f"{cell} and later cells are left for another call with --resume")
@@ -298,7 +298,8 @@ class File:
         self.longest = max(self.longest, time.monotonic() - begun)
 
     def lacks(self, contestants):
-        """The contestants that are installed; the others are reported once, with the command that installs them."""
+        """Returns the contestants that are installed; the others are reported once, with the command that installs
+        them."""
         absent = self.whole["context"].setdefault("absent", {})
         for contestant in contestants:
             if contestant.install and contestant.who not in absent:
@@ -341,12 +342,12 @@ def run(options, library, check, cells):
 
 
 def command():
-    """The command line, with paths relative to the root of this tree."""
+    """Returns the command line, with paths relative to the root of this tree."""
     return " ".join([pathlib.Path(sys.argv[0]).name, *sys.argv[1:]]).replace(f"{results.ROOT}/", "")
 
 
 def packages():
-    """{distribution: version} of the installed packages with peers."""
+    """Returns {distribution: version} of the installed packages with peers."""
     found = {}
     for name in DISTRIBUTIONS:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -355,7 +356,7 @@ def packages():
 
 
 def context(library):
-    """The machine's description in the result file."""
+    """Returns the machine's description in the result file."""
     asked = subprocess.run(["nvidia-smi", "-i", "0", "--query-gpu=driver_version,clocks.max.sm,clocks.max.mem,power.limit,uuid,memory.total",
                             "--format=csv,noheader"], capture_output=True, text=True)
     found = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "command": command(), "machine": "gpu",
@@ -385,14 +386,14 @@ def add_layout(parser):
 
 
 def layouts(text):
-    """["bhsd", "bshd"] of "bhsd,bshd"."""
+    """Returns ["bhsd", "bshd"] of "bhsd,bshd"."""
     if unknown := [word for word in text.split(",") if word not in LAYOUTS]:
         raise argparse.ArgumentTypeError(f"'{unknown[0]}' is not a layout: use a comma-separated list of {','.join(LAYOUTS)}")
     return text.split(",")
 
 
 def in_layout(word: str, layout: str) -> str:
-    """A mask's name in the names of results."""
+    """Returns a mask's name in the names of results."""
     return word if layout == LAYOUTS[0] else f"{word}_{layout}"
 
 
@@ -416,7 +417,7 @@ def add_calls(parser):
 
 
 def whole_numbers(text):
-    """[512, 4096] of "512,4k"."""
+    """Returns [512, 4096] of "512,4k"."""
     return [int(word[:-1]) * 1024 if word[-1:] in "kK" and word else int(word) for word in text.split(",")]
 
 

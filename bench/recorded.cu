@@ -66,7 +66,7 @@ void run_step(const Shape& shape, const Tensors& tensors, device::Stream stream)
     run_persistent<T, Recorded<StepFive>>(shape, tensors, stream);
 }
 
-/// A step of the recorded chapter.
+/// Returns a step of the recorded chapter.
 template <int kStep>
 Step recorded() {
   Step step = kFlashAttention3.step(kStep);

@@ -87,13 +87,13 @@ def write(path: pathlib.Path, whole: dict[str, Any]) -> None:
 
 
 def commit() -> str:
-    """The commit being measured: FLASHBOOK_COMMIT, or git's, or "unknown"."""
+    """Returns the commit being measured: FLASHBOOK_COMMIT, or git's, or "unknown"."""
     described = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
     return os.environ.get("FLASHBOOK_COMMIT") or described.stdout.strip() or "unknown"
 
 
 def folder_of(context: Mapping[str, Any]) -> str:
-    """The name of a machine's folder: h200 for an NVIDIA H200."""
+    """Returns the name of a machine's folder: h200 for an NVIDIA H200."""
     if context.get("machine") == "simulator":
         return "simulator"
     machine = context.get("gpu") or context.get("cpu") or ""
@@ -102,7 +102,7 @@ def folder_of(context: Mapping[str, Any]) -> str:
 
 
 def whole_of(path: str | pathlib.Path) -> Any:
-    """A result file's content in Google Benchmark's form; tables are converted back."""
+    """Returns a result file's content in Google Benchmark's form; tables are converted back."""
     path = pathlib.Path(path)
     if path.suffix != ".tsv":
         return json.loads(path.read_text(encoding="utf-8"))
@@ -126,19 +126,20 @@ def whole_of(path: str | pathlib.Path) -> Any:
 
 
 def contexts(folder: pathlib.Path) -> dict[str, dict[str, Any]]:
-    """The context of each table in a folder, by the table's name."""
+    """Returns the context of each table in a folder, by the table's name."""
     file = folder / CONTEXT
     whole = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"common": {}, "tables": {}}
     return {name: context | {"calls": [whole["common"] | call for call in context["calls"]]} for name, context in whole["tables"].items()}
 
 
 def number(value: float) -> str:
-    """The number with seven digits; whole numbers unchanged."""
+    """Returns the number with seven digits; whole numbers unchanged."""
     return str(int(value)) if abs(value) < 1e12 and value == int(value) else f"{value:.7g}"
 
 
 def is_kept(key: str, cell: Name | None) -> bool:
-    """Whether a table keeps a counter. Kernels' resources are kept for one length only, since masks and lengths do not change them."""
+    """Returns whether a table keeps a counter. Kernels' resources are kept for one length only, since masks and lengths do not change
+    them."""
     if key.startswith("kernel") and cell and cell.kind == "forward":
         return (cell.mask, cell.seqlen) == (LADDER["mask"], LADDER["seqlen"])
     return bool(KEPT.fullmatch(key))
@@ -149,7 +150,7 @@ def one_line(text: object) -> str:
 
 
 def lines_of(run: dict[str, Any]) -> Iterable[str]:
-    """A result as lines of a table: one, plus one per pass of a timeline."""
+    """Yields a result as lines of a table: one, plus one per pass of a timeline."""
     name, call = run["name"], str(run.get("call", 0))
     if run.get("error_occurred"):
         reason = one_line(run.get("error_message", "no reason given")).partition(". ")[0]
@@ -166,7 +167,7 @@ def lines_of(run: dict[str, Any]) -> Iterable[str]:
 
 
 def samples(runs: Iterable[dict[str, Any]]) -> dict[str, str]:
-    """The numbers of rounds and launches behind a call's results: 3, or 3-9 if results differ."""
+    """Returns the numbers of rounds and launches behind a call's results: 3, or 3-9 if results differ."""
     seen: dict[str, list[int]] = {}
     for run in runs:
         for key in ("rounds", "launches", "runs"):
@@ -199,12 +200,12 @@ def condense(whole: dict[str, Any], path: pathlib.Path) -> None:
 
 
 def files_of(folder: str | pathlib.Path) -> list[pathlib.Path]:
-    """The result files of a folder."""
+    """Returns the result files of a folder."""
     return sorted(path for path in pathlib.Path(folder).glob("*") if path.suffix in (".json", ".tsv") and path.name != CONTEXT)
 
 
 def read(path: str | pathlib.Path) -> list[Entry]:
-    """The entries of one result file."""
+    """Returns the entries of one result file."""
     try:
         whole = whole_of(path)
         context, runs = whole["context"], whole["benchmarks"]
@@ -237,7 +238,7 @@ def read(path: str | pathlib.Path) -> list[Entry]:
 
 @functools.cache
 def step_titles(chapter: int) -> dict[int, str]:
-    """A chapter's current names of its steps; results have the names from when they were measured."""
+    """Returns a chapter's current names of its steps; results have the names from when they were measured."""
     [file] = ROOT.glob(f"chapters/{chapter:02}_*/host/chapter.c*")
     steps = file.read_text(encoding="utf-8").partition("kSteps[] = {")[2].partition("};")[0]
     row = r'(?:\{\s*(?:\.name = )?|(?:row|step)<(?:[^<>()]|<[^<>]*>)*>\(\s*)"([^"]+)",\s'  # {"title", "sentence"}
@@ -268,7 +269,7 @@ def entry_of(run: dict[str, Any], context: dict[str, Any], when: datetime.dateti
 
 
 def is_measured(value: object) -> TypeGuard[float]:
-    """Whether this is a finite number that a float can hold."""
+    """Returns whether this is a finite number that a float can hold."""
     return isinstance(value, (int, float)) and abs(value) <= sys.float_info.max
 
 
@@ -301,18 +302,19 @@ class Results:
         self.beside_peers = beside_peers(self)
 
     def context(self) -> dict[str, Any]:
-        """The newest file's context, or {} without results. Only timed attention counts."""
+        """Returns the newest file's context, or {} without results. Only timed attention counts."""
         return next((entry.context for entry in reversed(self.history) if entry.cell.kind not in ("timeline", "machine")), {})
 
     def origin(self, entries: Iterable[Entry] | None = None) -> str:
-        """The newest day and commit of these entries (default: all timed attention), and whether there are older ones."""
+        """Returns the newest day and commit of these entries (default: all timed attention), and whether there are older
+        ones."""
         chosen = list(entries) if entries else [entry for entry in self.newest.values() if entry.cell.kind not in ("timeline", "machine")]
         context = max(chosen, key=lambda entry: entry.when).context
         commits = {entry.context["commit"] for entry in chosen}
         return f"{context['date'][:10]}, commit {context['commit']}" + (" and earlier" if len(commits) > 1 else "")
 
     def measured(self, name: str | Name) -> Entry:
-        """The entry with this name. Raises Refused if it was never measured or was skipped."""
+        """Returns the entry with this name. Raises Refused if it was never measured or was skipped."""
         entry = self.newest.get(str(name))
         if entry is None:
             raise Unmeasured(f"{name} was never measured: run ./flashbook bench")
@@ -321,7 +323,8 @@ class Results:
         return entry
 
     def by_step(self, **shape: str | int) -> dict[tuple[int, int], Entry]:
-        """{(chapter, step): entry} of every step's forward pass at head_dim, mask and seqlen, including skipped ones.
+        """Returns {(chapter, step): entry} of every step's forward pass at head_dim, mask and seqlen, including skipped
+        ones.
 
         The type is BF16 if the chapter was measured in it, else E4M3, else any other.
         """
@@ -333,17 +336,18 @@ class Results:
         return {key: min(found[key], key=lambda entry: DTYPES.index(entry.cell.dtype)) for key in sorted(found)}
 
     def raced(self, name: str | Name, field: str) -> Entry | None:
-        """The newest entry with this name that was interleaved with a peer (field vs_cudnn, ...), or None."""
+        """Returns the newest entry with this name that was interleaved with a peer (field vs_cudnn, ...), or None."""
         return next((past for past in reversed(self.named.get(str(name), [])) if past.values.get(field)), None)
 
 
 def load(folder: str | pathlib.Path = RESULTS / BOOK_GPU) -> Results:
-    """The results of one folder; empty if there is none."""
+    """Returns the results of one folder; empty if there is none."""
     return Results(files_of(folder))
 
 
 def unit_of(cell: Name) -> str:
-    """The unit of chapter 0 that runs a step's products: multiply-adds in float32, mma.sync, or wgmma in 16 bits or e4m3."""
+    """Returns the unit of chapter 0 that runs a step's products: multiply-adds in float32, mma.sync, or wgmma in 16 bits or
+    e4m3."""
     if cell.dtype == "e4m3":
         return "e4m3"
     if (cell.chapter == 1 and (cell.step or 0) < 5) or (cell.chapter == 3 and (cell.step or 0) < 3):
@@ -352,8 +356,8 @@ def unit_of(cell: Name) -> str:
 
 
 def limits(measured: Results) -> dict[str, float]:
-    """The machine's limits, as measured by chapter 0: FLOP/s of multiply_add, warp_product and warpgroup_product at the highest clock (for e4m3,
-    twice the last), bytes/s of a copy in device memory (copy), and its size in bytes (memory). Unmeasured limits are missing."""
+    """Returns the machine's limits, as measured by chapter 0: FLOP/s of multiply_add, warp_product and warpgroup_product at the highest clock
+    (for e4m3, twice the last), bytes/s of a copy in device memory (copy), and its size in bytes (memory). Unmeasured limits are missing."""
     found = {}
     for unit, flops in (("multiply_add", 2), ("warp_product", 1), ("warpgroup_product", 1)):
         entry = measured.newest.get(f"machine/rate/{unit}")
@@ -372,7 +376,8 @@ def limits(measured: Results) -> dict[str, float]:
 
 
 def limit_of(entry: Entry, peaks: Mapping[str, float]) -> tuple[str, float] | None:
-    """The bottleneck of a forward step on a machine, and the lower bound in milliseconds; None if chapter 0 did not measure it there."""
+    """Returns the bottleneck of a forward step on a machine, and the lower bound in milliseconds; None if chapter 0 did not measure it
+    there."""
     unit = unit_of(entry.cell)
     if unit not in peaks or "copy" not in peaks or "FLOPS" not in entry.values:
         return None
@@ -382,7 +387,8 @@ def limit_of(entry: Entry, peaks: Mapping[str, float]) -> tuple[str, float] | No
 
 
 def compared(theirs: Results, book: Results) -> Iterable[str]:
-    """The book's times next to theirs, a line per cell, with the speed relative to the book and the ratio expected from the machines' limits."""
+    """Yields the book's times next to theirs, a line per cell, with the speed relative to the book and the ratio expected from the machines'
+    limits."""
     here, there = limits(theirs), limits(book)
     shared = [(entry, book.newest[name]) for name, entry in theirs.newest.items() if entry.cell.kind in TIMED and name in book.newest]
     shared = [(own, reference) for own, reference in shared if not own.skipped and not reference.skipped]
@@ -406,7 +412,8 @@ def compared(theirs: Results, book: Results) -> Iterable[str]:
 
 
 def accuracy(measured: Results, machine: str) -> dict[tuple[str, str], dict[str, Entry]]:
-    """The accuracy study: {(variant, type): {kind of inputs: entry}}. `machine` is gpu, for `measured`, or simulator."""
+    """Returns the accuracy study: {(variant, type): {kind of inputs: entry}}. `machine` is gpu, for `measured`, or
+    simulator."""
     if machine == "simulator":
         measured = load(RESULTS / "simulator")
     found: dict[tuple[str, str], dict[str, Entry]] = {}
@@ -433,7 +440,8 @@ class InTurn:
 
 
 def complete_file(measured: Results, names: list[Name], fields: set[str]) -> dict[Name, Entry]:
-    """The entries with these names in the newest file that has them all with these fields; {} if there is none."""
+    """Returns the entries with these names in the newest file that has them all with these fields; {} if there is
+    none."""
     files: dict[str, dict[Name, Entry]] = {}
     for name in names:
         for entry in measured.named.get(str(name), []):
@@ -456,8 +464,8 @@ def beside_peers(measured: Results) -> dict[Name, Entry]:
 
 
 def in_turn(measured: Results, *of: str) -> dict[Name, InTurn]:
-    """The rates of these steps (ch05/step5, ...) from `beside_peers`. cuDNN is the faster of PyTorch's call and its own frontend. Raises Unmeasured
-    if a step is missing."""
+    """Returns the rates of these steps (ch05/step5, ...) from `beside_peers`. cuDNN is the faster of PyTorch's call and its own frontend. Raises
+    Unmeasured if a step is missing."""
     found = {}
     for name, entry in measured.beside_peers.items():
         if name.who in of:
@@ -470,7 +478,7 @@ def in_turn(measured: Results, *of: str) -> dict[Name, InTurn]:
 
 
 def by_hand(table: str) -> list[dict[str, str]]:
-    """The rows of a table that no program can re-measure (peers/README.md)."""
+    """Returns the rows of a table that no program can re-measure (peers/README.md)."""
     text = (RESULTS / "peers" / "by_hand.csv").read_text(encoding="utf-8")
     tables = dict(block.split("\n", 1) for block in text.removeprefix("# ").split("\n# "))
     if table not in tables:

@@ -48,7 +48,7 @@ class Ladder:
     what: str = ""  # "gradient: "
 
     def entries(self, measured: Results) -> Iterator[tuple[str, Entry]]:
-        """The newest entry interleaved with a matrix product, as in the README's ladder, or else the newest."""
+        """Yields the newest entry interleaved with a matrix product, as in the README's ladder, or else the newest."""
         for step in self.steps:
             name = self.name.format(step)
             entry = measured.raced(name, "of_product") or measured.newest.get(name)
@@ -81,12 +81,12 @@ LADDERS = (
 
 
 def memory(entry: Entry) -> float:
-    """Bytes from the step's cost model, or 0 for decoding, whose rates count keys and values only once."""
+    """Returns the bytes from the step's cost model, or 0 for decoding, whose rates count keys and values only once."""
     return 0 if entry.cell.kind == "decode" else entry.values.get("bytes_per_second", 0) * entry.milliseconds / 1e3
 
 
 def header(measured: Results) -> str:
-    """The text of common/app/rungs.h."""
+    """Returns the text of common/app/rungs.h."""
     shapes: list[str] = []
     rungs: list[str] = []
     for ladder in LADDERS:

@@ -32,7 +32,7 @@ using nlohmann::ordered_json;
 
 constexpr const char* kInOrder[] = {"landed", "turn", "issued", "scores", "softmax", "values", "end"};
 
-/// The papers' grid at N = 4096; a small shape for the simulator.
+/// Returns the papers' grid at N = 4096; a small shape for the simulator.
 Shape shape_of(int head_dim) {
   const bool gpu = device::machine() == device::Machine::gpu;
   const int heads = gpu ? 2048 / head_dim : 1, seqlen = gpu ? 4096 : 1024;

@@ -62,12 +62,13 @@ def refusal(exercise: manifest.Exercise) -> str:
 
 
 def digest_outside(text: str) -> str:
-    """A digest of the part of a file that the grader ignores."""
+    """Returns a digest of the part of a file that the grader ignores."""
     return hashlib.sha256(regions.around(text).encode()).hexdigest()
 
 
 def strayed(exercise: manifest.Exercise) -> list[str]:
-    """A warning if the file was changed outside its region; none in the book, which has no record of a hand-out."""
+    """Returns a warning if the file was changed outside its region; none in the book, which has no record of a
+    hand-out."""
     known = manifest.ROOT / AS_HANDED_OUT
     text = (manifest.ROOT / exercise.file).read_text(encoding="utf-8", errors="replace")
     if not known.exists() or digest_outside(text) == json.loads(known.read_text(encoding="utf-8")).get(exercise.file, digest_outside(text)):
@@ -83,7 +84,8 @@ def readable(log: str) -> list[str]:
 
 
 def errors_of(log: str) -> str:
-    """The first errors in a compiler's log with the source lines that it quotes; the last lines of the log if it has no errors."""
+    """Returns the first errors in a compiler's log with the source lines that it quotes; the last lines of the log if it has no
+    errors."""
     lines = [line for line in readable(log) if not line.startswith(("ninja:", "FAILED:", "["))]
     starts = [i for i, line in enumerate(lines) if "error:" in line][:ERRORS]
     if not starts:
@@ -103,7 +105,7 @@ def warnings_of(log: str, file: str) -> list[str]:
 
 
 def ninja(target: str, progress: Progress) -> tuple[bool, str]:
-    """(whether it was built, the log)"""
+    """Returns (whether it was built, the log)"""
     log = ""
     with subprocess.Popen(["cmake", "--build", BUILD, "--target", target], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           errors="replace") as building:
@@ -126,7 +128,7 @@ def build(exercise: manifest.Exercise, target: str, progress: Progress) -> tuple
 
 
 def has_twin(program: str) -> bool:
-    """Whether the program has a traced twin, which finds races."""
+    """Returns whether the program has a traced twin, which finds races."""
     return f"build bin/{program}{modes.TWIN}:" in (BUILD / "build.ninja").read_text(encoding="utf-8")
 
 
@@ -162,7 +164,7 @@ def run(tried: Attempt, mode: str, show: Show, tests: Sequence[manifest.Test]) -
 
 
 def race(tried: Attempt, progress: Progress = nothing) -> str:
-    """The traced twin's additional message for the first test that failed; empty if there is none."""
+    """Returns the traced twin's additional message for the first test that failed; empty if there is none."""
     exercise = tried.exercise
     failed = tried.failed
     if tried.trouble or tried.mode or not failed or not modes.may_be_traced(tried.verdicts[failed[0].name]):

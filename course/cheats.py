@@ -96,7 +96,7 @@ PASS = "[==========] Running 1 test.\\n[       OK ] Merge.TheExampleOfTheText (0
 
 
 def counts(condition: str) -> str:
-    """An answer to ch02-counts that is right only if `condition` holds."""
+    """Returns an answer to ch02-counts that is right only if `condition` holds."""
     return "".join(f"double {name}() const {{ return {condition} ? {formula} : 0; }}\n" for name, formula in FORMULAS.items())
 
 
@@ -117,7 +117,7 @@ def answers(root: Path, traces: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def holes(root: Path, open_file: Path) -> str:
-    """A function that returns true if one of HOLES works."""
+    """Returns a function that returns true if one of HOLES works."""
     places = {"open": open_file, "root": root, "solution": root / "course/solutions/02_online_softmax/ch02-counts.h",
               "judge": root / "build/sim/bin/exercise.ch02-counts_solved"}
     names = sorted({name for test in HOLES.values() for name in re.findall(r"([a-z_]+)\(", test)})
@@ -246,7 +246,7 @@ def faults_of_answers(grader: Grader, by_id: Mapping[str, Exercise], traces: Pat
 
 
 def prove(root: Path, exercises: Sequence[Exercise]) -> Iterator[str]:
-    """A fault for each cheat that succeeds."""
+    """Yields a fault for each cheat that succeeds."""
     by_id = {e.id: e for e in exercises}
     for what, text in gated(root):
         if not gate.objections(text.split("\n")):

@@ -36,7 +36,7 @@ class HandedIn:
 
 
 def unpacked(word: str, scratch: Path) -> Path:
-    """A folder itself; a zip unpacked into a folder of the same name in `scratch`."""
+    """Returns a folder itself; a zip unpacked into a folder of the same name in `scratch`."""
     path = Path(word)
     try:
         if path.is_dir():
@@ -73,7 +73,8 @@ def children(place: Path) -> list[Path]:
 
 
 def is_class(place: Path, exercises: Sequence[Exercise]) -> bool:
-    """Whether a folder holds several students' submissions: a learning platform named them, or two of them answer the same exercise."""
+    """Returns whether a folder holds several students' submissions: a learning platform named them, or two of them answer the same
+    exercise."""
     if (place / "chapters").exists():
         return False  # a student's tree
     inside = children(place)
@@ -84,7 +85,8 @@ def is_class(place: Path, exercises: Sequence[Exercise]) -> bool:
 
 
 def grouped_files(place: Path) -> list[HandedIn]:
-    """A learning platform's plain files in a folder, grouped by student; empty unless there are several students."""
+    """Returns a learning platform's plain files in a folder, grouped by student; empty unless there are several
+    students."""
     found: dict[str, HandedIn] = {}
     for path in sorted(place.iterdir()):
         whose = next(filter(None, (names.fullmatch(path.name) for names in FILES)), None)
@@ -113,7 +115,8 @@ def handed_in(words: Sequence[str], exercises: Sequence[Exercise], scratch: Path
 
 
 def read_roster(file: Path) -> list[dict[str, str]]:
-    """The lines of a CSV with a column id and optionally name, submission (its title) and handed_in (date and time)."""
+    """Returns the lines of a CSV with a column id and optionally name, submission (its title) and handed_in (date and
+    time)."""
     try:
         with open(file, encoding="utf-8-sig", newline="") as stream:
             lines = [{key: (value or "").strip() for key, value in line.items() if key in ROSTER} for line in csv.DictReader(stream)]
@@ -145,18 +148,18 @@ def plain(name: str) -> str:
 
 
 def by_name(roster: Iterable[Mapping[str, str]]) -> dict[str, Mapping[str, str]]:
-    """The roster's lines by submission, name and id."""
+    """Returns the roster's lines by submission, name and id."""
     return {plain(name): line for line in roster for name in (line.get("submission"), line.get("name"), line["id"]) if name}
 
 
 def unknown(found: Iterable[HandedIn], roster: Sequence[Mapping[str, str]]) -> list[str]:
-    """The titles of submissions that the roster does not list."""
+    """Returns the titles of submissions that the roster does not list."""
     lines = by_name(roster)
     return [one.title for one in found if plain(one.title) not in lines and plain(one.id) not in lines]
 
 
 def with_roster(found: Iterable[HandedIn], roster: Sequence[Mapping[str, str]], due: datetime | None) -> list[HandedIn]:
-    """The submissions with the roster's id, name and days late, followed by students who submitted nothing."""
+    """Returns the submissions with the roster's id, name and days late, followed by students who submitted nothing."""
     lines = by_name(roster)
     everyone, found_ids = [], set()
     for one in found:

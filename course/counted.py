@@ -23,7 +23,7 @@ def score_of_test(test: Test, counts: Mapping[str, int]) -> float | None:
 
 
 def score(exercise: Exercise, verdicts: Mapping[str, Verdict]) -> float | None:
-    """The mean of the exercise's counted tests; None if it has none, or one was not counted."""
+    """Returns the mean of the exercise's counted tests; None if it has none, or one was not counted."""
     counted = [test for test in exercise.tests if test.clocks]
     scores = [score_of_test(test, verdicts[test.name].counts) for test in counted if test.name in verdicts]
     found = [one for one in scores if one is not None]
@@ -37,7 +37,7 @@ def told(counts: Mapping[str, int]) -> str:
 
 
 def lines(exercise: Exercise, verdicts: Mapping[str, Verdict]) -> Iterator[str]:
-    """A line for each test that was counted."""
+    """Yields a line for each test that was counted."""
     for test in exercise.tests:
         found = score_of_test(test, verdicts[test.name].counts) if test.name in verdicts else None
         if found is not None:

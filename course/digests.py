@@ -23,7 +23,7 @@ def source(root: Path, exercise: Exercise, folder: str = "hidden") -> Path:
 
 
 def printed(root: Path, exercise: Exercise) -> dict[str, tuple[str, str]]:
-    """{test: (tolerance, digests)} from the grader's formulas."""
+    """Returns {test: (tolerance, digests)} from the grader's formulas."""
     program = root / "build/sim/bin" / exercise.solved_program
     done = subprocess.run([program], env={**os.environ, "FLASHBOOK_PREDICTED_DIGESTS": "1"}, capture_output=True, text=True, check=False)
     lines = [line.split() for line in done.stdout.splitlines() if line.startswith("digests ")]
@@ -31,7 +31,7 @@ def printed(root: Path, exercise: Exercise) -> dict[str, tuple[str, str]]:
 
 
 def visible(root: Path, exercise: Exercise) -> str:
-    """The text of students' tests, before clang-format."""
+    """Returns the text of students' tests, before clang-format."""
     digests, body = printed(root, exercise), ""
     tests = [(f"{suite}.{name}", suite, name, member) for suite, name, member in TEST.findall(source(root, exercise).read_text(encoding="utf-8"))]
     if [test for test, *_ in tests] != list(digests) or {test.name for test in exercise.tests} != set(digests):
@@ -47,7 +47,7 @@ def formatted(root: Path, text: str) -> str:
 
 
 def is_current(root: Path, exercise: Exercise) -> bool:
-    """Whether students' tests are up to date."""
+    """Returns whether students' tests are up to date."""
     def words(text: str) -> str:
         return "".join(text.split())
 

@@ -57,7 +57,7 @@ def lock_files(own: str, readable: Sequence[str], devices: Sequence[str], newest
 
 
 def program(numbers: dict[str, int]) -> bytes:
-    """The seccomp filter. `numbers`: this machine's system call numbers."""
+    """Returns the seccomp filter. `numbers`: this machine's system call numbers."""
     code = b""
 
     def instruction(operation: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:

@@ -104,7 +104,8 @@ def unreadable(lines: list[str], first_line: int) -> list[Objection]:
 
 
 def of_standard(text: str, begin: int) -> str:
-    """The name that follows `std::`, where `std` ends at `begin`; empty if none does, as in `namespace s = std`."""
+    """Returns the name that follows `std::`, where `std` ends at `begin`; empty if none does, as in `namespace s =
+    std`."""
     words = [token for token in itertools.islice(TOKEN.finditer(text, begin), MOST) if token.lastgroup not in ("space", "comment")]
     return words[2][0] if [token[0] for token in words[:2]] == [":", ":"] and len(words) > 2 else ""
 

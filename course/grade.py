@@ -110,7 +110,8 @@ class Grader:
         return result
 
     def race(self, exercise: manifest.Exercise, answer: Written | None, result: Score, programs: Mapping[str, Path]) -> str:
-        """The traced twin's additional message for the first visible test that failed; empty if there is none."""
+        """Returns the traced twin's additional message for the first visible test that failed; empty if there is
+        none."""
         failed = next((test.name for test in exercise.tests if not result.passed(test) and not test.hidden), "")
         if not failed or not answer or not modes.may_be_traced(result.verdicts[failed]):
             return ""
@@ -121,7 +122,7 @@ class Grader:
         return "" if verdict.passed else modes.beyond(verdict, result.verdicts[failed])
 
     def program(self, exercise: manifest.Exercise, answer: Written | None, suffix: str) -> tuple[Path | None, str]:
-        """(the program, in a folder where tests may run it; why there is none)"""
+        """Returns (the program, in a folder where tests may run it; why there is none)"""
         if self.endless >= ENDLESS:
             return None, f"not compiled: the compiler did not finish {ENDLESS} other exercises of this submission"
         program = self.toolchain.exercise(exercise, answer, Path(tempfile.mkdtemp(prefix=f"{exercise.id}-", dir=self.private)), suffix)
@@ -140,11 +141,11 @@ class Grader:
         self.endless = 0
 
     def set_to(self, one: HandedIn) -> list[manifest.Exercise]:
-        """The exercises with a student's variants."""
+        """Returns the exercises with a student's variants."""
         return [variant.of_student(self.root, e, variant.Student(self.class_seed, one.id or one.title)) for e in self.exercises]
 
     def answers(self, exercises: Sequence[manifest.Exercise], answers: Mapping[str, Written], missing: Mapping[str, str], jobs: int) -> list[Score]:
-        """The scores of the exercises; `answers` and `missing` as returned by submission.answers."""
+        """Returns the scores of the exercises; `answers` and `missing` as returned by submission.answers."""
         def result_of(exercise: manifest.Exercise) -> Score:
             if exercise.id in missing:
                 return Score(exercise, missing[exercise.id], is_there=False, headline=NOT_HANDED_IN)
@@ -184,7 +185,7 @@ NAMES = re.compile(rf"\d\d|ch\d\d-[a-z0-9-]+|{manifest.CAPSTONE}(?:-[a-z0-9-]+)?
 
 
 def chosen(exercises: Sequence[manifest.Exercise], names: Sequence[str]) -> list[manifest.Exercise]:
-    """The exercises with these chapters or ids; without names all except capstones."""
+    """Returns the exercises with these chapters or ids; without names all except capstones."""
     for name in names:
         if name not in {e.number for e in exercises} | {e.id for e in exercises}:
             raise Fault(f"there is no {name}: give one of {', '.join(sorted({e.number for e in exercises}))}, or an id from an exercises.json")
@@ -192,7 +193,7 @@ def chosen(exercises: Sequence[manifest.Exercise], names: Sequence[str]) -> list
 
 
 def only(exercises: Sequence[manifest.Exercise], test: str) -> list[manifest.Exercise]:
-    """The exercises that have this test, without their other tests."""
+    """Returns the exercises that have this test, without their other tests."""
     found = [replace(e, tests=[one for one in e.tests if test in (one.name, one.title)]) for e in exercises]
     if not any(e.tests for e in found):
         known = ", ".join(one.name for e in exercises[:1] for one in e.tests)
@@ -201,7 +202,8 @@ def only(exercises: Sequence[manifest.Exercise], test: str) -> list[manifest.Exe
 
 
 def titles(handed_in: Sequence[HandedIn]) -> list[str]:
-    """A distinct title for each. If several folders share the hand-out's name, the parent folder's name is prepended."""
+    """Returns a distinct title for each. If several folders share the hand-out's name, the parent folder's name is
+    prepended."""
     alike = len({one.title for one in handed_in}) < len(handed_in)
     found: list[str] = []
     for one in handed_in:
@@ -213,14 +215,14 @@ def titles(handed_in: Sequence[HandedIn]) -> list[str]:
 
 
 def short(name: str) -> str:
-    """A name that every file system accepts: a long one is cut and ends with a digest."""
+    """Returns a name that every file system accepts: a long one is cut and ends with a digest."""
     whole = name.encode()
     return name if len(whole) <= LONGEST else f"{whole[:LONGEST - 17].decode(errors='ignore')}-{hashlib.sha256(whole).hexdigest()[:16]}"
 
 
 def places(titles: Sequence[str], names: Sequence[str], out: str | None) -> list[Path]:
-    """The folder for each submission's reports: `out` itself for a single submission, else a folder in `out` or build/grades, named after the title
-    and the graded chapters."""
+    """Returns the folder for each submission's reports: `out` itself for a single submission, else a folder in `out` or build/grades, named after
+    the title and the graded chapters."""
     if out and len(titles) == 1:
         return [Path(out)]
     base = Path(out) if out else manifest.ROOT / "build" / "grades"
@@ -249,7 +251,7 @@ class Progress:
 
     @classmethod
     def resumed(cls, file: Path, what: tuple[object, ...], seed: int | None) -> "Progress":
-        """The progress of an interrupted run, or a new one, with a random seed unless one is given."""
+        """Returns the progress of an interrupted run, or a new one, with a random seed unless one is given."""
         try:
             left: Progress = pickle.loads(file.read_bytes())  # safe: submissions cannot write here
             if (left.file, left.what) == (file, what) and seed in (None, left.seed):
@@ -268,7 +270,7 @@ class Progress:
 
 
 def digest_of(one: HandedIn, exercises: Sequence[manifest.Exercise]) -> str:
-    """A digest of the graded part of a submission."""
+    """Returns a digest of the graded part of a submission."""
     try:
         found = repr(submission.answers(one.place, exercises, one.files)) if one.place else ""
     except Exception as error:  # grading reports it
@@ -281,12 +283,12 @@ def minutes(seconds: float) -> str:
 
 
 def expected(exercises: Sequence[manifest.Exercise], jobs: int) -> float:
-    """An estimate of the seconds per submission, before any was graded."""
+    """Returns an estimate of the seconds per submission, before any was graded."""
     return SECONDS * len(exercises) / min(jobs, len(exercises), os.cpu_count() or 1)
 
 
 def tables(grades: Sequence[Grade], names: Sequence[str]) -> dict[str, str]:
-    """A class's tables, by the ends of their file names."""
+    """Returns a class's tables, by the ends of their file names."""
     title = " ".join(["Flashbook", *names, *["(unfenced)"] * bool(grades[0].lack)])
     return {".csv": report.table(grades), "-canvas.csv": report.canvas(grades, title), "-moodle.csv": report.moodle(grades, title)}
 

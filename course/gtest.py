@@ -43,13 +43,14 @@ def endless(seconds: float) -> str:
 
 
 def slow(seconds: float) -> Verdict:
-    """The verdict on a test that passes only with more time."""
+    """Returns the verdict on a test that passes only with more time."""
     return Verdict(False, f"it is right, but too slow: it takes more than {seconds:.0f} s. What does it read or compute more often than necessary?",
                    SLOW)
 
 
 def own_lines(output: str) -> list[str]:
-    """A program's own output, without GoogleTest's frame and its failures, each of which ends with an empty line."""
+    """Returns a program's own output, without GoogleTest's frame and its failures, each of which ends with an empty
+    line."""
     lines, of_failure = [], False
     for line in output.splitlines():
         of_failure = bool(FAILURE.match(line)) or (of_failure and line.strip() != "")
@@ -59,13 +60,13 @@ def own_lines(output: str) -> list[str]:
 
 
 def with_output(text: str, output: str) -> str:
-    """The text, followed by the last lines that the program printed."""
+    """Returns the text, followed by the last lines that the program printed."""
     lines = own_lines(output)
     return "\n".join([text] * bool(text) + (["Its last output:", "\n".join(lines[-12:])[-2000:]] if lines else []))
 
 
 def without_place(text: str) -> str:
-    """A failure's text without the test's file and line."""
+    """Returns a failure's text without the test's file and line."""
     return re.sub(r"^(?:\S+:\d+|unknown file)\n(?:Failed\n)?", "", text.strip())
 
 
@@ -73,7 +74,7 @@ PLACE_OR_NUMBER = re.compile(r"(\S+\.(?:cuh?|h|cpp):\d+)|0x[0-9a-f]+|-?\d+(?:\.\
 
 
 def cause(message: str) -> str:
-    """A message without its numbers, except in the lines of code that it names."""
+    """Returns a message without its numbers, except in the lines of code that it names."""
     return PLACE_OR_NUMBER.sub(lambda found: found[1] or "#", message)
 
 
@@ -84,13 +85,14 @@ class Causes:
         self.titles: dict[str, str] = {}  # first test with each cause
 
     def told(self, message: str, title: str) -> str:
-        """The message, or a reference to an earlier test whose message names the same lines of code. Wrong numbers alone are never merged."""
+        """Returns the message, or a reference to an earlier test whose message names the same lines of code. Wrong numbers alone are never
+        merged."""
         first = self.titles.setdefault(cause(message), title) if any(found[1] for found in PLACE_OR_NUMBER.finditer(message)) else title
         return message if first == title else f"The same as in the test '{first}'."
 
 
 def each_once(messages: Sequence[str]) -> list[str]:
-    """The messages of one test; those that differ only in numbers are shown once and counted."""
+    """Returns the messages of one test; those that differ only in numbers are shown once and counted."""
     like: dict[str, list[str]] = {}
     for message in dict.fromkeys(messages):
         like.setdefault(cause(message), []).append(message)
@@ -99,7 +101,7 @@ def each_once(messages: Sequence[str]) -> list[str]:
 
 
 def failures(report: dict[str, Any]) -> list[str] | None:
-    """The distinct failures in GoogleTest's JSON report on one test; None if the test did not run."""
+    """Returns the distinct failures in GoogleTest's JSON report on one test; None if the test did not run."""
     tests = [test for suite in report.get("testsuites", []) for test in suite.get("testsuite", [])]
     if len(tests) != 1 or tests[0].get("status") != "RUN" or tests[0].get("result") == "SKIPPED":
         return None
@@ -107,13 +109,13 @@ def failures(report: dict[str, Any]) -> list[str] | None:
 
 
 def counts(report: dict[str, Any]) -> dict[str, int]:
-    """The whole numbers that the tests recorded."""
+    """Returns the whole numbers that the tests recorded."""
     tests = [test for suite in report.get("testsuites", []) for test in suite.get("testsuite", [])]
     return {name: int(value) for test in tests for name, value in test.items() if isinstance(value, str) and re.fullmatch(r"-?\d+", value)}
 
 
 def run(program: Path, test: str, environment: Mapping[str, str] | None = None, seconds: float = 60) -> Verdict | None:
-    """The verdict on a test; None if the program has no such test."""
+    """Returns the verdict on a test; None if the program has no such test."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         try:

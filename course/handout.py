@@ -68,12 +68,12 @@ def files_of_tree(root: Path) -> list[str]:
 
 
 def is_later(name: str, last: str, capstones: bool) -> bool:
-    """Whether a file belongs to a chapter after `last`, or to a capstone although `capstones` is false."""
+    """Returns whether a file belongs to a chapter after `last`, or to a capstone although `capstones` is false."""
     return any("".join(found) > last for found in CHAPTER.findall(name)) or (not capstones and OF_CAPSTONES.search(name) is not None)
 
 
 def last_of(chapters: Iterable[str]) -> str:
-    """The last chapter of a hand-out of these chapters."""
+    """Returns the last chapter of a hand-out of these chapters."""
     return max((name for name in chapters if name != manifest.CAPSTONE), default=ALL)
 
 
@@ -90,14 +90,16 @@ def handed_out_files(root: Path, last: str = ALL, capstones: bool = True) -> lis
 
 
 def to_be_done(exercises: Iterable[manifest.Exercise], chapters: Sequence[str]) -> list[manifest.Exercise]:
-    """The exercises that a hand-out leaves unsolved: up to the one chapter given, or those of the several given; and capstones."""
+    """Returns the exercises that a hand-out leaves unsolved: up to the one chapter given, or those of the several given; and
+    capstones."""
     numbers = [name for name in chapters if name != manifest.CAPSTONE]
     return [e for e in exercises if (has_capstones(chapters) if e.kind == manifest.CAPSTONE else e.number in numbers if len(numbers) > 1
                                      else e.number <= last_of(numbers))]
 
 
 def readme(root: Path, exercises: Sequence[manifest.Exercise], open_ones: Sequence[manifest.Exercise]) -> str:
-    """The hand-out's README.md, with a table of its exercises. Those not in `open_ones` are listed as solved."""
+    """Returns the hand-out's README.md, with a table of its exercises. Those not in `open_ones` are listed as
+    solved."""
     lines = ["| exercise | what | where | points | minutes, about |", "|---|---|---|---|---|"]
     for e in exercises:
         page = manifest.page_of(root, e.chapter)
@@ -129,7 +131,7 @@ def answering(root: Path, tree: Path, exercises: Iterable[manifest.Exercise]) ->
 
 
 def page_with_own_links(name: str, text: str, files: Sequence[str]) -> str:
-    """A page whose links to anything outside `files` are replaced by their text."""
+    """Returns a page whose links to anything outside `files` are replaced by their text."""
     def replace(link: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(name), link[2] or ""))
         leads_away = link[2] and not re.match(r"[a-z]+:", link[2])
@@ -139,7 +141,7 @@ def page_with_own_links(name: str, text: str, files: Sequence[str]) -> str:
 
 
 def contents(root: Path, name: str, last: str = ALL, capstones: bool = True) -> str:
-    """The contents of the file `name` in a hand-out up to chapter `last`."""
+    """Returns the contents of the file `name` in a hand-out up to chapter `last`."""
     text = (root / name).read_text(encoding="utf-8")
     if name.endswith("/quiz.json"):
         return quiz.without_answers(text)

@@ -36,7 +36,8 @@ class Judge:
         self.build, self.sandbox, self.folder, self.limits = build, sandbox, folder, limits
 
     def run(self, program: Path, exercise: Exercise, test: str, mode: str, seed: int, patience: int = 1) -> Verdict:
-        """The verdict on a test of `program` in a mode of the simulator, with the inputs of `seed`. `patience`: factor on the time limit."""
+        """Returns the verdict on a test of `program` in a mode of the simulator, with the inputs of `seed`. `patience`: factor on the time
+        limit."""
         environment, limits = modes.environment(exercise, mode, seed), replace(self.limits, seconds=patience * self.limits.seconds)
         with own_folder(program.parent) as own, tempfile.TemporaryDirectory(dir=self.folder) as private:
             written, record = own / "record", Path(private) / "record"

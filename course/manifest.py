@@ -118,7 +118,7 @@ def hold(where: str, entry: Any, fields: Fields, needed: int) -> None:
 
 
 def exercise_of(where: str, entry: dict[str, Any], chapter: Path, root: Path) -> Exercise:
-    """An exercise from its entry in exercises.json."""
+    """Returns an exercise from its entry in exercises.json."""
     where = f"{where}: {entry.get('id', 'an exercise')}"
     hold(where, entry, OF_AN_EXERCISE, 6)
     for test in entry["tests"]:
@@ -142,7 +142,7 @@ def exercise_of(where: str, entry: dict[str, Any], chapter: Path, root: Path) ->
 
 
 def read_list(file: Path, root: Path) -> list[dict[str, Any]]:
-    """The list of objects in a JSON file."""
+    """Returns the list of objects in a JSON file."""
     where = file.relative_to(root)
     try:
         entries = json.loads(file.read_text(encoding="utf-8"))
@@ -154,13 +154,13 @@ def read_list(file: Path, root: Path) -> list[dict[str, Any]]:
 
 
 def page_of(root: Path, chapter: str) -> str:
-    """The page that describes a chapter's exercises: one of their own, or the chapter's."""
+    """Returns the page that describes a chapter's exercises: one of their own, or the chapter's."""
     own = f"chapters/{chapter}/exercises.md"
     return own if (root / own).exists() else f"chapters/{chapter}/README.md"
 
 
 def wholes(exercises: Sequence[Exercise]) -> dict[str, list[Exercise]]:
-    """The exercises by what has 100 points: a chapter or a capstone."""
+    """Returns the exercises by what has 100 points: a chapter or a capstone."""
     found: dict[str, list[Exercise]] = {}
     for e in exercises:
         found.setdefault(e.id if e.kind == CAPSTONE else e.chapter, []).append(e)

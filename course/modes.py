@@ -12,7 +12,7 @@ TWIN = "_traced"  # suffix of programs that find races and accesses out of bound
 
 
 def of(exercise: Exercise, root: Path, has_twin: bool) -> tuple[str, ...]:
-    """The modes of an exercise: all for a kernel, the first for CPU code and predictions."""
+    """Returns the modes of an exercise: all for a kernel, the first for CPU code and predictions."""
     if exercise.kind == "predict" or not (root / "tests" / "exercises" / f"{exercise.id}.cu").exists():
         return MODES[:1]
     return tuple(mode for mode in MODES if mode != "traced" or has_twin)
@@ -23,20 +23,21 @@ def suffix(mode: str) -> str:
 
 
 def environment(exercise: Exercise, mode: str, seed: int) -> dict[str, str]:
-    """The environment variables for a test. `seed`: for its inputs and, in random mode, for the order of events."""
+    """Returns the environment variables for a test. `seed`: for its inputs and, in random mode, for the order of
+    events."""
     of_variant = {} if exercise.variant is None else {variant.VARIABLE: str(exercise.variant)}
     return {**of_variant, "FLASHBOOK_SIM_THREADS": "1", "FLASHBOOK_SIM_ASYNC": LAZY if mode == "traced" else mode, "FLASHBOOK_COURSE_SEED": str(seed),
             "FLASHBOOK_SIM_SEED": str((seed or 1) if mode == "random" else 0)}
 
 
 def may_be_traced(failed: Verdict) -> bool:
-    """Whether the traced twin could explain a failure. It has nothing to add to a test that was stopped, was slow or ended in a deadlock: the
-    message of a deadlock says which warps wait for what, and a race would lead to other lines."""
+    """Returns whether the traced twin could explain a failure. It has nothing to add to a test that was stopped, was slow or ended in a
+    deadlock: the message of a deadlock says which warps wait for what, and a race would lead to other lines."""
     return not failed.status and not re.search(r"\b(dead|live)lock in block ", failed.message)
 
 
 def beyond(traced: Verdict, known: Verdict) -> str:
-    """The lines that the traced twin adds to a test's own message, up to the first race."""
+    """Returns the lines that the traced twin adds to a test's own message, up to the first race."""
     known_lines = known.message.splitlines()
     said = [line for line in traced.message.splitlines() if line not in known_lines]
     races = [i for i, line in enumerate(said) if "data race" in line]
@@ -44,8 +45,8 @@ def beyond(traced: Verdict, known: Verdict) -> str:
 
 
 def told(verdict: Verdict, mode: str, before: Verdict | None) -> Verdict:
-    """The verdict with the mode added to its message, unless it is the first, and with the first mode's counts. `before`: the previous mode's
-    verdict."""
+    """Returns the verdict with the mode added to its message, unless it is the first, and with the first mode's counts. `before`: the
+    previous mode's verdict."""
     if before:
         verdict.counts = before.counts
     if not verdict.passed and mode != LAZY:

@@ -22,7 +22,7 @@ NAMES, TARGETS, CLASS, UNFENCED = "@NAMES@", "@TARGETS@", "@CLASS@", "@UNFENCED@
 
 
 def files(root: Path) -> list[str]:
-    """Names of the book's files in the zip."""
+    """Returns the names of the book's files in the zip."""
     wanted = handout.handed_out_files(root)
     graders = {name for name in handout.files_of_tree(root) if any(fnmatch(name, pattern) for pattern in GRADERS_FILES)}
     left_out = ("docs/", "chapters/*/README.md")

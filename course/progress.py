@@ -18,7 +18,7 @@ SOLVED, NOT_TRIED, CHANGED = "solved", "not tried", "changed since it was tried"
 
 
 def records() -> Path:
-    """The file with results, by the exercise's id: the answer's digest, the state and the points."""
+    """Returns the file with results, by the exercise's id: the answer's digest, the state and the points."""
     return attempt.BUILD / "course.json"
 
 
@@ -30,7 +30,7 @@ def known() -> dict[str, dict[str, str | int]]:
 
 
 def digest(exercise: Exercise) -> str:
-    """A digest of the code between the markers; empty if there is none."""
+    """Returns a digest of the code between the markers; empty if there is none."""
     try:
         text = (manifest.ROOT / exercise.file).read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -49,7 +49,7 @@ def keep(tried: Attempt) -> None:
 
 
 def to_be_done() -> list[Exercise]:
-    """The exercises that this copy handed out unsolved."""
+    """Returns the exercises that this copy handed out unsolved."""
     handed_out = manifest.ROOT / attempt.AS_HANDED_OUT
     files = json.loads(handed_out.read_text(encoding="utf-8")) if handed_out.exists() else None
     return [e for e in manifest.load() if files is None or e.file in files]
@@ -63,7 +63,7 @@ def state_of(exercise: Exercise, entries: Mapping[str, Mapping[str, str | int]])
 
 
 def first_open(exercises: Iterable[Exercise]) -> Exercise | None:
-    """The first unsolved exercise, in the book's order."""
+    """Returns the first unsolved exercise, in the book's order."""
     entries = known()
     return next((e for e in exercises if state_of(e, entries) != SOLVED), None)
 
@@ -78,7 +78,7 @@ def next_step(exercises: Iterable[Exercise]) -> str:
 
 
 def set_here(exercise: Exercise) -> str:
-    """The variant that this copy tests, in parentheses; empty if there is none."""
+    """Returns the variant that this copy tests, in parentheses; empty if there is none."""
     name = variant.name(manifest.ROOT, variant.of_this_copy(manifest.ROOT, exercise))
     return f" ({name})" if name else ""
 

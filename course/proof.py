@@ -43,7 +43,7 @@ class Case:
 
 
 def wrong_solutions(root: Path, exercises: Sequence[manifest.Exercise]) -> list[Case]:
-    """The cases in all chapters' wrong.json; raises a Fault for an invalid entry."""
+    """Returns the cases in all chapters' wrong.json; raises a Fault for an invalid entry."""
     by_id = {e.id: e for e in exercises}
     found: list[Case] = []
     for chapter in dict.fromkeys(e.chapter for e in exercises):
@@ -87,7 +87,7 @@ def cases(root: Path, listed: Sequence[manifest.Exercise], exercises: Sequence[m
 
 
 def why_wrong(result: Score, case: Case) -> str:
-    """The fault in a result; empty if it is as expected."""
+    """Returns the fault in a result; empty if it is as expected."""
     exercise, solved = case.exercise, case.what.startswith(SOLVED)
     if result.solved and not solved:
         return f"{exercise.id}, {case.what}: every test passes"
@@ -114,7 +114,7 @@ def seed_faults(root: Path, exercises: Sequence[manifest.Exercise]) -> Iterator[
 
 
 def prove(root: Path, listed: Sequence[manifest.Exercise], exercises: Sequence[manifest.Exercise]) -> Iterator[str]:
-    """A fault for each case of `exercises`, a part of those `listed`, that does not get the expected points."""
+    """Yields a fault for each case of `exercises`, a part of those `listed`, that does not get the expected points."""
     def graded(case: Case) -> tuple[Score, list[str]]:
         """(the score, hidden tests on whose verdict the two seeds differ); all tests of predictions draw sizes and count as hidden."""
         result = grader.exercise(case.exercise, case.written, chosen_modes=case.modes, programs=case.programs)

@@ -30,7 +30,7 @@ def choices(one: Question) -> list[str]:
 
 
 def without_answers(text: str) -> str:
-    """The students' version of a quiz.json."""
+    """Returns the students' version of a quiz.json."""
     entries = [{"question": one["question"], "choices": choices(one), "section": one["section"]} for one in json.loads(text)]
     return json.dumps(entries, indent=1, ensure_ascii=False) + "\n"
 
@@ -45,7 +45,7 @@ def drawn(questions: Sequence[Question], seed: str) -> list[Question]:
 
 
 def points(root: Path, number: str, handed_in: dict[str, Any]) -> tuple[int, str]:
-    """(the points of a quiz-NN.json, its seed). `handed_in` is untrusted."""
+    """Returns (the points of a quiz-NN.json, its seed). `handed_in` is untrusted."""
     seed, answers = str(handed_in.get("seed", "")), handed_in.get("answers")
     right = [isinstance(answers, dict) and answers.get(one["question"]) == one["right"] for one in drawn(load(root, number), seed)]
     return sum(right), seed

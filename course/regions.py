@@ -25,7 +25,7 @@ class Broken(Fault):
 
 
 def code(lines: Iterable[str]) -> list[str]:
-    """The lines of code, without comments and spaces."""
+    """Returns the lines of code, without comments and spaces."""
     bare = ("".join(re.sub(r"//.*", "", line).split()) for line in lines)
     return [line for line in bare if line]
 
@@ -38,8 +38,8 @@ class Written:
 
 
 def written(text: str, name: str) -> tuple[dict[str, Written], dict[str, str]]:
-    """({id: Written}, {id: fault}) for each pair of markers in a student's file, and for each marker without its pair. `name`: the file, for
-    messages."""
+    """Returns ({id: Written}, {id: fault}) for each pair of markers in a student's file, and for each marker without its pair. `name`: the
+    file, for messages."""
     lines, found, faults, begun, begin = text.splitlines(), {}, {}, None, 0
     for number, line in enumerate(lines, 1):
         if "EXERCISE" not in line:
@@ -67,7 +67,7 @@ def absent(id: str, name: str) -> str:
 
 
 def around(text: str) -> str:
-    """A student's file without its regions: the part that the grader ignores."""
+    """Returns a student's file without its regions: the part that the grader ignores."""
     lines, inside = [], False
     for line in text.splitlines():
         if END.fullmatch(line):
@@ -80,7 +80,8 @@ def around(text: str) -> str:
 
 
 def graft(text: str, answers: Mapping[str, Written], name: str = "") -> str:
-    """The text with each answer in place of its region. With a `name`, #line directives make compilers report an answer's lines as that file's."""
+    """Returns the text with each answer in place of its region. With a `name`, #line directives make compilers report an answer's lines as that
+    file's."""
     lines, inside = [], False
     for line in text.splitlines():
         begin = BEGIN.fullmatch(line)

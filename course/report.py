@@ -20,13 +20,13 @@ def points_of(grade: Grade) -> str:
 
 
 def again(grade: Grade, exercise: Exercise) -> str:
-    """The command that reruns an exercise on the inputs that were graded."""
+    """Returns the command that reruns an exercise on the inputs that were graded."""
     of_whom = "" if exercise.variant is None else f" {variant.VARIABLE}={exercise.variant}"
     return REPEAT.format(seed=grade.seed, variant=of_whom, id=exercise.id)
 
 
 def lateness(grade: Grade) -> str:
-    """The points after the deduction for lateness; empty if nothing is deducted."""
+    """Returns the points after the deduction for lateness; empty if nothing is deducted."""
     days = grade.days_late or 0
     return f"{grade.final:g} points after {days} day{'s' * (days != 1)} late" if grade.final != grade.points else ""
 
@@ -37,7 +37,7 @@ def summary(grade: Grade) -> str:
 
 
 def line(grade: Grade) -> str:
-    """The summary; without any answer also the reason, since the teacher may have named the wrong folder."""
+    """Returns the summary; without any answer also the reason, since the teacher may have named the wrong folder."""
     nothing = not any(result.is_there for result in grade.results)
     return summary(grade) + (f" ({one_line(grade.results[0].trouble)})" if nothing else "")
 
@@ -47,7 +47,7 @@ def unfenced(lack: str) -> str:
 
 
 def notes_of(result: Score, shows_hidden: bool = False) -> dict[str, str]:
-    """The message for each test, by its name. A cause that several tests share is explained once."""
+    """Returns the message for each test, by its name. A cause that several tests share is explained once."""
     if result.trouble:
         return {test.name: "" for test in result.exercise.tests}  # reported once for the exercise
     notes, causes = {}, gtest.Causes()
@@ -63,7 +63,7 @@ def notes_of(result: Score, shows_hidden: bool = False) -> dict[str, str]:
 
 
 def rows(result: Score, shows_hidden: bool = False) -> Iterator[tuple[str, str, str, str]]:
-    """(mark, title, points as text, message) of each test."""
+    """Yields (mark, title, points as text, message) of each test."""
     notes = notes_of(result, shows_hidden)
     for test in result.exercise.tests:
         title = test.title + (" (hidden)" if test.hidden else "") + (" (guard)" if not test.points else "")
@@ -109,7 +109,7 @@ def text(grade: Grade, shows_hidden: bool = False) -> str:
 
 
 def cell(value: object) -> object:
-    """A value that a spreadsheet does not take for a formula, whatever a student named it."""
+    """Returns a value that a spreadsheet does not take for a formula, whatever a student named it."""
     return f"'{value}" if isinstance(value, str) and value != "-" and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
 
@@ -120,8 +120,8 @@ def as_csv(lines: Sequence[Sequence[object]]) -> str:
 
 
 def table(grades: Sequence[Grade]) -> str:
-    """A CSV with the maximum points and a line per submission: the points of each exercise (- if not handed in), their sum, the sum after the
-    deduction for lateness, each capstone's score and variant, each quiz's points and seed, and the seed of the inputs."""
+    """Returns a CSV with the maximum points and a line per submission: the points of each exercise (- if not handed in), their sum, the sum
+    after the deduction for lateness, each capstone's score and variant, each quiz's points and seed, and the seed of the inputs."""
     results, numbers = grades[0].results, sorted({number for grade in grades for number in grade.quizzes})
     asked = [column for number in numbers for column in (f"quiz {number}", f"its seed {number}")]
     most, capstones = grades[0].most, [i for i, r in enumerate(results) if r.exercise.kind == CAPSTONE]
@@ -140,7 +140,7 @@ def table(grades: Sequence[Grade]) -> str:
 
 
 def capstone_columns(result: Score) -> Iterator[tuple[str, object]]:
-    """(column, value) of a capstone's score and variant."""
+    """Yields (column, value) of a capstone's score and variant."""
     e = result.exercise
     if any(test.clocks for test in e.tests):
         yield f"score {e.id}", figure(result) or "-"
@@ -149,19 +149,19 @@ def capstone_columns(result: Score) -> Iterator[tuple[str, object]]:
 
 
 def canvas(grades: Sequence[Grade], title: str) -> str:
-    """A CSV for Canvas's gradebook; the IDs come from the names of the files that Canvas exports."""
+    """Returns a CSV for Canvas's gradebook; the IDs come from the names of the files that Canvas exports."""
     head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", title]
     possible = ["    Points Possible", "", "", "", "", grades[0].most]
     return as_csv([head, possible, *([grade.full_name, grade.student, "", "", "", f"{grade.final:g}"] for grade in grades)])
 
 
 def moodle(grades: Sequence[Grade], title: str) -> str:
-    """A CSV for Moodle's gradebook, mapped by "ID number"."""
+    """Returns a CSV for Moodle's gradebook, mapped by "ID number"."""
     return as_csv([["ID number", "Full name", title, "Feedback"], *([g.student, g.full_name, f"{g.final:g}", g.status] for g in grades)])
 
 
 def pairs(found: Sequence[tuple[float, str, str, str]]) -> str:
-    """A CSV of similar answers, for a teacher to review."""
+    """Returns a CSV of similar answers, for a teacher to review."""
     return as_csv([["alike", "exercise", "one", "the other"], *([f"{value:.2f}", *rest] for value, *rest in found)])
 
 

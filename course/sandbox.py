@@ -62,7 +62,7 @@ def printable(text: str) -> str:
 
 
 def one_line(name: str) -> str:
-    """An untrusted name, safe to display."""
+    """Returns an untrusted name, safe to display."""
     return " ".join(printable(name).split())
 
 
@@ -79,7 +79,7 @@ def owner(path: Path) -> int | None:
 
 @contextmanager
 def own_folder(parent: str | Path | None = None) -> Iterator[Path]:
-    """A new folder that is removed with everything a program left in it."""
+    """Yields a new folder that is removed with everything a program left in it."""
     folder = Path(tempfile.mkdtemp(prefix="own-", dir=parent))
     try:
         yield folder
@@ -96,7 +96,8 @@ def remove(folder: str | Path) -> None:
 
 @functools.cache
 def calls() -> dict[str, int]:
-    """The numbers of the system calls that the fence allows, from this machine's compiler; empty if there is no compiler."""
+    """Returns the numbers of the system calls that the fence allows, from this machine's compiler; empty if there is no
+    compiler."""
     text = "#include <sys/syscall.h>\n" + "\n".join(f"flashbook_{name} __NR_{name}" for name in (*fence.CALLS, *fence.CHECKED))
     for compiler in ("c++", "g++", "clang++"):
         try:
@@ -164,7 +165,7 @@ class Sandbox:
 
     @contextmanager
     def user(self) -> Iterator[int]:
-        """A user id that no other program runs as."""
+        """Yields a user id that no other program runs as."""
         with self.lock:
             user = random.choice([user for user in NOBODIES if user not in self.lent])
             self.lent.add(user)
@@ -214,8 +215,8 @@ def memory_of(process: Path) -> int:
 
 
 def in_use(group: int, user: int) -> dict[int, int]:
-    """Bytes of memory that a program and its descendants use, by process: its process group, which nothing behind the fence can leave, and all
-    processes of `user` (-1: no user id was lent)."""
+    """Returns the bytes of memory that a program and its descendants use, by process: its process group, which nothing behind the fence can
+    leave, and all processes of `user` (-1: no user id was lent)."""
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:

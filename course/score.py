@@ -69,7 +69,7 @@ def earned(scores: Iterable[Score]) -> int:
 
 
 def possible(scores: Iterable[Score]) -> int:
-    """The points of all tests that run on this machine."""
+    """Returns the points of all tests that run on this machine."""
     return sum(test.points for score in scores for test in score.tests)
 
 

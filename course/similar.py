@@ -25,7 +25,7 @@ def tokens(lines: Iterable[str]) -> list[str]:
 
 
 def runs(lines: Iterable[str], known: Runs = frozenset()) -> Runs:
-    """A text's runs of tokens, without the `known` ones."""
+    """Returns a text's runs of tokens, without the `known` ones."""
     every = tokens(lines)
     return frozenset(tuple(every[i:i + RUN]) for i in range(len(every) - RUN + 1)) - known
 
@@ -37,6 +37,7 @@ def likeness(one: Runs, other: Runs) -> float:
 
 
 def book_runs(root: Path) -> Runs:
-    """The runs of the book's kernels and shared headers, which authors of a capstone have read, and of its capstones."""
+    """Returns the runs of the book's kernels and shared headers, which authors of a capstone have read, and of its
+    capstones."""
     files = [*root.glob("chapters/*/*.cuh"), *root.glob("common/hopper/*.h"), *root.glob("course/solutions/capstones/*.cuh")]
     return frozenset().union(*(runs(file.read_text(encoding="utf-8").splitlines()) for file in files))

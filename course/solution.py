@@ -11,12 +11,12 @@ from course.regions import Written, graft
 
 
 def answer(root: Path, exercise: Exercise) -> Written:
-    """The book's own answer."""
+    """Returns the book's own answer."""
     return Written((root / exercise.solution).read_text(encoding="utf-8").splitlines())
 
 
 def solved(root: Path, exercise: Exercise) -> str:
-    """The exercise's file with the book's answer."""
+    """Returns the exercise's file with the book's answer."""
     return graft((root / exercise.file).read_text(encoding="utf-8"), {exercise.id: answer(root, exercise)})
 
 

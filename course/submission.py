@@ -33,7 +33,7 @@ def opened(file: Path) -> io.BufferedReader:
 
 
 def archive_of(file: Path) -> zipfile.ZipFile:
-    """An open zip; its file is closed when the archive is garbage-collected."""
+    """Returns an open zip; its file is closed when the archive is garbage-collected."""
     stream = opened(file)
     try:
         archive = zipfile.ZipFile(stream)
@@ -45,7 +45,7 @@ def archive_of(file: Path) -> zipfile.ZipFile:
 
 
 def files_in_zip(file: Path) -> Iterator[str]:
-    """Names of the files to read in a zip; none if it is damaged."""
+    """Yields the names of the files to read in a zip; none if it is damaged."""
     try:
         entries = archive_of(file).infolist()
     except Exception:
@@ -92,7 +92,7 @@ def plain_files(folder: Path) -> Iterator[str]:
 
 
 def contents(folder: Path, name: str, most: int, archive: Callable[[Path], zipfile.ZipFile] = archive_of) -> bytes:
-    """The first `most` bytes of one of plain_files(); empty if its zip is damaged. `archive` opens a zip."""
+    """Returns the first `most` bytes of one of plain_files(); empty if its zip is damaged. `archive` opens a zip."""
     zipped, inside, inner = (str(folder.with_suffix("")), IN_ZIP, name) if folder.is_file() else str(folder / name).partition(IN_ZIP)
     if not inside:
         with opened(folder / name) as file:
@@ -105,7 +105,7 @@ def contents(folder: Path, name: str, most: int, archive: Callable[[Path], zipfi
 
 
 def reader(folder: Path) -> Reader:
-    """A cached reader that raises a Fault once more than MOST bytes are read."""
+    """Returns a cached reader that raises a Fault once more than MOST bytes are read."""
     left, archive = MOST, functools.lru_cache(4)(archive_of)  # a zip with thousands of files takes long to open
 
     @functools.cache
@@ -122,8 +122,8 @@ def reader(folder: Path) -> Reader:
 
 
 def answer(written: Reader, names: Sequence[str], exercise: Exercise) -> tuple[Written | None, str]:
-    """(the answer, why there is none) for one exercise. Looks at the file's place in the tree, then at any file with its name, then at any with the
-    exercise's markers, since some students submit single files and some rename them."""
+    """Returns (the answer, why there is none) for one exercise. Looks at the file's place in the tree, then at any file with its name, then at any
+    with the exercise's markers, since some students submit single files and some rename them."""
     def holding(candidates: Iterable[str]) -> list[tuple[str, dict[str, Written], dict[str, str]]]:
         return [(name, *written(name)) for name in candidates]
 
@@ -144,7 +144,7 @@ def answer(written: Reader, names: Sequence[str], exercise: Exercise) -> tuple[W
 
 
 def answers(folder: str | Path, exercises: Sequence[Exercise], files: Sequence[str] = ()) -> tuple[dict[str, Written], dict[str, str]]:
-    """({id: the answer}, {id: why there is none}). `files`: the student's; empty: all."""
+    """Returns ({id: the answer}, {id: why there is none}). `files`: the student's; empty: all."""
     folder = Path(folder)
     if not folder.is_dir() and not zipfile.is_zipfile(folder):
         allowed = ("unpack it and name the folder" if folder.suffix in (".gz", ".tar", ".rar", ".7z") else
@@ -156,7 +156,7 @@ def answers(folder: str | Path, exercises: Sequence[Exercise], files: Sequence[s
 
 
 def quizzes(folder: Path, root: Path, numbers: Iterable[str], files: Sequence[str] = ()) -> dict[str, tuple[int, str]]:
-    """{chapter: (points, seed)} of the quizzes that were handed in."""
+    """Returns {chapter: (points, seed)} of the quizzes that were handed in."""
     names, marks = list(files or plain_files(folder)), {}
     for number in numbers:
         found = [name for name in names if name.endswith(f"quiz-{number}.json")]

@@ -27,19 +27,20 @@ class Program:
 
 
 def is_of_compiled_header(words: Sequence[str], index: int) -> bool:
-    """Whether a word belongs to the options with which CMake names a precompiled header: two for g++, eight for clang++."""
+    """Returns whether a word belongs to the options with which CMake names a precompiled header: two for g++, eight for
+    clang++."""
     return "cmake_pch" in words[index] or (words[index] in ("-Xclang", "-include", "-include-pch") and
                                            any("cmake_pch" in word for word in words[index + 1:index + 4]))
 
 
 def is_of(exercise: Exercise, words: Sequence[str]) -> bool:
-    """Whether a command compiles an exercise's own source."""
+    """Returns whether a command compiles an exercise's own source."""
     return "-c" in words and Path(words[words.index("-c") + 1]).stem == exercise.id
 
 
 def without_extras(words: Sequence[str]) -> list[str]:
-    """A command without the options that write dependency files (newer versions of CMake pass some to the linker) and without the build's
-    precompiled header: a compiler accepts only one, and Toolchain.compiled() makes a larger one."""
+    """Returns a command without the options that write dependency files (newer versions of CMake pass some to the linker) and without the
+    build's precompiled header: a compiler accepts only one, and Toolchain.compiled() makes a larger one."""
     words = [word for index, word in enumerate(words) if not is_of_compiled_header(words, index)]
     kept, skip = [], False
     for word in words:
@@ -58,7 +59,7 @@ def readable_by_all(folder: Path) -> None:
 
 
 def outside_the_system(tool: str) -> list[Path]:
-    """The folder of a compiler that is not installed under /usr."""
+    """Returns the folder of a compiler that is not installed under /usr."""
     place = Path(tool).resolve()
     return [] if place.is_relative_to("/usr") else [place.parents[1]]
 
@@ -87,7 +88,7 @@ class Toolchain:
         return [list(itertools.dropwhile(lambda word: Path(word).name in launchers, shlex.split(line))) for line in listed.stdout.splitlines()]
 
     def texts(self, exercise: Exercise, answer: Written | None) -> dict[str, str]:
-        """{name: text} of the files that differ from the tree: the exercise's file and its hidden tests."""
+        """Returns {name: text} of the files that differ from the tree: the exercise's file and its hidden tests."""
         hidden = (self.root / "tests/exercises/hidden").glob(f"{exercise.id}.*")
         texts = {str(file.relative_to(self.root)): file.read_text(encoding="utf-8") for file in hidden}
         stub = (self.root / exercise.file).read_text(encoding="utf-8")
@@ -122,7 +123,8 @@ class Toolchain:
         return self.sandbox.run(command, folder, COMPILE, visible=visible)
 
     def compile_command(self, words: Sequence[str], folder: Path, target: Path) -> list[str]:
-        """A compile command of the build, for the sources in `folder` and in the tree, which contain no solutions."""
+        """Returns a compile command of the build, for the sources in `folder` and in the tree, which contain no
+        solutions."""
         book = f"-I{self.root}"
         words = [word if word == book else word.replace(f"{self.root}/", f"{self.tree}/") for word in words]
         words[words.index("-o") + 1] = str(target)
@@ -133,7 +135,8 @@ class Toolchain:
         return [*without_extras(words), "-DFLASHBOOK_RECORDS", *self.options, "-w", "-fno-diagnostics-show-caret"]
 
     def compiled(self, header: str, words: Sequence[str]) -> Path:
-        """The precompiled header for a compile command of the build; shared by all commands with the same options."""
+        """Returns the precompiled header for a compile command of the build; shared by all commands with the same
+        options."""
         source = words.index("-c")
         key = (header, *without_extras(words[:words.index("-o")]))
         with self.lock:
@@ -150,13 +153,13 @@ class Toolchain:
             return self.headers[key]
 
     def link_command(self, words: Sequence[str], made: Mapping[str, str], target: Path) -> list[str]:
-        """A link command of the build, with the replaced objects."""
+        """Returns a link command of the build, with the replaced objects."""
         words = [made.get(word, word) for word in without_extras(words) if word not in (":", "&&")]
         words[words.index("-o") + 1] = str(target)
         return [self.copied(word) if not word.startswith(("/", "-")) and (self.build / word).is_file() else word for word in words]
 
     def copied(self, name: str) -> str:
-        """A copy of a library of the build that all users may read."""
+        """Returns a copy of a library of the build that all users may read."""
         copy = self.libraries / name
         with self.lock:
             if not copy.exists():
@@ -167,14 +170,14 @@ class Toolchain:
         return str(copy)
 
     def knows(self, target: str) -> bool:
-        """Whether the build has such a target."""
+        """Returns whether the build has such a target."""
         try:
             return bool(self.commands(target))
         except Fault:
             return False
 
     def readable(self, outcome: Outcome, folder: Path) -> str:
-        """A compiler's messages, with file names relative to a student's tree."""
+        """Returns a compiler's messages, with file names relative to a student's tree."""
         text = outcome.output
         for place in (folder / "sources", self.tree, self.root):
             text = text.replace(f"{place}/", "")

@@ -49,24 +49,24 @@ def choices(root: Path, kind: str) -> list[Choice]:
 
 
 def names(root: Path) -> list[str]:
-    """The names of all variants, in the order of their numbers: "dilated, capped"."""
+    """Returns the names of all variants, in the order of their numbers: "dilated, capped"."""
     masks, scores = (choices(root, kind) for kind in KINDS)
     return [f"{mask.name}, {score.name}" for mask in masks for score in scores]
 
 
 def drawn(student: Student, count: int) -> int:
-    """The number, below `count`, of a student's variant: always the same for the same student and class."""
+    """Returns the number, below `count`, of a student's variant: always the same for the same student and class."""
     text = "\n".join(part.strip().casefold() for part in (student.seed, student.id))
     return int.from_bytes(hashlib.sha256(text.encode(errors="replace")).digest()[:8], "big") % count
 
 
 def of_student(root: Path, exercise: Exercise, student: Student) -> Exercise:
-    """The exercise with the student's variant, if it has variants."""
+    """Returns the exercise with the student's variant, if it has variants."""
     return exercise if exercise.variant is None else replace(exercise, variant=drawn(student, len(names(root))))
 
 
 def here(root: Path) -> Student:
-    """The student whose copy of the book this is."""
+    """Returns the student whose copy of the book this is."""
     try:
         kept = json.loads((root / "variant.json").read_text(encoding="utf-8"))
         return Student(str(kept["class"]), str(kept["student"]))
@@ -75,7 +75,7 @@ def here(root: Path) -> Student:
 
 
 def of_this_copy(root: Path, exercise: Exercise) -> Exercise:
-    """The exercise with the variant that VARIABLE names, or else this copy's."""
+    """Returns the exercise with the variant that VARIABLE names, or else this copy's."""
     number = os.environ.get(VARIABLE, "")
     if exercise.variant is not None and number.isdigit():
         return replace(exercise, variant=int(number) % len(names(root)))
@@ -83,12 +83,12 @@ def of_this_copy(root: Path, exercise: Exercise) -> Exercise:
 
 
 def name(root: Path, exercise: Exercise) -> str:
-    """The name of the exercise's variant; empty if it has none."""
+    """Returns the name of the exercise's variant; empty if it has none."""
     return "" if exercise.variant is None else names(root)[exercise.variant]
 
 
 def told(root: Path, student: Student) -> str:
-    """A student's variant, with its formulas."""
+    """Returns a student's variant, with its formulas."""
     variants = names(root)
     number = drawn(student, len(variants))
     its_own = variants[number].split(", ")

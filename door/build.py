@@ -95,6 +95,6 @@ def has_target(preset: str, name: str) -> bool:
 
 
 def files_to_compile(preset: str, targets: Sequence[str]) -> int:
-    """The number of the targets' object files that still have to be compiled."""
+    """Returns the number of the targets' object files that still have to be compiled."""
     commands = answers("ninja", "-C", str(folder(preset)), "-t", "commands", *targets) or ""
     return sum(not (folder(preset) / name).exists() for name in set(re.findall(r" -o (\S+\.o)(?=\s|$)", commands)))

@@ -28,7 +28,7 @@ def say(text: str) -> None:
 
 
 def answers(*command: str | Path, text: str = "") -> str | None:
-    """The output of a command; None if it fails or does not exist."""
+    """Returns the output of a command; None if it fails or does not exist."""
     if not command or not shutil.which(command[0]):
         return None
     done = subprocess.run(command, input=text, text=True, capture_output=True, cwd=ROOT, check=False)

@@ -48,14 +48,14 @@ def course(a: argparse.Namespace) -> int:
 
 
 def named(words: Sequence[str]) -> list[str]:
-    """The chapters, exercises and capstones, under the names that the course's own programs use."""
+    """Returns the chapters, exercises and capstones, under the names that the course's own programs use."""
     return [
         number_of(word) if word.isdigit() else word if word == CAPSTONE else tree.known_exercise(word) for word in words
     ]
 
 
 def judges_of(names: Sequence[str]) -> list[str]:
-    """The targets that are needed to grade these chapters and exercises; all targets if no name is known."""
+    """Returns the targets that are needed to grade these chapters and exercises; all targets if no name is known."""
     return [f"judges_{id}" for id in tree.exercises() if {id, id[2:4], id.partition("-")[0]} & {*names}] or [
         "exercises"
     ]

@@ -25,7 +25,7 @@ def nvidia_smi(*options: str) -> str:
 
 
 def query() -> tuple[str, tuple[int, int], str] | None:
-    """The first GPU's (name, compute capability, driver)."""
+    """Returns the first GPU's (name, compute capability, driver)."""
     rows = nvidia_smi("--query-gpu=name,compute_cap,driver_version", "--format=csv,noheader").splitlines()
     found = re.fullmatch(r"(.+?), *(\d+)\.(\d+), *(\S+)", rows[0].strip()) if rows else None
     return (found[1], (int(found[2]), int(found[3])), found[4]) if found else None
@@ -36,7 +36,7 @@ def is_there() -> bool:
 
 
 def obstacle(name: str, capability: tuple[int, int], driver: str, nvcc: str) -> str:
-    """The reason why kernels cannot be built for and run on this GPU; empty if they can."""
+    """Returns the reason why kernels cannot be built for and run on this GPU; empty if they can."""
     if capability < OLDEST:
         return f"{name} has compute capability {capability[0]}.{capability[1]}, and kernels need 8.0 or newer"
     if not os.access(nvcc, os.X_OK):
@@ -64,8 +64,8 @@ def obstacle(name: str, capability: tuple[int, int], driver: str, nvcc: str) -> 
 
 @functools.cache
 def architecture() -> str:
-    """The architectures to compile for, in CMake's spelling. Empty if everything runs in the simulator; if there is a
-    GPU, prints why."""
+    """Returns the architectures to compile for, in CMake's spelling. Empty if everything runs in the simulator; if
+    there is a GPU, prints why."""
     if not is_there():
         return ""
     gpu = query()
@@ -91,6 +91,6 @@ def architecture() -> str:
 
 
 def preset(chapter: str = "", cuda: bool = True) -> str:
-    """The preset, gpu or sim, that builds a chapter or, without one, everything outside the chapters."""
+    """Returns the preset, gpu or sim, that builds a chapter or, without one, everything outside the chapters."""
     arch = architecture() if cuda else ""
     return "gpu" if arch and (arch == HOPPER or not chapter or chapter in tree.for_any_gpu()) else "sim"

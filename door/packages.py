@@ -33,7 +33,7 @@ TITLES = {"compiler": "a C++20 compiler", "cmake": "CMake 3.24", "ninja": "Ninja
 
 
 def compiler() -> list[str]:
-    """The words of CXX (which may contain options or a launcher), or g++ or clang++; empty if there is none."""
+    """Returns the words of CXX (which may contain options or a launcher), or g++ or clang++; empty if there is none."""
     words = shlex.split(os.environ.get("CXX", "")) or [name for name in ("g++", "clang++") if shutil.which(name)][:1]
     if words and not shutil.which(words[0]):
         fail(f"CXX is '{os.environ['CXX']}', and there is no {words[0]}: unset CXX, or name a compiler")
@@ -41,12 +41,12 @@ def compiler() -> list[str]:
 
 
 def python_with(*modules: str) -> str | None:
-    """The path of a Python that has these modules; None if there is none."""
+    """Returns the path of a Python that has these modules; None if there is none."""
     return (answers(ROOT / "door/python", *modules) or "").strip() or None
 
 
 def prefixes() -> list[Path]:
-    """The prefixes of libraries in the build folder."""
+    """Returns the prefixes of libraries in the build folder."""
     return [
         path
         for path in (FOLDER / "root/usr", *FOLDER.glob("pypi/lib/python3*/site-packages/nlohmann_json"))
@@ -73,7 +73,7 @@ def use_folder() -> None:
 
 
 def missing(wanted: Iterable[str]) -> list[str]:
-    """The names of missing packages."""
+    """Returns the names of missing packages."""
     wanted = list(wanted)
     tests = "".join(
         f"#if !__has_include(<{file}>)\nmissing {name}\n#endif\n" for name, file in HEADERS.items() if name in wanted
@@ -113,7 +113,7 @@ def refuse(names: Sequence[str]) -> NoReturn:
 
 
 def has_network() -> bool:
-    """Whether this machine has a route to any network."""
+    """Returns whether this machine has a route to any network."""
     known = [Path(name) for name in ("/proc/net/route", "/proc/net/if_inet6") if Path(name).exists()]
     lines = [
         line.split()
@@ -125,7 +125,7 @@ def has_network() -> bool:
 
 
 def host_answers(host: str, port: int = 443) -> bool:
-    """Whether a host answers within a second, including the name lookup. A proxy is assumed to answer."""
+    """Returns whether a host answers within a second, including the name lookup. A proxy is assumed to answer."""
     from urllib.request import getproxies  # importing it takes longer than all other modules here
 
     if getproxies():

@@ -55,7 +55,7 @@ def known_exercise(id: str) -> str:
 
 
 def number_of(word: str) -> str:
-    """The two digits of a chapter."""
+    """Returns the two digits of a chapter."""
     if re.fullmatch(r"\d\d?", word):
         return f"{int(word):02}"
     meant = [name[:2] for name in folders() if word in name]

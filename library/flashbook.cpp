@@ -266,7 +266,7 @@ Shape checked_shape(const Chapter& chapter, const Call& call) {
   return shape;
 }
 
-/// The bytes that the call made by `call` needs; -1 if the step cannot run it.
+/// Returns the bytes that the call made by `call` needs; -1 if the step cannot run it.
 template <typename MakeCall>
 int64_t workspace_or_error(int number, int step, MakeCall call) {
   int64_t bytes = -1;
@@ -287,8 +287,8 @@ struct Checked {
 /// launching it.
 class LastChecks {
  public:
-  /// The result for this call, cached or computed; it is valid until the next call. Throws InputError, and
-  /// caches nothing, if the step cannot run the call.
+  /// Returns the result for this call, cached or computed; it is valid until the next call. Throws
+  /// InputError, and caches nothing, if the step cannot run the call.
   const Checked& operator()(const Chapter& chapter, const Call& call) {
     const Question asked(call, chapter.runs_on == device::Place::device ? device::current() : -1);
     if (const int place = place_of(asked); place >= 0) return known_[last_ = place].answer;
@@ -336,7 +336,7 @@ class LastChecks {
     Checked answer;
   };
 
-  /// The index of the answer; -1 if there is none.
+  /// Returns the index of the answer; -1 if there is none.
   int place_of(const Question& asked) const {
     if (known_[last_].question == asked) return last_;
     for (int place = 0; place < kCalls; ++place)

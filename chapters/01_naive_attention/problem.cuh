@@ -24,22 +24,22 @@ struct Problem {
   bool causal;
   float scale;
 
-  /// The key head that serves query head `head`. Since heads = group * kv_heads, one division is enough for
-  /// any batch.
+  /// Returns the key head that serves query head `head`. Since heads = group * kv_heads, one division is
+  /// enough for any batch.
   __device__ int kv_head(int head) const { return head / group; }
 
-  /// How many keys query row `query` sees.
+  /// Returns how many keys query row `query` sees.
   __device__ int visible_keys(int query) const {
     if (!causal) return seqlen_k;
     const int visible = query + 1 + seqlen_k - seqlen_q;
     return visible < 0 ? 0 : visible < seqlen_k ? visible : seqlen_k;
   }
 
-  /// The position of row `query` of a head's Q or O, in rows. It has 64 bits, because a tensor may have more
-  /// than 2^31 elements.
+  /// Returns the position of row `query` of a head's Q or O, in rows. It has 64 bits, because a tensor may
+  /// have more than 2^31 elements.
   __device__ int64_t q_row(int head, int query) const { return int64_t(head) * seqlen_q + query; }
 
-  /// The position of row `key` of the K or V that serves `head`, in rows.
+  /// Returns the position of row `key` of the K or V that serves `head`, in rows.
   __device__ int64_t k_row(int head, int key) const { return int64_t(kv_head(head)) * seqlen_k + key; }
 };
 

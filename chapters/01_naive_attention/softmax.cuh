@@ -40,14 +40,14 @@ struct __align__(4 * sizeof(T)) Four {
   T element[4];
 };
 
-/// The maximum of `value` over the warp, in every lane.
+/// Returns the maximum of `value` over the warp, in every lane.
 inline __device__ float warp_max(float value) {
   for (int distance = 16; distance > 0; distance /= 2)
     value = fmaxf(value, __shfl_xor_sync(0xffffffffu, value, distance));
   return value;
 }
 
-/// The sum of `value` over the warp, in every lane.
+/// Returns the sum of `value` over the warp, in every lane.
 inline __device__ float warp_sum(float value) {
   for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(0xffffffffu, value, distance);
   return value;

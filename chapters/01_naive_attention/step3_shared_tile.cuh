@@ -34,7 +34,7 @@ static_assert(kSquare == 32, "a warp is a row of the square: its lanes load 32 n
 //| so `a` is the same number for all of them, and `b` is 32 neighbours. The rows of `b` are one float longer
 //| than 32, so that when a warp stores a *column*, its 32 lanes hit 32 different banks.
 
-/// The sum over c of a[ty][c] * b[c][tx].
+/// Returns the sum over c of a[ty][c] * b[c][tx].
 inline __device__ float multiply_square(const float (&a)[kSquare][kSquare],
                                         const float (&b)[kSquare][kSquare + 1]) {
   float sum = 0.0f;

@@ -57,7 +57,7 @@ inline float score(const Row& row, int key) {
 //| first, and rounded once, when a row of O is done. A head's keys and values are widened before its rows,
 //| because every row reads all of them.
 
-/// The values as floats.
+/// Returns the values as floats.
 template <typename T>
 std::vector<float> to_floats(const T* values, int64_t count) {
   std::vector<float> floats(count);

@@ -46,7 +46,7 @@ constexpr int kKeysPerTile = 64;
 //| does the same for more processors. For two products and one exponential, the compiler's own types need
 //| less explanation.
 
-/// The vector at `address`, to read or to write.
+/// Returns the vector at `address`, to read or to write.
 template <typename Unit>
 [[gnu::always_inline]] inline auto& vector_at(float* address) {
   return *reinterpret_cast<typename Unit::Types::Floats*>(address);

@@ -88,13 +88,13 @@ float reduce(const float (&row)[kColumns], Combine combine) {
   return lanes[0];
 }
 
-/// The largest element of `row`.
+/// Returns the largest element of `row`.
 template <int kColumns>
 float max_of(const float (&row)[kColumns]) {
   return reduce(row, [](float a, float b) { return std::max(a, b); });
 }
 
-/// The sum of `row`.
+/// Returns the sum of `row`.
 template <int kColumns>
 float sum_of(const float (&row)[kColumns]) {
   return reduce(row, [](float a, float b) { return a + b; });

@@ -24,25 +24,25 @@ struct Problem {
   bool causal;
   float scale_log2;  ///< scale of the scores, times log2(e)
 
-  /// How many keys query row `query` sees. The causal mask is aligned to the bottom right.
+  /// Returns how many keys query row `query` sees. The causal mask is aligned to the bottom right.
   __device__ int visible_keys(int query) const {
     if (!causal) return seqlen_k;
     const int visible = query + 1 + seqlen_k - seqlen_q;
     return visible < 0 ? 0 : visible < seqlen_k ? visible : seqlen_k;
   }
 
-  /// How many keys the rows of a tile see together: its last row sees the most.
+  /// Returns how many keys the rows of a tile see together: its last row sees the most.
   __device__ int visible_keys_of_tile(int first_query, int rows) const {
     const int last = first_query + rows - 1;
     return visible_keys(last < seqlen_q ? last : seqlen_q - 1);
   }
 
-  /// The position of row `query` of a head's Q or O, in rows. It has 64 bits, because a tensor may have more
-  /// than 2^31 elements.
+  /// Returns the position of row `query` of a head's Q or O, in rows. It has 64 bits, because a tensor may
+  /// have more than 2^31 elements.
   __device__ int64_t q_row(int head, int query) const { return int64_t(head) * seqlen_q + query; }
 
-  /// The position of row `key` of the K or V that serves `head`, in rows. Since heads = group * kv_heads, one
-  /// division finds the key head for any batch.
+  /// Returns the position of row `key` of the K or V that serves `head`, in rows. Since heads = group *
+  /// kv_heads, one division finds the key head for any batch.
   __device__ int64_t k_row(int head, int key) const { return int64_t(head / group) * seqlen_k + key; }
 };
 

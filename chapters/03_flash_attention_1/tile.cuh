@@ -86,9 +86,9 @@ struct Rows {
   }
 };
 
-/// A thread's row `i`, as a query of the tile.
+/// Returns a thread's row `i`, as a query of the tile.
 __device__ __forceinline__ int tile_row(int i) { return threadIdx.x / kSide + kSide * i; }
-/// The first of the four dimensions in a thread's group `g`.
+/// Returns the first of the four dimensions in a thread's group `g`.
 __device__ __forceinline__ int tile_dim(int g) { return 4 * (threadIdx.x % kSide) + 64 * g; }
 
 //| ## One tile of keys for one tile of queries

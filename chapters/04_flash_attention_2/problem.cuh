@@ -26,7 +26,7 @@ struct Problem {
   float scale;        ///< factor on the scores
   float scale_log2e;  ///< the same times log2(e): exp(scale * s) = 2^(scale_log2e * s)
 
-  /// How many keys query row `query` sees; beyond the last row, as if the mask went on.
+  /// Returns how many keys query row `query` sees; beyond the last row, as if the mask went on.
   __device__ int visible_keys(int query) const {
     const int visible = causal ? query + 1 + seqlen_k - seqlen_q : seqlen_k;
     return visible < 0 ? 0 : visible < seqlen_k ? visible : seqlen_k;
@@ -35,8 +35,8 @@ struct Problem {
   /// Where a head's Q, O and log-sum-exp start, in rows. 64 bits: a tensor may hold more than 2^31 elements.
   __device__ int64_t q_row(int head) const { return int64_t(head) * seqlen_q; }
 
-  /// Where the K and V that serve `head` start, in rows. Since heads = group * kv_heads, one division does it
-  /// for any batch.
+  /// Returns where the K and V that serve `head` start, in rows. Since heads = group * kv_heads, one division
+  /// does it for any batch.
   __device__ int64_t k_row(int head) const { return int64_t(head / group) * seqlen_k; }
 };
 

@@ -83,7 +83,7 @@ __device__ __forceinline__ void row_maxima(float (&maxima)[kRowBlocks][2],
     }
 }
 
-/// The sum of a lane's parts of a row, in all four lanes.
+/// Returns the sum of a lane's parts of a row, in all four lanes.
 __device__ __forceinline__ float row_total(float part) {
   part += __shfl_xor_sync(kWarp, part, 1);
   return part + __shfl_xor_sync(kWarp, part, 2);
@@ -150,7 +150,7 @@ __device__ __forceinline__ void normalized_softmax(Blocks<1, kKeyBlocks>& scores
 
 constexpr float kLarge = 0x1p12;  // scaled maximum from which on it is subtracted before the scale
 
-/// Whether some maximum of the warp's rows, times the scale, exceeds kLarge in size.
+/// Returns whether some maximum of the warp's rows, times the scale, exceeds kLarge in size.
 template <int kRowBlocks>
 __device__ __forceinline__ bool is_large(const RowState<kRowBlocks>& rows, float scale_log2e) {
   bool large = false;
@@ -274,7 +274,7 @@ __device__ __forceinline__ void exponentiate(Blocks<kRowBlocks, kKeyBlocks>& sco
 //| Only now do the four lanes of a row add their parts of the sum: two shuffles per row, once in the kernel.
 //| A row that saw no key has the sum 0, its $O$ is 0 by contract, and its log-sum-exp is $-\infty$.
 
-/// The natural log-sum-exp of a row; -inf if it saw no key.
+/// Returns the natural log-sum-exp of a row; -inf if it saw no key.
 __device__ __forceinline__ float log_sum_exp(float max, float sum, float scale) {
   return sum > 0 ? max * scale + logf(sum) : -INFINITY;
 }

@@ -43,7 +43,7 @@ using Blocks = float[kRowBlocks][kColumnBlocks][4];
 //| eight rows, as many as one `ldmatrix` reads together for a matrix: in column 0 or any other, their pieces
 //| never share a bank.
 
-/// The offset of piece `piece` of row `row` in a swizzled tile, in bytes.
+/// Returns the offset of piece `piece` of row `row` in a swizzled tile, in bytes.
 template <int kRowBytes>
 __device__ __forceinline__ int swizzled(int row, int piece) {
   return row * kRowBytes + (piece ^ row % 8) * 16;

@@ -125,8 +125,8 @@ __device__ __forceinline__ void finish_rows(float (&output)[kFloats], const Rows
 
 //| Even columns of V became rows 0 to 7 of 16, odd ones rows 8 to 15. So floats 0 and 4 of a block are
 //| neighbouring columns of O, and so are 1 and 5.
-/// The thread's four columns, 16 * block + 4 * (lane % 4) and the next three, of its row r. Floats of even
-/// columns of V come before those of odd ones.
+/// Returns the thread's four columns, 16 * block + 4 * (lane % 4) and the next three, of its row r. Floats of
+/// even columns of V come before those of odd ones.
 template <int kFloats>
 __device__ __forceinline__ uint2 four_columns(const float (&output)[kFloats], int block, int r) {
   const int even = 8 * block + 2 * r, odd = even + 4;

@@ -22,7 +22,7 @@ struct Scales {
   int per_head;        ///< scales per head: 0 if all heads share one
   int per_block;       ///< 1 if each block of rows has one, else 0
 
-  /// The scale of a block of rows of a head.
+  /// Returns the scale of a block of rows of a head.
   __device__ __forceinline__ float at(int head, int block) const {
     return scale == nullptr ? 1.0f : __ldg(scale + int64_t(head) * per_head + block * per_block);
   }
@@ -36,7 +36,7 @@ struct Problem : hopper::Problem {
   const float* k_mean;      ///< [key heads, head_dim], of columns; null: nothing was subtracted
   const float* v_mean;      ///< likewise
 
-  /// The head of a query head's scales of keys; counted over batch and heads together.
+  /// Returns the head of a query head's scales of keys; counted over batch and heads together.
   __device__ int scale_head(Head q) const { return number(q) / group; }
 };
 
@@ -51,7 +51,7 @@ struct TransposedValues {
   device::Divisor pieces_of_head;  ///< of one key head
   int pieces;                      ///< of all
 
-  /// A piece of this many bytes.
+  /// Returns a piece of this many bytes.
   __device__ __forceinline__ unsigned char* piece(int number, uint32_t bytes) const {
     return first + int64_t(number) * bytes;
   }

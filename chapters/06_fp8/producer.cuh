@@ -11,7 +11,7 @@
 
 namespace flashbook::fp8 {
 
-/// The number of tiles of keys for a tile of queries.
+/// Returns the number of tiles of keys for a tile of queries.
 template <typename Traits>
 __device__ __forceinline__ int key_tiles_of(const Problem& problem, WorkTile work) {
   constexpr int kRows = Traits::kConsumers * kRowsPerWarpgroup;

@@ -41,8 +41,8 @@ constexpr int kRowsPerThread = 4;
 template <int kHeadDim, int kRows>
 constexpr int kThreads = kRows* kHeadDim / (kColumns * kRowsPerThread);
 
-/// The scale with which `largest` becomes 448. If all elements are zeros it is the smallest possible: a tile
-/// of V may then have any share of a row's sum without taking e4m3's range from neighbouring tiles
+/// Returns the scale with which `largest` becomes 448. If all elements are zeros it is the smallest possible:
+/// a tile of V may then have any share of a row's sum without taking e4m3's range from neighbouring tiles
 /// (softmax.cuh).
 __device__ __forceinline__ float scale_for(float largest) {
   return fmaxf(largest / kLargestE4m3, kLeastScale);
@@ -134,7 +134,7 @@ struct Tile {
 
   //| The largest element: first of a thread's own 32, then of the warp by shuffles, then of the block through
   //| shared memory. Every thread needs it, so every warp reduces the warps' results again.
-  /// The largest absolute value of the tile, for every thread of the block.
+  /// Returns the largest absolute value of the tile, for every thread of the block.
   __device__ __forceinline__ float largest() const {
     constexpr int kWarps = kThreads<kHeadDim, kRows> / 32;
     __shared__ float largest_of[kWarps];
@@ -194,7 +194,7 @@ struct Source {
 
   //| A row is rotated on its own, between loading and the search for the largest element. So the means are
   //| those of the rotated columns, which are the rotated means.
-  /// The block's tile, rotated if wanted, without `means` unless null.
+  /// Returns the block's tile, rotated if wanted, without `means` unless null.
   template <bool kRotate>
   __device__ __forceinline__ Tile<T, kHeadDim, kRows> tile(const Signs<kHeadDim>& signs,
                                                            const float* means) const {  // [heads, kHeadDim]

@@ -69,8 +69,8 @@ struct TileScale {
 constexpr float kLineSlope = 8.0f / 128;
 __device__ __forceinline__ float line_start(float subtract) { return (56 - 0.45f - 8 * subtract) / 128; }
 
-/// A float whose lowest byte is the encoding of a probability in e4m3, by the line. `score`: as computed by
-/// the tensor cores.
+/// Returns a float whose lowest byte is the encoding of a probability in e4m3, by the line. `score`: as
+/// computed by the tensor cores.
 __device__ __forceinline__ float encoded_by_line(float score, float factor, float start) {
   constexpr float kRounds = 12582912;  // 1.5 * 2^23: to a whole number, in the lowest bits
   return saturate(score * factor + start) * 128 + kRounds;

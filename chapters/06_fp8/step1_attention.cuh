@@ -73,7 +73,7 @@ struct Consumer {
   //| Without block scales nothing changes from tile to tile, and the compiler sees it: the function returns
   //| constants. With them, 128 keys share a scale. K's goes into the factor. V's goes into P, as its log2,
   //| and `inverse` removes it from the row sum (`softmax.cuh`).
-  /// The scales of a tile of keys.
+  /// Returns the scales of a tile of keys.
   __device__ __forceinline__ TileScale scale_of(int tile) const {
     if constexpr (!Traits::kBlockScales) return {factor, 0.0f, 1.0f};
     static_assert(!Traits::kBlockScales || 128 % kKeys == 0, "a tile of keys has one scale");

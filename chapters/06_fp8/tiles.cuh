@@ -41,17 +41,17 @@ struct alignas(kColumns % 128 == 0 ? 1024 : (kColumns & -kColumns) * 8) Tile {
     return swizzled(kSwizzle, uint32_t(row % 8 * kPanel)) - row % 8 * kPanel;
   }
 
-  /// The offset from the first byte of a row to the 16 bytes that stand for those from `column` on.
+  /// Returns the offset from the first byte of a row to the 16 bytes that stand for those from `column` on.
   __host__ __device__ static constexpr uint32_t column_bytes(int column, int row) {
     return column / kPanel * (kRows * kPanel) + (column % kPanel ^ exchange(row));
   }
 
-  /// The 16 bytes of `row` from `column` on.
+  /// Returns the 16 bytes of `row` from `column` on.
   __device__ __forceinline__ unsigned char* piece(int row, int column) {
     return &element[0][row][0] + column_bytes(column, row);
   }
 
-  /// The tile's descriptor: the summed dimension runs along the rows.
+  /// Returns the tile's descriptor: the summed dimension runs along the rows.
   __device__ __forceinline__ uint64_t descriptor() const {
     return wgmma_descriptor<kSwizzle>(element, 16, 8 * kPanel);  // 16: not used, but must be valid
   }
@@ -152,7 +152,7 @@ __device__ __forceinline__ void round_to_fragments(uint32_t (&p)[kFloats / 16][4
 
 //| If the softmax has left encodings (`softmax.cuh`), nothing is rounded: three byte permutations pack four
 //| lowest bytes into a register.
-/// The lowest bytes of four floats' bits in one register, the first in its lowest byte.
+/// Returns the lowest bytes of four floats' bits in one register, the first in its lowest byte.
 __device__ __forceinline__ uint32_t pack_low_bytes(float a, float b, float c, float d) {
   const uint32_t low = byte_permute<0x0040>(__float_as_uint(a), __float_as_uint(b));
   const uint32_t high = byte_permute<0x0040>(__float_as_uint(c), __float_as_uint(d));

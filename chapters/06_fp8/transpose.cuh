@@ -24,10 +24,10 @@ namespace flashbook::fp8 {
 
 constexpr int kTransposers = 2;  ///< warps
 
-/// The key, of 16, at place `i` of a row of the transposed tile.
+/// Returns the key, of 16, at place `i` of a row of the transposed tile.
 __host__ __device__ constexpr int key_at(int i) { return i / 4 * 2 + i % 2 + i / 2 % 2 * 8; }
 
-/// The column of V, of 16, in row `i` of the transposed tile.
+/// Returns the column of V, of 16, in row `i` of the transposed tile.
 __host__ __device__ constexpr int column_at(int i) { return i % 8 * 2 + i / 8; }
 
 //| ## Step 1: byte by byte
@@ -82,7 +82,7 @@ __device__ __forceinline__ void transpose_bytes(Tile<kHeadDim, kKeys>& transpose
 //| many as the producer has registers for. Addresses would cost more than the work itself. So the swizzle,
 //| which is the same for every eighth row, is computed once, and only additions of constants are left.
 
-/// How many blocks are loaded at a time: a divisor of `blocks`, at most `most`.
+/// Returns how many blocks are loaded at a time: a divisor of `blocks`, at most `most`.
 __host__ __device__ constexpr int batch_of(int blocks, int most) {
   return blocks % most == 0 ? most : batch_of(blocks, most - 1);
 }

@@ -33,15 +33,15 @@ struct QueryTiles {
   /// How many they are.
   __device__ __forceinline__ int tiles() const { return end - first; }
 
-  /// The tile of a round. Rounds begin at tile `start` and wrap around after the last one.
+  /// Returns the tile of a round. Rounds begin at tile `start` and wrap around after the last one.
   __device__ __forceinline__ int tile(int round, int start) const {
     const int at = start + round;
     return at < end ? at : at - tiles();
   }
 };
 
-/// The tiles of kQueries queries that see a key from `first_key` on. The last query does, so there is at
-/// least one.
+/// Returns the tiles of kQueries queries that see a key from `first_key` on. The last query does, so there is
+/// at least one.
 template <int kQueries>
 __device__ __forceinline__ QueryTiles queries_of(const Problem& problem, int first_key) {
   return {problem.first_query(first_key) / kQueries, ceil_div(problem.seqlen_q, kQueries)};
@@ -50,8 +50,8 @@ __device__ __forceinline__ QueryTiles queries_of(const Problem& problem, int fir
 //| Without a mask every block of a head would begin with the same queries, and N / 128 blocks would add to
 //| the same 32 KB of dQ at once. Additions to one place wait for each other. So each block begins where the
 //| diagonal would be, and wraps around.
-/// Where a block begins. Under a causal mask blocks begin apart anyway, and with ordered additions their
-/// order determines it.
+/// Returns where a block begins. Under a causal mask blocks begin apart anyway, and with ordered additions
+/// their order determines it.
 template <typename Traits>
 __device__ __forceinline__ int start_of(const QueryTiles& tiles_seen, int first_key) {
   if constexpr (!Traits::kRotate) return tiles_seen.first;

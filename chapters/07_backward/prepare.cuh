@@ -18,13 +18,13 @@ inline int64_t workspace_rows(const Shape& shape, int tile) {
   return int64_t(shape.batch) * shape.heads * problem_of(shape, tile).padded_q;
 }
 
-/// Bytes of a workspace for tiles of `tile` queries.
+/// Returns the bytes of a workspace for tiles of `tile` queries.
 inline int64_t bytes_of_workspace(const Shape& shape, int tile, bool adds_dq) {
   return workspace_rows(shape, tile) * int64_t(sizeof(float)) *
          (2 + (adds_dq ? tile_columns(shape.head_dim) : 0));
 }
 
-/// The parts of the workspace of `tensors`.
+/// Returns the parts of the workspace of `tensors`.
 inline Workspace workspace_of(const Shape& shape, int tile, const Tensors& tensors) {
   const int64_t rows = workspace_rows(shape, tile);
   float* const first = static_cast<float*>(tensors.workspace);

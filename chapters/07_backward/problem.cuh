@@ -40,18 +40,18 @@ struct Problem {
   Layout at;         ///< the strides of all tensors
   int head_dim;      ///< columns of all tensors; tiles of steps 3 to 6 may have more
 
-  /// The last key that `query` sees; negative if it sees none.
+  /// Returns the last key that `query` sees; negative if it sees none.
   __device__ int last_key(int query) const {
     return causal ? min(query + seqlen_k - seqlen_q, seqlen_k - 1) : seqlen_k - 1;
   }
 
-  /// The first query that sees `key`; seqlen_q or more if none does.
+  /// Returns the first query that sees `key`; seqlen_q or more if none does.
   __device__ int first_query(int key) const { return causal ? max(key + seqlen_q - seqlen_k, 0) : 0; }
 
   //| Query heads are numbered over the whole batch, so that a block needs one number for its head. With
   //| grouped queries `group` query heads read one key head, and a key head's gradient is the sum over its
   //| group. Offsets are 64 bits wide: a tensor may have more than $2^{31}$ elements.
-  /// The offset of row `row` of a query head, in a tensor with these strides.
+  /// Returns the offset of row `row` of a query head, in a tensor with these strides.
   __device__ int64_t query_offset(const Strides& strides, int head, int row) const {
     const int heads = kv_heads * group;
     return head / heads * strides.batch + head % heads * strides.head + row * strides.row;
@@ -62,7 +62,7 @@ struct Problem {
     return head / kv_heads * strides.batch + head % kv_heads * strides.head + row * strides.row;
   }
 
-  /// The first row of a query head of a batch entry in the workspace.
+  /// Returns the first row of a query head of a batch entry in the workspace.
   __device__ int workspace_row(int batch, int head) const {
     return (batch * kv_heads * group + head) * padded_q;
   }

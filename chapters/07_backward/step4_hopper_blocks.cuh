@@ -25,8 +25,8 @@ namespace flashbook::backward {
 //| Chapter 5's scheduler hands out the tiles of a head from the last to the first, since under a causal mask
 //| the last queries have the most keys. Keys are the other way round: all queries see the first key. So the
 //| number is reversed, except in step 6, where the block with the last keys has to come first.
-/// The first key of a tile of the order, whose longest tiles are the last of a head; but the most queries see
-/// the first keys.
+/// Returns the first key of a tile of the order, whose longest tiles are the last of a head; but the most
+/// queries see the first keys.
 template <typename Traits>
 __device__ __forceinline__ int first_key_of(const TileOrder& order, const WorkTile& work) {
   constexpr bool reversed = !Traits::kDeterministic;
@@ -110,8 +110,8 @@ __device__ __forceinline__ void produce_keys(HopperShared<T, Traits>& shared, co
 //| it, on its diagonal; the block before it begins with earlier queries and arrives later. Blocks are also
 //| started in this order, so a block waits only for blocks that are running or done, and there is no
 //| deadlock, however few multiprocessors there are.
-/// How many blocks add to dQ of a tile of queries before the one with the keys from `first_key` on: those
-/// with later keys.
+/// Returns how many blocks add to dQ of a tile of queries before the one with the keys from `first_key` on:
+/// those with later keys.
 __device__ __forceinline__ int turn_of(const Problem& problem, int first_key, int first_query, int queries) {
   const int last_query = min(first_query + queries, problem.seqlen_q) - 1;
   return (problem.last_key(last_query) - first_key) / kTileKeys;

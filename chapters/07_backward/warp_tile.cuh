@@ -35,8 +35,8 @@ namespace flashbook::backward {
 template <int kRowBlocks, int kColumnBlocks>
 using Blocks = float[kRowBlocks][kColumnBlocks][4];
 
-/// The offset in bytes of piece `piece` (16 bytes) of row `row` in a swizzled tile. Rows have 64 bytes or a
-/// multiple of 128; any eight rows' pieces cover all 32 banks.
+/// Returns the offset in bytes of piece `piece` (16 bytes) of row `row` in a swizzled tile. Rows have 64
+/// bytes or a multiple of 128; any eight rows' pieces cover all 32 banks.
 template <int kRowBytes>
 __device__ __forceinline__ int swizzled(int row, int piece) {
   return row * kRowBytes + (piece ^ (kRowBytes == 64 ? row / 2 % 4 : row % 8)) * 16;

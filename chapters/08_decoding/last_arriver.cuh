@@ -31,7 +31,7 @@ struct WarpSums {
 //| time, to two rows and, in each, four columns that are 32 apart (16 at d = 64 and 256). Without the
 //| permutation they would all hit the same banks.
 
-/// The place of column `column` in a warp's row of sums. Four columns from a multiple of four on stay
+/// Returns the place of column `column` in a warp's row of sums. Four columns from a multiple of four on stay
 /// contiguous.
 template <typename Traits>
 __device__ __forceinline__ float& sums_at(RingShared<Traits>& shared,
@@ -46,15 +46,15 @@ __device__ __forceinline__ float& sums_at(RingShared<Traits>& shared,
 
 //| A place in the workspace belongs to a block. With equal work a block may hold the last part of one item
 //| and the first of another, so it has two.
-/// The place in the workspace of row `row` of a part; `first_block` has part 0 of its item. A block has at
-/// most two parts of items that it shares with other blocks: the end of one that began before, and the
+/// Returns the place in the workspace of row `row` of a part; `first_block` has part 0 of its item. A block
+/// has at most two parts of items that it shares with other blocks: the end of one that began before, and the
 /// beginning of one that goes on.
 template <typename Traits>
 __device__ __forceinline__ int place_of(int first_block, int part, int row) {
   return (2 * (first_block + part) + (part == 0)) * Traits::kRows + row;
 }
 
-/// The sum of the block's warps for row `tile_row` of the tile, normalised. One warp.
+/// Returns the sum of the block's warps for row `tile_row` of the tile, normalised. One warp.
 template <typename Traits>
 __device__ __forceinline__ WarpRow<Traits::kHeadDim> row_of_warps(RingShared<Traits>& shared,
                                                                   const PipelineState<Traits::kStages>& first,

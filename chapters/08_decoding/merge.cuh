@@ -44,8 +44,8 @@ struct WarpRow {
   alignas(sizeof(Run)) float value[kColumns];
   float lse;
 
-  /// The column of value[c]. Neighbouring lanes have neighbouring runs, so a warp reads 256 or 512 bytes at a
-  /// time.
+  /// Returns the column of value[c]. Neighbouring lanes have neighbouring runs, so a warp reads 256 or 512
+  /// bytes at a time.
   __device__ __forceinline__ static int column(int c) {
     return (c / kRun * 32 + int(threadIdx.x % 32)) * kRun + c % kRun;
   }

@@ -74,10 +74,10 @@ __device__ __forceinline__ void load_queries(Queries<Traits>& fragments, NoScale
 //| one key of the first eight and one of the other eight. Past the last key nothing was loaded, so such a
 //| lane reads the last key again, and its scores become -inf afterwards.
 
-/// Which column of a chunk score i of a thread belongs to.
+/// Returns which column of a chunk score i of a thread belongs to.
 __device__ __forceinline__ int column_of(int i) { return i / 4 * 8 + 2 * int(threadIdx.x % 4) + i % 2; }
 
-/// The 16 bytes at `from` + `apart`; for a padded row, which ends after `left` bytes, zeros.
+/// Returns the 16 bytes at `from` + `apart`; for a padded row, which ends after `left` bytes, zeros.
 template <bool kPadded>
 __device__ __forceinline__ uint4 piece_of_row(const unsigned char* from, int apart, int left) {
   return kPadded && apart >= left ? make_uint4(0, 0, 0, 0) : *reinterpret_cast<const uint4*>(from + apart);
@@ -188,8 +188,8 @@ __device__ __forceinline__ void multiply_values(float (&output)[Traits::kHeadDim
 
 //| So a thread's sums of a row are contiguous columns: those of lane groups $2t$ and $2t + 1$.
 
-/// The place in a thread's output of its column `column`, of contiguous ones from `columns` on; `r` is the
-/// thread's row, 0 or 1.
+/// Returns the place in a thread's output of its column `column`, of contiguous ones from `columns` on; `r`
+/// is the thread's row, 0 or 1.
 template <int kHeadDim>
 __device__ __forceinline__ constexpr int place_in_output(int columns, int column, int r) {
   constexpr int kColumns = kGroupColumns<kHeadDim>;

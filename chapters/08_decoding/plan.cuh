@@ -34,9 +34,9 @@ namespace flashbook::decoding {
 struct Shares {
   int each, more;  ///< every block has `each`, the first `more` one more
 
-  /// The first unit of share i, or for i = count the number of units.
+  /// Returns the first unit of share i, or for i = count the number of units.
   __device__ int begin(int i) const { return i * each + min(i, more); }
-  /// The share that has a unit.
+  /// Returns the share that has a unit.
   __device__ int of(int unit) const {
     const int in_larger = more * (each + 1);
     return unit < in_larger ? unit / (each + 1) : more + (unit - in_larger) / each;
@@ -57,15 +57,15 @@ struct Plan {
   int parts_of_last = 48;               ///< the last to arrive merges up to this many, a second kernel more
 
   //| A block asks the plan for everything else: a plan with [rules](rules.cuh) answers for each sequence.
-  /// The first key that is read of a sequence of `length`.
+  /// Returns the first key that is read of a sequence of `length`.
   __device__ int first_key_of(const Problem&, int /*batch*/, int /*length*/) const { return first_key; }
-  /// The number of keys from there on that no query sees.
+  /// Returns the number of keys from there on that no query sees.
   __device__ int hidden_keys(const Problem&, int /*batch*/, int /*length*/) const { return 0; }
   /// A pack's rows and tiles of rows, a sequence's items, and where a pack's rows of Q and O are.
   __device__ int rows_of(const Problem& problem, int /*pack*/) const { return problem.rows(); }
   __device__ const device::Divisor& row_tiles_of(const Problem&, int /*batch*/) const { return row_tiles; }
   __device__ int items_of(const Problem&, int /*batch*/) const { return items_of_sequence; }
-  /// How many items of a sequence each member of a team works on.
+  /// Returns how many items of a sequence each member of a team works on.
   __device__ int rounds_of(const Problem& problem, int batch) const {
     return items_of(problem, batch) / team;
   }
@@ -218,7 +218,7 @@ class Segments {
 
   //| **The next segment.** With equal parts a block has one segment, or one for each of its items. With equal
   //| work it takes the rest of its current item, up to the units that it has left, and moves on to the next.
-  /// The block's next segment, or false if it has had all.
+  /// Returns the block's next segment, or false if it has had all.
   __device__ __forceinline__ bool next(Segment& segment) {
     if (at.left == 0) return false;
     if (!PlanType::kEven && at.shares.each == 0) {
@@ -282,7 +282,7 @@ class Segments {
     segment.first_block = first_block + first_share;
     segment.parts = plan_.block_of(first + units - 1, at.shares) - first_share + 1;
   }
-  /// A segment's item, all but its tiles and parts.
+  /// Returns a segment's item, all but its tiles and parts.
   __device__ Segment item_of(int batch, int item) const {
     Segment segment;
     decltype(auto) row_tiles = plan_.row_tiles_of(problem_, batch);

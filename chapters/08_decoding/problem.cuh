@@ -56,13 +56,13 @@ struct Problem {
     return {first_head, first_head / group, index / packs};
   }
 
-  /// How many rows a pack has.
+  /// Returns how many rows a pack has.
   __host__ __device__ int rows() const { return pack * seqlen_q; }
 
-  /// How many rows O has.
+  /// Returns how many rows O has.
   __host__ __device__ int64_t all_rows() const { return int64_t(batch) * heads * seqlen_q; }
 
-  /// How many keys the sequence has; may be 0.
+  /// Returns how many keys the sequence has; may be 0.
   __device__ int length(int batch) const { return lengths == nullptr ? seqlen_k : lengths[batch]; }
 
   /// The last key that a row sees; negative if it sees none. Rows past the end see what the last one does.
@@ -72,10 +72,10 @@ struct Problem {
 
   //| A row's number determines where its query is read and its result is written. `number` counts rows of O
   //| in the order of the log-sum-exp, which step 3's partial results share.
-  /// Which row of O, over batch, heads and queries together.
+  /// Returns which row of O, over batch, heads and queries together.
   __device__ int64_t number(const Pack& of, int row) const { return offset(number_strides, of, row); }
 
-  /// The offset in elements of a row of Q or O.
+  /// Returns the offset in elements of a row of Q or O.
   __device__ int64_t offset(const Strides& strides, const Pack& of, int row) const {
     return of.batch * strides.batch + (of.first_head + row % pack) * strides.head + row / pack * strides.row;
   }

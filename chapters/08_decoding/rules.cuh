@@ -57,13 +57,13 @@ struct Rules : Plan {
   //|
   //| With pages a copy loads a page or a piece of one, so the first tile begins at a multiple of a copy's
   //| keys. That loads up to a page less one key for nothing.
-  /// The first key that is read of a sequence of `length`.
+  /// Returns the first key that is read of a sequence of `length`.
   __device__ int first_key_of(const Problem& problem, int batch, int length) const {
     return max(length - queries_of(problem, batch) - left, 0) & -align;
   }
 
-  /// How many of the keys from there on no query sees: those that a copy loads before the window. They may be
-  /// NaN.
+  /// Returns how many of the keys from there on no query sees: those that a copy loads before the window.
+  /// They may be NaN.
   __device__ int hidden_keys(const Problem& problem, int batch, int length) const {
     return max(length - queries_of(problem, batch) - left, 0) & (align - 1);
   }
@@ -78,7 +78,7 @@ struct Rules : Plan {
   //| sequence then has as many tiles of rows as its own queries fill, so a short one does not pay for a long
   //| one. To the tensors of queries a sequence is not a batch entry but begins at a row: its number replaces
   //| the batch entry's, with strides to match.
-  /// The number of queries of a sequence.
+  /// Returns the number of queries of a sequence.
   __device__ int queries_of(const Problem& problem, int batch) const {
     return first_query == nullptr ? problem.seqlen_q : first_query[batch + 1] - first_query[batch];
   }

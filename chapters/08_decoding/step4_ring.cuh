@@ -120,7 +120,7 @@ __device__ __forceinline__ void produce(RingShared<Traits>& shared, const Cache&
 //| A *chunk* is 16 keys. A warp computes the scores of its chunks, which frees the keys' stage, then the
 //| softmax, then the values. Chunks past the last key are skipped, since no copy fills them.
 
-/// The first of the thread's two rows of the pack; the other is 8 further.
+/// Returns the first of the thread's two rows of the pack; the other is 8 further.
 template <typename Traits>
 __device__ __forceinline__ int row_of_pack(const Segment& segment) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;

@@ -49,8 +49,8 @@ struct LatentParts {
   __device__ unsigned* arrivals_of(const Segment& item) const {
     return arrivals + item.row_tile * blocks + item.first_block;
   }
-  /// The place of part `part` of a tile of rows. A block has at most two parts of items that it shares with
-  /// other blocks: the end of one that began before, and the beginning of one that goes on.
+  /// Returns the place of part `part` of a tile of rows. A block has at most two parts of items that it
+  /// shares with other blocks: the end of one that began before, and the beginning of one that goes on.
   __device__ int64_t place(int row_tile, int first_block, int part) const {
     return 2 * (int64_t(row_tile) * blocks + first_block + part) + (part == 0);
   }
@@ -68,7 +68,7 @@ struct LatentParts {
 //| even in a row of zeros, so that the power of two is a normal number. `inverse` is 1 over the row's sum of
 //| probabilities, by which `output` has not been divided yet.
 
-/// The power of two that divides a row. `largest` is the row's largest absolute value.
+/// Returns the power of two that divides a row. `largest` is the row's largest absolute value.
 __device__ __forceinline__ float scale_of_part(float largest) {
   constexpr int kBelow = 14;  // the largest value becomes at least 2^14, and less than 2^15
   const int exponent = max(int(__float_as_uint(largest) >> 23), kBelow + 1);

@@ -107,7 +107,7 @@ struct LatentFlags {
   __device__ __forceinline__ void flip(int flag) { bits ^= 1u << flag; }
 };
 
-/// The stage after `stage`.
+/// Returns the stage after `stage`.
 __device__ __forceinline__ int next_stage(int stage) {
   return stage == LatentKernelTraits::kStages - 1 ? 0 : stage + 1;
 }
@@ -118,8 +118,8 @@ __device__ __forceinline__ int next_stage(int stage) {
 //| uniform registers. The compiler keeps a stage that changes from tile to tile in a per-thread register and
 //| copies 72 descriptors per tile from it, whereas the result of a warp reduction is in a uniform one.
 
-/// The thread's number in the block. Values derived from it are recomputed each time and take no register in
-/// between.
+/// Returns the thread's number in the block. Values derived from it are recomputed each time and take no
+/// register in between.
 __device__ __forceinline__ unsigned thread_number() { return hide_origin(threadIdx.x); }
 
 /// `value`, the same in all lanes, in a uniform register.
@@ -127,7 +127,7 @@ __device__ __forceinline__ int uniform(int value) {
   return int(__reduce_or_sync(kWholeWarp, unsigned(value)));
 }
 
-/// The first of a thread's two rows in a tile of 64; the other is 8 further.
+/// Returns the first of a thread's two rows in a tile of 64; the other is 8 further.
 __device__ __forceinline__ int row_in_tile(unsigned thread) {
   return thread % kWarpgroup / 32 * 16 + thread % 32 / 4;
 }

@@ -52,7 +52,7 @@ class CacheScales {
     next_group_ = group_of(tile + 1);
   }
 
-  /// The factor on scores of a chunk's keys.
+  /// Returns the factor on scores of a chunk's keys.
   __device__ __forceinline__ float key_scale(int chunk) const { return __shfl_sync(kWholeWarp, k_, chunk); }
 
   //| Values are harder, because the output is a sum over pages whose scales differ. A probability times its
@@ -63,7 +63,7 @@ class CacheScales {
   //|
   //| **A lift.** Below $2^{-14}$ f16 loses bits. A probability is at most 1, so it is multiplied by $2^{15}$,
   //| and the output is divided by that in the end. One and a half times that is still in f16's range.
-  /// The factor on probabilities of a chunk's keys; rescales `output` to match.
+  /// Returns the factor on probabilities of a chunk's keys; rescales `output` to match.
   template <int kFloats>
   __device__ __forceinline__ float rescale_for_values(float (&output)[kFloats], int chunk) {
     const float v = __shfl_sync(kWholeWarp, v_, chunk);
@@ -91,7 +91,7 @@ class CacheScales {
   static constexpr float kLift = 32768;
   static_assert(Traits::kKeys / kRowsPerMma <= 32, "a lane has the scales of one chunk");
 
-  /// The group of the lane's chunk of a tile; 0 for a chunk without keys.
+  /// Returns the group of the lane's chunk of a tile; 0 for a chunk without keys.
   __device__ __forceinline__ int group_of(int tile) const {
     const int key = first_key_ + tile * Traits::kKeys + int(threadIdx.x % 32) * kRowsPerMma;
     if (cache_.to_group == 0 || key >= segment_.length) return 0;
@@ -118,7 +118,7 @@ class CacheScales {
 //| to between $2^{14}$ and $2^{15}$. Elements more than 28 powers smaller lose bits that would not affect the
 //| sum. Scores are multiplied by the power in return.
 
-/// The power of two that is 2^(exponent).
+/// Returns the power of two that is 2^(exponent).
 __device__ __forceinline__ float power_of_two(int exponent) {
   return __uint_as_float(uint32_t(exponent + 127) << 23);
 }

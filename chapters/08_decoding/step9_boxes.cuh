@@ -55,7 +55,7 @@ class PagesAhead {
 
   //| A round of pages serves 32 / `copies` tiles. When it is used up, the next round has arrived, and the one
   //| after it is looked up.
-  /// The page of box `box` of the next tile, which is `tile`.
+  /// Returns the page of box `box` of the next tile, which is `tile`.
   __device__ __forceinline__ int of(int tile, int box) {
     const int tiles_at_once = 32 / cache_.copies;
     if (left_ == 0) {
@@ -67,7 +67,7 @@ class PagesAhead {
     return __shfl_sync(kWholeWarp, now_, from);
   }
 
-  /// The page of a key, if there is such a key.
+  /// Returns the page of a key, if there is such a key.
   __device__ __forceinline__ int page_of(int key) const {
     if (cache_.table == nullptr) return batch_;
     return key < length_ ? cache_.table[batch_ * cache_.pages_of_sequence + (key >> cache_.page_bits)] : 0;

@@ -68,7 +68,7 @@ struct Consumer {
 
   //| Most tiles of queries lie within one document. Then `work.document` has it, and no row searches for its
   //| own. One branch decides for both rows, and one whether to check for a prefix.
-  /// The policy's answers for a partial tile. `document`: that of the work.
+  /// Returns the policy's answers for a partial tile. `document`: that of the work.
   __device__ __forceinline__ Answers<kKeys> ask(int first_key, const Sequence& document) const {
     Answers<kKeys> answers{};
     const auto see = [&](const auto& row_of) {
@@ -117,7 +117,7 @@ struct Consumer {
 
   //| `shared.first_key` is a word next to each stage. It is read between `full` and the release of the stage.
   //| A full tile needs it only for a function that takes the key.
-  /// The first key of the tile at `at`, if it is needed.
+  /// Returns the first key of the tile at `at`, if it is needed.
   template <bool kMasked>
   __device__ __forceinline__ int first_key(const PipelineState<Traits::kStages>& at) const {
     if constexpr (!kMasked && !decltype(policy.score)::kExtras.keys) return 0;

@@ -116,7 +116,7 @@ __device__ __forceinline__ void publish(Pipeline<T, kStages>& broadcast, const P
   mbarrier_arrive(&broadcast.full[state.stage]);
 }
 
-/// A copy of what comes next. One thread, lane 0 of its warp.
+/// Returns a copy of what comes next. One thread, lane 0 of its warp.
 template <typename T, int kStages>
 __device__ __forceinline__ T next_of(Pipeline<T, kStages>& broadcast, PipelineState<kStages>& state) {
   wait_full(broadcast, state);

@@ -79,7 +79,7 @@ struct MapRows {
   int end;  ///< the tensor's row after the sequence's last; 0 for batch entries, whose maps end where they do
   int last;  ///< the index in the map's last dimension: the batch entry, or a constant
 
-  /// The last two indices for a head's rows.
+  /// Returns the last two indices for a head's rows.
   __device__ Head of(int head, const MapStrides& strides) const {
     return {head * strides.head + end * strides.row, last};
   }
@@ -137,8 +137,8 @@ concept CountsInDocuments = requires(const Mask& mask, const Work& work) {
 
 //| A warp searches with all its lanes: each reads one of 32 positions in what is left.
 
-/// Which of `count` ascending numbers is the last that is at most `place`; the first is 0. All lanes of a
-/// warp.
+/// Returns which of `count` ascending numbers is the last that is at most `place`; the first is 0. All lanes
+/// of a warp.
 __device__ inline int last_at_most(const int* ascending, int count, int place) {
   int begin = 0;
   while (count > 1) {
@@ -157,7 +157,7 @@ __device__ inline int last_at_most(const int* ascending, int count, int place) {
 //| chapter 8): 2^`head_bits` of them. The first head has the first 16, 32 or 64 of a consumer's 64 rows, and
 //| so on, so a thread's two rows, 8 apart, belong to one head. The rest of the kernel treats such heads as
 //| one.
-/// The number of queries per head among `rows` rows of a tile.
+/// Returns the number of queries per head among `rows` rows of a tile.
 template <typename Policy>
 __device__ __forceinline__ int queries_among(const Policy& policy, int rows) {
   if constexpr (Policy::kExtras.shared_tiles)
@@ -167,7 +167,7 @@ __device__ __forceinline__ int queries_among(const Policy& policy, int rows) {
 }
 
 //| The lowest bits of a row's number are its query, the others its head.
-/// The query of row `row` of a consumer's tile, among its head's.
+/// Returns the query of row `row` of a consumer's tile, among its head's.
 template <typename Policy>
 __device__ __forceinline__ int query_of_row(const Policy& policy, int row) {
   if constexpr (Policy::kExtras.shared_tiles)
@@ -176,7 +176,7 @@ __device__ __forceinline__ int query_of_row(const Policy& policy, int row) {
     return row;
 }
 
-/// The query head of this thread's two rows; `head` is the kernel's. `Number` is an integer.
+/// Returns the query head of this thread's two rows; `head` is the kernel's. `Number` is an integer.
 template <typename Policy, typename Number>
 __device__ __forceinline__ Number head_of_row(const Policy& policy, Number head) {
   if constexpr (Policy::kExtras.shared_tiles)
@@ -198,7 +198,7 @@ concept SharesTiles = requires(const Policy& policy) {
   policy.head_bits;
 };  ///< a policy whose tiles have rows of several heads
 
-/// Whether a policy names the extras whose functions it has, and no others.
+/// Returns whether a policy names the extras whose functions it has, and no others.
 template <typename Policy>
 constexpr bool names_its_extras() {
   constexpr Extras kNamed = Policy::kExtras;

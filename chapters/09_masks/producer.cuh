@@ -29,7 +29,7 @@ struct Classes {
   uint32_t partial, full;
 };
 
-/// The classes of the candidates from `first` on. All lanes of a warp.
+/// Returns the classes of the candidates from `first` on. All lanes of a warp.
 template <int kKeys, typename Tiles>
 __device__ __forceinline__ Classes classes_from(const Tiles& tiles, int first) {
   const int candidate = first + int(threadIdx.x % 32);

@@ -29,7 +29,7 @@ struct Plan {
 
 //| Each thread gets the sum of all threads before it: first within its warp, by shuffles over distances of 1,
 //| 2, 4, 8 and 16, then over the sums of the 32 warps.
-/// The sum over the threads before this one, and in `total` over all threads of the block.
+/// Returns the sum over the threads before this one, and in `total` over all threads of the block.
 __device__ inline int sum_before(int value, int& total) {
   __shared__ int warp_sums[kPlanThreads / 32];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(kPlanThreads) make_plan(Sequences documents, P
 constexpr int kVarlenMapRows = 1 << 30;
 constexpr int kWrap = 1 << 30;
 
-/// Where TMA finds a sequence's rows in a packed tensor.
+/// Returns where TMA finds a sequence's rows in a packed tensor.
 __device__ inline MapRows varlen_rows(int first, int count) {
   return {kVarlenMapRows - count, first + count, kWrap};
 }

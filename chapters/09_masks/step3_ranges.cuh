@@ -27,7 +27,7 @@ namespace flashbook::masks {
 //| How long is such a run? `n` keys, counted from the thread's first column, contain `n / 8` whole groups
 //| with two of its columns each, and then up to two more. For example, 17 keys contain two groups and one
 //| column: 5 ones.
-/// A one for each of a thread's kColumns columns among the `keys` keys from its first column on.
+/// Returns a one for each of a thread's kColumns columns among the `keys` keys from its first column on.
 template <int kColumns>
 __device__ __forceinline__ uint32_t columns_among(int keys) {
   const int inside = min(max(keys, 0), 4 * kColumns);
@@ -68,7 +68,7 @@ struct KeyRanges {
     return {prefix_begin - first, prefix_end - first, begin - first, end - first};
   }
   //| A tile that begins in the prefix may extend into the window, if there is no gap between the two.
-  /// Whether it has all keys from `first` to `last`.
+  /// Returns whether it has all keys from `first` to `last`.
   __device__ bool has_all(int first, int last) const {
     const bool in_prefix = (first >= prefix_begin) & (first < prefix_end);
     return in_prefix ? (last < prefix_end) | ((last < end) & (begin <= prefix_end))
@@ -85,10 +85,10 @@ struct Band {
 
   static constexpr int kNoLimit = 1 << 30;  ///< longer than a sequence may be, and no sum with it overflows
 
-  /// Whether a query may also see the first keys.
+  /// Returns whether a query may also see the first keys.
   __device__ bool has_prefix() const { return (sinks | prefix) != 0; }
 
-  /// The keys of `query`, which the sequence has.
+  /// Returns the keys of `query`, which the sequence has.
   __device__ KeyRanges ranges(const Sequence& s, int query) const {
     const int own = query + s.keys - s.queries;
     const int begin = max(own - left, 0);
@@ -105,7 +105,7 @@ struct Band {
 //|
 //| `&` and `|` replace `&&` and `||` here, because lanes classify different tiles and would diverge at a
 //| branch.
-/// The class of the tile of keys from `first_key` on, by the ranges of the first and of the last row.
+/// Returns the class of the tile of keys from `first_key` on, by the ranges of the first and of the last row.
 __device__ inline TileClass classify_ranges(const KeyRanges& first, const KeyRanges& last, int first_key,
                                             int keys) {
   const int last_key = first_key + keys - 1;
@@ -132,8 +132,8 @@ struct DocumentBounds {
   const int* first_key = nullptr;    // [count + 1]
   int count = 0;                     ///< 0: none, and the whole sequence counts as one
 
-  /// The document of `query`: the last that begins at or before it, since documents without queries begin
-  /// where the next one does.
+  /// Returns the document of `query`: the last that begins at or before it, since documents without queries
+  /// begin where the next one does.
   __device__ int find(int query) const {
     int begin = 0, end = count - 1;
     while (begin < end) {
@@ -159,21 +159,21 @@ struct Ranges {
   Band band;
   DocumentBounds documents;
 
-  /// The document of `query`, which its ranges count from.
+  /// Returns the document of `query`, which its ranges count from.
   __device__ Sequence document_of(const Sequence& s, int query) const {
     return documents.count == 0 ? Sequence{0, s.queries, 0, s.keys} : documents.at(documents.find(query));
   }
-  /// The keys of `query`, which counts in `document`.
+  /// Returns the keys of `query`, which counts in `document`.
   __device__ KeyRanges row_in(const Sequence& document, int query) const {
     return band.ranges(document, query - document.first_query).from(-document.first_key);
   }
-  /// The keys of `query`.
+  /// Returns the keys of `query`.
   __device__ KeyRanges row(const Sequence& s, int query) const {
     return row_in(document_of(s, query), query);
   }
 
-  /// The document of all `rows` queries from `first` on, or of those that exist; one without queries if they
-  /// span several. All lanes of a warp.
+  /// Returns the document of all `rows` queries from `first` on, or of those that exist; one without queries
+  /// if they span several. All lanes of a warp.
   __device__ Sequence document_of_all(const Sequence& s, int first, int rows) const {
     const Sequence document = documents.count == 0
                                   ? Sequence{0, s.queries, 0, s.keys}
@@ -249,7 +249,7 @@ struct InBatch {
     return {{head % order.heads, head / order.heads}, order.tiles_of_head - 1 - row};
   }
 
-  /// How many tiles of queries there are.
+  /// Returns how many tiles of queries there are.
   __device__ int count(const Problem&) const { return order.tiles; }
 
   template <int kRows>

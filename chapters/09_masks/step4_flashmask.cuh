@@ -87,7 +87,7 @@ struct Scanned {
 //| exchanges the four bounds one after the other.
 constexpr int kScanThreads = 128;
 
-/// The least, or the largest, of each bound over the lanes of a warp.
+/// Returns the least, or the largest, of each bound over the lanes of a warp.
 template <typename Choose>
 __device__ inline Hidden reduce_warp(Hidden hidden, const Choose& choose) {
 #pragma unroll
@@ -176,7 +176,7 @@ struct ByColumns : InBatch, InRanges {
   }
   //| A partial tile needs both: its rows' ranges, and its keys' intervals (`hide_by_key` in
   //| `partial_tile.cuh`).
-  /// The intervals of the keys from `first_key` on.
+  /// Returns the intervals of the keys from `first_key` on.
   __device__ const Hidden* hidden(const Work& work, int first_key) const {
     return scanned.hidden + first_tile(work) * tile_keys + first_key;
   }

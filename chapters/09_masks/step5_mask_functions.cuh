@@ -96,7 +96,7 @@ struct BlockMask {
 
 constexpr int kClassifyThreads = 128;
 
-/// The class of a tile of kKeys keys, pair by pair. All lanes of a warp, which have the rows.
+/// Returns the class of a tile of kKeys keys, pair by pair. All lanes of a warp, which have the rows.
 template <int kKeys, typename Mask>
 __device__ __forceinline__ TileClass ask_every_pair(const Mask& mask, const Problem& problem, int number,
                                                     int first_query, int last_query, int first_key) {

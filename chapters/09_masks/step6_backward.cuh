@@ -85,7 +85,7 @@ __device__ __forceinline__ void produce_q(GradientShared<T, Traits>& shared, con
 
 //| The other three threads copy the work into registers, of which they have enough, and release its place at
 //| once.
-/// A copy of the block's next work. One thread, alone in its warp.
+/// Returns a copy of the block's next work. One thread, alone in its warp.
 template <typename Broadcast>
 __device__ __forceinline__ KeyWork next_key_work(Broadcast& broadcast, PipelineState<2>& state) {
   wait_full(broadcast, state);

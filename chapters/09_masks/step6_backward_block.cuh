@@ -146,7 +146,7 @@ struct Gradients {
   __device__ __forceinline__ bool is_partial(int stage) const {
     return QueryList::is_partial(shared.broadcast.query_tile[stage].entry);
   }
-  /// The first query of the tile in a stage, and the first of this thread's.
+  /// Returns the first query of the tile in a stage, and the first of this thread's.
   __device__ __forceinline__ int first_query_of(int stage) const {
     return QueryList::tile(shared.broadcast.query_tile[stage].entry) * kQueries;
   }
@@ -158,13 +158,13 @@ struct Gradients {
   //| `bits_before` sets the bits of the columns before a query; a thread has two columns of every eight. An
   //| interval is a run of ones, the difference of two such words. A key has one interval of queries that see
   //| it and two that do not: six calls make its word, and no score is compared with any bound.
-  /// The bits of the columns before a query, counted from the thread's first.
+  /// Returns the bits of the columns before a query, counted from the thread's first.
   static __device__ __forceinline__ uint32_t bits_before(int query) {
     const int q = max(query, 0), columns = min(q / 8 * 2 + min(q % 8, 2), kQueries / 4);
     return columns == 32 ? ~0u : (1u << columns) - 1;
   }
 
-  /// Which of the thread's queries see its key of row r.
+  /// Returns which of the thread's queries see its key of row r.
   __device__ __forceinline__ uint32_t ask(int stage, int r) const {
     const int first = thread_query_of(stage);
     const auto run = [&](int begin, int end) {

@@ -43,17 +43,17 @@ struct GradientProblem : Problem {
   bool in_turns;  ///< additions to dQ have an order (step 7)
   Layout at;      ///< the strides of all tensors
 
-  /// The first row of a packed sequence, among those of a head in the workspace.
+  /// Returns the first row of a packed sequence, among those of a head in the workspace.
   __device__ int workspace_row_of(int document) const {
     return (varlen.first_query[document] / kWorkspaceRows + document) * kWorkspaceRows;
   }
-  /// The first row of a query head in the workspace.
+  /// Returns the first row of a query head in the workspace.
   __device__ int workspace_row(const Head& q) const { return (q.batch * heads + q.head) * padded_q; }
 
   //| From a row of the workspace back to its query, with a binary search for the document. Rows that the
   //| formula leaves over belong to no query; `row` is then past the sequence's end.
-  /// The sequence of a head's row in the workspace. `row` becomes a number in the sequence, which may be past
-  /// its end.
+  /// Returns the sequence of a head's row in the workspace. `row` becomes a number in the sequence, which may
+  /// be past its end.
   __device__ Sequence sequence_of(int& row) const {
     if (varlen.count == 0) return {0, seqlen_q, 0, seqlen_k};
     int begin = 0, end = varlen.count - 1;
@@ -69,8 +69,8 @@ struct GradientProblem : Problem {
   }
 };
 
-/// The first element of a sequence's row of a head, by that tensor's strides. 64 bits: a tensor may have more
-/// than 2^31 elements.
+/// Returns the first element of a sequence's row of a head, by that tensor's strides. 64 bits: a tensor may
+/// have more than 2^31 elements.
 __device__ inline int64_t offset_of(const Strides& strides, const Head& head, int row) {
   return head.batch * strides.batch + head.head * strides.head + row * strides.row;
 }

@@ -107,7 +107,7 @@ struct QueriesOfKey {
   __device__ QueriesOfKey from(int first) const { return {begin - first, end - first}; }
 };
 
-/// The queries, in the sequence, that see its key `key` by a window and a prefix.
+/// Returns the queries, in the sequence, that see its key `key` by a window and a prefix.
 __device__ inline QueriesOfKey queries_of_key(const Band& band, const Sequence& s, int key) {
   if (key >= s.keys) return {0, 0};
   const int own = key - s.keys + s.queries;  // the query at the key's own place
@@ -135,7 +135,7 @@ struct QueriesOfTile {
   }
 };
 
-/// The queries for the keys from `first_key` to `last_key`, which the sequence has.
+/// Returns the queries for the keys from `first_key` to `last_key`, which the sequence has.
 __device__ inline QueriesOfTile queries_of_tile(const Band& band, const Sequence& s, int first_key,
                                                 int last_key) {
   const int usual = min(max(first_key, max(band.prefix, band.sinks)), last_key);
@@ -166,8 +166,8 @@ struct IntervalMask {
   int lists_of_batch;        ///< rows of intervals, and lists, per batch entry
   device::Divisor heads_of_list;
 
-  /// The document of a key: the last that begins at or before it, since documents without keys begin where
-  /// the next one does.
+  /// Returns the document of a key: the last that begins at or before it, since documents without keys begin
+  /// where the next one does.
   __device__ int document_of(int key) const {
     return DocumentBounds{documents.first_key, documents.first_query, documents.count}.find(key);
   }
@@ -346,11 +346,11 @@ __device__ inline AlibiColumn score_column(const Alibi& alibi, const KeyWork& wo
 struct LearnedBias : DistanceBias {
   float* gradient;  // [heads, 2 * reach + 1], 0 at the start; null: not wanted
 
-  /// Where a head's number of distance 0 is.
+  /// Returns where a head's number of distance 0 is.
   __device__ int64_t middle_of(int head) const { return head * (2 * int64_t(reach) + 1) + reach; }
 };
 
-/// The query at a key's own place, in a sequence, or in the key's document if documents are a mask.
+/// Returns the query at a key's own place, in a sequence, or in the key's document if documents are a mask.
 __device__ inline int query_at(const DocumentBounds& documents, const Sequence& s, int key) {
   if (documents.count == 0 || key >= s.keys) return key - s.keys + s.queries;
   const Sequence own =

@@ -32,7 +32,7 @@ struct Pages {
   int piece_rows;              ///< rows per copy: those of a page, but at most a tile's
   int k_distance, v_distance;  ///< distance between pages, in the units of K's and V's map
 
-  /// The page that has a sequence's key. `first` is the sequence's first place in the table.
+  /// Returns the page that has a sequence's key. `first` is the sequence's first place in the table.
   __device__ int page_of(int first, int key) const {
     return table == nullptr ? first : table[first + (key >> bits)];
   }
@@ -43,7 +43,7 @@ struct Pieces {
   MapStrides strides;
   int distance;  ///< distance between pages
 
-  /// The map's fourth index for `rows` rows of a page from the one on that has `key`.
+  /// Returns the map's fourth index for `rows` rows of a page from the one on that has `key`.
   __device__ int place(const Pages& pages, int page, int head, int key, int rows) const {
     const int end = (key & ((1 << pages.bits) - 1)) + rows;  // in the page
     return page * distance + head * strides.head + end * strides.row;
@@ -79,7 +79,7 @@ __device__ __forceinline__ void fill_by_pieces(Shared& shared, PipelineState<Tra
 //| that the other fills.
 
 //| The broadcasts count a warp as one reader: all its lanes read, and then lane 0 releases the place.
-/// A copy of what comes next. All lanes of a warp.
+/// Returns a copy of what comes next. All lanes of a warp.
 template <typename T, int kStages>
 __device__ __forceinline__ T next_of_warp(Pipeline<T, kStages>& broadcast, PipelineState<kStages>& state) {
   wait_full(broadcast, state);

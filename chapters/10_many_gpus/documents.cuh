@@ -42,13 +42,13 @@ struct DocumentTile {
 struct InDocument : Problem {
   DocumentTile tile;
 
-  /// The last key that `query` sees, counted from the document's first.
+  /// Returns the last key that `query` sees, counted from the document's first.
   __device__ int last_key(int query) const {
     if (!causal) return tile.keys - 1;
     const int row = min(query, tile.end - 1);
     return min(keys.before(queries.place(row) + tile.shift + 1) - tile.key, tile.keys) - 1;
   }
-  /// How many tiles of `keys` keys the last row sees.
+  /// Returns how many tiles of `keys` keys the last row sees.
   __device__ int key_tiles(int, int keys) const { return tile.last / keys + 1; }
   __device__ int first_row(const WorkTile&, int) const { return tile.query; }
   __device__ int end_row() const { return tile.end; }

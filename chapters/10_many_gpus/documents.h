@@ -31,8 +31,8 @@ struct OfRank {
 //| sequence. And which of its queries is the first to see a key of this hop? The first that sees the
 //| document's first key of the hop, which under a causal mask means the first one late enough in the
 //| sequence.
-/// A document's queries and keys at a hop, as one tile of all rows that see a key; `query` is `end` if none
-/// does.
+/// Returns a document's queries and keys at a hop, as one tile of all rows that see a key; `query` is `end`
+/// if none does.
 inline DocumentTile at_hop(const Documents& documents, std::size_t d, bool causal, Order order, int ranks,
                            const OfRank& queries, const OfRank& keys) {
   const auto at = [&](const OfRank& of, int place) {
@@ -88,14 +88,14 @@ struct DocumentLists {
   }
 
  private:
-  /// The last key of its document that a tile's last row sees.
+  /// Returns the last key of its document that a tile's last row sees.
   static int last_key(const DocumentTile& tile, bool causal, const Tokens& queries, const Tokens& keys) {
     if (!causal) return tile.keys - 1;
     return std::min(keys.before(queries.place(tile.end - 1) + tile.shift + 1) - tile.key, tile.keys) - 1;
   }
 };
 
-/// A list in device memory.
+/// Returns a list in device memory.
 template <typename T>
 device::Buffer on_device(const std::vector<T>& list) {
   const std::span<const std::byte> bytes = std::as_bytes(std::span(list));

@@ -79,7 +79,7 @@ struct Share {
   }
 };
 
-/// The tiles of a share's queries on the keys of some ranks, one after another; empty if there are no
+/// Returns the tiles of a share's queries on the keys of some ranks, one after another; empty if there are no
 /// documents.
 inline std::optional<DocumentHops> document_hops(const Share& share, const std::vector<OfRank>& keys) {
   if (share.documents.first_query.empty()) return {};

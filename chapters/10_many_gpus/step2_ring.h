@@ -57,7 +57,7 @@ class Hops {
   int unseeing() const { return least(0, int(first_.size())); }
 
  private:
-  /// The first row that sees a key in hops `begin` to `end` - 1.
+  /// Returns the first row that sees a key in hops `begin` to `end` - 1.
   int least(int begin, int end) const {
     int row = rows_;
     for (int hop = begin; hop < end; ++hop) row = std::min(row, first(hop));

@@ -23,7 +23,7 @@ struct Heads {
   int first, count;
 };
 
-/// The key heads that a rank computes, with all query heads that share them.
+/// Returns the key heads that a rank computes, with all query heads that share them.
 inline Heads key_heads_of(int kv_heads, int rank, int ranks) {
   const auto begin = [&](int r) { return int(int64_t(kv_heads) * r / ranks); };
   return {begin(rank), begin(rank + 1) - begin(rank)};

@@ -130,8 +130,8 @@ class BackwardRing final : public Program {
 
   bool is_seen(int hop) const { return documents_ ? documents_->at(hop).is_seen : hops_.is_seen(hop); }
 
-  /// A hop's launch of this rank's queries on another's keys, which are in `from`. Their gradients go to
-  /// `part`, or to the results if that is null.
+  /// Returns a hop's launch of this rank's queries on another's keys, which are in `from`. Their gradients go
+  /// to `part`, or to the results if that is null.
   Gradient launch(int hop, int other, const Buffer& from, float* part) const {
     const KeyHops::Hop* const listed = documents_ ? &documents_->at(hop) : nullptr;
     const Attention a = share_.attention(other, from, counter_.get());

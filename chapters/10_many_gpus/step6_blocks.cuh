@@ -26,14 +26,14 @@ struct QueryTiles {
   int first, end, start;
 
   __device__ __forceinline__ int tiles() const { return end - first; }
-  /// The tile of a round.
+  /// Returns the tile of a round.
   __device__ __forceinline__ int tile(int round) const {
     const int at = start + round;
     return at < end ? at : at - tiles();
   }
 };
 
-/// Which those are.
+/// Returns which those are.
 template <typename Version>
 __device__ __forceinline__ QueryTiles queries_of(const typename Version::Problem& problem,
                                                  const WorkTile& work, int first_key) {
@@ -55,7 +55,7 @@ __device__ __forceinline__ QueryTiles queries_of(const typename Version::Problem
 //| The scheduler numbers the tiles of a head from the last one down, to start with the longest. But the first
 //| keys are seen by the most queries, so the number is reversed. The documents' list already has its longest
 //| tile last.
-/// The first key of a tile.
+/// Returns the first key of a tile.
 template <typename Version>
 __device__ __forceinline__ int first_key_of(const typename Version::Problem& problem, const TileOrder& order,
                                             const WorkTile& work) {

@@ -30,13 +30,13 @@ struct GradientProblem {
   Tokens queries, keys;
   int shift;  ///< seqlen_k - seqlen_q of the whole sequence
 
-  /// The last of these keys that `query` sees; negative if it sees none.
+  /// Returns the last of these keys that `query` sees; negative if it sees none.
   __device__ int last_key(int query) const {
     if (!causal) return seqlen_k - 1;
     return keys.before(queries.place(min(query, seqlen_q - 1)) + shift + 1) - 1;
   }
 
-  /// The first query that sees `key`, 0 <= key < seqlen_k; seqlen_q if none does.
+  /// Returns the first query that sees `key`, 0 <= key < seqlen_k; seqlen_q if none does.
   __device__ int first_query(int key) const { return causal ? queries.before(keys.place(key) - shift) : 0; }
 };
 
@@ -149,7 +149,7 @@ struct Gradients {
     }
   }
 
-  /// Whether some query of the tile does not see some key of this warpgroup.
+  /// Returns whether some query of the tile does not see some key of this warpgroup.
   __device__ __forceinline__ bool is_partial(int first_key, int first_query) const {
     if constexpr (kDocuments) return first_query < all.begin || first_query + kQueries > all.end;
     return first_key + number * kRowsPerWarpgroup + kRowsPerWarpgroup - 1 > problem.last_key(first_query);

@@ -35,7 +35,7 @@ struct CacheProblem {
   Tokens keys;  ///< the rank's keys
   int shift;    ///< seqlen_k - seqlen_q of the whole sequence
 
-  /// The last of these keys that a row sees; negative if it sees none. The last query sees the most.
+  /// Returns the last of these keys that a row sees; negative if it sees none. The last query sees the most.
   __device__ int last_key(int row) const {
     if (!causal) return keys.total() - 1;
     return keys.before(row % queries + shift + 1) - 1;

@@ -37,10 +37,10 @@ struct Tokens {
 
   __host__ __device__ int total() const { return count[0] + count[1]; }
 
-  /// Where token i of the rank, 0 <= i < total(), is in the sequence.
+  /// Returns where token i of the rank, 0 <= i < total(), is in the sequence.
   __host__ __device__ int place(int i) const { return i < count[0] ? first[0] + i : first[1] + i - count[0]; }
 
-  /// How many of them come before a place of the sequence. They are the rank's first ones.
+  /// Returns how many of them come before a place of the sequence. They are the rank's first ones.
   __host__ __device__ int before(int place) const {
     int tokens = 0;
     for (int run = 0; run < 2; ++run) {
@@ -53,7 +53,7 @@ struct Tokens {
 
 //| If the chunks do not divide the tokens evenly, their lengths differ by one at most; with fewer tokens than
 //| chunks some are empty.
-/// The tokens of a rank.
+/// Returns the tokens of a rank.
 inline Tokens tokens_of(Order order, int tokens, int rank, int ranks) {
   if (order == Order::striped) return {{0, 0}, {int((int64_t(tokens) + ranks - 1 - rank) / ranks), 0}};
   const int chunks = order == Order::zigzag ? 2 * ranks : ranks;
@@ -70,7 +70,7 @@ inline Tokens tokens_of(Order order, int tokens, int rank, int ranks) {
 //| sequence. It sees key j of rank s if j P + s <= i P + r + shift, that is, if j <= i + (r - s + shift) / P,
 //| rounded down: an ordinary causal mask with another shift. With as many queries as keys, the shift is 0 for
 //| keys of this rank and earlier ones, and -1 for later ones, which hides one more diagonal.
-/// The shift between the places of a rank's queries and those of another's keys.
+/// Returns the shift between the places of a rank's queries and those of another's keys.
 inline int shift_between(Order order, int shift, int rank, int other, int ranks) {
   if (order != Order::striped) return shift;
   const int64_t places = int64_t(shift) + rank - other;
@@ -79,7 +79,7 @@ inline int shift_between(Order order, int shift, int rank, int other, int ranks)
 
 //| To count a rank's tokens before place x of the sequence, count stripes: token i of rank r comes before x
 //| if i P + r < x.
-/// How many of a rank's tokens come before `place` of the sequence, in any order.
+/// Returns how many of a rank's tokens come before `place` of the sequence, in any order.
 inline int tokens_before(Order order, const Tokens& tokens, int place, int rank, int ranks) {
   return tokens.before(order == Order::striped ? (place + ranks - 1 - rank) / ranks : place);
 }
@@ -99,27 +99,27 @@ struct Problem : hopper::Problem {
   int shift;       ///< seqlen_k - seqlen_q of the whole sequence, or for stripes `shift_between` two ranks
   int first_tile;  ///< first tile of queries; earlier ones see none of these keys
 
-  /// The last of these keys that `query` sees; negative if it sees none. Rows past the end see what the last
-  /// one does.
+  /// Returns the last of these keys that `query` sees; negative if it sees none. Rows past the end see what
+  /// the last one does.
   __host__ __device__ int last_key(int query) const {
     if (!causal) return seqlen_k - 1;
     const int row = query < seqlen_q ? query : seqlen_q - 1;
     return keys.before(queries.place(row) + shift + 1) - 1;
   }
 
-  /// How many tiles of `tile` keys the queries up to `last_query` see. At least one, as in chapter 5.
+  /// Returns how many tiles of `tile` keys the queries up to `last_query` see. At least one, as in chapter 5.
   __device__ int key_tiles(int last_query, int tile) const { return max(last_key(last_query), 0) / tile + 1; }
 
   //| The kernel asks where a tile's rows and keys begin and where its rows end. Here all tiles see the same
   //| keys; with documents each tile has its own (`documents.cuh`).
-  /// The problem of one tile of queries.
+  /// Returns the problem of one tile of queries.
   __device__ const Problem& for_tile(const WorkTile&) const { return *this; }
   /// A tile's first row, and the end of the rows that are stored.
   __device__ int first_row(const WorkTile& work, int rows) const {
     return (first_tile + work.query_tile) * rows;
   }
   __device__ int end_row() const { return seqlen_q; }
-  /// The first key.
+  /// Returns the first key.
   __device__ int first_key() const { return 0; }
   /// What the rank carries, with the tile's row limits.
   __device__ const Carried& carried(const Carried& launched) const { return launched; }

@@ -39,12 +39,12 @@ std::vector<std::byte> bytes_of(const Buffer& buffer) {
   return bytes;
 }
 
-/// Whether a tensor has a row, or a number, for each query.
+/// Returns whether a tensor has a row, or a number, for each query.
 bool has_rows_of_queries(TensorId id) {
   return id == TensorId::o || id == TensorId::lse || id == TensorId::dq;
 }
 
-/// A tensor's values in the default layout; rows other than the given ones are NaN.
+/// Returns a tensor's values in the default layout; rows other than the given ones are NaN.
 std::vector<float> decode_rows(const Shape& shape, TensorId id, std::span<const std::byte> bytes,
                                const std::vector<int64_t>& rows) {
   const DType type = type_of(shape, id);

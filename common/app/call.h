@@ -66,22 +66,22 @@ class Call {
   void poison();
   /// Runs and waits until everything is done. Throws DeviceError if the machine reports an error.
   void run() const;
-  /// Seconds of one run after flushing the L2 cache, by the device's clock, or by the host's. For a step
-  /// whose tensors are distributed, the copies there and back do not count.
+  /// Returns the seconds of one run after flushing the L2 cache, by the device's clock, or by the host's. For
+  /// a step whose tensors are distributed, the copies there and back do not count.
   double time() const;
 
-  /// The outputs.
+  /// Returns the outputs.
   Outputs download() const;
   /// The outputs. Of tensors with a row per query it reads only `rows`, ascending; the others are NaN.
   Outputs download(const std::vector<int64_t>& rows) const;
-  /// The bytes of all outputs, one after another, for a bitwise comparison.
+  /// Returns the bytes of all outputs, one after another, for a bitwise comparison.
   std::vector<std::byte> download_bytes() const;
 
-  /// Whether the bytes of the workspace that must be 0 before a launch (Step::zeroed) are 0 now.
+  /// Returns whether the bytes of the workspace that must be 0 before a launch (Step::zeroed) are 0 now.
   bool has_zeros() const;
 
-  /// Bytes of the device's memory that have been taken since just before the workspace was allocated: the
-  /// workspace, and the code of kernels that ran for the first time. 0 on the host.
+  /// Returns the bytes of the device's memory that have been taken since just before the workspace was
+  /// allocated: the workspace, and the code of kernels that ran for the first time. 0 on the host.
   int64_t workspace_taken() const;
 
  private:
@@ -106,7 +106,7 @@ class Call {
 /// One untimed run of `step` from host memory to host memory, for checks and tests.
 Outputs run_once(const Chapter& chapter, const Shape& shape, const Inputs& inputs, int step);
 
-/// The median time of some runs.
+/// Returns the median time of some runs.
 double median(std::vector<double> seconds);
 
 }  // namespace flashbook

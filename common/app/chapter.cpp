@@ -6,8 +6,8 @@
 namespace flashbook {
 namespace {
 
-/// The steps of all chapters that compute `operation` and accept the feature, by chapter; empty if there are
-/// none.
+/// Returns the steps of all chapters that compute `operation` and accept the feature, by chapter; empty if
+/// there are none.
 std::string in_all_chapters(Operation operation, Feature feature) {
   std::vector<std::string> parts;
   for (auto row = std::begin(kSupported), end = row; row != std::end(kSupported); row = end) {

@@ -70,9 +70,9 @@ struct Step {
                                         const device::Together& together) = nullptr;
   bool same_bits = true;  ///< the same in every launch; false if the order of blocks affects sums
 
-  /// Whether its kernel handles these features.
+  /// Returns whether its kernel handles these features.
   bool knows(Features features) const { return (accepts | needs).has(features); }
-  /// The features of `shape` that the step does not support.
+  /// Returns the features of `shape` that the step does not support.
   Features unknown_in(const Shape& shape) const { return features_of(shape) - accepts - needs; }
   /// Whether the step is for keys and an element type like those of `shape`, whatever other features it has.
   bool is_for(const Shape& shape) const {
@@ -98,16 +98,16 @@ inline Shape square_shape(int batch, int heads, int seqlen, int head_dim, DType 
           .scale = default_scale(head_dim)};
 }
 
-/// The shape with which chapters are compared, which fills a GPU.
+/// Returns the shape with which chapters are compared, which fills a GPU.
 inline Shape shape_for_gpu(DType dtype = DType::bf16) { return square_shape(4, 16, 4096, 128, dtype); }
 
-/// A shape that the simulator finishes in seconds.
+/// Returns a shape that the simulator finishes in seconds.
 inline Shape shape_for_simulator(DType dtype = DType::bf16) { return square_shape(1, 2, 256, 64, dtype); }
 
-/// The largest score, scaled or not, for which an operation is right in a type; programs refuse inputs with
-/// larger ones. A forward pass takes every score that is still a float when multiplied by log2(e). The
-/// backward pass, and ranks that merge parts, subtract a float32 log-sum-exp from an exponent: up to 2^16 the
-/// result is good to half a unit of a probability in bf16.
+/// Returns the largest score, scaled or not, for which an operation is right in a type; programs refuse
+/// inputs with larger ones. A forward pass takes every score that is still a float when multiplied by
+/// log2(e). The backward pass, and ranks that merge parts, subtract a float32 log-sum-exp from an exponent:
+/// up to 2^16 the result is good to half a unit of a probability in bf16.
 constexpr float right_up_to(Operation operation, DType dtype, int ranks = 1) {
   return operation == Operation::forward && dtype != DType::e4m3 && ranks == 1
              ? std::numeric_limits<float>::max() / 1.5f
@@ -127,12 +127,12 @@ struct Chapter {
   Shape gpu_shape = shape_for_gpu();               ///< default on a GPU: fills the card
   Shape cpu_shape = shape_for_simulator();         ///< default in the simulator or on the host: takes seconds
 
-  /// The shape that its program runs by default.
+  /// Returns the shape that its program runs by default.
   const Shape& default_shape() const {
     return device::machine() == device::Machine::gpu ? gpu_shape : cpu_shape;
   }
   int last_step() const { return int(steps.size()); }
-  /// The last step for such a shape.
+  /// Returns the last step for such a shape.
   int last_step_for(const Shape& shape) const {
     int last = last_step();
     while (last > 1 && !step(last).is_for(shape)) --last;
@@ -142,13 +142,13 @@ struct Chapter {
   /// Why a step cannot run `shape` (already validated): a feature that it does not accept, with the steps
   /// that do, or one of its limits. Empty if it can.
   std::string refusal(int step, const Shape& shape) const;
-  /// Whether any step accepts these features.
+  /// Returns whether any step accepts these features.
   bool accepts(Features features) const {
     return std::ranges::any_of(steps, [&](const Step& s) { return s.knows(features); });
   }
   bool takes(DType dtype) const { return std::ranges::count(dtypes, dtype) > 0; }
 
-  /// The numbers of the steps that compute `operation`, ascending.
+  /// Returns the numbers of the steps that compute `operation`, ascending.
   std::vector<int> steps_of(Operation operation) const {
     std::vector<int> numbers;
     for (int number = 1; number <= last_step(); ++number)

@@ -29,12 +29,12 @@ struct Committed {
   std::span<const CommittedShape> shapes;
   std::span<const CommittedRung> rungs;
 
-  /// The step's result; null if it was not measured.
+  /// Returns the step's result; null if it was not measured.
   const CommittedRung* find(int chapter, int step) const;
   const CommittedShape& shape_of(const CommittedRung& rung) const { return shapes[std::size_t(rung.shape)]; }
 };
 
-/// The table that bench/rungs.py generates.
+/// Returns the table that bench/rungs.py generates.
 const Committed& committed_results();
 
 }  // namespace flashbook

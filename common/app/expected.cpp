@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kOracleFlops = 1.5e10;  // for a full forward pass of the oracle, which then takes seconds
 
-/// The last step of a chapter's forward pass that can run a shape; 0 if there is none.
+/// Returns the last step of a chapter's forward pass that can run a shape; 0 if there is none.
 int step_for(const Chapter* chapter, const Shape& shape) {
   if (chapter == nullptr || !chapter->takes(shape.dtype)) return 0;
   std::vector<int> steps = chapter->steps_of(Operation::forward);

@@ -29,10 +29,10 @@ class Expected {
   Expected(Operation operation, const Shape& shape, const Inputs& inputs, std::vector<int64_t> rows,
            const Progress& progress = {});
 
-  /// The verdict on each of the operation's outputs.
+  /// Returns the verdict on each of the operation's outputs.
   std::vector<TensorVerdict> judge(const Outputs& outputs) const;
 
-  /// The reference for forward and decode; for backward it has no rows.
+  /// Returns the reference for forward and decode; for backward it has no rows.
   const Reference& forward() const { return forward_; }
 
  private:

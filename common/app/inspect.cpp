@@ -35,7 +35,7 @@ struct Answer {
 };
 using Ask = std::function<Answer(const Inputs&)>;
 
-/// The key head that a query head reads, over all batch entries.
+/// Returns the key head that a query head reads, over all batch entries.
 int64_t head_of_keys(const Shape& shape, int batch, int head) {
   return int64_t(batch) * shape.kv_heads + head / (shape.heads / shape.kv_heads);
 }
@@ -96,8 +96,8 @@ InspectedRow trace(const Shape& shape, const Inputs& inputs, const RowOf& row, c
   return found;
 }
 
-/// The first tile that, together with all earlier ones, makes the log-sum-exp NaN; keys after it are set to
-/// 0.
+/// Returns the first tile that, together with all earlier ones, makes the log-sum-exp NaN; keys after it are
+/// set to 0.
 int first_nan_by_keys(const Shape& shape, const Inputs& inputs, const RowOf& row, const Ask& ask) {
   for (int tile = 0; tile < tiles_of(shape); ++tile) {
     const Answer answer = ask(changed(shape, inputs, TensorId::k, row, false, [&](float* k) {

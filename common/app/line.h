@@ -113,7 +113,7 @@ class Line {
     return "";
   }
 
-  /// The number of letters to insert, delete or replace (Levenshtein, 1966).
+  /// Returns the number of letters to insert, delete or replace (Levenshtein, 1966).
   static size_t edits(const std::string& from, const std::string& to) {
     std::vector<size_t> row(to.size() + 1);
     std::iota(row.begin(), row.end(), size_t{0});

@@ -20,7 +20,7 @@ std::string first_line(const char* command) {
   return line;
 }
 
-/// A property of the first GPU as the driver's own tool reports it: "1980 MHz", "700 W".
+/// Returns a property of the first GPU as the driver's own tool reports it: "1980 MHz", "700 W".
 std::string ask_driver(const std::string& property) {
   std::string answer =
       first_line(("nvidia-smi -i 0 --query-gpu=" + property + " --format=csv,noheader 2>/dev/null").c_str());
@@ -36,7 +36,7 @@ std::string cpu_name() {
   return "unknown";
 }
 
-/// The GPU of this build; empty if there is none and nothing needs it.
+/// Returns the GPU of this build; empty if there is none and nothing needs it.
 std::optional<device::Info> gpu(bool needed) {
   if (device::machine() != device::Machine::gpu) return std::nullopt;
   try {

@@ -7,7 +7,7 @@
 
 namespace flashbook {
 
-/// A result file's description of its machine: {key, value}, both text.
+/// Returns a result file's description of its machine: {key, value}, both text.
 ///
 /// `machine` is "gpu", "simulator" if `kernels` run in it, or "cpu" if only host code runs and there is no
 /// GPU. Then `gpu`, `driver`, `runtime`, `toolkit`, `clocks` (where there is one), `cpu`, `host_compiler` and
@@ -15,10 +15,10 @@ namespace flashbook {
 /// is none.
 std::vector<std::pair<std::string, std::string>> machine_context(bool kernels);
 
-/// The current time in the format of result files: "2026-11-22T00:45:00+00:00".
+/// Returns the current time in the format of result files: "2026-11-22T00:45:00+00:00".
 std::string date_now();
 
-/// The compiler of the kernels: "nvcc 13.0.88", or "none: a simulator build".
+/// Returns the compiler of the kernels: "nvcc 13.0.88", or "none: a simulator build".
 const char* toolkit();
 
 }  // namespace flashbook

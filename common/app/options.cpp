@@ -11,7 +11,7 @@
 namespace flashbook {
 namespace {
 
-/// The allowed values of --head-dim.
+/// Returns the allowed values of --head-dim.
 std::string head_dims_of(const Chapter& chapter) {
   const auto is_latent = [](const Step& step) { return step.needs.has(Feature::latent); };
   if (std::ranges::all_of(chapter.steps, is_latent)) return "576";
@@ -260,7 +260,7 @@ class Parser {
                          ": choose one with --step, or leave it out");
   }
 
-  /// The name of a file to be written, unless another option has it, too.
+  /// Returns the name of a file to be written, unless another option has it, too.
   std::string written(const Value& value) {
     const std::string file = writable(value);
     for (const Value& other : written_)

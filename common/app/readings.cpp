@@ -43,7 +43,7 @@ NpyArray read_tensor(const TensorSpec& tensor, const std::string& file) {
   return array;
 }
 
-/// A number that a file determines. If the user gave it as well, both must agree.
+/// Returns a number that a file determines. If the user gave it as well, both must agree.
 int from_file(const Given& given, const char* option, const Value& file, int64_t value) {
   if (const auto other = given.find(option); other != given.end() && other->second.count() != value)
     throw InputError(option, " ", other->second.text, " contradicts ", file.text, ", which says ", value,
@@ -51,7 +51,7 @@ int from_file(const Given& given, const char* option, const Value& file, int64_t
   return int(value);
 }
 
-/// The type to compute in, chosen by the option or by the files of Q, K and V.
+/// Returns the type to compute in, chosen by the option or by the files of Q, K and V.
 DType dtype_of_files(const Given& given, const Chapter& chapter, const std::map<TensorId, NpyArray>& arrays) {
   if (const auto name = given.find("--dtype"); name != given.end()) return dtype_of(name->second, chapter);
   const DType type = arrays.at(TensorId::q).dtype;

@@ -18,22 +18,22 @@ std::string writable(const Value& file);
 /// The option for a tensor's file is the tensor's name; O as an output is --output.
 std::string option_of(const TensorSpec& tensor);
 
-/// Whether an input is computed if it is not given: for backward, the results of the forward pass.
+/// Returns whether an input is computed if it is not given: for backward, the results of the forward pass.
 bool is_optional(const TensorSpec& tensor);
 
-/// Whether inputs come from files: either all that cannot be computed, or none. Throws InputError if only
-/// some do.
+/// Returns whether inputs come from files: either all that cannot be computed, or none. Throws InputError if
+/// only some do.
 bool has_files(const Given& given, Operation operation);
 
 /// Fills in shape and inputs from the files of the operation's tensors: Q and K determine the shape. Throws
 /// InputError if they contradict each other or other options.
 void read_inputs(const Given& given, const Chapter& chapter, Options& options);
 
-/// The type with this name, if the chapter accepts it.
+/// Returns the type with this name, if the chapter accepts it.
 DType dtype_of(const Value& name, const Chapter& chapter);
 
-/// Whether K and V are mean-subtracted. The columns of what models compute have nonzero means, so e4m3
-/// subtracts them unless the user says no.
+/// Returns whether K and V are mean-subtracted. The columns of what models compute have nonzero means, so
+/// e4m3 subtracts them unless the user says no.
 bool is_smoothed(const Given& given, DType type);
 
 /// "f16, bf16"

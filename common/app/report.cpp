@@ -41,7 +41,7 @@ std::string format(const char* pattern, double value) {
   return text;
 }
 
-/// Three significant digits, as people write them: 1.23, 12.3, 123.
+/// Returns three significant digits, as people write them: 1.23, 12.3, 123.
 std::string three_digits(double value) {
   return format(value < 9.995 ? "%.2f" : value < 99.95 ? "%.1f" : "%.0f", value);
 }
@@ -106,8 +106,8 @@ class Speeds {
     return speed;
   }
 
-  /// The shapes for which these times were taken, one line per shape: "chapters 1, 3: batch 4, ...". A step
-  /// whose shape differs from its chapter's has its own number.
+  /// Returns the shapes for which these times were taken, one line per shape: "chapters 1, 3: batch 4, ...".
+  /// A step whose shape differs from its chapter's has its own number.
   std::vector<std::string> lines() const {
     std::vector<std::string> texts;
     for (const Line& line : lines_) {
@@ -141,7 +141,7 @@ class Speeds {
   std::vector<Line> lines_;
 };
 
-/// The verdict on a step.
+/// Returns the verdict on a step.
 std::string outcome(const StepReport& step) {
   return !step.why_not.empty() ? "not run"
          : !step.ok()          ? "WRONG"
@@ -149,13 +149,13 @@ std::string outcome(const StepReport& step) {
                                : "right";
 }
 
-/// The worst error of the operation's first output, O or dQ, which represents them all.
+/// Returns the worst error of the operation's first output, O or dQ, which represents them all.
 std::string error_text(const StepReport& step) {
   return step.oracle.empty() ? "-" : format_error(step.oracle.front().verdict.max_error);
 }
 
-/// A last column with what the others lack: the simulator's time or, on a GPU, the book's time for the same
-/// shape.
+/// Returns a last column with what the others lack: the simulator's time or, on a GPU, the book's time for
+/// the same shape.
 std::string other_time(const Report& report, const StepReport& step, const Committed& committed) {
   if (report.simulated) return step.seconds > 0 ? format_seconds(step.seconds) : "-";
   const CommittedRung* rung = report.on_gpu ? committed.find(report.chapter, step.step) : nullptr;

@@ -32,7 +32,7 @@ constexpr double kBeforeOnGpu = 1e15;     // and on a GPU
 constexpr int kDefaultReps = 30;
 constexpr double kTimingSeconds = 0.5;  // for all runs of a step, unless --reps gives their number
 
-/// The median time of one run, over `reps` runs or as many as the time allows: {seconds, runs}.
+/// Returns the median time of one run, over `reps` runs or as many as the time allows: {seconds, runs}.
 std::pair<double, int> time(const Call& call, int step, std::optional<int> reps) {
   using clock = std::chrono::steady_clock;
   std::vector<double> seconds;
@@ -192,7 +192,7 @@ std::optional<Before> run_before(Operation operation, const Shape& shape, const 
   }
 }
 
-/// The part of a reference that covers the leading heads of its problem.
+/// Returns the part of a reference that covers the leading heads of its problem.
 Reference leading_rows(const Reference& reference, const Shape& shape) {
   Reference part = reference;
   part.rows.resize(std::ranges::lower_bound(part.rows, shape.q_rows()) - part.rows.begin());
@@ -226,7 +226,7 @@ void name_machine(const Chapter& chapter, Report& report) {
   report.simulated = !report.on_gpu;
 }
 
-/// The default shape, with the kind of keys that the step takes.
+/// Returns the default shape, with the kind of keys that the step takes.
 Shape shape_for(const Step& step, const Shape& shape) {
   return step.needs.has(Feature::latent)       ? with_latent_keys(shape)
          : step.needs.has(Feature::e4m3_cache) ? with_e4m3_cache(shape)

@@ -17,12 +17,12 @@ struct RunResult {
 /// or if there is too little memory; device::HardwareMissing without a GPU in a GPU build.
 RunResult run(const Options& options, const Chapter& chapter, const Chapter* before);
 
-/// The steps of `options` that can run its shape. Reports those that cannot; throws InputError if none is
-/// left.
+/// Returns the steps of `options` that can run its shape. Reports those that cannot; throws InputError if
+/// none is left.
 std::vector<int> runnable_steps(const Options& options, const Chapter& chapter, Report& report);
 
-/// The shape in which `chapter` can be compared with a chapter that takes e4m3: quantised values are also
-/// BF16 values, if `chapter` accepts those. Otherwise the same shape, but without gaps.
+/// Returns the shape in which `chapter` can be compared with a chapter that takes e4m3: quantised values are
+/// also BF16 values, if `chapter` accepts those. Otherwise the same shape, but without gaps.
 Shape as_taken_by(const Chapter& chapter, const Shape& shape);
 
 }  // namespace flashbook

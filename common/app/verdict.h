@@ -14,7 +14,7 @@ struct TensorVerdict {
   Verdict verdict;
 };
 
-/// The verdicts of a check, by tensor.
+/// Returns the verdicts of a check, by tensor.
 std::vector<TensorVerdict> by_tensor(const CheckResult& result);
 
 }  // namespace flashbook

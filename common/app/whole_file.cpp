@@ -23,7 +23,7 @@ constexpr int kMaxLinks = 40;  // the same limit as Linux
 
 std::error_code last_error() { return {errno, std::generic_category()}; }
 
-/// The number after `prefix`, if nothing else follows.
+/// Returns the number after `prefix`, if nothing else follows.
 std::optional<int> number_behind(const std::string& text, const std::string& prefix) {
   int number = 0;
   if (!text.starts_with(prefix)) return std::nullopt;
@@ -57,7 +57,7 @@ Target target_of(fs::path file) {
   return {file, std::nullopt};
 }
 
-/// Whether it is neither a file nor a folder: a device such as /dev/null, a pipe, a socket.
+/// Returns whether it is neither a file nor a folder: a device such as /dev/null, a pipe, a socket.
 bool is_special(const fs::path& file) {
   std::error_code error;
   const fs::file_status status = fs::status(file, error);

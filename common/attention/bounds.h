@@ -10,15 +10,15 @@
 
 namespace flashbook {
 
-/// The error, relative to the row's scale, that a good kernel may have even where plain attention happens to
-/// be exact.
+/// Returns the error, relative to the row's scale, that a good kernel may have even where plain attention
+/// happens to be exact.
 inline double floor_for(DType output) {
   if (output == DType::f32) return 0x1p-18;        // since the sums differ with every order of addition
   return output == DType::f16 ? 0x1p-10 : 0x1p-7;  // P and O: half a unit in the last place each
 }
 
-/// The largest error of a row. Ignores NaN, and a log-sum-exp of -inf: an overflow of plain attention widens
-/// no bound.
+/// Returns the largest error of a row. Ignores NaN, and a log-sum-exp of -inf: an overflow of plain attention
+/// widens no bound.
 inline double largest_error(std::span<const double> exact, std::span<const float> plain) {
   double largest = 0;
   for (std::size_t i = 0; i < exact.size(); ++i)
@@ -26,7 +26,7 @@ inline double largest_error(std::span<const double> exact, std::span<const float
   return largest;
 }
 
-/// The largest absolute value.
+/// Returns the largest absolute value.
 inline double largest_value(std::span<const double> values) {
   double largest = 0;
   for (double value : values) largest = std::max(largest, std::abs(value));

@@ -29,7 +29,7 @@ struct Comparison {
     return concat(whose, name(), " has ", size, " elements, not ", rows * width());
   }
 
-  /// The absolute error. The log-sum-exp of a row that sees no key is -inf, which equals only -inf.
+  /// Returns the absolute error. The log-sum-exp of a row that sees no key is -inf, which equals only -inf.
   double error(double got, double want) const {
     if (is_lse() && got == -INFINITY && want == -INFINITY) return 0;
     return std::abs(got - want);
@@ -94,7 +94,7 @@ class RowBounds {
     }
   }
 
-  /// The bound for a row of O with these elements.
+  /// Returns the bound for a row of O with these elements.
   double o(int64_t row, std::span<const float> elements) const {
     const auto i = find(row);
     return i ? reference_.o_bound[*i] : relative_o_ * largest_of(elements);

@@ -6,7 +6,7 @@
 namespace flashbook {
 namespace {
 
-/// The elements that are read or written. Pages and rows beyond a sequence's length do not count.
+/// Returns the elements that are read or written. Pages and rows beyond a sequence's length do not count.
 double elements_used(const Shape& shape, TensorId id) {
   if (!is_stored(shape, id) || (id != TensorId::k && id != TensorId::v))
     return double(elements_of(shape, id));

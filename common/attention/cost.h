@@ -10,9 +10,9 @@ namespace flashbook {
 /// products instead of two.
 double flops(const Shape& shape, Operation operation = Operation::forward);
 
-/// The bytes of device memory that no kernel can avoid: every tensor of the operation and every table of the
-/// shape, read or written once. For K and V, only keys within the sequences' lengths count, and those of a
-/// shared prefix once.
+/// Returns the bytes of device memory that no kernel can avoid: every tensor of the operation and every table
+/// of the shape, read or written once. For K and V, only keys within the sequences' lengths count, and those
+/// of a shared prefix once.
 double compulsory_bytes(const Shape& shape, Operation operation = Operation::forward);
 
 }  // namespace flashbook

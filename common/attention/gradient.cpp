@@ -69,7 +69,7 @@ class Textbook {
     sinks_ = having(&Definition::sink, shape);
   }
 
-  /// A row of dQ. Computes the query's state.
+  /// Returns a row of dQ. Computes the query's state.
   Row<Sum> query(int64_t row, QueryState<Sum>& state) const {
     const Query q = query_of(row);
     const KeyRange range = keys_seen(shape_, q.batch, q.head, q.query, 1);
@@ -107,14 +107,14 @@ class Textbook {
     return dq;
   }
 
-  /// The state of a query, from the given O and log-sum-exp.
+  /// Returns the state of a query, from the given O and log-sum-exp.
   QueryState<Sum> given(int64_t row) const {
     QueryState<Sum> state{.max = inputs_.lse[row], .sum = 1};
     set_d(row_of(inputs_.o, row), row, state);
     return state;
   }
 
-  /// A row of dK and of dV. `states` are those of all queries that may see the key.
+  /// Returns a row of dK and of dV. `states` are those of all queries that may see the key.
   std::pair<Row<Sum>, Row<Sum>> key(int64_t row, const std::vector<QueryState<Sum>>& states) const {
     std::pair<Row<Sum>, Row<Sum>> gradients{Row<Sum>(shape_.head_dim), Row<Sum>(shape_.head_dim)};
     const int64_t heads = shape_.heads / shape_.kv_heads;

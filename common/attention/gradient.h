@@ -51,8 +51,8 @@ struct BiasReference {
   std::vector<double> bound;   ///< [heads, 2 * reach + 1], the largest error that passes
 };
 
-/// The sum of dS over all pairs with the same distance, over all batch entries, in FP64. Each distance has
-/// its own bound, like a row of dK. Throws like make_gradient_reference.
+/// Returns the sum of dS over all pairs with the same distance, over all batch entries, in FP64. Each
+/// distance has its own bound, like a row of dK. Throws like make_gradient_reference.
 BiasReference make_bias_reference(const Shape& shape, const Inputs& inputs);
 
 }  // namespace flashbook

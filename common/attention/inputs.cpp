@@ -11,8 +11,8 @@
 namespace flashbook {
 namespace {
 
-/// A sample of N(0, 1): the sum of 256 coin tosses, with a uniform number to fill its steps of 1/8. The
-/// fourth moment is 0.8 % below a normal's, and no logarithm or cosine makes it differ between machines.
+/// Returns a sample of N(0, 1): the sum of 256 coin tosses, with a uniform number to fill its steps of 1/8.
+/// The fourth moment is 0.8 % below a normal's, and no logarithm or cosine makes it differ between machines.
 float normal(uint64_t seed, uint64_t index) {
   int heads = 0;
   for (uint64_t draw = 0; draw < 4; ++draw) heads += std::popcount(random_bits(seed, 5 * index + draw));
@@ -98,7 +98,7 @@ Inputs make_large_scores(const Shape& shape, uint64_t seed) {
   return inputs;
 }
 
-/// A random key among those that the query of a row sees; 0 if it sees none.
+/// Returns a random key among those that the query of a row sees; 0 if it sees none.
 int64_t visible_key(const Shape& shape, int64_t row, uint64_t random) {
   const int query = int(row % shape.seqlen_q), head = int(row / shape.seqlen_q % shape.heads);
   if (shape.visibility.is_full() || shape.causal())

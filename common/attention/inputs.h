@@ -26,8 +26,8 @@ enum class InputKind {
 /// page, and NaN in every row that no sequence uses.
 Inputs make_inputs(const Shape& shape, InputKind kind, uint64_t seed);
 
-/// An upper bound on the size of all scores, both scaled and unscaled: the length of the longest row of Q
-/// times that of the longest row of K, times the scale if it is above 1 (Cauchy-Schwarz inequality).
+/// Returns an upper bound on the size of all scores, both scaled and unscaled: the length of the longest row
+/// of Q times that of the longest row of K, times the scale if it is above 1 (Cauchy-Schwarz inequality).
 double largest_score(const Shape& shape, const Inputs& inputs);
 
 }  // namespace flashbook

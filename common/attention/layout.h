@@ -28,7 +28,7 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 };
 
-/// [batch, seqlen, heads, head_dim], each tensor without gaps, as PyTorch's users have it.
+/// Returns [batch, seqlen, heads, head_dim], each tensor without gaps, as PyTorch's users have it.
 Layout layout_bshd(const Shape& shape);
 
 /// Q, K and V are slices of one tensor [batch, seqlen, heads + 2 * kv_heads, head_dim], which is

@@ -129,7 +129,7 @@ class HeaderParser {
   const std::string& name_;
 };
 
-/// The type with this NumPy name. Throws for everything except little-endian float32 and float16.
+/// Returns the type with this NumPy name. Throws for everything except little-endian float32 and float16.
 DType element_type(const std::string& descr, const std::string& name) {
   if (descr == "<f4") return DType::f32;
   if (descr == "<f2") return DType::f16;
@@ -224,7 +224,7 @@ Contents parse_contents(std::span<const std::byte> bytes, const std::string& nam
   return {header, bytes.last(text.size() - header_size)};
 }
 
-/// The result of `parse` for a file's bytes.
+/// Returns the result of `parse` for a file's bytes.
 template <typename Parse>
 auto read_file(const std::filesystem::path& file, const Parse& parse) {
   try {

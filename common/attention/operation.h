@@ -28,13 +28,13 @@ struct TensorSpec {
   Role role;
 };
 
-/// The operation's tensors, inputs first.
+/// Returns the operation's tensors, inputs first.
 std::span<const TensorSpec> tensors_of(Operation operation);
 
 /// "q", "lse", "do".
 std::string_view name_of(TensorId id);
 
-/// The name in text: "Q", "log-sum-exp", "dO".
+/// Returns the name in text: "Q", "log-sum-exp", "dO".
 std::string_view title_of(TensorId id);
 
 /// The number of elements per row of the tensor: head_dim, value_dim for O and V, and 1 for the log-sum-exp.
@@ -43,11 +43,11 @@ int columns_of(const Shape& shape, TensorId id);
 /// Whether the tensor has its own elements. V of latent attention has none: it is the leading columns of K.
 bool is_stored(const Shape& shape, TensorId id);
 
-/// The tensor's sizes: [batch, heads, seqlen, columns]; for the log-sum-exp [batch, heads, seqlen_q]; for
-/// paged K and V [pages, kv_heads, rows per page, columns].
+/// Returns the tensor's sizes: [batch, heads, seqlen, columns]; for the log-sum-exp [batch, heads, seqlen_q];
+/// for paged K and V [pages, kv_heads, rows per page, columns].
 std::vector<int64_t> dims_of(const Shape& shape, TensorId id);
 
-/// The product of its sizes; 0 for a tensor that is not stored.
+/// Returns the product of its sizes; 0 for a tensor that is not stored.
 int64_t elements_of(const Shape& shape, TensorId id);
 
 /// Its element type: Shape::dtype for inputs (except an e4m3 cache) and gradients, output_type for O and dO,

@@ -157,7 +157,7 @@ class RowBlock {
         s[j] *= Sum(feature->kept(shape_, pair_of(r, int64_t(j), own)));
   }
 
-  /// A row of V; for latent attention the leading columns of the key.
+  /// Returns a row of V; for latent attention the leading columns of the key.
   const float* value_row(int64_t row) const {
     return is_stored(shape_, TensorId::v) ? &inputs_.v[row * value_dims_] : &inputs_.k[row * dims_];
   }

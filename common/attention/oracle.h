@@ -22,7 +22,7 @@ struct Reference {
 /// Called now and then with the fraction that is done, 0 to 1, from one thread at a time.
 using Progress = std::function<void(double)>;
 
-/// The numbers of all rows of O.
+/// Returns the numbers of all rows of O.
 std::vector<int64_t> all_rows(const Shape& shape);
 
 /// `count` rows of O, ascending and distinct: the first and the last row of the first and of the last head,

@@ -22,7 +22,7 @@ namespace flashbook {
 /// head_dim is 576, and V is not a separate tensor.
 constexpr int kLatentKeyDim = 576, kLatentValueDim = 512;
 
-/// The default number of columns of V: as many as a key has.
+/// Returns the default number of columns of V: as many as a key has.
 constexpr int default_value_dim(int head_dim) {
   return head_dim == kLatentKeyDim ? kLatentValueDim : head_dim;
 }
@@ -82,23 +82,23 @@ struct Shape {
   /// Columns of K and of V, over batch and heads: their means are [batch, kv_heads, head_dim].
   int64_t k_columns() const { return int64_t(batch) * kv_heads * head_dim; }
 
-  /// The number of scales of Q: [1], [batch, kv_heads] or [batch, heads, blocks of 64 rows].
+  /// Returns the number of scales of Q: [1], [batch, kv_heads] or [batch, heads, blocks of 64 rows].
   int64_t q_scales() const { return q_scale_of(q_rows() - 1) + 1; }
-  /// The number of scales of K, and of V: [1], [batch, kv_heads] or [batch, kv_heads, blocks of 128 rows].
-  /// With pages, scales by block are [pages, kv_heads], and those by head are the same for all sequences,
-  /// which may share pages.
+  /// Returns the number of scales of K, and of V: [1], [batch, kv_heads] or [batch, kv_heads, blocks of 128
+  /// rows]. With pages, scales by block are [pages, kv_heads], and those by head are the same for all
+  /// sequences, which may share pages.
   int64_t k_scales() const;
   int64_t q_scale_of(int64_t row) const;  ///< index of the scale of a row of Q
   int64_t k_scale_of(int64_t row) const;  ///< index of the scale of a row of K or V
 
-  /// The number of keys that query row `query` sees if all are visible or the mask is causal: keys 0 ...
-  /// visible_keys - 1.
+  /// Returns the number of keys that query row `query` sees if all are visible or the mask is causal: keys 0
+  /// ... visible_keys - 1.
   int visible_keys(int query) const;
 
   bool operator==(const Shape&) const = default;
 };
 
-/// The softmax scale of the papers, 1 / sqrt(head_dim).
+/// Returns the softmax scale of the papers, 1 / sqrt(head_dim).
 float default_scale(int head_dim);
 
 /// `shape` with latent keys instead of its own, one head for all query heads.

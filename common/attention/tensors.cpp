@@ -14,8 +14,8 @@
 namespace flashbook {
 namespace {
 
-/// The smallest power of two for which `largest` fits e4m3, but at least 2^-100, whose reciprocal is a float;
-/// a block of zeros gets that one.
+/// Returns the smallest power of two for which `largest` fits e4m3, but at least 2^-100, whose reciprocal is
+/// a float; a block of zeros gets that one.
 float power_of_two_scale(float largest) {
   // After subtracting a column's mean, an element may exceed 448 by a float's rounding: it counts as 448.
   constexpr float kRounding = 1 - 0x1p-10f;
@@ -60,7 +60,7 @@ void add_means(const Shape& shape, std::span<float> values, std::span<const floa
   });
 }
 
-/// The means of the columns of K or V: [batch, kv_heads, head_dim].
+/// Returns the means of the columns of K or V: [batch, kv_heads, head_dim].
 std::vector<float> means_of(const Shape& shape, std::span<const float> values) {
   const int64_t dims = shape.head_dim;
   std::vector<float> means(shape.k_columns());

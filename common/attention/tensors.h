@@ -72,7 +72,7 @@ struct Inputs {
 
   std::vector<float>& operator[](TensorId id);
   const std::vector<float>& operator[](TensorId id) const;
-  /// The means of a tensor's columns; empty if its values include them.
+  /// Returns the means of a tensor's columns; empty if its values include them.
   std::span<const float> means(TensorId id) const;
 };
 
@@ -95,11 +95,11 @@ struct ShapeTable {
   std::span<const std::byte> bytes;
 };
 
-/// The tables that a shape has: pages, lengths, documents, intervals, blocks, pairs, slopes and biases.
-/// They point into it.
+/// Returns the tables that a shape has: pages, lengths, documents, intervals, blocks, pairs, slopes and
+/// biases. They point into it.
 std::vector<ShapeTable> tables_of(const Shape& shape);
 
-/// The values encoded as `type`, rounded to nearest even.
+/// Returns the values encoded as `type`, rounded to nearest even.
 std::vector<std::byte> encode(DType type, std::span<const float> values);
 
 /// The values that an encoding of `type` represents. `bytes.size()` is a multiple of the element's size.
@@ -120,7 +120,7 @@ struct Encoded {
 Encoded encode_input(const Shape& shape, TensorId id, std::span<const float> values,
                      std::span<const float> means = {});
 
-/// The values of an output, from its bytes in the shape's strides.
+/// Returns the values of an output, from its bytes in the shape's strides.
 std::vector<float> decode_output(const Shape& shape, TensorId id, std::span<const std::byte> bytes);
 
 /// The byte of unwritten memory: with every byte 0xff, an element is NaN in f32, f16, bf16 and e4m3.

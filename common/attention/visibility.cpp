@@ -9,7 +9,7 @@
 namespace flashbook {
 namespace {
 
-/// The features that are masks.
+/// Returns the features that are masks.
 const std::vector<const Definition*>& masks() {
   static const std::vector<const Definition*> kMasks = [] {
     std::vector<const Definition*> masks(definitions().begin(), definitions().end());
@@ -27,7 +27,7 @@ void for_each_mask(const Shape& shape, Use use) {
     if (feature->mask != last && feature->is_in(shape)) use(*(last = feature->mask));
 }
 
-/// The class of a tile by the plain definition.
+/// Returns the class of a tile by the plain definition.
 TileClass classify_pairs(const Mask& mask, const Shape& shape, int batch, int head, const ScoreTile& tile) {
   bool any = false, all = true;
   for (int query = tile.first_query; query < tile.first_query + tile.queries && (!any || all); ++query)
@@ -54,7 +54,7 @@ double count(const Shape& shape, int batch, int head, const ScoreTile& tile) {
   return count(shape, batch, head, one) + count(shape, batch, head, other);
 }
 
-/// Whether any mask has a property.
+/// Returns whether any mask has a property.
 bool any_mask(const Shape& shape, bool Definition::*property) {
   return std::ranges::any_of(masks(),
                              [&](const Definition* mask) { return mask->*property && mask->is_in(shape); });

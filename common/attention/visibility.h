@@ -30,14 +30,14 @@ struct KeyRange {
   bool operator==(const KeyRange&) const = default;
 };
 
-/// Whether `query` of `head` (a query head) sees `key`.
+/// Returns whether `query` of `head` (a query head) sees `key`.
 bool sees(const Shape& shape, int batch, int head, int query, int key);
 
-/// The class of a tile. Exact for windows, prefixes, lengths and documents, and for any single pair.
+/// Returns the class of a tile. Exact for windows, prefixes, lengths and documents, and for any single pair.
 TileClass classify(const Shape& shape, int batch, int head, const ScoreTile& tile);
 
-/// A range that contains every key seen by any of the queries: the bounds of a kernel's loop over keys. {0,
-/// 0} if they see none.
+/// Returns a range that contains every key seen by any of the queries: the bounds of a kernel's loop over
+/// keys. {0, 0} if they see none.
 KeyRange keys_seen(const Shape& shape, int batch, int head, int first_query, int queries);
 
 /// Visible (query, key) pairs of one head. A square causal mask counts N * N / 2, as the papers do (leaving

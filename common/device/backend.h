@@ -22,7 +22,7 @@ void copy(void* target, const void* source, std::size_t bytes);
 /// Why NCCL cannot serve this many ranks; empty if it can.
 std::string why_not_nccl(int ranks);
 
-/// The version of NCCL: "2.28.9"; empty if there is none.
+/// Returns the version of NCCL: "2.28.9"; empty if there is none.
 std::string nccl_version();
 
 /// run_ranks with Transport::nccl, to be called where why_not_nccl is empty.

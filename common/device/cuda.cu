@@ -39,7 +39,7 @@ std::string version(cudaError_t (*ask)(int*), const char* name) {
 std::string driver_version() { return version(cudaDriverGetVersion, "cudaDriverGetVersion"); }
 std::string runtime_version() { return version(cudaRuntimeGetVersion, "cudaRuntimeGetVersion"); }
 
-/// The device on which kernels are launched. Throws HardwareMissing if there is none.
+/// Returns the device on which kernels are launched. Throws HardwareMissing if there is none.
 int current_device() {
   if (const int device = current(); device >= 0) return device;
   int count = 0;

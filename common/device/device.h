@@ -50,7 +50,7 @@ struct Info {
   std::string runtime;     ///< "13.0", the CUDA runtime of this build; empty in the simulator
 };
 
-/// The kind of machine of this build, without accessing it.
+/// Returns the kind of machine of this build, without accessing it.
 Machine machine();
 
 /// Describes the machine. Throws HardwareMissing if this is a GPU build and no GPU can be used.
@@ -59,16 +59,16 @@ Info info();
 /// A kind of memory: the host's, or the device's (the simulator's device memory is a separate address range).
 enum class Place { host, device };
 
-/// The maximum shared memory of a block in bytes: 227 KB on an H200 and in the simulator, 163 KB on an A100.
-/// A GPU build without a GPU assumes an H200; a launch reports what is missing.
+/// Returns the maximum shared memory of a block in bytes: 227 KB on an H200 and in the simulator, 163 KB on
+/// an A100. A GPU build without a GPU assumes an H200; a launch reports what is missing.
 int64_t shared_bytes_of_block();
 
 /// The value by which chapters choose tiles: shared_bytes_of_block, unless tests substitute another
 /// machine's.
 extern int64_t (*granted_shared_bytes)();
 
-/// The number of multiprocessors of the calling thread's device; 4 in the simulator. Throws HardwareMissing
-/// if this is a GPU build and no GPU can be used.
+/// Returns the number of multiprocessors of the calling thread's device; 4 in the simulator. Throws
+/// HardwareMissing if this is a GPU build and no GPU can be used.
 int multiprocessors();
 
 /// A block of memory, freed by its destructor. New memory is poisoned: every byte is 0xff, which is NaN in
@@ -103,8 +103,8 @@ class Buffer {
 /// Waits until the device has finished all its work; throws DeviceError if some of it failed.
 void synchronize();
 
-/// The seconds that `work`, launched on `stream`, takes on the device: between two CUDA events, or by the
-/// host's clock in the simulator.
+/// Returns the seconds that `work`, launched on `stream`, takes on the device: between two CUDA events, or by
+/// the host's clock in the simulator.
 double time_on_device(Stream stream, const std::function<void()>& work);
 
 /// Overwrites a buffer larger than the L2 cache, so that the next launch finds none of its data there. Each

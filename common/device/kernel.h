@@ -16,7 +16,7 @@
 
 namespace flashbook {
 
-/// The block's dynamic shared memory as T, 1024-byte aligned. The launch sets its size.
+/// Returns the block's dynamic shared memory as T, 1024-byte aligned. The launch sets its size.
 template <typename T>
 __device__ __forceinline__ T* dynamic_shared() {
 #ifdef __CUDACC__

@@ -40,7 +40,7 @@ struct Library {
   }
 };
 
-/// The library; null if it is not installed or lacks a function.
+/// Returns the library; null if it is not installed or lacks a function.
 const Library* library() {
   static const auto opened = []() -> std::pair<Library, bool> {
     Library library{};
@@ -66,8 +66,8 @@ const Library* library() {
   return opened.second ? &opened.first : nullptr;
 }
 
-/// The communicator of this process with the others, on the current device. Rank 0 distributes the name by
-/// which they find each other.
+/// Returns the communicator of this process with the others, on the current device. Rank 0 distributes the
+/// name by which they find each other.
 ncclComm_t with_other_processes(Processes& all) {
   static const ncclComm_t made = [&] {
     ncclUniqueId id;

@@ -175,7 +175,7 @@ struct Hello {
 /// The messages while the ranks are working: one byte each, and the rank after `lost`.
 enum class Word : char { alive = 'a', parting = 'p', lost = 'l' };
 
-/// A number from the environment; empty if it is not set.
+/// Returns a number from the environment; empty if it is not set.
 std::optional<int> number(const char* name) {
   const char* const text = std::getenv(name);
   if (text == nullptr || *text == '\0') return std::nullopt;
@@ -342,7 +342,7 @@ class Processes::Peers {
 
   // ---- how they meet
 
-  /// The greeting on a new connection, if it is one of ours.
+  /// Returns the greeting on a new connection, if it is one of ours.
   std::optional<Hello> hello(const Socket& socket, Deadline deadline) const {
     Hello said{.rank = -1, .count = 0};
     if (!socket || !receive_all(socket, &said, sizeof said, std::min(deadline, in(5))) ||

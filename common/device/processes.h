@@ -57,7 +57,7 @@ class Processes {
   std::unique_ptr<Peers> peers_;
 };
 
-/// The processes that this one has met; null if it is alone.
+/// Returns the processes that this one has met; null if it is alone.
 Processes* processes();
 
 /// Meets the other processes if a launcher has started this one together with them. Throws the exceptions of

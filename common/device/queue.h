@@ -16,15 +16,15 @@
 
 namespace flashbook::device {
 
-/// The number of devices. Kernels, buffers and queues belong to one of them. Eight in the simulator. Throws
-/// HardwareMissing if this is a GPU build and no GPU can be used.
+/// Returns the number of devices. Kernels, buffers and queues belong to one of them. Eight in the simulator.
+/// Throws HardwareMissing if this is a GPU build and no GPU can be used.
 int device_count();
 
 /// Sets the device for the buffers and queues that the calling thread creates from now on, and for its
 /// launches. Throws UsageError if there is no such device.
 void use_device(int device);
 
-/// The calling thread's device; -1 if no GPU can be used.
+/// Returns the calling thread's device; -1 if no GPU can be used.
 int current();
 
 /// Lets copies between two devices go directly from one to the other, if the machine supports that; otherwise
@@ -52,7 +52,7 @@ class Queue {
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
 
-  /// The argument of launch(). The current device must be the queue's.
+  /// Returns the argument of launch(). The current device must be the queue's.
   Stream stream() const { return stream_; }
   /// Returns an event for all work in the queue so far.
   Event record();

@@ -50,11 +50,11 @@ class Rank {
   Rank& operator=(const Rank&) = delete;
 };
 
-/// The device of a rank: 0, 1, ... and, if there are more ranks than devices, 0 again. For a rank that is a
-/// process (processes.h), it depends on its number on its host.
+/// Returns the device of a rank: 0, 1, ... and, if there are more ranks than devices, 0 again. For a rank
+/// that is a process (processes.h), it depends on its number on its host.
 int device_of_rank(int rank);
 
-/// The ranks that this process runs: all of them, or only its own.
+/// Returns the ranks that this process runs: all of them, or only its own.
 std::vector<int> ranks_here(int count);
 
 /// How messages travel.

@@ -21,7 +21,7 @@
 namespace flashbook::device {
 namespace {
 
-/// The result of `work`, with the simulator's errors converted to those of this interface.
+/// Returns the result of `work`, with the simulator's errors converted to those of this interface.
 template <typename Work>
 auto translated(const Work& work) {
   try {
@@ -35,7 +35,7 @@ auto translated(const Work& work) {
 
 constexpr int kDevices = 8;
 
-/// The queue behind a stream.
+/// Returns the queue behind a stream.
 sim::Queue& queue_of(Stream stream) {
   if (!sim::is_queue(stream))
     throw DeviceError(

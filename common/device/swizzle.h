@@ -12,14 +12,14 @@ namespace flashbook {
 /// The span of a swizzle: the bytes of a row within which chunks change places.
 enum class Swizzle { none, b32, b64, b128 };
 
-/// The bytes of the span; 16 without a swizzle: a span of one chunk.
+/// Returns the bytes of the span; 16 without a swizzle: a span of one chunk.
 __host__ __device__ constexpr uint32_t swizzle_bytes(Swizzle swizzle) {
   return 16u << static_cast<int>(swizzle);
 }
 
-/// The place of the byte that would be at `offset` without a swizzle. The hardware applies the pattern to the
-/// bits of the shared address, so offsets count from a multiple of 8 spans (1024 bytes always do): put tiles
-/// there. Exchanging twice gives `offset` again.
+/// Returns the place of the byte that would be at `offset` without a swizzle. The hardware applies the
+/// pattern to the bits of the shared address, so offsets count from a multiple of 8 spans (1024 bytes always
+/// do): put tiles there. Exchanging twice gives `offset` again.
 __host__ __device__ constexpr uint32_t swizzled(Swizzle swizzle, uint32_t offset) {
   // Rows are numbered from address bit 7 on, whatever the span: pairs of 64-byte rows, or groups of four
   // 32-byte rows, share a number but are in different banks anyway.

@@ -63,8 +63,8 @@ constexpr CUtensorMapDataType kTypes[] = {CU_TENSOR_MAP_DATA_TYPE_FLOAT32, CU_TE
 constexpr CUtensorMapSwizzle kModes[] = {CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_SWIZZLE_32B,
                                          CU_TENSOR_MAP_SWIZZLE_64B, CU_TENSOR_MAP_SWIZZLE_128B};
 
-/// The driver's function, obtained from the runtime, since the program is not linked with the driver's
-/// library, which a machine without a GPU lacks.
+/// Returns the driver's function, obtained from the runtime, since the program is not linked with the
+/// driver's library, which a machine without a GPU lacks.
 PFN_cuTensorMapEncodeTiled_v12000 encoder() {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found;

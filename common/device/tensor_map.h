@@ -32,7 +32,7 @@ struct TensorTiles {
   Swizzle swizzle = Swizzle::none;
 };
 
-/// The map of these tiles. Throws DeviceError, with the rule that is broken, if there can be none.
+/// Returns the map of these tiles. Throws DeviceError, with the rule that is broken, if there can be none.
 CUtensorMap tensor_map(const TensorTiles& tiles);
 
 }  // namespace flashbook::device

@@ -108,16 +108,16 @@ FLASHBOOK_FEATURES(FLASHBOOK_ROW)
 #undef FLASHBOOK_ROW
 }  // namespace features
 
-/// The definitions of all features, in order.
+/// Returns the definitions of all features, in order.
 std::span<const Definition* const> definitions();
 const Definition& definition_of(Feature feature);
-/// The enumerator's name, such as "sink_keys".
+/// Returns the enumerator's name, such as "sink_keys".
 std::string_view name_of(Feature feature);
 
 /// The features that a problem has. A new member of Shape that no feature covers does not compile here.
 Features features_of(const Shape& shape);
 
-/// The definitions of a problem's features that have a member, such as &Definition::score.
+/// Returns the definitions of a problem's features that have a member, such as &Definition::score.
 template <typename Member>
 std::vector<const Definition*> having(Member Definition::*member, const Shape& shape) {
   std::vector<const Definition*> found;

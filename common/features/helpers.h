@@ -41,12 +41,12 @@ inline void require_sums(const char* name, const Array<int>& first, int end, con
           " does not ascend from 0 to ", end, ": give the sums of the ", what);
 }
 
-/// The class of a tile that has some visible pairs, or only visible ones.
+/// Returns the class of a tile that has some visible pairs, or only visible ones.
 constexpr TileClass class_of(bool any, bool all) {
   return all ? TileClass::full : any ? TileClass::partial : TileClass::skip;
 }
 
-/// A number from `least` to `most`, inclusive.
+/// Returns a number from `least` to `most`, inclusive.
 inline int between(std::mt19937& random, int least, int most) {
   return least + int(random() % unsigned(most - least + 1));
 }

@@ -108,7 +108,7 @@ class Features {
   static constexpr Features every() { return from((uint64_t(1) << int(Feature::unknown)) - 1); }
 
   constexpr bool empty() const { return bits_ == 0; }
-  /// Whether these include all of `other`.
+  /// Returns whether these include all of `other`.
   constexpr bool has(Features other) const { return (other.bits_ & ~bits_) == 0; }
   constexpr Features operator|(Features other) const { return from(bits_ | other.bits_); }
   constexpr Features operator&(Features other) const { return from(bits_ & other.bits_); }

@@ -19,7 +19,7 @@ struct Value {
   int count() const;      ///< a whole number that fits in a Shape, at least 1
   float real() const;
   std::vector<Value> split() const;  ///< the parts of "3,17,0", each as a value
-  /// The value that belongs to this name, one of a few.
+  /// Returns the value that belongs to this name, one of a few.
   template <typename T>
   T one_of(std::initializer_list<std::pair<const char*, T>> names) const {
     std::string listed;

@@ -39,7 +39,7 @@ constexpr int kConsumerRegisters = kConsumers == 3 ? 160 : 232;
 //| Descriptors and barriers are the same for all lanes of a warp, and the hardware wants them in *uniform*
 //| registers. The compiler keeps them there only while it can prove that they are equal in all lanes. It
 //| knows that a shuffle from lane 0 returns the same value in all lanes.
-/// The number of this warp in the block, from a shuffle, so that it is uniform.
+/// Returns the number of this warp in the block, from a shuffle, so that it is uniform.
 __device__ __forceinline__ int warp_of_block() { return __shfl_sync(kWholeWarp, threadIdx.x / 32, 0); }
 
 //| ## The barriers

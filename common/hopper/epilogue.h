@@ -43,7 +43,7 @@ __device__ __forceinline__ void last_values(float (&output)[kFloats], uint32_t (
 //| Sums are relative to the maximum in use, and so is O, so the maximum cancels in the quotient. The
 //| log-sum-exp adds it back: log2 of the sum plus the scaled maximum, times ln 2, since its unit is the
 //| natural logarithm.
-/// The log-sum-exp of a row, from its maximum in units of log2 and the sum relative to it.
+/// Returns the log-sum-exp of a row, from its maximum in units of log2 and the sum relative to it.
 __device__ __forceinline__ float log_sum_exp(float max_log2, float sum) {
   return sum > 0 ? (max_log2 + __log2f(sum)) * kLn2 : -INFINITY;
 }

@@ -24,7 +24,7 @@
 
 namespace flashbook::hopper {
 
-/// The strides of all eight tensors.
+/// Returns the strides of all eight tensors.
 inline Layout layout_given(const Shape& shape) {
   return {.q = shape.strides(TensorId::q),
           .k = shape.strides(TensorId::k),

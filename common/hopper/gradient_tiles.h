@@ -61,7 +61,7 @@ __device__ __forceinline__ void store_transposed_to_smem(Tile<T, kQueries, kKeys
 //| computes half of the columns. In both cases a thread holds dQ as an accumulator of 64 rows. At d = 256
 //| half of the columns are 128, too many for the remaining registers, so the part is computed in two pieces.
 
-/// The first of this thread's two rows, among its warpgroup's 64.
+/// Returns the first of this thread's two rows, among its warpgroup's 64.
 __device__ __forceinline__ int row_of_thread() {
   return threadIdx.x / 32 % kWarpsPerWarpgroup * kRowsPerWarp + threadIdx.x % 32 / 4;
 }

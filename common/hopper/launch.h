@@ -17,7 +17,7 @@
 
 namespace flashbook::hopper {
 
-/// The number of tiles of `rows` queries in all heads.
+/// Returns the number of tiles of `rows` queries in all heads.
 inline int64_t query_tiles(const Shape& shape, int rows) {
   return int64_t(shape.batch) * shape.heads * ceil_div(shape.seqlen_q, rows);
 }
@@ -39,9 +39,9 @@ inline Problem problem_of(const Shape& shape) {
 //| between rows, heads and batch entries, so `[batch, heads, seqlen, head_dim]`,
 //| `[batch, seqlen, heads, head_dim]` and a slice of one tensor with all of Q, K and V are the same to the
 //| kernels.
-/// The map of a tensor of `type` whose boxes are `box_panels` panels, or all, of tiles of `box_rows` rows of
-/// a head: {column, row, panel, head, batch or page}. A panel has `panel` columns, and its row is the span of
-/// the swizzle, 64 or 128 bytes. All columns are panels.
+/// Returns the map of a tensor of `type` whose boxes are `box_panels` panels, or all, of tiles of `box_rows`
+/// rows of a head: {column, row, panel, head, batch or page}. A panel has `panel` columns, and its row is the
+/// span of the swizzle, 64 or 128 bytes. All columns are panels.
 inline CUtensorMap tile_map(const Shape& shape, TensorId tensor, DType type, const void* base, int panel,
                             int box_rows, int box_panels = 0) {
   const uint64_t bytes = size_of(type), panel_bytes = panel * bytes;
@@ -59,7 +59,7 @@ inline CUtensorMap tile_map(const Shape& shape, TensorId tensor, DType type, con
 }
 
 //| Numbers per row, such as the log-sum-exp or D, are loaded through a map of one dimension.
-/// The map of one float for each row of a gradient's workspace.
+/// Returns the map of one float for each row of a gradient's workspace.
 inline CUtensorMap row_map(const float* base, int64_t rows, int box) {
   return device::tensor_map(
       {.dtype = DType::f32, .base = base, .size = {uint64_t(rows)}, .stride = {}, .box = {uint32_t(box)}});
@@ -68,8 +68,8 @@ inline CUtensorMap row_map(const float* base, int64_t rows, int box) {
 //| A head dimension that is not a multiple of 64 has a map whose rows are one piece: the dimension for panels
 //| stays, of size 1, so that kernels use the same coordinates. A multiple of 64, such as 192, keeps its
 //| panels: a tile has four, the tensor three, and TMA fills the fourth with zeros.
-/// The map of a tensor of the shape's own 16-bit type, whose boxes are tiles of `box_rows` rows, or their
-/// panels. `TileMap` says which.
+/// Returns the map of a tensor of the shape's own 16-bit type, whose boxes are tiles of `box_rows` rows, or
+/// their panels. `TileMap` says which.
 inline TileMap tile_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
   if (shape.head_dim % kPanel == 0)
     return {
@@ -95,7 +95,7 @@ inline TileMap tile_map(const Shape& shape, TensorId tensor, const void* base, i
 //| that share it.
 constexpr int64_t kSectionBytes = int64_t(32) << 20;  ///< share of the L2 for a section of heads
 
-/// The number of key heads in a section if each needs `bytes` of the L2.
+/// Returns the number of key heads in a section if each needs `bytes` of the L2.
 inline int kv_heads_of_section(const Shape& shape, int64_t bytes, int64_t section_bytes) {
   return int(std::clamp<int64_t>(section_bytes / bytes, 1, int64_t(shape.batch) * shape.kv_heads));
 }
@@ -119,7 +119,7 @@ inline TileOrder tile_order(const Shape& shape, int rows, bool longest_first,
 
 //| A gradient's block keeps keys, and all blocks read the Q, dO and sums of dQ of the current head: 8 bytes
 //| per element in 16 bits.
-/// The number of key heads in a section of a gradient.
+/// Returns the number of key heads in a section of a gradient.
 inline int kv_heads_of_gradient_section(const Shape& shape, int64_t section_bytes = kSectionBytes) {
   return kv_heads_of_section(shape,
                              int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q * shape.head_dim *
@@ -130,7 +130,7 @@ inline int kv_heads_of_gradient_section(const Shape& shape, int64_t section_byte
 //| A persistent launch has one block per multiprocessor, or per tile if there are fewer tiles. A block
 //| occupies its multiprocessor to the end, so a kernel that should run at the same time needs some to be left
 //| free.
-/// The number of blocks of a launch. `margin`: multiprocessors that a persistent launch leaves free.
+/// Returns the number of blocks of a launch. `margin`: multiprocessors that a persistent launch leaves free.
 inline int blocks_for(const TileOrder& order, Schedule schedule, int margin = 0) {
   return schedule == Schedule::single_tile
              ? order.tiles

@@ -26,7 +26,7 @@ __device__ __forceinline__ void mask(float (&scores)[kFloats], const AnyProblem&
     if (i / 4 * 8 + i % 2 > limit[row_of(i)]) scores[i] = -INFINITY;
 }
 
-/// Whether some row from `first_query` on does not see all of the `keys` keys from `first_key` on.
+/// Returns whether some row from `first_query` on does not see all of the `keys` keys from `first_key` on.
 template <typename AnyProblem>
 __device__ __forceinline__ bool needs_mask(const AnyProblem& problem, int first_query, int first_key,
                                            int keys) {

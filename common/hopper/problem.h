@@ -44,35 +44,35 @@ struct Problem {
 
   //| Where a block or a row of the log-sum-exp needs one number, heads are numbered over batch and heads
   //| together. With grouped queries several query heads share a key head.
-  /// The head's number over batch and heads together, which selects its part of the log-sum-exp.
+  /// Returns the head's number over batch and heads together, which selects its part of the log-sum-exp.
   __device__ int number(Head q) const { return q.batch * heads + q.head; }
 
-  /// The query head of that number.
+  /// Returns the query head of that number.
   __device__ Head head_of(int number) const { return {number % heads, number / heads}; }
 
-  /// The key head that serves a query head.
+  /// Returns the key head that serves a query head.
   __device__ Head kv_head(Head q) const { return {q.head / group, q.batch}; }
 
-  /// The distance in elements from the start of O to row `query` of a head.
+  /// Returns the distance in elements from the start of O to row `query` of a head.
   __device__ int64_t o_offset(Head q, int query) const {
     return q.batch * o_strides.batch + q.head * o_strides.head + query * o_strides.row;
   }
 
-  /// The number of tiles of `rows` queries in a head.
+  /// Returns the number of tiles of `rows` queries in a head.
   __host__ __device__ int query_tiles(int rows) const { return ceil_div(seqlen_q, rows); }
 
   //| Both masks amount to one number: the last key that a query sees. The causal diagonal is aligned to the
   //| bottom right, so with more keys than queries the first query sees some keys already, and with fewer it
   //| may see none. Everything else follows from this function: how many tiles of keys a tile of queries
   //| needs, and which of them the mask cuts.
-  /// The last key that `query` sees; negative if it sees none. Rows past the end see the same keys as the
-  /// last one.
+  /// Returns the last key that `query` sees; negative if it sees none. Rows past the end see the same keys as
+  /// the last one.
   __device__ int last_key(int query) const {
     return causal ? min(query + seqlen_k - seqlen_q, seqlen_k - 1) : seqlen_k - 1;
   }
 
-  /// The number of tiles of `keys` keys that the queries up to `last_query` see. At least one: a tile of
-  /// queries that see nothing is multiplied with one tile of keys, which the mask turns into zeros.
+  /// Returns the number of tiles of `keys` keys that the queries up to `last_query` see. At least one: a tile
+  /// of queries that see nothing is multiplied with one tile of keys, which the mask turns into zeros.
   __device__ int key_tiles(int last_query, int keys) const { return max(last_key(last_query), 0) / keys + 1; }
 };
 

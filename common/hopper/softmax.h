@@ -12,7 +12,7 @@
 
 namespace flashbook::hopper {
 
-/// Which of a thread's two rows float i of an accumulator belongs to.
+/// Returns which of a thread's two rows float i of an accumulator belongs to.
 __host__ __device__ constexpr int row_of(int i) { return i / 2 % 2; }
 
 /// The state of a thread's two rows.
@@ -35,13 +35,13 @@ struct SoftmaxRows : Rows {
 };
 using LazyRows = SoftmaxRows<true>;
 
-/// The maximum over the four lanes of a quad, in each of them.
+/// Returns the maximum over the four lanes of a quad, in each of them.
 __device__ __forceinline__ float quad_max(float x) {
   x = fmaxf(x, __shfl_xor_sync(kWholeWarp, x, 1));
   return fmaxf(x, __shfl_xor_sync(kWholeWarp, x, 2));
 }
 
-/// The sum over the four lanes of a quad, in each of them.
+/// Returns the sum over the four lanes of a quad, in each of them.
 __device__ __forceinline__ float quad_sum(float x) {
   x += __shfl_xor_sync(kWholeWarp, x, 1);
   return x + __shfl_xor_sync(kWholeWarp, x, 2);

@@ -149,7 +149,7 @@ __device__ __forceinline__ void hand_out_tiles(TileBroadcast& broadcast, const T
 //| A reader copies the tile into registers and releases the stage at once. A warp needs a `__syncwarp` in
 //| between: lane 0 arrives for all, and another lane may not have read yet. A negative tile means that the
 //| block is done.
-/// The block's next tile. `kWarp`: a whole warp asks; else one thread alone.
+/// Returns the block's next tile. `kWarp`: a whole warp asks; else one thread alone.
 template <bool kWarp>
 __device__ __forceinline__ WorkTile next_tile(TileBroadcast& broadcast,
                                               PipelineState<kBroadcastStages>& state) {

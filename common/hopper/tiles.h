@@ -88,7 +88,7 @@ __device__ __forceinline__ void store(const Tile<T, kRows, kColumns>& tile, cons
 }
 
 //| Threads that write a tile themselves have to apply the swizzle.
-/// The place of eight columns of a row of a tile, 16 bytes.
+/// Returns the place of eight columns of a row of a tile, 16 bytes.
 template <typename T, int kRows, int kColumns>
 __device__ __forceinline__ uint4* piece_of(Tile<T, kRows, kColumns>& tile, int row, int column) {
   auto* panel = reinterpret_cast<unsigned char*>(tile.element[column / kPanel]);
@@ -108,13 +108,13 @@ __device__ __forceinline__ uint4* piece_of(Tile<T, kRows, kColumns>& tile, int r
 //| row and goes on in the next panel: that is the leading distance. One `wgmma` takes 16 keys, 16 whole rows
 //| of each panel.
 
-/// The descriptor of a tile whose rows run along the summed dimension: Q or K for scores.
+/// Returns the descriptor of a tile whose rows run along the summed dimension: Q or K for scores.
 template <typename T, int kRows, int kColumns>
 __device__ __forceinline__ uint64_t k_major(const Tile<T, kRows, kColumns>& tile) {
   return wgmma_descriptor<Swizzle::b128>(tile.element, 16, kAtomBytes);  // 16: not used, but must be valid
 }
 
-/// The descriptor of a tile whose rows are numbered by the summed dimension: V for P V.
+/// Returns the descriptor of a tile whose rows are numbered by the summed dimension: V for P V.
 template <typename T, int kRows, int kColumns>
 __device__ __forceinline__ uint64_t mn_major(const Tile<T, kRows, kColumns>& tile) {
   return wgmma_descriptor<Swizzle::b128>(tile.element, kRows * kPanelRowBytes, kAtomBytes);

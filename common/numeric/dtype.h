@@ -10,24 +10,24 @@ namespace flashbook {
 /// Element type of Q, K, V and O.
 enum class DType { f32, f16, bf16, e4m3 };
 
-/// The name used on the command line and in result files: "f32", "f16", "bf16", "e4m3".
+/// Returns the name used on the command line and in result files: "f32", "f16", "bf16", "e4m3".
 constexpr std::string_view name_of(DType type) {
   constexpr std::string_view kNames[] = {"f32", "f16", "bf16", "e4m3"};
   return kNames[int(type)];
 }
 
-/// The type of that name; empty if there is none.
+/// Returns the type of that name; empty if there is none.
 constexpr std::optional<DType> dtype_named(std::string_view name) {
   for (DType type : {DType::f32, DType::f16, DType::bf16, DType::e4m3})
     if (name_of(type) == name) return type;
   return std::nullopt;
 }
 
-/// Bytes per element.
+/// Returns the bytes per element.
 constexpr std::size_t size_of(DType type) { return type == DType::f32 ? 4 : type == DType::e4m3 ? 1 : 2; }
 
-/// The type of O if Q, K and V have type `input`: the same type, except BF16 for e4m3, whose three mantissa
-/// bits are too few for a result.
+/// Returns the type of O if Q, K and V have type `input`: the same type, except BF16 for e4m3, whose three
+/// mantissa bits are too few for a result.
 constexpr DType output_type(DType input) { return input == DType::e4m3 ? DType::bf16 : input; }
 
 }  // namespace flashbook

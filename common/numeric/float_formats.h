@@ -20,8 +20,8 @@ namespace flashbook {
 
 namespace detail {
 
-/// The number truncated to a float whose last bit is set if anything was lost. Rounding that float to a
-/// format of at most 22 mantissa bits gives the same result as rounding the number.
+/// Returns the number truncated to a float whose last bit is set if anything was lost. Rounding that float to
+/// a format of at most 22 mantissa bits gives the same result as rounding the number.
 template <typename Number>
 constexpr float to_odd(Number value) {
   const float nearest = static_cast<float>(value);
@@ -114,8 +114,8 @@ constexpr uint32_t before_dropping(int dropped, uint32_t bits) {
   return bits + ((1u << (dropped - 1)) - 1) + ((bits >> dropped) & 1);
 }
 
-/// A finite float without its sign, in a format of fewer exponent and mantissa bits. A value beyond the
-/// largest one of the format gives a result beyond the largest encoding.
+/// Returns a finite float without its sign, in a format of fewer exponent and mantissa bits. A value beyond
+/// the largest one of the format gives a result beyond the largest encoding.
 template <int kMantissaBits, int kBias>
 constexpr uint32_t encode_magnitude(uint32_t magnitude) {
   constexpr int kSmallestExponent = 1 - kBias;  // for normal values; subnormals share its spacing
@@ -131,8 +131,8 @@ constexpr uint32_t encode_magnitude(uint32_t magnitude) {
   return (before_dropping(kDropped, magnitude) - kRebias) >> kDropped;
 }
 
-/// The float with this exponent and mantissa in such a format, for every encoding that is not infinite or
-/// NaN.
+/// Returns the float with this exponent and mantissa in such a format, for every encoding that is not
+/// infinite or NaN.
 template <int kMantissaBits, int kBias>
 constexpr float decode_magnitude(uint32_t magnitude) {
   if (magnitude >> kMantissaBits == 0)  // zero or subnormal: a multiple of the smallest step
@@ -174,7 +174,7 @@ constexpr e4m3 to_e4m3(float value) {
   return {uint8_t(sign | detail::encode_magnitude<3, 7>(magnitude))};
 }
 
-/// The value of the encoding; exact, since every value of the small formats is a float.
+/// Returns the value of the encoding; exact, since every value of the small formats is a float.
 constexpr float to_float(f16 value) {
   const uint32_t magnitude = value.bits & 0x7fff;
   if (magnitude > 0x7c00) return std::bit_cast<float>(detail::kFloatNaN);
@@ -204,7 +204,7 @@ constexpr bf16::bf16(Number value)
 constexpr f16::operator float() const { return to_float(*this); }
 constexpr bf16::operator float() const { return to_float(*this); }
 
-/// The value rounded to T: float, f16, bf16 or e4m3.
+/// Returns the value rounded to T: float, f16, bf16 or e4m3.
 template <typename T>
 constexpr T from_float(float value) {
   if constexpr (std::is_same_v<T, f16>)

@@ -63,7 +63,7 @@ __device__ __forceinline__ uint32_t pack(float low, float high) {
 #endif
 }
 
-/// The two f16 elements of a register, the one in the low half first; exact. (PTX ISA, cvt.f32.f16)
+/// Returns the two f16 elements of a register, the one in the low half first; exact. (PTX ISA, cvt.f32.f16)
 __device__ __forceinline__ float2 unpack_f16(uint32_t packed) {
 #ifdef __CUDACC__
   return __half22float2(__halves2half2(__ushort_as_half(packed & 0xffff), __ushort_as_half(packed >> 16)));
@@ -105,8 +105,8 @@ struct F16Pairs {
   uint32_t low, high;
 };
 
-/// The four e4m3 elements of a register as f16, those of its low half in `low`; exact. Two instructions. (PTX
-/// ISA, cvt.rn.f16x2.e4m3x2)
+/// Returns the four e4m3 elements of a register as f16, those of its low half in `low`; exact. Two
+/// instructions. (PTX ISA, cvt.rn.f16x2.e4m3x2)
 __device__ __forceinline__ F16Pairs unpack_e4m3_to_f16(uint32_t packed) {
 #ifdef __CUDACC__
   F16Pairs pairs;
@@ -127,7 +127,7 @@ __device__ __forceinline__ F16Pairs unpack_e4m3_to_f16(uint32_t packed) {
 #endif
 }
 
-/// The four e4m3 elements of a register, the one in the lowest byte first; exact.
+/// Returns the four e4m3 elements of a register, the one in the lowest byte first; exact.
 __device__ __forceinline__ float4 unpack_e4m3(uint32_t packed) {
 #ifdef __CUDACC__
   const F16Pairs pairs = unpack_e4m3_to_f16(packed);

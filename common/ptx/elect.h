@@ -5,8 +5,8 @@
 
 namespace flashbook {
 
-/// Whether the warp elects the calling lane; for the same mask it is always the same lane. Precondition:
-/// exactly the lanes in `mask` call it together. Needs Hopper (sm_90). (PTX ISA, elect.sync)
+/// Returns whether the warp elects the calling lane; for the same mask it is always the same lane.
+/// Precondition: exactly the lanes in `mask` call it together. Needs Hopper (sm_90). (PTX ISA, elect.sync)
 __device__ __forceinline__ bool elect_one(unsigned mask = 0xffffffff,
                                           [[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__

@@ -43,7 +43,7 @@ __device__ __forceinline__ unsigned hide_origin(unsigned x) {
   return x;
 }
 
-/// The largest of three integers, one instruction from sm_90 on (CUDA's DPX functions).
+/// Returns the largest of three integers, one instruction from sm_90 on (CUDA's DPX functions).
 __device__ __forceinline__ int max3(int a, int b, int c) {
 #ifdef __CUDACC__
   return __vimax3_s32(a, b, c);

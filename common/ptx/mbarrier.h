@@ -88,8 +88,8 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(
 #endif
 }
 
-/// Whether the phase of that parity has completed. If not, the hardware waits for a while before it returns
-/// false. (PTX ISA, mbarrier.try_wait.parity)
+/// Returns whether the phase of that parity has completed. If not, the hardware waits for a while before it
+/// returns false. (PTX ISA, mbarrier.try_wait.parity)
 __device__ __forceinline__ bool mbarrier_try_wait(const uint64_t* barrier, uint32_t parity,
                                                   [[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__

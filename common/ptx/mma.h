@@ -28,15 +28,15 @@ struct MatrixPlace {
 struct MmaM16N8K16 {
   static constexpr int kElementsA = 8, kElementsB = 4, kElementsC = 4;  ///< elements per lane
 
-  /// The place of element 0 to 7 of a lane's part of a; register element / 2 holds it.
+  /// Returns the place of element 0 to 7 of a lane's part of a; register element / 2 holds it.
   __host__ __device__ static constexpr MatrixPlace a(int lane, int element) {
     return {lane / 4 + element / 2 % 2 * 8, lane % 4 * 2 + element % 2 + element / 4 * 8};
   }
-  /// The place of element 0 to 3 of a lane's part of b; register element / 2 holds it.
+  /// Returns the place of element 0 to 3 of a lane's part of b; register element / 2 holds it.
   __host__ __device__ static constexpr MatrixPlace b(int lane, int element) {
     return {lane % 4 * 2 + element % 2 + element / 2 * 8, lane / 4};
   }
-  /// The place of float 0 to 3 of a lane's part of c or d.
+  /// Returns the place of float 0 to 3 of a lane's part of c or d.
   __host__ __device__ static constexpr MatrixPlace c(int lane, int element) {
     return {lane / 4 + element / 2 * 8, lane % 4 * 2 + element % 2};
   }

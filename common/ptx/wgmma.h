@@ -121,8 +121,8 @@ __device__ __forceinline__ uint64_t wgmma_descriptor(const void* tile, uint32_t 
          kMode << 62;
 }
 
-/// The descriptor of the same layout, `bytes` further on: the next step along k, which is 32 bytes further in
-/// a K-major tile. Precondition: bytes is a multiple of 16.
+/// Returns the descriptor of the same layout, `bytes` further on: the next step along k, which is 32 bytes
+/// further in a K-major tile. Precondition: bytes is a multiple of 16.
 __device__ __forceinline__ constexpr uint64_t wgmma_advance(uint64_t descriptor, uint32_t bytes) {
   return descriptor + (bytes >> 4);
 }

@@ -47,15 +47,15 @@ struct WgmmaM64 {
   static constexpr int kElementsA16 = 8;   ///< 16-bit elements of a per thread
   static constexpr int kElementsA8 = 16;   ///< e4m3 elements of a per thread
 
-  /// The place of float i of a thread's part of d.
+  /// Returns the place of float i of a thread's part of d.
   __host__ __device__ static constexpr MatrixPlace d(int thread, int i) {
     return {row(thread, i / 2), i / 4 * 8 + thread % 4 * 2 + i % 2};
   }
-  /// The place of element i of a thread's part of a 16-bit a; register i / 2 holds it.
+  /// Returns the place of element i of a thread's part of a 16-bit a; register i / 2 holds it.
   __host__ __device__ static constexpr MatrixPlace a16(int thread, int i) {
     return {row(thread, i / 2), i / 4 * 8 + thread % 4 * 2 + i % 2};
   }
-  /// The place of element i of a thread's part of an e4m3 a; register i / 4 holds it.
+  /// Returns the place of element i of a thread's part of an e4m3 a; register i / 4 holds it.
   __host__ __device__ static constexpr MatrixPlace a8(int thread, int i) {
     return {row(thread, i / 4), i / 8 * 16 + thread % 4 * 4 + i % 4};
   }
@@ -74,8 +74,8 @@ struct WgmmaTile {
   int element_bytes;  ///< 2, or 1 for e4m3
   uint32_t leading_bytes, stride_bytes;
 
-  /// The offset of element (row, k) in bytes from the descriptor's address, at which an atom begins. row
-  /// counts m of a or n of b.
+  /// Returns the offset of element (row, k) in bytes from the descriptor's address, at which an atom begins.
+  /// row counts m of a or n of b.
   __host__ __device__ constexpr uint32_t offset(int row, int k) const {
     const bool k_major = major == Major::k;
     // A line runs `along` one dimension, and the next line is one further `across`.

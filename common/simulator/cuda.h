@@ -24,7 +24,7 @@
 
 namespace flashbook::sim {
 
-/// The argument of alignas: a type or a number.
+/// Returns the argument of alignas: a type or a number.
 template <typename T>
 constexpr std::size_t alignment() {
   return alignof(T);
@@ -34,7 +34,7 @@ constexpr std::size_t alignment() {
   return kBytes;
 }
 
-/// Whether source text begins with "".
+/// Returns whether source text begins with "".
 constexpr bool is_empty_text(const char* source) { return source[0] == '"' && source[1] == '"'; }
 
 }  // namespace flashbook::sim

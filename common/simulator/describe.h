@@ -29,12 +29,12 @@ std::string describe_call(const char* what, Location where);
 /// "__shfl_sync at kernel.cuh:12 with mask 0x0000ffff".
 std::string describe_call(const Collective& collective, Location where, uint32_t mask);
 
-/// Whether two calls are certain to be the same call.
+/// Returns whether two calls are certain to be the same call.
 inline bool is_same_call(Location a, Location b) {
   return a.line == b.line && a.column == b.column && a.file == b.file;
 }
 
-/// Whether two calls are the same call. (All calls from one macro are.)
+/// Returns whether two calls are the same call. (All calls from one macro are.)
 inline bool same_place(Location a, Location b) {
   return a.line == b.line && a.column == b.column && (a.file == b.file || std::string_view(a.file) == b.file);
 }

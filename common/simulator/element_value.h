@@ -20,8 +20,8 @@ inline constexpr auto kE4m3Values = [] {
   return values;
 }();
 
-/// The value of these bits. Like to_float, but without a branch, since a simulated matrix product spends its
-/// time here. The payload of a NaN may differ.
+/// Returns the value of these bits. Like to_float, but without a branch, since a simulated matrix product
+/// spends its time here. The payload of a NaN may differ.
 template <DType kType>
 float value_of(ElementBits<kType> bits) {
   if constexpr (kType == DType::bf16) return std::bit_cast<float>(uint32_t(bits) << 16);

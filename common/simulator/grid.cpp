@@ -40,7 +40,7 @@ std::string text_of(dim3 size) {
   return "(" + std::to_string(size.x) + "," + std::to_string(size.y) + "," + std::to_string(size.z) + ")";
 }
 
-/// The kernel at this address, as far as it is known: "attend<64> at attention.cuh:58".
+/// Returns the kernel at this address, as far as it is known: "attend<64> at attention.cuh:58".
 std::string describe_kernel(const void* kernel) {
   const std::uintptr_t code = offset_in_program(kernel);
   const auto lines = source_lines_of_code({&code, 1});
@@ -85,7 +85,7 @@ void check_launch(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, const
                 std::to_string(kMaxSharedBytes) + " (227 KB) together");
 }
 
-/// The integer in an environment variable, or `otherwise` if it is not set.
+/// Returns the integer in an environment variable, or `otherwise` if it is not set.
 uint64_t from_environment(const char* name, uint64_t otherwise, uint64_t least, uint64_t most) {
   const char* text = std::getenv(name);
   if (!text) return otherwise;

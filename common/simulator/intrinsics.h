@@ -15,7 +15,7 @@ namespace flashbook::sim {
 
 /// Ends the launch with an Error that names the call.
 [[noreturn]] void stop_kernel(const char* what, Location where);
-/// Whether the address is in the calling block's shared memory.
+/// Returns whether the address is in the calling block's shared memory.
 bool is_shared(const void* address);
 
 /// Converts an integral floating-point value: NaN gives 0, and the result is clamped to the range.
@@ -119,7 +119,7 @@ __extension__ inline long long __mul64hi(long long x, long long y) {
 __extension__ inline unsigned long long __umul64hi(unsigned long long x, unsigned long long y) {
   return static_cast<unsigned long long>((static_cast<unsigned __int128>(x) * y) >> 64);
 }
-/// The product of the low 24 bits of both arguments.
+/// Returns the product of the low 24 bits of both arguments.
 inline int __mul24(int x, int y) {
   return int(unsigned(int(unsigned(x) << 8) >> 8) * unsigned(int(unsigned(y) << 8) >> 8));
 }

@@ -45,10 +45,10 @@ struct Options {
   int timeout = 3;
 };
 
-/// The options of this process, initialised from FLASHBOOK_SIM_THREADS (default: one OS thread per core, at
-/// least 2), FLASHBOOK_SIM_SEED (default: 0), FLASHBOOK_SIM_ASYNC (eager, lazy or random; default: lazy),
-/// FLASHBOOK_SIM_EXACT (0 or 1; default: 0) and FLASHBOOK_SIM_TIMEOUT (seconds; default: 3; 0: never). Do not
-/// change them while a grid runs. Throws Error if a variable has an invalid value.
+/// Returns the options of this process, initialised from FLASHBOOK_SIM_THREADS (default: one OS thread per
+/// core, at least 2), FLASHBOOK_SIM_SEED (default: 0), FLASHBOOK_SIM_ASYNC (eager, lazy or random; default:
+/// lazy), FLASHBOOK_SIM_EXACT (0 or 1; default: 0) and FLASHBOOK_SIM_TIMEOUT (seconds; default: 3; 0: never).
+/// Do not change them while a grid runs. Throws Error if a variable has an invalid value.
 Options& options();
 
 /// The most shared memory a block can have on an H100 or H200: 227 KB.
@@ -67,7 +67,7 @@ constexpr bool kIsTraced = false;
 /// Only programs with traced files define this function.
 extern Watcher* watcher;
 
-/// The watcher of a file's launches: the traced mode if the file is traced, otherwise null.
+/// Returns the watcher of a file's launches: the traced mode if the file is traced, otherwise null.
 template <bool kTraced>
 Watcher* watcher_of() {
   if constexpr (kTraced) return watcher;
@@ -103,7 +103,7 @@ void require_device_pointers(const void* kernel, const std::tuple<Params...>& pa
   std::apply([&](const Params&... all) { (require(all), ...); }, parameters);
 }
 
-/// The calling block's dynamic shared memory, aligned to 1024 bytes.
+/// Returns the calling block's dynamic shared memory, aligned to 1024 bytes.
 unsigned char* dynamic_shared_memory();
 
 }  // namespace flashbook::sim

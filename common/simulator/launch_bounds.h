@@ -10,12 +10,12 @@ struct LaunchBounds {
   int blocks = 0;   ///< minimum number resident per multiprocessor
 };
 
-/// The bounds as one number. With `__attribute__((patchable_function_entry))`, g++ leaves this many bytes
-/// free before a function, and the linker keeps a table of their addresses. So this attribute accepts a
+/// Returns the bounds as one number. With `__attribute__((patchable_function_entry))`, g++ leaves this many
+/// bytes free before a function, and the linker keeps a table of their addresses. So this attribute accepts a
 /// template's constants and can be read at run time (language.h).
 constexpr int packed_launch_bounds(int threads, int blocks = 0, int = 0) { return threads + 1024 * blocks; }
 
-/// The bounds of the kernel at this address. They are unknown in programs compiled with clang++.
+/// Returns the bounds of the kernel at this address. They are unknown in programs compiled with clang++.
 LaunchBounds launch_bounds_of(const void* kernel);
 
 }  // namespace flashbook::sim

@@ -94,7 +94,7 @@ class Arena {
     if (gap != gaps_.begin()) merge(std::prev(gap));
   }
 
-  /// The first byte between allocations that has been written; null if there is none.
+  /// Returns the first byte between allocations that has been written; null if there is none.
   const void* written_outside() const {
     const unsigned char* begin = base_;
     const auto find = [&](const unsigned char* end) {
@@ -243,7 +243,7 @@ class Arena {
   };
   using Allocations = std::map<std::size_t, Allocation>;  // keyed by offset
 
-  /// The allocation that contains these bytes, and their offset in it.
+  /// Returns the allocation that contains these bytes, and their offset in it.
   std::pair<Allocation*, std::size_t> find(const void* address, std::size_t bytes) {
     if (!is_allocated(address, bytes)) return {nullptr, 0};
     const std::size_t offset = std::uintptr_t(address) - std::uintptr_t(base_);
@@ -270,8 +270,8 @@ class Arena {
     return std::memset(base_ + offset, 0xff, bytes);
   }
 
-  /// The number of bytes between the last allocation and the next, in addition to the guard space: a number
-  /// of pages that depends on the seed.
+  /// Returns the number of bytes between the last allocation and the next, in addition to the guard space: a
+  /// number of pages that depends on the seed.
   std::size_t scatter() {
     const uint64_t seed = options().seed;
     return seed == 0 ? 0 : page_ * std::size_t(Random(seed, ++scattered_).below(kScatteredPages));

@@ -20,10 +20,10 @@ constexpr std::size_t kGlobalAlignment = 256;
 /// (a wrong page number, for example) does not reach another allocation.
 constexpr std::size_t kGuardBytes = std::size_t(sizeof(void*) == 4 ? 1 : 1024) << 16;
 
-/// The device on which the calling thread allocates memory and launches kernels; initially 0.
+/// Returns the device on which the calling thread allocates memory and launches kernels; initially 0.
 int current_device();
 void set_current_device(int device);
-/// The device on which an address was allocated; -1 if it is not allocated.
+/// Returns the device on which an address was allocated; -1 if it is not allocated.
 int device_of(const void* address);
 
 /// Allocates device memory and sets every byte to 0xff, which is NaN in every type. Freed addresses are
@@ -34,15 +34,15 @@ void* allocate_global(std::size_t bytes);
 /// allocation.
 void free_global(void* address);
 
-/// The size of the largest allocation that is currently possible.
+/// Returns the size of the largest allocation that is currently possible.
 std::size_t largest_global_gap();
 
-/// The start of the device memory.
+/// Returns the start of the device memory.
 std::uintptr_t global_memory_begin();
-/// The memory from the start of the first allocation to the end of the last one.
+/// Returns the memory from the start of the first allocation to the end of the last one.
 std::span<const unsigned char> global_memory_in_use();
 
-/// Whether the address is in the range of device memory, allocated or not.
+/// Returns whether the address is in the range of device memory, allocated or not.
 bool is_global(const void* address);
 
 // The following functions track which bytes have been written since they were allocated. The traced mode asks
@@ -54,21 +54,21 @@ void note_written(const void* address, std::size_t bytes);
 void note_all_written();
 /// Marks all bytes of the allocation that begins here as unwritten.
 void note_unwritten(const void* address);
-/// Whether one of these bytes has been written, or the bytes are not all in one allocation.
+/// Returns whether one of these bytes has been written, or the bytes are not all in one allocation.
 bool is_written(const void* address, std::size_t bytes);
-/// The allocations that have not been written completely.
+/// Returns the allocations that have not been written completely.
 std::vector<std::span<const unsigned char>> incomplete_allocations();
 /// For each granule of kGlobalAlignment bytes, from the start of device memory: the number of its bytes that
 /// are allocated. These are always its first bytes.
 const std::uint16_t* allocated_of_granules();
 
-/// Whether all bytes are in a single allocation that has not been freed.
+/// Returns whether all bytes are in a single allocation that has not been freed.
 bool is_allocated(const void* address, std::size_t bytes);
 
-/// Whether both addresses are in the same allocation.
+/// Returns whether both addresses are in the same allocation.
 bool is_same_allocation(const void* a, const void* b);
 
-/// A checksum over all allocations, except for the 8 bytes at an address.
+/// Returns a checksum over all allocations, except for the 8 bytes at an address.
 uint64_t checksum_of_allocations(const void* except);
 
 /// Describes where bytes between allocations have been written, on systems that cannot prevent it. Empty if

@@ -20,7 +20,7 @@ namespace flashbook::sim {
 enum class Access : uint8_t { load, store, atomic, volatile_load };
 
 constexpr bool writes(Access access) { return access == Access::store || access == Access::atomic; }
-/// Whether threads may access the same word in this way without a barrier.
+/// Returns whether threads may access the same word in this way without a barrier.
 constexpr bool meets(Access access) { return access == Access::atomic || access == Access::volatile_load; }
 
 /// The memory that a proxy fence covers.
@@ -127,7 +127,7 @@ class Watcher {
   virtual ~Watcher() = default;
   virtual std::unique_ptr<Observer> make_observer() = 0;
   virtual void grid_begins(const Launch& launch) = 0;
-  /// The errors of the grid that did not stop a block; empty if there are none.
+  /// Returns the errors of the grid that did not stop a block; empty if there are none.
   virtual std::string grid_ends() = 0;
 };
 

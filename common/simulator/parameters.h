@@ -26,7 +26,7 @@ class PassesGridConstant {
   PassesGridConstant& operator=(const PassesGridConstant&) = delete;
 };
 
-/// The values of a kernel's parameters, each converted from its argument.
+/// Returns the values of a kernel's parameters, each converted from its argument.
 template <typename... Params, typename... Args>
 std::tuple<Params...> parameters(const Args&... args) {
   static_assert(kNamedParameters<Params...> == sizeof...(Args),

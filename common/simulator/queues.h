@@ -21,7 +21,7 @@ struct Mark {
   uint64_t position = 0;
 };
 
-/// A queue of the current device (memory.h).
+/// Returns a queue of the current device (memory.h).
 Queue* make_queue();
 /// Waits for the queue's work. The next waiting call reports any error.
 void free_queue(Queue* queue) noexcept;
@@ -33,7 +33,7 @@ void enqueue(Queue& queue, std::function<void()> work);
 struct Rows {
   std::size_t row_bytes, rows, target_pitch, source_pitch;
 
-  /// The range from the start of the first row to the end of the last one.
+  /// Returns the range from the start of the first row to the end of the last one.
   std::size_t bytes(std::size_t pitch) const { return rows == 0 ? 0 : (rows - 1) * pitch + row_bytes; }
 };
 
@@ -41,7 +41,7 @@ struct Rows {
 void copy_rows(void* target, const void* source, const Rows& rows);
 /// Copies device memory, within or between devices. Throws Error if not all of it is allocated.
 void enqueue_copy(Queue& queue, void* target, const void* source, const Rows& rows);
-/// The position after all work that is in the queue now.
+/// Returns the position after all work that is in the queue now.
 Mark mark(const Queue& queue);
 /// Makes later work in the queue wait for the mark.
 void enqueue_wait(Queue& queue, const Mark& mark);

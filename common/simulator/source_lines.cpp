@@ -21,7 +21,7 @@ std::string hex(uint64_t number) {
   return digits;
 }
 
-/// The offset between addresses in the program's file and in memory.
+/// Returns the offset between addresses in the program's file and in memory.
 std::uintptr_t program_offset() {
 #ifdef __linux__
   static const std::uintptr_t offset = [] {
@@ -40,8 +40,8 @@ std::uintptr_t program_offset() {
 #endif
 }
 
-/// The running program's file, quoted for a shell. It is named explicitly, since /proc/PID/exe of a program
-/// run by qemu is qemu itself.
+/// Returns the running program's file, quoted for a shell. It is named explicitly, since /proc/PID/exe of a
+/// program run by qemu is qemu itself.
 const std::string& program_file() {
   static const std::string file = [] {
     std::error_code none;
@@ -53,7 +53,7 @@ const std::string& program_file() {
   return file;
 }
 
-/// The output of a command; empty if the command cannot be run.
+/// Returns the output of a command; empty if the command cannot be run.
 std::string output_of([[maybe_unused]] const std::string& command) {
   std::string text;
 #ifndef __EMSCRIPTEN__  // a page cannot run commands
@@ -66,7 +66,7 @@ std::string output_of([[maybe_unused]] const std::string& command) {
   return text;
 }
 
-/// Whether a file implements the language in which kernels are written, as opposed to a kernel.
+/// Returns whether a file implements the language in which kernels are written, as opposed to a kernel.
 bool is_language(std::string_view file) {
   for (const std::string_view folder :
        {"common/simulator/", "common/ptx/", "common/numeric/", "common/device/launch.h", "/include/c++/"})

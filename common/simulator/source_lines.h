@@ -9,7 +9,7 @@
 
 namespace flashbook::sim {
 
-/// The offset of an address in the program's file, which its debug information uses.
+/// Returns the offset of an address in the program's file, which its debug information uses.
 std::uintptr_t offset_in_program(const void* code);
 
 /// The source lines of the code at these offsets: "tile.cuh:7" and then, for inlined code, the line of the

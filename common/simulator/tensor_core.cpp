@@ -82,7 +82,7 @@ struct Term {
   int32_t significand, exponent;
 };
 
-/// The term of an element, with the exponent of its encoding.
+/// Returns the term of an element, with the exponent of its encoding.
 Term term_of(float value, Precision precision) {
   const auto bits = std::bit_cast<uint32_t>(value);
   const int field = int(bits >> kFloatMantissaBits & 0xff);

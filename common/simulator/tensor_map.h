@@ -16,7 +16,7 @@ enum class MapMark : uint32_t {
   written,   ///< a copy that a kernel has written to memory
 };
 
-/// The mark of a copy at `place`. (g++ would warn about a const pointer to uninitialised memory.)
+/// Returns the mark of a copy at `place`. (g++ would warn about a const pointer to uninitialised memory.)
 MapMark mark_of_copy(MapMark mark, void* place);
 
 }  // namespace flashbook::sim

@@ -14,7 +14,7 @@ enum class Trap {
   other
 };
 
-/// The error of the current thread, with its block and number; outside a kernel, only the error. The
+/// Returns the error of the current thread, with its block and number; outside a kernel, only the error. The
 /// simulator must not be used afterwards.
 std::string describe_trap(Trap trap);
 

@@ -26,7 +26,7 @@ constexpr uint32_t kAllLanes = 0xffffffff;
 /// Waits until every lane in `mask` that has not exited takes part in `collective` with the same mask.
 void warp_collective(const Collective& collective, uint32_t mask, void* operand, Location where);
 
-/// The number of the calling thread's lane.
+/// Returns the number of the calling thread's lane.
 int lane();
 
 /// Throws an Error: `reader` shuffles from lane `source`, which does not take part.
@@ -58,8 +58,8 @@ inline constexpr Collective kShuffleOf{kShuffle == Shuffle::idx    ? "__shfl_syn
                                                                    : "__shfl_xor_sync",
                                        &shuffle<T, kShuffle>};
 
-/// The lane that a shuffle reads (PTX ISA, shfl.sync). A source outside the caller's segment of `width` lanes
-/// becomes the caller itself; only xor may read from an earlier segment.
+/// Returns the lane that a shuffle reads (PTX ISA, shfl.sync). A source outside the caller's segment of
+/// `width` lanes becomes the caller itself; only xor may read from an earlier segment.
 template <Shuffle kShuffle>
 FLASHBOOK_UNTRACED int shuffle_source(int lane, int argument, int width) {
   const int first = lane & ~(width - 1);
@@ -129,11 +129,11 @@ FLASHBOOK_UNTRACED T reduced(uint32_t mask, T value, Location where) {
   return value;
 }
 
-/// The lanes in `mask` whose bits equal the caller's. `which` is kMatchAny or kMatchAll.
+/// Returns the lanes in `mask` whose bits equal the caller's. `which` is kMatchAny or kMatchAll.
 uint32_t match(const Collective& which, uint32_t mask, uint64_t bits, Location where);
 extern const Collective kMatchAny, kMatchAll;
 
-/// The bits of a value of 4 or 8 bytes.
+/// Returns the bits of a value of 4 or 8 bytes.
 template <typename T>
 uint64_t bits_of(T value) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "numbers of 4 or 8 bytes are compared");
@@ -141,15 +141,15 @@ uint64_t bits_of(T value) {
   if constexpr (sizeof(T) == 8) return std::bit_cast<uint64_t>(value);
 }
 
-/// The lanes that execute the call together with the caller. These need not be all lanes on the same path: in
-/// random mode they may be a subset.
+/// Returns the lanes that execute the call together with the caller. These need not be all lanes on the same
+/// path: in random mode they may be a subset.
 uint32_t active_lanes(Location where);
 
-/// The lanes in `mask` whose predicate is true. `which` is kBallot, kAny or kAll.
+/// Returns the lanes in `mask` whose predicate is true. `which` is kBallot, kAny or kAll.
 uint32_t vote(const Collective& which, uint32_t mask, bool predicate, Location where);
 extern const Collective kBallot, kAny, kAll, kElect, kSyncWarp;
 
-/// Whether the caller is the lane elected from `mask`.
+/// Returns whether the caller is the lane elected from `mask`.
 bool elect_one(uint32_t mask, Location where);
 
 }  // namespace flashbook::sim

@@ -22,8 +22,8 @@ constexpr DType wgmma_type = std::is_same_v<T, f16>    ? DType::f16
                              : std::is_same_v<T, bf16> ? DType::bf16
                                                        : DType::e4m3;
 
-/// The address of a tile in the block's shared memory, as stored in a descriptor. Throws Error unless tile
-/// and distances are multiples of 16 and the tile is in dynamic shared memory.
+/// Returns the address of a tile in the block's shared memory, as stored in a descriptor. Throws Error unless
+/// tile and distances are multiples of 16 and the tile is in dynamic shared memory.
 uint32_t wgmma_tile_address(const void* tile, uint32_t leading_bytes, uint32_t stride_bytes, Location where);
 
 /// Issues a product. d has kind.n / 2 floats; a_registers has 4 registers, or is null if `a` is a descriptor.

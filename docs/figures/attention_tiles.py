@@ -18,8 +18,8 @@ WIDTH, CELL, GAP, ROW = 430, 20, 3, 168
 
 
 def totals():
-    """Bytes of S and P, and of everything else. All are bf16, except that S, m, l and the unfinished O are float32.
-    attention_tiles.js has the same closed forms."""
+    """Returns the bytes of S and P, and of everything else. All are bf16, except that S, m, l and the unfinished O are
+    float32. attention_tiles.js has the same closed forms."""
     pairs, tiles = N * N, TILES * TILES
     gather = 4 * N * D + 4 * TILE * D * tiles
     keys_outside = 6 * N * D + 2 * TILE * D * tiles + TILE * (8 * D + 16) * (tiles - TILES)

@@ -9,7 +9,7 @@ LOOKS = ("blue", "green", "amber", "")
 
 
 def equal_parts(lengths):
-    """(sequence, tiles) of each block if every sequence is split into the same number of parts."""
+    """Returns (sequence, tiles) of each block if every sequence is split into the same number of parts."""
     parts = BLOCKS // len(lengths)
     return [[(i, tiles * (part + 1) // parts - tiles * part // parts)] for i, tiles in enumerate(lengths) for part in range(parts)]
 

@@ -21,7 +21,7 @@ def formula(path, pattern):
 
 
 def holders(matrix, elements):
-    """{column: thread} of row 0, for threads 0 to 3. Elements of the row 8 below are left out."""
+    """Returns {column: thread} of row 0, for threads 0 to 3. Elements of the row 8 below are left out."""
     column = formula(LAYOUT, rf"MatrixPlace {matrix}\(int thread, int i\) {{\s*return {{row\(.*?\), (.*?)}};")
     below = 2 if matrix == "d" else 4  # elements of a row that precede those of the row below
     return {eval(column, {"thread": thread, "i": i}): thread for thread in range(4) for i in range(elements) if i // below % 2 == 0}

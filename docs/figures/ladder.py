@@ -34,14 +34,14 @@ def title(chapter):
 
 
 def boxes(chapter):
-    """The boxes of a chapter's steps: {step: text}."""
+    """Returns the boxes of a chapter's steps: {step: text}."""
     page = "\n".join(path.read_text(encoding="utf-8") for path in sorted(folder(chapter).glob("*.md")) if path.stem != "appendix")
     sections = re.split(r"^## (?:Step (\d+))?", page, flags=re.M)
     return {int(step): "\n".join(re.findall(r"^>.*", text, flags=re.M)) for step, text in zip(sections[1::2], sections[2::2]) if step}
 
 
 def afterwards(chapter):
-    """The steps for which the page has no prediction."""
+    """Returns the steps for which the page has no prediction."""
     return {step for step, text in boxes(chapter).items() if re.search(r"> \*\*Prediction\.\*\* None\b", text)}
 
 
@@ -52,8 +52,8 @@ def limits(chapter):
 
 
 def rows_of(measured, lit):
-    """(words, TFLOP/s, highlighted) from the bottom of the ladder to its top: every step of `lit`, and the fastest step
-    of each other chapter."""
+    """Yields (words, TFLOP/s, highlighted) from the bottom of the ladder to its top: every step of `lit`, and the
+    fastest step of each other chapter."""
     rates: dict[int, dict[int, float]] = {}
     for (chapter, step), entry in measured.by_step(**results.LADDER).items():
         if not entry.skipped and "bytes_per_second" in entry.values:
@@ -70,8 +70,8 @@ def rows_of(measured, lit):
 
 
 def rows_without(measured, rate, shape):
-    """The rate of chapter 5's last step without each of its ideas. `rate` is that of the step itself; ratios were
-    measured interleaved."""
+    """Yields the rate of chapter 5's last step without each of its ideas. `rate` is that of the step itself; ratios
+    were measured interleaved."""
     for who, idea in WITHOUT.items():
         entry = measured.newest.get(str(Name("ablation", f"ch05/{who}", "bf16", **shape)))
         if entry and not entry.skipped:
@@ -79,7 +79,7 @@ def rows_without(measured, rate, shape):
 
 
 def rows_of_book(measured):
-    """The fastest step of each chapter, then ours and the peers, measured in one process per type."""
+    """Yields the fastest step of each chapter, then ours and the peers, measured in one process per type."""
     rates: dict[int, float] = {}
     for (chapter, _), entry in measured.by_step(**results.LADDER).items():
         if not entry.skipped and "bytes_per_second" in entry.values and chapter < 6:
@@ -104,7 +104,7 @@ def limits_of_fastest():
 
 
 def rows_of_gradients(measured):
-    """(words, TFLOP/s, highlighted): the peers of the backward pass and chapter 7's steps, slowest first."""
+    """Returns (words, TFLOP/s, highlighted): the peers of the backward pass and chapter 7's steps, slowest first."""
     marked = afterwards(7)
     rungs = [(who, words, False) for who, words in (("eager", "PyTorch, P in memory"), ("flash", "FlashAttention-2"), ("cudnn", "cuDNN"))]
     rungs += [(f"ch07/step{step}", f"7.{step} {name}{' *' if step in marked else ''}", True) for step, name in results.step_titles(7).items()]
@@ -114,8 +114,8 @@ def rows_of_gradients(measured):
 
 
 def rows_of_decoding(measured):
-    """(words, TB/s of keys and values, highlighted): the peers and chapter 8's steps at the chapter's shape, slowest
-    first. Step 7 has a different shape, and step 8 a cache of half the size."""
+    """Returns (words, TB/s of keys and values, highlighted): the peers and chapter 8's steps at the chapter's shape,
+    slowest first. Step 7 has a different shape, and step 8 a cache of half the size."""
     marked = afterwards(8)
     rungs = [("flex", "FlexAttention", False), ("flash", "FlashAttention-2", False), ("cudnn", "cuDNN", False)]
     rungs += [(f"ch08/step{step}{'_p64' if step == 5 else ''}", f"8.{step} {name}{' of 64 keys' if step == 5 else ''}{' *' if step in marked else ''}", True)
@@ -126,8 +126,8 @@ def rows_of_decoding(measured):
 
 
 def rows_of_masks(measured):
-    """(words, TFLOP/s of visible pairs, highlighted): peers and chapter 9's steps under a causal window of 1024,
-    slowest first. Without packed sequences step 2 is step 3; step 6 is the gradient."""
+    """Returns (words, TFLOP/s of visible pairs, highlighted): peers and chapter 9's steps under a causal window of
+    1024, slowest first. Without packed sequences step 2 is step 3; step 6 is the gradient."""
     marked = afterwards(9)
     rungs = [("dense", "PyTorch, a mask of pairs", False), ("flash2", "FlashAttention-2", False), ("flex", "FlexAttention", False)]
     rungs += [(f"ch09/step{step}", f"9.{step} {name}{' *' if step in marked else ''}", True) for step, name in results.step_titles(9).items() if step not in (2, 6)]
@@ -137,8 +137,8 @@ def rows_of_masks(measured):
 
 
 def rows_of_ranks(measured):
-    """(words, TFLOP/s of both, highlighted): chapter 5 on one GPU, and chapter 10's forward steps and PyTorch on two,
-    slowest first."""
+    """Returns (words, TFLOP/s of both, highlighted): chapter 5 on one GPU, and chapter 10's forward steps and PyTorch
+    on two, slowest first."""
     marked = afterwards(10)
     titles = re.findall(r"^## Step ([1-5]): (.+)", (folder(10) / "README.md").read_text(encoding="utf-8"), flags=re.M)
     rungs = [("ch05/step5", "5 on one GPU", False), *((f"cp_cudnn_{rotation}", "PyTorch, context_parallel", False) for rotation in ("allgather", "alltoall"))]
@@ -197,8 +197,8 @@ def rates_forward(measured):
 
 
 def rates_by(measured, pattern, value):
-    """{shape: {step or peer: rate}} of the results whose names match a pattern with the groups `who` and `shape`, and
-    `step` for ours."""
+    """Returns {shape: {step or peer: rate}} of the results whose names match a pattern with the groups `who` and
+    `shape`, and `step` for ours."""
     found: dict[str, dict[str, float]] = {}
     for name, entry in measured.newest.items():
         parts = re.fullmatch(pattern, name)

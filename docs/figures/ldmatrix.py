@@ -7,7 +7,7 @@ WIDE, HIGH, SIDE = 100, 22, 25  # size of a matrix row; side of an element
 
 
 def row_of(lane):
-    """The row and the 16-byte piece that a lane addresses: `lane % 8 + lane / 16 * 8` and `lane / 8 % 2` in
+    """Returns the row and the 16-byte piece that a lane addresses: `lane % 8 + lane / 16 * 8` and `lane / 8 % 2` in
     multiply_keys."""
     return lane % 8 + lane // 16 * 8, lane // 8 % 2
 

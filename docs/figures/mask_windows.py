@@ -12,8 +12,8 @@ LENGTH, WINDOW = 8192, 1024  # tokens; the window that the word "window" names i
 
 
 def measured_widths(measured):
-    """(window in keys, TFLOP/s of visible pairs, TFLOP/s of multiplied pairs), narrowest first; the whole row is
-    "causal"."""
+    """Returns (window in keys, TFLOP/s of visible pairs, TFLOP/s of multiplied pairs), narrowest first; the whole row
+    is "causal"."""
     found = {}
     for name, entry in measured.newest.items():
         word = re.fullmatch(rf"masked/ch09/step3/bf16/d128/(window(\d*)|causal)/n{LENGTH}", name)

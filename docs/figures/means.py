@@ -44,7 +44,7 @@ def left_of(values, weights, given_back):
 
 
 def curve(mean, taken):
-    """The mean over a few columns of values N(mean, 1), after `taken` is subtracted from them."""
+    """Returns the mean over a few columns of values N(mean, 1), after `taken` is subtracted from them."""
     dice = random.Random(1)
     curves = []
     for _ in range(COLUMNS):

@@ -21,7 +21,8 @@ def place_of(matrix):
 
 
 def fragments(matrix, elements):
-    """(lane, register, row, column) of the first of the two elements in each register; for c, of each pair of floats."""
+    """Yields (lane, register, row, column) of the first of the two elements in each register; for c, of each pair of
+    floats."""
     place = place_of(matrix)
     for lane in range(32):
         for element in range(0, elements, 2):

@@ -21,7 +21,7 @@ def number(x):
 
 
 def panel(x, y, parts):
-    """A field with a slot for every score, and its contents."""
+    """Returns a field with a slot for every score, and its contents."""
     return [f'<rect class="field" x="{x}" y="{y}" width="{SLOT * len(SCORES)}" height="{PANEL}"/>', *parts]
 
 

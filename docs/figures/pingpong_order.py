@@ -13,7 +13,8 @@ STEPS = (("step2", "Step 2: no order", "All issue side by side, so all wait, and
 
 
 def tile_of(stamps):
-    """The passes over the first tile that all consumers process, ordered by consumer, and the first timestamp."""
+    """Returns the passes over the first tile that all consumers process, ordered by consumer, and the first
+    timestamp."""
     passes = [dict(zip(text.split()[::2], map(int, text.split()[1::2]))) for text in stamps]
     consumers = [one for one in passes if one["warpgroup"]]
     newest = max(one["tile"] for one in consumers)

@@ -8,7 +8,7 @@ CELL, GAP = 44, 4
 
 
 def places(order, rank):
-    """The tokens of a rank, in the order of the sequence."""
+    """Returns the tokens of a rank, in the order of the sequence."""
     if order == "striped":
         return list(range(rank, TOKENS, RANKS))
     chunks = RANKS if order == "contiguous" else 2 * RANKS
@@ -18,7 +18,7 @@ def places(order, rank):
 
 
 def share(order, rank, hop):
-    """The visible fraction of all pairs of a rank's queries and the keys that it holds at a hop."""
+    """Returns the visible fraction of all pairs of a rank's queries and the keys that it holds at a hop."""
     queries, keys = places(order, rank), places(order, (rank - hop) % RANKS)
     return sum(key <= query for query in queries for key in keys) / (len(queries) * len(keys))
 

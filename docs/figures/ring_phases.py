@@ -13,8 +13,8 @@ LEFT, STEP, HIGH = 74, 24, 24
 
 
 def told(events):
-    """The drawn events: one round of both stages, up to the tile of the second round. Only the first stage shows individual warps, the last of which
-    ends the phase."""
+    """Yields the drawn events: one round of both stages, up to the tile of the second round. Only the first stage shows individual warps, the last
+    of which ends the phase."""
     for event in events:
         warp = event["what"].startswith("warp")
         if not warp or (event["barrier"] == "empty[0]" and event["empty[0]"][1] > 0):
@@ -25,7 +25,7 @@ def told(events):
 
 
 def stretches(events, stage):
-    """[(begin, end, what, look)]: what is in a stage, from event to event."""
+    """Returns [(begin, end, what, look)]: what is in a stage, from event to event."""
     found, now, begin = [], ("free", ""), 0.5
     for number, event in enumerate([*events, None], 1):
         after = now

@@ -19,7 +19,7 @@ def random_bits(seed, index):
 
 
 def rotated(row):
-    """The row times diag(signs) H / sqrt(d)."""
+    """Returns the row times diag(signs) H / sqrt(d)."""
     signed = [-x if random_bits(SEED, i // 8) >> 56 >> i % 8 & 1 else x for i, x in enumerate(row)]
     return [sum(x * (-1) ** bin(i & j).count("1") for i, x in enumerate(signed)) / math.sqrt(len(row)) for j in range(len(row))]
 

@@ -101,7 +101,7 @@ def roofline_axes(figure: Figure) -> tuple[Callable[[float], float], Callable[[f
 
 
 def data_text(name: str, what: str, writer: str, value: object) -> str:
-    """The text of interactive/NAME_data.js, which an interactive figure reads."""
+    """Returns the text of interactive/NAME_data.js, which an interactive figure reads."""
     return f"// {what}: docs/figures/{writer} writes this.\n(window.flashbookData ??= {{}}).{name} = {json.dumps(value, separators=(',', ':'))};\n"
 
 

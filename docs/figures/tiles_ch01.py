@@ -7,7 +7,7 @@ SCALE = 0.85  # pixels per result
 
 
 def panel(figure, x, title, side, chunk, words):
-    """A square of results with a chunk of K above it and of Q to its left; where the square begins."""
+    """Returns a square of results with a chunk of K above it and of Q to its left; where the square begins."""
     figure.text(x, 58, title, "bold")
     left, top = x + (chunk + 8) * SCALE, 76 + 72 * SCALE
     figure.box(left, top - (chunk + 8) * SCALE, side * SCALE, chunk * SCALE, "amber")

@@ -16,7 +16,7 @@ LOOKS = ("blue", "amber", "green", "")  # one per warp
 
 
 def held(places):
-    """{(row, column): (thread, element)} of 16 columns."""
+    """Returns {(row, column): (thread, element)} of 16 columns."""
     return {(places[2 * i], places[2 * i + 1]): (i // ELEMENTS, i % ELEMENTS) for i in range(len(places) // 2)}
 
 

@@ -32,8 +32,8 @@ VARIANTS: tuple[tuple[str, Card, float, float, int], ...] = (  # title, card, by
 
 
 def clocks(card: Card, head_dim: int, qk_bytes: float, v_bytes: float, blocks: int) -> tuple[float, float, float]:
-    """The clocks for the products, the exponentials, and reading the products' operands from shared memory; P is in
-    registers or tensor memory."""
+    """Returns the clocks for the products, the exponentials, and reading the products' operands from shared memory; P
+    is in registers or tensor memory."""
     pairs = QUERIES * KEYS
     products = sum(2 * pairs * head_dim / (card.flops * 2 / size) for size in (qk_bytes, v_bytes))
     times = QUERIES // card.rows  # how often K and V are read
@@ -42,8 +42,8 @@ def clocks(card: Card, head_dim: int, qk_bytes: float, v_bytes: float, blocks: i
 
 
 def clocks_table() -> str:
-    """The clocks per tile and the peak TFLOP/s if all units overlap, and the same with a quarter of the exponentials on
-    other units."""
+    """Returns the clocks per tile and the peak TFLOP/s if all units overlap, and the same with a quarter of the
+    exponentials on other units."""
     text = row("a tile of 128 × 128", "$d$", "products", "exponentials", "operands", "at most, TFLOP/s", "a quarter of $2^x$ elsewhere")
     text += row("---", *["--:"] * 6)
     for head_dim in (64, 128):
@@ -68,7 +68,7 @@ def rounded(x: float, bits: int, least: int = -200) -> float:
 
 
 def solved(matrix: list[list[float]]) -> list[float]:
-    """The solution of a linear system; the last column is the right-hand side."""
+    """Returns the solution of a linear system; the last column is the right-hand side."""
     size = len(matrix)
     for i in range(size):
         pivot = max(range(i, size), key=lambda at: abs(matrix[at][i]))
@@ -104,8 +104,8 @@ def polynomial(degree: int) -> list[float]:
 
 
 def cubic_table() -> str:
-    """The largest relative error of 2^x on [0, 1), as float and after rounding to BF16, and how often the BF16 bits
-    differ from the exact result's."""
+    """Returns the largest relative error of 2^x on [0, 1), as float and after rounding to BF16, and how often the BF16
+    bits differ from the exact result's."""
     text = row("$2^x$ by", "multiply-adds", "float32", "as BF16", "other BF16 than exact") + row("---", *["--:"] * 4)
     points = [(i + 0.5) / 16384 for i in range(16384)]
     exact = [2 ** x for x in points]
@@ -147,7 +147,8 @@ def by_blocks(values: Sequence[float], size: int, scale: Callable[[float], float
 
 
 def largest_power(most: float) -> Callable[[float], float]:
-    """The scale of the MX formats: a power of two, from the exponents of a block's largest magnitude and of the type's."""
+    """Returns the scale of the MX formats: a power of two, from the exponents of a block's largest magnitude and of the
+    type's."""
     return lambda largest: 2.0 ** (math.frexp(largest)[1] - math.frexp(most)[1])
 
 

@@ -46,25 +46,25 @@ class Page:
 
 
 def title_of(path: Path, otherwise: str) -> str:
-    """The title in the first `# Title` line of a Markdown file."""
+    """Returns the title in the first `# Title` line of a Markdown file."""
     found = re.match(r"# +(.+)", path.read_text(encoding="utf-8")) if path.exists() else None
     return found[1].strip() if found else otherwise
 
 
 def name_in_text(path: Path, chapter: Path) -> str:
-    """A file by the name that a chapter's text uses."""
+    """Returns a file by the name that a chapter's text uses."""
     return str(path.relative_to(chapter if path.is_relative_to(chapter) else ROOT))
 
 
 def taught_in(path: Path) -> Path | None:
-    """The chapter that has a file of ROOM as a page."""
+    """Returns the chapter that has a file of ROOM as a page."""
     chapters = sorted(ROOT.glob("chapters/[0-9][0-9]_*"))
     return next((c for c in chapters if f"../../{name_in_text(path, c)})" in (c / "README.md").read_text(encoding="utf-8")), None)
 
 
 def kernel_files(chapter: Path) -> list[Path]:
-    """The files of a chapter that have an annotated page: in the README's order, then host code, and the descriptor
-    last."""
+    """Returns the files of a chapter that have an annotated page: in the README's order, then host code, and the
+    descriptor last."""
     readme = chapter / "README.md"
     text = readme.read_text(encoding="utf-8") if readme.exists() else ""
 

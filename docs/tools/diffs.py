@@ -75,8 +75,8 @@ def without_comments(lines: Sequence[str]) -> list[str]:
 
 
 def end_of_statement(text: str, at: int) -> int:
-    """The end of the statement that begins at `at`, after its closing brace or semicolon. Raises Refused if it has
-    none."""
+    """Returns the end of the statement that begins at `at`, after its closing brace or semicolon. Raises Refused if it
+    has none."""
     depth, braces = 0, False
     for i in range(at, len(text)):
         if text[i] in "({[":
@@ -90,14 +90,14 @@ def end_of_statement(text: str, at: int) -> int:
 
 
 def moved(block: str, indent: str) -> str:
-    """The lines of a block, reindented. Preprocessor lines stay in the first column."""
+    """Returns the lines of a block, reindented. Preprocessor lines stay in the first column."""
     lines = block.split("\n")
     margin = min((len(line) - len(line.lstrip()) for line in lines if not line.startswith("#")), default=0)
     return "\n".join(line if line.startswith("#") else indent + line[margin:] for line in lines)
 
 
 def decided(text: str, switches: Mapping[str, bool]) -> str:
-    """The text without the branches that these switches remove."""
+    """Returns the text without the branches that these switches remove."""
     for name, value in switches.items():
         text = re.sub(rf"\b(?:\w+::)?{name} \? ([\w:.]+) : ([\w:.]+)", r"\1" if value else r"\2", text)
         condition = re.compile(rf"^( *)if constexpr \((!?)(?:\w+::)?{name}\)\s*", re.MULTILINE)
@@ -118,7 +118,7 @@ def decided(text: str, switches: Mapping[str, bool]) -> str:
 
 
 def taken(side: Side, folder: Path) -> list[str]:
-    """The lines of code that a side selects. Raises Refused if the file has no such statement."""
+    """Returns the lines of code that a side selects. Raises Refused if the file has no such statement."""
     path = folder / side.file
     if not path.is_file():
         raise pages.Refused(f"excerpt: there is no {side.file}")
@@ -134,7 +134,7 @@ def taken(side: Side, folder: Path) -> list[str]:
 
 
 def difference(words: Sequence[str], folder: Path) -> str:
-    """A fence with the removed and added lines."""
+    """Returns a fence with the removed and added lines."""
     before, after, context = sides(words)
     lines = list(difflib.unified_diff(taken(before, folder), taken(after, folder), n=context, lineterm=""))[2:]
     if not lines:
@@ -144,14 +144,14 @@ def difference(words: Sequence[str], folder: Path) -> str:
 
 
 def is_in(text: str, path: Path) -> bool:
-    """Whether a file has these consecutive lines of code."""
+    """Returns whether a file has these consecutive lines of code."""
     code = [line for line in kernel_source.lines_of(path) if kernel_source.prose_of(line) is None]
     count, wanted = len(text.splitlines()), textwrap.dedent(text)
     return bool(text) and any(textwrap.dedent("\n".join(code[i:i + count])) == wanted for i in range(len(code) - count + 1))
 
 
 def excerpt(mark: pages.Marked, folder: Path) -> str:
-    """The text of an `excerpt`. Raises Refused if it cannot be generated or is not in its file."""
+    """Returns the text of an `excerpt`. Raises Refused if it cannot be generated or is not in its file."""
     if mark.words[:1] == ("fault",):
         return mark.text
     if len(mark.words) != 1:

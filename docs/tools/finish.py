@@ -30,7 +30,7 @@ UNUSED = re.compile(r"((functions|globals|namespacemembers)(_.+)?|classes|index|
 
 
 def scripts_for(body: str) -> list[str]:
-    """The scripts for a page's interactive figures, without duplicates."""
+    """Returns the scripts for a page's interactive figures, without duplicates."""
     known = scripts_of(INTERACTIVE)
     pictures = re.findall(r'<img [^>]*?src="[^"]*?(\w+)\.svg"', body)
     return list(dict.fromkeys(script for name in pictures for script in known.get(name, [])))
@@ -53,7 +53,7 @@ class Site:
     # ---- links -----------------------------------------------------------------------------------------------------
 
     def resolve(self, address: str, where: str) -> str | None:
-        """The site's address of `PATH#ANCHOR` in the repository; None for a folder without a page."""
+        """Returns the site's address of `PATH#ANCHOR` in the repository; None for a folder without a page."""
         path, _, anchor = address.partition("#")
         line = re.match(r"L(\d+)", anchor)  # GitHub's line numbers
         lines = f"#l{int(line[1]):05d}" if line else ""
@@ -108,8 +108,8 @@ class Site:
     # ---- annotated source ------------------------------------------------------------------------------------------
 
     def code_line(self, page: Page, number: int) -> str:
-        """A highlighted source line whose names link to their definitions in the annotated sources of the same chapter,
-        or in common."""
+        """Returns a highlighted source line whose names link to their definitions in the annotated sources of the same
+        chapter, or in common."""
         pieces = list(self.sources.pieces(page.source, number))
         text = ""
         for i, piece in enumerate(pieces):
@@ -158,7 +158,7 @@ class Site:
     # ---- frame -----------------------------------------------------------------------------------------------------
 
     def menu(self, current: str, body: str) -> str:
-        """The book's contents by titles, with the sections of the current page. Each chapter's list of
+        """Returns the book's contents by titles, with the sections of the current page. Each chapter's list of
         pages is collapsible, and so is every part except the chapters."""
         def entry(url: str, title: str, kind: str, file: str = "") -> str:
             here = ' aria-current="page"' if url == current else ""
@@ -196,7 +196,7 @@ class Site:
                        for p, rel, word in ((before, "prev", "Before"), (after, "next", "Next")) if p)
 
     def path_above(self, page: Page) -> str:
-        """The chapter and path above a page that belongs to a chapter."""
+        """Returns the chapter and path above a page that belongs to a chapter."""
         if page.kind not in ("kernel", "appendix", "second"):
             return ""
         chapter = self.page_of[f"chapters/{page.chapter}/README.md"]
@@ -282,7 +282,7 @@ class Site:
 
 
 def belongs(target: str, chapter: str) -> bool:
-    """Whether a kernel of this chapter can refer to an address: it includes no other chapter's files."""
+    """Returns whether a kernel of this chapter can refer to an address: it includes no other chapter's files."""
     if target.startswith("chapter-"):
         return target.startswith(f"chapter-{chapter}-")
     found = re.search(r"flashbook_1_1(\w+?)(_1_1|\.html)", target)
@@ -292,7 +292,7 @@ def belongs(target: str, chapter: str) -> bool:
 
 @functools.cache
 def chapter_namespaces() -> dict[str, set[str]]:
-    """{namespace below flashbook: the chapters that have it}."""
+    """Returns {namespace below flashbook: the chapters that have it}."""
     owners: dict[str, set[str]] = {}
     for file in book.ROOT.glob("chapters/*/*.*h"):
         for name in re.findall(r"^namespace flashbook::(\w+)", file.read_text(encoding="utf-8"), re.MULTILINE):
@@ -301,7 +301,7 @@ def chapter_namespaces() -> dict[str, set[str]]:
 
 
 def description(body: str) -> str:
-    """The first sentences of a page, for search engines and previews."""
+    """Returns the first sentences of a page, for search engines and previews."""
     for text in re.findall(r"<p>(.*?)</p>", body, re.DOTALL):
         words = " ".join(html.unescape(re.sub(r"<math.*?</math>|<[^>]*>", "", text, flags=re.DOTALL)).split())
         if len(words) > 60:
@@ -310,7 +310,7 @@ def description(body: str) -> str:
 
 
 def text_of(page: Page) -> str:
-    """A page's text; for a kernel file the prose of each row, followed by ROW_END."""
+    """Returns a page's text; for a kernel file the prose of each row, followed by ROW_END."""
     document = Document(page.source)
     if page.kind == "kernel":
         return "".join(document.render(line for _, line in prose) + ROW_END for prose, _ in kernel_source.rows_of(page.path))
@@ -343,7 +343,7 @@ def with_captions(body: str, chapter: str) -> str:
 
 
 def figures_list(pages: Sequence[Page], articles: dict[str, str]) -> str:
-    """The figures and their captions, by page."""
+    """Returns the figures and their captions, by page."""
     text = ""
     for page in pages:
         found = re.findall(r'<figure id="(figure-\d+)">.*?<figcaption><b>(.*?)\.</b> (.*?)</figcaption>', articles[page.url], re.DOTALL)
@@ -353,13 +353,13 @@ def figures_list(pages: Sequence[Page], articles: dict[str, str]) -> str:
 
 
 def glossary_terms(body: str) -> dict[str, str]:
-    """{address: the glossary's definition there, as plain text}."""
+    """Returns {address: the glossary's definition there, as plain text}."""
     found = re.findall(r'<h3 id="([^"]+)">.*?</h3>\s*<p>(.*?)</p>', body, re.DOTALL)
     return {f"glossary.html#{anchor}": " ".join(html.unescape(re.sub(r"<math.*?</math>|<[^>]*>", "", text)).split()) for anchor, text in found}
 
 
 def search_entries(url: str, title: str, body: str) -> Iterator[tuple[str, str, str, str]]:
-    """(address, page, section, text) of every section of a page."""
+    """Yields (address, page, section, text) of every section of a page."""
     def words(text: str) -> str:
         return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", text)).split())
 

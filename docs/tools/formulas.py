@@ -17,7 +17,7 @@ END = "</span></span><!-- end -->"  # the end of an inline formula, after its la
 
 
 def tex_of(found: re.Match[str]) -> tuple[str, bool]:
-    """A formula: (TeX, whether it is a display formula)."""
+    """Returns a formula: (TeX, whether it is a display formula)."""
     display = found["display"] is not None
     return html.unescape(found["display"] if display else found["inline"]).strip(), display
 
@@ -32,8 +32,8 @@ def typeset(formulas: Sequence[tuple[str, bool]]) -> Any:
 
 
 def with_mark(shown: str, mark: str | None) -> str:
-    """An inline formula with the punctuation after it: since a browser may break a line after any of KaTeX's boxes, the
-    punctuation is joined to the last one."""
+    """Returns an inline formula with the punctuation after it: since a browser may break a line after any of KaTeX's
+    boxes, the punctuation is joined to the last one."""
     before, box, last = shown.rpartition('<span class="base">')
     if not mark or not last.endswith(END):
         return shown + (mark or "")
@@ -41,7 +41,7 @@ def with_mark(shown: str, mark: str | None) -> str:
 
 
 def render(bodies: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """The bodies (name -> HTML) with rendered formulas, and complaints about those that KaTeX cannot parse."""
+    """Returns the bodies (name -> HTML) with rendered formulas, and complaints about those that KaTeX cannot parse."""
     parts = {name: CODE.split(body) for name, body in bodies.items()}  # parts with odd indices are code
     formulas = list(dict.fromkeys(
         tex_of(found) for pieces in parts.values() for part in pieces[::2] for found in FORMULA.finditer(part)))

@@ -31,7 +31,7 @@ ADDRESS = re.compile(r'\b(href|src|srcset)="([^"]+)"')
 
 
 def slug(heading: str) -> str:
-    """The anchor that GitHub gives a heading."""
+    """Returns the anchor that GitHub gives a heading."""
     text = re.sub(r"[`*]|\]\([^)]*\)|\[", "", heading).lower()
     return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
 
@@ -46,8 +46,8 @@ def repo_address(target: str, source: str) -> str:
 
 
 def without_quote_marks(lines: Iterable[str]) -> Iterator[str]:
-    """The lines without the marks of docs/tools/quote.py at their start. Marks in fenced code are examples and are
-    kept."""
+    """Yields the lines without the marks of docs/tools/quote.py at their start. Marks in fenced code are examples and
+    are kept."""
     fenced = False
     for text in lines:
         fenced ^= bool(FENCE.fullmatch(text))

@@ -4,8 +4,8 @@ from pathlib import Path
 
 
 def scripts_of(folder: Path) -> dict[str, list[str]]:
-    """{figure's name: the names of its scripts, in order}: the common script, its data if there are any, then the
-    script that draws it."""
+    """Returns {figure's name: the names of its scripts, in order}: the common script, its data if there are any, then
+    the script that draws it."""
     found = {}
     for file in sorted(folder.glob("*.js")):
         data = folder / f"{file.stem}_data.js"

@@ -17,7 +17,7 @@ def lines_of(path: Path) -> list[str]:
 
 
 def prose_of(line: str) -> str | None:
-    """The Markdown in a line of prose; None for a line of code."""
+    """Returns the Markdown in a line of prose; None for a line of code."""
     found = PROSE.fullmatch(line)
     return found[1] if found else None
 
@@ -29,7 +29,7 @@ def is_annotated(path: Path) -> bool:
 
 
 def title_of(path: Path) -> str:
-    """The title from `//| # Title`, otherwise the beginning of the file's comment, otherwise its name."""
+    """Returns the title from `//| # Title`, otherwise the beginning of the file's comment, otherwise its name."""
     lines = lines_of(path)
     for line in lines:
         found = TITLE.fullmatch(prose_of(line) or "")
@@ -42,7 +42,7 @@ def title_of(path: Path) -> str:
 
 
 def rows_of(path: Path) -> list[Row]:
-    """The file as rows of prose, as (line number, Markdown), and the numbers of the code lines next to it.
+    """Returns the file as rows of prose, as (line number, Markdown), and the numbers of the code lines next to it.
 
     Every line of code is in exactly one row. Blank lines at the edges of a row's code are omitted."""
     lines = lines_of(path)

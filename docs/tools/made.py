@@ -146,7 +146,7 @@ def table(name: str, *words: str) -> str:
 
 
 def expanded(lines: Iterable[str]) -> Iterator[str]:
-    """A page's lines with marks replaced by tables."""
+    """Yields a page's lines with marks replaced by tables."""
     fenced = False
     for line in lines:
         fenced ^= bool(FENCE.fullmatch(line))

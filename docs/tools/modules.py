@@ -17,7 +17,7 @@ OWN_FILES = ("panel.js", "worker.js")
 
 
 def built(folder: Path = BUILT) -> dict[str, dict[str, Any]]:
-    """{chapter number: description of its module}, for modules built from the current sources."""
+    """Returns {chapter number: description of its module}, for modules built from the current sources."""
     found = {}
     for file in sorted(folder.glob("[0-9][0-9].json")):
         about = json.loads(file.read_text(encoding="utf-8"))
@@ -28,7 +28,7 @@ def built(folder: Path = BUILT) -> dict[str, dict[str, Any]]:
 
 
 def why_none(folder: Path = BUILT) -> str:
-    """A message if some chapters that could have a module have none."""
+    """Returns a message if some chapters that could have a module have none."""
     if not shutil.which("emcc"):
         return "emscripten is not installed: pages have no Run"
     have = built(folder)
@@ -47,13 +47,13 @@ OTHERS = {
 
 
 def host(number: str, **data: str) -> str:
-    """The placeholder for a panel, which stays empty without JavaScript."""
+    """Returns the placeholder for a panel, which stays empty without JavaScript."""
     attributes = "".join(f' data-{key}="{html.escape(value)}"' for key, value in {"module": number, **data}.items())
     return f'<div class="interactive"{attributes} hidden></div>'
 
 
 def with_panels(page: Page, body: str, modules: dict[str, dict[str, Any]]) -> str:
-    """A page's body with its panels."""
+    """Returns a page's body with its panels."""
     def of_fault(found: re.Match[str]) -> str:
         number = found[1].rpartition("_")[2]
         return host(number, fault=found[1]) if any(fault["name"] == found[1] for fault in modules.get(number, {}).get("faults", [])) else ""
@@ -71,7 +71,7 @@ def with_panels(page: Page, body: str, modules: dict[str, dict[str, Any]]) -> st
 
 
 def scripts(body: str) -> list[str]:
-    """The files that a page with a panel loads, from the site's root."""
+    """Returns the files that a page with a panel loads, from the site's root."""
     numbers = sorted(set(re.findall(r'<div class="interactive" data-module="(\d\d)"', body)))
     return ["interactive/kit.js", *(f"web/{number}_data.js" for number in numbers), "web/panel.js"] if numbers else []
 

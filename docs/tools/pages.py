@@ -55,12 +55,12 @@ Maker = Callable[[Marked], str]  # returns a mark's text, or raises Refused
 
 
 def row(*cells: str) -> str:
-    """A line of a table."""
+    """Returns a line of a table."""
     return "| " + " | ".join(cells) + " |\n"
 
 
 def marked(page: str, kinds: Sequence[str]) -> Iterator[Marked]:
-    """The marks of these kinds that a page has, in order."""
+    """Yields the marks of these kinds that a page has, in order."""
     code = [found.span() for found in CODE.finditer(page)]
     past = 0
     for opening in re.finditer(rf"<!--\s*({'|'.join(kinds)})\b((?:(?!-->).)*?)\s*-->\n?", page):
@@ -75,7 +75,7 @@ def marked(page: str, kinds: Sequence[str]) -> Iterator[Marked]:
 
 
 def difference(place: Marked, wanted: str, same: Callable[[str], str]) -> Fault | None:
-    """The first line in which a marked text is out of date."""
+    """Returns the first line in which a marked text is out of date."""
     has, should_have = same(place.text).split("\n"), same(wanted).split("\n")
     if len(has) == 1 == len(should_have) and has != should_have:
         return Fault(place.line, f"says {has[0].strip()!r}, and should say {should_have[0].strip()!r}")
@@ -86,9 +86,9 @@ def difference(place: Marked, wanted: str, same: Callable[[str], str]) -> Fault 
 
 
 def filled(page: str, makers: Mapping[str, Maker], expected: Sequence[str] = (), same: Callable[[str], str] = str) -> Filled:
-    """The page with the texts from `makers`, which are keyed by the marks' kinds. `expected`, if not empty, lists the
-    marks that it must have exactly once, such as "table split"; other marks of their kinds are left alone. Texts that
-    are equal after `same` are up to date."""
+    """Returns the page with the texts from `makers`, which are keyed by the marks' kinds. `expected`, if not empty,
+    lists the marks that it must have exactly once, such as "table split"; other marks of their kinds are left alone.
+    Texts that are equal after `same` are up to date."""
     stale, refused, pieces, past = [], [], [], 0
     places = list(marked(page, list(makers)))
     for place in places:

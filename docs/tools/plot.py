@@ -58,7 +58,7 @@ class Paper:
     phone: bool
 
     def panels(self, rows: int, columns: int, width: float, height: float, **options: Any) -> Any:
-        """The figure and its axes in rows and columns; inches, for a wide screen."""
+        """Returns the figure and its axes in rows and columns; inches, for a wide screen."""
         if self.phone:
             rows, columns, width, height = rows * columns, 1, 3.4, max(height / rows, 2.1) * rows * columns
         return plt.subplots(rows, columns, figsize=(width, height), squeeze=False, **options)
@@ -92,7 +92,7 @@ def short(n):
 
 
 def digits(value):
-    """Two or three significant digits."""
+    """Returns two or three significant digits."""
     return f"{value:.{2 if value < 0.95 else 1 if value < 99.5 else 0}f}"
 
 
@@ -107,13 +107,13 @@ def shape_text(**shape):
 
 
 def on_gpu(measured, **shape):
-    """{(chapter, step): entry} for the steps timed on the GPU."""
+    """Returns {(chapter, step): entry} for the steps timed on the GPU."""
     return {key: entry for key, entry in measured.by_step(**shape).items() if "bytes_per_second" in entry.values}
 
 
 def fastest_steps(measured):
-    """The steps that represent their chapters: the fastest of each at the ladder's shape, or every step if there is
-    only one chapter."""
+    """Returns the steps that represent their chapters: the fastest of each at the ladder's shape, or every step if
+    there is only one chapter."""
     entries = on_gpu(measured, **LADDER) or on_gpu(measured)
     chapters = {chapter for chapter, _ in entries}
     if len(chapters) < 2:
@@ -124,14 +124,14 @@ def fastest_steps(measured):
 
 
 def label_of(measured, key):
-    """A series' name: "1 Naive attention", or "1.4 a tile of registers" if there is only its chapter."""
+    """Returns a series' name: "1 Naive attention", or "1.4 a tile of registers" if there is only its chapter."""
     entry = next(e for e in reversed(measured.history) if e.cell.kind == "forward" and (e.cell.chapter, e.cell.step) == key and not e.skipped)
     chapters = {chapter for chapter, _ in fastest_steps(measured)}
     return f"{key[0]}.{key[1]} {entry.label}" if len(chapters) < 2 else f"{key[0]} {entry.context.get(f'ch{key[0]:02}', '')}"
 
 
 def shade(measured, key):
-    """A chapter's colour, greyer for earlier steps."""
+    """Returns a chapter's colour, greyer for earlier steps."""
     last = max(step for chapter, step in on_gpu(measured) if chapter == key[0])
     colour, grey = (matplotlib.colors.to_rgb(name) for name in (CHAPTERS.get(key[0], NEUTRAL), NEUTRAL))
     share = 1 if key[1] == last else 0.45
@@ -139,13 +139,13 @@ def shade(measured, key):
 
 
 def peer_tflops(measured, peer, **shape):
-    """{N: TFLOP/s} of a peer in BF16, measured interleaved with ours."""
+    """Returns {N: TFLOP/s} of a peer in BF16, measured interleaved with ours."""
     return {entry.cell.seqlen: tflops(entry) for entry in measured.newest.values()
             if entry.cell == Name("forward", peer, "bf16", seqlen=entry.cell.seqlen, **shape) and not entry.skipped}
 
 
 def origin(measured, processor=None):
-    """The place and date of a measurement."""
+    """Returns the place and date of a measurement."""
     context = measured.context()
     where = processor or ", ".join(context[key] for key in ("gpu", "clocks") if key in context)
     return f"{where}. Medians; {measured.origin()}"

@@ -89,7 +89,7 @@ SUMMARIES: dict[str, Callable[[Sequence[float]], float]] = {
 
 @functools.cache
 def other_card(folder: str) -> Results:
-    """The results of a card other than the book's."""
+    """Returns the results of a card other than the book's."""
     if not (results.RESULTS / folder).is_dir():
         raise Refused(f"there is no folder {folder} of results: there are {', '.join(sorted(path.name for path in results.RESULTS.iterdir()))}")
     return results.load(results.RESULTS / folder)
@@ -104,7 +104,7 @@ def expanded(text: str) -> list[str]:
 
 
 def found_entry(measured: Results, name: str, field: str, counter: str) -> Entry:
-    """The entry from which a field is quoted."""
+    """Returns the entry from which a field is quoted."""
     if counter:
         entry = measured.raced(name, counter)
         if entry is None:
@@ -114,7 +114,7 @@ def found_entry(measured: Results, name: str, field: str, counter: str) -> Entry
 
 
 def value(term: str, measured: Results, used: list[Entry]) -> float:
-    """A plain number, or the field of a result: `NAME FIELD`."""
+    """Returns a plain number, or the field of a result: `NAME FIELD`."""
     words = term.split()
     if len(words) == 1:
         try:
@@ -151,7 +151,7 @@ def value(term: str, measured: Results, used: list[Entry]) -> float:
 
 
 def matching(term: str, measured: Results) -> list[str]:
-    """The term once for each result that matches its `*`."""
+    """Returns the term once for each result that matches its `*`."""
     name, _, field = term.partition(" ")
     if "*" not in name:
         return [term]
@@ -173,7 +173,7 @@ def evaluated(text: str, measured: Results, used: list[Entry]) -> float:
 
 
 def number(words: Sequence[str], measured: Results, used: list[Entry] | None = None) -> str:
-    """The text of a number."""
+    """Returns the text of a number."""
     result = evaluated(" ".join(words[:-1]), measured, [] if used is None else used)
     if words[-1] == "3":
         result = result if result < 999.5 else float(f"{result:.3g}")
@@ -189,14 +189,14 @@ def number(words: Sequence[str], measured: Results, used: list[Entry] | None = N
 
 @functools.cache
 def templates(path: pathlib.Path) -> dict[str, str]:
-    """The templates of a file by their names."""
+    """Returns the templates of a file by their names."""
     text = re.sub(r"^#.*\n", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return {name.strip(): body.strip("\n") for name, body in re.findall(r"^\[([^\]\n]+)\]\n(.*?)(?=^\[|\Z)", text, flags=re.MULTILINE | re.DOTALL)}
 
 
 def repeated(lines: Sequence[str]) -> Iterator[str]:
-    """The rows of a template. Those below an `@` line are repeated for each of its values; with several such lines the
-    last varies fastest."""
+    """Yields the rows of a template. Those below an `@` line are repeated for each of its values; with several such
+    lines the last varies fastest."""
     loops: list[tuple[str, list[str]]] = []
     for has_loop, group in itertools.groupby(lines, lambda line: line.startswith("@")):
         rows = list(group)
@@ -212,7 +212,7 @@ def repeated(lines: Sequence[str]) -> Iterator[str]:
 
 
 def from_template(template: str, measured: Results) -> str:
-    """A table and its notes."""
+    """Returns a table and its notes."""
     used: list[Entry] = []
 
     def put(found: re.Match[str]) -> str:
@@ -250,7 +250,7 @@ TABLES: dict[str, Callable[..., str]] = {  # tables that are not made from resul
 
 
 def wrapped(line: str) -> str:
-    """A row of a table unchanged; a note below it wrapped to the width of a page's source."""
+    """Returns a row of a table unchanged; a note below it wrapped to the width of a page's source."""
     return line if line.startswith("|") else textwrap.fill(line, 120, break_long_words=False, break_on_hyphens=False) + "\n"
 
 
@@ -272,7 +272,7 @@ def table(words: Sequence[str], measured: Results) -> str:
 
 
 def makers(measured: Results, folder: pathlib.Path = results.ROOT) -> dict[str, pages.Maker]:
-    """The makers of the marked texts of a page in that folder, by kind."""
+    """Returns the makers of the marked texts of a page in that folder, by kind."""
     def maker(make: Callable[[Sequence[str], Results], str]) -> pages.Maker:
         def text_of(place: pages.Marked) -> str:
             if place.kind == "num" and "<" in place.text:
@@ -291,13 +291,13 @@ def makers(measured: Results, folder: pathlib.Path = results.ROOT) -> dict[str, 
 
 
 def quoted(text: str, measured: Results) -> tuple[str, list[pages.Fault]]:
-    """The page as it should be and its faults: [(line, message)]."""
+    """Returns the page as it should be and its faults: [(line, message)]."""
     page, stale, refused = pages.filled(text, makers(measured))
     return page, sorted(stale + refused)
 
 
 def typed_by_hand(page: str) -> Iterator[pages.Fault]:
-    """The numbers with units that have no source: see above."""
+    """Yields the numbers with units that have no source: see above."""
     def blank(found: re.Match[str]) -> str:
         return re.sub(r"[^\n]", " ", found[0])
 
@@ -332,7 +332,7 @@ def hand_typed_in(path: pathlib.Path) -> int:
 
 
 def quoted_names(texts: Iterable[str]) -> set[str]:
-    """The results that pages quote by name, and those in the templates of tables."""
+    """Returns the results that pages quote by name, and those in the templates of tables."""
     marks = [place.words for text in texts for place in pages.marked(text, ["num"])]
     lines = (line for text in templates(TEMPLATES).values() for part in text.split("\n\n") for line in repeated(part.splitlines()))
     marks += [tuple(found.split()) for line in lines for found in re.findall(r"\{([^{}]*/[^{}]*)\}", line)]

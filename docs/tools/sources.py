@@ -26,7 +26,7 @@ class Piece(NamedTuple):
 
 
 def text_of(element: ElementTree.Element) -> str:
-    """The text of an element, whose blanks are elements too."""
+    """Returns the text of an element, whose blanks are elements too."""
     inner = "".join((" " if child.tag == "sp" else text_of(child)) + (child.tail or "") for child in element)
     return (element.text or "") + inner
 
@@ -63,7 +63,7 @@ class Sources:
         self.definitions[element.get("id", "")] = Definition(kind, name, declaration, file, int(line), address)
 
     def pieces(self, file: str, number: int) -> Iterator[Piece]:
-        """A line of a source."""
+        """Yields a line of a source."""
         for highlight in self.lines[file][number].iter("highlight"):
             look = highlight.get("class", "normal")
             yield Piece(look, highlight.text or "", None)
@@ -74,7 +74,7 @@ class Sources:
 
 
 def html_address(element: ElementTree.Element) -> str:
-    """The address in Doxygen's HTML of what its XML calls PAGE_1ANCHOR."""
+    """Returns the address in Doxygen's HTML of what its XML calls PAGE_1ANCHOR."""
     page, _, anchor = element.get("id", "").rpartition("_1")
     return f"{page}.html#{anchor}"
 

@@ -61,7 +61,7 @@ def kind(answer: Answer) -> str:
 
 
 def said(answer: Answer) -> str:
-    """A report without the parts that depend on memory addresses."""
+    """Returns a report without the parts that depend on memory addresses."""
     return re.sub(r"0x[0-9a-f]+", "0x...", str(answer.get("report", answer.get("refused", answer.get("broken", "")))))
 
 

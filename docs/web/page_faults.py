@@ -216,5 +216,5 @@ ALL: dict[str, Fault] = {name: (OWN | FAULTS)[name] for name in PAGES}
 
 
 def steps_of(fault: Fault) -> tuple[int, ...]:
-    """The steps that a fault breaks; for a fault that only the traced mode shows, the traced step."""
+    """Returns the steps that a fault breaks; for a fault that only the traced mode shows, the traced step."""
     return fault.steps or (int(fault.traced[fault.traced.index("--step") + 1]),)

@@ -21,14 +21,14 @@ from docs.web import page_chapters, page_faults
 
 
 def on_page(name, fault):
-    """The page's data about a fault: the lines before and after, and its settings."""
+    """Returns the page's data about a fault: the lines before and after, and its settings."""
     page, (line, old, new) = page_faults.PAGES[name], chapters.shown(fault)
     return {"name": name, "about": page.about, "file": chapters.path_of(fault), "line": line, "old": old, "new": new,
             "steps": page_faults.steps_of(fault), "settings": page.settings, "unseen": page.unseen}
 
 
 def about(chapter):
-    """The data that a page needs about a chapter before it loads the module."""
+    """Returns the data that a page needs about a chapter before it loads the module."""
     offered = page_chapters.CHAPTERS[chapter[:2]]
     faults = chapters.of_chapter(chapter, page_faults.ALL)
     return {"digest": digest(chapter), "masks": {name: asdict(mask) for name, mask in offered.masks.items()}, "keys": offered.keys,
@@ -36,7 +36,7 @@ def about(chapter):
 
 
 def digest(chapter: str) -> str:
-    """A digest of the chapter's sources that the page shows, and of its faults."""
+    """Returns a digest of the chapter's sources that the page shows, and of its faults."""
     files = [*ROOT.glob(f"chapters/{chapter}/*.*h"), *ROOT.glob(f"chapters/{chapter}/host/*.*"), *ROOT.glob("common/hopper/*.h")]
     mine = repr(chapters.of_chapter(chapter, page_faults.ALL)) + repr(chapters.of_chapter(chapter, page_faults.PAGES))
     mine += repr(page_chapters.CHAPTERS[chapter[:2]])

@@ -22,7 +22,7 @@ _state = {"suffix": "", "build": ""}
 
 
 def suffix_of(machine: str, nvcc: str | None) -> str:
-    """The suffix of the version: +sim, or +cu and nvcc's major version."""
+    """Returns the suffix of the version: +sim, or +cu and nvcc's major version."""
     if machine == "sim":
         return "+sim"
     found = re.search(r"release (\d+)\.", subprocess.run([nvcc or "nvcc", "--version"], capture_output=True, text=True, check=True).stdout)
@@ -31,7 +31,7 @@ def suffix_of(machine: str, nvcc: str | None) -> str:
 
 
 def with_machine(config_settings: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The settings with an explicit machine, so that CMake and the version agree."""
+    """Returns the settings with an explicit machine, so that CMake and the version agree."""
     settings = dict(config_settings or {})
     nvcc = os.environ.get("CUDACXX") or shutil.which("nvcc")
     asked = settings.get(MACHINE, "auto")
@@ -70,7 +70,7 @@ def dynamic_metadata(settings: Mapping[str, Any], project: Mapping[str, Any]) ->
 
 
 def cmake_version() -> str:
-    """The version of the CMake project, which is one folder up, or in `book` inside a source distribution."""
+    """Returns the version of the CMake project, which is one folder up, or in `book` inside a source distribution."""
     python = Path(__file__).resolve().parents[1]
     project = next(folder for folder in (python / "book", python.parent) if (folder / "CMakeLists.txt").is_file())
     found = re.search(r"^project\(flashbook VERSION (\S+)", (project / "CMakeLists.txt").read_text(encoding="utf-8"), re.MULTILINE)

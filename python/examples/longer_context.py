@@ -32,7 +32,8 @@ WARM = 3  # untimed steps of an arm
 
 
 def sources(most: int) -> tuple[bytes, list[bytes]]:
-    """The training text and the held-out files, from the installed packages, in an order that depends only on names."""
+    """Returns the training text and the held-out files, from the installed packages, in an order that depends only on
+    names."""
     packages = pathlib.Path(sysconfig.get_paths()["purelib"])
     files = sorted(path for path in packages.rglob("*.py") if path.is_file())
     random.Random(1).shuffle(files)
@@ -45,7 +46,7 @@ def sources(most: int) -> tuple[bytes, list[bytes]]:
 
 
 def windows(held: list[bytes], length: int, count: int) -> torch.Tensor:
-    """[count, length + 1]: windows of held-out files."""
+    """Returns [count, length + 1]: windows of held-out files."""
     long = [file for file in held if len(file) > length]
     if not long:
         raise ValueError(f"no held-out file has {length + 1} bytes: use shorter arms")
@@ -60,7 +61,7 @@ def windows(held: list[bytes], length: int, count: int) -> torch.Tensor:
 
 @torch.no_grad()
 def scores(model: Gpt, rows: torch.Tensor, length: int, batch: int) -> list[float]:
-    """The mean loss of each window's last bytes, given the last `length` bytes of the window."""
+    """Returns the mean loss of each window's last bytes, given the last `length` bytes of the window."""
     told: list[float] = []
     for part in rows[:, -length - 1:].split(batch):
         part = part.long()

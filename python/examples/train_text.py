@@ -51,7 +51,7 @@ Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]  # q
 
 
 def corpus() -> torch.Tensor:
-    """The book's text and sources, one after another."""
+    """Returns the book's text and sources, one after another."""
     is_left_out = re.compile(r"build|results|\..*").fullmatch  # hidden folders are not part of the book
     files = sorted(path for path in ROOT.rglob("*") if path.suffix in SUFFIXES and not any(map(is_left_out, path.relative_to(ROOT).parts)))
     return torch.frombuffer(bytearray(b"\n\n".join(path.read_bytes() for path in files)), dtype=torch.uint8)
@@ -277,7 +277,7 @@ def train_copies(options: argparse.Namespace, device: torch.device) -> Found:
 
 
 def train_all(options: argparse.Namespace, device: torch.device) -> tuple[dict[str, Gpt], Found]:
-    """The models that take turns, and the measurements of all models."""
+    """Returns the models that take turns, and the measurements of all models."""
     if device.type == "cpu" or options.eager:
         return train(options, device, (*MODELS, "eager") if options.eager else MODELS)
     if torch.cuda.device_count() == 1:
@@ -291,14 +291,15 @@ def train_all(options: argparse.Namespace, device: torch.device) -> tuple[dict[s
 
 
 def name_of(kernel: str, head_dim: int, options: argparse.Namespace, forward: bool = False) -> str:
-    """A result's name, as bench/names.py parses it; runs with --eager and models of other sizes have their own names."""
+    """Returns a result's name, as bench/names.py parses it; runs with --eager and models of other sizes have their own
+    names."""
     suffix = "_beside_eager" if options.eager and kernel != "eager" else ""
     size = "" if (options.width, options.layers) == SIZE else f"_w{options.width}l{options.layers}"
     return f"training/{kernel}{'_forward' * forward}{suffix}{size}/bf16/d{head_dim}/causal/n{options.length}"
 
 
 def row_of(name: str, kernel: str, milliseconds: float, options: argparse.Namespace, **values: float) -> dict[str, Any]:
-    """A result as Google Benchmark would write it."""
+    """Returns a result as Google Benchmark would write it."""
     return {"name": name, "run_name": name, "run_type": "iteration", "iterations": options.steps, "real_time": milliseconds, "cpu_time": 0.0,
             "time_unit": "ms", "label": kernel} | values
 
@@ -323,7 +324,7 @@ def write_file(out: pathlib.Path, rows: list[dict[str, Any]], **more: str) -> No
 
 
 def apart(losses: Numbers, one: str, other: str) -> dict[str, float]:
-    """The largest and the mean difference between two curves."""
+    """Returns the largest and the mean difference between two curves."""
     found = [abs(a - b) for a, b in zip(losses[one], losses[other])]
     return {f"most_apart_{other}": max(found), f"mean_apart_{other}": statistics.fmean(found)}
 

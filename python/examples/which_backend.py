@@ -28,7 +28,7 @@ def tensors(head_dim: int = 64, dtype: torch.dtype = torch.bfloat16, queries: in
 
 
 def calls(device: str = "cuda") -> dict[str, tuple[list[torch.Tensor], dict[str, object]]]:
-    """The calls: a description, the tensors and the options."""
+    """Returns the calls: a description, the tensors and the options."""
     length = SHAPE[2]
     hidden = torch.ones(length, length, dtype=torch.bool, device=device).tril()
     return {"bf16, causal": (tensors(device=device), {"is_causal": True}),
@@ -44,7 +44,7 @@ def calls(device: str = "cuda") -> dict[str, tuple[list[torch.Tensor], dict[str,
 
 
 def longest_kernel(run) -> str:
-    """The name of the kernel that took the most time."""
+    """Returns the name of the kernel that took the most time."""
     run()
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
@@ -55,7 +55,7 @@ def longest_kernel(run) -> str:
 
 
 def family(name: str) -> str:
-    """The library that the kernel belongs to."""
+    """Returns the library that the kernel belongs to."""
     known = {"cudnn": "cuDNN", "flash": "flash", "fmha": "efficient", "cutlass": "math"}
     return next((word for part, word in known.items() if part in name), "math")
 

@@ -80,7 +80,7 @@ def check(status: int) -> None:
 
 
 def path() -> pathlib.Path:
-    """The path of the library: FLASHBOOK_LIBRARY, or the folder of this file."""
+    """Returns the path of the library: FLASHBOOK_LIBRARY, or the folder of this file."""
     return pathlib.Path(os.environ.get("FLASHBOOK_LIBRARY") or pathlib.Path(__file__).with_name("libflashbook.so"))
 
 
@@ -106,13 +106,13 @@ def library() -> ctypes.CDLL:
 
 @functools.cache
 def is_simulated() -> bool:
-    """Whether the library's kernels run in the simulator, on CPU memory."""
+    """Returns whether the library's kernels run in the simulator, on CPU memory."""
     return bool(library().flashbook_toolkit().startswith(b"none"))
 
 
 @functools.cache
 def chapters() -> dict[int, tuple[int, bool]]:
-    """The chapters: {number: (number of steps, whether its kernels run on the device)}."""
+    """Returns the chapters: {number: (number of steps, whether its kernels run on the device)}."""
     found = {}
     for place in range(library().flashbook_chapter_count()):
         chapter = Chapter()

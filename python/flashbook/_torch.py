@@ -32,5 +32,5 @@ is_batch_of_gradients: Callable[[Any], bool] = getattr(torch._C._functorch, "is_
 
 
 def may_have_tangents() -> bool:
-    """Whether forward-mode derivatives might be in use."""
+    """Returns whether forward-mode derivatives might be in use."""
     return bool(getattr(forward_ad, "_current_level", 0) >= 0)

@@ -16,7 +16,7 @@ ORDER_3 = _ORDER.format(order="FlashAttention-3", other="FlashAttention-2", modu
 
 
 def shown(value: object) -> str:
-    """The value as errors show it."""
+    """Returns the value as errors show it."""
     if isinstance(value, Tensor):
         return f"a tensor on {value.device}"
     return repr(value) if value is None or isinstance(value, (bool, int, float, str, tuple)) else f"a {type(value).__module__}.{type(value).__name__}"

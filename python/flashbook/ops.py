@@ -116,7 +116,7 @@ _unread: dict[tuple[int, int], Tensor] = {}  # scratch memory for log-sum-exps t
 
 
 def is_e4m3_cache(q: Tensor, k: Tensor) -> bool:
-    """Whether the keys are e4m3 and the queries have 16 bits."""
+    """Returns whether the keys are e4m3 and the queries have 16 bits."""
     return k.dtype == torch.float8_e4m3fn and q.dtype in (torch.float16, torch.bfloat16)
 
 
@@ -145,8 +145,8 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor, cache: bool = False) -> None:
 
 
 def missing_columns(*tensors: Tensor) -> int:
-    """The number of zero columns that callers must append to make head_dim a multiple of 8 (only for 16-bit and 32-bit
-    tensors)."""
+    """Returns the number of zero columns that callers must append to make head_dim a multiple of 8 (only for 16-bit and
+    32-bit tensors)."""
     (columns, *others), types = {tensor.shape[-1] for tensor in tensors}, {tensor.dtype for tensor in tensors}
     return 0 if others or columns > MAX_HEAD_DIM or torch.float8_e4m3fn in types else -columns % HEAD_DIM_MULTIPLE
 
@@ -167,7 +167,7 @@ def as_padded(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 def is_padded(q: Tensor) -> bool:
-    """Whether the kernels' tiles have more columns than the tensors."""
+    """Returns whether the kernels' tiles have more columns than the tensors."""
     return q.shape[3] not in HEAD_DIMS
 
 
@@ -182,7 +182,7 @@ def check_array(name: str, tensor: Tensor, like: Tensor, dtype: torch.dtype) -> 
 
 @functools.cache
 def is_hopper(device: torch.device) -> bool:
-    """Whether kernels for sm_90a run on the device. The simulator counts as Hopper."""
+    """Returns whether kernels for sm_90a run on the device. The simulator counts as Hopper."""
     return bool(device.type == "cpu" or torch.cuda.get_device_capability(device) == (9, 0))
 
 
@@ -210,7 +210,8 @@ def check_tangents(*tensors: Tensor) -> None:
 
 
 def is_deterministic(asked: bool) -> bool:
-    """Whether a gradient must be bitwise reproducible, by the caller's choice or by torch.use_deterministic_algorithms(True)."""
+    """Returns whether a gradient must be bitwise reproducible, by the caller's choice or by
+    torch.use_deterministic_algorithms(True)."""
     return asked or torch.are_deterministic_algorithms_enabled()
 
 
@@ -254,8 +255,8 @@ def scaling_of(q: Tensor, k: Tensor, scales: Scales) -> int:
 
 
 def result_strides(like: Tensor) -> Strides:
-    """An empty tensor, contiguous as [batch, seqlen, heads, head_dim] if `like` stores a token's heads together, else
-    as [batch, heads, seqlen, head_dim]."""
+    """Returns an empty tensor, contiguous as [batch, seqlen, heads, head_dim] if `like` stores a token's heads
+    together, else as [batch, heads, seqlen, head_dim]."""
     _, heads, rows, columns = like.shape
     if like.stride(1) < like.stride(2):
         return heads * rows * columns, columns, heads * columns, 1
@@ -267,14 +268,14 @@ def result(like: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def without_memory(tensor: Tensor) -> Tensor:
-    """The tensor without storage, as a template: torch.empty_like of a template takes half as long as
+    """Returns the tensor without storage, as a template: torch.empty_like of a template takes half as long as
     torch.empty_strided."""
     tensor.untyped_storage().resize_(0)
     return tensor
 
 
 def with_heads_and_rows_exchanged(like: Tensor) -> Tensor:
-    """A template with heads and rows exchanged. A view is not possible, since there is no storage."""
+    """Returns a template with heads and rows exchanged. A view is not possible, since there is no storage."""
     (batch, heads, rows, columns), strides = like.shape, like.stride()
     sizes = batch, rows, heads, columns
     return without_memory(torch.empty_strided(sizes, (strides[0], strides[2], strides[1], strides[3]), dtype=like.dtype, device=like.device))
@@ -285,7 +286,7 @@ def lse_without_memory(q: Tensor) -> Tensor:
 
 
 def is_readable(tensor: Tensor, compact: bool) -> bool:
-    """Whether kernels can read the tensor in place, provided that it begins at a multiple of 16 bytes."""
+    """Returns whether kernels can read the tensor in place, provided that it begins at a multiple of 16 bytes."""
     if compact or tensor.numel() == 0:
         return bool(tensor.is_contiguous())
     multiple, reached = 16 // tensor.element_size(), tensor.shape[3]
@@ -298,7 +299,7 @@ def is_readable(tensor: Tensor, compact: bool) -> bool:
 
 
 def readable(tensor: Tensor, compact: bool) -> Tensor:
-    """The tensor, or a copy of it that kernels can read."""
+    """Returns the tensor, or a copy of it that kernels can read."""
     if is_readable(tensor, compact) and tensor.data_ptr() % 16 == 0:
         return tensor
     if compact:
@@ -307,7 +308,7 @@ def readable(tensor: Tensor, compact: bool) -> Tensor:
 
 
 def as_copied(tensors: tuple[Tensor, ...], compact: bool) -> tuple[Tensor, ...]:
-    """The tensors as `readable` returns them; those that it would copy are templates without storage."""
+    """Returns the tensors as `readable` returns them; those that it would copy are templates without storage."""
     def copied(tensor: Tensor) -> Tensor:
         if is_readable(tensor, compact):
             return tensor
@@ -336,7 +337,7 @@ def plan_of(key: object, make: Callable[[], Plan]) -> Plan:
 
 
 def is_masked(left: int, right: int, softcap: float, slopes: bool, documents: int, dropout: float = 0.0, reach: int = -1) -> bool:
-    """Whether the call needs chapter 9. `reach` is that of the bias; -1 means no bias."""
+    """Returns whether the call needs chapter 9. `reach` is that of the bias; -1 means no bias."""
     return left >= 0 or right > 0 or softcap > 0 or slopes or documents >= 0 or dropout > 0 or reach >= 0
 
 
@@ -466,7 +467,7 @@ def workspace_of(plan: Plan, stream: int, address: Callable[[Tensor], int]) -> t
 
 
 def is_elsewhere(plan: Plan) -> bool:
-    """Whether the current device is not the plan's."""
+    """Returns whether the current device is not the plan's."""
     return plan.index >= 0 and current_device() != plan.index
 
 
@@ -512,7 +513,7 @@ def check_arrays(q: Tensor, slopes: Tensor | None, first_query: Tensor | None, f
 
 
 def reach_of(bias: Tensor | None) -> int:
-    """The reach of the bias; -1 if there is no bias."""
+    """Returns the reach of the bias; -1 if there is no bias."""
     return -1 if bias is None else bias.shape[-1] // 2
 
 
@@ -764,8 +765,8 @@ def first_page_per_sequence(tensor: Tensor, batch: int) -> Tensor:
 
 
 def is_prompt(q: Tensor, k: Tensor, pages: Tensor | None, max_queries: int, unsplit: bool) -> bool:
-    """Whether a sequence has more rows than a block of chapter 8, chapter 9 can read the pages, and there are enough
-    tiles in total."""
+    """Returns whether a sequence has more rows than a block of chapter 8, chapter 9 can read the pages, and there are
+    enough tiles in total."""
     if q.dim() != 4 or k.dim() != 4 or not k.shape[1]:
         return False
     batch, heads, queries, _ = q.shape
@@ -887,8 +888,8 @@ def launch_decode(plan: Plan, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor |
 
 
 def is_untraced(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Whether only autograd needs to see the call, and no compiler, tracer, mode, transform or subclass does. The call
-    can then bypass PyTorch's dispatcher, which would take longer than the rest of the call."""
+    """Returns whether only autograd needs to see the call, and no compiler, tracer, mode, transform or subclass does.
+    The call can then bypass PyTorch's dispatcher, which would take longer than the rest of the call."""
     return not (is_dynamo_compiling() or type(q) is not Tensor or type(k) is not Tensor or type(v) is not Tensor or modes()
                 or are_transforms_active() or tracing_state() is not None or may_have_tangents())
 
@@ -917,7 +918,7 @@ def once(compute: Callable[..., Any], *tensors: Tensor | None) -> Any:
 
 
 def is_batched(d_o: Tensor, d_lse: Tensor | None) -> bool:
-    """Whether a backward pass gets a batch of gradients from vmap, which handles operators but not pointers."""
+    """Returns whether a backward pass gets a batch of gradients from vmap, which handles operators but not pointers."""
     return are_transforms_active() or is_batch_of_gradients(d_o) or (d_lse is not None and is_batch_of_gradients(d_lse))
 
 
@@ -1003,15 +1004,15 @@ class CachedCall:
         return without_memory(torch.empty(like.shape[1:], dtype=like.dtype, device=like.device)) if self.packed else like
 
     def is_deterministic(self, asked: bool, q: Tensor) -> bool:
-        """Whether the gradient must be deterministic. Raises the gradient's errors."""
+        """Returns whether the gradient must be deterministic. Raises the gradient's errors."""
         if not self.is_allowed:
             check_gradient(q, self.plan.mask is not None)
             self.is_allowed = True
         return is_deterministic(asked)
 
     def again(self, q: Tensor, k: Tensor, v: Tensor, first: Tensor | None, second: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The slow path, for tensors that must be copied or are not on the current device, for CUDA graphs, and for the
-        simulator."""
+        """Returns the slow path, for tensors that must be copied or are not on the current device, for CUDA graphs, and
+        for the simulator."""
         o, lse = forward(self.view(q), self.view(k), self.view(v), *self.options, first, second, False, 0, 0)
         return self.given(o), lse[0] if self.packed else lse
 
@@ -1076,7 +1077,7 @@ class CachedCall:
 
     def backward_again(self, key: object, d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, deterministic: bool,
                        d_lse: Tensor | None, first: Tensor | None, second: Tensor | None) -> tuple[Tensor, ...]:
-        """The slow path, which also remembers the plan."""
+        """Returns the slow path, which also remembers the plan."""
         views = tuple(map(self.view, (q, k, v, o, d_o)))
         if d_lse is not None and self.packed:
             d_lse = d_lse[None]

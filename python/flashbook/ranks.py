@@ -31,7 +31,7 @@ Group = Any  # a ProcessGroup; None means all processes
 
 
 def _chunks(tokens: int, ranks: int) -> int:
-    """The length of a chunk."""
+    """Returns the length of a chunk."""
     if tokens % (2 * ranks):
         raise ValueError(f"{tokens} tokens cannot be split into {2 * ranks} equal chunks for {ranks} ranks: pad the sequence at its end, where a "
                          "causal mask hides the padding")
@@ -61,7 +61,7 @@ def shard(tensor: Tensor, group: Group = None, dim: int = 1, order: str = "zigza
 
 
 def unshard(tensor: Tensor, group: Group = None, dim: int = 1, order: str = "zigzag") -> Tensor:
-    """The whole tensor of all ranks' tokens, along `dim`, on every rank. Not differentiable."""
+    """Returns the whole tensor of all ranks' tokens, along `dim`, on every rank. Not differentiable."""
     ranks = dist.get_world_size(group)
     own = tensor.detach().contiguous()
     parts = [torch.empty_like(own) for _ in range(ranks)]

@@ -86,7 +86,8 @@ FORWARDS = {
 
 
 def gradients_of_forward(name):
-    """The call and its gradients, which are compared with a tolerance, since they are not summed in a fixed order."""
+    """Returns the call and its gradients, which are compared with a tolerance, since they are not summed in a fixed
+    order."""
     leaves = [make(1, ROWS, HEADS, 64).requires_grad_() for _ in range(3)]
     d_o = None
 

@@ -21,7 +21,7 @@ TYPES = {"size_t": ctypes.c_size_t, "int32_t": ctypes.c_int32, "int64_t": ctypes
 
 
 def fields(struct):
-    """[(name, type)] of a struct of the header, strides spelled out."""
+    """Returns [(name, type)] of a struct of the header, strides spelled out."""
     body = re.search(rf"typedef struct {struct} \{{(.*?)\}} {struct};", HEADER, re.DOTALL)
     assert body is not None, struct
     found: list[tuple[str, type]] = []

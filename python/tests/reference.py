@@ -6,7 +6,7 @@ import torch
 
 
 def visible(seqlen_q, seqlen_k, causal=False, window=(-1, -1), device="cpu", chunk=0):
-    """[seqlen_q, seqlen_k]: the visible keys of each query, aligned to the bottom right."""
+    """Returns [seqlen_q, seqlen_k]: the visible keys of each query, aligned to the bottom right."""
     key, query = torch.arange(seqlen_k, device=device), torch.arange(seqlen_q, device=device)[:, None] + (seqlen_k - seqlen_q)
     distance = key - query
     left, right = window[0], 0 if causal else window[1]

@@ -71,7 +71,7 @@ def call(module, name, **changed):
 
 
 def table(module):
-    """{(function, argument): verdict} of the page's table."""
+    """Returns {(function, argument): verdict} of the page's table."""
     head = "FlashAttention-2, versions" if module is flashbook else "FlashAttention-3, in"
     rows = re.findall(r"^\| (`.*?) \| (.*?) \| (.*?) \|", PAGE.read_text(encoding="utf-8").partition(f"\n{head}")[2].partition("\n\n|")[2].partition("\n\n")[0], re.M)
     assert len(rows) > 15

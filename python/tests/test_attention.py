@@ -848,7 +848,8 @@ def kept_by(function, q, k, v, dropout_p, **options):
 
 
 def held_with_dropout(o, d_o, leaves, kept, **options):
-    """The gradients. Compares them and O with float64 and with plain attention, with the same elements dropped."""
+    """Returns the gradients. Compares them and O with float64 and with plain attention, with the same elements
+    dropped."""
     got = o, *torch.autograd.grad(o, leaves, d_o)
 
     def written_out(kind):
@@ -944,7 +945,7 @@ def biased(q, k, v, bias, **options):
 
 
 def written_out_with_bias(kind, leaves, d_o, **options):
-    """The gradients of q, k, v and the bias, by PyTorch."""
+    """Returns the gradients of q, k, v and the bias, by PyTorch."""
     *own, bias = (leaf.detach().to(kind).requires_grad_() for leaf in leaves)
     return torch.autograd.grad(attention(*own, bias=bias, **options)[0], (*own, bias), d_o.to(kind))
 

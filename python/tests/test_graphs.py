@@ -14,7 +14,8 @@ NAMES = [*graph_worker.FORWARDS, *graph_worker.GRADIENTS, "flash_attn_func after
 
 @pytest.fixture(scope="module")
 def processes(request):
-    """{name: its process, a future}, for the tests that were selected. Eight run at a time, since a process mostly loads PyTorch."""
+    """Yields {name: its process, a future}, for the tests that were selected. Eight run at a time, since a process mostly loads
+    PyTorch."""
     names = [item.callspec.params["name"] for item in request.session.items if item.path == pathlib.Path(__file__)]
     run = lambda name: subprocess.run([sys.executable, WORKER, *name.split()], capture_output=True, text=True, timeout=300)
     with concurrent.futures.ThreadPoolExecutor(8) as pool:

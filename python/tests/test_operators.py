@@ -131,7 +131,7 @@ REMEMBERED = [(module, kind) for module in (flashbook, flash_attn_3) for kind in
 
 
 def remembered(module, kind):
-    """A call to be remembered: the function, its tensors and its options."""
+    """Returns a call to be remembered: the function, its tensors and its options."""
     q, k, v = inputs(64)
     lengths = torch.tensor([30, 64], device=DEVICE, dtype=torch.int32)
     table = torch.arange(8, device=DEVICE, dtype=torch.int32).view(2, 4)

@@ -41,7 +41,7 @@ def calls(monkeypatch):
 
 
 def with_each(model, run):
-    """{implementation: what run() gives}"""
+    """Returns {implementation: what run() gives}"""
     return {name: (model.set_attn_implementation(name), run())[1] for name in ("sdpa", "flashbook")}
 
 

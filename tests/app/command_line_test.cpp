@@ -25,7 +25,7 @@ CommandLine parse(std::vector<const char*> words) {
 
 Options options(std::vector<const char*> words) { return *parse(std::move(words)).options; }
 
-/// The error message for these arguments; fails if it has several lines.
+/// Returns the error message for these arguments; fails if it has several lines.
 std::string error_of(std::vector<const char*> words) {
   try {
     parse(std::move(words));

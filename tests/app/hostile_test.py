@@ -32,7 +32,7 @@ UNSEEMLY = re.compile(r"terminate called|std::|bad_alloc|Aborted|Assertion|vecto
 
 
 def odd_options(draw: random.Random) -> list[str]:
-    """Some options, most of them valid, so that those after an invalid one are parsed, too."""
+    """Returns some options, most of them valid, so that those after an invalid one are parsed, too."""
     words = ["--seqlen", draw.choice(SMALL), "--check", "full", "--reps", "1"] if draw.random() < 0.9 else ["--reps", "1"]
     for _ in range(draw.randint(1, 4)):
         kind = draw.choice(["count", "factor", "word", "flag", "output", "input"])
@@ -64,7 +64,7 @@ def header_of(draw: random.Random, shape: tuple[int, ...]) -> str:
 
 
 def broken_file(draw: random.Random) -> bytes:
-    """Bytes that resemble a .npy file."""
+    """Returns the bytes that resemble a .npy file."""
     shape = (1, 1, draw.choice([7] * 20 + [1, 8]), draw.choice([64] * 20 + [63, 128]))
     header = header_of(draw, shape)
     padding = draw.choice([" " * 40 + "\n"] * 20 + ["", "\n", "\0" * 9, " " * 70000 + "\n"])
@@ -84,7 +84,7 @@ def broken_file(draw: random.Random) -> bytes:
 
 
 def fault_of(words: list[str], done: "subprocess.CompletedProcess[bytes]", folder: Path) -> str:
-    """The contract violation of a program; empty if there is none."""
+    """Returns the contract violation of a program; empty if there is none."""
     complaint, said = done.stderr.decode(errors="replace"), done.stdout.decode(errors="replace")
     if done.returncode not in ((0, 2, 77) if "gpu" in words else (0, 2)):
         return f"exit code {done.returncode}"
@@ -106,7 +106,7 @@ def fault_of(words: list[str], done: "subprocess.CompletedProcess[bytes]", folde
 
 
 def run(program: Path, words: list[str], folder: Path) -> tuple[str, int]:
-    """(violation, exit code)"""
+    """Returns (violation, exit code)"""
     try:
         done = subprocess.run([program, *(word.encode(errors="surrogateescape") for word in words)], cwd=folder, stdin=subprocess.DEVNULL,
                               capture_output=True, timeout=SECONDS, check=False)

@@ -76,7 +76,8 @@ def compare_gradients(got, q, k, v, d_o, causal, dtype):
 
 
 def run(program, folder, inputs, outputs, causal, *options):
-    """The arrays that the program writes for `outputs`, given `inputs`; None if it does not support the type."""
+    """Returns the arrays that the program writes for `outputs`, given `inputs`; None if it does not support the
+    type."""
     files = {name: str(folder / f"{name}.npy") for name in (*inputs, *outputs)}
     for name, array in inputs.items():
         np.save(files[name], array)

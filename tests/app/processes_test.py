@@ -40,7 +40,7 @@ def start(said, *options):
 
 
 def finished(processes, seconds=300):
-    """[(exit code, stdout, stderr)]"""
+    """Returns [(exit code, stdout, stderr)]"""
     deadline = time.monotonic() + seconds
     try:
         texts = [process.communicate(timeout=max(0.1, deadline - time.monotonic())) for process in processes]

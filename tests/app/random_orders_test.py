@@ -32,7 +32,7 @@ SHAPES = {
 
 
 def attempt(program: str, words: list[str], seed: int) -> str | None:
-    """The failure, if any."""
+    """Returns the failure, if any."""
     environment = os.environ | {"FLASHBOOK_SIM_THREADS": "1", "FLASHBOOK_SIM_ASYNC": "random", "FLASHBOOK_SIM_SEED": str(seed)}
     try:
         run = subprocess.run([program, *words], env=environment, capture_output=True, text=True, timeout=SECONDS)

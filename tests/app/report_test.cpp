@@ -14,7 +14,7 @@ constexpr CommittedRung kRungs[] = {{"ch04/step1", 0, 0.02, 1e14, 2e9, 0, 0},
                                     {"ch04/step2", 0, 0.005, 4e14, 1e9, 3e6, 4}};
 constexpr Committed kResults = {"H200", "bench/results/h200", kShapes, kRungs};
 
-/// Two steps with a number of the largest width in every column.
+/// Returns two steps with a number of the largest width in every column.
 Report report_of(bool simulated) {
   Report report{.chapter = 4,
                 .name = "04",
@@ -57,7 +57,7 @@ std::size_t widest(const std::string& text) {
   return most;
 }
 
-/// The words of the last row that begins with `start`.
+/// Returns the words of the last row that begins with `start`.
 std::string row(const std::string& text, const std::string& start) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {

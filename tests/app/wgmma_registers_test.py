@@ -23,7 +23,7 @@ LOOP = """
 
 
 def said_of(p=92, scores=0, between="NOP"):
-    """The check's message; empty if it passes."""
+    """Returns the check's message; empty if it passes."""
     run = subprocess.run([sys.executable, CHECK], input=LOOP.format(p=p, scores=scores, between=between), capture_output=True, text=True)
     assert (run.returncode != 0) == bool(run.stderr)
     return run.stderr

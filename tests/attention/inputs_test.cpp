@@ -20,7 +20,7 @@ Shape shape_of(DType type, int head_dim, int seqlen_q, int seqlen_k) {
   return testing::make_shape(seqlen_q, seqlen_k, head_dim, false, type, 4, 2);
 }
 
-/// The mean of value^power.
+/// Returns the mean of value^power.
 double moment(const std::vector<float>& values, int power) {
   double sum = 0;
   for (float value : values) sum += std::pow(double(value), power);
@@ -32,7 +32,7 @@ double share_beyond(const std::vector<float>& values, double limit) {
          double(values.size());
 }
 
-/// The scaled scores of one query with every key of its head.
+/// Returns the scaled scores of one query with every key of its head.
 std::vector<double> scores(const Shape& shape, const Inputs& inputs, int64_t row) {
   const int64_t batch_and_head = row / shape.seqlen_q;
   const int64_t batch = batch_and_head / shape.heads, head = batch_and_head % shape.heads;

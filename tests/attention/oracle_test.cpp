@@ -263,8 +263,8 @@ TEST(Bounds, RefuseFiveTimesThePlainError) {
   }
 }
 
-/// The exact answer to a different problem, as a faulty kernel would give it. faults_test.cpp covers faults
-/// in the data.
+/// Returns the exact answer to a different problem, as a faulty kernel would give it. faults_test.cpp covers
+/// faults in the data.
 Outputs faulty(const Shape& shape, const Inputs& inputs) {
   const Reference reference = reference_of(shape, inputs);
   return {{reference.o.begin(), reference.o.end()}, {reference.lse.begin(), reference.lse.end()}};

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kMasks = 10000;
 
-/// The visible pairs of a tile, counted one by one.
+/// Returns the visible pairs of a tile, counted one by one.
 int count(const Shape& shape, int batch, int head, const ScoreTile& tile) {
   int pairs = 0;
   for (int i = tile.first_query; i < std::min(shape.seqlen_q, tile.first_query + tile.queries); ++i)
@@ -20,7 +20,7 @@ int count(const Shape& shape, int batch, int head, const ScoreTile& tile) {
   return pairs;
 }
 
-/// The class of a tile with this many visible pairs.
+/// Returns the class of a tile with this many visible pairs.
 TileClass exact_class(const Shape& shape, const ScoreTile& tile, int visible) {
   const int queries = std::min(tile.queries, shape.seqlen_q - tile.first_query);
   return visible == 0                     ? TileClass::skip

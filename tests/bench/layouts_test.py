@@ -24,7 +24,7 @@ MODES = {
 
 
 def racing():
-    """{module: the functions of race that it calls}, for all programs in bench/."""
+    """Returns {module: the functions of race that it calls}, for all programs in bench/."""
     found: dict[str, set[str]] = {}
     for path in sorted((ROOT / "bench").glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -45,7 +45,7 @@ def parsed(program, *words):
 
 
 def names_of(program, *words):
-    """The names of the cells that a program passes to race.run."""
+    """Returns the names of the cells that a program passes to race.run."""
     library = types.SimpleNamespace(
         chapters=lambda: [types.SimpleNamespace(number=number, steps=5, on_device=1) for number in (5, 7, 8)]
     )
@@ -61,7 +61,7 @@ def names_of(program, *words):
 
 
 def layout_of(name):
-    """(layout, name without the layout)"""
+    """Returns (layout, name without the layout)"""
     found = re.search(rf"_({'|'.join(race.LAYOUTS)})(?=/|_p\d|$)", name)
     return (found[1], name[: found.start()] + name[found.end() :]) if found else (race.LAYOUTS[0], name)
 

@@ -55,7 +55,7 @@ class Release(unittest.TestCase):
         self.racing = (sys.executable, str(self.folder / "program.py"), "OUT")
 
     def call(self, of, *words, gpu="NVIDIA H200", commit="abc"):
-        """The exit code and output of a call."""
+        """Returns the exit code and output of a call."""
         out = io.StringIO()
         with (mock.patch.object(release, "PARTS", of), mock.patch.object(release, "asked", lambda query: gpu), mock.patch.object(release, "cards", lambda: 1),
               mock.patch.object(results, "commit", lambda: commit), mock.patch.object(sys, "argv", ["release", str(self.folder / "R"), *words]),
@@ -201,7 +201,7 @@ class Release(unittest.TestCase):
                          [(STEP.format(64), "of1"), (STEP.format(256), "of1"), (STEP.format(64), "of3"), (STEP.format(128), "of3")])
 
     def filed(self, *runs_of_parts, gpu="NVIDIA H200"):
-        """The output of --file, and the folder of results."""
+        """Returns the output of --file, and the folder of results."""
         (self.folder / "program.py").write_text(PROGRAM.replace("NVIDIA H200", gpu))
         of = tuple(part(name, "forward", *self.racing, cells, resumes=True) for name, cells in runs_of_parts)
         self.call(of, gpu=gpu)

@@ -38,7 +38,7 @@ def skipped(name, reason="needs 9 GB of GPU memory and 1 GB are free"):
 
 
 def in_turn_with_peers(dtype, **ratios):
-    """A release's forward passes raced against the peers of a type: every step and cell."""
+    """Returns a release's forward passes raced against the peers of a type: every step and cell."""
     steps = {"bf16": ("ch05/step5",), "e4m3": [f"ch06/{who}" for who in ("step5", "step6", "step7", "step7_means", "step8")]}[dtype]
     return [run_of(f"forward/{who}/{dtype}/d{head_dim}/{mask}/n{seqlen}", **ratios)
             for who in steps for head_dim, mask in results.SHAPES for seqlen in results.SEQLENS]
@@ -383,7 +383,7 @@ class Quoting(Case):
             self.assertEqual(self.quoted(text), (text, []))
 
     def table(self, template):
-        """A page with that template's table, updated."""
+        """Returns a page with that template's table, updated."""
         file = self.folder / "tables.txt"
         file.write_text(f"# A comment.\n[a table]\n{template}\n\n[another]\n| 1 |\n", encoding="utf-8")
         quote.templates.cache_clear()

@@ -16,7 +16,7 @@ const Chapter* const chapter_before = kOnlineSoftmaxBefore;
 
 namespace {
 
-/// The state of a row or of a part of it, computed at once.
+/// Returns the state of a row or of a part of it, computed at once.
 SoftmaxState state_of(std::span<const float> scores) {
   std::vector<float> copy(scores.begin(), scores.end());
   return safe_softmax(copy);

@@ -58,12 +58,12 @@ struct Pipeline {
 
   std::vector<float> means(TensorId id) const { return download_floats(quantised.means(id)); }
 
-  /// The index of a row's scale in a tensor.
+  /// Returns the index of a row's scale in a tensor.
   int64_t scale_of(TensorId id, int64_t row) const {
     return id == TensorId::q ? shape.q_scale_of(row) : shape.k_scale_of(row);
   }
 
-  /// The decoded values.
+  /// Returns the decoded values.
   Inputs decoded() const {
     Inputs inputs;
     for (TensorId id : {TensorId::q, TensorId::k, TensorId::v}) {

@@ -72,7 +72,7 @@ Quantised run(Quantisation tensor, std::vector<float> values, bool mean_subtract
   return result;
 }
 
-/// The index of a row's scale, counted over all heads.
+/// Returns the index of a row's scale, counted over all heads.
 int64_t scale_of(const Quantisation& tensor, int64_t row) {
   const int64_t head = row / tensor.rows;
   if (tensor.rows_of_scale == 0) return head / tensor.heads_of_scale;
@@ -92,7 +92,7 @@ int64_t elements_of(const Quantisation& tensor) {
   return int64_t(tensor.heads) * tensor.rows * tensor.head_dim;
 }
 
-/// A row times H diag(signs) / sqrt(d), from the definition.
+/// Returns a row times H diag(signs) / sqrt(d), from the definition.
 std::vector<double> rotated(std::span<const float> row, uint64_t seed) {
   const int d = int(row.size());
   std::vector<double> result(d);
@@ -106,7 +106,7 @@ std::vector<double> rotated(std::span<const float> row, uint64_t seed) {
   return result;
 }
 
-/// The encoded rows times their scales.
+/// Returns the encoded rows times their scales.
 std::vector<double> dequantised(const Quantisation& tensor, const Quantised& result) {
   std::vector<double> values(result.encoded.size());
   for (int64_t i = 0; i < int64_t(values.size()); ++i)
@@ -114,8 +114,8 @@ std::vector<double> dequantised(const Quantisation& tensor, const Quantised& res
   return values;
 }
 
-/// The largest rounding error of e4m3 at `value`, before scaling: half a step, which is a 16th of the power
-/// of two below, or half the smallest step near zero.
+/// Returns the largest rounding error of e4m3 at `value`, before scaling: half a step, which is a 16th of the
+/// power of two below, or half the smallest step near zero.
 double half_step(double value) { return std::max(std::exp2(std::floor(std::log2(value))) / 16, 0x1p-10); }
 
 /// Without a rotation every bit is known.
@@ -285,7 +285,7 @@ TEST_F(Quantiser, ARotationKeepsLengthsAndScores) {
   }
 }
 
-/// The index of an element's column, over all heads.
+/// Returns the index of an element's column, over all heads.
 int64_t column_of(const Quantisation& tensor, int64_t i) {
   return i / tensor.head_dim / tensor.rows * tensor.head_dim + i % tensor.head_dim;
 }

@@ -480,7 +480,7 @@ TEST_F(E4m3CacheTest, UnderRandomOrdersOfWarpsIsRight) {
 
 class RulesTest : public ChapterTest {};
 
-/// The first key that some query of a sequence sees: earlier keys need not exist.
+/// Returns the first key that some query of a sequence sees: earlier keys need not exist.
 int first_seen(const Shape& shape, int batch) {
   const int left = shape.visibility.window.left;
   return left < 0 ? 0 : std::max(shape.visibility.lengths[batch] - shape.seqlen_q - left, 0);
@@ -497,7 +497,7 @@ void poison_hidden(const Shape& shape, Inputs& inputs) {
             int64_t(first_seen(shape, batch)) * shape.head_dim, std::numeric_limits<float>::quiet_NaN());
 }
 
-/// A slope and a sink for each head, as in models.
+/// Returns a slope and a sink for each head, as in models.
 std::vector<float> slopes_of(int heads) {
   std::vector<float> slopes(heads);
   for (int head = 0; head < heads; ++head) slopes[head] = std::exp2(-8.0f * float(head + 1) / float(heads));

@@ -163,8 +163,8 @@ std::vector<Shape> dropped() {
   return shapes;
 }
 
-/// A distance bias under masks with full and partial tiles, with a reach of zero, within a tile, of a few
-/// tiles, and beyond the sequence. Head dimensions and types alternate.
+/// Returns a distance bias under masks with full and partial tiles, with a reach of zero, within a tile, of a
+/// few tiles, and beyond the sequence. Head dimensions and types alternate.
 std::vector<Shape> biased() {
   // documents of a batch are a mask, and a tile holds keys of two
   Shape documents = packed_shape({0, 1, 100, 100, 150}, {0, 30, 31, 140, 200}, 64, {.left = 60, .right = 0});
@@ -194,7 +194,7 @@ std::vector<Shape> biased() {
   return shapes;
 }
 
-/// The shapes at some indices.
+/// Returns the shapes at some indices.
 std::vector<Shape> chosen(const std::vector<Shape>& shapes, const std::vector<int>& places) {
   std::vector<Shape> some;
   for (int place : places) some.push_back(shapes[place]);

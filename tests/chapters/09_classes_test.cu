@@ -60,7 +60,7 @@ class TileClasses : public MachineTest {
   };
 };
 
-/// The row of a query, looked up like the consumers do: by the tile's document, if it has one.
+/// Returns the row of a query, looked up like the consumers do: by the tile's document, if it has one.
 template <typename Policy>
 __device__ auto row_of(const Policy& policy, const Work& work, int query) {
   if constexpr (Policy::kExtras.documents)
@@ -139,8 +139,8 @@ int expect_truth(const Shape& shape, const Policy& policy) {
   return inexact;
 }
 
-/// A random mask reduced to what a step supports: ranges, and the parts of a visibility that `keep` adds.
-/// Masks to which it adds nothing are drawn again.
+/// Returns a random mask reduced to what a step supports: ranges, and the parts of a visibility that `keep`
+/// adds. Masks to which it adds nothing are drawn again.
 template <typename Keep>
 Shape mask_for(std::mt19937& random, const Keep& keep) {
   for (;;) {

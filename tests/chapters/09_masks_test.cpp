@@ -27,7 +27,7 @@ Shape packed_shape(const std::vector<int>& lengths, int head_dim = 64, Window wi
   return masked_shape(tokens, tokens, packed(lengths, window), head_dim);
 }
 
-/// The outputs of one step, which must reset its counter for the next launch.
+/// Returns the outputs of one step, which must reset its counter for the next launch.
 Outputs outputs_of(const Shape& shape, const Inputs& inputs, int step) {
   EXPECT_EQ(kMasks.refusal(step, shape), "");
   const UploadedInputs uploaded(operation_under_test, shape, inputs, kMasks.runs_on);

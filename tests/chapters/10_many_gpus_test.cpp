@@ -12,7 +12,7 @@ const Chapter* const chapter_before = kManyGpusBefore;
 
 namespace {
 
-/// The bytes of O and the log-sum-exp from a step.
+/// Returns the bytes of O and the log-sum-exp from a step.
 std::vector<std::byte> bits_of(const Chapter& chapter, const Shape& shape, const Inputs& inputs, int step) {
   const UploadedInputs uploaded(Operation::forward, shape, inputs, device::Place::device);
   const Call call(chapter, shape, uploaded, step);

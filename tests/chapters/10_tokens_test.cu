@@ -59,7 +59,7 @@ TEST(Tokens, StripesSeeByAnotherShift) {
     }
 }
 
-/// The visible pairs of a query of `rank` and a key of `other`, with the same distribution of tokens.
+/// Returns the visible pairs of a query of `rank` and a key of `other`, with the same distribution of tokens.
 int64_t pairs(Order order, int tokens, int ranks, int rank, int other) {
   const Tokens queries = tokens_of(order, tokens, rank, ranks), keys = tokens_of(order, tokens, other, ranks);
   int64_t seen = 0;

@@ -11,7 +11,7 @@
 
 namespace flashbook::testing {
 
-/// Two queries of eight heads, with a cache.
+/// Returns two queries of eight heads, with a cache.
 inline Shape cache_of(std::vector<int> lengths, int head_dim = 64) {
   const int longest = *std::ranges::max_element(lengths), batch = int(lengths.size());
   return {.batch = batch,
@@ -49,7 +49,7 @@ inline Shape in_pages(Shape shape, int rows, uint64_t seed, int spare = 3) {
   return shape;
 }
 
-/// The bytes of O and the log-sum-exp from a step.
+/// Returns the bytes of O and the log-sum-exp from a step.
 inline std::vector<std::byte> bits_of(const Shape& shape, const Inputs& inputs, int step) {
   const UploadedInputs uploaded(operation_under_test, shape, inputs, device::Place::device);
   const Call call(chapter_under_test, shape, uploaded, step);

@@ -74,7 +74,7 @@ inline Visibility packed(const std::vector<int>& queries, const std::vector<int>
   return v;
 }
 
-/// A shape of these documents, with as many keys as queries in each unless `keys` are given.
+/// Returns a shape of these documents, with as many keys as queries in each unless `keys` are given.
 inline Shape in_documents(int head_dim, bool causal, const std::vector<int>& queries,
                           std::vector<int> keys = {}, int heads = 2, int kv_heads = 1) {
   if (keys.empty()) keys = queries;
@@ -119,7 +119,7 @@ inline void expect_documents_are_right(const Shape& shape, std::initializer_list
     }
 }
 
-/// The position in the sequence of a rank's token.
+/// Returns the position in the sequence of a rank's token.
 inline int place_of(const many_gpus::OfRank& of, int token, many_gpus::Order order, int ranks) {
   const int at = of.tokens.place(token);
   return order == many_gpus::Order::striped ? at * ranks + of.rank : at;
@@ -139,7 +139,7 @@ struct HopsOfRank {
   }
 };
 
-/// Whether some query of a rank sees some key of a hop, by the definition of the mask.
+/// Returns whether some query of a rank sees some key of a hop, by the definition of the mask.
 inline bool sees_some(const Shape& shape, many_gpus::Order order, const HopsOfRank& rank, int hop) {
   const many_gpus::OfRank& held = rank.keys[std::size_t(hop)];
   for (int token = 0; token < rank.queries.tokens.total(); ++token)
@@ -150,7 +150,7 @@ inline bool sees_some(const Shape& shape, many_gpus::Order order, const HopsOfRa
   return false;
 }
 
-/// The number of kernels that all ranks together launch for a step. Empty on a GPU.
+/// Returns the number of kernels that all ranks together launch for a step. Empty on a GPU.
 inline std::optional<uint64_t> kernels_of(const Shape& shape, const Inputs& inputs, int step) {
   const UploadedInputs uploaded(operation_under_test, shape, inputs, device::Place::device);
   const Call call(chapter_under_test, shape, uploaded, step);

@@ -60,8 +60,8 @@ std::vector<Row> rows_of(Operation operation, std::span<const Chapter* const> ch
   return rows;
 }
 
-/// Whether the page has these rows and the exercise these clocks. `begins_naive`: the first row is the naive
-/// kernel.
+/// Returns whether the page has these rows and the exercise these clocks. `begins_naive`: the first row is
+/// the naive kernel.
 bool agree(const std::vector<Row>& rows, const nlohmann::json& exercise, bool begins_naive,
            const std::string& page) {
   Clocks naive{}, best{};

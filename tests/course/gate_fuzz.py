@@ -49,7 +49,7 @@ def text(choose: random.Random, depth: int = 3) -> str:
 
 
 def balanced(code: str) -> bool:
-    """Whether preprocessed code, which has no comments, has balanced brackets."""
+    """Returns whether preprocessed code, which has no comments, has balanced brackets."""
     bare = re.sub(r"""\.?[0-9](?:[eEpP][+-]|'\w|[\w.])*|[A-Za-z_]\w*|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'""", " ", code)
     while (shorter := re.sub(r"\(\s*\)|\[\s*\]|\{\s*\}", "", re.sub(r"[^()\[\]{}]", "", bare))) != bare:
         bare = shorter
@@ -57,7 +57,7 @@ def balanced(code: str) -> bool:
 
 
 def escaped(passed: list[str], folder: Path, compiler: list[str]) -> Iterator[str]:
-    """The texts that escape the gate."""
+    """Yields the texts that escape the gate."""
     (folder / "payload.h").write_text(f"{ESCAPED}\n")
     joined = "".join(f"begin_{i}\n{one}\nend_{i}\n" for i, one in enumerate(passed))
     (folder / "texts.cpp").write_text(joined, encoding="utf-8")
@@ -71,7 +71,7 @@ def escaped(passed: list[str], folder: Path, compiler: list[str]) -> Iterator[st
 
 
 def fuzz(seed: int, texts: int, seconds: float = float("inf"), batch: int = 400) -> tuple[int, int, list[str]]:
-    """(texts tried, texts accepted by the gate, accepted texts that escaped)"""
+    """Returns (texts tried, texts accepted by the gate, accepted texts that escaped)"""
     choose, start, tried, let_through = random.Random(seed), time.monotonic(), 0, 0
     compilers = [["g++", "-std=c++20"], ["g++", "-std=gnu++20", "-trigraphs"]] + [["clang++", "-std=c++20"]] * bool(shutil.which("clang++"))
     with tempfile.TemporaryDirectory() as folder:

@@ -49,7 +49,7 @@ def exercise(**change):
 
 
 def result(*passed, **change):
-    """A result of exercise() in which the named tests pass."""
+    """Returns a result of exercise() in which the named tests pass."""
     e = exercise(**change)
     verdicts = {t.name: gtest.Verdict(True) if t.name in passed else gtest.Verdict(False, f"{t.name} is wrong") for t in e.tests}
     return Score(e, verdicts=verdicts)
@@ -766,7 +766,7 @@ class Several(unittest.TestCase):
         self.assertIn("\nada,,not handed in,-,6,", report.table(grades))
 
     def counted(self, name, clocks, *passed):
-        """A result of a capstone with a test that counts."""
+        """Returns a result of a capstone with a test that counts."""
         tests = [manifest.Test("A.One", "one & only", 60, clocks=(10000, 100)), manifest.Test("A.Two", "two", 40, hidden=True)]
         one = result(*passed, id="capstone-a", kind="capstone", tests=tests)
         one.verdicts["A.One"].counts = {"clocks": clocks, "sectors": clocks - 7, "idle": 7}

@@ -484,7 +484,7 @@ class Derivations(unittest.TestCase):
     WEEKS = re.split(r"^### Week ", (manifest.ROOT / "docs/pages/weeks.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
 
     def costs(self, week):
-        """[(a wrong answer, the exercise, the points it loses)]."""
+        """Returns [(a wrong answer, the exercise, the points it loses)]."""
         return re.findall(r"\*([^*]+)\* \((ch\d\d-[a-z-]+)\) (\d+)", " ".join(week.partition("\nCosts: ")[2].split()))
 
     def test_each_week_has_one_of_ten_points(self):

@@ -16,7 +16,7 @@ from course.score import possible
 
 
 def tried(id, *passed, file="a.cuh", trouble="", hidden=0, **change):
-    """An attempt whose visible tests pass as in `passed`, with `hidden` more tests that only the grader has."""
+    """Returns an attempt whose visible tests pass as in `passed`, with `hidden` more tests that only the grader has."""
     shown = [manifest.Test(f"A.{i}", f"test {i}", 5) for i in range(len(passed) or 2)]
     kept = [manifest.Test(f"A.Hidden{i}", f"hidden test {i}", 2, hidden=True) for i in range(hidden)]
     e = manifest.Exercise(id, f"about {id}", "write", file, "Think twice.", "01_one", [*shown, *kept])

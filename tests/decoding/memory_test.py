@@ -12,7 +12,7 @@ def memory(*options: str, code: int = 0) -> str:
 
 
 def row(text: str, begins: str) -> list[str]:
-    """The words of the first line that starts with `begins`."""
+    """Returns the words of the first line that starts with `begins`."""
     return next(line for line in text.splitlines() if line.startswith(begins)).split()
 
 

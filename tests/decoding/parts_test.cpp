@@ -7,7 +7,7 @@
 namespace flashbook::decoding {
 namespace {
 
-/// The time in the heuristic's model, from its definition.
+/// Returns the time in the heuristic's model, from its definition.
 double time_of(int64_t tiles, int key_tiles, int slots, int parts) {
   return std::ceil(double(tiles * parts) / slots) * (std::ceil(double(key_tiles) / parts) + kOverheadTiles);
 }

@@ -29,7 +29,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", 
 
 
 def browse(page, *flags):
-    """The page after its scripts have run."""
+    """Returns the page after its scripts have run."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "page.html"
         file.write_text(page, encoding="utf-8")
@@ -143,7 +143,7 @@ class OnlineSoftmax(unittest.TestCase):
 class AttentionTiles(unittest.TestCase):
     @staticmethod
     def closed_forms(schedule, p):
-        """Bytes (read, written) by tensor, and the peak size in SRAM."""
+        """Returns the bytes (read, written) by tensor, and the peak size in SRAM."""
         n, rows_q, rows_k, d = p["n"], p["rowsQ"], p["rowsK"], p["d"]
         firsts = itertools.product(range(0, n, rows_q), range(0, n, rows_k))
         tiles = sum(1 for query, key in firsts if not p["causal"] or key <= query + rows_q - 1)
@@ -636,7 +636,7 @@ class Pages(unittest.TestCase):
 
     @staticmethod
     def weight(names):
-        """The bytes that a page loads for these figures."""
+        """Returns the bytes that a page loads for these figures."""
         scripts = {script for name in names for script in SCRIPTS_OF.get(name, [])}
         return sum((INTERACTIVE / script).stat().st_size for script in scripts) + sum((FIGURES / f"{name}.svg").stat().st_size for name in names)
 

@@ -25,7 +25,7 @@ INSIDE = (
 
 
 def mirror() -> tuple[str, str]:
-    """(URI, suite) of the first entry in apt's sources."""
+    """Returns (URI, suite) of the first entry in apt's sources."""
     wanted = subprocess.run(["apt-get", "--print-uris", "update"], capture_output=True, text=True, check=False).stdout
     found = re.search(r"^'(http\S+?)/dists/(\w+)/(?:In)?Release'", wanted, re.MULTILINE)
     if not found:
@@ -53,7 +53,7 @@ def make_base() -> Path:
 
 
 def call(root: Path, user: str, *words: str, offline: bool = False) -> tuple[int, str, float]:
-    """(exit code, output, seconds) of ./flashbook, run in its tree in the bare system."""
+    """Returns (exit code, output, seconds) of ./flashbook, run in its tree in the bare system."""
     home = "/root" if user == "root" else f"/home/{user}"
     name = ["unshare", "--mount", "--pid", "--fork", *(["--net"] if offline else []), "bash", "-c", INSIDE, str(root),
             f"{user}:{user}", home, "sh", "-c", 'cd ~/flashbook && exec ./flashbook "$@"', "sh", *words]
@@ -71,7 +71,7 @@ def call(root: Path, user: str, *words: str, offline: bool = False) -> tuple[int
 
 
 def fresh(base: Path, case: str, user: str) -> Path:
-    """A copy of the bare system with a copy of this tree's files, owned by the user."""
+    """Returns a copy of the bare system with a copy of this tree's files, owned by the user."""
     root = FOLDER / case
     subprocess.run(["rm", "-rf", "--one-file-system", root], check=True)
     subprocess.run(["cp", "-a", "--reflink=auto", base, root], check=True)

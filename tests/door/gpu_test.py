@@ -36,7 +36,7 @@ class Gpus(unittest.TestCase):
         (self.tools / name).chmod(0o755)
 
     def reports(self, row="", cuda="", nvcc="13.0"):
-        """(architecture, message) on a machine whose nvidia-smi and nvcc print these reports."""
+        """Returns (architecture, message) on a machine whose nvidia-smi and nvcc print these reports."""
         table = f"echo '| NVIDIA-SMI 1  Driver Version: 1  CUDA Version: {cuda} |'" if cuda else "exit 0"
         self.tool("nvidia-smi", f"case $1 in --query-gpu=*) echo '{row}' ;; *) {table} ;; esac")
         listed = "\\n".join(f"compute_{number}" for number in KNOWN.get(nvcc, "").split())
@@ -105,7 +105,7 @@ class Gpus(unittest.TestCase):
         self.assertIn("no CUDA toolkit: install the toolkit to use it", said.getvalue())
 
     def calls(self, command, **options):
-        """The builds and runs of a command on an A100."""
+        """Returns the builds and runs of a command on an A100."""
         done = []
 
         def shown(*words, **_):

@@ -62,7 +62,7 @@ class Packages(unittest.TestCase):
                               stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
 
     def calls(self):
-        """The calls to package managers, without apt's settings."""
+        """Returns the calls to package managers, without apt's settings."""
         text = (self.tree / "calls").read_text() if (self.tree / "calls").exists() else ""
         return [re.sub(r"(-q|-o \S+) ", "", line) for line in text.splitlines() if not line.startswith("sudo")]
 

@@ -21,7 +21,7 @@ struct Parameters {
 class Variant : public HopperTest {
  protected:
   // Members, because argument-dependent lookup would find a student's function of the same name.
-  /// Whether a query sees key j, which is d tokens before its own.
+  /// Returns whether a query sees key j, which is d tokens before its own.
   static bool sees(const capstone::Variant& p, int d, int j) {
     switch (p.mask) {
       case Mask::dilated:
@@ -36,7 +36,7 @@ class Variant : public HopperTest {
     return false;
   }
 
-  /// The shape with the variant's mask, pair by pair, and its changes to the scores, except a sink.
+  /// Returns the shape with the variant's mask, pair by pair, and its changes to the scores, except a sink.
   static Shape varied(Shape shape, const capstone::Variant& p, const std::vector<float>& by_head) {
     for (int b = 0; b < shape.batch; ++b)
       for (int i = 0; i < shape.seqlen_q; ++i)

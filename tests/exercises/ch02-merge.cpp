@@ -6,7 +6,7 @@
 namespace flashbook::testing {
 namespace {
 
-/// The state of a part of a row, computed from the definition.
+/// Returns the state of a part of a row, computed from the definition.
 EntropyState state_of(const std::vector<float>& scores) {
   EntropyState state;
   for (float score : scores) state.row_max = std::max(state.row_max, score);

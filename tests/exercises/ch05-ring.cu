@@ -10,7 +10,7 @@ using fa3::kPairDim;
 using fa3::kPairRows;
 constexpr int kWarpgroup = 128;
 
-/// The sum of a row of a tile, computed by four threads. It does not depend on the swizzle.
+/// Returns the sum of a row of a tile, computed by four threads. It does not depend on the swizzle.
 __device__ float sum_of_row(const __half (&tile)[kPairRows][kPairDim]) {
   const int row = threadIdx.x % kWarpgroup / 4;
   float sum = 0;

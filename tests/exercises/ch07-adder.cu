@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kFloats = 4 * backward::kPartWriters;  // floats per part
 
-/// The kernel's sums of `parts`, [heads, tiles, kFloats].
+/// Returns the kernel's sums of `parts`, [heads, tiles, kFloats].
 std::vector<float> sums_of(const std::vector<float>& parts, int heads, int tiles) {
   const DeviceArray from(DType::f32, parts), sums(DType::f32, std::vector<float>(parts.size() / tiles)),
       semaphores(DType::f32, std::vector<float>(std::size_t(heads) * tiles));

@@ -74,7 +74,7 @@ inline std::vector<float> random_numbers(std::size_t count, unsigned seed, float
   return numbers;
 }
 
-/// A size for a hidden test, from `low` to `high`. It depends on `draw` and course_seed().
+/// Returns a size for a hidden test, from `low` to `high`. It depends on `draw` and course_seed().
 inline int drawn(int low, int high, unsigned draw) {
   std::seed_seq seeds{7u, draw, course_seed()};
   std::mt19937 random(seeds);

@@ -11,8 +11,8 @@ inline std::vector<float> random_halves(std::size_t count, unsigned seed) {
   return decode(DType::f16, encode(DType::f16, random_numbers(count, seed)));
 }
 
-/// A tensor map of f16 [heads, rows, columns]: boxes of `box_rows` rows of a head, in panels as wide as the
-/// swizzle. Its dimensions are column, row, panel, head, and a batch of one.
+/// Returns a tensor map of f16 [heads, rows, columns]: boxes of `box_rows` rows of a head, in panels as wide
+/// as the swizzle. Its dimensions are column, row, panel, head, and a batch of one.
 inline CUtensorMap tile_map(const DeviceArray& tensor, int heads, int rows, int columns, int box_rows,
                             Swizzle swizzle) {
   const uint64_t panel_bytes = swizzle_bytes(swizzle), row_bytes = uint64_t(columns) * sizeof(__half);

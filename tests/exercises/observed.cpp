@@ -22,7 +22,7 @@ constexpr std::size_t kLongestText = 64 * 1024;
   return true;
 }();
 
-/// The file in an environment variable, open; nothing if it is not set.
+/// Returns the file in an environment variable, open; nothing if it is not set.
 std::optional<std::fstream> file_in(const char* variable, std::ios::openmode mode) {
   const char* name = std::getenv(variable);
   if (!name) return std::nullopt;

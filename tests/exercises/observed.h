@@ -32,13 +32,13 @@ inline std::vector<float> observed(std::vector<float> values) {
   return values;
 }
 
-/// Whether values come from a record, so that the code under test need not compute anything.
+/// Returns whether values come from a record, so that the code under test need not compute anything.
 bool is_judging();
 
-/// The seed of the inputs: FLASHBOOK_COURSE_SEED, or 0. Grading uses unpublished seeds.
+/// Returns the seed of the inputs: FLASHBOOK_COURSE_SEED, or 0. Grading uses unpublished seeds.
 unsigned course_seed();
 
-/// The student's variant, for exercises that have several: FLASHBOOK_COURSE_VARIANT, or 0.
+/// Returns the student's variant, for exercises that have several: FLASHBOOK_COURSE_VARIANT, or 0.
 unsigned course_variant();
 
 }  // namespace flashbook::testing

@@ -27,7 +27,7 @@ struct Size {
   std::vector<double> choices;
 };
 
-/// The problem of the text, which is a Problem's default, followed by others that depend on the seed.
+/// Returns the problem of the text, which is a Problem's default, followed by others that depend on the seed.
 template <typename Problem>
 std::vector<Problem> problems(const std::vector<Size<Problem>>& sizes, unsigned seed, int count) {
   std::seed_seq seeds{5u, seed};
@@ -47,13 +47,13 @@ std::string described(const std::vector<Size<Problem>>& sizes, const Problem& pr
   return text.str();
 }
 
-/// The full name of the running test.
+/// Returns the full name of the running test.
 inline std::string this_test() {
   const ::testing::TestInfo& info = *::testing::UnitTest::GetInstance()->current_test_info();
   return std::string(info.test_suite_name()) + "." + info.name();
 }
 
-/// The index of a number's grain; each grain is `tolerance` of its value wide.
+/// Returns the index of a number's grain; each grain is `tolerance` of its value wide.
 inline int64_t grain(double value, double tolerance) {
   if (value == 0) return 0;
   return 4 * std::llround(std::log(std::abs(value)) / tolerance) + (value < 0 ? 1 : 2);

@@ -670,7 +670,7 @@ TEST_F(CInterfaceOnMachine, RefusesWhatDiffersFromACallThatWasTaken) {
   EXPECT_EQ(call.download().o, want.o);
 }
 
-/// A caller's description of a mask, with its tables in device memory.
+/// Returns a caller's description of a mask, with its tables in device memory.
 FlashbookMask mask_of(const Shape& shape, const Tensors& t) {
   const Visibility& v = shape.visibility;
   const auto ints = [&](TableId id) { return static_cast<const int32_t*>(t.tables[int(id)]); };

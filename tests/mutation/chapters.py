@@ -303,7 +303,7 @@ FAULTS = {
 
 
 def below(file):
-    """A fault's file, from the repository's root."""
+    """Returns a fault's file, from the repository's root."""
     return file if file.startswith("common/") else f"chapters/{file}"
 
 
@@ -312,7 +312,7 @@ def path_of(fault):
 
 
 def shown(fault):
-    """Where it is and what a page shows: (line number, the lines without the fault, the lines with it)."""
+    """Returns where it is and what a page shows: (line number, the lines without the fault, the lines with it)."""
     text = (ROOT / path_of(fault)).read_text(encoding="utf-8")
     begin = text.index(fault.line) + fault.line.index(fault.old)
     start, end = text.rindex("\n", 0, begin) + 1, text.index("\n", begin + len(fault.old))
@@ -323,7 +323,7 @@ def shown(fault):
 
 
 def chosen(old, others):
-    """A choice between `old` and its replacements, {fault number: text}, that keeps line numbers."""
+    """Returns a choice between `old` and its replacements, {fault number: text}, that keeps line numbers."""
     others = {f"flashbook_fault == {index}": " ".join(new.split()) for index, new in others.items()}
     if old.rstrip().endswith((";", "}")):
         return "".join(f"if ({asked}) {{ {new} }} else " for asked, new in others.items()) + f"{{ {old} }}"
@@ -339,7 +339,7 @@ class Place:
 
 
 def with_all(text, places, begin, end):
-    """A part of a file, with choices at those of these places that are in it. Places may be nested."""
+    """Returns a part of a file, with choices at those of these places that are in it. Places may be nested."""
     rest = sorted((place for place in places if begin <= place.begin and place.end <= end), key=lambda place: (place.begin, -place.end))
     parts, at = [], begin
     for place in rest:
@@ -398,8 +398,8 @@ def check(name, program, reports):
 
 
 def said_of(run, expected):
-    """The first report that contains `expected`, without addresses, or the rows of the table of accesses that contain
-    it."""
+    """Returns the first report that contains `expected`, without addresses, or the rows of the table of accesses that
+    contain it."""
     lines = re.sub(r"0x[0-9a-f]{9,}", "0x...", re.sub(r"^\w+: launch <<<.*?>>>: ", "", run.stderr, flags=re.M)).splitlines()
     for number, line in enumerate(lines):
         if re.search(expected, line):

@@ -27,7 +27,7 @@ class Fault:
 
 
 def place_of(text: str, old: str, where: str) -> int:
-    """The position of a fault's text. Raises Refused unless it occurs exactly once."""
+    """Returns the position of a fault's text. Raises Refused unless it occurs exactly once."""
     if text.count(old) != 1:
         raise Refused(f"{where}: the fault's text occurs {text.count(old)} times, not once: update it.\n{old}")
     return text.index(old)
@@ -46,7 +46,7 @@ def everywhere(text: str, *modes: str) -> dict[str, str]:
 
 
 def faults_of(kernel: str) -> list[Fault]:
-    """The faults of a kernel."""
+    """Returns the faults of a kernel."""
     faults: list[Fault] = importlib.import_module(f"faults.{kernel}").FAULTS
     names = [fault.name for fault in faults]
     for fault in faults:
@@ -59,7 +59,7 @@ def faults_of(kernel: str) -> list[Fault]:
 
 
 def planted(kernel: str, fault: Fault, text: str) -> str:
-    """The kernel's text with the fault. Line numbers stay the same, so that reports match the kernel's file."""
+    """Returns the kernel's text with the fault. Line numbers stay the same, so that reports match the kernel's file."""
     for old, new in [(fault.old, fault.new), *fault.also]:
         place_of(text, old, f"tests/mutation/faults/{kernel}.py: {fault.name}, {kernel}.cuh")
         longer = new.count("\n") - old.count("\n")

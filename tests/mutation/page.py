@@ -22,13 +22,14 @@ SHOWN = 2  # lines shown of a program that calls its results wrong
 
 
 def comparable(page):
-    """The page without what depends on the compiler: which of several races is reported first, and numbers in reports."""
+    """Returns the page without what depends on the compiler: which of several races is reported first, and numbers in
+    reports."""
     page = re.sub(r"```text\ndata race.*?```", "data race", page, flags=re.S)
     return re.sub(r"```text\n.*?```", lambda report: re.sub(r"-?(nan|\d[\d.]*(e[-+]\d+)?)", "N", report[0]), page, flags=re.S)
 
 
 def shown_chapter_fault(name, folder):
-    """The change to the chapter, as a diff, and what its program reports."""
+    """Returns the change to the chapter, as a diff, and what its program reports."""
     if name not in chapters.FAULTS:
         raise Refused(f"tests/mutation/chapters.py has no fault {name}")
     fault = chapters.FAULTS[name]

@@ -17,27 +17,27 @@ OPENING = re.compile(r"^namespace (flashbook::\w+) {", re.M)
 
 
 def opening_of(text):
-    """The position at which the kernel's namespace opens."""
+    """Returns the position at which the kernel's namespace opens."""
     found = OPENING.search(text)
     assert found, "a kernel's file opens a namespace of flashbook"
     return found
 
 
 def body(path, text):
-    """A file's text from its namespace on, and the number of that line."""
+    """Returns a file's text from its namespace on, and the number of that line."""
     start = opening_of(text).start()
     line = text.count("\n", 0, start) + 1
     return f'#line {line} "{path}"\n{text[start:]}'
 
 
 def includes(files):
-    """The files' includes, except those of each other."""
+    """Returns the files' includes, except those of each other."""
     found = [line for text in files.values() for line in re.findall(r"^#include .*$", text, re.M)]
     return [line for line in dict.fromkeys(found) if line.split('"')[1:2] not in [[path] for path in files]]
 
 
 def mutant(kernel, fault, text):
-    """A mutant's code and its entry in the list of mutants."""
+    """Returns a mutant's code and its entry in the list of mutants."""
     namespace = OPENING.findall(text)[-1]  # the kernel's own; files of common may precede it
     text = OPENING.sub(f"namespace {namespace}::{fault.name} {{", text)
     expected = ", ".join(f"{{Mode::{mode}, {json.dumps(report)}}}" for mode, report in fault.reports.items())

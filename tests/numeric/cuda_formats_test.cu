@@ -69,7 +69,7 @@ TYPED_TEST(CudaFormats, EncodesADenseSampleOfAllFloatsAlike) {
   }
 }
 
-/// The bits of a result, with one pattern for every NaN.
+/// Returns the bits of a result, with one pattern for every NaN.
 template <typename T>
 uint32_t bits_of(T value) {
   return value == value ? std::bit_cast<uint16_t>(value) : 0x7fffu;

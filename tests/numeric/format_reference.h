@@ -18,7 +18,7 @@ struct FormatReference {
 
   uint32_t sign() const { return 1u << (bits - 1); }
 
-  /// The value of an unsigned encoding, as if the format had no infinity and no NaN.
+  /// Returns the value of an unsigned encoding, as if the format had no infinity and no NaN.
   double value(uint32_t magnitude) const {
     const int exponent = int(magnitude >> mantissa_bits);
     const uint32_t mantissa = magnitude & ((1u << mantissa_bits) - 1);
@@ -37,7 +37,7 @@ struct FormatReference {
     return first;
   }
 
-  /// The encoding of the `index`-th entry of first_floats().
+  /// Returns the encoding of the `index`-th entry of first_floats().
   uint32_t encoding(std::size_t index) const { return index <= largest ? uint32_t(index) : overflow; }
 };
 

@@ -80,7 +80,7 @@ class CpAsync : public sim::SimulatorTest {
  protected:
   CpAsync() { sim::options().async = sim::Async::lazy; }
 
-  /// The output of a kernel with `threads` threads.
+  /// Returns the output of a kernel with `threads` threads.
   template <typename... Args>
   std::vector<float> run(unsigned threads, void (*kernel)(const float*, float*, Args...), Args... args) {
     std::vector<float> numbers(64 * 4);
@@ -90,7 +90,7 @@ class CpAsync : public sim::SimulatorTest {
     return out.get();
   }
 
-  /// The error of a copy between 64 bytes of device memory and 64 bytes of dynamic shared memory.
+  /// Returns the error of a copy between 64 bytes of device memory and 64 bytes of dynamic shared memory.
   std::string error_of_copy(int to, int from, int valid) {
     const Values<unsigned char> in(64);
     return sim::error_of(1, 1, 64,

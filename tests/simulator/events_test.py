@@ -22,7 +22,7 @@ PROGRAMS = Path(sys.argv.pop(1)) if len(sys.argv) > 1 else ROOT / "build" / "sim
 
 
 def recorded(folder, program, *arguments, blocks="0-1"):
-    """The trace of a program's kernels."""
+    """Returns the trace of a program's kernels."""
     file = Path(folder) / "events.json"
     environment = {**os.environ, "FLASHBOOK_SIM_EVENTS": str(file), "FLASHBOOK_SIM_EVENTS_BLOCKS": blocks}
     subprocess.run([PROGRAMS / program, *arguments], env=environment, capture_output=True, check=True, timeout=120)
@@ -34,7 +34,7 @@ def test_of(folder, program, name):
 
 
 def told(block):
-    """[(who, what happens to what, line)] of a block."""
+    """Returns [(who, what happens to what, line)] of a block."""
     return [(event.who, f"{event.what} {event.object}".strip(), event.stack[0].line if event.stack else None) for event in block["events"]]
 
 

@@ -48,7 +48,7 @@ void report(const std::string& name, const void* result, std::size_t bytes) {
 
 namespace {
 
-/// The lines of a file of cases, by name. A name ends before two spaces.
+/// Returns the lines of a file of cases, by name. A name ends before two spaces.
 std::map<std::string, std::string> read_lines(const char* path) {
   std::ifstream file(path);
   if (!file) throw std::runtime_error(std::string("cannot read ") + path);

@@ -14,7 +14,7 @@ namespace {
 
 class MbarrierTest : public sim::SimulatorTest {};
 
-/// A barrier at the start of the block's shared memory.
+/// Returns a barrier at the start of the block's shared memory.
 uint64_t* the_barrier() { return dynamic_shared<uint64_t>(); }
 
 std::string error_of_block(unsigned threads, const std::function<void()>& body) {

@@ -17,7 +17,7 @@ namespace {
 
 unsigned char* allocate(std::size_t bytes) { return static_cast<unsigned char*>(allocate_global(bytes)); }
 
-/// Bytes of host memory that this process uses.
+/// Returns the bytes of host memory that this process uses.
 std::size_t resident_bytes() {
   std::ifstream statm("/proc/self/statm");
   std::size_t total = 0, resident = 0;

@@ -126,7 +126,7 @@ TEST_F(QueueTest, RowsAreTakenFromStripesAndPutIntoOthers) {
 
 class SimulatedQueues : public sim::SimulatorTest {
  protected:
-  /// The error that `work` reports in all orders; empty if it is correct in all.
+  /// Returns the error that `work` reports in all orders; empty if it is correct in all.
   template <typename Work>
   static std::string in_any_order(const Work& work) {
     for (const sim::Async async : {sim::Async::eager, sim::Async::lazy, sim::Async::random})

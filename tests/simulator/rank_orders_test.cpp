@@ -49,7 +49,7 @@ bool exchange_is_right(Missing missing) {
 
 class RankOrders : public sim::SimulatorTest {
  protected:
-  /// Whether the ranks are correct in all orders.
+  /// Returns whether the ranks are correct in all orders.
   static bool is_always_right(Missing missing) {
     for (const sim::Async async : {sim::Async::eager, sim::Async::lazy, sim::Async::random})
       for (uint64_t seed = 1; seed <= (async == sim::Async::random ? 32u : 1u); ++seed) {

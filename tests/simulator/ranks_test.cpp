@@ -32,7 +32,7 @@ float first_of(const Buffer& buffer) {
 
 Message message(int rank, const Buffer& buffer) { return {rank, buffer.data(), buffer.bytes()}; }
 
-/// The error of run_ranks; empty if there is none.
+/// Returns the error of run_ranks; empty if there is none.
 std::string error_of(int ranks, Turns turns, const std::function<void(Rank&, Queue&)>& body) {
   try {
     run_ranks(

@@ -22,7 +22,7 @@ class SimulatorTest : public testing::Test {
   Options before_ = options();
 };
 
-/// The error message of a grid; empty if there is no error.
+/// Returns the error message of a grid; empty if there is no error.
 inline std::string error_of(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
                             const std::function<void()>& body) {
   try {

@@ -20,7 +20,7 @@ SHAPES = {"": ("--seqlen", "768", "--heads", "2", "--check", "off", "--reps", "1
 
 
 def built(tree: Path, commit: str | None, jobs: int) -> Path:
-    """The folder of a tree's programs. Other trees than this one are checked out from `commit`."""
+    """Returns the folder of a tree's programs. Other trees than this one are checked out from `commit`."""
     if commit and not tree.exists():
         # --force: git remembers a tree that was deleted with the build folder.
         subprocess.run(["git", "-C", ROOT, "worktree", "add", "--force", "--detach", tree, commit], check=True)
@@ -31,7 +31,7 @@ def built(tree: Path, commit: str | None, jobs: int) -> Path:
 
 
 def user_seconds(program: Path, options: tuple[str, ...]) -> float:
-    """The user time of one run."""
+    """Returns the user time of one run."""
     process = subprocess.Popen([program, *options], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
                                env=os.environ | {"FLASHBOOK_SIM_THREADS": "1"})
     assert process.stderr

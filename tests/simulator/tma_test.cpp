@@ -73,7 +73,7 @@ class Tma : public sim::SimulatorTest {
     for (const std::string& part : parts)
       EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   }
-  /// The error for a tensor map; empty if it is accepted.
+  /// Returns the error for a tensor map; empty if it is accepted.
   static std::string refusal_of(const device::TensorTiles& tiles) {
     try {
       device::tensor_map(tiles);

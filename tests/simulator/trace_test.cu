@@ -125,7 +125,7 @@ class Trace : public sim::SimulatorTest {
     launch_ = sim::take_trace().back();
   }
 
-  /// The counts of the only line with this kind of access.
+  /// Returns the counts of the only line with this kind of access.
   LineCounts only(bool shared, Access access) const {
     LineCounts found{};
     int count = 0;

@@ -21,7 +21,7 @@ struct WgmmaCase {
   static constexpr uint32_t kTileB = 48 * 1024;   ///< where b begins in shared memory, after a
   static constexpr std::size_t kSharedBytes = 208 * 1024;
 
-  /// A matrix of `rows` rows along m or n. Spread: twice the necessary distances.
+  /// Returns a matrix of `rows` rows along m or n. Spread: twice the necessary distances.
   __host__ __device__ static constexpr WgmmaTile tile(Major major, int rows) {
     constexpr uint32_t kLine = swizzle_bytes(kSwizzle), kAtom = 8 * kLine;
     const uint32_t gap = kSpread ? 2 : 1;

@@ -51,7 +51,7 @@ class WgmmaRules : public sim::SimulatorTest {
  protected:
   WgmmaRules() { sim::options().async = sim::Async::lazy; }
 
-  /// The error of a block of `threads` threads that run `body`.
+  /// Returns the error of a block of `threads` threads that run `body`.
   template <typename Body>
   std::string error_of(const Body& body, unsigned threads = kThreads) {
     return sim::error_of(1, threads, kSharedBytes, [&] {
@@ -322,7 +322,7 @@ TEST_F(WgmmaRules, ProductsThatNobodyWaitsForAreReported) {
 
 // Warpgroups.
 
-/// The error of a block whose threads run `body` in order.
+/// Returns the error of a block whose threads run `body` in order.
 template <typename Body>
 std::string error_in_order(const Body& body, unsigned threads = kThreads) {
   return sim::error_of(1, threads, [&] { body(int(threadIdx.x)); });

@@ -61,7 +61,7 @@ struct Pairs {
   static constexpr int kParameters = std::tuple_size_v<Choice>, kMaxValues = std::size(kLengths);
   bool has[kParameters][kMaxValues][kParameters][kMaxValues] = {};  // [i][a][j][b]
 
-  /// The number of a choice's pairs in the table.
+  /// Returns the number of a choice's pairs in the table.
   int count(const Choice& choice) const {
     int found = 0;
     for (int i = 0; i < kParameters; ++i)

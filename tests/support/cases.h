@@ -19,7 +19,7 @@ std::vector<Shape> pairwise_shapes(const Chapter& chapter);
 /// same. If head_dim is given, all eight have it, and some are repeated.
 std::vector<Shape> quick_shapes(const Chapter& chapter, int head_dim = 0);
 
-/// A name for GoogleTest: "q127_k190_d64_f16_group4_causal".
+/// Returns a name for GoogleTest: "q127_k190_d64_f16_group4_causal".
 std::string name_of(const Shape& shape);
 
 }  // namespace flashbook::testing

@@ -21,8 +21,8 @@ std::array<uint32_t, 4> philox(std::array<uint32_t, 4> c, std::array<uint32_t, 2
   return c;
 }
 
-/// Whether dropout keeps a pair. Among 32 keys, the eight with index modulo 8 equal to 2 t or 2 t + 1 share a
-/// call.
+/// Returns whether dropout keeps a pair. Among 32 keys, the eight with index modulo 8 equal to 2 t or 2 t + 1
+/// share a call.
 bool keeps_by_definition(const Shape& s, int b, int h, int i, int j) {
   const auto words = philox({uint32_t(j / 32 * 4 + j % 8 / 2), uint32_t(i), uint32_t(h), uint32_t(b)},
                             {uint32_t(s.score.seed), uint32_t(s.score.seed >> 32)});

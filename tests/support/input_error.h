@@ -7,7 +7,7 @@
 
 namespace flashbook::testing {
 
-/// The message of the InputError that `call()` throws; empty if it throws none.
+/// Returns the message of the InputError that `call()` throws; empty if it throws none.
 template <typename Call>
 std::string input_error_of(Call call) {
   try {

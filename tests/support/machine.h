@@ -27,7 +27,7 @@ class InBackground {
   [[maybe_unused]] Async before_ = Async::lazy;
 };
 
-/// The number of kernels that the simulator has launched so far. Empty on a GPU.
+/// Returns the number of kernels that the simulator has launched so far. Empty on a GPU.
 std::optional<uint64_t> kernels_launched();
 
 /// After this many seconds, the process prints the calling thread's current line, which locates endless

@@ -5,7 +5,7 @@
 
 namespace flashbook::testing {
 
-/// The lines of code that took more wavefronts of shared memory than conflict-free data would, in the
+/// Returns the lines of code that took more wavefronts of shared memory than conflict-free data would, in the
 /// launches since the last call of either function. Empty if there are none, or this program is not traced.
 std::string bank_conflicts();
 

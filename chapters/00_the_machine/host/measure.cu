@@ -63,7 +63,7 @@ class Ring {
     nodes_.upload(std::as_bytes(std::span(nodes)));
   }
   int length() const { return int(order_.size()); }
-  /// The address of the node that is `place` hops from the first.
+  /// Returns the address of the node that is `place` hops from the first.
   const Node* at(int64_t place) const {
     return pointer<Node>(nodes_) + order_[std::size_t(place % int64_t(order_.size()))];
   }

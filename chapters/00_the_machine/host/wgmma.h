@@ -15,7 +15,7 @@ constexpr int kWgmmaThreads = 256;
 /// FLOPs of a warpgroup in a round.
 extern const double kWgmmaFlopsPerRound;
 
-/// The value of each element of the products after `rounds` rounds.
+/// Returns the value of each element of the products after `rounds` rounds.
 float wgmma_element(int rounds);
 
 /// Launches warpgroup_products on `blocks` blocks. `sums` gets the sum of each thread's 128 elements;

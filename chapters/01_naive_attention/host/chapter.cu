@@ -118,7 +118,7 @@ struct Call {
   T* o = static_cast<T*>(tensors.o);
   unsigned heads = unsigned(shape.batch * shape.heads);
 
-  /// A grid whose blocks make tiles of `rows` queries by `columns` of `all`, for every head.
+  /// Returns a grid whose blocks make tiles of `rows` queries by `columns` of `all`, for every head.
   dim3 grid(int all, int columns, int rows) const {
     return dim3(ceil_div(all, columns), ceil_div(shape.seqlen_q, rows), heads);
   }

@@ -42,7 +42,7 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
   });
 }
 
-/// Bytes requested, which depend on the size of the tiles.
+/// Returns the bytes requested, which depend on the size of the tiles.
 template <int kBlock>
 double memory(const Shape& shape) {
   return fa1::bytes_queries_outside(shape, kBlock, kBlock);

@@ -18,8 +18,8 @@ struct BlockSize {
   std::size_t (*shared_bytes)(const Shape& shape);  ///< of a block
 };
 
-/// The sweep, BF16 only: step 2 with tiles of 16, 32, 64, 96 and 128 rows; step 3 with chapter 4's tiles of
-/// 64 queries by 64 keys, its copies waited for at once and not.
+/// Returns the sweep, BF16 only: step 2 with tiles of 16, 32, 64, 96 and 128 rows; step 3 with chapter 4's
+/// tiles of 64 queries by 64 keys, its copies waited for at once and not.
 std::span<const BlockSize> flash_attention_1_block_sizes();
 
 }  // namespace flashbook

@@ -63,7 +63,7 @@ void with_traits(const Run& run) {
   run.template operator()<Traits>();
 }
 
-/// The rows of a tile in steps 1 and 2.
+/// Returns the rows of a tile in steps 1 and 2.
 int block_of(const Shape& shape) {
   int rows = 0;
   device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
@@ -90,7 +90,7 @@ int64_t state_bytes(const Shape& shape) {
 /// and the L2 has them: traffic.h counts the requests.
 double memory_keys_outside(const Shape& shape) { return fa1::bytes_keys_outside(shape, block_of(shape)); }
 
-/// Bytes requested from the L2, which serves K and V again and again.
+/// Returns the bytes requested from the L2, which serves K and V again and again.
 template <int kStep>
 double requested(const Shape& shape) {
   const int block = block_of(shape);

@@ -17,7 +17,7 @@
 
 namespace flashbook::fa1 {
 
-/// How many tiles of `rows` rows `count` rows make.
+/// Returns how many tiles of `rows` rows `count` rows make.
 constexpr int tiles_of(int count, int rows) { return (count - 1) / rows + 1; }
 
 /// Calls body(queries, visible) for each tile of queries of one head: its rows, and the keys they see.
@@ -41,8 +41,8 @@ constexpr double kRequestedNumber = 16;
 /// The same in step 3, where a warp writes a row at a time: a sector.
 constexpr double kRequestedRow = 32;
 
-/// Bytes that step 1 requests: K and V once, and for each tile of keys all of Q, O, m and l that see it.
-/// `number` is what one of a row's numbers takes.
+/// Returns the bytes that step 1 requests: K and V once, and for each tile of keys all of Q, O, m and l that
+/// see it. `number` is what one of a row's numbers takes.
 inline double bytes_keys_outside(const Shape& shape, int block, double number = sizeof(float)) {
   const double element = double(size_of(shape.dtype)), heads = double(shape.batch) * shape.heads;
   double q_rows = 0, state_rows = 0;
@@ -57,8 +57,8 @@ inline double bytes_keys_outside(const Shape& shape, int block, double number = 
                   (sizeof(float) * shape.head_dim + 2 * number) * state_rows + number * o_rows);
 }
 
-/// Bytes that steps 2 and 3 request: Q, O and the log-sum-exp once, K and V for each tile of queries as far
-/// as it sees them. `number` as above.
+/// Returns the bytes that steps 2 and 3 request: Q, O and the log-sum-exp once, K and V for each tile of
+/// queries as far as it sees them. `number` as above.
 inline double bytes_queries_outside(const Shape& shape, int rows_q, int rows_k,
                                     double number = sizeof(float)) {
   const double element = double(size_of(shape.dtype)), heads = double(shape.batch) * shape.heads;

@@ -35,7 +35,7 @@ struct Launch {
   int threads, shared_bytes;
 };
 
-/// The launch of a kernel with its sizes.
+/// Returns the launch of a kernel with its sizes.
 template <typename Traits, typename T>
 constexpr Launch<T> launch_with(void (*kernel)(const T*, const T*, const T*, T*, float*, Problem)) {
   return {kernel, Traits::kQueries, Traits::kThreads, Traits::kSharedBytes};

@@ -34,7 +34,7 @@ inline Problem problem_of(const Shape& shape, const Tensors& t) {
           t.v_mean};
 }
 
-/// The map of Q, K or V: panels as wide as a row, up to 128 bytes.
+/// Returns the map of Q, K or V: panels as wide as a row, up to 128 bytes.
 inline CUtensorMap input_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
   return tile_map(shape, tensor, DType::e4m3, base, std::min(shape.head_dim, 128), box_rows);
 }

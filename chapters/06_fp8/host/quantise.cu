@@ -13,7 +13,7 @@ constexpr int kScaleThreads = 256;  // of the kernels that have a thread for eac
 
 int tiles_of(const Quantisation& tensor, int rows) { return ceil_div(tensor.rows, rows); }
 
-/// The signs that belong to a seed, the same on every machine.
+/// Returns the signs that belong to a seed, the same on every machine.
 template <int kHeadDim>
 Signs<kHeadDim> signs_of(uint64_t seed) {
   Signs<kHeadDim> signs;

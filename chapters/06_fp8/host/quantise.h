@@ -34,7 +34,7 @@ struct Quantisation {
 /// Temporary memory for finding the means of a tensor's columns.
 int64_t mean_workspace_bytes(int64_t columns);
 
-/// How many scales there will be.
+/// Returns how many scales there will be.
 int64_t scales_of(const Quantisation& tensor);
 
 /// Launches the kernels on `stream`.

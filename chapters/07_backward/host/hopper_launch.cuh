@@ -57,8 +57,8 @@ inline int64_t key_tiles(const Shape& shape) {
   return int64_t(shape.batch) * shape.kv_heads * ceil_div(shape.seqlen_k, kTileKeys);
 }
 
-/// The order of tiles of keys. Under a causal mask in sections of heads whose queries and sums of dQ fit the
-/// L2 cache.
+/// Returns the order of tiles of keys. Under a causal mask in sections of heads whose queries and sums of dQ
+/// fit the L2 cache.
 inline TileOrder key_order(const Shape& shape, bool sections, int64_t section_bytes = kSectionBytes) {
   return {int(key_tiles(shape)),
           ceil_div(shape.seqlen_k, kTileKeys),

@@ -100,7 +100,7 @@ int64_t shared_bytes(const Shape& shape) {
                          : ring_bytes<6>(shape);
 }
 
-/// The counters of steps 4 to 7, which reset themselves, at the beginning of a workspace.
+/// Returns the counters of steps 4 to 7, which reset themselves, at the beginning of a workspace.
 template <int64_t (*kWorkspace)(const Shape&)>
 int64_t counters(const Shape& shape) {
   return kWorkspace(shape) > 0 ? kArrivalBytes : 0;

@@ -16,7 +16,7 @@
 
 namespace flashbook::decoding {
 
-/// Whether each query sees its own key and those before. Lengths may differ by sequence, which
+/// Returns whether each query sees its own key and those before. Lengths may differ by sequence, which
 /// Visibility::is_causal does not know.
 inline bool is_causal(const Shape& shape) {
   Visibility visibility = shape.visibility;
@@ -59,7 +59,7 @@ inline int parts_of(const Shape& shape) {
                    2 * device::multiprocessors());
 }
 
-/// Bytes of `parts` partial results, O and then the log-sum-exp.
+/// Returns the bytes of `parts` partial results, O and then the log-sum-exp.
 inline int64_t partial_bytes(const Shape& shape, int parts) {
   return parts * shape.q_rows() * (shape.head_dim + 1) * int64_t(sizeof(float));
 }
@@ -116,12 +116,12 @@ struct RingLaunch {
 
 //| Under a window only its keys are dealt out. A copy loads whole pages, or a tile's share of one, so the
 //| first may begin before the window does.
-/// Whether keys and values of a head are contiguous.
+/// Returns whether keys and values of a head are contiguous.
 inline bool rows_are_dense(const Shape& shape) {
   return shape.strides(TensorId::k).row == shape.head_dim && shape.strides(TensorId::v).row == shape.head_dim;
 }
 
-/// Whether keys are in pages that are shorter than a sequence.
+/// Returns whether keys are in pages that are shorter than a sequence.
 inline bool has_pages(const Shape& shape) {
   return shape.paging.rows > 0 && shape.paging.rows < shape.seqlen_k;
 }
@@ -133,7 +133,7 @@ inline int box_keys_of(const Shape& shape, int tile_keys) {
   return std::min({kBoxKeys, tile_keys, has_pages(shape) ? shape.paging.rows : tile_keys});
 }
 
-/// Whether step 9 loads the cache in boxes.
+/// Returns whether step 9 loads the cache in boxes.
 inline bool fits_boxes(const Shape& shape, int tile_keys) {
   const int bytes = shape.head_dim * int(size_of(type_of(shape, TensorId::k)));
   return box_keys_of(shape, tile_keys) * bytes % 128 == 0;
@@ -151,7 +151,7 @@ inline int copies_begin_at(const Shape& shape, int tile_keys, bool boxes = false
   return has_pages(shape) ? copy_rows_of(shape, tile_keys, boxes) : 1;
 }
 
-/// How many keys some query sees, at most: the last ones of a sequence.
+/// Returns how many keys some query sees, at most: the last ones of a sequence.
 inline int keys_seen_of(const Shape& shape) {
   const int left = shape.visibility.window.left;
   return left < 0 ? shape.seqlen_k : int(std::min<int64_t>(shape.seqlen_k, int64_t(left) + shape.seqlen_q));
@@ -171,10 +171,10 @@ inline int team_of(int items_of_sequence, int processors) {
   return team;
 }
 
-/// A plan for blocks of `rows` rows and tiles of `keys` keys, whose copies begin at multiples of `begin_at`
-/// keys. Without `equal_work`: equal parts. `even`: all sequences are as long as the shape says. `halves`:
-/// there is a kernel with two blocks per multiprocessor. Items of up to `short_item` keys go to resident
-/// blocks.
+/// Returns a plan for blocks of `rows` rows and tiles of `keys` keys, whose copies begin at multiples of
+/// `begin_at` keys. Without `equal_work`: equal parts. `even`: all sequences are as long as the shape says.
+/// `halves`: there is a kernel with two blocks per multiprocessor. Items of up to `short_item` keys go to
+/// resident blocks.
 inline RingLaunch plan_launch(const Shape& shape, int rows, int keys, int begin_at, bool equal_work,
                               bool even, bool halves = false, int short_item = kShortItem) {
   const int row_tiles = int(ceil_div(int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q, rows));
@@ -245,7 +245,7 @@ inline RingLaunch ring_launch(const Shape& shape, bool equal_work, bool even = f
 constexpr int kFewRows = 2048;
 
 //| Step 10's blocks have the rows of one warpgroup, or of two.
-/// A launch of step 10. `even`: all sequences are as long as the shape says.
+/// Returns a launch of step 10. `even`: all sequences are as long as the shape says.
 inline RingLaunch warpgroup_launch(const Shape& shape, bool even) {
   const int columns = tile_columns(shape.head_dim), keys = columns == 256 ? 64 : 128;
   const int64_t rows = int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q;
@@ -266,8 +266,8 @@ inline RingLaunch warpgroup_launch(const Shape& shape, bool even) {
 
 constexpr int64_t kArrivalBytes = kMaxRingBlocks * kMaxRingWarps * int64_t(sizeof(unsigned));
 
-/// Bytes of the ring's workspace: counters, and two parts per block. Equal parts that are whole items need
-/// none.
+/// Returns the bytes of the ring's workspace: counters, and two parts per block. Equal parts that are whole
+/// items need none.
 inline int64_t ring_workspace_bytes(const Shape& shape, const RingLaunch& launch) {
   if (!launch.plan.equal_work && launch.plan.parts == 1) return 0;
   const int64_t places = 2 * int64_t(launch.blocks) * launch.rows;
@@ -286,7 +286,7 @@ inline Workspace ring_workspace(void* memory, const Shape& shape, const RingLaun
 /// Bytes of keys and values up to which the L2 should keep none of them.
 constexpr double kEvictFirstBytes = 128e6;
 
-/// The cache, in tiles of `tile_keys` keys. `boxes`: step 9 reads it.
+/// Returns the cache, in tiles of `tile_keys` keys. `boxes`: step 9 reads it.
 inline Cache cache_of(const Shape& shape, const Tensors& t, int tile_keys, bool boxes) {
   const int page_rows = shape.paging.rows > 0 ? shape.paging.rows : shape.seqlen_k;
   const auto bytes = int64_t(size_of(type_of(shape, TensorId::k)));
@@ -332,8 +332,8 @@ CacheOf<Traits> cache_of(const Shape& shape, const Tensors& t, bool boxes = fals
 }
 
 //| A map's rows end where a page does, or a sequence without pages, and boxes that reach past it load zeros.
-/// The map of K or V whose boxes are `box_keys` keys by `box_columns` columns of a head: {column, key in its
-/// page, key head, page}.
+/// Returns the map of K or V whose boxes are `box_keys` keys by `box_columns` columns of a head: {column, key
+/// in its page, key head, page}.
 inline CUtensorMap box_map(const Shape& shape, const Tensors& t, TensorId id, int box_keys, int box_columns,
                            Swizzle swizzle) {
   const DType type = type_of(shape, id);
@@ -358,9 +358,9 @@ inline KeyMaps key_maps(const Shape& shape, const Tensors& t, int tile_keys) {
   return {map(TensorId::k), map(TensorId::v), true};
 }
 
-/// The most parts that an item can have. With equal work all items of a sequence have one size, so one has at
-/// most its share of all units; and the smallest share of a block is at least half the largest. A member of
-/// the teams has at most as many as there are teams. `packs`: the fewest items that a sequence has.
+/// Returns the most parts that an item can have. With equal work all items of a sequence have one size, so
+/// one has at most its share of all units; and the smallest share of a block is at least half the largest. A
+/// member of the teams has at most as many as there are teams. `packs`: the fewest items that a sequence has.
 inline int most_parts(const Plan& plan, int blocks, int packs) {
   return plan.equal_work ? std::min(2 * blocks / packs + 2, blocks / int(plan.team)) : int(plan.parts);
 }

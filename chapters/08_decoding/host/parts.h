@@ -24,10 +24,10 @@ constexpr int kMaxParts = 128;
 //| the overhead. The count with the smallest product wins. FlashAttention-3 instead looks at how full the
 //| last wave is, and takes the smallest count within 85 % of the fullest. That needs no estimate of the
 //| overhead, but may make many short parts.
-/// The number of parts if all sequences have the same length. `tiles`: blocks without a split, over the tiles
-/// of rows of all sequences and key heads. `key_tiles`: a sequence's tiles of keys. `places`: blocks that the
-/// machine runs at once. At most kMaxParts, at most one part per tile of keys. On a tie the smallest, which
-/// has the fewest partial results.
+/// Returns the number of parts if all sequences have the same length. `tiles`: blocks without a split, over
+/// the tiles of rows of all sequences and key heads. `key_tiles`: a sequence's tiles of keys. `places`:
+/// blocks that the machine runs at once. At most kMaxParts, at most one part per tile of keys. On a tie the
+/// smallest, which has the fewest partial results.
 inline int parts_for(int64_t tiles, int key_tiles, int places) {
   int best = 1;
   int64_t best_time = INT64_MAX;

@@ -7,8 +7,8 @@
 
 namespace flashbook::decoding {
 
-/// Whether a launch needs rules: it has a mask other than the causal one, a function on scores, sinks or
-/// paddings.
+/// Returns whether a launch needs rules: it has a mask other than the causal one, a function on scores, sinks
+/// or paddings.
 bool has_rules(const Shape& shape);
 
 template <int kHeadDim>

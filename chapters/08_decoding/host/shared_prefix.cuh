@@ -27,8 +27,8 @@ inline SharedLaunch shared_launch(const Shape& shape, bool boxes = false) {
   return found;
 }
 
-/// Bytes of the workspace for a prefix of any length, since a caller asks before it is known. Both launches
-/// have their counters and parts in the same place, one after the other.
+/// Returns the bytes of the workspace for a prefix of any length, since a caller asks before it is known.
+/// Both launches have their counters and parts in the same place, one after the other.
 inline int64_t shared_workspace_bytes(const Shape& shape) {
   const Shape prefix = shared_launch(shape).prefix;
   const int row_tiles = std::max(ring_row_tiles(shape), ring_row_tiles(prefix));

@@ -55,7 +55,7 @@ struct SecondKernel : Traits {
 //|
 //| A part has a place for each row of the tile, used or not: the workspace is that of 64 rows, whatever the
 //| version has.
-/// Where 64 rows of each part fit, in a workspace of `turned_workspace_bytes`.
+/// Returns where 64 rows of each part fit, in a workspace of `turned_workspace_bytes`.
 inline int64_t places_of_turned(const RingLaunch& launch) {
   return 2 * int64_t(launch.blocks) * RingKernelTraits<RingSizes{.head_dim = 128, .row_tiles = 4}>::kRows;
 }

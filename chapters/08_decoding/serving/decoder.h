@@ -15,7 +15,7 @@ class Decoder {
 
   explicit Decoder(uint64_t seed);
 
-  /// The row that stands for a token at its place, counted from 0. [kWidth]
+  /// Returns the row that stands for a token at its place, counted from 0. [kWidth]
   std::vector<float> embed(int token, int place) const;
 
   std::vector<float> query(const std::vector<float>& x) const;  ///< [kHeads, kHeadDim]

@@ -44,7 +44,7 @@ Generated generate(const Chapter& chapter, int step, const Decoder& decoder, Pag
 std::vector<float> attend(const Chapter& chapter, int step, const PagePool& pool, const CacheMemory& memory,
                           const Sequence& sequence, const std::vector<float>& query);
 
-/// The shape of that attention: one query, the sequence's pages.
+/// Returns the shape of that attention: one query, the sequence's pages.
 Shape shape_of(const PagePool& pool, const Sequence& sequence);
 
 }  // namespace flashbook::decoding

@@ -22,7 +22,7 @@ struct Model {
 /// Models whose configurations are published.
 std::span<const Model> known_models();
 
-/// The known model of that name, or null.
+/// Returns the known model of that name, or null.
 const Model* model_named(std::string_view name);
 
 /// Bytes of a cache, and of standard attention for comparison.

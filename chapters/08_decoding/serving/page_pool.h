@@ -21,7 +21,7 @@ class PagePool {
   /// `rows` are keys of a page. Both at least 1, or std::invalid_argument.
   PagePool(int pages, int rows);
 
-  /// A free page, which the caller holds. Throws OutOfPages.
+  /// Returns a free page, which the caller holds. Throws OutOfPages.
   int take();
   /// One more holder of a page that already has one.
   void hold(int page);

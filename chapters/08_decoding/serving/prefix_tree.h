@@ -20,8 +20,8 @@ class PrefixTree {
   ~PrefixTree();
   PrefixTree(const PrefixTree&) = delete;
 
-  /// The pages of the longest known prefix of `tokens`. Make a Sequence of them before the next call, which
-  /// holds them.
+  /// Returns the pages of the longest known prefix of `tokens`. Make a Sequence of them before the next call,
+  /// which holds them.
   std::vector<int> find(std::span<const int> tokens);
 
   /// Remembers the whole pages of a sequence: `pages[i]` has tokens i * rows ... i * rows + rows - 1. Of
@@ -32,7 +32,7 @@ class PrefixTree {
   /// first, each from its end. Returns how many.
   int evict(int wanted);
 
-  /// How many pages it holds.
+  /// Returns how many pages it holds.
   int pages() const { return pages_; }
 
  private:

@@ -22,14 +22,14 @@ namespace flashbook::masks {
 //| Intervals, listed blocks and masks of pairs count queries and keys over all documents, so with one of them
 //| documents are a part of the mask. The same holds for dropout, whose bits belong to 32 keys from a multiple
 //| of 32 on: a tile that began with a document would cut through them.
-/// Whether documents have tiles of their own.
+/// Returns whether documents have tiles of their own.
 inline bool is_varlen(const Shape& shape) {
   const Visibility& v = shape.visibility;
   return shape.batch == 1 && !v.documents.first_query.empty() && v.columns.bounds == 0 &&
          v.blocks.queries == 0 && v.dense.empty() && shape.score.dropout == 0;
 }
 
-/// Whether the mask is evaluated pair by pair.
+/// Returns whether the mask is evaluated pair by pair.
 inline bool is_by_pairs(const Visibility& v) { return !v.dense.empty() || v.blocks.queries > 0; }
 
 inline int64_t tiles_of(int64_t rows, int per_tile) { return ceil_div(rows, per_tile); }

@@ -30,7 +30,7 @@ inline Problem problem_of(const Shape& shape) {
           .head_dim = shape.head_dim};
 }
 
-/// A window and a prefix. A side that is longer than any sequence is no limit.
+/// Returns a window and a prefix. A side that is longer than any sequence is no limit.
 inline Band band_of(const Visibility& v) {
   const auto side = [](int keys) { return keys < 0 ? Band::kNoLimit : std::min(keys, Band::kNoLimit); };
   return {side(v.window.left), side(v.window.right), v.window.sinks, v.prefix};
@@ -58,11 +58,11 @@ inline Ranges ranges_of(const Shape& shape, const Tensors& t) {
 
 constexpr int kRowsInUse = 1024;  ///< a head's queries that blocks work on at the same time
 
-/// Whether later queries see more keys, without a limit to the left. (Step 6 asks.)
+/// Returns whether later queries see more keys, without a limit to the left. (Step 6 asks.)
 inline bool is_uneven(const Visibility& v) { return v.window.right >= 0 && v.window.left < 0; }
 
-/// How many keys of a head are in use at the same time: a window's, or a document's. The host knows how many
-/// documents there are, and not how long each is.
+/// Returns how many keys of a head are in use at the same time: a window's, or a document's. The host knows
+/// how many documents there are, and not how long each is.
 inline int64_t keys_in_use(const Shape& shape) {
   const Visibility& v = shape.visibility;
   int64_t keys = shape.seqlen_k;
@@ -81,7 +81,7 @@ InBatch in_batch(const Shape& shape) {
 
 //| ## After the last sequence
 
-/// A packed tensor whose rows end at `*end`.
+/// Returns a packed tensor whose rows end at `*end`.
 inline OpenEnd open_end(const Shape& shape, TensorId id, void* first, const int* end) {
   const bool is_query = id == TensorId::o || id == TensorId::dq;
   return {first,
@@ -92,7 +92,7 @@ inline OpenEnd open_end(const Shape& shape, TensorId id, void* first, const int*
           end};
 }
 
-/// The outputs of a forward pass, whose queries end at `*end`.
+/// Returns the outputs of a forward pass, whose queries end at `*end`.
 inline OpenEnds open_ends(const Shape& shape, const Tensors& t, const int* end) {
   return {{open_end(shape, TensorId::o, t.o, end)}, t.lse};
 }

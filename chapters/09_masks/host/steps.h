@@ -22,15 +22,15 @@ void run_gradients(const Shape& shape, const Tensors& tensors, device::Stream st
 /// The counter of tiles, at the beginning of every step's workspace. What follows is aligned.
 constexpr int64_t kCounterBytes = 16;
 
-/// Bytes of the workspace: of the counter, and the plan if there are documents; the scanned intervals, if
-/// there are any; the classes of tiles.
+/// Returns the bytes of the workspace: of the counter, and the plan if there are documents; the scanned
+/// intervals, if there are any; the classes of tiles.
 int64_t varlen_workspace_bytes(const Shape& shape);
 int64_t columns_workspace_bytes(const Shape& shape);
 int64_t functions_workspace_bytes(const Shape& shape);
 int64_t prompts_workspace_bytes(const Shape& shape);                   ///< the plan
 int64_t gradients_workspace_bytes(const Shape& shape, bool in_turns);  ///< sums, and lists of tiles
 
-/// Whether steps 6 and 7 can number the rows of its workspace and the entries of its lists.
+/// Returns whether steps 6 and 7 can number the rows of its workspace and the entries of its lists.
 bool gradients_fit(const Shape& shape);
 
 }  // namespace flashbook::masks

@@ -12,7 +12,7 @@
 
 namespace flashbook::masks {
 
-/// Bytes that divide the distances between a packed tensor's rows and between its heads.
+/// Returns the bytes that divide the distances between a packed tensor's rows and between its heads.
 inline uint64_t map_unit(const Shape& shape, TensorId tensor) {
   const Strides strides = shape.strides(tensor);
   return std::gcd(uint64_t(strides.row), uint64_t(strides.head)) * size_of(shape.dtype);
@@ -40,7 +40,7 @@ inline void count_to_an_end(device::TensorTiles& tiles, uint64_t unit_bytes) {
   tiles.stride[3] = (uint64_t(1) << 34) - tiles.stride[0];  // times kWrap: 2^64 - rows of the map
 }
 
-/// The map of a packed tensor, or of pages, whose rows are counted up to the end of a sequence.
+/// Returns the map of a packed tensor, or of pages, whose rows are counted up to the end of a sequence.
 /// As of `tile_map`, its boxes are panels where head_dim is no number of them, or where `box_panels` is 1.
 inline TileMap map_to_an_end(const Shape& shape, TensorId tensor, const void* base, uint64_t unit_bytes,
                              int box_rows, int box_panels) {

@@ -26,9 +26,9 @@ struct Attention {
   int tile_count = 0;
   Carried carried = {.o = nullptr, .lse = nullptr, .first = 0, .from = 0, .until = 0};  ///< of a part
 
-  /// The last of the keys that a query sees; negative if it sees none.
+  /// Returns the last of the keys that a query sees; negative if it sees none.
   int last_key(int query) const;
-  /// The first query that sees one of the keys; seqlen_q if none does.
+  /// Returns the first query that sees one of the keys; seqlen_q if none does.
   int first_seeing() const;
 };
 

@@ -39,7 +39,7 @@ std::string limits(const Shape& shape) {
   return "";
 }
 
-/// The limits of the gradient and of decoding, which count the rows of all heads.
+/// Returns the limits of the gradient and of decoding, which count the rows of all heads.
 std::string limits_of_rows(const Shape& shape) {
   if (int64_t(shape.batch) * shape.heads * (shape.seqlen_q / 128 + 1) > kMaxRows / 128)
     return "batch * heads * seqlen is at most 2^30 here: give a smaller --batch";
@@ -60,7 +60,7 @@ void run(const Shape& shape, const Tensors& tensors, device::Stream) {
   ranks.collect();
 }
 
-/// A step of the table.
+/// Returns a step of the table.
 template <int kStep, Operation kOperation = Operation::forward>
 constexpr Step step(const char* name, const char* idea) {
   return {.name = name,
@@ -94,7 +94,7 @@ constexpr Step kSteps[] = {
         "Queries travel to all ranks, each computes them on the keys that it has, and the parts are merged."),
 };
 
-/// A sequence that is worth several GPUs.
+/// Returns a sequence that is worth several GPUs.
 Shape over_two(Shape shape) {
   shape.ranks = 2;
   return shape;

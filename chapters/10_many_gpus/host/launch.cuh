@@ -10,7 +10,7 @@
 
 namespace flashbook::many_gpus {
 
-/// The problem of a launch whose first `first_tile` tiles of queries are left out.
+/// Returns the problem of a launch whose first `first_tile` tiles of queries are left out.
 inline Problem part_of_problem(const Attention& a, int first_tile) {
   return {problem_of(a.shape), a.queries, a.keys, a.shift, first_tile};
 }

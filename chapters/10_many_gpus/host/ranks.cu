@@ -32,7 +32,7 @@ class Gathering {
   std::vector<Message> sends_, receives_;
 };
 
-/// The device of the whole tensors.
+/// Returns the device of the whole tensors.
 int home() {
   return device::processes() == nullptr ? 0 : device::device_of_rank(device::processes()->rank());
 }

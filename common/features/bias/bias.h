@@ -14,7 +14,7 @@ struct RelativeBias {
   int reach = 0;             ///< keys further away get the outermost bias
   Array<float> values = {};  ///< [heads, 2 * reach + 1]; empty: none
 
-  /// The term added to the score of a key `distance` keys after the query's own.
+  /// Returns the term added to the score of a key `distance` keys after the query's own.
   float at(int head, int64_t distance) const { return values[std::size_t(place(head, distance))]; }
   /// Its index among the values.
   int64_t place(int head, int64_t distance) const {

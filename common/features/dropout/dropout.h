@@ -40,17 +40,17 @@ struct Dropout {
         seed{uint32_t(seed), uint32_t(seed >> 32)},
         factor(65536.0f / float(65536 - threshold)) {}
 
-  /// The bits of eight keys of one row: of every 8 keys from `first` on, a multiple of 32, those at positions
-  /// 2 * quarter and 2 * quarter + 1, which one thread holds of a tile of scores. Bits 16 * i ... of word j
-  /// are those of key first + 8 * j + 2 * quarter + i.
+  /// Returns the bits of eight keys of one row: of every 8 keys from `first` on, a multiple of 32, those at
+  /// positions 2 * quarter and 2 * quarter + 1, which one thread holds of a tile of scores. Bits 16 * i ...
+  /// of word j are those of key first + 8 * j + 2 * quarter + i.
   constexpr PhiloxWords bits(int batch, int head, int query, int first, int quarter) const {
     return philox4x32_10(
         {{uint32_t(first / (kKeysPerDraw / 4) + quarter), uint32_t(query), uint32_t(head), uint32_t(batch)}},
         seed[0], seed[1]);
   }
-  /// Whether the key with those bits is kept.
+  /// Returns whether the key with those bits is kept.
   constexpr bool keeps(uint32_t word, int i) const { return (word >> 16 * i & 0xffff) >= threshold; }
-  /// Whether a single probability is kept.
+  /// Returns whether a single probability is kept.
   constexpr bool keeps(int batch, int head, int query, int key) const {
     const int first = key / kKeysPerDraw * kKeysPerDraw;
     const PhiloxWords eight = bits(batch, head, query, first, key % 8 / 2);

@@ -5,7 +5,7 @@
 
 namespace flashbook {
 
-/// The shape with contiguous keys and values.
+/// Returns the shape with contiguous keys and values.
 Shape without_pages(const Shape& shape);
 
 /// Pages of `rows` keys for the shape's sequences, in random order; the first `shared` keys, a multiple of

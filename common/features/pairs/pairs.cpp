@@ -6,7 +6,7 @@
 namespace flashbook::features {
 namespace {
 
-/// A query's bytes, one for each key.
+/// Returns a query's bytes, one for each key.
 const unsigned char* row_of(const Shape& shape, int batch, int head, int query) {
   const Dense& d = shape.visibility.dense;
   const int64_t row = (int64_t(batch) * d.heads + (d.heads == 1 ? 0 : head)) * shape.seqlen_q + query;

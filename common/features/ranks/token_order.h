@@ -7,7 +7,7 @@ namespace flashbook {
 
 enum class TokenOrder { contiguous, zigzag, striped };
 
-/// The name used on the command line: "contiguous", "zigzag", "striped".
+/// Returns the name used on the command line: "contiguous", "zigzag", "striped".
 std::string name_of(TokenOrder order);
 
 }  // namespace flashbook

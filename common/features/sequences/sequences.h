@@ -26,19 +26,19 @@ struct Segment {
   int64_t own_key(int64_t query) const { return first_key + query - first_query + keys - queries; }
 };
 
-/// The number of documents in a batch entry, at least one.
+/// Returns the number of documents in a batch entry, at least one.
 int document_count(const Shape& shape);
-/// The document that a query belongs to.
+/// Returns the document that a query belongs to.
 int document_of(const Shape& shape, int query);
 Segment segment(const Shape& shape, int batch, int document);
 
-/// The number of sequences: documents, or otherwise batch entries.
+/// Returns the number of sequences: documents, or otherwise batch entries.
 int64_t sequences_of(const Shape& shape);
-/// The sequence that a query belongs to.
+/// Returns the sequence that a query belongs to.
 int sequence_of(const Shape& shape, int batch, int query);
 
-/// The key at the query's own place, aligned to the bottom right of its document: query + seqlen_k - seqlen_q
-/// if there is one. Negative, or past the last key, if there is no such key.
+/// Returns the key at the query's own place, aligned to the bottom right of its document: query + seqlen_k -
+/// seqlen_q if there is one. Negative, or past the last key, if there is no such key.
 int64_t own_key(const Shape& shape, int batch, int query);
 
 }  // namespace flashbook

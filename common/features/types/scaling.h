@@ -15,7 +15,7 @@ enum class Scaling {
 constexpr int kQueriesPerScale = 64;  ///< rows of Q that share a scale in Scaling::block
 constexpr int kKeysPerScale = 128;    ///< rows of K or V, likewise
 
-/// The name used on the command line: "tensor", "head", "block".
+/// Returns the name used on the command line: "tensor", "head", "block".
 std::string name_of(Scaling scaling);
 
 }  // namespace flashbook

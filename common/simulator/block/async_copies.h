@@ -33,7 +33,7 @@ class AsyncCopies {
   void wait_for_all(Location where);
   bool may_be_in_flight();
 
-  /// A thread's last wait: "cp_async_wait<1> at kernel.cuh:12"; empty if it has never waited.
+  /// Returns a thread's last wait: "cp_async_wait<1> at kernel.cuh:12"; empty if it has never waited.
   std::string describe_last_wait(int thread) const;
 
  private:

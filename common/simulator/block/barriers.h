@@ -29,7 +29,7 @@ class Barriers final : public Awaited {
   void leave() {
     if (barriers_[0].arrived > 0 && is_full(barriers_[0], barriers_[0].arrived)) complete(barriers_[0], 0);
   }
-  /// The object that identifies __syncthreads to an observer.
+  /// Returns the object that identifies __syncthreads to an observer.
   const void* whole_block() const { return &barriers_[0]; }
 
   std::string describe_wait(const Thread& thread) const override;

@@ -21,15 +21,15 @@ Overlap overlap(const CUtensorMap& map, const BoxPlace& at, int dimension) {
   return {begin, std::clamp<int64_t>(size - first, begin, map.box[dimension])};
 }
 
-/// A chunk's place under a swizzle, which XORs address bits as the hardware does.
+/// Returns a chunk's place under a swizzle, which XORs address bits as the hardware does.
 template <typename Byte>
 Byte* swizzled(Byte* chunk, uint32_t span) {
   const auto address = reinterpret_cast<std::uintptr_t>(chunk);
   return chunk + (std::intptr_t(address ^ (address >> 3 & (span - kChunkBytes))) - std::intptr_t(address));
 }
 
-/// The distance of an element from the base. Sums wrap around at 2^64, as on the GPU, so the strides of a map
-/// may add up to a negative offset (chapters/09_masks/step2_varlen.cuh).
+/// Returns the distance of an element from the base. Sums wrap around at 2^64, as on the GPU, so the strides
+/// of a map may add up to a negative offset (chapters/09_masks/step2_varlen.cuh).
 std::uintptr_t distance(int64_t coordinate, uint64_t stride) { return std::uintptr_t(coordinate) * stride; }
 
 /// Calls `move(global, row)` for each row of a box, in the order of shared memory. `global` is the address

@@ -15,7 +15,7 @@ namespace flashbook::sim {
 /// The coordinates of a box's first element, innermost dimension first.
 using BoxPlace = std::array<int, 5>;
 
-/// The size of a box in shared memory.
+/// Returns the size of a box in shared memory.
 std::size_t box_bytes(const CUtensorMap& map);
 
 /// The device memory from the first to the last byte of a box; empty if the whole box is outside the tensor.
@@ -28,13 +28,13 @@ void for_each_touched_row(const CUtensorMap& map, const BoxPlace& at,
 /// Copies a box to shared memory, with zeros for elements outside the tensor.
 void load_box(const CUtensorMap& map, const BoxPlace& at, unsigned char* tile);
 
-/// The rows of a box in shared memory, stored contiguously.
+/// Returns the rows of a box in shared memory, stored contiguously.
 std::vector<unsigned char> read_tile(const CUtensorMap& map, const unsigned char* tile);
 
 /// The same rows, read from the tensor.
 std::vector<unsigned char> rows_of(const CUtensorMap& map, const BoxPlace& at);
 
-/// The name of a swizzle by its span: "the 128-byte swizzle".
+/// Returns the name of a swizzle by its span: "the 128-byte swizzle".
 std::string name_of_swizzle(uint32_t span);
 
 /// Copies these rows to the tensor, except for elements outside it.

@@ -257,7 +257,7 @@ struct Stack {
   std::size_t bytes;
 };
 
-/// The stack of the calling OS thread.
+/// Returns the stack of the calling OS thread.
 Stack own_stack() {
   pthread_attr_t attributes;
   void* bottom = nullptr;

@@ -93,7 +93,7 @@ class Fiber {
 #endif
 };
 
-/// The caller's stack pointer. (Taking a frame's address would require a frame.)
+/// Returns the caller's stack pointer. (Taking a frame's address would require a frame.)
 inline std::uintptr_t stack_pointer() {
   std::uintptr_t here;
 #if defined(__x86_64__)

@@ -286,8 +286,8 @@ void Mbarriers::pass(Mbarrier& barrier) {
     observer->acquires(scheduler_.current().number, barrier.address);
 }
 
-/// The number of times that the thread, or another one on behalf of its warp, has waited. Only changes of
-/// this number matter.
+/// Returns the number of times that the thread, or another one on behalf of its warp, has waited. Only
+/// changes of this number matter.
 uint32_t Mbarriers::waits_of(const Thread& thread) const {
   return waits_[std::size_t(thread.warp)] + uint32_t(scheduler_.synchronised());
 }

@@ -62,13 +62,13 @@ class Mbarriers final : public Awaited {
   void fence();
   /// Counts an arrival of the current thread. The phase also waits for `bytes` to land.
   void arrive(const char* what, const void* address, uint32_t bytes, Location where);
-  /// Whether the phase with that parity has completed. If not, waits until it has or, if the wait `may_fail`,
-  /// until no other thread can run.
+  /// Returns whether the phase with that parity has completed. If not, waits until it has or, if the wait
+  /// `may_fail`, until no other thread can run.
   bool wait(const char* what, const void* address, uint32_t parity, bool may_fail, Location where);
   /// Notes that TMA has delivered this many bytes.
   void land_bytes(std::size_t number, std::size_t bytes, const Arrival& from);
 
-  /// The number of the mbarrier at an address. Throws Error if there is none.
+  /// Returns the number of the mbarrier at an address. Throws Error if there is none.
   std::size_t number_at(const char* what, const void* address, Location where) const;
   const Mbarrier& operator[](std::size_t number) const { return barriers_[number]; }
 

@@ -56,7 +56,7 @@ uint64_t mixed(uint64_t x) {
   return x ^ x >> 31;
 }
 
-/// The mask of a warp's lanes that have threads.
+/// Returns the mask of a warp's lanes that have threads.
 uint32_t lanes_of_warp(int warp, int threads) {
   const int lanes = threads - warp * kWarpLanes;
   return lanes >= kWarpLanes ? ~0u : (1u << lanes) - 1;
@@ -193,9 +193,9 @@ inline Thread* Scheduler::next_ready() {
   return &threads_[std::size_t(warp * kWarpLanes + lane)];
 }
 
-/// The next thread to run. If none is ready, copies land, since they can be delayed no longer; then polling
-/// threads try again. Null if the block has finished, is stuck, or was ended by an error. The calling thread
-/// ran on the fiber `running`.
+/// Returns the next thread to run. If none is ready, copies land, since they can be delayed no longer; then
+/// polling threads try again. Null if the block has finished, is stuck, or was ended by an error. The calling
+/// thread ran on the fiber `running`.
 inline Thread* Scheduler::next_thread(Fiber& running) {
   // A missing wait for a load shows if that load is still in flight when a later one has landed. So in random
   // order any load may land first, and few land before they are needed.
@@ -253,7 +253,7 @@ bool Scheduler::has_synchronised_since(int warp, uint64_t turn) const {
                      [turn](uint64_t known) { return known > turn; });
 }
 
-/// A fiber that will run threads from the beginning.
+/// Returns a fiber that will run threads from the beginning.
 Fiber* Scheduler::idle_fiber() {
   Fiber* fiber;
   if (idle_fibers_.empty()) {

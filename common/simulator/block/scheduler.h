@@ -76,7 +76,7 @@ class Random {
   explicit constexpr Random(uint64_t seed) : state_(seed) {}
   /// The random numbers of one block of a grid.
   Random(uint64_t seed, uint64_t block);
-  /// A random number in [0, count).
+  /// Returns a random number in [0, count).
   int below(int count);
 
  private:
@@ -88,7 +88,7 @@ class Scheduled {
  public:
   /// Runs the current thread from its start to its exit. May throw.
   virtual void run_thread() = 0;
-  /// Whether copies are in flight that land on their own.
+  /// Returns whether copies are in flight that land on their own.
   virtual bool has_copies() const = 0;
   /// Lands one of them, either the oldest or any; false if there is none.
   virtual bool land_copy(bool any) = 0;
@@ -125,21 +125,21 @@ class Scheduler {
   std::optional<Crash> crashed() const { return crashed_; }  ///< the current thread's crash, if any
   const void* bad_address() const { return bad_address_; }   ///< the address whose access crashed
   bool is_polling() const { return !pollers_.empty(); }
-  /// Whether a polling thread reads memory, which another block may change.
+  /// Returns whether a polling thread reads memory, which another block may change.
   bool is_polling_memory() const;
 
   const Thread& current() const { return *current_; }
   const std::vector<Thread>& threads() const { return threads_; }
   int alive() const { return alive_; }  ///< number of threads that have not exited
   int warps() const { return int(warps_.size()); }
-  /// The mask of lanes that have not exited.
+  /// Returns the mask of lanes that have not exited.
   uint32_t alive_lanes(int warp) const { return warps_[std::size_t(warp)].alive; }
   Random& random() { return random_; }
-  /// The memory of all threads' local variables.
+  /// Returns the memory of all threads' local variables.
   std::span<const unsigned char> stacks() const;
   /// The thread that has a local variable at an address in one of the stacks; null if the stack is unused.
   const Thread* owner_of_local(const void* address) const;
-  /// The number of turns so far.
+  /// Returns the number of turns so far.
   uint64_t turns() const { return turns_; }
   /// Notes that the current thread has waited for others and sees what they have done.
   void synchronise() { synchronised_[std::size_t(current_->number)] = turns_; }
@@ -148,9 +148,9 @@ class Scheduler {
     for (; lanes; lanes &= lanes - 1)
       synchronised_[std::size_t(warp * kWarpLanes + __builtin_ctz(lanes))] = turns_ + 1;
   }
-  /// Whether a thread of the warp has waited for any other thread since that turn.
+  /// Returns whether a thread of the warp has waited for any other thread since that turn.
   bool has_synchronised_since(int warp, uint64_t turn) const;
-  /// The turn in which the current thread last synchronised with others; 0 if it never has.
+  /// Returns the turn in which the current thread last synchronised with others; 0 if it never has.
   uint64_t synchronised() const { return synchronised_[std::size_t(current_->number)]; }
   /// Notes that the current thread waits for other blocks. A new turn keeps the watchdog from mistaking the
   /// wait for an endless loop.
@@ -159,11 +159,11 @@ class Scheduler {
   /// else meanwhile.
   void note_hand_over() { ++hand_overs_; }
   Observer* observer() const { return observer_; }
-  /// The log of the block's events; null if they are not logged.
+  /// Returns the log of the block's events; null if they are not logged.
   EventLog* log() const { return log_; }
   void set_log(EventLog* log) { log_ = log; }
 
-  /// The meeting point of the lanes of the current thread's warp.
+  /// Returns the meeting point of the lanes of the current thread's warp.
   Meeting& meeting() const { return *lanes_->meeting; }
   void set_meeting(int warp, Meeting& meeting) { warps_[std::size_t(warp)].meeting = &meeting; }
 

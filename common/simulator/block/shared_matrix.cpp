@@ -22,7 +22,7 @@ constexpr uint64_t kReservedBits = 0x3ff1'c000'c000'c000, kBaseOffsetBits = uint
   throw Error(describe_call("wgmma", where) + ": the descriptor of " + which + " " + problem);
 }
 
-/// A 14-bit field of a descriptor, converted to bytes.
+/// Returns a 14-bit field of a descriptor, converted to bytes.
 uint32_t field(uint64_t descriptor, int bit) { return uint32_t(descriptor >> bit & 0x3fff) << 4; }
 
 /// The line size in bytes, by the descriptor's swizzle code.

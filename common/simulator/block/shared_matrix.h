@@ -26,11 +26,11 @@ class SharedMatrix {
   int pieces() const { return mn_major_ ? rows_ / 8 : 2; }
   bool mn_major() const { return mn_major_; }
 
-  /// The span of the swizzle in bytes; 16 if there is none.
+  /// Returns the span of the swizzle in bytes; 16 if there is none.
   uint32_t swizzle_bytes() const { return line_bytes_; }
-  /// The offset of the operand in shared memory.
+  /// Returns the offset of the operand in shared memory.
   uint32_t start() const { return start_; }
-  /// The offset of a piece in shared memory.
+  /// Returns the offset of a piece in shared memory.
   uint32_t address(int line, int piece) const;
 
   /// Throws Error if the descriptor is malformed, has a layout that the hardware does not support, or reaches

@@ -63,8 +63,8 @@ std::vector<T> read(std::ifstream& file, std::size_t offset, std::size_t count) 
   return objects;
 }
 
-/// Whether a variable has the tag of `__shared__`. (A name that begins with _ZGV would be a variable's
-/// guard.)
+/// Returns whether a variable has the tag of `__shared__`. (A name that begins with _ZGV would be a
+/// variable's guard.)
 bool is_shared_array(std::string_view symbol) {
   return symbol.starts_with("_Z") && !symbol.starts_with("_ZGV") &&
          symbol.find("B46use_dynamic_shared_T_in_place_of_extern_shared") != symbol.npos;

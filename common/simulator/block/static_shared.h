@@ -8,15 +8,15 @@
 
 namespace flashbook::sim {
 
-/// The calling OS thread's copies of all `__shared__` arrays in this program.
+/// Returns the calling OS thread's copies of all `__shared__` arrays in this program.
 ///
 /// They are thread-local variables whose symbols carry a tag (language.h); the program's symbol table gives
 /// their offsets in a thread's memory. None are found, and so none are poisoned, in stripped programs, in
 /// kernels of shared libraries, and on systems without ELF.
 std::vector<std::span<unsigned char>> static_shared_arrays();
 
-/// The total size of the `__shared__` arrays in the kernel at this address, without those of the functions
-/// that it calls; 0 if unknown.
+/// Returns the total size of the `__shared__` arrays in the kernel at this address, without those of the
+/// functions that it calls; 0 if unknown.
 std::size_t static_shared_bytes_of(const void* kernel);
 
 /// Whether the arrays can be found at all. If so, an address outside all of them is in no `__shared__` array.
@@ -28,10 +28,10 @@ struct Function {
   std::size_t bytes = 0;
 };
 
-/// The function that contains this code; empty if unknown.
+/// Returns the function that contains this code; empty if unknown.
 Function function_of(std::uintptr_t offset);
 
-/// The calling OS thread's thread-local memory of the program itself, without its libraries; empty if
+/// Returns the calling OS thread's thread-local memory of the program itself, without its libraries; empty if
 /// unknown.
 std::span<unsigned char> own_thread_local_memory();
 

@@ -110,7 +110,7 @@ void Warpgroups::require_apart(const char* what, Location where) const {
     report_divergence(what, where, self, *group);
 }
 
-/// The warpgroup of a thread; null if it is incomplete.
+/// Returns the warpgroup of a thread; null if it is incomplete.
 const Warpgroups::Warpgroup* Warpgroups::find(const Thread& thread) const {
   const auto number = std::size_t(thread.warp / kWarpgroupWarps);
   return number < groups_.size() ? &groups_[number] : nullptr;

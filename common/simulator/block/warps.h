@@ -48,11 +48,11 @@ class Warps final : public Awaited {
   void gather(const Collective& collective, uint32_t mask, Location where);
   /// The same, but first stores the operand there.
   void take_part(const Collective& collective, uint32_t mask, void* operand, Location where);
-  /// The lanes that execute an __activemask together with the current one.
+  /// Returns the lanes that execute an __activemask together with the current one.
   uint32_t active(Location where);
   /// Notes that the current thread has exited.
   void leave();
-  /// The collectives in which lanes of a warp are waiting: at most one, unless the warp has diverged.
+  /// Returns the collectives in which lanes of a warp are waiting: at most one, unless the warp has diverged.
   const std::vector<Gathering>& gatherings(int warp) const { return meetings_[std::size_t(warp)].gatherings; }
 
   std::string describe_wait(const Thread& thread) const override;

@@ -116,7 +116,7 @@ void WgmmaQueue::log(const char* what, Location where, const std::string& detail
                               detail.empty() ? state : detail + ": " + state});
 }
 
-/// The accumulator in the threads' registers, marked as in flight.
+/// Returns the accumulator in the threads' registers, marked as in flight.
 std::size_t WgmmaQueue::take_accumulator(void* const* calls, Location where) {
   const WgmmaCall& first = call_of(calls, 0);
   std::array<float*, kThreads> registers;
@@ -161,8 +161,8 @@ void WgmmaQueue::require_fenced(Accumulator& accumulator, const WgmmaKind& kind,
   accumulator.values = now;
 }
 
-/// The accumulator in these registers. Forgets other accumulators that overlap them: their place on the stack
-/// now belongs to another variable.
+/// Returns the accumulator in these registers. Forgets other accumulators that overlap them: their place on
+/// the stack now belongs to another variable.
 std::size_t WgmmaQueue::find_accumulator(const std::array<float*, kThreads>& registers, const WgmmaKind& kind,
                                          Location where) {
   std::size_t found = accumulators_.size();
@@ -185,7 +185,7 @@ std::size_t WgmmaQueue::find_accumulator(const std::array<float*, kThreads>& reg
   return found;
 }
 
-/// The matrix a held in the threads' registers.
+/// Returns the matrix a held in the threads' registers.
 std::size_t WgmmaQueue::take_fragment(void* const* calls, Location where) {
   const WgmmaCall& first = call_of(calls, 0);
   Fragment now{};

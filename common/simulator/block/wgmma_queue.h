@@ -44,7 +44,7 @@ class WgmmaQueue {
   /// registers and overwrite their tiles.
   void wait(int groups_in_flight, Location where);
 
-  /// The number of products that have not been computed yet.
+  /// Returns the number of products that have not been computed yet.
   int pending() const { return int(pending_.size()); }
   /// Computes the oldest `count` products.
   void compute(int count);

@@ -232,7 +232,7 @@ std::vector<std::string> Worker::describe_waits(int warp) const {
   return waits;
 }
 
-/// The report on an instruction of the current thread that the processor has refused.
+/// Returns the report on an instruction of the current thread that the processor has refused.
 std::string Worker::crash_report() const {
   const std::string thread =
       "\n  " + describe_current(scheduler.current()) + scheduler.long_turn().describe_loop();
@@ -268,7 +268,7 @@ std::string Worker::report_of(Crash crash) {
   return crash_report() + suspects();
 }
 
-/// The report on a current thread that never waited.
+/// Returns the report on a current thread that never waited.
 std::string Worker::endless_report() const {
   const Thread& thread = scheduler.current();
   return "a thread has run for " + std::to_string(options().timeout) +
@@ -280,7 +280,7 @@ std::string Worker::endless_report() const {
                          : ", before it waited for anything");
 }
 
-/// The errors of a block whose threads have all exited; empty if there are none.
+/// Returns the errors of a block whose threads have all exited; empty if there are none.
 std::string Worker::end_report() const {
   if (const std::string loads = tensor_copies.end_error(); !loads.empty()) return loads;
   std::string wrong = mbarriers.end_error();

@@ -34,12 +34,12 @@ class OtherBlocks {
   /// Notes that the calling block is about to add to an integer in device memory. Returns true as long as it
   /// should wait for the other concurrent blocks to get this far.
   virtual bool must_wait_at_addition() = 0;
-  /// Whether blocks switch to each other at random.
+  /// Returns whether blocks switch to each other at random.
   virtual bool hands_over() const = 0;
   /// If they do: notes that the calling block has done, or is about to do, something that others can see.
   /// Returns whether another one has had a turn.
   virtual bool may_hand_over() = 0;
-  /// The number of blocks that run concurrently, if there are enough.
+  /// Returns the number of blocks that run concurrently, if there are enough.
   virtual uint64_t at_once() const = 0;
 
  protected:
@@ -68,7 +68,7 @@ class Worker final : Scheduled {
   std::string describe_all_waits() const;
   /// Possible causes of an error or a wrong result of the block; empty if there are none.
   std::string suspects() const { return mbarriers.suspects() + barriers.suspects(); }
-  /// The report on a block whose current thread ended in this way (trap.h).
+  /// Returns the report on a block whose current thread ended in this way (trap.h).
   std::string report_of(Crash crash);
 
   /// Null if there is no watcher.
@@ -131,7 +131,7 @@ class Worker final : Scheduled {
 /// The worker of the calling OS thread; null outside a grid.
 extern thread_local constinit Worker* current_worker;
 
-/// The worker that runs the calling thread. Throws Error outside a kernel.
+/// Returns the worker that runs the calling thread. Throws Error outside a kernel.
 Worker& running_worker(const char* what, Location where);
 
 }  // namespace flashbook::sim

@@ -23,7 +23,7 @@ namespace {
 constexpr std::size_t kMaxEvents = 200'000;
 constexpr std::size_t kMaxCalls = 24;
 
-/// The call stack, innermost first, as offsets in the program's file.
+/// Returns the call stack, innermost first, as offsets in the program's file.
 std::vector<std::uintptr_t> calls() {
   std::vector<std::uintptr_t> code;
   _Unwind_Backtrace(
@@ -100,7 +100,7 @@ uint32_t EventLog::place_of(Location where, std::vector<std::uintptr_t> code) {
   return known->second;
 }
 
-/// Whether there is room for another event. Faults are always kept.
+/// Returns whether there is room for another event. Faults are always kept.
 bool EventLog::has_room() {
   is_full_ = is_full_ || events_.size() >= kMaxEvents;
   return !is_full_;

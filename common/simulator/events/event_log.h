@@ -141,7 +141,7 @@ class EventFile {
   virtual ~EventFile() = default;
   /// `body` distinguishes between launches that have no kernel.
   virtual void grid_begins(const Launch& launch, const char* body) = 0;
-  /// The log of a block; null if the block is not logged.
+  /// Returns the log of a block; null if the block is not logged.
   virtual EventLog* log_of(uint64_t block, int threads) = 0;
   /// `error` is the launch's error; empty if there is none.
   virtual void grid_ends(const std::string& error) = 0;

@@ -64,7 +64,8 @@ def short_name(function: str) -> str:
 
 
 def frames_of(program: str, code: Iterable[int]) -> dict[int, list[Frame]]:
-    """The source lines of code, innermost first. Empty without addr2line (from binutils) or debug information."""
+    """Returns the source lines of code, innermost first. Empty without addr2line (from binutils) or debug
+    information."""
     found: dict[int, list[Frame]] = {}
     offsets = sorted(set(code))
     for first in range(0, len(offsets), AT_ONCE):
@@ -129,7 +130,8 @@ def group_of(kind: str, what: str) -> str:
 
 
 def events_of(block: dict[str, Any], stacks: Sequence[tuple[Frame, ...]]) -> list[Event]:
-    """The events, with runs of equal ones merged. A fault without a place gets the last one that its text names."""
+    """Returns the events, with runs of equal ones merged. A fault without a place gets the last one that its text
+    names."""
     events: list[Event] = []
     last: dict[int, int] = {}  # by warp
     for kind, warp, warps, lanes, what, place, thing, detail in block["events"]:
@@ -149,7 +151,7 @@ def events_of(block: dict[str, Any], stacks: Sequence[tuple[Frame, ...]]) -> lis
 
 
 def read(file: str) -> dict[str, Any]:
-    """The simulator's output, with places resolved: {program, launches: [{..., blocks: [{block, warps, full,
+    """Returns the simulator's output, with places resolved: {program, launches: [{..., blocks: [{block, warps, full,
     events}]}]}."""
     try:
         raw = json.loads(Path(file).read_text(encoding="utf-8", errors="replace"))
@@ -189,7 +191,8 @@ def place_faults(trace: dict[str, Any], files: dict[str, str]) -> None:
 
 
 def page_data(trace: dict[str, Any]) -> dict[str, Any]:
-    """The page's data: tables of texts, places and files, and each event as a row of indices into these tables."""
+    """Returns the page's data: tables of texts, places and files, and each event as a row of indices into these
+    tables."""
     paths = {frame.file for launch in trace["launches"] for block in launch["blocks"] for event in block["events"] for frame in event.stack}
     files = {path: Path(path).read_text(encoding="utf-8", errors="replace") for path in sorted(paths)}
     place_faults(trace, files)
@@ -265,7 +268,7 @@ def perfetto(trace: dict[str, Any]) -> dict[str, Any]:
 
 
 def block_of(error: str, grid: Sequence[int]) -> int | None:
-    """The number of the block that a report names, by its number or by its coordinates: "in block 7", "in block
+    """Returns the number of the block that a report names, by its number or by its coordinates: "in block 7", "in block
     (1,2,0)"."""
     named = re.search(r"block (?:(\d+)|\((\d+),(\d+),(\d+)\))", error)
     if not named:

@@ -126,7 +126,7 @@ void BlockOrder::note_value(int thread, std::uintptr_t word, uint64_t before, ui
                            {now, published_->at(word), block_, thread, clocks_.now(thread), std::move(row)});
 }
 
-/// Whether `thread` knows of an operation that gave a word this value.
+/// Returns whether `thread` knows of an operation that gave a word this value.
 bool BlockOrder::knows(int thread, const PastValue& value) {
   if (!value.row) return true;
   if (value.block == block_)
@@ -194,7 +194,7 @@ void BlockOrder::will_acquire(int thread, std::uintptr_t word, std::size_t bytes
     *known = load;
 }
 
-/// The knowledge of a thread that has read the word's current value.
+/// Returns the knowledge of a thread that has read the word's current value.
 std::shared_ptr<const Knowledge> BlockOrder::as_of(const Load& load) {
   auto what = published_->as_of(load.word, value_of(load.word, load.bytes));
   if (what != published_->at(load.word)) miss(load.thread, load.clock, load.word);
@@ -219,7 +219,7 @@ void BlockOrder::settle() {
   loads_.clear();
 }
 
-/// Whether `found` holds for any acquired knowledge.
+/// Returns whether `found` holds for any acquired knowledge.
 template <typename Found>
 bool BlockOrder::any(const Found& found) {
   if (std::any_of(acquired_.begin(), acquired_.end(), found)) return true;

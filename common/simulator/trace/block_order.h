@@ -102,16 +102,16 @@ class BlockOrder {
   uint64_t read(int thread, std::uintptr_t word, uint64_t latest, uint32_t accesses);
   /// Notes that `thread` is about to acquire: it may read whatever is published at this word before the read.
   void will_acquire(int thread, std::uintptr_t word, std::size_t bytes);
-  /// Whether this is an agent, as opposed to a thread.
+  /// Returns whether this is an agent, as opposed to a thread.
   bool is_agent(int of) const { return of >= clocks_.threads(); }
-  /// Whether `thread` knows what a thread or agent of any block did at `clock`.
+  /// Returns whether `thread` knows what a thread or agent of any block did at `clock`.
   bool knows(int thread, uint64_t block, int of, uint32_t clock);
-  /// Whether it would, if its reads had distinguished the latest value from an earlier equal one.
+  /// Returns whether it would, if its reads had distinguished the latest value from an earlier equal one.
   bool would_know(int thread, uint64_t block, int of, uint32_t clock);
-  /// Whether `thread` has acquired from another block at this very word, and so comes after that block's
-  /// atomic operation.
+  /// Returns whether `thread` has acquired from another block at this very word, and so comes after that
+  /// block's atomic operation.
   bool met_at(int thread, std::uintptr_t word, uint64_t block);
-  /// Whether the async proxy, too, knows it through a proxy fence for global memory when it works for
+  /// Returns whether the async proxy, too, knows it through a proxy fence for global memory when it works for
   /// `thread`.
   bool proxy_knows(int thread, uint64_t block, int of, uint32_t clock);
 

@@ -15,13 +15,13 @@ struct Call {
   std::uintptr_t at, target;
 };
 
-/// The address in memory of the program's code at an offset.
+/// Returns the address in memory of the program's code at an offset.
 const unsigned char* in_memory(std::uintptr_t offset) {
   return reinterpret_cast<const unsigned char*>(offset - offset_in_program(nullptr));
 }
 
-/// The calls in a function's code to other functions of the program. x86-64 instructions vary in length, so
-/// everything counts that looks like a call and leads to the first byte of a function.
+/// Returns the calls in a function's code to other functions of the program. x86-64 instructions vary in
+/// length, so everything counts that looks like a call and leads to the first byte of a function.
 std::vector<Call> calls_in(const Function& function) {
   std::vector<Call> calls;
   const auto add = [&](std::uintptr_t at, std::uintptr_t target) {

@@ -31,7 +31,7 @@ void Clocks::begin(int threads) {
   tickets_.assign(kAgents, 0);
 }
 
-/// The thread's row, to be changed.
+/// Returns the thread's row, to be changed.
 uint32_t* Clocks::change(int thread) {
   Row& row = rows_[std::size_t(thread)];
   if (row.changed.empty()) row.changed.assign(known_of_others(thread), known_of_others(thread) + width_);
@@ -125,7 +125,7 @@ void Clocks::acquire(int thread, const void* object) {
       raise(row_of(fenced_[i], thread, width_), known.data(), width_);
 }
 
-/// The thread's row of knowledge behind such a fence, to be changed.
+/// Returns the thread's row of knowledge behind such a fence, to be changed.
 uint32_t* Clocks::fenced_row(Fence fence, int thread) {
   Vector& known = fenced_[std::size_t(fence)];
   if (known.empty()) known.resize(std::size_t(threads_) * width_);

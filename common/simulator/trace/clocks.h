@@ -59,7 +59,7 @@ class Clocks {
 
   int threads() const { return threads_; }
   uint32_t now(int thread) const { return own_[std::size_t(thread)]; }
-  /// The count up to which `thread` knows another thread, or agent `of - threads()`.
+  /// Returns the count up to which `thread` knows another thread, or agent `of - threads()`.
   uint32_t known(int thread, int of) const {
     return of == thread ? now(thread) : known_of_others(thread)[of];
   }
@@ -75,7 +75,7 @@ class Clocks {
       if (known_of_others(first_thread + __builtin_ctz(left)) != known) return nullptr;
     return known;
   }
-  /// A lower bound on what `thread` knows of every lane of a warp.
+  /// Returns a lower bound on what `thread` knows of every lane of a warp.
   uint32_t least_known(int thread, int warp) const {
     return known_of_others(thread)[std::size_t(threads_ + kAgents + warp)];
   }
@@ -98,8 +98,8 @@ class Clocks {
   /// The same for a thread that reads `value` there: if the word had this value before the last publish(),
   /// returns what had been published by then.
   void acquire_as_of(int thread, const void* object, uint64_t value);
-  /// Whether `thread` would know that clock if its reads had distinguished the latest value from an earlier
-  /// equal one.
+  /// Returns whether `thread` would know that clock if its reads had distinguished the latest value from an
+  /// earlier equal one.
   bool would_know(int thread, int of, uint32_t clock) const {
     return std::any_of(missed_.begin(), missed_.end(), [&](const auto& missed) {
       return missed.first == thread && (*missed.second)[std::size_t(of)] >= clock;
@@ -113,12 +113,12 @@ class Clocks {
   /// includes the thread's own fences, and those of others that it knows of through a barrier after them.
   /// `before` is the value that is still in the word.
   void publish(int thread, const void* object, uint64_t before);
-  /// The knowledge that publish() hands over: the clocks of each thread and agent, then the same as known to
-  /// the async proxy in global memory; empty if there is none.
+  /// Returns the knowledge that publish() hands over: the clocks of each thread and agent, then the same as
+  /// known to the async proxy in global memory; empty if there is none.
   std::vector<uint32_t> fenced(int thread);
   /// Row layout: threads, agents, and a lower bound per warp.
   std::size_t width() const { return width_; }
-  /// Whether the thread has fenced and has released nothing since.
+  /// Returns whether the thread has fenced and has released nothing since.
   bool has_just_fenced(int thread) const {
     const uint32_t last = known_behind_fence(thread, thread);
     return last != 0 && last + 1 == now(thread);
@@ -126,7 +126,7 @@ class Clocks {
   /// Adds what others know to what `thread` knows.
   void learn(int thread, const std::vector<uint32_t>& known);
 
-  /// The entry of the agent that represents the object.
+  /// Returns the entry of the agent that represents the object.
   int agent(const void* object);
   uint32_t next_ticket(int agent) { return ++tickets_[std::size_t(agent - threads_)]; }
   /// Adds the agent's work up to a ticket to what `thread` knows.

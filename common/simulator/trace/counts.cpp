@@ -27,7 +27,7 @@ struct Collected {
 
 constexpr uint32_t divide_up(uint32_t a, uint32_t b) { return (a + b - 1) / b; }
 
-/// The number of different addresses that the lanes access.
+/// Returns the number of different addresses that the lanes access.
 uint32_t distinct_addresses(const Request& request) {
   uint32_t count = 0;
   uint64_t last = 0;
@@ -47,7 +47,7 @@ uint32_t distinct_addresses(const Request& request) {
   return count;
 }
 
-/// The number of wavefronts for lanes that are served together.
+/// Returns the number of wavefronts for lanes that are served together.
 uint32_t wavefronts(const Request& request, uint32_t lanes) {
   // Usually no bank has to deliver two words.
   uint64_t word_of_bank[kBanks];

@@ -88,7 +88,7 @@ void DeviceMemory::split(std::size_t granule) {
                     __ATOMIC_RELAXED);
 }
 
-/// The writer of one of the granule's bytes; 0 if there is none.
+/// Returns the writer of one of the granule's bytes; 0 if there is none.
 uint64_t DeviceMemory::writer_of(std::size_t granule) const {
   const uint64_t writer = load(cells_[granule].writer);
   return writer == 0 && is_split(granule) ? load(odd_cells_[granule].writer) : writer;

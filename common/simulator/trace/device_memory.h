@@ -44,8 +44,8 @@ class DeviceMemory {
   /// Notes that a request accesses a sector, given by its number.
   void touch(uint64_t sector, Access access);
 
-  /// Whether these bytes, an aligned power of two, have never been written and each of them has a reader on
-  /// record: then another read changes nothing.
+  /// Returns whether these bytes, an aligned power of two, have never been written and each of them has a
+  /// reader on record: then another read changes nothing.
   bool is_known_read(std::uintptr_t address, std::size_t bytes) const {
     const std::size_t begin = address - begin_;
     if (begin >= end_ - begin_ || !is_piece_of_sector(begin, bytes)) return false;
@@ -61,20 +61,20 @@ class DeviceMemory {
     uint32_t clock;     ///< clock of the agent or thread
     BlockOrder& order;  ///< what the block knows of others
   };
-  /// The conflict of an access, if any.
+  /// Returns the conflict of an access, if any.
   std::optional<BlockConflict> access(const Who& who, std::uintptr_t address, std::size_t bytes,
                                       Access access, Site site);
 
-  /// Whether the grid has written one of these bytes, or a byte in the same granule.
+  /// Returns whether the grid has written one of these bytes, or a byte in the same granule.
   bool is_written(std::uintptr_t address, std::size_t bytes) const;
 
-  /// The last block that wrote there; empty if none has.
+  /// Returns the last block that wrote there; empty if none has.
   std::optional<uint64_t> last_writer(std::uintptr_t address) const;
 
   /// Records this grid's writes for later grids (memory.h).
   void note_written() const;
 
-  /// The conflict of an access in the next launch with one in this launch, if any.
+  /// Returns the conflict of an access in the next launch with one in this launch, if any.
   std::optional<BlockConflict> conflict_after(const Who& who, std::uintptr_t address, std::size_t bytes,
                                               Access access, Site site) const;
 
@@ -93,7 +93,7 @@ class DeviceMemory {
   static bool is_piece_of_sector(std::size_t begin, std::size_t bytes) {
     return bytes <= kSectorBytes && ((bytes | begin) & (bytes - 1)) == 0;
   }
-  /// The bits of an access's granules in the half of the summary that counts reads.
+  /// Returns the bits of an access's granules in the half of the summary that counts reads.
   static uint32_t bits_of(std::size_t begin, std::size_t bytes) {
     return ((2u << (bytes - 1) / kGranule) - 1) << begin / kGranule % kGranulesPerSector;
   }

@@ -47,7 +47,7 @@ class Faults {
     bool unwritten = false;
   };
   using Places = std::pair<std::pair<Site, Access>, std::pair<Site, Access>>;
-  /// Whether a fault should replace the one on record for the same two places.
+  /// Returns whether a fault should replace the one on record for the same two places.
   bool is_better(const Places& places, uint64_t block, bool one_warp) const;
 
   std::map<Places, Fault> found_;

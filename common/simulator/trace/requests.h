@@ -86,7 +86,7 @@ class Requests {
 
   /// `log` receives the requests, unless it is null.
   void begin(int threads, EventLog* log);
-  /// The number of a thread's accesses that have not been lined up yet.
+  /// Returns the number of a thread's accesses that have not been lined up yet.
   uint32_t waiting(int thread) const { return logs_[std::size_t(thread)].size; }
   void add(int thread, uint64_t kind, uint64_t address) {
     if (add_if_room(thread, kind, address)) return;
@@ -102,7 +102,7 @@ class Requests {
     ++log.size;
     return true;
   }
-  /// Whether requests are logged.
+  /// Returns whether requests are logged.
   bool is_written_down() const { return log_ != nullptr; }
   /// Adds an access that all lanes of a warp make at once, lane i at addresses[i]. Requests must not be
   /// logged.
@@ -141,7 +141,7 @@ class Requests {
   /// Lines up all remaining accesses at the end of the block.
   void finish();
 
-  /// The counts since the last call, keyed by Kind::packed.
+  /// Returns the counts since the last call, keyed by Kind::packed.
   std::unordered_map<uint64_t, Counts> take() {
     for (Recent& recent : recent_) recent.kind = 0;
     return std::exchange(counts_, {});
@@ -193,7 +193,7 @@ class Requests {
   void count_apart(const Log* logs, uint32_t lanes);
   void write_down(int warp, const Log* logs, uint32_t lanes) const;
   Recent& count(uint64_t kind, uint32_t lanes, const uint64_t* addresses);
-  /// Whether a request costs the same as the recent one. If so, notes the sectors that it accesses.
+  /// Returns whether a request costs the same as the recent one. If so, notes the sectors that it accesses.
   bool is_shifted(Recent& recent, const Kind& kind, uint32_t lanes, const uint64_t* addresses);
 
   RequestSink& sink_;

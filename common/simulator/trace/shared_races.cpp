@@ -46,7 +46,7 @@ void SharedRaces::for_each_cell(std::size_t at, std::size_t bytes, bool writes, 
   }
 }
 
-/// Whether a write by `thread` is certainly ordered after all reads of a cell.
+/// Returns whether a write by `thread` is certainly ordered after all reads of a cell.
 bool SharedRaces::follows_readers(const Clocks& clocks, const Cell& cell, const Reads& reads, int thread) {
   for (uint64_t left = cell.readers; left; left &= left - 1) {
     const int column = __builtin_ctzll(left);
@@ -59,7 +59,7 @@ bool SharedRaces::follows_readers(const Clocks& clocks, const Cell& cell, const 
   return true;
 }
 
-/// The race between a write by `thread` and a read of a cell, if any.
+/// Returns the race between a write by `thread` and a read of a cell, if any.
 std::optional<Race> SharedRaces::against_readers(const Clocks& clocks, const Cell& cell, const Reads& reads,
                                                  std::size_t at, int thread, const Race::Side& second) {
   for (uint64_t left = cell.readers; left; left &= left - 1) {

@@ -74,11 +74,11 @@ class SharedRaces {
   /// accessed.
   void set_in_flight(std::size_t at, std::size_t bytes, bool in_flight);
 
-  /// Whether all these bytes have been written in this block.
+  /// Returns whether all these bytes have been written in this block.
   bool is_written(std::size_t at, std::size_t bytes) const;
 
-  /// The race of a read that the async proxy makes for a warp, if none of the warp's lanes has seen the last
-  /// write there.
+  /// Returns the race of a read that the async proxy makes for a warp, if none of the warp's lanes has seen
+  /// the last write there.
   std::optional<Race> read_for_warp(const Clocks& clocks, int warp, std::size_t at, std::size_t bytes,
                                     Site site);
 

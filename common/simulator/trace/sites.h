@@ -19,14 +19,14 @@ using Site = uint32_t;
 /// The address of the program's code; sites that are code are relative to it.
 extern const std::uintptr_t code_begin;
 
-/// The site of the code before `return_address`. (A return address is that of the next instruction, which may
-/// belong to the next line.)
+/// Returns the site of the code before `return_address`. (A return address is that of the next instruction,
+/// which may belong to the next line.)
 inline Site site_of_code(const void* return_address) {
   return Site(std::uintptr_t(return_address) - code_begin) - 1;
 }
 
-/// The site of an instruction, given by its name and its call. Both must live until the program ends, as
-/// literals do.
+/// Returns the site of an instruction, given by its name and its call. Both must live until the program ends,
+/// as literals do.
 Site site_of_instruction(const char* instruction, Location where);
 
 /// An instruction of the simulator and its call.
@@ -35,7 +35,7 @@ struct Instruction {
   Location where;
 };
 
-/// The instruction of a site; null if the site is code.
+/// Returns the instruction of a site; null if the site is code.
 const Instruction* instruction_of(Site site);
 
 /// The description of a site.
@@ -46,16 +46,16 @@ struct SourceLine {
       {};  ///< "kernel.cuh:12": the line in the kernel's own file, if `place` does not name it
   std::string instruction = {};  ///< "ldmatrix_x4"; empty for a plain access
 
-  /// Whether no line of a kernel or of its helpers is known.
+  /// Returns whether no line of a kernel or of its helpers is known.
   bool is_unknown() const { return place.starts_with("code at "); }
-  /// The whole description: "ldmatrix_x4 at tile.cuh:7 from stages.cuh:3 from kernel.cuh:12".
+  /// Returns the whole description: "ldmatrix_x4 at tile.cuh:7 from stages.cuh:3 from kernel.cuh:12".
   std::string described() const {
     return (instruction.empty() ? "" : instruction + " at ") + place +
            (kernel.empty() ? "" : " from " + kernel);
   }
 };
 
-/// The lines of many sites. For inlined code this is the innermost line outside the simulator and its
+/// Returns the lines of many sites. For inlined code this is the innermost line outside the simulator and its
 /// wrappers; if that line is in a helper in another file than the kernel's, the kernel's own line is added.
 /// For a helper that was not inlined, all calls in `kernel` that lead to it are added, unless `kernel` is
 /// null.

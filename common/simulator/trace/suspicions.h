@@ -38,7 +38,7 @@ class Suspicions {
     loads_.try_emplace({thread, address}, std::move(report));
   }
 
-  /// Whether no store is under suspicion.
+  /// Returns whether no store is under suspicion.
   bool none() const { return waiting_ == 0; }
   /// Notes the next action of `thread`: its store has happened.
   void goes_on(int thread) {

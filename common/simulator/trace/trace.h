@@ -23,7 +23,7 @@ struct LineCounts {
   bool shared;
   int bytes;  ///< bytes per lane
   Counts counts;
-  /// The number of sectors or wavefronts that a better layout in memory would save.
+  /// Returns the number of sectors or wavefronts that a better layout in memory would save.
   uint64_t waste() const { return counts.units - counts.ideal; }
 };
 
@@ -38,7 +38,7 @@ struct LaunchTrace {
   uint64_t bytes_distinct_read = 0, bytes_distinct_written = 0;
 };
 
-/// The launches since the last call, in order.
+/// Returns the launches since the last call, in order.
 std::vector<LaunchTrace> take_trace();
 
 }  // namespace flashbook::sim

@@ -41,8 +41,8 @@ constexpr const char* kSharedIsOwn =
            "; check the index against the last row, column or stage");
 }
 
-/// Whether code belongs to the kernel or one of its helpers, as opposed to the simulator, a copy of which may
-/// be in a traced file.
+/// Returns whether code belongs to the kernel or one of its helpers, as opposed to the simulator, a copy of
+/// which may be in a traced file.
 bool is_of_kernel(Site site) {
   static thread_local std::map<Site, bool> known;
   const auto [entry, is_new] = known.try_emplace(site);

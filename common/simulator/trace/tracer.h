@@ -69,14 +69,14 @@ class Tracer final : public Observer, RequestSink {
 
   /// Whether an address belongs to a local variable, as do most that are not in global or shared memory.
   bool is_local(std::uintptr_t address) const { return address - stacks_begin_ < stacks_bytes_; }
-  /// Whether an address may be in global or shared memory, or is invalid. All others, mostly locals, can be
-  /// ignored.
+  /// Returns whether an address may be in global or shared memory, or is invalid. All others, mostly locals,
+  /// can be ignored.
   bool concerns(std::uintptr_t address) const {
     return address - global_begin_ < kGlobalBytes || address - dynamic_begin_ < kMaxSharedBytes ||
            address - static_begin_ < static_end_ - static_begin_ ||
            address - variables_begin_ < variables_bytes_ || address < kLowestAddress;
   }
-  /// Whether an address is in device memory: in an allocation or in a variable.
+  /// Returns whether an address is in device memory: in an allocation or in a variable.
   bool is_of_device(std::uintptr_t address) const {
     return address - global_begin_ < kGlobalBytes || address - variables_begin_ < variables_bytes_;
   }
@@ -116,7 +116,7 @@ class Tracer final : public Observer, RequestSink {
            requests_.add_if_room(thread(), Kind{site, uint16_t(bytes), Access::load, false}.packed(),
                                  address);
   }
-  /// Whether an address is in one of the two most recently accessed shared arrays, as most are.
+  /// Returns whether an address is in one of the two most recently accessed shared arrays, as most are.
   bool is_in_recent_array(std::uintptr_t address) {
     if (address - recent_.begin < recent_.bytes) return true;
     if (address - other_.begin >= other_.bytes) return false;
@@ -143,8 +143,8 @@ class Tracer final : public Observer, RequestSink {
     order_.note_value(thread, at, before, __atomic_load_n(word, __ATOMIC_SEQ_CST), may_fail);
     return result;
   }
-  /// The result of an atomic load of a word in device memory, or of an operation that does not change it: the
-  /// earliest possible value. The thread acquires what had been published by then.
+  /// Returns the result of an atomic load of a word in device memory, or of an operation that does not change
+  /// it: the earliest possible value. The thread acquires what had been published by then.
   template <typename T>
   T loads_word(int thread, Access access, const volatile T* word, const void* return_address) {
     const auto at = std::uintptr_t(word);
@@ -343,7 +343,7 @@ extern thread_local constinit Tracer* current_tracer;
 
 GridTrace& current_grid();
 
-/// The line of a site, for a report of the block that the calling OS thread runs.
+/// Returns the line of a site, for a report of the block that the calling OS thread runs.
 SourceLine line_of(Site site);
 
 }  // namespace flashbook::sim

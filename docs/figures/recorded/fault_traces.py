@@ -38,7 +38,7 @@ def words(event):
 
 
 def source(event, texts):
-    """The line of the kernel that an event comes from."""
+    """Returns the line of the kernel that an event comes from."""
     if not event.stack:
         return ""
     frame = event.stack[0]
@@ -47,7 +47,7 @@ def source(event, texts):
 
 
 def run_of(program, name, asked):
-    """The launch that contains the fault, or the same launch without it, as rows."""
+    """Returns the launch that contains the fault, or the same launch without it, as rows."""
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "events.json")
         run_with(program, chapters.FAULTS[name].traced, asked, {"FLASHBOOK_SIM_EVENTS": file})

@@ -73,14 +73,15 @@ def played(text):
 
 
 def of_warp(places):
-    """The places of the first of four warps; each of the others has the same places 16 rows further down."""
+    """Returns the places of the first of four warps; each of the others has the same places 16 rows further down."""
     first = places[:len(places) // 4]
     assert places == [number + (16 * warp if i % 2 == 0 else 0) for warp in range(4) for i, number in enumerate(first)]
     return first
 
 
 def layouts_of(said):
-    """The places of each lane's elements, as alternating rows and columns, and what each product reads of a tile."""
+    """Returns the places of each lane's elements, as alternating rows and columns, and what each product reads of a
+    tile."""
     # Two results of mma.sync, 8 columns each, form the left operand of a product of depth 16.
     results, operand = place_of("c"), place_of("a")
     c = [number for lane in range(32) for i in range(8) for number in (results(lane, i % 4)[0], results(lane, i % 4)[1] + i // 4 * 8)]
@@ -92,7 +93,7 @@ def layouts_of(said):
 
 
 def brought_up_to_date(file, said, check):
-    """Whether the file has this text or has been updated to it."""
+    """Returns whether the file has this text or has been updated to it."""
     if file.exists() and file.read_text(encoding="utf-8") == said:
         return True
     if check:

@@ -24,7 +24,7 @@ struct Mask {
   Visibility visibility;
 };
 
-/// A question and two answers: the second does not see the first.
+/// Returns a question and two answers: the second does not see the first.
 Columns two_answers() {
   Columns columns{.heads = 1, .bounds = 1, .queries = std::vector<int>(kLength, kLength)};
   std::fill(columns.queries.begin() + 700, columns.queries.begin() + 1400, 1400);

@@ -55,7 +55,7 @@ def rates(newest, mask):
 
 
 def line_of(file, beginning, after=""):
-    """A line of a file of chapter 7, without its number, which changes too often."""
+    """Returns a line of a file of chapter 7, without its number, which changes too often."""
     lines = [line.strip() for line in (ROOT / file).read_text(encoding="utf-8").splitlines()]
     first = next(number for number, line in enumerate(lines) if line.startswith(after))
     found = next(number for number, line in enumerate(lines) if number >= first and line.startswith(beginning))
@@ -63,7 +63,7 @@ def line_of(file, beginning, after=""):
 
 
 def answer(program, *words):
-    """The contents that a program writes into the file named by its last argument."""
+    """Returns the contents that a program writes into the file named by its last argument."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "answer.json"
         subprocess.run([program, *words, file], check=True, stdout=subprocess.DEVNULL)
@@ -71,7 +71,7 @@ def answer(program, *words):
 
 
 def pingpong_order(program):
-    """The order in which simulated warpgroups pass the moments of chapter 5's loop, without and with pingpong:
+    """Returns the order in which simulated warpgroups pass the moments of chapter 5's loop, without and with pingpong:
     pingpong_order.json."""
     runs = {run["name"]: run["stamps"] for run in answer(program)["benchmarks"]}
     return json.dumps({f"step{step}": runs[str(Name("timeline", f"ch05/step{step}", "bf16", 64, "full", 1024))] for step in (2, 3)}, indent=1) + "\n"

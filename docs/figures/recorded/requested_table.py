@@ -26,7 +26,7 @@ SHAPE = ("--batch", "1", "--heads", "1", "--seqlen", "512", "--dtype", "bf16")
 
 
 def profile(program: Path, head_dim: int) -> Any:
-    """The steps, from the traced program's report."""
+    """Returns the steps, from the traced program's report."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "profile.json"
         subprocess.run([program, *SHAPE, "--head-dim", str(head_dim), "--check", "off", "--json", file], check=True, stdout=subprocess.DEVNULL)

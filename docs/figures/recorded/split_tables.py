@@ -44,7 +44,7 @@ CONFLICT_ROWS = (
 
 
 def profile(program, *options):
-    """The launches of the program's steps, one per step."""
+    """Returns the launches of the program's steps, one per step."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "profile.json"
         subprocess.run([program, "--heads", "1", "--kv-heads", "1", "--dtype", "bf16", *map(str, options), "--json", report],
@@ -53,14 +53,14 @@ def profile(program, *options):
 
 
 def source_line(place):
-    """The line of a kernel; "problem.cuh:86 from step3_split_k.cuh:179" names a helper and its caller."""
+    """Returns the line of a kernel; "problem.cuh:86 from step3_split_k.cuh:179" names a helper and its caller."""
     name, number = place.split(" from ")[-1].split(":")
     (path,) = ROOT.glob(f"chapters/0[34]*/**/{name}")
     return path.read_text(encoding="utf-8").splitlines()[int(number) - 1]
 
 
 def by_purpose(launch, rows):
-    """{name: [bytes, requests, wavefronts, ideal]} of shared memory."""
+    """Returns {name: [bytes, requests, wavefronts, ideal]} of shared memory."""
     sums = {name: [0, 0, 0, 0] for name, _ in rows}
     for line in launch["lines"]:
         if line["memory"] == "shared":
@@ -72,7 +72,7 @@ def by_purpose(launch, rows):
 
 
 def one_more_tile(program, head_dim, *options):
-    """{name: bytes} and barriers per tile, averaged over TILES tiles: a long launch minus a short one."""
+    """Returns {name: bytes} and barriers per tile, averaged over TILES tiles: a long launch minus a short one."""
     shapes = [("--head-dim", head_dim, "--seqlen", TILE, "--seqlen-k", TILE * tiles) for tiles in (1, 1 + TILES)]
     short, long = (profile(program, *options, *shape)[0] for shape in shapes)
     first, all_of_them = by_purpose(short, SPLIT_ROWS), by_purpose(long, SPLIT_ROWS)

@@ -126,7 +126,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _wants_gpu(item: pytest.Item) -> bool:
-    """Whether a test needs a GPU: FlashAttention's rotary embedding is a Triton kernel, and its race test fills 70 GB."""
+    """Returns whether a test needs a GPU: FlashAttention's rotary embedding is a Triton kernel, and its race test fills
+    70 GB."""
     return bool(_parameters(item).get("rotary_fraction")) or "race_condition" in item.nodeid
 
 

@@ -6,7 +6,7 @@
 namespace flashbook::testing {
 namespace {
 
-/// The number of distinct units of `size` bytes that hold the `bytes` at the lanes' addresses.
+/// Returns the number of distinct units of `size` bytes that hold the `bytes` at the lanes' addresses.
 template <typename Address>
 double units(int size, int bytes, Address address) {
   std::set<int> touched;
@@ -15,7 +15,7 @@ double units(int size, int bytes, Address address) {
   return double(touched.size());
 }
 
-/// The number of blocks that fit into `there` if each takes `each`.
+/// Returns the number of blocks that fit into `there` if each takes `each`.
 int fitting(double there, double each) {
   int blocks = 0;
   while ((blocks + 1) * each <= there) ++blocks;

@@ -4,7 +4,7 @@
 namespace flashbook::testing {
 namespace {
 
-/// Bytes per token in all layers, with this many heads of keys and of values.
+/// Returns the bytes per token in all layers, with this many heads of keys and of values.
 double token(const Problem& p, double kv_heads) { return p.layers * kv_heads * 2 * p.head_dim * 2; }
 
 double intensity_of_latent_head(const Problem& p) {

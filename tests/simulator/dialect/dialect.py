@@ -122,7 +122,7 @@ def source() -> str:
 
 
 def refuse(compiler: list[str]) -> list[str]:
-    """The faults in the messages of rejected snippets."""
+    """Returns the faults in the messages of rejected snippets."""
     wrong = []
     with tempfile.TemporaryDirectory() as folder:
         prelude, file = Path(folder, "prelude.h"), Path(folder, "snippet.cpp")
