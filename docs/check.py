@@ -19,7 +19,7 @@ from docs.tools import book, kernel_source
 SITE = book.ROOT / "build" / "docs" / "html"
 
 # A chapter's page, without its code and comments.
-WORDS_OF_A_CHAPTER = 4500
+WORDS_OF_A_CHAPTER = 3300
 
 # Scripts that Doxygen writes into its own pages. Our pages have no inline code: scripts are files.
 HANDLERS_OF_DOXYGEN = re.compile(
