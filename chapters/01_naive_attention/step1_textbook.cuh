@@ -8,9 +8,9 @@
 //| share nothing: each reads whatever it needs from device memory. This is how a textbook writes it, and it
 //| is correct. It is also slow, for three reasons, which steps 2 to 4 remove:
 //|
-//| 1. Memory moves in *sectors* of 32 bytes. In `textbook_scores`, the threads of a warp read 16 different
-//|    rows of K, so one load of 2 bytes per thread touches 16 sectors: it moves 512 bytes and uses 32. The
-//|    rest is of use only if it is still in a cache when the loop gets to it.
+//| 1. In `textbook_scores`, the threads of a warp read 16 different rows of K. One load of 2 bytes per thread
+//|    touches 16 *sectors* of 32 bytes, each in a cache *line* of its own. The next iterations use the rest
+//|    of these sectors, but every load has to look up 16 lines.
 //| 2. `textbook_softmax` gives a whole row to one thread. Again, each thread of a warp reads a different row,
 //|    and it reads that row three times.
 //| 3. Every score reads its $2d$ inputs anew: no number is used twice once it is loaded.
