@@ -39,7 +39,7 @@ void print(const std::vector<Measurement>& measurements) {
                  "wavefronts of\nloads. For clocks run this on a GPU.\n";
 }
 
-/// Google Benchmark's form, as bench/results.py reads it.
+/// Writes Google Benchmark's format, which bench/results.py reads.
 void write_json(const std::string& file, const std::vector<Measurement>& measurements) {
   nlohmann::ordered_json whole;
   whole["context"]["date"] = date_now();

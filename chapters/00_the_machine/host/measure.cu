@@ -51,7 +51,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// Nodes in device memory, linked in random order to one ring.
+/// Nodes in device memory, linked in random order into one ring.
 class Ring {
  public:
   explicit Ring(int length)
@@ -76,7 +76,7 @@ class Ring {
 constexpr int kMaxWarpsPerBlock = 32;
 constexpr uint32_t kOnes = 0x3c003c00;  // 1, 1 in f16
 
-/// Measures one thing after another, and keeps what it found.
+/// Measures one quantity after another, and keeps the results.
 class Session {
  public:
   explicit Session(const std::function<void(const std::string&)>& progress)
@@ -93,13 +93,13 @@ class Session {
   void additions();
 
  private:
-  /// What a launch took.
+  /// The cost of a launch.
   struct Taken {
     double seconds, clocks;  // medians over launches, and over their blocks
   };
 
-  /// Launches five times on a GPU, after once for nothing; once in the simulator. `prepare` comes before
-  /// each.
+  /// Launches five times on a GPU, after a warm-up launch, and once in the simulator. Calls `prepare` before
+  /// each launch.
   Taken time(
       int blocks, const std::function<void(int64_t*)>& work, const std::function<void()>& prepare = [] {}) {
     Buffer clocks(Place::device, std::size_t(blocks) * sizeof(int64_t));
@@ -115,7 +115,7 @@ class Session {
     return {median(seconds), median(medians)};
   }
 
-  /// The same of a kernel whose last two arguments are a sum for each thread, which must be `wanted`, and the
+  /// Times a kernel whose last two arguments are a sum for each thread, which must be `wanted`, and the
   /// clocks.
   Taken compute(const std::string& name, int blocks, int threads, double wanted, double tolerance,
                 auto kernel, auto... arguments) {
@@ -127,12 +127,12 @@ class Session {
     return taken;
   }
 
-  /// Clocks of a hop of a warp. `warps_of_sm` warps walk on each of `multiprocessors`.
+  /// Measures the clocks per hop of a warp. `warps_of_sm` warps walk on each of `multiprocessors`.
   Taken walk(
       const std::string& name, const Ring& ring, int multiprocessors, int warps_of_sm, int warm, int hops,
       const std::function<void()>& prepare = [] {});
 
-  /// Keeps what time tells: on a GPU `value`, in the simulator that it does not tell.
+  /// Records a result that depends on time: `value` on a GPU; in the simulator, that it is unknown.
   void timed(const std::string& name, const std::string& what, const std::string& quantity, double value,
              const Taken& taken) {
     if (!gpu_) return unknown(name, what, quantity, kNoTime);
@@ -144,8 +144,8 @@ class Session {
     found_.push_back({name, what, quantity, std::nullopt, why_not, 0});
   }
 
-  /// Measures a load whose lanes lie apart, from shared or global memory: on a GPU what it takes of time, in
-  /// the simulator what the tracer counts.
+  /// Measures a load from shared or global memory whose lanes are apart: its time on a GPU, and the tracer's
+  /// counts in the simulator.
   void apart(bool shared, const std::string& quantity,
              const std::function<Taken(const std::string&, int)>& load,
              const std::function<std::string(int)>& what, const std::function<double(const Taken&)>& value) {
@@ -175,7 +175,7 @@ class Session {
                           std::to_string(wanted));
   }
 
-  /// Sums of all threads of a grid.
+  /// Allocates the sums of all threads in a grid.
   static Buffer sums(int blocks, int threads) {
     return Buffer(Place::device, std::size_t(blocks) * std::size_t(threads) * sizeof(float));
   }

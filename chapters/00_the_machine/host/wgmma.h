@@ -12,7 +12,7 @@ namespace flashbook::machine {
 /// Two warpgroups.
 constexpr int kWgmmaThreads = 256;
 
-/// FLOPs of a warpgroup in a round.
+/// FLOPs per warpgroup and round.
 extern const double kWgmmaFlopsPerRound;
 
 /// Returns the value of each element of the products after `rounds` rounds.

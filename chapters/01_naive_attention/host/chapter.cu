@@ -28,12 +28,12 @@ constexpr int64_t kMaxGridX = 2147483647;   // and in x
 constexpr int kRowCacheBytes = 160 * 1024;  // shared memory for rows of scores: an A100 grants a block 163 KB
 constexpr int kLongestRow = kRowCacheBytes / sizeof(float);
 
-/// Queries of a block, by step: what a grid has in y.
+/// Queries per block, by step, which determine a grid's y size.
 template <int kStep>
 constexpr int kQueriesPerBlock = std::array{naive::kTextbookSide, naive::kRowQueries, naive::kSquare,
                                             naive::kTile, naive::kWmmaTile}[kStep - 1];
 
-/// Steps from 2 on have a warp for a row of the softmax, which keeps it in shared memory.
+/// From step 2 on, one warp computes a softmax row, which it keeps in shared memory.
 template <int kStep>
 constexpr bool kHasWarpSoftmax = kStep >= 2;
 
@@ -136,7 +136,7 @@ void run_textbook(const Call<T>& c) {
                  c.stream, c.probabilities, c.v, c.o, c.problem);
 }
 
-/// The softmax of steps 2 to 5.
+/// Runs the softmax of steps 2 to 5.
 template <typename T>
 void run_softmax(const Call<T>& c) {
   device::launch(naive::warp_softmax<T>, dim3(c.shape.q_rows()), dim3(32),

@@ -5,7 +5,7 @@
 
 namespace flashbook {
 
-/// Attention by step5_register_blocks.h. T: float, f16 or bf16, as in shape.dtype.
+/// Computes attention with step5_register_blocks.h. T: float, f16 or bf16, as in shape.dtype.
 template <typename T>
 void attention_in_registers(const Shape& shape, const Tensors& tensors);
 

@@ -71,7 +71,7 @@ BlockSize block_size() {
 template <int kHeadDim>
 using Overlapping = fa1::KernelTraits<fa1::SplitKSizes{.head_dim = kHeadDim, .queries = 64, .keys = 64}>;
 
-/// Nothing is computed while a copy is under way.
+/// Computes nothing while a copy is in flight.
 template <int kHeadDim>
 struct Waiting : Overlapping<kHeadDim> {
   static constexpr bool kOverlaps = false;

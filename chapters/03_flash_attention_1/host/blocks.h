@@ -10,7 +10,7 @@
 namespace flashbook {
 
 /// A step with one size of tiles: a chapter of one step, so that whatever measures chapters can measure it.
-/// Its limits say where the tiles do not fit into shared memory.
+/// Its limits reject tiles that do not fit into shared memory.
 struct BlockSize {
   std::string name;   ///< in results: b64, split_k_64x64
   std::string label;  ///< what is measured, in words

@@ -21,7 +21,8 @@ constexpr int kSmallBlock = 32;            // where those do not fit
 //| Steps 1 and 2 use tiles of 64 rows at every head dimension, the one size that fits both an H200 and an
 //| A100. Step 3 was tuned by a sweep on an H200: more keys per warp reduce the traffic of $Q$ and $O$, and
 //| two blocks must fit on a multiprocessor.
-/// The tiles of step 3, by head dimension: the best that leave an A100 room for a block, and an H200 for two.
+/// Step 3's tiles, by head dimension: the best with which one block fits on an A100's SM, and two on an
+/// H200's.
 template <int kHeadDim>
 struct TraitsFor;
 template <>
@@ -81,7 +82,7 @@ std::string limits(const Shape& shape) {
   return "";
 }
 
-/// Step 1 puts the unfinished O and two numbers a row away, in float32.
+/// Returns the bytes in which step 1 saves the unfinished O and two numbers per row, in float32.
 int64_t state_bytes(const Shape& shape) {
   return shape.q_rows() * (shape.head_dim + 2) * int64_t(sizeof(float));
 }

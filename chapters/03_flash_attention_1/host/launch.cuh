@@ -16,7 +16,7 @@ inline Problem problem_of(const Shape& shape) {
           shape.scale * std::numbers::log2e_v<float>};
 }
 
-/// A block for each tile of `kBlock` queries of a head. Static, as the simulator has kernels with bounds.
+/// Launches a block per tile of `kBlock` queries of a head. Static, like the simulator's kernels with bounds.
 template <typename T, int kHeadDim, int kBlock>
 static void run_queries_outside(const Shape& shape, const Tensors& t, device::Stream stream) {
   const dim3 grid(tiles_of(shape.seqlen_q, kBlock), shape.batch * shape.heads);
@@ -26,7 +26,7 @@ static void run_queries_outside(const Shape& shape, const Tensors& t, device::St
                  problem_of(shape));
 }
 
-/// The same of step 3, with tiles of these sizes.
+/// Launches step 3 with tiles of these sizes.
 template <typename T, typename Traits>
 static void run_split_k(const Shape& shape, const Tensors& t, device::Stream stream) {
   const dim3 grid(tiles_of(shape.seqlen_q, Traits::kRowsQ), shape.batch * shape.heads);

@@ -36,7 +36,7 @@ void for_each_query_tile(const Shape& shape, int rows_q, Body body) {
 //| sector where it needs 8 bytes; a warp of step 3 has one row. In device memory, each number is still only 4
 //| bytes, since neighbours share a sector.
 
-/// Bytes that a warp of steps 1 and 2 requests per row, for its maximum, sum or log-sum-exp.
+/// Bytes that a warp requests per row for its maximum, sum or log-sum-exp in steps 1 and 2.
 constexpr double kRequestedNumber = 16;
 /// The same in step 3, where a warp writes a row at a time: a sector.
 constexpr double kRequestedRow = 32;

@@ -41,7 +41,7 @@ constexpr Launch<T> launch_with(void (*kernel)(const T*, const T*, const T*, T*,
   return {kernel, Traits::kQueries, Traits::kThreads, Traits::kSharedBytes};
 }
 
-/// A block for each tile of queries and each head.
+/// Launches one block per query tile and head.
 template <typename T>
 void run_launch(const Launch<T>& how, const Shape& shape, const Tensors& t, device::Stream stream) {
   const Problem problem = {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads,

@@ -11,7 +11,7 @@
 
 namespace flashbook::fa2 {
 
-/// Step 5 as it is.
+/// Step 5, unchanged.
 template <typename Traits>
 struct AsItIs : Traits {};
 
@@ -45,19 +45,19 @@ struct QueriesAgain : Traits {
 //| ## Work that need not be done
 //|
 //| The last two change something under a causal mask only.
-/// Every tile is compared with the mask.
+/// Compares every tile with the mask.
 template <typename Traits>
 struct OneLoop : Traits {
   static constexpr bool kSplitLoops = false;
 };
 
-/// Tiles of keys are visited, seen or not.
+/// Visits every key tile, seen or not.
 template <typename Traits>
 struct AllTiles : Traits {
   static constexpr bool kSkipsHidden = false;
 };
 
-/// The first queries, which see the fewest keys, are the first block's.
+/// Starts with the first queries, which see the fewest keys.
 template <typename Traits>
 struct ShortestFirst : Traits {
   static constexpr bool kLongestFirst = false;

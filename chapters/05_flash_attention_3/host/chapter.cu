@@ -29,7 +29,7 @@ std::string limits(const Shape& shape) {
 //| Without a mask all tiles take equally long, so each block can compute which tiles are its own. Under a
 //| causal mask they differ, and the next tile goes to the first block that is free: that takes a counter that
 //| all blocks share, four bytes of device memory. The last block to ask resets it to zero for the next call.
-/// Step 5 under a causal mask hands out tiles by a counter.
+/// Returns the size of the counter with which step 5 hands out tiles under a causal mask.
 int64_t counter_bytes(const Shape& shape) { return shape.causal() ? sizeof(int) : 0; }
 
 //| ## From a step to its kernel

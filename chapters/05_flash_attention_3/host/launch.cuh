@@ -22,7 +22,7 @@ namespace flashbook::fa3 {
 //|
 //| Step 1 has a block for each 64 queries. Tiles have 128 keys, and 64 at d = 256, so that two blocks fit on
 //| a multiprocessor.
-/// Step 1.
+/// Launches step 1.
 template <typename T, int kHeadDim>
 void run_single(const Shape& shape, const Tensors& t, device::Stream stream) {
   constexpr int kKeys = kHeadDim == 256 ? 64 : 128;
@@ -35,12 +35,12 @@ void run_single(const Shape& shape, const Tensors& t, device::Stream stream) {
 
 //| Steps 2 to 4 have a block for each 128 queries, or 192 at d = 64. Four stages are two tiles of keys and
 //| two of values. 80 keys are the most that fit at d = 256.
-/// The sizes of steps 2 to 4 for a head dimension.
+/// The tile sizes of steps 2 to 4 for a head dimension.
 template <int kHeadDim>
 using SpecialisedFor = SpecialisedTraits<SpecialisedSizes{
     .head_dim = kHeadDim, .consumers = kHeadDim == 64 ? 3 : 2, .keys = kHeadDim == 256 ? 80 : 128}>;
 
-/// Step 2, 3 or 4.
+/// Launches step 2, 3 or 4.
 template <typename T, int kStep, typename Traits>
 void run_specialised(const Shape& shape, const Tensors& t, device::Stream stream) {
   const auto launch = [&](auto* kernel) {
@@ -56,8 +56,8 @@ void run_specialised(const Shape& shape, const Tensors& t, device::Stream stream
 }
 
 //| Step 5 starts as many blocks as there are multiprocessors, or tiles, if those are fewer.
-/// One version of step 5. The workspace holds the counter, if the version counts: 0 before the first launch,
-/// and every launch leaves it so. Two calls that may run at the same time need a workspace each.
+/// Launches a version of step 5. The workspace holds the counter, if the version counts: 0 before the first
+/// launch, and every launch leaves it so. Two calls that may run at the same time need a workspace each.
 template <typename T, typename Traits>
 void run_persistent(const Shape& shape, const Tensors& t, device::Stream stream) {
   //| Under a causal mask a section of heads has 32 MB of keys and values. With 512 keys that would be 128

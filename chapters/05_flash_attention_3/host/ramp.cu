@@ -1,5 +1,5 @@
 /// \file
-/// The program that runs the four small kernels before step 1, and checks their results.
+/// A program that runs the four small kernels before step 1 and checks their results.
 #include <cstdio>
 #include <iostream>
 #include <span>
@@ -26,7 +26,7 @@ Buffer uploaded(const std::vector<T>& values) {
   return buffer;
 }
 
-/// Memory for `count` results, NaN until a kernel writes them.
+/// Allocates `count` results, which are NaN until a kernel writes them.
 template <typename T>
 Buffer unwritten(std::size_t count) {
   Buffer buffer(Place::device, count * sizeof(T));
@@ -34,7 +34,7 @@ Buffer unwritten(std::size_t count) {
   return buffer;
 }
 
-/// Prints whether all results are right, and the first that is not.
+/// Prints whether all results are right and, if not, the first wrong one.
 template <typename T>
 bool check(const char* kernel, const Buffer& results, const std::vector<T>& expected) {
   std::vector<T> values(expected.size());

@@ -11,19 +11,19 @@
 
 namespace flashbook::fa3 {
 
-/// Step 5 as it is.
+/// Step 5, unchanged.
 template <typename Traits>
 struct AsItIs : Traits {};
 
 //| The first two concern the tile scheduler: which block takes which tile, and whether blocks are persistent.
 //| At N = 512 they bring the most.
-/// A block for every tile of queries: tiles do not overlap.
+/// One block per query tile, so tiles do not overlap.
 template <typename Traits>
 struct OtherStay : Traits {
   static constexpr Schedule kSchedule = Schedule::single_tile;
 };
 
-/// Under a causal mask every block takes each gridDim.x-th tile, without one whatever the counter gives.
+/// Under a causal mask each block takes every gridDim.x-th tile; without a mask, a counter hands out tiles.
 template <typename Traits>
 struct OtherOrder : Traits {
   static constexpr Schedule kSchedule =
@@ -32,7 +32,7 @@ struct OtherOrder : Traits {
 
 //| The next three concern a consumer's work around its products: the mask, the rescaling, the output. Each is
 //| a few percent.
-/// Every tile asks whether it needs the mask, in one loop.
+/// One loop, in which every tile checks whether it needs the mask.
 template <typename Traits>
 struct OneLoop : Traits {
   static constexpr bool kSplitLoops = false;
@@ -44,7 +44,7 @@ struct OtherRescaling : Traits {
   static constexpr bool kLazy = !Traits::kLazy;
 };
 
-/// The output straight from the registers.
+/// Stores the output straight from registers.
 template <typename Traits>
 struct FromRegisters : Traits {
   static constexpr bool kStoreByTma = false;

@@ -15,13 +15,13 @@ struct Quantised {
   void* workspace = nullptr;           ///< of a mean-subtracted shape: quantise_workspace_bytes
 };
 
-/// Device memory in bytes that the quantiser needs for a while: to find means.
+/// Returns the bytes of temporary device memory that the quantiser needs to compute means.
 int64_t quantise_workspace_bytes(const Shape& shape);
 
-/// The quantiser of steps 3 and 4: reads Q, K and V of type `from`, f16 or bf16, and writes them as e4m3 with
-/// scales according to shape.scaling, in the layout of shape.layout. `incoherent`: Q and K times a random
-/// rotation, which leaves the scores unchanged. The output of attention does not depend on `seed`. For a
-/// mean-subtracted shape K, rotated or not, and V are written without the means of their columns.
+/// Runs the quantiser of steps 3 and 4: reads Q, K and V of type `from`, f16 or bf16, and writes them as e4m3
+/// with scales according to shape.scaling, in the layout of shape.layout. `incoherent`: Q and K times a
+/// random rotation, which leaves the scores unchanged. The output of attention does not depend on `seed`. For
+/// a mean-subtracted shape K, rotated or not, and V are written without the means of their columns.
 void quantise_fp8(const Shape& shape, DType from, const void* q, const void* k, const void* v,
                   const Quantised& to, bool incoherent, uint32_t seed, device::Stream stream);
 

@@ -37,7 +37,7 @@ std::string limits(const Shape& shape) {
 //| is a type, and what a step adds to it is a template around that type: `SumsByProduct<Traits>` is any
 //| version with step 6's row sums. So a choice of tiles is written once for steps 5 and 6, and once for 7
 //| and 8.
-/// Lengths from which, or up to which, another version is faster (measured on an H200).
+/// Lengths at which another version becomes faster (measured on an H200).
 constexpr int kLongD128 = 2048, kShortD64 = 512, kShortD64Causal = 1024;
 
 /// Calls `use` with the version of steps 5 and 6 for a head dimension, a mask and a length. `Of` makes it the
@@ -55,7 +55,7 @@ void with_tuned(const Shape& shape, const Use& use) {
   use.template operator()<Of<Fastest<kHeadDim, kCausal>>>();
 }
 
-/// Step 5, or step 7, as it is.
+/// Step 5 or step 7, unchanged.
 template <typename Traits>
 using AsItIs = Traits;
 
@@ -157,7 +157,7 @@ void with_version(const Shape& shape, const Use& use) {
   });
 }
 
-/// Counters, and from step 7 on V transposed.
+/// Counters and, from step 7 on, the transposed V.
 template <int kStep>
 int64_t workspace(const Shape& shape) {
   int64_t bytes = 0;

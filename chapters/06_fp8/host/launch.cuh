@@ -45,7 +45,7 @@ inline CUtensorMap input_map(const Shape& shape, TensorId tensor, const void* ba
 //| The workspace holds the counter of tiles, if the version counts. A version that transposes V once has two
 //| kinds of counters more, and the tiles behind them. A small kernel sets all of them to 0, and the attention
 //| is launched as its dependent: it begins meanwhile, and waits before it counts.
-/// Every counter becomes 0. A thread has one.
+/// Resets the counters, one per thread.
 static __global__ void clear_counters(int* counters,  // [count]
                                       int count) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -54,7 +54,7 @@ static __global__ void clear_counters(int* counters,  // [count]
 
 //| The workspace begins with the counters: the next tile of queries, the next piece of V, and for each key
 //| head how many pieces are done. The pieces follow at a multiple of 1024 bytes.
-/// How the workspace of a version is divided.
+/// How a version divides its workspace.
 template <typename Traits>
 struct WorkspaceLayout {
   int kv_heads, pieces_of_head, counters;
@@ -78,7 +78,7 @@ struct WorkspaceLayout {
 //| need all of its V. The fewer they are the sooner V is transposed, and the less the L2 has to hold; but a
 //| section ends with its shortest tiles, and in between too few of them may be left for all blocks. What is
 //| best an H200 measured.
-/// Keys and values of a section of heads, see tile_order.
+/// Returns the bytes of keys and values in a section of heads (see tile_order).
 template <int kHeadDim>
 int64_t section_bytes(int seqlen_k) {
   const int megabytes = kHeadDim == 256    ? (seqlen_k <= 512 ? 16 : 8)
@@ -88,7 +88,7 @@ int64_t section_bytes(int seqlen_k) {
   return int64_t(megabytes) << 20;
 }
 
-/// One version of the kernel.
+/// Launches a version of the kernel.
 template <typename Traits>
 void run(const Shape& shape, const Tensors& t, device::Stream stream) {
   constexpr int kRows = Traits::kConsumers * kRowsPerWarpgroup;
@@ -125,7 +125,7 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
 //| and P must fit into the rest. A block scale belongs to 128 keys, so with block scales tiles there are 64
 //| wide.
 
-/// Step 5 for sequences of middling length.
+/// Step 5 for sequences of medium length.
 template <int kHeadDim, bool kCausal>
 using Fastest = KernelTraits<Fp8Sizes{.head_dim = kHeadDim,
                                       .consumers = kHeadDim == 64 ? 3 : 2,
@@ -224,14 +224,15 @@ struct Promoted : Traits {
   static constexpr bool kQueriesInRegisters = Traits::kQueriesInRegisters && Traits::kConsumers == 2;
 };
 
-/// What step 9 is made of at head_dim 256.
+/// The version on which step 9 is based at head_dim 256.
 template <bool kCausal>
 struct NarrowD256 : KernelTraits<Fp8Sizes{.head_dim = 256, .keys = 96, .causal = kCausal}> {
   static constexpr int kPieceKeys = 32, kKeyStages = 2, kTransposerBatch = 1;
   static constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;  // 24 + 2 * 240 = 3 * 168
 };
 
-/// What it is made of with block scales: step 4, with lazy rescaling, since a rescaled row is promoted.
+/// The version on which it is based with block scales: step 4, with lazy rescaling, since a rescaled row is
+/// promoted.
 template <int kHeadDim>
 struct LazyBlockScaled : BlockScaled<kHeadDim> {
   static constexpr bool kLazy = true;

@@ -11,7 +11,7 @@
 
 namespace flashbook {
 
-/// One tensor, and where its encoding goes. Pointers are to the memory of the machine.
+/// A tensor and the destination of its encoding. Pointers refer to the machine's memory.
 struct Quantisation {
   DType dtype;         ///< f16 or bf16
   int batch, heads;    ///< of the tensor
@@ -31,7 +31,7 @@ struct Quantisation {
   void* workspace = nullptr;  ///< mean_workspace_bytes, 16-byte aligned; null without means
 };
 
-/// Temporary memory for finding the means of a tensor's columns.
+/// Returns the bytes of temporary memory needed to compute the means of a tensor's columns.
 int64_t mean_workspace_bytes(int64_t columns);
 
 /// Returns how many scales there will be.

@@ -7,7 +7,7 @@
 
 namespace flashbook::backward {
 
-/// Device memory that steps 3 to 6 need beyond inputs and outputs, in bytes.
+/// Returns the bytes of device memory that steps 3 to 6 need beyond inputs and outputs.
 int64_t hopper_workspace_bytes(const Shape& shape, int step);
 
 /// Launches one of them. Each head dimension is a file of its own, since they take long to compile.

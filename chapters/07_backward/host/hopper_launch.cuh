@@ -20,7 +20,7 @@ namespace flashbook::backward {
 /// Each head is padded in the workspace to a multiple of this many rows, so that query tiles are complete.
 constexpr int kWorkspaceRows = 128;
 
-/// The choices that each version states.
+/// The parameters that each version sets.
 struct GradientSizes {
   int head_dim;
   int queries = 64;  ///< of a tile
@@ -68,17 +68,17 @@ inline TileOrder key_order(const Shape& shape, bool sections, int64_t section_by
           sections};
 }
 
-/// Up to here a sequence is short.
+/// A sequence is short up to this length.
 constexpr int kShort = 1024;
 
 //| Counters and semaphores must be 0 at the start, which `prepare` ensures.
-/// The counters of steps 5 and 6 follow the sums of dQ: a counter of tiles for each kind of block, and the
-/// semaphores.
+/// Returns the counters of steps 5 and 6, which follow the sums of dQ: a tile counter for each kind of block,
+/// and the semaphores.
 inline int* counters_of(const Shape& shape, const Tensors& tensors) {
   return reinterpret_cast<int*>(static_cast<char*>(tensors.workspace) +
                                 bytes_of_workspace(shape, kWorkspaceRows, true));
 }
-/// How many those of a step are.
+/// Returns a step's number of counters.
 inline int64_t counters(const Shape& shape, int step) {
   return (step >= 5 ? 4 : 0) +
          (step == 6 ? workspace_rows(shape, kWorkspaceRows) / kRowsPerWarpgroup * kKeyConsumers : 0);
@@ -105,7 +105,7 @@ void run_kernel(Kernel kernel, int64_t blocks, int threads, const Shape& shape, 
       static_cast<T*>(t.dk), static_cast<T*>(t.dv), workspace, problem_of(shape, kWorkspaceRows), more...);
 }
 
-/// One launch of steps 4 to 6.
+/// Launches a version of steps 4 to 6.
 template <typename T, typename Traits>
 void run_blocks(const Shape& shape, const Tensors& t, device::Stream stream) {
   //| Late dQ at short lengths: sections of 8 MB measured 5 to 8 % faster than of 32 under a causal mask. Step
@@ -122,7 +122,7 @@ void run_blocks(const Shape& shape, const Tensors& t, device::Stream stream) {
                         counter + 4);
 }
 
-/// What steps 3 to 6 begin with.
+/// Launches the kernels with which steps 3 to 6 begin.
 template <typename T, int kHeadDim>
 void begin(const Shape& shape, const Tensors& t, device::Stream stream, int step) {
   run_prepare<T, kHeadDim, true>(shape, t, stream, kWorkspaceRows, counters_of(shape, t),
@@ -171,7 +171,7 @@ struct KeysAndQueries256
 
 //| Registers that add spare the way through shared memory, and cost the consumer its time. For short
 //| sequences, with few rounds a tile, that measured faster; for long ones TMA did.
-/// Registers add. Step 3, and step 5 for short sequences and at d = 64.
+/// Adds from registers. Step 3, and step 5 for short sequences and at d = 64.
 template <typename Traits>
 struct FromRegisters : Traits {
   static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
@@ -180,14 +180,14 @@ struct FromRegisters : Traits {
 
 //| At d = 64 shared memory is wanted more than the tensor cores, so registers add at every length. There late
 //| dQ pays: it leaves the additions a round. At d = 128 and 256 it measured slower.
-/// dQ of a round is computed in the next one. Step 5 at d = 64.
+/// Computes a round's dQ in the next round. Step 5 at d = 64.
 template <typename Traits>
 struct LateDq : FromRegisters<Traits> {
   static constexpr bool kLateDq = true;
 };
 
 //| Steps 3 and 4 begin at the first queries, as FlashAttention does; where to begin is a part of step 5.
-/// Step 4: a block for each tile of keys.
+/// Step 4: one block per key tile.
 template <typename Traits>
 struct OneTile : Traits {
   static constexpr bool kRotate = false;
@@ -218,7 +218,7 @@ void with_versions(Use use) {
   }
 }
 
-/// The same with step 5's version, or both, at a shape's length.
+/// Does the same with step 5's version, or both, for a shape's length.
 template <int kHeadDim, bool kCausal, typename Use>
 void with_step5(const Shape& shape, Use use) {
   with_versions<kHeadDim, kCausal>([&]<typename Traits>() {
@@ -234,7 +234,7 @@ void with_step5(const Shape& shape, Use use) {
 
 //| A step: D and the workspace first, then one launch or two, then dQ's rounding. All of them run in one
 //| stream, one after another, and count in the time that the page gives.
-/// Steps 3 to 6.
+/// Launches steps 3 to 6.
 template <typename T, int kHeadDim, bool kCausal>
 void run_step(const Shape& shape, const Tensors& t, device::Stream stream, int step) {
   begin<T, kHeadDim>(shape, t, stream, step);
@@ -256,7 +256,7 @@ void run_step(const Shape& shape, const Tensors& t, device::Stream stream, int s
 
 //| The type and the mask become template arguments here, so kernels need not check them. Each head dimension
 //| is compiled in a file of its own, `hopper_d64.cu` and the like, so that the three compile in parallel.
-/// The step of a shape's type and mask.
+/// Launches a step for a shape's type and mask.
 template <int kHeadDim>
 void run_hopper(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
   device::with_16_bit_type(shape.dtype, [&]<typename T>() {

@@ -11,12 +11,12 @@
 
 namespace flashbook::backward {
 
-/// Step 5 as it is.
+/// Step 5, unchanged.
 template <typename Traits>
 struct AsItIs : Traits {};
 
 //| ## Which block has which tile
-/// One block per tile of keys: nothing of one overlaps with the next.
+/// One block per key tile, so that consecutive tiles do not overlap.
 template <typename Traits>
 struct NoneStay : Traits {
   static constexpr Schedule kSchedule = Schedule::single_tile;
@@ -42,7 +42,7 @@ struct ShortestFirst : Traits {
 };
 
 //| ## Who adds dQ, and when
-/// TMA adds where registers do, and the other way round; dQ of a round is added in that round.
+/// Swaps additions by TMA and from registers; adds a round's dQ in the same round.
 template <typename Traits>
 struct OtherAdder : FromRegisters<Traits> {};
 template <typename Traits>
@@ -50,14 +50,14 @@ struct OtherAdder<FromRegisters<Traits>> : Traits {};
 template <typename Traits>
 struct OtherAdder<LateDq<Traits>> : Traits {};
 
-/// dQ of a round is computed in that round where step 5 computes it in the next one, at d = 64.
+/// Computes a round's dQ in the same round, whereas step 5 computes it in the next one at d = 64.
 template <typename Traits>
 struct EarlyDq;
 template <typename Traits>
 struct EarlyDq<LateDq<Traits>> : FromRegisters<Traits> {};
 
 //| ## The launches
-/// Step 5 with another version in place of each of its own.
+/// Launches step 5 with other versions in place of its own.
 template <typename T, int kHeadDim, bool kCausal, template <typename> typename Turned>
 void run_turned(const Shape& shape, const Tensors& t, device::Stream stream) {
   begin<T, kHeadDim>(shape, t, stream, 5);

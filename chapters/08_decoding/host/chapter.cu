@@ -30,7 +30,7 @@ namespace {
 
 using namespace decoding;
 
-/// One new token for each of 16 sequences of 8192: the shape of Llama-3-8B's attention.
+/// Returns the shape for one new token in each of 16 sequences of 8192 tokens: Llama-3-8B's attention.
 Shape shape_of_cache(int batch, int heads, int kv_heads, int seqlen_k, int head_dim) {
   Shape shape = square_shape(batch, heads, 1, head_dim, DType::bf16);
   shape.kv_heads = kv_heads, shape.seqlen_k = seqlen_k;
@@ -94,7 +94,7 @@ int64_t ring_bytes(const Shape& shape) {
   return ring_workspace_bytes(shape, ring_launch(shape, kStep == 6));
 }
 
-/// Several sequences need more room, since their prefixes may be shared.
+/// Returns the workspace of several sequences, which is larger because their prefixes may be shared.
 int64_t shared_bytes(const Shape& shape) {
   return shape.batch > 1 ? std::max(ring_bytes<6>(shape), shared_workspace_bytes(shape))
                          : ring_bytes<6>(shape);
@@ -106,13 +106,13 @@ int64_t counters(const Shape& shape) {
   return kWorkspace(shape) > 0 ? kArrivalBytes : 0;
 }
 
-/// Keys and values come once for each query head.
+/// Counts keys and values once per query head.
 double memory_by_head(const Shape& shape) {
   const double cache = 2.0 * double(shape.k_elements()) * double(size_of(shape.dtype));
   return compulsory_bytes(shape, Operation::decode) + (group_of(shape) - 1) * cache;
 }
 
-/// Keys and values come once; partial results go out and come back.
+/// Counts keys and values once, and partial results as written and read.
 template <int64_t (*kParts)(const Shape&)>
 double memory(const Shape& shape) {
   return compulsory_bytes(shape, Operation::decode) + 2.0 * double(kParts(shape));
@@ -144,13 +144,13 @@ void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
   });
 }
 
-/// Step 10.
+/// Launches step 10.
 void run_step10(const Shape& shape, const Tensors& tensors, device::Stream stream) {
   device::with_head_dim(tile_columns(shape.head_dim),
                         [&]<int kHeadDim>() { run_warpgroups<kHeadDim>(shape, tensors, stream); });
 }
 
-/// Step 3 has none: its merge also asks about parts without keys, and ignores their values.
+/// Returns 0: step 3's merge also checks parts without keys, and ignores their values.
 int64_t no_counters(const Shape&) { return 0; }
 
 //| ## The steps

@@ -6,7 +6,7 @@
 namespace flashbook::decoding {
 namespace {
 
-/// How a launch goes.
+/// The plan of a launch.
 struct LatentLaunch {
   int blocks;     ///< that share the keys
   int row_tiles;  ///< of 64 rows; each has `blocks` blocks

@@ -9,7 +9,7 @@
 
 namespace flashbook::decoding {
 
-/// Why the step cannot use the shape's pages and what to do; empty if it can, or if there are none.
+/// Returns why the step cannot use the shape's pages and what to do; empty if it can, or if there are none.
 std::string limits_of_latent_pages(const Shape& shape);
 
 /// Returns the bytes of the workspace: counters, as in steps 4 to 6, and two parts per block.

@@ -43,16 +43,16 @@ inline Problem problem_of(const Shape& shape, const Tensors& t, int pack) {
 
 //| A contiguous cache and a cache of pages have the same map, chapter 5's `tile_map`. Without pages a
 //| sequence is a single page, as long as it is.
-/// Keys of a tile of steps 1 to 3.
+/// Returns the keys per tile in steps 1 to 3.
 constexpr int pack_gqa_keys(int head_dim) { return head_dim == 256 ? 64 : 128; }
 
-/// Blocks of steps 1 to 3 before keys are split.
+/// Returns the number of blocks in steps 1 to 3 before keys are split.
 inline int64_t row_tiles(const Shape& shape, int pack) {
   const int64_t rows = int64_t(pack) * shape.seqlen_q;
   return int64_t(shape.batch) * (shape.heads / pack) * ceil_div(rows, kRowsPerWarpgroup);
 }
 
-/// Step 3's parts.
+/// Returns the number of step 3's parts.
 inline int parts_of(const Shape& shape) {
   const int keys = pack_gqa_keys(shape.head_dim);
   return parts_for(row_tiles(shape, shape.heads / shape.kv_heads), ceil_div(shape.seqlen_k, keys),
@@ -69,7 +69,7 @@ inline Partials partials_in(void* workspace, const Shape& shape, int parts) {
   return {o, o + parts * shape.q_elements()};
 }
 
-/// Step 3's second kernel, which merges `parts` partial results.
+/// Launches step 3's second kernel, which merges `parts` partial results.
 template <typename T, int kHeadDim>
 void run_merge(const Problem& problem, const Partials& partials, int parts, const Tensors& t,
                device::Stream stream) {
@@ -78,7 +78,7 @@ void run_merge(const Problem& problem, const Partials& partials, int parts, cons
                  dim3(kMergeWarps * 32), 0, stream, partials, parts, static_cast<T*>(t.o), t.lse, problem);
 }
 
-/// Steps 1 to 3, `pack` heads a tile. With more than one part the workspace has partial_bytes.
+/// Launches steps 1 to 3 with `pack` heads per tile. With more than one part the workspace has partial_bytes.
 template <typename T, int kHeadDim>
 void run_pack_gqa(const Shape& shape, const Tensors& t, device::Stream stream, int pack, int parts) {
   constexpr int kKeys = pack_gqa_keys(kHeadDim);
@@ -95,7 +95,7 @@ void run_pack_gqa(const Shape& shape, const Tensors& t, device::Stream stream, i
 //|
 //| One block per multiprocessor. Equal parts: as many as let all blocks run at once.
 
-/// Tiles of 16 rows per block in steps 4 to 6: as many as the pack's rows need, up to 4, or 2 at d = 256.
+/// Returns the 16-row tiles per block in steps 4 to 6: as many as the pack needs, up to 4, or 2 at d = 256.
 inline int ring_row_tiles(const Shape& shape) {
   const int64_t rows = int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q;
   const int most = tile_columns(shape.head_dim) == 256 ? 1 : 4;
@@ -104,7 +104,7 @@ inline int ring_row_tiles(const Shape& shape) {
   return tiles;
 }
 
-/// The blocks of a launch of the ring.
+/// The blocks of a ring launch.
 struct RingLaunch {
   int blocks;
   Plan plan;
@@ -128,7 +128,7 @@ inline bool has_pages(const Shape& shape) {
 
 //| Step 9's boxes begin at multiples of 128 bytes in shared memory. If boxes of a few short rows do not, each
 //| key is a copy of its own, as in step 6.
-/// Keys of one of step 9's boxes.
+/// Returns the keys per box in step 9.
 inline int box_keys_of(const Shape& shape, int tile_keys) {
   return std::min({kBoxKeys, tile_keys, has_pages(shape) ? shape.paging.rows : tile_keys});
 }
@@ -157,10 +157,10 @@ inline int keys_seen_of(const Shape& shape) {
   return left < 0 ? shape.seqlen_k : int(std::min<int64_t>(shape.seqlen_k, int64_t(left) + shape.seqlen_q));
 }
 
-/// Keys up to which an item is short (measured on an H200).
+/// Up to this many keys an item is short (measured on an H200).
 constexpr int kShortItem = 4096;
 
-/// Blocks that a grid has in y.
+/// A grid's y size.
 constexpr int64_t kMaxItemsToSplit = 65535;
 
 /// Members of a team, see plan.cuh: all items of a sequence, or a divisor of their number that leaves at most
@@ -349,7 +349,7 @@ inline CUtensorMap box_map(const Shape& shape, const Tensors& t, TensorId id, in
        .swizzle = swizzle});
 }
 
-/// Step 9's maps of a cache in tiles of `tile_keys` keys.
+/// Returns step 9's maps of a cache in tiles of `tile_keys` keys.
 inline KeyMaps key_maps(const Shape& shape, const Tensors& t, int tile_keys) {
   if (!fits_boxes(shape, tile_keys)) return {};
   const auto map = [&](TensorId id) {
@@ -395,7 +395,7 @@ inline Workspace workspace_of(const Shape& shape, const Tensors& t, const RingLa
   return ring_workspace_bytes(shape, launch) == 0 ? Workspace{} : ring_workspace(t.workspace, shape, launch);
 }
 
-/// The same of a whole problem. `plan` is the launch's, or has its rules.
+/// Launches the ring for a whole problem. `plan` is the launch's, or has its rules.
 template <typename T, typename Traits, typename PlanType>
 void run_ring(const Shape& shape, const Problem& problem, const Workspace& workspace, const Tensors& t,
               device::Stream stream, const RingLaunch& launch, const PlanType& plan) {

@@ -12,7 +12,7 @@
 
 namespace flashbook::decoding {
 
-/// Step 4 as it is.
+/// Step 4, unchanged.
 template <typename Traits>
 struct AsItIs : Traits {};
 
@@ -21,7 +21,7 @@ struct AsItIs : Traits {};
 //| Keys and values of a tile have a stage each, so two stages hold one tile. With `TileByTile` the next tile
 //| is requested when this one is done, as in step 3; with `TwoStages` its keys are requested as soon as the
 //| scores are computed.
-/// One tile, and nothing in flight while it is in use.
+/// One tile; no copy is in flight while it is in use.
 template <typename Traits>
 struct TileByTile : Traits {
   static constexpr int kStages = 2;
@@ -45,7 +45,7 @@ struct SixStages : Traits {
 template <typename Traits>
 struct SixtyFourRows : RingKernelTraits<RingSizes{.head_dim = Traits::kHeadDim, .row_tiles = 4}> {};
 
-/// Parts are merged by a second kernel, however few they are.
+/// Always merges parts in a second kernel, however few there are.
 template <typename Traits>
 struct SecondKernel : Traits {
   static constexpr int kPartsForLast = 1;
@@ -60,19 +60,19 @@ inline int64_t places_of_turned(const RingLaunch& launch) {
   return 2 * int64_t(launch.blocks) * RingKernelTraits<RingSizes{.head_dim = 128, .row_tiles = 4}>::kRows;
 }
 
-/// What the versions need, in bytes.
+/// Returns the bytes of workspace that the versions need.
 inline int64_t turned_workspace_bytes(const Shape& shape) {
   return kArrivalBytes +
          places_of_turned(ring_launch(shape, false)) * (shape.head_dim + 1) * int64_t(sizeof(float));
 }
 
-/// A version that says how many parts the last to arrive merges.
+/// A version that sets how many parts the last block to arrive merges.
 template <typename Traits>
 concept LimitsParts = requires(const Traits& traits) {
   traits.kPartsForLast;
 };
 
-/// Step 4 in another version, of a shape with up to 16 rows.
+/// Launches another version of step 4, for a shape with up to 16 rows.
 template <typename T, typename Traits>
 void run_turned(const Shape& shape, const Tensors& t, device::Stream stream) {
   RingLaunch launch = ring_launch(shape, false);

@@ -13,7 +13,7 @@ constexpr int kWidth = Decoder::kWidth;
 /// Streams of the seed.
 enum Stream : uint64_t { kEmbeddings, kPlaces, kQuery, kKey, kValue, kOutput, kVocabularyRows, kStreams };
 
-/// Number `index` of a stream, uniform with variance 1.
+/// Returns number `index` of a stream, uniform with variance 1.
 float random_float(uint64_t seed, Stream stream, uint64_t index) {
   const uint64_t bits = random_bits(seed * kStreams + stream, index);
   return float(std::sqrt(3.0) * (2.0 * double(bits >> 11) * 0x1p-53 - 1.0));
@@ -34,7 +34,7 @@ std::vector<float> multiply(const std::vector<float>& weights, const std::vector
   return results;
 }
 
-/// RMS norm: of length sqrt(kWidth).
+/// Applies RMS norm: the result has length sqrt(kWidth).
 std::vector<float> normalised(std::vector<float> x) {
   float squares = 0;
   for (float value : x) squares += value * value;

@@ -22,7 +22,7 @@ class Decoder {
   std::vector<float> key(const std::vector<float>& x) const;    ///< [kKvHeads, kHeadDim]
   std::vector<float> value(const std::vector<float>& x) const;  ///< [kKvHeads, kHeadDim]
 
-  /// The likeliest token after the one whose row is `x` and whose attention came to `o`, [kHeads, kHeadDim].
+  /// Returns the likeliest token after the one with row `x` and attention result `o`, [kHeads, kHeadDim].
   int next_token(const std::vector<float>& x, const std::vector<float>& o) const;
 
  private:

@@ -14,7 +14,7 @@ class CacheMemory {
  public:
   CacheMemory(const PagePool& pool, device::Place place);
 
-  /// What Sequence::append asks for.
+  /// Performs a copy that Sequence::append requests.
   void copy(const PageCopy& copy);
   /// Writes the key and the value of one token, [kv_heads, head_dim] each.
   void write(const Sequence& sequence, int place, const std::vector<float>& key,
@@ -40,7 +40,7 @@ struct Generated {
 Generated generate(const Chapter& chapter, int step, const Decoder& decoder, PagePool& pool, int first,
                    int tokens, bool with_cache);
 
-/// Attention of the query of the sequence's last token, [heads, head_dim].
+/// Computes attention for the query of the sequence's last token, [heads, head_dim].
 std::vector<float> attend(const Chapter& chapter, int step, const PagePool& pool, const CacheMemory& memory,
                           const Sequence& sequence, const std::vector<float>& query);
 

@@ -35,7 +35,7 @@ struct MemoryUse {
                     ///< chapter 1 allocates, and what no later chapter does
 };
 
-/// `seqlen` tokens in each of `batch` sequences. Scales of e4m3 are not counted.
+/// Returns the memory for `seqlen` tokens in each of `batch` sequences. Scales of e4m3 are not counted.
 MemoryUse memory_of(const Model& model, DType dtype, int seqlen, int batch);
 
 }  // namespace flashbook::decoding

@@ -23,9 +23,9 @@ class PagePool {
 
   /// Returns a free page, which the caller holds. Throws OutOfPages.
   int take();
-  /// One more holder of a page that already has one.
+  /// Adds a holder to a page that already has one.
   void hold(int page);
-  /// One fewer. The last one frees the page.
+  /// Removes a holder. The last one frees the page.
   void drop(int page);
 
   int holders(int page) const { return holders_.at(page); }

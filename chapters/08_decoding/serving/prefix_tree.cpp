@@ -40,7 +40,7 @@ std::vector<int> PrefixTree::find(std::span<const int> tokens) {
   return pages;
 }
 
-/// The node keeps its first `pages`; a new child takes the rest of its run, and its children.
+/// Splits a node: it keeps its first `pages`, and a new child takes the rest of its run and its children.
 void PrefixTree::split(Node& node, int pages) {
   const std::ptrdiff_t rows = pool_.rows();
   auto rest = std::make_unique<Node>();
@@ -71,7 +71,7 @@ void PrefixTree::insert(std::span<const int> tokens, std::span<const int> pages)
   place.node->children.emplace(std::move(key), std::move(leaf));
 }
 
-/// The least recently used leaf whose last page has no other holder.
+/// Finds the least recently used leaf whose last page has no other holder.
 void PrefixTree::find_oldest(Node& parent, Leaf& oldest) const {
   for (auto& [key, child] : parent.children) {
     if (!child->children.empty())

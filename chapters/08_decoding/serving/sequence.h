@@ -23,7 +23,7 @@ struct PageCopy {
 /// drops its pages.
 class Sequence {
  public:
-  /// Without tokens.
+  /// Makes a sequence without tokens.
   explicit Sequence(PagePool& pool) : pool_(&pool) {}
   /// Begins with full pages that have a holder: a prefix that PrefixTree::find has found.
   Sequence(PagePool& pool, std::span<const int> pages);
@@ -31,7 +31,8 @@ class Sequence {
   Sequence& operator=(Sequence&& other) noexcept;
   ~Sequence() { reset(); }
 
-  /// The same tokens in the same pages. Nothing is copied before one of the two writes.
+  /// Returns a sequence with the same tokens in the same pages. Pages are copied only when one of the two
+  /// writes.
   Sequence fork() const;
 
   /// Makes room for `tokens` more: keys length() ... length() + tokens - 1 may be written after the call. If

@@ -34,7 +34,7 @@ inline bool is_by_pairs(const Visibility& v) { return !v.dense.empty() || v.bloc
 
 inline int64_t tiles_of(int64_t rows, int per_tile) { return ceil_div(rows, per_tile); }
 
-/// How many masks a launch has, and so lists for a tile of keys; and which heads share one.
+/// The number of masks in a launch, and so of lists per key tile; and the heads that share one.
 struct MaskCount {
   int per_batch;  ///< 0: all batch entries share them
   int heads;      ///< query heads that share one
@@ -127,7 +127,7 @@ inline GradientProblem gradient_problem_of(const Shape& shape, const Tensors& t,
 
 //| ## The launches
 
-/// One launch of the gradients' kernel: of all of them, or at d = 256 of some.
+/// Launches the gradient kernel for all gradients or, at d = 256, for some of them.
 template <typename T, typename Traits, typename Mask, typename Score>
 void run_gradients_of(const Shape& shape, const Tensors& t, device::Stream stream,
                       const GradientWorkspace& workspace, const WorkspaceLayout& layout,
@@ -151,8 +151,8 @@ void run_gradients_of(const Shape& shape, const Tensors& t, device::Stream strea
 //| take tiles from one counter, and a kernel of one thread sets it to 0 between them. At d = 256 that is so
 //| for every mask. A softcap wants it at every head dimension: P, its product with the slope, dP, dK and dV
 //| are 224 registers at d = 64 and 208 at d = 128, and in one kernel nvcc spilled 84 and 4 bytes.
-/// All launches, with one mask and one function on scores. `mask_of(...)` makes the mask, and launches what
-/// it needs beforehand.
+/// Makes all launches with one mask and one function on scores. `mask_of(...)` makes the mask, and launches
+/// what it needs beforehand.
 template <typename T, int kHeadDim, typename MaskOf, typename Score>
 void run_with_mask(const Shape& shape, const Tensors& t, device::Stream stream, bool in_turns,
                    const MaskOf& mask_of, const Score& score) {
@@ -258,7 +258,7 @@ void run_by_intervals(const Shape& shape, const Tensors& t, device::Stream strea
   run_with_mask<T, kHeadDim>(shape, t, stream, in_turns, mask_of, score);
 }
 
-/// Bytes of pairs, or blocks.
+/// Launches the gradient with a mask of pairs or of blocks.
 template <typename T, int kHeadDim>
 void run_by_pairs(const Shape& shape, const Tensors& t, device::Stream stream, bool in_turns) {
   constexpr int kQueries = GradientKernelTraits<kHeadDim>::kQueries;

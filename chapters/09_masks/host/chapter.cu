@@ -102,7 +102,7 @@ std::string limits(const Shape& shape) {
 //| blocks take their tiles. It is 0 before the first launch, and every launch leaves it so.
 int64_t counter_bytes(const Shape&) { return kCounterBytes; }
 
-/// Every tensor once, and what says what is visible.
+/// Counts every tensor and every mask's data once.
 template <Operation kOperation, int64_t (*kWorkspace)(const Shape&)>
 double memory(const Shape& shape) {
   double bytes = compulsory_bytes(shape, kOperation) + 2.0 * double(kWorkspace(shape));

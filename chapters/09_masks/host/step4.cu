@@ -5,7 +5,7 @@
 namespace flashbook::masks {
 namespace {
 
-/// Tiles of keys of all rows of bounds.
+/// Returns the number of key tiles in all rows of bounds.
 int64_t scanned_tiles(const Shape& shape, int keys) {
   return int64_t(shape.batch) * shape.visibility.columns.heads * ceil_div(shape.seqlen_k, keys);
 }

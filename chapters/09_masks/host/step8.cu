@@ -30,8 +30,8 @@ TileMap page_map(const Shape& shape, TensorId tensor, const void* base, int box_
   return map_to_an_end(shape, tensor, base, unit, box_rows, 1);
 }
 
-/// How a kernel names heads and rows in that map, and how far a page is from the next. Throws UsageError if
-/// the numbers get too large.
+/// Returns how a kernel addresses heads and rows in that map, and how far a page is from the next. Throws
+/// UsageError if the numbers get too large.
 std::pair<MapStrides, int> page_strides(const Shape& shape, TensorId tensor) {
   const Strides strides = shape.strides(tensor);
   const int64_t unit = page_unit(strides), pages = shape.paging.rows > 0 ? shape.paging.pages : shape.batch;

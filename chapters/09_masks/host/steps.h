@@ -15,7 +15,8 @@ void run_functions(const Shape& shape, const Tensors& tensors, device::Stream st
 
 void run_prompts(const Shape& shape, const Tensors& tensors, device::Stream stream);  ///< step 8
 
-/// Step 6, or, `in_turns`, step 7. Each head dimension is a file of its own, since they take long to compile.
+/// Launches step 6 or, `in_turns`, step 7. Each head dimension is a file of its own, since they take long to
+/// compile.
 template <int kHeadDim>
 void run_gradients(const Shape& shape, const Tensors& tensors, device::Stream stream, bool in_turns);
 

@@ -18,8 +18,8 @@ inline uint64_t map_unit(const Shape& shape, TensorId tensor) {
   return std::gcd(uint64_t(strides.row), uint64_t(strides.head)) * size_of(shape.dtype);
 }
 
-/// How a kernel names heads and rows in the map of a packed tensor. Throws UsageError if the numbers get too
-/// large.
+/// Returns how a kernel addresses heads and rows in a packed tensor's map. Throws UsageError if the numbers
+/// get too large.
 inline MapStrides varlen_strides(const Shape& shape, TensorId tensor) {
   const Strides strides = shape.strides(tensor);
   const uint64_t elements = map_unit(shape, tensor) / size_of(shape.dtype);
@@ -57,7 +57,7 @@ inline TileMap map_to_an_end(const Shape& shape, TensorId tensor, const void* ba
   return {device::tensor_map(tiles), by_panels};
 }
 
-/// That of a packed tensor.
+/// Returns the map of a packed tensor.
 inline TileMap varlen_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
   return map_to_an_end(shape, tensor, base, map_unit(shape, tensor), box_rows,
                        tile_columns(shape.head_dim) / kPanel);

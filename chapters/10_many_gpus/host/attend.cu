@@ -7,7 +7,7 @@
 namespace flashbook::many_gpus {
 namespace {
 
-/// Blocks of kMergeWarps rows, for the heads of all batch entries.
+/// Returns a grid with a block per kMergeWarps rows, for the heads of all batch entries.
 dim3 grid_of(const Shape& shape, int rows) {
   return dim3(ceil_div(rows, kMergeWarps), shape.batch * shape.heads);
 }

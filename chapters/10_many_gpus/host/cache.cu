@@ -20,7 +20,7 @@ CacheProblem problem_of(const Cache& cache) {
           .shift = shape.seqlen_k - shape.seqlen_q};
 }
 
-/// Tiles of rows, of all key heads.
+/// Returns the number of row tiles of all key heads.
 int row_tiles(const Cache& cache) {
   return cache.shape.batch * cache.shape.kv_heads * ceil_div(problem_of(cache).rows, kRowsPerWarpgroup);
 }

@@ -17,17 +17,17 @@ struct Cache {
              *v = nullptr;  ///< [batch * heads, seqlen_q, head_dim], [batch * kv_heads, keys, head_dim]
 };
 
-/// Into how many parts blocks split the keys; 0 if there are none.
+/// Returns the number of parts into which blocks split the keys; 0 if there are none.
 int parts_of(const Cache& cache);
 
-/// Attention in `parts` parts: o [parts, batch * heads * seqlen_q, head_dim] and lse.
+/// Computes attention in `parts` parts: o [parts, batch * heads * seqlen_q, head_dim] and lse.
 void attend(const Cache& cache, int parts, float* o, float* lse, device::Queue& queue);
 
 /// Merges parts of `rows` rows into one; without parts, the rows see nothing.
 void merge_parts(const Cache& cache, const float* part_o, const float* part_lse, int parts, int64_t rows,
                  float* o, float* lse, device::Queue& queue);
 
-/// The same into the result, rounded.
+/// Merges the parts into the rounded result.
 void merge_result(const Cache& cache, const float* part_o, const float* part_lse, int parts, int64_t rows,
                   void* o, float* lse, device::Queue& queue);
 

@@ -27,7 +27,7 @@ struct Gradient {
   int margin = 0;  ///< multiprocessors that it leaves free
 };
 
-/// Rows per head in the workspace.
+/// Returns the rows per head in the workspace.
 int padded_rows(int queries);
 
 /// Fills the workspace: O and the log-sum-exp of the gradient's queries, and zeros in dQ.
@@ -36,16 +36,16 @@ void prepare(const Gradient& gradient, const void* o, const float* lse, device::
 /// Launches the kernel: adds to the workspace's dQ, and stores dK and dV.
 void differentiate(const Gradient& gradient, device::Queue& queue);
 
-/// to = to + from.
+/// Adds `from` to `to`.
 void add(float* to, const float* from, int64_t floats, device::Queue& queue);
 
 /// Sets floats to 0.
 void clear(float* to, int64_t floats, device::Queue& queue);
 
-/// dK and dV, which lie one after the other, of own + home.
+/// Rounds own + home to dK and dV, which are contiguous.
 void round_keys(const Gradient& gradient, const float* own, const float* home, device::Queue& queue);
 
-/// dQ of the workspace's sums.
+/// Rounds the workspace's sums to dQ.
 void round_queries(const Gradient& gradient, void* dq, device::Queue& queue);
 
 // The same for one head dimension. They are compiled in files of their own.

@@ -51,7 +51,7 @@ class Ranks final : public DealtOut {
   /// Calls `body(rank, program)` once for each rank of this process, on that rank's device.
   template <typename Body>
   void on_all(const Body& body);
-  /// Memory for a rank's tokens, on the device in use.
+  /// Allocates memory for a rank's tokens on the current device.
   Dealt deal(int rank) const;
   Dealt deal_cache(int rank) const;
 
