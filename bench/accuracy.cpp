@@ -104,8 +104,8 @@ struct Problem {
   std::vector<double> plain_fp8;  ///< the same in e4m3, computed below
 };
 
-/// FP8 attention of a framework without a fused kernel: P is divided by its row's sum, which makes it small,
-/// and then rounded to e4m3. Inputs have a scale per tensor; everything else is exact.
+/// Computes FP8 attention like a framework without a fused kernel: P is divided by its row's sum, which makes
+/// it small, and then rounded to e4m3. Inputs have a scale per tensor; everything else is exact.
 std::vector<double> plain_fp8(Shape shape, Inputs inputs, const std::vector<int64_t>& rows) {
   shape.dtype = DType::e4m3;
   round_inputs(shape, inputs);

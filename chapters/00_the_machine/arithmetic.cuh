@@ -19,7 +19,7 @@ namespace flashbook::machine {
 //| x = x / 2 + 1 converges to 2 from any start, so the result can be checked. `half` and `one` are arguments,
 //| because the compiler could evaluate constants ahead of time.
 
-/// Each thread does `rounds` multiply-adds in each of kChains chains.
+/// Executes `rounds` multiply-adds in each of kChains chains, per thread.
 template <int kChains>
 __global__ void __launch_bounds__(1024)
     multiply_add(float half, float one, int rounds,
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(1024)
 //| `MUFU.EX2`. Each quarter of a multiprocessor has 4 of them, next to its 32 CUDA cores. x = 2^-x converges
 //| to 0.6412.
 
-/// Each thread does `rounds` exponentials in each of kChains chains.
+/// Executes `rounds` exponentials in each of kChains chains, per thread.
 template <int kChains>
 __global__ void __launch_bounds__(1024) exponentials(int rounds, float* sums, int64_t* clocks) {
   float x[kChains];
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(1024) exponentials(int rounds, float* sums, in
 
 constexpr int kMmaFlops = 2 * 16 * 8 * 16;
 
-/// Each warp does `rounds` products in each of kChains chains.
+/// Executes `rounds` products in each of kChains chains, per warp.
 template <int kChains>
 __global__ void __launch_bounds__(512)
     warp_products(uint32_t ones, int rounds, float* sums, int64_t* clocks) {  // `ones`: a register of two 1s

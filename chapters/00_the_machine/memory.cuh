@@ -39,7 +39,7 @@ __device__ __forceinline__ const Node* next_of(const Node* node) {
 //| loads between the two readings of the clock. With more than one warp per block, the warps hide each
 //| other's latency.
 
-/// Every warp walks `warm` untimed hops, then `hops` timed ones.
+/// Walks `warm` untimed hops, then `hops` timed ones, per warp.
 __global__ void walk_chain(const Node* const* starts,  // [warps of the grid]
                            int warm, int hops,
                            const Node** ends,  // [warps of the grid]: where each walk ended

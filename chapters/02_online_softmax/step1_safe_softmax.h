@@ -64,7 +64,7 @@ inline SoftmaxState safe_softmax(std::span<float> scores) {
 //| contiguous row of V. Its additions update different elements of O, so none waits for another, and the
 //| compiler turns them into vectors.
 
-/// One row of attention. Adds to `o`, [head_dim] zeros; returns the log-sum-exp.
+/// Computes one row of attention. Adds to `o`, [head_dim] zeros; returns the log-sum-exp.
 inline float attention_row_safe(const Row& row, float* o) {
   std::vector<float> scores(row.keys);  // step 3 does not need this memory
   for (int key = 0; key < row.keys; ++key) scores[key] = score(row, key);

@@ -78,7 +78,7 @@ inline Factors update(SoftmaxState& state, float score) {
 //| into weights and adds up the values at once, since $m$ and $\ell$ are final by then. Only this second pass
 //| still needs the row of scores.
 
-/// One row of attention. Adds to `o`, [head_dim] zeros; returns the log-sum-exp.
+/// Computes one row of attention. Adds to `o`, [head_dim] zeros; returns the log-sum-exp.
 inline float attention_row_two_passes(const Row& row, float* o) {
   std::vector<float> scores(row.keys);
   SoftmaxState state;

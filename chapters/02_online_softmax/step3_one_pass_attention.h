@@ -27,7 +27,7 @@ namespace flashbook {
 //| usual case: in random order, the $j$-th score is a new maximum with probability $1/j$, about 9 times
 //| in 4096. Step 4 corrects once per tile, and later chapters ask whether to correct at all.
 
-/// One row of attention. Adds to `o`, [head_dim] zeros; returns the log-sum-exp.
+/// Computes one row of attention. Adds to `o`, [head_dim] zeros; returns the log-sum-exp.
 inline float attention_row_one_pass(const Row& row, float* o) {
   SoftmaxState state;  // only the state and `o` survive from one key to the next
   for (int key = 0; key < row.keys; ++key) {

@@ -28,7 +28,7 @@ struct RowState {
   bool large;  // some maximum of the warp, times the scale, exceeds 2^12 in size (see below)
 };
 
-/// A state that has seen no key.
+/// Resets the state to one that has seen no key.
 template <int kRowBlocks>
 __device__ __forceinline__ void clear(RowState<kRowBlocks>& rows) {
 #pragma unroll
@@ -65,7 +65,7 @@ __device__ __forceinline__ void mask(Blocks<kRowBlocks, kKeyBlocks>& scores, con
 //| Each lane takes the maximum of its own scores and the old maximum, then asks the lane whose number differs
 //| in bit 0, then the one that differs in bit 1. Lanes 4 g to 4 g + 3 share a row, so these two shuffles
 //| reach exactly the four lanes of the row, and all four end with the same value.
-/// The maxima of rows, old and new keys, in all four lanes of a row.
+/// Computes the maxima of rows over old and new keys, in all four lanes of a row.
 template <int kRowBlocks, int kKeyBlocks>
 __device__ __forceinline__ void row_maxima(float (&maxima)[kRowBlocks][2],
                                            const Blocks<kRowBlocks, kKeyBlocks>& scores,

@@ -88,7 +88,7 @@ __device__ __forceinline__ void multiply_values_plain(Blocks<1, kHeadDim / 8>& o
 //|
 //| Shared memory holds Q, then K, then V. `load` copies K and V of a tile.
 
-/// Attention by split queries. Grid: (queries / 64, batch * heads); dynamic shared memory:
+/// Computes attention by split queries. Grid: (queries / 64, batch * heads); dynamic shared memory:
 /// 3 tiles of kTile x kHeadDim.
 template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(kThreads) split_q(const T* q,  // [batch * heads, seqlen_q, kHeadDim]

@@ -29,8 +29,8 @@ __device__ __forceinline__ void copy_swizzled(unsigned char* tile,
 
 //| ## The kernel
 
-/// Attention by split queries, with operands by ldmatrix from swizzled tiles. Grid: (queries / 64, batch *
-/// heads); dynamic shared memory: 3 tiles of kTile x kHeadDim.
+/// Computes attention by split queries, with operands by ldmatrix from swizzled tiles. Grid: (queries / 64,
+/// batch * heads); dynamic shared memory: 3 tiles of kTile x kHeadDim.
 template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(kThreads)
     ldmatrix_swizzled(const T* q,  // [batch * heads, seqlen_q, kHeadDim]

@@ -14,8 +14,8 @@ namespace flashbook::fa2 {
 //| Shared memory holds Q, then two stages, each K with V behind it. Tile $j$ goes to stage $j \bmod 2$.
 //| `load` starts copying K and V of a tile.
 
-/// Attention by split queries, with the next tile in flight. Grid: (queries / 64, batch * heads); dynamic
-/// shared memory: 5 tiles of kTile x kHeadDim.
+/// Computes attention by split queries, with the next tile in flight. Grid: (queries / 64, batch * heads);
+/// dynamic shared memory: 5 tiles of kTile x kHeadDim.
 template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(kThreads) two_stages(const T* q,  // [batch * heads, seqlen_q, kHeadDim]
                                                        const T* k,  // [batch * kv_heads, seqlen_k, kHeadDim]

@@ -13,8 +13,8 @@ namespace flashbook::fa2 {
 
 //| ## The kernel
 
-/// Attention by split queries, with fewer operations per score. Grid: (queries / 64, batch * heads); dynamic
-/// shared memory: 5 tiles of kTile x kHeadDim.
+/// Computes attention by split queries, with fewer operations per score. Grid: (queries / 64, batch * heads);
+/// dynamic shared memory: 5 tiles of kTile x kHeadDim.
 template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(kThreads)
     fewer_operations(const T* q,  // [batch * heads, seqlen_q, kHeadDim]

@@ -39,8 +39,8 @@ struct PairedTraits {
 //|
 //| Four warps are two pairs. `side` is a warp's place in its pair, `pair_row` the first of the pair's 32
 //| rows.
-/// Attention at d = 256 by pairs of warps. Grid: (queries / 64, batch * heads); dynamic shared memory:
-/// PairedTraits::kSharedBytes.
+/// Computes attention at d = 256 by pairs of warps. Grid: (queries / 64, batch * heads); dynamic shared
+/// memory: PairedTraits::kSharedBytes.
 template <typename T>
 __global__ void __launch_bounds__(PairedTraits::kThreads, 2)
     paired(const T* q,  // [batch * heads, seqlen_q, 256]

@@ -132,7 +132,7 @@ __device__ __forceinline__ void copy_rows(unsigned char* tile,
 //| the same rows 8 dims further on. Registers `a[0]` to `a[3]` are then upper left, lower left, upper right,
 //| lower right, in mma.sync's order.
 
-/// Fragments of Q for 16 dims, from a swizzled tile whose row `first_row` is the warp's first.
+/// Loads fragments of Q for 16 dims, from a swizzled tile whose row `first_row` is the warp's first.
 template <int kHeadDim, int kRowBlocks>
 __device__ __forceinline__ void load_rows(uint32_t (&a)[kRowBlocks][4], const unsigned char* tile,
                                           int first_row, int step) {
@@ -195,7 +195,7 @@ __device__ __forceinline__ void multiply_keys(Blocks<kRowBlocks, kKeyBlocks>& sc
 //| The step without a single move. Scores of key blocks $2s$ and $2s + 1$ are this lane's results of two
 //| products. Rounded and packed in pairs, they are registers 0 to 3 of the left operand for 16 keys: block
 //| $2s$ gives the first two registers, block $2s + 1$ the others.
-/// Two key blocks of probabilities, rounded, as the left operand of mma.sync.
+/// Packs two key blocks of probabilities, rounded, as the left operand of mma.sync.
 template <typename T, int kRowBlocks, int kKeyBlocks>
 __device__ __forceinline__ void round_probabilities(uint32_t (&p)[kRowBlocks][4],
                                                     const Blocks<kRowBlocks, kKeyBlocks>& scores, int step) {

@@ -43,7 +43,7 @@ struct SingleShared {
 //| TMA subtracts the bytes as they land. When the arrival is in and no byte is missing, the phase is over,
 //| and the threads that wait for its parity go on. The first phase has parity 0, the next 1, then 0 again.
 
-/// Attention for 64 queries of one head. Grid: (tiles of queries * heads).
+/// Computes attention for 64 queries of one head. Grid: (tiles of queries * heads).
 template <typename T, int kHeadDim, int kKeys>
 __global__ void __launch_bounds__(kWarpgroup)
     single_warpgroup(const __grid_constant__ TileMap q_map,  // [batch, heads, panels, seqlen_q, 64]

@@ -25,7 +25,7 @@ namespace flashbook::fa3 {
 //| The maps of Q, K and V are parameters marked `__grid_constant__`: TMA reads a map by its address, and only
 //| such a parameter has one that all threads share. `__launch_bounds__(threads, 1)` promises one block per
 //| multiprocessor, so that ptxas may give each thread as many registers as there are.
-/// Attention for 64 queries per consumer, of one head. Grid: (tiles of queries * heads).
+/// Computes attention for 64 queries per consumer, of one head. Grid: (tiles of queries * heads).
 template <typename T, typename Traits>
 __global__ void __launch_bounds__(Traits::kThreads, 1)
     specialised(const __grid_constant__ TileMap q_map,  // [batch, heads, panels, seqlen_q, 64]

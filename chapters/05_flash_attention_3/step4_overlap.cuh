@@ -18,7 +18,7 @@
 namespace flashbook::fa3 {
 
 //| ## The kernel
-/// Attention for 64 queries per consumer, of one head. Grid: (tiles of queries * heads).
+/// Computes attention for 64 queries per consumer, of one head. Grid: (tiles of queries * heads).
 template <typename T, typename Traits>
 __global__ void __launch_bounds__(Traits::kThreads, 1)
     overlapping(const __grid_constant__ TileMap q_map,  // [batch, heads, panels, seqlen_q, 64]

@@ -84,7 +84,7 @@ struct PersistentShared {
 //| **Keys and values.** This thread runs ahead of all others. When it has requested the last keys of one tile
 //| of queries, it takes the next tile, broadcasts it and goes on filling stages, while the consumers still
 //| work on the one before. The counter that hands out tiles resets itself.
-/// The thread that decides on the next tile, broadcasts it and streams its keys and values.
+/// Runs the thread that decides on the next tile, broadcasts it and streams its keys and values.
 template <typename Traits, typename Shared>
 __device__ void produce_keys(Shared& shared, const TileMap& k_map, const TileMap& v_map,
                              const Problem& problem, const TileOrder& order, int* counter) {
@@ -97,7 +97,7 @@ __device__ void produce_keys(Shared& shared, const TileMap& k_map, const TileMap
 
 //| **Queries.** This thread knows no schedule: it takes each tile from the broadcast, as the consumers do,
 //| and lags behind the thread above.
-/// The thread that brings queries.
+/// Runs the thread that loads queries.
 template <typename Traits, typename Shared>
 __device__ void produce_queries(Shared& shared, const TileMap& q_map) {
   PipelineState<kBroadcastStages> next;
@@ -110,7 +110,7 @@ __device__ void produce_queries(Shared& shared, const TileMap& q_map) {
 
 //| **Outputs.** The same loop once more, one tile later: an output is complete when the last product of its
 //| tile is.
-/// The thread that has outputs stored.
+/// Runs the thread that stores outputs.
 template <typename Traits, typename Shared>
 __device__ void consume_outputs(Shared& shared, const TileMap& output_map) {
   PipelineState<kBroadcastStages> next;
@@ -169,7 +169,7 @@ struct Consumer {
   //| together, then P V alone. `begin` starts a tile of queries: it sets O and the sums to zero.
   //| After the last scores the queries have been read, and their place is given back, so that TMA can bring
   //| the next ones during the remaining work.
-  /// The first scores of a tile of queries.
+  /// Computes the first scores of a query tile.
   __device__ __forceinline__ void begin(int tile) {
     wait_full(shared.pipeline, state);
     wgmma_fence();
@@ -191,7 +191,7 @@ struct Consumer {
 
   //| One round of the loop. `kMasked` makes two loops of it: one whose tiles may need the mask, and one
   //| without any trace of it.
-  /// The scores of `tile`, together with P V of the tile before it in the loop, tile + 1.
+  /// Computes the scores of `tile`, together with P V of the tile before it in the loop, tile + 1.
   template <bool kMasked>
   __device__ __forceinline__ void step(int tile) {
     const PipelineState<Traits::kStages> k_state = state, v_state = state.next();
@@ -246,8 +246,8 @@ struct Consumer {
   //| A consumer waits for its queries, begins with the last tile of keys, goes through the masked tiles and
   //| then through the whole ones. All consumers see the same tiles of keys pass, as many as the block's last
   //| query needs.
-  /// One tile of queries. `key_tiles`: how many tiles of keys come through the pipeline, as many as the last
-  /// query of the block sees.
+  /// Processes a query tile. `key_tiles`: how many tiles of keys come through the pipeline, as many as the
+  /// last query of the block sees.
   __device__ __forceinline__ void attend(int key_tiles) {
     mbarrier_wait(&shared.barriers.q_full[number], parity);
     begin(key_tiles - 1);
@@ -270,7 +270,7 @@ struct Consumer {
 
 //| ## The kernel
 
-/// Attention for the tiles of `order` that this block takes. Grid: as many blocks as there are
+/// Computes attention for the tiles of `order` that this block takes. Grid: as many blocks as there are
 /// multiprocessors, or fewer.
 template <typename T, typename Traits>
 __global__ void __launch_bounds__(Traits::kThreads, 1) persistent(

@@ -24,7 +24,7 @@ __device__ __forceinline__ int key_tiles_of(const Problem& problem, WorkTile wor
 //| chapter 5's `produce_keys`, except that keys and values have separate pipelines. In a single pipeline a
 //| tile of values would hold its stage until the transposers are done with it, and the keys behind it would
 //| have to wait. Loads are issued in the order in which consumers need the tiles: the next K before this V.
-/// The loader. Keys of a tile come before the values of the tile before: consumers want them in that order.
+/// Runs the loader. A tile's keys precede the previous tile's values, the order in which consumers use them.
 template <typename Traits>
 __device__ void load_tiles(Shared<Traits>& shared, const CUtensorMap& k_map, const CUtensorMap& v_map,
                            const Problem& problem, const TileOrder& order, int* counter) {
@@ -86,7 +86,7 @@ __device__ void serve_consumers(Shared<Traits>& shared, const CUtensorMap& q_map
 //| It connects two pipelines, as the consumer of `raw` and the producer of `transposed`. So it waits twice
 //| per tile, for data and for a free stage, and arrives twice. All its lanes work, so lane 0 may arrive for
 //| the warp only after a `__syncwarp`.
-/// A transposer. `warp` counts them.
+/// Runs a transposer; `warp` is its index.
 template <typename Traits>
 __device__ void transpose_values(Shared<Traits>& shared, const Problem& problem, int warp) {
   PipelineState<Traits::kRawStages> from;

@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
 //| bits read as integers, so the maximum of the integers is that of the floats. The result is stored in the
 //| scale's place: it begins as zero, becomes the largest element, and finally the scale.
 
-/// Every scale becomes 0, the least of all absolute values.
+/// Sets every scale to 0, the least of all absolute values.
 __global__ void clear_largest(float* largest,  // [scales]
                               int scales) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -327,8 +327,8 @@ __global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
 
 //| A mean is between the least and the largest element, even if the sum was clamped. Without it the largest
 //| absolute value is that of one of the two.
-/// The means of columns, and unless `largest` is null the largest absolute value without them of the heads
-/// that share a scale. One thread per column.
+/// Computes the means of columns, and unless `largest` is null the largest absolute value without them of the
+/// heads that share a scale. One thread per column.
 __global__ void means_of_columns(const Column* columns,  // [heads, head_dim]
                                  int count, int rows, int columns_of_scale,
                                  float* means,      // [heads, head_dim]

@@ -96,7 +96,7 @@ struct Consumer {
 
   //| If keys have means, each row of queries is multiplied by them (`epilogue.cuh`), while the tensor cores
   //| compute the first scores. After that no thread needs the queries.
-  /// The threads' own uses of the queries.
+  /// Uses the queries in the threads themselves.
   __device__ __forceinline__ void use_queries(const Means<kHeadDim>& means) {
     if (problem.k_mean != nullptr)
       put_by_key_means(shared.shift[number], shared.q[number], query - first_query, means.k, query_factor);
@@ -176,7 +176,7 @@ struct Consumer {
   //|
   //| This is chapter 5's step 5 again, piece by piece; read that first. The scales of a tile are loaded at
   //| the very start, so that they have arrived when the softmax needs them.
-  /// The first scores of a tile of queries.
+  /// Computes the first scores of a query tile.
   __device__ __forceinline__ void begin(int tile, const Means<kHeadDim>& means) {
     const TileScale scale = scale_of(tile);
     wait_full(shared.keys, key);
@@ -196,7 +196,7 @@ struct Consumer {
 
   //| The two waits for tiles are on two pipelines. If the transposers are late, only the second one waits,
   //| and the scores are already running.
-  /// The scores of `tile`, and P V of the tile before it in the loop, tile + 1.
+  /// Computes the scores of `tile`, and P V of the tile before it in the loop, tile + 1.
   template <bool kMasked>
   __device__ __forceinline__ void step(int tile) {
     const TileScale scale = scale_of(tile);
@@ -248,7 +248,7 @@ struct Consumer {
   }
 
   //| After the loop one product with V is left.
-  /// The last P V of a tile of queries.
+  /// Computes the last P V of a query tile.
   __device__ __forceinline__ void end() {
     wait_full(shared.transposed, value);
     take_turn<Traits>(number);
@@ -267,7 +267,7 @@ struct Consumer {
   //| ## One tile of queries
   //|
   //| Masked tiles come first, whole ones after, as in chapter 5.
-  /// One tile of queries, whose last one sees `key_tiles` tiles of keys.
+  /// Processes a query tile whose last query sees `key_tiles` key tiles.
   __device__ __forceinline__ void attend(int key_tiles, const Means<kHeadDim>& means) {
     begin(key_tiles - 1, means);
     int tile = key_tiles - 2;
@@ -288,7 +288,7 @@ struct Consumer {
 
 //| It sets up the barriers of three pipelines, of the broadcast, of queries and of outputs, assigns the
 //| roles, and lets each consumer go from tile to tile.
-/// Attention for the tiles of `order` that this block takes.
+/// Computes attention for the tiles of `order` that this block takes.
 template <typename Traits>
 __global__ void __launch_bounds__(Traits::kThreads, 1) attend(
     const __grid_constant__ CUtensorMap q_map,       // [batch, heads, panels, seqlen_q, panel]

@@ -103,7 +103,7 @@ __device__ __forceinline__ void wait_transposed(const TransposedValues& values, 
 }
 
 //| Loads have the order of `load_tiles`; only a tile of values is loaded differently.
-/// The loader of blocks that share the transposition.
+/// Runs the loader of blocks that share the transposition.
 template <typename Traits>
 __device__ void load_transposed_tiles(Shared<Traits>& shared, const CUtensorMap& k_map,
                                       const TransposedValues& values, const Problem& problem,

@@ -86,7 +86,7 @@ using Fragments = uint32_t[kColumns / kMmaK][4];
 //| 16 bytes each lane gets four neighbours, which is what `wgmma` expects. At d = 256 there are no registers
 //| left, and Q stays in shared memory.
 
-/// A warp's 16 rows of Q, from `first_row` of the tile on.
+/// Reads a warp's 16 rows of Q, from `first_row` of the tile on.
 template <int kHeadDim>
 __device__ __forceinline__ void read_queries(Fragments<kHeadDim>& q, Tile<kRowsPerWarpgroup, kHeadDim>& tile,
                                              int first_row) {

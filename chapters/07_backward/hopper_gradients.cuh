@@ -123,8 +123,8 @@ struct Gradients {
   }
 
   //| ### The round
-  /// One tile of queries. `sums` is where this warpgroup's part of its dQ is added, if registers add it; or
-  /// that of the round before, if kLateDq. kHasBefore: there is one.
+  /// Processes a query tile. `sums` is where this warpgroup's part of its dQ is added, if registers add it;
+  /// or that of the round before, if kLateDq. kHasBefore: there is one.
   template <bool kHasBefore = false>
   __device__ __forceinline__ void step(PipelineState<Traits::kStages>& state, int first_key, int first_query,
                                        float* sums) {
@@ -285,7 +285,7 @@ struct Gradients {
   }
 
   //| After the last round of a tile of keys no round is left to compute its dQ in, and K will be overwritten.
-  /// After the last round of a tile of keys: its dQ. `state` is one past it.
+  /// Computes the last dQ of a key tile, after its last round. `state` is one past it.
   __device__ __forceinline__ void finish_last(const PipelineState<Traits::kStages>& state,
                                               float* sums) const {
     float dq[Part::kFloats];

@@ -37,9 +37,9 @@ inline Workspace workspace_of(const Shape& shape, int tile, const Tensors& tenso
 //| also has rows past the last query, because each head has whole tiles there. The counters of later kernels
 //| must begin at 0. There are fewer of them than threads here, so the first threads set one each, which saves
 //| a launch.
-/// D, and the log-sum-exp in the kernels' units, for every row of the workspace; and zeros in `workspace.dq`
-/// if kClearsDq; and in `counts` counters. kHeadDim / 8 lanes share a row. Grid: (rows of workspace.d / rows
-/// of a block).
+/// Computes D, and the log-sum-exp in the kernels' units, for every row of the workspace; and zeros in
+/// `workspace.dq` if kClearsDq; and in `counts` counters. kHeadDim / 8 lanes share a row. Grid: (rows of
+/// workspace.d / rows of a block).
 template <typename T, int kHeadDim, bool kClearsDq>
 __global__ void __launch_bounds__(kPrepareThreads)
     prepare(const T* o,          // [batch, heads, seqlen_q, kHeadDim], strides problem.at.o

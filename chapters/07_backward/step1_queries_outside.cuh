@@ -44,7 +44,7 @@ struct QueryKernelTraits {
   static constexpr int kSharedBytes = 2 * kQueries * kRowBytes + 4 * kTileBytes;  // Q, dO; 2 x {K, V}
 };
 
-/// dQ of a tile of queries. Grid: (query tiles * query heads); dynamic shared memory: Traits::kSharedBytes.
+/// Computes a tile of dQ. Grid: (query tiles * query heads); dynamic shared memory: Traits::kSharedBytes.
 template <typename T, typename Traits>
 __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
     queries_outside(const T* q,        // [batch, heads, seqlen_q, kHeadDim]

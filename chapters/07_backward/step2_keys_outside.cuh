@@ -105,7 +105,7 @@ __device__ __forceinline__ void left_operand(uint32_t (&a)[Traits::kRowBlocks][4
 //|
 //| Both steps share one template. With `kAddsDq` the block contributes to dQ. Without it, the fifth product,
 //| its barrier and its additions are not compiled.
-/// dK and dV of a tile of keys, and with kAddsDq its part of dQ. Grid: (key tiles * key heads); dynamic
+/// Computes dK and dV of a key tile, and with kAddsDq its part of dQ. Grid: (key tiles * key heads); dynamic
 /// shared memory: Traits::kSharedBytes.
 template <typename T, typename Traits, bool kAddsDq>
 __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)

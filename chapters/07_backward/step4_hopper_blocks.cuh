@@ -37,7 +37,7 @@ __device__ __forceinline__ int first_key_of(const TileOrder& order, const WorkTi
 //| threads, eight warps of consumers. Each computes them from the tile of keys, by the same two functions.
 //| With grouped queries the heads of the group follow one another, and dK and dV stay in registers until the
 //| last one is done, so the sum over the group needs no memory.
-/// All tiles of queries that see the keys from `first_key` on, head after head of the group.
+/// Streams all query tiles that see the keys from `first_key` on, head after head of the group.
 template <typename Traits, typename Queries, int kStages, int kQueries>
 __device__ __forceinline__ void stream_queries(Pipeline<Queries, kStages>& pipeline,
                                                PipelineState<kStages>& state,
@@ -64,7 +64,7 @@ __device__ __forceinline__ void stream_queries(Pipeline<Queries, kStages>& pipel
 //| producer's few registers. The first one also takes the block's next tile of keys from a counter. It does
 //| so only after it has requested the last queries of this tile: a block that asks early holds a tile that it
 //| will begin late, and in step 6 other blocks would wait for it.
-/// The thread that takes tiles of keys, broadcasts them, and loads Q.
+/// Runs the thread that takes tiles of keys, broadcasts them, and loads Q.
 template <typename T, typename Traits>
 __device__ __forceinline__ void produce_q(HopperShared<T, Traits>& shared, const TileMap& q_map,
                                           const CUtensorMap& lse_map, const Problem& problem,
@@ -79,7 +79,7 @@ __device__ __forceinline__ void produce_q(HopperShared<T, Traits>& shared, const
 //| There is space for one K and one V. The next ones are requested when both consumers' last products are
 //| done, and are in flight while the consumers store dK and dV from their registers. A tile of keys that no
 //| query sees needs no data at all.
-/// The thread that loads K, V and dO.
+/// Runs the thread that loads K, V and dO.
 template <typename T, typename Traits>
 __device__ __forceinline__ void produce_keys(HopperShared<T, Traits>& shared, const TileMap& k_map,
                                              const TileMap& v_map, const TileMap& do_map,
@@ -128,7 +128,7 @@ __device__ __forceinline__ int turn_of(const Problem& problem, int first_key, in
 template <typename Traits>
 constexpr bool kHasAdders = Traits::kAddByTma || (Traits::kDeterministic && Traits::kSums != Sums::values);
 
-/// A thread that adds one consumer's part of dQ, tile after tile.
+/// Runs a thread that adds one consumer's part of dQ, tile after tile.
 template <typename T, typename Traits>
 __device__ __forceinline__ void add_dq(HopperShared<T, Traits>& shared, const Workspace& workspace,
                                        const Problem& problem, const TileOrder& order, int* semaphores,
@@ -201,7 +201,7 @@ __device__ __forceinline__ void store_gradients(const Gradients<T, Traits>& sums
                          valid, problem.scale, problem.head_dim);
 }
 
-/// One thread makes the barriers, and gives them the names that the simulator's reports use.
+/// Makes the barriers, in one thread, and gives them the names that the simulator's reports use.
 template <typename T, typename Traits>
 __device__ __forceinline__ void make_barriers(HopperShared<T, Traits>& shared) {
   if constexpr (Traits::kLateDq)
@@ -217,7 +217,7 @@ __device__ __forceinline__ void make_barriers(HopperShared<T, Traits>& shared) {
 //| There are three warpgroups. Four threads of the first are the roles above, one per warp, since threads of
 //| one warp would wait for each other; the others are the consumers. Each barrier expects 1 arrival for a
 //| thread with TMA, 4 for the warps of a consumer, 8 for both.
-/// The gradients of the tiles of keys that this block takes.
+/// Computes the gradients of the key tiles that this block takes.
 template <typename T, typename Traits>
 __global__ void __launch_bounds__(Traits::kThreads, 1) hopper_backward(
     const __grid_constant__ TileMap q_map,        // [batch, heads, panels, seqlen_q, 64]

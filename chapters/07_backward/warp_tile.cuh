@@ -128,7 +128,7 @@ __device__ __forceinline__ void multiply_columns(Blocks<kRowBlocks, kColumnBlock
 //| Two blocks of 8 columns of a result, rounded to 16 bits and packed in pairs, are the left operand of the
 //| next product, in the same lanes. The chapter's idea rests on this property of `mma.sync`: if rows are
 //| keys, the first products yield $P^\top$ and $dS^\top$ exactly as the next two need them.
-/// Two column blocks of a result, rounded, as the left operand of the next product.
+/// Packs two column blocks of a result, rounded, as the left operand of the next product.
 template <typename T, int kRowBlocks, int kColumnBlocks>
 __device__ __forceinline__ void round_blocks(uint32_t (&a)[kRowBlocks][4],
                                              const Blocks<kRowBlocks, kColumnBlocks>& sums, int step) {

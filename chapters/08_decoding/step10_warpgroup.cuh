@@ -172,7 +172,7 @@ __device__ __forceinline__ void clear_values(Tile& tile, int first, int end) {
 
 //| The first tile has no earlier values to multiply, and the last values have no later keys. Both are outside
 //| the loop.
-/// Attention of a warpgroup's rows, `q`, over a segment. `row`: the thread's first row of the pack;
+/// Computes attention for a warpgroup's rows, `q`, over a segment. `row`: the thread's first row of the pack;
 /// `first_row`: the block's.
 template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void attend_rows(WarpgroupShared<T, Traits>& shared,
@@ -303,7 +303,7 @@ __device__ __forceinline__ void store_rows(float (&output)[Traits::kHeadDim / 2]
 //| | `full` | a producer's lane 0 with the bytes of a tile; then the bytes | 1 | every consumer thread | parity 0 |
 //| | `empty` | lane 0 of each consumer warp, when its products have read the tile | 4 per warpgroup | a producer warp | parity 1 |
 
-/// Attention of all tiles of 64 or 128 rows. Grid: as many blocks as the plan wants; shared memory:
+/// Computes attention for all tiles of 64 or 128 rows. Grid: as many blocks as the plan wants; shared memory:
 /// WarpgroupShared. `PlanType` is Plan, or Rules.
 template <typename T, typename Traits, typename PlanType>
 __global__ void __launch_bounds__(Traits::kThreads, 1)

@@ -112,7 +112,7 @@ __device__ __forceinline__ void store_partial(const float (&output)[kHeadDim / 2
 //| overlaps within a block; only another block on the same multiprocessor can fill its waits. The grid's x
 //| counts tiles of rows over packs and batch, its y parts of the keys.
 
-/// Attention for 64 rows of a pack over a part of the keys. Grid: (tiles of rows * packs * batch, parts).
+/// Computes 64 rows of a pack over a part of the keys. Grid: (tiles of rows * packs * batch, parts).
 template <typename T, int kHeadDim, int kKeys>
 __global__ void __launch_bounds__(kWarpgroup)
     pack_gqa(const T* q,                                 // [batch, heads, seqlen_q, kHeadDim], strided

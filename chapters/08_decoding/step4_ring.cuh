@@ -219,7 +219,7 @@ __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
 //| A consumer warp has 16 rows of the tile of queries. Warps with the same rows take turns with the chunks of
 //| keys.
 
-/// All segments of the block, in step with the producer. Consumer warps.
+/// Consumes all segments of the block, in step with the producer. Consumer warps.
 template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void consume(RingShared<Traits>& shared, const CacheOf<Traits>& cache,
                                         const Problem& problem, const PlanType& plan,
@@ -260,8 +260,8 @@ __device__ __forceinline__ void consume(RingShared<Traits>& shared, const CacheO
 //| The last warp produces, all others consume. Each warp goes through the block's segments
 //| ([`plan.cuh`](plan.cuh)) on its own.
 
-/// Attention of all tiles of rows. Grid: as many blocks as the plan wants; shared memory: RingShared.
-/// `PlanType` is Plan, or Rules.
+/// Computes attention for all tiles of rows. Grid: as many blocks as the plan wants; shared memory:
+/// RingShared. `PlanType` is Plan, or Rules.
 template <typename T, typename Traits, typename PlanType>
 __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocks)
     ring(const T* q,  // [batch, heads, seqlen_q, kHeadDim], strided

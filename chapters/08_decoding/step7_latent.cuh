@@ -275,7 +275,7 @@ __device__ __forceinline__ bool next_segment(Segments<LatentKernelTraits::kKeys,
   return true;
 }
 
-/// Latent attention. Grid: {tiles of rows, blocks that share the keys}; shared memory: LatentShared.
+/// Computes latent attention. Grid: {tiles of rows, blocks that share the keys}; shared memory: LatentShared.
 template <typename T, typename PlanType>
 __global__ void __launch_bounds__(LatentKernelTraits::kThreads, 1)
     latent(const T* q,                               // [batch, heads, seqlen_q, 576], strided

@@ -154,8 +154,8 @@ __device__ __forceinline__ void produce_boxes(RingShared<Traits>& shared, const 
 /// Warps that produce.
 constexpr int kBoxProducers = 2;
 
-/// Attention of all tiles of rows. Grid: as many blocks as the plan wants; shared memory: RingShared.
-/// `PlanType` is Plan, or Rules.
+/// Computes attention for all tiles of rows. Grid: as many blocks as the plan wants; shared memory:
+/// RingShared. `PlanType` is Plan, or Rules.
 template <typename T, typename Traits, typename PlanType>
 __global__ void __launch_bounds__(Traits::kConsumers + kBoxProducers * 32, Traits::kBlocks)
     ring_of_boxes(const __grid_constant__ KeyMaps maps,

@@ -94,7 +94,7 @@ struct Consumer {
   }
 
   //| Function first, mask second: so a function never gets the -inf of a hidden score.
-  /// What the policy makes of a tile's scores.
+  /// Applies the policy to a tile's scores.
   template <bool kMasked>
   __device__ __forceinline__ void apply(int first_key, const Answers<kKeys>& answers) {
     if constexpr (decltype(policy.score)::kExtras.changes) {
@@ -148,7 +148,7 @@ struct Consumer {
   //| The first scores stand alone, each step computes the scores of one tile and the values of the tile
   //| before it, and the last values stand alone. Partial tiles come first, so the first tile is masked unless
   //| none is partial.
-  /// The first scores of a tile of queries. `masked`: the tile is partial; `is_last`: there are no others.
+  /// Computes a query tile's first scores. `masked`: the tile is partial; `is_last`: there are no others.
   __device__ __forceinline__ void begin(bool masked, bool is_last) {
     const Sequence document = work.document;
     wait_full(shared.pipeline, state);
@@ -179,7 +179,7 @@ struct Consumer {
   //| A step issues the scores of its tile and the values of the previous one. The mask and the softmax run
   //| while the tensor cores work on the values. `kMasked` makes two functions; the one for full tiles has no
   //| code for a mask.
-  /// The scores of a tile, over the values of the tile before it.
+  /// Computes the scores of a tile, over the values of the tile before it.
   template <bool kMasked>
   __device__ __forceinline__ void step(bool is_last) {
     const PipelineState<Traits::kStages> k_state = state;
@@ -225,7 +225,7 @@ struct Consumer {
   //|
   //| A tile of queries that sees nothing has no tile of keys. Its queries have been loaded anyway, and their
   //| place must be released: by its output, which is zeros, or at once.
-  /// One tile of queries, by the counts of its work.
+  /// Processes a query tile, by the counts of its work.
   __device__ __forceinline__ void attend(int partial, int full) {
     int left = partial + full;
     mbarrier_wait(&shared.barriers.q_full[place.stage][number], place.phase);  // the queries have landed
@@ -310,7 +310,7 @@ struct Consumer {
 //| Roles are divided as in chapter 5. In the producer's warpgroup one thread streams keys and values, one
 //| loads queries, one stores outputs, each in a warp of its own, and the fourth warp decides. The policy is a
 //| kernel parameter like the problem, in constant memory.
-/// Attention for the tiles of queries that this block takes. Grid: as many blocks as there are
+/// Computes attention for the tiles of queries that this block takes. Grid: as many blocks as there are
 /// multiprocessors, or fewer.
 template <typename T, typename Traits, typename Policy>
 __global__ void __launch_bounds__(Traits::kThreads, 1) masked(

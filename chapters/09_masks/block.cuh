@@ -89,7 +89,7 @@ __device__ inline void initialise(QueryBarriers<kPlaces, kConsumers>& barriers, 
 
 //| Each count is the number of arrivals: one thread for `near_end`, all warps of the consumers for the stages
 //| of the pipeline.
-/// One thread makes the barriers, before the block's first __syncthreads. `ballot_readers`: threads, or
+/// Makes the barriers, in one thread, before the block's first __syncthreads. `ballot_readers`: threads, or
 /// warps.
 template <typename T, typename Traits>
 __device__ inline void initialise(BlockShared<T, Traits>& shared, int ballot_readers) {

@@ -48,7 +48,7 @@ __device__ __forceinline__ Classes classes_from(const Tiles& tiles, int first) {
 //| Under a window of 1024 a tile of queries has 9 candidates, so one round of ballots is enough. A causal
 //| tile of a long sequence has more than 32. Then the warp classifies them twice more, to pass on the partial
 //| ones and then the full ones.
-/// The warp that decides on the next tile of queries, and on its tiles of keys.
+/// Runs the warp that decides on the next tile of queries, and on its tiles of keys.
 template <typename Traits, typename Shared, typename Policy>
 __device__ void decide(Shared& shared, const Problem& problem, const Policy& policy, int* counter) {
   constexpr int kKeys = Traits::kKeys;
@@ -122,7 +122,7 @@ __device__ void decide(Shared& shared, const Problem& problem, const Policy& pol
 
 constexpr int kTilesBefore = 2;  ///< the next row is requested this many tiles before a row's end
 
-/// The thread that streams keys and values.
+/// Runs the thread that streams keys and values.
 template <typename Traits, typename Shared>
 __device__ void produce_keys(Shared& shared, const TileMap& k_map, const TileMap& v_map,
                              const Problem& problem) {
@@ -188,7 +188,7 @@ __device__ __forceinline__ void load_queries(Shared& shared, const TileMap& q_ma
 //| instruction, since neither code nor bounds are in any cache. The first rows are known after 1800, so the
 //| warp that loads queries works them out for itself. Documents of 1024 gain 1.0 to 1.3 % ([the
 //| appendix](appendix.md#what-is-between-documents-and-chapter-5)).
-/// The warp that loads queries; its first thread does.
+/// Runs the warp that loads queries, in its first thread.
 template <typename Traits, typename Shared, typename Policy>
 __device__ void produce_queries(Shared& shared, const TileMap& q_map, const Problem& problem,
                                 const Policy& policy) {
@@ -209,7 +209,7 @@ __device__ void produce_queries(Shared& shared, const TileMap& q_map, const Prob
 //| of the batch entry's rows, or of the packed sequence's. `tma_store_wait_read` returns when TMA has read
 //| the tile from shared memory, so that other queries may take its place. The bytes are certain to be in
 //| device memory only at the end of the kernel.
-/// The thread that stores outputs.
+/// Runs the thread that stores outputs.
 template <typename Traits, typename Shared, typename Policy>
 __device__ void store_outputs(Shared& shared, const TileMap& output_map, const MapStrides& strides,
                               const Policy& policy) {

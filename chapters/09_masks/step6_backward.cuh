@@ -52,7 +52,7 @@ __device__ __forceinline__ void for_each_query_tile(const GradientProblem& probl
 
 //| The thread takes the next tile of keys after it has requested the last queries of this one, and not
 //| earlier. A tile taken too early would wait until this one is done, although another block might be free.
-/// The thread that takes tiles of keys, broadcasts them, and loads Q.
+/// Runs the thread that takes tiles of keys, broadcasts them, and loads Q.
 template <typename T, typename Traits>
 __device__ __forceinline__ void produce_q(GradientShared<T, Traits>& shared, const TileMap& q_map,
                                           const CUtensorMap& lse_map, const GradientProblem& problem,
@@ -97,7 +97,7 @@ __device__ __forceinline__ KeyWork next_key_work(Broadcast& broadcast, PipelineS
 
 //| There is space for one K and one V. The next ones are requested when both consumers are done with the last
 //| products, and are in flight while the consumers store dK and dV.
-/// The thread that loads K, V and dO.
+/// Runs the thread that loads K, V and dO.
 template <typename T, typename Traits>
 __device__ __forceinline__ void produce_keys_and_do(GradientShared<T, Traits>& shared, const TileMap& k_map,
                                                     const TileMap& v_map, const TileMap& do_map,
@@ -138,7 +138,7 @@ __device__ __forceinline__ void produce_keys_and_do(GradientShared<T, Traits>& s
 //| running or done. If dV has a launch of its own, consumers add from registers, and this thread only signals
 //| when. Whether there are turns is decided at run time: once per entry by this thread, and, if consumers
 //| add, twice per round by a consumer. So no second set of kernels needs to be compiled.
-/// A thread that adds one consumer's part of dQ, tile after tile.
+/// Runs a thread that adds one consumer's part of dQ, tile after tile.
 template <typename T, typename Traits, typename Consumer>
 __device__ __forceinline__ void add_dq(GradientShared<T, Traits>& shared, float* dq,
                                        const GradientProblem& problem, const Lists& lists, int number) {
@@ -175,7 +175,7 @@ __device__ __forceinline__ void add_dq(GradientShared<T, Traits>& shared, float*
 //| ## The kernel
 //|
 //| Roles and barriers are chapter 7's.
-/// The gradients of the tiles of keys that this block takes. Grid: as many blocks as there are
+/// Computes the gradients of the key tiles that this block takes. Grid: as many blocks as there are
 /// multiprocessors, or fewer.
 template <typename T, typename Traits, typename Mask, typename Score>
 __global__ void __launch_bounds__(Traits::kThreads, 1)

@@ -52,7 +52,7 @@ struct GradientBroadcast {
   QueriesOfKey seen[kTileKeys];   ///< queries that see each key, by ranges
 };
 
-/// One thread makes the barriers. `readers` are warps.
+/// Makes the barriers, in one thread. `readers` are warps.
 template <int kStages>
 __device__ __forceinline__ void initialise(GradientBroadcast<kStages>& broadcast, int readers) {
   initialise(broadcast.work, 1, readers, "work full", "work empty");
@@ -351,7 +351,7 @@ struct Gradients {
   //|
   //| The order of issue is chapter 7's, whose page explains it. Only a partial tile is masked: the bit of its
   //| entry is the same for the whole block, so the branch is uniform.
-  /// One tile of queries. `dq_sums` is dQ in the workspace.
+  /// Processes a query tile. `dq_sums` is dQ in the workspace.
   __device__ __forceinline__ void step(State& state, float* dq_sums) {
     constexpr uint32_t kWarpgroupRows = kRowsPerWarpgroup * kPanelRowBytes;
     Scores scores, dp;

@@ -94,8 +94,8 @@ struct GradientWorkspace : hopper::GradientWorkspace {
 //| A softcap's constant is undone here. The forward pass computes $2c / (1 + e^{-2s/c})$ in place of
 //| $c \tanh(s/c)$, which differs by $-c$, and adds the $-c$ to the log-sum-exp that it stores. This step
 //| recomputes those scores, so it needs their own log-sum-exp.
-/// D and the log-sum-exp for every row of the workspace, zeros for dQ and the counters. kHeadDim / 8 lanes
-/// share a row. Grid: rows of the workspace / rows of a block.
+/// Computes D and the log-sum-exp for every row of the workspace, zeros for dQ and the counters. kHeadDim / 8
+/// lanes share a row. Grid: rows of the workspace / rows of a block.
 template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(kPrepareThreads)
     prepare(const T* o,          // [batch, heads, seqlen_q, kHeadDim], strides problem.at.o

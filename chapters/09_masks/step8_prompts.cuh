@@ -149,7 +149,7 @@ struct Asker {
 //| **Keys.** Tile 0's keys have the first stage of a row, tile 1's the second, and from then on a stage of
 //| values comes between two of keys. This warp also requests the next row, and writes each tile's first key
 //| next to its stage.
-/// The warp that streams keys.
+/// Runs the warp that streams keys.
 template <typename Traits, typename Shared>
 __device__ void produce_keys_by_pieces(Shared& shared, const TileMap& map, const Problem& problem,
                                        const Pages& pages) {
@@ -176,7 +176,7 @@ __device__ void produce_keys_by_pieces(Shared& shared, const TileMap& map, const
 
 //| **Queries and values.** Values are not needed before the first scores. So this warp can wait for the
 //| queries' place while the other already requests the keys of the new row's first ballot.
-/// The warp that loads queries and streams values.
+/// Runs the warp that loads queries and streams values.
 template <typename Traits, typename Shared>
 __device__ void produce_queries_and_values(Shared& shared, const TileMap& q_map, const TileMap& v_map,
                                            const Problem& problem, const Pages& pages, int queries) {

@@ -57,8 +57,8 @@ struct Version {
 //|
 //| Three threads of warpgroup 0, as in chapter 5: one streams keys and values, one loads queries, one stores
 //| outputs. Tiles of queries are counted from the first one that sees any of these keys.
-/// The thread that decides on the next tile, broadcasts it and streams its keys and values, the last tile of
-/// keys first, each K before the V of the tile after it.
+/// Runs the thread that decides on the next tile, broadcasts it and streams its keys and values, the last
+/// tile of keys first, each K before the V of the tile after it.
 template <typename Traits, typename Shared>
 __device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUtensorMap& v_map,
                              const typename Traits::Problem& problem, const TileOrder& order, int* counter) {
@@ -79,7 +79,7 @@ __device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUt
 
 //| The other two follow from tile to tile. All three count tiles of queries from `first_tile` on, so that a
 //| row has the same place in its warp whether earlier tiles are left out or not.
-/// The thread that loads queries.
+/// Runs the thread that loads queries.
 template <typename Traits, typename Shared>
 __device__ void produce_queries(Shared& shared, const CUtensorMap& q_map,
                                 const typename Traits::Problem& problem) {
@@ -92,7 +92,7 @@ __device__ void produce_queries(Shared& shared, const CUtensorMap& q_map,
 }
 
 //| A version that carries has no such thread: its results leave from registers.
-/// The thread that stores outputs.
+/// Runs the thread that stores outputs.
 template <typename Traits, typename Shared>
 __device__ void consume_outputs(Shared& shared, const CUtensorMap& output_map,
                                 const typename Traits::Problem& problem) {
@@ -107,8 +107,8 @@ __device__ void consume_outputs(Shared& shared, const CUtensorMap& output_map,
 //| ## The kernel
 //|
 //| A whole result leaves as in chapter 5. A part is merged by `take_in`.
-/// Attention of a rank's queries for the tiles of `order` that this block takes, over the keys of one rank or
-/// of all. Grid: as many blocks as there are multiprocessors, or fewer.
+/// Computes attention for a rank's queries, for the tiles of `order` that this block takes, over the keys of
+/// one rank or of all. Grid: as many blocks as there are multiprocessors, or fewer.
 template <typename T, typename Traits>
 __global__ void __launch_bounds__(Traits::kThreads, 1)
     attention(const __grid_constant__ CUtensorMap q_map,       // [batch, heads, panels, seqlen_q, 64]

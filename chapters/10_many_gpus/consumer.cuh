@@ -83,7 +83,7 @@ struct Consumer {
   //| P V together, then P V alone. `begin` starts a tile of queries: it sets O and the sums to zero. After
   //| the last scores the queries have been read, so their place is released, and TMA can load the next ones
   //| during the remaining work.
-  /// The first scores of a tile of queries.
+  /// Computes the first scores of a query tile.
   __device__ __forceinline__ void begin(int tile) {
     wait_full(shared.pipeline, state);
     wgmma_fence();
@@ -105,7 +105,7 @@ struct Consumer {
 
   //| One round of the loop. `kMasked` makes two loops of it: one whose tiles may need the mask, and one
   //| without any trace of it.
-  /// The scores of `tile`, together with P V of the tile before it in the loop, tile + 1.
+  /// Computes the scores of `tile`, together with P V of the tile before it in the loop, tile + 1.
   template <bool kMasked>
   __device__ __forceinline__ void step(int tile) {
     const PipelineState<Traits::kStages> k_state = state, v_state = state.next();
@@ -153,8 +153,8 @@ struct Consumer {
   //| A consumer waits for its queries, begins with the last tile of keys, goes through the masked tiles and
   //| then through the whole ones. All consumers see the same tiles of keys pass, as many as the block's last
   //| query needs.
-  /// One tile of queries. `key_tiles`: how many tiles of keys come through the pipeline, as many as the last
-  /// query of the block sees.
+  /// Processes a query tile. `key_tiles`: how many tiles of keys come through the pipeline, as many as the
+  /// last query of the block sees.
   __device__ __forceinline__ void attend(int key_tiles) {
     mbarrier_wait(&shared.barriers.q_full[number], parity);
     begin(key_tiles - 1);

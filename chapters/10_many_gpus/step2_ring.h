@@ -9,7 +9,7 @@
 //|       copies:   wait until hop h - 1 is computed    its buffer is overwritten now
 //|                 send what is held to rank r + 1, receive from rank r - 1
 //|       compute:  wait until the keys of hop h have arrived
-//|                 attention of the own queries on them: a part
+//|                 attention for its own queries on them: a part
 //|                 merge the part into what is carried     at hop 0 it is the part itself
 //|
 //| Copies and products run in two queues, which wait for each other only at these two points.

@@ -159,7 +159,7 @@ class BackwardRing final : public Program {
 
   //| If none of this rank's queries sees the keys held, nothing is computed, and the sum received for them is
   //| passed on unchanged. At hop 1 a sum begins as the part itself, which may be zeros.
-  /// Some heads of a hop.
+  /// Computes some heads of a hop.
   void compute(int hop, Gradient g, int first_head, int heads) {
     if (heads == 0 || g.shape.seqlen_k == 0) return;
     if (is_seen(hop)) {

@@ -66,7 +66,7 @@ __device__ __forceinline__ int first_key_of(const typename Version::Problem& pro
 //| A group of query heads shares a key head, and a key's gradient sums over all of them. So both producers
 //| loop over the heads of the group and the tiles of each, one with Q and the log-sum-exp, the other with dO
 //| and D.
-/// All tiles of queries for the keys from `first_key` on, head after head of the group.
+/// Streams all query tiles for the keys from `first_key` on, head after head of the group.
 template <typename Version, typename Queries, int kStages, int kQueries>
 __device__ __forceinline__ void stream_queries(Pipeline<Queries, kStages>& pipeline,
                                                PipelineState<kStages>& state,
@@ -91,7 +91,7 @@ __device__ __forceinline__ void stream_queries(Pipeline<Queries, kStages>& pipel
 //|
 //| The first producer takes the next tile of keys once it has requested the last queries of this one, and
 //| broadcasts it.
-/// The thread that takes tiles of keys and loads Q.
+/// Runs the thread that takes tiles of keys and loads Q.
 template <typename T, typename Version>
 __device__ __forceinline__ void produce_q(BackwardShared<T, Version>& shared, const CUtensorMap& q_map,
                                           const CUtensorMap& lse_map,
@@ -106,7 +106,7 @@ __device__ __forceinline__ void produce_q(BackwardShared<T, Version>& shared, co
 
 //| The second loads K and V once per tile of keys, and dO for each tile of queries. K and V have a single
 //| buffer each, which is overwritten only after both consumers are done with it.
-/// The thread that loads K, V and dO.
+/// Runs the thread that loads K, V and dO.
 template <typename T, typename Version>
 __device__ __forceinline__ void produce_kv(BackwardShared<T, Version>& shared, const CUtensorMap& k_map,
                                            const CUtensorMap& v_map, const CUtensorMap& do_map,
@@ -132,7 +132,7 @@ __device__ __forceinline__ void produce_kv(BackwardShared<T, Version>& shared, c
 
 //| For each consumer a thread passes its part of dQ to TMA: a pipeline of one stage, which the consumer fills
 //| and TMA empties. The sums stay in place from hop to hop, and every hop adds to them, so dQ needs no merge.
-/// A thread that adds one consumer's part of dQ, tile after tile.
+/// Runs a thread that adds one consumer's part of dQ, tile after tile.
 template <typename T, typename Version>
 __device__ __forceinline__ void add_dq(BackwardShared<T, Version>& shared, float* dq,
                                        const typename Version::Problem& problem, const TileOrder& order,
@@ -193,7 +193,7 @@ __device__ __forceinline__ void store_gradient(const float (&sums)[kFloats], con
 
 //| ## The kernel
 
-/// The gradients of the tiles of keys that this block takes, over the queries of one rank. Grid: as many
+/// Computes the gradients of the key tiles that this block takes, over the queries of one rank. Grid: as many
 /// blocks as there are multiprocessors, or fewer.
 template <typename T, typename Version>
 __global__ void __launch_bounds__(Version::kThreads, 1)

@@ -160,7 +160,7 @@ struct Gradients {
   //| Both S^T and dP^T are issued before the first wait, so S^T becomes P^T while dP^T is still being
   //| computed. Only tiles that the mask or the last key cuts are masked, a branch that is uniform across a
   //| warpgroup.
-  /// One tile of queries. `sums` is where this warpgroup's part of its dQ is added, if registers add it.
+  /// Processes a query tile. `sums` is where this warpgroup's part of its dQ is added, if registers add it.
   __device__ __forceinline__ void step(PipelineState<Version::kStages>& state, int first_key, int first_query,
                                        float* sums) {
     constexpr uint32_t kWarpgroupRows = kRowsPerWarpgroup * kPanelRowBytes;

@@ -15,8 +15,8 @@ namespace flashbook::many_gpus {
 //| A query's log-sum-exp and $D$ are those over *all* keys: the forward pass has merged the log-sum-exp, and
 //| O, from which $D$ is computed. So probabilities are right at every hop, no matter which keys a rank holds,
 //| and the parts of a gradient simply add up without weights.
-/// D and the log-sum-exp for every row of the workspace, and zeros for dQ. kHeadDim / 8 lanes share a row.
-/// Grid: rows of the workspace / rows of a block.
+/// Computes D and the log-sum-exp for every row of the workspace, and zeros for dQ. kHeadDim / 8 lanes share
+/// a row. Grid: rows of the workspace / rows of a block.
 template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(kPrepareThreads)
     prepare(const T* o,        // [heads, seqlen_q, kHeadDim]
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kThreads)
 
 //| The sums of dQ are stored in register order, which the workspace is free to choose; dQ itself is
 //| row-major.
-/// dQ from its sums. Each of a block's kKeyConsumers warpgroups takes a part of a tile of queries. Grid:
+/// Rounds the sums to dQ. Each of a block's kKeyConsumers warpgroups takes a part of a tile of queries. Grid:
 /// tiles of queries of all heads.
 template <typename T, int kHeadDim, int kQueries>
 __global__ void __launch_bounds__(kKeyConsumerThreads)

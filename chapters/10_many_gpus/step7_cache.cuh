@@ -4,11 +4,11 @@
 //| be larger than a GPU's memory. There are many keys and few queries, so the keys stay and the *query*
 //| travels: every rank computes every query on its own keys, and the parts are merged.
 //|
-//| This file has a rank's two kernels: attention of a few queries on some of the keys, and the merge of any
-//| number of parts. They are the simplest form of chapter 8's. A tile has 64 rows anyway, so they hold all
-//| query heads that share a key head. A rank's keys are split among blocks, so that all multiprocessors read.
-//| Loading a tile takes longer than its products, so throughput depends on the bytes in flight: the pipeline
-//| holds up to 160 KB.
+//| This file has a rank's two kernels: attention for a few queries over some of the keys, and the merge of
+//| any number of parts. They are the simplest form of chapter 8's. A tile has 64 rows anyway, so they hold
+//| all query heads that share a key head. A rank's keys are split among blocks, so that all multiprocessors
+//| read. Loading a tile takes longer than its products, so throughput depends on the bytes in flight: the
+//| pipeline holds up to 160 KB.
 //|
 //| ![Four blocks write a partial O and log-sum-exp; the last to arrive at the counter merges
 //| them](../../docs/figures/merge_parts.svg)
@@ -66,7 +66,7 @@ struct CacheShared {
 //|
 //| Each tile goes through scores, softmax and values in turn. Overlapping them would not help, since tensor
 //| cores are not the bottleneck here. The fifth warp runs ahead by as many tiles as there are stages.
-/// Attention of 64 rows on a part of the keys. Grid: (tiles of rows of all key heads, parts).
+/// Computes attention for 64 rows over a part of the keys. Grid: (tiles of rows of all key heads, parts).
 template <typename T, typename Version>
 __global__ void __launch_bounds__(Version::kThreads, 1)
     attend_cache(const __grid_constant__ CUtensorMap q_map,  // [kv heads, panels, rows, 64]

@@ -32,7 +32,7 @@ using device::TensorTiles;
 
 constexpr int kHeadDim = 64;
 
-/// Attention of one shape, as kernels get it, by value. Query head h reads key head h / (heads / kv_heads).
+/// Attention for one shape, as kernels get it, by value. Query head h reads key head h / (heads / kv_heads).
 /// Rows are contiguous, and every pointer is a multiple of 256 bytes.
 struct Forward {
   const __half* q;  ///< [batch, heads, seqlen_q, kHeadDim]
@@ -46,7 +46,7 @@ struct Forward {
   int multiprocessors;
 };
 
-/// The gradient of attention of one shape. Members with the same names as in Forward mean the same.
+/// The gradient of attention for one shape. Members with the same names as in Forward mean the same.
 struct Backward {
   const __half* q;    ///< [batch, heads, seqlen_q, kHeadDim]
   const __half* k;    ///< [batch, kv_heads, seqlen_k, kHeadDim]

@@ -124,7 +124,7 @@ Shape leading_groups(const Shape& shape, int groups) {
   return part;
 }
 
-/// Runs a chapter that has no means on a mean-subtracted shape: it computes attention of K and V without
+/// Runs a chapter that has no means on a mean-subtracted shape: it computes attention over K and V without
 /// their means, which its type can represent, and the means are added to its outputs.
 Outputs run_without_means(const Chapter& before, const Shape& shape, Inputs inputs, int step) {
   const auto head_of = [&](int64_t row, int seqlen) { return row / seqlen * shape.head_dim; };

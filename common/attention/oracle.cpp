@@ -34,7 +34,7 @@ constexpr double kByLine = 0x1p-6;
 
 using RowSpan = std::span<const int64_t>;  // rows of O, ascending
 
-/// Attention of a few query rows of one head, computed as in the textbook: S, then P, then O, all in `Sum`.
+/// Computes attention for a few query rows of one head, as in the textbook: S, then P, then O, all in `Sum`.
 template <typename Sum>
 class RowBlock {
  public:

@@ -7,7 +7,7 @@ PEAK, BANDWIDTH = 989, 4.8  # TFLOP/s and TB/s of the data sheet
 
 
 figure = Figure(560, 400,
-                "The roofline of an H200: decoding is far down the slope, latent attention of 128 heads at the ridge, prefill under the roof.")
+                "The roofline of an H200: decoding is far down the slope, latent attention with 128 heads at the ridge, prefill under the roof.")
 x, y = roofline_axes(figure)
 
 ridge = PEAK / BANDWIDTH

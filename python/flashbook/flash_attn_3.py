@@ -251,7 +251,7 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
                             window_size: Window = ALL_KEYS, attention_chunk: int = 0, softcap: float = 0.0, rotary_interleaved: bool = True,
                             scheduler_metadata: Tensor | None = None, num_splits: int = 0, pack_gqa: bool | None = None, sm_margin: int = 0,
                             return_softmax_lse: bool = False, *, s_aux: Tensor | None = None) -> Tensor | WithLse:
-    """Attention of a few queries against a cache, after appending k and v to it.
+    """Computes attention for a few queries against a cache, after appending k and v to it.
 
     Args:
         q: [batch, seqlen_q, heads, head_dim], or with cu_seqlens_q [all queries, heads, head_dim]

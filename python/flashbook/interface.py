@@ -547,7 +547,7 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
                             softmax_scale: float | None = None, causal: bool = False, window_size: Window = ALL_KEYS, softcap: float = 0.0,
                             rotary_interleaved: bool = True, alibi_slopes: Tensor | None = None, num_splits: int = 0,
                             return_softmax_lse: bool = False, *, s_aux: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
-    """Computes attention of a few queries against a cache, after appending k and v to it.
+    """Computes attention for a few queries against a cache, after appending k and v to it.
 
     Args:
         q: [batch, seqlen_q, heads, head_dim]

@@ -34,7 +34,7 @@ struct Cache {
   double token_bytes_of_latent() const { return 0; }
   // How many sequences of `tokens` tokens fit in the card's memory in addition to the weights?
   double sequences_that_fit() const { return 0; }
-  // The least microseconds that attention of one layer can take for `sequences` sequences of `tokens` tokens,
+  // The least microseconds that one layer's attention can take for `sequences` sequences of `tokens` tokens,
   // one query each.
   double microseconds() const { return 0; }
   // One sequence, its keys split into `parts` parts: bytes of a layer's partial results, in float32.

@@ -35,8 +35,8 @@ struct Generated {
   double seconds = 0;
 };
 
-/// Writes `tokens` tokens after `first`, by attention of a chapter's `step`, which must take pages. Without a
-/// cache, keys and values of all tokens so far are computed anew for each. Throws OutOfPages.
+/// Writes `tokens` tokens after `first`, with the attention of a chapter's `step`, which must take pages.
+/// Without a cache, keys and values of all tokens so far are computed anew for each. Throws OutOfPages.
 Generated generate(const Chapter& chapter, int step, const Decoder& decoder, PagePool& pool, int first,
                    int tokens, bool with_cache);
 

@@ -75,7 +75,7 @@ constexpr Step step(const char* name, const char* idea) {
 
 constexpr Step kSteps[] = {
     step<1>("all-gather",
-            "Every rank gathers the keys and values of all, and computes attention of its own queries."),
+            "Every rank gathers the keys and values of all, and computes attention for its own queries."),
     step<2>(
         "ring",
         "Keys and values travel round a ring while parts are computed, and each part is merged into what a "

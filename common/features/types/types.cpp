@@ -37,7 +37,7 @@ const Definition block_scales = {
 
 const Definition e4m3_cache = {
     .plural = "caches in e4m3",
-    .cure = "give a cache of 16 bits",
+    .cure = "give a 16-bit cache",
     .is_in = [](const Shape& shape) { return shape.e4m3_cache; },
     .give = [](Shape& shape, std::mt19937&) { shape = with_e4m3_cache(shape); },
     .validate =
