@@ -131,7 +131,7 @@ def make_problem(cell: Cell, device: str) -> Problem:
 
 
 def written_out(problem: Problem, kind: Any) -> list[Any]:
-    """Plain attention for `last`, one query head after another, in a type: O, or the three gradients."""
+    """Computes plain attention for `last`, one query head after another, in a type: O, or the three gradients."""
     cell = problem.cell
     q, k, v, d_o = (problem.last(tensor).detach().to(kind) for tensor in (problem.q, problem.k, problem.v, problem.d_o))
     leaves = [tensor.clone().requires_grad_(cell.backward) for tensor in (q, k, v)]

@@ -89,7 +89,8 @@ def ours(library, step, problem, ablation=False):
 
 
 def peer(who, problem):
-    """torch.autograd.grad of PyTorch's attention with one backend forced, of unfused attention, or of a package's; or cuDNN's graph."""
+    """Returns torch.autograd.grad of PyTorch's attention with one backend forced, of unfused attention, or of a
+    package's; or cuDNN's graph."""
     if who == "cudnn_frontend":
         found = packages.absent(who, "backward") or Contestant(who, packages.PACKAGES[who].label, None, kind="backward")
         if not found.install:
@@ -116,7 +117,7 @@ def peer(who, problem):
 
 
 def exact(problem, b, h, kind):
-    """dQ, dK and dV of a head, by autograd in type `kind`."""
+    """Computes dQ, dK and dV of a head, by autograd in type `kind`."""
     q, k, v = (tensor[b, h].detach().to(kind).requires_grad_() for tensor in (problem.q, problem.k, problem.v))
     scores = (q @ k.mT) * problem.shape.scale
     if problem.shape.causal:
@@ -182,7 +183,8 @@ def run(options, library):
 
 
 def errors(options, library):
-    """The root mean square of the errors of two heads' dQ, dK and dV, for every kind of inputs, and of the gradients themselves."""
+    """Returns the root mean square of the errors of two heads' dQ, dK and dV, for every kind of inputs, and of the
+    gradients themselves."""
     whole = {"context": race.context(library), "benchmarks": []}
     for head_dim in options.head_dim:
         for kind in KINDS:

@@ -147,7 +147,7 @@ def flashinfer(
 
 
 def capped(softcap: float, sink: Any, q: Any, k: Any, v: Any, visible: Any, scale: float) -> Any:
-    """peers.plain with a softcap and a sink."""
+    """Computes peers.plain with a softcap and a sink."""
     scores = (softcap * torch.tanh((q @ k.mT) * scale / softcap)).masked_fill(~visible, float("-inf"))
     return torch.softmax(torch.cat([scores, sink.to(q.dtype).expand(len(q), 1)], -1), -1)[:, :-1] @ v
 

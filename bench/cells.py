@@ -213,7 +213,8 @@ def fa3(problem: Problem) -> Any:
 
 
 def cudnn(problem: Problem) -> Any:
-    """PyTorch's attention. Several queries need a mask in memory, since PyTorch aligns its causal mask with the first key."""
+    """Returns a launch of PyTorch's attention. Several queries need a mask in memory, since PyTorch aligns its causal
+    mask with the first key."""
     from torch.nn.functional import scaled_dot_product_attention
 
     cell, (k, v), mask = problem.cell, problem.cache, None

@@ -243,7 +243,7 @@ def copy(problem):
 
 
 def peer(who, problem):
-    """PyTorch's attention with one backend forced, or FlexAttention compiled."""
+    """Returns PyTorch's attention with one backend forced, or FlexAttention compiled."""
     q, k, v, scale = problem.q, problem.k, problem.v, problem.shape.scale
     values = {"bytes": problem.kv_bytes()}
     if who == "flex":
@@ -260,7 +260,7 @@ def peer(who, problem):
 
 
 def paged_peer(who, problem, page_rows):
-    """cuDNN's or FlashInfer's attention over pages in random order, or the reason for leaving it out."""
+    """Returns cuDNN's or FlashInfer's attention over pages in random order, or the reason for leaving it out."""
     found = Contestant(f"{who}_p{page_rows}", f"{PAGED[who]}, pages of {page_rows}", None, values={"bytes": problem.kv_bytes()})
     if importlib.util.find_spec(PAGED[who]) is None:
         found.skipped = f"its package, {PAGED[who]}, is not installed"
@@ -319,7 +319,7 @@ def flashinfer_latent(problem, latents, positions, table, lengths):
 
 
 def check(problem, contestants):
-    """race.check_outputs, except for copies, which have no output."""
+    """Calls race.check_outputs, except for copies, which have no output."""
     for contestant in contestants:
         if contestant.who == "copy":
             contestant.run()

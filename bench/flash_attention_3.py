@@ -43,15 +43,16 @@ def library() -> Any:
 
 
 def with_cache(q: Any, k: Any, v: Any, softmax_scale: float, seqused_k: Any = None, page_table: Any = None) -> Any:
-    """O of a sequence's last queries, [batch, queries, heads, head_dim], against a cache or pages [.., rows, kv_heads, head_dim]. The kernel chooses
-    the number of splits."""
+    """Returns O of a sequence's last queries, [batch, queries, heads, head_dim], against a cache or pages [.., rows,
+    kv_heads, head_dim]. The kernel chooses the number of splits."""
     return library().fwd(q, k, v, softmax_scale=softmax_scale, is_causal=True, seqused_k=seqused_k, page_table=page_table, num_splits=0)[0]
 
 
 @functools.cache
 def flash_attn_func() -> Any:
-    """FlashAttention-3's function with the arguments that a race uses, on tensors [batch, seqlen, heads, head_dim], with a gradient. `packing` is
-    cu_seqlens_q, cu_seqlens_k, max_seqlen_q and max_seqlen_k, for tensors [tokens, heads, head_dim]."""
+    """Returns FlashAttention-3's function with the arguments that a race uses, on tensors [batch, seqlen, heads,
+    head_dim], with a gradient. `packing` is cu_seqlens_q, cu_seqlens_k, max_seqlen_q and max_seqlen_k, for tensors
+    [tokens, heads, head_dim]."""
     import torch
 
     class Attention(torch.autograd.Function):

@@ -63,7 +63,7 @@ class Model:
 
 
 def by_sdpa(q, k, v, causal):
-    """SDPA with k and v [batch, heads, keys, head_dim]; q and the result have the heads third."""
+    """Calls SDPA with k and v [batch, heads, keys, head_dim]; q and the result have the heads third."""
     return torch.nn.functional.scaled_dot_product_attention(q.transpose(1, 2), k, v, is_causal=causal).transpose(1, 2)
 
 
@@ -183,7 +183,7 @@ def tokens_of(model, batch, count):
 
 
 def timed(model, way, text):
-    """Seconds, peak GB in addition to what was allocated, and bytes of the cache."""
+    """Returns the seconds, the peak GB in addition to what was allocated, and bytes of the cache."""
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     held = torch.cuda.memory_allocated()

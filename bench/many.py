@@ -102,7 +102,7 @@ class OfRank:
         return {"pytorch": torch.__version__, "cudnn": str(torch.backends.cudnn.version()), "nccl_of_pytorch": nccl}
 
     def cell(self, heads: int, kv_heads: int, head_dim: int, seqlen: int, causal: bool) -> None:
-        """All ranks draw the same whole tensors, and keep only their tokens."""
+        """Draws a cell: all ranks draw the same whole tensors, and keep only their tokens."""
         torch = self.torch
         self.causal, self.own, self.wanted = causal, [], None
         generator = torch.Generator(self.device).manual_seed(seqlen)
@@ -253,7 +253,7 @@ class Place(abc.ABC):
 
     @abc.abstractmethod
     def begin(self) -> list[Asked]:
-        """The processes."""
+        """Starts and returns the processes."""
 
     @abc.abstractmethod
     def exchange(self, *words: object) -> Any:

@@ -162,7 +162,8 @@ def ours(library, step, problem):
 
 
 def unmasked(library, problem):
-    """Chapter 5's last step, which supports full and causal masks. It treats documents of equal lengths as heads with their own keys."""
+    """Returns chapter 5's last step, which supports full and causal masks. It treats documents of equal lengths as
+    heads with their own keys."""
     whole, causal = problem.shape, int(problem.word != "full")
     documents = len(problem.lengths) or 1
     heads, length = HEADS * documents, whole.seqlen_q // documents
@@ -175,7 +176,8 @@ def unmasked(library, problem):
 
 
 def flex(problem, backend="TRITON"):
-    """FlexAttention, compiled, with its block mask made beforehand. Backends: TRITON, or FLASH for FlashAttention-4's kernels."""
+    """Returns FlexAttention, compiled, with its block mask made beforehand. Backends: TRITON, or FLASH for
+    FlashAttention-4's kernels."""
     who = "flex" if backend == "TRITON" else "flex_flash"
     lacking = packages.absent(who, "masked")
     if lacking:
@@ -211,7 +213,7 @@ def flex(problem, backend="TRITON"):
 
 
 def varlen(problem):
-    """PyTorch's FlashAttention-2 on packed sequences, causal."""
+    """Returns PyTorch's FlashAttention-2 on packed sequences, causal."""
     from torch.nn.attention.varlen import varlen_attn
 
     packed = lambda tensor: tensor.transpose(1, 2).reshape(-1, HEADS, HEAD_DIM).contiguous()
@@ -231,7 +233,7 @@ def varlen(problem):
 
 
 def flash2(problem):
-    """PyTorch's FlashAttention-2, with its window."""
+    """Returns PyTorch's FlashAttention-2, with its window."""
     q, k, v = (tensor.transpose(1, 2) for tensor in (problem.q, problem.k, problem.v))
     n, window = problem.shape.seqlen_q, {"window_size_left": WINDOW, "window_size_right": 0} if problem.word == "window" else {}
 
@@ -244,7 +246,7 @@ def flash2(problem):
 
 
 def fa3(problem):
-    """FlashAttention-3's own kernels."""
+    """Returns FlashAttention-3's own kernels."""
     lacking = packages.absent("fa3", "masked")
     if lacking:
         return lacking
@@ -260,7 +262,7 @@ def fa3(problem):
 
 
 def dense(problem):
-    """PyTorch's memory-efficient attention with a mask per pair."""
+    """Returns PyTorch's memory-efficient attention with a mask per pair."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     run = lambda: torch.nn.functional.scaled_dot_product_attention(problem.q, problem.k, problem.v, attn_mask=problem.visible,
@@ -273,7 +275,8 @@ def dense(problem):
 
 
 def our_gradient(library, problem, learns=False):
-    """Step 6, from the O and the log-sum-exp of our forward pass. `learns`: including the gradient of the bias."""
+    """Returns step 6, from the O and the log-sum-exp of our forward pass. `learns`: including the gradient of the
+    bias."""
     found = Contestant(f"ch{CHAPTER:02}/step{GRADIENT}" + "_bias" * learns, library.step_name(CHAPTER, GRADIENT), None, kind="masked")
     forward = ours(library, PACKED if problem.word == "lengths" else 5, problem)
     shape, mask = ctypes.byref(problem.shape), ctypes.byref(problem.mask)
@@ -310,7 +313,7 @@ def d_o_of(problem):
 
 
 def flex_gradient(problem):
-    """torch.autograd.grad of FlexAttention, without the forward pass, as in bench/backward.py."""
+    """Returns torch.autograd.grad of FlexAttention, without the forward pass, as in bench/backward.py."""
     config: Any = importlib.import_module("torch._functorch.config")
     config.donated_buffer = False  # otherwise the graph could not be kept for the next launch
     leaves = [tensor.detach().requires_grad_() for tensor in (problem.q, problem.k, problem.v)]
@@ -396,7 +399,7 @@ def product(factor, words):
 
 
 def philox(counter, key):
-    """Philox4x32-10 of tensors of four words."""
+    """Computes Philox4x32-10 of tensors of four words."""
     for _ in range(10):
         (high_a, low_a), (high_b, low_b) = product(0xd2511f53, counter[0]), product(0xcd9e8d57, counter[2])
         counter = (high_b ^ counter[1] ^ key[0], low_b, high_a ^ counter[3] ^ key[1], low_a)
@@ -405,7 +408,7 @@ def philox(counter, key):
 
 
 def kept(b, h, rows, n):
-    """Dropout's factors for the probabilities of these rows (common/features/dropout/dropout.h), [rows, n]."""
+    """Returns dropout's factors for the probabilities of these rows (common/features/dropout/dropout.h), [rows, n]."""
     threshold = round(DROPOUT * 65536)
     words = torch.stack(philox((torch.arange(-(-n // 32) * 4, device="cuda"), rows[:, None], h, b), (SEED & 0xffffffff, SEED >> 32)))
     key = torch.arange(n, device="cuda")  # words: [4, rows, calls]

@@ -99,7 +99,7 @@ def flash_attention(who: str) -> Any:
 
 
 def flex(backend: str) -> Any:
-    """FlexAttention with a given backend; a causal mask is a block mask made beforehand."""
+    """Returns FlexAttention with a given backend; a causal mask is a block mask made beforehand."""
     def make(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
         attention = module("torch.nn.attention.flex_attention")
         n = q.shape[2]
@@ -127,7 +127,7 @@ def unpacked(o: Any, like: Any) -> Any:
 
 
 def varlen(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
-    """PyTorch's attention for packed sequences, which supports only the default scale."""
+    """Returns PyTorch's attention for packed sequences, which supports only the default scale."""
     attend, n = module("torch.nn.attention.varlen").varlen_attn, q.shape[2]
     if not math.isclose(scale, q.shape[3] ** -0.5, rel_tol=1e-6):
         raise ValueError("varlen_attn supports only the default scale")
@@ -142,7 +142,7 @@ def varlen(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
 
 
 def flashinfer(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
-    """FlashInfer's kernel for many queries, planned beforehand."""
+    """Returns FlashInfer's kernel for many queries, planned beforehand."""
     batch, heads, n, head_dim = q.shape
     workspace = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)
     wrapper = module("flashinfer").BatchPrefillWithRaggedKVCacheWrapper(workspace, "NHD")
@@ -163,7 +163,7 @@ def xformers(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
 
 @functools.cache
 def handle() -> Any:
-    """cuDNN's handle, shared by all graphs."""
+    """Returns cuDNN's handle, shared by all graphs."""
     return module("cudnn").create_handle()
 
 
@@ -208,7 +208,8 @@ class Graph:
 
 
 def cudnn_frontend(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
-    """cuDNN's forward pass. In e4m3 all scales are 1, except P's, which is 256, and O is e4m3, since on Hopper cuDNN cannot write BF16 from FP8."""
+    """Returns cuDNN's forward pass. In e4m3 all scales are 1, except P's, which is 256, and O is e4m3, since on Hopper
+    cuDNN cannot write BF16 from FP8."""
     graph = Graph(q.dtype)
     q_in, k_in, v_in = (graph.takes(tensor) for tensor in (q, k, v))
     out = torch.empty_like(q)
@@ -234,7 +235,7 @@ def cudnn_frontend(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
 
 
 def cudnn_gradient(problem: Any) -> Any:
-    """cuDNN's backward pass, from the same O and log-sum-exp as ours."""
+    """Returns cuDNN's backward pass, from the same O and log-sum-exp as ours."""
     graph = Graph(problem.q.dtype)
     gradients = [torch.empty_like(tensor) for tensor in (problem.q, problem.k, problem.v)]
     read = {"q": problem.q, "k": problem.k, "v": problem.v, "o": problem.o, "dO": problem.d_o, "stats": problem.lse.unsqueeze(-1)}

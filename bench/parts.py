@@ -63,7 +63,7 @@ def contestants(steps: str) -> list[str]:
 
 def grid(name: str, file: str, seconds: float, what: str, steps: str, peers: Iterable[str] = (), dims: Iterable[int] = DIMS,
          masks: Iterable[str] = MASKS, lengths: Iterable[int] = LENGTHS, dtype: str = "bf16", layout: str = LAYOUTS[0]) -> Part:
-    """peers.py over a grid of shapes."""
+    """Runs peers.py over a grid of shapes."""
     who = contestants(steps)
     who += [peer + "_bf16" * (dtype == "e4m3" and peer not in ("product", "cudnn_frontend", "fa3")) for peer in peers]
     command = race("peers.py", "--dtype", dtype, "--step", steps, "--peers", words(peers) or "none", "--head-dim", words(dims),
@@ -111,13 +111,13 @@ def packaged() -> list[str]:
 
 
 def tested(_: pathlib.Path) -> list[list[str]]:
-    """Every test except that of quoted numbers, which are known only after a release."""
+    """Runs every test except that of quoted numbers, which are known only after a release."""
     return [["env", "FLASHBOOK_REQUIRE_GPU=1", "ctest", "--preset", "gpu-all", "-j", "8", "-E", r"bench\.quote"],
             [*packaged(), "-m", "pytest", "-q", "python/tests"]]
 
 
 def sanitized(_: pathlib.Path) -> list[list[str]]:
-    """memcheck, racecheck and synccheck on small shapes of every chapter with kernels."""
+    """Runs memcheck, racecheck and synccheck on small shapes of every chapter with kernels."""
     packed = "--lengths 100,37,0,131 --heads 2 --head-dim 128 --causal"
     extra_shapes = {"06": ["--scaling block --heads 2 --seqlen 50 --seqlen-k 131 --head-dim 64 --layout bshd"],
                   "08": ["--step 7 --head-dim 576 --heads 64 --kv-heads 1 --seqlen 1 --seqlen-k 131"],
@@ -141,7 +141,7 @@ def example(name: str, *options: str) -> Commands:
 
 
 def many_on_two_cards(out: pathlib.Path) -> list[list[str]]:
-    """Chapter 10's race."""
+    """Runs chapter 10's race."""
     return [["python3", "bench/many.py", "--rounds", ROUNDS, "--out", str(out)]]
 
 

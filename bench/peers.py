@@ -108,7 +108,7 @@ def ours(library, chapter, step, problem, ablation=False, means=False):
 
 
 def peer(who, problem):
-    """PyTorch's attention with one backend forced, or unfused; a package's; or a matrix product."""
+    """Returns PyTorch's attention with one backend forced, or unfused; a package's; or a matrix product."""
     q, k, v, causal, scale = problem.q, problem.k, problem.v, bool(problem.shape.causal), problem.shape.scale
     if who in packages.PACKAGES:
         return packages.forward(who, problem)

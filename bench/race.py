@@ -217,12 +217,12 @@ def race(contestants, rounds, shuffle, cache_filler):
 
 
 def before(contestant):
-    """The same step from the other build."""
+    """Returns the same step from the other build."""
     return contestant.who + "_before"
 
 
 def note_same_bits(contestants, twins):
-    """Whether both builds give bitwise equal outputs."""
+    """Notes whether both builds give bitwise equal outputs."""
     outputs = lambda found: found if isinstance(found, list) else [found]
     for contestant, twin in zip((c for c in contestants if c.who.startswith("ch")), twins, strict=True):
         if not contestant.skipped and not twin.skipped:
@@ -371,7 +371,7 @@ def context(library):
 
 
 def add_options(parser):
-    """The options of every program that races."""
+    """Adds the options of every program that races."""
     parser.add_argument("--library", type=pathlib.Path, help="default: build/gpu/lib/libflashbook.so, or libablation.so in the same folder")
     parser.add_argument("--before", type=pathlib.Path, help="the libflashbook.so of another commit, timed interleaved with this one; needs --out")
     parser.add_argument("--rounds", type=int, default=5)
@@ -380,7 +380,8 @@ def add_options(parser):
 
 
 def add_layout(parser):
-    """The option of every program that times attention: a bench covers both layouts (tests/bench/layouts_test.py)."""
+    """Adds the option of every program that times attention: a bench covers both layouts
+    (tests/bench/layouts_test.py)."""
     parser.add_argument("--layout", type=layouts, default=list(LAYOUTS),
                         help=f"memory layout of the tensors: {','.join(LAYOUTS)} (default: both)")
 
@@ -398,20 +399,20 @@ def in_layout(word: str, layout: str) -> str:
 
 
 def randn(layout, batch, heads, rows, head_dim, dtype):
-    """Normal random numbers as a view [batch, heads, rows, head_dim] of a tensor in the given layout."""
+    """Returns normal random numbers as a view [batch, heads, rows, head_dim] of a tensor in the given layout."""
     made = lambda *sizes: torch.randn(*sizes, device="cuda", dtype=dtype)
     return made(batch, heads, rows, head_dim) if layout == "bhsd" else made(batch, rows, heads, head_dim).transpose(1, 2)
 
 
 def set_strides(struct, **tensors):
-    """The strides of views [batch, heads, rows, head_dim], in a struct of flashbook.h."""
+    """Sets the strides of views [batch, heads, rows, head_dim], in a struct of flashbook.h."""
     for name, tensor in tensors.items():
         for axis, stride in zip(("batch", "head", "row"), tensor.stride()):
             setattr(struct, f"{name}_{axis}_stride", stride)
 
 
 def add_calls(parser):
-    """The options of a race that can be split into several calls."""
+    """Adds the options of a race that can be split into several calls."""
     parser.add_argument("--resume", action="store_true", help="continue the file of --out")
     parser.add_argument("--seconds", type=float, default=0, help="start no cell that may end later; exit code 75 if some are left")
 
@@ -422,7 +423,7 @@ def whole_numbers(text):
 
 
 def pytorch(program):
-    """PyTorch, if it is installed and sees a GPU; otherwise None, with the reason on stderr."""
+    """Returns PyTorch, if it is installed and sees a GPU; otherwise None, with the reason on stderr."""
     global torch  # noqa: PLW0603
     try:
         import torch

@@ -452,8 +452,8 @@ def complete_file(measured: Results, names: list[Name], fields: set[str]) -> dic
 
 
 def beside_peers(measured: Results) -> dict[Name, Entry]:
-    """Chapter 5's step 5 and chapter 6's steps from 5 on. Each type is from the newest file in which all its cells were interleaved with
-    FlashAttention-3 and cuDNN in that type; types without such a file are missing."""
+    """Returns chapter 5's step 5 and chapter 6's steps from 5 on. Each type is from the newest file in which all its
+    cells were interleaved with FlashAttention-3 and cuDNN in that type; types without such a file are missing."""
     steps = {"bf16": ("ch05/step5",), "e4m3": tuple(f"ch06/{who}" for who in ("step5", "step6", "step7", "step7_means", "step8"))}
     cudnn = {"bf16": "vs_cudnn", "e4m3": "vs_cudnn_frontend"}
     found: dict[Name, Entry] = {}

@@ -49,7 +49,7 @@ def left_to_the_grader(attempts: Sequence[Attempt]) -> str:
 
 
 def refusal(exercise: manifest.Exercise) -> str:
-    """Why the grader would refuse the exercise's region; empty if it would not."""
+    """Returns why the grader would refuse the exercise's region; empty if it would not."""
     if not (manifest.ROOT / exercise.file).is_file():
         return f"{exercise.file} is gone: copy it from the hand-out again"
     text = (manifest.ROOT / exercise.file).read_text(encoding="utf-8", errors="replace")
@@ -117,7 +117,7 @@ def ninja(target: str, progress: Progress) -> tuple[bool, str]:
 
 
 def build(exercise: manifest.Exercise, target: str, progress: Progress) -> tuple[bool, str]:
-    """Like ninja(), but builds again if the exercise's file is saved during the build."""
+    """Builds like ninja(), but again if the exercise's file is saved during the build."""
     file = manifest.ROOT / exercise.file
     while True:
         before = file.stat().st_mtime_ns

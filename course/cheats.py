@@ -230,7 +230,7 @@ def faults_of(what: str, result: Score, wall: str = "") -> Iterator[str]:
 
 
 def side_by_side(cheats: Sequence[Cheat], grade: Callable[[Cheat], Score]) -> Iterator[tuple[Cheat, Score]]:
-    """Each cheat with its score, in order."""
+    """Returns each cheat with its score, in order."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         yield from zip(cheats, pool.map(grade, cheats))
 

@@ -33,7 +33,8 @@ DETAILS = re.compile(r"<details>\s*<summary>Hint</summary>(.*?)</details>", re.D
 
 
 def region_faults(root: Path, exercises: Exercises) -> Iterator[str]:
-    """Every exercise has its own file with an unsolved region, and a solution; no other file has a region."""
+    """Checks that every exercise has its own file with an unsolved region, and a solution; no other file has a
+    region."""
     files = [e.file for e in exercises]
     for e in exercises:
         if not e.file.startswith(f"chapters/{e.chapter}/exercises/") or files.count(e.file) > 1:
@@ -61,7 +62,8 @@ def plain(text: str) -> str:
 
 
 def page_faults(root: Path, exercises: Exercises) -> Iterator[str]:
-    """The page of a chapter's exercises has a section for each, with its id and title, the file, the command and the one hint."""
+    """Checks that the page of a chapter's exercises has a section for each, with its id and title, the file, the
+    command and the one hint."""
     for chapter in dict.fromkeys(e.chapter for e in exercises):
         own = [e for e in exercises if e.chapter == chapter]
         are_capstones = own[0].kind == manifest.CAPSTONE
@@ -91,7 +93,8 @@ def page_faults(root: Path, exercises: Exercises) -> Iterator[str]:
 
 
 def stray_faults(root: Path, exercises: Exercises) -> Iterator[str]:
-    """No file in the folders of exercises is without an exercise, and all files to be handed out are in git."""
+    """Checks that no file in the folders of exercises is without an exercise, and all files to be handed out are in
+    git."""
     own = {name for e in exercises for name in (e.file, e.solution)}
     for folder in {e.chapter for e in exercises}:
         own |= {f"chapters/{folder}/exercises/exercises.json", f"chapters/{folder}/exercises/quiz.json", f"course/solutions/{folder}/wrong.json"}
@@ -107,7 +110,8 @@ def stray_faults(root: Path, exercises: Exercises) -> Iterator[str]:
 
 
 def quiz_faults(root: Path, exercises: Exercises) -> Iterator[str]:
-    """Each chapter has questions, each with one right answer out of four, and names the section that answers it."""
+    """Checks that each chapter has questions, each with one right answer out of four, and names the section that
+    answers it."""
     for chapter in dict.fromkeys(e.chapter for e in exercises if e.kind != manifest.CAPSTONE):
         questions = quiz.load(root, chapter[:2])
         if len(questions) not in QUESTIONS or len({one["question"] for one in questions}) < len(questions):
@@ -125,7 +129,8 @@ def quiz_faults(root: Path, exercises: Exercises) -> Iterator[str]:
 
 
 def handout_faults(root: Path, tree: Path, exercises: Exercises, last: str = handout.ALL, capstones: bool = True) -> Iterator[str]:
-    """The hand-out up to chapter `last` has the right files and no solutions, and every link on its pages works."""
+    """Checks that the hand-out up to chapter `last` has the right files and no solutions, and every link on its pages
+    works."""
     wanted = {*handout.handed_out_files(root, last, capstones), "README.md", attempt.AS_HANDED_OUT, *handout.MOVED}
     texts = {}
     for path in sorted(tree.rglob("*")):
@@ -158,7 +163,7 @@ def run(tree: Path, *command: str) -> str:
 
 
 def partial_faults(root: Path, folder: Path, exercises: Exercises) -> Iterator[str]:
-    """The hand-outs up to each chapter can be configured."""
+    """Checks that the hand-outs up to each chapter can be configured."""
     for last in sorted({e.number for e in exercises if e.kind != manifest.CAPSTONE})[:-1]:
         tree = folder / f"student-{last}"
         yield from handout_faults(root, tree, handout.make(root, tree, chapters=[last]), last, capstones=False)
@@ -166,8 +171,8 @@ def partial_faults(root: Path, folder: Path, exercises: Exercises) -> Iterator[s
 
 
 def build_faults(tree: Path, listed: Exercises, exercises: Exercises) -> Iterator[str]:
-    """The hand-out builds on its own without warnings, and `course try` reports each exercise as unsolved. `listed`: all its exercises.
-    `exercises`: those to build; the chapters' programs are built only with all of them."""
+    """Checks that the hand-out builds on its own without warnings, and `course try` reports each exercise as unsolved.
+    `listed`: all its exercises. `exercises`: those to build; the chapters' programs are built only with all of them."""
     run(tree, "cmake", "--preset", "sim", *QUICK)
     registered = set(re.findall(r"Test +#\d+: (exercise\.\S+)", run(tree, "ctest", "--test-dir", "build/sim", "-N")))
     programs = {e.program for e in listed}
@@ -187,7 +192,7 @@ def build_faults(tree: Path, listed: Exercises, exercises: Exercises) -> Iterato
 
 
 def prediction_faults(tree: Path, predictions: Exercises) -> Iterator[str]:
-    """Students' tests of predictions, which differ from the grader's, accept the book's solutions, too."""
+    """Checks that students' tests of predictions, which differ from the grader's, accept the book's solutions, too."""
     for e in predictions:
         stub = (tree / e.file).read_text(encoding="utf-8")
         (tree / e.file).write_text(solved(manifest.ROOT, e), encoding="utf-8")
@@ -199,7 +204,7 @@ def prediction_faults(tree: Path, predictions: Exercises) -> Iterator[str]:
 
 
 def points_faults(_: Path, exercises: Exercises) -> Iterator[str]:
-    """Every chapter and capstone has 100 points."""
+    """Checks that every chapter and capstone has 100 points."""
     for whole, own in manifest.wholes(exercises).items():
         fault = manifest.points_fault(own)
         if fault:
@@ -207,7 +212,7 @@ def points_faults(_: Path, exercises: Exercises) -> Iterator[str]:
 
 
 def names_faults(root: Path, exercises: Exercises) -> Iterator[str]:
-    """exercises.json lists exactly the tests of each program, and students' digests are current."""
+    """Checks that exercises.json lists exactly the tests of each program, and students' digests are current."""
     for e in exercises:
         listed = subprocess.run([root / "build" / "sim" / "bin" / e.solved_program, "--gtest_list_tests"], stdout=subprocess.PIPE, text=True,
                                 check=False).stdout

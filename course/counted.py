@@ -15,7 +15,8 @@ HONOUR = "This is a count, not a measured time, and comes from the process that 
 
 
 def score_of_test(test: Test, counts: Mapping[str, int]) -> float | None:
-    """0 for a naive kernel, 100 for the book's best, logarithmic in between and above. None if nothing was counted."""
+    """Returns 0 for a naive kernel, 100 for the book's best, logarithmic in between and above. None if nothing was
+    counted."""
     if not test.clocks or counts.get(CLOCKS, 0) <= 0:
         return None
     naive, best = test.clocks

@@ -111,7 +111,7 @@ def of_standard(text: str, begin: int) -> str:
 
 
 def refused(word: str) -> str:
-    """Why a word is refused; empty if it is allowed."""
+    """Returns why a word is refused; empty if it is allowed."""
     if word.startswith("__") or re.match("_[A-Z]", word):
         return "" if CUDA.fullmatch(word) else "reserved for the compiler and the system"
     return next((reason for reason, pattern in REFUSED.items() if pattern.fullmatch(word)), "")

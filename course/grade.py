@@ -167,7 +167,8 @@ def grade(grader: Grader, one: HandedIn, title: str, jobs: int) -> Grade:
 
 
 def grade_or_say_why(grader: Grader, one: HandedIn, title: str, jobs: int) -> Grade:
-    """Like grade(), but a faulty submission gets a Grade with the reason, so that the rest of the class is graded."""
+    """Grades like grade(), but a faulty submission gets a Grade with the reason, so that the rest of the class is
+    graded."""
     try:
         return grade(grader, one, title, jobs)
     except Broken:

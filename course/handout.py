@@ -55,7 +55,7 @@ ALL = "all"  # sorts after every number
 
 
 def files_of_tree(root: Path) -> list[str]:
-    """Every file that git tracks or would add; every file if there is no repository."""
+    """Returns every file that git tracks or would add; every file if there is no repository."""
     if (root / ".git").exists():
         listed = subprocess.run(["git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard"], capture_output=True,
                                 check=False)

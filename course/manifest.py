@@ -168,13 +168,13 @@ def wholes(exercises: Sequence[Exercise]) -> dict[str, list[Exercise]]:
 
 
 def points_fault(exercises: Sequence[Exercise]) -> str:
-    """Why the points of a chapter's exercises, or of one capstone, do not add up; empty if they do."""
+    """Returns why the points of a chapter's exercises, or of one capstone, do not add up; empty if they do."""
     points = sum(e.points for e in exercises)
     return "" if points == POINTS_OF_A_CHAPTER else f"the points of its exercises sum to {points}: they must sum to {POINTS_OF_A_CHAPTER}"
 
 
 def load(root: Path = ROOT) -> list[Exercise]:
-    """All exercises in the order of the book."""
+    """Returns all exercises in the order of the book."""
     files = sorted(root.glob("chapters/*/exercises/exercises.json"))
     exercises = [exercise_of(str(file.relative_to(root)), entry, file.parents[1], root) for file in files for entry in read_list(file, root)]
     ids = [e.id for e in exercises]

@@ -116,7 +116,8 @@ def seed_faults(root: Path, exercises: Sequence[manifest.Exercise]) -> Iterator[
 def prove(root: Path, listed: Sequence[manifest.Exercise], exercises: Sequence[manifest.Exercise]) -> Iterator[str]:
     """Yields a fault for each case of `exercises`, a part of those `listed`, that does not get the expected points."""
     def graded(case: Case) -> tuple[Score, list[str]]:
-        """(the score, hidden tests on whose verdict the two seeds differ); all tests of predictions draw sizes and count as hidden."""
+        """Returns (the score, hidden tests on whose verdict the two seeds differ); all tests of predictions draw sizes
+        and count as hidden."""
         result = grader.exercise(case.exercise, case.written, chosen_modes=case.modes, programs=case.programs)
         if not case.reseeded or result.trouble:
             return result, []

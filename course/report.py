@@ -32,7 +32,7 @@ def lateness(grade: Grade) -> str:
 
 
 def summary(grade: Grade) -> str:
-    """One line with the name and the points."""
+    """Returns one line with the name and the points."""
     return ", ".join(filter(None, [f"{grade.name}: {points_of(grade)}", lateness(grade)]))
 
 
@@ -194,7 +194,7 @@ def markdown(grade: Grade) -> str:
 
 
 def fenced(text: str) -> str:
-    """Text that cannot end the code fence around it."""
+    """Returns text that cannot end the code fence around it."""
     return text.replace("```", "'''")
 
 

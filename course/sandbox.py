@@ -57,7 +57,7 @@ class Outcome:
 
 
 def printable(text: str) -> str:
-    """Text without control characters, which could overwrite earlier text on a terminal."""
+    """Returns text without control characters, which could overwrite earlier text on a terminal."""
     return "".join(c for c in text if c in "\n\t" or c.isprintable())
 
 
@@ -157,7 +157,7 @@ class Sandbox:
         return f"a submission can {', '.join(self.missing)}" if self.missing else ""
 
     def command(self, command: Sequence[object], folder: Path, user: int, limits: Limits, visible: Iterable[object]) -> list[str]:
-        """`command` behind the fence."""
+        """Returns `command` behind the fence."""
         bounds = {"CORE": 0, "FSIZE": limits.file, "NOFILE": 256, "CPU": int(limits.seconds) + 2, "NPROC": self.others + limits.processes}
         plan = {"limits": bounds, "own": str(folder), "readable": [path for path in (*SYSTEM, *map(str, visible)) if os.path.exists(path)],
                 "devices": DEVICES, "user": user if self.lends else 0, "is_fenced": self.is_fenced, "landlock": self.landlock, "calls": calls()}

@@ -31,7 +31,7 @@ def runs(lines: Iterable[str], known: Runs = frozenset()) -> Runs:
 
 
 def likeness(one: Runs, other: Runs) -> float:
-    """Similarity from 0 to 1; 0 if a text is too short."""
+    """Returns the similarity, from 0 to 1; 0 if a text is too short."""
     least = min(len(one), len(other))
     return len(one & other) / least if least >= LEAST else 0.0
 

@@ -60,7 +60,8 @@ def files_in_zip(file: Path) -> Iterator[str]:
 
 
 def plain_files(folder: Path) -> Iterator[str]:
-    """Relative names of the plain files in a folder and in its zips, or in a zip. Links and unprintable names are skipped."""
+    """Returns the relative names of the plain files in a folder and in its zips, or in a zip. Links and unprintable
+    names are skipped."""
     if folder.is_file():
         yield from files_in_zip(folder)
         return

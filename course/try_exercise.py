@@ -82,7 +82,7 @@ def try_one(exercise: manifest.Exercise, of_solution: bool) -> int:
 
 
 def saved_at(file: str) -> int:
-    """When a file was saved; 0 while it is being replaced."""
+    """Returns when a file was saved; 0 while it is being replaced."""
     try:
         return (manifest.ROOT / file).stat().st_mtime_ns
     except FileNotFoundError:

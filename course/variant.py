@@ -39,7 +39,7 @@ class Student:
 
 
 def choices(root: Path, kind: str) -> list[Choice]:
-    """One of the contract's lists."""
+    """Returns one of the contract's lists."""
     text = (root / CONTRACT).read_text(encoding="utf-8").partition(f"\nenum class {kind} {{\n")[2].partition("\n};")[0]
     found = []
     for comment, name in re.findall(r"((?: *///.*\n)+) *(\w+)", text):

@@ -47,7 +47,7 @@ class Addresses(HTMLParser):
 
 
 def check_pages(found: Iterable[book.Page]) -> Iterator[str]:
-    """Every chapter has a text, and every file a page."""
+    """Checks that every chapter has a text and every file has a page."""
     for page in found:
         if not page.path.exists():
             yield f"there is no {page.source}"
@@ -56,7 +56,7 @@ def check_pages(found: Iterable[book.Page]) -> Iterator[str]:
 
 
 def check_lines(page: book.Page) -> Iterator[str]:
-    """The page shows every line of code, with its number and text, once and in order."""
+    """Checks that a page shows every line of code, with its number and text, once and in order."""
     text = (SITE / page.url).read_text(encoding="utf-8")
     found = re.findall(r'<span class="line" id="l(\d+)">.*?<span class="text">(.*?)</span></span>(?=<span class="line"|</pre>)', text)
     shown = [(int(number), html.unescape(re.sub(r"<[^>]*>", "", line))) for number, line in found]
@@ -75,7 +75,8 @@ def check_lines(page: book.Page) -> Iterator[str]:
 
 
 def check_names(page: book.Page) -> Iterator[str]:
-    """A name in an annotated source never links to another chapter, since a kernel includes no other chapter's files."""
+    """Checks that names in an annotated source never link to another chapter, since a kernel includes no other
+    chapter's files."""
     text = (SITE / page.url).read_text(encoding="utf-8")
     for target in sorted(set(re.findall(r'<a class="code" href="(chapter-[^"#]+)', text))):
         if not target.startswith(f"chapter-{page.chapter}-"):
@@ -83,7 +84,8 @@ def check_names(page: book.Page) -> Iterator[str]:
 
 
 def check_links() -> Iterator[str]:
-    """Every link leads to a file of the site, every #anchor exists there, and nothing is fetched from the network."""
+    """Checks that every link leads to a file of the site, every #anchor exists there, and nothing is fetched from the
+    network."""
     site = {file.name: Addresses(file.read_text(encoding="utf-8")) for file in SITE.glob("*.html")}
     for name, page in site.items():
         for anchor, count in page.anchors.items():
@@ -108,15 +110,15 @@ def check_links() -> Iterator[str]:
 
 
 def check_length(page: book.Page) -> Iterator[str]:
-    """A chapter's page can be read in one sitting."""
+    """Checks that a chapter's page can be read in one sitting."""
     words = len(re.findall(r"\w\S*", re.sub(r"<!--.*?-->|^```.*?^```", "", page.path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)))
     if words > WORDS_OF_A_CHAPTER:
         yield f"{page.source}: {words} words; {WORDS_OF_A_CHAPTER} are allowed: move what a first reading does not need to the appendix"
 
 
 def check_boxes(page: book.Page) -> Iterator[str]:
-    """Every step ends in a box with its paragraphs in order. A prediction contains a number, is called a guess, or says
-    that there is none."""
+    """Checks that every step ends in a box with its paragraphs in order. A prediction contains a number, is called a
+    guess, or says that there is none."""
     wanted = re.compile(r"(Bottleneck Change Prediction Result (Lesson )?)+")
     for section in re.split(r"^## ", page.path.read_text(encoding="utf-8"), flags=re.MULTILINE):
         title = section.partition("\n")[0]
@@ -130,7 +132,7 @@ def check_boxes(page: book.Page) -> Iterator[str]:
 
 
 def check_figures() -> Iterator[str]:
-    """Every figure matches its script's output."""
+    """Checks that every figure matches its script's output."""
     figures = book.ROOT / "docs" / "figures"
     with tempfile.TemporaryDirectory() as folder:
         copies = Path(folder) / "docs" / "figures"

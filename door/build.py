@@ -79,7 +79,7 @@ NOT_IN_THE_SIMULATOR = {  # CUDA that the compiler or the linker rejects without
 
 
 def cuda_of_its_own() -> str:
-    """What to write for CUDA that the simulator cannot build; empty if no file of a chapter contains any."""
+    """Returns what to write for CUDA that the simulator cannot build; empty if no file of a chapter contains any."""
     for file in sorted(path for path in ROOT.glob("chapters/**/*.*") if path.suffix in (".cu", ".cuh")):
         for number, line in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
             for pattern, (what, remedy) in NOT_IN_THE_SIMULATOR.items():

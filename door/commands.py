@@ -107,7 +107,8 @@ def test(a: argparse.Namespace) -> int:
 
 
 def measure(a: argparse.Namespace) -> int:
-    """bench: measures chapters on a GPU, or CPU chapters without one. accuracy: chapter 6's study. Files the result."""
+    """Measures chapters on a GPU, or CPU chapters without one (bench), or runs chapter 6's study (accuracy). Files the
+    result."""
     name, selection, preset = a.command, [], gpu.preset(cuda=getattr(a, "cuda", True))
     if a.command == "bench":
         name, selection = (

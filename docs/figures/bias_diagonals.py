@@ -12,7 +12,7 @@ def lane_of(key, query):
 
 
 def block_and_place(key, query):
-    """n and t of step6_bias.cuh: the distance is 8 + t - 8 n."""
+    """Returns n and t of step6_bias.cuh: the distance is 8 + t - 8 n."""
     place = key % 8 - query % 8
     return query // 8 - key // 8 + 1 + (place < 0), place % 8
 

@@ -15,7 +15,7 @@ def equal_parts(lengths):
 
 
 def equal_work(lengths):
-    """The same if all tiles are numbered consecutively and divided evenly."""
+    """Returns the same as equal_parts if all tiles are numbered consecutively and divided evenly."""
     owners = [i for i, tiles in enumerate(lengths) for _ in range(tiles)]
     blocks = []
     for block in range(BLOCKS):

@@ -14,7 +14,7 @@ LOOKS = ("blue", "amber", "green", "")  # one per thread of a quad
 
 
 def formula(path, pattern):
-    """A C++ expression in Python, with integer division."""
+    """Returns a C++ expression as Python, with integer division."""
     found = re.search(pattern, path.read_text(encoding="utf-8"))
     assert found, f"{path} has a different formula"
     return found[1].replace("/", "//")

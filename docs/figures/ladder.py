@@ -178,8 +178,9 @@ def draw(lit, rows, unit, notes):
 
 
 def rates_forward(measured):
-    """For each shape, head_dim/mask/N: the rate of every step, in E4M3 for chapter 6 and in BF16 otherwise; rates
-    without each of chapter 5's ideas; and, measured in one process per type, our rate, FlashAttention-3's and cuDNN's."""
+    """Returns, for each shape head_dim/mask/N, the rate of every step, in E4M3 for chapter 6 and in BF16 otherwise;
+    rates without each of chapter 5's ideas; and, measured in one process per type, our rate, FlashAttention-3's and
+    cuDNN's."""
     beside: dict[str, dict[str, list[float]]] = {}
     for name, turn in results.in_turn(measured, "ch05/step5", "ch06/step7").items():
         beside.setdefault(name.dtype, {})[f"{name.head_dim}/{name.mask}/{name.seqlen}"] = [round(rate, 1) for rate in (turn.ours, turn.fa3, turn.cudnn)]
@@ -208,7 +209,7 @@ def rates_by(measured, pattern, value):
 
 
 def write_rates(measured):
-    """The data of the interactive ladders."""
+    """Writes the data of the interactive ladders."""
     chapters = (1, 2, 3, 4, 5, 6, 7, 8, 9)
     data = {"chapters": {chapter: title(chapter) for chapter in chapters},
             "steps": {f"{chapter}.{step}": words + (" *" if step in afterwards(chapter) else "") for chapter in chapters

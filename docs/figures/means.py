@@ -12,7 +12,7 @@ LEFT, RIGHT, TOP, BOTTOM = 62, 420, 50, 220
 
 
 def cut(value, exponent):
-    """`value` truncated to multiples of 2^(exponent - BITS)."""
+    """Returns `value` truncated to multiples of 2^(exponent - BITS)."""
     return math.ldexp(math.trunc(math.ldexp(value, BITS - exponent)), exponent - BITS)
 
 
@@ -27,8 +27,8 @@ def e4m3(value):
 
 
 def left_of(values, weights, given_back):
-    """At each of LENGTHS, the tensor cores' sum divided by the exact one. `given_back` is what was subtracted from each
-    value."""
+    """Returns, for each of LENGTHS, the tensor cores' sum divided by the exact one. `given_back` is what was subtracted
+    from each value."""
     total = exact = 0.0
     sizes = []
     for first in range(0, len(values), DEPTH):

@@ -56,8 +56,8 @@ def panel(figure, y, title, passes, first, last):
 
 
 def write_stamps(run_of):
-    """For each run the summary of bench/timeline.cpp, the moments, and one row per pass: warpgroup, tile, and the clock
-    of each moment or null."""
+    """Writes, for each run, the summary of bench/timeline.cpp, the moments, and one row per pass: warpgroup, tile, and
+    the clock of each moment or null."""
     moments = ["turn", "issued", "scores", "end", "keys_sent", "values_sent"]
     runs = [{"step": step, "d": head_dim, "tile_cycles": run.values["tile_cycles"], "idle_share": round(run.values["idle_share"], 2), "moments": moments,
              "stamps": [[one["warpgroup"], one["tile"], *(one.get(moment) for moment in moments)] for one in run.stamps]}

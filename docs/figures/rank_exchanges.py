@@ -7,7 +7,8 @@ CELL, HEADS, TOKENS = 17, 2, 4
 
 
 def tensor(figure, x, y, name, held, own):
-    """Keys and values, one column per token and one row per head: amber if present, blue if received, empty if on another rank."""
+    """Draws keys and values, one column per token and one row per head: amber if present, blue if received, empty if on
+    another rank."""
     figure.text(x, y + 22, name, "small soft")
     for head in range(HEADS):
         for token in range(TOKENS):

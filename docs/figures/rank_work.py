@@ -42,7 +42,8 @@ def panel(figure, x, top, order):
 
 
 def tiles(figure, x, y, order):
-    """The queries of rank 3 on the keys of rank 1, in tiles of 4 by 4 tokens: which tiles contain a visible pair."""
+    """Draws the queries of rank 3 on the keys of rank 1, in tiles of 4 by 4 tokens: which tiles contain a visible
+    pair."""
     queries, keys, side = places(order, 3), places(order, 1), 4
     computed = 0
     figure.text(x, y - 8, order, "small soft")

@@ -8,7 +8,7 @@ TRAVEL, COMPUTE = 3, 2  # units of time
 
 
 def alternating(figure, y, shift, rounds):
-    """A block that requests a tile, waits, and works on it."""
+    """Draws a block that requests a tile, waits, and works on it."""
     for i in range(rounds):
         x = LEFT + (shift + i * (TRAVEL + COMPUTE)) * UNIT
         figure.box(x, y, TRAVEL * UNIT - 2, ROW - 6, "amber")

@@ -10,7 +10,7 @@ LEFT, BAR, SCALE = 24, 6.6, 4.6  # left margin; width of an element; pixels per 
 
 
 def random_bits(seed, index):
-    """As in common/attention/random.h."""
+    """Returns random bits as common/attention/random.h does."""
     mask = 2**64 - 1
     bits = (seed + (index + 1) * 0x9E3779B97F4A7C15) & mask
     bits = ((bits ^ bits >> 30) * 0xBF58476D1CE4E5B9) & mask

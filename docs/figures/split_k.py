@@ -7,7 +7,7 @@ SIDE, QUARTER = 96, 24
 
 
 def quarters(figure, x, y, upright, names=True):
-    """A square matrix whose columns (or rows, if not upright) belong to the four warps."""
+    """Draws a square matrix whose columns (or rows, if not upright) belong to the four warps."""
     for warp, look in enumerate(LOOKS):
         left, top = (x + QUARTER * warp, y) if upright else (x, y + QUARTER * warp)
         width, height = (QUARTER, SIDE) if upright else (SIDE, QUARTER)

@@ -7,7 +7,8 @@ SIDE, QUARTER, PITCH = 56, 14, 76
 
 
 def matrix(figure, x, y, name, owned):
-    """A square matrix: by "rows" or "columns" of the warps, "all" of one piece for every warp, or four "parts" to be added up."""
+    """Draws a square matrix: by "rows" or "columns" of the warps, "all" of one piece for every warp, or four "parts" to
+    be added up."""
     figure.text(x + SIDE / 2, y - 8, name, "small", "middle")
     if owned == "all":
         figure.box(x, y, SIDE, SIDE)

@@ -21,7 +21,7 @@ COLOURS = ("ink", "soft", "blue", "amber", "green", "red")
 
 
 def variables() -> str:
-    """CSS that names the colours, for both modes."""
+    """Returns CSS that names the colours, for both modes."""
     light, dark = ("".join(f"--{name}:{value};" for name, value in colours.items()) for colours in (LIGHT, DARK))
     return f"svg{{{light}}}@media (prefers-color-scheme:dark){{svg{{{dark}}}}}"
 
@@ -56,7 +56,7 @@ class Figure:
         self.parts.append(f'<path class="stroke {look}" d="{path}"{dashes}/>')
 
     def arrow(self, x1: float, y1: float, x2: float, y2: float, look: str = "") -> None:
-        """A straight arrow along x or y."""
+        """Draws a straight arrow along x or y."""
         self.line([(x1, y1), (x2, y2)], look)
         if y1 == y2:
             back = -6 if x2 > x1 else 6

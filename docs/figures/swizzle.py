@@ -10,7 +10,7 @@ CELL, MARKED = 25, 2
 
 
 def swizzled(row, piece):
-    """The kernel's own formula for rows of 128 bytes: the offset of a piece in bytes."""
+    """Applies the kernel's own formula for 128-byte rows: returns the offset of a piece in bytes."""
     found = re.search(r"int swizzled\(int row, int piece\) {\s*return (.*?);", SOURCE.read_text(encoding="utf-8"))
     assert found, f"{SOURCE} has a different formula"
     return eval(found[1], {"row": row, "piece": piece, "kRowBytes": 128})

@@ -7,7 +7,7 @@ CELL, HIGH = 44, 52
 
 
 def kind(first_query, first_key):
-    """The rule of step5_tuned.cuh: a tile that the last row does not see is skipped; one that the first row sees
+    """Applies step5_tuned.cuh's rule: a tile that the last row does not see is skipped; one that the first row sees
     completely is not masked."""
     if first_key >= first_query + QUERIES:
         return "skipped"

@@ -6,7 +6,7 @@ CELL = 20
 
 
 def visible_keys(query, seqlen_q, seqlen_k):
-    """The rule of problem.cuh: aligned to the bottom right."""
+    """Applies problem.cuh's rule: aligned to the bottom right."""
     return min(max(query + 1 + seqlen_k - seqlen_q, 0), seqlen_k)
 
 

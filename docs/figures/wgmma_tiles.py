@@ -16,7 +16,7 @@ SHOWN = (3, 2)                     # row and piece of the worked example
 
 
 def atom(figure, x, y, products, pieces_of_line):
-    """The first 8 rows of 128 bytes: each piece in its place, coloured by the product that reads it."""
+    """Draws the first 8 rows of 128 bytes: each piece in its place, coloured by the product that reads it."""
     for row in range(8):
         figure.text(x - 8, y + row * CELL + 17, str(row), "small soft", "end")
     for product, offsets in enumerate(products):

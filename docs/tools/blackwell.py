@@ -166,7 +166,8 @@ FORMATS: tuple[tuple[str, str, Callable[[Sequence[float]], list[float]]], ...] =
 
 
 def fp4_table() -> str:
-    """Relative RMS errors of the elements of Q and K, and of the products of 256 pairs of rows, on two kinds of inputs."""
+    """Returns the relative RMS errors of the elements of Q and K, and of the products of 256 pairs of rows, on two
+    kinds of inputs."""
     text = row("type", "bits an element", "N(0, 1): elements", "products", "outliers: elements", "products") + row("---", *["--:"] * 5)
     draw, normal, dim = random.Random(1), NormalDist(), 128
 

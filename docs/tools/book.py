@@ -79,7 +79,7 @@ def kernel_files(chapter: Path) -> list[Path]:
 
 
 def pages() -> list[Page]:
-    """Every page except the reference, which Doxygen writes."""
+    """Returns every page except the reference, which Doxygen writes."""
     found = [Page("main", "README.md", title_of(ROOT / "README.md", "Flashbook"), "index")]
     for chapter in sorted(ROOT.glob("chapters/[0-9][0-9]_*")):
         source = f"chapters/{chapter.name}/README.md"

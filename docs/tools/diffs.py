@@ -42,7 +42,8 @@ class Side:
 
 
 def sides(words: Sequence[str]) -> tuple[Side, Side, int]:
-    """Both sides and the lines of context that a mark's words request. Raises Refused if the words are invalid."""
+    """Returns both sides and the lines of context that a mark's words request. Raises Refused if the words are
+    invalid."""
     try:
         parts = shlex.split(" ".join(words))
     except ValueError as fault:
@@ -69,7 +70,7 @@ def sides(words: Sequence[str]) -> tuple[Side, Side, int]:
 
 
 def without_comments(lines: Sequence[str]) -> list[str]:
-    """Only the code: no prose, comments or blank lines."""
+    """Returns only the code: no prose, comments or blank lines."""
     code = (line for line in lines if kernel_source.prose_of(line) is None)
     return [line for line in (re.sub(r"\s*//.*", "", line) for line in code) if line.strip()]
 

@@ -73,7 +73,7 @@ class Site:
         return name
 
     def link(self, body: str, where: str) -> str:
-        """`body` with github_markdown's and Doxygen's addresses replaced by the site's."""
+        """Returns `body` with github_markdown's and Doxygen's addresses replaced by the site's."""
         def replace(found: Match) -> str:
             url = self.resolve(found[2], where)
             return f'{found[1]}="{html.escape(url)}"' if url else ""
@@ -82,8 +82,8 @@ class Site:
         return re.sub(r'href="(\w+_source\.html)', lambda found: f'href="{self.renamed.get(found[1], found[1])}', body)
 
     def link_names(self, body: str, page: Page) -> str:
-        """`body` in which a code span that names a symbol of the chapter's kernels links to its definition, if there is
-        only one."""
+        """Returns `body` in which a code span that names a symbol of the chapter's kernels links to its definition, if
+        there is only one."""
         targets: dict[str, set[str]] = {}
         for definition in self.sources.definitions.values():
             home = self.page_of.get(definition.file)
@@ -98,7 +98,7 @@ class Site:
         return re.sub(r"(<code[^>]*>(\w\w+)</code>)(?![^<]*</a>)", replace, body)
 
     def explain_terms(self, body: str, terms: dict[str, str]) -> str:
-        """`body` with links into the glossary that show the definition on hovering."""
+        """Returns `body` with links into the glossary that show the definition on hovering."""
         def replace(found: Match) -> str:
             said = terms.get(found[1])
             return f'<a class="term" title="{html.escape(said)}" href="{found[1]}"' if said else found[0]
@@ -123,7 +123,8 @@ class Site:
         return text
 
     def is_meant(self, definition: Definition, before: str, after: str) -> bool:
-        """Doxygen does not know local variables, so one with the name of a function or of an enumerator links to that."""
+        """Returns whether a link is meant: Doxygen links a local variable that shares a function's or enumerator's
+        name."""
         if definition.kind == "namespace" or "1_1sim" in definition.address:
             return False
         if definition.kind == "function" and not after.startswith(("(", "<")):
@@ -131,14 +132,14 @@ class Site:
         return definition.kind != "enumvalue" or before.endswith("::")
 
     def address_of(self, definition: Definition) -> str:
-        """Its address in an annotated source or in the reference."""
+        """Returns its address in an annotated source or in the reference."""
         page = self.page_of.get(definition.file)
         if not page or page.kind != "kernel":
             return definition.address
         return f"{page.url}#l{definition.line:05d}" if definition.line else page.url
 
     def kernel(self, page: Page, body: str) -> str:
-        """Rows of prose with code next to them."""
+        """Returns rows of prose with code next to them."""
         rows: list[str] = []
         for text, (_, numbers) in zip(body.split(ROW_END), kernel_source.rows_of(page.path)):
             lines = (f'<span class="line" id="l{number:05d}"><a class="lineno" href="#l{number:05d}">{number}</a>'
@@ -149,7 +150,7 @@ class Site:
         return "".join(rows)
 
     def kernel_list(self, chapter: str) -> str:
-        """The end of a chapter's page."""
+        """Returns the end of a chapter's page."""
         kernels = (page for page in self.pages if page.kind == "kernel" and page.chapter == chapter)
         items = "".join(f'<li><a href="{page.url}"><code>{page.path.name}</code></a> '
                         f'{html.escape(page.title) if page.title != page.path.name else ""}</li>' for page in kernels)
@@ -262,7 +263,8 @@ class Site:
         self.copy_files()
 
     def write_book(self, articles: dict[str, str]) -> None:
-        """book.html: the whole book on one page, to be printed. Hints are open, and links lead to places within it."""
+        """Writes book.html: the whole book on one page, to be printed. Hints are open, and links lead to places within
+        it."""
         def inside(name: str, body: str) -> str:
             def target(found: Match) -> str:
                 path, _, anchor = found[1].partition("#")
@@ -319,13 +321,13 @@ def text_of(page: Page) -> str:
 
 
 def with_permalinks(body: str) -> str:
-    """`body` whose headings link to themselves, with GitHub's anchors."""
+    """Returns `body` with headings that link to themselves, with GitHub's anchors."""
     link = r'<\1 id="\2">\3 <a class="permalink" href="#\2" title="Link to this section">#</a></\1>'
     return re.sub(r'<(h[234]) id="([^"]+)">(.*?)</\1>', link, body, flags=re.DOTALL)
 
 
 def with_captions(body: str, chapter: str) -> str:
-    """`body` in which each figure in a paragraph of its own is numbered and has a caption."""
+    """Returns `body` in which each figure in a paragraph of its own is numbered and has a caption."""
     count = 0
 
     def figure(found: Match) -> str:

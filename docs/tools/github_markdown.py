@@ -37,7 +37,8 @@ def slug(heading: str) -> str:
 
 
 def repo_address(target: str, source: str) -> str:
-    """`target` as written in `source`: web addresses are unchanged, all others become paths from the repository's root."""
+    """Resolves `target` as written in `source`: web addresses are unchanged, all others become paths from the
+    repository's root."""
     if re.match(r"[a-z]+:", target):
         return target
     path, _, anchor = target.partition("#")
@@ -56,7 +57,7 @@ def without_quote_marks(lines: Iterable[str]) -> Iterator[str]:
 
 
 def code_block(code: str, language: str) -> str:
-    """Code highlighted for its language and dedented; lines of a difference are marked as removed or added."""
+    """Returns code highlighted for its language and dedented; lines of a difference are marked as removed or added."""
     if language == "diff":
         looks = {"-": "line goes", "+": "line comes"}
         shown = "".join(f'<div class="{looks.get(line[:1], "line")}">{html.escape(line, quote=False)}</div>\n' for line in code.splitlines())
@@ -125,7 +126,7 @@ class Document:
         text.children = self.markdown.parseInline(text.content)[0].children
 
     def step_box(self, tokens: list[Token], at: int, end: int) -> None:
-        """The box of a step, whose paragraphs each have a label next to them."""
+        """Returns a step's box, whose paragraphs each have a label next to them."""
         tokens[at] = Token("html_block", "", 0, content='<div class="box step">\n')
         tokens[end] = Token("html_block", "", 0, content="</div>\n")
         for paragraph, text in itertools.pairwise(tokens[at + 1:end]):
@@ -168,7 +169,7 @@ class Document:
         return f'<p class="from">{links}</p>\n' if links else self.tags(text)
 
     def tags(self, text: str) -> str:
-        """HTML without comments, with addresses treated like Markdown's and with Markdown in summaries."""
+        """Returns HTML without comments, with addresses treated like Markdown's and with Markdown in summaries."""
         text = re.sub(r"<!--.*?-->\n?", "", text, flags=re.DOTALL)
         text = SUMMARY.sub(lambda found: f"<summary>{self.markdown.renderInline(found[1])}</summary>", text)
         return ADDRESS.sub(lambda found: f'{found[1]}="{repo_address(found[2], self.source)}"', text)

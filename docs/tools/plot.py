@@ -87,7 +87,7 @@ class Paper:
 
 
 def short(n):
-    """16k for 16384, 512 for 512."""
+    """Shortens a number: 16k for 16384, 512 for 512."""
     return f"{n // 1024}k" if n >= 1024 and n % 1024 == 0 else str(n)
 
 

@@ -59,7 +59,7 @@ RECORDED = ("split", "conflicts", "requested")  # tables that tests and simulate
 
 
 def over_best(entry: Entry) -> float:
-    """Our rate relative to the fastest peer's."""
+    """Returns our rate relative to the fastest peer's."""
     ratios = [value for key, value in entry.values.items() if key.startswith("vs_") and key != "vs_before"]
     if not ratios:
         raise KeyError("peer")
@@ -341,7 +341,7 @@ def quoted_names(texts: Iterable[str]) -> set[str]:
 
 
 def book_pages() -> list[pathlib.Path]:
-    """Every Markdown page of the book."""
+    """Returns every Markdown page of the book."""
     def is_built(path: pathlib.Path) -> bool:
         return any(part.startswith(("build", ".")) for part in path.relative_to(results.ROOT).parts)
 

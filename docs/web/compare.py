@@ -54,7 +54,7 @@ def in_program(program: Path, words: list[str], environment: dict[str, str], sec
 
 
 def kind(answer: Answer) -> str:
-    """right, wrong, report, refused, endless or broken"""
+    """Returns right, wrong, report, refused, endless or broken"""
     if "tensors" in answer:
         return "right" if all(tensor["ok"] for tensor in answer["tensors"]) else "wrong"
     return next(kind for kind in ("report", "refused", "endless", "broken") if kind in answer)

@@ -92,7 +92,8 @@ class Attention(nn.Module):
 
 
 def written_out(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
-    """Unfused attention, [batch, heads, length, head_dim]; causal attention needs equally many queries and keys."""
+    """Computes unfused attention, [batch, heads, length, head_dim]; causal attention needs equally many queries and
+    keys."""
     scores = q @ k.mT * q.shape[-1] ** -0.5
     if causal:
         hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
@@ -101,7 +102,7 @@ def written_out(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool)
 
 
 def rotated(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-    """Rotary positions; angles is [length, head_dim / 2]."""
+    """Applies rotary positions; angles is [length, head_dim / 2]."""
     a, b = x.float().chunk(2, -1)
     cos, sin = angles.cos()[:, None], angles.sin()[:, None]
     return torch.cat([a * cos - b * sin, a * sin + b * cos], -1).to(x.dtype)
@@ -180,7 +181,7 @@ class Found:
 
 
 def timed(device: torch.device, run: Callable[[], object]) -> tuple[float, float] | None:
-    """Seconds, and GB allocated at the peak (0 on a CPU). None if it runs out of memory."""
+    """Returns the seconds, and the GB allocated at the peak (0 on a CPU). None if it runs out of memory."""
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     wait()
     held = 0
@@ -199,12 +200,12 @@ def timed(device: torch.device, run: Callable[[], object]) -> tuple[float, float
 
 
 def shape_of(options: argparse.Namespace) -> tuple[int, int, int]:
-    """Width, heads and layers."""
+    """Returns width, heads and layers."""
     return options.width, max(1, options.width // 64), options.layers
 
 
 def step(model: Gpt, optimizer: torch.optim.Optimizer, batch: torch.Tensor, rate: float) -> torch.Tensor:
-    """One step of training; the loss."""
+    """Performs one training step; returns the loss."""
     for group in optimizer.param_groups:
         group["lr"] = rate
     with torch.autocast(batch.device.type, dtype=torch.bfloat16):
@@ -315,7 +316,7 @@ def median(turns: list[float]) -> float:
 
 
 def machine() -> dict[str, Any]:
-    """What a result file says of the machine; bench/example.py says more."""
+    """Returns a result file's description of the machine; bench/example.py adds to it."""
     return {"gpu": torch.cuda.get_device_name(), "pytorch": torch.__version__}
 
 

@@ -61,7 +61,7 @@ def family(name: str) -> str:
 
 
 def refusal(kernel: SDPBackend, run) -> str:
-    """Why a kernel does not run when only it is allowed, from PyTorch's warnings; empty if it runs."""
+    """Returns why a kernel does not run when only it is allowed, from PyTorch's warnings; empty if it runs."""
     with warnings.catch_warnings(record=True) as told, sdpa_kernel(kernel):
         warnings.simplefilter("always")
         try:

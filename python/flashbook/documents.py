@@ -45,7 +45,7 @@ def _absolute(first: Tensor, cuts: list[Tensor]) -> Tensor:
 
 def attend_packed(q: Tensor, k: Tensor, v: Tensor, first_query: Tensor, first_key: Tensor, max_keys: int, chunk: int, seqused_q: Tensor | None,
                   seqused_k: Tensor | None, *options: Any) -> tuple[Tensor, Tensor]:
-    """interface.attend_packed for parts of the sequences; `options` are its arguments from softmax_scale on."""
+    """Calls interface.attend_packed for parts of the sequences; `options` are its arguments from softmax_scale on."""
     arguments.tensors(1, "[sequences + 1]", cu_seqlens_q=first_query, cu_seqlens_k=first_key)
     ops.check_arrays(q, None, first_query, first_key)
     for name, used in (("seqused_q", seqused_q), ("seqused_k", seqused_k)):
@@ -58,7 +58,7 @@ def attend_packed(q: Tensor, k: Tensor, v: Tensor, first_query: Tensor, first_ke
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, chunk: int, *options: Any) -> tuple[Tensor, Tensor]:
-    """The same for chunks of tensors [batch, seqlen, heads, head_dim]."""
+    """Does the same for chunks of tensors [batch, seqlen, heads, head_dim]."""
     ops.check_tensors(*ops.as_padded(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)))
     first_query, first_key = (torch.arange(len(q) + 1, dtype=torch.int32, device=q.device) * tensor.shape[1] for tensor in (q, k))
     o, lse = attend_packed(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), first_query, first_key, k.shape[1], chunk, None, None,
@@ -69,8 +69,9 @@ def attend(q: Tensor, k: Tensor, v: Tensor, chunk: int, *options: Any) -> tuple[
 def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, new: list[Tensor], first_query: Tensor, max_queries: int, first_new: Tensor | None,
            lengths: Tensor, pages: Tensor, paddings: Tensor | None, chunk: int, scale: float | None, left: int, right: int, softcap: float,
            sinks: Tensor | None, rotary: interface.Rotary | None, unsplit: bool) -> tuple[Tensor, Tensor]:
-    """Attention of packed queries against a cache, after appending the packed keys and values `new`. Every chunk becomes a sequence that has
-    some of the pages, or begins at a row of its only page. All checks run before anything is written.
+    """Computes attention for packed queries against a cache, after appending the packed keys and values `new`. Every
+    chunk becomes a sequence that has some of the pages, or begins at a row of its only page. All checks run before
+    anything is written.
 
     Args:
         first_query, first_new: [sequences + 1], int32: where each sequence's queries and new keys begin

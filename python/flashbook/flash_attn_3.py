@@ -318,7 +318,8 @@ def _cached_documents(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | N
                       entries: Tensor | None, paddings: Tensor | None, pages: Tensor | None, first_query: Tensor | None, first_new: Tensor | None,
                       max_queries: int | None, chunk: int, rotary: interface.Rotary | None, options: tuple[float | None, int, int, float],
                       sinks: Tensor | None, unsplit: bool) -> tuple[Tensor, Tensor]:
-    """flash_attn_with_kvcache with chunks, packed queries or packed new keys. A cache without pages has one page per sequence."""
+    """Runs flash_attn_with_kvcache with chunks, packed queries or packed new keys. A cache without pages has one page
+    per sequence."""
     arguments.tensors(4, "[batch, seqlen, heads, head_dim]", k_cache=k_cache, v_cache=v_cache)
     if (k is None) != (v is None) or (first_new is not None and k is None):
         raise ValueError("k or v is None: pass both, or neither and no cu_seqlens_k_new")

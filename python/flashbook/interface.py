@@ -152,7 +152,7 @@ def _with_lse(o: Tensor, lse: Tensor, has_empty_rows: bool) -> WithLse:
 
 
 def _may_have_empty_rows(seqlen_q: int, seqlen_k: int, right: int) -> bool:
-    """Whether the first query might see no key."""
+    """Returns whether the first query might see no key."""
     return seqlen_k == 0 or (right >= 0 and seqlen_q > seqlen_k + right)
 
 

@@ -798,7 +798,7 @@ def choose_decode(rows: int, contiguous: bool, page_rows: int, e4m3: bool, promp
 
 def chosen_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, of_chapter_8: bool, max_queries: int,
                   unsplit: bool) -> tuple[int, int, str]:
-    """choose_decode for the tensors of a call. `unsplit`: choose independently of the batch."""
+    """Calls choose_decode for the tensors of a call. `unsplit`: choose independently of the batch."""
     rows = (max_queries or q.shape[2]) * (q.shape[1] // k.shape[1])
     contiguous = k.stride(2) == k.shape[3] and v.stride(2) == v.shape[3]
     prompt = not of_chapter_8 and is_prompt(q, k, pages, max_queries, unsplit)

@@ -51,7 +51,7 @@ def _check_stripes(tokens: int, ranks: int) -> None:
 
 
 def shard(tensor: Tensor, group: Group = None, dim: int = 1, order: str = "zigzag") -> Tensor:
-    """This rank's tokens of a whole tensor, along `dim`, in zigzag or striped order."""
+    """Returns this rank's tokens of a whole tensor, along `dim`, in zigzag or striped order."""
     rank, ranks = dist.get_rank(group), dist.get_world_size(group)
     if _is_striped(order):
         _check_stripes(tensor.shape[dim], ranks)

@@ -99,8 +99,7 @@ TEST(Prompts, SayWhatTheyTake) {
   EXPECT_NE(why_not([](Shape& s) { s.score.softcap = 3; }).find("chapter 8"), std::string::npos);
   EXPECT_NE(why_not([](Shape& s) { s.visibility.prefix = 3; }).find("chapter 9 (steps 1 to 5)"),
             std::string::npos);
-  EXPECT_NE(why_not([](Shape& s) { s.e4m3_cache = true; }).find("give a 16-bit cache"),
-            std::string::npos);
+  EXPECT_NE(why_not([](Shape& s) { s.e4m3_cache = true; }).find("give a 16-bit cache"), std::string::npos);
   EXPECT_NE(kMasks.refusal(3, plain).find("chapter 9 (step 8)"), std::string::npos);
 }
 

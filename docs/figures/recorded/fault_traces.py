@@ -29,7 +29,7 @@ VERBS = {"waits": " waits at", "passes": " passes", "lands": " has landed in", "
 
 
 def words(event):
-    """What happens, without the parts that change when a line is added to a file."""
+    """Returns what happens, without the parts that change when a line is added to a file."""
     if event.kind == "fault":
         return "the simulator reports: " + re.split(r" in block | at \S+:\d| by ", event.detail or event.what)[0]
     times = f" \u00d7{event.times}" if event.times > 1 else ""

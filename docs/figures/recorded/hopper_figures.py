@@ -44,8 +44,8 @@ def code_lines(file, beginnings):
 
 
 def played(text):
-    """What ring_phases.js plays. An event has seven letters: who, what, which barrier, and its state after the event:
-    phase, missing arrivals and missing KB."""
+    """Returns what ring_phases.js plays. An event has seven letters: who, what, which barrier, and its state after the
+    event: phase, missing arrivals and missing KB."""
     kinds = {"passes": "P", "announces": "A", "copies": "C", "gives back": "G"}
     runs: list[dict[str, Any]] = []
     tiles: list[str] = []

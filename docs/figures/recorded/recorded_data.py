@@ -49,7 +49,7 @@ WHO = {"ours": "ch09/step3", "flex": "flex"}
 
 
 def rates(newest, mask):
-    """TFLOP/s of visible pairs, by implementation."""
+    """Returns the TFLOP/s of visible pairs, by implementation."""
     entries = {who: newest.get(f"masked/{path}/bf16/d128/{LIKE.get(mask)}/n8192") for who, path in WHO.items()}
     return {who: round(entry.values["FLOPS"] / 1e12) for who, entry in entries.items() if entry and not entry.skipped}
 
@@ -78,7 +78,7 @@ def pingpong_order(program):
 
 
 def sectors(program):
-    """For each kernel of chapter 1, the lines that load from device memory, the most expensive first."""
+    """Returns, for each kernel of chapter 1, the lines that load from device memory, the most expensive first."""
     kernels, shape = ("textbook_scores", "textbook_softmax", "coalesced_scores", "tiled_scores"), {"head_dim": 64, "seqlen": 64}
     options = [f"--{name.replace('_', '-')}={value}" for name, value in shape.items()]
     steps = answer(program, "--heads", "1", "--kv-heads", "1", "--dtype", "bf16", *options, "--json")["steps"]
