@@ -27,6 +27,7 @@ REFUSALS = (
     Refusal("keys and values of different head dimensions", ("q",), r"^k is .* and v is .*: pass one shape", ValueError),
     Refusal("float8_e4m3fn under a mask, or packed", ("q",), r"chapter 9 does not support e4m3", ValueError),
     Refusal("float8_e4m3fn with a head dimension that chapter 6 does not pad", ("q",), r"does not support head dimensions other than", ValueError),
+    Refusal("tensors in float8_e4m3fn that require a gradient", ("q",), r"^q is torch.float8_e4m3fn and requires a gradient", TypeError),
     Refusal("pages of other sizes", ("k_cache",), r"[Pp]ages? .*(16|rows)", ValueError),
     Refusal("a gradient through pages", ("block_table",), r"^(block_table is given, pages have no gradient|a cache has no gradient)"),
     Refusal("a second product in the scores", ("qv",), r"^qv is .* and only None is supported here"),
