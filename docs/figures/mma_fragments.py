@@ -13,7 +13,7 @@ ROW_LANES = range(4)    # lanes that share a row of c and a
 
 
 def place_of(matrix):
-    """Applies the header's own formula: (lane, element) -> (row, column)."""
+    """Returns the header's own formula: (lane, element) -> (row, column)."""
     found = re.search(rf"MatrixPlace {matrix}\(int lane, int element\) {{\s*return {{(.*?), (.*?)}};", HEADER.read_text(encoding="utf-8"))
     assert found, f"{HEADER} has a different formula"
     row, column = (expression.replace("/", "//") for expression in found.groups())  # integer division, as in C++
