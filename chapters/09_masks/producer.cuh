@@ -187,7 +187,7 @@ __device__ __forceinline__ void load_queries(Shared& shared, const TileMap& q_ma
 //| **The first queries do not wait for the decision.** It is made 4000 clocks after a block's first
 //| instruction, since neither code nor bounds are in any cache. The first rows are known after 1800, so the
 //| warp that loads queries works them out for itself. Documents of 1024 gain 1.0 to 1.3 % ([the
-//| appendix](appendix.md#what-is-between-documents-and-chapter-5)).
+//| appendix](appendix.md#why-documents-were-slower-than-chapter-5)).
 /// Runs the warp that loads queries, in its first thread.
 template <typename Traits, typename Shared, typename Policy>
 __device__ void produce_queries(Shared& shared, const TileMap& q_map, const Problem& problem,
