@@ -36,8 +36,8 @@ constexpr int kRowLanes = 8;   // lanes that share a row of the softmax
 
 /// The sizes of one version of the kernel.
 struct SplitKSizes {
-  int head_dim, queries, keys;  ///< of a tile
-  int warps = 4;                ///< of a block
+  int head_dim, queries, keys;  ///< per tile
+  int warps = 4;                ///< per block
 };
 
 /// The sizes, and what follows from them.
@@ -348,7 +348,7 @@ __device__ void write_result(SplitKTiles<T, Traits>& tiles,
                              T* o,        // [seqlen_q, kHeadDim], at the head's first row
                              float* lse,  // [seqlen_q]
                              const Problem& problem, int first_query) {
-  constexpr int kDims = Traits::kHeadDim / kWarp;  // of a lane: neighbours
+  constexpr int kDims = Traits::kHeadDim / kWarp;  // per lane, adjacent
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   for (int row = warp; row < Traits::kRowsQ && first_query + row < problem.seqlen_q; row += Traits::kWarps) {
     const float factor = inverse_sum(tiles.row_sum[row]);

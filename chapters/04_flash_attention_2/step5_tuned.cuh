@@ -29,11 +29,11 @@ namespace flashbook::fa2 {
 /// The sizes of a tuned kernel.
 struct TunedSizes {
   int head_dim;
-  int warps = 4;              ///< of a block
-  int row_blocks = 2;         ///< of 16 rows that a warp owns
+  int warps = 4;              ///< per block
+  int row_blocks = 2;         ///< 16-row blocks that a warp owns
   bool keep_queries = false;  ///< Q in registers, or read again with every tile
-  int blocks_per_sm = 2;      ///< that fit on a multiprocessor, in registers too
-  int keys = 64;              ///< of a tile: the scores of more would not fit in registers
+  int blocks_per_sm = 2;      ///< resident blocks, which must also fit in registers
+  int keys = 64;              ///< per tile: more scores would not fit in registers
 };
 
 /// The sizes, and what follows from them.

@@ -32,8 +32,8 @@ namespace flashbook::fa2 {
 
 /// The sizes of the kernel: step 5's at d = 64.
 struct LateMaximumTraits {
-  static constexpr int kHeadDim = 64, kWarps = 4, kRowBlocks = 2;  // of 16 rows that a warp owns
-  static constexpr int kKeys = 64;                                 // of a tile
+  static constexpr int kHeadDim = 64, kWarps = 4, kRowBlocks = 2;  // 16-row blocks that a warp owns
+  static constexpr int kKeys = 64;                                 // per tile
   static constexpr int kGroup = 2;  // key blocks whose exponentials follow their scores at once
   static constexpr int kThreads = kWarps * 32, kWarpRows = kRowBlocks * 16, kQueries = kWarps * kWarpRows;
   static constexpr int kRowBytes = kHeadDim * 2, kTileBytes = kKeys * kRowBytes;

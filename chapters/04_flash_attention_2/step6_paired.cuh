@@ -27,7 +27,7 @@ namespace flashbook::fa2 {
 
 /// The sizes of the paired kernel.
 struct PairedTraits {
-  static constexpr int kHeadDim = 256, kQueries = 64, kKeys = 64;  // of a block, of a tile
+  static constexpr int kHeadDim = 256, kQueries = 64, kKeys = 64;  // kQueries per block, kKeys per tile
   static constexpr int kThreads = 128;                             // two pairs of warps
   static constexpr int kPairRows = 32;                             // rows that two warps share
   static constexpr int kRowBytes = kHeadDim * 2, kTileBytes = kKeys * kRowBytes;
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(PairedTraits::kThreads, 2)
     copy_rows<kKeys, kHeadDim, Traits::kThreads>(k_tile, k, (tiles - 1) * kKeys, problem.seqlen_k);
   cp_async_commit();
 
-  Blocks<2, kHalfDim / 8> out = {};  // of this side's dims
+  Blocks<2, kHalfDim / 8> out = {};  // this side's dims
   RowState<2> rows;                  // the pair's maxima, the sums of this side's keys
   clear(rows);
 
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(PairedTraits::kThreads, 2)
 
     //| Scores of 32 rows by this side's 32 keys. Key 0 of side 1 is key 32 of the tile: the tile's address
     //| and the mask begin there.
-    Blocks<2, kHalfKeys / 8> scores;  // of this side's keys
+    Blocks<2, kHalfKeys / 8> scores;  // this side's keys
     multiply_keys<T, kHeadDim, 0, kHalfKeys / 8>(
         scores, k_tile + side * kHalfKeys * Traits::kRowBytes,
         [&](uint32_t(&a)[2][4], int step) { load_rows<kHeadDim>(a, q_tile, pair_row, step); });

@@ -28,7 +28,7 @@ namespace flashbook::fa2 {
 constexpr unsigned kWarp = 0xffffffff;  // all lanes take part
 
 constexpr int kTile = 64;      // steps 1 to 4: queries of a block and keys of a tile
-constexpr int kThreads = 128;  // of a block in steps 1 to 4: four warps of 16 rows
+constexpr int kThreads = 128;  // per block in steps 1 to 4: four warps of 16 rows
 
 /// Results of mma.sync for kRowBlocks x kColumnBlocks blocks of 16 x 8.
 template <int kRowBlocks, int kColumnBlocks>

@@ -20,8 +20,8 @@ using namespace hopper;
 struct SpecialisedSizes {
   int head_dim;
   int consumers = 2;  ///< warpgroups that multiply, 64 queries each: 2 or 3
-  int keys = 128;     ///< of a tile
-  int stages = 4;     ///< of the pipeline
+  int keys = 128;     ///< per tile
+  int stages = 4;     ///< in the pipeline
 };
 
 /// One version of a kernel, as a type, so that its choices are made at compile time.

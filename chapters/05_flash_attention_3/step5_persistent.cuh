@@ -38,8 +38,8 @@ namespace flashbook::fa3 {
 struct PersistentSizes {
   int head_dim;
   int consumers = 2;  ///< warpgroups that multiply, 64 queries each: 2 or 3
-  int keys = 128;     ///< of a tile
-  int stages = 5;     ///< of the pipeline
+  int keys = 128;     ///< per tile
+  int stages = 5;     ///< in the pipeline
   bool causal = false;
 };
 
@@ -139,7 +139,7 @@ struct Consumer {
   PersistentShared<T, Traits>& shared;
   const Problem& problem;
   PipelineState<Traits::kStages>& state;  ///< in the pipeline; goes on from tile to tile
-  const uint32_t parity;                  ///< of the tiles of queries before this one
+  const uint32_t parity;                  ///< phase parity for this query tile
   const int number;                       ///< which consumer this is
   const int first_query, query;           ///< the warpgroup's first row; the first of this thread's two
   const uint64_t q, keys, values;         ///< descriptors: its queries, stage 0 as K and as V

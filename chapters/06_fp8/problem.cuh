@@ -48,8 +48,8 @@ struct TransposedValues {
   unsigned char* first;            ///< [key heads, pieces_of_head] pieces, as shared memory has them
   int* taken;                      ///< pieces that some block works on or has done; 0 at the start
   int* done;                       ///< [key heads]: pieces in memory; 0 at the start
-  device::Divisor pieces_of_head;  ///< of one key head
-  int pieces;                      ///< of all
+  device::Divisor pieces_of_head;  ///< per key head
+  int pieces;                      ///< in total
 
   /// Returns a piece of this many bytes.
   __device__ __forceinline__ unsigned char* piece(int number, uint32_t bytes) const {

@@ -56,7 +56,7 @@ __device__ __forceinline__ float scale_for(float largest) {
 /// A tile of kRows rows as the threads of a block hold it.
 template <typename T, int kHeadDim, int kRows>
 struct Tile {
-  static constexpr int kLanes = kHeadDim / kColumns;  // of a row
+  static constexpr int kLanes = kHeadDim / kColumns;  // per row
   static constexpr int kRowsAtOnce = kThreads<kHeadDim, kRows> / kLanes;
 
   float value[kRowsPerThread][kColumns];
@@ -181,10 +181,10 @@ struct Tile {
 template <typename T, int kHeadDim, int kRows>
 struct Source {
   const T* values;  ///< [batch, heads, rows, kHeadDim], strided
-  Strides strides;  ///< of the values, and of their encoding
-  int heads;        ///< of a batch entry
-  int rows;         ///< of a head
-  int tiles;        ///< of a head
+  Strides strides;  ///< for the values and their encoding
+  int heads;        ///< per batch entry
+  int rows;         ///< per head
+  int tiles;        ///< per head
 
   __device__ int head() const { return blockIdx.x / tiles; }  ///< over batch and heads together
   __device__ int first_row() const { return blockIdx.x % tiles * kRows; }
@@ -296,7 +296,7 @@ __device__ __forceinline__ float from_ordered_bits(unsigned ordered) {
 //| Sums are integers of a fixed unit, so the order in which blocks add does not matter, and the mean has the
 //| same bits every time.
 constexpr float kUnitsPerOne = 0x1p24f;
-constexpr float kMaxSum = 0x1p22f;  ///< that a tile adds: 64 times the largest f16
+constexpr float kMaxSum = 0x1p22f;  ///< largest sum of a tile: 64 times the largest f16
 
 /// Resets the statistics.
 __global__ void clear_columns(Column* columns,  // [heads, head_dim]

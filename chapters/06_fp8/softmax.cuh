@@ -41,7 +41,7 @@ __device__ __forceinline__ float not_zero(float factor) { return fmaxf(factor, 0
 struct TileScale {
   float factor;   ///< from a sum of products to a power of two
   float bias;     ///< log2 of the values' scale, with block scales
-  float inverse;  ///< of the values' scale, with block scales
+  float inverse;  ///< 1 / the values' scale, with block scales
 };
 
 //| **Lazy rescaling** is chapter 5's: a row keeps its old maximum until a score exceeds it by kLazyLimit log2

@@ -38,11 +38,11 @@ struct Consumer {
   const int scale_head;
   const int first_query, query;  ///< the warpgroup's first row; the first of this thread's two
   const uint64_t keys, values;   ///< descriptors: stage 0
-  const float query_factor;      ///< of all scores, without the keys' scales
+  const float query_factor;      ///< for all scores, without the keys' scales
   const float factor;            ///< with them, unless they change from tile to tile
   std::conditional_t<Traits::kQueriesInRegisters, Fragments<kHeadDim>, uint64_t> q;
   float output[kHeadDim / 2], scores[kKeys / 2];
-  float sums[kOnesColumns / 2];  ///< of a tile's probabilities, with kSumsByProduct
+  float sums[kOnesColumns / 2];  ///< sums of a tile's probabilities, with kSumsByProduct
   Fragments<kKeys> p;
   Rows rows;
 

@@ -48,7 +48,7 @@ struct Signs {
 /// All lanes of the warp.
 template <int kHeadDim>
 __device__ __forceinline__ void rotate(float (&value)[kColumns], const Signs<kHeadDim>& signs) {
-  constexpr int kLanes = kHeadDim / kColumns;  // of a row
+  constexpr int kLanes = kHeadDim / kColumns;  // per row
   static_assert(kLanes <= 32, "a row lies in one warp");
   const int place = threadIdx.x % kLanes;
   const unsigned negative = signs.negative[place];

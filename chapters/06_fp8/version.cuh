@@ -127,8 +127,8 @@ struct Shared {
   std::conditional_t<Traits::kTransposeOnce, typename Values::Piece, Nothing> outgoing;
   int raw_piece;  ///< which piece of V is in raw, or will be, with kTransposeOnce
   TileBroadcast broadcast;
-  Means<Traits::kHeadDim> means[kConsumers][2];  ///< of this tile of queries and of the next
-  float shift[kConsumers][kRowsPerWarpgroup];    ///< of the log-sum-exp, by the keys' means (epilogue.cuh)
+  Means<Traits::kHeadDim> means[kConsumers][2];  ///< for this query tile and the next
+  float shift[kConsumers][kRowsPerWarpgroup];    ///< added to the log-sum-exp for the keys' means
   BlockBarriers<kConsumers> barriers;
 };
 

@@ -25,8 +25,8 @@ constexpr int kRowsPerMma = 16;  ///< rows that mma.sync multiplies, and keys pe
 /// The sizes of a configuration.
 struct RingSizes {
   int head_dim;
-  int row_tiles = 1;      ///< of 16 rows: 1; up to d = 128 also 2 and 4
-  int element_bytes = 2;  ///< of K and V
+  int row_tiles = 1;      ///< 16-row tiles: 1; up to d = 128 also 2 and 4
+  int element_bytes = 2;  ///< per element of K and V
   int blocks = 1;         ///< per multiprocessor: 1; 2 with 16 rows up to d = 128
 };
 

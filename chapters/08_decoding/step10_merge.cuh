@@ -35,7 +35,7 @@ __device__ __forceinline__ void merge_rows(const Partials& partials, int parts, 
   for (int row = first; row < end; row += step) {
     Row sum[kAtOnce] = {};
     const int own_row = min(row + lane % kAtOnce, end - 1);
-    float max = -INFINITY, weights = 0;  // of the lane's own row
+    float max = -INFINITY, weights = 0;  // for the lane's own row
 #pragma unroll 1
     for (int group = 0; group < parts; group += kPartsAtOnce) {
       //| The loads of O do not wait for the weights. Parts past the last are loaded too, and ignored.

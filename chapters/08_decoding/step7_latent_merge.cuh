@@ -163,7 +163,7 @@ struct Square {
   __device__ int warpgroup() const { return number % (2 * LatentParts::kPieces) / LatentParts::kPieces; }
   __device__ int piece() const {
     return number % LatentParts::kPieces;
-  }  ///< of a thread, as store_part counts
+  }  ///< per thread, as store_part counts
   __device__ int first_row() const { return number / (2 * LatentParts::kPieces) * 16; }
   __device__ int first_column() const { return number % (2 * LatentParts::kPieces) * 16; }
 };

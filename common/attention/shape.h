@@ -36,7 +36,7 @@ struct Shape {
   int kv_heads = 1;  ///< divides heads; query head h reads key head h / (heads / kv_heads)
   int seqlen_q = 1;
   int seqlen_k = 1;
-  int head_dim = 64;  ///< of Q and K: a multiple of 8 up to 256, or of latent attention kLatentKeyDim
+  int head_dim = 64;  ///< for Q and K: a multiple of 8 up to 256, or kLatentKeyDim for latent attention
   int value_dim = default_value_dim(head_dim);  ///< columns of V and of O
   Visibility visibility = {};
   DType dtype = DType::bf16;

@@ -308,7 +308,7 @@ void Session::bandwidths() {
   const int blocks = 2 * info_.multiprocessors, threads = gpu_ ? 1024 : 32;
   progress_("bandwidths");
   {
-    const int64_t count = gpu_ ? int64_t(32) << 20 : 256;  // of 16 bytes: 512 MB
+    const int64_t count = gpu_ ? int64_t(32) << 20 : 256;  // 16-byte units: 512 MB
     Buffer from(Place::device, std::size_t(count) * sizeof(float4)), to(Place::device, from.bytes());
     launch(fill, blocks, threads, pointer<float>(from), 1.0f, 4 * count);
     const Taken taken = time(1, [&](int64_t*) {
@@ -318,7 +318,7 @@ void Session::bandwidths() {
     timed("bandwidth/device_copy", "device memory, bytes read and written by a copy", "bytes_per_second",
           2.0 * double(from.bytes()) / taken.seconds, taken);
   }
-  const int64_t count = int64_t(blocks) * threads * kChunk;  // of 16 bytes: 17 MB on an H200
+  const int64_t count = int64_t(blocks) * threads * kChunk;  // 16-byte units: 17 MB on an H200
   const int rounds = gpu_ ? 64 : 2;
   Buffer data(Place::device, std::size_t(count) * sizeof(float4)), result = sums(blocks, threads);
   launch(fill, blocks, threads, pointer<float>(data), 1.0f, 4 * count);

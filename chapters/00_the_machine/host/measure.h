@@ -17,7 +17,7 @@ struct Measurement {
       quantity;  ///< "clocks", "per_clock", "bytes_per_second"; "sectors", "wavefronts" in the simulator
   std::optional<double> value;  ///< in that quantity; empty if it cannot be measured here: see why_not
   std::string why_not;
-  double seconds = 0;  ///< of the launch; 0 in the simulator
+  double seconds = 0;  ///< duration of the launch; 0 in the simulator
 };
 
 /// A kernel computed a wrong result.

@@ -112,7 +112,7 @@ struct Call {
   Problem problem;
   float* scores;
   T* probabilities;
-  T* k_transposed;  // of step 2
+  T* k_transposed;  // for step 2
   const T *q = static_cast<const T*>(tensors.q), *k = static_cast<const T*>(tensors.k),
           *v = static_cast<const T*>(tensors.v);
   T* o = static_cast<T*>(tensors.o);

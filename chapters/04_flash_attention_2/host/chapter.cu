@@ -58,7 +58,7 @@ template <int kStep>
 std::string limits(const Shape& shape) {
   if (shape.heads > kMaxHeads)
     return "--heads is at most 65535, what a grid has in y, and it is " + std::to_string(shape.heads);
-  int bytes = 0;  // of a block; the element's type makes no difference
+  int bytes = 0;  // per block; the same for both element types
   device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
     bytes = launch_of<__nv_bfloat16, kHeadDim, kStep>().shared_bytes;
   });

@@ -31,7 +31,7 @@ using SmallTraits256 =
 template <typename T>
 struct Launch {
   void (*kernel)(const T*, const T*, const T*, T*, float*, Problem);
-  int queries;  ///< of a block
+  int queries;  ///< per block
   int threads, shared_bytes;
 };
 

@@ -10,9 +10,9 @@ namespace flashbook {
 struct Quantised {
   void *q, *k, *v;                     ///< e4m3, as in Tensors
   float *q_scale, *k_scale, *v_scale;  ///< as many as Shape says
-  float* k_mean = nullptr;             ///< of a mean-subtracted shape, as in Tensors
+  float* k_mean = nullptr;             ///< for a mean-subtracted shape, as in Tensors
   float* v_mean = nullptr;             ///< likewise
-  void* workspace = nullptr;           ///< of a mean-subtracted shape: quantise_workspace_bytes
+  void* workspace = nullptr;           ///< for a mean-subtracted shape: quantise_workspace_bytes
 };
 
 /// Returns the bytes of temporary device memory that the quantiser needs to compute means.

@@ -14,15 +14,15 @@ namespace flashbook {
 /// A tensor and the destination of its encoding. Pointers refer to the machine's memory.
 struct Quantisation {
   DType dtype;         ///< f16 or bf16
-  int batch, heads;    ///< of the tensor
-  int rows;            ///< of a head
+  int batch, heads;    ///< in the tensor
+  int rows;            ///< per head
   int head_dim;        ///< 64, 128 or 256
   int rows_of_scale;   ///< 64 or 128: a scale per tile of this many rows; 0: a scale per `heads_of_scale`
                        ///< heads
   int heads_of_scale;  ///< divides batch * heads, which is one scale for the tensor. Unused for tiles
   std::optional<uint64_t> rotation;  ///< rows are rotated by the matrix of this seed before; tensors of one
                                      ///< seed by the same
-  Strides strides;                   ///< of `values` and of `encoded`, multiples of 8
+  Strides strides;                   ///< for `values` and `encoded`, multiples of 8
   const void* values;                ///< [batch, heads, rows, head_dim], finite
   void* encoded;                     ///< e4m3 [batch, heads, rows, head_dim]; times its scale it is the value
   float* scales;                     ///< [batch * heads, tiles] or [batch * heads / heads_of_scale]; > 0

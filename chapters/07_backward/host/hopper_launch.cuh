@@ -23,7 +23,7 @@ constexpr int kWorkspaceRows = 128;
 /// The parameters that each version sets.
 struct GradientSizes {
   int head_dim;
-  int queries = 64;  ///< of a tile
+  int queries = 64;  ///< per tile
   bool causal = false;
   Sums sums = Sums::all;
 };
@@ -114,7 +114,7 @@ void run_blocks(const Shape& shape, const Tensors& t, device::Stream stream) {
   int64_t section_bytes = kSectionBytes;
   if (Traits::kLateDq && shape.seqlen_q <= kShort) section_bytes = 8 << 20;
   if (Traits::kDeterministic && Traits::kCausal) section_bytes = 4 << 20;
-  if (!Traits::kSections) section_bytes = 0;  // of one head
+  if (!Traits::kSections) section_bytes = 0;  // sections of one head
   const TileOrder order = key_order(shape, Traits::kLongestFirst, section_bytes);
   int* const counter = counters_of(shape, t);
   run_kernel<T, Traits>(hopper_backward<T, Traits>, blocks_for(order, Traits::kSchedule), Traits::kThreads,

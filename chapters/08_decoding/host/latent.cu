@@ -8,11 +8,11 @@ namespace {
 
 /// The plan of a launch.
 struct LatentLaunch {
-  int blocks;     ///< that share the keys
-  int row_tiles;  ///< of 64 rows; each has `blocks` blocks
+  int blocks;     ///< blocks that share the keys
+  int row_tiles;  ///< 64-row tiles; each has `blocks` blocks
   // If all sequences are as long as the shape says:
-  int units;  ///< in all
-  int most;   ///< of a block
+  int units;  ///< in total
+  int most;   ///< maximum per block
   Plan plan;
 };
 

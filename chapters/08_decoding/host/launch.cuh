@@ -110,7 +110,7 @@ struct RingLaunch {
   Plan plan;
   bool in_halves;  ///< whether the kernel is the one with two blocks a multiprocessor
   bool boxes;      ///< whether it is step 9's
-  int rows;        ///< of a block
+  int rows;        ///< per block
   int begin_at;    ///< copies begin at multiples of this many keys
 };
 

@@ -11,7 +11,7 @@ namespace flashbook::decoding {
 struct Model {
   const char* name;
   int layers;
-  int heads;     ///< of queries
+  int heads;     ///< query heads
   int kv_heads;  ///< those that the cache has
   int head_dim;
   int latent = 0;  ///< with latent attention: elements that a token has in a layer, for keys and values of
@@ -28,7 +28,7 @@ const Model* model_named(std::string_view name);
 /// Bytes of a cache, and of standard attention for comparison.
 struct MemoryUse {
   double token_and_layer;  ///< one token in one layer: 2 * kv_heads * head_dim elements, or `latent`
-  double token;            ///< in all layers
+  double token;            ///< per token, over all layers
   double sequence;
   double batch;
   double standard;  ///< S in float32 and P in the type for the prompts of the batch, of one layer: what

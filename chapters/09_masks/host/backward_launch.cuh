@@ -38,7 +38,7 @@ inline int64_t tiles_of(int64_t rows, int per_tile) { return ceil_div(rows, per_
 struct MaskCount {
   int per_batch;  ///< 0: all batch entries share them
   int heads;      ///< query heads that share one
-  int masks;      ///< in all
+  int masks;      ///< in total
 };
 inline MaskCount masks_of(const Shape& shape) {
   const Visibility& v = shape.visibility;
@@ -55,11 +55,11 @@ inline MaskCount masks_of(const Shape& shape) {
 //| one tile more each, of queries and of keys.
 /// Bytes of the parts of the workspace, one after another, and what they depend on.
 struct WorkspaceLayout {
-  static constexpr int kLeastQueries = 64;  ///< of a tile, at any head dimension
-  int64_t rows;                             ///< of the workspace: [batch, heads, padded_q]
+  static constexpr int kLeastQueries = 64;  ///< per tile, at any head dimension
+  int64_t rows;                             ///< in the workspace: [batch, heads, padded_q]
   int padded_q;
   int documents;  ///< packed sequences, or 0
-  int key_tiles;  ///< of a head, or a little more
+  int key_tiles;  ///< per head, or a few more
   int64_t lists, entries, hidden, classes;
 
   explicit WorkspaceLayout(const Shape& shape) {

@@ -10,8 +10,8 @@ namespace flashbook::many_gpus {
 
 /// One launch: all queries on the keys of a rank.
 struct Cache {
-  Shape shape;  ///< of all ranks together
-  Tokens keys;  ///< of the rank
+  Shape shape;  ///< for all ranks together
+  Tokens keys;  ///< the rank's keys
   int margin;   ///< multiprocessors that it leaves free
   const void *q = nullptr, *k = nullptr,
              *v = nullptr;  ///< [batch * heads, seqlen_q, head_dim], [batch * kv_heads, keys, head_dim]

@@ -22,7 +22,7 @@ struct Dealt {
     Role role;
     void *whole, *part;
     int64_t heads;
-    int seqlen;  ///< of `whole`
+    int seqlen;  ///< tokens in `whole`
     Tokens tokens;
     int64_t row_bytes;
     int stride = 1, offset = 0;  ///< token i is at place(i) * stride + offset
@@ -31,8 +31,8 @@ struct Dealt {
   };
 
   std::unique_ptr<Share> share;
-  std::unique_ptr<GradientShare> gradients;  ///< of step 6
-  std::unique_ptr<CacheShare> cache;         ///< of step 7, in the place of `share`
+  std::unique_ptr<GradientShare> gradients;  ///< for step 6
+  std::unique_ptr<CacheShare> cache;         ///< for step 7, instead of `share`
   std::vector<Piece> pieces;
 };
 
