@@ -3,8 +3,8 @@
 //| With **pingpong** the consumers issue their products one after the other, always in the same order: 0, 1,
 //| 0, 1, or 0, 1, 2, 0, if there are three. While the tensor cores work for one, the others are at their
 //| softmax. Only the issue takes turns, since the products run in the background. Without pingpong the
-//| consumers begin together, and alternate by themselves only after two or three tiles, as chapter 5's
-//| timeline shows.
+//| consumers begin together, and alternate by themselves only after two or three tiles, as the timeline
+//| of FlashAttention-3's chapter shows.
 //|
 //| Each consumer has a named barrier, which takes 256 arrivals: 128 of its own threads, which wait there
 //| (`take_turn`), and 128 of the previous consumer, which arrive and continue (`pass_turn`). The first turn
