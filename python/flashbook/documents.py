@@ -125,7 +125,7 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, new: list[Tensor], first
 
 def _rows(first: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Returns the sequence of each packed row, and its place there. Rows after the last sequence count as part of it."""
-    row = torch.arange(count, device=first.device)
+    row, first = torch.arange(count, device=first.device), first.long()
     sequence = torch.bucketize(row, first[1:], right=True).clamp(max=len(first) - 2)
     return sequence, row - first[sequence]
 
