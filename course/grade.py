@@ -189,7 +189,7 @@ def chosen(exercises: Sequence[manifest.Exercise], names: Sequence[str]) -> list
     """Returns the exercises with these chapters or ids; without names all except capstones."""
     for name in names:
         if name not in {e.number for e in exercises} | {e.id for e in exercises}:
-            raise Fault(f"there is no {name}: give one of {', '.join(sorted({e.number for e in exercises}))}, or an id from an exercises.json")
+            raise Fault(f"unknown name {name}: give one of {', '.join(sorted({e.number for e in exercises}))}, or an id from an exercises.json")
     return [e for e in exercises if (e.number in names or e.id in names if names else e.kind != manifest.CAPSTONE)]
 
 
@@ -347,7 +347,7 @@ def grade_all(words: Sequence[str], exercises: Sequence[manifest.Exercise], name
         handed_in = [replace(one, id=arguments.student) for one in handed_in]
     roster = classroom.read_roster(arguments.roster) if arguments.roster else []
     if due and not any(line.get("handed_in") for line in roster):
-        print("warning: --due has no effect: dates of submission come from a roster's column handed_in, and there is none", file=sys.stderr)
+        print("warning: --due has no effect: submission dates come from the roster's column handed_in, which is missing", file=sys.stderr)
     if arguments.roster:
         for title in classroom.unknown(handed_in, roster):
             print(f"warning: {arguments.roster} has no line for {one_line(title)}: put this name into its column submission", file=sys.stderr)

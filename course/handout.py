@@ -177,11 +177,11 @@ def make(root: Path, target: str | Path, with_solutions: bool = False, chapters:
     target = Path(target).absolute()
     numbers = sorted({e.number for e in manifest.load(root)})
     for unknown in sorted(set(chapters) - set(numbers)):
-        raise Fault(f"there is no chapter {unknown} with exercises: give any of {', '.join(numbers)}")
+        raise Fault(f"chapter {unknown} has no exercises: give any of {', '.join(numbers)}")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise Fault(f"{target} is already there: name a folder that is new or empty")
     if not target.parent.is_dir():
-        raise Fault(f"there is no folder {target.parent}: make it first")
+        raise Fault(f"the folder {target.parent} does not exist: make it first")
     try:
         unfinished = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     except OSError as error:

@@ -36,7 +36,7 @@ class Parser(argparse.ArgumentParser):
             if word and (name.startswith(word) or word.startswith(name) or name in similar)
         ]
         meant = f" (did you mean {' '.join(near)}?)" if near else ""
-        fail(f"there is no command '{word}'{meant}: {self.prog} --help lists them")
+        fail(f"unknown command '{word}'{meant}: {self.prog} --help lists them")
 
 
 Adder = Callable[..., Parser]

@@ -51,7 +51,7 @@ def show(*command: str | Path, cwd: Path = ROOT, out: int | None = None) -> int:
     try:
         return subprocess.run(words, cwd=cwd, check=False, stdout=out).returncode
     except FileNotFoundError:
-        fail(f"there is no program {words[0]}: install it, or put it on PATH")
+        fail(f"the program {words[0]} was not found: install it, or put it on PATH")
 
 
 def watched(*command: str | Path, log: Path | None = None) -> int:
@@ -65,7 +65,7 @@ def watched(*command: str | Path, log: Path | None = None) -> int:
             words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
         )
     except FileNotFoundError:
-        fail(f"there is no program {words[0]}: install it, or put it on PATH")
+        fail(f"the program {words[0]} was not found: install it, or put it on PATH")
     assert child.stdout
 
     def remind() -> None:

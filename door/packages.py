@@ -36,7 +36,7 @@ def compiler() -> list[str]:
     """Returns the words of CXX (which may contain options or a launcher), or g++ or clang++; empty if there is none."""
     words = shlex.split(os.environ.get("CXX", "")) or [name for name in ("g++", "clang++") if shutil.which(name)][:1]
     if words and not shutil.which(words[0]):
-        fail(f"CXX is '{os.environ['CXX']}', and there is no {words[0]}: unset CXX, or name a compiler")
+        fail(f"CXX is '{os.environ['CXX']}', but {words[0]} was not found: unset CXX, or name a compiler")
     return words
 
 

@@ -18,7 +18,7 @@ def folders() -> list[str]:
 
 def folder_of(number: str) -> str:
     found = [name for name in folders() if name.startswith(f"{number}_")]
-    return found[0] if found else fail(f"there is no chapter {number}: there are {' '.join(folders())}")
+    return found[0] if found else fail(f"unknown chapter {number}: use one of {' '.join(folders())}")
 
 
 def has_kernels(name: str) -> bool:
@@ -49,9 +49,9 @@ def known_exercise(id: str) -> str:
     hint = (
         f"; did you mean {near}?"
         if near
-        else f". There are:\n{textwrap.fill(' '.join(exercises()), 110, break_on_hyphens=False)}"
+        else f". The exercises are:\n{textwrap.fill(' '.join(exercises()), 110, break_on_hyphens=False)}"
     )
-    return id if id in exercises() else fail(f"there is no exercise {id}{hint}")
+    return id if id in exercises() else fail(f"unknown exercise {id}{hint}")
 
 
 def number_of(word: str) -> str:

@@ -74,8 +74,7 @@ int guarded(Body body) noexcept {
 const Chapter& find(int number, int step) {
   const Chapter* chapter = chapter_numbered(number);
   if (chapter == nullptr)
-    throw InputError("there is no chapter " + std::to_string(number) +
-                     ": use flashbook_chapter to list them");
+    throw InputError("unknown chapter " + std::to_string(number) + ": flashbook_chapter lists them");
   if (step < 1 || step > chapter->last_step())
     throw InputError("chapter " + std::to_string(number) + " has no step " + std::to_string(step) +
                      ": it has steps 1 to " + std::to_string(chapter->last_step()));

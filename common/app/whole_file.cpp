@@ -134,7 +134,7 @@ std::string why_not_writable(const fs::path& file) {
   if (is_special(target.file))
     return ::access(target.file.c_str(), W_OK) == 0 ? "" : "it cannot be written to; name a file";
   const std::string folder = folder_of(target.file);
-  if (!fs::is_directory(folder, error)) return "there is no folder " + folder + "; make it first";
+  if (!fs::is_directory(folder, error)) return "the folder " + folder + " does not exist; make it first";
   if (fs::is_directory(target.file, error)) return "that is a folder; name a file in it";
   if (::access(folder.c_str(), W_OK) != 0)
     return "the folder " + folder + " cannot be written to; choose another";

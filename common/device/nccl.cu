@@ -149,11 +149,11 @@ class NcclRank final : public Rank {
 }  // namespace
 
 std::string why_not_nccl(int ranks) {
-  if (library() == nullptr) return "there is no libnccl.so.2: install NCCL, or send messages by copies";
+  if (library() == nullptr) return "libnccl.so.2 was not found: install NCCL, or send messages by copies";
   // The number of devices on other hosts is not known here: NCCL itself refuses two ranks on one device.
   if (const int devices = device_count(); processes() == nullptr && ranks > devices)
-    return concat("NCCL needs a GPU for each rank, and there are ", ranks, " ranks on ", devices,
-                  ": give fewer, or send messages by copies");
+    return concat("NCCL needs one GPU per rank, but ", ranks, " ranks share ", devices,
+                  ": give fewer ranks, or send messages by copies");
   return "";
 }
 

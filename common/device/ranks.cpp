@@ -250,15 +250,14 @@ std::string why_not(Transport transport, int ranks) {
   if (ranks < 1) return concat("--ranks ", ranks, " is not supported: use at least 1");
   if (processes() != nullptr) {
     if (ranks != processes()->count())
-      return concat("there are ", ranks, " ranks and ", processes()->count(),
-                    " processes, of which each is one: give --ranks ", processes()->count(),
+      return concat("--ranks ", ranks, " does not match the ", processes()->count(),
+                    " processes that were started, one per rank: give --ranks ", processes()->count(),
                     ", or leave it out");
     if (transport == Transport::copies)
-      return "copies are for ranks of one process: give --transport nccl or sockets, or start one process";
+      return "--transport copies needs all ranks in one process: give nccl or sockets, or start one process";
   } else if (transport == Transport::sockets) {
-    return "sockets are for ranks that are processes: start them with torchrun or mpirun, or give "
-           "--transport "
-           "copies";
+    return "--transport sockets needs one process per rank: start them with torchrun or mpirun, or give "
+           "--transport copies";
   }
   return transport == Transport::nccl ? backend::why_not_nccl(ranks) : "";
 }

@@ -347,7 +347,7 @@ def chosen(q: Tensor, left: int, right: int, softcap: float, slopes: bool, docum
     if chapter:
         known = _library.chapters()
         if chapter not in known:
-            raise ValueError(f"there is no chapter {chapter}: pass one of {', '.join(map(str, known))}")
+            raise ValueError(f"chapter={chapter} is not supported: pass one of {', '.join(map(str, known))}")
         last = {MASKS: FUNCTIONS, DECODING: EQUAL_WORK}.get(chapter, known[chapter][0])
         return chapter, step or last
     masked = is_masked(left, right, softcap, slopes, documents, dropout, reach)

@@ -11,7 +11,7 @@ from flashbook import _library, interface, ops
 
 GPU = torch.cuda.is_available() and not _library.is_simulated()
 if os.environ.get("FLASHBOOK_REQUIRE_GPU") and not GPU:
-    raise RuntimeError("FLASHBOOK_REQUIRE_GPU is set, and there is no GPU, or libflashbook.so is the simulator's")
+    raise RuntimeError("FLASHBOOK_REQUIRE_GPU is set, but no GPU was found, or libflashbook.so is the simulator's")
 DEVICE = "cuda" if GPU else "cpu"
 
 

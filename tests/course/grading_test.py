@@ -745,7 +745,7 @@ class Several(unittest.TestCase):
         one, two, three = exercise(), exercise(id="ch01-b"), exercise(id="ch02-a", chapter="02_two")
         self.assertEqual(grade.chosen([one, two, three], []), [one, two, three])
         self.assertEqual(grade.chosen([one, two, three], ["02", "ch01-b"]), [two, three])
-        with self.assertRaisesRegex(Fault, "there is no ch03-a"):
+        with self.assertRaisesRegex(Fault, "unknown name ch03-a"):
             grade.chosen([one, two, three], ["ch03-a"])
 
     def test_each_submission_has_its_own_place(self):
