@@ -28,7 +28,7 @@ def step(figure, y, title):
 figure = Figure(520, 646, "Step 1: copies, products and softmax take turns. Step 2: copies overlap with them, and two consumers begin together. Step 3: one's "
                           "softmax overlaps with the other's products, and gaps are left. Step 4: it also overlaps with the same consumer's product with V.")
 copies, tensor, softmax = step(figure, 40, "Step 1: one after the other")
-x = LEFT
+x: float = LEFT
 for tile in range(2):
     span(figure, x, copies, COPY, "K, V", "")
     x += COPY

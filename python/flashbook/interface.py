@@ -729,8 +729,8 @@ def _rotary(q: Tensor, k: Tensor | None, cos: Tensor | None, sin: Tensor | None,
 def _rotated(q: Tensor, k: Tensor, written: Tensor, rotary: Rotary, by_row: bool) -> tuple[Tensor, Tensor]:
     """Rotates q and new keys by their positions. These are not checked, since that would wait for the device."""
     first = (written if rotary[3] is None else rotary[3])[:, None].long()
-    rows = lambda x: torch.arange(x.shape[1], device=x.device)
-    return rotated(q, first + rows(q) * int(by_row), rotary), rotated(k, first + rows(k), rotary)
+    queries, keys = (torch.arange(x.shape[1], device=x.device) for x in (q, k))
+    return rotated(q, first + queries * int(by_row), rotary), rotated(k, first + keys, rotary)
 
 
 def rotated(x: Tensor, at: Tensor, rotary: Rotary) -> Tensor:

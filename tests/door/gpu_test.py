@@ -133,8 +133,8 @@ class Gpus(unittest.TestCase):
     def test_one_run_takes_both_machines(self):
         names, done = tree.folders()[1:], self.calls(commands.run)
         on_gpu = [name for name in names if name in FOR_ANY]
-        simulated = [("sim", name) for name in names if name not in FOR_ANY]
-        simulated[-1] += ("ladder",)
+        simulated: list[tuple[str, ...]] = [("sim", name) for name in names if name not in FOR_ANY]
+        simulated[-1] = (*simulated[-1], "ladder")
         self.assertEqual([call for call in done if call[0] in ("sim", "gpu")], [("gpu", *on_gpu), *simulated])
         programs = [Path(call[0]) for call in done if call[0] not in ("sim", "gpu")]
         self.assertEqual([program.parts[-3] for program in programs],
