@@ -1103,7 +1103,7 @@ class Package(unittest.TestCase):
             self.assertEqual(one.read_bytes(), two.read_bytes())
 
     def test_an_unknown_chapter(self):
-        with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(Fault, "there is no 99: give one of 00, 01"):
+        with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(Fault, "unknown name 99: give one of 00, 01"):
             package.write(manifest.ROOT, Path(folder) / "a.zip", ["99"])
 
 
