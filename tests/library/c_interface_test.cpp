@@ -123,7 +123,7 @@ TEST(CInterface, ListsEveryChapterAndStep) {
 TEST(CInterface, RefusesBadArgumentsAndSaysWhy) {
   const FlashbookShape shape = small_shape();
   const FlashbookTensors tensors = some_tensors();
-  expect_refused(99, 1, &shape, &tensors, "no chapter 99");
+  expect_refused(99, 1, &shape, &tensors, "unknown chapter 99");
   expect_refused(1, 0, &shape, &tensors, "no step 0");
   expect_refused(1, 99, &shape, &tensors, "no step 99");
   expect_refused(1, 1, nullptr, &tensors, "shape is null");
@@ -219,7 +219,7 @@ TEST(CInterface, CostsEndForTheLongestSequences) {
 TEST(CInterface, EachThreadHasItsOwnLastError) {
   EXPECT_EQ(flashbook_workspace_bytes(99, 1, nullptr), -1);
   std::thread([] { EXPECT_STREQ(flashbook_last_error(), ""); }).join();
-  EXPECT_TRUE(last_error_has("no chapter 99"));
+  EXPECT_TRUE(last_error_has("unknown chapter 99"));
 }
 
 // The structs before scales and means were added.
