@@ -7,7 +7,7 @@
 //| * Under a causal mask, tiles of keys that no row of the block sees are skipped: half of them in a long
 //|   sequence.
 //| * Only tiles that the mask cuts, by the diagonal or the end of the keys, pay for comparisons.
-//| * Blocks that see the most keys start first. This gains 1 % at most: the chapter says why.
+//| * Blocks that see the most keys [start first](appendix.md#one-switch-at-a-time). This gains 1 % at most.
 //| * Blocks of one head are neighbours in the grid, so they read its K and V from the L2 cache at about the
 //|   same time.
 //|
