@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   //| The rows' sums are completed, and $O$ leaves through Q's tile. In a block that saw no key, Q is still in
   //| flight here, hence the wait.
   cp_async_wait_all();
-  __syncthreads();  // where no key was visible: Q has landed everywhere before O takes its place
+  __syncthreads();  // if the block saw no key: all of Q must arrive before O overwrites it
   const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int r = 0; r < kRowBlocks; ++r)

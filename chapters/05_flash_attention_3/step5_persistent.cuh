@@ -298,7 +298,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) persistent(
 
   const int warp = warp_of_block(), warpgroup = warp / kWarpsPerWarpgroup;
 
-  //| The three threads of the producer are lanes 0 of three different warps. In one warp they would wait for
+  //| The three threads of the producer are lane 0 of three different warps. In one warp they would wait for
   //| each other.
   if (warpgroup == 0) {
     setmaxnreg_dec<kProducerRegisters<kConsumers>>();

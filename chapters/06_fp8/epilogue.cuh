@@ -96,9 +96,9 @@ __device__ __forceinline__ void add_value_means(float (&output)[kFloats], const 
 //| The rest is done once per tile of queries, after the last keys.
 
 /// Divides the output by its rows' sums, adds the means back and stores the log-sum-exp. `query` is the first
-/// of the thread's two rows; `v_scale` is 1 with block scales, since P includes them; `shift` is the result
-/// of put_by_key_means for these rows, or null; so may `v_mean` be. `kWholeSums`: a lane has its row's whole
-/// sum, not a quarter.
+/// of the thread's two rows; `v_scale` is 1 with block scales, since P includes them; `shift` is what
+/// put_by_key_means returned for these rows. `shift` and `v_mean` may be null. `kWholeSums`: a lane has its
+/// row's whole sum, not a quarter.
 template <int kOffset, bool kWholeSums, int kFloats>
 __device__ __forceinline__ void finish_rows(float (&output)[kFloats], const Rows& rows,
                                             const Problem& problem,

@@ -8,7 +8,7 @@
 //| * **Step 2** packs a group's heads into the rows of one tile. The products cost the same, since a tile has
 //|   64 rows anyway, but K and V are loaded only once per *key* head.
 //| * **Step 3** gives each block a part of the keys, so that all multiprocessors read, and a second kernel
-//|   merges.
+//|   merges the partial results.
 //|
 //| **Budget** (d = 128): Q 16 KB, K and V 32 KB each: 80 KB, two blocks per multiprocessor.
 //|

@@ -127,7 +127,7 @@ __device__ __forceinline__ int row_of_pack(const Segment& segment) {
   return segment.row_tile * Traits::kRows + warp / Traits::kKeyWarps * kRowsPerMma + lane / 4;
 }
 
-//| **Before a window.** With pages the first copy may bring keys that no query sees. Their probabilities are
+//| **Before a window.** With pages, the first copy may load keys that no query sees. Their probabilities are
 //| 0, but their values may be NaN, and 0 times NaN is NaN.
 /// Zeroes the values of a chunk's first `rows` keys. One warp.
 template <typename Traits>

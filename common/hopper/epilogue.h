@@ -104,8 +104,8 @@ __device__ __forceinline__ void store_from_registers(const float (&output)[kFloa
   const int thread_columns = columns - 8 * int(threadIdx.x % 4);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    // Stores pieces of 16 bytes from the start of the row, which is a multiple of 16. With a pointer to T,
-    // cast at the store, nvcc stored every fourth piece word by word.
+    // Stores pieces of 16 bytes from the start of the row, which is a multiple of 16. With a T* cast only at
+    // the store, nvcc split every fourth 16-byte store into 4-byte ones.
     auto* target = reinterpret_cast<uint4*>(row_at(row + 8 * r)) + threadIdx.x % 4;
 #pragma unroll
     for (int column = 0; column < 2 * kFloats; column += 32) {

@@ -144,8 +144,8 @@ __device__ __forceinline__ void wgmma(float (&d)[kN / 2], uint64_t a, uint64_t b
 #endif
 }
 
-/// The same with a in registers. Preconditions: as above; a's registers do not change until the product has
-/// been waited for.
+/// The same, with `a` in registers. Preconditions: as above; a's registers do not change until the product
+/// has been waited for.
 template <WgmmaElement T, int kN, Major kMajorB = Major::k>
 __device__ __forceinline__ void wgmma(float (&d)[kN / 2], const uint32_t (&a)[4], uint64_t b, bool accumulate,
                                       [[maybe_unused]] CallSite where = CallSite::current()) {

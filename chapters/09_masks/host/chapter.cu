@@ -98,7 +98,7 @@ std::string limits(const Shape& shape) {
 
 //| ## The workspace
 //|
-//| Steps that make lists on the card keep them here. The others need no more than a counter, from which
+//| Steps that build lists on the GPU keep them here. The others need no more than a counter, from which
 //| blocks take their tiles. It is 0 before the first launch, and every launch leaves it so.
 int64_t counter_bytes(const Shape&) { return kCounterBytes; }
 

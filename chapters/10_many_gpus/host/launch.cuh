@@ -45,9 +45,9 @@ void launch_attention(const Attention& a, device::Queue& queue) {
 //| ## Which version
 //|
 //| A whole result takes the version that chapter 5 takes for the same shape. A part takes the one for long
-//| sequences: who divides a sequence among GPUs has a long one.
+//| sequences, since a sequence that is divided among GPUs is long.
 
-/// Lengths up to which a version for short sequences is faster under a causal mask (chapter 5).
+/// Maximum lengths at which the version for short sequences is faster under a causal mask (chapter 5).
 constexpr int kShortD64 = 1024, kShortD128 = 2048;
 
 struct ShortD64 : Version<VersionSizes{.head_dim = 64, .causal = true}> {

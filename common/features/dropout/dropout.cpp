@@ -20,7 +20,7 @@ const Definition dropout = {
     .describe = [](const Shape& shape) { return concat("dropout ", shape.score.dropout); },
     .options = {{.name = "--dropout",
                  .type = "P",
-                 .help = "Fraction of the probabilities that is dropped, chosen by --seed (default: 0)",
+                 .help = "Fraction of the probabilities to drop (default: 0); --seed selects which",
                  .read =
                      [](const Value& value, Request& to) {
                        to.shape.score.dropout = value.real();

@@ -115,8 +115,8 @@ class SharedRaces {
     std::size_t stride;
     Read& of(int column) const { return first[std::size_t(column) * stride]; }
   };
-  /// How 16 bytes are recorded: in pieces of 2 to the power of `shift` bytes, which use the first of the
-  /// line's cells. (Cells are stored by their position in the line: the first cells of all lines, then the
+  /// A 16-byte line is recorded in pieces of 2^`shift` bytes, one per cell, starting at the line's first
+  /// cell. (Cells are stored by their position in the line: the first cells of all lines, then the
   /// second ones, and so on, since most lines have few pieces.)
   struct Line {
     uint32_t block;  ///< block to which these records belong
