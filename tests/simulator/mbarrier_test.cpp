@@ -45,7 +45,7 @@ TEST_F(MbarrierTest, FreshBarrierHasCompletedAPhaseOfParityOne) {
 }
 
 TEST_F(MbarrierTest, WaitBeforeInitialisation) {
-  constexpr int kLine = __LINE__ + 1;
+  constexpr int kLine = __LINE__ + 2;
   expect_contains(
       error_of_block(32, [] { mbarrier_wait(the_barrier(), 0); }),
       {"mbarrier_wait at " + sim::line(kLine) + ": the mbarrier at dynamic shared memory + 0",
@@ -114,7 +114,7 @@ TEST_F(MbarrierTest, CountsAndParitiesOutOfRange) {
                                    begin(1);
                                    mbarrier_wait(the_barrier(), 2);
                                  }),
-                  {"names parity 2: it is 0 or 1"});
+                  {"names parity 2: use phase % 2, which is 0 or 1"});
 }
 
 TEST_F(MbarrierTest, OneArrivalTooMany) {

@@ -235,7 +235,7 @@ TEST_F(TraceHopper, AStoreByTmaNeedsFenceAndBarrier) {
   const std::string error = stores(Missing::fence);
   expect_in(error, "wrote at " + sim::line(kFillLine));
   expect_in(error, "the async proxy read at tma_store at trace_hopper_test.cu:");
-  expect_in(error, "calls fence_proxy_async");
+  expect_in(error, "must call fence_proxy_async");
   const std::string unordered = stores(Missing::barrier);
   expect_in(unordered, "wrote at " + sim::line(kFillLine));
   expect_in(unordered, "the async proxy read at tma_store at trace_hopper_test.cu:");
@@ -274,7 +274,7 @@ TEST_F(TraceHopper, RacesOfABlockThatEndedWellHaveASuspect) {
 TEST_F(TraceHopper, TmaLoadsOverPlainStoresAfterAFence) {
   const std::string error = loads_over(Missing::fence);
   expect_in(error, "the async proxy wrote at tma_load at trace_hopper_test.cu:");
-  expect_in(error, "calls fence_proxy_async");
+  expect_in(error, "must call fence_proxy_async");
 }
 
 TEST_F(TraceHopper, TmaDoesNotSeePlainStoresToTheTensor) {
@@ -287,7 +287,7 @@ TEST_F(TraceHopper, AStageIsFilledAfterItsReadersAreDone) {
 }
 
 TEST_F(TraceHopper, OperandsOfWgmmaAreFencedBeforeAndWaitedForAfter) {
-  expect_in(multiplies(Missing::fence), "calls fence_proxy_async");
+  expect_in(multiplies(Missing::fence), "must call fence_proxy_async");
   expect_in(multiplies(Missing::barrier), "wrote at trace_hopper_test.cu:");
   expect_in(multiplies(Missing::barrier_of_a_warp),
             "thread 64 (warp 2, lane 0) read at wgmma at trace_hopper_test.cu:");

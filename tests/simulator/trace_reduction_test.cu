@@ -237,7 +237,7 @@ TEST_F(TraceReduction, TmaSeesPlainStoresOfAnotherBlockAfterAFenceForGlobalMemor
   for (const Wrong wrong : {Wrong::no_fence, Wrong::fence_of_shared_memory})
     for (const bool reader_fences : {false, true})
       for (const bool adds : {false, true})
-        expect_in(hands_over(wrong, reader_fences, adds), "calls fence_proxy_async_global");
+        expect_in(hands_over(wrong, reader_fences, adds), "must call fence_proxy_async_global");
 }
 
 TEST_F(TraceReduction, ADependentLaunchWaits) {

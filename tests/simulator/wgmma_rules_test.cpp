@@ -338,7 +338,7 @@ TEST_F(WgmmaRules, NeedsFourWholeWarps) {
   expect_in(error_in_order([](int thread) {
               if (thread >= 32) wgmma_fence();
             }),
-            " needs the whole warpgroup: warp 0, lanes 0-31 exited before");
+            " needs the whole warpgroup: warp 0, lanes 0-31 exited earlier");
   expect_in(error_in_order([](int thread) {
               if (thread < 64) wgmma_fence();
             }),

@@ -90,7 +90,7 @@ FAULTS = [
           "const int keys_here = min(kKeys, seqlen_k - part * kKeys);", "const int keys_here = kKeys;",
           everywhere("are not in an allocation of device memory")),
     Fault("bytes_no_multiple_of_16", "A bulk copy moves 4 bytes too few.", LOAD_KEYS,
-          LOAD_KEYS.replace("bytes,", "bytes - 4,"), everywhere("give a multiple of 16")),
+          LOAD_KEYS.replace("bytes,", "bytes - 4,"), everywhere("give a positive multiple of 16")),
     Fault("keys_not_aligned", "The keys are loaded from an address between multiples of 16.", LOAD_KEYS,
           LOAD_KEYS.replace("* kHeadDim, bytes", "* kHeadDim + 1, bytes"), everywhere("misaligned address")),
     Fault("values_over_keys", "The values are loaded into the destination of the keys, which are still in flight.", "bulk_load(values, v +",

@@ -39,7 +39,7 @@ FAULTS = [
     Fault("page_of_another_buffer",
           "The head's index is multiplied by eight, which leads past the keys.",
           "const float* keys = k + row / seqlen_q * seqlen_k * kHeadDim;", "const float* keys = k + (row / seqlen_q * 8 + 8) * seqlen_k * kHeadDim;",
-          everywhere("bytes behind an allocation of")),
+          everywhere("bytes past the end of an allocation of")),
     Fault("partials_are_freed", "The partials' buffer has been freed before the launch.",
           "  const std::vector<unsigned> zeros(rows);\n",
           "  Partial* gone; { const device::Buffer freed(device::Place::device, rows * parts * sizeof(Partial)); "

@@ -45,7 +45,7 @@ FAULTS = [
     Fault("no_fence_before_the_copies",
           "Copies land where threads have stored zeros, but no fence orders the two proxies' accesses to shared memory.",
           "      fence_proxy_async();  // the copies may overwrite what this thread has stored\n", "",
-          everywhere("calls fence_proxy_async", "traced")),
+          everywhere("must call fence_proxy_async", "traced")),
     # Blocks.
     Fault("bytes_of_the_next_tile",
           "The byte of the row after the tile, which belongs to another block, is written as well.",
