@@ -130,7 +130,12 @@ void print_plan(const Lengths& lengths, int kv_heads, int blocks, bool equal_wor
   problem.batch = batch;
   problem.packs = device::Divisor(kv_heads);
   problem.lengths = static_cast<const int*>(on_device.data());
-  const Plan plan{device::Divisor(parts), equal_work, device::Divisor(1), kv_heads, 0};
+  const Plan plan{.parts = parts,
+                  .equal_work = equal_work,
+                  .row_tiles = 1,
+                  .items_of_sequence = kv_heads,
+                  .team = 1,
+                  .first_key = 0};
   device::launch(ask, dim3(unsigned(launched)), dim3(32), 0, device::Stream{}, plan, problem, launched,
                  static_cast<int*>(found.data()));
   found.download(std::as_writable_bytes(std::span(said)));
