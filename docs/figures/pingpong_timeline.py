@@ -30,7 +30,7 @@ def legend(figure, y):
 def panel(figure, y, title, passes, first, last):
     """Draws the warpgroups' rows from moment `first` to moment `last`. Returns where the panel ends."""
     def place(moment):
-        return LEFT + (min(max(moment, first), last) - first) * (figure.width - LEFT - RIGHT) / (last - first)
+        return round(LEFT + (min(max(moment, first), last) - first) * (figure.width - LEFT - RIGHT) / (last - first), 1)
 
     figure.text(16, y + 14, title, "bold")
     y += 24
@@ -74,7 +74,7 @@ def run_of(step, head_dim):
     return measured.measured(Name("timeline", f"ch05/step{step}", "bf16", head_dim, "full", 4096))
 
 write_stamps(run_of)
-cycles = 15000
+cycles = 10000
 figure = Figure(540, 1110, "Consumers of a block on an H200. They begin together and alternate by themselves; with pingpong they "
                            "alternate from the first tile on; with overlap, and in step 5, they hardly wait for their scores.")
 legend(figure, 16)
