@@ -13,9 +13,9 @@ LOOKS = ("blue", "amber")  # one per consumer
 
 
 def span(figure, x, y, width, words, look, high=HIGH):
-    figure.box(x, y, width, high, look)
+    figure.box(round(x, 1), y, round(width, 1), high, look)
     if words:
-        figure.text(x + width / 2, y + high / 2 + 5, words, "small", "middle")
+        figure.text(round(x + width / 2, 1), y + high / 2 + 5, words, "small", "middle")
 
 
 def step(figure, y, title):

@@ -24,7 +24,7 @@ def legend(figure, y):
         figure.text(x + 22, y + 12, words, "small")
     for x, (_, look, words) in zip((22, 260), SENT):
         figure.line([(x, y + 23), (x, y + 37)], look)
-        figure.text(x + 16, y + 35, f"TMA is told to load {words}", "small")
+        figure.text(x + 16, y + 35, f"TMA loads {words}", "small")
 
 
 def panel(figure, y, title, passes, first, last):
@@ -88,5 +88,5 @@ for head_dim in (64, 128):
         figure.text(LEFT + tick * (figure.width - LEFT - RIGHT) / cycles, y + 8, f"{tick} clocks" if tick == cycles else str(tick),
                     "small soft", "end" if tick == cycles else "middle")
     y += 28
-figure.text(16, y + 4, "The first tiles of keys of one block, numbered. NVIDIA H200.", "small soft")
+figure.text(16, y + 4, "First tiles of one block, numbered. NVIDIA H200.", "small soft")
 figure.write(__file__)
