@@ -19,9 +19,9 @@
 #include "common/ptx/math.h"
 
 namespace flashbook::decoding {
-/// Results over parts of the keys, in the workspace, one row of a part per place. `o` is null if there is one
-/// part, which is the result.
-/// one part, which is the result.
+/// Results over parts of the keys, in the workspace, one row of a part per place. If there is only one
+/// part, it is the result: it is stored in the outputs, and `o` is null. A log-sum-exp is natural, as in the
+/// outputs.
 struct Partials {
   float* o;    ///< [places, head_dim]
   float* lse;  ///< [places], -inf for a part without keys, whose o is not written
