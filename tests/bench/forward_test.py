@@ -13,7 +13,6 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from bench import results
-from bench.names import Name
 
 PROGRAM = sys.argv.pop(1)
 HOST = ["--chapter", "2", "--seqlen", "16,17", "--head-dim", "64", "--max-seconds", "0.01"]
@@ -34,28 +33,6 @@ class Forward(unittest.TestCase):
         self.run_program(*words, "--out", str(self.file))
         return json.loads(self.file.read_text())
 
-    def test_names_are_exact_and_every_cell_is_there(self):
-        whole = self.measure(*HOST, "--step", "1,3", "--dtype", "f32,bf16")
-        names = [run["name"] for run in whole["benchmarks"]]
-        self.assertCountEqual(names, [f"forward/ch02/step{step}/{dtype}/d64/{mask}/n{n}" for step in (1, 3) for dtype in ("f32", "bf16")
-                                      for mask in ("full", "causal") for n in (16, 17)])
-
-    def test_the_sweep_over_block_sizes_marks_what_does_not_fit(self):
-        words = ["--block-sizes", "--head-dim", "64,256", "--seqlen", "32", "--max-seconds", "0.01", "--out", str(self.file)]
-        done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, env=os.environ | {"FLASHBOOK_COMMIT": "abc123"})
-        if done.returncode == 77:
-            self.skipTest("no GPU")
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        runs = {run["name"]: run for run in json.loads(self.file.read_text())["benchmarks"]}
-        of_step3 = ["split_k_64x64_waiting", "split_k_64x64"]
-        self.assertCountEqual(runs, [f"blocks/ch03/{size}/bf16/d{head_dim}/full/n32" for size in ("b16", "b32", "b64", "b96", "b128", *of_step3)
-                                     for head_dim in (64, 256)])
-        self.assertTrue(all(Name.parse(name) for name in runs))
-        unfit = [name for name, run in runs.items() if run.get("error_occurred")]
-        self.assertEqual(unfit, [f"blocks/ch03/{size}/bf16/d256/full/n32" for size in ("b128", *of_step3)])
-        self.assertIn("does not fit", runs[unfit[0]]["error_message"])
-        self.assertEqual(runs["blocks/ch03/b16/bf16/d64/full/n32"]["label"], "tiles of 16")
-
     def test_results_say_what_was_measured_and_on_what(self):
         whole = self.measure(*HOST, "--step", "1", "--dtype", "f32", "--mask", "full")
         self.assertEqual(whole["context"]["commit"], "abc123")
@@ -73,12 +50,6 @@ class Forward(unittest.TestCase):
     def test_a_cpu_chapter_needs_no_gpu_and_its_results_can_be_filed(self):
         self.measure(*HOST, "--step", "1")
         self.assertTrue(results.read(self.file))
-
-    def test_a_run_longer_than_the_limit_is_measured_once_and_marked(self):
-        whole = self.measure("--chapter", "2", "--step", "1", "--dtype", "f32", "--head-dim", "64", "--seqlen", "128", "--mask", "full",
-                             "--max-seconds", "0")
-        run = whole["benchmarks"][0]
-        self.assertEqual((run["runs"], run["over_limit"]), (1, 1))
 
     def test_kernels_in_the_simulator_are_no_result(self):
         words = ["--chapter", "1", "--dtype", "f32", "--head-dim", "64", "--mask", "full", "--max-seconds", "0", "--out", str(self.file)]
@@ -100,12 +71,6 @@ class Forward(unittest.TestCase):
         run = json.loads(self.file.read_text())["benchmarks"][0]
         self.assertEqual((run["error_occurred"], run["label"]), (True, "skipped"))
         self.assertIn("--seqlen-k is at most", run["error_message"])
-
-    def test_google_benchmarks_own_options_follow_the_dashes(self):
-        done = self.run_program(*HOST, "--step", "1,2", "--", "--benchmark_filter=step2/f32/d64/full")
-        self.assertEqual(len(done.stdout.splitlines()), 2)
-        done = self.run_program(*HOST, "--", "--benchmark_list_tests")
-        self.assertIn("forward/ch02/step1/f32/d64/full/n16", done.stdout)
 
     def test_wrong_options_name_the_cure(self):
         for words, cure in ((["--chapter", "99"], "chapters 1 to"), (["--seqlen", "x"], "such as 512"), (["--dtype", "fp8"], "e4m3"),

@@ -8,17 +8,15 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import sys
 import tempfile
-import types
 import unittest
 from typing import Any
 from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
-from bench import names, parts, peers, race, results
+from bench import names, parts, peers, results
 from docs.tools import quote
 
 loader = importlib.machinery.SourceFileLoader("release", str(ROOT / "bench" / "release"))
@@ -128,16 +126,6 @@ class Release(unittest.TestCase):
         self.assertLess(said.index("new  "), said.index("bad  "))
         self.assertNotIn("good  ", said)
 
-    def test_what_there_is_no_time_or_no_card_for_is_left_and_named(self):
-        of = (part("long", "forward", *self.racing, "1", seconds=500), part("two", "many", *self.racing, "1", cards=2), part("short", "fp8", *self.racing, "1"))
-        code, said = self.call(of, "--seconds", "60")
-        self.assertEqual(code, 75)
-        self.assertIn("left for another call: long (about 500 s), two (needs 2 cards, and there is 1)", said)
-        self.assertEqual(len(self.measured("fp8")), 1)
-        killed = (part("sleeps", "machine", sys.executable, "-c", "import time; time.sleep(60)"),)
-        state = release.State(self.folder / "R")
-        self.assertEqual(release.take(killed[0], state, 0.3), 75)
-
     def test_one_release_is_of_one_card_and_commit(self):
         of = (part("a", "forward", *self.racing, "2", resumes=True),)
         self.call(of)
@@ -148,27 +136,6 @@ class Release(unittest.TestCase):
         self.assertEqual(self.call(of, gpu="")[0], 77)
         self.assertEqual(self.call(of, commit="unknown")[0], 2)
 
-    def test_a_file_that_cannot_be_filed_is_named_and_the_others_are_written(self):
-        (self.folder / "odd.py").write_text(PROGRAM.replace("forward/ch05", "unheard-of/ch05"))
-        of = (part("odd", "many", sys.executable, str(self.folder / "odd.py"), "OUT", "1"), part("a", "forward", *self.racing, "1"))
-        code, said = self.call(of)
-        self.assertEqual(code, 1)
-        self.assertRegex(said, r"many.json.*has a result named 'unheard-of/ch05")
-        self.assertEqual(len(self.measured("forward")), 1)
-
-    def test_the_list_needs_no_card(self):
-        code, said = self.call(parts.PARTS, "--list", gpu="")
-        self.assertEqual((code, len(said.splitlines())), (0, len(parts.PARTS) + len(parts.ASKED_FOR)))
-
-    def test_registers_go_to_what_was_raced(self):
-        context = {"date": "2026-01-01T12:00:00+00:00", "machine": "gpu", "gpu": "NVIDIA H200", "commit": "abc"}
-        entry = lambda n, **more: {"name": STEP.format(n), "run_type": "iteration", "real_time": 1.0, "time_unit": "ms", **more}
-        pieces = {"resources": {"context": context, "benchmarks": [entry(64, kernel1_registers=168, runs=3), entry(128, kernel1_registers=90)]},
-                  "ladder": {"context": context, "benchmarks": [entry(64, vs_cudnn=1.1, real_time=0.5)]}}
-        found = release.with_resources(pieces)
-        self.assertEqual([one["name"] for one in found["resources"]["benchmarks"]], [STEP.format(128)])
-        self.assertEqual(found["ladder"]["benchmarks"], [entry(64, vs_cudnn=1.1, real_time=0.5, kernel1_registers=168)])
-
     def test_what_only_the_older_file_has_stays_with_its_own_call(self):
         entry = lambda n, time, call: {"name": STEP.format(n), "run_type": "iteration", "real_time": time, "time_unit": "ms", "call": call}
         call = lambda day: {"date": f"2026-01-0{day}T12:00:00+00:00", "machine": "gpu", "gpu": "NVIDIA H200", "commit": f"of{day}"}
@@ -178,27 +145,6 @@ class Release(unittest.TestCase):
         self.assertEqual({run["name"]: (run["real_time"], found["context"]["calls"][run["call"]]["commit"]) for run in found["benchmarks"]},
                          {STEP.format(64): (0.5, "of3"), STEP.format(128): (2.0, "of2"), STEP.format(256): (3.0, "of2")})
         self.assertEqual((found["context"]["commit"], len(found["context"]["calls"])), ("of3", 2))
-
-    def test_what_parts_that_were_not_taken_know_of_a_result_stays(self):
-        call = lambda day: {"date": f"2026-01-0{day}T12:00:00+00:00", "machine": "gpu", "gpu": "NVIDIA H200", "commit": f"of{day}"}
-        entry = lambda n, time, **more: {"name": STEP.format(n), "run_type": "iteration", "real_time": time, "time_unit": "ms", "call": 0, **more}
-        older = {"context": call(1) | {"calls": [call(1)]}, "benchmarks": [entry(64, 1.0, vs_cudnn=1.1, kernel1_registers=168), entry(128, 2.0, vs_cudnn=1.1, of_product=0.8)]}
-        newer = {"context": call(2) | {"calls": [call(2)]}, "benchmarks": [entry(64, 0.5, vs_cudnn=1.2), entry(128, 1.0, vs_cudnn=1.3)]}
-        with contextlib.redirect_stdout(io.StringIO()) as said:
-            found = {run["name"]: run for run in release.beside_older(newer, older)["benchmarks"]}
-        self.assertEqual((found[STEP.format(64)]["real_time"], found[STEP.format(64)]["kernel1_registers"]), (0.5, 168))
-        self.assertEqual((found[STEP.format(128)]["real_time"], found[STEP.format(128)]["of_product"]), (2.0, 0.8))
-        self.assertIn(f"1 older results stay, since they had contestants that the newer ones lack: {STEP.format(128)}", said.getvalue())
-
-    def test_what_no_release_took_stays_until_there_is_as_much_of_it(self):
-        entry = lambda n, call, **more: {"name": STEP.format(n), "run_type": "iteration", "real_time": 1.0, "time_unit": "ms", "call": call, **more}
-        call = lambda day: {"date": f"2026-01-0{day}T12:00:00+00:00", "machine": "gpu", "gpu": "NVIDIA H200", "commit": f"of{day}"}
-        older = {"context": {"calls": [call(1) | {"file": "by_hand.json"}, call(2)]},
-                 "benchmarks": [entry(64, 0, vs_before=1.1), entry(128, 0), entry(256, 0), entry(64, 1), entry(512, 1)]}
-        newer = {"context": call(3), "benchmarks": [entry(64, 0, vs_cudnn=1.2), entry(128, 0, vs_cudnn=1.3)]}
-        found = release.beside_older(newer, older, complete=True)
-        self.assertEqual([(run["name"], found["context"]["calls"][run["call"]]["commit"]) for run in found["benchmarks"]],
-                         [(STEP.format(64), "of1"), (STEP.format(256), "of1"), (STEP.format(64), "of3"), (STEP.format(128), "of3")])
 
     def filed(self, *runs_of_parts, gpu="NVIDIA H200"):
         """Returns the output of --file, and the folder of results."""
@@ -221,63 +167,6 @@ class Release(unittest.TestCase):
         self.assertIn("program.py", entry.context["command"])
         self.assertEqual({path.name for path in (folder / "h200").iterdir()}, {"forward.tsv", results.CONTEXT})
         self.assertEqual([call.args[0][1:] for call in self.ran.call_args_list], [["docs/tools/quote.py"], ["bench/rungs.py"], ["docs/tools/plot.py"]])
-
-    def test_a_release_of_another_card_stands_beside_the_books(self):
-        said, folder = self.filed(("a", "1"), gpu="NVIDIA H100 80GB HBM3")
-        self.assertIn("pages quote h200", said)
-        self.assertEqual(len(results.load(folder / "h100-80gb-hbm3").history), 1)
-        self.ran.assert_not_called()
-
-    def test_a_part_that_was_cut_off_keeps_its_older_results(self):
-        for _ in range(2):
-            self.filed(("a", "2"))
-        shutil.rmtree(self.folder / "R")
-        said, folder = self.filed(("a", "2"))
-        self.assertIn("not measured, so their older results stay: a", said)
-        self.assertEqual([entry.name for entry in results.load(folder / "h200").history], [STEP.format(64), STEP.format(128)])
-
-
-class Resumed(unittest.TestCase):
-    """race.File: the file of a race that takes several calls."""
-
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.options = types.SimpleNamespace(out=pathlib.Path(folder.name) / "out.json", resume=True, seconds=0)
-        self.context = {"commit": "abc", "gpu": "NVIDIA H200"}
-        patched = mock.patch.object(race, "context", lambda library: dict(self.context))
-        patched.start()
-        self.addCleanup(patched.stop)
-
-    def test_cells_that_are_there_are_not_measured_again(self):
-        file = race.File(self.options, None)
-        file.add("d64/full/n512", [{"name": "a"}], file.begin("d64/full/n512"))
-        again = race.File(self.options, None)
-        self.assertEqual(again.done, {"d64/full/n512"})
-        again.add("d64/full/n1024", [{"name": "b"}], again.begin("d64/full/n1024"))
-        whole = json.loads(self.options.out.read_text())
-        self.assertEqual([(entry["name"], entry["call"]) for entry in whole["benchmarks"]], [("a", 0), ("b", 1)])
-        self.assertEqual(len(whole["context"]["calls"]), 2)
-        self.context["commit"] = "def"
-        with self.assertRaisesRegex(results.Refused, "started with the commit abc, and this call has def"):
-            race.File(self.options, None)
-
-    def test_no_cell_begins_that_may_end_late(self):
-        self.options.seconds = race.time.monotonic() - race.BEGAN + 100
-        file = race.File(self.options, None)
-        file.begin("a")
-        file.longest = 80
-        with self.assertRaisesRegex(race.Unfinished, "^b and later cells"):
-            file.begin("b")
-
-    def test_a_package_that_is_missing_is_named_once_with_its_cure(self):
-        file = race.File(self.options, None)
-        there, lacking = race.Contestant("cudnn", "", None), race.Contestant("fa3", "", None, skipped="its package is not installed", install="pip install it")
-        with contextlib.redirect_stdout(io.StringIO()) as out:
-            self.assertEqual(file.lacks([there, lacking]), [there])
-            self.assertEqual(file.lacks([lacking]), [])
-        self.assertEqual(out.getvalue(), "fa3 is left out: its package is not installed: pip install it\n")
-        self.assertEqual(file.whole["context"]["absent"], {"fa3": "its package is not installed: pip install it"})
 
 
 if __name__ == "__main__":

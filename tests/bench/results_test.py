@@ -1,14 +1,11 @@
 """Tests the scripts of bench/: what they accept, reject and quote."""
 
-import contextlib
-import io
 import json
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
-import types
 import unittest
 from random import Random
 from typing import ClassVar
@@ -16,7 +13,7 @@ from unittest import mock
 
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH.parent))
-from bench import ncu_bytes, on_cpu, peers, race, results, rungs
+from bench import peers, race, results
 from bench.names import Name
 from bench.results import Refused
 from bench.structs import Shape
@@ -76,16 +73,6 @@ class Malformed(Case):
         with self.refused("must be a finite number"):
             results.read(self.write(run_of(STEP1, FLOPS=float("inf"))))
 
-    def test_machines_without_a_name(self):
-        for gpu in (None, "", "NVIDIA", 5):
-            with self.refused("is not a result file|has no gpu|has no name of a machine"):
-                results.add(self.write(run_of(STEP1), gpu=gpu), self.folder / "results")
-        self.assertFalse((self.folder / "results").exists())
-
-    def test_the_hundredth_file_of_a_day_and_commit(self):
-        path = self.write(run_of(STEP1))
-        self.assertEqual(len({results.add(path, self.folder / "results") for _ in range(110)}), 110)
-
     def test_whatever_is_changed(self):
         """Changes one or two values, or some bytes, of a good file at random. Set FLASHBOOK_HOSTILE_FILES and _SEED for more files and another seed."""
         random = Random(int(os.environ.get("FLASHBOOK_HOSTILE_SEED", "1")))
@@ -127,11 +114,6 @@ class Limits(Case):
         copied = {"name": "machine/bandwidth/device_copy", "run_type": "iteration", "real_time": 0.0, "time_unit": "ms", "bytes_per_second": copy}
         return results.Results([self.write(rate, copied, *more, multiprocessors="100", clocks="SM up to 2000 MHz, memory 3201 MHz", memory="1024 MiB", **context)])
 
-    def test_come_from_the_measured_machine(self):
-        found = results.limits(self.machine())
-        self.assertEqual(found, {"warpgroup_product": 4096 * 100 * 2e9, "e4m3": 2 * 4096 * 100 * 2e9, "copy": 4e12, "memory": 2.0**30})
-        self.assertEqual(results.limits(results.Results([self.write(run_of(STEP1))])), {})
-
     def test_a_file_beside_the_book(self):
         name = "forward/ch05/step5/bf16/d128/full/n4096"
         book = self.machine(run_of(name, 2.0, FLOPS=4e14, bytes_per_second=1e9))
@@ -146,17 +128,6 @@ class Limits(Case):
         self.assertNotIn("by the limits", unknown)
         self.assertIn("the book has none of these cells", "".join(results.compared(results.Results([self.write(run_of(STEP4))]), book)))
 
-    def test_a_file_of_several_calls_says_of_each_result_which(self):
-        path = self.write(run_of(STEP1, call=0), run_of(STEP4, call=1))
-        whole = json.loads(path.read_text())
-        whole["context"]["calls"] = [dict(whole["context"]), whole["context"] | {"date": "2026-02-02T12:00:00+00:00", "commit": "def"}]
-        path.write_text(json.dumps(whole))
-        self.assertEqual([(entry.when.month, entry.context["commit"], "call" in entry.values) for entry in results.read(path)], [(1, "abc1", False), (2, "def", False)])
-        for call in (2, -1, "0", True):
-            path.write_text(json.dumps(whole | {"benchmarks": [run_of(STEP1, call=call)]}))
-            with self.refused("names a call that the file does not have"):
-                results.read(path)
-
 
 class Names(unittest.TestCase):
     def test_a_name_is_its_parts_and_back(self):
@@ -167,16 +138,6 @@ class Names(unittest.TestCase):
                      "masked/ch09/step2/bf16/d128/window1024/n8192", "ablation/ch05/one_loop/bf16/d64/full/n512",
                      "ablation/ch08/two_stages/bf16/d128/b16h32k8/n8192", "blocks/ch03/b64/bf16/d64/full/n32"):
             self.assertEqual(str(Name.parse(text)), text)
-
-    def test_whose_it_is(self):
-        self.assertEqual((Name.parse(STEP4).chapter, Name.parse(STEP4).step), (1, 4))
-        self.assertEqual((Name.parse(CUDNN).chapter, Name.parse(CUDNN).step, Name.parse(CUDNN).variant), (None, None, ""))
-
-    def test_a_machine_has_no_shape(self):
-        name = Name.parse("machine/latency/l2")
-        self.assertEqual((name.kind, name.who, name.chapter, name.step, str(name)), ("machine", "latency/l2", None, None, "machine/latency/l2"))
-        for text in ("machine", "machine/latency", "machine/latency/", "machine/latency/L2 ", "machine//l2"):
-            self.assertIsNone(Name.parse(text), text)
 
     def test_what_is_no_name(self):
         for text in ("", "forward", STEP1 + "/", STEP1 + "\n", STEP1.replace("forward", "sideways"), STEP1.replace("ch01", "ch1"),
@@ -193,59 +154,10 @@ class Reading(Case):
         self.assertEqual(measured.measured(STEP1).milliseconds, 20.0)
         self.assertEqual(measured.measured(STEP4).milliseconds, 3.0)
 
-    def test_dates_are_compared_across_time_zones(self):
-        self.write(run_of(STEP1, 30.0), date="2026-01-01T12:00:00+00:00")
-        self.write(run_of(STEP1, 20.0), date="2026-01-01T12:30:00+02:00")
-        self.assertEqual(results.load(self.folder).measured(STEP1).milliseconds, 30.0)
-
-    def test_units_and_aggregates(self):
-        self.write(run_of(STEP1, 5.0, time_unit="us"), run_of(STEP1, 7.0) | {"run_type": "aggregate", "name": STEP1 + "_mean"})
-        self.assertEqual(results.load(self.folder).measured(STEP1).milliseconds, 5e-3)
-
-    def test_no_results_are_no_error_until_one_is_asked_for(self):
-        measured = results.load(self.folder / "nowhere")
-        self.assertEqual(measured.newest, {})
-        with self.refused("never measured"):
-            measured.measured(STEP1)
-
-    def test_a_skipped_cell_is_known_and_has_no_numbers(self):
-        self.write(run_of(STEP1))
-        self.write(skipped(STEP1))
-        measured = results.load(self.folder)
-        self.assertIn("9 GB", measured.newest[STEP1].skipped)
-        with self.refused("skipped: needs 9 GB"):
-            measured.measured(STEP1)
-
-    def test_a_timeline_has_stamps_and_says_nothing_of_speed(self):
-        name = "timeline/ch05/step3/bf16/d64/full/n4096"
-        self.write(run_of(STEP1))
-        self.write(run_of(name, tile_cycles=2811.0, stamps=["warpgroup 1 tile 30 turn 5 issued 9", "warpgroup 2 tile 30 turn 11"]))
-        measured = results.load(self.folder)
-        self.assertEqual(measured.measured(name).stamps, [{"warpgroup": 1, "tile": 30, "turn": 5, "issued": 9},
-                                                          {"warpgroup": 2, "tile": 30, "turn": 11}])
-        self.assertEqual(measured.measured(name).values["tile_cycles"], 2811.0)
-        self.assertEqual(measured.context()["commit"], "abc1")
-        self.assertEqual(measured.origin(), "2026-01-01, commit abc1")
-
-    def test_a_machine_has_clocks_and_says_nothing_of_attention(self):
-        self.write(run_of(STEP1))
-        path = self.write(run_of("machine/latency/l2", clocks=273.4))
-        measured = results.load(self.folder)
-        self.assertEqual(measured.measured("machine/latency/l2").values["clocks"], 273.4)
-        self.assertEqual(measured.origin(), "2026-01-01, commit abc1")
-        self.assertEqual(measured.by_step(**results.LADDER).keys(), {(1, 1)})
-        self.assertEqual(results.add(path, self.folder / "results").parent.name, "h200")
-
     def test_refuses_the_simulator(self):
         path = self.write(run_of(STEP1), machine="simulator")
         with self.refused("simulator"):
             results.read(path)
-
-    def test_takes_accuracy_from_the_simulator_into_a_folder_of_its_own(self):
-        path = self.write(run_of(ACCURACY, rmse=1e-3), machine="simulator")
-        self.assertEqual(results.add(path, self.folder / "results").parent.name, "simulator")
-        with self.refused("simulator"):
-            results.read(self.write(run_of(ACCURACY, rmse=1e-3), run_of(STEP1), machine="simulator"))
 
     def test_refuses_to_mix_machines(self):
         self.write(run_of(STEP1))
@@ -268,33 +180,6 @@ class Reading(Case):
             other.write_text(text)
             with self.refused("not a result file"):
                 results.read(other)
-
-    def test_peers_in_one_process_stand_beside_the_step_of_their_type(self):
-        self.write(*in_turn_with_peers("bf16", vs_fa3=1.25, vs_cudnn=2.0, vs_cudnn_frontend=1.6), *in_turn_with_peers("e4m3", vs_fa3=1.0, vs_cudnn_frontend=0.8))
-        self.write(*in_turn_with_peers("bf16", vs_cudnn=4.0), *in_turn_with_peers("e4m3", vs_fa3=4.0, vs_cudnn_frontend=4.0)[1:])  # FlashAttention-3, or a cell, is missing
-        measured = results.load(self.folder)
-        self.assertEqual(len(measured.beside_peers), 36 + 5 * 36)
-        cells = results.in_turn(measured, "ch05/step5", "ch06/step7")
-        self.assertEqual(len(cells), 72)
-        self.assertEqual(cells[Name("forward", "ch05/step5", "bf16", 128, "full", 4096)], results.InTurn(0.5, 0.4, 0.3125))
-        self.assertEqual(cells[Name("forward", "ch06/step7", "e4m3", 256, "causal", 512)].over_better, 0.8)
-        with self.refused("ch06/step4 was never interleaved"):
-            results.in_turn(measured, "ch05/step5", "ch06/step4")
-
-
-class Filing(Case):
-    def test_a_file_is_named_by_gpu_date_and_commit_and_replaces_none(self):
-        path = self.write(run_of(STEP1))
-        filed = [results.add(path, self.folder / "results") for _ in range(2)]
-        self.assertEqual([str(p.relative_to(self.folder)) for p in filed],
-                         ["results/h200/2026-01-01-abc1.json", "results/h200/2026-01-01-abc1-2.json"])
-
-    def test_what_cannot_be_read_is_not_filed(self):
-        with self.refused("simulator"):
-            results.add(self.write(run_of(STEP1), machine="simulator"), self.folder / "results")
-        with self.refused("no results"):
-            results.add(self.write(), self.folder / "results")
-        self.assertFalse((self.folder / "results").exists())
 
 
 class Quoting(Case):
@@ -323,42 +208,6 @@ class Quoting(Case):
             self.assertEqual(len(wrong), 1)
             self.assertEqual(self.quoted(mended), (mended, []))
 
-    def test_a_star_stands_for_the_steps_that_the_package_chose(self):
-        name = "called/ch08/step{}/bf16/d128/b{}h32k8t1_bshd/n4096".format
-        self.write(run_of(name(9, 1), chosen=1, vs_fa3=1.2, vs_cudnn=0.9), run_of(name(6, 1), chosen=1, vs_fa3=1.6, vs_before=0.5),
-                   run_of(name(6, 2), vs_fa3=0.1))
-        self.measured = results.load(self.folder)
-        for words, want in (("count called/*_bshd/n4096 vs_best .0f", "2"), ("mean called/*/b1h*_bshd/n* vs_best .2f", "1.20"),
-                            ("behind called/*_bshd* vs_best .0f", "1")):
-            self.assertIn(f">{want}<", self.quoted(self.span(words))[0])
-        for words, because in (("mean alone/* vs_best .2f", "never measured"), (f"{STEP4} vs_best .2f", "never measured with peer")):
-            self.assertIn(because, self.quoted(self.span(words))[1][0][1])
-
-    def test_numbers_of_another_card_are_taken_from_its_folder(self):
-        other = self.folder / "other"
-        other.mkdir()
-        self.write(run_of(STEP1, 20.0), gpu="NVIDIA H100").rename(other / "1.json")
-        quote.other_card.cache_clear()
-        self.addCleanup(quote.other_card.cache_clear)
-        with mock.patch.object(results, "RESULTS", self.folder):
-            mended, _ = self.quoted(self.span(f"other:{STEP1} ms .1f"))
-            self.assertIn(">20.0<", mended)
-            self.assertIn("there is no folder none", self.quoted(self.span(f"none:{STEP1} ms .1f"))[1][0][1])
-            self.assertIn("never measured", self.quoted(self.span(f"other:{STEP4} ms .1f"))[1][0][1])
-
-    def test_a_field_may_ask_for_another_counter(self):
-        self.write(run_of(STEP4, 20.0, of_product=0.625))
-        self.write(run_of(STEP4, 10.0))
-        self.measured = results.load(self.folder)
-        for field, want in (("ms", "10"), ("ms@of_product", "20"), ("of_product", "1")):
-            self.assertIn(f">{want}<", self.quoted(self.span(f"{STEP4} {field} .0f"))[0])
-        for span in (f"{STEP4} ms@vs_fa3 .0f", f"{STEP4} raced_tflops .0f"):
-            self.assertIn("never measured with vs_", self.quoted(self.span(span))[1][0][1])
-
-    def test_studies_of_accuracy_are_known_by_kind(self):
-        with self.refused("never measured on this machine"):
-            results.accuracy(results.load(self.folder / "nowhere"), "gpu")
-
     def test_a_tampered_number_is_found_with_its_line(self):
         _, wrong = self.quoted("one\n\ntwo " + self.span(f"{STEP4} ms .1f", "11.9"))
         self.assertEqual(wrong, [(3, "says '11.9', and should say '12.3'")])
@@ -372,11 +221,6 @@ class Quoting(Case):
             mended, wrong = self.quoted(text)
             self.assertEqual(mended, text)
             self.assertIn(because, wrong[0][1])
-
-    def test_spans_that_are_not_closed_are_reported(self):
-        for text in (f"<!-- num {STEP4} ms .1f -->12.3", f"<!-- num {STEP4} ms .1f --><b>1</b><!-- /num -->", "<!-- table exercises 04 -->\n| a |"):
-            _, wrong = self.quoted(text)
-            self.assertIn("not closed", wrong[0][1])
 
     def test_code_is_left_alone(self):
         for text in ("```\n" + self.span("x y z") + "\n```\n", "Write `" + self.span("x y z") + "`."):
@@ -402,51 +246,12 @@ class Quoting(Case):
         mended, _ = self.table(f"| {{{step.format('[1,4]')} ms .0f}} of {{{step.format('[1,4]')} workspace .1f}} |")
         self.assertIn("| 50 of 6.4 | 12 of 6.4 |", mended)
 
-    def test_a_cell_that_was_not_measured(self):
-        mended, _ = self.table("| {forward/ch01/step4/bf16/d64/full/n4096 ms .1f} | {?forward/ch01/step9/bf16/d64/full/n4096 ms .1f} |")
-        self.assertIn("\n| - | - |\n", mended)
-        mended, (message,) = self.table("| {forward/ch01/step9/bf16/d64/full/n4096 ms .1f} |")
-        self.assertIn("old", mended)
-        self.assertIn("never measured", message)
-
     def test_the_templates_of_the_book_are_used_and_name_results(self):
         used = {" ".join(place.words) for page in quote.book_pages() for place in pages.marked(page.read_text(encoding="utf-8"), ["table"])}
         self.assertEqual(set(quote.templates(quote.TEMPLATES)) - used, set())
         names = quote.quoted_names([])
         self.assertIn("forward/ch05/step5/bf16/d256/causal/n16384", names)
         self.assertGreater(len(names), 500)
-
-    def test_tables_that_are_not_there(self):
-        for words, because in (("nothing", "no table nothing"), ("exercises", "takes other words"), ("blackwell colours", "takes other words")):
-            self.assertIn(because, self.quoted(f"<!-- table {words} -->\n<!-- /table -->")[1][0][1])
-
-    def test_a_table_of_exercises(self):
-        mended, _ = self.quoted("<!-- table exercises 04 -->\n<!-- /table -->\n")
-        self.assertEqual(self.quoted(mended), (mended, []))
-        self.assertIn("| [ch04-wait](exercises.md#ch04-wait-the-last-tile): the last tile | find the fault and mend it | 24 | 25 |", mended)
-
-    def test_a_place_waits_for_its_first_measurement(self):
-        for text in (self.span(f"{STEP4[:-4]}512 ms .1f", "…"), "<!-- table kernels 03 -->\n…\n<!-- /table -->", "<!-- table split -->\nof another program\n<!-- /table -->"):
-            self.assertEqual(self.quoted(text), (text, []))
-        mended, wrong = self.quoted(self.span(f"{STEP4} ms .1f", "…"))  # a result exists: the page is out of date
-        self.assertEqual((mended, len(wrong)), (self.span(f"{STEP4} ms .1f", "12.3"), 1))
-        _, wrong = self.quoted(self.span("forward/ch01/step4/bf16/d64/full/n4096 ms .1f", "…"))  # skipped: there will be no result
-        self.assertIn("skipped", wrong[0][1])
-
-    def test_a_step_in_turn_with_its_peers(self):
-        first, *runs = in_turn_with_peers("bf16", vs_cudnn=1.25, vs_fa3=2.0)
-        name = "forward/ch05/step5/bf16/d64/full/n512"
-        self.measured = results.Results([self.write(*runs)])
-        self.assertIn("never interleaved", self.quoted(self.span(f"{name} turn_ours .3f"))[1][0][1])  # one cell is missing
-        self.measured = results.Results([self.write(*runs, first | {"vs_cudnn": 0.8})])
-        for field, want in (("turn_ours", "0.500"), ("turn_fa3", "0.250"), ("turn_cudnn", "0.625"), ("turn_better", "0.800")):
-            self.assertIn(f">{want}<", self.quoted(self.span(f"{name} {field} .3f"))[0])
-        self.assertIn("| 0.80 | 1.25 |\n\n2026-01-03, commit abc3\n", self.table(f"| {{{name[:-3]}[512,1024] turn_ours / {name[:-3]}[512,1024] turn_cudnn .2f}} |\n\n{{origin}}")[0])
-        span = self.span("forward/ch05/step5/bf16/d128/full/n4096 raced_share .3f")
-        self.assertIn("was never measured on this card", self.quoted(span)[1][0][1])
-        rate = run_of("machine/rate/warpgroup_product") | {"per_clock": 4000.0}
-        self.measured = results.Results([self.write(*runs, rate, multiprocessors="100", clocks="SM up to 2500 MHz")])
-        self.assertIn(f">{5e11 / 1e15:.4f}<", self.quoted(span.replace(".3f", ".4f"))[0])
 
     def test_numbers_typed_by_hand_are_found(self):
         found = [(line, message.partition(" was typed")[0]) for line, message in quote.typed_by_hand(
@@ -457,18 +262,6 @@ class Quoting(Case):
                      "12 warps", "at 1.7 GHz", "## What was tried\n\n### This\n\n12 ms."):
             self.assertEqual(list(quote.typed_by_hand(text + "\n")), [], text)
         self.assertEqual(len(list(quote.typed_by_hand("## What was tried\n\n12 ms.\n\n## Else\n\n13 ms.\n"))), 1)
-
-    def test_what_programs_print_follows_the_results(self):
-        step5 = skipped(STEP4.replace("step4", "step5"))
-        measured = results.Results([self.write(run_of(STEP1, 40.0), run_of(STEP4, 10.0), step5)])
-        text = rungs.header(measured)
-        self.assertIn('"batch 4, heads 16, N 4096, d 128, full, bf16",', text)
-        self.assertIn(f"commit {measured.context()['commit']}", text)
-        self.assertIn('{"ch01/step1", 0, 0.04, 1.25e+11, 4e+10, 6.4e+09, 0},', text)
-        self.assertIn('{"ch01/step4", 0, 0.01, 5e+11, 1e+10, 6.4e+09, 4},', text)  # steps 2 and 3 were not measured
-        self.assertNotIn("step5", text)
-        later = results.Results([self.write(run_of(STEP1, 40.0), run_of(STEP4, 20.0))])
-        self.assertIn('{"ch01/step4", 0, 0.02, 2.5e+11, 2e+10, 6.4e+09, 2},', rungs.header(later))
 
     def test_the_program_checks_and_mends(self):
         page = self.folder / "page.md"
@@ -510,26 +303,6 @@ class Condensed(Case):
                  "rounds": "3-9", "launches": "5"}
         self.assertEqual({key: first.context[key] for key in known}, known)
 
-    def test_calls_are_known_once_for_a_folder(self):
-        path = self.condensed(run_of(STEP1))
-        other = path.with_name("decode.tsv")
-        results.condense(json.loads(self.write(run_of(STEP4), clocks="1980 MHz", ch01="Plain attention").read_text()), other)
-        whole = json.loads((path.parent / results.CONTEXT).read_text())
-        self.assertEqual(whole["common"], {"ch01": "Plain attention", "cpu": "some CPU", "gpu": "NVIDIA H200", "machine": "gpu", "num_cpus": 2})
-        self.assertEqual(whole["tables"]["decode"]["calls"], [{"date": "2026-01-02T12:00:00+00:00", "commit": "abc2", "clocks": "1980 MHz"}])
-        measured = results.load(path.parent)
-        self.assertEqual({name: (entry.context["commit"], entry.context.get("clocks")) for name, entry in measured.newest.items()},
-                         {STEP1: ("abc1", None), STEP4: ("abc2", "1980 MHz")})
-        before = [file.read_text() for file in (path, other, path.parent / results.CONTEXT)]
-        for file in (path, other):  # what is read back is filed unchanged
-            results.condense(results.whole_of(file), file)
-        self.assertEqual([file.read_text() for file in (path, other, path.parent / results.CONTEXT)], before)
-
-    def test_what_kernels_take_is_kept_of_one_shape(self):
-        path = self.condensed(run_of(STEP1, kernel1_registers=168), run_of(STEP1.replace("n4096", "n512"), kernel1_registers=168),
-                              run_of("blocks/ch03/b64/bf16/d128/full/n512", kernel1_registers=90))
-        self.assertEqual([entry.values.get("kernel1_registers") for entry in results.read(path)], [168, None, 90])
-
     def test_a_table_that_is_broken_is_refused(self):
         path = self.condensed(run_of(STEP1), run_of(self.TIMELINE, stamps=["warpgroup 1"]))
         good = path.read_text()
@@ -545,51 +318,8 @@ class Condensed(Case):
         with self.refused("is not a result file"):
             results.read(path)
 
-    def test_tables_by_hand(self):
-        hand = self.folder / "peers" / "by_hand.csv"
-        hand.parent.mkdir()
-        hand.write_text("# first\na,b\n1,2\n\n# second\nc\n3\n4\n")
-        with mock.patch.object(results, "RESULTS", self.folder):
-            self.assertEqual((results.by_hand("first"), results.by_hand("second")), ([{"a": "1", "b": "2"}], [{"c": "3"}, {"c": "4"}]))
-            with self.refused("no table third: there are first, second"):
-                results.by_hand("third")
-
-
-class Missing(Case):
-    def test_a_table_without_its_results_is_refused_in_words(self):
-        """Every table of the book, made from a random choice of its results, is either text or Refused."""
-        files = [results.read(path) for path in results.files_of(results.RESULTS / results.BOOK_GPU)]
-        random, refused = Random(1), 0
-        tables = [("ladder",), ("host",), ("cpu",), ("kernels", "04"), ("steps", "05", "4096"), ("steps", "05", "777"), ("against", "05", "5"), ("peers",),
-                  ("decode", "peers"), ("decode", "paged64"), ("latent",), ("ablation", "05"), ("accuracy", "gpu"), ("long", "gpu"),
-                  ("means",), ("gradients", "128"), ("gradients", "999"), ("backward", "5"), ("steps_in_turn",)]
-        for share in (0.0, 0.02, 0.3, 0.97):
-            kept = iter([[entry for entry in entries if random.random() < share] for entries in files])
-            with mock.patch.object(results, "read", lambda path, kept=kept: next(kept)):
-                measured = results.Results(["a.json"] * len(files))
-            for words in tables:
-                try:
-                    quote.table(words, measured)
-                except Refused as reason:
-                    self.assertRegex(str(reason), r"measured|interleaved|turn|skipped|there is no ablation")
-                    refused += 1
-        self.assertGreater(refused, 20)
-
 
 class Racing(Case):
-    def test_rounds_that_lie_apart(self):
-        """Contestants with uneven rounds get three times as many, and so do those near the fastest; none do if all are close together."""
-        times = {"ch05/step5": 1.0, "cudnn": 1.2, "eager": 3.0, "flash": 3.0}
-        for apart, rounds in ((0.05, [9, 9, 9, 3]), (0.01, [3, 3, 3, 3])):
-            runners = [race.Contestant(who, "", None) for who in times]
-
-            def timed(contestant, _, apart=apart):
-                return times[contestant.who] * (1 + apart * (contestant.who == "eager" and len(contestant.milliseconds) % 2))
-
-            with mock.patch.object(race, "timed", timed):
-                race.race([*runners, race.Contestant("fa4", "", None, skipped="absent")], 3, Random(1).shuffle, None)
-            self.assertEqual([len(runner.milliseconds) for runner in runners], rounds)
-
     def test_a_round_is_compared_with_itself(self):
         shape = Shape(4, 16, 16, 4096, 4096, 128, 0, peers.DTYPES["bf16"], 0.1)
         problem = peers.Problem(shape, "bf16", None, None, None)
@@ -619,83 +349,9 @@ class Racing(Case):
         self.assertEqual({key: round(value, 3) for key, value in found.items() if key.startswith("vs_")}, {"vs_cudnn_frontend": 1.2, "vs_cudnn_bf16": 2.0})
         self.assertEqual([problem.name(who).split("/")[1] for who in (in_fp8, in_bf16)], ["cudnn_frontend", "cudnn_bf16"])
 
-    def test_steps_are_named_with_their_chapters(self):
-        self.assertEqual(peers.steps_of("4.6,6.7_means"), [(4, 6, False), (6, 7, True)])
-        self.assertEqual((peers.steps_of("all"), peers.steps_of("1,2")), ("all", [1, 2]))
-        with self.assertRaisesRegex(peers.argparse.ArgumentTypeError, "such as 4.6,5.5"):
-            peers.steps_of("4.x")
-        library = types.SimpleNamespace(chapters=lambda: [types.SimpleNamespace(number=5, steps=5, on_device=1)])
-        with self.refused("chapter 4 has no kernel: use some of 5"):
-            peers.pick_ours(library, types.SimpleNamespace(chapter=None, step=[(4, 6, False)], ablation=False, dtype="bf16"))
-
-
-class OnTheCpu(Case):
-    def program(self, code):
-        file = self.folder / "program"
-        file.write_text(f"#!{sys.executable}\nimport json, sys\n{code}\n")
-        file.chmod(0o755)
-        return file
-
-    def test_the_program_is_checked_and_then_timed(self):
-        program = self.program("""words = sys.argv[1:]
-of = lambda option: words[words.index(option) + 1]
-wrong = of("--check") == "off" and of("--reps") != "3"
-json.dump({"steps": [{"name": "blocks", "seconds": 9 if wrong else 0.04}]}, open(of("--json"), "w"))""")
-        problem = on_cpu.Problem(8, 64, 4096, 2)
-        ours = on_cpu.ours(program, problem)
-        self.assertEqual((ours.run(), ours.launches), (0.04, 3))
-        self.assertEqual(problem.name(ours), "cpu/ch02/step5/f32/d64/c2h8/n4096")
-        ours.milliseconds, torch = [50.0], race.Contestant("torch", "PyTorch", None, milliseconds=[75.0])
-        measured = results.Results([self.write(race.entry(problem, ours, [ours, torch], 1e9))])
-        self.assertEqual(measured.measured(problem.name(ours)).values["vs_torch"], 1.5)
-        measured = results.Results([self.write(*(race.entry(problem, who, [ours, torch], 1e9) for who in (ours, torch)), pytorch="2.11")])
-        rates = [quote.number((problem.name(who), "FLOPS", "/", "1e9", ".0f"), measured) for who in (ours, torch)]
-        self.assertEqual(rates, ["20", "13"])
-
-    def test_a_wrong_one_is_not_timed(self):
-        with self.assertRaisesRegex(race.Wrong, "row 3 is wrong"):
-            on_cpu.ours(self.program("print('row 3 is wrong', file=sys.stderr)\nsys.exit(1)"), on_cpu.Problem(1, 64, 4096, 1))
-
 
 class Counting(Case):
     HEAD = '"ID","Process ID","Kernel Name","Grid Size","Metric Name","Metric Unit","Metric Value"\n'
-
-    def rows(self, *launches):
-        return "==PROF== Connected\n" + self.HEAD + "".join(
-            f'"{i}","1","{kernel}","(1, 1, 1)","dram__bytes_{way}.sum","{unit}","{value}"\n'
-            for i, (kernel, unit, read, write) in enumerate(launches) for way, value in (("read", read), ("write", write)))
-
-    def test_the_first_launch_of_every_kernel_counts(self):
-        text = self.rows(("scores(T, T)", "byte", "1,000", "2,000"), ("softmax", "Kbyte", "4", "5"), ("scores(T, T)", "byte", "7", "7"))
-        self.assertEqual(sum(ncu_bytes.counted_bytes(text).values()), 12000)
-        self.assertEqual(ncu_bytes.counted_bytes("==ERROR== no permission\n"), {})
-
-    def test_model_and_counters_agree_within_15_percent(self):
-        counters, report, result = (self.folder / name for name in ("counters.csv", "report.json", "result.json"))
-        counters.write_text(self.rows(("scores", "byte", "600", "400")))
-        name = "ncu/ch01/step4/bf16/d128/full/n8192"
-        for model, code in ((1100, 0), (900, 0), (1300, 1), (800, 1)):
-            report.write_text(json.dumps({"shape": "batch 1", "steps": [{"memory_bytes": model}]}))
-            result.write_text(self.write(run_of(STEP1)).read_text())
-            with contextlib.redirect_stdout(io.StringIO()):
-                self.assertEqual(ncu_bytes.main(counters, report, result, name), code)
-            (entry,) = results.read(result)
-            self.assertEqual((entry.name, entry.values["bytes"], entry.values["model_bytes"]), (name, 1000, model))
-
-    def test_sectors_of_the_l2_are_held_against_the_model_of_requests(self):
-        counters, report = self.folder / "counters.csv", self.folder / "report.json"
-        text = self.rows(("attention", "byte", "600", "400"))
-        for metric, sectors in zip(ncu_bytes.L2, ("90", "10")):
-            text += f'"0","1","attention","(1, 1, 1)","{metric}","sector","{sectors}"\n'
-        counters.write_text(text)
-        result = self.write(run_of(STEP1))
-        for step, (model, code) in enumerate(((3000, 0), (2000, 1)), 1):
-            report.write_text(json.dumps({"shape": "batch 1", "steps": [{"memory_bytes": 1000, "requested_bytes": model}]}))
-            with contextlib.redirect_stdout(io.StringIO()):
-                self.assertEqual(ncu_bytes.main(counters, report, result, f"ncu/ch03/step{step}/bf16/d128/full/n4096"), code)
-        entries = results.read(result)  # the second is added to the first
-        self.assertEqual([entry.values["l2_bytes"] for entry in entries], [3200, 3200])
-        self.assertEqual([entry.values["l2_model_bytes"] for entry in entries], [3000, 2000])
 
 
 class Plotting(Case):

@@ -153,18 +153,6 @@ class Handout(Tree):
         with self.assertRaisesRegex(regions.Fault, "chapter 03 has no exercises: give any of 01, 02"):
             handout.make(self.root, self.top / "three", chapters=["01", "03"])
 
-    def test_capstones_where_they_are_asked_for(self):
-        self.write("chapters/capstones/README.md", PAGE)
-        self.write("chapters/capstones/exercises/answer.cuh", STUB.replace("ch01", "capstone"))
-        self.write("chapters/capstones/exercises/exercises.json", json.dumps([{**ENTRY, "id": "capstone-answer", "kind": "capstone"}]))
-        self.write("course/solutions/capstones/capstone-answer.cuh", SOLUTION)
-        self.write("tests/exercises/capstone-answer.cpp", "test\n")
-        for chapters, ids in (([], ["ch01-answer", "capstone-answer"]), (["01"], ["ch01-answer"]),
-                              (["01", "capstone"], ["ch01-answer", "capstone-answer"]), (["capstone"], ["ch01-answer", "capstone-answer"])):
-            tree = self.top / f"tree{'-'.join(chapters)}"
-            self.assertEqual([e.id for e in handout.make(self.root, tree, chapters=chapters)], ids)
-            self.assertEqual(any("capstone" in name for name in self.files(tree)), "capstone-answer" in ids)
-
     def three_chapters(self):
         for number, name in (("02", "02_two"), ("03", "03_three")):
             self.write(f"chapters/{name}/exercises/answer.cuh", STUB.replace("ch01", f"ch{number}"))
@@ -182,14 +170,6 @@ class Handout(Tree):
         self.assertEqual(list(json.loads((tree / "course/as_handed_out.json").read_text())), [FILE, "chapters/03_three/exercises/answer.cuh"])
         with mock.patch("course.manifest.ROOT", tree), mock.patch("course.manifest.load", return_value=manifest.load(tree)):
             self.assertEqual([e.id for e in progress.to_be_done()], ["ch01-answer", "ch03-answer"])
-
-    def test_a_page_that_answers_exercises_stays_at_home(self):
-        self.write("docs/pages/often_said.md", "Three of them are exercises.\n")
-        self.write("chapters/01_one/README.md", PAGE + "\n`./flashbook course handout DIR` makes the students'\ncopy. There it is, as [often said](../../docs/pages/often_said.md#here).\n`./flashbook course handout DIR` makes the students'\ncopy of it.\n")
-        handout.make(self.root, self.top / "student")
-        self.assertFalse((self.top / "student/docs/pages/often_said.md").exists())
-        text = (self.top / "student/chapters/01_one/README.md").read_text()
-        self.assertIn("\nThis is the students' copy: here it is, as often said.\nThis is the students' copy of it.\n", text)
 
     def test_warns_of_what_answers_an_exercise(self):
         self.three_chapters()
@@ -230,43 +210,12 @@ class Handout(Tree):
         handout.make(self.root, self.top / "student")
         self.assertEqual((self.top / "student/chapters/01_one/README.md").read_text(), PAGE + "`here`, " + kept)
 
-    def test_takes_an_empty_folder(self):
-        target = self.top / "student"
-        target.mkdir()
-        handout.make(self.root, target)
-        self.assertTrue((target / "README.md").exists())
-
     def test_refuses_a_folder_with_something_in_it(self):
         for occupied in (self.root, self.root / "flashbook"):
             before = self.files(self.root)
             with self.assertRaisesRegex(regions.Fault, "already there: name a folder that is new or empty"):
                 handout.make(self.root, occupied)
             self.assertEqual(self.files(self.root), before)
-
-    def test_refuses_a_folder_whose_parent_is_missing(self):
-        with self.assertRaisesRegex(regions.Fault, "the folder .* does not exist"):
-            handout.make(self.root, self.top / "no" / "student")
-
-    def test_leaves_nothing_behind_when_it_fails(self):
-        (self.root / SOLUTION_FILE).unlink()  # it is read after all other files are written
-        with self.assertRaises(FileNotFoundError):
-            handout.make(self.root, self.top / "student", with_solutions=True)
-        self.assertEqual(list(self.top.iterdir()), [self.root])
-
-    def test_solved_it_is_a_submission_that_has_everything_right(self):
-        handout.make(self.root, self.top / "solved", with_solutions=True)
-        written, _ = regions.written((self.top / "solved" / FILE).read_text(), FILE)
-        self.assertEqual(written["ch01-answer"].lines, SOLUTION.splitlines())
-
-    def test_takes_no_git_where_there_is_no_repository(self):
-        with mock.patch("subprocess.run", side_effect=FileNotFoundError("git")):
-            handout.make(self.root, self.top / "student")
-        self.assertIn("chapters/01_one/kernel.cuh", self.files(self.top / "student"))
-
-    def test_says_that_git_cannot_list_the_files(self):
-        self.write(".git", "gitdir: nowhere\n")
-        with self.assertRaisesRegex(regions.Fault, "git cannot list the files"):
-            handout.make(self.root, self.top / "student")
 
     def test_does_not_take_what_git_ignores(self):
         self.write(".gitignore", "old.cuh\n")
@@ -277,171 +226,19 @@ class Handout(Tree):
         self.assertIn("chapters/01_one/kernel.cuh", files)
         self.assertNotIn("chapters/01_one/old.cuh", files)
 
-    def test_on_the_command_line(self):
-        def run(*arguments):
-            return subprocess.run([sys.executable, COURSE / "handout.py", *arguments], capture_output=True,
-                                  text=True, check=False)
-        refused = run(self.root)
-        self.assertEqual(refused.returncode, 2)
-        self.assertIn("course handout:", refused.stderr)
-        self.assertNotIn("Traceback", refused.stderr)
-        self.assertEqual(run().returncode, 2)
-        self.assertEqual(run(self.top / "new", "--solved", "01").returncode, 0)
-
-
-class Manifest(Tree):
-    def fault(self, *entries):
-        self.entries(*entries)
-        with self.assertRaises(regions.Fault) as raised:
-            manifest.load(self.root)
-        return str(raised.exception)
-
-    def test_loads(self):
-        [exercise] = manifest.load(self.root)
-        self.assertEqual((exercise.file, exercise.chapter, exercise.program),
-                         (FILE, "01_one", "exercise.ch01-answer"))
-
-    def test_says_what_is_wrong(self):
-        def fault_of_test(**change):
-            return self.fault({**ENTRY, "tests": [{**ENTRY["tests"][0], **change}]})
-
-        self.assertIn("exercises.json: ch01-answer: the id must be ch02-name", self.fault_in_chapter_2())
-        for change, said in (({"kind": "guess"}, "kind is guess: use one of write, predict, mend"), ({"file": "gone.cuh"}, "there is no chapters/01_one/gone.cuh"),
-                             ({"hint": " "}, "hint is ' ': it must be a non-empty text"), ({"hint": ["one"]}, "hint is ['one']: it must be a non-empty text"), ({"hint2": "more"}, "it needs id, title"),
-                             ({"counted": "yes"}, "counted is 'yes': it must be true, or omitted"), ({"varied": False}, "varied is False: it must be true, or omitted"),
-                             ({"minutes": "20"}, "it must be a positive whole number"), ({"minutes": 0}, "it must be a positive whole number"),
-                             ({"tests": []}, "all visible tests have 0 points"), ({"tests": {}}, "it must be a list of tests"),
-                             ({"tests": ENTRY["tests"][:1] * 2}, "a test is there twice")):
-            self.assertIn(said, self.fault({**ENTRY, **change}))
-        cases: list[tuple[dict[str, Any], str]] = [({"weight": 1}, "it needs name, title, points; it may have hidden, clocks"), ({"name": "Answer"}, "name is 'Answer': it must be a test's name, Suite.Test"),
-                             ({"title": " "}, "title is ' ': it must be a non-empty text"), ({"hidden": False}, "hidden is False: it must be true"), ({"hidden": True}, "all visible tests"),
-                             ({"points": 0}, "all visible tests"), *(({"points": points}, "it must be a whole number") for points in (-1, 1.5, "2", True)),
-                             *(({"clocks": clocks}, "it must be two positive whole numbers") for clocks in ([30, 900], [900], [900, 0], [900, 30.5], "900"))]
-        for more, said in cases:
-            self.assertIn(said, fault_of_test(**more))
-        self.assertIn("it needs id, title", self.fault({key: ENTRY[key] for key in ENTRY if key != "tests"}))
-        self.assertIn("ch01-answer is there twice", self.fault(ENTRY, ENTRY))
-        self.write("chapters/01_one/exercises/exercises.json", "[{]")
-        with self.assertRaisesRegex(regions.Fault, "exercises.json: Expecting"):
-            manifest.load(self.root)
-        self.entries({**ENTRY, "tests": [{**ENTRY["tests"][0], "clocks": [900, 30]}]})
-        self.assertEqual(manifest.load(self.root)[0].tests[0].clocks, (900, 30))
-
-    def test_a_capstone_is_of_no_chapter(self):
-        self.write("chapters/capstones/exercises/answer.cuh", STUB)
-        entries = self.write("chapters/capstones/exercises/exercises.json", json.dumps([{**ENTRY, "id": "capstone-answer", "kind": "capstone"}]))
-        capstone = manifest.load(self.root)[-1]
-        self.assertEqual((capstone.id, capstone.number, capstone.chapter), ("capstone-answer", "capstone", "capstones"))
-        entries.write_text(json.dumps([{**ENTRY, "id": "capstone-answer"}]))
-        with self.assertRaisesRegex(regions.Fault, "kind is mend: use one of capstone"):
-            manifest.load(self.root)
-        entries.unlink()
-        self.assertIn("kind is capstone: use one of write, predict, mend", self.fault({**ENTRY, "kind": "capstone"}))
-
-    def test_a_chapter_has_a_hundred_points(self):
-        [exercise] = manifest.load(self.root)
-        self.assertEqual(manifest.points_fault([exercise]), "")
-        exercise.tests[0].points = 59
-        self.assertIn("sum to 99: they must sum to 100", manifest.points_fault([exercise]))
-
-    def fault_in_chapter_2(self):
-        other = self.write("chapters/02_two/exercises/exercises.json", json.dumps([ENTRY]))
-        self.write("chapters/02_two/exercises/answer.cuh", "")
-        try:
-            return self.fault(ENTRY)
-        finally:
-            other.unlink()
-
 
 class Check(Tree):
-    def faults(self, find):
-        return list(find(self.root, manifest.load(self.root)))
-
     def in_handout(self, change=lambda tree: None):
         tree = self.top / "student"
         exercises = handout.make(self.root, tree)
         change(tree)
         return list(check.handout_faults(self.root, tree, exercises))
 
-    def test_regions_and_exercises_are_the_same(self):
-        def fault(text=STUB, solution=SOLUTION, **change):
-            self.write(FILE, text)
-            self.write(SOLUTION_FILE, solution)
-            self.entries({**ENTRY, **change})
-            return "\n".join(self.faults(check.region_faults))
-
-        self.assertEqual(fault(), "")
-        self.assertIn("ch01-answer: chapters/01_one/kernel.cuh is shared or misplaced", fault(file="kernel.cuh"))
-        self.assertIn("there is no line '// BEGIN EXERCISE ch01-answer: another'", fault(title="another"))
-        self.assertIn("answer.cuh:2: ch01-answer never ends", fault(STUB.replace("// END", "// end")))
-        self.assertIn("answer.cuh: ch01-stranger is another exercise", fault(STUB + STUB.replace("ch01-answer", "ch01-stranger")))
-        self.assertIn("answer.cuh: it is solved", fault(STUB.replace("return 0;", SOLUTION)))
-        self.write("chapters/01_one/second.cuh", STUB)
-        self.assertIn("second.cuh has a region but belongs to no exercise", fault())
-        (self.root / SOLUTION_FILE).unlink()
-        self.assertIn(f"ch01-answer: there is no {SOLUTION_FILE}", "\n".join(self.faults(check.region_faults)))
-        self.entries(ENTRY, {**ENTRY, "id": "ch01-other"})
-        self.assertIn("ch01-other: chapters/01_one/exercises/answer.cuh is shared or misplaced", "\n".join(self.faults(check.region_faults)))
-
-    def test_the_page_has_each_exercise(self):
-        few = ["01_one: 1 exercises; a chapter has 3 to 7", "01_one: no exercise of the kind predict", "01_one: no exercise of the kind write"]
-        self.assertEqual(self.faults(check.page_faults), few)
-        for old, new, fault in (
-                ("### ch01-answer", "### ch01-question", "there is no section 'ch01-answer: the answer'"),
-                ("It is a\n`number`.", "Guess.", "is not the one hint"),
-                ("</details>", "</details>\n<details><summary>Hint</summary>Another</details>", "is not the one hint"),
-                ("answer.cuh", "some file", "does not name the file to edit, answer.cuh"),
-                ("try ch01-answer", "try it", "does not give the command"),
-                ("## Exercises", "## More", "there is no section 'ch01-answer: the answer'")):
-            self.write("chapters/01_one/README.md", PAGE.replace(old, new))
-            self.assertIn(fault, "\n".join(self.faults(check.page_faults)), old)
-        self.entries({**ENTRY, "kind": "write"})
-        self.assertIn("01_one: no exercise of the kind mend", self.faults(check.page_faults))
-
-    def test_a_chapter_has_questions(self):
-        def fault(count=3, **change):
-            one = {"question": "6 * 7?", "right": "42", "wrong": ["41", "43", "67"], "section": "Exercises", **change}
-            self.write("chapters/01_one/exercises/quiz.json", json.dumps([{**one, "question": f"{one['question']} {i}"} for i in range(count)]))
-            return "\n".join(self.faults(check.quiz_faults))
-
-        self.assertEqual(fault(), "")
-        self.assertIn("2 questions in quiz.json", fault(2))
-        self.assertIn("needs a right answer and 3 wrong ones", fault(wrong=["42", "41", "43"]))
-        self.assertIn("names a section that does not exist", fault(section="Elsewhere"))
-        (self.root / "chapters/01_one/exercises/quiz.json").unlink()
-        with self.assertRaisesRegex(regions.Fault, "chapter 01 has no questions"):
-            self.faults(check.quiz_faults)
-
-    def test_strays(self):
-        self.assertEqual(self.faults(check.stray_faults), [])
-        self.write("chapters/01_one/exercises/old.cuh", "")
-        self.write("course/solutions/01_one/ch01-old.cuh", "")
-        self.write("tests/exercises/ch01-old.cpp", "")
-        faults = "\n".join(self.faults(check.stray_faults))
-        self.assertIn("chapters/01_one/exercises/old.cuh belongs to no exercise", faults)
-        self.assertIn("course/solutions/01_one/ch01-old.cuh belongs to no exercise", faults)
-        self.assertIn("tests/exercises/ch01-old.cpp tests no exercise", faults)
-        subprocess.run(["git", "init", "-q", self.root], check=True)
-        self.assertIn("flashbook would be handed out but is not in git", "\n".join(self.faults(check.stray_faults)))
-
-    def test_a_good_handout(self):
-        self.assertEqual(self.in_handout(), [])
-
-    def test_strays_in_the_handout(self):
-        self.assertEqual(self.in_handout(lambda tree: (tree / "notes.txt").write_text("")), ["hand-out: notes.txt is a stray file"])
-
-    def test_a_missing_file(self):
-        self.assertEqual(self.in_handout(lambda tree: (tree / "flashbook").unlink()), ["hand-out: flashbook is missing"])
-
     def test_a_solution_that_is_somewhere_else_too(self):
         copy = "x;\nconst int six  = 6;\n\n// why not\n return six * 7 + some_longer_expression;\n"
         self.write("chapters/01_one/copy.cuh", copy)
         self.write("chapters/01_one/README.md", PAGE + f"```cpp\n{SOLUTION}```\n")
         self.assertEqual(self.in_handout(), [f"hand-out: chapters/01_one/{name} contains the solution of ch01-answer" for name in ("README.md", "copy.cuh")])
-
-    def test_a_picture_that_is_not_handed_out(self):
-        self.write("chapters/01_one/README.md", PAGE + "![plot](plot.png)\n")
-        self.assertEqual(self.in_handout(), ["hand-out: chapters/01_one/README.md links to plot.png, which is not handed out"])
 
 
 class TheBook(unittest.TestCase):

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """Tests the students' commands, such as course try and course watch, without building anything."""
 import json
-import os
 import sys
 import tempfile
 import unittest
@@ -42,41 +41,6 @@ class Try(unittest.TestCase):
             self.assertEqual(causes.told(message, title), told)
         self.assertEqual(gtest.each_once(["lane 1 is 3", "lane 1 is 3", "no", "lane 2 is 4"]), ["lane 1 is 3\nThe same 1 more time with other numbers.", "no"])
 
-    def test_what_is_saved_is_tried(self):
-        exercises, tried_ones = [tried("ch01-a", True).exercise, tried("ch01-b", True, file="b.cuh").exercise], []
-        times = iter([1, 1, 1, 0, 1, 2])
-
-        def try_one(exercise, of_solution):
-            tried_ones.append(exercise.id)
-            if len(tried_ones) == 2:
-                raise KeyboardInterrupt
-
-        with mock.patch("course.try_exercise.saved_at", lambda _: next(times)), mock.patch("course.try_exercise.try_one", try_one), \
-                mock.patch("course.progress.first_open", lambda all: all[0]), mock.patch("time.sleep"), mock.patch("builtins.print"), \
-                self.assertRaises(KeyboardInterrupt):
-            try_exercise.watch(exercises)
-        self.assertEqual(tried_ones, ["ch01-a", "ch01-b"])
-
-    def test_counts_what_passes(self):
-        self.assertTrue(try_exercise.summary(tried("ch01-a", True, False)).endswith("ch01-a: 1 of 2 tests pass, 5 of 10 points"))
-        self.assertTrue(try_exercise.summary(tried("ch01-a", True)).endswith("ch01-a: solved, 5 of 5 points"))
-
-    def test_lists_what_only_the_grader_has(self):
-        text = try_exercise.summary(tried("ch01-a", True, hidden=1))
-        self.assertIn("hidden test 0 (hidden: the grader runs it)", text)
-        self.assertTrue(text.endswith("solved, 5 of 5 points; hidden tests are worth 2 more"))
-
-    def test_one_mode_alone_solves_nothing(self):
-        self.assertTrue(try_exercise.summary(tried("ch01-a", True, mode="eager")).endswith(
-            "1 of 1 tests pass in mode eager, set by FLASHBOOK_SIM_ASYNC; unset it to try all modes"))
-
-    def test_says_why_nothing_was_tested(self):
-        text = try_exercise.summary(tried("ch01-a", trouble="a.cuh:3:1: error", headline="it does not compile", hidden=1))
-        self.assertEqual(text.splitlines(), ["  FAIL  it does not compile", "        a.cuh:3:1: error", "", "ch01-a: it does not compile"])
-
-    def test_says_what_the_traced_run_found(self):
-        self.assertIn("  why?  the same test, traced:\n        data race", try_exercise.summary(tried("ch01-a", False, why="data race")))
-
     def test_a_broken_guard_leaves_no_points(self):
         one = tried("ch01-a", True, False)
         one.exercise.tests[1].points = 0
@@ -90,10 +54,6 @@ class Try(unittest.TestCase):
                f"{root}/a.cuh:4:1: note: here\n{root}/b.h:9:1: error: no\nninja: build stopped\n")
         self.assertEqual(attempt.errors_of(log), "a.cuh:3:1: error: expected ;\n  3 | x\n    | ^\nb.h:9:1: error: no")
         self.assertEqual(attempt.errors_of("cmake: gone"), "cmake: gone")
-
-    def test_of_a_log_the_warnings_about_the_file_to_edit(self):
-        log = f"{manifest.ROOT}/a.cuh:3:1: warning: unused\n{manifest.ROOT}/b.cuh:3:1: warning: unused\n"
-        self.assertEqual(attempt.warnings_of(log, "a.cuh"), ["a.cuh:3:1: warning: unused"])
 
 
 class Source(unittest.TestCase):
@@ -136,21 +96,6 @@ class Source(unittest.TestCase):
         self.write("int helper();", *text)
         self.assertIn("a.cuh was changed outside its exercise,", attempt.strayed(one)[0])
 
-    def test_what_is_saved_while_it_compiles_is_compiled_too(self):
-        self.write("before")
-        seen: list[str] = []
-
-        def ninja(*_):
-            if not seen:
-                self.write("after")
-                os.utime(manifest.ROOT / "a.cuh", (1, 1))
-            seen.append((manifest.ROOT / "a.cuh").read_text())
-            return True, ""
-
-        with mock.patch("course.attempt.ninja", ninja):
-            self.assertTrue(attempt.build(tried("ch01-a", True).exercise, "target", attempt.nothing)[0])
-        self.assertEqual(seen, ["after\n", "after\n"])
-
 
 class Run(unittest.TestCase):
     def test_after_an_endless_test_no_other_runs(self):
@@ -158,16 +103,6 @@ class Run(unittest.TestCase):
         with mock.patch("course.gtest.run", side_effect=[gtest.Verdict(False, "endless")]), mock.patch("time.monotonic", lambda: next(clock)):
             attempt.run(one, "lazy", attempt.nothing, one.exercise.tests)
         self.assertEqual([v.message for v in one.verdicts.values()], ["endless", "not run: an earlier test did not end"])
-
-    def test_what_is_slow_and_right_is_called_slow(self):
-        stopped = gtest.Verdict(False, "stopped after 30 s", gtest.STOPPED)
-        for verdict, took, said in ((gtest.Verdict(True), 25, "it is right, but too slow"), (stopped, 30, "stopped after 30 s")):
-            one, clock = tried("ch01-a", True), iter([0, took])
-            with mock.patch("course.gtest.run", side_effect=[verdict]) as ran, mock.patch("time.monotonic", lambda clock=clock: next(clock)):
-                attempt.run(one, "lazy", attempt.nothing, one.exercise.tests)
-            self.assertIn(said, one.verdicts["A.0"].message)
-            self.assertFalse(one.solved)
-            self.assertEqual([call.args[-1] for call in ran.call_args_list], [30])
 
     def test_an_endless_test_and_a_deadlock_are_not_traced(self):
         launch, traced = "launch <<<(1,1,1), (256,1,1), 0>>>: ", gtest.Verdict(False, "data race at a.cuh:3")
@@ -179,13 +114,6 @@ class Run(unittest.TestCase):
                     mock.patch("course.gtest.run", return_value=traced):
                 self.assertEqual(attempt.race(one), traced.message if is_traced else "")
             self.assertEqual(build.called, is_traced)
-
-    def test_a_hidden_test_that_the_program_lacks_has_no_verdict(self):
-        one = tried("ch01-a", hidden=1)
-        with mock.patch("course.gtest.run", side_effect=[gtest.Verdict(True), gtest.Verdict(True), None]):
-            attempt.run(one, "random", attempt.nothing, one.exercise.tests)
-        self.assertTrue(one.solved)
-        self.assertEqual([test.title for test in one.left], ["hidden test 0"])
 
     def test_says_in_which_mode_it_failed(self):
         one = tried("ch01-a")
@@ -221,19 +149,6 @@ class Progress(unittest.TestCase):
         self.assertIn("ch01-b               5/5            solved", progress.table(self.exercises))
         self.assertIn("Next: ch01-a, write: about ch01-a (10 points, about 20 minutes; 1 of 2 tests pass)", progress.next_step(self.exercises))
         self.assertEqual(progress.next_step(self.exercises[1:]), "All exercises here are solved.")
-
-    def test_what_was_changed_since_is_not_known(self):
-        progress.keep(self.two)
-        self.write(self.two.exercise, "y")
-        self.assertIn("0/5            changed since it was tried", progress.table(self.exercises))
-        (manifest.ROOT / "b.cuh").unlink()
-        self.assertIn("changed since", progress.table(self.exercises))
-        progress.records().write_text("{broken")
-        self.assertIn("not tried", progress.table(self.exercises))
-
-    def test_what_does_not_compile(self):
-        progress.keep(tried("ch01-a", trouble="error", headline=attempt.NO_PROGRAM))
-        self.assertIn("0/10   20 min  it does not compile", progress.table(self.exercises))
 
 
 class Quiz(unittest.TestCase):

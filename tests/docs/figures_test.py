@@ -7,7 +7,6 @@ import math
 import pathlib
 import random
 import re
-import runpy
 import shutil
 import subprocess
 import sys
@@ -17,7 +16,6 @@ from typing import Any, ClassVar
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
-from bench import results
 from docs.tools.interactive import scripts_of
 
 FIGURES = pathlib.Path(__file__).resolve().parents[2] / "docs" / "figures"
@@ -95,15 +93,6 @@ class OnlineSoftmax(unittest.TestCase):
                      blocks: r.blocks.map((b) => [b.m, b.correction, b.oldSum, b.l]) };
           });""", data=data)
 
-    def test_worked_example(self):
-        blocked, single = self.runs([([2, 5, 3], 2), ([2, 5, 3], 1)])
-        for result in (blocked, single):
-            self.assertEqual(result["m"], 5)
-            self.assertAlmostEqual(result["l"], 1.1851, places=4)
-        self.assertEqual(blocked["steps"], 6)  # start, correct and add for each of two blocks, compare
-        self.assertEqual(blocked["blocks"][1][:2], [5, 1])
-        self.assertAlmostEqual(single["blocks"][1][1], math.exp(-3))
-
     def test_equals_two_passes(self):
         generator = random.Random(1)
         cases = []
@@ -121,23 +110,6 @@ class OnlineSoftmax(unittest.TestCase):
             for weight, expected in zip(result["weights"], terms):
                 self.assertAlmostEqual(weight, expected / total if total else 0, delta=1e-12)
             self.assertAlmostEqual(result["o"], sum(i * t for i, t in enumerate(terms, 1)) / total if total else 0, delta=1e-10)
-
-    def test_no_nan(self):
-        none = -math.inf
-        cases = [([3, 1, 2, 5, 0, 1e4], 2), ([1e4, -1e4, 1e308], 1), ([none, none, 1], 2), ([none] * 3, 1), ([7], 1), ([2] * 6, 2)]
-        huge, larger, late, masked, alone, equal = self.runs(cases)
-        for result in (huge, larger, late, masked, alone, equal):  # JSON writes NaN as null
-            self.assertNotIn(None, result["weights"])
-            self.assertNotIn(None, [number for block in result["blocks"] for number in block[1:]] + [result["l"], result["difference"]])
-        self.assertEqual((huge["m"], huge["l"], huge["weights"]), (1e4, 1, [0, 0, 0, 0, 0, 1]))
-        self.assertEqual((late["m"], late["l"], late["weights"]), (1, 1, [0, 0, 1]))
-        self.assertEqual((masked["l"], masked["weights"]), (0, [0, 0, 0]))
-        self.assertEqual((alone["l"], equal["l"]), (1, 6))
-
-    def test_parse(self):
-        texts = ["2, 5, 3", "−1 -inf 1e4", "", "1, x", "inf", "nan", " ".join("1" * 17)]
-        parsed = run_script("return data.map((t) => { const s = flashbookFigures.online_softmax.model.parse(t); return s && s.map(String); });", data=texts)
-        self.assertEqual(parsed, [["2", "5", "3"], ["-1", "-Infinity", "10000"], None, None, None, None, None])
 
 
 class AttentionTiles(unittest.TestCase):
@@ -184,30 +156,6 @@ class AttentionTiles(unittest.TestCase):
                 self.assertEqual({t: (c["read"], c["written"]) for t, c in result["counters"].items()}, moved)
                 total = sum(map(sum, moved.values()))
                 self.assertEqual([result["moved"], result["formula"], result["moves"], result["peak"]], [total, total, total, peak])
-
-    def test_behind_an_l2(self):
-        """Tensors that fit are read or written once; S and P of a long sequence do not fit."""
-        problems = [{"n": n, "rowsQ": 128, "rowsK": 128, "d": 128, "causal": False} for n in (1024, 8192)]
-        beyond = run_script("""
-          const { walk } = flashbookFigures.attention_tiles.model;
-          return data.map((p) => ['naive', 'keysOutside', 'queriesOutside'].map((schedule) => walk(schedule, p).beyond));""", data=problems)
-        for p, (naive, keys_outside, queries_outside) in zip(problems, beyond):
-            n, whole = p["n"], 2 * p["n"] * p["d"]
-            self.assertEqual(queries_outside, {"read": 3 * whole, "written": whole})
-            self.assertEqual(keys_outside, {"read": 3 * whole, "written": whole + 8 * n})
-            fits = n == 1024
-            self.assertEqual(naive, {"read": 3 * whole + (0 if fits else 6 * n * n), "written": whole + 6 * n * n})
-
-    def test_naive_is_queries_outside_and_12_bytes_a_pair(self):
-        p = {"n": 512, "rowsQ": 128, "rowsK": 128, "d": 128, "causal": False}
-        naive, outside = (sum(map(sum, self.closed_forms(schedule, p)[0].values())) for schedule in ("naive", "queriesOutside"))
-        self.assertEqual(naive - outside, 12 * 512 * 512)
-
-    def test_still_picture_has_the_same_totals(self):
-        module = runpy.run_path(str(FIGURES / "attention_tiles.py"))
-        p = {"n": module["N"], "rowsQ": module["TILE"], "rowsK": module["TILE"], "d": module["D"], "causal": False}
-        for schedule, (scores, rest) in module["totals"]().items():
-            self.assertEqual(scores + rest, sum(map(sum, self.closed_forms(schedule, p)[0].values())))
 
 
 class RingPhases(unittest.TestCase):
@@ -264,21 +212,6 @@ class Swizzle(unittest.TestCase):
         for step in range(16):
             self.assertEqual(counted[7 * step:7 * step + 7], [*plain, swizzled[0], swizzled[0], swizzled[1], swizzled[2]])
 
-    def test_formulas(self):
-        texts = ["row * rowBytes + (piece ^ row % 8) * 16", "row << 7 | piece * 16 & ~0", "-(row - 2 * row) + 7 / 2", "", "row +", "rows", "(row", "row 2", "alert(1)"]
-        values = run_script("""
-          const { layouts, parse, fault } = flashbookFigures.swizzle.model;
-          return [data.map((text) => { const f = parse(text); return f && f(5, 3, 128); }), layouts.swizzled[1],
-                  fault(parse('row * rowBytes'), 128), fault(parse('row * rowBytes + piece * 8'), 128), fault(parse(layouts.swizzled[1]), 64),
-                  ...[128, 256, 512].map((bytes) => ['plain', 'padded', 'swizzled'].map((key) => fault(parse(layouts[key][1]), bytes)).join(''))];""", data=texts)
-        self.assertEqual(values[0], [5 * 128 + (3 ^ 5) * 16, 5 << 7 | 48, 8, None, None, None, None, None, None])
-        kernel = re.search(r"int swizzled\(int row, int piece\) {\s*return (.*?);", (self.CHAPTER / "warp_tile.cuh").read_text(encoding="utf-8"))
-        assert kernel
-        self.assertEqual(values[1], kernel[1].replace("kRowBytes", "rowBytes"), "the kernel has a different formula")
-        for fault, words in zip(values[2:5], ("the same address", "not a multiple of 16", "the same address")):
-            self.assertIn(words, fault)
-        self.assertEqual(values[5:], ["", "", ""])
-
 
 class BackwardRound(unittest.TestCase):
     def test_runs(self):
@@ -329,23 +262,6 @@ class DecodeCache(unittest.TestCase):
                 self.assertGreaterEqual(step["waste"]["unused"], 0)
             self.assertEqual(len([step for step in story if step["copy"]]), 1)
             self.assertEqual(len([step for step in story if step["refused"]]), 1 if story is stories[0] else 0)
-
-
-class Timeline(unittest.TestCase):
-    def test_passes(self):
-        """A consumer's spans are consecutive, begin at 0 and fill its record except while it waits for its turn."""
-        results = run_script("""
-          const { passesOf, shares } = flashbookFigures.pingpong_timeline.model;
-          return flashbookData.pingpong_timeline.runs.map((run) => {
-            const passes = passesOf(run), all = passes.filter((p) => p.warpgroup);
-            return [Math.min(...all.map((p) => p.turn)), all.every((p) => p.turn <= p.issued && p.issued <= p.scores && p.scores <= p.end),
-                    Math.min(...all.map((p) => p.number)), shares(passes, 0, 9000), shares(passes, 0, Math.max(...all.map((p) => p.end)))];
-          });""")
-        self.assertEqual(len(results), 8)
-        for first, ordered, number, *parts in results:
-            self.assertEqual((first, ordered, number), (0, True, 1))
-            for share in parts:
-                self.assertTrue(0.7 < sum(share.values()) <= 1, share)
 
 
 class Layouts(unittest.TestCase):
@@ -555,84 +471,6 @@ class Pages(unittest.TestCase):
                         self.assertEqual(seen["afterArrow"], seen["played"] - 1)
                         self.assertIn(f"#{name}?", seen["address"])
                         self.assertEqual(int(seen["opened"]), last, "the address does not lead to what it was written for")
-
-    def test_online_softmax(self):
-        results, count = self.seen["online_softmax"], len(self.CHOICES["online_softmax"])
-        for seen in (results[0], results[1], results[count]):
-            self.assertEqual(seen["last"]["m"], "5")
-            self.assertIn("ℓ = 1.1851", seen["last"]["text"])
-        self.assertIn("∞ in float32", results[5]["last"]["text"])
-
-    def test_attention_tiles(self):
-        results = self.seen["attention_tiles"]
-        self.assertEqual([results[k]["last"]["moved"] for k in (0, 3, 6)], ["4456448", "2514944", "1310720"])
-        for seen in results:
-            self.assertIn("counted by the walk: the same", seen["last"]["text"])
-
-    def test_ring_phases(self):
-        right, one_stage, missing, wrong = (seen["last"] for seen in self.seen["ring_phases"][:4])
-        self.assertEqual((right["phases"], one_stage["phases"]), ("3,3,3,3", "6,6"))
-        for seen in (missing, wrong):
-            self.assertIn("deadlock in block (0,0,0)", seen["text"])
-        self.assertEqual((missing["phases"], wrong["phases"]), ("1,1,1,0,0,0", "0,0,0,0"))
-
-    def test_mask_tiles(self):
-        self.assertEqual(self.seen["mask_tiles"][0]["last"]["tiles"], "120,16,120")
-
-    def test_backward_round(self):
-        self.assertEqual([(seen["last"]["rounds"], seen["last"]["products"][:5]) for seen in self.seen["backward_round"][:1]], [("3", "ddddd")])
-
-    def test_page_table(self):
-        self.assertEqual(self.seen["page_table"][0]["last"]["holders"], "0,0,0,0,0,1,1,0")
-
-    def test_equal_work(self):
-        self.assertEqual([seen["last"]["most"] for seen in self.seen["equal_work"][:2]], ["20", "15"])
-
-    def test_timeline(self):
-        measured = results.load()
-        for seen, d, steps in zip(self.seen["pingpong_timeline"], (128, 64), ((2, 4), (3, 5))):
-            idle = [measured.measured(f"timeline/ch05/step{step}/bf16/d{d}/full/n4096").values["idle_share"] for step in steps]
-            self.assertEqual(seen["last"]["idle"], ",".join(f"{share:.0%}".replace("%", " %") for share in idle))
-
-    def test_ladder(self):
-        measured = results.load()
-        for figure, name, key, unit in (("ladder_ch07", "backward/ch07/step5/bf16/d64/causal/n512", "FLOPS", "{:.1f}"),
-                                        ("ladder_ch08", "decode/ch08/step6/bf16/d256/b1h16k1/n65536", "bytes_per_second", "{:.2f}"),
-                                        ("ladder_ch09", "masked/ch09/step5/bf16/d128/softcap/n8192", "FLOPS", "{:.1f}"),
-                                        ("ladder_ch06", "forward/ch06/step7/e4m3/d128/full/n4096", "FLOPS", "{:.1f}")):
-            self.assertEqual(float(self.seen[figure][1]["last"]["rate"]), float(unit.format(measured.measured(name).values[key] / 1e12)))
-        self.assertEqual(float(self.seen["ladder_book"][1]["last"]["rate"]), max(rate for step, rate in self.ladder("rates")["128/full/4096"].items() if step > "6"))
-        self.assertIn("FlashAttention-3{:.0f}cuDNN{:.0f}".format(*self.ladder("beside")["e4m3"]["128/full/4096"][1:]), self.seen["ladder_ch06"][0]["last"]["text"])
-        choices = {f"{d}/{mask}/{2 ** n}" for d in (64, 128, 256) for mask in ("full", "causal") for n in range(9, 15)}
-        for rates in (self.ladder("rates"), *self.ladder("beside").values()):  # the front page has numbers for every choice
-            self.assertEqual(set(rates), choices)
-        for seen, name in zip(self.seen["ladder_ch04"], ("forward/ch04/step1/bf16/d128/full/n4096", "forward/ch04/step3/bf16/d64/full/n4096")):
-            self.assertEqual(float(seen["last"]["rate"]), float(f"{measured.measured(name).values['FLOPS'] / 1e12:.1f}"))
-
-    @staticmethod
-    def ladder(key):
-        return json.loads(re.findall(r"ladder = (.*);", (INTERACTIVE / "ladder_data.js").read_text(encoding="utf-8"))[0])[key]
-
-    def test_a_rung_opens_what_its_step_changes(self):
-        shown = run_script("""
-          document.body.innerHTML = '<h2 id="step-1-one">1</h2><p>first</p><h2 id="step-2-two">2</h2><p>idea</p><p>more</p><pre class="fragment">-a +b</pre><h2>next</h2>' +
-            '<pre class="fragment">later</pre><div id="host"></div>';
-          flashbookFigures.ladder_ch04(document.getElementById('host'), null);
-          const what = document.querySelector('.what'), before = what.textContent;
-          document.querySelectorAll('.rung.lit')[1].click();
-          return [before, what.textContent, document.activeElement.textContent.slice(0, 3)];""")
-        self.assertEqual(shown, ["first", "idea-a +b", "4.2"])
-
-    def test_layouts(self):
-        self.assertEqual([seen["last"]["thread"] for name in ("mma_fragments", "wgmma_fragments") for seen in self.seen[name][:2]], ["15", "12", "15", "127"])
-        self.assertEqual([(seen["last"]["thread"], seen["last"]["taken"]) for seen in self.seen["fp8_keys"][:2]], [("15", "15"), ("15", "13")])
-        self.assertEqual([seen["last"]["at"] for seen in self.seen["wgmma_tiles"][:2]], ["17808", "19020"])
-
-    def test_sectors(self):
-        self.assertEqual([seen["last"]["sectors"] for name in ("sectors", "sectors_ch01") for seen in self.seen[name][:3]], ["4", "32", "5", "16", "32", "4"])
-
-    def test_swizzle(self):
-        self.assertEqual([seen["last"]["wavefronts"] for seen in self.seen["swizzle"][:4]], ["32", "4", "4", "4"])
 
     @staticmethod
     def weight(names):

@@ -11,27 +11,9 @@ sys.path.insert(0, str(ROOT / "docs" / "figures"))
 
 import svg
 
-from docs.tools import finish, formulas
+from docs.tools import formulas
 from docs.tools.github_markdown import Document
 
-FIGURE = '<p><img class="figure" src="a.svg" alt="What one sees"/></p>'
-
-
-class Captions(unittest.TestCase):
-    def test_figures_are_numbered_by_chapter(self):
-        text = finish.with_captions(FIGURE + "<p>Text.</p>" + FIGURE, "5")
-        self.assertEqual(re.findall(r"<b>(.*?)</b> (.*?)<", text), [("Figure 5.1.", "What one sees"), ("Figure 5.2.", "What one sees")])
-        self.assertIn('<figure id="figure-2">', text)
-
-    def test_plots_can_be_opened_alone_and_have_a_drawing_for_phones(self):
-        text = finish.with_captions(FIGURE.replace("a.svg", "repo:docs/plots/a.svg"), "5")
-        self.assertIn('<a href="repo:docs/plots/a.svg"', text)
-        self.assertIn('srcset="repo:docs/plots/a_phone.svg"', text)
-        self.assertNotIn("<a ", finish.with_captions(FIGURE, "5"))
-
-    def test_pictures_in_a_sentence_stay(self):
-        text = '<p>See <img class="figure" src="a.svg" alt="this"/> here.</p>'
-        self.assertEqual(finish.with_captions(text, ""), text)
 
 
 class Markdown(unittest.TestCase):
@@ -39,20 +21,6 @@ class Markdown(unittest.TestCase):
 
     def of(self, *lines):
         return Document("chapters/05_a/README.md").render(lines)
-
-    def test_lines_that_go_and_come_are_marked(self):
-        text = self.of("```diff", "-a < b", "+b", " c", "```")
-        self.assertEqual(re.findall(r'class="line ?(\w*)">(.*?)<', text), [("goes", "-a &lt; b"), ("comes", "+b"), ("", " c")])
-
-    def test_an_excerpt_begins_at_the_margin(self):
-        self.assertIn('<div class="line"><span class="k">if</span>', self.of("```cuda", "    if (x)", "      y();", "```"))
-
-    def test_boxes(self):
-        self.assertEqual(self.of("> **Bottleneck.** Loads.", ">", "> **Prediction.** 1.4 *times*."),
-                         '<div class="box step">\n<p class="bottleneck"><span class="box-title">Bottleneck</span>\nLoads.</p>\n'
-                         '<p class="prediction"><span class="box-title">Prediction</span>\n1.4 <em>times</em>.</p>\n</div>\n')
-        self.assertIn('<div class="box note"><p class="box-title">Note</p>', self.of("> [!NOTE]", "> So it is."))
-        self.assertIn("<blockquote>", self.of("> **Else.** A quotation."))
 
     def test_marks_of_numbers_are_not_shown_and_hide_nothing(self):
         for text in ("<!-- num a ms .1f -->18.0<!-- /num --> ms, *measured*", "It takes <!-- num a ms .1f -->18.0<!-- /num --> ms, *measured*"):
@@ -62,13 +30,6 @@ class Markdown(unittest.TestCase):
     def test_formulas_stay_as_they_are(self):
         self.assertEqual(self.of("$a_1*b*c < d$, step 2"), "<p>\\(a_1*b*c &lt; d\\), step 2</p>\n")
         self.assertIn(r"\[\sum_i", self.of("```math", r"\sum_i x_i", "```"))
-
-    def test_links_start_at_the_root(self):
-        self.assertIn('href="repo:chapters/04_b/README.md#the-idea"', self.of("[there](../04_b/README.md#the-idea)"))
-        self.assertIn('<a href="repo:chapters/05_a/k.cuh">k.cuh</a>', self.of("<!-- excerpt k.cuh -->", "```cuda", "int x;", "```", "<!-- /excerpt -->"))
-        self.assertIn('>a.h</a> → <a href="repo:chapters/05_a/b.h">b.h</a>', self.of('<!-- excerpt a.h "for (" to b.h kA=1 -->', "```diff", "+b", "```", "<!-- /excerpt -->"))
-        self.assertIn('<div data-shown-fault="parity">', self.of("<!-- excerpt fault parity -->", "```diff", "+b", "```", "<!-- /excerpt -->"))
-        self.assertIn('href="https://a.org"', self.of("[web](https://a.org)"))
 
     def test_headings_have_githubs_anchors_once_each(self):
         self.assertEqual(re.findall(r'id="(.*?)"', self.of("## Step 1: `two` passes", "", "## Step 1: two passes")), ["step-1-two-passes", "step-1-two-passes-1"])

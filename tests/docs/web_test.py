@@ -164,15 +164,6 @@ class Page(unittest.TestCase):
         for text in found.values():
             self.assertIn("This cannot run.", text)
 
-    def test_a_trap_has_its_thread(self):
-        text = run_script("""
-          const { press, set } = await open('chapter-01_naive_attention-step3_shared_tile-cuh.html');
-          set('fault', 'far_row_01');
-          return { text: (await press()).text };
-        """)["text"]
-        self.assertIn("out of bounds", text)
-        self.assertIn("in block (0,0,0), thread (", text)
-
     def test_the_address_has_the_state_and_a_phone_has_the_room(self):
         found = run_script(f"""
           const {{ page, host, window, press }} = await open('{ROLES}#run?step=3&n=128&mask=causal&mode=random&seed=7', 390);
@@ -207,30 +198,6 @@ class Page(unittest.TestCase):
                 self.assertIn("Right.", text, url)
                 self.assertIn(f"./flashbook run {url[8:10]} -- --step", text, url)
 
-    @unittest.skipUnless("09" in HAVE, "chapter 9 has no module")
-    def test_masks_and_options_of_the_program(self):
-        found = run_script("""
-          const { press, set, host } = await open('chapter-09_masks-step3_ranges-cuh.html');
-          set('mask', 'window');
-          const window = (await press()).text;
-          set('mask', 'blocks');
-          const step = host.querySelector('[data-setting=step]').value, blocks = (await press()).text;
-          set('step', '3');
-          const refused = (await press()).text;
-          set('mask', 'full');
-          set('more', '--lengths 60,200,100 --heads 2');
-          const lengths = (await press()).text;
-          set('more', '--wrong');
-          return { window, step, blocks, refused, lengths, wrong: (await press()).text };
-        """)
-        self.assertIn("Right.", found["window"])
-        self.assertIn("window of 40 keys before", found["window"])
-        self.assertEqual(found["step"], "5")
-        self.assertIn("Right.", found["blocks"])
-        self.assertIn("lists of visible blocks", found["refused"])
-        self.assertIn("N 360, d 64, full, 3 documents", found["lengths"])
-        self.assertIn("there is no option --wrong", found["wrong"])
-
     def test_the_faults_that_a_chapter_shows_run_beside_the_kernel_as_it_is(self):
         found = run_script("""
           const texts = {};
@@ -248,15 +215,6 @@ class Page(unittest.TestCase):
                 self.assertIn(page_faults.PAGES[name].unseen, bad)
             else:
                 self.assertRegex(bad, "The simulator reports:|Wrong, and|An endless loop", name)
-
-    def test_the_front_page_runs(self):
-        found = run_script("""
-          const front = await open('index.html');
-          const before = front.window.performance.getEntriesByType('resource').filter((entry) => entry.name.endsWith('.wasm')).length;
-          return { before, text: (await front.press()).text };
-        """)
-        self.assertEqual(found["before"], 0)  # it is loaded on the first run
-        self.assertIn("Right.", found["text"])
 
     def test_without_scripts_nothing_is_shown(self):
         text = (SITE / ROLES).read_text(encoding="utf-8")
