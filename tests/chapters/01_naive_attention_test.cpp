@@ -16,43 +16,6 @@ Shape shape_with(int batch, int heads, int seqlen_q, int seqlen_k) {
   return shape;
 }
 
-std::string why_not(const Shape& shape, int step) { return kNaiveAttention.refusal(step, shape); }
-
-TEST(NaiveAttention, SaysWhatItCannotRun) {
-  Shape many_heads = shape_with(1, 1, 1, 1);
-  many_heads.heads = many_heads.kv_heads = 65536;
-  EXPECT_NE(why_not(many_heads, 1).find("--heads is at most 65535"), std::string::npos);
-  const struct {
-    int step, queries;  // per block
-    const char* most;
-  } blocks[] = {
-      {1, 16, "1048560"}, {2, 8, "524280"}, {3, 32, "2097120"}, {4, 128, "8388480"}, {5, 128, "8388480"}};
-  for (const auto& [step, queries, most] : blocks) {
-    EXPECT_EQ(why_not(shape_with(1, 1, queries * 65535, 1), step), "") << step;
-    const std::string said = why_not(shape_with(1, 1, queries * 65535 + 1, 1), step);
-    EXPECT_NE(said.find("--seqlen is at most " + std::string(most)), std::string::npos) << step << said;
-  }
-  EXPECT_EQ(why_not(shape_with(1, 1, 1, 40961), 1), "");
-  for (int step = 2; step <= kNaiveAttention.last_step(); ++step) {
-    EXPECT_EQ(why_not(shape_with(1, 1, 1, 40960), step), "") << step;
-    EXPECT_NE(why_not(shape_with(1, 1, 1, 40961), step).find("--step 1"), std::string::npos) << step;
-  }
-  Shape e4m3 = shape_with(1, 1, 1, 1);
-  e4m3.dtype = DType::e4m3;
-  EXPECT_EQ(why_not(e4m3, 1), "chapter 1 does not support e4m3 tensors: give f16 or bf16, or use chapter 6");
-}
-
-// The next chapter is compared with the last step that supports its type.
-TEST(NaiveAttention, TensorCoresTakeNoFloat32) {
-  Shape shape = shape_with(1, 1, 1, 1);
-  EXPECT_EQ(kNaiveAttention.last_step_for(shape), 5);
-  shape.dtype = DType::f32;
-  EXPECT_EQ(kNaiveAttention.last_step_for(shape), 4);
-  for (int step = 1; step < 5; ++step) EXPECT_EQ(why_not(shape, step), "") << step;
-  EXPECT_EQ(why_not(shape, 5),
-            "step 5 does not support float32 tensors: give f16 or bf16, or use steps 1 to 4");
-}
-
 TEST(NaiveAttention, CountsTheTrafficOfSAndP) {
   const Shape shape = shape_with(1, 1, 1000, 1000);  // f16: a million pairs
   const int64_t keys = 1000 * 64 * 2;                // bytes of K, and of its transpose

@@ -15,23 +15,6 @@ namespace {
 
 Shape square(int seqlen, int head_dim, bool causal) { return make_shape(seqlen, seqlen, head_dim, causal); }
 
-TEST(FlashAttention1, SaysWhatItCannotRun) {
-  const auto why_not = [](const Shape& shape, int step) { return kFlashAttention1.refusal(step, shape); };
-  Shape shape = square(1, 64, false);
-  for (DType dtype : {DType::f32, DType::e4m3}) {
-    shape.dtype = dtype;
-    EXPECT_NE(why_not(shape, 1).find("f16 or bf16"), std::string::npos);
-  }
-  shape = square(1, 64, false);
-  shape.batch = 1 << 16, shape.heads = shape.kv_heads = 1 << 15;  // 2^31, more than an int holds
-  EXPECT_NO_THROW(validate(shape));
-  for (int step = 1; step <= 3; ++step) EXPECT_EQ(why_not(shape, step), "");
-  shape.batch = 1, shape.heads = shape.kv_heads = 65536;
-  EXPECT_EQ(why_not(shape, 1), "");
-  EXPECT_NE(why_not(shape, 2).find("--heads is at most 65535"), std::string::npos);
-  EXPECT_NE(why_not(shape, 3).find("--heads is at most 65535"), std::string::npos);
-}
-
 // With an RTX 4090's 99 KB, tiles are smaller only where the usual ones do not fit.
 TEST_F(ChapterTest, SmallerTilesWhereABlockIsGrantedLess) {
   const auto of_this_machine = std::exchange(device::granted_shared_bytes, [] { return int64_t(99 * 1024); });
@@ -50,13 +33,6 @@ TEST_F(ChapterTest, SmallerTilesWhereABlockIsGrantedLess) {
   device::granted_shared_bytes = of_this_machine;
 }
 
-TEST(FlashAttention1, NeedsMemoryForTheUnfinishedOInStep1Only) {
-  const Shape shape = square(1000, 128, false);
-  EXPECT_EQ(kFlashAttention1.step(1).workspace_bytes(shape), 1000 * (128 + 2) * 4);
-  EXPECT_EQ(kFlashAttention1.step(2).workspace_bytes(shape), 0);
-  EXPECT_EQ(kFlashAttention1.step(3).workspace_bytes(shape), 0);
-}
-
 // The formulas of the text, for N = 512, d = 64 and tiles of 64.
 TEST(FlashAttention1, CountsWhatTheLoopsAskFor) {
   const double n = 512, d = 64, tiles = 512 / 64;
@@ -71,15 +47,6 @@ TEST(FlashAttention1, CountsWhatTheLoopsAskFor) {
   EXPECT_EQ(fa1::bytes_keys_outside(causal, 64),
             2 * n * d * (3 + seen) + 2 * (seen - 1) * n * 4 * (d + 2) + lse);
   EXPECT_EQ(fa1::bytes_queries_outside(causal, 64, 64), 2 * n * d * (2 + 2 * seen) + lse);
-}
-
-TEST(FlashAttention1, CountsOnlyKeysThatThereAre) {
-  Shape shape = square(100, 64, false);
-  const double q_and_o = 2 * 2 * 100 * 64 + 4 * 100;
-  EXPECT_EQ(fa1::bytes_queries_outside(shape, 64, 128), q_and_o + 2 * (2 * 2 * 100 * 64));
-  shape.seqlen_k = 30;
-  shape.visibility = Visibility::causal();  // queries 0 to 69 see none, so the first tile of 64 loads nothing
-  EXPECT_EQ(fa1::bytes_queries_outside(shape, 64, 64), q_and_o + 2 * 2 * 30 * 64);
 }
 
 // The sweep runs steps 2 and 3 with other tile sizes.

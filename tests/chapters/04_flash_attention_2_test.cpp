@@ -18,21 +18,6 @@ Shape shape_with(int seqlen, int head_dim, bool causal) {
   return make_shape(seqlen, seqlen, head_dim, causal);
 }
 
-TEST(FlashAttention2, SaysWhatItCannotRun) {
-  const auto why_not = [](const Shape& shape, int step) { return kFlashAttention2.refusal(step, shape); };
-  Shape shape = shape_with(1, 64, false);
-  EXPECT_EQ(why_not(shape, 1), "");
-  shape.batch = 70000;
-  EXPECT_EQ(why_not(shape, 1), "");
-  shape.batch = 1, shape.heads = shape.kv_heads = 65536;
-  EXPECT_NE(why_not(shape, 1).find("--heads is at most 65535"), std::string::npos);
-  shape = shape_with(1, 64, false);
-  for (DType dtype : {DType::f32, DType::e4m3}) {
-    shape.dtype = dtype;
-    EXPECT_NE(why_not(shape, 1).find("f16 or bf16"), std::string::npos);
-  }
-}
-
 // At most 5 heads per launch, with 2 heads per batch entry: slices of 2, 2 and 1 entries.
 TEST_F(ChapterTest, SlicesOfABatchAreTheWhole) {
   Shape shape = make_shape(70, 90, 64, true, DType::bf16, 2, 1);
@@ -70,11 +55,6 @@ TEST_F(ChapterTest, SmallerTilesWhereABlockIsGrantedLess) {
     }
   }
   device::granted_shared_bytes = of_this_machine;
-}
-
-TEST(FlashAttention2, NeedsNoMemoryButInputsAndOutputs) {
-  for (int step = 1; step <= int(kFlashAttention2.steps.size()); ++step)
-    EXPECT_EQ(kFlashAttention2.step(step).workspace_bytes(shape_with(4096, 128, false)), 0);
 }
 
 // The tuned kernels go from the last keys to the first. Scores that grow in that order repeatedly exceed the

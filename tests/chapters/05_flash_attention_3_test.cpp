@@ -18,24 +18,6 @@ Shape shape_with(int heads, int seqlen_q, int seqlen_k, int head_dim, bool causa
   return make_shape(seqlen_q, seqlen_k, head_dim, causal, DType::bf16, heads, heads);
 }
 
-TEST(FlashAttention3, SaysWhatItCannotRun) {
-  const auto why_not = [](const Shape& shape, int step) { return kFlashAttention3.refusal(step, shape); };
-  Shape f32 = shape_with(1, 1, 1, 64, false);
-  f32.dtype = DType::f32;
-  EXPECT_NE(why_not(f32, 1).find("f16 or bf16"), std::string::npos);
-  Shape many = shape_with(1 << 16, 1 << 22, 1, 64, false);
-  EXPECT_NE(why_not(many, 1).find("--batch"), std::string::npos);
-  EXPECT_EQ(why_not(shape_with(70000, 1, 1, 64, false), 5), "");
-}
-
-TEST(FlashAttention3, NeedsMemoryForACounterOnly) {
-  for (int step = 1; step <= 5; ++step) {
-    EXPECT_EQ(kFlashAttention3.step(step).workspace_bytes(shape_with(2, 100, 100, 64, false)), 0);
-    EXPECT_EQ(kFlashAttention3.step(step).workspace_bytes(shape_with(2, 100, 100, 64, true)),
-              step == 5 ? 4 : 0);
-  }
-}
-
 // A warpgroup that needs fewer tiles of keys than its block, or none, skips the others' tiles: in the ring,
 // in the order of turns, and for its queries and its output. This must stay consistent over many tiles of
 // queries in a block.

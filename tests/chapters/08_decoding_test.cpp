@@ -39,13 +39,6 @@ TEST_F(ChapterTest, PhysicalPagesInAnyOrderGiveTheSameBits) {
     }
 }
 
-TEST(Decoding, SaysWhichPagesItTakes) {
-  const Shape shape = cache_of({100});
-  for (int rows : {3, 24, 99}) EXPECT_NE(kDecoding.refusal(kPages, in_pages(shape, rows, 1)), "");
-  for (int rows : {1, 8, 100, 333}) EXPECT_EQ(kDecoding.refusal(kPages, in_pages(shape, rows, 1)), "");
-  EXPECT_NE(kDecoding.refusal(kRing, in_pages(shape, 16, 1)).find("pages"), std::string::npos);
-}
-
 // Tiles over the prefix combine rows of all sequences, and use the first sequence's pages. The other
 // sequences' table entries for it must not be read: here they point to a page of NaNs. A sequence may consist
 // of the prefix only.
@@ -67,17 +60,6 @@ TEST_F(ChapterTest, APrefixIsReadThroughTheFirstSequenceAlone) {
       const CheckResult result = check(shape, reference, run_once(kDecoding, others, inputs, kEqualWork));
       EXPECT_TRUE(result.ok()) << describe(shape);
     }
-}
-
-TEST(Decoding, SaysWhoSharesNoPrefix) {
-  Shape shape = cache_of({200, 300});
-  shape.paging = random_pages(shape, 32, 64, 1);
-  validate(shape);
-  shape.paging.shared = 96;  // the third page differs
-  EXPECT_THROW(validate(shape), InputError);
-  shape = cache_of({64, 300});  // two queries; the first does not see the prefix's last key
-  shape.paging = random_pages(shape, 32, 64, 1);
-  EXPECT_THROW(validate(shape), InputError);
 }
 
 // ---- rows of a tile
@@ -204,11 +186,6 @@ TEST_F(ChapterTest, UnsplitSequencesHaveTheSameBitsInAnyBatch) {
     }
 }
 
-TEST(Decoding, SaysWhichPagesFillPanels) {
-  EXPECT_EQ(kDecoding.refusal(kWarpgroups, in_pages(cache_of({100}), 4, 1)),
-            "pages of 4 rows are not supported by this step: use pages of 8 rows or more, or step 9");
-}
-
 // ---- latent attention
 
 /// Heads that share sequences' latent cache.
@@ -216,20 +193,6 @@ Shape latent_of(std::vector<int> lengths, int heads, int seqlen_q = 1, DType dty
   Shape shape = cache_of(std::move(lengths), kLatentKeyDim);
   shape.heads = heads, shape.kv_heads = 1, shape.seqlen_q = seqlen_q, shape.dtype = dtype;
   return shape;
-}
-
-// A default run of the chapter does not report steps that cannot run.
-TEST_F(ChapterTest, ADefaultRunGivesOtherKeysAShapeOfTheirOwn) {
-  const char* words[] = {kDecoding.name, "--reps", "1"};
-  const Report report =
-      run(*parse_command_line(int(std::size(words)), words, kDecoding).options, kDecoding, nullptr).report;
-  for (const StepReport& step : report.steps) {
-    EXPECT_EQ(step.why_not, "") << step.step;
-    EXPECT_FALSE(step.oracle.empty()) << step.step;
-    EXPECT_EQ(step.shape.empty(), step.step != kLatent && step.step != kE4m3Cache) << step.step;
-  }
-  EXPECT_EQ(report.steps[kLatent - 1].shape, describe(with_latent_keys(kDecoding.default_shape())));
-  EXPECT_EQ(report.steps[kE4m3Cache - 1].shape, describe(with_e4m3_cache(kDecoding.default_shape())));
 }
 
 // A tile has 64 keys, and tiles are processed in pairs. Everything past a last key is NaN, as are unused
@@ -324,13 +287,6 @@ TEST_F(ChapterTest, PagesOfManyTilesAreLookedUpAgainAndAgain) {
 
 TEST_F(ChapterTest, EveryLaunchOfLatentAttentionGivesTheSameBits) {
   expect_same_bits_of(latent_of({700, 1, 0}, 80), kLatent, 1000);
-}
-
-TEST(Decoding, OfLatentKeysTakesPagesOfWholeTiles) {
-  const int step = kLatent;
-  EXPECT_EQ(kDecoding.refusal(step, in_pages(latent_of({100}, 16), 128, 1)), "");
-  EXPECT_EQ(kDecoding.refusal(step, in_pages(latent_of({100}, 16), 32, 1)),
-            "pages have 64 rows or a multiple here: give such a number");
 }
 
 // ---- a cache in e4m3
@@ -449,25 +405,6 @@ TEST_F(E4m3CacheTest, OfRowsWithGapsIsRight) {
   }
 }
 
-TEST(E4m3Cache, IsForStep8WithoutRules) {
-  const Shape shape = e4m3_cache_of({100}, 64, Scaling::head);
-  for (int step = 1; step <= kDecoding.last_step(); ++step)
-    EXPECT_EQ(kDecoding.refusal(step, shape).empty(), step == kE4m3Cache) << step;
-  EXPECT_NE(kDecoding.refusal(kE4m3Cache, cache_of({100})).find("caches in e4m3 only"), std::string::npos);
-  Shape window = shape, capped = shape, sunk = shape;
-  window.visibility.window.left = 20;
-  capped.score.softcap = 30;
-  sunk.score.sinks.assign(shape.heads, 1.0f);
-  for (const Shape& rules : {window, capped, sunk})
-    EXPECT_NE(kDecoding.refusal(kE4m3Cache, rules).find("or use steps 4 to 6, 9 and 10"), std::string::npos);
-  Shape queries = shape;
-  queries.dtype = DType::e4m3;
-  EXPECT_THROW(validate(queries), InputError);
-  Shape latent = latent_of({100}, 16);
-  latent.e4m3_cache = true;
-  EXPECT_THROW(validate(latent), InputError);
-}
-
 TEST_F(E4m3CacheTest, UnderRandomOrdersOfWarpsIsRight) {
   for (int seed : {1, 2}) {
     const RandomWarpOrder order(seed);
@@ -568,16 +505,6 @@ TEST_F(RulesTest, AWindowIsAllThatIsRead) {
     }
 }
 
-// Pages of any power of two, and of a whole sequence; the window begins within a page or at a page's start.
-TEST_F(RulesTest, AWindowMayBeginWithinAPage) {
-  for (int rows : {1, 2, 8, 16, 64, 256, 512})
-    for (int left : {62, 63, 250}) {
-      Shape shape = cache_of({3, 64, 130, 400, 520});
-      shape.visibility.window = {.left = left, .right = 0};
-      expect_right_by_rules(shape, {rows});
-    }
-}
-
 TEST_F(RulesTest, FunctionsAndSinksGoWithLengthsPagesAndWindows) {
   for (const ScoreFunction& function : kFunctions)
     for (int head_dim : {64, 128, 256})
@@ -589,27 +516,6 @@ TEST_F(RulesTest, FunctionsAndSinksGoWithLengthsPagesAndWindows) {
         shape.score = function;
         expect_right_by_rules(shape, {16, 64});
       }
-}
-
-// A query that sees one key outputs that key's values bit for bit, whatever its score.
-TEST_F(RulesTest, OneVisibleKeyIsTheOutput) {
-  for (const ScoreFunction& function : kFunctions) {
-    if (!function.sinks.empty()) continue;
-    Shape shape = cache_of({1, 2, 100, 333});
-    shape.visibility.window = {.left = 0, .right = 0};
-    shape.score = function;
-    const Inputs inputs = make_inputs(shape, InputKind::normal, 5);
-    const Outputs outputs = run_once(kDecoding, shape, inputs, kEqualWork);
-    for (int64_t row = 0; row < shape.q_rows(); ++row) {
-      const int query = int(row % 2), head = int(row / 2 % 8), batch = int(row / 16);
-      const int key = shape.visibility.lengths[batch] - 2 + query;
-      for (int c = 0; c < 64; ++c) {
-        const float* values =
-            &inputs.v[((int64_t(batch) * 2 + head / 4) * shape.seqlen_k + std::max(key, 0)) * 64];
-        ASSERT_EQ(outputs.o[row * 64 + c], key < 0 ? 0 : values[c]) << "row " << row;
-      }
-    }
-  }
 }
 
 // From no sink to sinks that make the keys' weights negligible. A row without keys has the sink as its
@@ -763,49 +669,6 @@ TEST_F(RulesTest, PackedQueriesReadTheirOwnSequences) {
   like.unsplit = false;
   expect_packed_right(kPaged, {1}, {9000}, like, 0,
                       false);  // too many parts for the last arriver to merge
-}
-
-// A call's choice of sequences in the cache is a table with one page per sequence, as long as the sequence.
-TEST_F(RulesTest, APageMayBeAWholeSequence) {
-  Shape shape = cache_of({60, 101, 7});
-  const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
-  const Reference reference = make_reference(shape, inputs, all_rows(shape));
-  shape.paging = {.rows = shape.seqlen_k, .pages = 5, .table = {4, 1, 3}};
-  const Inputs scattered = scatter_pages(shape, inputs);
-  for (int step : kPaged)
-    EXPECT_TRUE(check(shape, reference, run_once(kDecoding, shape, scattered, step)).ok());
-}
-
-TEST(Decoding, SaysWhichRulesItTakes) {
-  const Shape plain = cache_of({100});
-  const auto why_not = [&](Visibility v, ScoreFunction score, int step = kEqualWork) {
-    Shape shape = plain;
-    shape.visibility = std::move(v), shape.score = std::move(score);
-    return kDecoding.refusal(step, shape);
-  };
-  EXPECT_EQ(why_not({.window = {.left = 3, .right = 0}}, {}), "");
-  EXPECT_EQ(why_not({.window = {.left = 3, .right = 0}}, {}, 3),
-            "step 3 does not support windows: leave them out, or use steps 4 to 6, 9 and 10");
-  Shape padded = plain;
-  padded.paging.paddings = {0};
-  EXPECT_EQ(kDecoding.refusal(kRing, padded), "");
-  for (int step : {1, 2, 3}) EXPECT_NE(kDecoding.refusal(step, padded).find("paddings"), std::string::npos);
-  padded = in_pages(padded, 16, 1);
-  padded.paging.paddings = {0};
-  EXPECT_NE(kDecoding.refusal(kPages, padded).find("one piece"), std::string::npos);
-  EXPECT_NE(why_not({.window = {.left = 3, .right = 0, .sinks = 2}}, {}).find("sink keys"),
-            std::string::npos);
-  EXPECT_NE(why_not({.window = {.right = 0}, .prefix = 2}, {}).find("prefixes"), std::string::npos);
-  EXPECT_NE(why_not({}, {.dropout = 0.1f}).find("dropout"), std::string::npos);
-  EXPECT_NE(why_not({}, {.bias = {0, std::vector<float>(8)}}).find("biases"), std::string::npos);
-  EXPECT_NE(why_not({}, {.softcap = 2000}).find("1024"), std::string::npos);
-  Shape shape = plain;
-  shape.score.sinks = {1, 2};
-  EXPECT_THROW(validate(shape), InputError);
-  shape.score.sinks.assign(8, std::numeric_limits<float>::quiet_NaN());
-  EXPECT_THROW(validate(shape), InputError);
-  shape.score.sinks.assign(8, std::numeric_limits<float>::infinity());
-  EXPECT_THROW(validate(shape), InputError);
 }
 
 // With a window, only its keys count.

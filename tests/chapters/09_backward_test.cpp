@@ -250,21 +250,6 @@ TEST_F(ChapterTest, TheGradientsDropoutLeavesOutWhatForwardLeftOut) {
   }
 }
 
-// A probability below 2^-17 rounds to 0, and the kernel with dropout drops nothing: its bits equal those of
-// the kernel without.
-TEST_F(ChapterTest, DropoutOfNothingIsNoDropout) {
-  for (int head_dim : {64, 128, 256}) {
-    Shape shape = masked_shape(200, 170, Visibility::causal(), head_dim);
-    const Inputs inputs = inputs_of(shape, InputKind::normal, 7);
-    const Outputs without = run_once(kMasks, shape, inputs, kInTurns);
-    shape.score = {.dropout = 1e-6f, .seed = 5};
-    const Outputs nothing = run_once(kMasks, shape, inputs, kInTurns);
-    EXPECT_TRUE(nothing.dq == without.dq && nothing.dk == without.dk && nothing.dv == without.dv) << head_dim;
-    shape.score.dropout = 0.1f;
-    EXPECT_FALSE(run_once(kMasks, shape, inputs, kInTurns).dv == without.dv) << head_dim;
-  }
-}
-
 TEST_F(ChapterTest, MasksInAnyOrderOfTheWarps) {
   const RandomWarpOrder order(5);
   for (const Shape& shape : chosen(masks(), {2, 6, 11, 17, 19, 22})) expect_right(shape);
@@ -275,36 +260,6 @@ TEST_F(ChapterTest, MasksInAnyOrderOfTheWarps) {
 TEST_F(ChapterTest, OneVisibleKeyMovesNeitherQueriesNorKeys) {
   for (int head_dim : {64, 112, 128, 256})
     expect_one_key_moves_nothing(masked_shape(130, 130, {.window = {.left = 0, .right = 0}}, head_dim));
-}
-
-// A probability of 1 stays 1 whatever the bias: its gradient is 0 except for rounding in D's sums, 130 times.
-TEST_F(ChapterTest, OneVisibleKeyMovesNoBias) {
-  std::mt19937 random(3);
-  for (int head_dim : {64, 112, 256})
-    for (int reach : {0, 40}) {
-      Shape shape = masked_shape(130, 130, {.window = {.left = 0, .right = 0}}, head_dim);
-      shape.score.bias = random_bias(random, shape.heads, reach);
-      expect_one_key_moves_nothing(shape);
-      Outputs outputs;
-      for (float value : bias_gradient(shape, inputs_of(shape, InputKind::normal, 9), outputs))
-        ASSERT_NEAR(value, 0, 2e-3) << head_dim;
-    }
-}
-
-// A query's dS sums to 0 over all keys, and so does the bias's gradient over all distances.
-TEST_F(ChapterTest, WhatABiasAddsToAllDistancesMovesNothing) {
-  std::mt19937 random(3);
-  Shape shape = masked_shape(300, 270, Visibility::causal(), 128);
-  shape.batch = 2, shape.score.bias = random_bias(random, shape.heads, 90);
-  Outputs outputs;
-  const std::vector<float> gradient = bias_gradient(shape, inputs_of(shape, InputKind::normal, 9), outputs);
-  const auto distances = std::ptrdiff_t(gradient.size()) / shape.heads;
-  for (auto head = gradient.begin(); head != gradient.end(); head += distances) {
-    double sum = 0, size = 0;
-    for (auto value = head; value != head + distances; ++value) sum += *value, size += std::abs(*value);
-    EXPECT_GT(size, 1);
-    EXPECT_NEAR(sum, 0, 0.01 * size);
-  }
 }
 
 // Step 7's gradients have the same bits for any order of warps and additions, under every kind of mask and
@@ -375,50 +330,6 @@ TEST_F(ChapterTest, ManySequencesFindTheirPlace) {
   Shape shape = packed_shape(first, first, 64);
   shape.heads = shape.kv_heads = 1;
   expect_right(shape);
-}
-
-TEST(MaskedBackward, SaysWhatItCannotRun) {
-  Shape shape = masked_shape(64, 64, {});
-  shape.visibility.blocks = {.queries = 64, .keys = 64, .first = {0, 1}, .key_blocks = {0}};
-  EXPECT_EQ(kMasks.refusal(kGradient, shape), "");
-  shape.score.softcap = 2;
-  EXPECT_NE(kMasks.refusal(kGradient, shape).find("leave one of them out"), std::string::npos);
-  shape.visibility.blocks = {}, shape.score = {.dropout = 0.1f};
-  EXPECT_EQ(kMasks.refusal(kGradient, shape), "");
-  shape.score.softcap = 2;
-  EXPECT_NE(kMasks.refusal(kGradient, shape).find("leave the others out"), std::string::npos);
-  shape.score = {.bias = {0, {1, 1, 1, 1}}};
-  EXPECT_EQ(kMasks.refusal(kGradient, shape), "");
-  shape.score.dropout = 0.1f;
-  EXPECT_NE(kMasks.refusal(kGradient, shape).find("leave the others out"), std::string::npos);
-  EXPECT_NE(kMasks.refusal(kGradient, masked_shape(1 << 29, 1 << 29, {})).find("give fewer"),
-            std::string::npos);
-}
-
-// The step's number selects the gradient's files on the command line.
-TEST(MaskedBackward, IsAStepOfTheChapter) {
-  const auto parse = [](std::vector<const char*> words) {
-    words.insert(words.begin(), "09_masks");
-    return parse_command_line(int(words.size()), words.data(), kMasks);
-  };
-  EXPECT_EQ(parse({"--step", "5"}).options->operation, Operation::forward);
-  EXPECT_EQ(parse({"--step=6", "--causal"}).options->operation, Operation::backward);
-  EXPECT_EQ(parse({}).options->steps, (std::vector<int>{1, 2, 3, 4, 5}));
-  EXPECT_EQ(parse({"--step", "6"}).options->steps, std::vector<int>{kGradient});
-  EXPECT_EQ(parse({"--step", "7"}).options->steps, std::vector<int>{kInTurns});
-  EXPECT_EQ(parse({"--step", "8"}).options->operation, Operation::decode);
-  try {
-    parse({"--step", "5", "--dq", "/tmp/dq.npy"});
-    ADD_FAILURE() << "step 5 has no dQ";
-  } catch (const InputError& error) {
-    EXPECT_NE(std::string(error.what()).find("--dq is for steps 6 and 7"), std::string::npos) << error.what();
-  }
-  const std::string help = parse({"--help"}).text;
-  for (const char* option :
-       {"--window N", "--mask FILE", "--dropout P", "--page-rows N", "--output FILE", "--dq FILE"})
-    EXPECT_NE(help.find(option), std::string::npos) << option;
-  EXPECT_EQ(help.find("--scaling"), std::string::npos);
-  EXPECT_THROW(parse({"--step", "9"}), InputError);
 }
 
 }  // namespace

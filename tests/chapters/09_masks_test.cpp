@@ -89,14 +89,6 @@ TEST_F(ChapterTest, HeadDimensionsThatTilesPadAreTheSameByAllSteps) {
   }
 }
 
-TEST_F(ChapterTest, DocumentsOfABatchAreRanges) {
-  Shape shape = packed_shape({1, 130, 0, 69});
-  shape.batch = 2;
-  shape.dtype = DType::f16;
-  EXPECT_NE(kMasks.refusal(kPacked, shape).find("--batch 1"), std::string::npos);
-  expect_all_steps_right(shape);
-}
-
 // A document of NaN shares tiles with its neighbours' rows, which must stay correct.
 TEST_F(ChapterTest, ASequenceFullOfNaNDoesNotLeakIntoItsNeighbours) {
   for (int head_dim : {64, 128, 256}) {

@@ -84,25 +84,6 @@ TEST_F(ChapterTest, EveryLaunchGivesTheSameBits) {
                    kPrompts, device::machine() == device::Machine::gpu ? 200 : 2);
 }
 
-TEST(Prompts, SayWhatTheyTake) {
-  EXPECT_EQ(kMasks.steps_of(Operation::decode), std::vector<int>{kPrompts});
-  const Shape plain = prompts_of(70, {100, 300});
-  const auto why_not = [&](auto change) {
-    Shape shape = plain;
-    change(shape);
-    return kMasks.refusal(kPrompts, shape);
-  };
-  EXPECT_EQ(why_not([](Shape&) {}), "");
-  EXPECT_EQ(why_not([](Shape& s) { s = in_pages(s, 8, 1); }), "");
-  EXPECT_NE(why_not([](Shape& s) { s = in_pages(s, 4, 1); }).find("8, 16, 32"), std::string::npos);
-  EXPECT_NE(why_not([](Shape& s) { s.paging.paddings = {0, 0}; }).find("chapter 8"), std::string::npos);
-  EXPECT_NE(why_not([](Shape& s) { s.score.softcap = 3; }).find("chapter 8"), std::string::npos);
-  EXPECT_NE(why_not([](Shape& s) { s.visibility.prefix = 3; }).find("chapter 9 (steps 1 to 5)"),
-            std::string::npos);
-  EXPECT_NE(why_not([](Shape& s) { s.e4m3_cache = true; }).find("give a 16-bit cache"), std::string::npos);
-  EXPECT_NE(kMasks.refusal(3, plain).find("chapter 9 (step 8)"), std::string::npos);
-}
-
 class TracedPrompts : public ChapterTest, public ::testing::WithParamInterface<int> {};
 
 TEST_P(TracedPrompts, BreakNoRuleOfMemory) {

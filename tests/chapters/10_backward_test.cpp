@@ -39,24 +39,6 @@ TEST_F(ChapterTest, WhatIsNotSeenHasZeros) {
   }
 }
 
-// Sums are sent in float32: the error does not grow with the number of ranks.
-TEST_F(ChapterTest, TheErrorIsThatOfOneRank) {
-  const Shape shape = make_shape(300, 300, 64, false, DType::bf16, 2, 2);
-  const Inputs inputs = inputs_of(shape, InputKind::normal, 12);
-  const Outputs one = run_once(kManyGpus, shape, inputs, kGradient);
-  for (int ranks : {2, 8}) {
-    const Outputs many = run_once(kManyGpus, on_ranks(ranks, shape), inputs, kGradient);
-    for (const auto& [a, b] : {std::pair(&one.dk, &many.dk), {&one.dv, &many.dv}, {&one.dq, &many.dq}}) {
-      double most = 0, largest = 0;
-      for (std::size_t i = 0; i < a->size(); ++i) {
-        most = std::max(most, double(std::abs((*a)[i] - (*b)[i])));
-        largest = std::max(largest, double(std::abs((*a)[i])));
-      }
-      EXPECT_LE(most, largest / 128) << ranks << " ranks";  // the last digit of a bf16 may differ
-    }
-  }
-}
-
 TEST_F(ChapterTest, AnyOrderOfTokensIsRight) { expect_any_order_is_right({kGradient}); }
 
 // ---- documents
@@ -113,51 +95,6 @@ TEST_F(ChapterTest, OneRankWithDocumentsIsChapter7And9) {
   }
 }
 
-// A key's queries are those that see it by the definition of the mask; a tile's range from the first to the
-// last of its keys' queries. Every key is in exactly one tile, and tiles with the most queries come last.
-TEST(KeyLists, HaveEveryPair) {
-  using many_gpus::KeyTile, many_gpus::QueriesOfKey;
-  for (const Shape& shape : shapes_of_documents())
-    for (many_gpus::Order order : many_gpus::kOrders)
-      for (int ranks : {1, 2, 3, 8})
-        for (int rank = 0; rank < ranks; ++rank) {
-          const Shape divided = on_ranks(ranks, shape);
-          const HopsOfRank of_rank(shape, order, rank, ranks);
-          const many_gpus::KeyLists lists(shape.visibility.documents, shape.visibility.window.right == 0,
-                                          order, ranks, of_rank.queries, of_rank.keys);
-          for (int hop = 0; hop < ranks; ++hop) {
-            const many_gpus::OfRank& held = of_rank.keys[std::size_t(hop)];
-            const auto& [keys, tiles, is_seen] = lists.hops[std::size_t(hop)];
-            ASSERT_EQ(keys.size(), tiles.size() * 128);
-            for (int key = 0; key < int(keys.size()); ++key) {
-              const QueriesOfKey seen = keys[std::size_t(key)];
-              for (int token = 0; token < of_rank.queries.tokens.total(); ++token) {
-                const bool sees_it = key < held.tokens.total() &&
-                                     sees(shape, 0, 0, place_of(of_rank.queries, token, order, ranks),
-                                          place_of(held, key, order, ranks));
-                ASSERT_EQ(token >= seen.begin && token < seen.end, sees_it)
-                    << describe(divided) << ", query " << token << ", key " << key << " of hop " << hop;
-              }
-            }
-            std::vector<int> tiles_of(tiles.size());
-            int most = 0;
-            for (const KeyTile& tile : tiles) {
-              ++tiles_of[std::size_t(tile.key / 128)];
-              int begin = 1 << 30, end = 0;
-              for (int key = tile.key; key < tile.key + 128; ++key)
-                if (const QueriesOfKey seen = keys[std::size_t(key)]; seen.begin < seen.end)
-                  begin = std::min(begin, seen.begin), end = std::max(end, seen.end);
-              ASSERT_EQ(tile.queries.end, end);
-              ASSERT_EQ(tile.queries.begin, end == 0 ? 0 : begin);
-              ASSERT_GE(tile.queries.end - tile.queries.begin, most);
-              most = tile.queries.end - tile.queries.begin;
-            }
-            ASSERT_EQ(tiles_of, std::vector<int>(tiles.size(), 1));
-            ASSERT_EQ(is_seen, sees_some(divided, order, of_rank, hop));
-          }
-        }
-}
-
 // If no query of a rank sees a hop's keys, the hop launches no gradient, and from hop 2 on nothing at all. In
 // addition, each rank prepares, and rounds keys and queries. Each gradient's launch clears the counter first,
 // and from hop 2 on a sum is added. Hops 0 and 1 clear a part if they do not compute it.
@@ -178,10 +115,6 @@ TEST_F(ChapterTest, HopsThatShowNothingLaunchNothing) {
                 kernels)
           << describe(shape);
     }
-}
-
-TEST(BackwardRing, IsAStepOfTheChapter) {
-  EXPECT_EQ(kManyGpus.steps_of(Operation::backward), std::vector<int>{kGradient});
 }
 
 }  // namespace

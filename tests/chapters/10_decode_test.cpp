@@ -24,32 +24,10 @@ TEST_F(ChapterTest, FewQueriesOnManyRanks) {
       expect_right(on_ranks(ranks, shape), inputs_of(shape, InputKind::drifting, 5));
 }
 
-// Parts are merged in float32: the error does not grow with the number of ranks.
-TEST_F(ChapterTest, TheErrorIsThatOfOneRank) {
-  const Shape shape = make_shape(1, 2000, 64, false, DType::bf16, 8, 2);
-  const Inputs inputs = inputs_of(shape, InputKind::normal, 12);
-  const Reference reference = make_reference(shape, inputs, all_rows(shape));
-  const auto error = [&](int ranks) {
-    return check(shape, reference, run_once(kManyGpus, on_ranks(ranks, shape), inputs, kDecode))
-        .o.relative_rms;
-  };
-  const double one = error(1);
-  for (int ranks : {2, 8}) EXPECT_LE(error(ranks), 1.1 * one) << ranks << " ranks";
-}
-
 TEST_F(ChapterTest, EveryLaunchGivesTheSameBits) {
   const Shape shape = on_ranks(3, make_shape(2, 500, 128, true, DType::bf16, 8, 2));
   expect_same_bits(shape, inputs_of(shape, InputKind::normal, 5), kDecode,
                    device::machine() == device::Machine::gpu ? 200 : 2);
-}
-
-TEST(Decode, IsAStepOfTheChapter) {
-  EXPECT_EQ(kManyGpus.steps_of(Operation::decode), std::vector<int>{kDecode});
-  Shape shape = make_shape(1, 100, 64);
-  shape.batch = 2;
-  shape.visibility.lengths = {10, 100};
-  EXPECT_NE(kManyGpus.refusal(kDecode, shape).find("chapter 8"), std::string::npos)
-      << kManyGpus.refusal(kDecode, shape);
 }
 
 }  // namespace

@@ -78,53 +78,6 @@ TEST_F(TracedRanks, ReadNoOtherDocumentsRows) {
   }
 }
 
-// The tiles of all hops contain every visible pair exactly once, and no other; a row's result is final at the
-// last of its hops, and merged from the second on.
-TEST(DocumentLists, HaveEveryPairOnce) {
-  for (const Shape& shape : shapes_of_documents())
-    for (many_gpus::Order order : many_gpus::kOrders)
-      for (int ranks : {1, 2, 3, 8})
-        for (int rank = 0; rank < ranks; ++rank) {
-          const bool causal = shape.visibility.window.right == 0;
-          const auto& [queries, keys] = HopsOfRank(shape, order, rank, ranks);
-          const auto place = [&](const many_gpus::OfRank& of, int token) {
-            return place_of(of, token, order, ranks);
-          };
-          const many_gpus::DocumentLists lists(shape.visibility.documents, causal, order, ranks, queries,
-                                               keys);
-          std::vector<int> pairs(std::size_t(shape.seqlen_q) * shape.seqlen_k), hops_of(shape.seqlen_q),
-              final_at(shape.seqlen_q, -1);
-          for (int hop = 0; hop < ranks; ++hop)
-            for (const many_gpus::DocumentTile& tile : lists.hops[std::size_t(hop)])
-              for (int row = tile.query; row < tile.end; ++row) {
-                const int query = place(queries, row);
-                int seen = tile.keys;
-                const many_gpus::OfRank& held = keys[std::size_t(hop)];
-                if (causal)
-                  seen = std::min(seen,
-                                  held.tokens.before(queries.tokens.place(row) + tile.shift + 1) - tile.key);
-                ASSERT_GE(seen, 1);
-                ASSERT_GE(tile.last, seen - 1);
-                for (int key = tile.key; key < tile.key + seen; ++key)
-                  ++pairs[std::size_t(query) * shape.seqlen_k + place(held, key)];
-                ASSERT_EQ(row >= tile.from, hops_of[query] > 0);
-                ++hops_of[query];
-                ASSERT_EQ(final_at[query], -1);
-                if (row < tile.until) final_at[query] = hop;
-              }
-          bool blind = false;
-          for (int token = 0; token < queries.tokens.total(); ++token) {
-            const int query = place(queries, token);
-            for (int key = 0; key < shape.seqlen_k; ++key)
-              ASSERT_EQ(pairs[std::size_t(query) * shape.seqlen_k + key], int(sees(shape, 0, 0, query, key)))
-                  << describe(shape) << ", query " << query << ", key " << key;
-            ASSERT_EQ(final_at[query] >= 0, hops_of[query] > 0);
-            blind |= hops_of[query] == 0;
-          }
-          EXPECT_EQ(lists.some_row_sees_nothing, blind);
-        }
-}
-
 // A hop whose keys no query of a rank sees launches nothing: step 4 has one kernel for each other hop.
 TEST_F(ChapterTest, HopsThatShowNothingLaunchNothing) {
   for (Shape shape : shapes_with_empty_hops())
@@ -181,22 +134,6 @@ TEST(DocumentLists, CostWhatTheAppendixSays) {
           << row.first.size() - 1 << " documents on " << row.ranks;
 }
 
-TEST(ManyGpus, StepsRefuseByNameWhatTheyDoNotTake) {
-  Shape packed = on_ranks(2, in_documents(64, true, {40, 60})),
-        striped = on_ranks(2, make_shape(100, 100, 64));
-  striped.order = TokenOrder::striped;
-  for (int step = 1; step <= kManyGpus.last_step(); ++step) {
-    const std::string documents = kManyGpus.refusal(step, packed), order = kManyGpus.refusal(step, striped);
-    EXPECT_EQ(documents.empty(), step == 1 || (step >= 4 && step <= 6)) << step << documents;
-    EXPECT_EQ(order.empty(), step == 2 || step == 3 || step == 4 || step == 6) << step << order;
-    EXPECT_EQ(order.empty(), order.find("zigzag or striped tokens") == std::string::npos) << order;
-  }
-  EXPECT_NE(kManyGpus.refusal(3, packed).find("use steps 1, 4 and 5"), std::string::npos);
-  EXPECT_NE(kManyGpus.refusal(7, packed).find("packed documents"), std::string::npos);
-  striped.ranks = 1;
-  EXPECT_NE(kFlashAttention3.refusal(5, striped).find("no order of tokens"), std::string::npos);
-}
-
 // e^10000 exceeds float.
 TEST_F(ChapterTest, TheMergeDoesNotOverflow) {
   for (DType dtype : chapter_under_test.dtypes)
@@ -213,14 +150,6 @@ TEST_F(ChapterTest, ScoresThatAMergeCannotHoldAreRefused) {
   options.shape.scale = 0x1p20f;
   options.steps = {2};
   EXPECT_THROW(run(options, kManyGpus, nullptr), InputError);
-}
-
-TEST(ManyGpus, OthersTakeOneRankOnly) {
-  const Shape two = on_ranks(2, make_shape(100, 100, 64));
-  EXPECT_NE(kFlashAttention3.refusal(5, two).find("several GPUs"), std::string::npos);
-  Shape none = two;
-  none.ranks = 0;
-  EXPECT_THROW(validate(none), InputError);
 }
 
 TEST_F(ChapterTest, EveryLaunchGivesTheSameBits) {

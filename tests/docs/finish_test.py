@@ -15,7 +15,6 @@ from docs.tools import formulas
 from docs.tools.github_markdown import Document
 
 
-
 class Markdown(unittest.TestCase):
     """The book's own Markdown forms; markdown-it handles the rest."""
 
