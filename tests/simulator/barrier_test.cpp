@@ -10,15 +10,6 @@ namespace {
 
 // Kernels.
 
-/// Both branches meet at one barrier, on different lines: the hardware counts arrivals, not lines.
-constexpr int kOddLanesLine = __LINE__ + 3;
-__global__ void sync_in_both_branches() {
-  if (threadIdx.x % 2)
-    __syncthreads();
-  else
-    __syncthreads();
-}
-
 constexpr int kBothLanesLine = __LINE__ + 1;
 __global__ void sync_in_both_branches_of_a_line() { threadIdx.x % 2 ? __syncthreads() : __syncthreads(); }
 
@@ -45,32 +36,11 @@ __global__ void wait_at_different_barriers() {
     __syncwarp();
 }
 
-constexpr int kLoneSyncLine = __LINE__ + 2;
-__global__ void wait_for_those_who_left() {
-  if (threadIdx.x < 32) named_barrier_sync<1, 64>();
-}
-
-constexpr int kDisagreementLine = __LINE__ + 3;
-__global__ void disagree_about_the_count() {
-  if (threadIdx.x < 32)
-    named_barrier_arrive<5, 64>();
-  else
-    named_barrier_sync<5, 96>();
-}
-
 // Tests.
 
 using sim::error_of;
 using sim::line;
 using Barriers = sim::SimulatorTest;
-
-TEST_F(Barriers, LanesOfAWarpComeToOneSyncthreads) {
-  const std::string error = error_of(1, 64, sync_in_both_branches);
-  EXPECT_EQ(error.find("divergent warp: lane 1 is in __syncthreads at " + line(kOddLanesLine) +
-                       ", but lane 0 waits in __syncthreads at " + line(kOddLanesLine + 2)),
-            0u)
-      << error;
-}
 
 TEST_F(Barriers, CallsInOneLineAreToldApart) {
   const std::string error = error_of(1, 64, sync_in_both_branches_of_a_line);
@@ -102,23 +72,6 @@ TEST_F(Barriers, ADeadlockNamesWarpsLinesAndBarriers) {
                 ", barrier 0: 16 of 64 threads arrived"
                 "\n  warp 1, lanes 16-31: __syncwarp at " +
                 line(kFirstSyncLine + 4) + " with mask 0xffffffff: lanes 0-15 missing");
-}
-
-TEST_F(Barriers, ABarrierThatWaitsForExitedThreadsIsADeadlock) {
-  EXPECT_EQ(error_of(1, 96, wait_for_those_who_left),
-            "deadlock in block (0,0,0): every thread waits or has exited"
-            "\n  warp 0, lanes 0-31: named_barrier_sync at " +
-                line(kLoneSyncLine) +
-                ", barrier 1: 32 of 64 threads arrived"
-                "\n  warps 1-2, lanes 0-31: exited");
-}
-
-TEST_F(Barriers, ThreadsMustAgreeOnTheCount) {
-  EXPECT_EQ(error_of(1, 96, disagree_about_the_count),
-            "threads disagree about barrier 5: named_barrier_sync at " + line(kDisagreementLine + 2) +
-                " names 96 threads, the first to arrive, at " + line(kDisagreementLine) +
-                ", 64"
-                "\n  in block (0,0,0), thread (32,0,0), warp 1, lane 0");
 }
 
 TEST_F(Barriers, SyncthreadsIsBarrierZeroWithTheWholeBlock) {
@@ -164,23 +117,6 @@ TEST_F(Barriers, AWarpThatMightHaveComeToTheRoundBeforeIsReported) {
                        "warp 0 left the barrier"),
             std::string::npos)
       << error;
-}
-
-TEST_F(Barriers, TwoHalvesThatShareABarrierAreReported) {
-  const auto error_with = [](bool shared) {
-    return error_of(1, 128, [shared] {
-      if (threadIdx.x < 64)
-        named_barrier_sync<1, 64>();
-      else if (shared)
-        named_barrier_sync<1, 64>();
-      else
-        named_barrier_sync<2, 64>();
-      __syncthreads();
-      if (threadIdx.x >= 64) named_barrier_sync<1, 64>();  // the others have passed it
-    });
-  };
-  EXPECT_EQ(error_with(false), "");
-  EXPECT_NE(error_with(true).find("warps disagree about barrier 1"), std::string::npos);
 }
 
 // Two warps wait only at every third tile; the third warp waits for both at every tile.

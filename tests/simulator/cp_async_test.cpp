@@ -23,38 +23,6 @@ __global__ void read_without_wait(const float* in, float* out) {
   out[1] = tile[0];
 }
 
-/// Waits for one group fewer than it needs.
-__global__ void wait_for_too_few(const float* in, float* out) {
-  __shared__ __align__(16) float tile[2][4];
-  for (int i = 0; i < 2; ++i) {
-    cp_async_cg(tile[i], in + 4 * i);
-    cp_async_commit();
-  }
-  cp_async_wait<1>();
-  out[0] = tile[0][0];
-  out[1] = tile[1][0];
-}
-
-__global__ void wait_without_commit(const float* in, float* out) {
-  __shared__ __align__(16) float tile[4];
-  cp_async_cg(tile, in);
-  cp_async_wait<0>();
-  out[0] = tile[0];
-  cp_async_wait_all();
-  out[1] = tile[0];
-}
-
-/// Each of two warps reads what the other copied, with or without a barrier in between.
-__global__ void read_the_others(const float* in, float* out, bool barrier) {
-  __shared__ __align__(16) float tile[64][4];
-  const int thread = threadIdx.x;
-  cp_async_cg(tile[thread], in + 4 * thread);
-  cp_async_commit();
-  cp_async_wait<0>();
-  if (barrier) __syncthreads();
-  out[thread] = tile[63 - thread][0];
-}
-
 /// Overwrites the source before waiting: the copy may still be reading it.
 __global__ void overwrite_the_source(float* in, float* out) {
   __shared__ __align__(16) float tile[4];
@@ -67,12 +35,6 @@ __global__ void overwrite_the_source(float* in, float* out) {
 constexpr int kCopyLine = __LINE__ + 2;
 __global__ void copy_16(unsigned char* shared, const unsigned char* global, int valid) {
   cp_async_cg(shared, global, valid);
-  cp_async_wait_all();
-}
-
-constexpr int kSmallCopyLine = __LINE__ + 2;
-__global__ void copy_8(unsigned char* shared, const unsigned char* global) {
-  cp_async_ca<8>(shared, global);
   cp_async_wait_all();
 }
 
@@ -125,26 +87,6 @@ TEST_F(CpAsync, RandomCopiesLandBeforeTheWaitOrInItBySeed) {
   EXPECT_LT(early, 60);
 }
 
-TEST_F(CpAsync, WaitsForOldGroupsOnly) {
-  const auto got = run(1, wait_for_too_few);
-  EXPECT_EQ(got[0], 1.0f);
-  EXPECT_TRUE(std::isnan(got[1]));
-}
-
-TEST_F(CpAsync, IsNotWaitedForBeforeItIsCommitted) {
-  const auto got = run(1, wait_without_commit);
-  EXPECT_TRUE(std::isnan(got[0]));
-  EXPECT_EQ(got[1], 1.0f);
-}
-
-TEST_F(CpAsync, OthersSeeItAfterABarrierOnly) {
-  const auto without = run(64, read_the_others, false);
-  EXPECT_TRUE(std::isnan(without[0]));
-  const auto with = run(64, read_the_others, true);
-  for (int thread = 0; thread < 64; ++thread)
-    EXPECT_EQ(with[std::size_t(thread)], float((63 - thread) * 4 + 1));
-}
-
 TEST_F(CpAsync, ReadsItsSourceAsLateAsItMay) {
   const Values<float> in(std::vector<float>{5}), out(1);
   sim::run_grid(1, 1, 0, [&] { overwrite_the_source(in.data(), out.data()); });
@@ -162,19 +104,6 @@ TEST_F(CpAsync, CopiesOfOneBlockDoNotReachTheNext) {
     cp_async_cg(tile, in.data());
   });
   for (float value : out.get()) EXPECT_TRUE(std::isnan(value));
-}
-
-TEST_F(CpAsync, MisalignedAddressesAreReported) {
-  const std::string to = error_of_copy(8, 0, 16);
-  expect_in(to, "cp_async_cg at " + sim::line(kCopyLine) +
-                    ": misaligned address, dynamic shared memory + 8 of 64 bytes is not a multiple of 16");
-  expect_in(to, "thread (0,0,0), warp 0, lane 0");
-  const std::string from = error_of_copy(0, 4, 16);
-  expect_in(from, "cp_async_cg at " + sim::line(kCopyLine) + ": misaligned address, global memory 0x");
-  const Values<unsigned char> in(64);
-  expect_in(sim::error_of(1, 1, 64, [&] { copy_8(dynamic_shared<unsigned char>() + 4, in.data()); }),
-            "cp_async_ca at " + sim::line(kSmallCopyLine) +
-                ": misaligned address, dynamic shared memory + 4 of 64 bytes is not a multiple of 8");
 }
 
 TEST_F(CpAsync, AddressesOutOfRangeAreReported) {

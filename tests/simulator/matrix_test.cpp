@@ -27,13 +27,6 @@ __global__ void load_beside(int odd, int off) {
   ldmatrix_x4(registers, dynamic_shared<unsigned char>() + lane * 16 + (lane == odd ? off : 0));
 }
 
-constexpr int kStoreLine = __LINE__ + 4;
-__global__ void store_beside(int odd, int off) {
-  const uint32_t registers[4] = {};
-  const int lane = threadIdx.x;
-  stmatrix_x4(dynamic_shared<unsigned char>() + lane * 16 + (lane == odd ? off : 0), registers);
-}
-
 constexpr int kFirstLoadLine = __LINE__ + 5;
 __global__ void load_in_two_places() {
   __shared__ __align__(16) uint16_t rows[32][8];
@@ -42,23 +35,6 @@ __global__ void load_in_two_places() {
     ldmatrix_x4(registers, rows[threadIdx.x]);
   else
     ldmatrix_x4(registers, rows[threadIdx.x]);
-}
-
-constexpr int kMmaLine = __LINE__ + 5;
-__global__ void multiply_with(unsigned lanes) {
-  if (threadIdx.x >= lanes) return;
-  const uint32_t a[4] = {};
-  float d[4] = {};
-  mma_m16n8k16<__half>(d, a, 0, 0, d);
-}
-
-__global__ void multiply_types_at_once() {
-  const uint32_t a[4] = {};
-  float d[4] = {};
-  if (threadIdx.x == 3)
-    mma_m16n8k16<__nv_bfloat16>(d, a, 0, 0, d);
-  else
-    mma_m16n8k16<__half>(d, a, 0, 0, d);
 }
 
 using Rows = nvcuda::wmma::row_major;
@@ -86,18 +62,6 @@ using Matrix = sim::SimulatorTest;
 
 using sim::expect_in;
 
-TEST_F(Matrix, MisalignedRowsAreReported) {
-  const std::string load = sim::error_of(1, 32, 512, [] { load_beside(21, 8); });
-  expect_in(load,
-            "ldmatrix_x4 at " + sim::line(kLoadLine) +
-                ": misaligned address, dynamic shared memory + 344 of 512 bytes is not a multiple of 16");
-  expect_in(load, "warp 0, lane 21");
-  const std::string store = sim::error_of(1, 32, 512, [] { store_beside(3, 2); });
-  expect_in(store,
-            "stmatrix_x4 at " + sim::line(kStoreLine) +
-                ": misaligned address, dynamic shared memory + 50 of 512 bytes is not a multiple of 16");
-}
-
 TEST_F(Matrix, RowsOutOfRangeAreReported) {
   EXPECT_EQ(sim::error_of(1, 32, 512, [] { load_beside(0, 0); }), "");
   const std::string error = sim::error_of(1, 32, 512, [] { load_beside(31, 16); });
@@ -109,41 +73,10 @@ TEST_F(Matrix, RowsOutOfRangeAreReported) {
   expect_in(sim::error_of(1, 32, 512, [] { load_beside(0, -16); }), "dynamic shared memory - 16");
 }
 
-TEST_F(Matrix, RowsInOtherMemoryAreReported) {
-  const Values<uint16_t> global(256);
-  expect_in(sim::error_of(1, 32, 0,
-                          [&] {
-                            uint32_t registers[4];
-                            ldmatrix_x4(registers, global.data() + threadIdx.x * 8);
-                          }),
-            "16 bytes at global memory 0x");
-  expect_in(sim::error_of(1, 32, 0,
-                          [&] {
-                            alignas(16) uint16_t local[8] = {};
-                            uint32_t registers[4];
-                            ldmatrix_x4(registers, local);
-                          }),
-            "16 bytes at address 0x");
-}
-
 TEST_F(Matrix, LanesInTwoPlacesAreDivergent) {
   const std::string error = sim::error_of(1, 32, 0, load_in_two_places);
   expect_in(error, "divergent warp: lane 16 is in ldmatrix_x4 at " + sim::line(kFirstLoadLine + 2));
   expect_in(error, "lanes 0-15 wait for it in ldmatrix_x4 at " + sim::line(kFirstLoadLine));
-}
-
-TEST_F(Matrix, LanesOfTwoInstructionsAreDivergent) {
-  const std::string error = sim::error_of(1, 32, 0, multiply_types_at_once);
-  expect_in(error, "divergent warp: lane 3 is in mma_m16n8k16<__nv_bfloat16>");
-  expect_in(error, "lanes 0-2 wait for it in mma_m16n8k16<__half>");
-}
-
-TEST_F(Matrix, MissingLanesAreReported) {
-  EXPECT_EQ(sim::error_of(1, 64, 0, [] { multiply_with(64); }), "");
-  expect_in(sim::error_of(1, 32, 0, [] { multiply_with(20); }),
-            "mma_m16n8k16<__half> at " + sim::line(kMmaLine) +
-                " needs the whole warp: lanes 20-31 exited earlier or never existed");
-  expect_in(sim::error_of(1, 40, 0, [] { multiply_with(40); }), "lanes 8-31 exited earlier or never existed");
 }
 
 TEST_F(Matrix, FragmentsAreLoadedByTheRules) {

@@ -44,14 +44,6 @@ TEST_F(MbarrierTest, FreshBarrierHasCompletedAPhaseOfParityOne) {
             "");
 }
 
-TEST_F(MbarrierTest, WaitBeforeInitialisation) {
-  constexpr int kLine = __LINE__ + 2;
-  expect_contains(
-      error_of_block(32, [] { mbarrier_wait(the_barrier(), 0); }),
-      {"mbarrier_wait at " + sim::line(kLine) + ": the mbarrier at dynamic shared memory + 0",
-       "is not initialised: one thread must call mbarrier_init", "thread (0,0,0), warp 0, lane 0"});
-}
-
 TEST_F(MbarrierTest, OverwrittenBarrier) {
   constexpr int kLine = __LINE__ + 4;
   expect_contains(error_of_block(32,
@@ -115,27 +107,6 @@ TEST_F(MbarrierTest, CountsAndParitiesOutOfRange) {
                                    mbarrier_wait(the_barrier(), 2);
                                  }),
                   {"names parity 2: use phase % 2, which is 0 or 1"});
-}
-
-TEST_F(MbarrierTest, OneArrivalTooMany) {
-  expect_contains(error_of_block(1,
-                                 [] {
-                                   begin(1, "full", 1);
-                                   mbarrier_arrive_expect_tx(the_barrier(), 128);
-                                   mbarrier_arrive(the_barrier());
-                                 }),
-                  {"one arrival too many at mbarrier full[1]", "0 of 1 arrivals pending, 128 bytes pending",
-                   "more threads arrive than mbarrier_init at", "did its wait return too early?"});
-}
-
-TEST_F(MbarrierTest, MoreBytesThanAnMbarrierCounts) {
-  expect_contains(error_of_block(1,
-                                 [] {
-                                   begin(3);
-                                   mbarrier_arrive_expect_tx(the_barrier(), 1 << 19);
-                                   mbarrier_arrive_expect_tx(the_barrier(), 1 << 19);
-                                 }),
-                  {"mbarrier full would have 1048576 pending bytes"});
 }
 
 TEST_F(MbarrierTest, BytesThatNobodyLoads) {
@@ -247,59 +218,6 @@ TEST_F(MbarrierTest, TryWaitLetsOthersRun) {
   }
 }
 
-TEST_F(MbarrierTest, PollingForWhatNeverComesIsALivelock) {
-  constexpr int kLine = __LINE__ + 3;
-  const std::string error = error_of_block(64, [] {
-    begin(1);
-    while (threadIdx.x == 40 && !mbarrier_try_wait(the_barrier(), 0)) {
-    }
-  });
-  expect_contains(
-      error, {"livelock in block (0,0,0): threads are polling, and nothing changes any more",
-              "warp 1, lane 8: mbarrier_try_wait at " + sim::line(kLine) + ", mbarrier full for parity 0"});
-}
-
-TEST_F(MbarrierTest, LappedWaiterIsReported) {
-  constexpr int kSurplus = __LINE__ + 14;
-  // Warp 1 waits for the end of phase 0; warp 0 ends phases 0 and 1 before warp 1 gets to run.
-  const std::string error = error_of_block(64, [] {
-    begin(1);
-    if (threadIdx.x >= 32) {
-      named_barrier_arrive<1, 64>();
-      mbarrier_wait(the_barrier(), 0);
-      return;
-    }
-    for (int i = 0; i < 4; ++i) __syncwarp();
-    named_barrier_sync<1, 64>();
-    if (threadIdx.x == 0) {
-      mbarrier_wait(the_barrier(), 1);
-      mbarrier_arrive(the_barrier());
-      mbarrier_arrive(the_barrier());
-    }
-  });
-  expect_contains(
-      error,
-      {"lapped. The thread waits for the end of phase 0 of mbarrier full, and phase 1 has completed",
-       "The first to arrive in phase 1, too early, was thread 0 in mbarrier_arrive at " + sim::line(kSurplus),
-       "The last arrival of these threads was in phase 1: 0",
-       "suspect: an arrival at " + sim::line(kSurplus) +
-           ", thread 0 arrived a second time, without a wait in between, in phase 1 of mbarrier full"});
-}
-
-TEST_F(MbarrierTest, ItsUseWaitsForABarrierAfterItsInitialisation) {
-  const auto error_with = [](bool sync) {
-    return error_of_block(64, [sync] {
-      if (threadIdx.x == 0) mbarrier_init(the_barrier(), 64);
-      __syncwarp();
-      if (sync) __syncthreads();
-      mbarrier_arrive(the_barrier());
-    });
-  };
-  EXPECT_EQ(error_with(true), "");
-  expect_contains(error_with(false),
-                  {"mbarrier_arrive at ", "is used before the mbarrier_init at ", "by thread 0", "warp 1"});
-}
-
 TEST_F(MbarrierTest, OddWaitsAndArrivalsAreSuspects) {
   constexpr int kLine = __LINE__ + 4;
   const std::string stale = error_of_block(1, [] {
@@ -328,22 +246,6 @@ TEST_F(MbarrierTest, OddWaitsAndArrivalsAreSuspects) {
   });
   expect_contains(twice, {"deadlock", "suspect: an arrival at " + sim::line(kLine + 18) +
                                           ", thread 0 arrived a second time in phase 0 of mbarrier full"});
-}
-
-TEST_F(MbarrierTest, StaticSharedBarriersWork) {
-  EXPECT_EQ(sim::error_of(3, 64,
-                          [] {
-                            __shared__ uint64_t barriers[2];
-                            if (threadIdx.x == 0)
-                              for (uint64_t& barrier : barriers) mbarrier_init(&barrier, 64);
-                            __syncthreads();
-                            for (int round = 0; round < 5; ++round)
-                              for (uint64_t& barrier : barriers) {
-                                mbarrier_arrive(&barrier);
-                                mbarrier_wait(&barrier, unsigned(round) & 1);
-                              }
-                          }),
-            "");
 }
 
 }  // namespace

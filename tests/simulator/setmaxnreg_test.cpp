@@ -75,34 +75,11 @@ TEST_F(Setmaxnreg, WhatProducersGiveConsumersGet) {
   }
 }
 
-TEST_F(Setmaxnreg, MoreThanThereAreIsADeadlockThatSaysHowMany) {
-  constexpr int kLine = __LINE__ + 5;
-  const std::string error = sim::error_of(1, 384, [] {
-    if (threadIdx.x < 128)
-      setmaxnreg_dec<40>();
-    else
-      setmaxnreg_inc<240>();
-  });
-  expect_contains(error, "deadlock");
-  expect_contains(error,
-                  "setmaxnreg_inc at " + sim::line(kLine) +
-                      " for 240 registers: the warp has 168, 8 are free for one warp (assuming that all "
-                      "threads started with 168)");
-}
-
 TEST_F(Setmaxnreg, WrongDirection) {
   expect_contains(sim::error_of(1, 384, [] { setmaxnreg_dec<200>(); }),
                   "requests 200 registers, but the warp has only 168: use setmaxnreg_inc to get more");
   expect_contains(sim::error_of(1, 384, [] { setmaxnreg_inc<96>(); }),
                   "requests 96 registers, but the warp already has 168: use setmaxnreg_dec to get fewer");
-}
-
-TEST_F(Setmaxnreg, EveryWarpOfTheWarpgroupExecutesIt) {
-  expect_contains(sim::error_of(1, 256,
-                                [] {
-                                  if (threadIdx.x < 96) setmaxnreg_dec<24>();
-                                }),
-                  "warp 0 of a warpgroup executed setmaxnreg 1 times, warp 3 0 times");
 }
 
 TEST_F(Setmaxnreg, EveryLaneOfTheWarpExecutesIt) {

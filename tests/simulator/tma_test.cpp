@@ -19,32 +19,6 @@ namespace {
 
 constexpr uint32_t kBytes = 8 * 64 * sizeof(float);  // per box
 
-struct Maps {
-  CUtensorMap first, second;
-};
-
-__device__ void prefetch(const CUtensorMap& map) { tma_prefetch(map); }
-
-__global__ void reads_parameter(const __grid_constant__ CUtensorMap map, int,
-                                const __grid_constant__ Maps maps) {
-  prefetch(map);
-  tma_prefetch(maps.second);
-}
-__global__ void reads_copied_parameter(int, const CUtensorMap map) { tma_prefetch(map); }
-__global__ void reads_copied_struct(const __grid_constant__ int, const Maps maps) {
-  tma_prefetch(maps.second);
-}
-__global__ void reads_own_copy(const __grid_constant__ Maps maps) {
-  const CUtensorMap copy = maps.first;
-  tma_prefetch(copy);
-}
-__global__ void reads_assigned_copy(const __grid_constant__ Maps maps) {
-  Maps copy{};
-  copy = maps;
-  tma_prefetch(copy.first);
-}
-__global__ void reads_device_memory(const CUtensorMap* map) { tma_prefetch(*map); }
-
 class Tma : public sim::SimulatorTest {
  protected:
   Tma() : tensor_(std::vector<float>(16 * 64, 1.0f)) { sim::options().async = sim::Async::lazy; }
@@ -86,26 +60,6 @@ class Tma : public sim::SimulatorTest {
   Values<float> tensor_;
 };
 
-TEST_F(Tma, MapsAreReadWhereTheHostPutThem) {
-  const CUtensorMap map = this->map();
-  const Values<CUtensorMap> in_memory(std::vector<CUtensorMap>{map});
-  const Maps maps{map, map};
-  const auto error_of = [](auto kernel, auto... args) -> std::string {
-    try {
-      device::launch(kernel, 2, 2, 0, nullptr, args...);
-    } catch (const device::DeviceError& error) {
-      return error.what();
-    }
-    return "";
-  };
-  EXPECT_EQ(error_of(reads_parameter, map, 1, maps), "");
-  EXPECT_EQ(error_of(reads_device_memory, in_memory.data()), "");
-  for (const std::string& error :
-       {error_of(reads_copied_parameter, 1, map), error_of(reads_copied_struct, 1, maps),
-        error_of(reads_own_copy, maps), error_of(reads_assigned_copy, maps)})
-    expect_contains(error, {"the tensor map is a copy in the thread's local memory", "__grid_constant__"});
-}
-
 TEST_F(Tma, TileIsNaNUntilTheWait) {
   const CUtensorMap map = this->map();
   EXPECT_EQ(error_of_block(1,
@@ -121,18 +75,6 @@ TEST_F(Tma, TileIsNaNUntilTheWait) {
                              EXPECT_EQ(tile()[kBytes / 4 - 1], 1.0f);
                            }),
             "");
-}
-
-TEST_F(Tma, LoadWithoutFence) {
-  const CUtensorMap map = this->map();
-  constexpr int kLine = __LINE__ + 5;
-  expect_contains(error_of_block(1,
-                                 [&] {
-                                   mbarrier_init(barrier(), 1);
-                                   mbarrier_arrive_expect_tx(barrier(), kBytes);
-                                   tma_load(tile(), map, barrier(), {0, 0});
-                                 }),
-                  {"tma_load at " + sim::line(kLine) + ": TMA before fence_mbarrier_init", "thread 0"});
 }
 
 TEST_F(Tma, FenceOfAnotherThreadDoesNot) {
@@ -162,76 +104,6 @@ TEST_F(Tma, BlockEndsBeforeTheLoadLands) {
        "thread (3,0,0)"});
 }
 
-TEST_F(Tma, TooFewBytesAnnounced) {
-  const CUtensorMap map = this->map();
-  const auto kernel = [&] {
-    begin();
-    mbarrier_arrive_expect_tx(barrier(), kBytes);
-    tma_load(tile(), map, barrier(), {0, 0});
-    tma_load(tile() + kBytes / 4, map, barrier(), {0, 8});
-    mbarrier_wait(barrier(), 0);
-    mbarrier_wait(barrier(), 1);
-  };
-  expect_contains(error_of_block(1, kernel),
-                  {"belong to phase 0 of mbarrier full[0], which completed before they landed",
-                   "mbarrier_arrive_expect_tx", "issued in block (0,0,0), thread (0,0,0)"});
-  sim::options().async = sim::Async::eager;
-  expect_contains(error_of_block(1, kernel), {"deadlock", "2048 bytes more landed than were announced"});
-}
-
-TEST_F(Tma, BytesThatNobodyAnnounced) {
-  sim::options().async = sim::Async::eager;
-  const CUtensorMap map = this->map();
-  const auto load = [&](int times) {
-    return error_of_block(1, [&, times] {
-      begin();
-      for (int i = 0; i < times; ++i) tma_load(tile(), map, barrier(), {0, 0});
-    });
-  };
-  expect_contains(
-      load(1), {"mbarrier full[0] has received bytes that were not announced with mbarrier_arrive_expect_tx",
-                "2048 bytes more landed than were announced in this phase"});
-  expect_contains(load(512), {"mbarrier full[0] counts 1048576 bytes that landed without being announced"});
-}
-
-TEST_F(Tma, TooManyBytesAnnounced) {
-  const CUtensorMap map = this->map();
-  expect_contains(error_of_block(1,
-                                 [&] {
-                                   begin();
-                                   mbarrier_arrive_expect_tx(barrier(), kBytes + 16);
-                                   tma_load(tile(), map, barrier(), {0, 0});
-                                   mbarrier_wait(barrier(), 0);
-                                 }),
-                  {"deadlock",
-                   "mbarrier full[0] for parity 0: it is in phase 0 (parity 0), 0 of 1 arrivals pending, "
-                   "16 bytes pending"});
-}
-
-TEST_F(Tma, LoadIntoATileThatIsBeingLoaded) {
-  const CUtensorMap map = this->map();
-  expect_contains(error_of_block(1,
-                                 [&] {
-                                   begin();
-                                   tma_load(tile(), map, barrier(), {0, 0});
-                                   tma_load(tile() + 32, map, barrier(), {0, 8});
-                                 }),
-                  {"writes a tile into which the tma_load at", "is still in flight"});
-}
-
-TEST_F(Tma, TilesOutsideSharedMemoryOrMisaligned) {
-  const CUtensorMap map = this->map();
-  const auto load_to = [&](int bytes) {
-    return error_of_block(1, [&, bytes] {
-      begin();
-      tma_load(dynamic_shared<char>() + bytes, map, barrier(), {0, 0});
-    });
-  };
-  expect_contains(load_to(64), {"misaligned address", "+ 64 of", "not a multiple of 128"});
-  expect_contains(load_to(8192),
-                  {"2048 bytes at dynamic shared memory + 8192", "not in the block's shared memory"});
-}
-
 TEST_F(Tma, WrongRankAndNoMap) {
   const CUtensorMap map = this->map();
   expect_contains(error_of_block(1,
@@ -242,32 +114,6 @@ TEST_F(Tma, WrongRankAndNoMap) {
                   {"gives 3 coordinates for a tensor map of 2 dimensions"});
   const CUtensorMap none{};
   expect_contains(error_of_block(1, [&] { tma_prefetch(none); }), {"this is not a tensor map"});
-}
-
-TEST_F(Tma, TensorThatIsNotThere) {
-  device::TensorTiles tiles = this->tiles();
-  tiles.size[1] = 24;  // rows 16 to 23 were never allocated
-  const CUtensorMap map = device::tensor_map(tiles);
-  expect_contains(error_of_block(1,
-                                 [&] {
-                                   begin();
-                                   tma_load(tile(), map, barrier(), {0, 12});
-                                 }),
-                  {"tma_load at", "not in an allocation of device memory"});
-}
-
-TEST_F(Tma, BaseThatIsNotThere) {  // coordinates start 8 rows before the tensor
-  device::TensorTiles tiles = this->tiles();
-  const uint64_t row_bytes = tiles.stride[0];
-  tiles.base = static_cast<const char*>(tiles.base) - (uint64_t(1) << 30) * row_bytes;
-  tiles.size[1] += uint64_t(1) << 30;
-  const CUtensorMap map = device::tensor_map(tiles);
-  expect_contains(error_of_block(1,
-                                 [&] {
-                                   begin();
-                                   tma_load(tile(), map, barrier(), {0, 1 << 30});
-                                 }),
-                  {"tma_load at", "the base of the tensor map is not in an allocation"});
 }
 
 TEST_F(Tma, MapOfABufferThatWasFreed) {
@@ -300,17 +146,6 @@ TEST_F(Tma, MapThatAKernelHasWritten) {
                   {"a kernel has written the tensor map at global memory", "no tensormap.replace"});
 }
 
-TEST_F(Tma, StoreWithANegativeCoordinate) {
-  const CUtensorMap map = this->map();
-  constexpr int kLine = __LINE__ + 4;
-  expect_contains(
-      error_of_block(1,
-                     [&] {
-                       tma_store(map, tile(), {0, -1});
-                     }),
-      {"tma_store at " + sim::line(kLine) + " begins at {0, -1}", "illegal instruction on an H200"});
-}
-
 TEST_F(Tma, BoxThatBeginsBetweenMultiplesOf16Bytes) {
   const CUtensorMap map = this->map();
   constexpr int kLine = __LINE__ + 3;
@@ -320,25 +155,6 @@ TEST_F(Tma, BoxThatBeginsBetweenMultiplesOf16Bytes) {
                                  }),
                   {"tma_store at " + sim::line(kLine) + " at {2, 0} begins 8 bytes into a row",
                    "illegal instruction on an H200", "a multiple of 16 bytes"});
-}
-
-TEST_F(Tma, StoreThatNobodyWaitsFor) {
-  const CUtensorMap map = this->map();
-  for (sim::Async async : {sim::Async::eager, sim::Async::lazy}) {
-    sim::options().async = async;
-    expect_contains(error_of_block(1,
-                                   [&] {
-                                     tma_store(map, tile(), {0, 0});
-                                     tma_store_commit();
-                                   }),
-                    {"the thread exits while tma_store at", "call tma_store_wait_read<0> before the end"});
-    expect_contains(error_of_block(1,
-                                   [&] {
-                                     tma_store(map, tile(), {0, 0});
-                                     tma_store_wait<0>();
-                                   }),
-                    {"it was never committed: call tma_store_commit after it"});
-  }
 }
 
 TEST_F(Tma, StoreReadsItsTileAsLateAsItsWait) {
@@ -385,27 +201,6 @@ TEST_F(Tma, StoreThatHasReadItsTileHasNotHappened) {
   EXPECT_EQ(tensor_.get()[512], 4.0f) << "it happens at the latest when the block ends";
 }
 
-TEST_F(Tma, AdditionThatHasReadItsTileHasNotHappened) {
-  const CUtensorMap map = this->map();
-  EXPECT_EQ(error_of_block(1,
-                           [&] {
-                             for (int i = 0; i < 512; ++i) tile()[i] = 3;
-                             tma_reduce_add(map, tile(), {0, 0});
-                             tma_store_commit();
-                             tma_store_wait_read<0>();
-                             tile()[0] = 4;
-                             EXPECT_EQ(*tensor_.data(), 1.0f);
-                             tma_store_wait<0>();
-                             EXPECT_EQ(*tensor_.data(), 4.0f);
-                             bulk_reduce_add(tensor_.data(), tile(), 16);
-                             tma_store_commit();
-                             tma_store_wait_read<0>();
-                             EXPECT_EQ(*tensor_.data(), 4.0f);
-                           }),
-            "");
-  EXPECT_EQ(tensor_.get()[0], 8.0f) << "it happens at the latest when the block ends";
-}
-
 TEST_F(Tma, OrderOfAdditionsFollowsTheSeed) {
   // 2^24 + 1 rounds to 2^24, so the order of the additions shows.
   const auto sum_of = [&](uint64_t seed) {
@@ -430,30 +225,6 @@ TEST_F(Tma, OrderOfAdditionsFollowsTheSeed) {
   bool differ = false;
   for (uint64_t seed = 1; seed < 9; ++seed) differ = differ || sum_of(seed) != 0;
   EXPECT_TRUE(differ);
-}
-
-TEST_F(Tma, BulkCopiesThatTheMachineRefuses) {
-  const auto refused = [&](const std::function<void()>& copy) { return error_of_block(1, copy); };
-  expect_contains(refused([&] { bulk_store(tensor_.data(), tile(), 8); }),
-                  {"bulk_store at tma_test.cpp:", "moves 8 bytes: give a positive multiple of 16"});
-  expect_contains(refused([&] { bulk_store(tensor_.data() + 1, tile(), 16); }),
-                  {"misaligned address", "not a multiple of 16"});
-  expect_contains(refused([&] { bulk_reduce_add(tensor_.data() + 1020, tile(), 32); }),
-                  {"bulk_reduce_add at tma_test.cpp:", "not in an allocation of device memory"});
-  expect_contains(refused([&] {
-                    begin();
-                    bulk_load(tile() + 2, tensor_.data(), 16, barrier());
-                  }),
-                  {"bulk_load at tma_test.cpp:", "misaligned address"});
-  expect_contains(refused([&] { bulk_reduce_add(tensor_.data(), tile(), 16); }),
-                  {"the thread exits while bulk_reduce_add at tma_test.cpp:", "may still be reading"});
-  const Values<uint16_t> halves(16 * 64);
-  const CUtensorMap map = device::tensor_map(
-      {.dtype = DType::bf16, .base = halves.data(), .size = {64, 16}, .stride = {128}, .box = {64, 8}});
-  expect_contains(refused([&] {
-                    tma_reduce_add(map, tile(), {0, 0});
-                  }),
-                  {"tma_reduce_add at tma_test.cpp:", "adds float32: the map's elements have 2 bytes"});
 }
 
 TEST_F(Tma, MapsThatCudaWouldRefuse) {

@@ -1,6 +1,6 @@
 /// \file
-/// The traced mode: unwritten memory, indices out of bounds, and variables of the device. This file is
-/// instrumented (flashbook_traced).
+/// The traced mode: unwritten memory, shared memory of another block, and the calls that lead to an access.
+/// This file is instrumented (flashbook_traced).
 #include <string>
 #include <vector>
 
@@ -18,12 +18,7 @@ namespace {
 __global__ void largest(const float* in, float* out) {
   if (in[threadIdx.x] > 0) out[threadIdx.x] = 1;
 }
-__global__ void largest_of_all(int* out) { atomicMax(out, int(threadIdx.x)); }
 __global__ void exchange(float* out) { out[1 + threadIdx.x] = atomicExch(&out[0], 1.0f); }
-__global__ void poll(volatile int* flag) {
-  while (*flag == 0) {
-  }
-}
 __global__ void write(float* out, int step) { out[step * threadIdx.x] = -1; }
 __global__ void write_minus_one(int* out) { out[threadIdx.x] = -1; }
 __global__ void read_minus_one(const int* in, int* out) { out[threadIdx.x] = in[threadIdx.x]; }
@@ -37,56 +32,11 @@ __global__ void count_in_shared(int* out, bool clear) {
   out[threadIdx.x] = counter;
 }
 
-// ---- indices out of bounds
-
-struct Shared {
-  float first[32], second[4][8], last[8];
-};
-
-__global__ void leave_static_array(float* out, int index) {
-  __shared__ float first[32], second[32];
-  first[threadIdx.x] = second[threadIdx.x] = 0;
-  __syncthreads();
-  if (threadIdx.x == 0) first[index] = 1;
-  __syncthreads();
-  out[threadIdx.x] = first[threadIdx.x] + second[threadIdx.x];
-}
-__global__ void leave_member(int index) { dynamic_shared<Shared>()->first[index] = 1; }
-__global__ void leave_row(int index) { dynamic_shared<Shared>()->second[1][index] = 1; }
-__global__ void leave_last_member(int index) { dynamic_shared<Shared>()->last[index] = 1; }
-#ifndef __clang__  // clang does not track where a pointer comes from
-__device__ float sum_of(const float* row, int count) {
-  float sum = 0;
-  for (int i = 0; i < count; ++i) sum += row[i];
-  return sum;
-}
-__global__ void leave_array_by_pointer(float* out, int count) {
-  __shared__ float rows[4][8], others[32];
-  for (int i = threadIdx.x; i < 32; i += 32) rows[i / 8][i % 8] = others[i] = 1;
-  __syncthreads();
-  out[threadIdx.x] = sum_of(rows[0], count) + others[threadIdx.x];
-}
-__global__ void leave_local_by_pointer(float* out, int count) {
-  float sums[8] = {1, 2, 3, 4, 5, 6, 7, 8};
-  out[threadIdx.x] = sum_of(sums, count);
-}
-#endif
-__global__ void leave_local(float* out, int index) {
-  float sums[8] = {};
-  sums[index] += 1;
-  for (const float* sum = sums; sum != &sums[8]; ++sum) out[threadIdx.x] = *sum;
-}
-
 // ---- uninitialised locals
 
 #ifndef __clang__  // clang initialises locals to NaN
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // elsewhere an error of the build
-__global__ void largest_of_row(const float* row, float* out, int count) {
-  float largest;
-  for (int i = int(threadIdx.x); i < count; i += 32) largest = fmaxf(largest, row[i]);
-  out[threadIdx.x] = largest;
-}
 template <typename T>
 __global__ void largest_by_comparison(const T* row, float* out, int count) {
   T largest;
@@ -102,47 +52,7 @@ __global__ void set_by_one_branch(const int* row, float* out, int from) {
 #pragma GCC diagnostic pop
 #endif
 
-// ---- variables of the device
-
-__device__ int counter;
-__device__ float table[2][32];
-
-__global__ void count(bool atomically) {
-  if (atomically)
-    atomicAdd(&counter, 1);
-  else
-    ++counter;
-}
-__global__ void turn_around(float* out, bool wait) {
-  table[blockIdx.x][threadIdx.x] = float(threadIdx.x);
-  if (wait) __syncthreads();
-  out[threadIdx.x] = table[blockIdx.x][31 - threadIdx.x];
-}
-__global__ void leave_table(int index) { table[1][index] = 0; }
-
-// ---- memory outside the device
-
-struct Places {
-  const float* in;
-  float* out;
-};
-__global__ void follow(Places places) { places.out[threadIdx.x] = places.in[threadIdx.x]; }
-__global__ void follow_table(const float* const* in, float* out) { out[threadIdx.x] = in[0][threadIdx.x]; }
-
-__global__ void use_a_local_of_another(float* out, unsigned whose) {
-  __shared__ const float* shared;
-  const float mine[2] = {float(threadIdx.x), out[threadIdx.x]};
-  if (threadIdx.x == whose) shared = mine;
-  __syncthreads();
-  out[threadIdx.x] = shared[threadIdx.x == whose] + mine[1];
-  __syncthreads();
-}
-__global__ void use_own_local(float* out) {
-  float mine[2] = {float(threadIdx.x), out[threadIdx.x]};
-  float* const place = mine + threadIdx.x % 2;
-  __syncthreads();
-  out[threadIdx.x] = *place;
-}
+// ---- memory of another block
 
 /// Block 0 leaves a pointer to its shared memory, or the value there, for block 1, and exits or waits for it.
 __global__ void leave_a_pointer(const float** place, int* left, float* out, bool together, bool as_numbers) {
@@ -164,21 +74,6 @@ __global__ void leave_a_pointer(const float** place, int* left, float* out, bool
   }
 }
 
-// ---- blocks that take tiles from a counter
-
-__global__ void take_tiles(float* out,  // [tiles][32]
-                           unsigned* counter, unsigned tiles, unsigned numbers) {
-  __shared__ unsigned next;
-  for (;;) {
-    if (threadIdx.x == 0) next = atomicAdd(counter, 1u);
-    __syncthreads();
-    const unsigned tile = next;
-    __syncthreads();
-    if (tile >= tiles) return;
-    if (threadIdx.x < numbers) out[tile * 32 + threadIdx.x] = float(tile);
-  }
-}
-
 // Tests.
 
 using TraceMemory = sim::SimulatorTest;
@@ -186,7 +81,7 @@ using TraceMemory = sim::SimulatorTest;
 template <typename... Params, typename... Args>
 std::string error_of(unsigned blocks, unsigned threads, void (*kernel)(Params...), Args... args) {
   try {
-    device::launch(kernel, blocks, threads, sizeof(Shared), nullptr, args...);
+    device::launch(kernel, blocks, threads, 0, nullptr, args...);
   } catch (const device::DeviceError& error) {
     return error.what();
   }
@@ -196,15 +91,6 @@ std::string error_of(unsigned blocks, unsigned threads, void (*kernel)(Params...
 void expect_unwritten(const std::string& error) {
   EXPECT_NE(error.find("uninitialised device memory is read in block 0, global memory"), error.npos) << error;
   EXPECT_NE(error.find("trace_memory_test.cu:"), error.npos) << error;
-}
-
-TEST_F(TraceMemory, DeviceMemoryThatNobodyHasWritten) {
-  const Values<float> fresh(64), from_host(std::vector<float>(64, -1.0f)), out(64);
-  expect_unwritten(error_of(1, 32, largest, fresh.data(), out.data()));
-  EXPECT_EQ(error_of(1, 32, largest, from_host.data(), out.data()), "");
-  expect_unwritten(error_of(1, 32, largest_of_all, Values<int>(1).data()));
-  expect_unwritten(error_of(1, 1, poll, Values<int>(1).data()));
-  EXPECT_EQ(error_of(1, 32, largest_of_all, Values<int>(std::vector<int>{-1}).data()), "");
 }
 
 TEST_F(TraceMemory, WhatAKernelHasWrittenLaterOnesMayRead) {
@@ -255,49 +141,7 @@ TEST_F(TraceMemory, AtomicsInSharedMemoryReadWhatIsThere) {
       << error;
 }
 
-TEST_F(TraceMemory, IndicesStayInTheirArrays) {
-  const Values<float> out(32);
-  EXPECT_EQ(error_of(1, 32, leave_static_array, out.data(), 31), "");
-  EXPECT_EQ(error_of(1, 1, leave_member, 31), "");
-  EXPECT_EQ(error_of(1, 1, leave_row, 7), "");
-  EXPECT_EQ(error_of(1, 1, leave_last_member, 7), "");
-  EXPECT_EQ(error_of(1, 1, leave_local, out.data(), 7), "");
-  EXPECT_NE(error_of(1, 1, leave_local, out.data(), 8).find("out of bounds, "), std::string::npos);
-  EXPECT_EQ(error_of(1, 1, leave_table, 31), "");
-  for (const auto& [error, says] :
-       {std::pair(error_of(1, 32, leave_static_array, out.data(), 32), "32 in an array of type 'float [32]'"),
-        std::pair(error_of(1, 1, leave_member, 32), "32 in an array of type 'float [32]'"),
-        std::pair(error_of(1, 1, leave_row, 8), "8 in an array of type 'float [8]'"),
-        std::pair(error_of(1, 1, leave_last_member, 8), "8 in an array of type 'float [8]'"),
-        std::pair(error_of(1, 1, leave_table, 32), "32 in an array of type 'float [32]'")}) {
-    EXPECT_NE(error.find("index at trace_memory_test.cu:"), error.npos) << error;
-    const auto without_spaces = [](std::string text) {  // g++ and clang++ spell the type differently
-      std::erase(text, ' ');
-      return text;
-    };
-    EXPECT_NE(without_spaces(error).find(without_spaces(std::string("out of bounds, ") + says)), error.npos)
-        << error;
-  }
-}
-
 #ifndef __clang__  // clang does not track where a pointer comes from, and initialises locals to NaN
-TEST_F(TraceMemory, PointersStayInTheirArrays) {
-  const Values<float> out(32);
-  EXPECT_EQ(error_of(1, 32, leave_array_by_pointer, out.data(), 32), "");
-  EXPECT_EQ(error_of(1, 1, leave_local_by_pointer, out.data(), 8), "");
-  for (const std::string& error : {error_of(1, 32, leave_array_by_pointer, out.data(), 33),
-                                   error_of(1, 1, leave_local_by_pointer, out.data(), 9)}) {
-    EXPECT_NE(error.find("pointer at trace_memory_test.cu:"), error.npos) << error;
-    EXPECT_NE(error.find("beyond the array that it was computed from"), error.npos) << error;
-  }
-}
-
-TEST_F(TraceMemory, MaximaBeginWithAValue) {
-  const Values<float> row(std::vector<float>(64, -1.0f)), out(32);
-  const std::string error = error_of(1, 32, largest_of_row, row.data(), out.data(), 64);
-  EXPECT_NE(error.find("fmaxf at trace_memory_test.cu:"), error.npos) << error;
-  EXPECT_NE(error.find("an uninitialised local variable"), error.npos) << error;
-}
 
 TEST_F(TraceMemory, ComparisonsBeginWithAValue) {
   const Values<float> floats(std::vector<float>(64, -1.0f)), out(32);
@@ -314,63 +158,6 @@ TEST_F(TraceMemory, ComparisonsBeginWithAValue) {
   }
 }
 #endif
-
-TEST_F(TraceMemory, VariablesOfTheDevice) {
-  const Values<float> out(32);
-  EXPECT_EQ(error_of(4, 1, count, true), "");
-  EXPECT_NE(error_of(4, 1, count, false).find("data race between blocks on global memory"),
-            std::string::npos);
-  EXPECT_EQ(error_of(1, 32, turn_around, out.data(), true), "");
-  EXPECT_NE(error_of(1, 32, turn_around, out.data(), false).find("data race in block 0 on global memory"),
-            std::string::npos);
-}
-
-TEST_F(TraceMemory, LocalsBelongToTheirThread) {
-  const Values<float> out(std::vector<float>(64, 1.0f));
-  EXPECT_EQ(error_of(1, 64, use_own_local, out.data()), "");
-  for (const unsigned whose : {0u, 31u, 63u}) {
-    const std::string error = error_of(1, 64, use_a_local_of_another, out.data(), whose);
-    EXPECT_NE(error.find("load at trace_memory_test.cu:"), error.npos) << error;
-    EXPECT_NE(error.find("this is a local variable of thread " + std::to_string(whose)), error.npos) << error;
-  }
-}
-
-TEST_F(TraceMemory, FreedMemoryIsNamed) {
-  const Values<float> out(32);
-  const float* freed;
-  {
-    const Values<float> gone(std::vector<float>(64, 1.0f));
-    freed = gone.data();
-  }
-  const std::string error = error_of(1, 32, follow, Places{freed, out.data()});
-  EXPECT_NE(error.find("(0 bytes into memory that has been freed, formerly an allocation of 256 bytes)"),
-            error.npos)
-      << error;
-}
-
-TEST_F(TraceMemory, HostMemoryIsReportedWhereAKernelFollowsAPointer) {
-  const std::vector<float> host(32, 1.0f);
-  const Values<float> in(host), out(32);
-  EXPECT_EQ(error_of(1, 32, follow, Places{in.data(), out.data()}), "");
-  const Values<const float*> table(std::vector<const float*>{in.data(), host.data()});
-  EXPECT_EQ(error_of(1, 32, follow_table, table.data(), out.data()), "");
-  for (const std::string& error : {error_of(1, 32, follow, Places{host.data(), out.data()}),
-                                   error_of(1, 32, follow_table, table.data() + 1, out.data())}) {
-    EXPECT_NE(error.find("load of 4 bytes at trace_memory_test.cu:"), error.npos) << error;
-    EXPECT_NE(error.find(": host memory, an illegal address on a GPU"), error.npos) << error;
-  }
-}
-
-TEST_F(TraceMemory, NoBlockTakesAllTilesOfAPersistentKernel) {
-  sim::options().os_threads = 2;
-  const auto error = [](unsigned numbers) {
-    const Values<float> out(9 * 32);
-    const Values<unsigned> counter(std::vector<unsigned>{0});
-    return error_of(4, 64, take_tiles, out.data(), counter.data(), 8, numbers);
-  };
-  EXPECT_EQ(error(32), "");
-  EXPECT_NE(error(33).find("data race between blocks on global memory"), std::string::npos);
-}
 
 constexpr int kCallLine = __LINE__ + 1;
 __global__ void race_in_a_helper(float* out) { write_by_two_helpers(out); }

@@ -280,76 +280,6 @@ TEST_F(Trace, AtomicsHappenAndCount) {
   EXPECT_EQ(launch_.bytes_distinct_written, 32u);
 }
 
-// ---- accesses that must be refused
-
-constexpr int kLoadLine = __LINE__ + 2;
-__global__ void load_one(const float* in, float* out) {
-  const float value = *in;
-  out[threadIdx.x] = value;
-}
-
-__global__ void store_dynamic(int at) { dynamic_shared<float>()[at] = 1; }
-
-constexpr int kShiftLine = __LINE__ + 2;
-/// The first `count` of 32 bits.
-__global__ void shift_right(unsigned* out, int count) { out[threadIdx.x] = ~0u >> (32 - count); }
-
-constexpr int kConversionLine = __LINE__ + 1;
-__global__ void convert(int* out, float value) { out[threadIdx.x] = int(value); }
-
-TEST_F(Trace, ShiftsByTheWidthOfANumberOrMore) {
-  const Values<unsigned> out(32);
-  EXPECT_EQ(sim::error_of(1, 32, [&] { shift_right(out.data(), 1); }), "");
-  const std::string error = sim::error_of(1, 32, [&] { shift_right(out.data(), 0); });
-  EXPECT_EQ(error.find("shift at " + sim::line(kShiftLine) + ": by a negative"), 0u) << error;
-}
-
-TEST_F(Trace, ConversionsToIntegersThatDoNotFit) {
-  const Values<int> out(32);
-  EXPECT_EQ(sim::error_of(1, 32, [&] { convert(out.data(), -2147483648.0f); }), "");
-  for (const float value : {2147483648.0f, -1e10f, NAN}) {
-    const std::string error = sim::error_of(1, 32, [&] { convert(out.data(), value); });
-    EXPECT_EQ(error.find("conversion to an integer at " + sim::line(kConversionLine) + ": the number"), 0u)
-        << error;
-  }
-}
-
-TEST_F(Trace, BoundsOfDeviceMemory) {
-  Values<float> small(std::vector<float>(100, 1.0f));
-  const std::string error = sim::error_of(1, 1, [&] { load_one(small.data() + 100, out_.data()); });
-  EXPECT_NE(error.find("load of 4 bytes at " + sim::line(kLoadLine) + ": out of bounds, global memory"),
-            std::string::npos)
-      << error;
-  EXPECT_NE(error.find("thread (0,0,0)"), std::string::npos) << error;
-  EXPECT_EQ(sim::error_of(1, 1, [&] { load_one(small.data() + 99, out_.data()); }), "");
-  const float* volatile nowhere = nullptr;  // volatile, so that the compiler does not know
-  const std::string null = sim::error_of(1, 1, [&] { load_one(nowhere, out_.data()); });
-  EXPECT_NE(null.find("out of bounds"), std::string::npos) << null;
-}
-
-TEST_F(Trace, BoundsOfSharedMemory) {
-  EXPECT_EQ(sim::error_of(1, 1, 64, [] { store_dynamic(15); }), "");
-  const std::string error = sim::error_of(1, 1, 64, [] { store_dynamic(16); });
-  EXPECT_NE(error.find("dynamic shared memory + 64 of 64 bytes is not the block's"), std::string::npos)
-      << error;
-}
-
-TEST_F(Trace, BoundsOfWhatIsMovedAsAWhole) {
-  Values<float> small(std::vector<float>(100, 1.0f));
-  EXPECT_EQ(sim::error_of(1, 1, [&] { copy_by_memcpy(small.data(), out_.data(), 400); }), "");
-  const std::string load = sim::error_of(1, 1, [&] { copy_by_memcpy(small.data(), out_.data(), 404); });
-  EXPECT_NE(load.find("load of 404 bytes at trace_test.cu:"), std::string::npos) << load;
-  const std::string store = sim::error_of(1, 1, [&] { clear_by_memset(small.data(), 404); });
-  EXPECT_NE(store.find("store of 404 bytes at trace_test.cu:"), std::string::npos) << store;
-  EXPECT_NE(store.find("out of bounds, global memory"), std::string::npos) << store;
-}
-
-TEST_F(Trace, Alignment) {
-  auto* odd = reinterpret_cast<const float*>(reinterpret_cast<const char*>(in_.data()) + 2);
-  const std::string error = sim::error_of(1, 1, [&] { load_one(odd, out_.data()); });
-  EXPECT_NE(error.find("misaligned address"), std::string::npos) << error;
-}
-
 // ---- races
 
 constexpr int kStoreLine = __LINE__ + 3;
@@ -364,29 +294,10 @@ __global__ void reverse(float* out, bool before_load, bool before_store) {
 }
 
 /// Lane 0 reads what lane 31 wrote.
-__global__ void within_a_warp(float* out, int how) {
-  __shared__ float word;
-  if (threadIdx.x == 31) word = 1;
-  if (how == 1) __syncwarp();
-  if (how == 2) __shfl_xor_sync(0xffffffffu, 1, 1);
-  if (threadIdx.x == 0) out[0] = word;
-}
 
 __global__ void neighbouring_bytes() {
   auto* bytes = dynamic_shared<unsigned char>();
   bytes[threadIdx.x] = 1;
-}
-
-/// Four rows of 16 floats, which all warps fill.
-__global__ void fill_rows_by_all(float value) {
-  std::memset(dynamic_shared<float>() + threadIdx.x % 4 * 16, int(value), 64);
-}
-/// Each thread fills a row and reads another one's.
-__global__ void copy_rows_to_shared(const float* in, float* out, bool barrier) {
-  auto* rows = dynamic_shared<float>();
-  std::copy_n(in + 16 * threadIdx.x, 16, rows + 16 * threadIdx.x);
-  if (barrier) __syncthreads();
-  std::copy_n(rows + 16 * (63 - threadIdx.x), 16, out + 16 * threadIdx.x);
 }
 
 __global__ void same_bytes_by_two_warps() { dynamic_shared<unsigned char>()[threadIdx.x % 32] = threadIdx.x; }
@@ -397,42 +308,6 @@ __global__ void own_byte_twice(unsigned char* out) {
   const int neighbour = __shfl_xor_sync(0xffffffffu, int(threadIdx.x), 1);
   bytes[threadIdx.x] += neighbour;
   out[threadIdx.x] += bytes[threadIdx.x];
-}
-
-__global__ void count_in_shared(int* out, bool plain) {
-  __shared__ int count;
-  if (threadIdx.x == 0) count = 0;
-  __syncthreads();
-  if (plain)
-    count += 1;
-  else
-    atomicAdd(&count, 1);
-  __syncthreads();
-  if (threadIdx.x == 0) *out = count;
-}
-
-/// Each warp waits only for its own copies.
-__global__ void read_others_copies(const float4* in, float* out, bool barrier) {
-  float4* tile = dynamic_shared<float4>();
-  cp_async_cg(tile + threadIdx.x, in + threadIdx.x);
-  cp_async_commit();
-  cp_async_wait<0>();
-  if (barrier) __syncthreads();
-  out[threadIdx.x] = tile[63 - threadIdx.x].x;
-}
-
-__global__ void stages_of_copies(const float4* in, float* out, bool barrier_at_end) {
-  float4* tile = dynamic_shared<float4>();
-  float sum = 0;
-  for (int round = 0; round < 2; ++round) {
-    cp_async_cg(tile + threadIdx.x, in + threadIdx.x);
-    cp_async_commit();
-    cp_async_wait<0>();
-    __syncthreads();
-    sum += tile[63 - threadIdx.x].x;
-    if (barrier_at_end) __syncthreads();
-  }
-  out[threadIdx.x] = sum;
 }
 
 __global__ void everyone_writes(float* out, bool same) { out[same ? 0 : blockIdx.x] = float(blockIdx.x); }
@@ -448,33 +323,6 @@ __global__ void raise_one_flag(int* flag) { *flag = 1; }
 __global__ void count_then_write(float* out, int* counter, int reach) {
   const int block = atomicAdd(counter, 1);
   for (int i = 0; i < reach; ++i) out[block + i] = float(block);
-}
-
-/// Reads the warps' parts, and uninitialised ones if `parts` is too large.
-__global__ void add_parts(float* out, int parts) {
-  __shared__ float part[32];
-  if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = 1;
-  __syncthreads();
-  if (int(threadIdx.x) < parts) out[threadIdx.x] = fmaxf(part[threadIdx.x], 0.0f);
-}
-
-enum Handover { kRight, kNoFence, kFlagFirst };
-
-/// The last block adds what the others have written.
-__global__ void last_block_adds(float* parts, int* counter, Handover how) {
-  __shared__ bool is_last;
-  if (how == kFlagFirst) __threadfence();
-  if (how != kFlagFirst) parts[blockIdx.x * blockDim.x + threadIdx.x] = 1;
-  if (how == kRight) __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) is_last = atomicAdd(counter, 1) == int(gridDim.x) - 1;
-  __syncthreads();
-  if (how == kFlagFirst) parts[blockIdx.x * blockDim.x + threadIdx.x] = 1;
-  __syncthreads();
-  if (!is_last || threadIdx.x != 0) return;
-  float sum = 0;
-  for (unsigned i = 0; i < gridDim.x * blockDim.x; ++i) sum += parts[i];
-  parts[0] = sum;
 }
 
 /// A scan: each block waits for the previous one through a volatile flag.
@@ -617,25 +465,11 @@ TEST_F(TraceRaces, AMissingBarrierBeforeTheLoad) {
   EXPECT_NE(error.find("missing barrier"), std::string::npos) << error;
 }
 
-TEST_F(TraceRaces, AMissingBarrierAfterTheLoad) {
-  const std::string error = sim::error_of(1, 64, [&] { reverse(out_.data(), true, false); });
-  EXPECT_NE(error.find("read at " + sim::line(kStoreLine + 2)), std::string::npos) << error;
-  EXPECT_NE(error.find("wrote at " + sim::line(kStoreLine + 4)), std::string::npos) << error;
-}
-
 TEST_F(TraceRaces, BothBarriersAreEnough) {
   for (const uint64_t seed : {0, 1, 2}) {
     sim::options().seed = seed;
     EXPECT_EQ(sim::error_of(2, 64, [&] { reverse(out_.data() + 64 * blockIdx.x, true, true); }), "");
   }
-}
-
-TEST_F(TraceRaces, SyncwarpOrdersMemoryAndAShuffleDoesNot) {
-  for (const int how : {0, 2}) {
-    const std::string error = sim::error_of(1, 32, [&] { within_a_warp(out_.data(), how); });
-    EXPECT_NE(error.find("missing __syncwarp"), std::string::npos) << error;
-  }
-  EXPECT_EQ(sim::error_of(1, 32, [&] { within_a_warp(out_.data(), 1); }), "");
 }
 
 TEST_F(TraceRaces, NeighboursDoNotRace) {
@@ -647,33 +481,6 @@ TEST_F(TraceRaces, OnBytes) {
   EXPECT_NE(error.find("data race in block 0 on dynamic shared memory + 0"), std::string::npos) << error;
   auto* bytes = reinterpret_cast<unsigned char*>(out_.data());
   EXPECT_EQ(sim::error_of(1, 64, 64, [&] { own_byte_twice(bytes); }), "");
-}
-
-TEST_F(TraceRaces, OfWhatIsMovedAsAWhole) {
-  EXPECT_EQ(sim::error_of(1, 64, 4096, [&] { copy_rows_to_shared(in_.data(), out_.data(), true); }), "");
-  const std::string error =
-      sim::error_of(1, 64, 4096, [&] { copy_rows_to_shared(in_.data(), out_.data(), false); });
-  EXPECT_NE(error.find("data race in block 0 on dynamic shared memory"), std::string::npos) << error;
-  EXPECT_NE(error.find("read at trace_test.cu:"), std::string::npos) << error;
-  // All store the same value.
-  EXPECT_EQ(sim::error_of(1, 64, 256, [&] { fill_rows_by_all(0); }), "");
-  EXPECT_NE(sim::error_of(1, 64, 256, [&] { fill_rows_by_all(float(threadIdx.x / 32)); }), "");
-}
-
-TEST_F(TraceRaces, AtomicsDoNotRace) {
-  Values<int> count(1);
-  EXPECT_EQ(sim::error_of(1, 64, [&] { count_in_shared(count.data(), false); }), "");
-  EXPECT_EQ(count.get()[0], 64);
-  EXPECT_NE(sim::error_of(1, 64, [&] { count_in_shared(count.data(), true); }), "");
-}
-
-TEST_F(TraceRaces, CopiesOfOtherThreads) {
-  const auto* in = reinterpret_cast<const float4*>(in_.data());
-  EXPECT_EQ(sim::error_of(1, 64, 1024, [&] { read_others_copies(in, out_.data(), true); }), "");
-  const std::string error = sim::error_of(1, 64, 1024, [&] { read_others_copies(in, out_.data(), false); });
-  EXPECT_NE(error.find("cp_async_cg at"), std::string::npos) << error;
-  EXPECT_EQ(sim::error_of(1, 64, 1024, [&] { stages_of_copies(in, out_.data(), true); }), "");
-  EXPECT_NE(sim::error_of(1, 64, 1024, [&] { stages_of_copies(in, out_.data(), false); }), "");
 }
 
 TEST_F(TraceRaces, BetweenBlocks) {
@@ -699,24 +506,6 @@ TEST_F(TraceRaces, BetweenBlocksThatHaveCounted) {
   EXPECT_NE(sim::error_of(4, 1, [&] { count_then_write(out_.data(), counter.data() + 1, 2); })
                 .find("between blocks"),
             std::string::npos);
-}
-
-TEST_F(TraceRaces, HandingOverToTheLastBlock) {
-  for (const Handover how : {kRight, kNoFence, kFlagFirst}) {
-    Values<int> counter(std::vector<int>{0});
-    const std::string error =
-        sim::error_of(4, 64, [&] { last_block_adds(out_.data(), counter.data(), how); });
-    EXPECT_EQ(error.find("between blocks") != std::string::npos, how != kRight) << error;
-  }
-}
-
-TEST_F(TraceRaces, SharedMemoryThatNobodyHasWritten) {
-  EXPECT_EQ(sim::error_of(2, 128, [&] { add_parts(out_.data() + 32 * blockIdx.x, 4); }), "");
-  const std::string error = sim::error_of(1, 128, [&] { add_parts(out_.data(), 5); });
-  EXPECT_NE(
-      error.find("uninitialised shared memory is read in block 0, a __shared__ array + 16 of 128 bytes"),
-      std::string::npos)
-      << error;
 }
 
 /// Blocks that run one after another on one OS thread, and concurrently on several.

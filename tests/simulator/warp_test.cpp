@@ -149,24 +149,6 @@ TEST_F(Warps, WidthMustBeAPowerOfTwo) {
         std::string::npos);
 }
 
-TEST_F(Warps, LanesAreDescribedInRanges) {
-  const auto missing = [](unsigned mask) {
-    const std::string error = error_of(1, 32, [=] {
-      if (mask >> threadIdx.x & 1)
-        __syncthreads();
-      else
-        __syncwarp();
-    });
-    const auto end = error.find(" missing");
-    const auto begin = error.rfind(": ", end) + 2;
-    return error.substr(begin, end - begin);
-  };
-  EXPECT_EQ(missing(0x00000001), "lane 0");
-  EXPECT_EQ(missing(0x80000000), "lane 31");
-  EXPECT_EQ(missing(0x80000003), "lanes 0-1, 31");
-  EXPECT_EQ(missing(0x55000ff0), "lanes 4-11, 24, 26, 28, 30");
-}
-
 TEST_F(Warps, WhichLaneIsElectedDependsOnTheSeed) {
   std::set<unsigned> elected;
   for (uint64_t seed = 0; seed < 4; ++seed) {

@@ -4,10 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "common/device/tensor_map.h"
-#include "common/ptx/fence.h"
-#include "common/ptx/mbarrier.h"
-#include "common/ptx/tma.h"
 #include "common/ptx/wgmma.h"
 #include "tests/simulator/simulated.h"
 #include "tests/values.h"
@@ -18,10 +14,9 @@ namespace {
 constexpr unsigned kThreads = 128;
 constexpr std::size_t kSharedBytes = 16 * 1024;
 
-/// A thread's operands in these tests: tiles of ones, one step along k each, and registers.
+/// A thread's operands in these tests: tiles of ones, one step along k each, and an accumulator.
 struct Operands {
   uint64_t a, b;
-  uint32_t a_registers[4];
   float d[8] = {};
 
   Operands() {
@@ -31,7 +26,6 @@ struct Operands {
     __syncthreads();
     a = wgmma_descriptor<Swizzle::none>(shared, 1024, 128);
     b = wgmma_descriptor<Swizzle::none>(shared + 8192, 1024, 128);
-    for (uint32_t& halves : a_registers) halves = to_f16(1).bits * 0x10001u;
   }
 };
 
@@ -42,10 +36,6 @@ void finish() {
 
 constexpr int kProductLine = __LINE__ + 1;
 void multiply(Operands& x, bool accumulate = false) { wgmma<__half, 16>(x.d, x.a, x.b, accumulate); }
-constexpr int kRegisterProductLine = __LINE__ + 2;
-void multiply_registers(Operands& x, bool accumulate = false) {
-  wgmma<__half, 16>(x.d, x.a_registers, x.b, accumulate);
-}
 
 class WgmmaRules : public sim::SimulatorTest {
  protected:
@@ -62,64 +52,6 @@ class WgmmaRules : public sim::SimulatorTest {
 };
 
 using sim::expect_in;
-
-/// "wgmma m64n16k16 of f16 at wgmma_rules_test.cpp:12".
-std::string product_at(int line) { return "wgmma m64n16k16 of f16 at " + sim::line(line); }
-
-/// Loads 64 rows of 64 numbers through a map, optionally overwrites them, and reads them with a swizzle.
-template <Swizzle kSwizzle>
-void load_and_multiply(const CUtensorMap& map, int overwrite) {
-  auto* tile = dynamic_shared<__half>();
-  __shared__ uint64_t full;
-  float d[32];
-  if (threadIdx.x == 0) {
-    mbarrier_init(&full, 1);
-    fence_mbarrier_init();
-    mbarrier_arrive_expect_tx(&full, 8192);
-    tma_load(tile, map, &full, {0, 0});
-  }
-  __syncthreads();
-  mbarrier_wait(&full, 0);
-  for (int i = threadIdx.x; i < overwrite; i += 128) tile[i] = to_f16(float(i % 7));
-  fence_proxy_async();
-  __syncthreads();
-  constexpr bool kNone = kSwizzle == Swizzle::none;
-  const uint64_t rows = wgmma_descriptor<kSwizzle>(tile, kNone ? 1024 : 16, kNone ? 128 : 1024);
-  wgmma_fence();
-  wgmma<__half, 64>(d, rows, rows, false);
-  finish();
-}
-
-TEST_F(WgmmaRules, ATilesSwizzleIsThatOfItsMap) {
-  std::vector<__half> numbers(4096);
-  for (int i = 0; i < 4096; ++i) numbers[std::size_t(i)] = to_f16(float(i % 61));
-  const Values<__half> ramp(numbers), zeros(std::vector<__half>(4096, to_f16(0)));
-  const auto map = [](const Values<__half>& values, Swizzle swizzle) {
-    return device::tensor_map({.dtype = DType::f16,
-                               .base = values.data(),
-                               .size = {64, 64},
-                               .stride = {128},
-                               .box = {64, 64},
-                               .swizzle = swizzle});
-  };
-  const auto error = [](const auto& body) { return sim::error_of(1, kThreads, 8192, body); };
-  for (const sim::Async async : {sim::Async::lazy, sim::Async::eager, sim::Async::random}) {
-    sim::options().async = async;
-    const CUtensorMap plain = map(ramp, Swizzle::none), swizzled = map(ramp, Swizzle::b128),
-                      of_zeros = map(zeros, Swizzle::none);
-    EXPECT_EQ(error([&] { load_and_multiply<Swizzle::b128>(swizzled, 0); }), "");
-    EXPECT_EQ(error([&] { load_and_multiply<Swizzle::none>(plain, 0); }), "");
-    EXPECT_EQ(error([&] { load_and_multiply<Swizzle::b128>(of_zeros, 0); }), "") << "all the same";
-    EXPECT_EQ(error([&] { load_and_multiply<Swizzle::b128>(plain, 4096); }), "") << "threads have written it";
-    expect_in(
-        error([&] { load_and_multiply<Swizzle::b128>(plain, 0); }),
-        ": the descriptor of B names the 128-byte swizzle, and the tile there was loaded by tma_load at "
-        "wgmma_rules_test.cpp:");
-    expect_in(error([&] { load_and_multiply<Swizzle::b128>(plain, 0); }), " through a map with no swizzle: ");
-    expect_in(error([&] { load_and_multiply<Swizzle::b64>(swizzled, 0); }),
-              ": the descriptor of B names the 64-byte swizzle, and ");
-  }
-}
 
 // Too early.
 
@@ -162,42 +94,6 @@ TEST_F(WgmmaRules, RandomProductsAreDoneBeforeTheWaitOrInItBySeed) {
   EXPECT_LT(early, 60);
 }
 
-TEST_F(WgmmaRules, OnlyOldGroupsAreWaitedFor) {
-  const Values<float> out(2);
-  EXPECT_EQ(error_of([&](Operands& x, int thread) {
-              float later[8];
-              wgmma_fence();
-              multiply(x);
-              wgmma_commit();
-              wgmma<__half, 16>(later, x.a, x.b, false);
-              wgmma_commit();
-              wgmma_wait<1>();
-              if (thread == 0) out.data()[0] = x.d[0], out.data()[1] = later[0];
-              wgmma_wait<0>();
-            }),
-            "");
-  EXPECT_EQ(out.get()[0], 16.0f);
-  EXPECT_TRUE(std::isnan(out.get()[1]));
-}
-
-TEST_F(WgmmaRules, TouchingAnAccumulatorInFlightIsReported) {
-  const auto touch = [&](auto&& how) {
-    return error_of(
-        [&](Operands& x, int thread) {
-          wgmma_fence();
-          if (thread >= 128) multiply(x);
-          if (thread == 128 + 17) how(x.d[3]);
-          if (thread >= 128) finish();
-        },
-        256);
-  };
-  const std::string written = touch([](float& value) { value = 0; });
-  expect_in(written, "accumulator register 3 of thread 145 was written while the " +
-                         product_at(kProductLine) + " was in flight: leave it alone until the wgmma_wait");
-  expect_in(touch([](float& value) { value *= 2; }),
-            "accumulator register 3 of thread 145 was used in arithmetic while the ");
-}
-
 TEST_F(WgmmaRules, AnAccumulatorMadeOfOneInFlightIsReported) {
   expect_in(error_of([](Operands& x, int) {
               float scaled[8];
@@ -212,64 +108,7 @@ TEST_F(WgmmaRules, AnAccumulatorMadeOfOneInFlightIsReported) {
             ": its accumulator was computed from registers that were in flight");
 }
 
-TEST_F(WgmmaRules, ChangingARegistersInFlightIsReported) {
-  expect_in(error_of([](Operands& x, int thread) {
-              wgmma_fence();
-              multiply_registers(x);
-              if (thread == 77) x.a_registers[2] = 0;
-              finish();
-            }),
-            "A register 2 of thread 77 was written, or its variable ended, while the " +
-                product_at(kRegisterProductLine) + " was in flight: give every product in flight registers");
-  expect_in(error_of([](Operands& x, int) {
-              wgmma_fence();
-              for (int step = 0; step < 2; ++step) {
-                x.a_registers[0] += uint32_t(step);
-                multiply_registers(x, true);
-              }
-              finish();
-            }),
-            "A register 0 of thread 0 was written");
-}
-
 // Fences.
-
-TEST_F(WgmmaRules, TheFirstProductNeedsAFence) {
-  expect_in(error_of([](Operands& x, int) { multiply(x); }),
-            product_at(kProductLine) + ": wgmma_fence is missing, the first wgmma needs one before it");
-}
-
-TEST_F(WgmmaRules, TouchedRegistersNeedAFence) {
-  const auto twice = [&](bool registers, bool accumulate, bool fence, auto&& between) {
-    return error_of([&](Operands& x, int thread) {
-      for (int i = 0; i < 2; ++i) {
-        if (i == 0 || fence) wgmma_fence();
-        if (registers)
-          multiply_registers(x, accumulate);
-        else
-          multiply(x, accumulate);
-        finish();
-        if (thread == 5) between(x);
-      }
-    });
-  };
-  const auto nothing = [](Operands&) {};
-  const auto rescale = [](Operands& x) { x.d[1] *= 0.5f; };
-  const auto repack = [](Operands& x) { x.a_registers[3] ^= 1; };
-  for (sim::Async async : {sim::Async::lazy, sim::Async::eager}) {
-    sim::options().async = async;
-    expect_in(twice(false, true, false, rescale),
-              "wgmma_fence is missing, the accumulator was touched since the last one");
-    expect_in(twice(true, true, false, repack),
-              "wgmma_fence is missing, registers of a were touched since the last one");
-    expect_in(twice(false, false, false, nothing),
-              "wgmma_fence is missing, the accumulator's last product was waited for since the last one");
-    EXPECT_EQ(twice(false, true, false, nothing), "");
-    EXPECT_EQ(twice(true, true, true, rescale), "");
-    EXPECT_EQ(twice(true, true, true, repack), "");
-    EXPECT_EQ(twice(false, false, true, rescale), "");
-  }
-}
 
 TEST_F(WgmmaRules, AFenceBeforeTheTouchIsNone) {
   expect_in(error_of([](Operands& x, int) {
@@ -296,15 +135,6 @@ TEST_F(WgmmaRules, AnotherShapeOnAnAccumulatorInFlightIsReported) {
 }
 
 // Groups.
-
-TEST_F(WgmmaRules, AWaitForProductsThatAreNotCommittedIsReported) {
-  expect_in(error_of([](Operands& x, int) {
-              wgmma_fence();
-              multiply(x);
-              wgmma_wait<0>();
-            }),
-            ": the wgmma at " + sim::line(kProductLine) + " is not committed, so this does not wait for it");
-}
 
 TEST_F(WgmmaRules, ProductsThatNobodyWaitsForAreReported) {
   for (sim::Async async : {sim::Async::lazy, sim::Async::eager}) {
@@ -343,48 +173,6 @@ TEST_F(WgmmaRules, NeedsFourWholeWarps) {
               if (thread < 64) wgmma_fence();
             }),
             " needs the whole warpgroup: warp 0, lanes 0-31; warp 1, lanes 0-31 wait for this thread");
-}
-
-TEST_F(WgmmaRules, DivergenceNamesBothPlaces) {
-  int first = 0, second = 0;
-  const std::string places = error_in_order([&](int thread) {
-    if (thread < 96) {
-      first = __LINE__ + 1;
-      wgmma_fence();
-    } else {
-      second = __LINE__ + 1;
-      wgmma_fence();
-    }
-  });
-  expect_in(places, "divergent warpgroup: warp 3, lane 0 is in wgmma_fence at " + sim::line(second) +
-                        ", but warp 0, lanes 0-31; warp 1, lanes 0-31; warp 2, lanes 0-31 wait for it in "
-                        "wgmma_fence at " +
-                        sim::line(first));
-  expect_in(error_in_order([](int thread) {
-              if (thread % 32 < 4)
-                wgmma_fence();
-              else
-                __syncwarp();
-            }),
-            "divergent warpgroup: warp 0, lane 4 is in __syncwarp at ");
-  expect_in(error_in_order([](int thread) {
-              if (thread % 32 < 4)
-                __syncwarp();
-              else
-                wgmma_fence();
-            }),
-            "divergent warp: lane 4 is in wgmma_fence at ");
-}
-
-TEST_F(WgmmaRules, AMissingWarpShowsInTheDeadlock) {
-  const std::string error = error_of([](Operands&, int thread) {
-    if (thread < 96)
-      wgmma_fence();
-    else
-      __syncthreads();
-  });
-  expect_in(error, "deadlock");
-  expect_in(error, ": 96 of 128 threads of warpgroup 0 have arrived");
 }
 
 TEST_F(WgmmaRules, ThreadsThatDisagreeAreReported) {
