@@ -62,16 +62,6 @@ class CommandLineFiles : public ::testing::Test {
   std::list<std::string> paths_;
 };
 
-TEST(CommandLine, FillsInDefaults) {
-  const Options defaults = options({});
-  const bool gpu = device::machine() == device::Machine::gpu;
-  EXPECT_EQ(defaults.shape, gpu ? kNaiveAttention.gpu_shape : kNaiveAttention.cpu_shape);
-  EXPECT_EQ(defaults.steps, (std::vector<int>{1, 2, 3, 4, 5}));
-  EXPECT_TRUE(defaults.every_step);
-  EXPECT_EQ(defaults.check, CheckMode::automatic);
-  EXPECT_FALSE(defaults.reps);
-}
-
 TEST(CommandLine, ReadsEveryOption) {
   const Options o =
       options({"--batch", "2",          "--heads", "8",          "--kv-heads", "2",        "--seqlen",
@@ -92,25 +82,6 @@ TEST(CommandLine, ReadsEveryOption) {
   EXPECT_EQ(o.check, CheckMode::sample);
   EXPECT_EQ(o.reps, 7);
   EXPECT_EQ(o.seed, 42u);
-}
-
-TEST(CommandLine, SeqlenMeansKeysTooAndHeadsMeansKeyHeadsToo) {
-  const Options o = options({"--seqlen", "100", "--heads", "3"});
-  EXPECT_EQ(o.shape.seqlen_k, 100);
-  EXPECT_EQ(o.shape.kv_heads, 3);
-}
-
-TEST(CommandLine, TheScaleFollowsHeadDim) {
-  EXPECT_EQ(options({"--head-dim", "256"}).shape.scale, 1.0f / 16);
-}
-
-TEST(CommandLine, TheLayoutIsThatOfTheShape) {
-  const Shape plain = options({"--heads", "4", "--kv-heads", "2"}).shape;
-  EXPECT_EQ(plain.layout, Layout{});
-  EXPECT_EQ(options({"--heads", "4", "--kv-heads", "2", "--layout", "bshd"}).shape.layout,
-            layout_bshd(plain));
-  EXPECT_EQ(options({"--heads", "4", "--kv-heads", "2", "--layout", "qkv"}).shape.layout,
-            layout_packed_qkv(plain));
 }
 
 TEST(CommandLine, SaysWhatIsVisible) {

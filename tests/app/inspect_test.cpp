@@ -127,34 +127,6 @@ TEST(Inspect, NamesTheFirstTileThatIsWrong) {
   EXPECT_EQ(future.oracle.p[195], 0);
 }
 
-TEST(Inspect, NamesTheKeysThatBringNaN) {
-  EXPECT_EQ(inspected(no_number_from_key_130).first_nan, 2);
-  EXPECT_EQ(inspected(no_number_in_one_value).first_nan, 1);
-  std::ostringstream out;
-  print_inspection(out, shape_of_row(), kRow, inspected(no_number_from_key_130));
-  EXPECT_NE(out.str().find("NaN first appears with keys 128 to 191"), std::string::npos) << out.str();
-}
-
-TEST(Inspect, SavesWhatItShows) {
-  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "inspected";
-  const Inspection found = inspected(none);
-  save_inspection(folder, shape_of_row(), found);
-  const NpyArray p = read_npy(folder / "p.npy"), o = read_npy(folder / "o.npy");
-  EXPECT_EQ(p.shape, (std::vector<int64_t>{2, 200}));
-  EXPECT_EQ(o.shape, (std::vector<int64_t>{2, 4, 64}));
-  EXPECT_EQ(p.values[kLastKey], found.step.p[kLastKey]);
-  EXPECT_EQ(p.values[200 + kLastKey], found.oracle.p[kLastKey]);
-  std::filesystem::remove_all(folder);
-}
-
-TEST(Inspect, RefusesWhatHasNoRow) {
-  Step step = kSteps[0];
-  step.operation = Operation::backward;
-  Chapter gradient = book();
-  gradient.steps = std::span(&step, 1);
-  EXPECT_THROW(inspect(gradient, shape_of_row(), inputs_of_row(), kRow, 1), InputError);
-}
-
 TEST(Inspect, CommandLine) {
   const Chapter chapter = [] {
     Chapter found = book();

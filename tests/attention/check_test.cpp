@@ -74,16 +74,6 @@ TEST_F(Check, FailsOnNaN) {
   }
 }
 
-TEST_F(Check, FailsOnInfinity) {
-  for (float infinity : {kInfinity, -kInfinity}) {
-    outputs = right;
-    outputs.o[200] = infinity;
-    EXPECT_FALSE(checked().o.ok);
-    EXPECT_FALSE(compared().o.ok);
-    EXPECT_FALSE(compare(shape, outputs, outputs, reference).o.ok) << "O is never infinite";
-  }
-}
-
 TEST_F(Check, MinusInfinityOfTheLogSumExpEqualsOnlyItself) {
   ASSERT_EQ(reference.lse[0], -kInfinity);
   ASSERT_TRUE(std::isfinite(reference.lse[2]));
@@ -180,64 +170,6 @@ TEST_F(Check, HoldsEachRowAgainstItsOwnBound) {
   EXPECT_FALSE(checked().lse.ok);
   EXPECT_FALSE(compared().o.ok);
   EXPECT_FALSE(compared().lse.ok);
-}
-
-TEST_F(Check, TheWorstElementIsTheOneFurthestBeyondItsBound) {
-  reference.o_bound[15] = 1;
-  outputs.o[15 * 64] += 0.5f;  // half of the tolerance
-  outputs.o[16 * 64 + 2] += 0.125f;
-  EXPECT_EQ(checked().o.worst.substr(0, 36), "batch 1, head 0, query 4, dim 2: got");
-  EXPECT_NEAR(checked().o.max_error, 0.125, 1e-6);
-  EXPECT_EQ(checked().o.bound, 1e-3);
-}
-
-TEST_F(Check, ABoundOfZeroAllowsNothing) {
-  outputs.o[0] = 1e-30f;  // this row sees no key
-  EXPECT_TRUE(checked().o.ok);
-  reference.o_bound[0] = 0;
-  EXPECT_FALSE(checked().o.ok);
-  outputs.o[0] = 0;
-  EXPECT_TRUE(checked().o.ok);
-}
-
-// For rows without a reference, O is checked against the largest relative bound, and the log-sum-exp against
-// the largest bound.
-TEST_F(Check, ComparesRowsThatTheReferenceLacks) {
-  reference = make_reference(shape, make_inputs(shape, InputKind::normal, 1), {3, 15});
-  double largest = 0;
-  for (int c = 0; c < 64; ++c) largest = std::max(largest, std::abs(reference.o[64 + c]));
-  reference.o_bound = {0, largest / 8}, reference.lse_bound = {0, 0.25};
-  double row = 0;
-  for (int c = 0; c < 64; ++c) row = std::max(row, double(std::abs(right.o[16 * 64 + c])));
-  outputs.o[16 * 64] += float(row / 4.01), outputs.lse[16] += 0.49f;
-  EXPECT_TRUE(compared().ok());
-  outputs.o[16 * 64] = right.o[16 * 64] + float(row / 3.99), outputs.lse[16] = right.lse[16] + 0.51f;
-  EXPECT_FALSE(compared().o.ok);
-  EXPECT_FALSE(compared().lse.ok);
-}
-
-TEST_F(Check, NamesTheWorstElement) {
-  // Batch 1, head 0, query 3, dim 5: row (1 * 2 + 0) * 6 + 3 = 15.
-  right.o[15 * 64 + 5] = 0.5f;
-  reference.o[15 * 64 + 5] = 0.5;
-  outputs = right;
-  outputs.o[15 * 64 + 5] = 0.25f;
-  outputs.o[15 * 64 + 6] += 0.125f;
-  EXPECT_EQ(checked().o.worst, "batch 1, head 0, query 3, dim 5: got 0.25, want 0.5");
-  EXPECT_EQ(compared().o.worst, "batch 1, head 0, query 3, dim 5: got 0.25, want 0.5");
-  EXPECT_NEAR(checked().o.max_error, 0.25, 1e-9);
-
-  outputs.lse[15] = 1e6f;
-  EXPECT_EQ(checked().lse.worst.substr(0, 44), "batch 1, head 0, query 3: got 1000000, want ");
-}
-
-TEST_F(Check, LooksOnlyAtTheRowsOfTheReference) {
-  reference = make_reference(shape, make_inputs(shape, InputKind::normal, 1), {3, 15});
-  outputs.o[14 * 64] = NAN;
-  EXPECT_TRUE(checked().ok());
-  outputs.o[15 * 64 + 63] += 1;
-  EXPECT_FALSE(checked().o.ok);
-  EXPECT_EQ(checked().o.worst.substr(0, 37), "batch 1, head 0, query 3, dim 63: got");
 }
 
 TEST(CheckRms, IsRelativeToTheReference) {

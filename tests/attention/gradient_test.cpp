@@ -172,75 +172,6 @@ TEST(Gradient, OfWhatIsNotSeenIsZero) {
   }
 }
 
-// A sample, for shapes where all rows would take too long, gives the same rows. It uses the given O and
-// log-sum-exp except for the sampled queries.
-TEST(Gradient, OfSomeRowsIsThatOfAll) {
-  for (int group : {1, 3}) {
-    const Shape shape{.batch = 2,
-                      .heads = 2 * group,
-                      .kv_heads = 2,
-                      .seqlen_q = 30,
-                      .seqlen_k = 40,
-                      .visibility = Visibility::causal(),
-                      .dtype = DType::f32};
-    Inputs inputs = inputs_of(shape, 6);
-    const Reference forward = make_reference(shape, inputs, all_rows(shape));
-    inputs.o.assign(forward.o.begin(), forward.o.end());
-    inputs.lse.assign(forward.lse.begin(), forward.lse.end());
-    const std::vector<TensorReference> all = make_gradient_reference(shape, inputs);
-    const std::vector<TensorReference> some =
-        make_gradient_reference(shape, inputs, sample_rows(shape, 20, 1), sample_key_rows(shape, 30, 1));
-    for (int tensor = 0; tensor < 3; ++tensor) {
-      ASSERT_EQ(some[tensor].rows.size(), tensor == 0 ? 20u : 30u);
-      for (std::size_t i = 0; i < some[tensor].rows.size(); ++i) {
-        EXPECT_GT(some[tensor].bound[i], 0);
-        for (int c = 0; c < 64; ++c) {
-          const double want = all[tensor].values[some[tensor].rows[i] * 64 + c];
-          ASSERT_NEAR(some[tensor].values[i * 64 + c], want, 1e-5 * (1 + std::abs(want)));
-        }
-      }
-    }
-    // A wrong O shows in the sampled queries' dQ, which recompute it.
-    std::fill(inputs.o.begin(), inputs.o.end(), 0.0f);
-    const std::vector<TensorReference> again =
-        make_gradient_reference(shape, inputs, sample_rows(shape, 20, 1), sample_key_rows(shape, 30, 1));
-    EXPECT_EQ(again[0].values, some[0].values);
-    EXPECT_NE(again[1].values, some[1].values);
-  }
-}
-
-TEST(Gradient, ChecksEachRowOfEachTensor) {
-  Shape shape{.batch = 1, .heads = 4, .kv_heads = 2, .seqlen_q = 70, .seqlen_k = 90};
-  shape.visibility = Visibility::causal();
-  for (DType type : {DType::f32, DType::f16, DType::bf16}) {
-    shape.dtype = type;
-    const Inputs inputs = inputs_of(shape, 5);
-    for (const TensorReference& reference : make_gradient_reference(shape, inputs)) {
-      const std::vector<float> right(reference.values.begin(), reference.values.end());
-      EXPECT_TRUE(check(shape, reference, right).ok) << name_of(reference.id);
-      for (std::size_t row = 0; row < reference.bound.size(); row += 7) {
-        std::vector<float> wrong = right;
-        std::fill_n(wrong.begin() + row * 64, 64, 0.0f);
-        EXPECT_FALSE(check(shape, reference, wrong).ok) << name_of(reference.id) << ", row " << row;
-        wrong[row * 64] = NAN;
-        EXPECT_FALSE(check(shape, reference, wrong).ok);
-      }
-      EXPECT_FALSE(check(shape, reference, std::span(right).first(right.size() - 1)).ok);
-    }
-  }
-}
-
-TEST(Gradient, NamesKeysAndQueries) {
-  const Shape shape{.seqlen_q = 2, .seqlen_k = 3, .dtype = DType::f32};
-  for (const TensorReference& reference : make_gradient_reference(shape, inputs_of(shape, 6))) {
-    std::vector<float> wrong(reference.values.begin(), reference.values.end());
-    wrong[64 + 5] = 1e6f;
-    EXPECT_EQ(check(shape, reference, wrong).worst.substr(0, reference.id == TensorId::dq ? 36 : 34),
-              reference.id == TensorId::dq ? "batch 0, head 0, query 1, dim 5: got"
-                                           : "batch 0, head 0, key 1, dim 5: got");
-  }
-}
-
 /// Faults of backward kernels, in plain 16-bit arithmetic.
 TEST(Gradient, FailsOnTheFaultsOfKernels) {
   for (DType type : {DType::f32, DType::f16, DType::bf16})
@@ -341,15 +272,6 @@ TEST(Gradient, BoundsAdmitADWhoseTermsCancel) {
                               << verdict.max_error << ", bound " << verdict.bound << ", " << verdict.worst;
     }
   }
-}
-
-TEST(Gradient, RefusesPagesAndFp8) {
-  Shape shape{.dtype = DType::e4m3};
-  EXPECT_EQ(testing::input_error_of([&] { make_gradient_reference(shape, inputs_of(shape, 9)); }),
-            "gradients are not defined for e4m3 tensors: give f16 or bf16");
-  shape.dtype = DType::bf16;
-  shape.paging = {.rows = 1, .pages = 1, .table = {0}};
-  EXPECT_NE(testing::input_error_of([&] { make_gradient_reference(shape, {}); }), "");
 }
 
 }  // namespace

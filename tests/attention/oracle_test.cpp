@@ -30,13 +30,6 @@ void expect_finite_bounds(const Reference& reference) {
   for (double bound : reference.lse_bound) ASSERT_TRUE(std::isfinite(bound));
 }
 
-TEST(Rows, AllAreAll) {
-  const Shape shape{.batch = 2, .heads = 3, .kv_heads = 1, .seqlen_q = 4};
-  const std::vector<int64_t> rows = all_rows(shape);
-  ASSERT_EQ(rows.size(), 24u);
-  for (int64_t i = 0; i < 24; ++i) EXPECT_EQ(rows[i], i);
-}
-
 TEST(Rows, SampleHasCornersAndIsDistinctAndAscending) {
   const Shape shape{.batch = 2, .heads = 3, .seqlen_q = 100};
   for (uint64_t seed : {1, 2, 3}) {
@@ -119,23 +112,6 @@ TEST(Oracle, SurvivesLargeScores) {
     EXPECT_TRUE(std::ranges::all_of(reference.lse, [](double lse) { return std::abs(lse) > 1e4; }));
     expect_finite_bounds(reference);
   }
-}
-
-TEST(Oracle, ReportsProgress) {
-  const Shape shape = shape_of(100, 10);
-  std::vector<double> parts;
-  make_reference(shape, make_inputs(shape, InputKind::normal, 16), all_rows(shape),
-                 [&](double part) { parts.push_back(part); });
-  ASSERT_FALSE(parts.empty());
-  EXPECT_TRUE(std::ranges::is_sorted(parts));
-  EXPECT_GT(parts.front(), 0);
-  EXPECT_EQ(parts.back(), 1);
-}
-
-TEST(Oracle, RefusesShapesThatNobodyRuns) {
-  Shape shape;
-  shape.set_head_dim(100);
-  EXPECT_NE(testing::input_error_of([&] { make_reference(shape, {}, {}); }), "");
 }
 
 /// Plain attention as the header defines it: float sums, S and P rounded, O rounded.
@@ -261,36 +237,6 @@ TEST(Bounds, RefuseFiveTimesThePlainError) {
     EXPECT_FALSE(result.o.ok) << name_of(type);
     EXPECT_FALSE(result.lse.ok) << name_of(type);
   }
-}
-
-/// Returns the exact answer to a different problem, as a faulty kernel would give it. faults_test.cpp covers
-/// faults in the data.
-Outputs faulty(const Shape& shape, const Inputs& inputs) {
-  const Reference reference = reference_of(shape, inputs);
-  return {{reference.o.begin(), reference.o.end()}, {reference.lse.begin(), reference.lse.end()}};
-}
-
-TEST(Bounds, RefuseAnotherMaskAndAnotherScale) {
-  for (DType type : kTypes)
-    for (int seqlen : {65, 333}) {
-      Shape shape = shape_of(seqlen, seqlen, type);
-      shape.visibility = Visibility::causal();
-      const Inputs inputs = make_inputs(shape, InputKind::normal, 19);
-      const Reference reference = reference_of(shape, inputs);
-      const auto refused = [&](const Shape& asked) {
-        const CheckResult result = check(shape, reference, faulty(asked, inputs));
-        return !result.o.ok && !result.lse.ok;
-      };
-      EXPECT_TRUE(check(shape, reference, faulty(shape, inputs)).ok()) << describe(shape);
-
-      Shape no_mask = shape;
-      no_mask.visibility = {};
-      EXPECT_TRUE(refused(no_mask)) << describe(shape);
-
-      Shape wrong_scale = shape;
-      wrong_scale.scale *= 1.1f;
-      EXPECT_TRUE(refused(wrong_scale)) << describe(shape);
-    }
 }
 
 }  // namespace

@@ -94,24 +94,5 @@ TEST(Validate, LimitsTensorsTo2To40Elements) {
       << "counts whose product overflows";
 }
 
-TEST(Describe, SaysWhatMatters) {
-  Shape shape = testing::make_shape(4096, 1000, 128, true, DType::bf16, 16, 4);
-  EXPECT_EQ(describe(shape), "batch 1, heads 16 (4 key heads), N 4096 x 1000, d 128, causal, bf16");
-  shape = {.batch = 2, .seqlen_q = 7, .seqlen_k = 7, .dtype = DType::f16, .scale = 0.5f};
-  EXPECT_EQ(describe(shape), "batch 2, heads 1, N 7, d 64, full, f16, scale 0.5");
-}
-
-TEST(Describe, SaysWhatIsUnusual) {
-  Shape shape{.heads = 2, .kv_heads = 2, .seqlen_q = 8, .seqlen_k = 8};
-  const std::string usual = describe(shape);
-  shape.score = {.softcap = 30, .alibi = {0.5f, 0.25f}, .bias = {0, {1, 2}}, .dropout = 0.1f};
-  shape.layout = layout_bshd(shape);
-  EXPECT_EQ(describe(shape), usual + ", softcap 30, ALiBi, bias, dropout 0.1, BSHD");
-  shape.layout = layout_packed_qkv(shape);
-  EXPECT_EQ(describe(shape), usual + ", softcap 30, ALiBi, bias, dropout 0.1, strided");
-  shape = {.seqlen_q = 8, .seqlen_k = 8, .paging = {.rows = 8, .pages = 1, .table = {0}}};
-  EXPECT_EQ(describe(shape), "batch 1, heads 1, N 8, d 64, full, bf16, pages of 8");
-}
-
 }  // namespace
 }  // namespace flashbook

@@ -41,38 +41,6 @@ Shape scaled_shape(Scaling scaling) {
           .scaling = scaling};
 }
 
-TEST(Scales, AreAsManyAsTheShapeSays) {
-  EXPECT_EQ(scaled_shape(Scaling::tensor).q_scales(), 1);
-  EXPECT_EQ(scaled_shape(Scaling::tensor).k_scales(), 1);
-  EXPECT_EQ(scaled_shape(Scaling::head).q_scales(), 4);
-  EXPECT_EQ(scaled_shape(Scaling::head).k_scales(), 4);
-  EXPECT_EQ(scaled_shape(Scaling::block).q_scales(), 2 * 4 * 2);
-  EXPECT_EQ(scaled_shape(Scaling::block).k_scales(), 2 * 2 * 2);
-}
-
-TEST(Scales, OfARowAreThoseOfItsBlock) {
-  const Shape head = scaled_shape(Scaling::head), block = scaled_shape(Scaling::block);
-  EXPECT_EQ(head.q_scale_of(3 * 70), 1);  // query head 3 reads key head 1
-  EXPECT_EQ(head.k_scale_of(3 * 129), 3);
-  EXPECT_EQ(block.q_scale_of(70 + 63), 2);
-  EXPECT_EQ(block.q_scale_of(70 + 64), 3);
-  EXPECT_EQ(block.k_scale_of(129 + 127), 2);
-  EXPECT_EQ(block.k_scale_of(129 + 128), 3);
-}
-
-TEST(Scales, AreTheLeastPowersOfTwoThatFit) {
-  const Shape shape = scaled_shape(Scaling::tensor);
-  Inputs inputs{std::vector<float>(shape.q_elements()), std::vector<float>(shape.k_elements()),
-                std::vector<float>(shape.k_elements())};
-  inputs.q[5] = -448;
-  inputs.k[6] = 449;
-  const EncodedInputs encoded = encode_inputs(shape, inputs);
-  EXPECT_EQ(encoded.q.scales, (std::vector{1.0f}));
-  EXPECT_EQ(encoded.k.scales, (std::vector{2.0f}));
-  EXPECT_EQ(encoded.v.scales, (std::vector{0x1p-100f}));  // the smallest scale, for zeros
-  EXPECT_EQ(encoded.q.bytes[5], std::byte(0xfe));
-}
-
 // Quantising twice changes nothing: in e4m3 with its scales, and in bf16.
 TEST(Scales, QuantisedInputsEncodeToThemselves) {
   for (Scaling scaling : {Scaling::tensor, Scaling::head, Scaling::block}) {

@@ -82,25 +82,6 @@ TEST(Visibility, PairsAndRangesAgreeWithTheDefinitionUnderRandomMasks) {
   }
 }
 
-TEST(Visibility, FullAndCausalAreTwoOfMany) {
-  EXPECT_TRUE(Visibility{}.is_full());
-  EXPECT_FALSE(Visibility{}.is_causal());
-  EXPECT_TRUE(Visibility::causal().is_causal());
-  EXPECT_FALSE(Visibility::causal().is_full());
-  EXPECT_EQ(Visibility::causal_if(true), Visibility::causal());
-  EXPECT_EQ(Visibility::causal_if(false), Visibility{});
-  const Visibility others[] = {{.window = {.left = 3, .right = 0}},
-                               {.window = {.right = 0, .sinks = 1}},
-                               {.window = {.right = 0}, .prefix = 1},
-                               {.window = {.right = 0}, .lengths = {1}},
-                               {.window = {.right = 0}, .documents = {{0, 1}, {0, 1}}},
-                               {.window = {.right = 0}, .columns = {.bounds = 1, .queries = {1}}},
-                               {.window = {.right = 0}, .blocks = {1, 1, {0, 1}, {0}}},
-                               {.window = {.right = 0}, .dense = {.visible = {1}}}};
-  for (const Visibility& other : others)
-    EXPECT_FALSE(other.is_causal() || other.is_full()) << describe(other);
-}
-
 /// "11.. 01..": the rows of a mask.
 std::string picture(const Shape& shape) {
   std::string text;
@@ -136,32 +117,6 @@ TEST(Visibility, LooksAsThePapersDrawIt) {
   EXPECT_EQ(drawn(3, 2, {.columns = {.bounds = 2, .queries = {2, 1, 3, 2}}}), ".. 1. .1 ") << "LTS, UTE";
   EXPECT_EQ(drawn(4, 4, {.blocks = {2, 2, {0, 1, 3}, {0, 0, 1}}}), "11.. 11.. 1111 1111 ");
   EXPECT_EQ(drawn(2, 3, {.window = {.right = 0}, .dense = {.visible = {0, 1, 1, 1, 0, 1}}}), ".1. 1.1 ");
-}
-
-TEST(Visibility, ATileMayReachBeyondTheEnds) {
-  const Shape shape{.seqlen_q = 10, .seqlen_k = 10, .visibility = Visibility::causal()};
-  EXPECT_EQ(classify(shape, 0, 0, {8, 64, 0, 8}), TileClass::full) << "rows that are not there need no mask";
-  EXPECT_EQ(classify(shape, 0, 0, {8, 64, 8, 64}), TileClass::partial) << "keys that are not there do";
-  EXPECT_EQ(classify(shape, 0, 0, {0, 4, 64, 64}), TileClass::skip);
-  EXPECT_EQ(classify(shape, 0, 0, {64, 4, 0, 64}), TileClass::skip);
-}
-
-TEST(Visibility, CountsTheVisiblePairsOfLongWindowsFast) {
-  const int n = 1 << 20, w = 1024;
-  const Shape shape{
-      .heads = 64, .seqlen_q = n, .seqlen_k = n, .visibility = {.window = {.left = w - 1, .right = 0}}};
-  EXPECT_EQ(visible_pairs(shape, 0, 0), double(n) * w - double(w) * (w - 1) / 2);
-}
-
-TEST(Visibility, DescribesItself) {
-  EXPECT_EQ(describe(Visibility{}), "full");
-  EXPECT_EQ(describe(Visibility::causal()), "causal");
-  EXPECT_EQ(describe(Visibility{.window = {.left = 128, .right = 0, .sinks = 4}}),
-            "window of 128 keys before and 0 after, 4 sinks");
-  EXPECT_EQ(describe(Visibility{.window = {.right = 0}, .documents = {{0, 1, 4}, {0, 1, 4}}}),
-            "causal, 2 documents");
-  EXPECT_EQ(describe(Visibility{.prefix = 3, .blocks = {64, 128, {0, 0}, {}}}),
-            "a prefix of 3, listed blocks of 64 x 128");
 }
 
 TEST(Visibility, RefusesWhatDoesNotFit) {

@@ -50,20 +50,6 @@ void append(Memory& memory, Sequence& sequence, const Tokens& tokens) {
   memory.write(sequence, copy, tokens);
 }
 
-TEST(PagePool, AFreePageIsTakenAndGivenBack) {
-  PagePool pool(2, 16);
-  const int page = pool.take();
-  EXPECT_EQ(pool.free_pages(), 1);
-  pool.hold(page);
-  pool.drop(page);
-  EXPECT_EQ(pool.free_pages(), 1) << "somebody still holds it";
-  pool.drop(page);
-  EXPECT_EQ(pool.free_pages(), 2);
-  EXPECT_THROW(pool.drop(page), std::logic_error);
-  EXPECT_THROW(pool.hold(page), std::logic_error);
-  EXPECT_THROW(PagePool(0, 16), std::invalid_argument);
-}
-
 TEST(Sequence, AForkCopiesTheLastPageWhenItIsWritten) {
   PagePool pool(4, 4);
   Memory memory(pool);
@@ -79,15 +65,6 @@ TEST(Sequence, AForkCopiesTheLastPageWhenItIsWritten) {
   memory.write(first, {}, {7});
   EXPECT_EQ(memory.read(first), Tokens({0, 1, 2, 3, 4, 5, 7}));
   EXPECT_EQ(memory.read(second), Tokens({0, 1, 2, 3, 4, 5, 9}));
-}
-
-TEST(Sequence, AForkAtTheEndOfAPageCopiesNothing) {
-  PagePool pool(4, 4);
-  Sequence first(pool);
-  ASSERT_FALSE(first.append(4));
-  Sequence second = first.fork();
-  EXPECT_FALSE(second.append(1));
-  EXPECT_EQ(second.pages()[0], first.pages()[0]);
 }
 
 TEST(Sequence, OutOfPagesSaysHowManyAndLosesNothing) {
@@ -114,35 +91,6 @@ TEST(Sequence, OutOfPagesSaysHowManyAndLosesNothing) {
   EXPECT_EQ(memory.read(second), Tokens({0, 1, 2, 3, 4, 5, 6}));
 }
 
-TEST(Sequence, ResetKeepsAPrefix) {
-  PagePool pool(3, 4);
-  Memory memory(pool);
-  Sequence sequence(pool);
-  append(memory, sequence, {0, 1, 2, 3, 4, 5});
-  sequence.reset(5);
-  append(memory, sequence, {8});
-  EXPECT_EQ(memory.read(sequence), Tokens({0, 1, 2, 3, 4, 8}));
-  sequence.reset(4);
-  EXPECT_EQ(pool.free_pages(), 2);
-  EXPECT_THROW(sequence.reset(5), std::invalid_argument);
-  sequence.reset();
-  EXPECT_EQ(pool.free_pages(), 3);
-}
-
-TEST(Sequence, ABatchIsAShapeThatValidates) {
-  PagePool pool(8, 16);
-  Sequence first(pool), second(pool), empty(pool);
-  ASSERT_FALSE(first.append(33));
-  ASSERT_FALSE(second.append(16));
-  Shape shape = {.heads = 2, .kv_heads = 1, .head_dim = 64};
-  set_sequences(shape, pool, std::vector<const Sequence*>{&first, &second, &empty});
-  EXPECT_NO_THROW(validate(shape));
-  EXPECT_EQ(shape.batch, 3);
-  EXPECT_EQ(shape.seqlen_k, 33);
-  EXPECT_EQ(shape.visibility.lengths, Tokens({33, 16, 0}));
-  EXPECT_EQ(shape.paging.table, Tokens({0, 1, 2, 3, -1, -1, -1, -1, -1}));
-}
-
 TEST(PrefixTree, FindsWholePagesOfTheLongestPrefix) {
   PagePool pool(8, 2);
   PrefixTree tree(pool);
@@ -156,40 +104,6 @@ TEST(PrefixTree, FindsWholePagesOfTheLongestPrefix) {
   EXPECT_EQ(tree.find(Tokens{1, 2, 3}), Tokens({pages[0]}));
   EXPECT_EQ(tree.find(Tokens{1}), Tokens());
   EXPECT_EQ(tree.find(Tokens{2, 1}), Tokens());
-}
-
-TEST(PrefixTree, SplitsWhereTwoPromptsPart) {
-  PagePool pool(8, 2);
-  PrefixTree tree(pool);
-  Sequence first(pool);
-  ASSERT_FALSE(first.append(6));
-  tree.insert(Tokens{1, 2, 3, 4, 5, 6}, first.pages());
-  Sequence second(pool, tree.find(Tokens{1, 2, 3, 4, 7, 8}));
-  EXPECT_EQ(second.length(), 4);
-  ASSERT_FALSE(second.append(2));
-  tree.insert(Tokens{1, 2, 3, 4, 7, 8}, second.pages());
-  EXPECT_EQ(tree.pages(), 4) << "the two share two pages";
-  EXPECT_EQ(tree.find(Tokens{1, 2, 3, 4, 5, 6}), first.pages());
-  EXPECT_EQ(tree.find(Tokens{1, 2, 3, 4, 7, 8}), second.pages());
-}
-
-TEST(PrefixTree, EvictsTheLeastRecentlyUsedThatNobodyHolds) {
-  PagePool pool(4, 2);
-  PrefixTree tree(pool);
-  std::optional<Sequence> old(pool), fresh(pool);
-  ASSERT_FALSE(old->append(4));
-  ASSERT_FALSE(fresh->append(4));
-  tree.insert(Tokens{1, 2, 3, 4}, old->pages());
-  tree.insert(Tokens{5, 6, 7, 8}, fresh->pages());
-  EXPECT_EQ(tree.evict(4), 0) << "sequences hold all pages";
-  fresh.reset();
-  EXPECT_EQ(tree.evict(1), 1);
-  EXPECT_EQ(tree.find(Tokens{5, 6, 7, 8}).size(), 1u) << "a run loses its end first";
-  old.reset();
-  EXPECT_EQ(tree.evict(1), 1);
-  EXPECT_EQ(tree.find(Tokens{1, 2, 3, 4}).size(), 1u) << "it was used before the other";
-  EXPECT_EQ(tree.evict(9), 2);
-  EXPECT_EQ(pool.free_pages(), 4);
 }
 
 /// Random operations on a cache and on the model of its contents.

@@ -83,25 +83,6 @@ void expect_refused(int chapter, int step, const FlashbookShape* shape, const Fl
   EXPECT_TRUE(last_error_has(because)) << flashbook_last_error();
 }
 
-TEST(CInterface, GradientsAreAskedForByTheirOwnCall) {
-  FlashbookShape shape = small_shape();
-  shape.dtype = FLASHBOOK_BF16;
-  const FlashbookTensors tensors = some_tensors();
-  FlashbookGradients gradients = some_gradients();
-  gradients.dv = nullptr;
-  const auto expect_backward_refused = [&](int chapter, const std::string& because) {
-    EXPECT_EQ(flashbook_backward(chapter, 1, &shape, &tensors, &gradients, nullptr), FLASHBOOK_BAD_ARGUMENT);
-    EXPECT_TRUE(last_error_has(because)) << flashbook_last_error();
-  };
-  expect_backward_refused(1, "flashbook_attention");
-  expect_backward_refused(7, "dv is null");
-  gradients.dq_strides = {.batch = 8, .head = 8, .row = 3};
-  expect_backward_refused(7, "dq");
-  gradients.size = 1;
-  expect_backward_refused(7, "gradients.size");
-  expect_refused(7, 1, &shape, &tensors, "flashbook_backward");
-}
-
 TEST(CInterface, ListsEveryChapterAndStep) {
   ASSERT_EQ(flashbook_chapter_count(), int(all_chapters().size()));
   for (int place = 0; place < flashbook_chapter_count(); ++place) {
@@ -197,23 +178,6 @@ TEST(CInterface, WorkspaceAndCostAreTheChapters) {
   EXPECT_EQ(flops, 4.0 * 64 * (33 * (8 + 40) / 2) * 2);  // query i sees 8 + i keys
   EXPECT_GT(bytes, 0);
   EXPECT_EQ(flashbook_cost(1, 2, &shape, nullptr, &bytes), FLASHBOOK_BAD_ARGUMENT);
-}
-
-TEST(CInterface, CostsEndForTheLongestSequences) {
-  for (const Chapter* chapter : all_chapters())
-    for (int step = 1; step <= int(chapter->steps.size()); ++step) {
-      FlashbookShape shape = small_shape();
-      shape.causal = step % 2;
-      shape.seqlen_q = shape.seqlen_k = std::numeric_limits<int32_t>::max();
-      constexpr FlashbookType kTypes[] = {FLASHBOOK_F32, FLASHBOOK_BF16, FLASHBOOK_E4M3};
-      for (FlashbookType type : kTypes) {
-        shape.dtype = type;
-        double flops = 0, bytes = 0;
-        if (flashbook_cost(chapter->number, step, &shape, &flops, &bytes) == FLASHBOOK_OK) {
-          EXPECT_GT(flops, 1e20);
-        }
-      }
-    }
 }
 
 TEST(CInterface, EachThreadHasItsOwnLastError) {
@@ -523,26 +487,6 @@ TEST_F(CInterfaceOnMachine, ComputesWhatTheChapterDoes) {
   }
 }
 
-// Chapter 2 takes pointers to host memory, and needs no GPU.
-TEST(CInterface, ComputesOnTheHostWhatChapter2Does) {
-  const FlashbookShape given = small_shape();
-  const Shape shape = small_shape_of_the_house();
-  const Inputs inputs = make_inputs(shape, InputKind::normal, 1);
-  const UploadedInputs uploaded(Operation::forward, shape, inputs, device::Place::host);
-  for (int step = 1; step <= int(all_chapters()[1]->steps.size()); ++step) {
-    const Call call(Operation::forward, shape, uploaded, flashbook_workspace_bytes(2, step, &given),
-                    [&](const Tensors& t) {
-                      const FlashbookTensors tensors = tensors_of(t);
-                      ASSERT_EQ(flashbook_attention(2, step, &given, &tensors, nullptr), FLASHBOOK_OK)
-                          << flashbook_last_error();
-                    });
-    call.run();
-    const Outputs got = call.download(), want = run_once(*all_chapters()[1], shape, inputs, step);
-    EXPECT_EQ(got.o, want.o) << "step " << step;
-    EXPECT_EQ(got.lse, want.lse) << "step " << step;
-  }
-}
-
 TEST_F(CInterfaceOnMachine, LendsDeviceMemory) {
   void* const memory = flashbook_allocate(1000);
   ASSERT_NE(memory, nullptr);
@@ -704,80 +648,6 @@ FlashbookMask mask_of(const Shape& shape, const Tensors& t) {
           .sink_logits = floats(TableId::sinks)};
 }
 
-// A window, score functions and sinks together with lengths and pages; and paddings, which a shape does not
-// have.
-TEST_F(CInterfaceOnMachine, DecodesUnderAMask) {
-  constexpr int kStep = 6;
-  FlashbookShape given = small_shape();
-  given.batch = 2, given.heads = 4, given.kv_heads = 2, given.seqlen_q = 2, given.seqlen_k = 200;
-  given.causal = 0, given.dtype = FLASHBOOK_BF16;
-  Shape shape = {.batch = 2,
-                 .heads = 4,
-                 .kv_heads = 2,
-                 .seqlen_q = 2,
-                 .seqlen_k = 200,
-                 .head_dim = 64,
-                 .visibility = {.window = {.left = 33, .right = 0}, .lengths = {130, 200}},
-                 .dtype = DType::bf16,
-                 .scale = 0.125f};
-  shape.score = {.softcap = 7, .alibi = {0.5f, 0.25f, 0.125f, 1, 0, 2, 0.0625f, 3}, .sinks = {0, 1, -1, 2}};
-  for (int rows : {0, 16, 200}) {
-    if (rows > 0) shape.paging = random_pages(shape, rows, 0, 1);
-    SCOPED_TRACE(describe(shape));
-    const Inputs inputs = make_inputs(shape, InputKind::normal, 1);
-    const UploadedInputs uploaded(Operation::decode, shape, inputs, device::Place::device);
-    const Outputs want = run_once(*chapter_numbered(8), shape, inputs, kStep);
-    const std::vector<int32_t> none = {0, 0};
-    device::Buffer paddings(device::Place::device, 8), workspace(device::Place::device, 0);
-    paddings.upload(std::as_bytes(std::span(none)));
-    for (bool padded : {false, true}) {
-      const Call call(Operation::decode, shape, uploaded, 0, [&](const Tensors& t) {
-        FlashbookMask mask = mask_of(shape, t);
-        FlashbookCache cache = cache_in_pages(t, rows, shape.paging.pages);
-        if (padded) cache.paddings = static_cast<const int32_t*>(paddings.data());
-        FlashbookTensors tensors = tensors_of(t);
-        const int64_t bytes = flashbook_masked_decode_workspace_bytes(8, kStep, &given, &cache, &mask);
-        const auto decode = [&](int step) {
-          return flashbook_masked_decode(8, step, &given, &cache, &mask, &tensors, nullptr);
-        };
-        if (padded && rows == 16) {
-          EXPECT_EQ(bytes, -1);
-          EXPECT_TRUE(last_error_has("one piece")) << flashbook_last_error();
-          cache.paddings = nullptr;
-        }
-        const int64_t needed = chapter_numbered(8)->step(kStep).workspace_bytes(shape);
-        workspace = device::Buffer(device::Place::device, needed);
-        workspace.upload(std::vector<std::byte>(needed));
-        tensors.workspace = workspace.data();
-        EXPECT_EQ(decode(3), FLASHBOOK_BAD_ARGUMENT);
-        EXPECT_EQ(flashbook_masked_decode(9, 3, &given, &cache, &mask, &tensors, nullptr),
-                  FLASHBOOK_BAD_ARGUMENT);
-        EXPECT_TRUE(last_error_has("chapter 8")) << flashbook_last_error();
-        EXPECT_EQ(flashbook_masked_decode(8, kStep, &given, &cache, nullptr, &tensors, nullptr),
-                  FLASHBOOK_BAD_ARGUMENT);
-        EXPECT_TRUE(last_error_has("mask is null")) << flashbook_last_error();
-        mask.prefix = 3;
-        EXPECT_EQ(decode(kStep), FLASHBOOK_BAD_ARGUMENT);
-        EXPECT_TRUE(last_error_has("prefixes")) << flashbook_last_error();
-        mask.prefix = 0;
-        ASSERT_EQ(decode(kStep), FLASHBOOK_OK) << flashbook_last_error();
-      });
-      call.run();
-      const Outputs got = call.download();
-      EXPECT_EQ(got.o, want.o);
-      EXPECT_EQ(got.lse, want.lse);
-    }
-  }
-  // No other step and no other chapter supports sinks.
-  FlashbookMask mask = {};
-  mask.size = sizeof mask, mask.window_left = mask.window_right = -1;
-  mask.sink_logits = reinterpret_cast<const float*>(16);
-  for (int step = 1; step <= 6; ++step) {
-    EXPECT_EQ(flashbook_masked_workspace_bytes(9, step, &given, &mask), -1);
-    EXPECT_TRUE(last_error_has("chapter 8")) << flashbook_last_error();
-  }
-}
-
 // Each field matters: the outputs equal the chapter's bit for bit.
 TEST_F(CInterfaceOnMachine, MasksAndFunctionsAreTheChapters) {
   FlashbookShape given = small_shape();
@@ -871,45 +741,6 @@ TEST_F(CInterfaceOnMachine, GradientsUnderAMaskAreTheChapters) {
   }
 }
 
-// The first header's struct has no d_bias.
-TEST(CInterface, ABiasHasAGradientWhereThereIsOneAndItsBitsMayDiffer) {
-  FlashbookShape given = small_shape();
-  given.causal = 0, given.dtype = FLASHBOOK_BF16;
-  const FlashbookTensors tensors = some_tensors();
-  alignas(256) float memory[1];
-  FlashbookMask mask = {};
-  mask.size = sizeof(FlashbookMask), mask.window_left = mask.window_right = -1;
-  FlashbookGradients gradients = {};
-  gradients.size = sizeof(FlashbookGradients), gradients.d_bias = memory;
-  const auto refused = [&](int step, const std::string& because) {
-    EXPECT_EQ(flashbook_masked_backward(9, step, &given, &mask, &tensors, &gradients, nullptr),
-              FLASHBOOK_BAD_ARGUMENT);
-    EXPECT_TRUE(last_error_has(because)) << flashbook_last_error();
-  };
-  refused(6, "the mask has no bias");
-  mask.bias = memory;
-  refused(7, "is deterministic");
-  refused(6, "d_o is null");
-  gradients.size = offsetof(FlashbookGradients, d_bias);
-  refused(7, "d_o is null");
-}
-
-// An older header's struct ends before d_lse.
-TEST(CInterface, TheGradientOfTheLogSumExpIsAligned) {
-  FlashbookShape given = small_shape();
-  given.dtype = FLASHBOOK_BF16;
-  const FlashbookTensors tensors = some_tensors();
-  FlashbookGradients gradients = {};
-  gradients.size = sizeof(FlashbookGradients), gradients.d_lse = reinterpret_cast<const float*>(2);
-  const auto refused = [&](const std::string& because) {
-    EXPECT_EQ(flashbook_backward(7, 5, &given, &tensors, &gradients, nullptr), FLASHBOOK_BAD_ARGUMENT);
-    EXPECT_TRUE(last_error_has(because)) << flashbook_last_error();
-  };
-  refused("d_lse is not aligned");
-  gradients.size = offsetof(FlashbookGradients, d_lse);
-  refused("d_o is null");
-}
-
 // In programs, the same messages name command-line options, which a C caller does not have.
 TEST(CInterface, NoReasonNamesAnOption) {
   FlashbookShape shape = small_shape();
@@ -926,54 +757,6 @@ TEST(CInterface, NoReasonNamesAnOption) {
   EXPECT_EQ(reason(1, 1).find("kv_heads 2 does not divide heads 3"), 0u);
   shape = small_shape(), shape.dtype = FLASHBOOK_F32;
   EXPECT_EQ(reason(5, 1), "chapter 5 does not support f32: set another dtype");
-}
-
-TEST(CInterface, AMaskIsRefusedWhereItDoesNotFit) {
-  FlashbookShape given = small_shape();
-  given.causal = 0, given.dtype = FLASHBOOK_BF16;
-  FlashbookMask mask = {};
-  mask.size = sizeof(FlashbookMask), mask.window_left = mask.window_right = -1;
-  const FlashbookTensors tensors = some_tensors();
-  const auto refused = [&](int step, const std::string& because) {
-    EXPECT_EQ(flashbook_masked(9, step, &given, &mask, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
-    EXPECT_TRUE(last_error_has(because)) << flashbook_last_error();
-  };
-  mask.dropout = 0.1f;
-  refused(3, "step 5");
-  mask.softcap = 3;
-  refused(5, "a softcap, slopes or both");
-  mask.dropout = 1, mask.softcap = 0;
-  refused(5, "below 1");
-  mask.size = 8;
-  refused(5, "mask.size is 8");
-  mask.size = sizeof(FlashbookMask), mask.dropout = 0, given.causal = 1;
-  refused(5, "window_right");
-  EXPECT_EQ(flashbook_masked(9, 5, &given, nullptr, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
-  EXPECT_TRUE(last_error_has("mask is null")) << flashbook_last_error();
-}
-
-TEST_F(CInterfaceOnMachine, ThreadsCallAtTheSameTime) {
-  const FlashbookShape given = small_shape();
-  const Shape shape = small_shape_of_the_house();
-  const UploadedInputs uploaded(Operation::forward, shape, make_inputs(shape, InputKind::normal, 1),
-                                device::Place::device);
-  const auto run = [&] {
-    const Call call(Operation::forward, shape, uploaded, flashbook_workspace_bytes(1, 2, &given),
-                    [&](const Tensors& t) {
-                      const FlashbookTensors tensors = tensors_of(t);
-                      EXPECT_EQ(flashbook_attention(1, 2, &given, &tensors, nullptr), FLASHBOOK_OK)
-                          << flashbook_last_error();
-                    });
-    call.run();
-    return call.download_bytes();
-  };
-  const auto want = run();
-  std::vector<std::thread> threads;
-  for (int i = 0; i < 4; ++i)
-    threads.emplace_back([&] {
-      for (int j = 0; j < 5; ++j) EXPECT_TRUE(run() == want);
-    });
-  for (std::thread& thread : threads) thread.join();
 }
 
 class CInterfaceOnHopper : public HopperTest {};
