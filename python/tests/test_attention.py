@@ -10,7 +10,7 @@ from conftest import DEVICE, GPU
 from reference import assert_as_good_as_plain, attention, visible
 
 import flashbook
-from flashbook import _library, flash_attn_3, interface, ops
+from flashbook import flash_attn_3
 
 HALVES = (torch.float16, torch.bfloat16)
 LENGTHS = [(113, 203), (128, 217), (113, 211), (108, 256), (256, 512), (512, 256), (1024, 1024), (1023, 1024), (1024, 1023), (2048, 2048)]
@@ -151,42 +151,6 @@ def test_every_function_pads_head_dimensions():
         flashbook.flash_attn_func(q[..., :57], k, v)
     with pytest.raises(ValueError, match="head_dim is 257"):
         flashbook.flash_attn_func(*(tensor.repeat(1, 1, 1, 5)[..., :257] for tensor in (q, k, v)))
-
-
-def test_head_dimensions_that_tiles_pad_are_for_chapters_5_and_7_to_9():
-    q, k, v = inputs(1, 64, 2, 2, 96, torch.bfloat16)
-    if _library.is_simulated():
-        with pytest.raises(NotImplementedError, match="a cache in float8_e4m3fn supports 64, 128, 256"):
-            flash_attn_3.flash_attn_with_kvcache(q, k.to(torch.float8_e4m3fn), v.to(torch.float8_e4m3fn), cache_seqlens=3)
-        with pytest.raises(ValueError, match="head dimensions"):
-            flashbook.attention(*(tensor.transpose(1, 2) for tensor in inputs(9, 9, 2, 2, 96, torch.bfloat16)), chapter=4)
-
-
-@pytest.mark.kernels
-def test_gradients_are_directional_derivatives():
-    """Like gradcheck, in random directions: along d, the float64 loss changes by <gradient, d>."""
-    q, k, v = inputs(70, 90, 4, 2, 64, torch.float16, batch=1, grad=True)
-    weights = torch.randn(1, 70, 4, 64, device=DEVICE, dtype=torch.float64)
-    o = flashbook.flash_attn_func(q, k, v, causal=True)
-    gradients = torch.autograd.grad(o, (q, k, v), weights.half())
-    loss = lambda *tensors: (attention(*tensors, causal=True)[0] * weights.half().double()).sum()
-    at = [tensor.detach().double() for tensor in (q, k, v)]
-    for place, gradient in enumerate(gradients):
-        for _ in range(8):
-            direction = torch.randn_like(at[place])
-            moved = lambda step: loss(*(tensor + step * direction if i == place else tensor for i, tensor in enumerate(at)))  # noqa: B023
-            change = (moved(1e-4) - moved(-1e-4)) / 2e-4
-            size = gradient.double().norm() * direction.norm()
-            assert abs((gradient.double() * direction).sum() - change) <= 1e-3 * size
-
-
-@pytest.mark.kernels
-def test_slopes():
-    q, k, v = inputs(100, 130, 4, 2, 64, torch.bfloat16, grad=True)
-    slopes = torch.tensor([0.5, 0.25, 0.125, 0.0625], device=DEVICE)
-    o = flashbook.flash_attn_func(q, k, v, causal=True, alibi_slopes=slopes)
-    held(o, q, k, v, causal=True, slopes=slopes)
-    assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(o.sum(), (q, k, v)))
 
 
 @pytest.mark.kernels
@@ -343,43 +307,6 @@ def test_more_heads_than_a_grid_has_rows(sizes, options):
         torch.testing.assert_close(cached, flashbook.flash_attn_func(q, k, v), atol=2e-2, rtol=2e-2)
 
 
-@pytest.mark.kernels
-@pytest.mark.parametrize("queries", [1, 3])
-@pytest.mark.parametrize("heads", [1, 16])
-def test_no_plan_refuses_many_heads(heads, queries):
-    """Running 70,000 heads takes minutes in the simulator, planning takes no time."""
-    q, k, v = (torch.empty(70000, heads, queries, 64, device=DEVICE, dtype=torch.bfloat16) for _ in range(3))
-    for softcap, left in ((0.0, -1), (5.0, -1), (0.0, 7)):
-        assert not ops.forward_plan(q, k, v, 0.125, left, -1, softcap, None, None, 0, 0, ops.NO_SCALES).empty
-        for deterministic in (False, True) if heads == 1 else ():  # otherwise its workspace takes 38 GB
-            assert not ops.plan_backward((q, k, v, q, q), 0.125, left, -1, softcap, False, -1, deterministic).empty
-    for chapter in (1, 3, 4, 5, 8):
-        assert not ops.forward_plan(q, k, v, 0.125, -1, -1, 0.0, None, None, chapter, 0, ops.NO_SCALES).empty
-    e4m3 = q.to(torch.float8_e4m3fn)
-    assert not ops.forward_plan(e4m3, e4m3, e4m3, 0.125, -1, -1, 0.0, None, None, 0, 0, ops.NO_SCALES).empty
-    one_row_each = torch.arange(70001, device=DEVICE, dtype=torch.int32)
-    packed = [tensor[:, :, 0].transpose(0, 1)[None] for tensor in (q, k, v)]
-    assert not ops.forward_plan(*packed, 0.125, -1, 0, 0.0, None, one_row_each, 0, 0, ops.NO_SCALES).empty
-    pages, table = torch.empty(4, heads, 16, 64, device=DEVICE, dtype=q.dtype), torch.zeros(70000, 2, device=DEVICE, dtype=torch.int32)
-    lengths = torch.empty(70000, device=DEVICE, dtype=torch.int32)
-    assert not ops.decode_plan(packed[0], pages, pages, lengths, table, 0.125, -1, 0, 0.0, None, None, None, one_row_each, 1).empty
-    for unsplit in (False, True):
-        ops.check_decode(q, k, v, lengths, None, 0.125, -1, -1, 0.0, None, None, None, None, 0, None, None, unsplit)
-        ops.check_decode(q, pages, pages, lengths, table, 0.125, -1, -1, 0.0, None, None, None, None, 0, None, None, unsplit)
-
-
-@pytest.mark.kernels
-def test_no_refusal_names_an_option_of_a_program():
-    q = torch.empty(2, 4, 30, 64, device=DEVICE, dtype=torch.bfloat16)
-    one = torch.empty(1, 1, 1, 64, device=DEVICE, dtype=torch.bfloat16)
-    for call in (lambda: flashbook.attention(q.float(), q.float(), q.float(), 5), lambda: flashbook.attention(*[q[..., :40].contiguous()] * 3, 4),
-                 lambda: flashbook.attention(q, q, q, 3, 9), lambda: flashbook.attention(q, *[one.expand(2, 1, 50000, 64)] * 2, 1),
-                 lambda: flashbook.attention(*[one.expand(1, 70000, 1, 64)] * 3, 4)):
-        with pytest.raises((ValueError, NotImplementedError)) as refused:
-            call()
-        assert "--" not in str(refused.value), refused.value
-
-
 @pytest.mark.gpu
 def test_offsets_beyond_an_int():
     """Batch entries 2^31 + 64 elements apart, which takes 4.3 GB."""
@@ -474,38 +401,6 @@ def test_chapter_2_on_the_cpu():
     assert torch.equal(flashbook.attention(q, k, v), flashbook.attention(q, k, v, chapter=2, step=5))
     o = flashbook.flash_attn_func(*(tensor.transpose(1, 2).bfloat16() for tensor in (q, k, v)))
     assert o.shape == (2, 50, 4, 64) and o.dtype == torch.bfloat16
-
-
-def test_the_second_call_is_as_the_first():
-    """The call must not reach the checks of sizes: on the CPU it runs chapter 2."""
-    make = lambda rows=50: [torch.randn(2, 4, rows, 64).bfloat16().transpose(1, 2) for _ in range(3)]
-    q, k, v = make()
-    first, second, third = (flashbook.flash_attn_func(q, k, v, causal=True, return_attn_probs=True) for _ in range(3))
-    assert interface._cached_calls
-    for again in (second, third):
-        assert torch.equal(first[0], again[0]) and torch.equal(first[1], again[1]) and first[0].stride() == again[0].stride() == q.stride()
-    held(flashbook.flash_attn_func(q, k, v), q, k, v)  # other options, other inputs
-    q, k, v = make()
-    held(flashbook.flash_attn_func(q, k, v, causal=True), q, k, v, causal=True)
-    for change in (lambda t: t.double(), lambda t: t[:, :49], lambda t: t[:1], lambda t: t.to("meta")):
-        with pytest.raises(ValueError):
-            flashbook.flash_attn_func(q, change(k), v, causal=True)
-    shifted = torch.empty(q.numel() + 1, dtype=q.dtype)[1:].view(2, 4, 50, 64).transpose(1, 2).copy_(q)  # misaligned: copied
-    assert torch.equal(flashbook.flash_attn_func(shifted, k, v, causal=True), flashbook.flash_attn_func(q, k, v, causal=True))
-
-
-@pytest.mark.kernels
-@pytest.mark.parametrize("chapter", [1, 3, 4, 5, 6, 8, 9])
-def test_every_step(chapter):
-    steps = {8: 6, 9: 5}.get(chapter) or _library.chapters()[chapter][0]  # chapter 8's last step is for latent keys, chapter 9's is a gradient
-    dtype = torch.float8_e4m3fn if chapter == 6 else torch.float16
-    q, k, v = (torch.randn(1, heads, 70, 64, device=DEVICE).to(dtype) for heads in (4, 2, 2))
-    exact = attention(*(tensor.double().transpose(1, 2) for tensor in (q, k, v)), causal=True)[0].transpose(1, 2)
-    for step in range(1, steps + 1):
-        o = flashbook.attention(q, k, v, chapter=chapter, step=step, causal=True)
-        assert o.dtype == (torch.bfloat16 if chapter == 6 else dtype)
-        bound = 0.2 if chapter == 6 else 5e-3
-        assert (o.double() - exact).abs().max() <= bound, f"step {step}"
 
 
 # ---- a cache -----------------------------------------------------------------------------------------------------------------------
@@ -766,6 +661,8 @@ def test_rotary_while_appending(causal, interleaved):
     (lambda q, k, v: (q[0], k[0], v[0]), (ValueError, IndexError), "dimensions"),
     (lambda q, k, v: (q[:1, :, :1].expand(2**31, 10, 1, 64), *(t[:1, :, :1].expand(2**31, 10, 1, 64) for t in (k, v))), ValueError, "2\\^31"),
 ])
+
+
 def test_tensors_that_do_not_fit(change, kind, because):
     q, k, v = (torch.randn(2, 10, 4, 64, device=DEVICE, dtype=torch.float16) for _ in range(3))
     with pytest.raises(kind, match=because):
@@ -810,26 +707,6 @@ def test_invalid_options():
         flashbook.attention(q, k, v, chapter=2, step=9)
     with pytest.raises(ValueError, match="qkv has 4 dimensions"):
         flashbook.flash_attn_qkvpacked_func(q)
-
-
-@pytest.mark.kernels
-def test_invalid_masks():
-    q, k, v = (torch.randn(2, 10, 4, 64, device=DEVICE, dtype=torch.float16, requires_grad=True) for _ in range(3))
-    for options, kind, because in (({"alibi_slopes": torch.zeros(3, 4, device=DEVICE)}, ValueError, "one per head"),
-                                   ({"alibi_slopes": torch.zeros(4, device=DEVICE).double()}, ValueError, "float32"),
-                                   ({"softcap": 1e20}, ValueError, "1024")):
-        with pytest.raises(kind, match=because):
-            flashbook.flash_attn_func(q, k, v, **options)
-    with pytest.raises(ValueError, match="int32"):
-        flashbook.flash_attn_varlen_func(q[0], k[0], v[0], torch.tensor([0, 10], device=DEVICE), torch.tensor([0, 10], device=DEVICE), 10, 10)
-    with pytest.raises(ValueError, match="cu_seqlens"):
-        first = torch.tensor([0, 10], device=DEVICE, dtype=torch.int32)
-        flashbook.flash_attn_varlen_func(q[0], k[0], v[0], first, first[:1], 10, 10)
-    with pytest.raises(ValueError, match="cache_seqlens"):
-        flashbook.flash_attn_with_kvcache(q.detach(), k.detach(), v.detach(), cache_seqlens=torch.zeros(3, device=DEVICE, dtype=torch.int32))
-    with pytest.raises(TypeError, match="requires a gradient"):
-        p = torch.randn(1, 1, 8, 64, requires_grad=True, device="cpu")
-        flashbook.attention(p, p, p, chapter=2)
 
 
 # ---- dropout -----------------------------------------------------------------------------------------------------------------------

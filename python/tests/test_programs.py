@@ -13,13 +13,10 @@ import torch
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "python" / "examples")]
 
-import longer_context
 import train_text
-import which_backend
 from conftest import DEVICE
 
 from bench import as_called, diagnosis, generation
-from bench.names import Name
 
 
 @pytest.fixture(autouse=True)
@@ -55,36 +52,10 @@ def test_who_finds_no_room_leaves(monkeypatch):
     assert len(found.forward_seconds["eager"]) == 2  # a forward pass fits into memory
 
 
-@pytest.mark.parametrize("width, layers, eager, want", [(512, 8, False, "training/sdpa/bf16/d64/causal/n64"),
-                                                        (768, 12, True, "training/sdpa_beside_eager_w768l12/bf16/d64/causal/n64")])
-def test_names_of_results_can_be_read(width, layers, eager, want):
-    name = train_text.name_of("sdpa", 64, options(width=width, layers=layers, eager=eager))
-    assert name == want and str(Name.parse(name)) == want
-    assert Name.parse("generation/cat/bf16/d128/b16/n4000").mask == "b16"
-
-
 def test_written_out_is_attention():
     q, k, v = (torch.randn(2, 3, 40, 64, device=DEVICE) for _ in range(3))
     exact = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
     assert torch.allclose(train_text.written_out(q, k, v, True), exact, atol=1e-4)
-
-
-def test_windows_lie_in_one_file_and_all_arms_score_the_same_bytes():
-    held = [bytes(range(200)) * 4, b"short", bytes(reversed(range(250))) * 4]
-    rows = longer_context.windows(held, 512, 9)
-    assert rows.shape == (9, 513)
-    assert all(any(bytes(row.tolist()) in file for file in held) for row in rows)
-    torch.manual_seed(1)
-    model = train_text.Gpt(64, 1, 1, "sdpa").to(DEVICE)
-    seen = []
-    model.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
-    for length in (256, 512):
-        assert len(longer_context.scores(model, rows.to(DEVICE), length, 4)) == 9
-        assert seen[0].shape == (4, length)
-        assert torch.equal(seen[0][:, -255:].cpu(), rows[:4, -256:-1].long())
-        seen.clear()
-    with pytest.raises(ValueError, match="shorter arms"):
-        longer_context.windows(held, 5000, 1)
 
 
 @pytest.mark.kernels
@@ -105,6 +76,8 @@ def test_all_caches_write_the_same():
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("shape", [{"lengths": (64, 64)}, {"lengths": (64, 64), "causal": False}, {"lengths": (100,), "window": 20},
                                    {"lengths": (50, 1, 49), "packed": "ragged"}], ids=str)
+
+
 def test_calls_are_checked_before_they_are_timed(shape, backward):
     """Ours and PyTorch's pass the check, and a result that differs in the last head does not."""
     cell = as_called.Cell(4, 2, head_dim=64, backward=backward, **shape)
@@ -119,27 +92,6 @@ def test_calls_are_checked_before_they_are_timed(shape, backward):
     results[-1].view(-1)[-1] += 1
     error, bound = as_called.largest_error(problem, results)
     assert not error <= bound
-
-
-def test_every_variant_of_the_diagnosis_has_the_same_loss():
-    losses, flops = {}, set()
-    for variant in diagnosis.VARIANTS:
-        training = diagnosis.Training(variant, 1, 64, DEVICE, (128, 2, 1))
-        losses[variant] = training.step().item()
-        flops.add(training.flops)
-    assert max(losses.values()) - min(losses.values()) < 0.01
-    weights = 128 * 12 * 128 + 256 * 128  # a layer, and the head
-    assert flops == {64 * (6 * weights + 6 * 64 * 128)}
-
-
-def test_a_call_is_what_it_says():
-    asked = which_backend.calls("cpu")
-    for given, _ in asked.values():
-        assert all(tensor.shape[-1] == given[0].shape[-1] for tensor in given)
-    assert asked["the same mask as a tensor"][1]["attn_mask"].sum() == 1024 * 1025 // 2
-    assert which_backend.family("cudnn_generated_fort_native_sdpa_sm90_flash_fprop") == "cuDNN"
-    assert which_backend.family("void pytorch_flash::flash_fwd_kernel") == "flash"
-    assert which_backend.family("fmha_cutlassF_f32_aligned_64x64_rf_sm80") == "efficient"
 
 
 IN_TRITON = """
