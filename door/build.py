@@ -51,7 +51,7 @@ def configure(preset: str, tests: bool = False) -> None:
         options.append(f"-DCMAKE_CUDA_ARCHITECTURES={gpu.architecture()}")
     log = ROOT / "build/configure.log"
     with alone(folder(preset)):
-        if watched("cmake", "--preset", preset, *options, log=log):
+        if watched("cmake", "--preset", preset, *options, busy="still configuring", log=log):
             lacking = packages.missing(packages.TESTS if tests else packages.PROGRAMS)
             if lacking:
                 packages.refuse(lacking)
@@ -62,7 +62,8 @@ def configure(preset: str, tests: bool = False) -> None:
 def build(preset: str, *targets: str, tests: bool = False) -> None:
     configure(preset, tests)
     with alone(folder(preset)):
-        if watched("cmake", "--build", "--preset", preset, *(["--target", *targets] if targets else [])):
+        words = ["--target", *targets] if targets else []
+        if watched("cmake", "--build", "--preset", preset, *words, busy="still compiling"):
             fail(f"build/{preset} did not compile, see above{cuda_of_its_own() if preset == 'sim' else ''}")
 
 

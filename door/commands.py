@@ -14,7 +14,7 @@ from pathlib import Path
 
 from door import gpu, packages, tree
 from door.build import build, configure, files_to_compile, folder, has_target, program
-from door.console import HERE, ROOT, answers, fail, say, show
+from door.console import HERE, ROOT, answers, fail, say, show, watched
 
 MACHINE = "00_"  # chapter 0 measures the machine, so it has no shape and no rung on the ladder
 
@@ -77,27 +77,26 @@ def run(a: argparse.Namespace) -> int:
 def test(a: argparse.Namespace) -> int:
     everything = a.all or tree.STUDENT
     packages.need("to build the tests", packages.TESTS, ["benchmark", "numpy"] if everything else [])
-    standard = [] if everything else ["standard_tests"]
-    parts: list[tuple[str, list[str], list[str]]] = [
-        (gpu.preset(cuda=a.cuda), standard, [])
-    ]  # preset, targets, options
+    standard, tier = ([], "-all") if everything else (["standard_tests"], "")
+    parts: list[tuple[str, str, list[str], list[str]]] = [
+        (gpu.preset(cuda=a.cuda), tier, standard, [])
+    ]  # preset, tier, targets, options
     if (
         parts[0][0] == "gpu" and gpu.architecture() != gpu.HOPPER
-    ):  # chapters that the GPU can run; the others run in the simulator
+    ):  # chapters that the GPU can run, with all of their kernels; the others run in the simulator
         on_gpu = [name for name in tree.for_any_gpu() if (ROOT / "tests/chapters" / f"{name}_test.cpp").exists()]
         theirs = rf"^test_({'|'.join(on_gpu)})\."
-        parts = [
-            ("gpu", [f"test_{name}" for name in on_gpu], ["-R", theirs, "-E", "NOT_BUILT"]),
-            ("sim", standard, ["-E", theirs]),
-        ]
+        tests_on_gpu = ("gpu", "-all", [f"test_{name}" for name in on_gpu], ["-R", theirs, "-E", "NOT_BUILT"])
+        parts = [*([tests_on_gpu] if on_gpu else []), ("sim", tier, standard, ["-E", theirs])]
     worst, some = 0, False
-    for preset, targets, chosen in parts:
+    for preset, tier, targets, chosen in parts:
         build(preset, *targets, tests=True)
-        ctest = ("ctest", "--preset", f"{preset}-all" if everything else preset, *chosen)
+        ctest = ("ctest", "--preset", preset + tier, *chosen)
         if a.options and "Total Tests: 0" in (answers(*ctest, "-N", *a.options) or ""):
             continue
         some = True
-        worst = show(*ctest, "-j", str(os.cpu_count()), *a.options) or worst
+        jobs = ("-j", str(os.cpu_count()))
+        worst = watched(*ctest, *jobs, *a.options, busy="tests are still running", out=sys.stdout) or worst
     if not some:
         fail(
             f"no test matches {shlex.join(a.options)}: ./flashbook test {'--all ' * everything}-- -N lists them"

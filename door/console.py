@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 ROOT = Path(__file__).resolve().parents[1]
 HERE = ROOT if Path.cwd() == ROOT else Path(os.environ.get("PWD", os.getcwd()))  # options that name files are relative to this folder
@@ -54,10 +54,11 @@ def show(*command: str | Path, cwd: Path = ROOT, out: int | None = None) -> int:
         fail(f"the program {words[0]} was not found: install it, or put it on PATH")
 
 
-def watched(*command: str | Path, log: Path | None = None) -> int:
-    """Like show(), for commands that can be silent for a long time: prints a sign of life every few seconds. Output
-    goes to `log`, or else to stderr. On a terminal, Ninja shows its own progress."""
-    if log is None and sys.stderr.isatty():
+def watched(*command: str | Path, busy: str, log: Path | None = None, out: TextIO | None = None) -> int:
+    """Like show(), for commands that can be silent for a long time: prints a sign of life every few seconds, the last
+    line in `log` or else `busy`. Output goes to `log`, to `out`, or to stderr, where Ninja shows its own progress on a
+    terminal."""
+    if log is None and out is None and sys.stderr.isatty():
         return show(*command, out=2)
     words, began, last, heard = printed(*command), time.monotonic(), "", time.monotonic()
     try:
@@ -74,15 +75,12 @@ def watched(*command: str | Path, log: Path | None = None) -> int:
             time.sleep(0.2)
             if time.monotonic() - heard >= SILENCE:
                 heard = time.monotonic()
-                say(f"  {heard - began:.0f} s: {last[:100] if log and last else 'at work'}")
+                say(f"  {heard - began:.0f} s: {last[:100] if log and last else busy}")
 
     threading.Thread(target=remind, daemon=True).start()
     with (log or Path(os.devnull)).open("w", encoding="utf-8") as file:
+        to = file if log else out or sys.stderr
         for line in child.stdout:
-            last = line.strip() or last
-            file.write(line)
-            if log is None:
-                sys.stderr.write(line)
-                sys.stderr.flush()
-                heard = time.monotonic()
+            last, heard = line.strip() or last, heard if log else time.monotonic()
+            print(line, end="", file=to, flush=not log)
     return child.wait()

@@ -76,7 +76,7 @@ def architecture() -> str:
         else "there is an NVIDIA GPU, but nvidia-smi does not describe it: is its driver installed?"
     )
     if not gpu or why:
-        say(f"{why[0].upper()}{why[1:]}. For now, the simulator.")
+        say(f"{why[0].upper()}{why[1:]}. Kernels run in the simulator.")
         return ""
     os.environ["CUDACXX"] = nvcc
     name, (major, minor), _ = gpu
@@ -85,7 +85,7 @@ def architecture() -> str:
     numbers = " ".join(chapter[:2] for chapter in tree.for_any_gpu())
     say(
         f"{name} (compute capability {major}.{minor}): chapters {numbers} run on it; the others need Hopper (9.0) or no "
-        "GPU at all, so they run in the simulator."
+        "GPU, so they run on the CPU, in the simulator."
     )
     return f"{major}{minor}-real"
 

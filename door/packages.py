@@ -149,8 +149,9 @@ def from_pypi(names: Sequence[str]) -> None:
     venv, log = FOLDER / "pypi", FOLDER / "pypi.log"
     FOLDER.mkdir(parents=True, exist_ok=True)
     say(f"flashbook: installing {' '.join(names)} from PyPI into build/packages")
-    if watched(sys.executable, "-m", "venv", venv, log=log) == 0:
-        watched(venv / "bin/pip", "install", "--retries", "1", "--timeout", "5", *names, log=log)
+    if watched(sys.executable, "-m", "venv", venv, busy="still installing", log=log) == 0:
+        watched(venv / "bin/pip", "install", "--retries", "1", "--timeout", "5", *names, busy="still installing",
+                log=log)
 
 
 def need(why: str, wanted: Sequence[str], optional: Sequence[str] = ()) -> None:

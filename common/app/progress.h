@@ -11,11 +11,11 @@
 namespace flashbook {
 
 /// A line such as "checking step 2 against the oracle: 43 %". On a terminal it is rewritten in place and
-/// disappears; otherwise nothing is printed in the first ten seconds, and then a line every ten seconds.
+/// disappears. Elsewhere a line is printed only if there was none for four seconds.
 class ProgressLine {
  public:
-  explicit ProgressLine(std::string what) : what_(std::move(what)), next_(Clock::now() + pause()) {
-    if (terminal_) std::fprintf(stderr, "\r\033[K%s", what_.c_str());
+  explicit ProgressLine(std::string what) : what_(std::move(what)) {
+    if (terminal_ || is_due()) std::fprintf(stderr, terminal_ ? "\r\033[K%s" : "%s\n", what_.c_str());
   }
   ~ProgressLine() {
     if (terminal_) std::fprintf(stderr, "\r\033[K");
@@ -25,19 +25,24 @@ class ProgressLine {
 
   /// `fraction` is the part that is done, 0 to 1.
   void update(double fraction) {
-    if (Clock::now() < next_) return;
-    next_ = Clock::now() + pause();
-    std::fprintf(stderr, terminal_ ? "\r\033[K%s: %.0f %%" : "%s: %.0f %%\n", what_.c_str(), 100 * fraction);
+    if (is_due())
+      std::fprintf(stderr, terminal_ ? "\r\033[K%s: %.0f %%" : "%s: %.0f %%\n", what_.c_str(),
+                   100 * fraction);
   }
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  std::chrono::milliseconds pause() const { return std::chrono::milliseconds(terminal_ ? 200 : 10'000); }
+  static bool is_due() {
+    if (Clock::now() < next_) return false;
+    next_ = Clock::now() + pause();
+    return true;
+  }
+  static std::chrono::milliseconds pause() { return std::chrono::milliseconds(terminal_ ? 200 : 4'000); }
 
   const std::string what_;
-  const bool terminal_ = isatty(STDERR_FILENO) == 1;
-  Clock::time_point next_;
+  inline static const bool terminal_ = isatty(STDERR_FILENO) == 1;
+  inline static Clock::time_point next_ = Clock::now() + pause();
 };
 
 }  // namespace flashbook

@@ -182,8 +182,8 @@ std::optional<Before> run_before(Operation operation, const Shape& shape, const 
   try {
     const std::string heads =
         concat(int64_t(groups) * part.heads, " of ", int64_t(shape.batch) * shape.heads, " heads");
-    report.before =
-        concat("chapter ", before.number, ", step ", step, ", ", groups == all_groups ? "every head" : heads);
+    report.before = concat(groups == all_groups ? "every head" : heads, " against chapter ", before.number,
+                           ", step ", step);
     return Before{part, shape.mean_subtracted && !part.mean_subtracted
                             ? run_without_means(before, part, part_inputs, step)
                             : run_once(before, part, part_inputs, step)};
@@ -274,7 +274,7 @@ RunResult run_shape(const Options& options, const Chapter& chapter, const Chapte
   if (!rows.empty() && before != nullptr && options.operation != Operation::backward)
     earlier = run_before(options.operation, shape, inputs, *before, report);
   if (const std::string wrong = earlier ? wrong_before(*earlier, expected->forward()) : ""; !wrong.empty()) {
-    report.before = "not compared with " + report.before + ", which is wrong itself: " + wrong;
+    report.before = concat("not compared with chapter ", before->number, ", which is wrong itself: ", wrong);
     earlier.reset();
   }
 

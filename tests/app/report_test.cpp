@@ -24,7 +24,7 @@ Report report_of(bool simulated) {
                 .simulated = simulated,
                 .shape = "batch 4, bf16",
                 .checked_rows = "every row",
-                .before = "chapter 3, step 3, every head"};
+                .before = "every head against chapter 3, step 3"};
   const TensorVerdict verdict{TensorId::o, {.ok = true, .max_error = 1.2e-3, .bound = 2e-3, .worst = ""}};
   for (const int step : {1, 2})
     report.steps.push_back({.step = step,

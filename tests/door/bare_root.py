@@ -2,8 +2,8 @@
 """Runs the README's two commands in a bare Debian: bare_root.py [root|user|offline ...] [-- COMMAND ...] (default: all
 three cases; `run`, then `test`). debootstrap makes the system from the mirror that apt uses here; it has neither a
 compiler nor Python, and gets a fresh copy of this tree's files. There is no terminal, and GitHub is unreachable. Cases:
-as root; as an unprivileged user; without a network, where ./flashbook must fail within two seconds. Needs root, apt and
-debootstrap; without them it prints why it skips."""
+as root; as an unprivileged user; without a network, where ./flashbook must fail within two seconds. The commands must
+print something every few seconds. Needs root, apt and debootstrap; without them it prints why it skips."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build/bare"
 SECONDS = 2.0  # allowed for a refusal without a network
+SILENCE = 6.0  # seconds; a sign of life is due every four
 INSIDE = (
     'mount -t proc proc "$0/proc" && exec chroot --userspec="$1" "$0" /usr/bin/env -i PATH="$PATH" HOME="$2" "${@:3}"'
 )
@@ -52,22 +53,33 @@ def make_base() -> Path:
     return base
 
 
-def call(root: Path, user: str, *words: str, offline: bool = False) -> tuple[int, str, float]:
-    """Returns (exit code, output, seconds) of ./flashbook, run in its tree in the bare system."""
+def call(root: Path, user: str, *words: str, offline: bool = False) -> tuple[int, str, float, tuple[float, str]]:
+    """Returns (exit code, output, seconds, (longest silence in seconds, the line that ended it)) of ./flashbook, run in
+    its tree in the bare system."""
     home = "/root" if user == "root" else f"/home/{user}"
     name = ["unshare", "--mount", "--pid", "--fork", *(["--net"] if offline else []), "bash", "-c", INSIDE, str(root),
             f"{user}:{user}", home, "sh", "-c", 'cd ~/flashbook && exec ./flashbook "$@"', "sh", *words]
-    began, log = time.monotonic(), FOLDER / f"{root.name}-{words[0]}.log"
-    with log.open("w", encoding="utf-8") as file:
-        code = subprocess.run(
-            name,
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            check=False,
-            env={**os.environ, "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
-        ).returncode
-    return code, log.read_text(encoding="utf-8", errors="replace"), time.monotonic() - began
+    log = FOLDER / f"{root.name}-{words[0]}.log"
+    began = heard = time.monotonic()
+    said, silence = [], (0.0, "")
+    with log.open("w", encoding="utf-8") as file, subprocess.Popen(
+        name,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env={**os.environ, "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+    ) as child:
+        assert child.stdout
+        for line in child.stdout:
+            now = time.monotonic()
+            silence, heard = max(silence, (now - heard, line)), now
+            said.append(line)
+            file.write(f"{now - began:6.1f}  {line}")
+            file.flush()
+    silence = max(silence, (time.monotonic() - heard, "the end"))
+    return child.returncode, "".join(said), time.monotonic() - began, silence
 
 
 def fresh(base: Path, case: str, user: str) -> Path:
@@ -89,7 +101,7 @@ def fresh(base: Path, case: str, user: str) -> Path:
 def refuses_offline(base: Path) -> list[str]:
     faults = []
     for user in ("ada", "root"):
-        code, said, seconds = call(fresh(base, "offline", user), user, "run", offline=True)
+        code, said, seconds, _ = call(fresh(base, "offline", user), user, "run", offline=True)
         told = f"offline, as {user}: exit code {code} after {seconds:.1f} s"
         print(told, flush=True)
         if code != 2 or seconds > SECONDS or "apt-get install -y python3 g++ cmake" not in said:
@@ -102,11 +114,14 @@ def works(base: Path, case: str, commands: list[list[str]]) -> list[str]:
     root, faults = fresh(base, case, user), []
     for words in commands:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        code, said, seconds = call(root, user, *words)
+        code, said, seconds, silence = call(root, user, *words)
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         cpu = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
-        print(f"as {case}: ./flashbook {' '.join(words)}: exit code {code} after {seconds:.0f} s, {cpu:.0f} s of CPU",
+        print(f"as {case}: ./flashbook {' '.join(words)}: exit code {code} after {seconds:.0f} s, {cpu:.0f} s of CPU, "
+              f"silent for at most {silence[0]:.1f} s, before: {silence[1].rstrip()}",
               flush=True)
+        if silence[0] > SILENCE:
+            faults.append(f"as {case}: ./flashbook {' '.join(words)} printed nothing for {silence[0]:.1f} s")
         if code:
             faults.append(
                 f"as {case}: ./flashbook {' '.join(words)}: exit code {code}:\n" + "\n".join(said.splitlines()[-30:])

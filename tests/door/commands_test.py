@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Tests the commands of ./flashbook in a small tree whose cmake builds programs that print their arguments."""
 
+import contextlib
 import fcntl
+import io
 import os
 import shutil
 import subprocess
@@ -9,8 +11,12 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from door import console
 
 CMAKE = """#!/bin/sh
 mkdir -p build/sim/bin
@@ -124,6 +130,13 @@ class FrontDoor(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn(f"$ cmake --build --preset sim{target}\n", done.stderr)
             self.assertRegex(done.stderr, rf"\$ ctest --preset {preset} -j \d+ -R Npy\n")
+
+    def test_a_silent_command_shows_signs_of_life(self):
+        out, said = io.StringIO(), io.StringIO()
+        with mock.patch.object(console, "SILENCE", 0.0), contextlib.redirect_stderr(said):
+            code = console.watched("sh", "-c", "sleep 2; echo done; exit 3", busy="at work", out=out)
+        self.assertEqual((code, out.getvalue()), (3, "done\n"))
+        self.assertRegex(said.getvalue(), r"(?m)^  \d s: at work$")
 
     def test_a_chapter_is_traced_by_its_twin(self):
         kernels = self.tree / "chapters/02_second/host/chapter.cu"

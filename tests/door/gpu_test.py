@@ -88,7 +88,7 @@ class Gpus(unittest.TestCase):
                 known, said = self.reports(row, cuda, nvcc)
             self.assertEqual((known, said.count("\n")), ("", 1), said)
             self.assertIn(reason, said)
-            self.assertTrue(said.endswith(". For now, the simulator.\n"), said)
+            self.assertTrue(said.endswith(". Kernels run in the simulator.\n"), said)
 
     def test_minor_versions_are_compatible(self):
         self.assertEqual(self.reports("NVIDIA L4, 8.9, 525.60.13", "12.0", "12.6")[0], "89-real")
@@ -122,6 +122,7 @@ class Gpus(unittest.TestCase):
             mock.patch.multiple(commands, configure=lambda *_: None, has_target=lambda *_: False,
                                 files_to_compile=lambda *_: 0,
                                 build=lambda preset, *targets, tests=False: done.append((preset, *targets)), show=shown,
+                                watched=shown,
                                 folder=lambda preset: self.tools / preset),
             mock.patch.object(commands.subprocess, "run"),
         ):
@@ -145,10 +146,15 @@ class Gpus(unittest.TestCase):
         names = "|".join(FOR_ANY[1:])
         self.assertIn(("gpu", *(f"test_{name}" for name in FOR_ANY[1:])), done)
         self.assertIn(("sim", "standard_tests"), done)
-        for preset, option in (("gpu", "-R"), ("sim", "-E")):
+        for tier, option in (("gpu-all", "-R"), ("sim", "-E")):  # the standard tier has none of these tests
             self.assertTrue(
-                any(call[:5] == ("ctest", "--preset", preset, option, rf"^test_({names})\.") for call in done), done
+                any(call[:5] == ("ctest", "--preset", tier, option, rf"^test_({names})\.") for call in done), done
             )
+
+    def test_a_student_s_copy_has_no_tests_of_chapters_for_the_gpu(self):
+        with mock.patch.object(commands, "ROOT", self.tools):
+            done = self.calls(commands.test)
+        self.assertEqual([call[0] for call in done], ["sim", "ctest"])
 
 
 if __name__ == "__main__":

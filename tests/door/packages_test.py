@@ -41,9 +41,10 @@ class Packages(unittest.TestCase):
         self.tools.mkdir()
         for name in TOOLS:
             (self.tools / name).symlink_to(shutil.which(name))
-        (self.tools / "python3").symlink_to(sys.executable)
         self.tool("sudo", 'echo "sudo $*" >>calls\n[ "$1" = -n ] && shift\nexec "$@"')
         self.tool("true", "exit 0")
+        libraries = os.environ.get("LD_LIBRARY_PATH", "")  # Python may be in the build folder
+        self.tool("python3", f'LD_LIBRARY_PATH={libraries} exec {sys.executable} "$@"')
 
     def tool(self, name, text):
         (self.tools / name).write_text(f"#!{self.tools}/sh\n{text}\n")
