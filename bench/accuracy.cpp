@@ -142,7 +142,7 @@ Problem make_problem(const Shape& shape, const NamedInputs& kind) {
       value += is_positive(row / shape.seqlen_k * shape.head_dim + c) ? kind.mean : -kind.mean;
     }
   });
-  // Equally many products for every length; a row of 4096 keys takes milliseconds.
+  // The same number of products for every length; a row of 4096 keys takes milliseconds.
   const int64_t row_count = std::min(kRows, kRows * 4096 / shape.seqlen_k);
   const std::vector<int64_t> rows = sample_rows(shape, row_count, kSeed);
   ProgressLine progress(std::string(kind.name) + ", attention in FP64");

@@ -68,7 +68,7 @@ class Cell:
         return 4 * self.head_dim * self.heads * pairs * (2.5 if self.backward else 1)
 
     def launches(self) -> int:
-        """Launches per round: more of short ones, since the host's time varies."""
+        """Launches per round: short ones get more, since the host's time varies."""
         return max(5, min(20, int(5e12 / self.flops())))
 
 

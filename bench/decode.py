@@ -15,7 +15,7 @@ from Python.
              against PyTorch's kernels. Step 8 reads the same keys and values rounded to e4m3, half the bytes. Two
              shapes have a window, or a softcap and sinks; in these, steps 4 to 6 and FlashInfer (without sinks) take
              part. Includes the shapes of --latent.
---latent     latent attention, step 7, against FlashInfer's and a copy of equally many bytes, since PyTorch has no
+--latent     latent attention, step 7, against FlashInfer's and a copy of the same number of bytes, since PyTorch has no
              kernel whose keys are also its values.
 --prefill    the last queries of each sequence, packed and causal, in one launch: `chunks` are 8 sequences with 512
              queries each and 2k to 16k keys, `mixed` are 32 sequences with one query and 2 with 1024. Step 6, chapter
@@ -131,7 +131,8 @@ class Problem:
         return self.shape.head_dim == LATENT_KEY
 
     def flops(self):
-        """FLOPs for the bytes that are read, which with a shared prefix is less than what is computed; for ragged queries, FLOPs of visible pairs."""
+        """FLOPs for the bytes that are read, which are fewer than those computed if a prefix is shared; for ragged queries, FLOPs of visible
+        pairs."""
         if self.is_ragged():
             queries, keys = self.first_query.diff(), self.lengths
             pairs = (queries * keys - queries * (queries - 1) // 2).sum().item()
@@ -236,7 +237,7 @@ def ours(library, step, problem, page_rows=0, once=False, ablation=False, chapte
 
 
 def copy(problem):
-    """Reads half of the cache's bytes and writes equally many."""
+    """Reads half of the cache's bytes and writes as many."""
     half = problem.k.view(-1)[: problem.k.numel() // 2]
     to = torch.empty_like(half)
     return Contestant("copy", "a copy of equally many bytes", lambda: to.copy_(half), values={"bytes": problem.kv_bytes()}, keeps=to)

@@ -3,8 +3,8 @@
 
     generation.py [--tokens 100,500,1000,4000] [--batch 1,16] [--width 2048] [--layers 16] [--out FILE] [--library FILE]
 
-A decoder with random weights in BF16, with 16 heads of 128 at the width of 2048, processes `tokens` tokens one after another. The tokens are given,
-so all methods do the same work. The methods to keep keys and values are:
+A decoder with random weights in BF16, of width 2048, with 16 heads of dimension 128, processes `tokens` tokens one after another. The tokens are
+given, so all methods do the same work. The methods to keep keys and values are:
 
     none        nothing is kept: the whole text is recomputed for each token (only with --batch 1); SDPA
     none_flash  the same, with SDPA restricted to FlashAttention-2; by default it uses cuDNN's kernel here

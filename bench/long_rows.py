@@ -5,7 +5,7 @@
 
 One head and 64 queries; Q and K are normally distributed. V is 1 everywhere (`ones`), or normally distributed around 1/2 (`halves`). All contestants
 read the same e4m3 tensors with a scale of 1, and errors are against FP64 attention on these: `relative_rms` is the RMS error of O over the RMS
-of O, `left` is what is left of O, 1 if nothing is lost. cuDNN writes O in e4m3, the others in BF16.
+of O, `left` is the fraction of O that is left, 1 if nothing is lost. cuDNN writes O in e4m3, the others in BF16.
 """
 
 import argparse

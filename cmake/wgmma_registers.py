@@ -26,7 +26,7 @@ WRITES_NOTHING = re.compile(r"ST|RED|BAR|BRA|BSYNC|BSSY|EXIT|UTMA|SYNCS\.ARRIVE|
 
 
 def functions(lines):
-    """Returns (name, {address: instruction}) of each function; the instructions have no encoding."""
+    """Returns (name, {address: instruction}) of each function; the instructions come without their encodings."""
     name, code = None, {}
     for line in lines:
         if "Function :" in line:

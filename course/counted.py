@@ -1,7 +1,7 @@
 """Scores a capstone's kernel by its cost in multiprocessor clocks, as counted in the traced mode (tests/support/work.h).
 
-A count is not a measured time, and the process that runs the student's code produces it: code that gets past the gate can forge it. So the score is
-an honour and earns no points."""
+A count is not a measured time, and the process that runs the student's code produces it: code that gets past the gate
+can forge it. So the score earns no points."""
 import math
 from collections.abc import Iterator, Mapping
 
@@ -11,7 +11,7 @@ from course.manifest import Exercise, Test
 CLOCKS = "clocks"  # the sum of these
 PARTS = {"sectors": "device memory", "wavefronts": "shared memory", "exponentials": "exponentials", "tensor_cores": "tensor cores",
          "cuda_cores": "multiply-adds elsewhere", "idle": "idle multiprocessors"}
-HONOUR = "This is a count, not a measured time, and comes from the process that runs the student's code: an honour, not points."
+HONOUR = "This is a count, not a measured time, and comes from the process that runs the student's code, so it earns no points."
 
 
 def score_of_test(test: Test, counts: Mapping[str, int]) -> float | None:

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Grades submissions: python3 course/grade.py SUBMISSION... [NN|ID ...]; --help lists the options. A submission is a student's tree, a folder with
 the edited files, or a zip of either; a folder or a zip may also hold a whole class. Writes report.md and Gradescope's results.json for each, and
-tables for a class; if interrupted, run the same command again to resume. Exit code 0 if everything was graded, whatever the points; 2 if the request
-makes no sense; 3 if the grader itself fails, for example because this machine has no fence."""
+tables for a class; if interrupted, run the same command again to resume. Exit code 0 if everything was graded,
+regardless of the score; 2 if the request makes no sense; 3 if the grader itself fails, for example because this machine
+has no fence."""
 import argparse
 import hashlib
 import itertools
@@ -54,7 +55,7 @@ class Grader:
         self.sandbox = Sandbox()
         self.sandbox.prove()
         if self.sandbox.missing and not self.is_unfenced:
-            raise Broken(f"nothing is graded, since on this machine {self.sandbox.lack}. The fence needs Linux 5.13 or newer with Landlock and "
+            raise Broken(f"nothing was graded: on this machine, {self.sandbox.lack}. The fence needs Linux 5.13 or newer with Landlock and "
                          "seccomp, in a container, too. --unfenced grades anyway, and every report mentions it")
         top = self.folder = Path(tempfile.mkdtemp(prefix="flashbook-grade-")).resolve()
         top.chmod(0o711)
@@ -363,7 +364,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="course grade", description="Grades submissions.")
     parser.add_argument("what", nargs="+", help="submissions: students' trees, folders with the edited files, zips of these, or folders and zips "
                         "of a class; and what to grade: two-digit chapters, or exercise ids (default: all chapters)")
-    parser.add_argument("--single", action="store_true", help="take each of them as one student's, whatever it contains")
+    parser.add_argument("--single", action="store_true", help="treat each of them as one student's, whatever it contains")
     parser.add_argument("--roster", type=Path, help="a CSV with a column id and any of name, submission, handed_in; the tables also list students "
                         "on it who submitted nothing")
     parser.add_argument("--class", dest="class_seed", default="", metavar="TEXT", help="the seed that you gave your class: with a student's id it "

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Makes a student's tree: python3 course/handout.py DIR [NN ...] [capstone] [--solved]. DIR is made completely or not at all (exit code 2). One
-number is the last chapter to hand out. With several numbers, these chapters are to be done, and the ones between them are handed out solved.
-Without numbers everything is to be done, including capstones. --solved makes a perfect submission."""
+"""Creates a student's copy of the course: python3 course/handout.py DIR [NN ...] [capstone] [--solved]. DIR is made
+completely or not at all (exit code 2). One number is the last chapter to hand out. With several numbers, these chapters
+are to be done, and the ones between them are handed out solved. Without numbers everything is to be done, including
+capstones. --solved makes a perfect submission."""
 import argparse
 import json
 import os
@@ -197,7 +198,7 @@ def make(root: Path, target: str | Path, with_solutions: bool = False, chapters:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="course handout", description="Makes a student's tree, without solutions.")
+    parser = argparse.ArgumentParser(prog="course handout", description="Creates a student's copy of the course, without solutions.")
     parser.add_argument("folder", metavar="DIR", help="the folder to make: new, or empty")
     parser.add_argument("chapters", metavar="NN", nargs="*", help="one two-digit number: the last chapter; several: the chapters to be done, with "
                         "those between them solved; capstone: the capstones, too (default: everything)")

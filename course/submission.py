@@ -51,7 +51,7 @@ def files_in_zip(file: Path) -> Iterator[str]:
     except Exception:
         return
     if len(entries) > MOST_FILES:
-        raise Fault(f"{one_line(str(file))} has more than {MOST_FILES} files: hand in the files that you edited")
+        raise Fault(f"{one_line(str(file))} has more than {MOST_FILES} files: hand in only the files that you edited")
     for entry in entries:
         parts = entry.filename.split("/")
         ignored = {"build", ".git", "__MACOSX"} & set(parts) or len(parts) > DEEPEST or entry.is_dir() or entry.flag_bits & 1
@@ -76,7 +76,7 @@ def plain_files(folder: Path) -> Iterator[str]:
         for entry in entries:
             count += 1
             if count > MOST_FILES:
-                raise Fault(f"{one_line(str(folder))} has more than {MOST_FILES} files: hand in the files that you edited")
+                raise Fault(f"{one_line(str(folder))} has more than {MOST_FILES} files: hand in only the files that you edited")
             if not entry.name.isprintable():
                 continue
             status = entry.stat(follow_symlinks=False)
@@ -116,7 +116,7 @@ def reader(folder: Path) -> Reader:
         left -= len(data)
         text = data.decode("utf-8", errors="replace").replace("\r\n", "\n").replace("\r", "\n")
         if left < 0:
-            raise Fault(f"{one_line(str(folder))} has more than {MOST >> 20} MB of sources: hand in the files that you edited")
+            raise Fault(f"{one_line(str(folder))} has more than {MOST >> 20} MB of sources: hand in only the files that you edited")
         return regions.written(text, name)
 
     return read

@@ -36,7 +36,7 @@ class Parser(argparse.ArgumentParser):
             if word and (name.startswith(word) or word.startswith(name) or name in similar)
         ]
         meant = f" (did you mean {' '.join(near)}?)" if near else ""
-        fail(f"unknown command '{word}'{meant}: {self.prog} --help lists them")
+        fail(f"unknown command '{word}'{meant}: run {self.prog} --help for a list")
 
 
 Adder = Callable[..., Parser]
@@ -122,7 +122,7 @@ def add_course(add: Adder) -> None:
     one.add_argument("what", metavar="NN", type=number_of, nargs=1)
     if tree.STUDENT:
         return
-    one = add("handout", course, "make the student's tree, without solutions")
+    one = add("handout", course, "create a student's copy of the course, without solutions")
     one.add_argument("folder", metavar="DIR", help="the folder to make: ../flashbook-student")
     help = "the last chapter, or all chapters to be done (those between are solved); and capstone (default: all)"
     one.add_argument("chapters", metavar="NN", nargs="*", type=number_or_capstone, help=help)

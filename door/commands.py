@@ -118,7 +118,7 @@ def measure(a: argparse.Namespace) -> int:
             chapter[:2] for chapter in tree.folders() if (ROOT / "chapters" / chapter / "host/chapter.cpp").exists()
         ]
         if preset == "sim" and not {tree.folder_of(number)[:2] for number in a.chapters or ["01"]} <= set(on_cpu):
-            reason = "the GPU cannot be used" if gpu.is_there() else "no GPU: kernels are measured on one"
+            reason = "the GPU cannot be used" if gpu.is_there() else "kernels are measured on a GPU, and there is none"
             fail(f"{reason}; CPU chapters can be measured with ./flashbook bench {' '.join(on_cpu)}", 77)
     packages.need("to build the bench", (*packages.PROGRAMS, "benchmark"))
     limits = ["00_the_machine"] if preset == "gpu" and name == "forward" else []  # limits of the card

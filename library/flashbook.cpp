@@ -118,7 +118,7 @@ T completed(const T* from, const char* name, std::size_t first) {
 /// A caller's array in device memory, null if it has none.
 template <typename T>
 Array<T> array_of(const T* pointer, double entries) {
-  // What is too long for any problem is refused by the check of its count.
+  // An array too long for any problem is refused by the check of its count.
   return pointer == nullptr ? Array<T>{} : Array<T>::on_device(int64_t(std::clamp(entries, 0.0, 0x1p62)));
 }
 

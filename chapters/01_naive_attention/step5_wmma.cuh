@@ -53,7 +53,7 @@ struct __align__(8 * sizeof(T)) Eight {
 template <typename T, int kRows, int kColumns>
 struct Chunk {
   static constexpr int kEights = kColumns / 8, kRowsAtOnce = kWmmaThreads / kEights;
-  static_assert(kRows % kRowsAtOnce == 0, "every thread moves equally many eights");
+  static_assert(kRows % kRowsAtOnce == 0, "every thread moves the same number of eights");
   const int first_row = threadIdx.x / kEights, column = threadIdx.x % kEights * 8;
   Eight<T> eights[kRows / kRowsAtOnce];
 

@@ -78,7 +78,7 @@ constexpr int kLanes = 8;  // one AVX2 vector
 /// Reduces the elements of `row` with an operation whose order does not matter.
 template <int kColumns, typename Combine>
 float reduce(const float (&row)[kColumns], Combine combine) {
-  static_assert(kColumns % kLanes == 0, "Every lane gets equally many elements.");
+  static_assert(kColumns % kLanes == 0, "Every lane gets the same number of elements.");
   float lanes[kLanes];
   std::copy_n(row, kLanes, lanes);
   for (int column = kLanes; column < kColumns; column += kLanes)

@@ -77,8 +77,8 @@ __device__ void store_state(const Rows<kHeadDim, kBlock>& rows, const State& sta
 
 /// Attention, one block per head. Grid: (batch * heads); dynamic shared memory: Tiles.
 template <typename T, int kHeadDim, int kBlock>
-// Asked for one block per multiprocessor, ptxas does not save registers for more. With tiles of 32 in f16 it
-// would spill on sm_80.
+// Told to expect one block per multiprocessor, ptxas does not save registers for more. With tiles of 32 in
+// f16 it would spill on sm_80.
 __global__ void __launch_bounds__(kThreads, kBlock == 32 ? 1 : 0)
     keys_outside(const T* q,  // [batch * heads, seqlen_q, kHeadDim]
                  const T* k,  // [batch * kv_heads, seqlen_k, kHeadDim]

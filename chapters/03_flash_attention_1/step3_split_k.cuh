@@ -56,7 +56,7 @@ struct KernelTraits {
 
   static_assert(kRowsQ % kFragment == 0 && kWarpKeys % kFragment == 0 && kWarpDims % kFragment == 0,
                 "a warp works on whole fragments");
-  static_assert(kRowsK % (4 * kRowLanes) == 0, "each lane of a row takes equally many groups of four scores");
+  static_assert(kRowsK % (4 * kRowLanes) == 0, "every lane of a row takes as many groups of four scores");
 };
 
 //| ## Shared memory layout
@@ -99,7 +99,7 @@ __device__ void copy_tile(T (*tile)[kStride],  // [kRows][kStride]
                           const T* source,     // [rows, kHeadDim]
                           int rows) {
   constexpr int kChunks = Traits::kHeadDim / 8;  // 16 bytes each
-  static_assert(kRows * kChunks % Traits::kThreads == 0, "every thread copies equally many chunks");
+  static_assert(kRows * kChunks % Traits::kThreads == 0, "every thread copies the same number of chunks");
 #pragma unroll 4
   for (int i = threadIdx.x; i < kRows * kChunks; i += Traits::kThreads) {
     const int row = i / kChunks, column = i % kChunks * 8;
@@ -193,7 +193,7 @@ __device__ void softmax(SplitKTiles<T, Traits>& tiles, const Problem& problem, i
                         int first_key) {
   constexpr int kRowsAtOnce = Traits::kThreads / kRowLanes, kCount = Traits::kRowsQ / kRowsAtOnce;
   constexpr int kStep = 4 * kRowLanes, kGroups = Traits::kRowsK / kStep;  // of four scores, for a lane
-  static_assert(Traits::kRowsQ % kRowsAtOnce == 0, "every warp has equally many rows");
+  static_assert(Traits::kRowsQ % kRowsAtOnce == 0, "every warp has the same number of rows");
   const int first_row = threadIdx.x / kRowLanes, column = threadIdx.x % kRowLanes * 4;
   Vector<float, 4> scores[kCount][kGroups];
   float row_max[kCount], row_sum[kCount], correction[kCount];

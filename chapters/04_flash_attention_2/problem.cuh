@@ -6,8 +6,8 @@ namespace flashbook::fa2 {
 
 //| ## The problem, as a kernel sees it
 //|
-//| Six numbers, by value: they travel as arguments of the launch and cost no load. To every kernel, a batch
-//| of 4 with 16 heads is simply 64 heads. The scale comes twice, since some steps compute $e^x$ and others
+//| Six numbers, passed by value as launch arguments, so that they cost no load. To every kernel, a batch of
+//| 4 with 16 heads is simply 64 heads. The scale comes twice, since some steps compute $e^x$ and others
 //| $2^x$.
 //|
 //| The causal mask is aligned to the bottom right: the last query sees every key. With fewer keys than
@@ -26,7 +26,7 @@ struct Problem {
   float scale;        ///< factor on the scores
   float scale_log2e;  ///< the same times log2(e): exp(scale * s) = 2^(scale_log2e * s)
 
-  /// Returns how many keys query row `query` sees; beyond the last row, as if the mask went on.
+  /// Returns how many keys query row `query` sees; for rows beyond the last, as if the mask continued.
   __device__ int visible_keys(int query) const {
     const int visible = causal ? query + 1 + seqlen_k - seqlen_q : seqlen_k;
     return visible < 0 ? 0 : visible < seqlen_k ? visible : seqlen_k;
@@ -36,7 +36,7 @@ struct Problem {
   __device__ int64_t q_row(int head) const { return int64_t(head) * seqlen_q; }
 
   /// Returns where the K and V that serve `head` start, in rows. Since heads = group * kv_heads, one division
-  /// does it for any batch.
+  /// is enough for any batch.
   __device__ int64_t k_row(int head) const { return int64_t(head / group) * seqlen_k; }
 };
 

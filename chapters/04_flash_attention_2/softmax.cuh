@@ -1,8 +1,8 @@
 //| # A warp's softmax
 //|
 //| What happens between a warp's two products, in registers: the mask, the maxima, the rescaling of $O$ where
-//| a maximum rises too far, the exponentials. Steps 1 to 3 use mask, maxima and the first FlashAttention's
-//| softmax, steps 4 to 6 what follows it.
+//| a maximum rises too far, the exponentials. Steps 1 to 3 use the mask, the maxima and the first
+//| FlashAttention's softmax; steps 4 to 6 use the parts after it.
 //|
 //| ![Online softmax of the scores 2, 5, 3: when the maximum rises, one factor repairs the
 //| sum](../../docs/figures/online_softmax.svg)
@@ -25,7 +25,7 @@ constexpr float kSlack = 8;  // log2 of what a probability may reach before O is
 template <int kRowBlocks>
 struct RowState {
   float max[kRowBlocks][2], sum[kRowBlocks][2];
-  bool large;  // some maximum of the warp, times the scale, exceeds 2^12 in size (see below)
+  bool large;  // some maximum of the warp, times the scale, exceeds 2^12 in magnitude (see below)
 };
 
 /// Resets the state to one that has seen no key.
@@ -62,9 +62,9 @@ __device__ __forceinline__ void mask(Blocks<kRowBlocks, kKeyBlocks>& scores, con
     }
 }
 
-//| Each lane takes the maximum of its own scores and the old maximum, then asks the lane whose number differs
-//| in bit 0, then the one that differs in bit 1. Lanes 4 g to 4 g + 3 share a row, so these two shuffles
-//| reach exactly the four lanes of the row, and all four end with the same value.
+//| Each lane takes the maximum of its own scores and the old maximum, then compares with the lane whose
+//| number differs in bit 0, then with the one that differs in bit 1. Lanes 4 g to 4 g + 3 share a row, so
+//| these two shuffles reach exactly the four lanes of the row, and all four end with the same value.
 /// Computes the maxima of rows over old and new keys, in all four lanes of a row.
 template <int kRowBlocks, int kKeyBlocks>
 __device__ __forceinline__ void row_maxima(float (&maxima)[kRowBlocks][2],
@@ -108,7 +108,7 @@ __device__ __forceinline__ void normalized_softmax(Blocks<1, kKeyBlocks>& scores
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float base =
-        maxima[0][half] == -INFINITY ? 0 : maxima[0][half];  // a row without a key stays at zeros
+        maxima[0][half] == -INFINITY ? 0 : maxima[0][half];  // a row without a key keeps its zeros
     float sum = 0;
 #pragma unroll
     for (int n = 0; n < kKeyBlocks; ++n)
@@ -139,18 +139,18 @@ __device__ __forceinline__ void normalized_softmax(Blocks<1, kKeyBlocks>& scores
 //|
 //| [Below](#one-multiply-add-and-one-exp2) a score becomes $2^{cs - cm}$ by one multiply-add. It rounds once,
 //| at its end, but $cm$ was rounded before. That error is the same for all keys of a row, so it is a factor
-//| that the division takes out. Yet it grows with $cm$, by half a unit in its last place: from $2^{31}$ on
+//| that the division takes out. But it grows with $cm$, as half a unit in the last place: from $2^{31}$ on
 //| that is $2^7$, and a probability may overflow. So where $|cm|$ exceeds $2^{12}$, the maximum is subtracted
-//| from the scores before they are scaled, one more addition per score. Up to there the error is at most
+//| from the scores before they are scaled, one more addition per score. Below that, the error is at most
 //| $2^{-13}$, less than half a unit of a probability in f16. Therefore `rescale` may use the difference of
 //| two maxima, whichever way each was subtracted.
 //|
-//| The branch is the warp's, and hardly any warp ever takes it. Where a kernel has a register for it,
-//| `rows.large` remembers the vote from one rise of a maximum to the next. A row without a key has no size.
+//| The whole warp takes the same branch, and hardly any warp ever does. If a kernel has a register to spare,
+//| `rows.large` keeps the vote from one rise of a maximum to the next. A row without a key is not large.
 
 constexpr float kLarge = 0x1p12;  // scaled maximum from which on it is subtracted before the scale
 
-/// Returns whether some maximum of the warp's rows, times the scale, exceeds kLarge in size.
+/// Returns whether some maximum of the warp's rows, times the scale, exceeds kLarge in magnitude.
 template <int kRowBlocks>
 __device__ __forceinline__ bool is_large(const RowState<kRowBlocks>& rows, float scale_log2e) {
   bool large = false;
@@ -186,7 +186,7 @@ __device__ __forceinline__ void subtract_before_scaling(float (&offsets)[kRowBlo
 //| it by more than `kSlack` = 8 log2 units: it cancels in the quotient, and no probability is above $2^8$.
 //| Note the unit: 8 is a difference of *exponents*, the factor is 256.
 //|
-//| The vote `__any_sync` makes the decision one for the warp, so that no lane takes a branch alone.
+//| The vote `__any_sync` makes the decision for the whole warp, so that no lane takes a branch alone.
 /// Adopts `maxima` and rescales the running O and sums to match. Skips this if the maxima of all the warp's
 /// rows rose so little that no probability can exceed 2^kSlack: the result is the same, because O and the sum
 /// are relative to the same maximum. kMasked = false promises that every row has seen a key.
@@ -226,9 +226,9 @@ __device__ __forceinline__ void rescale(const float (&maxima)[kRowBlocks][2],
 //| The scale, the base change and the subtraction are *one* multiply-add. The term $-cm$ is computed once per
 //| row. Step 3 needs four operations here: scale, subtract, and two inside `__expf`.
 
-/// What exponentiate adds to scaled scores: minus the scaled maximum in use. Where that is large in some row
-/// of the warp, it is 0, and the maxima are subtracted from the scores. kRemembered: `rows.large` knows;
-/// else the warp votes, where no register is free to remember it from tile to tile.
+/// What exponentiate adds to scaled scores: minus the scaled maximum in use. If that is large in some row of
+/// the warp, it is 0, and the maxima are subtracted from the scores. kRemembered: `rows.large` has the vote;
+/// else the warp votes again, since no register is free to keep it from tile to tile.
 template <bool kMasked, bool kRemembered, int kRowBlocks, int kKeyBlocks>
 __device__ __forceinline__ void subtract_maxima(float (&offsets)[kRowBlocks][2],
                                                 Blocks<kRowBlocks, kKeyBlocks>& scores,

@@ -6,12 +6,12 @@
 //| ![The same tile twice: split-K, each warp has a quarter of the keys; split-Q, each warp has a quarter of
 //| the queries](../../docs/figures/split_q.svg)
 //|
-//| Two functions come from files that later sections open: `round_probabilities` packs scores into the left
-//| operand ([warp_tile.cuh](warp_tile.cuh)), and `normalized_softmax` is chapter 3's softmax for a warp's 16
-//| rows ([softmax.cuh](softmax.cuh)).
+//| Two functions come from files that later sections explain: `round_probabilities` packs scores into the
+//| left operand ([warp_tile.cuh](warp_tile.cuh)), and `normalized_softmax` is chapter 3's softmax for a
+//| warp's 16 rows ([softmax.cuh](softmax.cuh)).
 //|
-//| Steps 2 to 4 change one thing each and keep this text otherwise. Compare neighbours with
-//| `diff step1_split_q.cuh step2_ldmatrix.cuh`.
+//| Steps 2 to 4 change one thing each and otherwise keep this code. Compare neighbours with `diff
+//| step1_split_q.cuh step2_ldmatrix.cuh`.
 //|
 //| **Budget** at d = 128: Q 16 KB, K and V 32 KB. Registers per thread: O 64, scores 32, fragments 16.
 #pragma once
@@ -120,9 +120,9 @@ __global__ void __launch_bounds__(kThreads) split_q(const T* q,  // [batch * hea
   RowState<1> rows;
   clear(rows);
   for (int tile = 0; tile < tiles; ++tile) {
-    __syncthreads();  // no warp still reads the tile before
+    __syncthreads();  // no warp still reads the previous tile
     load(tile);
-    __syncthreads();  // the tile is in, and Q
+    __syncthreads();  // the tile has arrived, and Q
 
     //| Scores of 16 rows by 64 keys: 8 blocks of 4 floats, 32 registers. From here to the end of the loop
     //| nothing is written to shared memory, and no warp waits for another.
@@ -142,8 +142,8 @@ __global__ void __launch_bounds__(kThreads) split_q(const T* q,  // [batch * hea
 
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    //| The end: two rows per lane. Lane 0 of a row's four lanes writes the log-sum-exp. The maximum is one of
-    //| *scaled* scores, hence the scale 1.
+    //| At the end, a lane has two rows. Lane 0 of a row's four lanes writes the log-sum-exp. The maximum is
+    //| that of *scaled* scores, hence the scale of 1.
     const int row = warp_row + half * 8 + lane / 4;
     if (lane % 4 == 0 && row < valid_rows)
       lse[problem.q_row(head) + first_query + row] = log_sum_exp(rows.max[0][half], rows.sum[0][half], 1.0f);

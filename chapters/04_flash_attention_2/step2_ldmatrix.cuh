@@ -1,8 +1,8 @@
 //| # Step 2: ldmatrix, swizzled
 //|
-//| Step 1 reads its operands with eight-way bank conflicts, and V's even in two pieces. Here one `ldmatrix`
-//| replaces 4 or 8 loads, and rows are stored swizzled, so that no two rows of a matrix share a bank.
-//| [warp_tile.cuh](warp_tile.cuh) has the two products that load this way.
+//| Step 1 reads its operands with eight-way bank conflicts, and V's in two pieces as well. Here one
+//| `ldmatrix` replaces 4 or 8 loads, and rows are stored swizzled, so that no two rows of a matrix share a
+//| bank. [warp_tile.cuh](warp_tile.cuh) has the two products that load this way.
 //|
 //| **Budget** at d = 128: as in step 1.
 #pragma once
@@ -62,9 +62,9 @@ __global__ void __launch_bounds__(kThreads)
   RowState<1> rows;
   clear(rows);
   for (int tile = 0; tile < tiles; ++tile) {
-    __syncthreads();  // no warp still reads the tile before
+    __syncthreads();  // no warp still reads the previous tile
     load(tile);
-    __syncthreads();  // the tile is in, and Q
+    __syncthreads();  // the tile has arrived, and Q
 
     Blocks<1, kTile / 8> scores;
     multiply_keys<T, kHeadDim, 0, kTile / 8>(scores, k_tile, [&](uint32_t(&a)[1][4], int step) {

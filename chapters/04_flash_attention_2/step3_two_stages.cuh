@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kThreads) two_stages(const T* q,  // [batch * 
     //| ![A thread's copies, the groups it makes of them, and what a wait
     //| promises](../../docs/figures/cp_async_groups.svg)
     cp_async_wait<0>();
-    __syncthreads();  // the tile is in, and no warp still reads the stage that the next one overwrites
+    __syncthreads();  // the tile has arrived, and no warp still reads the stage that the next overwrites
     if (tile + 1 < tiles) load(tile + 1);
     cp_async_commit();
 

@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kThreads)
   clear(rows);
   for (int tile = 0; tile < tiles; ++tile) {
     cp_async_wait<0>();
-    __syncthreads();  // the tile is in, and no warp still reads the stage that the next one overwrites
+    __syncthreads();  // the tile has arrived, and no warp still reads the stage that the next overwrites
     if (tile + 1 < tiles) load(tile + 1);
     cp_async_commit();
 
@@ -76,8 +76,8 @@ __global__ void __launch_bounds__(kThreads)
 
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    //| The division by the sum happens here, for the first and only time. The maximum is one of scores before
-    //| the scale.
+    //| The division by the sum happens here, for the first and only time. The maximum is that of scores
+    //| before the scale.
     const int row = warp_row + half * 8 + lane / 4;
     const float sum = row_total(rows.sum[0][half]);
     if (lane % 4 == 0 && row < valid_rows)

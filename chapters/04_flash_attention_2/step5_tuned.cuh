@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   //| **Longest first.** Block 0 takes the *last* queries. The hardware starts blocks in the order of their
   //| numbers, so under a causal mask the longest blocks start first.
   //|
-  //| **Which tiles.** The last valid row sees the most keys. Tiles behind them are skipped; if the block sees
+  //| **Which tiles.** The last valid row sees the most keys. Tiles beyond them are skipped; if the block sees
   //| none, `tiles` is 0.
   const int warp_row = threadIdx.x / 32 * Traits::kWarpRows;
   const int first_query =
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   uint32_t kept[Traits::kKeepQueries ? kSteps : 1][kRowBlocks][4];
   if constexpr (Traits::kKeepQueries) {
     cp_async_wait<0>();
-    __syncthreads();  // Q is in: all threads copied some of it
+    __syncthreads();  // Q has arrived: all threads copied a part of it
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) load_rows<kHeadDim>(kept[step], q_tile, warp_row, step);
   }
@@ -125,11 +125,11 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   //| ## One tile
   //|
   //| `process_tile` is the body of the loop, compiled twice: with the mask and without. `tile + 1` was the
-  //| tile before, since keys are visited from the last to the first. The wait and the barrier are those of
+  //| previous tile, since keys are visited from the last to the first. The wait and the barrier are those of
   //| step 3.
   const auto process_tile = [&]<bool kMasked>(int tile) {
     cp_async_wait<0>();
-    __syncthreads();  // the tile is in, and no warp still reads the stage that the next one is about to
+    __syncthreads();  // the tile has arrived, and no warp still reads the stage that the next one will
                       // overwrite
     if (tile > 0) load(tile - 1);
     cp_async_commit();

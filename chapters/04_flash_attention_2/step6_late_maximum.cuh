@@ -18,7 +18,7 @@
 //|         p      = exp2(c * scores - c * new maximum)
 //|       O += p V
 //|
-//| Why 16 * 256: a lane has 16 scores of a row in a tile. If their sum is more, at least one exceeds $2^8$,
+//| Why 16 * 256: a lane has 16 scores of a row in a tile. If their sum is larger, at least one exceeds $2^8$,
 //| the slack. If it is not, no single one exceeds $2^{12}$, which every type here can hold. The sums are
 //| computed anyway.
 //|
@@ -70,7 +70,7 @@ __device__ __forceinline__ bool exponentiate_under_old_maxima(Blocks<kRowBlocks,
      ...);
   }
   (std::make_integer_sequence<int, kKeyBlocks / kGroup>());
-  //| Only now is it known whether the old maxima were good enough; all lanes of the warp go the same way.
+  //| Only now is it known whether the old maxima were good enough; the whole warp takes the same branch.
   bool fits = true;
 #pragma unroll
   for (int r = 0; r < kRowBlocks; ++r) fits = fits && sums[r][0] <= kLimit && sums[r][1] <= kLimit;
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(LateMaximumTraits::kThreads, 2)
 
   uint32_t kept[kSteps][kRowBlocks][4];  // the warp's Q
   cp_async_wait<0>();
-  __syncthreads();  // Q is in: all threads copied some of it
+  __syncthreads();  // Q has arrived: all threads copied a part of it
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) load_rows<kHeadDim>(kept[step], q_tile, warp_row, step);
   const auto queries = [&](uint32_t(&a)[kRowBlocks][4], int step) {
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(LateMaximumTraits::kThreads, 2)
   //| ## One tile
   const auto process_tile = [&]<bool kMasked>(int tile) {
     cp_async_wait<0>();
-    __syncthreads();  // the tile is in, and no warp still reads the stage that the next one is about to
+    __syncthreads();  // the tile has arrived, and no warp still reads the stage that the next one will
                       // overwrite
     if (tile > 0) load(tile - 1);
     cp_async_commit();
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(LateMaximumTraits::kThreads, 2)
   for (; tile >= 0; --tile) process_tile.template operator()<false>(tile);
 
   cp_async_wait_all();
-  __syncthreads();  // where no key was visible: Q has landed everywhere before O takes its place
+  __syncthreads();  // if the block saw no key: all of Q must arrive before O overwrites it
   const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int r = 0; r < kRowBlocks; ++r)

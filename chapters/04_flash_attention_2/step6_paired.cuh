@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(PairedTraits::kThreads, 2)
   const int tiles =
       (problem.visible_keys(first_query + min(Traits::kQueries, valid_rows) - 1) + kKeys - 1) / kKeys;
 
-  //| Shared memory holds Q, K, V, P, and for every row two floats of exchange, one from each side. `mine` is
+  //| Shared memory holds Q, K, V, P, and for every row two floats to exchange, one from each side. `mine` is
   //| where this warp leaves its maxima, `theirs` where it finds the other's. Both point at this lane's upper
   //| row.
   unsigned char* q_tile = dynamic_shared<unsigned char>();                // [kQueries, kHeadDim], then O
@@ -88,14 +88,14 @@ __global__ void __launch_bounds__(PairedTraits::kThreads, 2)
   //| Each of the three barriers has two jobs, and each copy starts right after the barrier that frees its
   //| place:
   //|
-  //| 1. K is in, and V's and P's old contents are used up: *V starts*.
-  //| 2. The maxima are there, and K is used up: *the next K starts*.
-  //| 3. V is in, and P is there.
+  //| 1. K has arrived, and the old V and P have been read: *V starts*.
+  //| 2. The maxima are stored, and K has been read: *the next K starts*.
+  //| 3. V has arrived, and P is stored.
   //|
-  //| So K travels during the softmax and the second product, V during the first product.
+  //| So K is in flight during the softmax and the second product, V during the first product.
   const auto process_tile = [&]<bool kMasked>(int tile) {
     cp_async_wait<0>();
-    __syncthreads();  // K is in; no warp still reads V or P of the tile before
+    __syncthreads();  // K has arrived; no warp still reads the previous V or P
     copy_rows<kKeys, kHeadDim, Traits::kThreads>(v_tile, v, tile * kKeys, problem.seqlen_k);
     cp_async_commit();
 
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(PairedTraits::kThreads, 2)
     //| A row's maximum over *its* 32 keys is half of the answer. One lane in four stores it; after the
     //| barrier, each side takes the larger of the two. `rescale` then sees equal numbers on both sides, so
     //| both rescale or both do not: their halves of $O$ stay relative to one maximum.
-    __syncthreads();  // the maxima are there for the other side, and all warps are done with K
+    __syncthreads();  // the other side's maxima are stored, and all warps are done with K
     if (tile > 0)
       copy_rows<kKeys, kHeadDim, Traits::kThreads>(k_tile, k, (tile - 1) * kKeys, problem.seqlen_k);
     cp_async_commit();
@@ -147,10 +147,10 @@ __global__ void __launch_bounds__(PairedTraits::kThreads, 2)
               p[step][r][i];
         }
     }
-    //| Two groups may be in flight here: V, and behind it the next K. `wait<1>` lets the newest travel on,
+    //| Two groups may be in flight here: V, and behind it the next K. `wait<1>` leaves the newest in flight,
     //| which is K.
     cp_async_wait<1>();
-    __syncthreads();  // V is in, though not the next K; the probabilities are there for the other side
+    __syncthreads();  // V has arrived, though not the next K; the other side's probabilities are stored
 
     //| $O \mathrel{+}= PV$ for this side's 128 dims and all 64 keys. The first half of P is still in
     //| registers; the other half comes from the other warp.
@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(PairedTraits::kThreads, 2)
   //| Each side has summed only its own keys. The sums are exchanged like the maxima, and each side divides
   //| its own dims. Side 0 writes the log-sum-exp.
   cp_async_wait_all();
-  __syncthreads();  // all are done with Q, or it has landed where no key was visible; and with the exchange
+  __syncthreads();  // all are done with Q (or it has arrived, if no key was visible) and the exchange
 #pragma unroll
   for (int r = 0; r < 2; ++r)
 #pragma unroll
@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(PairedTraits::kThreads, 2)
       rows.sum[r][half] = row_total(rows.sum[r][half]);
       if (lane % 4 == 0) mine[r * 16 + half * 8] = rows.sum[r][half];
     }
-  __syncthreads();  // each side's sums are there for the other
+  __syncthreads();  // the other side's sums are stored
 #pragma unroll
   for (int r = 0; r < 2; ++r)
 #pragma unroll

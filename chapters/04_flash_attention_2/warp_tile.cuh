@@ -65,7 +65,7 @@ __device__ __forceinline__ int walk(int place, int step) { return (place ^ step 
 //|
 //| `cp_async_cg` copies 16 bytes from device memory to shared memory without a register in between, and
 //| returns at once. Thread $t$ takes piece $t \bmod$ `kPieces` of every `kRowsAtOnce`-th row: neighbouring
-//| threads copy neighbouring pieces, so a warp asks for whole lines.
+//| threads copy neighbouring pieces, so a warp requests whole lines.
 //|
 //| The last argument says how many of the 16 bytes exist. For a row beyond the end it is 0, and the hardware
 //| writes zeros. These must be zeros: the probability of a missing key is 0, and 0 times an old NaN would be
@@ -120,15 +120,15 @@ __device__ __forceinline__ void copy_rows(unsigned char* tile,
 
 //| ## Products
 //|
-//| The lane that *names* a row for `ldmatrix` is not the lane that *gets* its elements. Take lane 9 in a load
-//| of Q. It names row 9, which is row 1 of the second matrix; the eight elements go to lanes 4 to 7, two to
-//| each. Lane 9 itself gets columns 2 and 3 of row 2 of every matrix: row 2 of Q from the first, row 10 from
-//| the second.
+//| The lane that *supplies* a row's address is not the lane that *receives* its elements. Take lane 9 in a
+//| load of Q. It supplies row 9, which is row 1 of the second matrix; the eight elements go to lanes 4 to 7,
+//| two to each. Lane 9 itself gets columns 2 and 3 of row 2 of every matrix: row 2 of Q from the first, row
+//| 10 from the second.
 //|
 //| ![ldmatrix_x4: which lane names which row, and which lane receives which
 //| elements](../../docs/figures/ldmatrix.svg)
 //|
-//| Q is the left operand, and its rows are rows of the tile: lanes 0 to 15 name the 16 rows, lanes 16 to 31
+//| Q is the left operand, and its rows are rows of the tile: lanes 0 to 15 supply the 16 rows, lanes 16 to 31
 //| the same rows 8 dims further on. Registers `a[0]` to `a[3]` are then upper left, lower left, upper right,
 //| lower right, in mma.sync's order.
 
@@ -151,7 +151,7 @@ __device__ __forceinline__ void load_rows(uint32_t (&a)[kRowBlocks][4], const un
 //| steps 2 to 4 read them again. `kFirst` and `kCount` choose a part of the keys; only step 6 uses less than
 //| all. One `ldmatrix_x4` brings two key blocks:
 //|
-//| | lanes | name keys | and dims | for |
+//| | lanes | supply keys | and dims | for |
 //| |---|---|---|---|
 //| | 0 to 7 | 0 to 7 | 0 to 7 | `b[0]` |
 //| | 8 to 15 | 0 to 7 | 8 to 15 | `b[1]` |
@@ -192,9 +192,9 @@ __device__ __forceinline__ void multiply_keys(Blocks<kRowBlocks, kKeyBlocks>& sc
   }
 }
 
-//| The step without a single move. Scores of key blocks $2s$ and $2s + 1$ are this lane's results of two
-//| products. Rounded and packed in pairs, they are registers 0 to 3 of the left operand for 16 keys: block
-//| $2s$ gives the first two registers, block $2s + 1$ the others.
+//| This step moves no data. Scores of key blocks $2s$ and $2s + 1$ are this lane's results of two products.
+//| Rounded and packed in pairs, they are registers 0 to 3 of the left operand for 16 keys: block $2s$ gives
+//| the first two registers, block $2s + 1$ the others.
 /// Packs two key blocks of probabilities, rounded, as the left operand of mma.sync.
 template <typename T, int kRowBlocks, int kKeyBlocks>
 __device__ __forceinline__ void round_probabilities(uint32_t (&p)[kRowBlocks][4],

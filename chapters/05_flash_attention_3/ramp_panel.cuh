@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(128)
   uint32_t weights[kRampKeys / 16][4];
 #pragma unroll
   for (int i = 0; i < kRampKeys / 4; ++i) {
-    const MatrixPlace at = WgmmaM64<kRampDims>::a16(thread, i % 4 * 2);  // where in p register i's pair is
+    const MatrixPlace at = WgmmaM64<kRampDims>::a16(thread, i % 4 * 2);  // place of register i's pair in p
     const float* pair = p + at.row * kRampKeys + i / 4 * 16 + at.column;
     weights[i / 4][i % 4] = pack<__half>(pair[0], pair[1]);
   }

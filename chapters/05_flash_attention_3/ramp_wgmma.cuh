@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(128) multiply_once(const float* a, const float
   wgmma_pin(sums);  // no instruction: tells the compiler that sums change here
 #pragma unroll
   for (int i = 0; i < kRampN / 2; ++i) {
-    const MatrixPlace at = WgmmaM64<kRampN>::d(thread, i);  // where this thread's number i is in the product
+    const MatrixPlace at = WgmmaM64<kRampN>::d(thread, i);  // place of this thread's number i in the product
     product[at.row * kRampN + at.column] = sums[i];
   }
 }

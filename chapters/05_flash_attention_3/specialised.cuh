@@ -36,7 +36,7 @@ struct SpecialisedTraits : Unrecorded {
 //| ## The block
 //|
 //| Shared memory holds the queries of all consumers, the pipeline, and one more barrier, `q_full`: queries
-//| come once, so it has one phase and they are never given back.
+//| are loaded once, so it has one phase and they are never released.
 /// Shared memory of a block.
 template <typename T, typename Traits>
 struct SpecialisedShared {
@@ -48,8 +48,8 @@ struct SpecialisedShared {
 //| ## In which order tiles come
 //|
 //| Tiles of keys go from the last to the first: the ragged end and the causal diagonal come first, and the
-//| loop over the rest needs no mask. Without overlap, consumers want K and V of one tile, then of the next.
-//| With it (step 4) they want the next K before this V:
+//| loop over the rest needs no mask. Without overlap, consumers need K and V of one tile, then of the next.
+//| With it (step 4) they need the next K before this V:
 //|
 //| | | | | | | | |
 //| | --- | --- | --- | --- | --- | --- | --- |
@@ -57,7 +57,7 @@ struct SpecialisedShared {
 //| | keys first | K3 | K2 | V3 | K1 | V2 | K0 | V1 V0 |
 
 /// Streams the K and V of `tiles` tiles of keys through the pipeline, the last first. One thread of the
-/// producer.
+/// producer calls it.
 template <typename Traits, bool kKeysFirst, typename Pipeline>
 __device__ __forceinline__ void stream(Pipeline& pipeline, PipelineState<Traits::kStages>& state,
                                        const TileMap& k_map, const TileMap& v_map, int tiles,

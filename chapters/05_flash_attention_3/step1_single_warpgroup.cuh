@@ -1,10 +1,10 @@
 //| # Step 1: TMA and WGMMA
 //|
 //| Chapter 4 runs on a Hopper too, but `mma.sync` reaches 63 % of what Hopper's tensor cores can do: its
-//| operands pass through registers, and a warp stands still while it multiplies. This step introduces the two
-//| units that change this, and nothing else:
+//| operands pass through registers, and a warp stalls while it multiplies. This step introduces the two units
+//| that change this, and nothing else:
 //|
-//| * **TMA** copies whole tiles. One thread names a tile, and no thread computes addresses of its elements.
+//| * **TMA** copies whole tiles. One thread requests a tile, and no thread computes an element's address.
 //| * **WGMMA** multiplies tiles where they are. Four warps work together on 64 rows, and S and O stay in
 //|   registers.
 //|
@@ -26,7 +26,7 @@
 
 namespace flashbook::fa3 {
 
-using namespace hopper;  // tiles and their products, masks, softmax, the way out: parts that later chapters
+using namespace hopper;  // tiles and their products, masks, softmax, epilogue: parts that later chapters
                          // share
 
 /// Shared memory of a block of step 1.
@@ -40,8 +40,8 @@ struct SingleShared {
 //| ## One mbarrier
 //|
 //| `landed` expects one arrival per phase: that of thread 0, which also announces how many bytes will come.
-//| TMA subtracts the bytes as they land. When the arrival is in and no byte is missing, the phase is over,
-//| and the threads that wait for its parity go on. The first phase has parity 0, the next 1, then 0 again.
+//| TMA subtracts the bytes as they land. After the arrival and the last byte, the phase is complete, and the
+//| threads that wait for its parity continue. The first phase has parity 0, the next 1, then 0 again.
 
 /// Computes attention for 64 queries of one head. Grid: (tiles of queries * heads).
 template <typename T, int kHeadDim, int kKeys>
@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(kWarpgroup)
   const Head head = problem.head_of(blockIdx.x / tiles_of_head), kv_head = problem.kv_head(head);
   const int first_query = blockIdx.x % tiles_of_head * kRowsPerWarpgroup;
   const int key_tiles = problem.key_tiles(first_query + kRowsPerWarpgroup - 1, kKeys);
-  // wgmma deals row 16 * warp + lane / 4, and the one 8 below, to this thread.
+  // wgmma assigns row 16 * warp + lane / 4, and the one 8 below, to this thread.
   const int query = first_query + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
 
   if (threadIdx.x == 0) {
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kWarpgroup)
   uint32_t phase = 0;
   for (int tile = key_tiles - 1; tile >= 0; --tile, phase ^= 1) {
     if (threadIdx.x == 0) {
-      //| Thread 0 announces how many bytes will come and asks TMA for them; then all threads wait for the
+      //| Thread 0 announces the number of bytes and requests them from TMA; then all threads wait for the
       //| phase. The first tile brings Q as well, in the same phase. Tiles go from the last to the first, so
       //| the masked ones come first.
       //|
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(kWarpgroup)
     wgmma_wait<0>();  // O is complete up to this tile
     wgmma_pin(output);
     wgmma_pin(p);
-    __syncthreads();  // all warps have read K and V: thread 0 may have them overwritten
+    __syncthreads();  // all warps have read K and V: thread 0 may load new ones
   }
 
   finish_rows(output, rows, problem, lse, problem.number(head), query);

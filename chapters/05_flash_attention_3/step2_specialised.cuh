@@ -2,15 +2,15 @@
 //|
 //| In step 1 every thread does everything, so everything waits. Here the work is divided. Warpgroup 0 is the
 //| *producer*: one thread of it keeps the pipeline filled. Two more warpgroups, three at d = 64, are
-//| *consumers*: each owns 64 queries, and all read the same keys. Tiles travel while others are multiplied.
-//| The producer needs hardly any registers, so `setmaxnreg` gives its share to the consumers, which hold S, P
-//| and O.
+//| *consumers*: each owns 64 queries, and all read the same keys. Tiles are in flight while others are
+//| multiplied. The producer needs hardly any registers, so `setmaxnreg` gives its share to the consumers,
+//| which hold S, P and O.
 //|
-//| Steps 3 and 4 keep this text and change a few lines each.
+//| Steps 3 and 4 keep this code and change a few lines each.
 //|
-//| **Budget.** d = 128: Q 32 KB, four stages of 32 KB, 160 KB; registers 64 of O, 64 of S, 32 of P, of 232.
-//| d = 64: three consumers of 160 registers, 88 KB. d = 256: O takes 128 registers and a tile of 80 keys 40
-//| KB: 224 of the 227 KB that a block may have.
+//| **Budget.** d = 128: Q 32 KB, four stages of 32 KB, 160 KB; registers: O 64, S 64, P 32, of 232. d = 64:
+//| three consumers of 160 registers, 88 KB. d = 256: O takes 128 registers and a tile of 80 keys 40 KB: 224
+//| of the 227 KB that a block may have.
 //|
 //| ![One thread of warpgroup 0 asks TMA for tiles; two consumers read them; the barriers between
 //| them](../../docs/figures/hopper_block.svg)
@@ -63,10 +63,10 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
 
   //| ## The producer
   //|
-  //| First it gives registers back. All four warps must do that, since `setmaxnreg` works on a whole
-  //| warpgroup. Then one thread announces the bytes of the queries, asks for them, and streams the keys and
-  //| values. It never looks at an element: TMA writes into shared memory and counts the bytes down at the
-  //| barrier. The other 127 threads exit.
+  //| First it releases registers. All four warps must do that, since `setmaxnreg` works on a whole warpgroup.
+  //| Then one thread announces the bytes of the queries, requests them, and streams the keys and values. It
+  //| never looks at an element: TMA writes into shared memory and counts the bytes down at the barrier. The
+  //| other 127 threads exit.
   if (warpgroup == 0) {  // the producer
     setmaxnreg_dec<kProducerRegisters<kConsumers>>();
     if (threadIdx.x == 0) {
@@ -81,13 +81,13 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
 
   //| ## A consumer
   //|
-  //| A consumer waits here until the producer has given its registers back, and takes them.
+  //| A consumer waits here until the producer has released its registers, and takes them.
   setmaxnreg_inc<kConsumerRegisters<kConsumers>>();
   const int consumer = warpgroup - 1, thread = threadIdx.x % kWarpgroup;
   const int first_query = block_query + consumer * kRowsPerWarpgroup;
   const int query = first_query + thread / 32 * 16 + thread % 32 / 4;  // the first of this thread's two rows
 
-  //| Descriptors are made once, of its own queries and of stage 0. Another stage is a constant further on,
+  //| Descriptors are made once, of its own queries and of stage 0. Another stage is a constant distance away,
   //| which `wgmma_advance` adds to the address in the descriptor. Output and scores are plain arrays. All
   //| loops over them are unrolled, so that every element is a register.
   const uint64_t q = k_major(shared.q[consumer]);
@@ -102,10 +102,10 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
 
   //| ### The first tile
   //|
-  //| Nothing can overlap yet: there are no probabilities to multiply with V. So the first scores stand alone,
-  //| and the loop below always has two products: the scores of one tile, and P V of the tile before. The
-  //| first tile holds the end of the sequence or the diagonal, so it is usually masked. `wgmma_fence` allows
-  //| WGMMA to use registers that ordinary instructions wrote. `wgmma_pin` costs nothing: it tells the
+  //| Nothing can overlap yet: there are no probabilities to multiply with V. So the first scores are computed
+  //| alone, and the loop below always has two products: the scores of one tile, and P V of the previous tile.
+  //| The first tile holds the end of the sequence or the diagonal, so it is usually masked. `wgmma_fence`
+  //| allows WGMMA to use registers that ordinary instructions wrote. `wgmma_pin` costs nothing: it tells the
   //| compiler that these registers change here, so that it moves no use of them across the wait.
   mbarrier_wait(&shared.q_full, 0);
   wait_full(pipeline, state);
@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
 
     //| ### Waiting
     //|
-    //| Both groups must be done. A stage is given back only after the wait for the product that reads it:
+    //| Both groups must be done. A stage is released only after the wait for the product that reads it:
     //| earlier, TMA would overwrite keys that the tensor cores still read.
     wgmma_wait<0>();  // both products are done
     wgmma_pin(output);

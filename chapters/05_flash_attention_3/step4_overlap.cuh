@@ -112,8 +112,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     Traits::record(Moment::issued, tile);
     pass_turn<Traits>(consumer);
 
-    //| `wgmma_wait<1>` lets the newest group run on, which is the product with V, and guarantees the scores.
-    //| K's stage is free then, V's is not yet.
+    //| `wgmma_wait<1>` lets the newest group, the product with V, continue, and guarantees that the scores
+    //| are done. K's stage is then free, and V's is not yet.
     wgmma_wait<1>();  // the scores are done; the product with V still runs
     wgmma_pin(scores);
     Traits::record(Moment::scores, tile);

@@ -12,8 +12,8 @@
 //| | `kPingpong` | step 3's turns |
 //|
 //| **What the compiler must see.** Descriptors and barriers are the same for all lanes of a warp, and the
-//| hardware wants them in *uniform* registers. The compiler keeps them there only while it can prove that the
-//| lanes go together. A consumer that issues the store itself, behind `if (lane == 0)`, loses that proof: a
+//| hardware expects them in *uniform* registers. The compiler keeps them there only while it can prove that
+//| all lanes agree. A consumer that issues the store itself, behind `if (lane == 0)`, loses that proof: a
 //| sixth more instructions in the loop at d = 128. That is why a thread of the producer issues it.
 //|
 //| ![Three threads of warpgroup 0 and the consumers, what they share in memory, and its
@@ -76,14 +76,14 @@ struct PersistentShared {
 //| ## The producers
 //|
 //| The producer warpgroup has three active threads now, each in a warp of its own, so that none waits for
-//| another. One streams keys and values. One brings each consumer its next queries as soon as that consumer
-//| has computed its last scores with the old ones. One has the outputs stored. `common/hopper/block.h` has
-//| the barriers at which they and the consumers meet, `common/hopper/tile_scheduler.h` how all of them learn
-//| of the next tile.
+//| another. One streams keys and values. One loads each consumer's next queries as soon as that consumer has
+//| computed its last scores with the old ones. One stores the outputs. `common/hopper/block.h` explains the
+//| barriers at which they and the consumers meet, and `common/hopper/tile_scheduler.h` how they all learn
+//| about the next tile.
 //|
 //| **Keys and values.** This thread runs ahead of all others. When it has requested the last keys of one tile
-//| of queries, it takes the next tile, broadcasts it and goes on filling stages, while the consumers still
-//| work on the one before. The counter that hands out tiles resets itself.
+//| of queries, it takes the next tile, broadcasts it and continues to fill stages, while the consumers still
+//| work on the previous one. The counter that hands out tiles resets itself.
 /// Runs the thread that decides on the next tile, broadcasts it and streams its keys and values.
 template <typename Traits, typename Shared>
 __device__ void produce_keys(Shared& shared, const TileMap& k_map, const TileMap& v_map,
@@ -101,7 +101,7 @@ __device__ void produce_keys(Shared& shared, const TileMap& k_map, const TileMap
 template <typename Traits, typename Shared>
 __device__ void produce_queries(Shared& shared, const TileMap& q_map) {
   PipelineState<kBroadcastStages> next;
-  for (uint32_t parity = 0;; parity ^= 1) {  // of the tiles of queries that this block has had
+  for (uint32_t parity = 0;; parity ^= 1) {  // parity of the block's number of tiles so far
     const WorkTile work = next_tile<false>(shared.broadcast, next);
     if (work.query_tile < 0) return;
     load_queries(shared, q_map, parity, work.query_tile * Traits::kRows, work.head);
@@ -138,7 +138,7 @@ struct Consumer {
   //| from tile to tile of queries while a Consumer ends.
   PersistentShared<T, Traits>& shared;
   const Problem& problem;
-  PipelineState<Traits::kStages>& state;  ///< in the pipeline; goes on from tile to tile
+  PipelineState<Traits::kStages>& state;  ///< position in the pipeline; kept from tile to tile
   const uint32_t parity;                  ///< phase parity for this query tile
   const int number;                       ///< which consumer this is
   const int first_query, query;           ///< the warpgroup's first row; the first of this thread's two
@@ -167,8 +167,8 @@ struct Consumer {
   //|
   //| These two and the last P V are the loop of step 4 in pieces: the first scores alone, then scores and P V
   //| together, then P V alone. `begin` starts a tile of queries: it sets O and the sums to zero.
-  //| After the last scores the queries have been read, and their place is given back, so that TMA can bring
-  //| the next ones during the remaining work.
+  //| After the last scores the queries have been read, and their place is released, so that TMA can load the
+  //| next ones during the remaining work.
   /// Computes the first scores of a query tile.
   __device__ __forceinline__ void begin(int tile) {
     wait_full(shared.pipeline, state);
@@ -211,7 +211,7 @@ struct Consumer {
     pass_turn<Traits>(number);
 
     //| The two waits are those of step 4, too. Between them is the softmax, during which the product with V
-    //| still runs. K's stage is given back after the first wait, V's after the second.
+    //| still runs. K's stage is released after the first wait, V's after the second.
     wgmma_wait<1>();  // the scores are done; the product with V still runs
     wgmma_pin(scores);
     Traits::record(Moment::scores, tile);
@@ -243,17 +243,17 @@ struct Consumer {
 
   //| ### One tile of queries
   //|
-  //| A consumer waits for its queries, begins with the last tile of keys, goes through the masked tiles and
-  //| then through the whole ones. All consumers see the same tiles of keys pass, as many as the block's last
-  //| query needs.
+  //| A consumer waits for its queries, begins with the last tile of keys, processes the masked tiles and then
+  //| the unmasked ones. All consumers see the same tiles of keys pass, as many as the block's last query
+  //| needs.
   /// Processes a query tile. `key_tiles`: how many tiles of keys come through the pipeline, as many as the
   /// last query of the block sees.
   __device__ __forceinline__ void attend(int key_tiles) {
     mbarrier_wait(&shared.barriers.q_full[number], parity);
     begin(key_tiles - 1);
 
-    //| Where does the mask end? The warpgroup's first query sees the fewest keys. Tiles within its view are
-    //| whole for all its rows, so from there on the second loop runs, or the only one, if there is no mask.
+    //| Where does the mask end? The warpgroup's first query sees the fewest keys. Tiles that it sees whole
+    //| need no mask in any row, so from there on the second loop runs, or the only one, if there is no mask.
     int tile = key_tiles - 2;
     if constexpr (Traits::kCausal && Traits::kSplitLoops) {
       const int unmasked = (problem.last_key(first_query) + 1) / kKeys;  // tiles that all rows see whole
@@ -262,8 +262,8 @@ struct Consumer {
     }
 #pragma unroll 1
     for (; tile >= 0; --tile) step<Traits::kCausal && !Traits::kSplitLoops>(tile);
-    //| The last product takes a turn, too, and gives its stage back, since the producer has begun to bring
-    //| the next tile's keys (`common/hopper/epilogue.h`).
+    //| The last product takes a turn, too, and releases its stage, since the producer has begun to load the
+    //| next tile's keys (`common/hopper/epilogue.h`).
     last_values<T, Traits>(output, p, values, shared.pipeline, state, number);
   }
 };
@@ -287,7 +287,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) persistent(
   static_assert(sizeof(Shared) <= kMaxSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
   if (threadIdx.x == 0) {
-    //| All warps of the consumers read the broadcast, and so do the thread that brings queries and the one
+    //| All warps of the consumers read the broadcast, and so do the thread that loads queries and the one
     //| that stores, if there is one.
     initialise(shared.pipeline, 1, kConsumers * kWarpsPerWarpgroup, "full", "empty");
     initialise(shared.broadcast, kConsumers * kWarpsPerWarpgroup + (Traits::kStoreByTma ? 2 : 1));
@@ -311,7 +311,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) persistent(
 
   setmaxnreg_inc<kConsumerRegisters<kConsumers>>();
   const int number = warpgroup - 1,
-            row = warp % kWarpsPerWarpgroup * kRowsPerWarp;  // of the warp in the warpgroup
+            row = warp % kWarpsPerWarpgroup * kRowsPerWarp;  // first row of the warp in its warpgroup
   open_turns<Traits>(number);
 
   //| ## A consumer's life

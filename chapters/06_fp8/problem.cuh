@@ -30,9 +30,9 @@ struct Scales {
 
 /// Chapter 5's problem, scales and means.
 struct Problem : hopper::Problem {
-  Scales q_scale;           ///< of query heads, blocks of 64 rows; or of key heads
+  Scales q_scale;           ///< by query head and block of 64 rows, or by key head
   bool q_by_kv_head;        ///< which of the two
-  Scales k_scale, v_scale;  ///< of key heads, blocks of 128 rows
+  Scales k_scale, v_scale;  ///< by key head and block of 128 rows
   const float* k_mean;      ///< [key heads, head_dim], of columns; null: nothing was subtracted
   const float* v_mean;      ///< likewise
 

@@ -50,7 +50,7 @@ __device__ void load_tiles(Shared<Traits>& shared, const CUtensorMap& k_map, con
 //| late while something else is due. It loads the next queries first, since their place is free early, when
 //| the consumer has read them. Then it stores the output of the *previous* tile, which is finished later.
 //| That is why it remembers that tile, and runs one round more than there are tiles.
-/// Loads the queries of a tile and their means, and then stores the output of the tile before. One thread.
+/// Loads the queries of a tile and their means, and then stores the output of the previous tile. One thread.
 template <typename Traits>
 __device__ void serve_consumers(Shared<Traits>& shared, const CUtensorMap& q_map,
                                 const CUtensorMap& output_map, const Problem& problem) {
@@ -59,7 +59,7 @@ __device__ void serve_consumers(Shared<Traits>& shared, const CUtensorMap& q_map
   WorkTile before{{0, 0}, -1};
   const uint32_t means_bytes = ((problem.k_mean != nullptr) + (problem.v_mean != nullptr)) *
                                uint32_t(Traits::kHeadDim * sizeof(float));
-  for (uint32_t parity = 0;; parity ^= 1) {  // of the tiles of queries that this block has had
+  for (uint32_t parity = 0;; parity ^= 1) {  // parity of the block's number of tiles so far
     const WorkTile work = next_tile<false>(shared.broadcast, next);
     if (work.query_tile >= 0)
       load_queries(shared, q_map, parity, work.query_tile * kRows, work.head, means_bytes,

@@ -128,7 +128,7 @@ struct Tile {
     float found = nothing;
     if (threadIdx.x < kHeadDim)
       for (int warp = 0; warp < kWarps; ++warp) found = combine(found, warp_sums[warp][threadIdx.x]);
-    __syncthreads();  // all have read: the next question may write
+    __syncthreads();  // all have read: the next reduction may write
     return found;
   }
 
@@ -279,9 +279,9 @@ __global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
 
 /// A column's statistics.
 struct Column {
-  unsigned long long sum;  ///< of its elements, in units of 2^-24; of both signs
-  unsigned largest;        ///< as ordered_bits
-  unsigned least_negated;  ///< of minus the least element, likewise
+  unsigned long long sum;  ///< its elements' sum in units of 2^-24, of either sign
+  unsigned largest;        ///< its largest element, as ordered_bits
+  unsigned least_negated;  ///< minus its least element, likewise
 };
 
 /// Maps a float to an unsigned integer that sorts the same way, for either sign.

@@ -32,13 +32,13 @@ struct Consumer {
   //| `q` is a descriptor, or the queries themselves in registers.
   Shared<Traits>& shared;
   const Problem& problem;
-  PipelineState<Traits::kKeyStages>& key;           ///< in the pipeline of keys; goes on from tile to tile
-  PipelineState<Traits::kTransposedStages>& value;  ///< in that of values
+  PipelineState<Traits::kKeyStages>& key;           ///< position in the pipeline of keys, kept across tiles
+  PipelineState<Traits::kTransposedStages>& value;  ///< position in that of values
   const int number;                                 ///< which consumer this is
   const int scale_head;
   const int first_query, query;  ///< the warpgroup's first row; the first of this thread's two
   const uint64_t keys, values;   ///< descriptors: stage 0
-  const float query_factor;      ///< for all scores, without the keys' scales
+  const float query_factor;      ///< factor of all scores, without the keys' scales
   const float factor;            ///< with them, unless they change from tile to tile
   std::conditional_t<Traits::kQueriesInRegisters, Fragments<kHeadDim>, uint64_t> q;
   float output[kHeadDim / 2], scores[kKeys / 2];
@@ -266,7 +266,7 @@ struct Consumer {
 
   //| ## One tile of queries
   //|
-  //| Masked tiles come first, whole ones after, as in chapter 5.
+  //| Masked tiles come first, unmasked ones after, as in chapter 5.
   /// Processes a query tile whose last query sees `key_tiles` key tiles.
   __device__ __forceinline__ void attend(int key_tiles, const Means<kHeadDim>& means) {
     begin(key_tiles - 1, means);
@@ -323,7 +323,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) attend(
       reinterpret_cast<unsigned char*>(&shared.ones)[i] = kOne;
     fence_proxy_async();  // this thread's writes become visible to wgmma
   }
-  if constexpr (Traits::kTransposeOnce) wait_for_launch_before();  // which sets counters to 0
+  if constexpr (Traits::kTransposeOnce) wait_for_launch_before();  // that launch sets the counters to 0
   __syncthreads();                                                 // the barriers are ready, and the ones
 
   const int warp = warp_of_block(), warpgroup = warp / kWarpsPerWarpgroup;
@@ -346,7 +346,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) attend(
 
   setmaxnreg_inc<Traits::kConsumerRegisters>();
   const int number = warpgroup - 1;
-  const int row = warp % kWarpsPerWarpgroup * kRowsPerWarp + threadIdx.x % 32 / 4;  // of the warpgroup's
+  const int row = warp % kWarpsPerWarpgroup * kRowsPerWarp + threadIdx.x % 32 / 4;  // row in the warpgroup
   open_turns<Traits>(number);
 
   //| A consumer takes a tile of queries from the broadcast, attends to it and hands over its output. V's

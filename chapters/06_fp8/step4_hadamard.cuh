@@ -40,8 +40,8 @@ struct Signs {
 //| per clock, so 132 of them at 1.7 GHz do $7.2 \cdot 10^{12} / 5 = 1.4 \cdot 10^{12}$ elements per second at
 //| $d = 256$. Memory at 4.3 TB/s moves $1.4 \cdot 10^{12}$ per second, at three bytes per element.
 //|
-//| **Predicted.** Hidden behind memory at $d = 64$ and 128, where shuffles take 60 and 80 % of memory's time.
-//| At $d = 256$ both take the same time and do not overlap perfectly: 1.2 times as long as without a
+//| **Predicted.** They hide behind memory at $d = 64$ and 128, where shuffles take 60 and 80 % of memory's
+//| time. At $d = 256$ both take the same time and do not overlap perfectly: 1.2 times as long as without a
 //| rotation.
 
 /// Rotates the row that a thread and its neighbours hold: value[i] is column kColumns * (lane's place) + i.

@@ -16,8 +16,8 @@
 //| | loader | `done` of its head, by a load with acquire | the consumers, by the pipeline of transposed tiles |
 //|
 //| **No deadlock.** A loader waits for tiles, a transposer only for memory. If a loader's tile has been
-//| taken, it was by a running block that will finish it; otherwise the loader's own block will take it sooner
-//| or later. So it does not matter how many blocks run at once.
+//| taken, a running block took it and will finish it; otherwise the loader's own block will take it sooner or
+//| later. So it does not matter how many blocks run at once.
 //|
 //| **Order.** Tiles are taken head by head, as loaders need them. The first tiles of queries belong to the
 //| first few heads, so at the start all blocks need these, and all of them transpose these. From then on the

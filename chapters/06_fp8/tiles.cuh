@@ -33,7 +33,7 @@ struct alignas(kColumns % 128 == 0 ? 1024 : (kColumns & -kColumns) * 8) Tile {
   static constexpr uint32_t kBytes = kRows * kColumns;
   unsigned char element[kColumns / kPanel][kRows][kPanel];  // [panel][row][column], pieces of a row exchanged
 
-  //| Three functions compute where a byte is. Threads ask for 16 bytes of a row from some column on, and get
+  //| Three functions compute where a byte is. Threads request 16 bytes of a row from some column on, and get
   //| them swizzled. WGMMA uses descriptors, whose columns are not swizzled, since the hardware does that on
   //| the final address.
   /// What the swizzle exchanges in every eighth row, from `row` on.

@@ -5,7 +5,7 @@
 //|
 //| | warp | what it does |
 //| | --- | --- |
-//| | 0 | one thread, the *loader*, takes the next tile of queries, broadcasts it, and has TMA bring its keys and values |
+//| | 0 | one thread, the *loader*, takes the next tile of queries, broadcasts it, and loads its keys and values by TMA |
 //| | 1 | one thread loads each consumer's queries, and stores its output |
 //| | 2, 3 | the *transposers* transpose each tile of values (`transpose.cuh`) |
 //|
@@ -15,9 +15,9 @@
 //|
 //| | pipeline | who fills it | `full`: arrivals of a phase | who empties it | `empty`: arrivals of a phase |
 //| | --- | --- | --- | --- | --- |
-//| | `keys` | TMA, for the loader | 1, and the bytes | the consumers | 4 a warpgroup: lane 0 of each warp, when its products are done |
+//| | `keys` | TMA, for the loader | 1, and the bytes | the consumers | 4 per warpgroup: lane 0 of each warp, when its products are done |
 //| | `raw` | TMA, for the loader | 1, and the bytes | the transposers | 2: lane 0 of each warp, when it has read its part |
-//| | `transposed` | the transposers | 2: lane 0 of each warp, when all lanes have written | the consumers | 4 a warpgroup |
+//| | `transposed` | the transposers | 2: lane 0 of each warp, when all lanes have written | the consumers | 4 per warpgroup |
 //|
 //| The steps differ only in switches:
 //|
@@ -48,8 +48,8 @@
 //|
 //| The chapter's page counts the clocks of a tile at d = 128: tensor cores, exponentials, instructions and
 //| shared memory would each take about the same time, 1024 clocks. Steps 2 to 5 take twice as long or more,
-//| so no unit is busy for more than half of the time. Latency or the order of the work is left; which of the
-//| two was not profiled. At d = 64 the exponentials take twice as long as the products; at d = 256 the
+//| so no unit is busy for more than half of the time. That leaves latency or the order of the work; which of
+//| the two was not profiled. At d = 64 the exponentials take twice as long as the products; at d = 256 the
 //| products take twice as long as the exponentials.
 //|
 //| ![TMA brings keys and raw values, two warps transpose the values, consumers read keys and transposed

@@ -124,7 +124,7 @@ struct Gradients {
 
   //| ### The round
   /// Processes a query tile. `sums` is where this warpgroup's part of its dQ is added, if registers add it;
-  /// or that of the round before, if kLateDq. kHasBefore: there is one.
+  /// or that of the previous round, if kLateDq. kHasBefore: there is one.
   template <bool kHasBefore = false>
   __device__ __forceinline__ void step(PipelineState<Traits::kStages>& state, int first_key, int first_query,
                                        float* sums) {
@@ -183,7 +183,7 @@ struct Gradients {
       //| for dS.
       const uint64_t q_columns = mn_major(shared.q.tile[state.stage]);
       if constexpr (Traits::kStages == 1) {
-        __syncwarp();  // all lanes have read D, before lane 0 gives it back
+        __syncwarp();  // all lanes have read D, before lane 0 releases it
         release(shared.d_o, state);
         wgmma_pin(dk);
         wgmma_pin(ds);

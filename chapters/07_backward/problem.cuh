@@ -21,11 +21,11 @@ using namespace hopper;
 
 //| ## One number for each mask
 //|
-//| Chapter 5 asks for the last key of a query. A block that owns keys asks the opposite: which is the first
-//| query that sees this key? Under the causal mask that is `key + seqlen_q - seqlen_k`, and earlier tiles of
-//| queries need not be visited at all. Since the mask ends in the lower right corner, the last query sees
-//| every key. So some query sees each key. But with more queries than keys, the first queries see no key, and
-//| their dQ must be zero.
+//| Chapter 5 needs the last key of a query. A block that owns keys needs the opposite, the first query that
+//| sees a key. Under the causal mask that is `key + seqlen_q - seqlen_k`, and earlier tiles of queries need
+//| not be visited at all. Since the mask ends in the lower right corner, the last query sees every key. So
+//| some query sees each key. But with more queries than keys, the first queries see no key, and their dQ must
+//| be zero.
 /// The shape of one launch. Query heads are numbered over batch and heads together, and so are key heads:
 /// query head h reads key head h / group.
 struct Problem {

@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   Blocks<kRowBlocks, kHeadDim / 8> sums = {};
   const auto use = [&]<bool kMasked>(int tile) {
     cp_async_wait<0>();
-    __syncthreads();  // the tile is in, and no warp still reads the stage that the next one overwrites
+    __syncthreads();  // the tile has arrived, and no warp still reads the stage that the next overwrites
     if (tile + 1 < tiles) load(tile + 1);
     cp_async_commit();
     const unsigned char* const k_tile = stages + tile % 2 * 2 * Traits::kTileBytes;
@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   //| The scale of the scores is also a factor of dQ. It is applied here, once per element, instead of to
   //| every dS.
   cp_async_wait_all();
-  __syncthreads();  // where no key was visible: Q has landed everywhere before dQ takes its place
+  __syncthreads();  // if the block saw no key: all of Q must arrive before dQ overwrites it
   store_blocks<T, kHeadDim>(sums, problem.scale, q_tile, warp_row, 0,
                             dq + problem.query_offset(problem.at.dq, head, first_query), problem.at.dq.row,
                             valid_rows);

@@ -282,7 +282,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
 #pragma unroll 1
   for (int i = 0; i < tiles; ++i) {
     cp_async_wait<0>();
-    __syncthreads();  // the tile is in, and no warp still reads the stage or the dS^T that are overwritten
+    __syncthreads();  // the tile has arrived, and no warp still reads the stage or dS^T that are overwritten
     if (i + 1 < tiles) load(i + 1);
     cp_async_commit();
     if (first_key + Traits::kKeys - 1 > problem.last_key(query_of(i)))
@@ -298,7 +298,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   //|
   //| dK is multiplied by the scale once. dV has no scale. Rows past the last key are not stored.
   cp_async_wait_all();
-  __syncthreads();  // no warp reads K and V any more, and where no query sees them they have landed
+  __syncthreads();  // no warp reads K and V any more; if no query sees them, they have arrived
   store_blocks<T, kHeadDim>(dk_sums, problem.scale, k_tile, warp_key, warp_dim,
                             dk + problem.key_offset(problem.at.dk, kv_head, first_key), problem.at.dk.row,
                             valid_keys);

@@ -62,8 +62,8 @@ __device__ __forceinline__ void stream_queries(Pipeline<Queries, kStages>& pipel
 //|
 //| One thread loads Q, another K, V and dO. A single thread could do both, but its state would not fit in a
 //| producer's few registers. The first one also takes the block's next tile of keys from a counter. It does
-//| so only after it has requested the last queries of this tile: a block that asks early holds a tile that it
-//| will begin late, and in step 6 other blocks would wait for it.
+//| so only after it has requested the last queries of this tile: a block that takes a tile early holds it and
+//| begins it late, and in step 6 other blocks would wait for it.
 /// Runs the thread that takes tiles of keys, broadcasts them, and loads Q.
 template <typename T, typename Traits>
 __device__ __forceinline__ void produce_q(HopperShared<T, Traits>& shared, const TileMap& q_map,
@@ -201,7 +201,7 @@ __device__ __forceinline__ void store_gradients(const Gradients<T, Traits>& sums
                          valid, problem.scale, problem.head_dim);
 }
 
-/// Makes the barriers, in one thread, and gives them the names that the simulator's reports use.
+/// Initialises the barriers, in one thread, and gives them the names that the simulator's reports use.
 template <typename T, typename Traits>
 __device__ __forceinline__ void make_barriers(HopperShared<T, Traits>& shared) {
   if constexpr (Traits::kLateDq)

@@ -11,7 +11,7 @@
 //|
 //| Such a load gives a lane eight consecutive columns of a row, whereas `mma.sync` expects two here and two
 //| there. That does not matter. A sum over columns may be taken in any order, as long as Q's columns are
-//| dealt out the same way, and columns of O may be in any order until they are stored.
+//| distributed the same way, and columns of O may be in any order until they are stored.
 //|
 //| ![A lane loads 16 bytes of a key, eight columns: four are its part of one product, four of the
 //| next](../../docs/figures/decode_lanes.svg)

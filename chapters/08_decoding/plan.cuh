@@ -30,7 +30,7 @@ namespace flashbook::decoding {
 
 //| **Shares.** Each of `count` blocks gets `all / count` units, and the first `all % count` blocks get one
 //| more. These two numbers determine where a share begins, and which share has a given unit.
-/// `all` units dealt out to `count`, all >= count.
+/// `all` units divided among `count`, all >= count.
 struct Shares {
   int each, more;  ///< every block has `each`, the first `more` one more
 
@@ -121,7 +121,7 @@ struct PlaceInPlan {
   int left = 0;         ///< units left; with equal parts, whether there is an item
 };
 
-/// The segments of a block, one after another. Each warp has its own copy and asks it in step with the
+/// The segments of a block, one after another. Each warp has its own copy and advances it in step with the
 /// others. `PlanType` is Plan, Rules, or EvenPlan.
 template <int kKeys, typename PlanType = Plan>
 class Segments {

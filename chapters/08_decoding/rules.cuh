@@ -15,7 +15,7 @@
 //| | `kWindow` | `rows_before`: where in its part of the cache a sequence begins | the producer | 0 |
 //| | `kWindow`, `kFunctions` | `change`: what becomes of 16 keys' scores | after Q K^T | not called |
 //| | `kRagged` | `rows_of`, `rows_at`, `items_of`, ...: how many queries a sequence has, and where | the plan, and wherever rows are read or stored | as many each |
-//| | `kSinks` | `finished`: what a row comes to at last | where a merged row is stored | not called |
+//| | `kSinks` | `finished`: a row's final result | where a merged row is stored | not called |
 //| | `kPadded` | `columns`: how many of a tile's columns tensors have | wherever rows are read or stored | all |
 //|
 //| ![A sequence's keys, of which a window at the end is cut into tiles and dealt out to blocks; what lies
@@ -53,7 +53,7 @@ struct Rules : Plan {
   //| The last query's own key is the sequence's last, and the first query sees furthest back: `left` keys
   //| before its own. So only the last `left` + $S_q$ keys of a sequence are read. Tiles are counted from
   //| there. A window of 1024 keys is eight tiles ($d = 128$) of a cache of any length, and only these are
-  //| dealt out: a long sequence's window is as much work as a short one's.
+  //| distributed: a long sequence's window is as much work as a short one's.
   //|
   //| With pages a copy loads a page or a piece of one, so the first tile begins at a multiple of a copy's
   //| keys. That loads up to a page less one key for nothing.

@@ -1,4 +1,4 @@
-//| # Softmax, and what a row comes to
+//| # Softmax, and a row's result
 //|
 //| Chapter 5's softmax for a warp's 16 rows in the layout of the tensor cores: each thread has two rows, r
 //| and r + 8, and a row is spread over the four lanes of a quad. `mma.sync` and `wgmma` share this layout, so

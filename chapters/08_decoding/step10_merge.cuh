@@ -107,7 +107,7 @@ __device__ __forceinline__ bool group_arrives_last(const Segment& segment, const
   if (threadIdx.x % kWarpgroup == 0) {
     unsigned* arrived = &workspace.arrivals[segment.first_block * kMaxRingWarps + threadIdx.x / kWarpgroup];
     is_last = atomic_add_acq_rel(arrived, 1u) == unsigned(segment.parts - 1);
-    if (is_last) atomicExch(arrived, 0u);  // as the next launch wants it
+    if (is_last) atomicExch(arrived, 0u);  // reset for the next launch
   }
   sync_warpgroup();  // what that thread has taken over, all may read
   return is_last;

@@ -189,7 +189,7 @@ __device__ __forceinline__ void attend_rows(WarpgroupShared<T, Traits>& shared,
     const int hidden = plan.hidden_keys(problem, segment.pack / problem.packs, segment.length);
     if (hidden > 0) clear_values<Traits>(shared.ring.tile[stage], 0, hidden);
   };
-  const int first_unseen = problem.last_key(segment.length, first_row) + 1;  // to some row
+  const int first_unseen = problem.last_key(segment.length, first_row) + 1;  // first key hidden from some row
   float scores[kKeys / 2], correction[2];
   Fragments<kKeys> p;
 #pragma unroll
@@ -197,7 +197,7 @@ __device__ __forceinline__ void attend_rows(WarpgroupShared<T, Traits>& shared,
   rows = LazyRows::none();
 
   //| Compute the first tile's scores, softmax and P.
-  wait_full(shared.ring, state);  // the first tile's keys are in
+  wait_full(shared.ring, state);  // the first tile's keys have arrived
   wgmma_fence();
   issue_scores<T, kHeadDim>(scores, q, wgmma_advance(keys, state.stage * kTileBytes));
   wgmma_wait<0>();
@@ -215,7 +215,7 @@ __device__ __forceinline__ void attend_rows(WarpgroupShared<T, Traits>& shared,
   for (int tile = segment.begin + 1; tile < segment.end; ++tile) {
     const PipelineState<Traits::kStages> k_state = state, v_state = state.next();
     state = v_state.next();
-    wait_full(shared.ring, k_state);  // this tile's keys are in
+    wait_full(shared.ring, k_state);  // this tile's keys have arrived
     wgmma_pin(output);
     wgmma_pin(p);
     wgmma_fence();
@@ -238,7 +238,7 @@ __device__ __forceinline__ void attend_rows(WarpgroupShared<T, Traits>& shared,
   }
 
   //| No scores are left to compute next to the last values, and the cache past them may hold anything.
-  wait_full(shared.ring, state);  // the last tile's values are in
+  wait_full(shared.ring, state);  // the last tile's values have arrived
   const int keys_left = segment.length - (first_key + (segment.end - 1) * kKeys);
   if (PlanType::kWindow && segment.end == 1) clear_hidden(state.stage);
   if (keys_left < kKeys) clear_values<Traits>(shared.ring.tile[state.stage], keys_left, kKeys);
@@ -365,7 +365,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   for (int place = 0; is_there; place = kLastPlace - place) {
     cp_async_wait<0>();   // this thread's pieces of Q are in,
     fence_proxy_async();  // and visible to wgmma,
-    sync_warpgroup();     // as are all four warps', which are done with the other place
+    sync_warpgroup();     // as are all four warps', and all are done with the other place
     //| An item without keys has no tiles, but its rows are written all the same: zeros, and -inf for the
     //| log-sum-exp.
     const Segment segment = shared.segment[place][warp];

@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(kWarpgroup)
     wgmma_wait<0>();  // O includes this tile
     wgmma_pin(output);
     wgmma_pin(p);
-    __syncthreads();  // all warps have read K and V: thread 0 may have them overwritten
+    __syncthreads();  // all warps have read K and V: thread 0 may load new ones
   }
 
   //| A single part is the result; several are merged by the second kernel.

@@ -269,7 +269,7 @@ __device__ __forceinline__ bool next_segment(Segments<LatentKernelTraits::kKeys,
   segments.at = place;
   Segment next;
   if (!segments.next(next)) return false;
-  named_barrier_sync<kBarrier, kThreads>();  // all are done with the segment before
+  named_barrier_sync<kBarrier, kThreads>();  // all are done with the previous segment
   if (thread_number() % kThreads == 0) write_down(next, segments.at, segment, place);
   named_barrier_sync<kBarrier, kThreads>();  // and see this one
   return true;
@@ -279,15 +279,15 @@ __device__ __forceinline__ bool next_segment(Segments<LatentKernelTraits::kKeys,
 template <typename T, typename PlanType>
 __global__ void __launch_bounds__(LatentKernelTraits::kThreads, 1)
     latent(const T* q,                               // [batch, heads, seqlen_q, 576], strided
-           const __grid_constant__ CUtensorMap map,  // of the cache: a box is 3 panels of 64 keys
+           const __grid_constant__ CUtensorMap map,  // map of the cache; a box is 3 panels of 64 keys
            T* o,                                     // [batch, heads, seqlen_q, 512], strided
            float* lse,                               // [batch, heads, seqlen_q]
            LatentCache cache, LatentParts parts, Problem problem, PlanType plan) {
   static_assert(sizeof(LatentShared<T>) <= kMaxSharedBytes, "more shared memory than a block may have");
   constexpr int kStages = LatentKernelTraits::kStages, kLast = kStages - 1;
   LatentShared<T>& shared = *dynamic_shared<LatentShared<T>>();
-  //| One thread makes the barriers. Meanwhile the other warps work out which keys the block has, and one
-  //| stores its first segment.
+  //| One thread initialises the barriers. Meanwhile the other warps work out which keys the block has, and
+  //| one stores its first segment.
   if (threadIdx.x == 0) {
     tma_prefetch(map);
     initialise(shared);
@@ -314,7 +314,7 @@ __global__ void __launch_bounds__(LatentKernelTraits::kThreads, 1)
 #pragma unroll 1
       for (int stage = 0; stage < kStages; ++stage) {
         if (stage == kLast) {
-          named_barrier_sync<kQueries, LatentKernelTraits::kThreads>();  // the others have brought them
+          named_barrier_sync<kQueries, LatentKernelTraits::kThreads>();  // the others have loaded them
           take_queries(in_registers, shared, shared.keys[kLast]);
         }
         fill(shared, map, cache, problem, stage, flags.of(stage), segment, segment.begin + stage);

@@ -143,11 +143,11 @@ struct Consumer {
   //| ### Begin, step, end
   //|
   //| These are chapter 5's. If a version has pingpong (`Traits`), each step takes a turn, and so do the last
-  //| values. All consumers of a block see the same tiles, so all take equally many turns under any mask.
+  //| values. All consumers of a block see the same tiles, so all take as many turns under any mask.
   //|
-  //| The first scores stand alone, each step computes the scores of one tile and the values of the tile
-  //| before it, and the last values stand alone. Partial tiles come first, so the first tile is masked unless
-  //| none is partial.
+  //| The first scores are computed alone, each step computes the scores of one tile and the values of the
+  //| previous one, and the last values are again computed alone. Partial tiles come first, so the first tile
+  //| is masked unless none is partial.
   /// Computes a query tile's first scores. `masked`: the tile is partial; `is_last`: there are no others.
   __device__ __forceinline__ void begin(bool masked, bool is_last) {
     const Sequence document = work.document;
@@ -179,7 +179,7 @@ struct Consumer {
   //| A step issues the scores of its tile and the values of the previous one. The mask and the softmax run
   //| while the tensor cores work on the values. `kMasked` makes two functions; the one for full tiles has no
   //| code for a mask.
-  /// Computes the scores of a tile, over the values of the tile before it.
+  /// Computes the scores of a tile, over the values of the previous tile.
   template <bool kMasked>
   __device__ __forceinline__ void step(bool is_last) {
     const PipelineState<Traits::kStages> k_state = state;

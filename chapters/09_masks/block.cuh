@@ -72,7 +72,7 @@ struct BlockShared {
 };
 
 //| One thread fills a place, and one stores its output, which comes from four warps.
-/// Makes the barriers of all places. `empties`: arrivals that free a place.
+/// Initialises the barriers of all places. `empties`: arrivals that free a place.
 template <int kPlaces, int kConsumers>
 __device__ inline void initialise(QueryBarriers<kPlaces, kConsumers>& barriers, int empties) {
   for (int place = 0; place < kPlaces; ++place)
@@ -89,8 +89,8 @@ __device__ inline void initialise(QueryBarriers<kPlaces, kConsumers>& barriers, 
 
 //| Each count is the number of arrivals: one thread for `near_end`, all warps of the consumers for the stages
 //| of the pipeline.
-/// Makes the barriers, in one thread, before the block's first __syncthreads. `ballot_readers`: threads, or
-/// warps.
+/// Initialises the barriers, in one thread, before the block's first __syncthreads. `ballot_readers`:
+/// threads, or warps.
 template <typename T, typename Traits>
 __device__ inline void initialise(BlockShared<T, Traits>& shared, int ballot_readers) {
   initialise(shared.pipeline, 1, Traits::kConsumers * kWarpsPerWarpgroup, "full", "empty");

@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   static_assert(sizeof(Shared) <= kMaxSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
   if (threadIdx.x == 0) {
-    // The next tile is read by the consumers' warps, and by the threads that bring queries and store.
+    // The next tile is read by the consumers' warps, and by the threads that load queries and store.
     initialise(shared.pipeline, 1, kConsumers * kWarpsPerWarpgroup, "full", "empty");
     initialise(shared.broadcast, kConsumers * kWarpsPerWarpgroup + (Traits::kStoreByTma ? 2 : 1));
     initialise(shared.barriers);
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   }
   __syncthreads();  // the barriers are ready
 
-  //| The roles: warpgroup 0 gives registers back and produces, the others take them and multiply.
+  //| The roles: warpgroup 0 releases registers and produces, the others take them and multiply.
   const int warp = warp_of_block(), warpgroup = warp / kWarpsPerWarpgroup;
   if (warpgroup == 0) {
     setmaxnreg_dec<kProducerRegisters<kConsumers>>();

@@ -53,7 +53,7 @@ struct Consumer {
   PersistentShared<T, Traits>& shared;
   const AnyProblem& problem;
   PipelineState<Traits::kStages>& state;  ///< place in the pipeline; continues from tile to tile
-  const uint32_t parity;                  ///< parity of the tiles of queries before this one
+  const uint32_t parity;                  ///< parity of the number of previous tiles of queries
   const int number;                       ///< which consumer this is
   const int first_query, query;           ///< the warpgroup's first row; the first of this thread's two
   const uint64_t q, keys, values;         ///< descriptors of its queries, and of stage 0 as K and as V
@@ -150,17 +150,17 @@ struct Consumer {
 
   //| ### One tile of queries
   //|
-  //| A consumer waits for its queries, begins with the last tile of keys, goes through the masked tiles and
-  //| then through the whole ones. All consumers see the same tiles of keys pass, as many as the block's last
-  //| query needs.
+  //| A consumer waits for its queries, begins with the last tile of keys, processes the masked tiles and then
+  //| the unmasked ones. All consumers see the same tiles of keys pass, as many as the block's last query
+  //| needs.
   /// Processes a query tile. `key_tiles`: how many tiles of keys come through the pipeline, as many as the
   /// last query of the block sees.
   __device__ __forceinline__ void attend(int key_tiles) {
     mbarrier_wait(&shared.barriers.q_full[number], parity);
     begin(key_tiles - 1);
 
-    //| Where does the mask end? The warpgroup's first query sees the fewest keys. Tiles within its view are
-    //| whole for all its rows, so from there on the second loop runs, or the only one, if there is no mask.
+    //| Where does the mask end? The warpgroup's first query sees the fewest keys. Tiles that it sees whole
+    //| need no mask in any row, so from there on the second loop runs, or the only one, if there is no mask.
     int tile = key_tiles - 2;
     if constexpr (Traits::kCausal && Traits::kSplitLoops) {
       const int unmasked = (problem.last_key(first_query) + 1) / kKeys;  // tiles that all rows see whole

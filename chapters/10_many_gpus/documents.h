@@ -29,7 +29,7 @@ struct OfRank {
 //|
 //| Where does a document begin among a rank's tokens? Count the rank's tokens that come before it in the
 //| sequence. And which of its queries is the first to see a key of this hop? The first that sees the
-//| document's first key of the hop, which under a causal mask means the first one late enough in the
+//| document's first key of the hop: under a causal mask, the first one that is late enough in the
 //| sequence.
 /// Returns a document's queries and keys at a hop, as one tile of all rows that see a key; `query` is `end`
 /// if none does.

@@ -53,7 +53,7 @@ __device__ __forceinline__ Weights weights_of(float part_lse, float carried_lse)
 
 constexpr int kMergeWarps = 8;  ///< warps per block, one row each
 
-/// Takes a part into what is carried. Grid: (tiles of kMergeWarps rows from carried.first on, heads of all
+/// Merges a part into what is carried. Grid: (tiles of kMergeWarps rows from carried.first on, heads of all
 /// batch entries).
 template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(kMergeWarps * 32)
@@ -73,8 +73,8 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
   const Weights weights = weights_of(part_lse[place], is_carried ? carried.lse[place] : -INFINITY);
   __syncwarp();  // all lanes have read the log-sum-exp that lane 0 may overwrite
   if (lane == 0) (is_final ? lse : carried.lse)[place] = weights.lse;
-    //| A row that carries nothing yet takes the part as it is. Its place in memory was never written, so it
-    //| is not read either.
+    //| A row that carries nothing yet becomes the part. Its place in memory was never written, so it is not
+    //| read either.
 #pragma unroll
   for (int column = 2 * lane; column < kHeadDim; column += 64) {
     const int64_t at = place * kHeadDim + column;

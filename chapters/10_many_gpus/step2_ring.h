@@ -14,8 +14,8 @@
 //|
 //| Copies and products run in two queues, which wait for each other only at these two points.
 //|
-//| **Step 3** deals tokens out in zigzag, or in stripes (`tokens.cuh`), and changes nothing else. **Step 4**
-//| merges inside the attention kernel (`step4_carried.cuh`); in steps 2 and 3 a separate kernel merges
+//| **Step 3** distributes tokens in zigzag, or in stripes (`tokens.cuh`), and changes nothing else. **Step
+//| 4** merges inside the attention kernel (`step4_carried.cuh`); in steps 2 and 3 a separate kernel merges
 //| (`merge.cuh`).
 //|
 //| ![Four ranks at each hop of a ring under a causal mask: contiguous tokens leave cells empty, in zigzag
@@ -32,7 +32,7 @@ namespace flashbook::many_gpus {
 //| A row sees a prefix of a hop's keys, and later rows see more of them. So the rows that see any key are the
 //| last ones, from `first` on. A row already carries a result if an earlier hop showed it a key, and its
 //| result is final if no later hop does. Three row numbers per hop describe all of this.
-/// Whose keys a rank holds at a hop: those of the rank `hop` places before it.
+/// Whose keys a rank holds at a hop: those of the rank `hop` places earlier.
 inline int owner_at_hop(const Share& share, int hop, int ranks) { return (share.rank - hop + ranks) % ranks; }
 
 /// What a hop's launch needs, for all hops of a rank.
@@ -44,7 +44,7 @@ class Hops {
   }
 
   int first(int hop) const { return first_[std::size_t(hop)]; }
-  /// Rows from here on have seen a key in a hop before this one.
+  /// Rows from here on have seen a key in an earlier hop.
   int from(int hop) const { return least(0, hop); }
   /// Rows before this one see no key in a later hop.
   int until(int hop) const { return least(hop + 1, int(first_.size())); }

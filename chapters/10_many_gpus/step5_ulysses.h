@@ -29,7 +29,7 @@ inline Heads key_heads_of(int kv_heads, int rank, int ranks) {
   return {begin(rank), begin(rank + 1) - begin(rank)};
 }
 
-/// Step 5 of one rank. Tokens are dealt out contiguously.
+/// Step 5 of one rank. Tokens are distributed contiguously.
 class Ulysses final : public Program {
  public:
   explicit Ulysses(const Share& share)

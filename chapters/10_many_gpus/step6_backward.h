@@ -21,8 +21,8 @@
 //| travelled instead, Q, dO and dQ's sums would be 8 bytes per element: two thirds as much with as many key
 //| heads as query heads, but more with grouped queries.
 //|
-//| **Why a sum is a hop late.** The sum is added after the kernel that computes the part. If the kernel added
-//| it, it could not start before the sum had arrived, and nothing would hide the copy.
+//| **Why a sum arrives one hop late.** The sum is added after the kernel that computes the part. If the
+//| kernel added it, it could not start before the sum had arrived, and nothing would hide the copy.
 //|
 //| ![Four ranks at each hop of a ring under a causal mask: contiguous tokens leave cells empty, in zigzag
 //| every cell is half full](../../docs/figures/rank_work.svg)

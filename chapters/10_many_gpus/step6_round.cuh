@@ -206,7 +206,7 @@ struct Gradients {
       //| dS^T is, too. With a single stage, dK goes first and runs while both warpgroups wait for dS.
       const uint64_t q_columns = mn_major(shared.q.tile[state.stage]);
       if constexpr (Version::kStages == 1) {
-        __syncwarp();  // all lanes have read D, before lane 0 gives it back
+        __syncwarp();  // all lanes have read D, before lane 0 releases it
         release(shared.d_o, state);
         wgmma_pin(dk);
         wgmma_pin(ds);

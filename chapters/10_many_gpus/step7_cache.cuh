@@ -1,7 +1,7 @@
 //| # Step 7: one query, keys everywhere
 //|
-//| When a model generates text, one query or a few meet all keys of the cache, and one sequence's cache can
-//| be larger than a GPU's memory. There are many keys and few queries, so the keys stay and the *query*
+//| When a model generates text, one query or a few attend to all keys of the cache, and one sequence's cache
+//| can be larger than a GPU's memory. There are many keys and few queries, so the keys stay and the *query*
 //| travels: every rank computes every query on its own keys, and the parts are merged.
 //|
 //| This file has a rank's two kernels: attention for a few queries over some of the keys, and the merge of

@@ -22,14 +22,14 @@ namespace flashbook::many_gpus {
 
 using namespace hopper;
 
-/// How tokens are dealt out: contiguous, zigzag or striped.
+/// How tokens are distributed: contiguous, zigzag or striped.
 using Order = TokenOrder;
 constexpr Order kOrders[] = {Order::contiguous, Order::zigzag, Order::striped};
 
 //| ## One run or two
 //|
-//| In the first two orders a rank has at most two runs of tokens. All later code asks only two questions:
-//| where is token i of the rank in the sequence, and how many of the rank's tokens come before a given place?
+//| In the first two orders a rank has at most two runs of tokens. All later code needs only two answers:
+//| where token i of the rank is in the sequence, and how many of the rank's tokens come before a given place.
 /// A rank's tokens.
 struct Tokens {
   int first[2];  ///< the first token of each run, by its place in the sequence

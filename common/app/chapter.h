@@ -105,9 +105,9 @@ inline Shape shape_for_gpu(DType dtype = DType::bf16) { return square_shape(4, 1
 inline Shape shape_for_simulator(DType dtype = DType::bf16) { return square_shape(1, 2, 256, 64, dtype); }
 
 /// Returns the largest score, scaled or not, for which an operation is right in a type; programs refuse
-/// inputs with larger ones. A forward pass takes every score that is still a float when multiplied by
-/// log2(e). The backward pass, and ranks that merge parts, subtract a float32 log-sum-exp from an exponent:
-/// up to 2^16 the result is good to half a unit of a probability in bf16.
+/// inputs with larger ones. A forward pass handles every score that stays finite when multiplied by log2(e).
+/// The backward pass, and ranks that merge parts, subtract a float32 log-sum-exp from an exponent: up to 2^16
+/// the result is good to half a unit of a probability in bf16.
 constexpr float right_up_to(Operation operation, DType dtype, int ranks = 1) {
   return operation == Operation::forward && dtype != DType::e4m3 && ranks == 1
              ? std::numeric_limits<float>::max() / 1.5f

@@ -122,9 +122,10 @@ Inspection inspect(const Chapter& chapter, const Shape& shape, const Inputs& inp
                    int step) {
   if (chapter.step(step).operation == Operation::backward)
     throw InputError(
-        "--inspect shows a row of a forward pass, and this is its gradient: choose a step that computes O");
+        "--inspect shows a row of a forward pass, but this step computes gradients: choose a step that "
+        "computes O");
   if (shape.is_latent())
-    throw InputError("--inspect chooses values, and latent keys are their own values: inspect another step");
+    throw InputError("--inspect replaces V, which is a part of K if keys are latent: inspect another step");
   const int d = shape.head_dim;
   const int64_t number = (int64_t(row.batch) * shape.heads + row.head) * shape.seqlen_q + row.query;
   const Ask step_asked = [&](const Inputs& asked) {

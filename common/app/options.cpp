@@ -18,7 +18,7 @@ std::string head_dims_of(const Chapter& chapter) {
   const bool padded = chapter.accepts(Feature::any_head_dim);
   const bool latent = chapter.accepts(Feature::latent);
   return std::string(padded ? "a multiple of 8 up to 256" : "64, 128 or 256") +
-         (latent ? ", or 576: latent keys, which have a step of their own" : "");
+         (latent ? ", or 576 for latent keys, which have a step of their own" : "");
 }
 
 std::string help_of(const TensorSpec& tensor) {
@@ -58,7 +58,7 @@ class Parser {
  private:
   void declare_run() {
     line_.group("What runs");
-    line_.value("--step", "N", "Which step, or all (default)", [this](auto& v) { set_step(v); });
+    line_.value("--step", "N", "The step to run, or all (default)", [this](auto& v) { set_step(v); });
     line_.flag("--list", "Describe the steps and exit", [](auto&) {});
     line_.device();
     line_.value("--check", "HOW", "Rows compared with the oracle: full, sample, off or auto (default)",
@@ -68,8 +68,7 @@ class Parser {
                                                                  {"off", CheckMode::off},
                                                                  {"auto", CheckMode::automatic}});
                 });
-    line_.value("--reps", "N",
-                "Timed runs of a step (default: up to 30 within half a second; one in the simulator)",
+    line_.value("--reps", "N", "Timed runs per step (default: up to 30 in half a second; 1 in the simulator)",
                 [this](auto& v) { options_.reps = v.count(); });
   }
 
@@ -80,7 +79,7 @@ class Parser {
     line_.count("--batch", "Batch size", shape_.batch);
     line_.value("--heads", "N", "Query heads",
                 [this](auto& v) { shape_.heads = shape_.kv_heads = v.count(); });
-    line_.count("--kv-heads", "Key and value heads, a divisor of --heads (default: equally many)",
+    line_.count("--kv-heads", "Key and value heads, a divisor of --heads (default: the same number)",
                 shape_.kv_heads);
     line_.value("--seqlen", "N", "Queries, and keys unless --seqlen-k is given; 4k means 4096",
                 [this](auto& v) { shape_.seqlen_q = shape_.seqlen_k = v.count(); });
@@ -94,7 +93,7 @@ class Parser {
         "--scaling", "WHAT", "e4m3: one scale per tensor (default), head or block of rows",
         [this](auto& v) { set_scaling(v); }, quantised || e4m3_cache);
     line_.value(
-        "--cache", "TYPE", "Element type of K and V: 16 (default), the type of --dtype, or e4m3, with scales",
+        "--cache", "TYPE", "Element type of K and V: 16 (default; the type of --dtype) or e4m3 (with scales)",
         [this](auto& v) {
           shape_.e4m3_cache = v.template one_of<bool>({{"16", false}, {"e4m3", true}});
         },
@@ -109,23 +108,24 @@ class Parser {
   /// How ranks communicate.
   void declare_ranks() {
     line_.group("The shape");
-    line_.value("--timeout", "SECONDS", "Seconds to wait for a process that does not respond (default: 600)",
+    line_.value("--timeout", "SECONDS", "Seconds to wait for an unresponsive process (default: 600)",
                 [this](auto& v) {
                   options_.patience = v.real();
                   if (options_.patience <= 0)
-                    throw InputError("--timeout is ", options_.patience, ": give seconds, more than 0");
+                    throw InputError("--timeout is ", options_.patience,
+                                     ": give a positive number of seconds");
                 });
     line_.value(
         "--transport", "HOW",
-        "How messages travel: copies, by copy engines (default); nccl, by NCCL's kernels; sockets, between "
+        "How ranks exchange messages: copies, by copy engines (default); nccl, by NCCL's kernels; sockets, "
+        "between "
         "processes through the hosts' memory",
         [this](auto& v) {
           using device::Transport;
           options_.transport = v.template one_of<Transport>(
               {{"copies", Transport::copies}, {"nccl", Transport::nccl}, {"sockets", Transport::sockets}});
         });
-    line_.value("--margin", "N",
-                "Multiprocessors that attention leaves free, for NCCL's kernels (default: 0)",
+    line_.value("--margin", "N", "Multiprocessors to leave free for NCCL's kernels (default: 0)",
                 [this](auto& v) { options_.together.margin = v.text == "0" ? 0 : v.count(); });
   }
 
@@ -135,7 +135,7 @@ class Parser {
     line_.group("Inputs and outputs");
     line_.value("--seed", "N", "Seed for everything random (default: 1)", [this](auto& v) {
       const int64_t seed = v.whole();
-      if (seed < 0) throw InputError("--seed is ", v.text, ": give a number from 0 on");
+      if (seed < 0) throw InputError("--seed is ", v.text, ": give 0 or more");
       options_.seed = uint64_t(seed);
     });
     std::vector<std::pair<std::string, std::string>> files;  // an option and its help
@@ -185,7 +185,7 @@ class Parser {
     }
     line_.group("Score functions");
     line_.then([this] { shape_.scale = default_scale(shape_.head_dim); });
-    line_.value("--scale", "X", "Factor of the scores (default: 1 / sqrt(head_dim))",
+    line_.value("--scale", "X", "Factor applied to the scores (default: 1 / sqrt(head_dim))",
                 [this](auto& v) { shape_.scale = v.real(); });
     line_.then([this] {
       validate_head_dim();
@@ -200,7 +200,7 @@ class Parser {
     line_.group("What runs");
     line_.value(
         "--inspect", "ROW",
-        "Instead of running, show scores, P, maximum, sum, correction and O of row HEAD,QUERY (or "
+        "Instead of a normal run, show scores, P, maximum, sum, correction and O of row HEAD,QUERY (or "
         "BATCH,HEAD,QUERY), tile by tile, next to the oracle's",
         [this](auto& v) { options_.inspected = row_of(v, shape_); }, has_rows);
     line_.value(
@@ -274,7 +274,7 @@ class Parser {
   void set_scaling(const Value& value) {
     if (!chapter_.takes(DType::e4m3) && !chapter_.accepts(Feature::e4m3_cache))
       throw InputError("--scaling is for e4m3, which chapter ", chapter_.number,
-                       " does not take: leave it out");
+                       " does not support: leave it out");
     shape_.scaling = value.one_of<Scaling>(
         {{"tensor", Scaling::tensor}, {"head", Scaling::head}, {"block", Scaling::block}});
   }

@@ -39,7 +39,7 @@ NpyArray read_tensor(const TensorSpec& tensor, const std::string& file) {
     if (dim < 1 || dim > std::numeric_limits<int>::max())
       throw InputError(what, " has shape ", dims_text(array.shape), ": every dimension must be at least 1");
   if (!is_lse && !all_finite(array.values))  // the log-sum-exp of a row that sees no key is -inf
-    throw InputError(what, " holds NaN or infinity, for which attention is undefined: replace them");
+    throw InputError(what, " contains NaN or infinity, for which attention is undefined: replace them");
   return array;
 }
 
@@ -56,10 +56,10 @@ DType dtype_of_files(const Given& given, const Chapter& chapter, const std::map<
   if (const auto name = given.find("--dtype"); name != given.end()) return dtype_of(name->second, chapter);
   const DType type = arrays.at(TensorId::q).dtype;
   if (type != arrays.at(TensorId::k).dtype || type != arrays.at(TensorId::v).dtype)
-    throw InputError("the files hold different types: name the one to compute in with --dtype");
+    throw InputError("the files hold different types: choose one with --dtype");
   if (!chapter.takes(type))
     throw InputError("the files hold ", name_of(type), ", which chapter ", chapter.number,
-                     " does not compute in: round them with --dtype (", names_of(chapter.dtypes), ")");
+                     " does not support: convert them with --dtype (", names_of(chapter.dtypes), ")");
   return type;
 }
 
@@ -103,7 +103,7 @@ bool is_smoothed(const Given& given, DType type) {
   if (smooth == given.end()) return type == DType::e4m3;
   const bool is_on = smooth->second.one_of<bool>({{"on", true}, {"off", false}});
   if (type != DType::e4m3)
-    throw InputError("--smooth is for e4m3 and this is ", name_of(type), ": leave it out");
+    throw InputError("--smooth is for e4m3, but the type is ", name_of(type), ": leave it out");
   return is_on;
 }
 
@@ -134,13 +134,14 @@ bool has_files(const Given& given, Operation operation) {
                      " go together: give all of these files, or none for random inputs");
   if (!computed.empty() && !missing.empty())
     throw InputError(computed[0], " and ", missing[0],
-                     " are of one forward pass: give both, or none and they are computed");
+                     " come from one forward pass: give both, or neither to have them computed");
   return files > 0;
 }
 
 void read_inputs(const Given& given, const Chapter& chapter, Options& options) {
   for (const char* option : {"--lengths", "--page-rows"})
-    if (given.contains(option)) throw InputError(option, " is for random inputs: leave it out, or the files");
+    if (given.contains(option))
+      throw InputError(option, " is for random inputs: leave out either it or the files");
   std::map<TensorId, NpyArray> arrays;
   for (const TensorSpec& tensor : tensors_of(options.operation))
     if (const auto file = given.find(option_of(tensor)); tensor.role == Role::input && file != given.end())
@@ -155,7 +156,7 @@ void read_inputs(const Given& given, const Chapter& chapter, Options& options) {
   shape.kv_heads = from_file(given, "--kv-heads", k_file, k[1]);
   shape.seqlen_k = from_file(given, "--seqlen-k", k_file, k[2]);
   if (shape.is_latent())
-    throw InputError("the files hold latent keys, of which V is a part: leave the files out");
+    throw InputError("files of latent keys, of which V is a part, are not supported: leave the files out");
   shape.value_dim = int(arrays.at(TensorId::v).shape[3]);
   shape.dtype = dtype_of_files(given, chapter, arrays);
   shape.mean_subtracted = is_smoothed(given, shape.dtype);
@@ -171,7 +172,7 @@ void read_inputs(const Given& given, const Chapter& chapter, Options& options) {
   round_inputs(shape, inputs);
   for (TensorId id : {TensorId::q, TensorId::k, TensorId::v, TensorId::o, TensorId::d_o})
     if (!all_finite(inputs[id]))
-      throw InputError("the files hold values beyond the range of ", name_of(shape.dtype),
+      throw InputError("the files contain values beyond the range of ", name_of(shape.dtype),
                        ": choose another --dtype");
   options.inputs = std::move(inputs);
 }

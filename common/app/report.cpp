@@ -271,7 +271,7 @@ void print_report(std::ostream& out, const Report& report, const Committed& comm
 
   for (const StepReport& step : report.steps) {
     if (!step.shape.empty())
-      print_wrapped(out, concat("step ", step.step, " has a shape of its own: "), step.shape);
+      print_wrapped(out, concat("step ", step.step, " uses a different shape: "), step.shape);
     if (!step.why_not.empty()) out << "step " << step.step << " cannot run: " << step.why_not << "\n";
     print_failures(out, step.step, step.oracle, "the oracle");
     print_failures(out, step.step, step.before, "the chapter before");

@@ -79,8 +79,8 @@ std::string why_not_scores(const Chapter& chapter, Operation operation, const Sh
   const float limit = right_up_to(operation, shape.dtype, shape.ranks);
   if (largest <= limit) return "";
   return concat(std::setprecision(2), "scores may reach ", largest,
-                " (the longest row of Q times that of K, times the scale), and chapter ", chapter.number,
-                " is right up to ", limit, ": make --scale or the inputs smaller");
+                " (the longest row of Q times that of K, times the scale), but chapter ", chapter.number,
+                " is accurate only up to ", limit, ": make --scale or the inputs smaller");
 }
 
 std::vector<int64_t> rows_to_check(const Options& options, Report& report) {

@@ -12,9 +12,9 @@ struct RunResult {
   Outputs outputs;  ///< outputs of the last step that ran
 };
 
-/// Runs the steps: each is checked first and timed only if it is right. In a default run, a step for latent
-/// keys, or for a cache in e4m3, has its own shape. Throws InputError if no selected step can run the shape,
-/// or if there is too little memory; device::HardwareMissing without a GPU in a GPU build.
+/// Runs the steps: each is checked first and timed only if it is right. In a default run, steps for latent
+/// keys or an e4m3 cache use their own shape. Throws InputError if no selected step can run the shape, or if
+/// there is too little memory; device::HardwareMissing without a GPU in a GPU build.
 RunResult run(const Options& options, const Chapter& chapter, const Chapter* before);
 
 /// Returns the steps of `options` that can run its shape. Reports those that cannot; throws InputError if

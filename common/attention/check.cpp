@@ -56,7 +56,7 @@ struct Comparison {
     std::string why = wrong_size("", got.size(), rows());
     if (why.empty()) why = wrong_size(whose, want.size(), count);
     if (why.empty() && count > 0 && compared.back() >= rows())
-      why = concat("the reference has rows that ", name(), " has not");
+      why = concat("the reference has rows that ", name(), " lacks");
     if (why.empty() && count == 0) why = concat("no row of ", name(), " was compared");
     if (!why.empty()) return failed(why);
     bool ok = true;

@@ -34,8 +34,8 @@ Verdict check(const Shape& shape, const TensorReference& reference, std::span<co
 
 /// Compares every element of two chapters' outputs for one shape. Each is within the bounds of `reference`,
 /// so they differ by at most twice these. `reference` is for this shape, or for one whose leading heads are
-/// this one's. A row that the reference lacks may differ, as a part of its largest |O|, by as much as any
-/// that it has; its log-sum-exp by as much as any.
+/// this one's. A row that the reference lacks may differ, relative to its largest |O|, by as much as any row
+/// that it has; likewise its log-sum-exp.
 CheckResult compare(const Shape& shape, const Outputs& outputs, const Outputs& before,
                     const Reference& reference);
 

@@ -28,7 +28,7 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 };
 
-/// Returns [batch, seqlen, heads, head_dim], each tensor without gaps, as PyTorch's users have it.
+/// Returns [batch, seqlen, heads, head_dim] without gaps for each tensor, the usual layout in PyTorch.
 Layout layout_bshd(const Shape& shape);
 
 /// Q, K and V are slices of one tensor [batch, seqlen, heads + 2 * kv_heads, head_dim], which is

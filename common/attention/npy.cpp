@@ -19,7 +19,7 @@
 namespace flashbook {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "values are copied as they lie in the file");
+static_assert(std::endian::native == std::endian::little, "values are copied in the file's byte order");
 
 constexpr std::string_view kMagic = "\x93NUMPY";
 

@@ -23,8 +23,8 @@ constexpr int kBlockRows = 16;  // rows of one head that share a pass over K and
 constexpr int kTileKeys = 64;   // keys per tile: 256 dimensions in FP64 fill 128 KB of a cache
 constexpr int kLanes = 64;      // number of iterations of innermost loops, constant so that they vectorise
 
-/// A sum that consists of a single e4m3 number may be off by half a unit of three bits, a 16th; in a long row
-/// they cancel, and lse_scale, the root of the sum of squares, says how well.
+/// A sum of a single e4m3 number may be off by half a unit of its three bits, a 16th; in a long row such
+/// errors cancel, and lse_scale, the root of the sum of squares, measures how well.
 constexpr double kRoundedSum = 0x1p-4;
 
 /// For O, relative to its size: where e4m3 represents P exactly by chance, a linearly approximated

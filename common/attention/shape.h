@@ -53,10 +53,10 @@ struct Shape {
   /// the log-sum-exp is [heads, queries]. 0: every sequence has seqlen_q. The oracle refuses it: compare
   /// each sequence on its own.
   int packed_queries = 0;
-  /// No two blocks share a sequence's keys, so that a sequence's result has the same bits alone and in any
+  /// No two blocks share a sequence's keys, so that a sequence's result is bitwise the same alone and in any
   /// batch. A decoding step may then leave multiprocessors idle.
   bool unsplit = false;
-  int ranks = 1;  ///< GPUs that share the tokens; the tensors above are those of all GPUs
+  int ranks = 1;  ///< GPUs that share the tokens; the tensors above hold the tokens of all GPUs
   std::optional<TokenOrder> order = {};  ///< the tokens of each GPU; none: the step's own order
 
   bool is_latent() const { return head_dim == kLatentKeyDim; }  ///< V is the first columns of K

@@ -24,7 +24,7 @@ float power_of_two_scale(float largest) {
   return std::ldexp(1.0f, largest == 0 ? -100 : std::max(exponent, -100));
 }
 
-constexpr int64_t kElementsAtOnce = 1 << 14, kRowsAtOnce = 64;  // handed to a core at a time
+constexpr int64_t kElementsAtOnce = 1 << 14, kRowsAtOnce = 64;  // units of work that a core gets at a time
 
 /// `scale_of(row)` is the index of a row's scale among the `scales` scales.
 template <typename ScaleOf>

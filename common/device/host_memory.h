@@ -9,8 +9,8 @@
 namespace flashbook::device {
 
 /// Returns the number of bytes that this process can still use without being killed: limited by the machine's
-/// free memory and by its container and all enclosing ones (control groups). 2^62 where the system does not
-/// tell. `root` is the directory of the system's files, for tests.
+/// free memory and by its container and all enclosing ones (control groups). 2^62 if the system does not
+/// report it. `root` is the directory of the system's files, for tests.
 int64_t host_memory_available(const std::filesystem::path& root = "/");
 
 /// Allocates memory on a 256-byte boundary, like device memory. Throws DeviceError if not enough is

@@ -82,12 +82,12 @@ void launch(Start start, void (*kernel)(Params...), dim3 grid, dim3 block, std::
   if (error != cudaSuccess) {
     cudaGetLastError();  // a refusal would be reported again by the next call
     if (error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver)
-      throw HardwareMissing("there is no GPU that CUDA can use (", cudaGetErrorString(error),
+      throw HardwareMissing("CUDA found no usable GPU (", cudaGetErrorString(error),
                             "): build for the simulator with cmake --preset sim");
     if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction)
-      throw HardwareMissing(
-          "this kernel is not built for this GPU (", cudaGetErrorString(error),
-          "): one for sm_90a needs a Hopper GPU, others another -DCMAKE_CUDA_ARCHITECTURES");
+      throw HardwareMissing("this kernel is not built for this GPU (", cudaGetErrorString(error),
+                            "): a kernel for sm_90a needs a Hopper GPU; for other kernels, build with a "
+                            "different -DCMAKE_CUDA_ARCHITECTURES");
     throw DeviceError(describe_launch(grid, block, dynamic_shared_bytes), cudaGetErrorString(error));
   }
 #else
@@ -101,8 +101,8 @@ void launch(Start start, void (*kernel)(Params...), dim3 grid, dim3 block, std::
     }
   };
   // g++ 12 with -ftrivial-auto-var-init clears what it takes for padding of an object that holds a tuple, and
-  // hits what lies 8 bytes behind: these two are left as they are. (A shared_ptr would do as well, but its
-  // functions, instrumented here, would become the simulator's own.)
+  // overwrites the 8 bytes after it: it must not initialise these two. (A shared_ptr would do as well, but
+  // its functions, instrumented here, would become the simulator's own.)
   FLASHBOOK_KEEP_PADDING const auto parameters = sim::parameters<Params...>(args...);
   translated([&] { sim::require_device_pointers(reinterpret_cast<const void*>(kernel), parameters); });
   FLASHBOOK_KEEP_PADDING const auto work = [=] {

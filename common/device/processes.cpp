@@ -183,7 +183,7 @@ std::optional<int> number(const char* name) {
   int value = 0;
   const auto [end, error] = std::from_chars(all.data(), all.data() + all.size(), value);
   if (error != std::errc() || end != all.data() + all.size() || value < 0)
-    throw UsageError(name, " is ", all, ": a launcher puts a number there; unset it to run alone");
+    throw UsageError(name, " is ", all, ": give a number, as launchers do, or unset it to run alone");
   return value;
 }
 
@@ -205,7 +205,7 @@ std::optional<Launched> launched() {
              local = number(torch ? "LOCAL_RANK" : "OMPI_COMM_WORLD_LOCAL_RANK");
   if (!rank || !count || *rank >= *count)
     throw UsageError(
-        "the environment gives the number of processes, but not this one's: start it with torchrun or "
+        "the environment gives the number of processes, but not this one's rank: start it with torchrun or "
         "mpirun, or unset WORLD_SIZE to run alone");
   if (*count == 1) return std::nullopt;
   Launched found{*rank, *count, local.value_or(*rank), text_of("MASTER_ADDR", ""), 0};
@@ -213,7 +213,7 @@ std::optional<Launched> launched() {
   if (found.address.empty()) {
     if (!mpi || on_host != count)
       throw UsageError(
-          "MASTER_ADDR is missing: give the host of rank 0 there, and a free port in MASTER_PORT");
+          "MASTER_ADDR is missing: set it to rank 0's host, and MASTER_PORT to a free port there");
     found.address = "127.0.0.1";
   }
   const bool is_taken = std::getenv("TORCHELASTIC_RUN_ID") != nullptr;
@@ -262,7 +262,7 @@ class Processes::Peers {
       }
       if (own.empty() || own.front().bytes != message.bytes)
         throw DeviceError("rank ", me_.rank, " receives ", message.bytes,
-                          " bytes from itself, and sends something else");
+                          " bytes from itself, but sends something else");
       std::memcpy(message.data, own.front().data, message.bytes);
       own.pop_front();
     }

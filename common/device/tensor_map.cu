@@ -86,16 +86,16 @@ CUtensorMap tensor_map(const TensorTiles& tiles) {
   uint64_t stride[kMaxRank] = {};  // the driver refuses a null pointer even for a tensor without strides
   std::ranges::copy(tiles.stride, stride);
   CUtensorMap map;
-  // Promotion is how much the L2 asks of memory at a time. With 256 bytes a kernel that keeps memory busy
-  // takes up to 7 % longer than with the 128 of a row; one that waits for each tile takes up to 4 % less
-  // (as the appendix on decoding shows).
+  // Promotion is the amount of memory that the L2 fetches at a time. With 256 bytes a kernel that keeps
+  // memory busy takes up to 7 % longer than with the 128 of a row; one that waits for each tile takes up to 4
+  // % less (as the appendix on decoding shows).
   const CUresult result = encode(&map, kTypes[int(tiles.dtype)], uint32_t(tiles.size.size()),
                                  const_cast<void*>(tiles.base), tiles.size.data(), stride, tiles.box.data(),
                                  side_by_side, CU_TENSOR_MAP_INTERLEAVE_NONE, kModes[int(tiles.swizzle)],
                                  CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS)
     throw DeviceError("cuTensorMapEncodeTiled: error ", result,
-                      ", for a map that keeps the rules known here");
+                      ", although the map follows the documented rules");
   return map;
 }
 

@@ -31,7 +31,7 @@ struct Changed {
   Sum score, slope = 1;
 };
 
-/// The command line when the options of features are read: all sizes, types and files.
+/// The command line as far as it is known when features read their options: all sizes, types and files.
 struct Request {
   Shape& shape;
   Operation operation;
@@ -77,7 +77,7 @@ struct Definition {
   /// Arrays that a kernel reads; those that are empty, or in device memory already, do not count.
   Tables (*tables)(const Shape& shape) = nullptr;
 
-  const char* group = nullptr;  ///< of its options in the help; null: that of all masks, or all functions
+  const char* group = nullptr;  ///< heading of its options in the help; null: masks or functions
   Option options[2] = {};
   /// Called when the options are read, whether or not they were given.
   void (*complete)(Request& request) = nullptr;
@@ -98,7 +98,7 @@ struct Definition {
   /// The same problem without the feature, and its inputs. Null: the oracle does not need to remove it.
   std::pair<Shape, Inputs> (*removed)(const Shape& shape, const Inputs& inputs) = nullptr;
   bool has_gradient = true;
-  /// Keys that are counted for every sequence although memory has them only once.
+  /// Keys that count for every sequence although they are stored only once.
   double (*repeated_keys)(const Shape& shape) = nullptr;
 };
 

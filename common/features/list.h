@@ -22,7 +22,7 @@ namespace flashbook {
   ROW(latent)         /* Shape::is_latent */                             \
   ROW(e4m3_cache)     /* Shape::e4m3_cache */                            \
   ROW(any_head_dim)   /* head dimensions other than 64, 128 and 256 */   \
-  ROW(value_dim)      /* values of another width than keys */            \
+  ROW(value_dim)      /* values that are wider or narrower than keys */  \
   ROW(causal)         /* a window of all keys up to a query's own */     \
   ROW(window)         /* any other window */                             \
   ROW(sink_keys)      /* Window::sinks */                                \

@@ -45,7 +45,7 @@ __device__ __forceinline__ int warp_of_block() { return __shfl_sync(kWholeWarp, 
 //| ## The barriers
 //|
 //| Each consumer has four barriers of its own, so that it does not wait for another consumer's queries or
-//| store. A block's shared memory has them as `barriers`, along with `q` and `output`, a tile for each
+//| store. A block's shared memory holds them in `barriers`, next to `q` and `output`, which have one tile per
 //| consumer.
 /// The barriers at which consumers take their queries and hand over their outputs.
 template <int kConsumers>
@@ -59,7 +59,7 @@ struct Nothing {};
 
 //| Each count is the number of arrivals: one thread for `q_full` and `output_empty`, four warps for `q_empty`
 //| and `output_full`.
-/// Initialises the barriers. One thread, before the block's first __syncthreads.
+/// Initialises the barriers. Call it from one thread, before the block's first __syncthreads.
 template <int kConsumers>
 __device__ inline void initialise(BlockBarriers<kConsumers>& barriers) {
   for (int i = 0; i < kConsumers; ++i) {
@@ -80,7 +80,7 @@ __device__ inline void initialise(BlockBarriers<kConsumers>& barriers) {
 //| computed; their product with V, the division and the store still run then. Chapter 6 loads additional data
 //| with them: it passes the number of bytes and issues the loads itself.
 /// Loads each consumer's queries: 64 rows of `head` from `first_row` on, the next 64, ... One thread.
-/// `parity`: of the tiles of queries before this one. `more(consumer)` loads `more_bytes` in addition.
+/// `parity`: that of the number of tiles before. `more(consumer)` loads `more_bytes` in addition.
 template <typename Shared, typename Map, typename More>
 __device__ __forceinline__ void load_queries(Shared& shared, const Map& q_map, uint32_t parity, int first_row,
                                              const Head& head, uint32_t more_bytes, const More& more) {
@@ -111,8 +111,8 @@ __device__ __forceinline__ void release_queries(Shared& shared, int consumer) {
 //|
 //| A consumer writes its output into its buffer in shared memory as soon as TMA has read the previous one.
 //| Then lane 0 of each warp arrives, and the consumer continues with its next queries while TMA stores.
-/// Hands over a consumer's output, of which `write()` writes this warp's rows. `parity`: of the previous
-/// tiles.
+/// Hands over a consumer's output, of which `write()` writes this warp's rows. `parity`: that of the number
+/// of previous tiles.
 template <typename Shared, typename Write>
 __device__ __forceinline__ void hand_over_output(Shared& shared, int consumer, uint32_t parity,
                                                  const Write& write) {

@@ -144,9 +144,9 @@ __device__ __forceinline__ void store_from_registers(const float (&output)[kFloa
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void store_to_smem(Tile<T, kRowsPerWarpgroup, kHeadDim>& tile,
                                               const float (&output)[kHeadDim / 2], int first_row) {
-  //| Each lane names the address of one row of one of the four matrices, computed as TMA will read it: panel,
-  //| row, piece, and the swizzle on top. Each round of the loop takes 16 columns: two adjacent matrices for
-  //| each of two groups of 8 rows.
+  //| Each lane supplies the address of one row of one of the four matrices, computed as TMA will read it:
+  //| panel, row, piece, and the swizzle on top. Each round of the loop takes 16 columns: two adjacent
+  //| matrices for each of two groups of 8 rows.
   // Lanes 0-7 address rows 0-7, lanes 8-15 rows 8-15, lanes 16-31 the same rows, 8 columns further.
   const int lane = threadIdx.x % 32, row = first_row + lane % kRowsPerWarp, right = lane / kRowsPerWarp * 8;
   auto* bytes = reinterpret_cast<unsigned char*>(tile.element);

@@ -16,7 +16,7 @@
 //| ![The five products of a tile and the places of their operands](../../docs/figures/backward_products.svg)
 //|
 //| **Budget.** It reads two tensors, writes two numbers per row, and sets dQ in float to zero for steps that
-//| add to it. It is bound by memory.
+//| add to it. It is memory-bound.
 #pragma once
 #include "common/attention/shape.h"
 #include "common/numeric/arithmetic.h"

@@ -71,8 +71,8 @@ struct GradientShared {
   Pipeline<Queries, Traits::kStages> d_o;
   std::conditional_t<kHasDp, DsTiles, Nothing> ds;
   std::conditional_t<Traits::kAddByTma, DqParts, Nothing> dq;
-  alignas(128) float lse[Traits::kStages][kQueries];  // for the rows of q, copied from the workspace
-  alignas(128) float d[Traits::kStages][kQueries];    // for the rows of d_o
+  alignas(128) float lse[Traits::kStages][kQueries];  // log-sum-exps of q's rows, copied from the workspace
+  alignas(128) float d[Traits::kStages][kQueries];    // D of d_o's rows
   Broadcast broadcast;
   uint64_t keys_full, keys_empty;
   uint64_t dq_full[kKeyConsumers], dq_empty[kKeyConsumers];
@@ -81,7 +81,7 @@ struct GradientShared {
 //| The number of arrivals: 1 for a thread with TMA, 4 for the warps of a consumer, 8 for both. Each
 //| consumer's dQ goes the other way: four warps fill, one thread empties. The broadcast is read by the eight
 //| warps of the consumers, by the thread that loads K, V and dO, and by the `adders`, threads that add dQ.
-/// Initialises the barriers of a block with roles. One thread, before the block's first __syncthreads.
+/// Initialises the barriers of a block with roles: one thread, before the first __syncthreads.
 template <typename T, typename Traits, typename Broadcast>
 __device__ __forceinline__ void initialise(GradientShared<T, Traits, Broadcast>& shared, int adders) {
   constexpr int kConsumerWarps = kKeyConsumers * kWarpsPerWarpgroup;
@@ -104,7 +104,7 @@ __device__ __forceinline__ void initialise(GradientShared<T, Traits, Broadcast>&
 //| A stage of Q comes with the log-sum-exp of its rows, a stage of dO with their D. Both are announced to one
 //| mbarrier, so a consumer waits once. The small copies use a tensor map of one dimension: a coordinate is
 //| one register, where a pointer is two, and producers have few.
-/// Brings a tile of queries, and the workspace's numbers for each of its rows. The stage is empty.
+/// Loads a tile of queries, and the workspace's numbers for its rows. The stage is empty.
 template <typename Queries, int kStages, int kQueries, typename Map>
 __device__ __forceinline__ void fill_queries(Pipeline<Queries, kStages>& pipeline,
                                              PipelineState<kStages>& state,
@@ -184,7 +184,7 @@ __device__ __forceinline__ void wait_for_turn(const int* semaphore, int turn) {
 template <typename Shared, int kFloats>
 __device__ __forceinline__ void hand_over(Shared& shared, const float (&dq)[kFloats], int number,
                                           uint32_t parity) {
-  mbarrier_wait(&shared.dq_empty[number], parity ^ 1);  // TMA has read the part before
+  mbarrier_wait(&shared.dq_empty[number], parity ^ 1);  // TMA has read the previous part
   auto* to = &shared.dq[number][0][threadIdx.x % kWarpgroup];
 #pragma unroll
   for (int i = 0; i < kFloats; i += 4)
@@ -252,10 +252,10 @@ __device__ __forceinline__ void finish_values(Shared& shared, const State& state
 
 //| ## dQ, rounded
 //|
-//| A kernel that runs last reads the sums in the order in which threads have added them, so a thread has an
-//| accumulator of `wgmma` again, and stores it as it would dK. The scale is applied here, once, and not to
-//| every dS. It moves 4 bytes in and 2 out for each element of dQ; for short sequences that is a notable part
-//| of the whole.
+//| A kernel that runs last reads the sums in the order in which threads have added them, so a thread again
+//| holds a `wgmma` accumulator, and stores it like dK. The scale is applied here, once, and not to every dS.
+//| It reads 4 bytes and writes 2 for each element of dQ, a notable share of the total for short
+//| sequences.
 /// Rounds a warpgroup's part of dQ of a tile. `sums` [kQueries, kHeadDim] is the tile's, `to` the row of dQ
 /// from which rows are counted. A thread stores its rows `row` and `row` + 8 if they are below `end`, and the
 /// first `columns` of each.

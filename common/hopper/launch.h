@@ -101,7 +101,7 @@ inline int kv_heads_of_section(const Shape& shape, int64_t bytes, int64_t sectio
 }
 
 /// Returns the order in which to process tiles of `rows` queries. `longest_first`, for a causal mask: in
-/// sections of heads whose keys and values fit into `section_bytes` of the L2, beside its other contents.
+/// sections of heads whose keys and values fit into `section_bytes` of the L2, next to its other contents.
 inline TileOrder tile_order(const Shape& shape, int rows, bool longest_first,
                             int64_t section_bytes = kSectionBytes) {
   const int64_t bytes_of_kv_head =
@@ -128,7 +128,7 @@ inline int kv_heads_of_gradient_section(const Shape& shape, int64_t section_byte
 }
 
 //| A persistent launch has one block per multiprocessor, or per tile if there are fewer tiles. A block
-//| occupies its multiprocessor to the end, so a kernel that should run at the same time needs some to be left
+//| occupies its multiprocessor to the end, so a kernel that should run at the same time needs a few left
 //| free.
 /// Returns the number of blocks of a launch. `margin`: multiprocessors that a persistent launch leaves free.
 inline int blocks_for(const TileOrder& order, Schedule schedule, int margin = 0) {

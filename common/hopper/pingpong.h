@@ -9,7 +9,7 @@
 //| Each consumer has a named barrier, which takes 256 arrivals: 128 of its own threads, which wait there
 //| (`take_turn`), and 128 of the previous consumer, which arrive and continue (`pass_turn`). The first turn
 //| has to be passed on, too, so the last consumer does it once before its loop (`open_turns`). All consumers
-//| take equally many turns.
+//| take the same number of turns.
 //|
 //| ![Without pingpong the simulator's consumers issue side by side; with it, one after the
 //| other](../../docs/figures/pingpong_order.svg)

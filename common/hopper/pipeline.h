@@ -8,8 +8,8 @@
 //| | `full`  | the producer, with the number of bytes to come; then the bytes | 1 | every consumer thread | parity 0 |
 //| | `empty` | lane 0 of each consumer warp, when the products that read the tile are done | 4 per warpgroup | the producer | parity 1 |
 //|
-//| Parity 0 is the first phase of a barrier: consumers wait for the end of the first filling. The producer
-//| must not wait for a first emptying, since the stages begin empty. So it waits for parity 1, the phase
+//| Parity 0 is the first phase of a barrier: consumers wait until a stage has been filled for the first time.
+//| The producer must not wait at first, since the stages begin empty. So it waits for parity 1, the phase
 //| *before* the first, which counts as complete. After going once through all stages, both wait for the other
 //| parity.
 //|
@@ -57,8 +57,8 @@ struct PipelineState {
 
 //| `full` takes one arrival per phase, the producer's; the real wait is for the bytes. `empty` takes one
 //| arrival for each warp of each consumer. The names are for the simulator: its reports say `empty[1]`.
-/// Initialises the barriers. One thread, before the block's first __syncthreads. `producers` and `consumers`
-/// are warps that arrive, or 1 for a thread with TMA.
+/// Initialises the barriers. Call it from one thread, before the block's first __syncthreads. `producers` and
+/// `consumers` are warps that arrive, or 1 for a thread with TMA.
 template <typename Tile, int kStages>
 __device__ void initialise(Pipeline<Tile, kStages>& pipeline, int producers, int consumers, const char* full,
                            const char* empty) {
@@ -82,7 +82,7 @@ __device__ __forceinline__ void wait_empty(Pipeline<Tile, kStages>& pipeline,
 }
 
 /// Waits for the stage to be empty and loads `head`'s rows from `first_row` on into it, by the tile's
-/// `load(tile, map, barrier, first_row, head)`. One thread of the producer.
+/// `load(tile, map, barrier, first_row, head)`. Call it from one thread of the producer.
 template <typename Tile, int kStages, typename Map>
 __device__ __forceinline__ void fill(Pipeline<Tile, kStages>& pipeline, PipelineState<kStages>& state,
                                      const Map& map, int first_row, const Head& head) {

@@ -11,7 +11,7 @@
 
 namespace flashbook::hopper {
 
-constexpr int kWarpgroup = 128;  ///< threads: four warps, that multiply together
+constexpr int kWarpgroup = 128;  ///< threads: four warps that multiply together
 constexpr int kWarpsPerWarpgroup = 4;
 constexpr int kRowsPerWarpgroup = 64;  ///< query rows that a warpgroup owns: m of wgmma
 constexpr int kRowsPerWarp = 16;       ///< query rows that a warp's registers hold

@@ -64,9 +64,9 @@ __device__ __forceinline__ float quad_sum(float x) {
 //| before the scale and the other after it.
 
 constexpr float kLargeScore = 0x1p12;  ///< from this c max on, the maximum is subtracted before the scale
-constexpr float kLazyLimit = 8;        ///< log2 of how far a probability may exceed 1 before maxima are taken
+constexpr float kLazyLimit = 8;        ///< log2 of what a probability may reach before maxima change
 
-/// Takes the maxima of scores into `rows`, and makes earlier sums relative to them; the output must be
+/// Updates `rows` with the maxima of scores, and makes earlier sums relative to them; the output must be
 /// multiplied by `correction`. `subtract` is to be subtracted from scaled scores; scores may be reduced here.
 template <int kFloats, bool kLazy>
 __device__ __forceinline__ void take_maxima(float (&scores)[kFloats], SoftmaxRows<kLazy>& rows,

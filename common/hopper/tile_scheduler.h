@@ -117,9 +117,9 @@ __device__ inline void initialise(TileBroadcast& broadcast, int readers) {
 //| ask `tiles` times. The block that gets `tiles - 1` has asked last, and sets the counter to 0 for the next
 //| launch. Otherwise each launch needs another one before it that clears the counter, and short sequences are
 //| slower.
-/// Decides which tile of queries the block works on next, tells all readers, and calls `work_on(tile)` for
-/// each; at the end it tells them that there is none. One thread. `counter` must be 0 at launch; schedules
-/// without a counter ignore it. kResetsCounter: with Schedule::dynamic_persistent, the launch resets it to 0.
+/// Decides which tile of queries the block works on next, broadcasts it, and calls `work_on(tile)` for each;
+/// at the end it broadcasts that there is none. One thread. `counter` must be 0 at launch; schedules without
+/// a counter ignore it. kResetsCounter: with Schedule::dynamic_persistent, the launch resets it to 0.
 template <Schedule kSchedule, bool kResetsCounter = false, typename WorkOn>
 __device__ __forceinline__ void hand_out_tiles(TileBroadcast& broadcast, const TileOrder& order, int* counter,
                                                const WorkOn& work_on) {
@@ -149,7 +149,7 @@ __device__ __forceinline__ void hand_out_tiles(TileBroadcast& broadcast, const T
 //| A reader copies the tile into registers and releases the stage at once. A warp needs a `__syncwarp` in
 //| between: lane 0 arrives for all, and another lane may not have read yet. A negative tile means that the
 //| block is done.
-/// Returns the block's next tile. `kWarp`: a whole warp asks; else one thread alone.
+/// Returns the block's next tile. `kWarp`: a whole warp calls it; else one thread alone.
 template <bool kWarp>
 __device__ __forceinline__ WorkTile next_tile(TileBroadcast& broadcast,
                                               PipelineState<kBroadcastStages>& state) {

@@ -58,7 +58,7 @@ void check_launch(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, const
       throw Error("grid " + text_of(grid) + " of blocks " + text_of(block) +
                   ": every dimension must be at least 1");
   if (uint64_t(block.x) * block.y > kMaxThreads || uint64_t(block.x) * block.y * block.z > kMaxThreads)
-    throw Error("a block of " + text_of(block) + " threads: at most 1024 together");
+    throw Error("a block of " + text_of(block) + " threads: a block has at most 1024");
   const LaunchBounds bounds = launch_bounds_of(kernel);
   if (const unsigned threads = block.x * block.y * block.z;
       bounds.threads && threads > unsigned(bounds.threads))
@@ -77,8 +77,7 @@ void check_launch(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, const
   constexpr std::size_t kMaxArrays = 48 * 1024;
   if (arrays > kMaxArrays)
     throw Error(std::to_string(arrays) + " bytes of __shared__ arrays: a kernel has at most " +
-                std::to_string(kMaxArrays) +
-                " (48 KB) of them. dynamic_shared<T>() gives it more, up to 227 KB");
+                std::to_string(kMaxArrays) + " (48 KB) of them. dynamic_shared<T>() provides up to 227 KB");
   if (dynamic_shared_bytes + arrays > kMaxSharedBytes)
     throw Error(std::to_string(dynamic_shared_bytes) + " bytes of dynamic shared memory and " +
                 std::to_string(arrays) + " of __shared__ arrays: a block has at most " +
@@ -334,7 +333,7 @@ class Blocks final : public OtherBlocks {
     const int number = begun_;
     if (uint64_t(number) >= std::min(count_, at_once())) return false;
     provide_workers(number + 1);
-    ++working_;  // counted before the unit runs, so that it does not believe it is alone
+    ++working_;  // counted before the unit runs, since a unit that is alone behaves differently
     if (!kHasOsThreads) {
       ++begun_;
       return true;
@@ -404,7 +403,7 @@ void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
               const std::function<void()>& thread_body, const void* kernel, Watcher* watcher,
               bool dependent) {
   if (current_worker)
-    throw Error("a kernel launches a kernel: the simulator runs launches from the host only");
+    throw Error("a kernel launches a kernel: the simulator supports launches from the host only");
   check_launch(grid, block, dynamic_shared_bytes, kernel);
 
   static std::mutex one_grid;

@@ -67,14 +67,14 @@ FLASHBOOK_INSTEAD(cudaError_t, cudaGetDeviceCount, "use device::device_count() (
 FLASHBOOK_INSTEAD(cudaError_t, cudaSetDevice, "use device::use_device() (common/device/queue.h)")
 FLASHBOOK_INSTEAD(std::size_t, __cvta_generic_to_shared,
                   "use the functions of common/ptx, which take pointers")
-FLASHBOOK_INSTEAD(int, __shfl, "recent GPUs lack it, too; use __shfl_sync with a mask of lanes")
-FLASHBOOK_INSTEAD(int, __shfl_down, "recent GPUs lack it, too; use __shfl_down_sync with a mask of lanes")
-FLASHBOOK_INSTEAD(int, __shfl_xor, "recent GPUs lack it, too; use __shfl_xor_sync with a mask of lanes")
-FLASHBOOK_INSTEAD(int, __ballot, "recent GPUs lack it, too; use __ballot_sync with a mask of lanes")
-FLASHBOOK_INSTEAD(int, __any, "recent GPUs lack it, too; use __any_sync with a mask of lanes")
-FLASHBOOK_INSTEAD(int, __all, "recent GPUs lack it, too; use __all_sync with a mask of lanes")
-FLASHBOOK_INSTEAD(unsigned, __lanemask_lt, "CUDA lacks it, too; use (1u << lane) - 1")
-FLASHBOOK_INSTEAD(unsigned, __dynamic_smem_size, "CUDA lacks it, too; pass the size to the kernel")
+FLASHBOOK_INSTEAD(int, __shfl, "no recent GPU has it either; use __shfl_sync with a mask of lanes")
+FLASHBOOK_INSTEAD(int, __shfl_down, "no recent GPU has it either; use __shfl_down_sync with a mask of lanes")
+FLASHBOOK_INSTEAD(int, __shfl_xor, "no recent GPU has it either; use __shfl_xor_sync with a mask of lanes")
+FLASHBOOK_INSTEAD(int, __ballot, "no recent GPU has it either; use __ballot_sync with a mask of lanes")
+FLASHBOOK_INSTEAD(int, __any, "no recent GPU has it either; use __any_sync with a mask of lanes")
+FLASHBOOK_INSTEAD(int, __all, "no recent GPU has it either; use __all_sync with a mask of lanes")
+FLASHBOOK_INSTEAD(unsigned, __lanemask_lt, "CUDA does not have it either; use (1u << lane) - 1")
+FLASHBOOK_INSTEAD(unsigned, __dynamic_smem_size, "CUDA does not have it either; pass the size to the kernel")
 #define FLASHBOOK_NO_FLOAT(name)                                                                         \
   template <typename T, typename = std::enable_if_t<std::is_floating_point_v<T>>>                        \
   T name(T*, std::type_identity_t<T>) {                                                                  \

@@ -193,7 +193,7 @@ class Arena {
     };
     const auto freed = freed_.upper_bound(offset);
     if (freed != freed_.begin() && offset - std::prev(freed)->first < std::prev(freed)->second)
-      return text_of(offset - std::prev(freed)->first, " bytes into memory that has been freed, formerly ",
+      return text_of(offset - std::prev(freed)->first, " bytes into freed memory, formerly ",
                      std::prev(freed)->second);
     const auto next = allocations_.upper_bound(offset);
     if (next != allocations_.begin()) {
@@ -393,7 +393,8 @@ std::string describe_written_outside() {
   }
   if (!address) return "";
   return "out of bounds: a thread of this launch has written to " + describe_global(address) +
-         ", where there is no memory. Check the pointer, and the index against the last row, column or stage";
+         ", where there is no memory. Check the pointer, and that no index exceeds the last row, column or "
+         "stage";
 }
 
 std::string describe_global(const void* address) {

@@ -92,7 +92,7 @@ Term term_of(float value, Precision precision) {
   const uint32_t significand = field == 0 ? mantissa : mantissa | 1u << kFloatMantissaBits;
   const int own = std::max(field, 1) - kFloatBias;
   const int exponent = std::max(own, precision.smallest_exponent);
-  // Exact: the bits shifted out are zero, since the element has no more.
+  // Exact: the bits shifted out are zero, since the element has no more bits.
   const auto kept = int32_t(significand >> (kFloatMantissaBits - precision.mantissa_bits + (exponent - own)));
   return {bits >> 31 ? -kept : kept, exponent};
 }

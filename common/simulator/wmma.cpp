@@ -28,7 +28,7 @@ class Layout {
     multiple_ = unsigned(2 * random.below(kElements / 2) + 1);
     offset_ = unsigned(random.below(kElements));
   }
-  /// This layout is row by row.
+  /// This layout is row-major.
   uint8_t element(unsigned lane, unsigned place) const {
     return uint8_t((lane * kSlots + place % kSlots) * multiple_ + offset_);
   }
@@ -103,7 +103,7 @@ void move(void* const* operands, uint32_t, Location where) {
     const auto& other = *static_cast<const FragmentInMemory*>(operands[lane]);
     if (other.matrix != first.matrix || other.stride != first.stride || other.rows != first.rows)
       throw Error(describe_call(what, where) + ": lane " + std::to_string(lane) +
-                  " names another matrix, stride or layout than lane 0");
+                  " passes a different matrix, stride or layout than lane 0");
   }
   auto* matrix = static_cast<unsigned char*>(first.matrix);
   constexpr std::size_t kAlignment = 32;

@@ -45,11 +45,11 @@ enum layout_t { mem_row_major, mem_col_major };
 /// positions are unspecified.
 template <typename Use, int m, int n, int k, typename T, typename Layout = void>
 struct fragment {
-  static_assert(m == 16 && n == 16 && k == 16, "the simulator knows 16x16x16 fragments only");
+  static_assert(m == 16 && n == 16 && k == 16, "the simulator supports only 16x16x16 fragments");
   static constexpr bool is_accumulator = std::is_same_v<Use, accumulator>;
   static_assert(is_accumulator ? std::is_same_v<T, float>
                                : std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16>,
-                "the simulator knows __half and __nv_bfloat16 operands and float accumulators only");
+                "the simulator supports only __half and __nv_bfloat16 operands and float accumulators");
   static_assert(std::is_void_v<Layout> == is_accumulator, "operands have a layout, accumulators have none");
   /// Every element of an operand is stored twice, as on a GPU.
   enum { num_elements = is_accumulator ? 8 : 16, num_storage_elements = num_elements };

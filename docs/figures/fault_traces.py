@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes fault_chNN.svg: what the warps of a block do without a planted fault and with it, from interactive/fault_chNN_data.js, which
+"""Writes fault_chNN.svg: what the warps of a block do with and without a planted fault, from interactive/fault_chNN_data.js, which
 recorded/fault_traces.py records."""
 import json
 from pathlib import Path

@@ -74,7 +74,7 @@ class Sources:
 
 
 def html_address(element: ElementTree.Element) -> str:
-    """Returns the address in Doxygen's HTML of what its XML calls PAGE_1ANCHOR."""
+    """Maps an id PAGE_1ANCHOR in Doxygen's XML to its address in Doxygen's HTML."""
     page, _, anchor = element.get("id", "").rpartition("_1")
     return f"{page}.html#{anchor}"
 

@@ -45,7 +45,7 @@ OWN = {
     "scores_not_awaited_03": gone(SPLIT_K, "__syncthreads();  // all scores of a row are there", (3,)),
     "no_mask_04": Fault("04_flash_attention_2/softmax.cuh", "if (n * 8 + lane % 4 * 2 + i >= visible) scores", "n * 8 + lane % 4 * 2 + i >= visible",
                         "false", (1, 2, 3, 4, 5, 6)),
-    "no_wait_04": gone("04_flash_attention_2/step5_tuned.cuh", "cp_async_wait<0>();\n    __syncthreads();  // the tile is in, and no warp", (5,)),
+    "no_wait_04": gone("04_flash_attention_2/step5_tuned.cuh", "cp_async_wait<0>();\n    __syncthreads();  // the tile has arrived, and no warp", (5,)),
     "no_wait_05": gone(SINGLE, "mbarrier_wait(&shared.landed, phase);", (1,)),
     "no_fence_05": gone(SINGLE, "wgmma_fence();  // P and O were just written", (1,)),
     "no_wait_for_scores_05": gone(SINGLE, "wgmma_wait<0>();  // S is in registers", (1,)),

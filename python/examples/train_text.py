@@ -11,8 +11,8 @@ flash_attn_with_kvcache and with PyTorch. --out writes a result file: tokens per
 which the two texts diverge. Without a GPU, two tiny copies take a few steps on the CPU, in the simulator if the library was built for it.
 
 --eager adds a third model with unfused attention (products, mask and softmax, with S and P in memory) instead of the extra copies. It shows what
-a fused kernel is worth to a model, in time and in peak memory, for a training step and for a forward pass alone, as in reading a prompt. By
-length, for a model of GPT-2's size with equally many tokens per step:
+a fused kernel is worth to a model, in time and in peak memory, for a training step and for a forward pass alone, as in reading a prompt. To compare
+lengths, for a model of GPT-2's size with the same number of tokens per step:
 
     for length in 512 1024 2048 4096 8192; do
         train_text.py --eager --width 768 --layers 12 --turn 10 --steps 50 --length $length --batch $((16384 / length)) --out train_$length.json
@@ -92,8 +92,7 @@ class Attention(nn.Module):
 
 
 def written_out(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
-    """Computes unfused attention, [batch, heads, length, head_dim]; causal attention needs equally many queries and
-    keys."""
+    """Computes unfused attention, [batch, heads, length, head_dim]; causal attention needs as many queries as keys."""
     scores = q @ k.mT * q.shape[-1] ** -0.5
     if causal:
         hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)

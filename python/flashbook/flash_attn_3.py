@@ -67,8 +67,8 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None
     """Attention.
 
     Args:
-        q: [batch, seqlen_q, heads, head_dim], float16, bfloat16 or float8_e4m3fn. In the latter O is right for any number of keys, whereas
-            FlashAttention-3's own becomes too small if values have a mean
+        q: [batch, seqlen_q, heads, head_dim], float16, bfloat16 or float8_e4m3fn. For the latter, O is right for any number of keys, whereas
+            FlashAttention-3's own O comes out too small if values have a nonzero mean
         k, v: [batch, seqlen_k, kv_heads, head_dim]; kv_heads divides heads
         softmax_scale: default 1 / sqrt(head_dim)
         causal: query i sees keys up to i + seqlen_k - seqlen_q
@@ -268,14 +268,14 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
             lse is then [heads, all queries]
         cu_seqlens_k_new: [batch + 1], int32: where each sequence's new keys begin in k and v, [all new keys, kv_heads, head_dim], then their number
         attention_chunk: as in flash_attn_func, in 16 bits; with page_table a multiple of the rows per page
-        num_splits: 1 keeps each sequence's keys in one block, so that a sequence gets the same bits alone and in any batch. Any other number is
-            only a hint, and so are pack_gqa and sm_margin
+        num_splits: 1 keeps each sequence's keys in one block, so that a sequence's result is bitwise the same alone and in any batch. Any other
+            number is only a hint, and so are pack_gqa and sm_margin
         return_softmax_lse: return (o, lse), lse [batch, heads, seqlen_q]. FlashAttention-3 also returns the partial results
         s_aux: [heads], a learned score per head that belongs to no key (gpt-oss): e^s_aux is added to every row's sum. Keyword-only: only
             vLLM's fork has this argument
-        k_descale, v_descale: [batch, kv_heads], float32, the scales of a float8_e4m3fn cache. q and o stay in 16 bits, whereas FlashAttention-3
-            also wants q in float8_e4m3fn. Such a cache excludes new keys, window_size, attention_chunk, softcap, s_aux, cache_leftpad and
-            cu_seqlens_q
+        k_descale, v_descale: [batch, kv_heads], float32, the scales of a float8_e4m3fn cache. q and o stay in 16 bits, whereas FlashAttention-3 also
+            requires q in float8_e4m3fn. With such a cache, new keys, window_size, attention_chunk, softcap, s_aux, cache_leftpad and cu_seqlens_q are
+            not supported
         scheduler_metadata: the result of get_scheduler_metadata, a hint
     Not supported: qv, q_descale.
     Returns: o, as q. Not differentiable. A call that raises has not written to the cache.

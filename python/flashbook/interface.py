@@ -240,7 +240,7 @@ def attention(q: Tensor, k: Tensor, v: Tensor, chapter: int | None = None, step:
         chapter: 1 to 6, 8 or 9. The default depends on the call (see `explain`): usually 5 on a Hopper GPU, 4 on other GPUs, 2 on the CPU.
             Chapters 1 and 3 to 9 accept CPU tensors if the library was built for the simulator
         step: counted from 1; default: the last step. In chapter 6 step 9 is right for rows of any length; steps 7 and 8 are faster in long rows,
-            but O comes out too small if values have a mean
+            but O comes out too small if values have a nonzero mean
         causal: query i sees keys up to i + seqlen_k - seqlen_q
         softmax_scale: default 1 / sqrt(head_dim)
         return_lse: return (o, lse) with the log-sum-exp of the scores, [batch, heads, seqlen_q], -inf where a query sees no key
@@ -564,8 +564,8 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
         window_size, softcap: as in flash_attn_func. Keys before the window are not read
         rotary_interleaved: rotate adjacent columns (0 and 1, 2 and 3, ...) as pairs; False: columns i and i + half
         alibi_slopes: [heads] or [batch, heads], float32
-        num_splits: 1 keeps each sequence's keys in one block, so that a sequence gets the same bits alone and in any batch; small batches of long
-            sequences then take longer. Any other number is only a hint: chapter 8 chooses the splits itself
+        num_splits: 1 keeps each sequence's keys in one block, so that a sequence's result is bitwise the same alone and in any batch; small batches
+            of long sequences then take longer. Any other number is only a hint: chapter 8 chooses the splits itself
         return_softmax_lse: return (o, lse), lse [batch, heads, seqlen_q], +inf where a query sees no key
         s_aux: [heads], a learned score per head that belongs to no key (gpt-oss): e^s_aux is added to every row's sum. Keyword-only, since
             FlashAttention-2 has no such argument
@@ -717,7 +717,7 @@ def _rotary(q: Tensor, k: Tensor | None, cos: Tensor | None, sin: Tensor | None,
         raise ValueError(f"rotary_cos is {cos.dtype} of {tuple(cos.shape)} on {cos.device} and rotary_sin {sin.dtype} of {tuple(sin.shape)} on "
                          f"{sin.device}: pass floating-point tensors of equal shape and type, on {q.device}")
     if not 0 < 2 * cos.shape[1] <= q.shape[-1]:
-        raise ValueError(f"rotary_cos has {cos.shape[1]} columns: pass 1 to {q.shape[-1] // 2}, half as many as columns that rotate")
+        raise ValueError(f"rotary_cos has {cos.shape[1]} columns: pass 1 to {q.shape[-1] // 2}, half the number of columns that rotate")
     if places is not None:
         arguments.tensors(1, "[batch]", rotary_seqlens=places)
         ops.check_array("rotary_seqlens", places, q, torch.int32)

@@ -707,7 +707,7 @@ def decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tenso
     head_dim]; lengths is [batch], pages is [batch, max pages per sequence]; slopes are [heads] or [batch, heads], sinks
     [heads]; paddings, [batch], are the rows before a sequence's first key. With first_query, [batch + 1], and pages, q
     is [1, heads, all queries, head_dim], and each sequence has at most max_queries. k_scale and v_scale, for e4m3, are
-    [batch, heads]. With `unsplit`, a sequence gets the same bits alone and in any batch."""
+    [batch, heads]. With `unsplit`, a sequence's result is bitwise the same alone and in any batch."""
     rules = left, right, softcap, slopes, sinks, paddings, first_query, max_queries, k_scale, v_scale, unsplit
     check_tangents(q, k, v)
     plan = decode_plan(q, k, v, lengths, pages, scale, *rules)

@@ -759,7 +759,7 @@ def test_dropout(dtype, head_dim, deterministic):
 
 @pytest.mark.kernels
 def test_dropout_by_every_call():
-    """All functions drop the same elements for the same seed, and others for another; without dropout the generator is not used."""
+    """All functions drop the same elements for the same seed, and different ones for another; without dropout the generator is not used."""
     leaves = q, k, v = inputs(40, 40, 2, 2, 64, torch.bfloat16, grad=True)
     right = seeded(flashbook.flash_attn_func, q, k, v, 0.25, causal=True)
     torch.manual_seed(11)

@@ -186,7 +186,7 @@ TEST(Decode, RefusesTablesThatDoNotFit) {
   EXPECT_EQ(complaint([](Shape& s) { s.paging.table.pop_back(); }),
             "the page table has 14 entries: give 15, batch times the pages of seqlen_k");
   EXPECT_EQ(complaint([](Shape& s) { s.paging.table[12] = 20; }),
-            "the page table has page 20 in sequence 4: give 0 to 19");
+            "the page table names page 20 in sequence 4: give 0 to 19");
   EXPECT_EQ(complaint([](Shape& s) { s.paging.table[0] = -1; }), "") << "an empty sequence reads no entry";
   EXPECT_EQ(complaint([](Shape& s) { s.score.softcap = -1; }),
             "the softcap is not a finite number of at least 0: give one, or 0 for none");
@@ -212,7 +212,7 @@ TEST(Decode, RefusesTablesThatDoNotFit) {
 TEST(OracleMasks, RefusePackedQueries) {
   const Shape shape{.packed_queries = 1};
   EXPECT_EQ(testing::input_error_of([&] { make_reference(shape, {}, {}); }),
-            "the oracle takes no packed queries: compare each sequence on its own");
+            "the oracle does not support packed queries: compare each sequence on its own");
 }
 
 TEST(OracleMasks, KeysBehindPaddingsAreTheOnlyOnes) {

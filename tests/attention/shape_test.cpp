@@ -53,7 +53,7 @@ TEST(Validate, NamesTheOptionAndTheCure) {
   for (int head_dim : {8, 96, 248}) EXPECT_EQ(complaint({.head_dim = head_dim}), "");
   EXPECT_EQ(complaint({.head_dim = kLatentKeyDim}), "");
   EXPECT_EQ(complaint({.head_dim = kLatentKeyDim, .dtype = DType::e4m3}),
-            "a latent key has no scales, which e4m3 needs: give f32, f16 or bf16");
+            "latent keys have no scales, which e4m3 needs: give f32, f16 or bf16");
   EXPECT_EQ(complaint({.head_dim = kLatentKeyDim, .layout = {.v = {576, 576, 576}}}),
             "in latent attention V is the first columns of K: give strides for K only");
 }

@@ -134,7 +134,7 @@ TEST(Visibility, RefusesWhatDoesNotFit) {
   EXPECT_EQ(complaint({.lengths = {6, 6}, .documents = {{0, 8}, {0, 6}}}),
             "both documents and lengths are given: give documents for one sequence, or lengths for a batch");
   EXPECT_EQ(complaint({.documents = {{0}, {0}}}),
-            "first_query has no documents: give at least a beginning and an end");
+            "first_query has no documents: give at least a start and an end");
   EXPECT_EQ(complaint({.documents = {{0, 8}, {}}}),
             "first_key has 0 numbers: give 2, as many as first_query");
   EXPECT_EQ(complaint({.documents = {{0, 5}, {0, 6}}}),

@@ -159,7 +159,7 @@ class AttentionTiles(unittest.TestCase):
 
 
 class RingPhases(unittest.TestCase):
-    """Compares the model with the simulator's runs, and also the parity that each waiting warp asks for."""
+    """Compares the model with the simulator's runs, and also the parity for which each warp waits."""
 
     def test_runs(self):
         results = run_script("""

@@ -174,7 +174,7 @@ class FrontDoor(unittest.TestCase):
     def test_unknown_words(self):
         for word in ("runn", "rn"):
             self.refused(word, saying="did you mean ./flashbook run?")
-        self.refused("xyz", saying="unknown command 'xyz': ./flashbook --help")
+        self.refused("xyz", saying="unknown command 'xyz': run ./flashbook --help for a list")
         self.refused("run", "second", saying="chapters are numbers such as 02")
         self.refused("run", "77", saying="unknown chapter 77: use one of 01_first 02_second")
         self.assertIn("unknown exercise ch01-*. The exercises are:", self.call("course", "try", "ch01-*").stderr)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests what the simulator records of kernels (common/simulator/events): their events, the page and Perfetto's JSON.
+"""Tests what the simulator records about kernels (common/simulator/events): the events, the page and the Perfetto JSON.
 The argument is the folder of the programs."""
 import html
 import json

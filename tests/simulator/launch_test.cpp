@@ -112,16 +112,16 @@ TEST_F(Launch, ArraysHaveAtMost48KB) {
   } catch (const sim::Error& error) {
     EXPECT_STREQ(error.what(),
                  "66560 bytes of __shared__ arrays: a kernel has at most 49152 (48 KB) of them. "
-                 "dynamic_shared<T>() gives it more, up to 227 KB");
+                 "dynamic_shared<T>() provides up to 227 KB");
   }
 }
 #endif
 
 TEST_F(Launch, WhatTheMachineRefusesIsRefusedWithTheReason) {
-  EXPECT_EQ(error_of(1, 1025, nothing), "a block of (1025,1,1) threads: at most 1024 together");
-  EXPECT_EQ(error_of(1, dim3(32, 33), nothing), "a block of (32,33,1) threads: at most 1024 together");
+  EXPECT_EQ(error_of(1, 1025, nothing), "a block of (1025,1,1) threads: a block has at most 1024");
+  EXPECT_EQ(error_of(1, dim3(32, 33), nothing), "a block of (32,33,1) threads: a block has at most 1024");
   EXPECT_EQ(error_of(1, dim3(65536, 65536, 65536), nothing),
-            "a block of (65536,65536,65536) threads: at most 1024 together");
+            "a block of (65536,65536,65536) threads: a block has at most 1024");
   EXPECT_EQ(error_of(1, dim3(1, 1, 65), nothing), "a block of (1,1,65) threads: z is at most 64");
   EXPECT_EQ(error_of(dim3(1, 65536), 1, nothing), "a grid of (1,65536,1) blocks: y and z are at most 65535");
   EXPECT_EQ(error_of(dim3(1, 1, 65536), 1, nothing),
@@ -200,7 +200,7 @@ TEST_F(Launch, DeviceLaunchConvertsArgumentsAndErrors) {
   } catch (const device::DeviceError& error) {
     EXPECT_STREQ(
         error.what(),
-        "launch <<<(2,3,1), (2048,1,1), 64>>>: a block of (2048,1,1) threads: at most 1024 together");
+        "launch <<<(2,3,1), (2048,1,1), 64>>>: a block of (2048,1,1) threads: a block has at most 1024");
   }
 }
 

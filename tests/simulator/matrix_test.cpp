@@ -91,7 +91,7 @@ TEST_F(Matrix, FragmentsAreLoadedByTheRules) {
   expect_in(error(0, 20), place + " has a stride of 20 elements: it must be a multiple of 16 bytes");
   expect_in(error(16 * 9, 16), place + ": 32 bytes at global memory 0x");
   expect_in(sim::error_of(1, 32, 0, [&] { load_fragment(matrix.data() + threadIdx.x / 16 * 16, 16); }),
-            place + ": lane 16 names another matrix, stride or layout than lane 0");
+            place + ": lane 16 passes a different matrix, stride or layout than lane 0");
 }
 
 TEST_F(Matrix, WhoCountsOnAFragmentsLayoutIsWrong) {

@@ -86,7 +86,7 @@ TEST_F(MbarrierTest, ABarrierEndsBeforeItIsMadeAnew) {
                                    mbarrier_inval(the_barrier());
                                    mbarrier_arrive(the_barrier());
                                  }),
-                  {"mbarrier_inval at mbarrier_test.cpp:", "has ended the mbarrier at"});
+                  {"mbarrier_inval at mbarrier_test.cpp:", "has invalidated the mbarrier at"});
 }
 
 TEST_F(MbarrierTest, MisalignedOrForeignAddress) {
@@ -164,11 +164,12 @@ TEST_F(MbarrierTest, DeadlockAtABarrierThatHasGoneOnIsToldFromOneWhereNobodyCame
     __syncthreads();
     if (threadIdx.x >= 32) mbarrier_wait(the_barrier(), 0);
   });
-  expect_contains(lapped, {"If it is for phase 0, the first that this thread has not seen complete, the "
-                           "barrier has moved on without it (lapped): the thread that lets it advance must "
-                           "wait for this one first. The first to arrive in phase "
-                           "1, too early, was thread 0 in mbarrier_arrive at " +
-                           sim::line(kSurplus)});
+  expect_contains(lapped,
+                  {"If this wait is for phase 0, the first one that this thread has not seen complete, the "
+                   "barrier has moved on without it (lapped): the thread that lets it advance must "
+                   "wait for this one first. The first to arrive in phase "
+                   "1, too early, was thread 0 in mbarrier_arrive at " +
+                   sim::line(kSurplus)});
   // A thread that has waited for both phases is not behind.
   const std::string nobody_came = error_of_block(64, [] {
     begin(1);

@@ -111,7 +111,7 @@ TEST_F(Tma, WrongRankAndNoMap) {
                                    begin();
                                    tma_load(tile(), map, barrier(), {0, 0, 0});
                                  }),
-                  {"gives 3 coordinates for a tensor map of 2 dimensions"});
+                  {"gives 3 coordinates for a tensor map with 2 dimensions"});
   const CUtensorMap none{};
   expect_contains(error_of_block(1, [&] { tma_prefetch(none); }), {"this is not a tensor map"});
 }

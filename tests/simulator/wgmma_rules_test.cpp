@@ -120,7 +120,7 @@ TEST_F(WgmmaRules, AFenceBeforeTheTouchIsNone) {
               multiply(x, true);
               finish();
             }),
-            "the accumulator was touched since the last one");
+            "the accumulator was accessed since the last fence");
 }
 
 TEST_F(WgmmaRules, AnotherShapeOnAnAccumulatorInFlightIsReported) {
@@ -181,7 +181,7 @@ TEST_F(WgmmaRules, ThreadsThatDisagreeAreReported) {
         wgmma_fence();
         multiply(x, thread == 3);
       }),
-      ": thread 3 of the warpgroup gives a different product, descriptor or `accumulate` from thread 0");
+      ": thread 3 of the warpgroup passes a different product, descriptor or `accumulate` than thread 0");
 }
 
 TEST_F(WgmmaRules, OutsideAKernelIsReported) { EXPECT_THROW(wgmma_fence(), sim::Error); }

@@ -1,8 +1,8 @@
 //| # Chapter 2's descriptor
 //|
-//| The rest of the program knows this chapter by the `Chapter` at the end: its steps, the types it accepts,
-//| and for each step its name, what it accepts and how it runs. This chapter runs on the host, so it takes no
-//| device memory and accepts any length.
+//| The rest of the program sees this chapter only through the `Chapter` at the end: its steps, the types it
+//| accepts, and for each step its name, what it accepts and how it runs. This chapter runs on the host, so it
+//| takes no device memory and accepts any length.
 #include "chapters/02_online_softmax/host/chapter.h"
 
 #include <type_traits>

@@ -9,10 +9,10 @@ namespace flashbook::fa2 {
 // Some models have a head_dim of 192. The sizes to judge, in bf16: a block has `warps` warps of `queries`
 // queries each. A tile has `keys` keys. There are `stages` stages of K and V, and Q stays in shared memory
 // and is read again with every tile. A multiprocessor of an H200 has 228 KB of shared memory (1 KB is 1024
-// bytes), of which each block takes 1 KB more than it asks for, and 65536 registers. Each function is a
-// formula of these sizes. `try` asks it for the sizes below and for others, the grader for sizes that are not
-// published. Sizes are double, so a quotient keeps its fraction; use std::floor and std::ceil to make it
-// whole. Functions may call those above them.
+// bytes), of which each block takes 1 KB more than it requests, and 65536 registers. Each function is a
+// formula of these sizes. `try` calls it with the sizes below and with others, and the grader with sizes that
+// are not published. Sizes are double, so a quotient keeps its fraction; use std::floor and std::ceil to
+// round it. Functions may call those above them.
 struct Budget {
   double head_dim = 192, warps = 4, queries = 32, keys = 64, stages = 2;
 
@@ -24,8 +24,8 @@ struct Budget {
   // Registers of a thread for O, and for the scores of a tile, in float.
   double registers_o() const { return 0; }
   double registers_scores() const { return 0; }
-  // The most registers that a thread can have with this many blocks. They are allocated in eights, and no
-  // thread can have more than an instruction can name (the text says how many).
+  // The most registers that a thread can have with this many blocks. They are allocated in multiples of 8,
+  // and no thread can have more than an instruction can name (see the text).
   double registers_at_most() const { return 0; }
   // mma.sync (m16n8k16) that a warp executes for one tile of keys, for scores and values together.
   double products() const { return 0; }

@@ -13,7 +13,7 @@ namespace flashbook::fa2 {
 /// neighbouring rows, the first of them even.
 __host__ __device__ constexpr int narrow_swizzled(int row, int piece) {
   // BEGIN EXERCISE ch04-swizzle: rows of half a line
-  return row * 64 + piece * 16;  // TODO: so far the pieces lie as they come
+  return row * 64 + piece * 16;  // TODO: so far, the pieces are not permuted
   // END EXERCISE ch04-swizzle
 }
 

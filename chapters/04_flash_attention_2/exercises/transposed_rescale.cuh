@@ -10,8 +10,8 @@ namespace flashbook::fa2 {
 // (floats 0 and 1) and l / 4 + 8 (floats 2 and 3). rows.max[b][i] and rows.sum[b][i] are the maximum and sum
 // of query block b, for the lane's query i = 0 or 1; all eight lanes of a query hold the same maximum.
 
-/// Makes `maxima`, those of old and new keys, the maxima in use, and rescales what was summed under the old
-/// ones, unless no query's rises by more than kSlack powers of 2. Both are of scores before the scale.
+/// Adopts `maxima`, those of old and new keys, and rescales what was summed relative to the old ones, unless
+/// no query's maximum rises by more than kSlack powers of 2. Both are of scores before the scale.
 template <int kDimBlocks, int kQueryBlocks>
 __device__ void rescale_transposed(const float (&maxima)[kQueryBlocks][2],
                                    Blocks<kDimBlocks, kQueryBlocks>& out, RowState<kQueryBlocks>& rows,

@@ -3,8 +3,8 @@
 
 namespace flashbook::fa2 {
 
-// Attention whose scores are all equal is the mean of the values. Two stages: a tile travels while the one
-// before it is summed.
+// Attention whose scores are all equal is the mean of the values. Two stages: a tile is in flight while the
+// previous one is summed.
 
 constexpr int kMeanDim = 64, kMeanRows = 32, kMeanThreads = 128;
 constexpr int kMeanTileBytes = kMeanRows * kMeanDim * 2, kMeanSharedBytes = 2 * kMeanTileBytes;
@@ -34,8 +34,8 @@ __global__ void mean_of_values(const T* v,   // [heads, seqlen, kMeanDim]
       load(next);
       cp_async_commit();
     }
-    cp_async_wait<1>();  // this thread's part of the tile, though not of the next
-    __syncthreads();     // everyone's part of the tile is in
+    cp_async_wait<1>();  // this thread's part of the tile, but not of the next
+    __syncthreads();     // every thread's part of the tile has arrived
     for (int row = part; row < kMeanRows; row += kMeanThreads / kMeanDim) {
       const unsigned char* piece = stage(tile) + swizzled<kMeanDim * 2>(row, column / 8);
       sum += to_float(reinterpret_cast<const T*>(piece)[column % 8]);

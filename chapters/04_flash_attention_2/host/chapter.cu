@@ -1,7 +1,7 @@
 //| # Chapter 4's descriptor
 //|
-//| Which steps there are, which sizes each has at which head dimension, and how much shared memory that
-//| takes. It runs on the host.
+//| The steps, the sizes of each at every head dimension, and the shared memory that they take. This code runs
+//| on the host.
 #include "chapters/04_flash_attention_2/host/chapter.h"
 #include "chapters/04_flash_attention_2/host/launch.cuh"
 #include "chapters/04_flash_attention_2/step1_split_q.cuh"
@@ -23,9 +23,9 @@ constexpr int64_t kMaxHeads = 65535;  // the machine's limit on blocks in y
 
 //| ## Launches
 //|
-//| `launch_of` is the only place that knows which kernel a step is at which head dimension; `limits` asks it
-//| for the shared memory, so that the two cannot disagree. [launch.cuh](launch.cuh) has the sizes of step 5,
-//| and smaller ones for a GPU that grants a block less shared memory than an H200 does.
+//| Only `launch_of` maps a step and a head dimension to a kernel; `limits` gets the shared memory from it, so
+//| that the two cannot disagree. [launch.cuh](launch.cuh) has the sizes of step 5, and smaller ones for a GPU
+//| that grants a block less shared memory than an H200 does.
 template <typename T, int kHeadDim, int kStep>
 Launch<T> launch_of() {
   constexpr int kTileBytes = kTile * kHeadDim * 2;
@@ -53,7 +53,7 @@ Launch<T> launch_of() {
 
 //| ## What cannot run
 //|
-//| A grid has at most 65535 blocks in y, and steps 3 and 4 at $d = 256$ want 160 KB of shared memory.
+//| A grid has at most 65535 blocks in y, and steps 3 and 4 at $d = 256$ need 160 KB of shared memory.
 template <int kStep>
 std::string limits(const Shape& shape) {
   if (shape.heads > kMaxHeads)

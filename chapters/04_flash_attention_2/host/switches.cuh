@@ -1,8 +1,8 @@
 //| # The switches of step 5, each changed
 //|
 //| Step 5 changes several things at once. Its sizes and its switches are one type (`step5_tuned.cuh`), so a
-//| type that derives from it can change one. The bench times these in turn with step 5 as it is; the tests
-//| hold each against the oracle.
+//| type that derives from it can change one. The bench times each interleaved with unmodified step 5; the
+//| tests compare each with the oracle.
 //|
 //| ![Causal tiles: skipped, masked, plain; and the order in which blocks take
 //| them](../../../docs/figures/tile_classes.svg)

@@ -10,9 +10,9 @@ namespace flashbook::fa3 {
 // `stages` stages, tiles of `keys` keys. Sizes are in bytes; leave the barriers out, they take less than a
 // hundred. A multiprocessor of an H200 has 65536 registers; 227 KB of shared memory for a block (1 KB is 1024
 // bytes); tensor cores that do 4096 FLOPs per cycle, a multiply-add counted as two; 16 exponentials per
-// cycle. Each function is a formula of these sizes. `try` asks it for the sizes below and for others, the
-// grader for sizes that are not published. Sizes are double, so a quotient keeps its fraction; use std::floor
-// and std::ceil to make it whole. Functions may call those above them.
+// cycle. Each function is a formula of these sizes. `try` calls it with the sizes below and with others, and
+// the grader with sizes that are not published. Sizes are double, so a quotient keeps its fraction; use
+// std::floor and std::ceil to round it. Functions may call those above them.
 struct Budget {
   double head_dim = 192, consumers = 2, stages = 4, keys = 96;
   double seqlen_k = 4096, producer_registers = 40;
@@ -21,18 +21,18 @@ struct Budget {
   // The most keys that a tile can have, a multiple of 16, if Q and the ring are to fit.
   double most_keys() const { return 0; }
 
-  // With tiles of `keys` keys: what one stage of the ring holds, and what the block takes.
+  // With tiles of `keys` keys: the bytes of one stage of the ring, and those of the block.
   double stage_bytes() const { return 0; }
   double shared_bytes() const { return 0; }
   // Arrivals that complete a phase of `empty`.
   double empty_arrivals() const { return 0; }
   // How often stage 0 is filled for all keys.
   double fillings() const { return 0; }
-  // Registers of a thread at the start, where all threads have equally many, a multiple of 8. And of a
-  // consumer's, a multiple of 8, too, when the producer has kept `producer_registers` of them.
+  // Registers per thread at the start, the same for all threads, a multiple of 8; and per thread of a
+  // consumer, also a multiple of 8, once the producer has released all but `producer_registers`.
   double registers_at_start() const { return 0; }
   double registers_of_consumer() const { return 0; }
-  // What a consumer's thread needs of them: for O, for the scores of a tile, for P.
+  // Registers that a consumer's thread needs: for O, for the scores of a tile, for P.
   double registers_o() const { return 0; }
   double registers_scores() const { return 0; }
   double registers_p() const { return 0; }

@@ -26,7 +26,7 @@ template <int kFloats>
 __device__ __forceinline__ void mask_chunks(float (&scores)[kFloats],  // the thread's, of [64, 2 * kFloats]
                                             const ChunkedProblem& problem, int query, int first_key) {
   // BEGIN EXERCISE ch05-mask: the first key of a row and the last
-  // TODO: so far a thread's first score, as if that stood in the first column of the tile.
+  // TODO: so far a thread's first score, as if it were in the first column of the tile.
   if (first_key > problem.own_key(query)) scores[0] = -INFINITY;
   // END EXERCISE ch05-mask
 }

@@ -8,11 +8,11 @@
 namespace flashbook::fa3 {
 
 // In the chapter a stage holds one tile. Here it holds a pair: a tile of K and its tile of V. K and V have a
-// `full` barrier each, since scores can be computed while V still travels. They share one `empty` barrier,
-// because a consumer gives the whole stage back when it has read V. There is no state to keep: producer and
-// consumers count pairs, 0, 1, 2 and so on, and pair number i goes through stage i % kStages.
+// `full` barrier each, since scores can be computed while V is still in flight. They share one `empty`
+// barrier, because a consumer releases the whole stage when it has read V. There is no state to keep:
+// producer and consumers count pairs, 0, 1, 2 and so on, and pair number i goes through stage i % kStages.
 
-constexpr int kPairRows = 32, kPairDim = 64;  ///< of a tile
+constexpr int kPairRows = 32, kPairDim = 64;  ///< rows and columns of a tile
 
 /// In shared memory.
 template <int kStages>
@@ -22,7 +22,7 @@ struct PairRing {
   uint64_t k_full[kStages], v_full[kStages], empty[kStages];
 };
 
-/// One thread makes the barriers. `warps`: those of all consumers.
+/// One thread initialises the barriers. `warps`: the number of warps in all consumers.
 template <int kStages>
 __device__ void initialise(PairRing<kStages>& ring, int warps) {
   for (int stage = 0; stage < kStages; ++stage) {
@@ -37,7 +37,7 @@ __device__ void initialise(PairRing<kStages>& ring, int warps) {
 }
 
 // BEGIN EXERCISE ch05-ring: once round the ring
-/// Brings rows pair * kPairRows ... of K and of V into the pair's stage. One thread, the producer.
+/// Loads rows pair * kPairRows ... of K and of V into the pair's stage. One thread, the producer.
 template <int kStages>
 __device__ __forceinline__ void fill(PairRing<kStages>& ring, int pair,
                                      const CUtensorMap& k_map,  // [1, heads, 1, keys, kPairDim]
@@ -49,7 +49,7 @@ __device__ __forceinline__ void fill(PairRing<kStages>& ring, int pair,
   tma_load(ring.v[stage], v_map, &ring.v_full[stage], {0, pair * kPairRows, 0, head, 0});
 }
 
-/// Waits until the K of a pair has landed. Its V may still travel.
+/// Waits until the K of a pair has landed. Its V may still be in flight.
 template <int kStages>
 __device__ __forceinline__ void wait_for_k(PairRing<kStages>& ring, int pair) {
   mbarrier_wait(&ring.k_full[pair % kStages], 0);  // TODO: for which phase?
@@ -61,7 +61,7 @@ __device__ __forceinline__ void wait_for_v(PairRing<kStages>& ring, int pair) {
   mbarrier_wait(&ring.v_full[pair % kStages], 0);  // TODO: for which phase?
 }
 
-/// Gives a pair's stage back. All lanes of the warp have read K and V.
+/// Releases a pair's stage. All lanes of the warp have read K and V.
 template <int kStages>
 __device__ __forceinline__ void release([[maybe_unused]] PairRing<kStages>& ring, [[maybe_unused]] int pair) {
   // TODO

@@ -6,8 +6,8 @@ namespace flashbook::fa3 {
 
 using namespace hopper;
 
-// One thread has tiles of keys brought through a ring of three stages, four warps read them. The swizzle
-// moves pieces within a row only, and a sum over a whole row does not care.
+// One thread loads tiles of keys through a ring of three stages, and four warps read them. The swizzle moves
+// pieces only within a row, which does not affect a sum over a whole row.
 
 constexpr int kNormDim = 64, kNormRows = 32, kNormStages = 3;
 constexpr int kNormThreads = kWarpgroup + 32;  ///< the readers, and the producer's warp
@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kNormThreads)
   if (threadIdx.x >= kWarpgroup) {  // the producer
     for (int tile = 0; threadIdx.x == kWarpgroup && tile < tiles; ++tile) {
       const int stage = tile % kNormStages, round = tile / kNormStages;
-      if (round > 0) mbarrier_wait(&shared.empty[stage], round % 2);  // its readers are done with it
+      if (round > 0) mbarrier_wait(&shared.empty[stage], round % 2);  // its readers are done
       mbarrier_arrive_expect_tx(&shared.full[stage], sizeof(shared.tile[stage]));
       load(shared.tile[stage], map, &shared.full[stage], tile * kNormRows, {head, 0});
     }
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kNormThreads)
 
   for (int tile = 0; tile < tiles; ++tile) {
     const int stage = tile % kNormStages, round = tile / kNormStages;
-    const int row = threadIdx.x / 4, key = tile * kNormRows + row;  // four threads a row, a quarter each
+    const int row = threadIdx.x / 4, key = tile * kNormRows + row;  // four threads per row, a quarter each
     mbarrier_wait(&shared.full[stage], round % 2);                  // the tile has landed
     float sum = 0.0f;
     for (int i = threadIdx.x % 4; i < kNormDim; i += 4) {

@@ -11,7 +11,7 @@ using namespace hopper;
 
 constexpr int kMixKeys = 64;
 constexpr int kNarrowPanel = 32;                   ///< columns of a panel
-constexpr int kNarrowRowBytes = kNarrowPanel * 2;  ///< of 16-bit elements: the span of the swizzle
+constexpr int kNarrowRowBytes = kNarrowPanel * 2;  ///< bytes of 16-bit elements: the span of the swizzle
 
 template <typename T, int kHeadDim>
 struct MixShared {
@@ -37,10 +37,10 @@ __global__ void __launch_bounds__(kWarpgroup)
     tma_load(shared.v, v_map, &shared.landed, {0, 0, 0, 0, 0});
   }
   __syncthreads();                   // the barrier is ready
-  mbarrier_wait(&shared.landed, 0);  // P and V are in
+  mbarrier_wait(&shared.landed, 0);  // P and V have arrived
 
   const uint64_t p = k_major(shared.p);
-  // The next 32 columns are a panel on, the next 8 keys are 8 rows on.
+  // The next 32 columns are one panel further, the next 8 keys 8 rows further.
   const uint64_t v = wgmma_descriptor<Swizzle::b64>(shared.v, kMixKeys * kPanelRowBytes, 8 * kNarrowRowBytes);
   float sums[kHeadDim / 2];
   wgmma_fence();

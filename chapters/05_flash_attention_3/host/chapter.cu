@@ -1,7 +1,7 @@
 //| # Chapter 5's descriptor
 //|
-//| Which steps there are, what they refuse, how much memory each needs, and which kernel a step is. It runs
-//| on the host; [launch.cuh](launch.cuh) has the launches.
+//| The steps, what they refuse, the memory that each needs, and the kernel of each. This code runs on the
+//| host; [launch.cuh](launch.cuh) has the launches.
 #include "chapters/05_flash_attention_3/host/chapter.h"
 #include "chapters/05_flash_attention_3/host/launch.cuh"
 #include "common/device/dispatch.h"
@@ -15,8 +15,8 @@ constexpr int64_t kMaxGridX = 2147483647;
 
 //| ## What cannot run
 //|
-//| A refusal is a text that names the cure; an empty one means that it runs. A grid has at most 2^31 - 1
-//| blocks in x, and step 1 has the most blocks: one for 64 queries.
+//| A refusal is a text that names the cure; an empty text means that the step runs. A grid has at most
+//| 2^31 - 1 blocks in x, and step 1 has the most blocks: one for 64 queries.
 std::string limits(const Shape& shape) {
   if (query_tiles(shape, kRowsPerWarpgroup) > kMaxGridX)
     return "batch * heads * seqlen / 64 is at most 2^31 - 1, what a grid has in x: give a smaller "
@@ -28,13 +28,13 @@ std::string limits(const Shape& shape) {
 //|
 //| Without a mask all tiles take equally long, so each block can compute which tiles are its own. Under a
 //| causal mask they differ, and the next tile goes to the first block that is free: that takes a counter that
-//| all blocks share, four bytes of device memory. The last block to ask resets it to zero for the next call.
+//| all blocks share, four bytes of device memory. The last block to read it resets it to 0 for the next call.
 /// Returns the size of the counter with which step 5 hands out tiles under a causal mask.
 int64_t counter_bytes(const Shape& shape) { return shape.causal() ? sizeof(int) : 0; }
 
 //| ## From a step to its kernel
 //|
-//| Type, head dimension and step are known here only when the program runs, and kernels want them when they
+//| Type, head dimension and step are known here only when the program runs, and kernels need them when they
 //| are compiled. `with_16_bit_type_and_head_dim` turns the two into a type and a constant: the lambda is
 //| compiled once for each. A head dimension between two sizes of tiles takes the larger (`tiles.h`).
 template <int kStep>

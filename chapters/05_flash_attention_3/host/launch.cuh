@@ -56,8 +56,8 @@ void run_specialised(const Shape& shape, const Tensors& t, device::Stream stream
 }
 
 //| Step 5 starts as many blocks as there are multiprocessors, or tiles, if those are fewer.
-/// Launches a version of step 5. The workspace holds the counter, if the version counts: 0 before the first
-/// launch, and every launch leaves it so. Two calls that may run at the same time need a workspace each.
+/// Launches a version of step 5. The workspace holds the counter, if the version has one: 0 before the first
+/// launch, and after every launch. Two calls that may run at the same time need a workspace each.
 template <typename T, typename Traits>
 void run_persistent(const Shape& shape, const Tensors& t, device::Stream stream) {
   //| Under a causal mask a section of heads has 32 MB of keys and values. With 512 keys that would be 128
@@ -76,9 +76,9 @@ void run_persistent(const Shape& shape, const Tensors& t, device::Stream stream)
 
 //| ## Which version of step 5 for which shape
 //|
-//| By measurements on an H200; the page has the table.
+//| Chosen by measurements on an H200; the page has the table.
 
-/// Lengths up to which a version for short sequences is faster under a causal mask.
+/// Maximum lengths at which a version for short sequences is faster under a causal mask.
 constexpr int kShortD64 = 1024, kShortD128 = 2048;
 
 //| A version is a type that derives from `PersistentTraits` and changes a switch. So the compiler sees every
@@ -90,7 +90,7 @@ struct ShortD64 : PersistentTraits<PersistentSizes{.head_dim = 64, .stages = 8, 
   static constexpr bool kLazy = false;
 };
 
-/// The causal version for short sequences of head_dim 128: they are over before the consumers alternate by
+/// The causal version for short sequences of head_dim 128: they end before the consumers alternate by
 /// themselves, so a fixed order pays.
 struct ShortD128 : PersistentTraits<PersistentSizes{.head_dim = 128, .causal = true}> {
   static constexpr bool kPingpong = true;

@@ -1,8 +1,8 @@
 //| # The switches of step 5, each changed
 //|
 //| A version of the kernel is a type (`step5_persistent.cuh`), so a type that derives from it can change a
-//| switch. The bench times them in turn with step 5 as it is: that is the chapter's ablation table. The tests
-//| hold each against the oracle.
+//| switch. The bench times them interleaved with unmodified step 5: that is the chapter's ablation table. The
+//| tests compare each with the oracle.
 //|
 //| ![What the consumers of a block do at the same time in steps 2 to
 //| 5](../../../docs/figures/pingpong_timeline.svg)
@@ -16,7 +16,7 @@ template <typename Traits>
 struct AsItIs : Traits {};
 
 //| The first two concern the tile scheduler: which block takes which tile, and whether blocks are persistent.
-//| At N = 512 they bring the most.
+//| At N = 512 they gain the most.
 /// One block per query tile, so tiles do not overlap.
 template <typename Traits>
 struct OtherStay : Traits {

@@ -6,11 +6,11 @@
 namespace flashbook::fp8 {
 
 // P as the second product gets it: p times 2^unit is 2^score. Rescaling is lazy, since each change of the
-// unit would cost a multiplication of O. What must hold: while the maximum rises by no more than 2^2 the unit
-// stays; and of probabilities down to 2^-12 of the maximum no bit of the mantissa is lost.
+// unit would cost a multiplication of O. What must hold: the unit stays while the maximum rises by no more
+// than 2^2, and probabilities down to 2^-12 of the maximum lose no bit of the mantissa.
 
 // BEGIN EXERCISE ch06-overflow: the element that is too large
-/// Probabilities of each row, tile by tile, as e4m3. A block, which is a warp, a row.
+/// Probabilities of each row, tile by tile, as e4m3. One block of a single warp per row.
 __global__ void __launch_bounds__(32)
     encode_probabilities(const float* scores,  // [rows, tiles, 128], times log2(e)
                          uint32_t* p,          // e4m3 [rows, tiles, 128]
@@ -18,9 +18,9 @@ __global__ void __launch_bounds__(32)
                          int tiles) {
   constexpr float kShift = 8;  // log2 of what P is multiplied by: 256, and e4m3 ends at 448
   constexpr float kLimit = 4;  // log2 of how far a probability may exceed 1 before the maximum follows
-  float max = -INFINITY;       // of the row so far; or of what came before it last mattered
+  float max = -INFINITY;       // maximum of the row so far, or an older one: rescaling is lazy
   for (int tile = 0; tile < tiles; ++tile) {
-    const int64_t place = (int64_t(blockIdx.x) * tiles + tile) * 32 + threadIdx.x;  // of four keys
+    const int64_t place = (int64_t(blockIdx.x) * tiles + tile) * 32 + threadIdx.x;  // of the four keys
     const float* own = scores + 4 * place;
     float tile_max = fmaxf(fmaxf(own[0], own[1]), fmaxf(own[2], own[3]));
     for (int distance = 16; distance > 0; distance /= 2)

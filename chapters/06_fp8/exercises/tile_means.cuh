@@ -19,7 +19,7 @@ namespace flashbook::fp8 {
 // The output is a wgmma accumulator, V's columns in their own order: of every 8 columns lane t of a quad has
 // 2 t and 2 t + 1, floats 4 j and 4 j + 1 of its first row, 4 j + 2 and 4 j + 3 of its second.
 
-/// Adds to an output, not divided yet, what a tile's means have in it. `sums`: of the thread's own
+/// Adds to an output, not yet divided, what a tile's means contribute. `sums`: of the thread's own
 /// probabilities of this tile, by row; they are 0 where the row sees no key of the tile. All lanes of the
 /// warp.
 template <int kFloats>

@@ -33,9 +33,9 @@ std::string limits(const Shape& shape) {
 //| ## A version for a length
 //|
 //| From step 5 on a step is a family of versions: tiles of other sizes, V transposed in every block or once.
-//| Which one is the fastest depends on the length, and the borders below were measured on an H200. A version
-//| is a type, and what a step adds to it is a template around that type: `SumsByProduct<Traits>` is any
-//| version with step 6's row sums. So a choice of tiles is written once for steps 5 and 6, and once for 7
+//| Which one is the fastest depends on the length, and the thresholds below were measured on an H200. A
+//| version is a type, and what a step adds to it is a template around that type: `SumsByProduct<Traits>` is
+//| any version with step 6's row sums. So a choice of tiles is written once for steps 5 and 6, and once for 7
 //| and 8.
 /// Lengths at which another version becomes faster (measured on an H200).
 constexpr int kLongD128 = 2048, kShortD64 = 512, kShortD64Causal = 1024;

@@ -42,9 +42,9 @@ inline CUtensorMap input_map(const Shape& shape, TensorId tensor, const void* ba
 //| The launch is chapter 5's, from `common/hopper/launch.h`: the order of tiles, the counter set to 0, as
 //| many blocks as multiprocessors. Maps differ in their type: Q, K and V are bytes, O is BF16.
 //|
-//| The workspace holds the counter of tiles, if the version counts. A version that transposes V once has two
+//| The workspace holds the counter of tiles, if the version has one. A version that transposes V once has two
 //| kinds of counters more, and the tiles behind them. A small kernel sets all of them to 0, and the attention
-//| is launched as its dependent: it begins meanwhile, and waits before it counts.
+//| is launched as its dependent: it begins in the meantime, and waits before it uses them.
 /// Resets the counters, one per thread.
 static __global__ void clear_counters(int* counters,  // [count]
                                       int count) {
@@ -76,8 +76,8 @@ struct WorkspaceLayout {
 
 //| Longest tiles first, in sections of heads: the first tiles of all heads of a section begin at once, and
 //| need all of its V. The fewer they are the sooner V is transposed, and the less the L2 has to hold; but a
-//| section ends with its shortest tiles, and in between too few of them may be left for all blocks. What is
-//| best an H200 measured.
+//| section ends with its shortest tiles, and in between too few of them may be left for all blocks. The best
+//| size was measured on an H200.
 /// Returns the bytes of keys and values in a section of heads (see tile_order).
 template <int kHeadDim>
 int64_t section_bytes(int seqlen_k) {
@@ -181,8 +181,8 @@ struct SumsByProduct : Traits {
   static constexpr bool kSumsByProduct = true;
 };
 
-/// Step 7: V transposed once. The place of the piece that comes is free as soon as it is transposed, so one
-/// is enough.
+/// Step 7: V transposed once. An incoming piece's place is free as soon as the piece is transposed, so one is
+/// enough.
 template <typename Traits>
 struct TransposedOnce : SumsByProduct<Traits> {
   static constexpr bool kTransposeOnce = true;

@@ -9,7 +9,7 @@ namespace {
 
 using namespace quantiser;
 
-constexpr int kScaleThreads = 256;  // of the kernels that have a thread for each scale, or for each column
+constexpr int kScaleThreads = 256;  // per block, in kernels with one thread per scale or per column
 
 int tiles_of(const Quantisation& tensor, int rows) { return ceil_div(tensor.rows, rows); }
 

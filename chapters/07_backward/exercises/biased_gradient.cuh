@@ -9,7 +9,7 @@ namespace flashbook::backward {
 // Models of proteins add a learned number to each score, the *pair bias* B: P = exp(scale * S + B - L). All
 // heads of a launch share it here. Its gradient is the sum of dS over the heads, so a tile of dS is not only
 // multiplied: it is also added to dB. As in step 3, keys go down and queries across: two products have left
-// S^T and dP^T in the registers of a warpgroup, dealt out as wgmma does it (common/ptx/wgmma_layout.h).
+// S^T and dP^T in the registers of a warpgroup, distributed as by wgmma (common/ptx/wgmma_layout.h).
 
 /// The shape, as a tile must know it.
 struct BiasedProblem {
@@ -20,11 +20,11 @@ struct BiasedProblem {
 
 /// p becomes P^T, which is 0 where a query does not see a key; ds becomes dS^T = P^T (dP^T - D), and is added
 /// to dB. The tile is one of 64 keys and kQueries queries. `key` is the first of the thread's two rows,
-/// `first_query` the tile's first. Nothing may be read or written of a bias that does not exist.
+/// `first_query` the tile's first. Elements outside of the bias must not be read or written.
 template <int kQueries>
 __device__ __forceinline__ void to_biased_ds(
     float (&p)[kQueries / 2],   // the thread's, of S^T [64, kQueries]
-    float (&ds)[kQueries / 2],  // the thread's, of dP^T [64, kQueries]
+    float (&ds)[kQueries / 2],  // the thread's part of dP^T [64, kQueries]
     const BiasedProblem& problem,
     const float* bias_log2,  // [seqlen_q, seqlen_k]: B * log2(e)
     float* d_bias,           // [seqlen_q, seqlen_k]: dB so far

@@ -9,7 +9,7 @@ namespace flashbook::backward {
 // Blocks add up rows as step 6 adds up dQ: each has its part of every tile's sums, TMA adds it, and a
 // semaphore for each tile lets the blocks add in turn, the last block first. Block 0 adds last, and divides.
 
-constexpr int kMeanColumns = 64, kMeanRows = 3;  ///< of a tile; of a tile that a block has
+constexpr int kMeanColumns = 64, kMeanRows = 3;  ///< columns of a tile; rows of a tile that a block has
 
 // BEGIN EXERCISE ch07-turn: a turn passed on too early
 /// Means of the columns of each tile. Grid: the blocks whose rows are added up, kMeanColumns threads each.

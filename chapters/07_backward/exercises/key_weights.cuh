@@ -5,7 +5,7 @@
 namespace flashbook::backward {
 
 // The weight of a key is the sum of its probabilities over the queries: a column of dV where dO is all ones.
-// Queries come in tiles of 32, and what a tile has beyond the last query is zeros.
+// Queries come in tiles of 32, and a tile's rows beyond the last query are zeros.
 
 constexpr int kWeightDim = 64, kWeightRows = 32, kWeightThreads = 64;
 
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kWeightThreads)
 
   float sum = 0;
   for (int first = 0; first < seqlen_q; first += kWeightRows) {
-    __syncthreads();  // all threads have read the tile before
+    __syncthreads();  // all threads have read the previous tile
     for (int i = threadIdx.x; i < kWeightRows * kWeightDim; i += kWeightThreads) {
       const int row = i / kWeightDim, query = first + row;
       q_tile[row][i % kWeightDim] = query < seqlen_q ? to_float(q[int64_t(first) * kWeightDim + i]) : 0.0f;
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kWeightThreads)
       const int query = first + threadIdx.x;
       q_lse[threadIdx.x] = query < seqlen_q ? lse[query] : 0.0f;
     }
-    __syncthreads();  // the tile is in
+    __syncthreads();  // the tile has arrived
     if (key >= seqlen_k) continue;
     for (int row = 0; row < kWeightRows; ++row) {
       float score = 0;

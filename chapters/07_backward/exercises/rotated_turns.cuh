@@ -57,8 +57,8 @@ __global__ void __launch_bounds__(kPartWriters + 32)
     }
   } else if (threadIdx.x == kPartWriters) {
     // BEGIN EXERCISE ch07-adder: the warp that adds
-    // TODO: round after round, take the part when it is written and it is this block's turn, add it, give the
-    // buffer back, and hand the turn on.
+    // TODO: round after round, take the part when it is written and it is this block's turn, add it, release
+    // the buffer, and pass the turn on.
     static_cast<void>(sums), static_cast<void>(semaphores);
     // END EXERCISE ch07-adder
   }

@@ -11,8 +11,8 @@ namespace flashbook::backward {
 //
 //     dS_ij = P_ij (dP_ij - sum_c dO_ic O_ic + dL_i) = P_ij (dP_ij - D_i),   D_i = sum_c dO_ic O_ic - dL_i
 //
-// and no later kernel changes: it gets another D. Here half a warp has a row, for any head_dim. A lane takes
-// pieces of 8 elements, 16 bytes: head_dim 64 has 8 pieces for 16 lanes, head_dim 192 has 24.
+// and no later kernel changes: it only gets a different D. Here half a warp has a row, for any head_dim. A
+// lane takes pieces of 8 elements, 16 bytes: head_dim 64 has 8 pieces for 16 lanes, head_dim 192 has 24.
 
 constexpr int kDeltaThreads = 128, kLanesPerRow = 16, kDeltaRows = kDeltaThreads / kLanesPerRow;
 
@@ -32,9 +32,9 @@ __global__ void __launch_bounds__(kDeltaThreads)
               float* d,            // [heads, padded_q]
               int seqlen_q, int padded_q, int head_dim, int o_row, int d_o_row) {
   const int row = blockIdx.x * kDeltaRows + threadIdx.x / kLanesPerRow, head = blockIdx.y;
-  const int lane = threadIdx.x % kLanesPerRow;  // of its row
+  const int lane = threadIdx.x % kLanesPerRow;  // the lane's number in its row
   // BEGIN EXERCISE ch07-delta: D of a row
-  // TODO: the products of the row's O and dO, added up by its lanes, less the gradient of its log-sum-exp.
+  // TODO: the products of the row's O and dO, added up by its lanes, minus the gradient of its log-sum-exp.
   static_cast<void>(o), static_cast<void>(d_o), static_cast<void>(d_lse), static_cast<void>(head_dim);
   static_cast<void>(o_row), static_cast<void>(d_o_row);
   if (lane == 0) d[int64_t(head) * padded_q + row] = row < seqlen_q ? 1 : 0;

@@ -33,9 +33,9 @@ __global__ void __launch_bounds__(kValueDim)
       float score = 0;
       for (int c = 0; query < seqlen_q && c < kValueDim; ++c)
         score += to_float(q[int64_t(query) * kValueDim + c]) * to_float(k[key_row + c]);
-      __syncthreads();  // all threads have read the probabilities before these
+      __syncthreads();  // all threads have read the previous probabilities
       p[threadIdx.x] = query < seqlen_q ? expf(score - lse[int64_t(batch) * seqlen_q + query]) : 0.0f;
-      __syncthreads();  // the probabilities are in
+      __syncthreads();  // the probabilities are stored
       for (int i = 0; i < min(kValueDim, seqlen_q - first); ++i)
         sum += p[i] * to_float(d_o[int64_t(first + i) * kValueDim + threadIdx.x]);
     }

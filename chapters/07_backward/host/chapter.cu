@@ -50,8 +50,8 @@ struct KeyTraitsFor<256> : KeyKernelTraits<KeySizes{.head_dim = 256, .split = 4}
 
 //| ## What cannot run
 //|
-//| Rows of the workspace are counted in 32 bits, and every head of it is filled up to whole tiles: so the
-//| limit is on the rows after filling up.
+//| Rows of the workspace are counted in 32 bits, and every head of it is padded to whole tiles: so the limit
+//| is on the rows after padding.
 std::string limits(const Shape& shape) {
   if (shape.q_rows() / 16 > kMaxGridX || shape.k_rows() / 16 > kMaxGridX)
     return "batch * heads * seqlen / 16 is at most 2^31 - 1, what a grid has in x: give a smaller "

@@ -87,8 +87,8 @@ inline int64_t counters(const Shape& shape, int step) {
 //| ## Launches
 //|
 //| As many blocks as multiprocessors, or one per tile in step 4. Each launch is a dependent one: its blocks
-//| begin while the last ones of the previous launch end, make their barriers, and wait. That saves a few
-//| microseconds of idle time per launch.
+//| begin while the last ones of the previous launch end, initialise their barriers, and wait. That saves a
+//| few microseconds of idle time per launch.
 //|
 //| ![Two loops over the same tiles](../../../docs/figures/backward_loops.svg)
 /// Launches a kernel of steps 3 to 6, which all begin with the same arguments.
@@ -169,8 +169,8 @@ struct KeysAndQueries256
   static constexpr bool kAddByTma = false;
 };
 
-//| Registers that add spare the way through shared memory, and cost the consumer its time. For short
-//| sequences, with few rounds a tile, that measured faster; for long ones TMA did.
+//| Adding from registers avoids the detour through shared memory, but takes the consumer's time. For short
+//| sequences, with few rounds per tile, this measured faster; for long ones TMA did.
 /// Adds from registers. Step 3, and step 5 for short sequences and at d = 64.
 template <typename Traits>
 struct FromRegisters : Traits {
@@ -178,8 +178,8 @@ struct FromRegisters : Traits {
   static constexpr bool kAddByTma = false;
 };
 
-//| At d = 64 shared memory is wanted more than the tensor cores, so registers add at every length. There late
-//| dQ pays: it leaves the additions a round. At d = 128 and 256 it measured slower.
+//| At d = 64 shared memory is busier than the tensor cores, so registers add at every length. There late dQ
+//| pays: it gives the additions a whole round. At d = 128 and 256 it measured slower.
 /// Computes a round's dQ in the next round. Step 5 at d = 64.
 template <typename Traits>
 struct LateDq : FromRegisters<Traits> {

@@ -1,8 +1,8 @@
 //| # The switches of step 5, each changed
 //|
 //| A version of the kernel is a type ([hopper_launch.cuh](hopper_launch.cuh)). These derive from step 5's and
-//| change one thing each. The bench times them in turn with step 5 as it is; the tests hold each against the
-//| oracle. Step 4 has its tiles in the same order as step 5.
+//| change one thing each. The bench times them interleaved with unmodified step 5; the tests compare each
+//| with the oracle. Step 4 has its tiles in the same order as step 5.
 //|
 //| ![Left: without a mask each block begins with other queries and goes round. Right: under a causal mask
 //| step 6's blocks add in turn, the one with the last keys first](../../../docs/figures/backward_starts.svg)

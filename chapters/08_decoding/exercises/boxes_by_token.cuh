@@ -42,7 +42,7 @@ __host__ __device__ inline int box_keys(const TokenCache& cache) {
 }
 
 // BEGIN EXERCISE ch08-boxes: a cache by token
-/// Asks for keys first_key ... first_key + kStageKeys - 1 of a sequence and for their values, so far as the
+/// Requests keys first_key ... first_key + kStageKeys - 1 of a sequence and their values, as far as the
 /// sequence, which has `length` keys, has them. `first_key` is a multiple of kStageKeys. One warp, all lanes.
 __device__ __forceinline__ void bring(PairStage& stage, const CUtensorMap& map,
                                       [[maybe_unused]] const TokenCache& cache, int sequence, int head,

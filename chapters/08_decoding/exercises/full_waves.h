@@ -18,7 +18,7 @@ inline double fullness(int64_t blocks, int places) {
   return waves / std::ceil(waves);
 }
 
-/// Into how many parts the keys are split: 1 to `key_tiles`. `tiles` blocks are needed without.
+/// Into how many parts the keys are split: 1 to `key_tiles`. Without splitting, `tiles` blocks are needed.
 inline int parts_by_fullness(int64_t tiles, int key_tiles, int places) {
   double best = 0;
   for (int parts = 1; parts <= key_tiles; ++parts) best = std::max(best, fullness(tiles * parts, places));

@@ -11,7 +11,7 @@ namespace flashbook::decoding {
 // = 0 and -inf.
 
 // BEGIN EXERCISE ch08-empty: NaN, but not always
-/// Merges two attentions of each row. A block, which is a warp, a row.
+/// Merges two attentions of each row. One block of a single warp per row.
 __global__ void __launch_bounds__(32) merge_prefix(const float* prefix_o,    // [rows, 64]
                                                    const float* prefix_lse,  // [rows]
                                                    const float* own_o,       // [rows, 64]

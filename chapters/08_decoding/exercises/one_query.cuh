@@ -9,13 +9,13 @@ namespace flashbook::decoding {
 constexpr int kLaneKeys = 32;  // a tile: each lane has the score of one key
 
 // BEGIN EXERCISE ch08-sign: the formula of a write-up
-/// Attention of one query a block, which is a warp. Scores are times log2(e).
+/// Attention, with one block of a single warp per query. Scores are times log2(e).
 __global__ void __launch_bounds__(32) attend_one_query(const float* scores,  // [rows, keys]
                                                        const float* v,       // [keys, 32]
                                                        float* o,             // [rows, 32]
                                                        int keys) {
   const int lane = threadIdx.x;
-  float max = -INFINITY, sum = 0, output = 0;  // of this lane: a part of the sum, a column of O
+  float max = -INFINITY, sum = 0, output = 0;  // this lane's part of the sum, and its column of O
   for (int first = 0; first < keys; first += kLaneKeys) {
     const float own = first + lane < keys ? scores[blockIdx.x * keys + first + lane] : -INFINITY;
     float new_max = fmaxf(max, own);

@@ -39,7 +39,7 @@ Shape shape_of_cache(int batch, int heads, int kv_heads, int seqlen_k, int head_
 
 constexpr int64_t kMaxGridX = 2147483647;
 constexpr int kMaxKeys = 1 << 30;
-constexpr int kRowsPerSwizzle = 8;  // after which its pattern repeats
+constexpr int kRowsPerSwizzle = 8;  // rows after which its pattern repeats
 
 int group_of(const Shape& shape) { return shape.heads / shape.kv_heads; }
 
@@ -156,7 +156,7 @@ int64_t no_counters(const Shape&) { return 0; }
 //| ## The steps
 //|
 //| Steps 4 to 6, 9 and 10 share their rules: windows, functions on scores, paddings and packed queries. Pages
-//| come with step 5. Steps 1 and 2 have one part a sequence anyway.
+//| come with step 5. Steps 1 and 2 have one part per sequence anyway.
 constexpr Features kDense = Feature::causal | Feature::lengths | Feature::strides;
 constexpr Features kRules = Feature::any_head_dim | Feature::window | Feature::softcap | Feature::alibi |
                             Feature::sinks | Feature::paddings | Feature::packed_queries;

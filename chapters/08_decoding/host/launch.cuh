@@ -108,13 +108,13 @@ inline int ring_row_tiles(const Shape& shape) {
 struct RingLaunch {
   int blocks;
   Plan plan;
-  bool in_halves;  ///< whether the kernel is the one with two blocks a multiprocessor
+  bool in_halves;  ///< whether the kernel is the one with two blocks per multiprocessor
   bool boxes;      ///< whether it is step 9's
   int rows;        ///< per block
   int begin_at;    ///< copies begin at multiples of this many keys
 };
 
-//| Under a window only its keys are dealt out. A copy loads whole pages, or a tile's share of one, so the
+//| Under a window only its keys are distributed. A copy loads whole pages, or a tile's share of one, so the
 //| first may begin before the window does.
 /// Returns whether keys and values of a head are contiguous.
 inline bool rows_are_dense(const Shape& shape) {
@@ -197,9 +197,9 @@ inline RingLaunch plan_launch(const Shape& shape, int rows, int keys, int begin_
   //|
   //| Between two items a block waits for queries, and its warps merge. So short items do better with two
   //| blocks per multiprocessor, with half as many warps and half as large stages, because the other block
-  //| keeps reading. Resident blocks have equally many items, or one fewer: 1024 items are four for each of
-  //| 256 blocks, not four for 232 and three for 32.
-  const bool even_items = even && shape.packed_queries == 0;  // else sequences have unequally many
+  //| keeps reading. Resident blocks have the same number of items, or one fewer: 1024 items are four for each
+  //| of 256 blocks, not four for 232 and three for 32.
+  const bool even_items = even && shape.packed_queries == 0;  // else sequences have different numbers
   const bool short_items =
       equal_work && even_items && keys_seen_of(shape) <= short_item && items > processors;
   const auto staying = [&](int64_t most) { return ceil_div(items, ceil_div(items, most)); };
@@ -318,7 +318,7 @@ CacheOf<Traits> cache_of(const Shape& shape, const Tensors& t, bool boxes = fals
     return cache;
   } else {
     const bool by_group = shape.scaling == Scaling::block, paged = shape.paging.rows > 0;
-    const int groups = by_group && !paged ? ceil_div(shape.seqlen_k, kKeysPerScale) : 1;  // of a head
+    const int groups = by_group && !paged ? ceil_div(shape.seqlen_k, kKeysPerScale) : 1;  // scales per head
     return {cache,
             t.k_scale,
             t.v_scale,

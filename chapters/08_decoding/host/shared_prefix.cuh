@@ -58,7 +58,7 @@ void run_shared(const Shape& shape, const Tensors& t, device::Stream stream, boo
     workspace.whole = both;
     CacheOf<Traits> cache = cache_of<Traits>(shape, t, boxes);
     const KeyMaps maps = boxes ? key_maps(shape, t, Traits::kKeys) : KeyMaps{};
-    cache.pages_of_sequence = 0;                           // the first sequence's pages are everybody's
+    cache.pages_of_sequence = 0;                           // all sequences share the first one's pages
     if constexpr (kElementBytes == 1) cache.to_batch = 0;  // and so are its scales
     run_ring<T, Traits>(prefix_part, cache, boxes ? &maps : nullptr, workspace, t, stream,
                         launch.prefix_part.blocks, launch.prefix_part.plan);

@@ -77,7 +77,7 @@ std::vector<float> attend(const Chapter& chapter, int step, const PagePool& pool
   row.run(shape, tensors, nullptr);
   std::vector<std::byte> bytes(o.bytes());
   o.download(bytes);
-  device::synchronize();  // what went wrong is said here
+  device::synchronize();  // reports what went wrong
   return decode(kType, bytes);
 }
 

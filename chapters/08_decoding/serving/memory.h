@@ -14,8 +14,8 @@ struct Model {
   int heads;     ///< query heads
   int kv_heads;  ///< those that the cache has
   int head_dim;
-  int latent = 0;  ///< with latent attention: elements that a token has in a layer, for keys and values of
-                   ///< all heads together; kv_heads and head_dim then do not matter
+  int latent = 0;  ///< with latent attention: elements per token and layer, for keys and values of all heads
+                   ///< together; kv_heads and head_dim then do not matter
   const char* source = "";  ///< where these numbers are published
 };
 

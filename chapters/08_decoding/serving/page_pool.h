@@ -6,8 +6,8 @@
 
 namespace flashbook::decoding {
 
-/// There are not enough free pages. Nothing was changed. What cures it: drop sequences, evict prefixes
-/// (PrefixTree::evict), or a pool of more pages.
+/// There are not enough free pages. Nothing was changed. To cure this, drop sequences, evict
+/// prefixes (PrefixTree::evict), or make the pool larger.
 struct OutOfPages : std::runtime_error {
   OutOfPages(int needed, int free, int pages);
 

@@ -41,7 +41,7 @@ class Sequence {
   [[nodiscard]] std::optional<PageCopy> append(int tokens);
 
   /// Keeps the first `length` tokens, none by default, and drops the pages of the others. A speculative
-  /// decoder takes back what it has guessed wrong. At most length(), or std::invalid_argument.
+  /// decoder takes back its wrong guesses. At most length(), or std::invalid_argument.
   void reset(int length = 0);
 
   int length() const { return length_; }
@@ -53,7 +53,7 @@ class Sequence {
   int length_ = 0;
 };
 
-/// Sets what a batch of sequences is to attention: batch, seqlen_k (the longest, 1 at least), lengths and the
+/// Describes a batch of sequences to attention: batch, seqlen_k (the longest, 1 at least), lengths and the
 /// page table, which is -1 where a sequence has no page.
 void set_sequences(Shape& shape, const PagePool& pool, std::span<const Sequence* const> sequences);
 

@@ -16,7 +16,7 @@ __device__ inline float sum_of_warp(float value) {
 }
 
 // BEGIN EXERCISE ch09-softcap: NaN where nothing is seen
-/// The gradient of each row of scores. A block, which is a warp, a row.
+/// The gradient of each row of scores. One block of a single warp per row.
 __global__ void __launch_bounds__(32) capped_gradient(const float* x,   // [rows, keys]
                                                       const float* dp,  // [rows, keys]
                                                       float* dx,        // [rows, keys]

@@ -5,9 +5,9 @@
 
 namespace flashbook::masks {
 
-// A scheduler of packed sequences can go round: the first tile of every sequence, then the second of every
-// sequence that has two, and so on. Sequences are sorted, the longest first, so those with more than n tiles
-// are the first ones. How many are they? With a thousand sequences it should not read them all.
+// A scheduler of packed sequences can go in rounds: the first tile of every sequence, then the second of
+// every sequence that has two, and so on. Sequences are sorted, the longest first, so those with more than n
+// tiles are the first ones. How many are they? With a thousand sequences it should not read them all.
 
 /// How many of `count` descending numbers are above `limit`: 0 to `count`. All lanes of a warp call it, and
 /// all get the answer. A number is read as numbers[i]; for any count, a lane reads few of them, for example 3

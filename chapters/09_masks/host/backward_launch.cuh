@@ -51,8 +51,8 @@ inline MaskCount masks_of(const Shape& shape) {
 //| ## The workspace
 //|
 //| Sums of dQ and two numbers for each row, as in chapter 7, and the lists. Only the device knows how long
-//| the lists are, so there is room for the longest: a word for each pair of tiles. Packed documents may have
-//| one tile more each, of queries and of keys.
+//| the lists are, so there is room for the longest: a word for each pair of tiles. Each packed document may
+//| have one more tile of queries and one more of keys.
 /// Bytes of the parts of the workspace, one after another, and what they depend on.
 struct WorkspaceLayout {
   static constexpr int kLeastQueries = 64;  ///< per tile, at any head dimension
@@ -149,7 +149,7 @@ void run_gradients_of(const Shape& shape, const Tensors& t, device::Stream strea
 
 //| Where dK and dV do not fit the registers together, one kernel sums dV and a second one dK and dQ. Both
 //| take tiles from one counter, and a kernel of one thread sets it to 0 between them. At d = 256 that is so
-//| for every mask. A softcap wants it at every head dimension: P, its product with the slope, dP, dK and dV
+//| for every mask. A softcap needs this at every head dimension: P, its product with the slope, dP, dK and dV
 //| are 224 registers at d = 64 and 208 at d = 128, and in one kernel nvcc spilled 84 and 4 bytes.
 /// Makes all launches with one mask and one function on scores. `mask_of(...)` makes the mask, and launches
 /// what it needs beforehand.

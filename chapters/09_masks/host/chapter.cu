@@ -1,8 +1,8 @@
 //| # Chapter 9's descriptor
 //|
-//| Five forward steps, two of the gradient and one that reads a cache, each with the masks that it knows. It
-//| runs on the host. The kernels are compiled in files of their own, `step1.cu` to `step6_d256.cu`, so that a
-//| change to one policy does not compile the others; [launch.cuh](launch.cuh) and
+//| Five forward steps, two of the gradient and one that reads a cache, each with the masks that it supports.
+//| It runs on the host. The kernels are compiled in files of their own, `step1.cu` to `step6_d256.cu`, so
+//| that a change to one policy does not compile the others; [launch.cuh](launch.cuh) and
 //| [backward_launch.cuh](backward_launch.cuh) have the launches.
 #include <bit>
 
@@ -23,9 +23,9 @@ constexpr int kMaxRows = 1 << 30;  // Band::kNoLimit
 
 //| ## What a step accepts
 //|
-//| Visibility is one value, a `Visibility`, with many parts. Ranges (windows, prefixes, documents) are
-//| known to all steps but the last, and each step adds a kind of its own. Steps 6 and 7 take the masks of
-//| steps 1 to 5, and a bias has a gradient of its own there, which a caller may ask for (`Tensors::d_bias`);
+//| Visibility is one value, a `Visibility`, with many parts. All steps except the last support ranges
+//| (windows, prefixes, documents), and each step adds a kind of its own. Steps 6 and 7 take the masks of
+//| steps 1 to 5, and a bias has a gradient of its own there, which a caller may request (`Tensors::d_bias`);
 //| this program does not. Step 8 reads a cache; the only rule it takes is a window.
 constexpr Features kRangeMasks = Feature::causal | Feature::window | Feature::sink_keys | Feature::prefix |
                                  Feature::documents | Feature::strides | Feature::any_head_dim;
@@ -123,7 +123,7 @@ void run_gradient(const Shape& shape, const Tensors& tensors, device::Stream str
 
 //| ## The steps
 //|
-//| A step is a row. The gradient takes and gives other tensors than the forward steps, which its operation
+//| A step is a row. The gradient has different inputs and outputs from the forward steps, as its operation
 //| says.
 template <int kStep, int64_t (*kWorkspace)(const Shape&)>
 constexpr Step row(const char* name, const char* idea,

@@ -107,15 +107,15 @@ inline unsigned clearing_blocks(const OpenEnds& open) {
 //| ## The launch
 //|
 //| In steps 2, 4, 5 and 8 a small kernel runs before this one, and makes a plan or classifies tiles. Then the
-//| launch is a dependent one: its blocks come while the small kernel ends, make their barriers, and wait for
-//| it.
+//| launch is a dependent one: its blocks begin while the small kernel ends, initialise their barriers, and
+//| wait for it.
 /// Tensor maps, and how a kernel names heads and rows in them.
 struct Maps {
   TileMap q, k, v, o;
   MapStrides q_strides, k_strides, v_strides, o_strides;
 };
 
-/// Those of tensors that are all of one kind: of batch entries, or packed.
+/// The maps of tensors that are all of one kind: batch entries, or packed.
 template <typename Traits>
 Maps maps_of(const Shape& shape, const Tensors& t, TileMap (*map)(const Shape&, TensorId, const void*, int),
              MapStrides (*strides)(const Shape&, TensorId)) {

@@ -27,7 +27,7 @@ void run(const Shape& shape, const Tensors& tensors, device::Stream stream, cons
 }  // namespace
 
 int64_t functions_workspace_bytes(const Shape& shape) {
-  const int rows = KernelTraits<64, false>::kRows;  // the least that there are
+  const int rows = KernelTraits<64, false>::kRows;  // the smallest number of rows in any version
   const int keys =
       tile_columns(shape.head_dim) == 256 ? KernelTraits<256, false>::kKeys : KernelTraits<128, false>::kKeys;
   return kCounterBytes + int64_t(ceil_div(shape.seqlen_q, rows)) * ceil_div(shape.seqlen_k, keys) *
@@ -58,7 +58,7 @@ void run_by_mask(const Shape& shape, const Tensors& tensors, device::Stream stre
 void run_functions(const Shape& shape, const Tensors& tensors, device::Stream stream) {
   run_by_mask(shape, tensors, stream);
   const DocumentBounds documents = documents_of(shape, tensors);
-  if (documents.count == 0 || shape.batch > 1) return;  // of a batch they are a mask alone
+  if (documents.count == 0 || shape.batch > 1) return;  // in a batch they are only a mask
   const OpenEnds open = open_ends(shape, tensors, documents.first_query + documents.count);
   device::launch(clear_behind<kPlanThreads>, dim3(clearing_blocks(open)), dim3(kPlanThreads), 0, stream,
                  open);

@@ -46,15 +46,15 @@ std::pair<MapStrides, int> page_strides(const Shape& shape, TensorId tensor) {
 //| ## The map of queries
 //|
 //| A box has 64, 32 or 16 rows of one, two or four heads, one head after another. So heads that share a tile
-//| are a dimension of their own, and panels none: a row is one dimension, and boxes are panels, as of head
-//| dimensions that are no tile's.
+//| are a dimension of their own, and panels are not: a row is one dimension, and boxes are panels, as for
+//| padded head dimensions.
 
-/// Heads that share a tile: of a group, as many as divide it of 1, 2 and 4, as a power of two.
+/// log2 of the number of heads that share a tile: the largest of 1, 2 and 4 that divides a group.
 int head_bits_of(const Shape& shape) {
   return std::min(std::countr_zero(unsigned(shape.heads / shape.kv_heads)), 2);
 }
 
-/// Q's or O's map. Packed, of seqlen_q queries in all, its rows are counted up to the end of a sequence.
+/// Q's or O's map. If packed, with seqlen_q queries in all, its rows are counted up to the end of a sequence.
 TileMap shared_map(const Shape& shape, TensorId tensor, const void* base, bool packed) {
   const int bits = head_bits_of(shape);
   const Strides strides = shape.strides(tensor);
@@ -85,11 +85,11 @@ void run_prompts(const Shape& shape, const Tensors& t, device::Stream stream) {
   const bool packed = shape.packed_queries > 0;
   const auto table = [&](TableId id) { return static_cast<const int*>(t.tables[int(id)]); };
   const int page_rows = shape.paging.rows > 0 ? shape.paging.rows : shape.seqlen_k;
-  const bool whole = page_rows >= shape.seqlen_k;  // a page has all of a sequence
+  const bool whole = page_rows >= shape.seqlen_k;  // a page holds a whole sequence
   const int piece_rows = whole ? Traits::kKeys : std::min(page_rows, Traits::kKeys);
   const int pages = ceil_div(shape.seqlen_k, page_rows), bits = head_bits_of(shape);
-  //| A sequence of packed queries is no batch entry. Its rows begin somewhere in one entry that has all of
-  //| them.
+  //| A sequence of packed queries is not a batch entry. Its rows begin somewhere in the one entry that holds
+  //| all of them.
   Shape query_shape = shape;
   if (packed) query_shape.batch = 1, query_shape.seqlen_q = shape.packed_queries;
   const auto [k_strides, k_distance] = page_strides(shape, TensorId::k);

@@ -41,7 +41,7 @@ inline void count_to_an_end(device::TensorTiles& tiles, uint64_t unit_bytes) {
 }
 
 /// Returns the map of a packed tensor, or of pages, whose rows are counted up to the end of a sequence.
-/// As of `tile_map`, its boxes are panels where head_dim is no number of them, or where `box_panels` is 1.
+/// As in `tile_map`, its boxes are panels if head_dim is not a whole number of them, or if `box_panels` is 1.
 inline TileMap map_to_an_end(const Shape& shape, TensorId tensor, const void* base, uint64_t unit_bytes,
                              int box_rows, int box_panels) {
   const bool by_panels = shape.head_dim % kPanel != 0;

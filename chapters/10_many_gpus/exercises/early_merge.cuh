@@ -10,7 +10,7 @@ namespace flashbook::many_gpus {
 // the rows of the first part. A part without keys has the log-sum-exp -inf and zeros.
 
 // BEGIN EXERCISE ch10-overflow: a merge for short sequences
-/// Takes a part of each row into what is carried, O and log-sum-exp. Grid: rows; a block is a warp.
+/// Merges a part of each row into the carried O and log-sum-exp. Grid: rows; a block is a warp.
 __global__ void __launch_bounds__(32) take_part_in(const float* part_o,    // [rows, 64]
                                                    const float* part_lse,  // [rows]
                                                    float* o,               // [rows, 64], carried

@@ -15,7 +15,7 @@ namespace flashbook::many_gpus {
 struct Hop {
   double ranks = 2, tokens = 32768, heads = 16, kv_heads = 16, head_dim = 128;
   double flops_per_second = 790e12;  // of one rank's kernel
-  double bytes_per_second = 391e9;   // that a rank sends while it receives as many
+  double bytes_per_second = 391e9;   // sent by a rank while it receives as many
 
   // BEGIN EXERCISE ch10-hops: what a hop costs
   // Bytes that a rank sends at a hop of the forward ring: its keys and values.
@@ -28,11 +28,11 @@ struct Hop {
   double least_tokens_causal() const { return 0; }
   // And of the backward ring, without a mask.
   double least_tokens_backward() const { return 0; }
-  // Tokens are dealt out in contiguous chunks, and the mask is causal. How many times the work of an average
-  // rank does the last one have, in a long sequence?
+  // Tokens are distributed in contiguous chunks, and the mask is causal. How many times the work of an
+  // average rank does the last one have, in a long sequence?
   double last_rank() const { return 0; }
-  // Bytes that a rank sends in Ulysses, there and back: Q, K, V and O, what it keeps left out. Key heads are
-  // a multiple of the ranks.
+  // Bytes that a rank sends in Ulysses, there and back: Q, K, V and O, without what it keeps. Key heads are a
+  // multiple of the ranks.
   double bytes_ulysses() const { return 0; }
   // Decoding, one query for each of `heads` heads, and a rank with all parts' float32 results and
   // log-sum-exps of a share of the heads: how many bytes of them does a rank send?

@@ -15,7 +15,7 @@ namespace flashbook::many_gpus {
 // rounding, no key is left: O = 0 and the log-sum-exp -inf. Log-sum-exps may be 10000.
 
 // BEGIN EXERCISE ch10-merge: a part out again
-/// Takes a part out of each row, in place. Grid: rows; a block is a warp.
+/// Removes a part from each row, in place. Grid: rows; a block is a warp.
 template <int kHeadDim>
 __global__ void __launch_bounds__(32) take_out(const float* part_o,                     // [rows, kHeadDim]
                                                [[maybe_unused]] const float* part_lse,  // [rows]

@@ -5,16 +5,16 @@
 namespace flashbook::many_gpus {
 
 // Zigzag gives rank r chunks r and 2P - 1 - r of 2P. In decoding the final length of a sequence is unknown,
-// so it cannot be cut into 2P chunks. Instead, tokens are dealt out in blocks of `block` tokens as they come:
-// the first P blocks to ranks 0, 1, ..., P - 1, the next P to ranks P - 1, ..., 1, 0, the next P forwards
-// again, and so on. With 2P blocks that is zigzag.
+// so it cannot be cut into 2P chunks. Instead, tokens are distributed in blocks of `block` tokens as they
+// come: the first P blocks to ranks 0, 1, ..., P - 1, the next P to ranks P - 1, ..., 1, 0, the next P
+// forwards again, and so on. With 2P blocks that is zigzag.
 //
 // A rank stores its tokens contiguously, in the order of the sequence.
 
 // BEGIN EXERCISE ch10-owner: who has a token
 /// Which of `ranks` ranks has token `token`, 0, 1, ...
 inline int owner_of(int token, int block, int ranks) {
-  // TODO: dealt out forwards and backwards in turn
+  // TODO: distributed forwards and backwards in turn
   return token / block % ranks;
 }
 

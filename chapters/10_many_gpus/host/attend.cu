@@ -1,6 +1,6 @@
 //| # From a launch to its kernel
 //|
-//| Type and head dimension are known when the program runs, and kernels want them when they are compiled.
+//| Type and head dimension are known when the program runs, and kernels need them when they are compiled.
 #include "chapters/10_many_gpus/host/attend.h"
 #include "chapters/10_many_gpus/host/launch.cuh"
 

@@ -1,8 +1,8 @@
 //| # What a rank's program launches
 //|
 //| The programs of the ranks (`step1_all_gather.h`, `step2_ring.h`, `step5_ulysses.h`) run on the host and
-//| name no type: which kernel a launch takes, is decided behind these functions, in files that are compiled
-//| for one head dimension each.
+//| name no type: these functions choose the kernel of a launch, in files that are compiled for one head
+//| dimension each.
 #pragma once
 #include "chapters/10_many_gpus/documents.cuh"
 #include "common/attention/shape.h"
@@ -20,7 +20,7 @@ struct Attention {
   float* lse;
   int* counter;    ///< 0; the launch leaves it so
   bool masked;     ///< some query does not see all keys
-  int margin = 0;  ///< multiprocessors that it leaves free
+  int margin = 0;  ///< number of multiprocessors to leave free
   /// For documents: the tiles of queries, in device memory, each with its keys. Null: tiles of all queries.
   const DocumentTile* tiles = nullptr;
   int tile_count = 0;
@@ -38,7 +38,7 @@ void attend(const Attention& attention, device::Queue& queue);
 /// Takes a part in float32 into what attention.carried has.
 void merge(const Attention& attention, const float* part_o, const float* part_lse, device::Queue& queue);
 
-/// Gives the first `rows` rows of every head, which see no key at all, their result.
+/// Writes the result of the first `rows` rows of every head, which see no key at all.
 void clear(const Attention& attention, int rows, device::Queue& queue);
 
 // The same for one head dimension. They are compiled in files of their own.

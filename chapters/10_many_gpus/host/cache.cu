@@ -48,7 +48,7 @@ int parts_of(const Cache& cache) {
 void attend(const Cache& cache, int parts, float* o, float* lse, device::Queue& queue) {
   const CacheProblem problem = problem_of(cache);
   const int64_t rows_of_o = cache.shape.q_rows();
-  Shape shape = cache.shape;  // of the launch: a head for each key head, and a query for each row
+  Shape shape = cache.shape;  // shape of the launch: one head per key head, one query per row
   shape.kv_heads *= shape.batch;
   shape.heads = shape.kv_heads;
   shape.batch = 1;

@@ -1,6 +1,6 @@
 //| # What the program of step 7 launches
 //|
-//| As [attend.h](attend.h): which kernel a launch takes, is decided behind these functions.
+//| As in [attend.h](attend.h), these functions choose the kernel of a launch.
 #pragma once
 #include "chapters/10_many_gpus/tokens.cuh"
 #include "common/attention/shape.h"
@@ -12,7 +12,7 @@ namespace flashbook::many_gpus {
 struct Cache {
   Shape shape;  ///< for all ranks together
   Tokens keys;  ///< the rank's keys
-  int margin;   ///< multiprocessors that it leaves free
+  int margin;   ///< number of multiprocessors to leave free
   const void *q = nullptr, *k = nullptr,
              *v = nullptr;  ///< [batch * heads, seqlen_q, head_dim], [batch * kv_heads, keys, head_dim]
 };

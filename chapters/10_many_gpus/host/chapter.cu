@@ -1,6 +1,6 @@
 //| # Chapter 10's descriptor
 //|
-//| Which steps there are and what they refuse. It runs on the host; [ranks.cu](ranks.cu) deals tensors out to
+//| The steps and what they refuse. This code runs on the host; [ranks.cu](ranks.cu) distributes tensors to
 //| the ranks.
 #include "chapters/10_many_gpus/host/chapter.h"
 #include "chapters/10_many_gpus/host/ranks.h"

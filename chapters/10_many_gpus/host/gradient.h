@@ -1,6 +1,6 @@
 //| # What the gradient's program launches
 //|
-//| As [attend.h](attend.h) for step 6: which kernel a launch takes, is decided behind these functions.
+//| As in [attend.h](attend.h), these functions choose the kernel of a launch, for step 6.
 #pragma once
 #include "chapters/10_many_gpus/documents.cuh"
 #include "common/attention/shape.h"
@@ -24,7 +24,7 @@ struct Gradient {
   /// For documents: which queries see each key, and the tiles of keys, in device memory; otherwise null.
   const QueriesOfKey* seen = nullptr;
   const KeyTile* tiles = nullptr;
-  int margin = 0;  ///< multiprocessors that it leaves free
+  int margin = 0;  ///< number of multiprocessors to leave free
 };
 
 /// Returns the rows per head in the workspace.

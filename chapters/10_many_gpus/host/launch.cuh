@@ -44,8 +44,8 @@ void launch_attention(const Attention& a, device::Queue& queue) {
 
 //| ## Which version
 //|
-//| A whole result takes the version that chapter 5 takes for the same shape. A part takes the one for long
-//| sequences, since a sequence that is divided among GPUs is long.
+//| A whole result takes the version that chapter 5 takes for the same shape. A part takes the version for
+//| long sequences, since any sequence worth dividing among GPUs is long.
 
 /// Maximum lengths at which the version for short sequences is faster under a causal mask (chapter 5).
 constexpr int kShortD64 = 1024, kShortD128 = 2048;
@@ -61,7 +61,7 @@ template <int kHeadDim, bool kCausal, bool kCarries>
 using Long = Version<VersionSizes{
     .head_dim = kHeadDim, .consumers = kHeadDim == 64 ? 3 : 2, .causal = kCausal, .carries = kCarries}>;
 
-//| Documents have one version, for whole results and parts. It asks for the mask everywhere, since a document
+//| Documents have one version, for whole results and parts. It applies the mask everywhere, since a document
 //| may end anywhere.
 template <int kHeadDim>
 struct InDocuments

@@ -122,7 +122,7 @@ Dealt Ranks::deal_cache(int rank) const {
 Dealt Ranks::deal(int rank) const {
   if (step_ == kDecode) return deal_cache(rank);
   Dealt dealt;
-  Shape whole = shape_;  // whose mask is full or causal, in each document
+  Shape whole = shape_;  // its mask is full or causal, in each document
   whole.visibility.documents = {};
   dealt.share = std::unique_ptr<Share>(new Share{.whole = whole,
                                                  .order = order_,
@@ -190,7 +190,7 @@ std::vector<double> Ranks::time(int reps) {
   });
   std::vector<double> seconds;
   for (int rep = 0; rep < reps; ++rep) {
-    std::vector<Clock::time_point> begins, ends;  // of processes with clocks of their own, one's only
+    std::vector<Clock::time_point> begins, ends;  // for processes with separate clocks, only this one's
     for (const std::vector<Span>& rank_spans : spans)
       if (!rank_spans.empty()) {
         begins.push_back(rank_spans[std::size_t(rep)].begin);
@@ -203,8 +203,8 @@ std::vector<double> Ranks::time(int reps) {
   return seconds;
 }
 
-//| Processes send each other their rows of the outputs. Each makes room for those of the others, as large as
-//| these have dealt themselves.
+//| Processes send each other their rows of the outputs. Each allocates room for the others' rows, as large as
+//| the shares that those processes have.
 void Ranks::collect() {
   for (const Dealt& dealt : dealt_) copy(dealt, Role::output);
   if (device::processes() != nullptr)

@@ -1,8 +1,8 @@
 //| # From whole tensors to shares and back
 //|
-//| A chapter's program has whole tensors on one device. This code deals them out to the ranks, each on its
+//| A chapter's program has whole tensors on one device. This code distributes them to the ranks, each on its
 //| own device, runs a step on all of them, and reassembles the results. A real training program has its
-//| tensors dealt out from the start.
+//| tensors distributed from the start.
 #pragma once
 #include <memory>
 #include <vector>
@@ -44,7 +44,7 @@ class Ranks final : public DealtOut {
 
   void run() override;
   std::vector<double> time(int reps) override;
-  /// Brings every process all rows.
+  /// Gives every process all rows.
   void collect() override;
 
  private:

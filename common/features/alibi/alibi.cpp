@@ -44,7 +44,7 @@ const Definition alibi = {
       return {table(TableId::slopes, "slopes", shape.score.alibi)};
     },
     .options = {{.name = "--alibi",
-                 .help = "Scores lose slope * distance, with slopes 2^(-8 (h + 1) / heads)",
+                 .help = "Subtract slope * distance from the scores, with slopes 2^(-8 (h + 1) / heads)",
                  .read =
                      [](const Value&, Request& to) {
                        for (int head = 1; head <= to.shape.heads; ++head)

@@ -51,8 +51,9 @@ const Definition bias = {
     },
     .options = {{.name = "--bias",
                  .type = "FILE",
-                 .help = "Bias added to scores by distance, from a .npy file, [heads, 2 R + 1]: column R + d "
-                         "for a key d places after a query's own; beyond R, the outermost column",
+                 .help =
+                     "Bias to add to scores by distance, from a .npy file, [heads, 2 R + 1]: column R + d is "
+                     "for a key d positions after a query's own; beyond R, the outermost column applies",
                  .read = read_bias}},
     .score = biased<double>,
     .score_in_float = biased<float>,

@@ -68,7 +68,7 @@ constexpr Mask kIntervals = {
 };
 
 const Definition intervals = {
-    .plural = "masks of intervals by key",
+    .plural = "interval masks",
     .is_in = [](const Shape& shape) { return shape.visibility.columns.bounds != 0; },
     .give =
         [](Shape& shape, std::mt19937& random) {

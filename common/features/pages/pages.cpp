@@ -45,7 +45,7 @@ Inputs moved(const Shape& shape, const Inputs& inputs, const Shape& to, Ends end
 Shape without_pages(const Shape& shape) {
   Shape dense = shape;
   dense.paging = {};
-  dense.layout.k = dense.layout.v = {};  // they were the strides of pages
+  dense.layout.k = dense.layout.v = {};  // these strides described pages
   return dense;
 }
 
@@ -91,7 +91,7 @@ void validate_pages(const Shape& shape) {
   for (int batch = 0; batch < shape.batch && is_readable; ++batch)
     for (int64_t i = 0; i * paging.rows < shape.length_of(batch); ++i) {
       const int page = paging.table[std::size_t(batch * of_sequence + i)];
-      require(page >= 0 && page < paging.pages, "the page table has page ", page, " in sequence ", batch,
+      require(page >= 0 && page < paging.pages, "the page table names page ", page, " in sequence ", batch,
               ": give 0 to ", paging.pages - 1);
     }
   require(paging.shared >= 0 && paging.shared <= shape.seqlen_k && paging.shared % paging.rows == 0,
@@ -118,8 +118,8 @@ void make_pages(Request& to) {
   if (to.operation != Operation::decode)
     throw InputError(
         "--page-rows and --shared-prefix need a cache, which this step does not read: leave them out, or "
-        "choose another with --step");
-  if (rows == 0) throw InputError("--shared-prefix needs pages: give --page-rows, too");
+        "choose another step with --step");
+  if (rows == 0) throw InputError("--shared-prefix needs pages: give --page-rows as well");
   if (shared % rows != 0 || shared > shape.seqlen_k)
     throw InputError("--shared-prefix is ", shared,
                      ": give whole pages, and at most as many keys as the sequences have");
@@ -147,11 +147,11 @@ const Definition pages = {
     .group = "What is visible",
     .options = {{.name = "--page-rows",
                  .type = "N",
-                 .help = "A cache in pages of N keys, in random order",
+                 .help = "Divide the cache into pages of N keys, in random order",
                  .read = [](const Value& value, Request& to) { to.shape.paging.rows = value.count(); }},
                 {.name = "--shared-prefix",
                  .type = "N",
-                 .help = "The first N keys of all sequences share their pages",
+                 .help = "Let all sequences share the pages of their first N keys",
                  .read = [](const Value& value, Request& to) { to.shape.paging.shared = value.count(); }}},
     .complete = make_pages,
     .removed =
@@ -163,7 +163,7 @@ const Definition pages = {
 };
 
 const Definition paddings = {
-    .plural = "paddings before a sequence's first key",
+    .plural = "padding before a sequence's first key",
     .is_in = [](const Shape& shape) { return !shape.paging.paddings.empty(); },
     .give =
         [](Shape& shape, std::mt19937& random) {
@@ -224,14 +224,14 @@ const Definition packed_queries = {
         },
     .describe = [](const Shape& shape) { return concat(shape.packed_queries, " queries packed"); },
     .removed = [](const Shape&, const Inputs&) -> std::pair<Shape, Inputs> {
-      throw InputError("the oracle takes no packed queries: compare each sequence on its own");
+      throw InputError("the oracle does not support packed queries: compare each sequence on its own");
     },
     .has_gradient = false,
 };
 
 const Definition unsplit = {
-    .plural = "results that are the same in any batch (one split)",
-    .cure = "let it choose the splits",
+    .plural = "results that do not depend on the batch (one split)",
+    .cure = "let it choose the number of splits",
     .is_in = [](const Shape& shape) { return shape.unsplit; },
     .give = [](Shape& shape, std::mt19937&) { shape.unsplit = true; },
 };

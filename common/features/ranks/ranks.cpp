@@ -10,7 +10,7 @@ namespace features {
 
 const Definition ranks = {
     .plural = "several GPUs",
-    .cure = "give one, and no order of tokens",
+    .cure = "use one GPU, and no token order",
     .is_in = [](const Shape& shape) { return shape.ranks != 1 || shape.order.has_value(); },
     .give = [](Shape& shape, std::mt19937&) { shape.ranks = 2; },
     .validate = [](const Shape& shape) { require_positive("--ranks", shape.ranks); },
@@ -22,13 +22,13 @@ const Definition ranks = {
     .group = "The shape",
     .options = {{.name = "--ranks",
                  .type = "N",
-                 .help =
-                     "GPUs among which the tokens are divided; in the simulator any number. Under torchrun "
-                     "or mpirun: the number of processes",
+                 .help = "GPUs to divide the tokens among; any number in the simulator. Under torchrun or "
+                         "mpirun: the number of processes",
                  .read = [](const Value& value, Request& to) { to.shape.ranks = value.count(); }},
                 {.name = "--order",
                  .type = "NAME",
-                 .help = "Which tokens a GPU has: contiguous, zigzag or striped (default: the step's order)",
+                 .help =
+                     "Which tokens each GPU holds: contiguous, zigzag or striped (default: the step's order)",
                  .read =
                      [](const Value& value, Request& to) {
                        to.shape.order = value.one_of<TokenOrder>({{"contiguous", TokenOrder::contiguous},

@@ -60,7 +60,7 @@ void read_lengths(const Value& value, Request& to) {
   const bool cache = to.operation == Operation::decode;
   for (const char* option : {cache ? "--batch" : "--seqlen", "--seqlen-k", cache ? "" : "--documents"})
     if (given.contains(option))
-      throw InputError(option, " contradicts --lengths, which says it: leave one of them out");
+      throw InputError(option, " contradicts --lengths, which determines it: leave one of them out");
   std::vector<int> lengths, first = {0};
   int64_t tokens = 0;
   for (const Value& word : value.split()) {
@@ -78,7 +78,7 @@ void read_lengths(const Value& value, Request& to) {
   if (const auto batch = given.find("--batch"); batch != given.end() && batch->second.text != "1")
     throw InputError("--batch is ", batch->second.text,
                      ", and --lengths packs all sequences into one entry: leave it out");
-  if (tokens == 0) throw InputError("--lengths has no token: give a length above 0");
+  if (tokens == 0) throw InputError("--lengths has no tokens: give a length above 0");
   shape.batch = 1;
   shape.seqlen_q = shape.seqlen_k = int(tokens);
   shape.visibility.documents = {first, first};
@@ -91,7 +91,7 @@ void read_documents(const Value& value, Request& to) {
   const int most = std::max(shape.seqlen_q, shape.seqlen_k);  // more documents would be empty
   if (parts > most)
     throw InputError("--documents is ", value.text, ": give at most ", most,
-                     ", as many as there are queries or keys");
+                     ", the larger of the numbers of queries and keys");
   shape.visibility.documents = {evenly(shape.seqlen_q, parts), evenly(shape.seqlen_k, parts)};
 }
 
@@ -99,7 +99,7 @@ void read_documents(const Value& value, Request& to) {
 
 const Definition lengths = {
     .plural = "sequences of different lengths in a batch",
-    .cure = "give all sequences one length",
+    .cure = "give all sequences the same length",
     .is_in = [](const Shape& shape) { return !shape.visibility.lengths.empty(); },
     .give =
         [](Shape& shape, std::mt19937& random) {
@@ -121,9 +121,8 @@ const Definition lengths = {
     },
     .options = {{.name = "--lengths",
                  .type = "LIST",
-                 .help =
-                     "Sequences of these lengths: 1000,37,0,4096. They are packed one after another, unless "
-                     "the step reads a cache, which then has this many keys of each",
+                 .help = "Lengths of the sequences, such as 1000,37,0,4096. They are packed one after "
+                         "another; in steps that read a cache, they are numbers of cached keys",
                  .read = read_lengths,
                  .shown_by = Feature::documents}},
     .mask = &kRanges,
@@ -143,7 +142,7 @@ const Definition documents = {
         [](const Shape& shape) {
           const Documents& d = documents_in(shape);
           require(d.first_query.size() >= 2,
-                  "first_query has no documents: give at least a beginning and an end");
+                  "first_query has no documents: give at least a start and an end");
           require(d.first_query.size() <= kMaxDocuments, "there are ", d.first_query.size() - 1,
                   " documents: give at most 2^28");
           require_count("first_key", d.first_key.size(), int64_t(d.first_query.size()),

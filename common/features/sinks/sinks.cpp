@@ -28,7 +28,7 @@ const Definition sinks = {
     },
     .options = {{.name = "--sinks",
                  .type = "X",
-                 .help = "Every head has another score, X, that belongs to no key",
+                 .help = "Give every head one more score, X, that belongs to no key",
                  .read =
                      [](const Value& value, Request& to) {
                        to.shape.score.sinks.assign(std::size_t(to.shape.heads), value.real());

@@ -57,7 +57,7 @@ const Definition latent = {
     .validate =
         [](const Shape& shape) {
           require(shape.dtype != DType::e4m3 && !shape.e4m3_cache,
-                  "a latent key has no scales, which e4m3 needs: give f32, f16 or bf16");
+                  "latent keys have no scales, which e4m3 needs: give f32, f16 or bf16");
           require(shape.layout.v == Strides{},
                   "in latent attention V is the first columns of K: give strides for K only");
         },
@@ -66,7 +66,7 @@ const Definition latent = {
 
 const Definition any_head_dim = {
     .plural = "head dimensions other than 64, 128 and 256",
-    .cure = "give one of the three",
+    .cure = "use one of these three",
     .is_in =
         [](const Shape& shape) {
           const int d = shape.head_dim;
@@ -76,7 +76,7 @@ const Definition any_head_dim = {
 };
 
 const Definition value_dim = {
-    .plural = "values of another width than keys",
+    .plural = "values that are wider or narrower than keys",
     .cure = "give both the same width",
     .is_in = [](const Shape& shape) { return shape.value_dim != default_value_dim(shape.head_dim); },
     .give = [](Shape& shape, std::mt19937&) { shape.value_dim = shape.head_dim == 128 ? 64 : 128; },
@@ -84,7 +84,7 @@ const Definition value_dim = {
         [](const Shape& shape) {
           require(!shape.is_latent(), "the value of a latent key has 512 columns: give 512");
           require(shape.dtype != DType::e4m3 && !shape.e4m3_cache,
-                  "e4m3 is for values as wide as keys: give f32, f16 or bf16");
+                  "e4m3 needs values as wide as keys: give f32, f16 or bf16");
         },
     .describe = [](const Shape& shape) { return concat("values of ", shape.value_dim); },
     .has_gradient = false,

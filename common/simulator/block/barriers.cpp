@@ -19,7 +19,7 @@ namespace {
                                           Location first, int expected) {
   throw Error("threads disagree about barrier " + std::to_string(barrier) + ": " +
               describe_call(what, where) + " names " + std::to_string(threads) +
-              " threads, the first to arrive, at " + to_string(first) + ", " + std::to_string(expected));
+              " threads, but the first arrival, at " + to_string(first) + ", " + std::to_string(expected));
 }
 
 /// "32 threads", or "the whole block".
@@ -38,7 +38,7 @@ std::string describe_warps(uint32_t warps) {
 [[noreturn, gnu::noinline]] void disagree_in_kind(const char* what, Location where, const char* first_what,
                                                   Location first) {
   throw Error("threads disagree about a barrier: some are in " + describe_call(what, where) +
-              ", the first to arrive in " + describe_call(first_what, first) +
+              ", but the first to arrive was in " + describe_call(first_what, first) +
               ": all threads must execute the same one");
 }
 
@@ -172,7 +172,7 @@ std::string Barriers::suspects() const {
   for (const SecondArrival& second : second_arrivals_)
     text += "\n  suspect: " + describe_call(second.what, second.where) + ", where " +
             describe_warps(second.warps) + " arrived at barrier " + std::to_string(second.barrier) +
-            " again before its round was complete, and so counted in place of another warp: should it wait "
+            " again before its round was complete, and was counted in place of another warp: should it wait "
             "there?";
   return text;
 }

@@ -47,7 +47,7 @@ class Barriers final : public Awaited {
     const char* what = "";                      ///< name of the first thread's call
     Location where;                             ///< place of the first thread's call
     std::array<uint32_t, kMaxWarps> waiting{};  ///< mask of the waiting lanes of each warp
-    uint32_t told = 0;                          ///< mask of the warps that the observer has been told of
+    uint32_t told = 0;                          ///< mask of the warps already reported to the observer
     uint32_t warps = 0;                         ///< mask of the warps that have arrived in this round
   };
   /// The last complete round of a barrier, for require_order.

@@ -19,7 +19,7 @@ void CounterLoop::look(const Scheduler& scheduler, const char* what, Location wh
   if (options().timeout == 0 || (!is_first && now - since_ < options().timeout)) return;
   const uint64_t memory = checksum_of_allocations(counter_), turns = scheduler.turns();
   if (!is_first && memory == memory_ && turns - turns_ >= kAdditionsATime)
-    throw Error("a loop that does not end: " + describe_call(what, where) + " has added to " +
+    throw Error("infinite loop: " + describe_call(what, where) + " has added to " +
                 current_worker->memory.describe(counter_) + " " + std::to_string(additions_) +
                 " times, and for " + std::to_string(options().timeout) +
                 " seconds (FLASHBOOK_SIM_TIMEOUT) nothing else in device memory has changed. If the loop "

@@ -33,8 +33,8 @@ uint64_t word_at(const void* address) {
   const std::string place = running_worker(what, where).memory.describe(address);
   for (const Mbarrier& barrier : known)
     if (barrier.address == address && barrier.ended.line != 0)
-      throw Error(call + "mbarrier_inval at " + to_string(barrier.ended) + " has ended the mbarrier at " +
-                  place + ": initialise it again");
+      throw Error(call + "mbarrier_inval at " + to_string(barrier.ended) +
+                  " has invalidated the mbarrier at " + place + ": initialise it again");
     else if (barrier.address == address)
       throw Error(call + "the mbarrier at " + place + ", initialised at " + to_string(barrier.where) +
                   ", has been overwritten: look for a tile or an array that overlaps it");
@@ -43,7 +43,7 @@ uint64_t word_at(const void* address) {
                 " is not initialised: one thread must call mbarrier_init, followed by a __syncthreads before "
                 "others use it");
   throw Error(call + "there is no mbarrier at " + place +
-              ": mbarrier_init creates one, and an mbarrier can be neither copied nor written");
+              ": mbarrier_init creates one, and an mbarrier must not be copied or overwritten");
 }
 
 [[noreturn]] void twice_initialised(const Mbarrier& barrier, Location where) {
@@ -82,13 +82,15 @@ std::string describe_arrivals(const Mbarrier& barrier, uint32_t phase) {
   throw Error(describe_call(what, where) + ": one arrival too many at " + describe(barrier) +
               ". All expected arrivals have been made: " + describe_state(barrier) +
               ". Either more threads arrive than mbarrier_init at " + to_string(barrier.where) +
-              " expects, or this one arrives for the next phase before this one has completed: did its wait "
+              " expects, or this thread arrives for the next phase before the current one has completed: did "
+              "its wait "
               "return too early?");
 }
 
 [[noreturn]] void too_many_bytes(const char* what, const Mbarrier& barrier, int64_t bytes, Location where) {
-  throw Error(describe_call(what, where) + ": " + describe(barrier) + " would have " + std::to_string(bytes) +
-              " pending bytes, more than an mbarrier counts (1048575): use smaller boxes or more barriers");
+  throw Error(
+      describe_call(what, where) + ": " + describe(barrier) + " would have " + std::to_string(bytes) +
+      " pending bytes, more than an mbarrier can count (1048575): use smaller boxes or more barriers");
 }
 
 /// ". The first to arrive in phase 4, too early, was thread 128 in mbarrier_arrive at kernel.cuh:12"; empty
@@ -101,12 +103,13 @@ std::string describe_early(const Mbarrier& barrier, uint32_t phase) {
 }
 
 [[noreturn]] void lapped(const char* what, const Mbarrier& barrier, uint32_t phase, Location where) {
-  throw Error(describe_call(what, where) + ": lapped. The thread waits for the end of phase " +
-              std::to_string(phase) + " of " + describe(barrier) + ", and phase " +
-              std::to_string(barrier.phase - 1) +
-              " has completed, too, before the thread could continue; on a GPU it can miss its phase and "
-              "wait for another. The thread that lets the barrier advance must wait for this one first" +
-              describe_early(barrier, phase + 1) + describe_arrivals(barrier, barrier.phase - 1));
+  throw Error(
+      describe_call(what, where) + ": lapped. The thread waits for the end of phase " +
+      std::to_string(phase) + " of " + describe(barrier) + ", and phase " +
+      std::to_string(barrier.phase - 1) +
+      " has completed as well before the thread could continue; on a GPU the thread may miss its phase and "
+      "wait for a later one. The thread that lets the barrier advance must wait for this one first" +
+      describe_early(barrier, phase + 1) + describe_arrivals(barrier, barrier.phase - 1));
 }
 
 /// Advice for a phase that does not complete while no load is in flight. `seen`: the number of completed
@@ -119,8 +122,8 @@ std::string advice(const Mbarrier& barrier, uint32_t seen) {
            "for a "
            "full stage uses parity 0, and another thread must arrive";
   if (seen < barrier.phase && seen % 2 == barrier.phase % 2)
-    return "If it is for phase " + std::to_string(seen) +
-           ", the first that this thread has not seen complete, the barrier has moved on without it "
+    return "If this wait is for phase " + std::to_string(seen) +
+           ", the first one that this thread has not seen complete, the barrier has moved on without it "
            "(lapped): the thread that lets it advance must wait for this one first" +
            describe_early(barrier, seen + 1);
   return "Find the threads that should arrive, and compare their number with mbarrier_init's count";
@@ -137,7 +140,7 @@ std::string describe(const Mbarrier& barrier) {
 std::string describe_state(const Mbarrier& barrier) {
   std::string bytes = std::to_string(barrier.bytes) + " bytes pending";
   if (barrier.bytes < 0)
-    bytes = std::to_string(-barrier.bytes) + " bytes more landed than were announced in this phase";
+    bytes = std::to_string(-barrier.bytes) + " more bytes landed than were announced in this phase";
   return "it is in phase " + std::to_string(barrier.phase) + " (parity " + std::to_string(barrier.phase & 1) +
          "), " + std::to_string(barrier.pending) + " of " + std::to_string(barrier.arrivals) +
          " arrivals pending, " + bytes;
@@ -241,10 +244,10 @@ void Mbarriers::land_bytes(std::size_t number, std::size_t bytes, const Arrival&
   const Location where = from.where;
   const int64_t pending_bytes = int64_t(barrier.bytes) - int64_t(bytes);
   if (pending_bytes < -kMaxBytes)
-    throw Error(describe_call(what, where) + ": " + describe(barrier) + " counts " +
-                std::to_string(-pending_bytes) +
-                " bytes that landed without being announced, more than it can (1048575): announce them with "
-                "mbarrier_arrive_expect_tx");
+    throw Error(
+        describe_call(what, where) + ": " + describe(barrier) + ": " + std::to_string(-pending_bytes) +
+        " bytes have arrived unannounced, but an mbarrier can count at most 1048575: announce them with "
+        "mbarrier_arrive_expect_tx");
   barrier.bytes = int32_t(pending_bytes);
   barrier.brought = from;
   if (EventLog* log = scheduler_.log())

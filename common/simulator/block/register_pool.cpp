@@ -102,7 +102,8 @@ std::string RegisterPool::end_error() const {
       return ": warp " + std::to_string(first) + " of a warpgroup executed setmaxnreg " +
              std::to_string(of_warps_[first].changes) + " times, warp " + std::to_string(warp) + " " +
              std::to_string(of_warps_[warp].changes) +
-             " times: all four warps of a warpgroup must, even those that then exit";
+             " times: all four warps of a warpgroup must execute it the same number of times, even those "
+             "that then exit";
   }
   return "";
 }

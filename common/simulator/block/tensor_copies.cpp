@@ -48,7 +48,7 @@ void require_copy(const char* what, const CUtensorMap& map, const void* tile, co
   require_map(what, map, where);
   if (rank != map.rank)
     throw Error(describe_call(what, where) + " gives " + std::to_string(rank) +
-                " coordinates for a tensor map of " + std::to_string(map.rank) + " dimensions");
+                " coordinates for a tensor map with " + std::to_string(map.rank) + " dimensions");
   const int64_t start = int64_t(at[0]) * map.element_bytes;
   if (start % kStartAlignment != 0)
     throw Error(describe_call(what, where) + " at " + text_of(at, rank) + " begins " + std::to_string(start) +
@@ -192,9 +192,9 @@ void TensorCopies::load(const char* what, void* tile, const CUtensorMap& map, co
 void TensorCopies::require_free(const Load& load) const {
   for (const Load& other : loads_)
     if (other.tile < load.tile + load.bytes && load.tile < other.tile + other.bytes)
-      throw Error(describe_call(load.what, load.where) + " writes a tile into which the " + other.what +
-                  " at " + to_string(other.where) + " by thread " + std::to_string(other.thread) +
-                  " is still in flight: first wait for it, and for the threads that read it");
+      throw Error(describe_call(load.what, load.where) + " writes to a tile that the " + other.what + " at " +
+                  to_string(other.where) + " by thread " + std::to_string(other.thread) +
+                  " is still filling: first wait for that copy, and for the threads that read the tile");
 }
 
 /// Completes a load: writes the tile and updates the barrier.
@@ -355,7 +355,8 @@ std::string TensorCopies::end_error() const {
   const Load& load = loads_.front();
   return "block " + triple(blockIdx) + " ends while " + describe_call(load.what, load.where) +
          " is in flight to " + describe(mbarriers_[load.barrier]) +
-         ": another block gets its shared memory. Some thread must wait for every load" + issued(load);
+         ", and the next block reuses this shared memory: some thread must wait for every load" +
+         issued(load);
 }
 
 void tma_load(void* tile, const CUtensorMap& map, void* barrier, const int* at, int rank, Location where) {

@@ -34,11 +34,11 @@ std::string describe(const WgmmaKind& kind, Location where) {
 
 [[noreturn]] void threads_disagree(const WgmmaCall& first, int thread, Location where) {
   throw Error(describe(first.kind, where) + ": thread " + std::to_string(thread) +
-              " of the warpgroup gives a different product, descriptor or `accumulate` from thread 0");
+              " of the warpgroup passes a different product, descriptor or `accumulate` than thread 0");
 }
 
 [[noreturn]] void no_fence(const WgmmaKind& kind, Location where, const std::string& why) {
-  throw Error(describe(kind, where) + ": wgmma_fence is missing, " + why);
+  throw Error(describe(kind, where) + ": wgmma_fence is missing: " + why);
 }
 
 [[noreturn]] void touched(const std::string& what, int number, int thread, const std::string& how,
@@ -135,7 +135,8 @@ std::size_t WgmmaQueue::take_accumulator(void* const* calls, Location where) {
     require_fenced(mine, first.kind, where);
   } else if (mine.fences_at_wait == fences_) {
     // The last result was presumably read after that wait, so the next product needs a fence.
-    no_fence(first.kind, where, "the accumulator's last product was waited for since the last one");
+    no_fence(first.kind, where,
+             "there was a wgmma_wait for this accumulator's last product since the last fence");
   }
   mine.is_new = false;
   mine.fences_at_wait = -1;
@@ -150,7 +151,7 @@ void WgmmaQueue::require_fenced(Accumulator& accumulator, const WgmmaKind& kind,
   gather_accumulator(accumulator.registers, accumulator.n, now.data());
   if (!accumulator.is_new &&
       std::memcmp(now.data(), accumulator.values.data(), now.size() * sizeof(float)) != 0)
-    no_fence(kind, where, "the accumulator was touched since the last one");
+    no_fence(kind, where, "the accumulator was accessed since the last fence");
   const auto was_in_flight = [](float value) {
     return (std::bit_cast<uint32_t>(value) | kQuietBit) == (kInFlight | kQuietBit);
   };
@@ -202,7 +203,7 @@ std::size_t WgmmaQueue::take_fragment(void* const* calls, Location where) {
                         *std::find_if(pending_.begin(), pending_.end(), [&](const Product& product) {
                           return product.call.a_registers && product.fragment == found;
                         }));
-    no_fence(first.kind, where, "registers of a were touched since the last one");
+    no_fence(first.kind, where, "registers of a were accessed since the last fence");
   }
   ++fragments_[found].in_flight;
   return found;
@@ -266,7 +267,7 @@ void WgmmaQueue::commit(Location where) {
 void WgmmaQueue::wait(int groups_in_flight, Location where) {
   if (last_group_ == commits_)
     throw Error(describe_call("wgmma_wait", where) + ": the wgmma at " + to_string(last_product_) +
-                " is not committed, so this does not wait for it: wgmma_commit before");
+                " is not committed, so this does not wait for it: call wgmma_commit first");
   waited_for_ = std::max(waited_for_, commits_ - groups_in_flight);
   tell_of_wait();
   int done = 0;
@@ -328,8 +329,9 @@ void WgmmaQueue::require_unchanged(const Fragment& fragment, const Product& prod
     for (int i = 0; i < kFragmentRegisters; ++i)
       if (fragment.registers[std::size_t(thread)][i] !=
           fragment.values[std::size_t(thread * kFragmentRegisters + i)])
-        touched("A", i, first_thread_ + thread, "written, or its variable ended,", product.call.kind,
-                product.where, "give every product in flight registers of its own until its wgmma_wait");
+        touched("A", i, first_thread_ + thread, "overwritten, or its variable went out of scope,",
+                product.call.kind, product.where,
+                "give every product in flight registers of its own until its wgmma_wait");
 }
 
 void WgmmaQueue::require_all_waited_for() const {

@@ -252,7 +252,7 @@ std::string Worker::crash_report() const {
            "where the pointer is written" +
            thread;
   return "out of bounds: a thread accesses " + memory.describe(scheduler.bad_address()) +
-         ", where there is no memory. Check the pointer, and the index against the last row, column or "
+         ", where there is no memory. Check the pointer, and that no index exceeds the last row, column or "
          "stage" +
          thread;
 }
@@ -261,9 +261,7 @@ std::string Worker::report_of(Crash crash) {
   scheduler.note_crash(crash);
   if (crash == Crash::memory)  // the address is unknown
     return "out of bounds: a thread accesses an address that is not memory at all. Check the pointer, and "
-           "the index "
-           "against "
-           "the last row, column or stage\n  " +
+           "that no index exceeds the last row, column or stage\n  " +
            describe_current(scheduler.current()) + suspects();
   return crash_report() + suspects();
 }

@@ -159,7 +159,7 @@ def read(file: str) -> dict[str, Any]:
     except OSError as problem:
         raise Problem(f"{file}: {problem.strerror}. A program that runs kernels in the simulator writes it: FLASHBOOK_SIM_EVENTS={file}") from None
     except (ValueError, KeyError, TypeError):
-        raise Problem(f"{file} is not what FLASHBOOK_SIM_EVENTS writes: has a program launched a kernel in the simulator?") from None
+        raise Problem(f"{file} was not written by FLASHBOOK_SIM_EVENTS: did the program launch a kernel in the simulator?") from None
     blocks = [block for launch in raw["launches"] for block in launch["blocks"]]
     code = [offset for block in blocks for place in block["places"] for offset in place[2]]
     frames = frames_of(program, code + [launch["kernel"] for launch in raw["launches"]])
@@ -284,8 +284,8 @@ def say(trace: dict[str, Any]) -> None:
     for launch in trace["launches"]:
         for block in launch["blocks"]:
             if block["full"]:
-                print(f"block {block['block']} of {launch['kernel']} has more than {block['full']} events, and the rest is left out: trace a smaller "
-                      "shape or fewer rounds", file=sys.stderr)
+                print(f"block {block['block']} of {launch['kernel']} has more than {block['full']} events, so the rest was left out: trace a "
+                      "smaller shape or fewer rounds", file=sys.stderr)
         seen = ", ".join(str(block["block"]) for block in launch["blocks"])
         number = block_of(launch["error"], launch["grid"])
         if launch["error"] and not any(event.kind == "fault" for block in launch["blocks"] for event in block["events"]):
@@ -308,7 +308,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     try:
         if not options.html and not options.perfetto:
-            raise Problem("nothing to write: name --html FILE or --perfetto FILE")
+            raise Problem("nothing to write: give --html FILE or --perfetto FILE")
         trace = read(options.events)
         if not trace["launches"]:
             raise Problem(f"{options.events} has no events: no kernel was launched")

@@ -186,7 +186,7 @@ std::string Faults::report(const void* kernel) const {
   std::size_t count = 0;
   for (const Fault* fault : in_order) {
     if (count++ == kMaxReported) {
-      text += "\nand " + std::to_string(found_.size() - kMaxReported) + " more pairs of places";
+      text += "\nand " + std::to_string(found_.size() - kMaxReported) + " more such pairs of accesses";
       break;
     }
     text += (text.empty() ? "" : "\n") + fault->what + describe(fault->first) +

@@ -38,7 +38,7 @@ constexpr const char* kSharedIsOwn =
   stop(access, bytes, site,
        "out of bounds, " + current_worker->memory.describe(address) +
            (is_global(address) ? " is not in an allocation of device memory" : " is not the block's") +
-           "; check the index against the last row, column or stage");
+           "; check that no index exceeds the last row, column or stage");
 }
 
 /// Returns whether code belongs to the kernel or one of its helpers, as opposed to the simulator, a copy of
@@ -289,8 +289,7 @@ void Tracer::check_pointer(std::uintptr_t address, Site site, Place place) {
   const auto writer = memory.last_writer(address);
   if (writer && *writer != block_.number)
     stop(Access::load, sizeof pointer, site,
-         "a pointer to shared memory, which block " + std::to_string(*writer) + " has left here" +
-             kSharedIsOwn);
+         "a pointer to shared memory that block " + std::to_string(*writer) + " stored here" + kSharedIsOwn);
 }
 
 /// Checks a load for unwritten memory. Device memory that is not 0xff has been written.

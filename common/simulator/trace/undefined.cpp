@@ -47,8 +47,8 @@ inline void require_value(const char* what, T a, T b, const void* return_address
     return;
   report(what,
          "an operand is an uninitialised local variable (or was computed from one). Here every byte of it is "
-         "0xfe, -1.7e38 as a float, and on a GPU it holds whatever was in its register: start with the "
-         "smallest possible number, or with the first",
+         "0xfe, which is -1.7e38 as a float; on a GPU it holds whatever was in its register: initialise it, "
+         "a running maximum to -INFINITY and a sum to 0",
          return_address);
 }
 
@@ -114,19 +114,19 @@ void __ubsan_handle_shift_out_of_bounds(void*, void*, void*) {
 void __ubsan_handle_float_cast_overflow(void*, void*) {
   report("conversion to an integer",
          "the number is NaN or does not fit. The result is undefined in C++; a GPU gives the nearest integer "
-         "that fits, and a host may give another. Clamp the number first",
+         "that fits, and a host may give a different one. Clamp the number first",
          __builtin_return_address(0));
 }
 
 // Never returns in any mode, so that loops over arrays need not save registers for it.
 [[noreturn]] void __ubsan_handle_out_of_bounds_abort(void* data, void* index) {
   const auto* array = static_cast<const Described*>(data);
-  const std::string report = described(
-      "index",
-      "out of bounds, " + std::to_string(std::intptr_t(index)) + " in an array of type " + array->type->name +
-          ". It would access whatever is next to the array; check the index against the last row, column "
-          "or stage",
-      __builtin_return_address(0));
+  const std::string report = described("index",
+                                       "out of bounds, " + std::to_string(std::intptr_t(index)) +
+                                           " in an array of type " + array->type->name +
+                                           ". It would access whatever is next to the array; check that no "
+                                           "index exceeds the last row, column or stage",
+                                       __builtin_return_address(0));
   if (flashbook::sim::current_worker) flashbook::sim::current_worker->scheduler.abandon(report);
   std::fprintf(stderr, "%s\n", report.c_str());  // outside any kernel
   std::abort();
@@ -137,7 +137,7 @@ void __ubsan_handle_type_mismatch_v1(void* data, void*) {
   report("pointer",
          "out of bounds, it points to a " + std::string(access->type->name) +
              " beyond the array that it was computed from. It would access whatever is next to the array; "
-             "check the index against the last row, column or stage",
+             "check that no index exceeds the last row, column or stage",
          __builtin_return_address(0));
 }
 }

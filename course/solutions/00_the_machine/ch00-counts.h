@@ -1,19 +1,19 @@
-  // A part of a block does not run.
+  // A block runs whole or not at all.
   double blocks_by_registers() const { return std::floor(65536 / (registers * threads)); }
   double blocks_by_shared() const { return std::floor(227 / shared_kb); }
-  // Whatever is used up first sets the limit; warps are the third.
+  // Whatever runs out first sets the limit; warps are the third.
   double occupancy() const {
     const double warps = threads / 32;
     return std::min({blocks_by_registers(), blocks_by_shared(), std::floor(64 / warps)}) * warps / 64;
   }
-  // The lanes' floats lie in 128 * stride bytes, and touch all sectors there. From a stride of 8 on each lane
+  // The lanes' floats lie in 128 * stride bytes, and touch every sector. From a stride of 8 on, each lane
   // has a sector of its own.
   double sectors() const { return std::min(4 * stride, 32.0); }
   // 256 bytes in a row fill 8 sectors, or parts of 9 if they begin inside one.
   double sectors_of_pairs() const { return std::ceil((std::fmod(offset, 32) + 256) / 32); }
   // Lanes i and j meet in a bank if (i - j) * word_stride is a multiple of 32.
   double wavefronts() const { return std::gcd(int(word_stride), 32); }
-  // What flows in the time that a load takes, over 132 multiprocessors.
+  // The bytes that flow while a load is in flight, divided among 132 multiprocessors.
   double bytes_under_way() const { return bandwidth / 132 * latency / 1.8e9; }
   // Two products; a multiply-add is two FLOPs.
   double product_clocks() const { return 2 * 2 * queries * keys * head_dim / 4096; }

@@ -1,4 +1,4 @@
-  __shared__ float square[kSide][kSide + 1];  // one word more: lanes that read a column read 32 banks
+  __shared__ float square[kSide][kSide + 1];  // one extra word: lanes that read a column hit 32 banks
   for (int i = warp; i < kSide; i += kRowsAtOnce)
     square[i][lane] = from[int64_t(first_row + i) * columns + first_column + lane];
   __syncthreads();  // the square is complete: a column of it comes from all warps

@@ -13,7 +13,7 @@ __device__ float block_reduce(float (&partial)[kBlockThreads], float value, Comb
   return result;
 }
 
-/// P = softmax(S) and the log-sum-exp, one block a row. Grid: (rows).
+/// P = softmax(S) and the log-sum-exp, one block per row. Grid: (rows).
 template <typename T>
 __global__ void block_softmax(const float* scores,  // [batch * heads, seqlen_q, score_stride]
                               T* probabilities,     // [batch * heads, seqlen_q, score_stride]
@@ -26,7 +26,7 @@ __global__ void block_softmax(const float* scores,  // [batch * heads, seqlen_q,
   const float* s = scores + row * problem.score_stride;
   T* p = probabilities + row * problem.score_stride;
 
-  // A thread beyond the row's end stays too: the reductions read what each of the 256 has put into shared
+  // A thread beyond the row's end stays, too: the reductions read what all 256 threads put into shared
   // memory.
   float row_max = -INFINITY;
   for (int j = thread; j < visible; j += kBlockThreads) row_max = fmaxf(row_max, s[j]);

@@ -1,5 +1,5 @@
-/// The largest score of the lane's row with its key, in every lane of the row. Of equal scores the one whose
-/// key is the smaller.
+/// The largest score of the lane's row with its key, in every lane of the row. Among equal scores, the one
+/// with the smallest key.
 inline __device__ Scored row_largest(Scored mine) {
   for (int distance = 16; distance > 1; distance /= 2) {
     const float score = __shfl_xor_sync(0xffffffffu, mine.score, distance);

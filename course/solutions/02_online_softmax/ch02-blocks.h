@@ -9,7 +9,7 @@ inline float attention_row_in_blocks(const Row& row, float* o) {
       weights[i] = score(row, first + i);
       new_max = std::max(new_max, weights[i]);
     }
-    // Computed once, for both sums: below, row_max is no longer what O was measured against.
+    // Computed once, for both sums: below, row_max is no longer the maximum that O is relative to.
     const float correction = std::exp(state.row_max - new_max);
 
     float block_sum = 0;

@@ -1,9 +1,9 @@
   double maximum() const { return first + (scores - 1) * step; }
   // 1 for the last score itself, then e^-step, e^-2step, ...
   double sum() const { return (1 - std::exp(-scores * step)) / (1 - std::exp(-step)); }
-  // With every score but the first.
+  // Every score except the first.
   double rises() const { return scores - 1; }
-  // With every tile but the first.
+  // Every tile except the first.
   double rises_in_tiles() const { return scores / tile - 1; }
   // 1 + 1/2 + 1/3 + ... + 1/scores.
   double maxima() const { return std::log(scores) + 0.5772; }

@@ -1,4 +1,4 @@
-/// Attention, `kRowsPerBlock` queries a block, one after the other. Grid: (queries / kRowsPerBlock, batch *
+/// Attention, `kRowsPerBlock` queries per block, one after another. Grid: (queries / kRowsPerBlock, batch *
 /// heads); 128 threads.
 template <typename T, int kHeadDim, int kRowsPerBlock>
 __global__ void shared_rows(const T* q,  // [batch * heads, seqlen_q, kHeadDim]

@@ -1,7 +1,7 @@
-  // Q, and K and V in each stage, two bytes an element.
+  // Q, and K and V in each stage, two bytes per element.
   double shared_bytes() const { return (warps * queries + 2 * stages * keys) * 2 * head_dim; }
   double blocks() const { return std::floor(228 * 1024 / (shared_bytes() + 1024)); }
-  // So many rows by head_dim in float, dealt out to 32 lanes; the same for the keys.
+  // The warp's rows times head_dim in float, divided among 32 lanes; the same for the keys.
   double registers_o() const { return queries * head_dim / 32; }
   double registers_scores() const { return queries * keys / 32; }
   // An instruction can name 255: with O and scores alone at 256 the sizes above would spill.
@@ -12,5 +12,5 @@
   double products() const { return 2 * queries * keys * head_dim / (16 * 8 * 16); }
   // Q's rows, and all rows of K and of V.
   double read_bytes() const { return (queries + 2 * keys) * 2 * head_dim; }
-  // All of a block's warps read K and V again: half as many queries a warp, twice as many warps.
+  // All of a block's warps read K and V again: half as many queries per warp, twice as many warps.
   double block_reads_of_half() const { return 2 * warps * (queries / 2 + 2 * keys) * 2 * head_dim; }

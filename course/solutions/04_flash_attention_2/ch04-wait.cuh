@@ -1,4 +1,4 @@
-/// The mean of a head's values, a block a head. 128 threads; dynamic shared memory: kMeanSharedBytes.
+/// Averages each head's values, one block per head. 128 threads; dynamic shared memory: kMeanSharedBytes.
 template <typename T>
 __global__ void mean_of_values(const T* v,   // [heads, seqlen, kMeanDim]
                                float* mean,  // [heads, kMeanDim]
@@ -19,9 +19,9 @@ __global__ void mean_of_values(const T* v,   // [heads, seqlen, kMeanDim]
   for (int tile = 0; tile < tiles; ++tile) {
     const int next = tile + 1;
     if (next < tiles) load(next);
-    cp_async_commit();   // of nothing behind the last tile: so the wait counts the same in every round
-    cp_async_wait<1>();  // this thread's part of the tile, though not of the next
-    __syncthreads();     // everyone's part of the tile is in
+    cp_async_commit();   // an empty group past the last tile, so that the wait counts the same in every round
+    cp_async_wait<1>();  // this thread's part of the tile, but not of the next
+    __syncthreads();     // every thread's part of the tile has arrived
     for (int row = part; row < kMeanRows; row += kMeanThreads / kMeanDim) {
       const unsigned char* piece = stage(tile) + swizzled<kMeanDim * 2>(row, column / 8);
       sum += to_float(reinterpret_cast<const T*>(piece)[column % 8]);

@@ -14,7 +14,7 @@ __global__ void __launch_bounds__(kWarpgroup)
     tma_load(shared.v, v_map, &shared.landed, {0, 0, 0, 0, 0});
   }
   __syncthreads();                   // the barrier is ready
-  mbarrier_wait(&shared.landed, 0);  // P and V are in
+  mbarrier_wait(&shared.landed, 0);  // P and V have arrived
 
   const uint64_t p = k_major(shared.p);
   // The next 32 columns are a panel on, the next 8 keys are 8 rows on.

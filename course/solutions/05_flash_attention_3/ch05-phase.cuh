@@ -1,4 +1,4 @@
-/// The squared norm of each key, a block a head. kNormThreads threads; dynamic shared memory: NormShared<T>.
+/// The squared norm of each key, one block per head. kNormThreads threads; shared memory: NormShared<T>.
 template <typename T>
 __global__ void __launch_bounds__(kNormThreads)
     squared_norms(const __grid_constant__ CUtensorMap map,  // [heads, panels, keys, 64]
@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(kNormThreads)
   if (threadIdx.x >= kWarpgroup) {  // the producer
     for (int tile = 0; threadIdx.x == kWarpgroup && tile < tiles; ++tile) {
       const int stage = tile % kNormStages, round = tile / kNormStages;
-      // The phase of the round before: at first that is the one before the first, which counts as over.
+      // The phase of the previous round: at first the one before the first, which counts as complete.
       mbarrier_wait(&shared.empty[stage], (round + 1) % 2);
       mbarrier_arrive_expect_tx(&shared.full[stage], sizeof(shared.tile[stage]));
       load(shared.tile[stage], map, &shared.full[stage], tile * kNormRows, {head, 0});
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kNormThreads)
 
   for (int tile = 0; tile < tiles; ++tile) {
     const int stage = tile % kNormStages, round = tile / kNormStages;
-    const int row = threadIdx.x / 4, key = tile * kNormRows + row;  // four threads a row, a quarter each
+    const int row = threadIdx.x / 4, key = tile * kNormRows + row;  // four threads per row, a quarter each
     mbarrier_wait(&shared.full[stage], round % 2);                  // the tile has landed
     float sum = 0.0f;
     for (int i = threadIdx.x % 4; i < kNormDim; i += 4) {

@@ -8,14 +8,14 @@
   double transposed_empty_arrivals() const { return consumers * 4; }
   // A load has 32 keys and 16 columns, and the warps share them.
   double loads_of_transposer() const { return keys / 32 * (head_dim / 16) / transposers; }
-  // 64 rows by head_dim in float, dealt out to 128 threads; the scores; and the same four to a register.
+  // 64 rows of head_dim floats, divided among 128 threads; the scores; and P, four per register.
   double registers_o() const { return 64 * head_dim / 128; }
   double registers_scores() const { return 64 * keys / 128; }
   double registers_p() const { return registers_scores() / 4; }
   double registers_q() const { return 64 * head_dim / 128 / 4; }
   // The head dimension in steps of 32, and the keys in steps of 32.
   double products() const { return head_dim / 32 + keys / 32; }
-  // Two products, and an exponential a score.
+  // Two products, and one exponential per score.
   double product_cycles() const { return 2 * 2 * consumers * 64 * keys * head_dim / 8192; }
   double exponential_cycles() const { return consumers * 64 * keys / 16; }
   // TMA writes K and V, transposers read V and write it, each consumer reads K and V.

@@ -1,4 +1,4 @@
-/// Probabilities of each row, tile by tile, as e4m3. A block, which is a warp, a row.
+/// Probabilities of each row, tile by tile, as e4m3. One block of a single warp per row.
 __global__ void __launch_bounds__(32)
     encode_probabilities(const float* scores,  // [rows, tiles, 128], times log2(e)
                          uint32_t* p,          // e4m3 [rows, tiles, 128]
@@ -7,9 +7,9 @@ __global__ void __launch_bounds__(32)
   // Both share the room above 1: 2^(6 + 2) is 256, and e4m3 ends at 448.
   constexpr float kShift = 6;  // log2 of what P is multiplied by
   constexpr float kLimit = 2;  // log2 of how far a probability may exceed 1 before the maximum follows
-  float max = -INFINITY;       // of the row so far; or of what came before it last mattered
+  float max = -INFINITY;       // maximum of the row so far, or an older one: rescaling is lazy
   for (int tile = 0; tile < tiles; ++tile) {
-    const int64_t place = (int64_t(blockIdx.x) * tiles + tile) * 32 + threadIdx.x;  // of four keys
+    const int64_t place = (int64_t(blockIdx.x) * tiles + tile) * 32 + threadIdx.x;  // of the four keys
     const float* own = scores + 4 * place;
     float tile_max = fmaxf(fmaxf(own[0], own[1]), fmaxf(own[2], own[3]));
     for (int distance = 16; distance > 0; distance /= 2)

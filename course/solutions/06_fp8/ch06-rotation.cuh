@@ -8,7 +8,7 @@
       output[i] = without + with;
       output[i + bit] = without - with;
     }
-    // Bits 1 and 2 of the column are the lane's.
+    // Bits 1 and 2 of the column are in the lane's number.
 #pragma unroll
   for (int bit = 1; bit < 4; bit *= 2)
 #pragma unroll

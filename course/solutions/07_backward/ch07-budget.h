@@ -4,12 +4,12 @@
   double dq_bytes() const { return queries * head_dim * 4; }
   double ds_bytes() const { return queries * keys * 2; }
   double shared_bytes() const { return key_bytes() + 2 * stage_bytes() + dq_bytes() + 2 * ds_bytes(); }
-  // All but K and V grows with the queries.
+  // Everything except K and V grows with the queries.
   double most_queries() const {
     const double of_one = (shared_bytes() - key_bytes()) / queries;
     return std::floor((227 * 1024 - key_bytes()) / of_one / 16) * 16;
   }
-  // A consumer's keys by head_dim, twice, dealt out to 128 threads; S^T and dP^T likewise.
+  // A consumer's keys times head_dim, twice, divided among 128 threads; S^T and dP^T likewise.
   double sum_registers() const { return 2 * keys / consumers * head_dim / 128; }
   double score_registers() const { return 2 * keys / consumers * queries / 128; }
   double product_clocks() const { return 5 * 2 * queries * keys * head_dim / 4096; }

@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(kWeightThreads)
 
   float sum = 0;
   for (int first = 0; first < seqlen_q; first += kWeightRows) {
-    __syncthreads();  // all threads have read the tile before
+    __syncthreads();  // all threads have read the previous tile
     for (int i = threadIdx.x; i < kWeightRows * kWeightDim; i += kWeightThreads) {
       const int row = i / kWeightDim, query = first + row;
       q_tile[row][i % kWeightDim] = query < seqlen_q ? to_float(q[int64_t(first) * kWeightDim + i]) : 0.0f;
@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kWeightThreads)
       const int query = first + threadIdx.x;
       q_lse[threadIdx.x] = query < seqlen_q ? lse[query] : INFINITY;  // e^(0 - inf) is 0
     }
-    __syncthreads();  // the tile is in
+    __syncthreads();  // the tile has arrived
     if (key >= seqlen_k) continue;
     for (int row = 0; row < kWeightRows; ++row) {
       float score = 0;

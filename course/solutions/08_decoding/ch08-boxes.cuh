@@ -1,4 +1,4 @@
-/// Asks for keys first_key ... first_key + kStageKeys - 1 of a sequence and for their values, so far as the
+/// Requests keys first_key ... first_key + kStageKeys - 1 of a sequence and their values, as far as the
 /// sequence, which has `length` keys, has them. `first_key` is a multiple of kStageKeys. One warp, all lanes.
 __device__ __forceinline__ void bring(PairStage& stage, const CUtensorMap& map, const TokenCache& cache,
                                       int sequence, int head, int length, int first_key) {
@@ -7,7 +7,7 @@ __device__ __forceinline__ void bring(PairStage& stage, const CUtensorMap& map, 
   const int boxes = (keys + keys_of_box - 1) / keys_of_box;
   const int box_bytes = keys_of_box * int(sizeof(stage.k[0]));
   if (lane == 0) mbarrier_arrive_expect_tx(&stage.full, 2 * boxes * box_bytes);
-  __syncwarp();  // the barrier knows of the bytes before any can land
+  __syncwarp();  // the bytes are announced before any can land
   for (int box = lane; box < boxes; box += 32) {
     const int in_tile = box * keys_of_box, key = first_key + in_tile, in_page = key % cache.page_keys;
     const int page = cache.table[sequence * cache.pages_of_sequence + key / cache.page_keys];

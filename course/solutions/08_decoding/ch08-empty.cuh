@@ -1,4 +1,4 @@
-/// Merges two attentions of each row. A block, which is a warp, a row.
+/// Merges two attentions of each row. One block of a single warp per row.
 __global__ void __launch_bounds__(32) merge_prefix(const float* prefix_o,    // [rows, 64]
                                                    const float* prefix_lse,  // [rows]
                                                    const float* own_o,       // [rows, 64]
@@ -11,7 +11,7 @@ __global__ void __launch_bounds__(32) merge_prefix(const float* prefix_o,    // 
   const float weight_b = b == -INFINITY ? 0 : expf(b - max);
   const float sum = weight_a + weight_b;
   for (int column = threadIdx.x; column < 64; column += 32) {
-    // What nobody wrote may be NaN, and 0 * NaN is NaN: it is not read.
+    // Memory that was never written may be NaN, and 0 * NaN is NaN: it is not read.
     float value = 0;
     if (weight_a > 0) value += weight_a * prefix_o[row * 64 + column];
     if (weight_b > 0) value += weight_b * own_o[row * 64 + column];

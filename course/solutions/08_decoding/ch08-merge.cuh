@@ -6,7 +6,7 @@ __global__ void __launch_bounds__(32) merge_with_sink(const float* part_o,      
                                                       int parts,
                                                       float* o,      // [rows, kHeadDim]
                                                       float* lse) {  // [rows]
-  constexpr int kColumns = kHeadDim / 32;                            // of a lane: lane, lane + 32, ...
+  constexpr int kColumns = kHeadDim / 32;                            // per lane: lane, lane + 32, ...
   const int rows = gridDim.x, row = blockIdx.x, lane = threadIdx.x;
   const float sink = sink_logit[row];
   float max = sink;
@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(32) merge_with_sink(const float* part_o,      
   float sum = weight_of(sink), value[kColumns] = {};
   for (int part = 0; part < parts; ++part) {
     const float weight = weight_of(part_lse[part * rows + row]);
-    if (weight == 0) continue;  // what nobody wrote may be NaN, and 0 * NaN is NaN
+    if (weight == 0) continue;  // unwritten memory may be NaN, and 0 * NaN is NaN
     sum += weight;
     for (int c = 0; c < kColumns; ++c)
       value[c] += weight * part_o[(part * rows + row) * kHeadDim + c * 32 + lane];

@@ -1,16 +1,16 @@
-/// Attention of one query a block, which is a warp. Scores are times log2(e).
+/// Attention, with one block of a single warp per query. Scores include the factor log2(e).
 __global__ void __launch_bounds__(32) attend_one_query(const float* scores,  // [rows, keys]
                                                        const float* v,       // [keys, 32]
                                                        float* o,             // [rows, 32]
                                                        int keys) {
   const int lane = threadIdx.x;
-  float max = -INFINITY, sum = 0, output = 0;  // of this lane: a part of the sum, a column of O
+  float max = -INFINITY, sum = 0, output = 0;  // this lane's part of the sum, and its column of O
   for (int first = 0; first < keys; first += kLaneKeys) {
     const float own = first + lane < keys ? scores[blockIdx.x * keys + first + lane] : -INFINITY;
     float new_max = fmaxf(max, own);
     for (int distance = 16; distance > 0; distance /= 2)
       new_max = fmaxf(new_max, __shfl_xor_sync(0xffffffff, new_max, distance));
-    // What was measured against the old maximum becomes smaller: 2^(s - new) is 2^(s - old) * 2^(old - new).
+    // What is relative to the old maximum becomes smaller: 2^(s - new) is 2^(s - old) * 2^(old - new).
     const float correction = first == 0 ? 0.0f : exp2_approx(max - new_max);
     max = new_max;
     const float p = exp2_approx(own - max);

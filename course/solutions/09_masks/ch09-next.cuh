@@ -1,4 +1,4 @@
-/// Multiplies each sequence by a factor of its own, the last one first. One warp; dynamic shared memory:
+/// Multiplies each sequence by its own factor, the last one first. One warp; dynamic shared memory:
 /// ScaledShared.
 __global__ void __launch_bounds__(32)
     scale_sequences(const __grid_constant__ CUtensorMap from,  // [kBack + 1, rows + 1, kMapRows, 64], f16
@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(32)
         mbarrier_arrive_expect_tx(&shared.landed, sizeof(shared.tile));
         tma_load(shared.tile, from, &shared.landed, {0, row, end, kBack});
       }
-      mbarrier_wait(&shared.landed, parity);  // the tile is in
+      mbarrier_wait(&shared.landed, parity);  // the tile has arrived
       for (int i = threadIdx.x; i < kScaledRows * kScaledColumns; i += 32) {
         __half& element = shared.tile[i / kScaledColumns][i % kScaledColumns];
         element = from_float<__half>(to_float(element) * factor[sequence]);
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(32)
         tma_store_commit();
         tma_store_wait_read<0>();
       }
-      __syncwarp();  // TMA has read the tile: the next one may come
+      __syncwarp();  // TMA has read the tile: the next one may be loaded
     }
   }
 }

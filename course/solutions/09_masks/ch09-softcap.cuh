@@ -1,4 +1,4 @@
-/// The gradient of each row of scores. A block, which is a warp, a row.
+/// The gradient of each row of scores. One block of a single warp per row.
 __global__ void __launch_bounds__(32) capped_gradient(const float* x,   // [rows, keys]
                                                       const float* dp,  // [rows, keys]
                                                       float* dx,        // [rows, keys]
@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(32) capped_gradient(const float* x,   // [rows
   d = sum_of_warp(d) / sum;
   for (int key = threadIdx.x; key < keys; key += 32) {
     const float p = expf(score(key) - cap) / sum;
-    // Of the score before the mask: of -inf this would be -inf, and 0 * -inf is NaN.
+    // The factor of the score before the mask: for -inf it would be -inf, and 0 * -inf is NaN.
     const float capped = tanhf(x[key] / cap);
     dx[key] = p * (dp[key] - d) * (1 - capped * capped);
   }

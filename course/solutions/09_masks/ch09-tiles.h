@@ -10,7 +10,7 @@
       tiles += row - std::floor(std::max(row * tile - window, 0.0) / tile) + 1;
     return tiles;
   }
-  // Its last query sees least on the left, and the first one decides at the diagonal.
+  // Its last query sees the least on the left, and its first one decides at the diagonal.
   double window_full_tiles() const {
     double tiles = 0;
     for (double row = 0; row < rows_of_tiles(n); ++row) {
@@ -19,7 +19,7 @@
     }
     return tiles;
   }
-  // Each has tiles of its own.
+  // Each document has its own tiles.
   double varlen_tiles() const { return documents * rows_of_tiles(length) * (rows_of_tiles(length) + 1) / 2; }
   // From the tile in which the document of the row's first query begins.
   double document_tiles() const {

@@ -5,11 +5,11 @@ inline void sum_round_the_ring(Rank& rank, float* sum, float* const (&held)[2], 
             previous = (rank.number() + ranks - 1) % ranks;
   const std::size_t bytes = std::size_t(count) * sizeof(float);
   Queue compute, copies;
-  Event arrived, added;  // added: the hop before
+  Event arrived, added;  // added: the previous hop is added
   for (int hop = 0; hop < ranks; ++hop) {
     const Event here = arrived;
     if (hop + 1 < ranks) {
-      copies.wait_for(added);  // what lies where the next numbers come to has been read
+      copies.wait_for(added);  // the buffer for the next numbers has been read
       rank.exchange(copies, {{next, held[hop % 2], bytes}}, {{previous, held[(hop + 1) % 2], bytes}});
       arrived = copies.record();
     }

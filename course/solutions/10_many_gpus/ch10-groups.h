@@ -1,4 +1,4 @@
-/// Puts the last keys of the rank before into `before`, and the first keys of the rank behind into `behind`.
+/// Puts the last keys of the previous rank into `before`, and the first keys of the next rank into `behind`.
 /// `first` and `last` are this rank's own; each has `bytes` bytes.
 inline void exchange_edges(Rank& rank, Queue& queue, void* first, void* last, void* before, void* behind,
                            std::size_t bytes) {

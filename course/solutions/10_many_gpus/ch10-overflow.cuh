@@ -1,10 +1,10 @@
-/// Takes a part of each row into what is carried, O and log-sum-exp. Grid: rows; a block is a warp.
+/// Merges a part of each row into the carried O and log-sum-exp. Grid: rows; a block is a warp.
 __global__ void __launch_bounds__(32) take_part_in(const float* part_o,    // [rows, 64]
                                                    const float* part_lse,  // [rows]
                                                    float* o,               // [rows, 64], carried
                                                    float* lse) {           // [rows], carried
   const int row = blockIdx.x;
-  // Relative to the larger of the two neither overflows, and one is 1. Without a key in either there is none.
+  // Relative to the larger one, neither overflows, and one is 1. If neither has keys, the row has none.
   const float top = fmaxf(part_lse[row], lse[row]), base = top == -INFINITY ? 0 : top;
   const float part = expf(part_lse[row] - base), carried = expf(lse[row] - base);
   const float sum = part + carried;

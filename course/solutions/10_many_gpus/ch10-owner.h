@@ -4,7 +4,7 @@ inline int owner_of(int token, int block, int ranks) {
   return round % 2 == 0 ? turn : ranks - 1 - turn;
 }
 
-/// Which of its rank's tokens it is: how many of that rank stand before it.
+/// Which of its rank's tokens it is: how many of that rank come before it.
 inline int place_of(int token, int block, int ranks) {
   return token / (block * ranks) * block + token % block;  // a block of each round
 }
@@ -13,6 +13,6 @@ inline int place_of(int token, int block, int ranks) {
 inline int tokens_of_rank(int rank, int tokens, int block, int ranks) {
   const int rounds = tokens / (block * ranks), left = tokens % (block * ranks);
   const int turn = rounds % 2 == 0 ? rank : ranks - 1 - rank;
-  const int last = left - turn * block;  // of the round that is cut
+  const int last = left - turn * block;  // the tokens of the round that is cut
   return rounds * block + (last < 0 ? 0 : last > block ? block : last);
 }

@@ -1,4 +1,4 @@
-// A warp for each query, then a warp for each key; a lane has two dims.
+// One warp per query, then one warp per key; a lane has two dims.
 constexpr float kLog2e = 1.44269504f;
 
 __device__ inline float sum_of_lanes(float x) {

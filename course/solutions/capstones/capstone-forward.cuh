@@ -1,11 +1,11 @@
-// Four warps of 16 queries each; 64 keys at a time, in swizzled tiles that nobody fetches ahead.
+// Four warps of 16 queries each; 64 keys at a time, in swizzled tiles that are not prefetched.
 constexpr int kRows = 64, kTileBytes = kRows * kHeadDim * 2;
 constexpr unsigned kEveryLane = 0xffffffff;
 
-/// Where 16 bytes of a row lie, so that eight rows touch all banks.
+/// The place of 16 bytes of a row, so that eight rows touch all banks.
 __device__ inline int place(int row, int piece) { return row * 128 + (piece ^ row % 8) * 16; }
 
-/// Rows of a tensor, zeros where it has none.
+/// Rows of a tensor; zeros where it has none.
 __device__ inline void fetch(unsigned char* tile, const __half* rows, int valid) {
   for (int i = threadIdx.x; i < kRows * 8; i += blockDim.x) {
     uint4 piece = {0, 0, 0, 0};
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(128) forward(Forward p) {
   const int ahead = p.seqlen_k - p.seqlen_q;  // query i sees the keys up to i + ahead
 
   fetch(q_tile, p.q + q_row * kHeadDim, p.seqlen_q - first);
-  __syncthreads();  // Q is in
+  __syncthreads();  // Q has arrived
   uint32_t a[4][4];
   for (int step = 0; step < 4; ++step)
     ldmatrix_x4(a[step], q_tile + place(first_row + lane % 16, step * 2 + lane / 16));
@@ -47,10 +47,10 @@ __global__ void __launch_bounds__(128) forward(Forward p) {
   const float to_log2 = p.scale * 1.44269504f;
   const int keys = p.causal ? min(p.seqlen_k, first + kRows + ahead) : p.seqlen_k;
   for (int key = 0; key < keys; key += kRows) {
-    __syncthreads();  // nobody reads the tile before
+    __syncthreads();  // no warp reads the previous tile
     fetch(k_tile, p.k + (k_row + key) * kHeadDim, p.seqlen_k - key);
     fetch(v_tile, p.v + (k_row + key) * kHeadDim, p.seqlen_k - key);
-    __syncthreads();  // K and V are in
+    __syncthreads();  // K and V have arrived
 
     float s[8][4] = {};
     for (int step = 0; step < 4; ++step)
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(128) forward(Forward p) {
         most = fmaxf(most, x);
       }
       most = of_row(most, false);
-      const float base = most == -INFINITY ? 0 : most;  // of a row that has seen no key
+      const float base = most == -INFINITY ? 0 : most;  // the row has seen no key
       const float correction = exp2_approx((top[half] - base) * to_log2);
       top[half] = most;
       sum[half] *= correction;

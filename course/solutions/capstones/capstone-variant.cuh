@@ -1,4 +1,4 @@
-// All variants: a warp for each query, which asks of every key whether it sees it; a lane has two dims.
+// All variants: one warp per query, which tests for every key whether it is visible; a lane has two dims.
 constexpr float kLog2e = 1.44269504f;
 
 __device__ inline float sum_of_lanes(float x) {
@@ -6,7 +6,7 @@ __device__ inline float sum_of_lanes(float x) {
   return x;
 }
 
-/// d: how far the key lies before the query's own.
+/// d: how far the key comes before the query's own.
 __device__ inline bool sees(const Variant& p, int key, int d) {
   switch (p.mask) {
     case Mask::dilated:
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(32) of_queries(Variant p) {
   const __half* const q = p.q + row * kHeadDim + dim;
   const float q0 = to_float(q[0]) * p.scale, q1 = to_float(q[1]) * p.scale;
 
-  // A sink is a key before all others.
+  // A sink is a key that precedes all others.
   const bool has_sink = p.score == Score::sink;
   float top = has_sink ? p.by_head[head] : -INFINITY, sum = has_sink ? 1 : 0, out[2] = {};
   for (int key = 0; key < p.seqlen_k; ++key) {

@@ -94,7 +94,7 @@ FAULTS = [
     Fault("keys_not_aligned", "The keys are loaded from an address between multiples of 16.", LOAD_KEYS,
           LOAD_KEYS.replace("* kHeadDim, bytes", "* kHeadDim + 1, bytes"), everywhere("misaligned address")),
     Fault("values_over_keys", "The values are loaded into the destination of the keys, which are still in flight.", "bulk_load(values, v +",
-          "bulk_load(keys, v +", everywhere("is still in flight", "lazy", "traced")),
+          "bulk_load(keys, v +", everywhere("is still filling", "lazy", "traced")),
     Fault("no_barrier_after_count", "Threads read is_last before thread 0 has stored it.",
           "  __syncthreads();  // thread 0 has stored is_last\n", "", everywhere("race", "traced")),
     Fault("some_count_and_some_wait",

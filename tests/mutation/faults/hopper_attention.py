@@ -57,7 +57,7 @@ FAULTS = [
           "    multiply_pv(sums, p, shared, stage);\n" + ARRIVE, ARRIVE + "    multiply_pv(sums, p, shared, stage);\n",
           everywhere("wrong result", "eager", "lazy", "random") | everywhere("race", "traced")),
     Fault("expects_k_only", "The barrier expects the bytes of K, but V is loaded as well.", EXPECT,
-          "sizeof(shared.k[stage])", everywhere("deadlock", "eager") | everywhere("is still in flight", "lazy")),
+          "sizeof(shared.k[stage])", everywhere("deadlock", "eager") | everywhere("is still filling", "lazy")),
     Fault("expects_too_much", "The barrier expects more bytes than are loaded.", EXPECT, EXPECT + " + 16",
           everywhere("full[0]")),
     Fault("arrives_without_bytes", "Q is loaded, but its barrier does not expect the bytes.",

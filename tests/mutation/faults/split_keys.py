@@ -44,7 +44,7 @@ FAULTS = [
           "  const std::vector<unsigned> zeros(rows);\n",
           "  Partial* gone; { const device::Buffer freed(device::Place::device, rows * parts * sizeof(Partial)); "
           "gone = static_cast<Partial*>(freed.data()); } const std::vector<unsigned> zeros(rows);\n",
-          everywhere("into memory that has been freed, formerly an allocation of"),
+          everywhere("into freed memory, formerly an allocation of"),
           also=[("static_cast<Partial*>(partials.data())", "gone")]),
     Fault("lanes_in_step", "A warp adds up in volatile shared memory and relies on its lanes running in lock-step.",
           "value += __shfl_xor_sync(0xffffffff, value, distance);\n  return value;",

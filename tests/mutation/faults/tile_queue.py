@@ -70,7 +70,7 @@ FAULTS = [
           "Blocks leave the loop at the first number past the tiles; those that get a later one continue counting.",
           "tile < tiles;) {\n", "tile != tiles;) { if (tile > tiles) { __syncthreads(); if (thread == 0) next = gridDim.x + atomicAdd(&tiles_taken, 1u); "
                                "__syncthreads(); tile = next; continue; }\n",
-          everywhere("a loop that does not end: atomicAdd at tile_queue.cuh")),
+          everywhere("infinite loop: atomicAdd at tile_queue.cuh")),
     Fault("local_of_another_thread", "Threads read thread 0's scores through a pointer.", "largest_of(scores, kMine)",
           "largest_of(whose, kMine)", everywhere("this is a local variable of thread 0", "traced"),
           also=[("      parity ^= 1;\n", "      parity ^= 1; if (thread == 0) whose = scores; __syncthreads();\n"),
