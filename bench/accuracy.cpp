@@ -78,8 +78,8 @@ const Variant kVariants[] = {
     {"ch06/step9_block", "step 9: the same, promoted sums", &kFp8, 9, Scaling::block, true},
     {"ch06/step5_tensor", "step 5: a scale per tensor, P up to 64", &kFp8, 5},
     {"ch06/step5_rotated", "step 5: the same, rotated", &kFp8, 5, Scaling::tensor, true},
-    {"ch06/step5_centred", "step 5: means out", &kFp8, 5, Scaling::tensor, false, true},
-    {"ch06/step5_centred_rotated", "step 5: means out, rotated", &kFp8, 5, Scaling::tensor, true, true},
+    {"ch06/step5_centred", "step 5: means removed", &kFp8, 5, Scaling::tensor, false, true},
+    {"ch06/step5_centred_rotated", "step 5: means removed, rotated", &kFp8, 5, Scaling::tensor, true, true},
     {"ch06/step6_centred_rotated", "step 6: the same", &kFp8, 6, Scaling::tensor, true, true},
     {"ch06/step8_centred_rotated", "step 8: the same", &kFp8, 8, Scaling::tensor, true, true},
 };
@@ -87,12 +87,12 @@ const Variant kLongVariants[] = {
     {"ch05/step5", "chapter 5", &kFlashAttention3, 5},
     {"plain", "plain attention, P rounded after its division", nullptr, 0, Scaling::tensor, false, false,
      DType::e4m3},
-    {"ch06/step5", "step 5, means in", &kFp8, 5},
-    {"ch06/step9", "step 9, means in", &kFp8, 9},
-    {"ch06/step5_centred", "step 5, means out", &kFp8, 5, Scaling::tensor, false, true},
-    {"ch06/step6_centred", "step 6, means out", &kFp8, 6, Scaling::tensor, false, true},
-    {"ch06/step8_centred", "step 8, means out", &kFp8, 8, Scaling::tensor, false, true},
-    {"ch06/step9_centred", "step 9, means out", &kFp8, 9, Scaling::tensor, false, true},
+    {"ch06/step5", "step 5, means kept", &kFp8, 5},
+    {"ch06/step9", "step 9, means kept", &kFp8, 9},
+    {"ch06/step5_centred", "step 5, means removed", &kFp8, 5, Scaling::tensor, false, true},
+    {"ch06/step6_centred", "step 6, means removed", &kFp8, 6, Scaling::tensor, false, true},
+    {"ch06/step8_centred", "step 8, means removed", &kFp8, 8, Scaling::tensor, false, true},
+    {"ch06/step9_centred", "step 9, means removed", &kFp8, 9, Scaling::tensor, false, true},
 };
 
 /// Data shared by all variants of one kind of inputs.

@@ -6,8 +6,8 @@ namespace flashbook::fa3 {
 
 using namespace hopper;
 
-// A head_dim of 96 is no multiple of 64, so V does not fit into panels of 64 columns. It fits into panels of
-// 32, with the swizzle that exchanges pieces within 64 bytes.
+// A head_dim of 96 is not a multiple of 64, so V does not fit into panels of 64 columns. It fits into panels
+// of 32, with the swizzle that exchanges pieces within 64 bytes.
 
 constexpr int kMixKeys = 64;
 constexpr int kNarrowPanel = 32;                   ///< columns of a panel
