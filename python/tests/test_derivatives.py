@@ -140,6 +140,8 @@ def test_a_compiled_second_derivative_is_refused(function):
 @pytest.mark.parametrize("head_dim", [64, 80, 128, 256])
 @pytest.mark.parametrize("options", [{}, {"causal": True, "deterministic": True}, {"window_size": (20, 3)}, {"window_size": (20, 3), "deterministic": True},
                                      {"softcap": 3.0}], ids=str)
+
+
 def test_the_log_sum_exp_has_its_gradient(options, head_dim, with_o):
     """dS = P * (dP - D + d_lse): a loss on the log-sum-exp, such as a z-loss, reaches q and k."""
     leaves = [torch.randn(2, rows, heads, head_dim, device=DEVICE, dtype=torch.bfloat16, requires_grad=True) for rows, heads in ((70, 4), (90, 2), (90, 2))]
@@ -330,17 +332,3 @@ def test_rows_behind_the_last_sequence_are_zeros(begins, head_dim, options, pois
     for tensor, end in ((o, queries), (found[0], queries), (found[1], keys), (found[2], keys)):
         assert tensor.isfinite().all() and tensor[end:].eq(0).all()
     assert lse is None or lse[:, queries:].eq(math.inf).all()
-
-
-@pytest.mark.kernels
-@pytest.mark.parametrize("max_queries", [10, 200])  # chapter 8's kernel, and chapter 9's
-def test_packed_queries_behind_the_last_sequence_are_zeros(max_queries, poisoned):
-    cache = torch.randn(20, 16, 2, 64, device=DEVICE, dtype=torch.bfloat16)
-    q = torch.randn(2 * max_queries + 7, 4, 64, device=DEVICE, dtype=torch.bfloat16)
-    first = torch.tensor([0, 3, max_queries + 3], device=DEVICE, dtype=torch.int32)
-    pages = torch.arange(20, device=DEVICE, dtype=torch.int32).view(2, 10)
-    lengths = torch.tensor([30, 150], device=DEVICE, dtype=torch.int32)
-    o, lse = flash_attn_3.flash_attn_with_kvcache(q, cache, cache, page_table=pages, cache_seqlens=lengths, cu_seqlens_q=first, max_seqlen_q=max_queries,
-                                                  return_softmax_lse=True)
-    assert o.isfinite().all() and o[max_queries + 3:].eq(0).all() and not o[:max_queries + 3].eq(0).all()
-    assert lse[:, max_queries + 3:].eq(-math.inf).all()

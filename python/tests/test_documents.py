@@ -47,31 +47,6 @@ def compare(found, leaves, sequences, window_size=(-1, -1), **options):
 
 @pytest.mark.kernels
 @pytest.mark.parametrize("options", MASKS, ids=str)
-@pytest.mark.parametrize("queries, keys, chunk", [(90, 90, 32), (33, 130, 50), (130, 33, 7), (130, 33, 500), (3, 70, 1)])
-def test_chunks(queries, keys, chunk, options):
-    """Also with fewer queries than keys, so that the first query is within a chunk, and more, so that the first queries see no key."""
-    leaves = make(2, queries, heads=4), make(2, keys), make(2, keys)
-    o, lse = flash_attn_3.flash_attn_func(*leaves, attention_chunk=chunk, return_attn_probs=True, **options)
-    assert o.shape == leaves[0].shape and lse.shape == (2, 4, queries) and lse.is_contiguous()
-    sequences = [(slice(i * queries, (i + 1) * queries), slice(i * keys, (i + 1) * keys)) for i in range(2)]
-    compare((o, lse.transpose(0, 1).flatten(1)), leaves, sequences, chunk=chunk, **options)
-
-
-@pytest.mark.kernels
-@pytest.mark.parametrize("options", MASKS, ids=str)
-@pytest.mark.parametrize("chunk", [32, 2**31 - 1])
-def test_chunks_of_packed_sequences(chunk, options):
-    """Empty sequences, rows after the last one, and a head dimension that is padded."""
-    queries, keys = (70, 1, 133, 0, 64, 5), (70, 40, 133, 9, 3, 0)
-    first, first_key = begins(*queries), begins(*keys)
-    leaves = make(sum(queries) + 7, heads=4, head_dim=80), make(sum(keys) + 3, head_dim=80), make(sum(keys) + 3, head_dim=80)
-    found = flash_attn_3.flash_attn_varlen_func(*leaves, first, first_key, max(queries), max(keys), attention_chunk=chunk, return_attn_probs=True, **options)
-    sequences = list(zip(*([slice(*pair) for pair in itertools.pairwise(of.tolist())] for of in (first, first_key))))
-    compare(found, leaves, sequences, chunk=chunk, **options)
-
-
-@pytest.mark.kernels
-@pytest.mark.parametrize("options", MASKS, ids=str)
 @pytest.mark.parametrize("which, chunk", [("seqused_q", 0), ("seqused_k", 32), ("both", 0), ("both", 32)])
 def test_sequences_shorter_than_their_slots(which, chunk, options):
     """Including unused slots and a sequence that fills its slot. The rows in between are NaN, except with a softcap, which reads them."""
@@ -160,27 +135,6 @@ def test_packed_queries_and_new_keys_rotate_as_others_do(places, causal):
     for run in runs[1:]:
         torch.testing.assert_close(run[0], runs[0][0], atol=1e-2, rtol=1e-2)
         assert torch.equal(run[1], runs[0][1]) and torch.equal(run[2], runs[0][2]) and not torch.equal(run[1], caches[0])
-
-
-@pytest.mark.kernels
-@pytest.mark.parametrize("change, kind, because", [
-    ({"attention_chunk": 24, "page_table": torch.zeros(2, 2, dtype=torch.int32, device=DEVICE)}, NotImplementedError, "is 24 and pages have 64 rows"),
-    ({"softcap": 2000.0}, ValueError, "softcap"), ({"max_seqlen_q": None}, ValueError, "max_seqlen_q"), ({"v": None}, ValueError, "k or v is None"),
-    ({"cache_seqlens": None}, ValueError, "cache_seqlens is None"), ({"cache_seqlens": 65}, ValueError, "pass 0 to 64"),
-    ({"k": torch.zeros(3, 2, 64, device=DEVICE)}, ValueError, "k is torch.float32"), ({"cu_seqlens_q": begins(1)}, ValueError, "pass"),
-    ({"cu_seqlens_k_new": begins(1, 1, 1)}, ValueError, "cu_seqlens_k_new is"), ({"s_aux": torch.zeros(3, device=DEVICE)}, ValueError, "s_aux"),
-    ({"k_descale": torch.ones(2, 2, device=DEVICE)}, NotImplementedError, "attention_chunk cannot be combined"), ({}, None, "")])
-def test_a_refused_call_has_appended_nothing(change, kind, because):
-    q, k, v, k_cache, v_cache = (tensor.detach() for tensor in (make(3), make(3), make(3), make(2, 64), make(2, 64)))
-    before = k_cache.clone(), v_cache.clone()
-    given = {"k": k, "v": v, "cache_seqlens": 9, "cu_seqlens_q": begins(1, 2), "cu_seqlens_k_new": begins(1, 2), "max_seqlen_q": 2, "attention_chunk": 24}
-    if kind is None:
-        flash_attn_3.flash_attn_with_kvcache(q, k_cache, v_cache, **given)
-        assert not torch.equal(k_cache, before[0]) and not torch.equal(v_cache, before[1])
-        return
-    with pytest.raises(kind, match=because):
-        flash_attn_3.flash_attn_with_kvcache(q, k_cache, v_cache, **given | change)
-    assert torch.equal(k_cache, before[0]) and torch.equal(v_cache, before[1])
 
 
 @pytest.mark.kernels

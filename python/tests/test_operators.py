@@ -11,7 +11,6 @@ import pytest
 import torch
 from conftest import DEVICE, GPU
 from reference import attention
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import flashbook
 from flashbook import _library, flash_attn_3, interface, ops
@@ -289,30 +288,6 @@ def test_hooks_checkpoints_and_inference_mode():
         leaves[1].add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         torch.autograd.grad(o.float().sum(), leaves)
-
-
-@pytest.mark.kernels
-def test_others_look_on():
-    """Modes, tracers and vmap see the operator; an unsupported derivative is an error, and not 0."""
-    q, k, v = inputs()
-    call = lambda q, k, v: flashbook.flash_attn_func(q, k, v, causal=True)
-    right = call(q, k, v)
-
-    names = []
-
-    class Seen(TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, arguments=(), named=None):
-            names.append(str(function))
-            return function(*arguments, **(named or {}))
-
-    with Seen():
-        call(q, k, v)
-    assert "flashbook.forward.default" in names
-    assert torch.equal(torch.func.vmap(call, (0, None, None))(torch.stack([q, q]), k, v)[1], right)
-    for derivative in (lambda: torch.func.grad(lambda q: call(q, k, v).float().sum())(q), lambda: torch.func.jvp(lambda q: call(q, k, v), (q,), (q,)),
-                       lambda: torch.func.jvp(lambda q: call(k, k, q), (v,), (v,))):
-        with pytest.raises((RuntimeError, NotImplementedError)):
-            derivative()
 
 
 @pytest.mark.kernels

@@ -63,41 +63,6 @@ TEST(Layout, OfPagesIsThatOfTheirCache) {
   EXPECT_NO_THROW(validate(shape));
 }
 
-TEST(Layout, GatherUndoesScatter) {
-  for (auto layout : {layout_bshd, layout_packed_qkv}) {
-    Shape shape = grouped();
-    shape.layout = layout(shape);
-    for (TensorId id : {TensorId::q, TensorId::k, TensorId::o, TensorId::lse}) {
-      std::vector<int> values(elements_of(shape, id)), strided(elements_spanned(shape, id), -1),
-          back(values.size());
-      std::iota(values.begin(), values.end(), 0);
-      scatter(shape, id, std::as_bytes(std::span(values)), std::as_writable_bytes(std::span(strided)), 4);
-      gather(shape, id, std::as_bytes(std::span(strided)), std::as_writable_bytes(std::span(back)), 4);
-      EXPECT_EQ(back, values) << name_of(id);
-      const std::vector<int64_t> dims = dims_of(shape, id);
-      if (id == TensorId::lse) continue;
-      const Strides strides = shape.strides(id);
-      const int64_t batch = 1, head = 1, row = 3, c = 7;
-      EXPECT_EQ(strided[batch * strides.batch + head * strides.head + row * strides.row + c],
-                ((batch * dims[1] + head) * dims[2] + row) * 64 + c);
-      EXPECT_EQ(std::ranges::count(strided, -1), int64_t(strided.size() - values.size()));
-    }
-  }
-}
-
-TEST(Layout, InputsAreEncodedAndOutputsDecodedInIt) {
-  Shape shape = grouped();
-  std::vector<float> values(elements_of(shape, TensorId::q));
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = float(i % 251);
-  const Encoded dense = encode_input(shape, TensorId::q, values);
-  EXPECT_EQ(dense.bytes, encode(DType::bf16, values));
-  shape.layout = layout_packed_qkv(shape);
-  const Encoded strided = encode_input(shape, TensorId::q, values);
-  ASSERT_EQ(int64_t(strided.bytes.size()), 2 * elements_spanned(shape, TensorId::q));
-  EXPECT_EQ(strided.bytes[6 * 64 * 2], std::byte(kPoison)) << "K's place, next to the first row's heads";
-  EXPECT_EQ(decode_output(shape, TensorId::dq, strided.bytes), values) << "dQ has Q's strides and type";
-}
-
 TEST(Layout, RefusesStridesThatNoKernelCanUse) {
   const auto complaint = [](auto change) {
     Shape shape = grouped();

@@ -61,43 +61,5 @@ TEST(Scales, QuantisedInputsEncodeToThemselves) {
   }
 }
 
-// With subtracted means: the encoding has none, the decoded values include them, and encode to the same bits.
-TEST(Scales, CentredInputsEncodeToThemselves) {
-  for (Scaling scaling : {Scaling::tensor, Scaling::head, Scaling::block}) {
-    Shape shape = scaled_shape(scaling);
-    shape.mean_subtracted = true;
-    const auto column = [&](int64_t i) {
-      return i / shape.head_dim / shape.seqlen_k * shape.head_dim + i % shape.head_dim;
-    };
-    Shape unrounded = shape;
-    unrounded.dtype = DType::f32, unrounded.mean_subtracted = false;
-    Inputs inputs = make_inputs(unrounded, InputKind::normal, 1);
-    for (int64_t i = 0; i < shape.k_elements(); ++i) {
-      inputs.k[i] += float(column(i) % 5) * 100;
-      inputs.v[i] -= float(column(i) % 3);
-    }
-    const Inputs given = inputs;
-    round_inputs(shape, inputs);
-    ASSERT_EQ(int64_t(inputs.k_mean.size()), shape.k_columns());
-    for (int64_t i = 0; i < shape.k_columns(); ++i) {
-      EXPECT_NEAR(inputs.k_mean[i], float(i % 5) * 100, 0.5f) << i;
-      EXPECT_NEAR(inputs.v_mean[i], -float(i % 3), 0.5f) << i;
-    }
-    for (int64_t i = 0; i < shape.k_elements(); ++i)  // rounded values are of size 1, not 400
-      ASSERT_NEAR(inputs.k[i], given.k[i], 0.3f) << i;
-    const std::vector<std::byte> encoded = encode_inputs(shape, inputs).k.bytes;
-    Inputs again = inputs;
-    round_inputs(shape, again);
-    EXPECT_EQ(again.k, inputs.k);
-    EXPECT_EQ(again.v, inputs.v);
-    EXPECT_EQ(again.k_mean, inputs.k_mean);
-    Inputs without = inputs;
-    without.k_mean.clear();
-    EXPECT_THROW(encode_inputs(shape, without), std::logic_error);
-    shape.mean_subtracted = false;
-    EXPECT_THROW(encode_inputs(shape, inputs), std::logic_error);
-  }
-}
-
 }  // namespace
 }  // namespace flashbook

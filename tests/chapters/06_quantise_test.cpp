@@ -106,14 +106,6 @@ std::vector<double> rotated(std::span<const float> row, uint64_t seed) {
   return result;
 }
 
-/// Returns the encoded rows times their scales.
-std::vector<double> dequantised(const Quantisation& tensor, const Quantised& result) {
-  std::vector<double> values(result.encoded.size());
-  for (int64_t i = 0; i < int64_t(values.size()); ++i)
-    values[i] = double(result.encoded[i]) * result.scales[scale_of(tensor, i / tensor.head_dim)];
-  return values;
-}
-
 /// Returns the largest rounding error of e4m3 at `value`, before scaling: half a step, which is a 16th of the
 /// power of two below, or half the smallest step near zero.
 double half_step(double value) { return std::max(std::exp2(std::floor(std::log2(value))) / 16, 0x1p-10); }
@@ -284,33 +276,6 @@ TEST_F(Quantiser, TakesMeansOfEverySize) {
       for (float& value : values) value = (std::abs(value) * 0x1p-8f + 0.5f) * size;
       expect_mean_subtracted(tensor, values, 1);
     }
-}
-
-// A rotated mean is the mean of the rotated rows.
-TEST_F(Quantiser, TakesMeansFromRotatedColumns) {
-  for (Quantisation tensor : every_version(70)) {
-    tensor.rotation = kSeed;
-    const Quantised result = run(tensor, values_with_means(tensor, 10), true);
-    const int d = tensor.head_dim;
-    for (int head = 0; head < tensor.heads; ++head) {
-      std::vector<float> mean(d);
-      for (int64_t i = 0; i < int64_t(tensor.rows) * d; ++i)
-        mean[i % d] += result.values[int64_t(head) * tensor.rows * d + i] / float(tensor.rows);
-      const std::vector<double> want = rotated(mean, kSeed);
-      for (int c = 0; c < d; ++c) ASSERT_NEAR(result.means[head * d + c], want[c], 1e-3) << c;
-    }
-    // The encoding plus the mean is the rotated row.
-    const std::vector<double> got = dequantised(tensor, result);
-    for (int64_t row = 0; row < int64_t(got.size()) / d; row += 7) {
-      const std::vector<double> want = rotated(std::span(result.values).subspan(row * d, d), kSeed);
-      const float scale = result.scales[scale_of(tensor, row)];
-      for (int c = 0; c < d; ++c) {
-        const double exact = want[c] - result.means[column_of(tensor, row * d + c)];
-        ASSERT_NEAR(got[row * d + c], exact, scale * half_step(std::abs(exact) / scale) * 1.01 + 1e-3)
-            << "row " << row << ", column " << c;
-      }
-    }
-  }
 }
 
 TEST_F(Quantiser, AnyOrderOfWarpsGivesTheSame) {

@@ -29,20 +29,6 @@ TEST_F(ChapterTest, GroupsOfThree) {
     }
 }
 
-// Under a causal mask with fewer keys than queries, the first queries see nothing; with more keys than
-// queries, every key is seen. Another mask ends before the last keys, so that no query sees them. Gradients
-// are written for both.
-TEST_F(ChapterTest, WhatIsNotSeenHasZeros) {
-  for (int step = 1; step <= steps(); ++step)
-    for (int head_dim : {64, 128, 256}) {
-      const Shape shape = shape_with(2, 1, 200, 30, head_dim, true);
-      const Outputs outputs = run_once(kBackward, shape, inputs_of(shape, InputKind::normal, 5), step);
-      for (int head = 0; head < 2; ++head)
-        for (int i = 0; i < 170 * head_dim; ++i)
-          ASSERT_EQ(outputs.dq[int64_t(head) * 200 * head_dim + i], 0.0f) << "step " << step;
-    }
-}
-
 // A loss that reads the log-sum-exp.
 TEST_F(ChapterTest, TheLogSumExpHasItsGradient) {
   for (int head_dim : {64, 128, 256})

@@ -158,34 +158,6 @@ TEST_F(ChapterTest, CachesByTokenAreRightInAnyOrder) {
 
 // ---- batch invariance
 
-// If no sequence is split, a sequence's bits do not depend on the others in its batch.
-TEST_F(ChapterTest, UnsplitSequencesHaveTheSameBitsInAnyBatch) {
-  for (int step : {kRing, kEqualWork, kE4m3Cache, kBoxes, kWarpgroups})
-    for (int queries : {1, 5}) {
-      Shape shape = cache_of({1000, 1, 17, 300, 2000, 64, 129, 0}, step == kEqualWork ? 128 : 64);
-      shape.seqlen_q = queries, shape.unsplit = true;
-      if (step == kE4m3Cache) shape = with_e4m3_cache(shape);
-      const Inputs inputs = make_inputs(shape, InputKind::normal, 5);
-      const Outputs all = run_once(kDecoding, shape, inputs, step);
-      const auto part = [](const std::vector<float>& of, int index, int count) {
-        const std::size_t size = of.size() / std::size_t(count);
-        return std::vector(of.begin() + std::ptrdiff_t(index * size),
-                           of.begin() + std::ptrdiff_t((index + 1) * size));
-      };
-      for (int batch = 0; batch < shape.batch; ++batch) {
-        Shape one = shape;
-        one.batch = 1, one.visibility.lengths = {shape.visibility.lengths[batch]};
-        Inputs own = inputs;
-        for (auto member : {&Inputs::q, &Inputs::k, &Inputs::v})
-          own.*member = part(inputs.*member, batch, shape.batch);
-        const Outputs alone = run_once(kDecoding, one, own, step);
-        EXPECT_TRUE(alone.o == part(all.o, batch, shape.batch) &&
-                    alone.lse == part(all.lse, batch, shape.batch))
-            << "step " << step << ", sequence " << batch << ", " << queries << " queries";
-      }
-    }
-}
-
 // ---- latent attention
 
 /// Heads that share sequences' latent cache.
@@ -547,15 +519,6 @@ TEST_F(RulesTest, RowsOfATileHaveSinksAndSlopesOfTheirHeads) {
     }
 }
 
-// Exposes kernels that use the first sequence's slopes for all.
-TEST_F(RulesTest, SlopesMayBeThoseOfASequence) {
-  for (int head_dim : {64, 128}) {
-    Shape shape = cache_of({33, 1, 150, 600}, head_dim);
-    shape.score.alibi = slopes_by_sequence(shape);
-    expect_right_by_rules(shape, {16});
-  }
-}
-
 // Tensors with any multiple of 8 columns, in tiles of 64, 128 and 256: with and without rules and pages, with
 // contiguous rows and with other heads' rows between them, and with more rows than a tile has.
 TEST_F(RulesTest, HeadDimensionsThatTilesPadAreRight) {
@@ -669,19 +632,6 @@ TEST_F(RulesTest, PackedQueriesReadTheirOwnSequences) {
   like.unsplit = false;
   expect_packed_right(kPaged, {1}, {9000}, like, 0,
                       false);  // too many parts for the last arriver to merge
-}
-
-// With a window, only its keys count.
-TEST(Decoding, BytesOfAWindowAreThoseOfItsKeys) {
-  Shape shape = cache_of({100, 1000, 8000});
-  const auto bytes = [&] {
-    return kDecoding.step(kRing).memory_bytes(shape) -
-           2.0 * double(kDecoding.step(kRing).workspace_bytes(shape));
-  };
-  const double all = bytes();
-  shape.visibility.window.left = 500;
-  const double key = 2.0 * 2 * 64 * 2;  // K and V of two heads, 64 columns of 2 bytes
-  EXPECT_EQ(all - bytes(), key * ((1000 - 502) + (8000 - 502)));
 }
 
 class TracedCache : public ChapterTest {};

@@ -281,28 +281,6 @@ TEST_F(ChapterTest, TurnsGiveTheSameBits) {
   }
 }
 
-// Keys that no query sees and queries that see nothing have zero gradients.
-TEST_F(ChapterTest, WhatIsNotSeenHasZeros) {
-  for (int head_dim : {64, 256}) {
-    // document 0 has no keys, document 2 no queries; document 1's window hides its last keys
-    const Shape shape = packed_shape({0, 50, 250, 250}, {0, 0, 300, 400}, head_dim, {.left = 5, .right = -1});
-    const Outputs outputs = run_once(kMasks, shape, inputs_of(shape, InputKind::normal, 5), kGradient);
-    const auto zeros = [&](const std::vector<float>& tensor, int row, int rows, int seqlen, int heads) {
-      for (int head = 0; head < heads; ++head)
-        for (int64_t i = 0; i < int64_t(rows) * head_dim; ++i)
-          if (tensor[(int64_t(head) * seqlen + row) * head_dim + i] != 0) return false;
-      return true;
-    };
-    EXPECT_TRUE(zeros(outputs.dq, 0, 50, 250, shape.heads));
-    EXPECT_FALSE(zeros(outputs.dq, 50, 1, 250, shape.heads));
-    for (const std::vector<float>* gradient : {&outputs.dk, &outputs.dv}) {
-      EXPECT_TRUE(zeros(*gradient, 300, 100, 400, shape.kv_heads));
-      EXPECT_TRUE(zeros(*gradient, 0, 95, 400, shape.kv_heads));  // queries before the first window
-      EXPECT_FALSE(zeros(*gradient, 95, 1, 400, shape.kv_heads));
-    }
-  }
-}
-
 // A packed sequence whose tensors are all NaN: its neighbours' gradients are right and not overwritten.
 TEST_F(ChapterTest, ASequenceFullOfNaNDoesNotLeakIntoItsNeighbours) {
   for (int head_dim : {64, 128, 256}) {

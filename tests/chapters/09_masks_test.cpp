@@ -175,26 +175,6 @@ TEST_F(ChapterTest, FunctionsOnScoresAreRight) {
       }
 }
 
-// Each batch entry, or each document, has its own slopes, which exposes kernels that use the first one's for
-// all.
-TEST_F(ChapterTest, SlopesMayBeThoseOfASequence) {
-  for (const Visibility& visibility :
-       {Visibility{}, Visibility{.window = {.left = 90, .right = 0}}, packed({60, 0, 140})}) {
-    Shape shape = masked_shape(200, 200, visibility, visibility.is_full() ? 64 : 128);
-    if (visibility.documents.first_query.empty()) shape.batch = 3;
-    for (float softcap : {0.0f, 4.0f}) {
-      shape.score = {.softcap = softcap, .alibi = slopes_by_sequence(shape)};
-      const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
-      const Reference reference = make_reference(shape, inputs, all_rows(shape));
-      EXPECT_TRUE(check(shape, reference, outputs_of(shape, inputs, kFunctions)).ok()) << describe(shape);
-      Shape of_first = shape;  // the oracle distinguishes them
-      for (std::size_t i = 0; i < of_first.score.alibi.size(); ++i)
-        of_first.score.alibi[i] = shape.score.alibi[i % shape.heads];
-      EXPECT_FALSE(check(shape, reference, outputs_of(of_first, inputs, kFunctions)).ok()) << describe(shape);
-    }
-  }
-}
-
 TEST_F(ChapterTest, FunctionsOnScoresAreTakenTogetherIfASoftcapAndSlopesAndAsFarAsFloatsGo) {
   Shape shape = masked_shape(100, 100, {});
   shape.score = {.softcap = 2, .dropout = 0.1f};

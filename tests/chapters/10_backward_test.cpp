@@ -27,18 +27,6 @@ TEST_F(ChapterTest, OneRankIsChapter7) {
   }
 }
 
-// Keys that no query of a rank, or of any rank, sees get zero gradients.
-TEST_F(ChapterTest, WhatIsNotSeenHasZeros) {
-  const Shape shape = on_ranks(3, make_shape(90, 40, 64, true, DType::bf16, 2, 1));
-  const Outputs outputs = run_once(kManyGpus, shape, inputs_of(shape, InputKind::normal, 5), kGradient);
-  for (int64_t i = 0; i < shape.q_elements(); ++i) {
-    const int64_t query = i / shape.head_dim % shape.seqlen_q;
-    if (query < 50) {
-      ASSERT_EQ(outputs.dq[std::size_t(i)], 0) << "query " << query;
-    }
-  }
-}
-
 TEST_F(ChapterTest, AnyOrderOfTokensIsRight) { expect_any_order_is_right({kGradient}); }
 
 // ---- documents
@@ -71,28 +59,6 @@ TEST_F(ChapterTest, DocumentsInAnyOrderOfTheWarps) {
   const RandomWarpOrder order(5);
   for (int head_dim : {64, 128, 256})
     expect_documents_are_right(on_ranks(2, in_documents(head_dim, true, {70, 5, 150})), {kGradient});
-}
-
-// A single rank gives chapter 7's bits for one document, and chapter 9's for documents of whole tiles, since
-// chapter 9 begins a tile with each document.
-TEST_F(ChapterTest, OneRankWithDocumentsIsChapter7And9) {
-  const auto expect_same_keys = [](const Chapter& other, const Shape& of_other, const Shape& shape) {
-    const Inputs inputs = inputs_of(shape, InputKind::drifting, 3);
-    const Outputs want = run_once(other, of_other, inputs, kGradient),
-                  got = run_once(kManyGpus, shape, inputs, kGradient);
-    EXPECT_TRUE(got.dk == want.dk) << describe(shape);
-    EXPECT_TRUE(got.dv == want.dv) << describe(shape);
-  };
-  for (int head_dim : {64, 128, 256}) {
-    for (bool causal : {true, false}) {
-      const Shape one = in_documents(head_dim, causal, {333});
-      Shape plain = one;
-      plain.visibility.documents = {};
-      expect_same_keys(kManyGpus, plain, one);
-    }
-    const Shape tiles = in_documents(head_dim, true, {128, 384, 256});
-    expect_same_keys(kMasks, tiles, tiles);
-  }
 }
 
 // If no query of a rank sees a hop's keys, the hop launches no gradient, and from hop 2 on nothing at all. In

@@ -36,21 +36,6 @@ TEST_F(ChapterTest, OneRankIsChapter5) {
   }
 }
 
-// Parts are merged in float32: the error does not grow with the number of ranks.
-TEST_F(ChapterTest, TheErrorIsThatOfOneRank) {
-  const Shape shape = make_shape(400, 400, 64, false, DType::bf16, 2, 2);
-  const Inputs inputs = make_inputs(shape, InputKind::normal, 12);
-  const Reference reference = make_reference(shape, inputs, all_rows(shape));
-  for (int step : steps_under_test()) {
-    const double one = check(shape, reference, run_once(kManyGpus, shape, inputs, step)).o.relative_rms;
-    for (int ranks : {2, 8})
-      EXPECT_LE(
-          check(shape, reference, run_once(kManyGpus, on_ranks(ranks, shape), inputs, step)).o.relative_rms,
-          1.05 * one)
-          << "step " << step << ", " << ranks << " ranks";
-  }
-}
-
 TEST_F(ChapterTest, AnyOrderOfTokensIsRight) { expect_any_order_is_right({2, 4}); }
 
 // ---- documents

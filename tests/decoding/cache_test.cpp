@@ -67,30 +67,6 @@ TEST(Sequence, AForkCopiesTheLastPageWhenItIsWritten) {
   EXPECT_EQ(memory.read(second), Tokens({0, 1, 2, 3, 4, 5, 9}));
 }
 
-TEST(Sequence, OutOfPagesSaysHowManyAndLosesNothing) {
-  PagePool pool(3, 4);
-  Memory memory(pool);
-  Sequence first(pool);
-  append(memory, first, {0, 1, 2, 3, 4});
-  Sequence second = first.fork();
-  try {
-    (void)second.append(4);  // a copy of the last page, and one more
-    FAIL() << "there is one free page";
-  } catch (const OutOfPages& error) {
-    EXPECT_EQ(error.needed, 2);
-    EXPECT_EQ(error.free, 1);
-    EXPECT_EQ(error.pages, 3);
-    EXPECT_STREQ(
-        error.what(),
-        "the cache needs 2 pages and has 1 free of 3: drop sequences, evict prefixes, or make it larger");
-  }
-  EXPECT_EQ(pool.free_pages(), 1);
-  EXPECT_EQ(second.length(), 5);
-  EXPECT_EQ(memory.read(second), memory.read(first));
-  append(memory, second, {5, 6});  // fits
-  EXPECT_EQ(memory.read(second), Tokens({0, 1, 2, 3, 4, 5, 6}));
-}
-
 TEST(PrefixTree, FindsWholePagesOfTheLongestPrefix) {
   PagePool pool(8, 2);
   PrefixTree tree(pool);

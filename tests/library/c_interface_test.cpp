@@ -694,53 +694,6 @@ TEST_F(CInterfaceOnMachine, MasksAndFunctionsAreTheChapters) {
   }
 }
 
-// Step 6 sums dQ in no fixed order, so its dQ is compared with the oracle.
-TEST_F(CInterfaceOnMachine, GradientsUnderAMaskAreTheChapters) {
-  constexpr int kStep = 6;
-  FlashbookShape given = small_shape();
-  given.causal = 0, given.dtype = FLASHBOOK_BF16;
-  Shape shape = small_shape_of_the_house();
-  shape.visibility = {.window = {.right = 0}, .documents = {{0, 9, 33}, {0, 12, 40}}};
-  shape.dtype = DType::bf16;
-  for (const ScoreFunction& score :
-       {ScoreFunction{.softcap = 2}, ScoreFunction{.dropout = 0.25f, .seed = 0x500000003},
-        ScoreFunction{.bias = {1, {0.5f, -1, 0.25f, 0, 2, -0.5f}}}}) {
-    shape.score = score;
-    const device::Buffer d_bias(device::Place::device, score.bias.values.size() * sizeof(float));
-    Inputs inputs = make_inputs(Operation::backward, shape, InputKind::normal, 1);
-    inputs.d_lse.assign(shape.q_rows(), 0.75f);
-    const Chapter& chapter = *chapter_numbered(9);
-    const UploadedInputs uploaded(Operation::backward, shape, inputs, device::Place::device);
-    const Call call(
-        Operation::backward, shape, uploaded, chapter.step(kStep).workspace_bytes(shape),
-        [&](const Tensors& t) {
-          const FlashbookMask mask = mask_of(shape, t);
-          EXPECT_EQ(flashbook_masked_workspace_bytes(9, kStep, &given, &mask),
-                    chapter.step(kStep).workspace_bytes(shape));
-          const FlashbookTensors tensors = tensors_of(t);
-          FlashbookGradients gradients = {};
-          gradients.size = sizeof(FlashbookGradients), gradients.d_o = t.d_o;
-          gradients.dq = t.dq, gradients.dk = t.dk, gradients.dv = t.dv;
-          gradients.d_bias = static_cast<float*>(d_bias.data()), gradients.d_lse = t.d_lse;
-          EXPECT_EQ(flashbook_masked_backward(9, 5, &given, &mask, &tensors, &gradients, nullptr),
-                    FLASHBOOK_BAD_ARGUMENT);
-          EXPECT_EQ(flashbook_masked(9, kStep, &given, &mask, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
-          ASSERT_EQ(flashbook_masked_backward(9, kStep, &given, &mask, &tensors, &gradients, nullptr),
-                    FLASHBOOK_OK)
-              << flashbook_last_error();
-        });
-    call.run();
-    const Expected expected(Operation::backward, shape, inputs, all_rows(shape));
-    EXPECT_EQ(describe_failure(expected.judge(call.download()), "the oracle"), "") << describe(shape);
-    if (score.bias.values.empty()) continue;
-    const BiasReference bias = make_bias_reference(shape, inputs);
-    std::vector<float> got(bias.values.size());
-    d_bias.download(std::as_writable_bytes(std::span(got)));
-    for (std::size_t i = 0; i < got.size(); ++i)
-      EXPECT_TRUE(std::abs(got[i] - bias.values[i]) <= bias.bound[i]) << i << ": " << got[i];
-  }
-}
-
 // In programs, the same messages name command-line options, which a C caller does not have.
 TEST(CInterface, NoReasonNamesAnOption) {
   FlashbookShape shape = small_shape();

@@ -47,28 +47,6 @@ __global__ void sum_of_arguments(const float* a, int b, float c, float* out) {
   if (threadIdx.x == 0) *out = *a + float(b) + c;
 }
 
-template <int kFloats>
-__global__ void has_an_array(float* out) {
-  __shared__ float array[kFloats];
-  array[threadIdx.x] = 1;
-  out[threadIdx.x] = array[threadIdx.x];
-}
-
-[[maybe_unused]] __global__ void has_two_arrays(float* out) {
-  __shared__ float one[8192], other[8448];
-  one[threadIdx.x] = other[threadIdx.x] = 1;
-  out[threadIdx.x] = one[threadIdx.x] + other[threadIdx.x];
-}
-
-[[maybe_unused]] __global__ void __launch_bounds__(96) has_bounds() {}
-
-template <int kWarps>
-struct Tile {
-  static constexpr int kThreads = 32 * kWarps;
-};
-template <typename T>
-__global__ void __launch_bounds__(T::kThreads, 3) has_bounds_of(int*) {}
-
 using sim::error_of;
 using sim::run_grid;
 using Launch = sim::SimulatorTest;
@@ -82,40 +60,6 @@ TEST_F(Launch, EveryThreadRunsOnceAtItsPlace) {
     EXPECT_EQ(positions, std::vector<unsigned>(positions.size(), 1));
   }
 }
-
-#ifdef __linux__
-TEST_F(Launch, ArraysAndDynamicSharedMemoryMustFitTogether) {
-  float out[32];
-  const auto launch = [&](std::size_t dynamic_bytes) {
-    run_grid(
-        1, 32, dynamic_bytes, [&] { has_an_array<8192>(out); },
-        reinterpret_cast<const void*>(&has_an_array<8192>));
-  };
-  EXPECT_NO_THROW(launch(195 * 1024));
-  try {
-    launch(195 * 1024 + 1);
-    FAIL();
-  } catch (const sim::Error& error) {
-    EXPECT_STREQ(
-        error.what(),
-        "199681 bytes of dynamic shared memory and 32768 of __shared__ arrays: a block has at most 232448 "
-        "(227 KB) together");
-  }
-}
-
-TEST_F(Launch, ArraysHaveAtMost48KB) {
-  float out[32];
-  try {
-    run_grid(
-        1, 32, 0, [&] { has_two_arrays(out); }, reinterpret_cast<const void*>(&has_two_arrays));
-    FAIL();
-  } catch (const sim::Error& error) {
-    EXPECT_STREQ(error.what(),
-                 "66560 bytes of __shared__ arrays: a kernel has at most 49152 (48 KB) of them. "
-                 "dynamic_shared<T>() provides up to 227 KB");
-  }
-}
-#endif
 
 TEST_F(Launch, WhatTheMachineRefusesIsRefusedWithTheReason) {
   EXPECT_EQ(error_of(1, 1025, nothing), "a block of (1025,1,1) threads: a block has at most 1024");
@@ -205,45 +149,7 @@ TEST_F(Launch, DeviceLaunchConvertsArgumentsAndErrors) {
 }
 
 #ifndef __clang__  // clang's kernels do not tell the simulator their bounds
-TEST_F(Launch, BoundsAreKept) {
-  const auto error_of = [](auto kernel, unsigned threads, auto... args) -> std::string {
-    try {
-      device::launch(kernel, 1, threads, 0, nullptr, args...);
-    } catch (const device::DeviceError& error) {
-      return error.what();
-    }
-    return "";
-  };
-  EXPECT_EQ(sim::launch_bounds_of(reinterpret_cast<const void*>(&nothing)).threads, 0);
-  EXPECT_EQ(sim::launch_bounds_of(reinterpret_cast<const void*>(&has_bounds)).blocks, 0);
-  const auto* of_tile = reinterpret_cast<const void*>(&has_bounds_of<Tile<32>>);
-  EXPECT_EQ(sim::launch_bounds_of(of_tile).threads, 1024);
-  EXPECT_EQ(sim::launch_bounds_of(of_tile).blocks, 3);
-  EXPECT_EQ(error_of(has_bounds, 96), "");
-  EXPECT_EQ(error_of(has_bounds_of<Tile<2>>, 64, nullptr), "");
-  for (const std::string& error : {error_of(has_bounds, 97), error_of(has_bounds_of<Tile<3>>, 97, nullptr)}) {
-    EXPECT_NE(error.find("a block of 97 threads: the __launch_bounds__ of has_bounds"), error.npos) << error;
-    EXPECT_NE(error.find(" allow 96, and a GPU refuses the launch"), error.npos) << error;
-  }
-}
 #endif
-
-TEST_F(Launch, HostMemoryIsNoArgument) {
-  const Values<float> a(1);
-  std::vector<float> on_host(1);
-  const auto error_of = [&](float* out) -> std::string {
-    try {
-      device::launch(sum_of_arguments, 1, 32, 0, nullptr, a.data(), 2u, 3, out);
-    } catch (const device::DeviceError& error) {
-      return error.what();
-    }
-    return "";
-  };
-  EXPECT_EQ(error_of(a.data()), "");
-  const std::string error = error_of(on_host.data());
-  EXPECT_NE(error.find("argument 4 of sum_of_arguments"), error.npos) << error;
-  EXPECT_NE(error.find(" points to host memory: an illegal address on a GPU"), error.npos) << error;
-}
 
 }  // namespace
 }  // namespace flashbook
