@@ -1,68 +1,72 @@
 #!/usr/bin/env python3
-"""Writes overlaps.svg: what overlaps in steps 1 to 4 of chapter 5, in clocks. Products take the chapter's sums, a copy
-what the L2 needs, and the softmax what was recorded in step 3; overlaps are ideal, not measured."""
+"""Writes overlaps.svg: what overlaps in steps 1 to 4 of chapter 5, in clocks on paper: products and softmax take the chapter's
+clocks, or the softmax what was recorded in step 3, and the overlap is perfect."""
 from svg import Figure
 
 LEFT, HIGH, HALF, PITCH = 104, 26, 17, 36
-CLOCK = 0.0455                      # pixels
-PRODUCT = 512 * CLOCK               # of 64 queries and 128 keys: 2048 / 4
-SOFTMAX = 1507 * CLOCK              # 1262, and 245 to round P and rescale O
-COPY = 1769 * CLOCK                 # 64 KB at 37 bytes per clock
-END = LEFT + 8800 * CLOCK
+CLOCK = 0.053          # pixels
+PRODUCT = 512          # of 64 queries and 128 keys: 2048 / 4
+PAPER = 832            # a consumer's softmax: 1664 / 2
+RECORDED = 1262 + 245  # in step 3: the softmax, and rounding P and rescaling O
+COPY = 1770            # 64 KB at 37 bytes per clock
+END = 7700
 LOOKS = ("blue", "amber")  # one per consumer
 
 
-def span(figure, x, y, width, words, look, high=HIGH):
-    figure.box(round(x, 1), y, round(width, 1), high, look)
+def span(row, begin, clocks, look, words="", high=HIGH):
+    x, width = round(LEFT + begin * CLOCK), round(clocks * CLOCK)
+    figure.box(x, row, width, high, look)
     if words:
-        figure.text(round(x + width / 2, 1), y + high / 2 + 5, words, "small", "middle")
+        figure.text(round(x + width / 2), row + high / 2 + 5, words, "small", "middle")
 
 
-def step(figure, y, title):
+def panel(y, title, clocks, *rows):
     figure.text(16, y - 10, title, "bold")
-    for i, name in enumerate(("copies", "tensor cores", "softmax")):
+    figure.text(figure.width - 16, y - 10, f"{clocks} clocks", "small", "end")
+    for i, name in enumerate(rows):
         figure.text(16, y + i * PITCH + 18, name, "small soft")
-    return [y + i * PITCH for i in range(3)]
+    return [y + i * PITCH for i in range(len(rows))]
 
 
-figure = Figure(520, 646, "Step 1: copies, products and softmax take turns. Step 2: copies overlap with them, and two consumers begin together. Step 3: one's "
-                          "softmax overlaps with the other's products, and gaps are left. Step 4: it also overlaps with the same consumer's product with V.")
-copies, tensor, softmax = step(figure, 40, "Step 1: one after the other")
-x: float = LEFT
-for tile in range(2):
-    span(figure, x, copies, COPY, "K, V", "")
-    x += COPY
-    span(figure, x, tensor, PRODUCT, "S", "blue")
-    span(figure, x + PRODUCT, softmax, SOFTMAX, "softmax", "blue")
-    span(figure, x + PRODUCT + SOFTMAX, tensor, PRODUCT, "O", "blue")
-    x += 2 * PRODUCT + SOFTMAX
+def alternate(y, title, softmax_clocks, round_clocks, issued, hidden):
+    """Draws consumers whose rounds begin half a round apart. `issued`: the products of a round and their clocks;
+    `hidden`: clocks after which a consumer's softmax begins."""
+    tensor, softmax = panel(y, title, round_clocks, "tensor cores", "softmax")
+    for i, look in enumerate(LOOKS):
+        begin = i * round_clocks / 2
+        while begin + issued[0][1] <= END:
+            at = begin
+            for name, clocks in issued:
+                if at + clocks <= END:
+                    span(tensor, at, clocks, look, name if begin < round_clocks else "")
+                at += clocks
+            if begin + hidden + softmax_clocks <= END:
+                span(softmax + i * HALF, begin + hidden, softmax_clocks, look, "", HALF)
+            begin += round_clocks
 
-copies, tensor, softmax = step(figure, 188, "Step 2: a producer; consumers begin together")
-span(figure, LEFT, copies, END - LEFT, "K, V, K, V, ...", "")
-x = LEFT + 18
+
+figure = Figure(528, 696, "On paper. Steps 1 and 2 take 3712 clocks for a tile: products and softmax do not overlap. In step 3 one consumer's softmax runs "
+                          "under the other's products: 2048 clocks, but 2531 with the softmax as recorded. Step 4 hides that, too: 2048.")
+copies, tensor, softmax = panel(40, "Step 1: one block copies, the other computes", 2 * (2 * PRODUCT + PAPER), "copies", "tensor cores", "softmax")
+for tile in range(4):
+    begin, look, first = tile * (2 * PRODUCT + PAPER), LOOKS[tile % 2], tile < 2
+    span(copies, begin, COPY, LOOKS[1 - tile % 2], "K, V" if first else "")
+    span(tensor, begin, PRODUCT, look, "S" if first else "")
+    span(softmax, begin + PRODUCT, PAPER, look)
+    span(tensor, begin + PRODUCT + PAPER, PRODUCT, look, "O" if first else "")
+
+copies, tensor, softmax = panel(186, "Step 2: two consumers, if they begin together", 4 * PRODUCT + 2 * PAPER, "copies", "tensor cores", "softmax")
+span(copies, 0, END, "", "K, V, K, V, ...")
 for tile in range(2):
     for i, look in enumerate(LOOKS):
-        span(figure, x, tensor + i * HALF, 4 * PRODUCT, "O, S", look, HALF)
-        span(figure, x + 4 * PRODUCT, softmax + i * HALF, SOFTMAX, "softmax", look, HALF)
-    x += 4 * PRODUCT + SOFTMAX
+        begin = tile * (4 * PRODUCT + 2 * PAPER)
+        span(tensor + i * HALF, begin, 4 * PRODUCT, look, "" if tile else "O, S", HALF)
+        span(softmax + i * HALF, begin + 4 * PRODUCT, 2 * PAPER, look, "", HALF)
 
-copies, tensor, softmax = step(figure, 340, "Step 3: pingpong")
-span(figure, LEFT, copies, END - LEFT, "K, V, K, V, ...", "")
-for i, look in enumerate(LOOKS):  # the second consumer issues when half of the first one's round is over
-    x = LEFT + 18 + i * (2 * PRODUCT + SOFTMAX) / 2
-    while x + 2 * PRODUCT + SOFTMAX <= END:
-        span(figure, x, tensor, 2 * PRODUCT, "O, S", look)
-        span(figure, x + 2 * PRODUCT, softmax + i * HALF, SOFTMAX, "softmax", look, HALF)
-        x += 2 * PRODUCT + SOFTMAX
-
-copies, tensor, softmax = step(figure, 492, "Step 4: and within a warpgroup")
-span(figure, LEFT, copies, END - LEFT, "K, V, K, V, ...", "")
-for i, look in enumerate(LOOKS):
-    x = LEFT + 18 + i * 2 * PRODUCT
-    while x + 4 * PRODUCT <= END:
-        span(figure, x, tensor, PRODUCT, "S", look)
-        span(figure, x + PRODUCT, tensor, PRODUCT, "O", look)
-        span(figure, x + PRODUCT, softmax + i * HALF, SOFTMAX, "softmax", look, HALF)
-        x += 4 * PRODUCT
-figure.text(16, 632, "Ideal, to scale: a product 512 clocks, a softmax 1507 (recorded in step 3).", "small soft")
+BOTH = [("O, S", 2 * PRODUCT)]
+alternate(336, "Step 3: pingpong", PAPER, 4 * PRODUCT, BOTH, 2 * PRODUCT)
+alternate(450, "Step 3, with the softmax as recorded", RECORDED, 2 * PRODUCT + RECORDED, BOTH, 2 * PRODUCT)
+alternate(564, "Step 4, with the softmax as recorded", RECORDED, 4 * PRODUCT, [("S", PRODUCT), ("O", PRODUCT)], PRODUCT)
+figure.text(16, 664, "To scale, for 128 queries and 128 keys. A consumer's product: 512 clocks;", "small soft")
+figure.text(16, 682, f"its softmax: {PAPER} on paper, {RECORDED} as recorded. Steps 3, 4: copies as in step 2.", "small soft")
 figure.write(__file__)

@@ -29,7 +29,7 @@ def panel(figure, y, title, words, stamps):
     figure.text(16, y + 22, words, "small soft")
     tops = [y + 36 + ROW * row for row in range(len(found))]
     for one, top in zip(found, tops):
-        figure.text(16, top + 18, f"consumer {one['warpgroup']}", "small soft")
+        figure.text(16, top + 18, f"consumer {one['warpgroup'] - 1}", "small soft")
         figure.line([(place(one["issued"]), top + HIGH / 2), (place(one["scores"]), top + HIGH / 2)], dashed=True)
         for begin, end, look, name in (("turn", "issued", "blue", "issues" if one["issued"] - one["turn"] > 2 else "i"), ("scores", "end", "amber", "exp")):
             wide = STAMP * (one[end] - one[begin])

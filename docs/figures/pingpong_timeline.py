@@ -37,7 +37,7 @@ def panel(figure, y, title, passes, first, last):
     newest = max(one["tile"] for one in passes if one["warpgroup"])
     for warpgroup in sorted({one["warpgroup"] for one in passes}):
         middle = y + ROW / 2
-        figure.text(16, middle + 5, f"consumer {warpgroup}" if warpgroup else "producer", "small soft")
+        figure.text(16, middle + 5, f"consumer {warpgroup - 1}" if warpgroup else "producer", "small soft")
         figure.line([(LEFT, middle), (figure.width - RIGHT, middle)])
         for one in (one for one in passes if one["warpgroup"] == warpgroup):
             if warpgroup == 0:

@@ -54,8 +54,8 @@ def story(events):
         f"{at('consumer passes', 'full[0]')}: the consumer waited for parity 0. It passes, and reads the tile.",
         f"{first_warp}–{at('over', 'empty[0]')}: its four warps give the stage back. The last ends phase 0 of empty[0].",
         f"{at('producer passes', 'empty[0]', 1)}, {at('producer announces', 'full[0]', 1)}: the producer waited for parity 0 this time, and fills the stage again.",
-        f"{at('over', 'full[1]')}–{at('producer announces', 'full[1]', 1)}: the same at stage 1: K1 lands and is read, the stage is filled again.",
-        f"{at('over', 'full[0]', 1)}, {at('consumer passes', 'full[0]', 1)}: V2 has landed. The consumer waited for parity 1 this time.",
+        f"{at('over', 'full[1]')}–{at('producer announces', 'full[1]', 1)}: the same at stage 1: V2 lands and is read, the stage is filled again.",
+        f"{at('over', 'full[0]', 1)}, {at('consumer passes', 'full[0]', 1)}: K1 has landed. The consumer waited for parity 1 this time.",
     ]
 
 

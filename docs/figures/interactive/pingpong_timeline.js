@@ -71,7 +71,7 @@
       groups.forEach((group, row) => {
         const y = 4 + row * (high + 5), inside = passes.filter((p) => p.warpgroup === group);
         parts.push(svg('line', { x1: left, x2: width, y1: y + high / 2, y2: y + high / 2 }),
-          svg('text.soft', { x: 0, y: y + 15 }, left < 80 ? (group ? `c${group}` : 'p') : group ? `consumer ${group}` : 'producer'));
+          svg('text.soft', { x: 0, y: y + 15 }, left < 80 ? (group ? `c${group - 1}` : 'p') : group ? `consumer ${group - 1}` : 'producer'));
         for (const p of inside) {
           for (const [from, to, kind] of group ? spans : []) {
             const w = x(p[to]) - x(p[from]);
@@ -94,7 +94,7 @@
     function doing(passes, at) {
       return [...new Set(passes.map((p) => p.warpgroup))].filter(Boolean).sort().map((group) => {
         const pass = passes.find((p) => p.warpgroup === group && p.turn <= at && at < p.end), span = pass && spans.find(([from, to]) => pass[from] <= at && at < pass[to]);
-        return `consumer ${group} ${span ? `${{ issues: 'issues', waits: 'waits for scores', softmax: 'takes exponentials' }[span[2]]} (tile ${pass.number})` : 'waits for its turn'}`;
+        return `consumer ${group - 1} ${span ? `${{ issues: 'issues', waits: 'waits for scores', softmax: 'takes exponentials' }[span[2]]} (tile ${pass.number})` : 'waits for its turn'}`;
       }).join(', ');
     }
     const sentence = (k) => {

@@ -169,7 +169,7 @@
 
     /** The line of each: the producer's by what it brings next, a warp's by whether it waits or reads. */
     function drawCode(where) {
-      const lineOf = (who, a) => (a.at === 'done' ? -1 : who !== 'p' ? (a.at === 'reads' ? 3 : 1) : a.n === 0 ? 0 : run.tiles[a.n][0] === 'K' ? 2 : 3);
+      const lineOf = (who, a) => (a.at === 'done' ? -1 : who !== 'p' ? (a.at === 'reads' ? 3 : 1) : run.tiles[a.n][0] === 'K' ? 1 : 2);
       const standing = { producer: {}, consumer: {} };
       for (const [who, a] of where) (standing[who === 'p' ? 'producer' : 'consumer'][lineOf(who, a)] ??= []).push(who);
       code.replaceChildren(...Object.entries(data.code).map(([who, { file, lines }]) => el('div.code', { tabindex: 0, 'aria-label': `code of the ${who}` },

@@ -30,7 +30,7 @@ from svg import data_text
 # Where producer and consumers are: the file, and how the lines begin.
 CODE = {
     "producer": (ROOT / "chapters" / "05_flash_attention_3" / "specialised.cuh",
-                 ("if constexpr (kKeysFirst) fill(", "for (int tile = tiles - 1", "fill(pipeline, state, k_map, k_tile", "fill(pipeline, state, v_map")),
+                 ("for (int tile = tiles - 1", "fill(pipeline, state, k_map, k_tile", "fill(pipeline, state, v_map")),
     "consumer": (ROOT / "docs" / "figures" / "recorded" / "hopper_layouts.cu",
                  ("for (int i = 0; i < 2 * kTiles", "wait_full(", "__syncwarp();", "if (!forgets) release(", "state.advance();")),
 }

@@ -71,7 +71,7 @@ void walk(const TileMap& k_map, const TileMap& v_map, Fault fault) {
   PipelineState<kStages> state;
   if (threadIdx.x == 0) {
     if (fault == Fault::wrong_first_parity) state.phase = 1;
-    stream<SmallTraits<kStages>, true>(pipeline, state, k_map, v_map, kTiles, {0, 0});
+    stream<SmallTraits<kStages>, false>(pipeline, state, k_map, v_map, kTiles, {0, 0});
   }
   if (threadIdx.x < kWarpgroup) return;
   const bool forgets = fault == Fault::missing_release && threadIdx.x / 32 == kWarpsPerWarpgroup;
