@@ -112,7 +112,8 @@ struct Consumer {
   __device__ __forceinline__ void drop(int first_key) {
     if constexpr (decltype(policy.score)::kExtras.drops)
       apply_dropout(
-          scores, policy.score.dropout, work.head, [&](int r) { return row_query(r); }, first_key);
+          scores, policy.score.dropout, work.head,
+          [&](int r) { return policy.score.query_of(work, row_query(r)); }, first_key);
   }
 
   //| `shared.first_key` is a word next to each stage. It is read between `full` and the release of the stage.

@@ -13,7 +13,7 @@
 //| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are
 //| partial](../../docs/figures/mask_tiles.svg)
 #pragma once
-#include "chapters/09_masks/step3_ranges.cuh"
+#include "chapters/09_masks/step2_varlen.cuh"
 #include "common/features/dropout/dropout.h"
 #include "common/ptx/math.h"
 
@@ -301,12 +301,18 @@ struct Composed {
 //| 32 columns: two neighbours of every eight. Then no bit is computed twice, and the answer still depends on
 //| the place alone.
 //|
+//| In packed sequences the key counts from its sequence's first. So a thread's eight keys share a call
+//| wherever the sequence begins.
+//|
 //| The factor 1 / (1 - p) is the same for all elements, and is applied where the output is divided by its
 //| sum.
 /// Drops probabilities at random.
 struct RandomDropout : Unchanged {
   static constexpr ScoreExtras kExtras = {.keys = true, .drops = true};
   Dropout dropout;
+
+  /// Returns the query by whose number bits are drawn.
+  __device__ static int query_of(const Work&, int query) { return query; }
 };
 
 //| ## The policy
@@ -338,6 +344,29 @@ struct ByFunctions : InBatch {
   __device__ Sequence document_of_all(const Work& work, int rows) const requires CountsInDocuments<Mask> {
     return mask.document_of_all(work, rows);
   }
+};
+
+//| ## Packed sequences
+//|
+//| `RangeMask` treats documents as a mask, so a NaN in one of them reaches its neighbours. Packed sequences
+//| therefore use step 2's policy, whose tiles never span two of them. The kernel then counts queries and keys
+//| from the beginning of the sequence, whereas the functions above count from the beginning of the tensor. So
+//| a function gets the query's number in the tensor, and `from` makes its keys count from the sequence's
+//| first.
+/// A function on scores of packed sequences.
+template <typename Score>
+struct InSequences : Score {
+  __device__ auto row(const Work& work, int query) const {
+    return Score::row(work, query_of(work, query)).from(work.sequence.first_key);
+  }
+  __device__ static int query_of(const Work& work, int query) { return work.sequence.first_query + query; }
+};
+
+/// Step 5, for packed sequences.
+template <typename Score>
+struct VarlenByFunctions : InPlan<Packed>, InRanges {
+  static constexpr Extras kExtras = {.prepared = true, .documents = true};
+  InSequences<Score> score;
 };
 
 }  // namespace flashbook::masks

@@ -259,7 +259,7 @@ struct Gradients {
   __device__ __forceinline__ void draw(uint32_t (&kept)[2], int stage) const {
     const Head head = head_of(stage);
     const int odd = int(threadIdx.x / 4 % 2);  // the key's last bit, since tiles begin at multiples of 128
-    const int key = key_of(0), query = thread_query_of(stage) + odd;
+    const int key = key_of(0), query = work.sequence.first_query + thread_query_of(stage) + odd;
     const int first = key / Dropout::kKeysPerDraw * Dropout::kKeysPerDraw;
     uint32_t neighbours[2] = {0, 0};
     kept[0] = kept[1] = 0;

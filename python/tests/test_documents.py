@@ -49,7 +49,7 @@ def compare(found, leaves, sequences, window_size=(-1, -1), **options):
 @pytest.mark.parametrize("options", MASKS, ids=str)
 @pytest.mark.parametrize("which, chunk", [("seqused_q", 0), ("seqused_k", 32), ("both", 0), ("both", 32)])
 def test_sequences_shorter_than_their_slots(which, chunk, options):
-    """Including unused slots and a sequence that fills its slot. The rows in between are NaN, except with a softcap, which reads them."""
+    """Including unused slots and a sequence that fills its slot. The rows in between are NaN."""
     slots_q, slots_k, used_q, used_k = (70, 9, 133, 40, 5), (70, 40, 133, 9, 20), (50, 9, 0, 33, 1), (70, 25, 60, 0, 3)
     used_q, used_k = slots_q if which == "seqused_k" else used_q, slots_k if which == "seqused_q" else used_k
     first, first_key = begins(*slots_q), begins(*slots_k)
@@ -59,7 +59,7 @@ def test_sequences_shorter_than_their_slots(which, chunk, options):
         unused = torch.ones(len(leaf), dtype=torch.bool, device=DEVICE)
         for sequence in sequences:
             unused[sequence[places]] = False
-        leaf.data[unused] = 9.0 if "softcap" in options else math.nan
+        leaf.data[unused] = math.nan
     used = {name: torch.tensor(of, device=DEVICE, dtype=torch.int32) for name, of in (("seqused_q", used_q), ("seqused_k", used_k)) if which in (name, "both")}
     found = flash_attn_3.flash_attn_varlen_func(*leaves, first, first_key, 133, 133, attention_chunk=chunk, return_attn_probs=True, **used, **options)
     compare(found, leaves, sequences, chunk=chunk, **options)

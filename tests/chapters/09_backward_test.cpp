@@ -148,7 +148,7 @@ std::vector<Shape> dropped() {
       masked_shape(170, 331, {.window = {.left = 64, .right = 63}}, 256),
       masked_shape(150, 300, {.window = {.left = 37, .right = 0, .sinks = 3}, .prefix = 130}, 128),
       masked_shape(1, 290, {}, 64), masked_shape(130, 1, {}, 128),
-      // documents are a mask here, and begin at keys that are not multiples of 32
+      // documents that begin at keys that are not multiples of 32
       packed_shape({0, 0, 61, 61, 200, 201}, {0, 3, 60, 77, 200, 201}, 64),
       packed_shape({0, 129, 256}, {0, 129, 256}, 128, {.left = 40, .right = 3}),
       with_columns(masked_shape(150, 260, {.window = {.left = 70, .right = 0}}, 64)),
@@ -283,8 +283,14 @@ TEST_F(ChapterTest, TurnsGiveTheSameBits) {
 
 // A packed sequence whose tensors are all NaN: its neighbours' gradients are right and not overwritten.
 TEST_F(ChapterTest, ASequenceFullOfNaNDoesNotLeakIntoItsNeighbours) {
-  for (int head_dim : {64, 128, 256}) {
-    const Shape shape = packed_shape({0, 70, 170, 230}, {0, 70, 170, 230}, head_dim, {});
+  for (const auto& [head_dim, score] : {std::pair(64, ScoreFunction{}),
+                                        {128, {}},
+                                        {256, {}},
+                                        {64, {.dropout = 0.2f, .seed = 5}},
+                                        {256, {.dropout = 0.2f, .seed = 5}},
+                                        {128, {.softcap = 2, .alibi = {0.5f, 0.25f, 0.0625f, 1}}}}) {
+    Shape shape = packed_shape({0, 70, 170, 230}, {0, 70, 170, 230}, head_dim, {});
+    shape.score = score;
     Inputs inputs = inputs_of(shape, InputKind::normal, 3);
     const Expected expected(Operation::backward, shape, inputs, all_rows(shape));
     const Outputs clean = run_once(kMasks, shape, inputs, kGradient);
@@ -297,8 +303,8 @@ TEST_F(ChapterTest, ASequenceFullOfNaNDoesNotLeakIntoItsNeighbours) {
     Outputs outputs = run_once(kMasks, shape, inputs, kGradient);
     for (TensorId id : {TensorId::dq, TensorId::dk, TensorId::dv})
       for (int64_t i = 0; i < int64_t(outputs[id].size()); ++i)
-        if (is_poisoned(i / head_dim)) outputs[id][i] = clean[id][i];
-    EXPECT_EQ(describe_failure(expected.judge(outputs), "the oracle"), "") << head_dim;
+        if (is_poisoned(i / shape.head_dim)) outputs[id][i] = clean[id][i];
+    EXPECT_EQ(describe_failure(expected.judge(outputs), "the oracle"), "") << describe(shape);
   }
 }
 

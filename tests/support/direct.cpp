@@ -22,8 +22,13 @@ std::array<uint32_t, 4> philox(std::array<uint32_t, 4> c, std::array<uint32_t, 2
 }
 
 /// Returns whether dropout keeps a pair. Among 32 keys, the eight with index modulo 8 equal to 2 t or 2 t + 1
-/// share a call.
+/// share a call. Keys count from the first one of the query's document.
 bool keeps_by_definition(const Shape& s, int b, int h, int i, int j) {
+  if (const Documents& d = s.visibility.documents; !d.first_query.empty()) {
+    std::size_t document = 0;
+    while (d.first_query[document + 1] <= i) ++document;
+    j -= d.first_key[document];
+  }
   const auto words = philox({uint32_t(j / 32 * 4 + j % 8 / 2), uint32_t(i), uint32_t(h), uint32_t(b)},
                             {uint32_t(s.score.seed), uint32_t(s.score.seed >> 32)});
   const uint32_t word = words[j % 32 / 8];

@@ -20,13 +20,12 @@ namespace flashbook::masks {
 //|
 //| Documents of one batch entry are packed sequences with their own tiles, so that no tile holds rows of two.
 //| Intervals, listed blocks and masks of pairs count queries and keys over all documents, so with one of them
-//| documents are a part of the mask. The same holds for dropout, whose bits belong to 32 keys from a multiple
-//| of 32 on: a tile that began with a document would cut through them.
+//| documents are a part of the mask.
 /// Returns whether documents have tiles of their own.
 inline bool is_varlen(const Shape& shape) {
   const Visibility& v = shape.visibility;
   return shape.batch == 1 && !v.documents.first_query.empty() && v.columns.bounds == 0 &&
-         v.blocks.queries == 0 && v.dense.empty() && shape.score.dropout == 0;
+         v.blocks.queries == 0 && v.dense.empty();
 }
 
 /// Returns whether the mask is evaluated pair by pair.

@@ -69,6 +69,9 @@ std::string exclusive(const Shape& shape) {
     return "a gradient takes listed blocks or intervals by key: leave one of them out";
   if ((score.softcap > 0 || !score.alibi.empty()) + !score.bias.values.empty() + (score.dropout > 0) > 1)
     return "chapter 9 takes a softcap, slopes or both, a bias, or a dropout: leave the others out";
+  if (score.dropout > 0 && !v.documents.first_query.empty() && (shape.batch > 1 || v.columns.bounds > 0))
+    return "dropout takes documents in one batch entry and without intervals: give --batch 1, or leave the "
+           "dropout or the documents out";
   if (has_function && v.blocks.queries > 0)
     return "listed blocks go without functions on scores: leave one of them out";
   if (has_function && !v.dense.empty())

@@ -5,6 +5,12 @@
 namespace flashbook::masks {
 namespace {
 
+/// Returns whether documents have tiles of their own. Listed blocks count over all documents.
+bool is_packed(const Shape& shape) {
+  const Visibility& v = shape.visibility;
+  return shape.batch == 1 && !v.documents.first_query.empty() && v.blocks.queries == 0;
+}
+
 /// Classifies the tiles and launches, with one mask and one function on scores.
 template <typename Mask, typename Score>
 void run(const Shape& shape, const Tensors& tensors, device::Stream stream, const Mask& mask,
@@ -27,6 +33,7 @@ void run(const Shape& shape, const Tensors& tensors, device::Stream stream, cons
 }  // namespace
 
 int64_t functions_workspace_bytes(const Shape& shape) {
+  if (is_packed(shape)) return varlen_workspace_bytes(shape);
   const int rows = KernelTraits<64, false>::kRows;  // the smallest number of rows in any version
   const int keys =
       tile_columns(shape.head_dim) == 256 ? KernelTraits<256, false>::kKeys : KernelTraits<128, false>::kKeys;
@@ -56,6 +63,7 @@ void run_by_mask(const Shape& shape, const Tensors& tensors, device::Stream stre
 }  // namespace
 
 void run_functions(const Shape& shape, const Tensors& tensors, device::Stream stream) {
+  if (is_packed(shape)) return run_packed_functions(shape, tensors, stream);
   run_by_mask(shape, tensors, stream);
   const DocumentBounds documents = documents_of(shape, tensors);
   if (documents.count == 0 || shape.batch > 1) return;  // in a batch they are only a mask

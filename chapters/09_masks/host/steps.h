@@ -12,6 +12,8 @@ void run_varlen(const Shape& shape, const Tensors& tensors, device::Stream strea
 void run_ranges(const Shape& shape, const Tensors& tensors, device::Stream stream);     ///< step 3
 void run_columns(const Shape& shape, const Tensors& tensors, device::Stream stream);    ///< step 4
 void run_functions(const Shape& shape, const Tensors& tensors, device::Stream stream);  ///< step 5
+/// Step 5 for packed sequences, without listed blocks.
+void run_packed_functions(const Shape& shape, const Tensors& tensors, device::Stream stream);
 
 void run_prompts(const Shape& shape, const Tensors& tensors, device::Stream stream);  ///< step 8
 

@@ -29,7 +29,9 @@ const Definition dropout = {
     .kept =
         [](const Shape& shape, const Pair& pair) {
           const Dropout dropout(shape.score.dropout, shape.score.seed);
-          return dropout.keeps(pair.batch, pair.head, pair.query, pair.key)
+          const Array<int>& first_key = shape.visibility.documents.first_key;
+          const int first = first_key.empty() ? 0 : first_key[std::size_t(pair.sequence)];
+          return dropout.keeps(pair.batch, pair.head, pair.query, pair.key - first)
                      ? 65536.0 / (65536 - dropout.threshold)
                      : 0.0;
         },

@@ -50,7 +50,7 @@ struct Dropout {
   }
   /// Returns whether the key with those bits is kept.
   constexpr bool keeps(uint32_t word, int i) const { return (word >> 16 * i & 0xffff) >= threshold; }
-  /// Returns whether a single probability is kept.
+  /// Returns whether a single probability is kept. `key` counts from the first key of the query's document.
   constexpr bool keeps(int batch, int head, int query, int key) const {
     const int first = key / kKeysPerDraw * kKeysPerDraw;
     const PhiloxWords eight = bits(batch, head, query, first, key % 8 / 2);

@@ -1,0 +1,33 @@
+//| # How packed sequences are launched
+//|
+//| The plan, then the kernel, whose tensor maps end where a sequence does. Steps 2 and 5 share this.
+#pragma once
+#include "chapters/09_masks/host/launch.cuh"
+#include "chapters/09_masks/host/steps.h"
+#include "chapters/09_masks/host/varlen_map.cuh"
+
+namespace flashbook::masks {
+
+/// Launches the kernel for packed sequences. `policy_of(planned)` makes its policy; `Sized<Traits>` may
+/// change the sizes of its tiles.
+template <bool kLight, template <typename> typename Sized = std::type_identity_t, typename PolicyOf>
+void run_packed(const Shape& shape, const Tensors& tensors, device::Stream stream,
+                const PolicyOf& policy_of) {
+  const DocumentBounds documents = documents_of(shape, tensors);
+  with_traits<kLight>(shape, [&]<typename T, typename Default>() {
+    using Traits = Sized<Default>;
+    auto* counter = static_cast<int*>(tensors.workspace);
+    int* const sorted = counter + kCounterBytes / int64_t(sizeof(int));
+    const Plan plan{sorted, sorted + documents.count};
+    const OpenEnds open = open_ends(shape, tensors, documents.first_query + documents.count);
+    device::launch(make_plan<Traits::kRows, Traits::kKeys, Packed>, dim3(1 + clearing_blocks(open)),
+                   dim3(kPlanThreads), 0, stream, Packed{documents}, plan, open);
+    const TileOrder order = tile_order(shape, Traits::kRows, true);
+    const int64_t tiles = int64_t(shape.heads) * (shape.seqlen_q / Traits::kRows + documents.count);
+    const InPlan<Packed> planned{{documents}, plan, order.heads_of_section};
+    run_masked<T, Traits>(shape, tensors, stream, policy_of(planned), tiles, counter,
+                          maps_of<Traits>(shape, tensors, varlen_map, varlen_strides));
+  });
+}
+
+}  // namespace flashbook::masks
