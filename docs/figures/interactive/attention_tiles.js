@@ -8,11 +8,9 @@
   //
   // A problem is { n, rowsQ, rowsK, d, causal }: n queries and n keys, tiles of rowsQ queries and of rowsK keys, head dimension d. Q, K, V, P
   // and O are bf16 in device memory, S, m and l float32. The counters ignore caches between SRAM and device memory: whatever is not in SRAM is read.
-  // A separate model of an L2 cache evicts the least recently used tile.
 
   const tensors = ['Q', 'K', 'V', 'S', 'P', 'O', 'ml'];
   const bf16 = 2, f32 = 4;
-  const l2Bytes = 60 * 2 ** 20;  // of an H200, as reported by its driver
 
   const tilesQ = (p) => p.n / p.rowsQ;
   const tilesK = (p) => p.n / p.rowsK;
@@ -22,43 +20,8 @@
   const masked = (p, i, j) => p.causal && visible(p, i, j) && (j + 1) * p.rowsK - 1 > i * p.rowsQ;
   const range = (count) => [...Array(count).keys()];
 
-  /** Many tiles: then the reader's step is not a tile but a run of the inner loop. */
-  const isCoarse = (p) => tilesQ(p) * tilesK(p) > 128;
-
-  /** An L2 cache of tiles; what it has from device memory and gives to it is in `moved`. */
-  function cache() {
-    const tiles = new Map();  // in order of use: 'K2' -> { bytes, dirty }
-    const moved = { read: 0, written: 0 };
-    let held = 0;
-
-    function use(tile, bytes, dirty) {
-      const before = tiles.get(tile);
-      tiles.delete(tile);
-      tiles.set(tile, { bytes, dirty: dirty || Boolean(before && before.dirty) });
-      held += bytes - (before ? before.bytes : 0);
-      for (const [oldest, entry] of tiles) {
-        if (held <= l2Bytes) break;
-        leave(oldest, entry);
-      }
-      return Boolean(before);
-    }
-    function leave(tile, { bytes, dirty }) {
-      if (dirty) moved.written += bytes;
-      held -= bytes;
-      tiles.delete(tile);
-    }
-    return {
-      moved,
-      load(tile, bytes) { if (!use(tile, bytes, false)) moved.read += bytes; },
-      store(tile, bytes) { use(tile, bytes, true); },
-      /** At the end all that was written goes to device memory. */
-      end() { for (const [tile, entry] of tiles) leave(tile, entry); },
-    };
-  }
-
   /** SRAM, with counters of its traffic. Every walk below moves tiles only through this. */
-  function machine(coarse) {
-    const l2 = cache();
+  function machine() {
     const sram = new Map();  // 'K2' -> bytes
     const counters = Object.fromEntries(tensors.map((t) => [t, { read: 0, written: 0 }]));
     const steps = [];
@@ -71,7 +34,6 @@
       load(tile, bytes, held = bytes) {
         if (sram.has(tile)) return;
         counters[tensorOf(tile)].read += bytes;
-        l2.load(tile, bytes);
         read.set(tile, bytes);
         sram.set(tile, held);
         measure();
@@ -85,26 +47,23 @@
       /** Writes a tile to device memory. */
       store(tile, bytes) {
         counters[tensorOf(tile)].written += bytes;
-        l2.store(tile, bytes);
         written.set(tile, bytes);
       },
       drop(...tiles) { tiles.forEach((tile) => sram.delete(tile)); },
-      /** The reader's next step: all that happened since the last one. `ends`: it is the last of a run of the inner loop. */
-      step(what, ends = true) {
-        if (coarse && !ends) return;
-        if (what.kind === 'end') l2.end();
+      /** The reader's next step: all that happened since the last one. */
+      step(what) {
         const before = steps.length ? steps[steps.length - 1].counters : null;
         const now = structuredClone(counters);
         const sum = tensors.reduce((a, t) => a + now[t].read + now[t].written, 0);
         steps.push({
-          ...what, read, written, made, sram: new Map(sram), counters: now, before, moved: sum, beyond: { ...l2.moved },
+          ...what, read, written, made, sram: new Map(sram), counters: now, before, moved: sum,
           sramBytes: [...sram.values()].reduce((a, b) => a + b, 0),
         });
         read = new Map();
         written = new Map();
         made = new Set();
       },
-      result: () => ({ steps, counters, peak, moved: steps[steps.length - 1].moved, beyond: l2.moved }),
+      result: () => ({ steps, counters, peak, moved: steps[steps.length - 1].moved }),
     };
   }
 
@@ -119,13 +78,12 @@
     naive(p, sram) {
       const b = sizes(p);
       for (const i of range(tilesQ(p))) {
-        const seen = range(tilesK(p)).filter((x) => visible(p, i, x));
-        for (const j of seen) {
+        for (const j of range(tilesK(p)).filter((x) => visible(p, i, x))) {
           sram.load(`Q${i}`, b.Q);
           sram.load(`K${j}`, b.K);
           sram.make(`S${i},${j}`, b.S);
           sram.store(`S${i},${j}`, b.S);
-          sram.step({ kernel: 1, kind: 'scores', i, j }, j === seen.length - 1);
+          sram.step({ kernel: 1, kind: 'scores', i, j });
           sram.drop(`K${j}`, `S${i},${j}`);
         }
         sram.drop(`Q${i}`);
@@ -143,7 +101,7 @@
         for (const j of range(tilesK(p)).filter((x) => visible(p, i, x))) {
           sram.load(`P${i},${j}`, b.P);
           sram.load(`V${j}`, b.V);
-          sram.step({ kernel: 3, kind: 'values', i, j }, false);
+          sram.step({ kernel: 3, kind: 'values', i, j });
           sram.drop(`P${i},${j}`, `V${j}`);
         }
         sram.store(`O${i}`, b.O);
@@ -171,7 +129,7 @@
           sram.make(`S${i},${j}`, b.S);
           sram.store(`O${i}`, last ? b.O : b.sums);
           if (!last) sram.store(`ml${i}`, b.ml);
-          sram.step({ kind: 'update', i, j, first, last }, i === tilesQ(p) - 1);
+          sram.step({ kind: 'update', i, j, first, last });
           sram.drop(`Q${i}`, `O${i}`, `ml${i}`, `S${i},${j}`);
         }
         sram.drop(`K${j}`, `V${j}`);
@@ -189,7 +147,7 @@
           sram.load(`K${j}`, b.K);
           sram.load(`V${j}`, b.V);
           sram.make(`S${i},${j}`, b.S);
-          sram.step({ kind: 'gather', i, j }, false);
+          sram.step({ kind: 'gather', i, j });
           sram.drop(`K${j}`, `V${j}`, `S${i},${j}`);
         }
         sram.drop(`Q${i}`);
@@ -202,45 +160,15 @@
 
   /** { steps, counters, peak, moved }: step 0 is the empty start, the last one the sum. */
   function walk(schedule, p) {
-    const sram = machine(isCoarse(p));
+    const sram = machine();
     sram.step({ kind: 'start' });
     walks[schedule](p, sram);
     sram.step({ kind: 'end' });
     return sram.result();
   }
 
-  /** How many tiles of S have a visible pair. Closed form; it asks that one tile size divides the other. */
-  function visibleTiles(p) {
-    const q = tilesQ(p), k = tilesK(p);
-    if (!p.causal) return q * k;
-    return q <= k ? ((k / q) * q * (q + 1)) / 2 : ((q / k) * k * (k + 1)) / 2;
-  }
-
-  /** The bytes of a walk without walking: terms of text and number, and their sum. */
-  function formula(schedule, p) {
-    const c = visibleTiles(p), nd = p.n * p.d;
-    const n = (x) => x.toLocaleString('en-US');
-    const again = p.causal ? `${c} visible tiles` : `${tilesQ(p)} × ${tilesK(p)} tiles`;
-    const terms = {
-      naive: [
-        [`S and P: 12 bytes × ${n(c * p.rowsQ * p.rowsK)} pairs`, 12 * c * p.rowsQ * p.rowsK, 'SP'],
-        ['Q in, O out, once: 4 N d', 4 * nd],
-        [`K, V for each of ${again}: 4 Bk d`, 4 * p.rowsK * p.d * c],
-      ],
-      keysOutside: [
-        ['K, V in, once: 4 N d', 4 * nd],
-        [`Q in, for each of ${again}: 2 Bq d`, 2 * p.rowsQ * p.d * c],
-        ['unfinished O, m, ℓ out and in, between tiles of keys: Bq (8 d + 16)', p.rowsQ * (8 * p.d + 16) * (c - tilesQ(p))],
-        ['O out, once: 2 N d', 2 * nd],
-      ],
-      queriesOutside: [
-        ['S and P', 0, 'SP'],
-        ['Q in, O out, once: 4 N d', 4 * nd],
-        [`K, V for each of ${again}: 4 Bk d`, 4 * p.rowsK * p.d * c],
-      ],
-    }[schedule];
-    return { terms, total: terms.reduce((a, t) => a + t[1], 0) };
-  }
+  /** The bytes of S and P. */
+  const ofScores = (c) => c.S.read + c.S.written + c.P.read + c.P.written;
 
   const schedules = {
     naive: 'naive, three kernels',
@@ -279,7 +207,6 @@
             'S is used up where it is made.',
         }[schedule];
       case 'scores':
-        if (isCoarse(p)) return `Kernel 1, scores: ${name('Q', i)} is multiplied with ${j + 1} tiles of keys, and a row of tiles of S is written to device memory: ${bytes(cost)} moved.`;
         return `Kernel 1, scores: the tile ${name('S', i, j)} = ${name('Q', i)} ${name('K', j)}ᵀ is computed and immediately written to device memory: ` +
           `${bytes(s.written.get(`S${i},${j}`))} out.${diagonal}`;
       case 'softmax':
@@ -289,13 +216,10 @@
         return `Kernel 3, values: the weights ${name('P', i, j)} are read again, with ${name('V', j)}. ${name('O', i)} += ${name('P', i, j)} ${name('V', j)} in SRAM: ` +
           `${bytes(cost)} in.`;
       case 'store':
-        if (isCoarse(p) && schedule === 'naive') return `Kernel 3, values: a row of P is read again, and V with it. ${name('O', i)} is written: ${bytes(cost)} moved.`;
-        if (isCoarse(p)) return `${name('Q', i)} was read, and K and V were streamed, tile by tile. ${name('O', i)} is divided by ℓ and written, once: ${bytes(cost)} moved.`;
         return schedule === 'naive'
           ? `Kernel 3: query tile ${i + 1} has processed all its keys. ${name('O', i)} is written.`
           : `Query tile ${i + 1} has processed all its keys: ${name('O', i)} is divided by ℓ and written, once.`;
       case 'update':
-        if (isCoarse(p)) return `${name('K', j)} and ${name('V', j)} are read, once. Every tile of queries that sees them is read with its unfinished O, m and ℓ, which are written back: ${bytes(cost)} moved.`;
         return `${s.read.has(`K${j}`) ? `Read ${name('K', j)} and ${name('V', j)}.` : `${name('K', j)} and ${name('V', j)} stay.`} ` +
           (s.first ? `${name('Q', i)} is read; ${name('O', i)}, m and ℓ start empty` : `${name('Q', i)} is read with its unfinished ${name('O', i)}, m and ℓ`) +
           (s.last ? `; ${name('O', i)} is finished and written` : '; all three are updated and written') + `: ${bytes(cost)} moved.${diagonal}`;
@@ -303,10 +227,7 @@
         return `${s.read.has(`Q${i}`) ? `Read ${name('Q', i)}, ${name('K', j)} and ${name('V', j)}` : `${name('Q', i)} stays; read ${name('K', j)} and ${name('V', j)}`}: ` +
           `${bytes(cost)} in. ${name('S', i, j)} is computed, turned into weights and used in SRAM, where ${name('O', i)}, m and ℓ stay as well.${diagonal}`;
       default: {
-        const c = result.counters;
-        const scores = c.S.read + c.S.written + c.P.read + c.P.written;
-        const beyond = result.beyond.read + result.beyond.written;
-        const l2 = ` With an L2 cache of ${bytes(l2Bytes)} in between, ${bytes(beyond)} of it reach device memory.`;
+        const c = result.counters, scores = ofScores(c);
         return {
           naive: `Done: ${bytes(result.moved)} moved, ${bytes(scores)} of it for S and P: ${Math.round((100 * scores) / result.moved)}\u00a0%. ` +
             `They fill ${bytes(c.S.written + c.P.written)} of device memory, and grow with the square of N.`,
@@ -314,7 +235,7 @@
             'were read again for every tile of keys, and O, m and ℓ were also written again.',
           queriesOutside: `Done: ${bytes(result.moved)} moved: the traffic of the naive kernels without S and P. ` +
             'K and V were read once for every query tile, Q was read and O written once.',
-        }[schedule] + l2;
+        }[schedule];
       }
     }
   }
@@ -344,11 +265,9 @@
 .fb-attention_tiles .chips{display:flex;flex-wrap:wrap;gap:4px;height:58px;align-content:start;overflow:hidden;margin-top:4px}
 .fb-attention_tiles .chip{font-size:13px;line-height:18px;padding:3px 7px;border-radius:4px;border:1px solid var(--accent);white-space:nowrap}
 .fb-attention_tiles .chip.fresh{background:var(--accent);color:var(--paper)}
-.fb-attention_tiles table.ledger td.wrap{white-space:normal}
 .fb-attention_tiles table.ledger .reads{color:var(--accent);font-weight:600}
 .fb-attention_tiles table.ledger .writes{color:var(--amber-ink);font-weight:600}
 .fb-attention_tiles table.ledger .total td{font-weight:600;border-bottom:0}
-.fb-attention_tiles table.check th:last-child{width:7.4rem}
 .fb-attention_tiles .race{margin-top:14px}
 .fb-attention_tiles .lane{margin-top:6px;font-size:13px;color:var(--soft)}
 .fb-attention_tiles .lane.now{color:var(--ink)}
@@ -362,20 +281,20 @@
 
   function figure(host, img, title, first) {
     const kit = window.flashbookKit, { el, svg } = kit;
-    let p, schedule, result;
+    let p, schedule, result, totals;
 
     const settings = kit.settings([
       { key: 'schedule', words: 'order of the loops', grow: true, value: first, options: Object.entries(schedules) },
       { key: 'causal', words: 'mask', value: 'no', options: [['no', 'none'], ['yes', 'causal']] },
       { key: 'tiles', words: 'tile Bq × Bk', value: '128x128', options: ['128x128', '128x64', '64x128', '64x64'].map((v) => [v, v.replace('x', ' × ')]) },
-      { key: 'count', words: 'queries, keys: N', value: 4, options: [2, 4, 6, 8, 16, 32, 64].map((v) => [v, '']) },
+      { key: 'count', words: 'queries, keys: N', value: 4, options: [2, 4, 6, 8].map((v) => [v, '']) },
       { key: 'd', words: 'head dim d', value: 128, options: [64, 128, 256].map((v) => [v, `${v}`]) },
     ], load);
     const picture = svg('svg', { role: 'img' });
     const player = kit.player(show, (last) => (last < 30 ? 1100 : last < 60 ? 600 : 250));
     const words = el('p.sentence', { 'aria-live': 'polite' });
     const sramSize = el('span'), chips = el('div.chips');
-    const counters = el('table.ledger'), race = el('div.race'), check = el('table.ledger.check');
+    const counters = el('table.ledger'), race = el('div.race');
     const swatch = (kind, caption) => el('span', {},
       svg('svg', { viewBox: '0 0 14 14' }, svg(`rect.tile.${kind}`, { x: 1, y: 1, width: 12, height: 12 })), caption);
     const leftBehind = swatch('left', 'left in device memory'), usedUp = swatch('used', 'used up, gone');
@@ -390,9 +309,9 @@
       settings.root,
       el('div.halves', {}, left, el('div', {}, words,
         el('div.sram', {}, 'In SRAM now: ', sramSize, chips), counters)),
-      race, check,
+      race,
       el('p.quiet', { style: 'margin-top:10px' }, 'One head, bf16; scores, m and ℓ in float32. SRAM is shared memory and registers of one ' +
-        'multiprocessor: 228 and 256 KB on an H100 or H200. The counts ignore the L2 cache; in the line “behind an L2” one of 60 MB holds tiles of this head only. Tiles that the diagonal crosses count in full, the unfinished O as float32. ' +
+        'multiprocessor: 228 and 256 KB on an H100 or H200. The counts ignore the L2 cache. Tiles that the diagonal crosses count in full, the unfinished O as float32. ' +
         'The log-sum-exp, 4 bytes per query, is not counted. 1 KB = 1024 bytes.'));
 
     // -- The picture: Q to the left of S, K above it, V below it, O to its right, drawn to scale --
@@ -462,7 +381,7 @@
       const scores = new Set(past.flatMap((x) => [...x.made].filter((t) => t[0] === 'S')));
       for (const [key, node] of Object.entries(nodes)) {
         const asP = key.replace('S', 'P'), isScore = key[0] === 'S';
-        const read = s.read.has(key) || s.read.has(asP), written = s.written.has(key) || s.written.has(asP), held = s.sram.has(key) || (isCoarse(p) && s.made.has(key));
+        const read = s.read.has(key) || s.read.has(asP), written = s.written.has(key) || s.written.has(asP), held = s.sram.has(key);
         const stored = schedule === 'naive' && isScore && (scores.has(key) || weights.has(asP));
         const kind = read && written ? 'both' : read ? 'read' : written ? 'written' : held ? 'held' : stored ? 'left'
           : isScore && scores.has(key) ? 'used' : '';
@@ -486,7 +405,6 @@
 
       drawCounters(s);
       drawRace(s);
-      drawCheck(s, k === result.steps.length - 1);
     }
 
     function drawCounters(s) {
@@ -500,35 +418,22 @@
         el('tr', {}, el('th', {}, 'device memory'), el('th', {}, 'read'), el('th', {}, 'written')),
         ...tensors.map((t) => el('tr', { 'data-tensor': t }, el('td', {}, t === 'ml' ? 'm, ℓ' : t),
           cell(t, 'read', 'reads'), cell(t, 'written', 'writes'))),
-        el('tr.total', {}, el('td', {}, 'together'), el('td', {}, amount(sum('read'))), el('td', {}, amount(sum('written')))),
-        el('tr', {}, el('td', {}, 'behind an L2'), el('td', {}, amount(s.beyond.read)), el('td', {}, amount(s.beyond.written))));
+        el('tr.total', {}, el('td', {}, 'together'), el('td', {}, amount(sum('read'))), el('td', {}, amount(sum('written')))));
     }
 
     function drawRace(s) {
-      const totals = Object.fromEntries(Object.keys(schedules).map((key) => [key, formula(key, p)]));
-      const longest = Math.max(...Object.values(totals).map((f) => f.total));
+      const longest = Math.max(...Object.values(totals).map((one) => one.moved));
       const part = (kind, x, w) => el(`div.${kind}`, { style: `left:${(100 * x) / longest}%;width:${(100 * w) / longest}%` });
       race.replaceChildren(el('div', {}, 'Bytes moved between device memory (large, far away) and SRAM (small, on the chip): ',
         el('span', { style: 'color:var(--amber-ink)' }, 'S and P'), ', ', el('span', { style: 'color:var(--accent)' }, 'all others')),
         ...Object.entries(schedules).map(([key, caption]) => {
-          const f = totals[key], c = s.counters, now = key === schedule;
-          const sp = f.terms.filter((t) => t[2]).reduce((a, t) => a + t[1], 0);
-          const movedScores = now ? c.S.read + c.S.written + c.P.read + c.P.written : 0, movedRest = now ? s.moved - movedScores : 0;
+          const total = totals[key].moved, now = key === schedule;
+          const sp = ofScores(totals[key].counters), movedScores = now ? ofScores(s.counters) : 0, movedRest = now ? s.moved - movedScores : 0;
           return el(now ? 'div.lane.now' : 'div.lane', {},
-            el('div.names', {}, el('span', {}, caption.replace(/[,(].*/, '')), el('span', {}, now ? `${bytes(s.moved)} of ${bytes(f.total)}` : bytes(f.total))),
-            el('div.track', {}, part('rest.faint', 0, f.total - sp), part('scores.faint', f.total - sp, sp),
-              part('rest', 0, movedRest), part('scores', f.total - sp, movedScores)));
+            el('div.names', {}, el('span', {}, caption.replace(/[,(].*/, '')), el('span', {}, now ? `${bytes(s.moved)} of ${bytes(total)}` : bytes(total))),
+            el('div.track', {}, part('rest.faint', 0, total - sp), part('scores.faint', total - sp, sp),
+              part('rest', 0, movedRest), part('scores', total - sp, movedScores)));
         }));
-    }
-
-    function drawCheck(s, end) {
-      const f = formula(schedule, p), n = (x) => x.toLocaleString('en-US');
-      check.replaceChildren(
-        el('tr', {}, el('th', {}, 'by the formula'), el('th', {}, 'bytes')),
-        ...f.terms.map(([caption, value]) => el('tr', {}, el('td.wrap', {}, caption), el('td', {}, n(value)))),
-        el('tr.total', {}, el('td', {}, 'together'), el('td', {}, n(f.total))),
-        el('tr.total', {}, el('td', {}, `counted by the walk${end ? (s.moved === f.total ? ': the same' : ': not the same') : ' so far'}`),
-          el('td', {}, n(s.moved))));
     }
 
     const reserve = () => kit.reserve(words, result.steps.map((_, k) => sentence(schedule, p, result, k)));
@@ -540,7 +445,8 @@
       for (const option of settings.nodes.count.options) option.textContent = `${option.value * larger}`;
       p = { n: larger * Number(settings.get('count')), rowsQ, rowsK, d: Number(settings.get('d')), causal: settings.get('causal') === 'yes' };
       schedule = settings.get('schedule');
-      result = walk(schedule, p);
+      totals = Object.fromEntries(Object.keys(schedules).map((key) => [key, walk(key, p)]));
+      result = totals[schedule];
       leftBehind.style.display = schedule === 'naive' ? '' : 'none';
       usedUp.style.display = schedule === 'naive' ? 'none' : '';
       hatch.style.visibility = p.causal ? '' : 'hidden';
@@ -559,5 +465,5 @@
   window.flashbookFigures = window.flashbookFigures || {};
   window.flashbookFigures.attention_tiles = (host, img) => figure(host, img, 'attention_tiles', 'naive');
   window.flashbookFigures.attention_tiles_ch03 = (host, img) => figure(host, img, 'attention_tiles_ch03', 'keysOutside');
-  window.flashbookFigures.attention_tiles.model = { tensors, schedules, walk, formula, visible, visibleTiles, sentence };
+  window.flashbookFigures.attention_tiles.model = { walk };
 })();
