@@ -111,20 +111,6 @@ TEST_F(Matrix, WhoCountsOnAFragmentsLayoutIsWrong) {
 
 // The arithmetic of tensor cores.
 
-/// d = a * b + c for the first row of a and the first column of b.
-template <typename T>
-float dot(const std::vector<float>& a, const std::vector<float>& b, float c) {
-  uint16_t a_bits[16][16] = {}, b_bits[16][8] = {};
-  float d[16][8] = {};
-  for (std::size_t k = 0; k < a.size(); ++k) {
-    a_bits[0][k] = from_float<T>(a[k]).bits;
-    b_bits[k][0] = from_float<T>(b[k]).bits;
-  }
-  d[0][0] = c;
-  sim::multiply_accumulate(std::is_same_v<T, f16> ? DType::f16 : DType::bf16, a_bits, b_bits, d);
-  return d[0][0];
-}
-
 /// All values of T or, for exact arithmetic, which is slow, some of them.
 template <typename T>
 void expect_values_kept(unsigned step) {
@@ -148,36 +134,6 @@ TEST_F(Matrix, TensorCoresTakeEveryValue) {
   sim::options().exact = true;
   expect_values_kept<f16>(61);
   expect_values_kept<bf16>(61);
-}
-
-TEST_F(Matrix, ExactTensorCoresCutOff) {
-  const float just_above_half = 0x1.8p-24f;  // more than half of the last bit of 1
-  sim::options().exact = false;
-  EXPECT_EQ(dot<bf16>({just_above_half}, {1}, 1), 1 + 0x1p-23f);
-  sim::options().exact = true;
-  EXPECT_EQ(dot<bf16>({just_above_half}, {1}, 1), 1.0f);
-  EXPECT_EQ(dot<bf16>({just_above_half}, {-1}, -1), -1.0f);
-  EXPECT_EQ(dot<bf16>({just_above_half, just_above_half}, {1, 1}, 1), 1 + 0x1p-23f);
-}
-
-TEST_F(Matrix, ExactTensorCoresAddBeforeTheyRound) {
-  sim::options().exact = true;
-  // 2^24 absorbs a 1 in float32, but the sum is computed as a whole.
-  EXPECT_EQ(dot<f16>({4096, 1, -4096}, {4096, 1, 4096}, 0), 1.0f);
-  // Terms down to 2^-25 of the largest one count.
-  EXPECT_EQ(dot<bf16>({1, 0x1p-25f, -1}, {1, 1, 1}, 0), 0x1p-25f);
-  EXPECT_EQ(dot<bf16>({1, 0x1p-26f, -1}, {1, 1, 1}, 0), 0.0f);
-}
-
-TEST_F(Matrix, ExactTensorCoresKnowSmallAndLargeNumbers) {
-  sim::options().exact = true;
-  EXPECT_EQ(dot<f16>({0x1p-24f}, {0x1p-24f}, 0), 0x1p-48f);
-  EXPECT_EQ(dot<bf16>({0x1p-126f}, {0x1p-23f}, 0), 0x1p-149f);
-  EXPECT_EQ(dot<bf16>({0x1p-126f}, {0x1.8p-23f}, 0), 0x1p-149f);
-  EXPECT_EQ(dot<bf16>({0x1p-126f}, {0x1p-24f}, 0), 0.0f);
-  EXPECT_EQ(dot<bf16>({0}, {0}, -0x1p-149f), -0x1p-149f);
-  EXPECT_EQ(dot<bf16>({0x1p+127f, 1}, {1, 1}, 0), 0x1p+127f);
-  EXPECT_EQ(dot<bf16>({3, -2}, {5, 4}, 0.5f), 7.5f);
 }
 
 }  // namespace

@@ -24,7 +24,6 @@ using sim::LineCounts;
 
 // ---- patterns: one request per warp of a block
 
-constexpr int kStrideLine = __LINE__ + 3;
 __global__ void load_at_stride(const float* in, float* out, int stride, int shift) {
   const int i = threadIdx.x;
   const float value = in[i * stride + shift];
@@ -56,12 +55,6 @@ __global__ void loop_of_own_length(const float* in, float* out) {
   if (sum > 1e30f) out[threadIdx.x] = sum;
 }
 
-__global__ void store_shared(int stride) { dynamic_shared<float>()[threadIdx.x * stride] = 1; }
-
-__global__ void load_shared(float* out, int stride) {
-  if (dynamic_shared<float>()[threadIdx.x * stride] > 2) out[0] = 1;
-}
-
 __global__ void load_shared_16_bytes(float* out, int stride) {
   float4* tile = dynamic_shared<float4>();
   const float4 value = tile[threadIdx.x * stride];
@@ -72,30 +65,6 @@ __global__ void load_a_static_column(float* out) {
   __shared__ float tile[32][32];
   const float value = tile[threadIdx.x][0];
   if (value > 2) out[0] = value;
-}
-
-/// A tile of 32 rows of 64 bf16; swizzled: chunk c of row r (16 bytes) is stored at chunk c ^ r % 8.
-__global__ void load_matrices(uint32_t* out, bool swizzle) {
-  const auto* tile = dynamic_shared<unsigned char>();
-  const int lane = threadIdx.x, chunk = swizzle ? lane % 8 : 0;
-  uint32_t registers[4];
-  ldmatrix_x4(registers, tile + lane * 128 + chunk * 16);
-  if (registers[0] == 1) out[0] = 1;
-}
-
-__global__ void copy_async(const float4* in, float* out) {
-  float4* tile = dynamic_shared<float4>();
-  cp_async_cg(tile + threadIdx.x, in + threadIdx.x);
-  cp_async_commit();
-  cp_async_wait<0>();
-  if (tile[threadIdx.x].x > 1e30f) out[0] = 1;
-}
-
-__global__ void load_fragment(float* out) {
-  auto* tile = dynamic_shared<__half>();
-  nvcuda::wmma::fragment<nvcuda::wmma::matrix_a, 16, 16, 16, __half, nvcuda::wmma::row_major> a;
-  nvcuda::wmma::load_matrix_sync(a, tile, 64);
-  if (a.x[0].bits == 1) out[0] = 1;
 }
 
 /// Rows of 32 floats, of which each thread copies this many bytes.
@@ -148,22 +117,6 @@ class Trace : public sim::SimulatorTest {
   sim::LaunchTrace launch_;
 };
 
-TEST_F(Trace, NeighboursShareSectors) {
-  run(64, 0, [&] { load_at_stride(in_.data(), out_.data(), 1, 0); });
-  expect(false, Access::load, 4, 2, 2 * 4, 2 * 4);
-  EXPECT_EQ(launch_.bytes_requested_read, 256u);
-  EXPECT_EQ(launch_.bytes_distinct_read, 256u);
-  EXPECT_EQ(launch_.bytes_requested_written, 0u);
-  EXPECT_EQ(only(false, Access::load).place, sim::line(kStrideLine));
-}
-
-TEST_F(Trace, StridesTakeASectorALane) {
-  run(32, 0, [&] { load_at_stride(in_.data(), out_.data(), 2, 0); });
-  expect(false, Access::load, 4, 1, 8, 4);
-  run(32, 0, [&] { load_at_stride(in_.data(), out_.data(), 32, 0); });
-  expect(false, Access::load, 4, 1, 32, 4);
-}
-
 TEST_F(Trace, BlocksThatAskForNothing) {
   const std::string error = sim::error_of(4, 32, 0, [&] {
     if (blockIdx.x == 1) load_at_stride(in_.data(), out_.data(), 32, 0);
@@ -178,11 +131,6 @@ TEST_F(Trace, BlocksThatAskForNothing) {
 TEST_F(Trace, ARowThatBeginsInsideASectorTakesOneMore) {
   run(32, 0, [&] { load_at_stride(in_.data(), out_.data(), 1, 3); });
   expect(false, Access::load, 4, 1, 5, 4);
-}
-
-TEST_F(Trace, ABroadcastIsOneSector) {
-  run(32, 0, [&] { load_at_stride(in_.data(), out_.data(), 0, 5); });
-  expect(false, Access::load, 4, 1, 1, 1);
 }
 
 TEST_F(Trace, SixteenBytesALaneAreOneAccess) {
@@ -228,17 +176,6 @@ TEST_F(Trace, LoopsOfDifferentLengthsAreLinedUpRoundByRound) {
   EXPECT_EQ(line.counts.units, 8u * (4 + 3 + 2 + 1));
 }
 
-TEST_F(Trace, BankConflictsAreWavefronts) {
-  const std::pair<int, uint64_t> cases[] = {{1, 1}, {2, 2}, {3, 1}, {32, 32}, {33, 1}};
-  for (const auto& [stride, wavefronts] : cases) {
-    SCOPED_TRACE(stride);
-    run(32, 32 * 33 * 4, [stride = stride] { store_shared(stride); });
-    expect(true, Access::store, 4, 1, wavefronts, 1);
-    run(32, 32 * 33 * 4, [&, stride = stride] { load_shared(out_.data(), stride); });
-    expect(true, Access::load, 4, 1, wavefronts, 1);
-  }
-}
-
 TEST_F(Trace, SixteenBytesALaneAreServedByQuarters) {
   run(32, 32 * 16, [&] { load_shared_16_bytes(out_.data(), 1); });
   expect(true, Access::load, 16, 1, 4, 4);
@@ -249,26 +186,6 @@ TEST_F(Trace, SixteenBytesALaneAreServedByQuarters) {
 TEST_F(Trace, StaticArraysAreSharedMemoryToo) {
   run(32, 0, [&] { load_a_static_column(out_.data()); });
   expect(true, Access::load, 4, 1, 32, 1);
-}
-
-TEST_F(Trace, ASwizzleFreesLdmatrixOfConflicts) {
-  run(32, 32 * 128, [&] { load_matrices(reinterpret_cast<uint32_t*>(out_.data()), false); });
-  expect(true, Access::load, 16, 1, 32, 4);
-  EXPECT_EQ(only(true, Access::load).instruction, "ldmatrix_x4");
-  run(32, 32 * 128, [&] { load_matrices(reinterpret_cast<uint32_t*>(out_.data()), true); });
-  expect(true, Access::load, 16, 1, 4, 4);
-}
-
-TEST_F(Trace, CopiesLoadAndStore) {
-  run(32, 512, [&] { copy_async(reinterpret_cast<const float4*>(in_.data()), out_.data()); });
-  expect(false, Access::load, 16, 1, 16, 16);
-  expect(true, Access::store, 16, 1, 4, 4);
-  EXPECT_EQ(only(false, Access::load).instruction, "cp_async_cg");
-}
-
-TEST_F(Trace, FragmentsAreLoadedSixteenBytesALane) {
-  run(32, 16 * 128, [&] { load_fragment(out_.data()); });
-  expect(true, Access::load, 16, 1, 32, 4);
 }
 
 TEST_F(Trace, AtomicsHappenAndCount) {
