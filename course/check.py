@@ -83,7 +83,7 @@ def page_faults(root: Path, exercises: Exercises) -> Iterator[str]:
                 continue
             hints = DETAILS.findall(section)
             if [plain(hint) for hint in hints] != [plain(e.hint)]:
-                yield f"{page}: {e.id}: its <details> is not the one hint in exercises.json"
+                yield f"{page}: {e.id}: its <details> differs from the hint in exercises.json"
             if Path(e.file).name not in section:
                 yield f"{page}: {e.id}: it does not name the file to edit, {Path(e.file).name}"
             if f"./flashbook course try {e.id}" not in section:
@@ -243,7 +243,7 @@ def check(root: Path, names: Sequence[str]) -> Iterator[str]:
         tree = Path(folder).resolve() / "student"
         handout.make(root, tree)
         yield from handout_faults(root, tree, listed)
-        print(f"building {len(exercises)} exercises of the hand-out in the simulator, this takes minutes", file=sys.stderr)
+        print(f"building {len(exercises)} exercises of the hand-out in the simulator; this takes minutes", file=sys.stderr)
         yield from build_faults(tree, listed, exercises)
         yield from partial_faults(root, Path(folder).resolve(), listed)
     yield from proof.prove(root, listed, exercises)

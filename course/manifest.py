@@ -125,7 +125,7 @@ def exercise_of(where: str, entry: dict[str, Any], chapter: Path, root: Path) ->
         hold(f"{where}: {test.get('name') if isinstance(test, dict) else test}", test, OF_A_TEST, 3)
     tests = [Test(**{**test, "clocks": tuple(test["clocks"]) if "clocks" in test else None}) for test in entry["tests"]]
     if len({test.name for test in tests}) < len(tests):
-        raise Fault(f"{where}: a test is there twice")
+        raise Fault(f"{where}: a test occurs twice")
     if not any(test.points and not test.hidden for test in tests):
         raise Fault(f"{where}: all visible tests have 0 points: give one of them points")
     is_capstone = chapter.name == f"{CAPSTONE}s"
@@ -180,5 +180,5 @@ def load(root: Path = ROOT) -> list[Exercise]:
     ids = [e.id for e in exercises]
     twice = next((id for id in ids if ids.count(id) > 1), "")
     if twice:
-        raise Fault(f"the exercise {twice} is there twice")
+        raise Fault(f"the exercise {twice} occurs twice")
     return exercises

@@ -49,7 +49,7 @@ def written(text: str, name: str) -> tuple[dict[str, Written], dict[str, str]]:
             faults[begun] = f"{name}:{begin}: {begun} never ends: put the line '// END EXERCISE {begun}' back"
             begun = None
         if start and (start[1] in found or start[1] in faults):
-            faults[start[1]] = f"{name}:{number}: {start[1]} is there twice: keep one of them"
+            faults[start[1]] = f"{name}:{number}: {start[1]} occurs twice: keep one of them"
         if start:
             begun, begin = start[1], number
         elif end and begun:

@@ -121,7 +121,7 @@ class Sandbox:
         with own_folder() as folder:
             done = self.run(["true"], folder)
         if done.code:
-            raise Broken(f"a submission cannot be run{' as another user than root' if self.lends else ''} here: {one_line(done.output)}")
+            raise Broken(f"a submission cannot be run{' as a user other than root' if self.lends else ''} here: {one_line(done.output)}")
 
     def prove(self) -> None:
         """Tries what a hostile program would, and adds to `missing` whatever succeeds."""

@@ -98,8 +98,8 @@ __global__ void __launch_bounds__(kSquare* kSquare, 2)
   const int row = min(query, problem.seqlen_q - 1), visible = problem.visible_keys(row);
   const int visible_to_last = problem.visible_keys(min(query - ty + kSquare, problem.seqlen_q) - 1);
 
-  //| The last query of the block determines how many chunks of keys there are. Each row determines which of
-  //| its P it reads.
+  //| The last query of the block determines how many chunks of keys there are. Each row reads only the part
+  //| of its P that it needs.
   const T* p_row = probabilities + problem.q_row(head, row) * problem.score_stride;
   const T* v_column = v + problem.k_row(head, 0) * head_dim + dim;
   float sum = 0.0f;

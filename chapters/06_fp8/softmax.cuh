@@ -59,11 +59,11 @@ struct TileScale {
 //|
 //| This is Schraudolph's exponential (Neural Computation 11, 1999) at the precision of the format. With -0.45
 //| the mean of (1 + f - 0.45 / 8) / 2^f over a step is 1, so sums are right on average. Line and rounding
-//| together are off by 3.1 % of P RMS, where rounding the exact P costs 2.65 %. A multiply-add computes 1/128
-//| of the encoding and saturates, so negative values become 0. A second one moves the number into the lowest
-//| bits of a float, where adding 1.5 times 2^23 rounds it to an integer. There is no `ex2` and no conversion:
-//| `pack_low_bytes` (`tiles.cuh`) collects the lowest bytes of four floats. Below 2^-6, where e4m3 has no
-//| more exponents, the line reaches 0 at 2^-7, and the smallest probabilities are lost.
+//| together have an RMS error of 3.1 % of P, where rounding the exact P has 2.65 %. A multiply-add computes
+//| 1/128 of the encoding and saturates, so negative values become 0. A second one moves the number into the
+//| lowest bits of a float, where adding 1.5 times 2^23 rounds it to an integer. There is no `ex2` and no
+//| conversion: `pack_low_bytes` (`tiles.cuh`) collects the lowest bytes of four floats. Below 2^-6, where
+//| e4m3 has no more exponents, the line reaches 0 at 2^-7, and the smallest probabilities are lost.
 
 /// log2 of a probability (offset included), times kLineSlope and plus line_start, is 1/128 of its encoding.
 constexpr float kLineSlope = 8.0f / 128;

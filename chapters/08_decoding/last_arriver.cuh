@@ -25,7 +25,7 @@ struct WarpSums {
 //| ## The block's warps merge
 //|
 //| Each warp writes its maxima, sums and output to shared memory, the output into stages that the producer
-//| has handed out. Then all threads add up, each for its own columns with the weights of all warps.
+//| has handed out. Then each thread sums its own columns with the weights of all warps.
 //|
 //| Column indices are permuted, depending on row and column, to avoid bank conflicts. Eight lanes write at a
 //| time, to two rows and, in each, four columns that are 32 apart (16 at d = 64 and 256). Without the

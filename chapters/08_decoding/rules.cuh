@@ -57,7 +57,7 @@ struct Rules : Plan {
   //|
   //| With pages a copy loads a page or a piece of one, so the first tile begins at a multiple of a copy's
   //| keys. That loads up to a page less one key for nothing.
-  /// Returns the first key that is read of a sequence of `length`.
+  /// Returns the first key that is read in a sequence of `length` keys.
   __device__ int first_key_of(const Problem& problem, int batch, int length) const {
     return max(length - queries_of(problem, batch) - left, 0) & -align;
   }

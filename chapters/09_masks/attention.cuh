@@ -21,7 +21,7 @@ namespace flashbook::masks {
 //| ## A consumer
 //|
 //| It holds what chapter 5's does: references to shared memory, three descriptors, and in registers the
-//| output, the scores, P and its rows' maxima and sums. New is `work`, a reference to the tile of queries in
+//| output, the scores, P and its rows' maxima and sums. `work` is new: a reference to the tile of queries in
 //| shared memory. Reading it again costs a load now and then; keeping it would cost registers in the loop.
 /// A thread of a consumer, for one tile of queries.
 template <typename T, typename Traits, typename Policy>

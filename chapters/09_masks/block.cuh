@@ -37,8 +37,8 @@ constexpr int kBallotStages =
 //| Tiles of queries alternate between the two places, so the next ones are loaded while this tile's last
 //| scores are still being computed. A consumer writes its output where its own queries were. TMA stores it
 //| from there, which frees the place for the queries of the tile after next. At d = 256 shared memory has
-//| only one place. There the output is stored from registers, and the consumer itself releases the place. A
-//| consumer has these barriers for each place:
+//| room for only one. There the output is stored from registers, and the consumer itself releases the place.
+//| A consumer has these barriers for each place:
 //|
 //| | barrier | who arrives | arrivals of a phase | who waits | first wait |
 //| | --- | --- | --- | --- | --- |

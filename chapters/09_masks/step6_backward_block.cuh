@@ -34,7 +34,7 @@ struct GradientKernelTraits {
 
 //| ## Shared memory
 //|
-//| Shared memory is chapter 7's. New are the broadcasts: the work, as in the forward pass, and next to a
+//| Shared memory is chapter 7's. The broadcasts are new: the work, as in the forward pass, and next to a
 //| stage of Q the list's entry for its tile, and the head. So a consumer needs no list: it gets the number of
 //| rounds, and finds the rest next to the stage.
 

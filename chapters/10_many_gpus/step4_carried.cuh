@@ -32,7 +32,7 @@ __device__ __forceinline__ void take_in(const float (&output)[kFloats], const Ro
   int64_t place[2];
   bool is_stored[2], is_final[2];
   //| First the weights of both rows. As in `finish_rows` of chapter 5, the quad adds up its row sums, and the
-  //| log-sum-exp follows from maximum and sum. New is the log-sum-exp that the row already carries.
+  //| log-sum-exp follows from maximum and sum. Only the log-sum-exp that the row already carries is new.
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = query + 8 * r;

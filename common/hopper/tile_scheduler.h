@@ -110,8 +110,8 @@ __device__ inline void initialise(TileBroadcast& broadcast, int readers) {
 //| **When to read the counter.** A block that has read the counter holds a tile that no other can take. If it
 //| reads the counter when the previous tile begins, the answer arrives in time, but the launch's last tiles
 //| wait for the blocks that hold them. If it reads it after requesting the last keys of the previous tile,
-//| the answer takes hundreds of clocks, in which the consumers work on the full stages. So blocks ask late,
-//| except for short rows (`asks_early`), where late was measured to be slower.
+//| the answer takes hundreds of clocks, in which the consumers work on the full stages. So blocks read it
+//| late, except in short rows (`asks_early`), where that was measured to be slower.
 //|
 //| **A counter can reset itself.** A block asks once for each tile that it processes, so all blocks together
 //| ask `tiles` times. The block that gets `tiles - 1` has asked last, and sets the counter to 0 for the next

@@ -712,7 +712,7 @@ def _rotary(q: Tensor, k: Tensor | None, cos: Tensor | None, sin: Tensor | None,
         raise ValueError("one of rotary_cos and rotary_sin is None: pass both or neither")
     arguments.tensors(2, "[positions, rotated columns / 2]", rotary_cos=cos, rotary_sin=sin)
     if k is None:
-        raise ValueError("rotary_cos and rotary_sin are given, and k is None: pass k and v, or leave them out")
+        raise ValueError("rotary_cos and rotary_sin are given, but k is None: pass k and v, or leave them out")
     if cos.shape != sin.shape or cos.dtype != sin.dtype or not cos.is_floating_point() or cos.device != q.device or sin.device != q.device:
         raise ValueError(f"rotary_cos is {cos.dtype} of {tuple(cos.shape)} on {cos.device} and rotary_sin {sin.dtype} of {tuple(sin.shape)} on "
                          f"{sin.device}: pass floating-point tensors of equal shape and type, on {q.device}")

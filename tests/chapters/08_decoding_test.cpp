@@ -156,8 +156,6 @@ TEST_F(ChapterTest, CachesByTokenAreRightInAnyOrder) {
   }
 }
 
-// ---- batch invariance
-
 // ---- latent attention
 
 /// Heads that share sequences' latent cache.

@@ -58,7 +58,7 @@ class TileClasses : public MachineTest {
   };
 };
 
-/// Returns the row of a query, looked up like the consumers do: by the tile's document, if it has one.
+/// Returns the row of a query, looked up as the consumers do: by the tile's document, if it has one.
 template <typename Policy>
 __device__ auto row_of(const Policy& policy, const Work& work, int query) {
   if constexpr (Policy::kExtras.documents)

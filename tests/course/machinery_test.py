@@ -78,7 +78,7 @@ class Written(unittest.TestCase):
         self.assertEqual(self.faults("code", end), {"x": "a.cuh:2: x ends but never began: put the line '// BEGIN EXERCISE x' back"})
         self.assertEqual(self.faults(begin, "// BEGIN EXERCISE z: y", "// END EXERCISE z"), {"x": f"a.cuh:1: {gone}"})
         self.assertEqual(set(self.faults(begin, "// END EXERCISE z")), {"x", "z"})
-        self.assertEqual(self.faults(begin, end, begin, end), {"x": "a.cuh:3: x is there twice: keep one of them"})
+        self.assertEqual(self.faults(begin, end, begin, end), {"x": "a.cuh:3: x occurs twice: keep one of them"})
         self.assertEqual(self.faults(begin, end), {})
 
     def test_what_the_grader_does_not_read(self):

@@ -28,8 +28,8 @@ __global__ void add(float* to, const float* from, int count) {
 /// The wait that a ring omits.
 enum class Missing { nothing, arrival, neighbours_arrival, own_kernel, neighbours_copy };
 
-/// Adds up the blocks of all ranks on every rank, like ring attention walks over keys: while a kernel adds
-/// one block, the next one arrives from the neighbour. Returns rank 1's first and last sum.
+/// Adds up the blocks of all ranks on every rank, as ring attention does with keys: while a kernel adds one
+/// block, the next one arrives from the neighbour. Returns rank 1's first and last sum.
 std::vector<float> ring(Missing missing) {
   struct Rank {
     int device;

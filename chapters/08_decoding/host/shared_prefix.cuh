@@ -72,7 +72,7 @@ void run_shared(const Shape& shape, const Tensors& t, device::Stream stream, boo
 }
 
 //| Without such a prefix a step is one launch.
-/// Steps 4 to 6 and 9, or step 8 for elements of one byte, with as many rows as the shape needs.
+/// Runs steps 4 to 6 and 9, or step 8 for elements of one byte, with as many rows as the shape needs.
 template <typename T, int kHeadDim, int kElementBytes = 2>
 void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, bool equal_work,
               bool boxes = false) {

@@ -1,7 +1,7 @@
   // A block runs whole or not at all.
   double blocks_by_registers() const { return std::floor(65536 / (registers * threads)); }
   double blocks_by_shared() const { return std::floor(227 / shared_kb); }
-  // Whatever runs out first sets the limit; warps are the third.
+  // Registers, shared memory or warps: whichever runs out first sets the limit.
   double occupancy() const {
     const double warps = threads / 32;
     return std::min({blocks_by_registers(), blocks_by_shared(), std::floor(64 / warps)}) * warps / 64;

@@ -4,7 +4,7 @@
   // The warp's rows times head_dim in float, divided among 32 lanes; the same for the keys.
   double registers_o() const { return queries * head_dim / 32; }
   double registers_scores() const { return queries * keys / 32; }
-  // An instruction can name 255: with O and scores alone at 256 the sizes above would spill.
+  // An instruction can name only 255 registers: the sizes above, whose O and scores take 256, would spill.
   double registers_at_most() const {
     return std::min(255.0, std::floor(65536 / (blocks() * warps * 32) / 8) * 8);
   }

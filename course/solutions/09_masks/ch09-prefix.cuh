@@ -1,4 +1,4 @@
-  /// A row sees the keys before one of them: both ranges begin at key 0: the longer one contains the other.
+  /// Both ranges of keys begin at key 0, so the longer one contains the other.
   struct Row {
     int end;
 
