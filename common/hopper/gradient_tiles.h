@@ -2,8 +2,8 @@
 //|
 //| The Hopper steps multiply with `wgmma`. TMA puts tiles of Q, K, V and dO into shared memory as
 //| [`tiles.h`](tiles.h) describes: panels of 64 columns, pieces of a row exchanged. Nothing is copied again,
-//| although three of the five products need a transposed operand: the descriptor specifies in which direction
-//| the summed dimension runs.
+//| although three of the five products need a transposed operand: the MN-major flag tells `wgmma` in which
+//| direction the summed dimension runs.
 //|
 //| | product | left operand | right operand | summed over |
 //| | --- | --- | --- | --- |
@@ -24,7 +24,7 @@ namespace flashbook::hopper {
 
 //| A tile is read both ways. The first two products sum over the head dimension, which runs *along* the rows
 //| of both tiles. The other three sum over queries or keys, which run *across* the rows, from one to the
-//| next. The layout in memory is the same; only the descriptor's distances differ.
+//| next. The layout in memory is the same; only the flag and the descriptor's distances differ.
 
 //| ## Scores, transposed
 //|
