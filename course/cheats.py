@@ -35,7 +35,7 @@ HOLES = {
     "looks through a folder's descriptor": 'openat(open("/", 010000000), "etc/passwd", 0) >= 0',
     "leaves a symbolic link": 'symlink("/etc/passwd", "soft") == 0',
     "leaves a pipe": 'mkfifo("pipe", 0666) == 0', "goes elsewhere": 'chdir("/") == 0', "lets everybody in": 'chmod(".", 0777) == 0',
-    "gives its folder away": 'chown(".", 0, 0) == 0', "has a root of its own": 'chroot(".") == 0', "becomes root": "setuid(0) == 0",
+    "gives its folder away": 'chown(".", 0, 0) == 0', "has its own root": 'chroot(".") == 0', "becomes root": "setuid(0) == 0",
     "leaves its group": "fork() == 0 && (setsid() > 0 || (_exit(0), false))", "reads another's environment": 'open("/proc/1/environ", 0) >= 0',
     "reads its own": 'open("/proc/self/environ", 0) >= 0', "signals its parent": "kill(getppid(), 0) == 0", "signals everybody": "kill(-1, 0) == 0",
     "gives signals to its parent": "fcntl(1, 8, getppid()) == 0", "traces its parent": "ptrace(16, getppid(), 0, 0) == 0",

@@ -1,5 +1,5 @@
 """Runs an untrusted program, a compiler reading a student's code or the compiled result, behind fence.py and within limits of time, memory and
-output. If the grader is root, each program runs as a user id of its own.
+output. If the grader is root, each program runs under its own user id.
 
 It is a fence, not a vault: a program that exploits the Linux kernel gets out. `Sandbox.prove` tests the fence and lists in `missing` what it fails
 to stop on this machine."""

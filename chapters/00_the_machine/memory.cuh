@@ -21,7 +21,7 @@ namespace flashbook::machine {
 //| L1 cache. 65,536 nodes take 8 MB: too large for the L1, but small for the L2. Two million take 256 MB,
 //| more than the L2 holds. The host links the nodes in random order, so that nothing can guess the next one.
 
-/// A node fills a cache line, so that every hop reads a line of its own.
+/// A node fills a cache line, so that every hop reads its own line.
 struct alignas(128) Node {
   const Node* next;
 };
@@ -55,8 +55,8 @@ __global__ void walk_chain(const Node* const* starts,  // [warps of the grid]
   if (threadIdx.x % 32 == 0) ends[warp] = node;
 }
 
-//| Shared memory has short addresses of its own, relative to the start of the block's share. Each link here
-//| is the byte offset of the next one, so that a hop is one instruction without any arithmetic.
+//| Shared memory has its own short addresses, relative to the start of the block's share. Each link here is
+//| the byte offset of the next one, so that a hop is one instruction without any arithmetic.
 
 constexpr int kSharedLinks = 1024;
 

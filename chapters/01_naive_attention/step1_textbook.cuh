@@ -9,8 +9,8 @@
 //| is correct. It is also slow, for three reasons, which steps 2 to 4 remove:
 //|
 //| 1. In `textbook_scores`, the threads of a warp read 16 different rows of K. One load of 2 bytes per thread
-//|    touches 16 *sectors* of 32 bytes, each in a cache *line* of its own. The next iterations use the rest
-//|    of these sectors, but every load has to look up 16 lines.
+//|    touches 16 *sectors* of 32 bytes, each in its own cache *line*. The next iterations use the rest of
+//|    these sectors, but every load has to look up 16 lines.
 //| 2. `textbook_softmax` gives a whole row to one thread. Again, each thread of a warp reads a different row,
 //|    and it reads that row three times.
 //| 3. Every score reads its $2d$ inputs anew: no number is used twice once it is loaded.

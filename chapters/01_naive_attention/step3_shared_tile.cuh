@@ -4,8 +4,8 @@
 //| again: the 1024 scores of 32 queries and 32 keys depend on only 32 rows of Q and 32 rows of K. Here, a
 //| block of 1024 threads computes such a square. It **loads 32 columns of these 64 rows into shared memory
 //| once**, one number per thread and operand, and 32 threads use each number from there. The block stores the
-//| tile in the layout it needs: K is transposed on its way in, without a kernel of its own. And each number
-//| is converted to float once, not 32 times.
+//| tile in the layout it needs: K is transposed on its way in, without a separate kernel. And each number is
+//| converted to float once, not 32 times.
 //|
 //| ![The tiles of chapter 1: what a block loads, and what a thread or a warp makes of
 //| it](../../docs/figures/tiles_ch01.svg)

@@ -36,7 +36,7 @@ struct Row {
 //| ## The score of a key
 //|
 //| The scaled dot product of the query and the key. C++ fixes the order of floating-point additions, so the
-//| compiler may multiply eight pairs at once, but it may not split the sum over the lanes of a vector. Each
+//| compiler may multiply eight pairs at once, but it must not split the sum over the lanes of a vector. Each
 //| addition waits 2 to 4 cycles for the previous one. In the meantime, only the next key's sum can start, if
 //| the processor looks that far ahead.
 //|

@@ -74,10 +74,10 @@ template <typename Unit>
 
 //| ## A block of a product
 //|
-//| The block is $C = A B$ or $C = C \cdot \text{factor} + A B$. Every sum is a variable of its own, so all
-//| of them stay in registers for the whole loop. An iteration loads a row of $B$, as many vectors as the
-//| block is wide, and 4 numbers of $A$. It uses each number of $A$ for every vector, and each vector for all
-//| 4 numbers.
+//| The block is $C = A B$ or $C = C \cdot \text{factor} + A B$. Every sum is a separate variable, so all of
+//| them stay in registers for the whole loop. An iteration loads a row of $B$, as many vectors as the block
+//| is wide, and 4 numbers of $A$. It uses each number of $A$ for every vector, and each vector for all 4
+//| numbers.
 //|
 //| The sums are also independent. A multiply-add takes 4 cycles and two start per cycle, so 8 must be in
 //| flight at any time. The block has 16 sums, or 8 where there are 16 registers.

@@ -67,7 +67,7 @@ __device__ __forceinline__ void multiply_keys_plain(Blocks<1, kTile / 8>& scores
 
 //| For V the pair that belongs in one register is key $2t$ and key $2t + 1$ of the same dim. These two
 //| numbers are `kHeadDim` elements apart. So each register costs two loads of 2 bytes, a shift and an or; one
-//| `ldmatrix_x4_trans` brings four registers.
+//| `ldmatrix_x4_trans` loads four registers.
 /// out += P V for 16 keys by plain loads.
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void multiply_values_plain(Blocks<1, kHeadDim / 8>& out, const uint32_t (&p)[1][4],

@@ -52,7 +52,7 @@ __device__ __forceinline__ int swizzled(int row, int piece) {
 //| A product walks along a row in steps of two pieces, 32 bytes. `walk` finds the next place without
 //| computing the swizzle again. Take row 3, in a tile with rows of 256 bytes. Piece 0 is at place $0 \oplus 3
 //| = 3$, which is byte $3 \cdot 256 + 48 = 816$. Step 1 needs piece 2, at place $2 \oplus 3 = 1$, byte 784.
-//| And indeed `816 ^ 32` is 784. Step 4 needs piece 8, eight pieces or 128 bytes behind piece 0: 944.
+//| And indeed `816 ^ 32` is 784. Step 4 needs piece 8, eight pieces or 128 bytes after piece 0: 944.
 //|
 //| Why it works: adding $2s$ to a piece below 2 is the same as an exclusive or with $2s$, because the two
 //| numbers share no bit, and exclusive or does not depend on order. So the swizzled place changes by `^ 32 *
@@ -149,7 +149,7 @@ __device__ __forceinline__ void load_rows(uint32_t (&a)[kRowBlocks][4], const un
 //|
 //| `queries` returns Q's fragments. It is a parameter because step 5 may have kept them in registers, and
 //| steps 2 to 4 read them again. `kFirst` and `kCount` choose a part of the keys; only step 6 uses less than
-//| all. One `ldmatrix_x4` brings two key blocks:
+//| all. One `ldmatrix_x4` loads two key blocks:
 //|
 //| | lanes | supply keys | and dims | for |
 //| |---|---|---|---|

@@ -1,6 +1,6 @@
 //| # A tile in and out
 //|
-//| TMA loads a tile, the threads double it, and TMA stores it. Each handover needs a wait of its own, because
+//| TMA loads a tile, the threads double it, and TMA stores it. Each handover needs a separate wait, because
 //| TMA is not a thread and reaches memory by a path of its own:
 //|
 //| * **In.** Thread 0 announces the tile's bytes at an mbarrier and requests the tile. All threads wait at

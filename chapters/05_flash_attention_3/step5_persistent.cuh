@@ -1,12 +1,12 @@
 //| # Step 5: the rest of the way
 //|
 //| Step 5 keeps the order of step 4's loop. It changes what surrounds the loop (5a) and makes it lighter
-//| (5b). Every piece is a switch of its own, so that an ablation can turn it off:
+//| (5b). Every piece has its own switch, so that an ablation can turn it off:
 //|
 //| | switch | what it does |
 //| | --- | --- |
 //| | `kSchedule` | persistent blocks take tile after tile, longest first (`common/hopper/tile_scheduler.h`) |
-//| | `kSplitLoops` | tiles with a mask and tiles without one in loops of their own: the second has no trace of it |
+//| | `kSplitLoops` | tiles with a mask and tiles without one in separate loops, so the second has no trace of it |
 //| | `kLazy` | maxima are taken, and the output rescaled, only when a score exceeds one by more than 8 log2 units (`common/hopper/softmax.h`) |
 //| | `kStoreByTma` | the output leaves through shared memory while the next tile begins (`common/hopper/epilogue.h`) |
 //| | `kPingpong` | step 3's turns |
@@ -75,11 +75,11 @@ struct PersistentShared {
 
 //| ## The producers
 //|
-//| The producer warpgroup has three active threads now, each in a warp of its own, so that none waits for
-//| another. One streams keys and values. One loads each consumer's next queries as soon as that consumer has
-//| computed its last scores with the old ones. One stores the outputs. `common/hopper/block.h` explains the
-//| barriers at which they and the consumers meet, and `common/hopper/tile_scheduler.h` how they all learn
-//| about the next tile.
+//| The producer warpgroup has three active threads now, each in its own warp, so that none waits for another.
+//| One streams keys and values. One loads each consumer's next queries as soon as that consumer has computed
+//| its last scores with the old ones. One stores the outputs. `common/hopper/block.h` explains the barriers
+//| at which they and the consumers meet, and `common/hopper/tile_scheduler.h` how they all learn about the
+//| next tile.
 //|
 //| **Keys and values.** This thread runs ahead of all others. When it has requested the last keys of one tile
 //| of queries, it takes the next tile, broadcasts it and continues to fill stages, while the consumers still
@@ -125,7 +125,7 @@ __device__ void consume_outputs(Shared& shared, const TileMap& output_map) {
 //|
 //| A thread of a consumer keeps everything in registers. A new Consumer is made for every tile of queries: if
 //| scores and output lived on from one to the next, ptxas would run out of registers at d = 256 and put a
-//| wait behind every product (its warning C7512).
+//| wait after every product (its warning C7512).
 
 /// A thread of a consumer, for one tile of queries.
 template <typename T, typename Traits>
@@ -134,8 +134,8 @@ struct Consumer {
   static constexpr uint32_t kTileBytes = sizeof(Tile<T, kKeys, kHeadDim>);
 
   //| References and constants first. The compiler keeps all of it in registers: every function below is
-  //| inlined, and no Consumer is stored in memory. `state` belongs to the kernel, since the pipeline goes on
-  //| from tile to tile of queries while a Consumer ends.
+  //| inlined, and no Consumer is stored in memory. `state` belongs to the kernel, since the pipeline
+  //| continues from tile to tile of queries while a Consumer ends.
   PersistentShared<T, Traits>& shared;
   const Problem& problem;
   PipelineState<Traits::kStages>& state;  ///< position in the pipeline; kept from tile to tile

@@ -154,7 +154,7 @@ __device__ __forceinline__ void store_from_registers(
 //| ## Through shared memory, by TMA
 //|
 //| From step 5 on a block writes its output into shared memory, 8 bytes per lane, if there is space, and a
-//| thread of the producer stores it by TMA while the warpgroup goes on with its next queries.
+//| thread of the producer stores it by TMA while the warpgroup continues with its next queries.
 
 /// 64 rows of the output, as TMA reads them: chapter 5's tile of 16 bits.
 template <int kHeadDim>

@@ -48,7 +48,7 @@ __device__ __forceinline__ float& sums_at(RingShared<Traits>& shared,
 //| and the first of another, so it has two.
 /// Returns the place in the workspace of row `row` of a part; `first_block` has part 0 of its item. A block
 /// has at most two parts of items that it shares with other blocks: the end of one that began before, and the
-/// beginning of one that goes on.
+/// beginning of one that continues.
 template <typename Traits>
 __device__ __forceinline__ int place_of(int first_block, int part, int row) {
   return (2 * (first_block + part) + (part == 0)) * Traits::kRows + row;

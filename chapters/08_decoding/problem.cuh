@@ -37,7 +37,7 @@ struct Pack {
 /// The shape of one launch.
 struct Problem {
   int seqlen_q;           ///< queries per head
-  int seqlen_k;           ///< keys per sequence, unless it has a length of its own
+  int seqlen_k;           ///< keys per sequence, unless it has its own length
   int batch, heads;       ///< sequences, and query heads per sequence
   device::Divisor pack;   ///< query heads that are rows of one tile: 1, or the group
   device::Divisor packs;  ///< packs per sequence: heads / pack

@@ -69,7 +69,7 @@ struct RingShared {
   Pipeline<Stage<Traits>, Traits::kStages> ring;
   float max[Traits::kWarps][kRowsPerMma];  ///< maxima of each warp's rows, times scale_log2
   float sum[Traits::kWarps][kRowsPerMma];
-  // Each warp's segment, and where it goes on: in registers they would crowd out sums.
+  // Each warp's segment, and where it continues: in registers they would crowd out sums.
   Segment segment[Traits::kWarps];
   typename Segments<Traits::kKeys>::Place place[Traits::kWarps];
 };

@@ -3,7 +3,7 @@
 //| Many models do more than let a query attend to every key of its cache. The first Mistral 7B, Gemma and
 //| gpt-oss give some or all layers a *window*, the last 128 to 4096 keys. Gemma 2 caps its scores. MPT
 //| subtracts a slope times the distance from them (ALiBi). And gpt-oss learns a *sink logit* for each head: a
-//| score that belongs to no key, takes weight, and brings no value.
+//| score that belongs to no key, takes weight, and contributes no value.
 //|
 //| All of these go into a plan that knows more than that of steps 4 to 6. The kernel takes either plan as a
 //| template parameter and asks it in a few places. The plain plan answers with constants, so its kernel has
@@ -45,7 +45,7 @@ struct Rules : Plan {
   float softcap_factor = 0;       ///< -2 log2(e) scale / c; 0: no softcap
   float slope_factor = 0;         ///< factor on slopes, because scores are later multiplied by scale_log2
   float score_offset = 0;         ///< -c, which is left out of all scores; without a softcap 0
-  int slopes_of_batch = 0;        ///< `heads` if each sequence has slopes of its own
+  int slopes_of_batch = 0;        ///< `heads` if each sequence has its own slopes
   int head_dim = 0;               ///< the tensors' head dimension, if kPadded
 
   //| ## Which keys are read
@@ -56,7 +56,7 @@ struct Rules : Plan {
   //| distributed: a long sequence's window is as much work as a short one's.
   //|
   //| With pages a copy loads a page or a piece of one, so the first tile begins at a multiple of a copy's
-  //| keys. That loads up to a page less one key for nothing.
+  //| keys. That needlessly loads up to a page less one key.
   /// Returns the first key that is read in a sequence of `length` keys.
   __device__ int first_key_of(const Problem& problem, int batch, int length) const {
     return max(length - queries_of(problem, batch) - left, 0) & -align;
@@ -148,7 +148,7 @@ struct Rules : Plan {
   //| 160 bytes apart, and readers handle the missing columns: a lane whose 16 bytes would be past its row's
   //| end uses zeros instead, for Q, K and V. No byte is loaded for nothing or copied beforehand, and columns
   //| of O past the last are not stored. One comparison per load is hidden behind memory, but to spare 64, 128
-  //| and 256 even that, this is a kernel of its own, one for all rules.
+  //| and 256 even that, this is a separate kernel, one for all rules.
   template <int kHeadDim>
   __device__ int columns() const {
     return kPadded ? head_dim : kHeadDim;

@@ -35,12 +35,12 @@ namespace flashbook::decoding {
 //| One warp fills two stages per tile. Keys and values have separate stages, so that the keys' stage is free
 //| as soon as the scores are computed. Without pages a tile is one copy, which ends where the sequence does.
 //|
-//| **Pages.** With pages a copy brings one page, or a tile's part of it. Each lane issues one copy, whose
+//| **Pages.** With pages a copy loads one page, or a tile's part of it. Each lane issues one copy, whose
 //| address comes from the table. That look-up takes as long as loading a key, and longer while all blocks
 //| read. So the 32 lanes look up the pages of 32 copies at a time, several tiles' worth, and the next 32
 //| while these are being issued.
 //|
-//| If a head's keys are not contiguous (`[batch, seqlen, heads, head_dim]`), each row is a copy of its own.
+//| If a head's keys are not contiguous (`[batch, seqlen, heads, head_dim]`), each row is a separate copy.
 
 template <typename Traits, typename PlanType>
 __device__ __forceinline__ void produce(RingShared<Traits>& shared, const Cache& cache,

@@ -50,7 +50,7 @@ struct LatentParts {
     return arrivals + item.row_tile * blocks + item.first_block;
   }
   /// Returns the place of part `part` of a tile of rows. A block has at most two parts of items that it
-  /// shares with other blocks: the end of one that began before, and the beginning of one that goes on.
+  /// shares with other blocks: the end of one that began before, and the beginning of one that continues.
   __device__ int64_t place(int row_tile, int first_block, int part) const {
     return 2 * (int64_t(row_tile) * blocks + first_block + part) + (part == 0);
   }

@@ -1,12 +1,12 @@
 //| # Step 9: the layout that people have
 //|
-//| **What step 6 leaves.** Its copies bring bytes that lie next to each other. In
-//| `[batch, kv_heads, seqlen, d]` a tile of one head is such a piece of memory. But FlashAttention, Hugging
-//| Face, vLLM and FlashInfer all store `[batch, seqlen, kv_heads, d]`: a token's heads are neighbours, and a
-//| head's next key is `kv_heads * d` elements away. There step 6 needs a copy per key, 128 of them per tile,
-//| and one warp cannot issue that many.
+//| **What step 6 leaves.** Its copies load bytes that lie next to each other. In `[batch, kv_heads, seqlen,
+//| d]` a tile of one head is such a piece of memory. But FlashAttention, Hugging Face, vLLM and FlashInfer
+//| all store `[batch, seqlen, kv_heads, d]`: a token's heads are neighbours, and a head's next key is
+//| `kv_heads * d` elements away. There step 6 needs a copy per key, 128 of them per tile, and one warp cannot
+//| issue that many.
 //|
-//| **What this step does.** A tensor map knows the distance from key to key. One instruction then brings a
+//| **What this step does.** A tensor map knows the distance from key to key. One instruction then loads a
 //| *box*: many keys of one head, whatever is stored between them. Without a swizzle, TMA puts the rows of a
 //| box next to each other, which is exactly where step 6's copies put them. So nothing changes for the
 //| consumers: this file only has a producer of its own.
@@ -29,7 +29,7 @@ namespace flashbook::decoding {
 /// The maps of keys and values.
 struct KeyMaps {
   CUtensorMap k, v;  ///< {column, key in its page, key head, page}
-  bool in_boxes;     ///< false: bytes lie next to each other, and step 4's copies bring them
+  bool in_boxes;     ///< false: bytes lie next to each other, and step 4's copies load them
 };
 
 /// Boxes of up to this many keys where no page makes them smaller: boxes beyond a sequence's end are not

@@ -239,8 +239,8 @@ struct Consumer {
       return;
     }
     //| `left` counts the tiles that have not begun. While it exceeds the number of full tiles, the next tile
-    //| is partial. So the first loop counts down to that number, which it reads again, and the second goes on
-    //| to 0.
+    //| is partial. So the first loop counts down to that number, which it reads again, and the second
+    //| continues to 0.
     begin(partial > 0, --left == 0);
     if (partial > 1) {
 #pragma unroll 1
@@ -309,7 +309,7 @@ struct Consumer {
 //| ## The kernel
 //|
 //| Roles are divided as in chapter 5. In the producer's warpgroup one thread streams keys and values, one
-//| loads queries, one stores outputs, each in a warp of its own, and the fourth warp decides. The policy is a
+//| loads queries, one stores outputs, each in its own warp, and the fourth warp decides. The policy is a
 //| kernel parameter like the problem, in constant memory.
 /// Computes attention for the tiles of queries that this block takes. Grid: as many blocks as there are
 /// multiprocessors, or fewer.

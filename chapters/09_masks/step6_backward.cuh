@@ -135,7 +135,7 @@ __device__ __forceinline__ void produce_keys_and_do(GradientShared<T, Traits>& s
 //|
 //| **Step 7** is the same kernel with turns, which are stored next to the entries, and the thread waits for
 //| its entry's turn. Blocks take tiles in the order of the turns, so a block waits only for others that are
-//| running or done. If dV has a launch of its own, consumers add from registers, and this thread only signals
+//| running or done. If dV has a separate launch, consumers add from registers, and this thread only signals
 //| when. Whether there are turns is decided at run time: once per entry by this thread, and, if consumers
 //| add, twice per round by a consumer. So no second set of kernels needs to be compiled.
 /// Runs a thread that adds one consumer's part of dQ, tile after tile.

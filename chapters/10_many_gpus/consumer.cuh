@@ -1,7 +1,7 @@
 //| # A consumer
 //|
 //| This is a consumer's work on one tile of queries: the loop of chapter 5's step 5, with the problem's type
-//| as a parameter. With documents, a tile of queries has a problem of its own.
+//| as a parameter. With documents, a tile of queries has a separate problem.
 //|
 //| ![Three threads of warpgroup 0 and the consumers, what they share in memory, and its
 //| barriers](../../docs/figures/hopper_block_persistent.svg)
@@ -39,7 +39,7 @@ struct PersistentShared {
 //|
 //| A thread of a consumer keeps everything in registers. A new Consumer is made for every tile of queries: if
 //| scores and output lived on from one to the next, ptxas would run out of registers at d = 256 and put a
-//| wait behind every product (its warning C7512).
+//| wait after every product (its warning C7512).
 
 /// A thread of a consumer, for one tile of queries.
 template <typename T, typename Traits, typename AnyProblem>
@@ -48,8 +48,8 @@ struct Consumer {
   static constexpr uint32_t kTileBytes = sizeof(Tile<T, kKeys, kHeadDim>);
 
   //| References and constants first. The compiler keeps all of it in registers: every function below is
-  //| inlined, and no Consumer is stored in memory. `state` belongs to the kernel, since the pipeline goes on
-  //| from tile to tile of queries while a Consumer ends.
+  //| inlined, and no Consumer is stored in memory. `state` belongs to the kernel, since the pipeline
+  //| continues from tile to tile of queries while a Consumer ends.
   PersistentShared<T, Traits>& shared;
   const AnyProblem& problem;
   PipelineState<Traits::kStages>& state;  ///< place in the pipeline; continues from tile to tile

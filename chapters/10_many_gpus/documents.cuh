@@ -34,8 +34,8 @@ struct DocumentTile {
 
 //| ## What a tile sees
 //|
-//| These functions answer as `Problem` does, with keys counted from the document's first. TMA also brings
-//| keys of the next document, behind this one's last, and the mask hides them. Their values are multiplied by
+//| These functions answer as `Problem` does, with keys counted from the document's first. TMA also loads
+//| keys of the next document, after this one's last, and the mask hides them. Their values are multiplied by
 //| 0, so a NaN in them still reaches this document, as in [step 3 of chapter
 //| 9](../09_masks/step3_ranges.cuh).
 /// The shape of a launch, and one tile of it.

@@ -18,7 +18,7 @@ std::string head_dims_of(const Chapter& chapter) {
   const bool padded = chapter.accepts(Feature::any_head_dim);
   const bool latent = chapter.accepts(Feature::latent);
   return std::string(padded ? "a multiple of 8 up to 256" : "64, 128 or 256") +
-         (latent ? ", or 576 for latent keys, which have a step of their own" : "");
+         (latent ? ", or 576 for latent keys, which have a separate step" : "");
 }
 
 std::string help_of(const TensorSpec& tensor) {

@@ -293,7 +293,7 @@ std::vector<TensorReference> make_gradient_reference(const Shape& shape, const I
   with_textbooks(shape, inputs, [&](const auto& exact, const auto& plain) {
     std::vector<QueryState<double>> states(shape.q_rows());
     std::vector<QueryState<float>> plain_states(shape.q_rows());
-    if (is_sample)  // the sample's queries then get states of their own
+    if (is_sample)  // the sample's queries then get their own states
       parallel_for(shape.q_rows(), [&](int64_t row) {
         states[row] = exact.given(row);
         plain_states[row] = plain.given(row);

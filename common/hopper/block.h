@@ -3,7 +3,7 @@
 //| The persistent kernels of chapters 5, 6 and 10 differ in their main loops. The code around the loop is the
 //| same: a warpgroup of producers and two or three of consumers share the registers, one thread loads each
 //| consumer's next queries as soon as that consumer has computed its last scores with the old ones, and one
-//| thread stores the outputs. The pipeline and the broadcast of the next tile have barriers of their own; the
+//| thread stores the outputs. The pipeline and the broadcast of the next tile have their own barriers; the
 //| others at which these threads and the consumers meet are:
 //|
 //| | barrier of a consumer | who arrives | arrivals of a phase | who waits | first wait |

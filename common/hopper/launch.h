@@ -114,7 +114,7 @@ inline TileOrder tile_order(const Shape& shape, int rows, bool longest_first,
           kv_heads * (shape.heads / shape.kv_heads),
           longest_first,
           shape.seqlen_k <=
-              512};  // measured: asking late costs 1 to 2 % there, and gains up to 8 % for longer rows
+              512};  // measured: reading late costs 1 to 2 % there, and gains up to 8 % for longer rows
 }
 
 //| A gradient's block keeps keys, and all blocks read the Q, dO and sums of dQ of the current head: 8 bytes

@@ -113,10 +113,10 @@ __device__ inline void initialise(TileBroadcast& broadcast, int readers) {
 //| the answer takes hundreds of clocks, in which the consumers work on the full stages. So blocks read it
 //| late, except in short rows (`asks_early`), where that was measured to be slower.
 //|
-//| **A counter can reset itself.** A block asks once for each tile that it processes, so all blocks together
-//| ask `tiles` times. The block that gets `tiles - 1` has asked last, and sets the counter to 0 for the next
-//| launch. Otherwise each launch needs another one before it that clears the counter, and short sequences are
-//| slower.
+//| **A counter can reset itself.** A block reads it once for each tile that it processes, so all blocks
+//| together read it `tiles` times. The block that gets `tiles - 1` was the last one, and sets the counter to
+//| 0 for the next launch. Otherwise each launch needs another one before it that clears the counter, and
+//| short sequences are slower.
 /// Decides which tile of queries the block works on next, broadcasts it, and calls `work_on(tile)` for each;
 /// at the end it broadcasts that there is none. One thread. `counter` must be 0 at launch; schedules without
 /// a counter ignore it. kResetsCounter: with Schedule::dynamic_persistent, the launch resets it to 0.

@@ -2,10 +2,10 @@
 /// Additions in global memory that no thread waits for, and words with which threads of all blocks hand data
 /// over.
 ///
-/// CUDA's own atomics (atomicAdd and its like, of float2 and float4 too) need no header. A thread hands over
-/// what it wrote by store_release or by an addition with release to a word. A thread that then reads the word
-/// by load_acquire, or adds with acquire, may read what was handed over. A barrier before the release, or
-/// after the acquire, does it for the whole block. TMA's stores are handed over after a tma_store_wait.
+/// CUDA's own atomics (atomicAdd and similar ones, also for float2 and float4) need no header. A thread hands
+/// over what it wrote by store_release or by an addition with release to a word. A thread that then reads the
+/// word by load_acquire, or adds with acquire, may read what was handed over. A barrier before the release,
+/// or after the acquire, does it for the whole block. TMA's stores are handed over after a tma_store_wait.
 ///
 /// Preconditions of all: the address is in global memory, at a multiple of the size.
 #pragma once

@@ -366,7 +366,7 @@ class Blocks final : public OtherBlocks {
   /// The number of its block's additions to integers in device memory; at its maximum if the block need not
   /// meet others.
   enum class Added { nothing, once, waits, enough };
-  /// Runs one block at a time: on an OS thread of its own, or on its share of the only one.
+  /// Runs one block at a time: on its own OS thread, or on its share of the only one.
   struct Unit {
     int number = 0;      ///< number of the unit, from 0
     bool waits = false;  ///< whether the unit is counted in waiting_

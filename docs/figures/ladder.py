@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes ladder_ch01.svg, ladder_ch02.svg, ...: the book's ladder with one chapter's rungs highlighted, in TFLOP/s on a
 linear scale. Chapter 2 (on the CPU, in GFLOP/s), 7 (backward pass), 8 (in bytes per second), 9 (under a window) and 10
-(two GPUs) have ladders of their own. ladder_book.svg has the fastest step of every chapter and the peers. Rates come
+(two GPUs) have their own ladders. ladder_book.svg has the fastest step of every chapter and the peers. Rates come
 from the newest results, names of steps from the chapters. The script also writes the rates of every step at every
 shape, interactive/ladder_data.js."""
 import re

@@ -27,7 +27,7 @@ constexpr To bit_cast(const From& from) noexcept {
 }
 
 namespace ranges {
-// These are in a namespace of their own so that argument-dependent lookup in ranges:: does not find them.
+// These are in a separate namespace so that argument-dependent lookup in ranges:: does not find them.
 namespace flashbook_compat {
 
 template <class R, class F>

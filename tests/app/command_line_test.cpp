@@ -177,7 +177,7 @@ TEST(CommandLine, AHeadDimThatNobodyTakesIsAnsweredWithWhatTheStepsTake) {
   EXPECT_EQ(refused({tiles, padded}, {}), begin + "a multiple of 8 up to 256");
   EXPECT_EQ(refused({tiles, padded}, {"--step", "1"}), begin + "64, 128 or 256");
   EXPECT_EQ(refused({tiles, latent}, {}),
-            begin + "64, 128 or 256, or 576 for latent keys, which have a step of their own");
+            begin + "64, 128 or 256, or 576 for latent keys, which have a separate step");
   EXPECT_EQ(refused({tiles, latent}, {"--step", "2"}), begin + "576");
 }
 

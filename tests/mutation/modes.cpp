@@ -21,7 +21,7 @@ namespace {
 constexpr uint64_t kSeeds = 4;    // random orders tried; a fault may pass under one of them
 constexpr rlim_t kPatience = 20;  // seconds of the processor; a run takes some milliseconds
 
-/// Returns what `work` returns in a process of its own.
+/// Returns what `work` returns in its own process.
 std::string in_child(const std::function<std::string()>& work) {
   int ends[2];
   if (pipe(ends) != 0) throw std::system_error(errno, std::generic_category(), "pipe");

@@ -11,7 +11,7 @@ namespace flashbook::machine {
 
 /// One number that describes the machine.
 struct Measurement {
-  std::string name;  ///< "latency/l2", as result files call it behind "machine/"
+  std::string name;  ///< "latency/l2", as result files call it after "machine/"
   std::string what;  ///< in a few words
   std::string
       quantity;  ///< "clocks", "per_clock", "bytes_per_second"; "sectors", "wavefronts" in the simulator

@@ -10,8 +10,8 @@ namespace flashbook::fa2 {
 
 // By a sweep on an H200. d = 64: 32 rows per warp and Q in registers, two blocks per multiprocessor. d = 128:
 // O alone takes 128 registers, so Q is read again with every tile; step 6's idea for d = 64 gains nothing
-// here, so step 6 is step 5. d = 256: 16 rows per warp, eight warps, one block; step 6 has a kernel of its
-// own there. On cards that grant a block less, such as an A100 with 163 KB or an RTX 4090 with 99, both steps
+// here, so step 6 is step 5. d = 256: 16 rows per warp, eight warps, one block; step 6 has a separate kernel
+// there. On cards that grant a block less, such as an A100 with 163 KB or an RTX 4090 with 99, both steps
 // have half as many queries and tiles of 32 keys: 96 KB.
 
 /// The sizes of step 5.

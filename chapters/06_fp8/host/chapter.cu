@@ -224,8 +224,8 @@ const Chapter kFp8 = {
 //| ## Next to the steps
 //|
 //| The quantiser makes 8-bit Q, K and V of 16- or 32-bit ones: a
-//| scale for a tensor, for a group of heads or for a tile, Q and K rotated if asked for, and the column means
-//| of K and V taken out.
+//| scale for a tensor, for a group of heads or for a tile, Q and K rotated if requested, and the column means
+//| of K and V removed.
 int64_t quantise_workspace_bytes(const Shape& shape) {
   return shape.mean_subtracted ? mean_workspace_bytes(shape.k_columns()) : 0;
 }

@@ -10,7 +10,7 @@ namespace flashbook::backward {
 /// Returns the bytes of device memory that steps 3 to 6 need beyond inputs and outputs.
 int64_t hopper_workspace_bytes(const Shape& shape, int step);
 
-/// Launches one of them. Each head dimension is a file of its own, since they take long to compile.
+/// Launches one of them. Each head dimension has its own file, since they take long to compile.
 template <int kHeadDim>
 void run_hopper(const Shape& shape, const Tensors& tensors, device::Stream stream, int step);
 

@@ -201,8 +201,8 @@ struct Deterministic : Traits {
   static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;  // the adding threads need them
 };
 
-//| A dV that has a launch of its own is summed by one block, in the order of its rounds. So blocks
-//| do not take turns, and the longest tiles go first, as in step 5.
+//| A dV that has a separate launch is summed by one block, in the order of its rounds. So blocks do not take
+//| turns, and the longest tiles go first, as in step 5.
 /// The version of a launch of step 6.
 template <typename Traits>
 using Step6 = std::conditional_t<Traits::kSums == Sums::values, Traits, Deterministic<Traits>>;
@@ -255,7 +255,7 @@ void run_step(const Shape& shape, const Tensors& t, device::Stream stream, int s
 }
 
 //| The type and the mask become template arguments here, so kernels need not check them. Each head dimension
-//| is compiled in a file of its own, `hopper_d64.cu` and the like, so that the three compile in parallel.
+//| is compiled in its own file, `hopper_d64.cu` and the like, so that the three compile in parallel.
 /// Launches a step for a shape's type and mask.
 template <int kHeadDim>
 void run_hopper(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {

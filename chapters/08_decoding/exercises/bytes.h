@@ -27,7 +27,7 @@ struct Cache {
   // The model writes `tokens` tokens after the first, without a cache: the first new token takes the keys of
   // 1 token, the last those of `tokens`. How many keys of one key head are computed in a layer?
   double keys_without_cache() const { return 0; }
-  // Bytes of a token's keys and values, in all layers; if each query head had a key head of its own; and with
+  // Bytes of a token's keys and values, in all layers; if each query head had its own key head; and with
   // latent attention.
   double token_bytes() const { return 0; }
   double token_bytes_ungrouped() const { return 0; }

@@ -17,8 +17,8 @@ namespace decoding {
 
 //| ## Rules
 //|
-//| A window that is not the causal mask, functions on scores, and sinks are [rules](../rules.cuh), kernels of
-//| their own in `rules_d64.cu` to `rules_d256.cu`.
+//| A window that is not the causal mask, functions on scores, and sinks are [rules](../rules.cuh), separate
+//| kernels in `rules_d64.cu` to `rules_d256.cu`.
 bool has_rules(const Shape& shape) {
   const Window& window = shape.visibility.window;
   return window.left >= 0 || window.right > 0 || shape.score.softcap != 0 || !shape.score.alibi.empty() ||

@@ -127,7 +127,7 @@ inline bool has_pages(const Shape& shape) {
 }
 
 //| Step 9's boxes begin at multiples of 128 bytes in shared memory. If boxes of a few short rows do not, each
-//| key is a copy of its own, as in step 6.
+//| key is a separate copy, as in step 6.
 /// Returns the keys per box in step 9.
 inline int box_keys_of(const Shape& shape, int tile_keys) {
   return std::min({kBoxKeys, tile_keys, has_pages(shape) ? shape.paging.rows : tile_keys});

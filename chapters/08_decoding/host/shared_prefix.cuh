@@ -1,8 +1,8 @@
 //| # A prefix read once
 //|
-//| All sequences may share their first pages. Attention over these, for all sequences at once, is a problem
-//| of its own, which has sequences where others have queries. Attention over the rest is step 6 from the
-//| first key after the prefix on. Both write their rows in float32, and step 3's second kernel merges the two
+//| All sequences may share their first pages. Attention over these, for all sequences at once, is a separate
+//| problem, which has sequences where others have queries. Attention over the rest is step 6 from the first
+//| key after the prefix on. Both write their rows in float32, and step 3's second kernel merges the two
 //| parts.
 #pragma once
 #include "chapters/08_decoding/host/launch.cuh"
@@ -45,7 +45,7 @@ void run_shared(const Shape& shape, const Tensors& t, device::Stream stream, boo
   prefix_part.batch = shape.seqlen_q;
   prefix_part.seqlen_q = shape.batch;
   prefix_part.seqlen_k = shape.paging.shared;
-  prefix_part.causal = false;  // all queries are behind the prefix
+  prefix_part.causal = false;  // all queries come after the prefix
   prefix_part.lengths = nullptr;
   prefix_part.q_strides = transposed(problem.q_strides);
   prefix_part.number_strides = transposed(problem.number_strides);

@@ -36,7 +36,7 @@ struct Generated {
 };
 
 /// Writes `tokens` tokens after `first`, with the attention of a chapter's `step`, which must take pages.
-/// Without a cache, keys and values of all tokens so far are computed anew for each. Throws OutOfPages.
+/// Without a cache, keys and values of all tokens so far are recomputed for each. Throws OutOfPages.
 Generated generate(const Chapter& chapter, int step, const Decoder& decoder, PagePool& pool, int first,
                    int tokens, bool with_cache);
 

@@ -14,7 +14,7 @@ namespace flashbook::masks {
 
 /// The mask of a prefix model, as a function for step 5.
 struct PrefixMask {
-  static constexpr bool kByHead = true;  // batch entries have masks of their own
+  static constexpr bool kByHead = true;  // batch entries have their own masks
   const int* prompt;                     // [batch]: keys of the prompt
   int seqlen_q, seqlen_k;
 

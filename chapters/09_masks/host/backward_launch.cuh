@@ -21,7 +21,7 @@ namespace flashbook::masks {
 //| Documents of one batch entry are packed sequences with their own tiles, so that no tile holds rows of two.
 //| Intervals, listed blocks and masks of pairs count queries and keys over all documents, so with one of them
 //| documents are a part of the mask.
-/// Returns whether documents have tiles of their own.
+/// Returns whether documents have their own tiles.
 inline bool is_varlen(const Shape& shape) {
   const Visibility& v = shape.visibility;
   return shape.batch == 1 && !v.documents.first_query.empty() && v.columns.bounds == 0 &&

@@ -1,8 +1,8 @@
 //| # Chapter 9's descriptor
 //|
 //| Five forward steps, two of the gradient and one that reads a cache, each with the masks that it supports.
-//| It runs on the host. The kernels are compiled in files of their own, `step1.cu` to `step6_d256.cu`, so
-//| that a change to one policy does not compile the others; [launch.cuh](launch.cuh) and
+//| It runs on the host. The kernels are compiled in separate files, `step1.cu` to `step6_d256.cu`, so that a
+//| change to one policy does not compile the others; [launch.cuh](launch.cuh) and
 //| [backward_launch.cuh](backward_launch.cuh) have the launches.
 #include <bit>
 
@@ -25,8 +25,8 @@ constexpr int kMaxRows = 1 << 30;  // Band::kNoLimit
 //|
 //| Visibility is one value, a `Visibility`, with many parts. All steps except the last support ranges
 //| (windows, prefixes, documents), and each step adds a kind of its own. Steps 6 and 7 take the masks of
-//| steps 1 to 5, and a bias has a gradient of its own there, which a caller may request (`Tensors::d_bias`);
-//| this program does not. Step 8 reads a cache; the only rule it takes is a window.
+//| steps 1 to 5, and a bias has its own gradient there, which a caller may request (`Tensors::d_bias`); this
+//| program does not. Step 8 reads a cache; the only rule it takes is a window.
 constexpr Features kRangeMasks = Feature::causal | Feature::window | Feature::sink_keys | Feature::prefix |
                                  Feature::documents | Feature::strides | Feature::any_head_dim;
 constexpr Features kScores = Feature::softcap | Feature::alibi | Feature::bias | Feature::dropout;

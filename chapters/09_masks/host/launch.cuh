@@ -144,7 +144,7 @@ void run_masked(const Shape& shape, const Tensors& t, device::Stream stream, con
                  t.lse, problem, policy, counter);
 }
 
-/// Returns strides with which a batch entry's heads are an index of their own in its maps.
+/// Returns strides with which a batch entry's heads are a separate index in its maps.
 inline MapStrides batch_strides(const Shape&, TensorId) { return {}; }
 
 /// Calls `body.operator()<T, Traits>()` for a shape of 16-bit elements.

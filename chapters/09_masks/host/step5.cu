@@ -5,7 +5,7 @@
 namespace flashbook::masks {
 namespace {
 
-/// Returns whether documents have tiles of their own. Listed blocks count over all documents.
+/// Returns whether documents have their own tiles. Listed blocks count over all documents.
 bool is_packed(const Shape& shape) {
   const Visibility& v = shape.visibility;
   return shape.batch == 1 && !v.documents.first_query.empty() && v.blocks.queries == 0;

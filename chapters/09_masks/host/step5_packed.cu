@@ -24,7 +24,7 @@ void run_packed_functions(const Shape& shape, const Tensors& tensors, device::St
   if (shape.score == ScoreFunction{}) return run_varlen(shape, tensors, stream);
   if (shape.score.dropout > 0)
     return run(shape, tensors, stream, RandomDropout{{}, Dropout(shape.score.dropout, shape.score.seed)});
-  // A row knows its sequence, and has to search for its number only if sequences have slopes of their own.
+  // A row knows its sequence, and has to search for its number only if sequences have their own slopes.
   Ranges ranges = ranges_of(shape, tensors);
   if (shape.score.alibi.size() <= std::size_t(shape.heads)) ranges.documents = {};
   if (!shape.score.bias.values.empty())

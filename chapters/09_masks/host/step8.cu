@@ -46,8 +46,8 @@ std::pair<MapStrides, int> page_strides(const Shape& shape, TensorId tensor) {
 //| ## The map of queries
 //|
 //| A box has 64, 32 or 16 rows of one, two or four heads, one head after another. So heads that share a tile
-//| are a dimension of their own, and panels are not: a row is one dimension, and boxes are panels, as for
-//| padded head dimensions.
+//| are a separate dimension, and panels are not: a row is one dimension, and boxes are panels, as for padded
+//| head dimensions.
 
 /// log2 of the number of heads that share a tile: the largest of 1, 2 and 4 that divides a group.
 int head_bits_of(const Shape& shape) {

@@ -17,7 +17,7 @@ void run_packed_functions(const Shape& shape, const Tensors& tensors, device::St
 
 void run_prompts(const Shape& shape, const Tensors& tensors, device::Stream stream);  ///< step 8
 
-/// Launches step 6 or, `in_turns`, step 7. Each head dimension is a file of its own, since they take long to
+/// Launches step 6 or, `in_turns`, step 7. Each head dimension has its own file, since they take long to
 /// compile.
 template <int kHeadDim>
 void run_gradients(const Shape& shape, const Tensors& tensors, device::Stream stream, bool in_turns);

@@ -9,7 +9,7 @@ namespace flashbook {
 namespace {
 
 constexpr int64_t kMaxHeads = 65535;  // a grid's maximum y size
-constexpr int kMaxRows = 1 << 30;     // a place in the sequence, and one behind it, are ints
+constexpr int kMaxRows = 1 << 30;     // a place in the sequence, and one past it, are ints
 
 /// Steps that pass keys on take tokens in any order. Step 4 merges parts of documents in the kernel; steps 2
 /// and 3 would merge them afterwards, and do not.

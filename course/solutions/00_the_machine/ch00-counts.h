@@ -7,7 +7,7 @@
     return std::min({blocks_by_registers(), blocks_by_shared(), std::floor(64 / warps)}) * warps / 64;
   }
   // The lanes' floats lie in 128 * stride bytes, and touch every sector. From a stride of 8 on, each lane
-  // has a sector of its own.
+  // has its own sector.
   double sectors() const { return std::min(4 * stride, 32.0); }
   // 256 bytes in a row fill 8 sectors, or parts of 9 if they begin inside one.
   double sectors_of_pairs() const { return std::ceil((std::fmod(offset, 32) + 256) / 32); }
