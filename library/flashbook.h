@@ -263,7 +263,7 @@ const char* flashbook_last_error(void);
 /** The compiler of the kernels: "nvcc 13.0.88". */
 const char* flashbook_toolkit(void);
 
-/** The version of the library: "0.4.0". */
+/** The version of the library, such as "1.2.3". */
 const char* flashbook_version(void);
 
 #ifdef __cplusplus

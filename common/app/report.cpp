@@ -315,6 +315,7 @@ void print_ladder(std::ostream& out, const std::vector<Report>& reports, const C
   print_wrapped(out, "steps    ", checked + ", against FP64");
   print_wrapped(out, "memory   ", "bytes to and from device memory, by the cost model");
   print_wrapped(out, "factor   ", "times as fast as the previous step, at the same sizes");
+  print_wrapped(out, "-        ", "none, not modelled, or not measured yet");
   std::string label = "shape    ";
   for (const std::string& line : speeds.lines()) {
     print_wrapped(out, label, line);

@@ -201,7 +201,7 @@ void round_inputs(const Shape& shape, Inputs& inputs) {
     std::vector<float>& values = inputs[id] = decode(type_of(shape, id), bytes);
     if (scales.empty()) continue;
     const int64_t dims = shape.head_dim;
-    parallel_for_blocks(int64_t(values.size()) / dims, kRowsAtOnce, [&](int64_t row) {
+    parallel_for_blocks(int64_t(values.size()) / dims, kRowsAtOnce, [&, &scales = scales](int64_t row) {
       const float scale = scales[id == TensorId::q ? shape.q_scale_of(row) : shape.k_scale_of(row)];
       for (float& value : std::span(values).subspan(row * dims, dims)) value *= scale;
     });

@@ -1,6 +1,7 @@
 """The build backend: scikit-build-core's, with the target machine in a wheel's version.
 
-0.4.0+sim is the simulator, 0.4.0+cu13 has kernels for GPUs, compiled by nvcc 13. A source distribution, 0.4.0, can build both.
+The suffix +sim stands for the simulator, +cu13 for GPU kernels compiled by nvcc 13. A source distribution has no suffix
+and can build both.
 """
 
 import os

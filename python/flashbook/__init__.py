@@ -23,7 +23,7 @@ from flashbook.interface import (
 from flashbook.ranks import context_parallel, shard, unshard
 
 try:
-    from flashbook._version import __version__  # written by the build; says what the kernels run on: 0.4.0+sim
+    from flashbook._version import __version__  # written by the build; ends in +sim or +cu13
 except ModuleNotFoundError:  # a checkout
     __version__ = "0+checkout"
 __all__ = ["Explanation", "attention", "context_parallel", "explain", "flash_attn_func", "flash_attn_kvpacked_func", "flash_attn_qkvpacked_func",

@@ -80,7 +80,7 @@ class Packages(unittest.TestCase):
             self.manager(name)
             done = self.call("door/install", "to test", "compiler", "GoogleTest")
             self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertIn(f"with {name}: to test\n", done.stderr)
+            self.assertIn(f"with {name} to test\n", done.stderr)
             asked = [call.replace("--no-install-recommends ", "") for call in self.calls()]
             self.assertEqual(asked, (["apt-get update"] if name == "apt-get" else []) + [command])
             (self.tree / "calls").unlink()
