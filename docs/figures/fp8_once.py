@@ -18,12 +18,12 @@ for x, block in ((16, 0), (286, 1)):
     figure.arrow(x + 119, 90, x + 119, 120)
     figure.arrow(x + 119, 208, x + 119, 230)
 figure.text(16, 257, "Workspace", "bold")
-figure.box(100, 232, 378, 40)
+figure.box(110, 232, 368, 40)
 for i, taker in enumerate(takers):
-    figure.box(106 + 62 * i, 238, 56, 28, "green" if i < 4 else "")
+    figure.box(116 + 60 * i, 238, 56, 28, "green" if i < 4 else "")
 figure.text(485, 257, "done: 4", "small", "start")
 for x, block in ((16, 0), (286, 1)):
     figure.box(x, 296, 238, 40, "green")
-    figure.text(x + 119, 321, f"loader of block {block}: acquire, then TMA", "small", "middle")
+    figure.text(x + 119, 321, f"loader of block {block}: acquire, TMA", "small", "middle")
     figure.arrow(x + 119, 274, x + 119, 294)
 figure.write(__file__)
