@@ -74,7 +74,7 @@ def run_of(step, head_dim):
     return measured.measured(Name("timeline", f"ch05/step{step}", "bf16", head_dim, "full", 4096))
 
 write_stamps(run_of)
-cycles = 10000
+cycles = 9000
 figure = Figure(540, 1110, "Consumers of a block on an H200. They begin together and alternate by themselves; with pingpong they "
                            "alternate from the first tile on; with overlap, and in step 5, they hardly wait for their scores.")
 legend(figure, 16)
@@ -84,7 +84,7 @@ for head_dim in (64, 128):
         passes = run_of(step, head_dim).stamps
         first = min(one["turn"] for one in passes if one["warpgroup"])
         y = panel(figure, y, f"d = {head_dim}, step {step}: {words}", passes, first, first + cycles) + 12
-    for tick in range(0, cycles + 1, 5000):
+    for tick in range(0, cycles + 1, 3000):
         figure.text(LEFT + tick * (figure.width - LEFT - RIGHT) / cycles, y + 8, f"{tick} clocks" if tick == cycles else str(tick),
                     "small soft", "end" if tick == cycles else "middle")
     y += 28
