@@ -162,7 +162,7 @@ class Cell {
     return buffer;
   }
 
-  /// Each tensor starts at another place in the random numbers.
+  /// Each tensor starts at a different place in the random numbers.
   void fill(TensorId id, const Buffer& random) {
     const Buffer& buffer = memory(id);
     auto* const to = static_cast<std::byte*>(buffer.data());

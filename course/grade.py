@@ -370,8 +370,8 @@ def main() -> None:
     parser.add_argument("--class", dest="class_seed", default="", metavar="TEXT", help="the seed that you gave your class: with a student's id it "
                         "draws the variant of capstone-variant")
     parser.add_argument("--student", metavar="ID", help="the student's id, for a single submission without a roster")
-    parser.add_argument("--due", help="the deadline, as 2026-12-01T23:59: days late are counted from it to the roster's handed_in")
-    parser.add_argument("--late", type=float, default=0, metavar="PERCENT", help="percentage of the points lost per day late or part of one")
+    parser.add_argument("--due", help="the deadline, such as 2026-12-01T23:59: days late are counted from it to the roster's handed_in")
+    parser.add_argument("--late", type=float, default=0, metavar="PERCENT", help="percentage of the points lost per day late, or part of a day")
     parser.add_argument("--out", help="folder for report.md and results.json (default: build/grades/NAME); for a class, the parent of its folders")
     parser.add_argument("--seed", type=int, help="the seed of an earlier grading, to repeat it on the same inputs (default: a new one)")
     parser.add_argument("--only", metavar="TEST", help="run only this test, given by name or title, show its message even if it is hidden, and write "

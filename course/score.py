@@ -83,7 +83,7 @@ class Grade:
     student: str = ""  # id on the roster or the learning platform
     person: str = ""  # name on the roster
     days_late: int | None = 0  # None: late by an unknown number of days
-    percent: float = 0  # percentage of the points that is lost per day late or part of one
+    percent: float = 0  # percentage of the points lost per day late, or part of a day
     answers: dict[str, Written] = field(default_factory=dict)  # keyed by the exercise's id
     quizzes: dict[str, tuple[int, str]] = field(default_factory=dict)  # points and the seed of the questions, keyed by chapter
 

@@ -13,7 +13,7 @@
 //|    these sectors, but every load has to look up 16 lines.
 //| 2. `textbook_softmax` gives a whole row to one thread. Again, each thread of a warp reads a different row,
 //|    and it reads that row three times.
-//| 3. Every score reads its $2d$ inputs anew: no number is used twice once it is loaded.
+//| 3. Every score reads its $2d$ inputs again: no number is used twice once it is loaded.
 //|
 //| ![The sectors that one load of a warp touches: 16 in step 1, 2 in step
 //| 2](../../docs/figures/sectors_ch01.svg)

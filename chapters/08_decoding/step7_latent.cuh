@@ -178,9 +178,9 @@ __device__ __forceinline__ void announce_rows(LatentShared<T>& shared, const Row
                                               const LatentParts& parts, int turn,
                                               float* lse) {  // [batch, heads, seqlen_q]
   const unsigned thread = thread_number() % kWarpgroup;
-  //| This barrier is not needed for correctness. But without it, or with the branches below in another order,
-  //| ptxas keeps the stage and the flags of the loop before in per-thread registers rather than uniform ones,
-  //| which takes 2.6 % longer with 128 heads.
+  //| This barrier is not needed for correctness. But without it, or with the branches below in a different
+  //| order, ptxas keeps the stage and the flags of the loop before in per-thread registers rather than
+  //| uniform ones, which takes 2.6 % longer with 128 heads.
   named_barrier_sync<kScores, kWarpgroup>();
   const Pack of = problem.pack_of(segment.pack);
 #pragma unroll
@@ -250,7 +250,7 @@ __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&out
 //| O, or Q, takes most of a thread's registers. So the current segment and the place in the plan are in
 //| shared memory: one copy for the warpgroups that have O, one for the warpgroup that computes scores. The
 //| plan counts blocks along x. Here x is the tile of rows and the blocks that share keys are along y, so two
-//| numbers of a segment are set anew.
+//| numbers of a segment are set again.
 
 /// Stores a segment, and the place in the plan after it. One thread.
 __device__ __forceinline__ void write_down(Segment next, const PlaceInPlan& at, Segment& segment,

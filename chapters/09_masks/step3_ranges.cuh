@@ -77,7 +77,7 @@ struct KeyRanges {
 };
 
 //| An unlimited side is a number larger than any sequence, so no comparison needs a special case. A range
-//| ends where the keys do at the latest, so no query sees a key past them.
+//| ends where the keys end, or earlier, so no query sees a key past them.
 /// A window and a prefix, as a kernel gets them.
 struct Band {
   int left, right;  ///< keys visible before and after a query's own; kNoLimit: all

@@ -293,9 +293,9 @@ struct Composed {
 //|
 //| Dropout acts after the softmax: some probabilities become 0, and the others grow by 1 / (1 - p). Sums and
 //| the log-sum-exp are those of *all* probabilities. A backward pass must drop the same elements, in tiles of
-//| another order and other threads, so random bits have no state. Philox (Salmon et al., SC 2011) makes 128
-//| of them from a seed and a counter, and the counter is the element's place: batch entry, head, query, key
-//| (`common/features/dropout/dropout.h`).
+//| a different order and in different threads, so random bits have no state. Philox (Salmon et al., SC 2011)
+//| makes 128 of them from a seed and a counter, and the counter is the element's place: batch entry, head,
+//| query, key (`common/features/dropout/dropout.h`).
 //|
 //| 16 bits per element are enough, so one call serves eight keys. Which eight? Those that one thread has of
 //| 32 columns: two neighbours of every eight. Then no bit is computed twice, and the answer still depends on

@@ -452,7 +452,7 @@ struct Lists {
 //|
 //| **Where a list begins.** Without a mask all tiles of keys have the same list, and all blocks would begin
 //| by adding to the same dQ at the same time. So the list of tile j begins with its j-th entry and wraps
-//| around. A causal mask does not need this: its lists begin on the diagonal, each with another tile.
+//| around. A causal mask does not need this: its lists begin on the diagonal, each with a different tile.
 constexpr int kListThreads = 128;
 
 /// Writes the lists of `lists.key_tiles` tiles of keys of each mask. Grid: (tiles, four per block; masks).

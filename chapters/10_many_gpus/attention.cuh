@@ -1,9 +1,9 @@
 //| # Attention over a part of the keys
 //|
 //| This is step 5 of chapter 5 with two changes. The problem knows which tokens the queries and keys are
-//| (`tokens.cuh`). And a result may leave in another way (`step4_carried.cuh`): as a part in float32, merged
-//| with what the rank carries. Its consumers ([`consumer.cuh`](consumer.cuh)) do what chapter 5's do: if one
-//| rank has all tokens, the results are the same, bit by bit.
+//| (`tokens.cuh`). And a result may leave in a different way (`step4_carried.cuh`): as a part in float32,
+//| merged with what the rank carries. Its consumers ([`consumer.cuh`](consumer.cuh)) do what chapter 5's do:
+//| if one rank has all tokens, the results are the same, bit by bit.
 //|
 //| ![Three threads of warpgroup 0 and the consumers, the shared memory between them, and its
 //| barriers](../../docs/figures/hopper_block_persistent.svg)

@@ -19,8 +19,8 @@ namespace flashbook::many_gpus {
 //|
 //| All roles of a block compute the same tiles of queries from the tile of keys, or read them from the host's
 //| list of documents. Under a causal mask, different tiles of keys start at different queries, which keeps
-//| blocks apart. Without a mask, every block starts at another tile and wraps around; otherwise all would add
-//| to the same dQ at once.
+//| blocks apart. Without a mask, every block starts at a different tile and wraps around; otherwise all would
+//| add to the same dQ at once.
 /// The tiles of queries that come for a tile of keys.
 struct QueryTiles {
   int first, end, start;

@@ -68,8 +68,8 @@ inline Tokens tokens_of(Order order, int tokens, int rank, int ranks) {
 //| A stripe is P consecutive tokens, one per rank. In striped order a token's place is the number of its
 //| stripe, so on every rank the places are 0, 1, 2 and so on. Query i of rank r is token i P + r of the
 //| sequence. It sees key j of rank s if j P + s <= i P + r + shift, that is, if j <= i + (r - s + shift) / P,
-//| rounded down: an ordinary causal mask with another shift. With as many queries as keys, the shift is 0 for
-//| keys of this rank and earlier ones, and -1 for later ones, which hides one more diagonal.
+//| rounded down: an ordinary causal mask with a different shift. With as many queries as keys, the shift is 0
+//| for keys of this rank and earlier ones, and -1 for later ones, which hides one more diagonal.
 /// Returns the shift between the places of a rank's queries and those of another's keys.
 inline int shift_between(Order order, int shift, int rank, int other, int ranks) {
   if (order != Order::striped) return shift;

@@ -197,7 +197,7 @@ def noted(monkeypatch):
 @pytest.mark.kernels
 @pytest.mark.parametrize("module, kind", REMEMBERED)
 def test_a_call_that_has_been_before_takes_nothing_else(module, kind, noted):
-    """Another tensor, or an equal option of another class, raises after a remembered call just as before it."""
+    """A different tensor, or an equal option of a different class, raises after a remembered call just as before it."""
     function, tensors, options = remembered(module, kind)
     q, k, v = tensors
     wrong = [((q.half(), k, v), {}), ((q, k[:1], v), {}), ((q[..., 1:], k, v), {}), ((q, k.float(), v), {}), ((q, k, v.to("meta")), {}),

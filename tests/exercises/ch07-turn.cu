@@ -52,7 +52,7 @@ void expect_means(int tiles, int blocks) {
   expect_near(left_of(rows, tiles, blocks).means, rows, blocks, 1.0 / (blocks * kRows), "the mean");
 }
 
-/// Runs with warps and copies in another order: the bits must be the same.
+/// Runs with warps and copies in a different order: the bits must be the same.
 void expect_same_bits(int tiles, int blocks) {
   const std::vector<float> rows = random_rows(tiles, blocks);
   const Left once = left_of(rows, tiles, blocks);

@@ -5,7 +5,7 @@
 namespace flashbook::testing {
 namespace {
 
-/// K or V with another number of keys: row j of a head is the old row from(j).
+/// K or V with a different number of keys: row j of a head is the old row from(j).
 template <typename From>
 std::vector<float> with_rows(const Shape& shape, const std::vector<float>& old, int keys, From from) {
   const int64_t heads = int64_t(shape.batch) * shape.kv_heads, dims = shape.head_dim;

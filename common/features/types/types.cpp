@@ -43,7 +43,7 @@ const Definition e4m3_cache = {
     .validate =
         [](const Shape& shape) {
           require(shape.dtype != DType::e4m3,
-                  "an e4m3 cache needs queries of another type: give f16 or bf16");
+                  "an e4m3 cache needs queries of a 16-bit type: give f16 or bf16");
         },
     .describe = [](const Shape& shape) { return concat("cache e4m3, a scale per ", name_of(shape.scaling)); },
     .has_gradient = false,
