@@ -66,7 +66,7 @@ def check_lines(page: book.Page) -> Iterator[str]:
         return
     for number, count in Counter(number for number, _ in shown).items():
         if count > 1:
-            yield f"{page.url}: line {number} is there {count} times"
+            yield f"{page.url}: line {number} occurs {count} times"
     for number, line in sorted(set(wanted) - set(shown)):
         yield f"{page.url}: line {number} of {page.source} is missing: {line}"
     for number, line in sorted(set(shown) - set(wanted)):
@@ -90,7 +90,7 @@ def check_links() -> Iterator[str]:
     for name, page in site.items():
         for anchor, count in page.anchors.items():
             if count > 1:
-                yield f"{name}: the anchor {anchor} is there {count} times"
+                yield f"{name}: the anchor {anchor} occurs {count} times"
         for handler in page.handlers:
             yield f"{name}: code in an attribute, {handler}: put it into a script"
         for link in page.links:

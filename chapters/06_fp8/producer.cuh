@@ -2,7 +2,7 @@
 //|
 //| Its four warps have three different tasks (`version.cuh`), and none is delayed by another's waits.
 //|
-//| ![TMA brings keys and raw values, two warps transpose the values, consumers read keys and transposed
+//| ![TMA loads keys and raw values, two warps transpose the values, consumers read keys and transposed
 //| values](../../docs/figures/fp8_block.svg)
 #pragma once
 #include "chapters/06_fp8/transpose.cuh"

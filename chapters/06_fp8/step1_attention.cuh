@@ -4,7 +4,7 @@
 //| one, and the softmax overlaps with that product. FP8 changes the rest: the producer, the tiles, and the
 //| softmax's scales.
 //|
-//| ![TMA brings keys and raw values, two warps transpose the values, consumers read keys and transposed
+//| ![TMA loads keys and raw values, two warps transpose the values, consumers read keys and transposed
 //| values](../../docs/figures/fp8_block.svg)
 #pragma once
 #include "chapters/06_fp8/producer.cuh"

@@ -52,7 +52,7 @@
 //| the two was not profiled. At d = 64 the exponentials take twice as long as the products; at d = 256 the
 //| products take twice as long as the exponentials.
 //|
-//| ![TMA brings keys and raw values, two warps transpose the values, consumers read keys and transposed
+//| ![TMA loads keys and raw values, two warps transpose the values, consumers read keys and transposed
 //| values](../../docs/figures/fp8_block.svg)
 #pragma once
 #include <type_traits>

@@ -18,8 +18,8 @@
 //| **Budget.** Shared memory: three stages of 72 KB, 10 KB of Q that does not fit in registers, 1 KB of
 //| barriers and sums: all that a block may have. Registers per thread: Q 124 and scores 32, or O 128.
 //|
-//| ![Three warpgroups: one makes the scores and the probabilities of all tiles, two multiply them by half of
-//| the values each](../../docs/figures/latent_halves.svg)
+//| ![Three warpgroups: one computes the scores and the probabilities of all tiles, two multiply them by half
+//| of the values each](../../docs/figures/latent_halves.svg)
 #pragma once
 #include "chapters/08_decoding/softmax.cuh"
 #include "chapters/08_decoding/step7_latent_loads.cuh"

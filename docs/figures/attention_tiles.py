@@ -87,7 +87,7 @@ def svg(schedules):
     for x, kind, words in [(14, "read", "read"), (76, "held", "in SRAM"), (164, "written", "written"), (248, "left", "in device memory")]:
         parts.append(f'<rect class="tile {kind}" x="{x}" y="{y - 10}" width="12" height="12"/><text class="soft" x="{x + 17}" y="{y}">{words}</text>')
     parts.append(f'<text class="soft" x="14" y="{y + 22}">Middle: S = Q Kᵀ. {N} queries and keys, d = {D}, bf16.</text>')
-    parts.append(f'<text class="soft" x="14" y="{y + 43}">Bars: S and P in orange, all else in blue. 1 MB = 2²⁰ bytes.</text>')
+    parts.append(f'<text class="soft" x="14" y="{y + 43}">Bars: S and P in orange, the rest in blue. 1 MB = 2²⁰ bytes.</text>')
     height = y + 57
     return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" role="img">',
                       "<title>Three schedules of attention: which tiles are in SRAM, and how many bytes each moves</title>",

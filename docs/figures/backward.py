@@ -68,7 +68,7 @@ def rounded(value):
 
 
 def orders():
-    figure = Figure(520, 246, "Four tiles of keys give one number each to an element of dQ. Added in another order the float sum ends in another last digit.")
+    figure = Figure(520, 246, "Four tiles of keys give one number each to an element of dQ. Added in a different order, the float sum ends in a different last digit.")
     parts = [rounded(part) for part in PARTS]
     for column, (title, order) in enumerate((("one run: tiles 0, 1, 2, 3", (0, 1, 2, 3)), ("another: tiles 3, 1, 0, 2", (3, 1, 0, 2)))):
         x, total = 16 + 256 * column, 0.0

@@ -17,7 +17,7 @@ def block_and_place(key, query):
     return query // 8 - key // 8 + 1 + (place < 0), place % 8
 
 
-figure = Figure(546, 522, "A warp has 16 keys, and of the queries 24 are drawn. The pairs of one distance are on a diagonal. A thread's floats are on few of them, and four "
+figure = Figure(546, 522, "A warp has 16 keys, and 24 of its queries are drawn. The pairs of one distance are on a diagonal. A thread's floats are on few of them, and four "
                           "lanes have the same distance modulo 8.")
 figure.text(20, 28, "The pairs of a warp, and their diagonals", "bold")
 figure.text(20, 50, "A row is a key, a column a query. Amber: one distance, key - query = -8.", "small")

@@ -11,8 +11,8 @@ ROWS = (("H200, BF16", FLOPS / 4096, 1280), ("B200, BF16", FLOPS / 8192, 768), (
 
 
 def clocks():
-    figure = Figure(540, 330, "Clocks of a tile of 128 queries and 128 keys at d = 128. On an H200 the products take twice as long as the exponentials, on a "
-                              "B200 as long, and in FP8 half as long.")
+    figure = Figure(540, 330, "Clocks of a tile of 128 queries and 128 keys at d = 128. On an H200 the products take twice as long as the "
+                              "exponentials, on a B200 just as long, and in FP8 half as long.")
     figure.text(20, 30, "a tile of 128 × 128, d = 128, in clocks of a multiprocessor", "small soft")
     y = 50
     for title, products, operands in ROWS:

@@ -20,10 +20,10 @@ def keys(figure, y, first_load):
 
 
 figure = Figure(560, 336, "A lane loads 16 bytes of a key, eight columns: four are its part of one product, four of the next. Neighbouring keys begin with "
-                "different halves of 128 bytes, so eight lanes meet in no bank.")
+                "different halves of 128 bytes, so no two of eight lanes access the same bank.")
 figure.text(16, 28, "Eight lanes at a time, 16 bytes each", "bold")
 keys(figure, 44, (0, 1))
-figure.text(LEFT, 130, "eight groups of four banks: each is asked once", "small green")
+figure.text(LEFT, 130, "eight groups of four banks: each is accessed once", "small green")
 figure.text(344, 66, "lanes 0 to 3", "small blue")
 figure.text(344, 100, "lanes 4 to 7: the other half first", "small green")
 figure.text(16, 172, "A lane's eight columns", "bold")

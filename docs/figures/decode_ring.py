@@ -28,6 +28,6 @@ for warp in range(8):
     figure.box(x, 280, 60, 44, "blue")
     figure.text(x + 30, 298, f"warp {warp}", "small", "middle")
     figure.text(x + 30, 316, "m, l, O", "small", "middle")
-figure.text(16, 350, "A warp has a maximum, sum and output of its own: it waits for no other warp", "small")
+figure.text(16, 350, "Each warp has its own maximum, sum and output: it waits for no other warp", "small")
 figure.text(16, 370, "between two tiles. At the end the warps are merged by chapter 2's rule.", "small")
 figure.write(__file__)

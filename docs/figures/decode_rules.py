@@ -7,8 +7,8 @@ PAGES, PAGE_OF_WINDOW, PARTS = 20, 11, 3  # pages of the sequence, first page wi
 WIDTH = 26
 
 
-figure = Figure(560, 372, "A sequence of 20 pages. A window begins inside page 11; pages 0 to 10 are not read. Three blocks have the rest as parts. The "
-                          "last to arrive merges them, and takes the sink in.")
+figure = Figure(560, 372, "A sequence of 20 pages. A window begins inside page 11; pages 0 to 10 are not read. Three blocks read the rest in parts. "
+                          "The last to arrive merges them with the sink.")
 figure.text(16, 28, "A sequence's cache, in pages", "bold")
 for page in range(PAGES):
     figure.box(16 + page * WIDTH, 42, WIDTH - 2, 28, "" if page < PAGE_OF_WINDOW else "amber")

@@ -38,7 +38,7 @@ def draw(file):
     tall = max(4, 84 // (warps + 1)) * (warps + 1) + 34
     figure = Figure(560, 2 * tall + 68, "What the warps of a block do without the fault and with it, from the first event to the last")
     figure.parts.append(STYLE)
-    y = panel(figure, 8, f"{data['kernel']}, as it is: {len(data['good']) // FIELDS} events", data["good"], warps, count)
+    y = panel(figure, 8, f"{data['kernel']}, unmodified: {len(data['good']) // FIELDS} events", data["good"], warps, count)
     y = panel(figure, y + 4, f"with the fault: {len(data['broken']) // FIELDS} events; red is what the simulator reports", data["broken"], warps, count)
     for x, (look, words) in zip((16, 112, 196, 290, 376), LEGEND):
         figure.parts.append(f'<path class="lane {look}" d="M{x} {y + 12}h14" stroke-width="9"/>')

@@ -15,7 +15,7 @@ def triangle(figure, x, title, look_of, total):
     figure.text(x, 54 + TOKENS * CELL + 24, total)
 
 
-figure = Figure(420, 256, "Five tokens without a cache compute 15 keys, every one anew for each token; with a cache they compute 5 and read the others.")
+figure = Figure(420, 256, "Five tokens without a cache compute 15 keys, each of them again for every token; with a cache they compute 5 and read the others.")
 triangle(figure, 20, "without a cache", lambda token, key: "amber", f"{TOKENS * (TOKENS + 1) // 2} keys computed")
 triangle(figure, 230, "with the cache", lambda token, key: "blue" if key == token else "", f"{TOKENS} keys computed")
 figure.text(20, 238, "Each row is a written token, each box a key that it needs.", "small soft")

@@ -15,7 +15,7 @@ def bar(figure, x, y, clocks, scale, look, text):
 
 
 figure = Figure(560, 470,
-                "Three warpgroups: one makes the scores and the probabilities of all tiles, two multiply them by half of the values each. "
+                "Three warpgroups: one computes the scores and the probabilities of all tiles, two multiply them by half of the values each. "
                 "Below, what is done at the same time.")
 figure.text(16, 26, "A tile of 64 keys: nine panels of 64 columns", "bold")
 for panel in range(9):

@@ -13,7 +13,7 @@ def row_of(lane):
 
 
 def addresses(figure, x, y):
-    figure.text(x, y - 26, "1. Each lane names one row of 8 elements", "bold")
+    figure.text(x, y - 26, "1. Each lane addresses one row of 8 elements", "bold")
     for piece in range(2):
         figure.text(x + 52 + piece * (WIDE + 8) + WIDE / 2, y - 6, f"dims {8 * piece} to {8 * piece + 7}", "small soft", "middle")
     for lane in range(32):
@@ -36,7 +36,7 @@ def shares(figure, x, y, title, lines, holder):
             figure.text(x + (column + .5) * SIDE, y + row * SIDE + 17, str(lane), "small" if lane == 6 else "small soft", "middle")
 
 
-figure = Figure(524, 720, "ldmatrix_x4: 32 lanes name 32 rows of 16 bytes, which form four matrices of 8 by 8. Lane l gets two neighbouring "
+figure = Figure(524, 720, "ldmatrix_x4: 32 lanes address 32 rows of 16 bytes, which form four matrices of 8 by 8. Lane l gets two neighbouring "
                           "elements of row l / 4 of every matrix; transposed, of column l / 4.")
 addresses(figure, 20, 62)
 for i, (look, words) in enumerate((("blue", "matrix 0 → b[0]"), ("amber", "matrix 1 → b[1]"), ("green", "matrix 2 → b[2]"), ("", "matrix 3 → b[3]"))):

@@ -28,7 +28,7 @@ for i, (block, count) in enumerate(((2, 1), (0, 2), (3, 3), (1, 4))):
 figure.arrow(481, 264, 481, 288, "green")
 figure.box(204, 290, 340, 42, "green")
 figure.text(374, 308, "block 1 is the last: it reads all parts,", "small", "middle")
-figure.text(374, 325, "weighs them by e^(LSE of part - LSE), stores O", "small", "middle")
+figure.text(374, 325, "weights them by e^(LSE of part - LSE), stores O", "small", "middle")
 figure.text(16, 352, "Parts are added in a fixed order, whichever block merges them,", "small soft")
 figure.text(16, 371, "so the bits of O do not depend on who is last.", "small soft")
 figure.write(__file__)

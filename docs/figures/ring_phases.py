@@ -49,10 +49,10 @@ def story(events):
     first_warp = next(number for number, event in enumerate(events, 1) if event["what"].startswith("warp"))
     return [
         f"{at('producer passes', 'empty[0]')}, {at('producer passes', 'empty[1]')}: the producer waits for parity 1, and passes at once: all stages are free.",
-        f"{at('producer announces', 'full[0]')}, {at('producer announces', 'full[1]')}: it announces a tile's bytes, its one arrival, and asks for the copy.",
-        f"{at('over', 'full[0]')}: the last byte of K2 has landed, and phase 0 of full[0] is over.",
+        f"{at('producer announces', 'full[0]')}, {at('producer announces', 'full[1]')}: it announces a tile's bytes, its one arrival, and requests the copy.",
+        f"{at('over', 'full[0]')}: the last byte of K2 has landed, and phase 0 of full[0] is complete.",
         f"{at('consumer passes', 'full[0]')}: the consumer waited for parity 0. It passes, and reads the tile.",
-        f"{first_warp}–{at('over', 'empty[0]')}: its four warps give the stage back. The last ends phase 0 of empty[0].",
+        f"{first_warp}–{at('over', 'empty[0]')}: its four warps release the stage. The last ends phase 0 of empty[0].",
         f"{at('producer passes', 'empty[0]', 1)}, {at('producer announces', 'full[0]', 1)}: the producer waited for parity 0 this time, and fills the stage again.",
         f"{at('over', 'full[1]')}–{at('producer announces', 'full[1]', 1)}: the same at stage 1: V2 lands and is read, the stage is filled again.",
         f"{at('over', 'full[0]', 1)}, {at('consumer passes', 'full[0]', 1)}: K1 has landed. The consumer waited for parity 1 this time.",
@@ -62,7 +62,7 @@ def story(events):
 def main():
     events = list(told(json.loads(LAYOUTS.read_text(encoding="utf-8"))["ring"]))
     figure = Figure(546, 528, "Two stages of a ring: the producer fills a stage, the copy lands, the consumer reads, its warps release the stage. Each "
-                              "barrier goes from phase to phase. A wait names a parity and ends when the phase of that parity is over.")
+                              "barrier goes from phase to phase. A wait names a parity and ends when the phase of that parity is complete.")
     x = lambda number: LEFT + number * STEP  # where event `number` begins, counted from 1
     for number in range(1, len(events) + 1):
         figure.text(x(number), 24, str(number), "small soft", "middle")

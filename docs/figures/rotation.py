@@ -41,6 +41,6 @@ row[PLACE] = OUTLIER
 figure = Figure(472, 268, "Before the rotation one of 64 elements is 16 and the others are near 1. After it no element is much larger than the others, and "
                           "the row is as long as before.")
 figure.text(LEFT, 28, "a row of 64 elements, one of them 16", "bold")
-bottom = panel(figure, 66 + 16 * SCALE, "as it is", row, "blue", 16, 3)
+bottom = panel(figure, 66 + 16 * SCALE, "not rotated", row, "blue", 16, 3)
 panel(figure, bottom + 44 + 6 * SCALE, "rotated", rotated(row), "green", 6, 6)
 figure.write(__file__)

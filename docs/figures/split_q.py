@@ -43,7 +43,7 @@ figure = Figure(478, 402, "By keys, every warp has columns of the scores and a p
                           "By queries, every warp has rows of the scores and of O, and only Q, K and V are in shared memory.")
 way(figure, 16, "split-K", (("Q", "all"), ("Kᵀ", "columns"), ("scores", "columns")),
     (("weights", "columns"), ("V", "rows"), ("O", "parts")),
-    ("Q, K, V", "scores, to find a row's maximum", "weights, to be multiplied", "O, to be added up by turns",
+    ("Q, K, V", "scores, to find a row's maximum", "weights, to be multiplied", "O, to be added up in turn",
      "a barrier after each of them"))
 way(figure, 254, "split-Q", (("Q", "rows"), ("Kᵀ", "all"), ("scores", "rows")),
     (("weights", "rows"), ("V", "all"), ("O", "rows")),

@@ -96,7 +96,7 @@ def dialect() -> str:
 def exercises_of(paths: Iterable[Path], page: Callable[[Path], str]) -> str:
     """Returns each exercise's task, its points, and about how long it takes. `page`: where the exercises of a manifest
     are described."""
-    does = {"write": "write a piece of a kernel", "predict": "predict numbers on paper", "mend": "find the fault and mend it",
+    does = {"write": "write a piece of a kernel", "predict": "predict numbers on paper", "mend": "find and fix the fault",
             "capstone": "write a whole kernel"}
     text = row("Exercise", "You", "Points", "Minutes, about") + row("---", "---", "--:", "--:")
     for path in paths:

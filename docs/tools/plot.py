@@ -209,7 +209,7 @@ def seqlen(measured, paper):
     axes.set_ylim(top=1.2 * max(rate for series in panels.values() for key in keys for rate in series.get(key, {}).values()))  # room for numbers
     paper.legend(figure, grid[0, 0], 4)
     too_large = "× marks what does not fit into the card's memory. " if lacking else ""
-    paper.foot(figure, f"{too_large}Batch × N = 16k tokens, heads × head_dim = 2048; BF16 where a chapter takes it. "
+    paper.foot(figure, f"{too_large}Batch × N = 16k tokens, heads × head_dim = 2048; BF16 where a chapter supports it. "
                f"FLOPs = 4·B·H·N²·d, half for causal\n{origin(measured)}")
     paper.save(figure, "seqlen")
     return True
@@ -218,7 +218,7 @@ def seqlen(measured, paper):
 def peers(measured, paper):
     """Draws lines: the rate of chapter 5's last step and chapter 6's last two over that of the faster of
     FlashAttention-3 and cuDNN in the same type, by N."""
-    panels = {"ch05/step5": "BF16: chapter 5, step 5", "ch06/step7": "FP8: chapter 6, step 7", "ch06/step8": "FP8: step 8, by a line"}
+    panels = {"ch05/step5": "BF16: chapter 5, step 5", "ch06/step7": "FP8: chapter 6, step 7", "ch06/step8": "FP8: step 8, linear exponentials"}
     shown = {name: entry for name, entry in measured.beside_peers.items() if name.who in panels}
     if {name.who for name in shown} != set(panels):
         return False
@@ -241,7 +241,7 @@ def peers(measured, paper):
         axes.set_ylabel("times as fast as the better peer")
     paper.legend(figure, grid[0, 0], 3)
     bf16, fp8 = (measured.origin(entry for name, entry in shown.items() if name.dtype == dtype) for dtype in ("bf16", "e4m3"))
-    paper.foot(figure, f"H200, in turn with both peers: BF16 {bf16}; FP8 {fp8}")
+    paper.foot(figure, f"H200, interleaved with both peers: BF16 {bf16}; FP8 {fp8}")
     paper.save(figure, "peers")
     return True
 
@@ -371,7 +371,7 @@ def blocks(measured, paper):
     if not found:
         return False
     panels = {"time, ms": lambda e: e.milliseconds,
-              "GB asked for": lambda e: e.values["bytes_per_second"] * e.milliseconds / 1e12,
+              "GB requested": lambda e: e.values["bytes_per_second"] * e.milliseconds / 1e12,
               "shared memory of a block, KB": lambda e: e.values["kernel1_shared_bytes"] / 1024,
               "warps on a multiprocessor": lambda e: 8 * e.values["kernel1_blocks"]}
     sizes = sorted({rows for by_rows in found.values() for rows in by_rows})
@@ -426,7 +426,7 @@ def accuracy(measured, paper):
     for place, name in enumerate(names if paper.phone else []):  # above the row, since a phone has no room beside it
         axes.text(0.01, place - 0.3, name, transform=axes.get_yaxis_transform(), fontsize=7)
     axes.set_ylim(len(entries) - 0.5, -1)
-    axes.set(xscale="log", xlabel="RMS error over RMS of O", title="Accuracy against FP64")
+    axes.set(xscale="log", xlabel="RMS error relative to RMS of O", title="Accuracy against FP64")
     axes.grid(axis="x")
     paper.legend(figure, axes, 3)
     last = entries[-1]
@@ -446,7 +446,7 @@ def training(measured, paper):
     for entry, colour, style in zip(sorted(entries, key=lambda entry: entry.cell.who), (CHAPTERS[5], ALARM), ("-", "--")):
         losses = {int(key[5:]): value for key, value in entry.values.items() if key.startswith("loss_")}
         axes.plot(list(losses), list(losses.values()), style, lw=1.6, color=colour, label=names[entry.cell.who])
-    axes.set(xlabel="step", ylabel="loss, nats a byte", title="A GPT on the bytes of this book")
+    axes.set(xlabel="step", ylabel="loss, nats per byte", title="A GPT on the bytes of this book")
     axes.grid()
     paper.legend(figure, axes, 2)
     one = entries[0]

@@ -65,7 +65,7 @@ constexpr Step row(const char* name, const char* idea) {
 
 constexpr Step kSteps[] = {
     row<1>("TMA and WGMMA",
-           "One warpgroup, tiles that TMA brings and WGMMA multiplies where they lie, nothing overlapped."),
+           "One warpgroup, tiles that TMA loads and WGMMA multiplies in place, nothing overlapped."),
     row<2>(
         "warp specialisation",
         "A producer keeps a pipeline of tiles filled, consumers multiply, and registers move from one to the "

@@ -157,7 +157,7 @@ constexpr Step kSteps[] = {
     row<2>("one pass",
            "A block keeps a tile of keys, computes dS once, and adds what it gives to dQ to sums in memory."),
     row<3>("TMA and WGMMA",
-           "Tiles that TMA brings and WGMMA multiplies; scores are computed transposed, so that P and dS are "
+           "Tiles that TMA loads and WGMMA multiplies; scores are computed transposed, so that P and dS are "
            "operands in registers."),
     row<4>("roles", "A producer, two consumers, and threads that have TMA add dQ."),
     row<5>(

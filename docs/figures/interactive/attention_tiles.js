@@ -202,9 +202,9 @@
           naive: 'Three kernels, one after the other: scores S = Q Kᵀ, weights P = softmax(S), output O = P V. ' +
             'Each kernel passes its result to the next through device memory.',
           keysOutside: 'One kernel. The outer loop loads a tile of keys and values, the inner loop processes every query tile with it. ' +
-            'S is used up where it is made.',
+            'S is used where it is computed.',
           queriesOutside: 'One kernel. The outer loop loads a query tile and keeps it, the inner loop streams the keys and values. ' +
-            'S is used up where it is made.',
+            'S is used where it is computed.',
         }[schedule];
       case 'scores':
         return `Kernel 1, scores: the tile ${name('S', i, j)} = ${name('Q', i)} ${name('K', j)}ᵀ is computed and immediately written to device memory: ` +

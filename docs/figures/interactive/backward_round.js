@@ -79,7 +79,7 @@
     const barrier = object.replace(/ \d$/, ''), stage = /\d$/.test(object) ? ` (stage ${object.slice(-1)})` : '', own = barrier.startsWith('dq') ? '' : stage;
     if (what === 'passes') return `passes: ${spelt[barrier]}${own}`;
     if (what === 'arrives') return who < 2 ? `announces the bytes${stage}` : barrier === 'ds written' ? 'has written its half of dS, and arrives' : `says: ${spelt[barrier]}${own}`;
-    if (what === 'loads') return `has TMA bring ${object.split(' ')[0]}${stage}`;
+    if (what === 'loads') return `has TMA load ${object.split(' ')[0]}${stage}`;
     if (what === 'issues') return `issues ${object}${object === 'S' || object === 'dP' ? 'ᵀ' : ''}`;
     if (what === 'has') return `waits, and now has ${object.replace(' ', ' and ').replace(/\b(S|dP)\b/g, '$1ᵀ')}`;
     return what === 'adds' ? 'has TMA add the part to dQ in memory' : 'waits until TMA has read the part';
@@ -111,7 +111,7 @@
       const event = eventAt(k);
       if (!event) return `A block of step 4 with one tile of 128 keys and ${data.rounds} tiles of 64 queries, d = 128. Nothing has happened yet.`;
       const [who, , object] = event;
-      return who < 0 ? `All that the barrier expects have arrived: ${spelt[object.replace(/ \d$/, '')]}${/\d$/.test(object) ? ` (${object.startsWith('dq') ? 'consumer' : 'stage'} ${object.slice(-1)})` : ''}.`
+      return who < 0 ? `Everything that the barrier expects has arrived: ${spelt[object.replace(/ \d$/, '')]}${/\d$/.test(object) ? ` (${object.startsWith('dq') ? 'consumer' : 'stage'} ${object.slice(-1)})` : ''}.`
         : `${actors[who].startsWith('consumer') ? actors[who].replace('c', 'C') : `The thread that ${actors[who]}`} ${doing(event)}.`;
     }
 

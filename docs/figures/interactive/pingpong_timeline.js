@@ -60,7 +60,7 @@
     kit.frame(host, img, 'pingpong_timeline', css, 'The warpgroups of a block over time');
     const legend = (kind, text) => el('span', {}, el(`i.${kind}`), text);
     host.replaceChildren(settings.root, titles[0], pictures[0], titles[1], pictures[1],
-      el('div.legend', {}, ...spans.map(([, , kind, text]) => legend(kind, text)), legend('keys', 'TMA is told to bring keys'), legend('values', 'values')), player.root,
+      el('div.legend', {}, ...spans.map(([, , kind, text]) => legend(kind, text)), legend('keys', 'TMA is told to load keys'), legend('values', 'values')), player.root,
       el('div.halves', {}, words, table),
       el('p.try', {}, 'Try: in step 2, how long do the consumers run together before they alternate? Which colour has almost disappeared in step 4, and at which ' +
         'head dim was there more of it? Then compare step 3 with step 2.'));

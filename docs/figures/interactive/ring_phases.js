@@ -28,7 +28,7 @@
     return state;
   }
 
-  /** What an actor asks for its n-th filling: the barrier, its stage, the parity. 'p' is the producer, a digit a warp. */
+  /** What an actor waits for before its n-th filling: the barrier, its stage, the parity. 'p' is the producer, a digit a warp. */
   function wish(run, who, n) {
     const round = Math.floor(n / run.stages), stage = n % run.stages;
     if (who !== 'p') return { barrier: 'full', stage, parity: round % 2 };
@@ -67,19 +67,19 @@
     return what(run, k) + (k < run.events.length ? '' : run.report ? ' Now every thread waits: a deadlock.' : ' All tiles are read.');
   }
   function what(run, k) {
-    if (k === 0) return 'No tile has been loaded. Every barrier is in phase 0. The producer asks empty[0] for parity ' +
-      `${wish(run, 'p', 0).parity}, every warp asks full[0] for parity 0.`;
+    if (k === 0) return 'No tile has been loaded. Every barrier is in phase 0. The producer waits on empty[0] for parity ' +
+      `${wish(run, 'p', 0).parity}, every warp on full[0] for parity 0.`;
     const e = run.events[k - 1], tile = slotAt(run, e.stage, k).tile;
     if (e.kind === 'P') {
-      const over = e.phase === 0 ? 'Phase 0 is still running, and the phase before it counts as over' : `Phase ${e.phase - 1} is over`;
-      const asked = `asked ${name(e)} for parity ${(e.phase + 1) % 2}. ${over}, so the wait returns`;
+      const over = e.phase === 0 ? 'Phase 0 is still running, and the phase before it counts as complete' : `Phase ${e.phase - 1} is complete`;
+      const asked = `waited on ${name(e)} for parity ${(e.phase + 1) % 2}. ${over}, so the wait returns`;
       return e.who === 'p' ? `The producer ${asked}: stage ${e.stage} is free.` : `Warp ${e.who} ${asked}: it may read ${tile}.`;
     }
     if (e.kind === 'A') return `The producer arrives at ${name(e)} and announces 8 KB. No arrival is pending now, but 8 KB are missing, so the phase continues.`;
     if (e.kind === 'C') return `The producer has TMA copy ${tile} into stage ${e.stage} and continues without waiting for the copy.`;
     if (e.kind === 'G') return `Warp ${e.who} has read ${tile}. Its lane 0 arrives at ${name(e)}: ${e.pending} of ${run.warps} arrivals are pending.`;
-    if (e.barrier === 'f') return `${tile} has landed. Nothing is missing any more: phase ${e.phase - 1} of ${name(e)} is over, phase ${e.phase} waits for the next announcement.`;
-    return `The last of ${run.warps} warps has arrived: phase ${e.phase - 1} of ${name(e)} is over. ${tile} may be overwritten.`;
+    if (e.barrier === 'f') return `${tile} has landed. Nothing is missing any more: phase ${e.phase - 1} of ${name(e)} is complete, phase ${e.phase} waits for the next announcement.`;
+    return `The last of ${run.warps} warps has arrived: phase ${e.phase - 1} of ${name(e)} is complete. ${tile} may be overwritten.`;
   }
 
   // ---- The page ----
@@ -155,7 +155,7 @@
         }));
       const where = new Map(['p', ...kit.range(run.warps).map(String)].map((who) => [who, actorAt(run, who, k)]));
       const saying = ({ at, n, wish: w }) => ({
-        waits: w && `waits ${w.barrier}[${w.stage}], parity ${w.parity}`, announces: w && `announces 8 KB at full[${w.stage}]`, copies: `asks TMA for ${run.tiles[n]}`,
+        waits: w && `waits ${w.barrier}[${w.stage}], parity ${w.parity}`, announces: w && `announces 8 KB at full[${w.stage}]`, copies: `requests ${run.tiles[n]} from TMA`,
         reads: `reads ${run.tiles[n]}`, done: 'done' }[at]);
       actors.replaceChildren(...[...where].map(([who, a]) => el(`div.actor.${a.at}${event && event.who === who ? '.now' : ''}`, { 'data-actor': who },
         el('b', {}, who === 'p' ? 'producer' : `warp ${who}`), el('br'), el('span', {}, saying(a)))));
