@@ -12,7 +12,7 @@ std::string limits(const Shape& shape) {
   if (kWhich == 4 && !shape.causal()) return "without a mask step 5 already has one loop";
   if (kWhich == 6 && shape.head_dim == 256)
     return "at d = 256 step 5 already stores the output from registers";
-  return kFlashAttention3.refusal(5, shape);
+  return kFlashAttention3.refusal("persistent", shape);
 }
 
 template <int kWhich>
@@ -26,10 +26,10 @@ void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
 int64_t counter_bytes(const Shape&) { return sizeof(int); }
 
 std::array<Step, 7> rows() {
-  Step step = kFlashAttention3.step(5);
+  Step step = kFlashAttention3.step("persistent");
   step.workspace = step.zeroed = counter_bytes;
   return {
-      row(step, "as_it_is", "Step 5, unchanged.", limits<1>, run<1>),
+      row(step, "as_it_is", "The persistent step, unchanged.", limits<1>, run<1>),
       row(step, "other_stay",
           "One block per tile of queries; at d = 256 under a causal mask and over 2048 queries, blocks "
           "that stay.",

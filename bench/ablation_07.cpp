@@ -15,7 +15,7 @@ std::string limits(const Shape& shape) {
   if ((kWhich == 4 || kWhich == 5) && !shape.causal())
     return "without a mask the order is already head by head";
   if (kWhich == 7 && shape.head_dim != 64) return "dQ is late at d = 64 only";
-  return kBackward.refusal(5, shape);
+  return kBackward.refusal("persistent", shape);
 }
 
 template <int kWhich>
@@ -25,9 +25,9 @@ void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
 }
 
 std::array<Step, 8> rows() {
-  const Step& step = kBackward.step(5);
+  const Step& step = kBackward.step("persistent");
   return {
-      row(step, "as_it_is", "Step 5, unchanged.", limits<1>, run<1>),
+      row(step, "as_it_is", "The persistent step, unchanged.", limits<1>, run<1>),
       row(step, "none_stay", "One block per tile of keys.", limits<2>, run<2>),
       row(step, "one_start", "All blocks start with a head's first queries.", limits<3>, run<3>),
       row(step, "head_by_head", "Under a causal mask, sections of one head.", limits<4>, run<4>),
@@ -35,7 +35,7 @@ std::array<Step, 8> rows() {
       row(step, "other_adder", "dQ is added by TMA where step 5 adds from registers, and vice versa.",
           limits<6>, run<6>),
       row(step, "early_dq", "Each round's dQ in the same round, at d = 64.", limits<7>, run<7>),
-      before(kBackward.step(4))};
+      before(kBackward.step("specialised"))};
 }
 
 }  // namespace

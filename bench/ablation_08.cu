@@ -15,7 +15,7 @@ std::string limits(const Shape& shape) {
   if (shape.head_dim != 128 || decoding::has_rules(shape) ||
       shape.heads / shape.kv_heads * shape.seqlen_q > 16)
     return "the ablation of decoding supports d = 128 and up to 16 rows without masks: choose such a shape";
-  return kDecoding.refusal(4, shape);
+  return kDecoding.refusal("ring", shape);
 }
 
 template <template <typename> typename Version>
@@ -26,16 +26,16 @@ void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
 int64_t zeroed_bytes(const Shape&) { return kArrivalBytes; }
 
 std::array<Step, 7> rows() {
-  Step step = kDecoding.step(4);
+  Step step = kDecoding.step("ring");
   step.workspace = turned_workspace_bytes, step.zeroed = zeroed_bytes;
-  return {row(step, "as_it_is", "Step 4, unchanged.", limits, run<AsItIs>),
+  return {row(step, "as_it_is", "The ring, unchanged.", limits, run<AsItIs>),
           row(step, "tile_by_tile", "Each tile starts after the previous one is finished.", limits,
               run<TileByTile>),
           row(step, "two_stages", "A ring of two stages.", limits, run<TwoStages>),
           row(step, "six_stages", "A ring of six stages.", limits, run<SixStages>),
           row(step, "sixty_four_rows", "Tiles of 64 rows.", limits, run<SixtyFourRows>),
           row(step, "second_kernel", "Parts merged by a second kernel.", limits, run<SecondKernel>),
-          before(kDecoding.step(3))};
+          before(kDecoding.step("split_kv"))};
 }
 
 }  // namespace

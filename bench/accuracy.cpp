@@ -56,43 +56,49 @@ constexpr NamedInputs kLongInputs[] = {{.name = "long/quarter", .kind = InputKin
 
 /// One way to compute attention.
 struct Variant {
-  const char* name;        ///< part of a result's name
+  const char* name;        ///< part of a result's name, or what follows the step there
   const char* title;       ///< title in tables
   const Chapter* chapter;  ///< null if it is computed on the host, with the reference
-  int step;
+  const char* step = "";
   Scaling scaling = Scaling::tensor;
   bool rotated = false, mean_subtracted = false;
   DType dtype = chapter == &kFp8 ? DType::e4m3 : DType::f16;
+
+  std::string who() const {
+    return chapter == nullptr ? name : concat("ch0", chapter->number, "/", step, name);
+  }
+  int place() const { return chapter->place(step); }
 };
 const Variant kVariants[] = {
-    {"rounded", "FP64 on rounded inputs", nullptr, 0},
-    {"plain", "plain attention, S and P rounded", nullptr, 0},
-    {"ch05/step5", "chapter 5", &kFlashAttention3, 5},
-    {"plain", "plain attention, P rounded after its division", nullptr, 0, Scaling::tensor, false, false,
+    {"rounded", "FP64 on rounded inputs", nullptr},
+    {"plain", "plain attention, S and P rounded", nullptr},
+    {"", "chapter 5", &kFlashAttention3, "persistent"},
+    {"plain", "plain attention, P rounded after its division", nullptr, "", Scaling::tensor, false, false,
      DType::e4m3},
-    {"ch06/step1_tensor", "a scale per tensor, P up to 1", &kFp8, 1},
-    {"ch06/step3_tensor", "a scale per tensor, P up to 256", &kFp8, 3},
-    {"ch06/step3_block", "block scales", &kFp8, 3, Scaling::block},
-    {"ch06/step4_tensor", "a scale per tensor, rotated", &kFp8, 4, Scaling::tensor, true},
-    {"ch06/step4_block", "block scales, rotated", &kFp8, 4, Scaling::block, true},
-    {"ch06/step9_block", "step 9: the same, promoted sums", &kFp8, 9, Scaling::block, true},
-    {"ch06/step5_tensor", "step 5: a scale per tensor, P up to 64", &kFp8, 5},
-    {"ch06/step5_rotated", "step 5: the same, rotated", &kFp8, 5, Scaling::tensor, true},
-    {"ch06/step5_centred", "step 5: means removed", &kFp8, 5, Scaling::tensor, false, true},
-    {"ch06/step5_centred_rotated", "step 5: means removed, rotated", &kFp8, 5, Scaling::tensor, true, true},
-    {"ch06/step6_centred_rotated", "step 6: the same", &kFp8, 6, Scaling::tensor, true, true},
-    {"ch06/step8_centred_rotated", "step 8: the same", &kFp8, 8, Scaling::tensor, true, true},
+    {"_tensor", "a scale per tensor, P up to 1", &kFp8, "straight"},
+    {"_tensor", "a scale per tensor, P up to 256", &kFp8, "block_scales"},
+    {"_block", "block scales", &kFp8, "block_scales", Scaling::block},
+    {"_tensor", "a scale per tensor, rotated", &kFp8, "hadamard", Scaling::tensor, true},
+    {"_block", "block scales, rotated", &kFp8, "hadamard", Scaling::block, true},
+    {"_block", "block scales, rotated, promoted sums", &kFp8, "promoted_sums", Scaling::block, true},
+    {"_tensor", "persistent: a scale per tensor, P up to 64", &kFp8, "persistent"},
+    {"_rotated", "persistent: the same, rotated", &kFp8, "persistent", Scaling::tensor, true},
+    {"_centred", "persistent: means removed", &kFp8, "persistent", Scaling::tensor, false, true},
+    {"_centred_rotated", "persistent: means removed, rotated", &kFp8, "persistent", Scaling::tensor, true,
+     true},
+    {"_centred_rotated", "row sums: the same", &kFp8, "row_sums", Scaling::tensor, true, true},
+    {"_centred_rotated", "linear exp: the same", &kFp8, "linear_exp", Scaling::tensor, true, true},
 };
 const Variant kLongVariants[] = {
-    {"ch05/step5", "chapter 5", &kFlashAttention3, 5},
-    {"plain", "plain attention, P rounded after its division", nullptr, 0, Scaling::tensor, false, false,
+    {"", "chapter 5", &kFlashAttention3, "persistent"},
+    {"plain", "plain attention, P rounded after its division", nullptr, "", Scaling::tensor, false, false,
      DType::e4m3},
-    {"ch06/step5", "step 5, means kept", &kFp8, 5},
-    {"ch06/step9", "step 9, means kept", &kFp8, 9},
-    {"ch06/step5_centred", "step 5, means removed", &kFp8, 5, Scaling::tensor, false, true},
-    {"ch06/step6_centred", "step 6, means removed", &kFp8, 6, Scaling::tensor, false, true},
-    {"ch06/step8_centred", "step 8, means removed", &kFp8, 8, Scaling::tensor, false, true},
-    {"ch06/step9_centred", "step 9, means removed", &kFp8, 9, Scaling::tensor, false, true},
+    {"", "persistent, means kept", &kFp8, "persistent"},
+    {"", "promoted sums, means kept", &kFp8, "promoted_sums"},
+    {"_centred", "persistent, means removed", &kFp8, "persistent", Scaling::tensor, false, true},
+    {"_centred", "row sums, means removed", &kFp8, "row_sums", Scaling::tensor, false, true},
+    {"_centred", "linear exp, means removed", &kFp8, "linear_exp", Scaling::tensor, false, true},
+    {"_centred", "promoted sums, means removed", &kFp8, "promoted_sums", Scaling::tensor, false, true},
 };
 
 /// Data shared by all variants of one kind of inputs.
@@ -220,11 +226,11 @@ Result run(const Variant& variant, const Problem& problem) {
 
   Result result;
   if (shape.dtype != DType::e4m3) {
-    finish(Call(*variant.chapter, shape, problem.inputs, variant.step), problem, result);
+    finish(Call(*variant.chapter, shape, problem.inputs, variant.place()), problem, result);
     return result;
   }
   const UploadedInputs inputs = quantised(variant, shape, problem, result);
-  finish(Call(*variant.chapter, shape, inputs, variant.step), problem, result);
+  finish(Call(*variant.chapter, shape, inputs, variant.place()), problem, result);
   return result;
 }
 
@@ -316,7 +322,7 @@ int study(const Options& options) {
   std::vector<std::optional<Problem>> problems(cases.size());  // created when first needed, then freed
   for (std::size_t i = 0; i < cases.size(); ++i)
     for (const Variant& variant : variants) {
-      const std::string name = std::string(cases[i].inputs.name) + "/" + variant.name + "/" +
+      const std::string name = std::string(cases[i].inputs.name) + "/" + variant.who() + "/" +
                                std::string(name_of(variant.dtype)) + "/d" + std::to_string(shape.head_dim) +
                                "/full/n" + std::to_string(cases[i].shape.seqlen_k);
       benchmark::RegisterBenchmark(name.c_str(),

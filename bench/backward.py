@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Times gradients, interleaved: chapter 7's steps, and PyTorch's with cuDNN, with FlashAttention-2 and unfused, with P in memory.
 
-    backward.py [--step 2,5] [--peers cudnn,flash,eager,fa2,...] [--head-dim 64,128,256] [--mask full,causal] [--seqlen 512,1k,4k,16k]
+    backward.py [--step one_pass,persistent] [--peers cudnn,flash,eager,fa2,...] [--head-dim 64,128,256] [--mask full,causal] [--seqlen 512,1k,4k,16k]
                 [--layout bhsd,bshd] [--rounds 5] [--out FILE] [--library FILE]
     backward.py --accuracy [...]   no times: the errors of dQ, dK and dV against FP64, for four kinds of inputs
-    backward.py --ablation [...]   step 5 against itself with one switch changed at a time, and against step 4, at d = 64 and 128
+    backward.py --ablation [...]   the persistent step with one switch changed at a time, and the previous step, at d = 64 and 128
 
 bench/race.py documents the method. A peer's time is that of torch.autograd.grad alone, without the forward pass, which determines the kernel. Our
 time includes computing D and converting dQ. FLOPs are 2.5 times those of the forward pass. `vs_cudnn` is our speed relative to cuDNN. `kept_bytes`
@@ -61,9 +61,9 @@ def make_problem(dtype, head_dim, causal, seqlen, kind="normal", layout=race.LAY
     return Problem(base.shape, dtype, q, k, v, (), layout, torch.randn_like(q), torch.empty_like(q).copy_(o), lse.contiguous())
 
 
-def ours(library, step, problem, ablation=False):
-    name = library.step_name(CHAPTER, step)
-    found = Contestant(f"ch{CHAPTER:02}/{name if ablation else f'step{step}'}", name, None, kind="ablation" if ablation else "backward")
+def ours(library, slug, problem, ablation=False):
+    step = library.step(CHAPTER, slug)
+    found = Contestant(f"ch{CHAPTER:02}/{slug}", library.step_name(CHAPTER, step), None, kind="ablation" if ablation else "backward")
     size = library.workspace_bytes(CHAPTER, step, problem.shape)
     if size < 0:
         found.skipped = library.error()
@@ -165,13 +165,9 @@ def check(problem, contestants):
                 contestant.skipped = message
 
 
-def steps_of(options, library):
-    return options.step or range(1, race.steps_of(library, CHAPTER) + 1)
-
-
 def cell(options, head_dim, mask, seqlen, layout, library):
     problem = make_problem(options.dtype, head_dim, mask == "causal", seqlen, layout=layout)
-    contestants = [ours(library, step, problem, options.ablation) for step in steps_of(options, library)]
+    contestants = [ours(library, step, problem, options.ablation) for step in library.slugs(CHAPTER, options.step)]
     contestants += [peer(who, problem) for who in options.peers]
     return problem, contestants, library.cost(CHAPTER, 1, problem.shape)[0]
 
@@ -192,7 +188,8 @@ def errors(options, library):
             heads = [(0, 0), (problem.shape.batch - 1, problem.shape.heads - 1)]
             right = [exact(problem, *head, torch.float64) for head in heads]
             contestants = [Contestant("exact", "the gradient itself", None)]
-            contestants += [peer(who, problem) for who in options.peers] + [ours(library, step, problem) for step in steps_of(options, library)]
+            contestants += [peer(who, problem) for who in options.peers]
+            contestants += [ours(library, step, problem) for step in library.slugs(CHAPTER, options.step)]
             for contestant in contestants:
                 if contestant.skipped:
                     continue
@@ -211,13 +208,13 @@ def errors(options, library):
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--step", type=whole_numbers, help="steps of chapter 7 (default: all)")
+    parser.add_argument("--step", type=lambda text: text.split(","), help="steps of chapter 7 (default: all)")
     parser.add_argument("--peers", default=",".join(PEERS), help=f"some of {','.join(PEERS)} (default: all)")
     parser.add_argument("--dtype", choices=[name for name in DTYPES if name != "e4m3"], default="bf16")
     parser.add_argument("--head-dim", type=whole_numbers)
     parser.add_argument("--mask", default="full,causal")
     parser.add_argument("--seqlen", type=whole_numbers)
-    parser.add_argument("--ablation", action="store_true", help="step 5 and its switches, without peers")
+    parser.add_argument("--ablation", action="store_true", help="the persistent step and its switches, without peers")
     parser.add_argument("--accuracy", action="store_true", help="errors at the first of --seqlen (default: 4k) instead of times")
     race.add_layout(parser)
     race.add_options(parser)

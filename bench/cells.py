@@ -25,7 +25,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from bench import caches, flash_attention_3, packages, peers, race, results
+from bench import caches, flash_attention_3, packages, peers, race, results, steps
 from bench.names import Name
 from bench.race import LAYOUTS, SEED, Contestant
 from bench.structs import Cache, Shape, Tensors
@@ -162,10 +162,10 @@ def make_problem(cell: Cell) -> Problem:
 # ---- contestants -----------------------------------------------------------------------------------------------------
 
 
-def ours(library: Any, chapter: int, step: int, problem: Problem) -> Contestant:
+def ours(library: Any, chapter: int, slug: str, problem: Problem) -> Contestant:
     """Returns a step, called through the C function."""
-    name, shape, table = library.step_name(chapter, step), problem.shape, problem.table
-    found = Contestant(f"ch{chapter:02}/step{step}", name, None)
+    step, shape, table = library.step(chapter, slug), problem.shape, problem.table
+    found = Contestant(f"ch{chapter:02}/{slug}", library.step_name(chapter, step), None)
     address = lambda tensor: None if tensor is None else tensor.data_ptr()
     pages = 0 if table is None else problem.cache[0].shape[0]
     cache = Cache(address(problem.lengths), address(table), problem.cell.page_rows, pages)
@@ -192,7 +192,7 @@ def ours(library: Any, chapter: int, step: int, problem: Problem) -> Contestant:
     return found
 
 
-def package(problem: Problem) -> tuple[Contestant, int, int]:
+def package(problem: Problem) -> tuple[Contestant, int, str]:
     """Returns the Python package, and the chapter and step that it chooses."""
     from flashbook import explain, flash_attn_with_kvcache
 
@@ -202,7 +202,8 @@ def package(problem: Problem) -> tuple[Contestant, int, int]:
     )
     said = explain(flash_attn_with_kvcache, *tensors, **options)
     run = lambda: flash_attn_with_kvcache(*tensors, **options).transpose(1, 2)
-    return Contestant(f"ch{said.chapter:02}/step{said.step}", said.name, run, called=True), said.chapter, said.step
+    step = steps.of(said.chapter)[said.step - 1]
+    return Contestant(step.name, said.name, run, called=True), said.chapter, step.slug
 
 
 def fa3(problem: Problem) -> Any:
@@ -291,14 +292,15 @@ def contestants_of(options: Any, cell: Cell, library: Any) -> tuple[Problem, lis
     try:
         called, chapter, step = package(problem)
     except (NotImplementedError, RuntimeError, ValueError) as error:  # the package does not support the call
-        reason, step = str(error).splitlines()[0], 0
+        reason, step = str(error).splitlines()[0], ""
         found = [Contestant(f"ch{CHAPTER:02}/package", "the package", None, skipped=reason, called=True)]
     else:
         chosen = ours(library, chapter, step, problem)
         found = [chosen, called] if not options.before else [chosen]  # a process can load only one package
         for contestant in found:
             contestant.values["chosen"] = 1
-    found += [ours(library, CHAPTER, other, problem) for other in options.step or () if other != step]
+    if options.step:
+        found += [ours(library, CHAPTER, other, problem) for other in library.slugs(CHAPTER, options.step) if other != step]
     found += [contestant for who in peers_of(cell, options.peers) for contestant in peer(who, problem)]
     for contestant in found:
         contestant.values["bytes"], contestant.nap = cell.kv_bytes(), NAP

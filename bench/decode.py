@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Times decoding, with all contestants interleaved in one process (bench/race.py).
 
-    decode.py [--only REGEX] [--step 6,9,10] [--peers fa3,cudnn,...] [--rounds 5] [--seconds S] [--resume]
+    decode.py [--only REGEX] [--step equal_work,boxes,warpgroup] [--peers fa3,cudnn,...] [--rounds 5] [--seconds S] [--resume]
               [--out FILE] [--library FILE]
     decode.py --summary FILE   prints the table that ends such a run, and needs no GPU
-    decode.py --one-query | --latent | --prefill | --ablation [--step 1,2,...] [--peers cudnn,flash,...]
+    decode.py --one-query | --latent | --prefill | --ablation [--step per_head,pack_gqa,...] [--peers cudnn,flash,...]
               [--pages 16,64,128] [--shape 0,1,...] [--rounds 5] [--out FILE] [--library FILE]
 
 Without a mode it times caches as used in practice (bench/cells.py): both memory layouts, pages of 16 to 256 rows, 1 to
@@ -13,15 +13,15 @@ from Python.
 
 --one-query  the steps of chapter 8 in [batch, heads, seqlen, d] with one query per sequence, with pages and plans,
              against PyTorch's kernels. Step 8 reads the same keys and values rounded to e4m3, half the bytes. Two
-             shapes have a window, or a softcap and sinks; in these, steps 4 to 6 and FlashInfer (without sinks) take
+             shapes have a window, or a softcap and sinks; in these, ring, paged, equal_work and FlashInfer (without sinks) take
              part. Includes the shapes of --latent.
---latent     latent attention, step 7, against FlashInfer's and a copy of the same number of bytes, since PyTorch has no
+--latent     latent attention, against FlashInfer's and a copy of the same number of bytes, since PyTorch has no
              kernel whose keys are also its values.
 --prefill    the last queries of each sequence, packed and causal, in one launch: `chunks` are 8 sequences with 512
              queries each and 2k to 16k keys, `mixed` are 32 sequences with one query and 2 with 1024. Step 6, chapter
-             9's step 8, cuDNN's paged attention, and FlashInfer's batch prefill (kernels fa2 and fa3, planned
+             9's prompts, cuDNN's paged attention, and FlashInfer's batch prefill (kernels fa2 and fa3, planned
              beforehand) take part. FLOPs count visible pairs.
---ablation   step 4 with one switch changed at a time, and step 3, on one sequence and on 16.
+--ablation   the ring with one switch changed at a time, and split_kv, on one sequence and on 16.
 
 cuDNN's paged attention and FlashInfer take part if nvidia-cudnn-frontend and flashinfer-python are installed.
 `bytes_per_second` counts each key and value that must be read once, however often a kernel reads it. `vs_cudnn` is our
@@ -48,8 +48,8 @@ from bench.race import SEED, Contestant, whole_numbers
 from bench.structs import Cache, Mask, Shape, Tensors
 
 CHAPTER = 8
-EQUAL_WORK, LATENT_STEP, E4M3_CACHE = 6, 7, 8  # steps for a prefix read once, for latent keys, and for a cache in e4m3
-MASKS, PROMPTS = 9, 8  # chapter and step for many queries
+EQUAL_WORK, LATENT_STEP, E4M3_CACHE = "equal_work", "latent", "e4m3_cache"  # steps for a prefix read once, for latent keys, and for a cache in e4m3
+MASKS, PROMPTS = 9, "prompts"  # chapter and step for many queries
 SCALE_OF_HEAD = 1  # FlashbookScaling
 PEERS = ("cudnn", "flash", "flex")
 # Kernels that read pages, and their packages: for one query per sequence, and for any number.
@@ -183,16 +183,17 @@ def make_ragged(problem, sizes):
 # ---- contestants -------------------------------------------------------------------------------------------------------------------
 
 
-def ours(library, step, problem, page_rows=0, once=False, ablation=False, chapter=CHAPTER):
+def ours(library, slug, problem, page_rows=0, once=False, ablation=False, chapter=CHAPTER):
     """Returns a step, with keys in pages of `page_rows` rows in random order, or without pages. `once`: a shared prefix is read once;
     otherwise every sequence reads it from the same pages."""
+    step = library.step(chapter, slug)
     name = library.step_name(chapter, step)
-    who = f"ch{chapter:02}/{name if ablation else f'step{step}'}" + (f"_p{page_rows}" if page_rows else "") + ("_once" if once else "")
+    who = f"ch{chapter:02}/{slug}" + (f"_p{page_rows}" if page_rows else "") + ("_once" if once else "")
     found = Contestant(who, name, None, kind="ablation" if ablation else "decode")
     mask = Mask(window_left=problem.window - 1, window_right=0 if problem.window or problem.is_ragged() else -1, softcap=problem.softcap)
     if problem.sinks is not None:
         mask.sink_logits = problem.sinks.data_ptr()
-    shape, is_e4m3 = Shape.from_buffer_copy(problem.shape), int(step == E4M3_CACHE and chapter == CHAPTER and not ablation)
+    shape, is_e4m3 = Shape.from_buffer_copy(problem.shape), int(slug == E4M3_CACHE)
     packing = {"first_query": problem.first_query.data_ptr(), "queries": problem.q.shape[2]} if problem.is_ragged() else {}
     shape.scaling = SCALE_OF_HEAD if is_e4m3 else 0
     size = library.workspace_bytes(chapter, step, shape)
@@ -325,7 +326,7 @@ def check(problem, contestants):
         if contestant.who == "copy":
             contestant.run()
             contestant.launches = 20
-    is_e4m3 = lambda c: c.who.startswith(f"ch{CHAPTER:02}/step{E4M3_CACHE}")
+    is_e4m3 = lambda c: c.who.startswith(f"ch{CHAPTER:02}/{E4M3_CACHE}")
     race.check_outputs(problem, [c for c in contestants if c.who != "copy" and not is_e4m3(c)], largest_error, 20)
     if rounded := [c for c in contestants if is_e4m3(c)]:
         race.check_outputs(problem.rounded(), rounded, largest_error, 20)
@@ -341,11 +342,11 @@ def parse():
     modes.add_argument("--one-query", action="store_true", help="chapter 8's ladder, and latent attention")
     modes.add_argument("--latent", action="store_true", help="only latent attention's shapes")
     modes.add_argument("--prefill", action="store_true", help="shapes with different numbers of queries")
-    modes.add_argument("--ablation", action="store_true", help="step 4 and its switches, without peers")
+    modes.add_argument("--ablation", action="store_true", help="the ring and its switches, without peers")
     parser.add_argument("--only", default="", metavar="REGEX", help="without a mode: only cells (such as d128/b64h64k8t16_bshd_p64/n8192) that match")
-    parser.add_argument("--step", type=whole_numbers, help="default: all; without a mode, steps in addition to the package's choice")
+    parser.add_argument("--step", type=lambda text: text.split(","), help="default: all; without a mode, steps in addition to the package's choice")
     parser.add_argument("--peers", help=f"some of {','.join(cells.PEERS)}, with a mode some of {','.join((*PEERS, *PAGED))} (default: all), or none")
-    parser.add_argument("--pages", type=whole_numbers, default=[16, 64, 128], help="page sizes for steps 5 and 6, or 0 for none")
+    parser.add_argument("--pages", type=whole_numbers, default=[16, 64, 128], help="page sizes for the steps that read pages, or 0 for none")
     parser.add_argument("--shape", type=whole_numbers,
                         help="with a mode, shapes from 0 (default: all with one query); 8 is uneven, 9 has a shared prefix, 10 to 17 are latent, "
                              "18 has a window, 19 a softcap and sinks, 20 and 21 have different numbers of queries")
@@ -371,9 +372,9 @@ def parse():
 
 def contestants_of(library, options, problem, uneven):
     """Ours without pages, the paged steps with them, and the peers; PyTorch's do not support lengths."""
-    last = race.steps_of(library, CHAPTER)
+    asked = library.slugs(CHAPTER, options.step)
     if options.ablation:
-        return [ours(library, step, problem, ablation=True) for step in options.step or range(1, last + 1)]
+        return [ours(library, step, problem, ablation=True) for step in asked]
     if problem.is_latent():
         found = [ours(library, LATENT_STEP, problem), ours(library, LATENT_STEP, problem, 64), copy(problem)]
         return found + [paged_peer(who, problem, 64) for who in options.peers if who == "flashinfer"]
@@ -381,16 +382,16 @@ def contestants_of(library, options, problem, uneven):
         return [ours(library, EQUAL_WORK, problem, 64, once) for once in (False, True)]
     if problem.is_ragged():
         found = [ours(library, PROMPTS, problem, rows, chapter=MASKS) for rows in PEER_PAGES]
-        found += [ours(library, step, problem, PEER_PAGES[0]) for step in options.step or (EQUAL_WORK,)]
+        found += [ours(library, step, problem, PEER_PAGES[0]) for step in (asked if options.step else (EQUAL_WORK,))]
         return found + [paged_peer(who, problem, rows) for who in options.peers if who in PREFILL for rows in PEER_PAGES]
-    steps = options.step or [step for step in range(1, last + 1) if step != LATENT_STEP]
+    steps = [step for step in asked if options.step or step != LATENT_STEP]
     if problem.has_rules():
-        found = [ours(library, step, problem) for step in steps if 4 <= step <= EQUAL_WORK]
+        found = [ours(library, step, problem) for step in steps if step in ("ring", "paged", EQUAL_WORK)]
         found += [ours(library, EQUAL_WORK, problem, rows) for rows in options.pages if rows]
         knows = [] if problem.sinks is not None else [who for who in options.peers if who in ("flashinfer", "flashinfer_tc")]
         return found + [paged_peer(who, problem, rows) for who in knows for rows in PEER_PAGES]
     found = [ours(library, step, problem) for step in steps]
-    found += [ours(library, step, problem, rows) for step in steps if step in (5, 6, E4M3_CACHE) for rows in options.pages if rows]
+    found += [ours(library, step, problem, rows) for step in steps if step in ("paged", EQUAL_WORK, E4M3_CACHE) for rows in options.pages if rows]
     found += [paged_peer(who, problem, rows) for who in options.peers if who in ONE_QUERY for rows in PEER_PAGES]
     return found if uneven else found + [peer(who, problem) for who in options.peers if who not in PAGED]
 

@@ -60,7 +60,9 @@ void append_cells(const Chapter& chapter, Operation operation, const Selection& 
       for (bool causal : picked_or(selection.masks, {false, true}))
         for (int seqlen : picked_or(selection.seqlens, grid.seqlens))
           for (int step : chapter.steps_of(operation))
-            if (picks(selection.steps, step))
+            if (selection.steps.empty() ||
+                std::ranges::any_of(selection.steps,
+                                    [&](const std::string& asked) { return chapter.find(asked) == step; }))
               cells.push_back({&chapter, step, shape_of(grid, dtype, head_dim, causal, seqlen)});
 }
 
@@ -84,7 +86,7 @@ std::string name_of(const Cell& cell) {
   const std::string chapter = (cell.chapter->number < 10 ? "0" : "") + std::to_string(cell.chapter->number);
   const std::string who = cell.block_size != nullptr ? "blocks/ch" + chapter + "/" + cell.block_size->name
                                                      : std::string(name_of(cell.row().operation)) + "/ch" +
-                                                           chapter + "/step" + std::to_string(cell.step);
+                                                           chapter + "/" + cell.row().slug;
   return who + "/" + std::string(name_of(shape.dtype)) + "/d" + std::to_string(shape.head_dim) +
          (shape.causal() ? "/causal" : "/full") + "/n" + std::to_string(shape.seqlen_q);
 }

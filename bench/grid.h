@@ -22,7 +22,7 @@ struct Cell {
 /// The user's selection. An empty list means the chapter's own grid.
 struct Selection {
   std::vector<int> chapters;
-  std::vector<int> steps;
+  std::vector<std::string> steps;  ///< slugs or numbers
   std::vector<DType> dtypes;
   std::vector<int> head_dims;
   std::vector<bool> masks;  ///< true: causal
@@ -30,7 +30,7 @@ struct Selection {
   bool block_sizes = false;  ///< measure only the sweep over block sizes
 };
 
-/// Returns the name of a cell's result: "forward/ch01/step4/bf16/d128/causal/n2048", or
+/// Returns the name of a cell's result: "forward/ch01/register_tile/bf16/d128/causal/n2048", or
 /// "blocks/ch03/b64/bf16/d128/full/n4096" in the sweep over block sizes.
 std::string name_of(const Cell& cell);
 

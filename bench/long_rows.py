@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures the errors of FP8 attention in long rows, ours and the peers', in one process. No times.
 
-    long_rows.py [--seqlen 1k,4k,16k,64k,128k] [--head-dim 64,128,256] [--step 7,8,9] [--resume] [--seconds S] [--out FILE]
+    long_rows.py [--seqlen 1k,4k,16k,64k,128k] [--head-dim 64,128,256] [--step linear_exp,...] [--resume] [--seconds S] [--out FILE]
 
 One head and 64 queries; Q and K are normally distributed. V is 1 everywhere (`ones`), or normally distributed around 1/2 (`halves`). All contestants
 read the same e4m3 tensors with a scale of 1, and errors are against FP64 attention on these: `relative_rms` is the RMS error of O over the RMS
@@ -39,7 +39,8 @@ def cell(file, options, library, kind, head_dim, keys):
     problem = peers.Problem(shape, "e4m3", *(tensor.bfloat16() for tensor in encoded), encoded)
     exact = peers.plain(*(tensor[0, 0].double() for tensor in encoded), torch.ones(QUERIES, keys, device="cuda", dtype=torch.bool), shape.scale)
     entries = []
-    for contestant in file.lacks([*(peers.ours(library, 6, step, problem) for step in options.step), *(peers.peer(who, problem) for who in PEERS)]):
+    ours = [peers.ours(library, 6, step, problem) for step in library.slugs(6, options.step)]
+    for contestant in file.lacks([*ours, *(peers.peer(who, problem) for who in PEERS)]):
         name = str(Name(f"long/{kind}", contestant.who, "e4m3", head_dim, "full", keys))
         found = {"name": name, "run_name": name, "run_type": "iteration", "iterations": 1, "real_time": 0.0, "cpu_time": 0.0, "time_unit": "ms",
                  "label": contestant.label}
@@ -73,7 +74,7 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seqlen", type=whole_numbers, default=[1024, 4096, 16384, 65536, 131072])
     parser.add_argument("--head-dim", type=whole_numbers, default=[64, 128, 256])
-    parser.add_argument("--step", type=whole_numbers, default=[7, 8, 9])
+    parser.add_argument("--step", type=lambda text: text.split(","), default=["transpose_once", "linear_exp", "promoted_sums"])
     race.add_options(parser)
     return parser.parse_args()
 

@@ -12,9 +12,9 @@
 ///     context           key=value, separated by tabs
 ///
 /// KIND is `causal`, `full`, `documents` (eight, with 1/36 to 8/36 of the tokens, causal) or `decode` (one
-/// query against SEQLEN keys). WHO is `ch05/step5` or `ch10/step3/nccl/8/striped`: chapter, step, transport,
-/// reserved multiprocessors, and the order of tokens if it is not the step's own. An answer that begins with
-/// `error` gives the reason.
+/// query against SEQLEN keys). WHO is `ch05/persistent` or `ch10/zigzag/nccl/8/striped`: chapter, step,
+/// transport, reserved multiprocessors, and the order of tokens if it is not the step's own. An answer that
+/// begins with `error` gives the reason.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -41,7 +41,6 @@ namespace {
 
 using device::Buffer, device::Place;
 
-constexpr int kBackwardStep = 5;  // the fastest step of chapter 7 for long sequences
 constexpr int kDocuments = 8;
 constexpr int64_t kDrawn = 1 << 22;  // number of random values with which tensors are filled
 constexpr int kRows = 96;            // number of rows compared with the reference
@@ -79,8 +78,7 @@ struct Who {
       if (number == "ch0" + std::to_string(alone->number)) chapter = alone;
     for (const TokenOrder known : {TokenOrder::contiguous, TokenOrder::zigzag, TokenOrder::striped})
       if (order_text == name_of(known)) order = known;
-    step = step_text.starts_with("step") ? std::atoi(step_text.c_str() + 4) : 0;
-    if (step < 1 || step > chapter->last_step()) throw InputError(text, ": there is no such step");
+    step = chapter->place(step_text);
     together.transport = transport_of(transport);
     together.margin = std::atoi(margin.c_str());
   }
@@ -103,9 +101,9 @@ class Cell {
     }
     device::synchronize();
     // The fastest on one GPU: for a cache, for documents, and for long sequences.
-    alone(Who(shape_.seqlen_q == 1                               ? "ch08/step6"
-              : !shape_.visibility.documents.first_query.empty() ? "ch09/step2"
-                                                                 : "ch05/step5"));
+    alone(Who(shape_.seqlen_q == 1                               ? "ch08/equal_work"
+              : !shape_.visibility.documents.first_query.empty() ? "ch09/varlen"
+                                                                 : "ch05/persistent"));
     device::synchronize();
     one_gpu_[TensorId::o] = rows(TensorId::o), one_gpu_[TensorId::lse] = rows(TensorId::lse);
   }
@@ -116,7 +114,7 @@ class Cell {
         who.is_gradient() ? std::vector<TensorId>{TensorId::dq, TensorId::dk, TensorId::dv}
                           : std::vector<TensorId>{TensorId::o, TensorId::lse};
     if (who.is_gradient() && !one_gpu_.contains(TensorId::dq)) {
-      alone(Who("ch07/step" + std::to_string(kBackwardStep)));
+      alone(Who("ch07/persistent"));
       device::synchronize();
       for (const TensorId id : outputs) one_gpu_[id] = rows(id);
     }

@@ -11,7 +11,7 @@ GPU has the Python package's context_parallel and PyTorch's. In every round each
 A time is the median of several launches, each after a flush of the L2, from the common start until the slowest GPU is done. Chapter 10 is timed
 with the host's clock. PyTorch is timed with CUDA events on the slower rank, which excludes the time until the host notices the end.
 
-Results are many/ch10/step3/bf16/d128/causal/n65536, step3_nccl with NCCL, step3_striped with stripes, many/ch05/step5 on one GPU. `documents`
+Results are many/ch10/zigzag/bf16/d128/causal/n65536, zigzag_nccl with NCCL, zigzag_striped with stripes, many/ch05/persistent on one GPU. `documents`
 means eight documents with 1/36 to 8/36 of the tokens, `decode` one query against N keys. If there are not two GPUs and 16 heads, the mask is
 called causal_p8 or causal_p8h64. `share` is one GPU's time over the number of GPUs times theirs (median over rounds). `vs_context_parallel` is the
 speed relative to PyTorch's faster method in the same round. Exit code 1 if ours is wrong, 77 without two GPUs.
@@ -47,11 +47,12 @@ from bench import race, results
 from bench.names import Name
 
 NO_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
-ALONE = {"causal": "ch05/step5", "full": "ch05/step5", "gradient": "ch07/step5", "documents": "ch09/step2", "decode": "ch08/step6"}
-LONG = (4, 3, 1, 5, 2)  # steps of chapter 10, most important first
-STEPS = {"causal": LONG, "full": LONG, "gradient": (6,), "documents": (4, 1, 5), "decode": (7,)}
-STRIPED = {"causal": (3, 4), "documents": (4,)}  # steps that are also timed with stripes
-NO_MARGIN = (4, 6)
+ALONE = {"causal": "ch05/persistent", "full": "ch05/persistent", "gradient": "ch07/persistent", "documents": "ch09/varlen",
+         "decode": "ch08/equal_work"}
+LONG = ("carried", "zigzag", "all_gather", "ulysses", "ring")  # steps of chapter 10, most important first
+STEPS = {"causal": LONG, "full": LONG, "gradient": ("backward",), "documents": ("carried", "all_gather", "ulysses"), "decode": ("decode",)}
+STRIPED = {"causal": ("zigzag", "carried"), "documents": ("carried",)}  # steps that are also timed with stripes
+NO_MARGIN = ("carried", "backward")
 MARGIN = 8  # multiprocessors reserved for NCCL's kernels
 ROTATIONS = ("allgather", "alltoall")
 PATIENCE = 90  # seconds to wait for an answer
@@ -368,10 +369,10 @@ class Cell:
         behind = "_gradient" if self.kind == "gradient" else ""
         found = {self.alone: ("one", self.alone)}
         if "ch10" in who:
-            found |= {f"ch10/step{step}": ("one", f"ch10/step{step}/copies/0") for step in steps}
-            found |= {f"ch10/step{step}_striped": ("one", f"ch10/step{step}/copies/0/striped") for step in STRIPED.get(self.kind, ())}
-            found |= {f"ch10/step{step}_nccl": ("one", f"ch10/step{step}/nccl/{MARGIN}") for step in steps if step != 2}
-            found |= {f"ch10/step{step}_nccl_no_margin": ("one", f"ch10/step{step}/nccl/0") for step in steps if step in NO_MARGIN}
+            found |= {f"ch10/{step}": ("one", f"ch10/{step}/copies/0") for step in steps}
+            found |= {f"ch10/{step}_striped": ("one", f"ch10/{step}/copies/0/striped") for step in STRIPED.get(self.kind, ())}
+            found |= {f"ch10/{step}_nccl": ("one", f"ch10/{step}/nccl/{MARGIN}") for step in steps if step != "ring"}
+            found |= {f"ch10/{step}_nccl_no_margin": ("one", f"ch10/{step}/nccl/0") for step in steps if step in NO_MARGIN}
         if self.kind in ("documents", "decode"):  # PyTorch's result has nothing to be compared with
             return found
         if "python" in who:

@@ -2,9 +2,9 @@
 """Times masks, interleaved: chapter 9's steps, chapter 5's last step if it supports the mask, PyTorch's FlexAttention, varlen_attn,
 FlashAttention-2's windows and dense masks, and FlashAttention-3's package if it is installed.
 
-    masks.py [--mask causal,window,...] [--step 1,2,3,4,5] [--peers flex,varlen,flash2,...] [--rounds 5] [--out FILE]
+    masks.py [--mask causal,window,...] [--step dense,varlen,...] [--peers flex,varlen,flash2,...] [--rounds 5] [--out FILE]
              [--layout bhsd,bshd] [--library FILE]
-    masks.py --backward [...]   step 6 and FlexAttention's gradient; step6_bias: including the bias's
+    masks.py --backward [...]   the gradient and FlexAttention's; backward_bias: including the bias's
 
 bench/race.py documents the method. FLOPS counts visible pairs, and `executed` is their fraction of all pairs in the tiles that our kernel
 multiplies. FlexAttention's block mask is made beforehand, in `making` milliseconds. Step 4 uses intervals per key for windows and documents, step
@@ -29,11 +29,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the pack
 
 from bench import packages, peers, race
 from bench.names import Name
-from bench.race import SEED, Contestant, whole_numbers
+from bench.race import SEED, Contestant
 from bench.structs import Gradients, Mask, Shape, Tensors
 
 CHAPTER, HEAD_DIM, HEADS, LENGTH = 9, 128, 16, 8192
-PAIRS, PACKED, RANGES, COLUMNS, GRADIENT = 1, 2, 3, 4, 6  # steps
+PAIRS, PACKED, RANGES, COLUMNS, FUNCTIONS, GRADIENT = "dense", "varlen", "ranges", "flashmask", "mask_functions", "backward"  # steps
 WINDOW, PREFIX, SOFTCAP, REACH, DROPOUT = 1024, 2048, 30.0, 128, 0.1
 PEERS = ("flex", "flex_flash", "varlen", "flash2", "fa3", "dense")
 LENGTHS = (1000, 37, 4096, 1, 2047, 512, 300, 8391)  # packed
@@ -135,11 +135,12 @@ def make_problem(word, layout=race.LAYOUTS[0]):
 # ---- contestants -------------------------------------------------------------------------------------------------------------------
 
 
-def ours(library, step, problem):
-    found = Contestant(f"ch{CHAPTER:02}/step{step}", library.step_name(CHAPTER, step), None, kind="masked")
-    mask = {PAIRS: problem.pairs, COLUMNS: problem.columns}.get(step, problem.mask)
+def ours(library, slug, problem):
+    step = library.step(CHAPTER, slug)
+    found = Contestant(f"ch{CHAPTER:02}/{slug}", library.step_name(CHAPTER, step), None, kind="masked")
+    mask = {PAIRS: problem.pairs, COLUMNS: problem.columns}.get(slug, problem.mask)
     if mask is None:
-        found.skipped = f"has no {'pairs' if step == PAIRS else 'intervals'}, and is step 3 without them"
+        found.skipped = f"has no {'pairs' if slug == PAIRS else 'intervals'}, and is {RANGES} without them"
         return found
     shape, mask = ctypes.byref(problem.shape), ctypes.byref(mask)
     size = library.c.flashbook_masked_workspace_bytes(CHAPTER, step, shape, mask)
@@ -150,7 +151,7 @@ def ours(library, step, problem):
     lse = torch.full(o.shape[:3], float("nan"), device="cuda", dtype=torch.float32)
     workspace = torch.zeros(size, device="cuda", dtype=torch.uint8)
     tensors = Tensors(*(t.data_ptr() for t in (problem.q, problem.k, problem.v, o, lse, workspace)))
-    found.values = {"workspace_bytes": size, "executed": problem.executed(step)}
+    found.values = {"workspace_bytes": size, "executed": problem.executed(slug)}
 
     def run():
         race.must(library, library.c.flashbook_masked(CHAPTER, step, shape, mask, ctypes.byref(tensors),
@@ -277,10 +278,11 @@ def dense(problem):
 def our_gradient(library, problem, learns=False):
     """Returns step 6, from the O and the log-sum-exp of our forward pass. `learns`: including the gradient of the
     bias."""
-    found = Contestant(f"ch{CHAPTER:02}/step{GRADIENT}" + "_bias" * learns, library.step_name(CHAPTER, GRADIENT), None, kind="masked")
-    forward = ours(library, PACKED if problem.word == "lengths" else 5, problem)
+    step = library.step(CHAPTER, GRADIENT)
+    found = Contestant(f"ch{CHAPTER:02}/{GRADIENT}" + "_bias" * learns, library.step_name(CHAPTER, step), None, kind="masked")
+    forward = ours(library, PACKED if problem.word == "lengths" else FUNCTIONS, problem)
     shape, mask = ctypes.byref(problem.shape), ctypes.byref(problem.mask)
-    size = library.c.flashbook_masked_workspace_bytes(CHAPTER, GRADIENT, shape, mask)
+    size = library.c.flashbook_masked_workspace_bytes(CHAPTER, step, shape, mask)
     if forward.skipped or size < 0:
         found.skipped = forward.skipped or library.error()
         return found
@@ -297,7 +299,7 @@ def our_gradient(library, problem, learns=False):
     found.values = {"workspace_bytes": size, "executed": problem.executed(GRADIENT, rows=64)}
 
     def run():
-        race.must(library, library.c.flashbook_masked_backward(CHAPTER, GRADIENT, shape, mask, ctypes.byref(tensors), ctypes.byref(pointers),
+        race.must(library, library.c.flashbook_masked_backward(CHAPTER, step, shape, mask, ctypes.byref(tensors), ctypes.byref(pointers),
                                                                ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)))
         return gradients
 
@@ -379,7 +381,7 @@ def contestants_of(library, options, problem):
         return found + ([guarded("flex_backward", flex_gradient, problem)] if flex_takes else [])
     if problem.word in WIDTHS:
         return [ours(library, RANGES, problem)]
-    found = [ours(library, step, problem) for step in options.step]
+    found = [ours(library, step, problem) for step in library.slugs(CHAPTER, options.step)]
     if problem.word in ("full", "causal") or (problem.word == "documents" and problem.layout == "bhsd"):
         found.append(unmasked(library, problem))
     takes = {"flex": (flex, problem.word != "dropout"), "flex_flash": (functools.partial(flex, backend="FLASH"), problem.word != "dropout"),
@@ -451,10 +453,11 @@ def largest_error(problem, o):
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--step", type=whole_numbers, default=[1, 2, 3, 4, 5], help="default: 1,2,3,4,5")
+    parser.add_argument("--step", type=lambda text: text.split(","), default=[PAIRS, PACKED, RANGES, COLUMNS, FUNCTIONS],
+                        help="default: the forward steps")
     parser.add_argument("--mask", default=",".join(MASKS), help=f"some of {','.join(MASKS)}")
     parser.add_argument("--peers", default=",".join(PEERS), help=f"some of {','.join(PEERS)}, or none")
-    parser.add_argument("--backward", action="store_true", help=f"step {GRADIENT} and FlexAttention's gradient, in place of forward passes")
+    parser.add_argument("--backward", action="store_true", help="our gradient and FlexAttention's, in place of forward passes")
     race.add_layout(parser)
     race.add_options(parser)
     options = parser.parse_args()

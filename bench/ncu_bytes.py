@@ -7,7 +7,7 @@
 COUNTERS.csv is the output of `ncu --csv --print-units base --metrics ...` for a chapter's program, REPORT.json that program's --json file. The
 first launches of all kernels make one run of the step, and their bytes are summed. Two counts are compared: bytes to and from device memory, with
 the cost model, and sectors between the multiprocessors and the L2, if the chapter has a model of its requests. RESULT.json is a result file of this
-machine. Its context is kept, and its results are replaced by one named NAME (ncu/ch03/step2/...), except for results of that kind, which are kept
+machine. Its context is kept, and its results are replaced by one named NAME (ncu/ch03/split_k/...), except for results of that kind, which are kept
 too. Exit code 1 if counters and models differ by more than 15 %; --tell only reports this, for chapter 3's step 3, whose page explains why.
 """
 

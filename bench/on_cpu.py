@@ -28,7 +28,7 @@ from bench import race, results
 from bench.names import Name
 from bench.race import SEED, Contestant, whole_numbers
 
-CHAPTER, STEP = 2, 5
+CHAPTER, STEP = 2, "register_blocks"
 PRODUCT = 2048  # rows, columns and terms
 SHAPES = ((1, 64, 4096), (8, 64, 4096), (16, 128, 2048))  # heads, head_dim, N
 SECONDS, MAX_RUNS = 0.15, 9  # per contestant and round
@@ -49,7 +49,7 @@ class Problem:
 
 def ours(program, problem):
     """Returns the program's last step, checked. The program reports its own time."""
-    command = [program, "--step", str(STEP), "--dtype", "f32",
+    command = [program, "--step", STEP, "--dtype", "f32",
                "--heads", str(problem.heads), "--seqlen", str(problem.seqlen), "--head-dim", str(problem.head_dim)]
 
     def asked(*options):
@@ -61,7 +61,7 @@ def ours(program, problem):
             return json.loads(file.read_text())["steps"][-1]
 
     first = asked("--check", "sample", "--reps", "3")
-    found = Contestant(f"ch{CHAPTER:02}/step{STEP}", first["name"], None)
+    found = Contestant(f"ch{CHAPTER:02}/{STEP}", first["name"], None)
     found.launches = runs_in(first["seconds"])
     found.run = lambda: asked("--check", "off", "--reps", str(found.launches))["seconds"]
     return found

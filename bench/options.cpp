@@ -55,7 +55,8 @@ BenchOptions parse_bench_options(int argc, char** argv) {
   CLI::App app("Flashbook's bench: times every step of every chapter, each checked first", "forward");
   app.add_option("--chapter", options.selection.chapters, "Chapters, such as 1,3 (default: all)")
       ->delimiter(',');
-  app.add_option("--step", options.selection.steps, "Steps (default: all)")->delimiter(',');
+  app.add_option("--step", options.selection.steps, "Steps, by name or number (default: all)")
+      ->delimiter(',');
   app.add_option("--dtype", dtypes, "f32, f16, bf16, e4m3 (default: all that a chapter supports)")
       ->delimiter(',');
   app.add_option("--head-dim", options.selection.head_dims, "64, 128, 256 (default: all)")
@@ -64,13 +65,13 @@ BenchOptions parse_bench_options(int argc, char** argv) {
   app.add_option("--mask", masks, "full, causal (default: both)")->delimiter(',');
   app.add_option("--seqlen", seqlens, "Sequence lengths; 4k means 4096 (default: 512 to 16k)")
       ->delimiter(',');
-  app.add_flag(
-      "--block-sizes", options.selection.block_sizes,
-      "Instead, time chapter 3's step 2 with tiles of 16 to 128 rows, and its step 3 with chapter 4's tiles");
+  app.add_flag("--block-sizes", options.selection.block_sizes,
+               "Instead, time chapter 3's queries_outside with tiles of 16 to 128 rows, and its split_k with "
+               "chapter 4's");
   app.add_option("--max-seconds", options.max_seconds,
                  "Seconds of timed runs per cell, approximately (default: 2)");
   app.add_option("--out", options.out, "Write the results to this file, which is complete after every cell");
-  app.footer("Options of Google Benchmark follow --: -- --benchmark_filter=step2");
+  app.footer("Options of Google Benchmark follow --: -- --benchmark_filter=pingpong");
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

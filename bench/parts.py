@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from bench import ncu_bytes
+from bench import ncu_bytes, steps
 from bench.as_called import PACKED
 from bench.race import LAYOUTS, in_layout
 
@@ -56,18 +56,13 @@ def race(program: str, *options: str) -> Commands:
     return lambda out: [["python3", f"bench/{program}", *options, "--rounds", ROUNDS, "--out", str(out)]]
 
 
-def contestants(steps: str) -> list[str]:
-    """Returns the names of steps such as 4.6,5.5."""
-    return [f"ch{int(chapter):02}/step{step}" for chapter, _, step in (word.partition(".") for word in steps.split(","))]
-
-
-def grid(name: str, file: str, seconds: float, what: str, steps: str, peers: Iterable[str] = (), dims: Iterable[int] = DIMS,
+def grid(name: str, file: str, seconds: float, what: str, ours: Iterable[str], peers: Iterable[str] = (), dims: Iterable[int] = DIMS,
          masks: Iterable[str] = MASKS, lengths: Iterable[int] = LENGTHS, dtype: str = "bf16", layout: str = LAYOUTS[0]) -> Part:
     """Runs peers.py over a grid of shapes."""
-    who = contestants(steps)
-    who += [peer + "_bf16" * (dtype == "e4m3" and peer not in ("product", "cudnn_frontend", "fa3")) for peer in peers]
-    command = race("peers.py", "--dtype", dtype, "--step", steps, "--peers", words(peers) or "none", "--head-dim", words(dims),
+    who = [*ours]
+    command = race("peers.py", "--dtype", dtype, "--step", words(who), "--peers", words(peers) or "none", "--head-dim", words(dims),
                    "--mask", words(masks), "--seqlen", words(lengths), "--layout", layout)
+    who += [peer + "_bf16" * (dtype == "e4m3" and peer not in ("product", "cudnn_frontend", "fa3")) for peer in peers]
     named = [in_layout(mask, layout) for mask in masks]
     return Part(name, file, seconds, what, command, names("forward", either(who), dtype, dims, named, lengths), resumes=True)
 
@@ -76,26 +71,22 @@ def program(name: str, *options: str) -> Commands:
     return lambda out: [[str(BIN / name), *options, str(out)]]
 
 
-def steps(chapter: int, last: int) -> str:
-    return words(f"{chapter}.{step}" for step in range(1, last + 1))
-
-
 def counted(out: pathlib.Path) -> list[list[str]]:
     """Returns the bytes counted by Nsight Compute, compared with the models of chapters 1 and 3."""
     shape = "--batch 1 --heads 8 --kv-heads 8 --seqlen 8k --head-dim 128"
-    command_by_name = {f"ncu/ch01/step{step}/bf16/d128/full/n8192": f"01_naive_attention --step {step} {shape}" for step in (4, 5)}
+    command_by_name = {f"ncu/ch01/{step}/bf16/d128/full/n8192": f"01_naive_attention --step {step} {shape}" for step in ("register_tile", "wmma")}
     for dim, heads in ((128, 16), (64, 32)):
-        for step in (1, 2, 3):
-            command_by_name[f"ncu/ch03/step{step}/bf16/d{dim}/full/n4096"] = (f"03_flash_attention_1 --step {step} --batch 4 --heads {heads} "
-                                                                      f"--kv-heads {heads} --seqlen 4k --head-dim {dim}")
+        for step in steps.of(3):
+            command_by_name[f"ncu/{step.name}/bf16/d{dim}/full/n4096"] = (f"03_flash_attention_1 --step {step.slug} --batch 4 --heads {heads} "
+                                                                          f"--kv-heads {heads} --seqlen 4k --head-dim {dim}")
     counters, report = str(out.parent / "counters.csv"), str(out.parent / "counted.txt")
-    found = [[str(BIN / "forward"), "--chapter", "1", "--step", "4", "--dtype", "bf16", "--head-dim", "128", "--mask", "full", "--seqlen", "512",
-              "--max-seconds", "0", "--out", str(out)]]  # any result of this machine, for its context
+    found = [[str(BIN / "forward"), "--chapter", "1", "--step", "register_tile", "--dtype", "bf16", "--head-dim", "128", "--mask", "full",
+              "--seqlen", "512", "--max-seconds", "0", "--out", str(out)]]  # any result of this machine, for its context
     for name, command in command_by_name.items():
         chapter, *options = command.split()
         found.append(["ncu", "--clock-control", "none", "--metrics", ",".join(ncu_bytes.MEMORY + ncu_bytes.L2), "--csv", "--print-units", "base",
                       "--log-file", counters, str(BIN / chapter), *options, "--dtype", "bf16", "--reps", "1", "--check", "off", "--json", report])
-        found.append(["python3", "bench/ncu_bytes.py", *["--tell"] * ("step3" in name), counters, report, str(out), name])
+        found.append(["python3", "bench/ncu_bytes.py", *["--tell"] * ("split_k" in name), counters, report, str(out), name])
     return found
 
 
@@ -120,14 +111,15 @@ def sanitized(_: pathlib.Path) -> list[list[str]]:
     """Runs memcheck, racecheck and synccheck on small shapes of every chapter with kernels."""
     packed = "--lengths 100,37,0,131 --heads 2 --head-dim 128 --causal"
     extra_shapes = {"06": ["--scaling block --heads 2 --seqlen 50 --seqlen-k 131 --head-dim 64 --layout bshd"],
-                  "08": ["--step 7 --head-dim 576 --heads 64 --kv-heads 1 --seqlen 1 --seqlen-k 131"],
-                  "09": ["--step 6 --heads 2 --kv-heads 1 --seqlen 100 --seqlen-k 131 --head-dim 64 --causal", packed, f"--step 6 {packed}"]}
+                  "08": ["--step latent --head-dim 576 --heads 64 --kv-heads 1 --seqlen 1 --seqlen-k 131"],
+                  "09": ["--step backward --heads 2 --kv-heads 1 --seqlen 100 --seqlen-k 131 --head-dim 64 --causal", packed,
+                         f"--step backward {packed}"]}
     small = ["--heads 2 --kv-heads 1 --seqlen 100 --seqlen-k 131 --head-dim 64", "--heads 1 --seqlen 65 --head-dim 128 --causal"]
     chapters = sorted(path.parts[-3] for path in ROOT.glob("chapters/*/host/chapter.cu") if "Place::device" in path.read_text(encoding="utf-8"))
     return [["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", str(BIN / chapter), "--batch", "1", *shape.split(), "--reps", "1"]
             for chapter in chapters for shape in [*small, *extra_shapes.get(chapter[:2], [])] for tool in ("memcheck", "racecheck", "synccheck")
             # In these kernels one lane signals for its whole warp, which racecheck mistakes for a race (docs/pages/golden.md).
-            if not (tool == "racecheck" and shape.startswith(("--step 6 --lengths", "--step 7")))]
+            if not (tool == "racecheck" and shape.startswith(("--step backward --lengths", "--step latent")))]
 
 
 def script(path: str, *options: str) -> Commands:
@@ -147,34 +139,35 @@ def many_on_two_cards(out: pathlib.Path) -> list[list[str]]:
 
 BESIDE = ("cudnn", "cudnn_frontend", "flash", "fa2", "fa3", "fa4")  # compared with chapter 5 in every cell
 LADDER_PEERS = (*BESIDE, "eager", "flex", "flex_flash", "xformers", "flashinfer", "varlen", "product")
-BOOK_STEPS = ",".join((steps(1, 5), steps(3, 3), steps(4, 6), steps(5, 5)))
-EVERY_STEP = either(contestants(f"{BOOK_STEPS},{steps(6, 9)}"))
+BOOK_STEPS = [name for chapter in (1, 3, 4, 5) for name in steps.names(chapter)]
+EVERY_STEP = either([*BOOK_STEPS, *steps.names(6)])
 FULL, AT_4K, LONGEST = ("full",), (4096,), (512, 4096, 16384)
 DECODE_PEERS = "cudnn,flash,cudnn_paged,flashinfer,flashinfer_tc"
 CHUNK_PEERS = ("cudnn_paged", "flashinfer_fa2", "flashinfer_fa3")
-DECODE = r"decode/(ch08/step\d(_p\d+)?(_once)?|cudnn|flash|flex|copy|(cudnn_paged|flashinfer|flashinfer_tc)_p\d+)/bf16/d(128|256|576)/\w+/n\d+"
-CELLS = (rf"(decode|called)/(ch08/step(6|9|10)|ch09/step8|fa3|cudnn|cudnn_frontend|flashinfer(_tc|_fa2|_fa3)?)/bf16/d{either((64, 128, 256))}"
-         rf"/b\d+h\d+k\d+t\d+(ragged)?_{either(LAYOUTS)}(_p\d+)?/n\d+")
-CALLED = (rf"(called|alone)/(ch\d\d/step\d+|fa3|cudnn)/bf16/d{either(DIMS)}"
+DECODE = r"decode/(ch08/\w+|cudnn|flash|flex|copy|(cudnn_paged|flashinfer|flashinfer_tc)_p\d+)/bf16/d(128|256|576)/\w+/n\d+"
+CELLS = (r"(decode|called)/(ch08/(equal_work|boxes|warpgroup)|ch09/prompts|fa3|cudnn|cudnn_frontend|flashinfer(_tc|_fa2|_fa3)?)"
+         rf"/bf16/d{either((64, 128, 256))}/b\d+h\d+k\d+t\d+(ragged)?_{either(LAYOUTS)}(_p\d+)?/n\d+")
+CALLED = (rf"(called|alone)/(ch\d\d/\w+|fa3|cudnn)/bf16/d{either(DIMS)}"
           rf"/(forward|backward)(_packed_{either(PACKED)}|_window\d+)?_h\d+k\d+_{either(MASKS)}/n\d+")
-MASKED = r"masked/(ch09/step[1-5]|ch05/step5|flex|flex_flash|varlen|flash2|fa3|dense)/bf16/d128/\w+/n\d+"
-GRADIENTS = names("backward", r"(ch07/step[2-6]|\w+)")
+MASKED = r"masked/(ch09/(dense|varlen|ranges|flashmask|mask_functions)|ch05/persistent|flex|flex_flash|varlen|flash2|fa3|dense)/bf16/d128/\w+/n\d+"
+NEW_GRADIENTS = [step.slug for step in steps.of(7)][1:]  # the first is measured at fewer lengths
+GRADIENTS = names("backward", rf"(ch07/{either(NEW_GRADIENTS)}|\w+)")
 
 PARTS = (
     grid("ladder", "forward", 40, "every step of chapters 1, 3, 4 and 5 and every peer, at the ladder's shape",
          BOOK_STEPS, LADDER_PEERS, (128,), FULL, AT_4K),
     grid("forward", "forward", 135, "the last steps of these chapters and the peers, every shape of the papers",
-         "1.4,1.5,3.3,4.6,5.5", (*BESIDE, "eager")),
+         ("ch01/register_tile", "ch01/wmma", "ch03/split_k", "ch04/late_maximum", "ch05/persistent"), (*BESIDE, "eager")),
     grid("fp8", "fp8", 90, "chapter 6's steps 5 to 9 and the peers in FP8, every shape",
-         "6.5,6.6,6.7,6.8,6.9,6.7_means", ("cudnn_frontend", "fa3"), dtype="e4m3"),
+         (*steps.names(6)[4:], "ch06/transpose_once_means"), ("cudnn_frontend", "fa3"), dtype="e4m3"),
     grid("fp8_ladder", "fp8", 20, "every step of chapter 6, N 4096, no mask",
-         steps(6, 9), ("cudnn", "cudnn_frontend", "fa3", "product"), masks=FULL, lengths=AT_4K, dtype="e4m3"),
+         steps.names(6), ("cudnn", "cudnn_frontend", "fa3", "product"), masks=FULL, lengths=AT_4K, dtype="e4m3"),
     Part("fp8_errors", "studies", 15, "errors of long rows in FP8, ours and the peers'", race("long_rows.py"), r"long/(ones|halves)/.*",
          resumes=True),
-    grid("fp8_long", "fp8", 30, "chapter 6's steps 7 and 9 and the peers, 32k to 128k keys", "6.7,6.9", ("cudnn_frontend", "fa3"), (128,),
-         lengths=(32768, 65536, 131072), dtype="e4m3"),
+    grid("fp8_long", "fp8", 30, "chapter 6's two ways to sum and the peers, 32k to 128k keys", ("ch06/transpose_once", "ch06/promoted_sums"),
+         ("cudnn_frontend", "fa3"), (128,), lengths=(32768, 65536, 131072), dtype="e4m3"),
     Part("backward", "backward", 160, "chapter 7's steps and the peers, every shape",
-         race("backward.py", "--step", "2,3,4,5,6", "--seqlen", words(LENGTHS), "--layout", LAYOUTS[0]), GRADIENTS, resumes=True),
+         race("backward.py", "--step", words(NEW_GRADIENTS), "--seqlen", words(LENGTHS), "--layout", LAYOUTS[0]), GRADIENTS, resumes=True),
     Part("cells", "caches", 330, "caches as used in practice, in both layouts, on the GPU alone and as called",
          race("decode.py"), CELLS, resumes=True),
     Part("as_called", "studies", 320, "the Python package's other calls, likewise, on [batch, seqlen, heads, d]", race("as_called.py"), CALLED,
@@ -183,28 +176,31 @@ PARTS = (
          resumes=True),
     Part("prefill", "decode", 20, "chunks of prompts against pages: chapters 8 and 9 and the peers",
          race("decode.py", "--prefill", "--peers", words(CHUNK_PEERS)),
-         rf"decode/(ch08/step6_p64|(ch09/step8|{either(CHUNK_PEERS)})_p(16|64))/bf16/d128/(b8h32k8chunks/n16384|b34h32k8mixed/n4096)", resumes=True),
+         rf"decode/(ch08/equal_work_p64|(ch09/prompts|{either(CHUNK_PEERS)})_p(16|64))/bf16/d128/(b8h32k8chunks/n16384|b34h32k8mixed/n4096)",
+         resumes=True),
     Part("masked", "masked", 70, "chapter 9 and the peers with every mask", race("masks.py", "--layout", LAYOUTS[0]), MASKED, resumes=True),
     Part("masked_backward", "masked", 65, "the same for gradients", race("masks.py", "--backward", "--layout", LAYOUTS[0]),
-         r"masked/(ch09/step6(_bias)?|flex_backward)/bf16/d128/\w+/n\d+", resumes=True),
-    grid("forward_bshd", "forward", 60, "the last step and the fastest peers on [batch, seqlen, heads, d]", "5.5", ("cudnn", "cudnn_frontend", "fa3"),
-         layout="bshd"),
+         r"masked/(ch09/backward(_bias)?|flex_backward)/bf16/d128/\w+/n\d+", resumes=True),
+    grid("forward_bshd", "forward", 60, "the last step and the fastest peers on [batch, seqlen, heads, d]", ("ch05/persistent",),
+         ("cudnn", "cudnn_frontend", "fa3"), layout="bshd"),
     Part("backward_bshd", "backward", 60, "the same for gradients",
-         race("backward.py", "--step", "5,6", "--peers", "cudnn,cudnn_frontend,fa3", "--layout", "bshd"),
-         names("backward", r"(ch07/step[56]|cudnn|cudnn_frontend|fa3)", masks=("full_bshd", "causal_bshd"), lengths=(512, 1024, 4096, 16384)),
-         resumes=True),
+         race("backward.py", "--step", "persistent,deterministic", "--peers", "cudnn,cudnn_frontend,fa3", "--layout", "bshd"),
+         names("backward", r"(ch07/(persistent|deterministic)|cudnn|cudnn_frontend|fa3)", masks=("full_bshd", "causal_bshd"),
+               lengths=(512, 1024, 4096, 16384)), resumes=True),
     Part("masked_bshd", "masked", 50, "chapter 9 and FlashAttention-3 on [batch, seqlen, heads, d]",
          race("masks.py", "--peers", "fa3", "--layout", "bshd"), MASKED, resumes=True),
     Part("masked_backward_bshd", "masked", 30, "chapter 9's gradients likewise",
-         race("masks.py", "--backward", "--peers", "none", "--layout", "bshd"), r"masked/ch09/step6(_bias)?/bf16/d128/\w+_bshd/n\d+", resumes=True),
-    grid("short_long", "forward", 40, "lengths from 64 to 256, and 32k and 64k", "5.5", ("cudnn", "flash", "eager"), (64, 128),
+         race("masks.py", "--backward", "--peers", "none", "--layout", "bshd"), r"masked/ch09/backward(_bias)?/bf16/d128/\w+_bshd/n\d+",
+         resumes=True),
+    grid("short_long", "forward", 40, "lengths from 64 to 256, and 32k and 64k", ("ch05/persistent",), ("cudnn", "flash", "eager"), (64, 128),
          lengths=(64, 128, 256, 32768, 65536)),
-    grid("steps5", "forward", 35, "chapter 5's steps 1 to 4 against cuDNN, at three lengths", "5.1,5.2,5.3,5.4", ("cudnn",), lengths=LONGEST),
-    grid("steps4", "forward", 12, "chapter 4's steps against FlashAttention-2, N 4096", steps(4, 6), ("flash",), (64, 256), FULL, AT_4K),
-    grid("steps4_5", "forward", 12, "step 5 of chapter 4 at a short and a long N", "4.5", ("flash",), (64, 256), lengths=(512, 8192)),
-    grid("steps3", "forward", 10, "chapter 3's steps 1 and 2 at a short and a long N", "3.1,3.2", (), (128,), FULL, (1024, 16384)),
-    Part("backward_first", "backward", 20, "step 1 of chapter 7", race("backward.py", "--step", "1", "--peers", "none", "--layout", LAYOUTS[0]),
-         names("backward", "ch07/step1", lengths=(512, 1024, 4096, 16384)), resumes=True),
+    grid("steps5", "forward", 35, "chapter 5's steps 1 to 4 against cuDNN, at three lengths", steps.names(5)[:-1], ("cudnn",), lengths=LONGEST),
+    grid("steps4", "forward", 12, "chapter 4's steps against FlashAttention-2, N 4096", steps.names(4), ("flash",), (64, 256), FULL, AT_4K),
+    grid("steps4_5", "forward", 12, "step 5 of chapter 4 at a short and a long N", ("ch04/tuned",), ("flash",), (64, 256), lengths=(512, 8192)),
+    grid("steps3", "forward", 10, "chapter 3's steps 1 and 2 at a short and a long N", steps.names(3)[:2], (), (128,), FULL, (1024, 16384)),
+    Part("backward_first", "backward", 20, "step 1 of chapter 7",
+         race("backward.py", "--step", "two_passes", "--peers", "none", "--layout", LAYOUTS[0]),
+         names("backward", "ch07/two_passes", lengths=(512, 1024, 4096, 16384)), resumes=True),
     Part("many", "many", 120, "chapter 10 on two cards", many_on_two_cards, r"(many|machine/hop)/.*", ("many", *SHARED), resumes=True, cards=2),
     Part("resources", "machine", 30, "registers, shared memory and occupancy of every kernel",
          program("forward", "--chapter", "1,3,4,5,6", "--dtype", "bf16,e4m3", "--mask", "full", "--seqlen", "4096", "--max-seconds", "0", "--out"),
@@ -212,7 +208,7 @@ PARTS = (
     Part("machine", "machine", 5, "chapter 0: the card's times for a load, a product, an exponential", program("00_the_machine", "--json"),
          r"machine/[\w/]+", ("00_the_machine",)),
     Part("flex_decode", "decode", 20, "FlexAttention with one query per sequence",
-         race("decode.py", "--one-query", "--shape", "2", "--step", "6", "--peers", "cudnn,flex", "--pages", "0"), DECODE, resumes=True),
+         race("decode.py", "--one-query", "--shape", "2", "--step", "equal_work", "--peers", "cudnn,flex", "--pages", "0"), DECODE, resumes=True),
     Part("blocks", "machine", 8, "chapter 3's tiles from 16 to 128, and its step 3 with chapter 4's tiles",
          program("forward", "--block-sizes", "--max-seconds", "0.1", "--out"), r"blocks/.*", ("forward",)),
     Part("timeline", "machine", 8, "time stamps from chapter 5's loops", program("timeline"), r"timeline/.*", ("timeline",)),
@@ -227,7 +223,7 @@ PARTS = (
     Part("gradients", "backward", 10, "errors of gradients for each kind of inputs", race("backward.py", "--accuracy"), r"gradients/.*"),
     Part("host", "machine", 15, "chapter 2 on the CPU",
          program("forward", "--chapter", "2", "--dtype", "f32", "--head-dim", "64", "--mask", "full", "--max-seconds", "0.3", "--out"),
-         names("forward", r"ch02/step\d", "f32", (64,), FULL), ("forward",)),
+         names("forward", either(steps.names(2)), "f32", (64,), FULL), ("forward",)),
     Part("counted", "machine", 30, "bytes counted by Nsight Compute", counted, r"ncu/.*", ("forward", "01_naive_attention", "03_flash_attention_1")),
     Part("python", "studies", 45, "the Python package against its C function", race("operators.py"), r"python/.*"),
     Part("accuracy", "studies", 55, "errors in f16 and FP8 against FP64", program("accuracy", "--out"), r"accuracy/.*", ("accuracy",)),
@@ -242,7 +238,7 @@ PARTS = (
          r"training/\w+_by_time/.*"),
     Part("diagnosis", "studies", 30, "a model that is slow, and its fixes", script("bench/diagnosis.py"), r"training/diagnosis_.*"),
     Part("triton", "forward", 50, "chapter 5's step 2 in Triton", script("bench/in_triton.py", "--rounds", ROUNDS),
-         names("triton", "(triton|cudnn|ch05/step[125])", dims=(128,), lengths=(1024, 4096, 16384)), resumes=True),
+         names("triton", "(triton|cudnn|ch05/(single_warpgroup|specialised|persistent))", dims=(128,), lengths=(1024, 4096, 16384)), resumes=True),
     Part("generation", "studies", 130, "generation with a cache and without",
          script("bench/generation.py", "--tokens", "100,500,1000", "--ways", "none_flash,cat,in_place,pages"), r"generation/.*"),
     Part("long", "studies", 220, "errors of long rows",

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Times our kernels interleaved with PyTorch's, or with versions of themselves, in one process.
 
-    peers.py [--chapter 1] [--step 2] [--peers cudnn,flash,...] [--head-dim 128] [--mask full,causal] [--seqlen 512,...,16k] [--dtype bf16]
+    peers.py [--chapter 1] [--step coalesced] [--peers cudnn,flash,...] [--head-dim 128] [--mask full,causal] [--seqlen 512,...,16k] [--dtype bf16]
              [--layout bhsd,bshd] [--rounds 5] [--resume] [--seconds S] [--out FILE] [--library build/gpu/lib/libflashbook.so]
-    peers.py --step 4.6,5.5 [...]   step 6 of chapter 4 against step 5 of chapter 5; 6.7_means: with the means added back
-    peers.py --ablation [...]   chapter 5's last step against itself with one switch changed at a time; --chapter 4: chapter 4's step 5, and step 4
+    peers.py --step ch04/late_maximum,ch05/persistent [...]   steps of two chapters; ch06/transpose_once_means: with the means added back
+    peers.py --ablation [...]   chapter 5's last step with one switch changed at a time; --chapter 4: chapter 4's tuned step, and the previous one
     peers.py --cpu [...]        chapter 2's last step against PyTorch's attention on the CPU: bench/on_cpu.py
 
 bench/race.py documents the method. `vs_cudnn` is our speed relative to cuDNN, the median of the rounds' ratios. Ours is checked against float64
@@ -75,9 +75,10 @@ def make_problem(dtype, head_dim, causal, seqlen, layout=race.LAYOUTS[0]):
 # ---- contestants -------------------------------------------------------------------------------------------------------------------
 
 
-def ours(library, chapter, step, problem, ablation=False, means=False):
+def ours(library, chapter, slug, problem, ablation=False, means=False):
+    step = library.step(chapter, slug)
     name = library.step_name(chapter, step)
-    who = f"ch{chapter:02}/{name if ablation else f'step{step}'}" + "_means" * means
+    who = f"ch{chapter:02}/{slug}" + "_means" * means
     found = Contestant(who, name, None, kind="ablation" if ablation else "forward")
     size = library.workspace_bytes(chapter, step, problem.shape)
     if size < 0:
@@ -229,22 +230,23 @@ def check(problem, contestants):
 
 
 def steps_of(text):
-    """Parses "all", "1,2" into [1, 2], or "4.6,6.7_means" into [(4, 6, False), (6, 7, True)]."""
-    if text == "all" or "." not in text:
-        return text if text == "all" else whole_numbers(text)
+    """Parses "all", "pingpong,5" into ["pingpong", "5"], or "ch04/tuned,ch06/straight_means" into [(4, "tuned", False), (6, "straight", True)]."""
+    if text == "all" or "/" not in text:
+        return text if text == "all" else text.split(",")
     words = text.split(",")
-    found = [(int(word[1]), int(word[2]), bool(word[3])) for word in (re.fullmatch(r"(\d+)\.(\d+)(_means)?", word) for word in words) if word]
+    found = [(int(word[1]), word[2], bool(word[3])) for word in (re.fullmatch(r"ch(\d\d)/(\w+?)(_means)?", word) for word in words) if word]
     if len(found) < len(words):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a list of steps: use steps such as 1,2, or chapters and steps such as 4.6,5.5")
+        raise argparse.ArgumentTypeError(f"'{text}' is not a list of steps: use steps such as pingpong,persistent, also of several chapters: "
+                                         "ch04/tuned,ch05/persistent")
     return found
 
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ablation", action="store_true", help="step 5 of chapter 5, or of --chapter 4, and its switches, without peers")
+    parser.add_argument("--ablation", action="store_true", help="chapter 5's last step, or chapter 4's tuned one, and its switches, without peers")
     parser.add_argument("--cpu", action="store_true", help="chapter 2's last step and PyTorch on the CPU: bench/on_cpu.py has its options")
     parser.add_argument("--chapter", type=whole_numbers, help="chapters of the forward pass, such as 1,3 (default: 5, or 6 for e4m3)")
-    parser.add_argument("--step", type=steps_of, help="steps of these chapters, or all (default: the last); or chapters and steps, such as 4.6,5.5")
+    parser.add_argument("--step", type=steps_of, help="steps of these chapters, or all (default: the last); or ch04/tuned,ch05/persistent")
     parser.add_argument("--peers", default=",".join(PEERS), help=f"some of {','.join(PEERS)} (default: all), or none")
     parser.add_argument("--dtype", choices=DTYPES, default="bf16")
     parser.add_argument("--head-dim", type=whole_numbers, default=[64, 128, 256])
@@ -270,16 +272,16 @@ def pick_ours(library, options):
             raise results.Refused(f"chapter {number} has no kernel: use some of {', '.join(map(str, on_device))}")
     if named:
         return named
-    last = {number: chapter.steps for number, chapter in on_device.items()}
     asked = options.step or ("all" if options.ablation else None)
-    steps_of = lambda number: range(1, last[number] + 1) if asked == "all" else asked or [last[number]]
+    steps_of = lambda number: library.slugs(number) if asked == "all" else library.slugs(number, asked) if asked else library.slugs(number)[-1:]
     return [(number, step, False) for number in options.chapter or [6 if options.dtype == "e4m3" else 5] for step in steps_of(number)]
 
 
 def cell(options, chosen, head_dim, mask, seqlen, layout, library):
     problem = make_problem(options.dtype, head_dim, mask == "causal", seqlen, layout)
     contestants = [ours(library, chapter, step, problem, options.ablation, means) for chapter, step, means in chosen]
-    return problem, contestants + [peer(who, problem) for who in options.peers], library.cost(*chosen[0][:2], problem.shape)[0]
+    contestants += [peer(who, problem) for who in options.peers]
+    return problem, contestants, library.cost(chosen[0][0], library.step(*chosen[0][:2]), problem.shape)[0]
 
 
 def run(options, library):

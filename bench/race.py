@@ -48,7 +48,7 @@ class Library:
 
     def __init__(self, path):
         self.c = ctypes.CDLL(os.path.abspath(path))  # a name without a slash would be searched for in system folders
-        for name in ("flashbook_last_error", "flashbook_toolkit", "flashbook_step_name"):
+        for name in ("flashbook_last_error", "flashbook_toolkit", "flashbook_step_name", "flashbook_step_slug"):
             getattr(self.c, name).restype = ctypes.c_char_p
         for name in ("flashbook_workspace_bytes", "flashbook_masked_workspace_bytes", "flashbook_decode_workspace_bytes",
                      "flashbook_masked_decode_workspace_bytes"):
@@ -66,6 +66,17 @@ class Library:
         for place, chapter in enumerate(found):
             self.c.flashbook_chapter(place, ctypes.byref(chapter))
         return found
+
+    def step(self, chapter, step):
+        """Returns the number of a step, given by slug or number."""
+        number = self.c.flashbook_step(chapter, str(step).encode())
+        if not number:
+            raise results.Refused(self.error())
+        return number
+
+    def slugs(self, chapter, steps=None):
+        """Returns the slugs of these steps of a chapter, given by slug or number; by default, of all of them."""
+        return [self.c.flashbook_step_slug(chapter, self.step(chapter, step)).decode() for step in steps or range(1, steps_of(self, chapter) + 1)]
 
     def step_name(self, chapter, step):
         return self.c.flashbook_step_name(chapter, step).decode()
@@ -104,7 +115,7 @@ def steps_of(library, number):
 class Contestant:
     """A kernel that takes part in a race."""
 
-    who: str  # such as "ch01/step4", "cudnn", or "ch05/one_loop" of an ablation
+    who: str  # such as "ch01/register_tile", "cudnn", or "ch05/one_loop" of an ablation
     label: str
     run: Any  # launches once and returns O
     context: object = contextlib.nullcontext  # entered around all launches of a measurement

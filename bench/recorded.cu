@@ -45,12 +45,11 @@ __global__ void take(Stamps* out) {
   stamps = {};
 }
 
-template <int kStep>
 std::string limits(const Shape& shape) {
   if (shape.dtype != DType::bf16 || shape.causal() || (shape.head_dim != 64 && shape.head_dim != 128) ||
-      shape.seqlen_k > kMaxTiles * 128 || kStep < 2)
-    return "the record supports steps 2 to 5, BF16, head_dim 64 or 128, no mask, at most 8192 keys";
-  return kFlashAttention3.refusal(kStep, shape);
+      shape.seqlen_k > kMaxTiles * 128)
+    return "the record supports BF16, head_dim 64 or 128, no mask, at most 8192 keys";
+  return kFlashAttention3.refusal("persistent", shape);
 }
 
 template <int kHeadDim, int kStep>
@@ -68,21 +67,21 @@ void run_step(const Shape& shape, const Tensors& tensors, device::Stream stream)
 
 /// Returns a step of the recorded chapter.
 template <int kStep>
-Step recorded() {
-  Step step = kFlashAttention3.step(kStep);
-  step.limits = limits<kStep>;
-  if constexpr (kStep >= 2)
-    step.run = [](const Shape& shape, const Tensors& tensors, device::Stream stream) {
-      shape.head_dim == 64 ? run_step<64, kStep>(shape, tensors, stream)
-                           : run_step<128, kStep>(shape, tensors, stream);
-    };
+Step recorded(const char* slug) {
+  Step step = kFlashAttention3.step(slug);
+  step.limits = limits;
+  step.run = [](const Shape& shape, const Tensors& tensors, device::Stream stream) {
+    shape.head_dim == 64 ? run_step<64, kStep>(shape, tensors, stream)
+                         : run_step<128, kStep>(shape, tensors, stream);
+  };
   return step;
 }
 
 }  // namespace
 
 Chapter recorded_chapter() {
-  static const Step steps[] = {recorded<1>(), recorded<2>(), recorded<3>(), recorded<4>(), recorded<5>()};
+  static const Step steps[] = {recorded<2>("specialised"), recorded<3>("pingpong"), recorded<4>("overlap"),
+                               recorded<5>("persistent")};
   Chapter chapter = kFlashAttention3;
   chapter.steps = steps;
   return chapter;

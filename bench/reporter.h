@@ -30,8 +30,8 @@ class ResultReporter : public benchmark::BenchmarkReporter {
   benchmark::JSONReporter json_;
 };
 
-/// Returns a result as a line: "forward/ch01/step4/bf16/d128/full/n4096 12.3 ms 44.7 TFLOP/s error 1.2e-03,
-/// median of 163".
+/// Returns a result as a line: "forward/ch01/register_tile/bf16/d128/full/n4096 12.3 ms 44.7 TFLOP/s
+/// error 1.2e-03, median of 163".
 std::string describe_result(const nlohmann::ordered_json& entry);
 
 }  // namespace flashbook

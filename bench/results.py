@@ -236,20 +236,11 @@ def read(path: str | pathlib.Path) -> list[Entry]:
     return [entry_of(run, calls[place], whens[place], path) for run, place in zip(runs, places, strict=True) if run.get("run_type") == "iteration"]
 
 
-@functools.cache
-def step_titles(chapter: int) -> dict[int, str]:
-    """Returns a chapter's current names of its steps; results have the names from when they were measured."""
-    [file] = ROOT.glob(f"chapters/{chapter:02}_*/host/chapter.c*")
-    steps = file.read_text(encoding="utf-8").partition("kSteps[] = {")[2].partition("};")[0]
-    row = r'(?:\{\s*(?:\.name = )?|(?:row|step)<(?:[^<>()]|<[^<>]*>)*>\(\s*)"([^"]+)",\s'  # {"title", "sentence"}
-    return dict(enumerate(re.findall(row, steps), 1))
-
-
 def entry_of(run: dict[str, Any], context: dict[str, Any], when: datetime.datetime, path: str | pathlib.Path) -> Entry:
     name = run.get("name", "")
     cell = Name.parse(name) if isinstance(name, str) else None
     if not cell:
-        raise Refused(f"{path} has a result named {name!r}: use names such as forward/ch01/step4/bf16/d128/causal/n2048")
+        raise Refused(f"{path} has a result named {name!r}: use names such as forward/ch01/register_tile/bf16/d128/causal/n2048")
     for key, kind in (("label", str), ("error_message", str), ("error_occurred", bool), ("stamps", list)):
         if not isinstance(run.get(key, kind()), kind):
             raise Refused(f"{path}: {name} has the {key} {run[key]!r}: write the file with bench/forward")
@@ -350,7 +341,7 @@ def unit_of(cell: Name) -> str:
     e4m3."""
     if cell.dtype == "e4m3":
         return "e4m3"
-    if (cell.chapter == 1 and (cell.step or 0) < 5) or (cell.chapter == 3 and (cell.step or 0) < 3):
+    if cell.chapter in (1, 3) and cell.who not in ("ch01/wmma", "ch03/split_k"):
         return "multiply_add"
     return "warp_product" if cell.chapter in (1, 3, 4) else "warpgroup_product"
 
@@ -422,7 +413,7 @@ def accuracy(measured: Results, machine: str) -> dict[tuple[str, str], dict[str,
             found.setdefault((entry.cell.who, entry.cell.dtype), {})[entry.cell.inputs] = entry
     if not found:
         raise Refused("accuracy was never measured on this machine: run ./flashbook accuracy, with --no-cuda for the simulator")
-    late = ("ch06/step5", "ch06/step6", "ch06/step8")  # from another run than the earlier steps
+    late = ("ch06/persistent", "ch06/row_sums", "ch06/linear_exp")  # from another run than the earlier steps
     return dict(sorted(found.items(), key=lambda item: (item[0][1] != "f16", item[0][0].startswith(late))))
 
 
@@ -452,9 +443,10 @@ def complete_file(measured: Results, names: list[Name], fields: set[str]) -> dic
 
 
 def beside_peers(measured: Results) -> dict[Name, Entry]:
-    """Returns chapter 5's step 5 and chapter 6's steps from 5 on. Each type is from the newest file in which all its
+    """Returns chapter 5's last step and chapter 6's steps from its fifth on. Each type is from the newest file in which all its
     cells were interleaved with FlashAttention-3 and cuDNN in that type; types without such a file are missing."""
-    steps = {"bf16": ("ch05/step5",), "e4m3": tuple(f"ch06/{who}" for who in ("step5", "step6", "step7", "step7_means", "step8"))}
+    fp8 = ("persistent", "row_sums", "transpose_once", "transpose_once_means", "linear_exp")
+    steps = {"bf16": ("ch05/persistent",), "e4m3": tuple(f"ch06/{who}" for who in fp8)}
     cudnn = {"bf16": "vs_cudnn", "e4m3": "vs_cudnn_frontend"}
     found: dict[Name, Entry] = {}
     for dtype, contestants in steps.items():
@@ -464,7 +456,7 @@ def beside_peers(measured: Results) -> dict[Name, Entry]:
 
 
 def in_turn(measured: Results, *of: str) -> dict[Name, InTurn]:
-    """Returns the rates of these steps (ch05/step5, ...) from `beside_peers`. cuDNN is the faster of PyTorch's call and its own frontend. Raises
+    """Returns the rates of these steps (ch05/persistent, ...) from `beside_peers`. cuDNN is the faster of PyTorch's call and its own frontend. Raises
     Unmeasured if a step is missing."""
     found = {}
     for name, entry in measured.beside_peers.items():

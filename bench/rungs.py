@@ -7,11 +7,11 @@ import argparse
 import dataclasses
 import pathlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/rungs.py
 
-from bench import results
+from bench import results, steps
 from bench.results import Entry, Results
 
 FILE = results.ROOT / "common" / "app" / "rungs.h"
@@ -44,7 +44,7 @@ class Ladder:
 
     name: str
     described: str
-    steps: tuple[str, ...]  # chNN/stepN
+    steps: Sequence[str]  # ch04/two_stages
     what: str = ""  # "gradient: "
 
     def entries(self, measured: Results) -> Iterator[tuple[str, Entry]]:
@@ -56,27 +56,23 @@ class Ladder:
                 yield step, entry
 
 
-def steps(**last: int) -> tuple[str, ...]:
-    """steps(ch03=2) is ch03/step1, ch03/step2."""
-    return tuple(f"{chapter}/step{step}" for chapter, count in last.items() for step in range(1, count + 1))
-
-
 BOOK = "batch 4, heads 16, N 4096, d 128, full, "
 WINDOW = "batch 2, heads 16, N 8192, d 128, window of 1024 keys before and 0 after, bf16"
 RANKS = "batch 1, heads 16, N 65536, d 128, causal, bf16, 2 ranks"
 GRADIENT = "gradient: "
+CACHES = ("ch08/latent", "ch08/boxes", "ch08/warpgroup")  # latent keys, and steps measured in other layouts
 LADDERS = (
-    Ladder("forward/{}/bf16/d128/full/n4096", BOOK + "bf16", steps(ch01=5, ch03=3, ch04=6, ch05=5)),
-    Ladder("forward/{}/e4m3/d128/full/n4096", BOOK + "e4m3", steps(ch06=9)),
-    Ladder("backward/{}/bf16/d128/full/n4096", BOOK + "bf16", steps(ch07=6), GRADIENT),
+    Ladder("forward/{}/bf16/d128/full/n4096", BOOK + "bf16", [name for chapter in (1, 3, 4, 5) for name in steps.names(chapter)]),
+    Ladder("forward/{}/e4m3/d128/full/n4096", BOOK + "e4m3", steps.names(6)),
+    Ladder("backward/{}/bf16/d128/full/n4096", BOOK + "bf16", steps.names(7), GRADIENT),
     Ladder("decode/{}/bf16/d128/b16h32k8/n8192", "batch 16, heads 32 (8 key heads), N 1 x 8192, d 128, full, bf16",
-           (*steps(ch08=6), "ch08/step8")),
+           [name for name in steps.names(8) if name not in CACHES]),
     Ladder("decode/{}/bf16/d576/b64h128k1/n8192",
-           "batch 64, heads 128 (1 key heads), N 1 x 8192, d 576 (latent), full, bf16", ("ch08/step7",)),
-    Ladder("masked/{}/bf16/d128/window/n8192", WINDOW, steps(ch09=5)),
-    Ladder("masked/{}/bf16/d128/window/n8192", WINDOW, ("ch09/step6",), GRADIENT),
-    Ladder("many/{}/bf16/d128/causal/n65536", RANKS, steps(ch10=5)),
-    Ladder("many/{}/bf16/d128/causal/n65536", RANKS, ("ch10/step6",), GRADIENT),
+           "batch 64, heads 128 (1 key heads), N 1 x 8192, d 576 (latent), full, bf16", ["ch08/latent"]),
+    Ladder("masked/{}/bf16/d128/window/n8192", WINDOW, ["ch09/dense", "ch09/varlen", "ch09/ranges", "ch09/flashmask", "ch09/mask_functions"]),
+    Ladder("masked/{}/bf16/d128/window/n8192", WINDOW, ["ch09/backward"], GRADIENT),
+    Ladder("many/{}/bf16/d128/causal/n65536", RANKS, [name for name in steps.names(10) if name not in ("ch10/backward", "ch10/decode")]),
+    Ladder("many/{}/bf16/d128/causal/n65536", RANKS, ["ch10/backward"], GRADIENT),
 )
 
 
@@ -103,7 +99,7 @@ def header(measured: Results) -> str:
         shapes.append(f'    {{"{ladder.what}",\n     "{ladder.described}",\n     "{origin}"}},')
     card = measured.context()["gpu"].removeprefix("NVIDIA ")
     return HEADER.format(folder=measured.folder.name, card=card, shapes="\n".join(shapes),
-                         rungs="\n".join(sorted(rungs)))
+                         rungs="\n".join(rungs))
 
 
 def main() -> int:

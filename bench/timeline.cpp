@@ -107,16 +107,16 @@ int run(const std::string& file) {
   ordered_json whole;
   Meter meter(gpu ? 0.2 : 0);
   for (int head_dim : {64, 128})
-    for (int step = 2; step <= int(recorded.steps.size()); ++step) {
+    for (int step = 1; step <= recorded.last_step(); ++step) {
       const Cell cell{&recorded, step, shape_of(head_dim)},
-          plain{&kFlashAttention3, step, shape_of(head_dim)};
+          plain{&kFlashAttention3, kFlashAttention3.place(cell.row().slug), shape_of(head_dim)};
       if (whole.empty()) {
         for (const auto& [key, value] : measuring_context(std::span(&cell, 1))) whole["context"][key] = value;
         whole["context"]["date"] = date_now();
       }
       const Measurement unrecorded = meter.measure(plain), measured = meter.measure(cell);
       if (const std::string wrong = unrecorded.wrong + measured.skipped + measured.wrong; !wrong.empty()) {
-        std::cerr << "timeline: step " << step << ", head_dim " << head_dim << ": " << wrong << "\n";
+        std::cerr << "timeline: " << cell.row().slug << ", head_dim " << head_dim << ": " << wrong << "\n";
         return kWrongResult;
       }
       const std::vector<Pass> passes = take_record();

@@ -77,7 +77,7 @@ def add_main(add: Adder) -> None:
     )
     help = "count the memory requests of a chapter's or an exercise's kernels, line by line"
     one = add("profile", profile, help, more, cuda=True)
-    help = "the chapter, or an exercise with a kernel: profile 01 -- --step 2"
+    help = "the chapter, or an exercise with a kernel: profile 01 -- --step coalesced"
     one.add_argument("chapter", metavar="NN|ID", type=number_or_exercise, help=help)
     more = (
         f"Shows each warp's instructions next to their lines, barriers and tiles; marks races and deadlocks. {passed}"

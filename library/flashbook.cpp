@@ -473,6 +473,21 @@ int flashbook_chapter(int32_t place, FlashbookChapter* chapter) {
   });
 }
 
+int flashbook_step(int number, const char* slug) {
+  int step = 0;
+  guarded([&] {
+    const Chapter& chapter = find(number, 1);
+    step = chapter.place(&required(slug, "slug"));
+  });
+  return step;
+}
+
+const char* flashbook_step_slug(int chapter, int step) {
+  const char* slug = nullptr;
+  guarded([&] { slug = find(chapter, step).step(step).slug; });
+  return slug;
+}
+
 const char* flashbook_step_name(int chapter, int step) {
   const char* name = nullptr;
   guarded([&] { name = find(chapter, step).step(step).name; });

@@ -198,7 +198,12 @@ int32_t flashbook_chapter_count(void);
 /** Describes the chapter at this index, 0 ... flashbook_chapter_count() - 1. Returns a FlashbookStatus. */
 int flashbook_chapter(int32_t place, FlashbookChapter* chapter);
 
-/** A step's name, such as "a tile of registers"; null if there is no such chapter or step. */
+/** The number of the step with this slug, such as "register_tile"; 0 if there is none. Steps are numbered in
+ * the order of the chapter's table, so a number can change when a step is inserted; a slug does not. */
+int flashbook_step(int chapter, const char* slug);
+
+/** A step's slug, and its name, such as "a tile of registers"; null if there is no such chapter or step. */
+const char* flashbook_step_slug(int chapter, int step);
 const char* flashbook_step_name(int chapter, int step);
 
 /** Launches a step on `stream` (a cudaStream_t; null is the default stream). Returns a FlashbookStatus. */

@@ -1,39 +1,33 @@
 #include "common/app/chapter.h"
 
 #include "common/app/supported.h"
+#include "common/attention/error.h"
 #include "common/concat.h"
 
 namespace flashbook {
 namespace {
 
-/// Returns the steps of all chapters that compute `operation` and accept the feature, by chapter; empty if
-/// there are none.
+/// Names the chapters with a step that computes `operation` and accepts the feature; empty if there are none.
 std::string in_all_chapters(Operation operation, Feature feature) {
-  std::vector<std::string> parts;
-  for (auto row = std::begin(kSupported), end = row; row != std::end(kSupported); row = end) {
-    std::vector<int> steps;
-    for (; end != std::end(kSupported) && end->chapter == row->chapter; ++end)
-      if (end->operation == operation && end->features.has(feature)) steps.push_back(end->step);
-    if (steps.empty()) continue;
-    parts.push_back(concat("chapter ", row->chapter));
-    if (std::ptrdiff_t(steps.size()) < end - row) parts.back() += " (" + steps_text(steps) + ")";
-  }
+  std::vector<int> chapters;
+  for (const Supported& row : kSupported)
+    if (row.operation == operation && row.features.has(feature)) chapters.push_back(row.chapter);
   std::string text;
-  for (std::size_t i = 0; i < parts.size(); ++i)
-    text += (i == 0 ? "" : i + 1 == parts.size() ? " or " : ", ") + parts[i];
+  for (const int& chapter : chapters)
+    text += concat(text.empty() ? "" : &chapter == &chapters.back() ? " or " : ", ", "chapter ", chapter);
   return text;
 }
 
-/// Names the steps that support a feature: other steps of this chapter with the same operation, otherwise
-/// such steps of any chapter, otherwise steps with another operation; empty if there are none.
+/// Names the steps that support a feature: steps of this chapter with the same operation, otherwise chapters
+/// with such steps, otherwise steps with another operation; empty if there are none.
 std::string where(const Chapter& chapter, Operation operation, Feature feature) {
-  std::vector<int> numbers = chapter.steps_of(operation);
-  std::erase_if(numbers, [&](int n) { return !chapter.step(n).knows(feature); });
-  if (!numbers.empty()) return steps_text(numbers);
-  std::string text = in_all_chapters(operation, feature);
-  for (const Operation other : {Operation::forward, Operation::backward, Operation::decode})
-    if (text.empty()) text = in_all_chapters(other, feature);
-  return text;
+  for (const Operation other : {operation, Operation::forward, Operation::backward, Operation::decode}) {
+    std::vector<int> numbers = chapter.steps_of(other);
+    std::erase_if(numbers, [&](int n) { return !chapter.step(n).knows(feature); });
+    if (!numbers.empty()) return steps_text(numbers);
+    if (const std::string text = in_all_chapters(other, feature); !text.empty()) return text;
+  }
+  return "";
 }
 
 }  // namespace
@@ -52,6 +46,24 @@ std::string steps_text(const std::vector<int>& steps) {
   for (std::size_t i = 0; i < parts.size(); ++i)
     text += (i == 0 ? "" : i + 1 == parts.size() ? " and " : ", ") + parts[i];
   return text;
+}
+
+int Chapter::find(std::string_view asked) const {
+  int number = last_step();
+  while (number > 0 && asked != step(number).slug && asked != std::to_string(number)) --number;
+  return number;
+}
+
+int Chapter::place(std::string_view asked) const {
+  if (const int number = find(asked)) return number;
+  throw InputError("chapter ", number, " has no step '", asked, "': give ", slugs());
+}
+
+std::string Chapter::slugs() const {
+  std::string text;
+  for (const Step& step : steps)
+    text += concat(text.empty() ? "" : &step == &steps.back() ? " or " : ", ", step.slug);
+  return concat(text, ", or a number from 1 to ", last_step());
 }
 
 std::string Chapter::refusal(int number, const Shape& shape) const {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/attention/cost.h"
@@ -35,8 +36,10 @@ class DealtOut {
 /// Features that choose other tensors for a step; all other features restrict or change what is computed.
 constexpr Features kKinds = Feature::float32 | Feature::e4m3 | Feature::latent | Feature::e4m3_cache;
 
-/// A row of a chapter's table: a version of the kernel that adds one idea. Steps are numbered from 1.
+/// A row of a chapter's table: a version of the kernel that adds one idea. Its number is its place in the
+/// table, counted from 1.
 struct Step {
+  const char* slug;  ///< names its results and tests, and selects it: "two_stages"
   const char* name;  ///< a short name for tables: "one thread per score"
   const char* idea;  ///< one sentence on what this step adds
   Operation operation;
@@ -139,9 +142,17 @@ struct Chapter {
     return last;
   }
   const Step& step(int number) const { return steps[std::size_t(number - 1)]; }
+  const Step& step(std::string_view slug) const { return step(place(slug)); }
+  /// Returns the number of a step, given by slug or by number; 0 if there is none.
+  int find(std::string_view step) const;
+  /// The same, but throws InputError if there is none.
+  int place(std::string_view step) const;
+  /// "split_q, ldmatrix or tuned, or a number from 1 to 3": how to name a step.
+  std::string slugs() const;
   /// Why a step cannot run `shape` (already validated): a feature that it does not accept, with the steps
   /// that do, or one of its limits. Empty if it can.
   std::string refusal(int step, const Shape& shape) const;
+  std::string refusal(std::string_view step, const Shape& shape) const { return refusal(place(step), shape); }
   /// Returns whether any step accepts these features.
   bool accepts(Features features) const {
     return std::ranges::any_of(steps, [&](const Step& s) { return s.knows(features); });

@@ -1,15 +1,14 @@
 #include "common/app/committed.h"
 
 #include <algorithm>
-#include <cstdio>
 
 #include "common/app/rungs.h"
+#include "common/concat.h"
 
 namespace flashbook {
 
-const CommittedRung* Committed::find(int chapter, int step) const {
-  char name[32];
-  std::snprintf(name, sizeof name, "ch%02d/step%d", chapter, step);
+const CommittedRung* Committed::find(int chapter, std::string_view slug) const {
+  const std::string name = concat("ch", chapter < 10 ? "0" : "", chapter, "/", slug);
   const auto found = std::ranges::find(rungs, std::string_view(name), &CommittedRung::step);
   return found == rungs.end() ? nullptr : &*found;
 }

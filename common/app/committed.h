@@ -14,7 +14,7 @@ struct CommittedShape {
 };
 
 struct CommittedRung {
-  std::string_view step;  ///< "ch05/step1"
+  std::string_view step;  ///< "ch05/pingpong"
   int shape;              ///< index into Committed::shapes
   double seconds;         ///< median time of a launch
   double flops_per_second;
@@ -30,7 +30,7 @@ struct Committed {
   std::span<const CommittedRung> rungs;
 
   /// Returns the step's result; null if it was not measured.
-  const CommittedRung* find(int chapter, int step) const;
+  const CommittedRung* find(int chapter, std::string_view slug) const;
   const CommittedShape& shape_of(const CommittedRung& rung) const { return shapes[std::size_t(rung.shape)]; }
 };
 

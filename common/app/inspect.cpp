@@ -238,7 +238,8 @@ bool inspect_steps(std::ostream& out, const Options& options, const Chapter& cha
     print_inspection(out, shape, *options.inspected, found);
     if (!options.inspect_to.empty()) {
       const bool several = options.steps.size() > 1;
-      save_inspection(options.inspect_to + (several ? "/step" + std::to_string(step) : ""), shape, found);
+      save_inspection(options.inspect_to + (several ? concat("/", chapter.step(step).slug) : ""), shape,
+                      found);
     }
     ok = ok && found.ok();
   }

@@ -58,7 +58,8 @@ class Parser {
  private:
   void declare_run() {
     line_.group("What runs");
-    line_.value("--step", "N", "The step to run, or all (default)", [this](auto& v) { set_step(v); });
+    line_.value("--step", "STEP", "The step to run, by name or number, or all (default); see --list",
+                [this](auto& v) { set_step(v); });
     line_.flag("--list", "Describe the steps and exit", [](auto&) {});
     line_.device();
     line_.value("--check", "HOW", "Rows compared with the oracle: full, sample, off or auto (default)",
@@ -222,11 +223,8 @@ class Parser {
 
   void set_step(const Value& value) {
     if (value.text == "all") return;
-    int step = 1;
-    while (step <= chapter_.last_step() && std::to_string(step) != value.text) ++step;
-    if (step > chapter_.last_step())
-      value.refuse("give one step of chapter " + std::to_string(chapter_.number) + ", 1 to " +
-                   std::to_string(chapter_.last_step()) + ", or all; --list describes them");
+    const int step = chapter_.find(value.text);
+    if (step == 0) value.refuse("give " + chapter_.slugs() + ", or all");
     options_.every_step = false;
     options_.steps = {step};
     options_.operation = chapter_.step(step).operation;

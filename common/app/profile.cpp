@@ -26,6 +26,7 @@ using sim::LineCounts;
 
 struct StepProfile {
   int step;
+  std::string slug;
   std::string name;
   std::vector<sim::LaunchTrace> launches;
   double model_bytes;            ///< from the chapter's cost model
@@ -153,6 +154,7 @@ void write_profile(const std::filesystem::path& file, const Profile& profile) {
     json launches = json::array();
     for (const LaunchTrace& launch : step.launches) launches.push_back(to_json(launch));
     steps.push_back({{"step", step.step},
+                     {"slug", step.slug},
                      {"name", step.name},
                      {"model_bytes", step.model_bytes},
                      {"compulsory_bytes", step.compulsory_bytes},
@@ -188,7 +190,7 @@ int profile(const Options& options, const Chapter& chapter) {
       device::take_suspects();
       call.run();
     }
-    result.steps.push_back({step, row.name, sim::take_trace(), row.memory_bytes(shape),
+    result.steps.push_back({step, row.slug, row.name, sim::take_trace(), row.memory_bytes(shape),
                             compulsory_bytes(shape, options.operation), row.requested_bytes(shape)});
     if (!expected) continue;
     const std::string failure = describe_failure(expected->judge(call.download()), "the oracle");

@@ -15,8 +15,8 @@ namespace {
 void list_steps(const Chapter& chapter) {
   std::cout << "Chapter " << chapter.number << ": " << chapter.title << "\n";
   for (int step = 1; step <= chapter.last_step(); ++step)
-    std::cout << "  step " << step << "  " << chapter.step(step).name << ". " << chapter.step(step).idea
-              << "\n";
+    std::cout << "  " << step << " " << chapter.step(step).slug << ": " << chapter.step(step).name << ". "
+              << chapter.step(step).idea << "\n";
 }
 
 void write_outputs(const Options& options, const Outputs& outputs) {

@@ -90,7 +90,7 @@ class Speeds {
   Speed of(const Report& report, const StepReport& step) {
     if (!step.why_not.empty()) return {};
     if (report.simulated) {
-      const CommittedRung* rung = committed_.find(report.chapter, step.step);
+      const CommittedRung* rung = committed_.find(report.chapter, step.slug);
       if (rung == nullptr) return {};
       const CommittedShape& shape = committed_.shape_of(*rung);
       note(report.chapter, step.step, concat(shape.what, shape.described, "; ", shape.origin));
@@ -158,7 +158,7 @@ std::string error_text(const StepReport& step) {
 /// the same shape.
 std::string other_time(const Report& report, const StepReport& step, const Committed& committed) {
   if (report.simulated) return step.seconds > 0 ? format_seconds(step.seconds) : "-";
-  const CommittedRung* rung = report.on_gpu ? committed.find(report.chapter, step.step) : nullptr;
+  const CommittedRung* rung = report.on_gpu ? committed.find(report.chapter, step.slug) : nullptr;
   const bool is_same = rung != nullptr && committed.shape_of(*rung).described == shape_of(report, step);
   return is_same ? format_seconds(rung->seconds) : "-";
 }
@@ -287,7 +287,7 @@ void print_ladder(std::ostream& out, const std::vector<Report>& reports, const C
   for (const Report& report : reports)
     for (const StepReport& step : report.steps) {
       ++outcomes[outcome(step)];
-      const CommittedRung* rung = committed.find(report.chapter, step.step);
+      const CommittedRung* rung = committed.find(report.chapter, step.slug);
       double memory = step.memory_bytes, workspace = step.workspace_bytes;
       if (report.simulated) {  // both times and bytes are those of the book's shape
         memory = rung == nullptr ? 0 : rung->memory_bytes;
@@ -326,7 +326,7 @@ void print_ladder(std::ostream& out, const std::vector<Report>& reports, const C
 void write_json(const std::filesystem::path& file, const Report& report) {
   json steps = json::array();
   for (const StepReport& step : report.steps) {
-    json entry = {{"step", step.step}, {"name", step.name}};
+    json entry = {{"step", step.step}, {"slug", step.slug}, {"name", step.name}};
     if (!step.shape.empty()) entry["shape"] = step.shape;
     if (!step.book_shape.empty()) entry["book_shape"] = step.book_shape;
     if (!step.why_not.empty()) {
@@ -355,6 +355,7 @@ Report read_json(const std::filesystem::path& file) {
     for (const json& from : whole.at("steps")) {
       StepReport step;
       from.at("step").get_to(step.step);
+      from.at("slug").get_to(step.slug);
       from.at("name").get_to(step.name);
       step.shape = from.value("shape", "");
       step.book_shape = from.value("book_shape", "");

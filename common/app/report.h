@@ -20,7 +20,7 @@ std::string describe_failure(const std::vector<TensorVerdict>& verdicts, const s
 /// The result of one step.
 struct StepReport {
   int step = 0;
-  std::string name = {};
+  std::string slug = {}, name = {};
   std::string shape = {};        ///< description, if it differs from the report's shape
   std::string why_not = {};      ///< why it could not run this shape; then nothing below is set
   double flops = 0;              ///< from the cost model

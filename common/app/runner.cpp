@@ -283,6 +283,7 @@ RunResult run_shape(const Options& options, const Chapter& chapter, const Chapte
     const Step& row = chapter.step(step);
     const Shape book = shape_for(row, chapter.gpu_shape);
     StepReport entry{.step = step,
+                     .slug = row.slug,
                      .name = row.name,
                      .flops = flops(shape, row.operation),
                      .memory_bytes = row.memory_bytes(shape),
@@ -351,7 +352,8 @@ std::vector<int> runnable_steps(const Options& options, const Chapter& chapter, 
       continue;
     }
     reason = why_not;
-    report.steps.push_back({.step = step, .name = chapter.step(step).name, .why_not = why_not});
+    const Step& row = chapter.step(step);
+    report.steps.push_back({.step = step, .slug = row.slug, .name = row.name, .why_not = why_not});
   }
   if (steps.empty()) throw InputError(reason);
   return steps;

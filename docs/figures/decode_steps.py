@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Writes decode_steps.svg: the read rate of each of steps 1 to 6 of chapter 8, for one long batch and for one sequence, from the newest results.
-Steps 7 and 8 are left out: step 7 has a different shape, and step 8's cache is half the size."""
+"""Writes decode_steps.svg: the read rate of chapter 8's steps for one query per sequence, for one long batch and for one sequence, from the
+newest results. Latent keys have a different shape, and an e4m3 cache is half the size."""
 
 from svg import Figure
 
-from bench import results
+from bench import results, steps
 
 SHAPES = (("16 sequences of 8192 tokens", "d128/b16h32k8/n8192"), ("one sequence of 8192 tokens", "d128/b1h32k8/n8192"))
-PAGES = {5: "_p64"}  # step 5 is drawn with pages of 64 keys
+OURS = ("per_head", "pack_gqa", "split_kv", "ring", "paged", "equal_work")
 WIDTH, LEFT, RIGHT, ROW, BAR, MOST = 420, 16, 16, 34, 8, 4.8  # MOST: TB/s of the data sheet
 
 
@@ -15,7 +15,9 @@ measured = results.load(results.RESULTS / results.BOOK_GPU)
 panels = []
 for title, shape in SHAPES:
     rows = []
-    for who, words in (*((f"ch08/step{i}{PAGES.get(i, '')}", f"{i} {name}") for i, name in results.step_titles(8).items() if i < 7), ("cudnn", "cuDNN")):
+    ours = [step for step in steps.of(8) if step.slug in OURS]
+    # Pages have 64 keys.
+    for who, words in (*((step.name + "_p64" * (step.slug == "paged"), f"{step.number} {step.title}") for step in ours), ("cudnn", "cuDNN")):
         entry = measured.newest.get(f"decode/{who}/bf16/{shape}")
         if entry and not entry.skipped:
             rows.append((words, entry.values["bytes_per_second"] / 1e12, who != "cudnn"))

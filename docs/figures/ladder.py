@@ -13,7 +13,7 @@ from svg import Figure, write_data
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from bench import results
+from bench import results, steps
 from bench.names import Name
 
 LIT = (1, 3, 4, 5, 6)  # GPU chapters whose page begins with this figure
@@ -21,6 +21,8 @@ LIT = (1, 3, 4, 5, 6)  # GPU chapters whose page begins with this figure
 # the versions that lack them.
 WITHOUT = {"other_stay": "persistent blocks", "from_registers": "output by TMA", "other_rescaling": "lazy rescaling"}
 ON_CPU: dict[str, str | int] = {"dtype": "f32", "head_dim": 64, "mask": "full", "seqlen": 4096}
+# Chapter 8's steps for one query per sequence.
+ONE_QUERY = ("ch08/per_head", "ch08/pack_gqa", "ch08/split_kv", "ch08/ring", "ch08/paged_p64", "ch08/equal_work")
 WIDTH, LEFT, RIGHT, ROW, BAR, LIMIT = 420, 16, 16, 34, 8, 18
 
 
@@ -31,6 +33,11 @@ def folder(chapter):
 
 def title(chapter):
     return re.findall(r"^# Chapter \d+: (.+)", (folder(chapter) / "README.md").read_text(encoding="utf-8"))[0]
+
+
+def label(step):
+    """"4.3 two stages"."""
+    return f"{step.chapter}.{step.number} {step.title}"
 
 
 def boxes(chapter):
@@ -59,14 +66,16 @@ def rows_of(measured, lit):
         if not entry.skipped and "bytes_per_second" in entry.values:
             rates.setdefault(chapter, {})[step] = entry.values["FLOPS"] / 1e12
     marked = afterwards(lit)
-    for chapter, steps in rates.items():
+    for chapter, of_chapter in rates.items():
         if chapter != lit:
-            yield f"{chapter} {title(chapter)}", max(steps.values()), False
+            yield f"{chapter} {title(chapter)}", max(of_chapter.values()), False
             continue
-        for step, rate in sorted(steps.items()):
-            if (chapter, step) == (5, 5):
-                yield from sorted(rows_without(measured, rate, results.LADDER), key=lambda rung: rung[1])
-            yield f"{chapter}.{step} {results.step_titles(chapter)[step]}{' *' if step in marked else ''}", rate, True
+        for step in steps.of(chapter):
+            if step.number not in of_chapter:
+                continue
+            if step.name == "ch05/persistent":
+                yield from sorted(rows_without(measured, of_chapter[step.number], results.LADDER), key=lambda rung: rung[1])
+            yield f"{label(step)}{' *' if step.number in marked else ''}", of_chapter[step.number], True
 
 
 def rows_without(measured, rate, shape):
@@ -75,7 +84,7 @@ def rows_without(measured, rate, shape):
     for who, idea in WITHOUT.items():
         entry = measured.newest.get(str(Name("ablation", f"ch05/{who}", "bf16", **shape)))
         if entry and not entry.skipped:
-            yield f"5.5 without {idea}", rate * entry.values["vs_as_it_is"], False
+            yield f"5.{steps.find(5, 'persistent').number} without {idea}", rate * entry.values["vs_as_it_is"], False
 
 
 def rows_of_book(measured):
@@ -86,7 +95,7 @@ def rows_of_book(measured):
             rates[chapter] = max(rates.get(chapter, 0), entry.values["FLOPS"] / 1e12)
     for chapter, rate in rates.items():
         yield f"{chapter} {title(chapter)}", rate, True
-    for name, cell in sorted(results.in_turn(measured, "ch05/step5", "ch06/step7").items(), key=lambda item: item[0].who):
+    for name, cell in sorted(results.in_turn(measured, "ch05/persistent", "ch06/transpose_once").items(), key=lambda item: item[0].who):
         if (name.head_dim, name.mask, name.seqlen) == tuple(results.LADDER.values()):
             dtype = {"bf16": "BF16", "e4m3": "FP8"}[name.dtype]
             yield f"chapter {name.chapter}, step {name.step}, {dtype}", cell.ours, True
@@ -107,7 +116,7 @@ def rows_of_gradients(measured):
     """Returns (words, TFLOP/s, highlighted): the peers of the backward pass and chapter 7's steps, slowest first."""
     marked = afterwards(7)
     rungs = [(who, words, False) for who, words in (("eager", "PyTorch, P in memory"), ("flash", "FlashAttention-2"), ("cudnn", "cuDNN"))]
-    rungs += [(f"ch07/step{step}", f"7.{step} {name}{' *' if step in marked else ''}", True) for step, name in results.step_titles(7).items()]
+    rungs += [(step.name, f"{label(step)}{' *' if step.number in marked else ''}", True) for step in steps.of(7)]
     found = [(words, entry.values["FLOPS"] / 1e12, is_lit) for who, words, is_lit in rungs
              if (entry := measured.newest.get(str(Name("backward", who, "bf16", **results.LADDER))))]
     return sorted(found, key=lambda rung: rung[1])
@@ -115,11 +124,13 @@ def rows_of_gradients(measured):
 
 def rows_of_decoding(measured):
     """Returns (words, TB/s of keys and values, highlighted): the peers and chapter 8's steps at the chapter's shape,
-    slowest first. Step 7 has a different shape, and step 8 a cache of half the size."""
+    slowest first. Latent keys have a different shape, and an e4m3 cache half the size."""
     marked = afterwards(8)
     rungs = [("flex", "FlexAttention", False), ("flash", "FlashAttention-2", False), ("cudnn", "cuDNN", False)]
-    rungs += [(f"ch08/step{step}{'_p64' if step == 5 else ''}", f"8.{step} {name}{' of 64 keys' if step == 5 else ''}{' *' if step in marked else ''}", True)
-              for step, name in results.step_titles(8).items() if step < 7]
+    for step in steps.of(8):
+        paged = "_p64" * (step.slug == "paged")
+        if step.name + paged in ONE_QUERY:
+            rungs.append((step.name + paged, label(step) + " of 64 keys" * bool(paged) + " *" * (step.number in marked), True))
     found = [(words, entry.values["bytes_per_second"] / 1e12, is_lit) for who, words, is_lit in rungs
              if (entry := measured.newest.get(f"decode/{who}/bf16/d128/b16h32k8/n8192")) and not entry.skipped]
     return sorted(found, key=lambda rung: rung[1])
@@ -127,10 +138,11 @@ def rows_of_decoding(measured):
 
 def rows_of_masks(measured):
     """Returns (words, TFLOP/s of visible pairs, highlighted): peers and chapter 9's steps under a causal window of
-    1024, slowest first. Without packed sequences step 2 is step 3; step 6 is the gradient."""
+    1024, slowest first. Without packed sequences varlen is ranges."""
     marked = afterwards(9)
     rungs = [("dense", "PyTorch, a mask of pairs", False), ("flash2", "FlashAttention-2", False), ("flex", "FlexAttention", False)]
-    rungs += [(f"ch09/step{step}", f"9.{step} {name}{' *' if step in marked else ''}", True) for step, name in results.step_titles(9).items() if step not in (2, 6)]
+    rungs += [(step.name, f"{label(step)}{' *' if step.number in marked else ''}", True) for step in steps.of(9)
+              if step.slug not in ("varlen", "backward")]
     found = [(words, entry.values["FLOPS"] / 1e12, is_lit) for who, words, is_lit in rungs
              if (entry := measured.newest.get(f"masked/{who}/bf16/d128/window/n8192")) and not entry.skipped]
     return sorted(found, key=lambda rung: rung[1])
@@ -141,8 +153,8 @@ def rows_of_ranks(measured):
     on two, slowest first."""
     marked = afterwards(10)
     titles = re.findall(r"^## Step ([1-5]): (.+)", (folder(10) / "README.md").read_text(encoding="utf-8"), flags=re.M)
-    rungs = [("ch05/step5", "5 on one GPU", False), *((f"cp_cudnn_{rotation}", "PyTorch, context_parallel", False) for rotation in ("allgather", "alltoall"))]
-    rungs += [(f"ch10/step{step}", f"10.{step} {name}{' *' if step in marked else ''}", True) for step, name in titles]
+    rungs = [("ch05/persistent", "5 on one GPU", False), *((f"cp_cudnn_{rotation}", "PyTorch, context_parallel", False) for rotation in ("allgather", "alltoall"))]
+    rungs += [(steps.of(10)[int(number) - 1].name, f"10.{number} {name}{' *' if int(number) in marked else ''}", True) for number, name in titles]
     found = [(words, entry.values["FLOPS"] / 1e12, is_lit) for who, words, is_lit in rungs
              if (entry := measured.newest.get(f"many/{who}/bf16/d128/causal/n65536")) and not entry.skipped]
     fastest = {rung[0]: rung for rung in sorted(found, key=lambda rung: rung[1])}  # keeps the faster of PyTorch's two rotations
@@ -182,7 +194,7 @@ def rates_forward(measured):
     rates without each of chapter 5's ideas; and, measured in one process per type, our rate, FlashAttention-3's and
     cuDNN's."""
     beside: dict[str, dict[str, list[float]]] = {}
-    for name, turn in results.in_turn(measured, "ch05/step5", "ch06/step7").items():
+    for name, turn in results.in_turn(measured, "ch05/persistent", "ch06/transpose_once").items():
         beside.setdefault(name.dtype, {})[f"{name.head_dim}/{name.mask}/{name.seqlen}"] = [round(rate, 1) for rate in (turn.ours, turn.fa3, turn.cudnn)]
     rates: dict[str, dict[str, float]] = {}
     without: dict[str, list[list[object]]] = {}
@@ -190,7 +202,7 @@ def rates_forward(measured):
         head_dim, mask, seqlen = shape.split("/")
         cell = {"head_dim": int(head_dim), "mask": mask, "seqlen": int(seqlen)}
         for (chapter, step), entry in measured.by_step(**cell).items():
-            if (chapter, step) == (5, 5):
+            if entry.cell.who == "ch05/persistent":
                 without[shape] = [[words, round(rate, 1)] for words, rate, _ in rows_without(measured, entry.values["FLOPS"] / 1e12, cell)]
             if not entry.skipped and "bytes_per_second" in entry.values:
                 rates.setdefault(shape, {})[f"{chapter}.{step}"] = round(entry.values["FLOPS"] / 1e12, 1)
@@ -199,12 +211,13 @@ def rates_forward(measured):
 
 def rates_by(measured, pattern, value):
     """Returns {shape: {step or peer: rate}} of the results whose names match a pattern with the groups `who` and
-    `shape`, and `step` for ours."""
+    `shape`; ours by number."""
     found: dict[str, dict[str, float]] = {}
     for name, entry in measured.newest.items():
         parts = re.fullmatch(pattern, name)
         if parts and not entry.skipped:
-            found.setdefault(parts["shape"], {})[parts["step"] or parts["who"]] = value(entry)
+            step = steps.find(entry.cell.chapter, entry.cell.variant.removesuffix("_p64")) if entry.cell.chapter else None
+            found.setdefault(parts["shape"], {})[str(step.number) if step else parts["who"]] = value(entry)
     return found
 
 
@@ -212,16 +225,16 @@ def write_rates(measured):
     """Writes the data of the interactive ladders."""
     chapters = (1, 2, 3, 4, 5, 6, 7, 8, 9)
     data = {"chapters": {chapter: title(chapter) for chapter in chapters},
-            "steps": {f"{chapter}.{step}": words + (" *" if step in afterwards(chapter) else "") for chapter in chapters
-                      for step, words in results.step_titles(chapter).items()},
+            "steps": {f"{chapter}.{step.number}": step.title + " *" * (step.number in afterwards(chapter)) for chapter in chapters
+                      for step in steps.of(chapter)},
             "limits": {key: words for chapter in chapters for key, words in limits(chapter).items()}
             | {f"{chapter}.0": words for chapter, words in limits_of_fastest().items()},
             **rates_forward(measured),
-            "own": {2: rates_by(measured, r"forward/(?P<who>ch02)/step(?P<step>\d)/f32/d64/full/n(?P<shape>\d+)", lambda entry: round(entry.values["FLOPS"] / 1e9, 1)),
-                    7: rates_by(measured, r"backward/(?P<who>\w+)(?:/step(?P<step>\d))?/bf16/d(?P<shape>\d+/\w+/n\d+)", lambda entry: round(entry.values["FLOPS"] / 1e12, 1)),
-                    8: rates_by(measured, r"decode/(?P<who>\w+)(?:/step(?P<step>5(?=_p64)|[12346](?!_))(?:_p64)?)?/bf16/(?P<shape>d(128|256)/b\d+h\d+k\d+[a-z]*(?<!chunks)(?<!mixed)/n\d+)",
+            "own": {2: rates_by(measured, r"forward/(?P<who>ch02/\w+)/f32/d64/full/n(?P<shape>\d+)", lambda entry: round(entry.values["FLOPS"] / 1e9, 1)),
+                    7: rates_by(measured, r"backward/(?P<who>ch07/\w+|\w+)/bf16/d(?P<shape>\d+/\w+/n\d+)", lambda entry: round(entry.values["FLOPS"] / 1e12, 1)),
+                    8: rates_by(measured, rf"decode/(?P<who>{'|'.join(ONE_QUERY)}|\w+)/bf16/(?P<shape>d(128|256)/b\d+h\d+k\d+[a-z]*(?<!chunks)(?<!mixed)/n\d+)",
                                 lambda entry: round(entry.values["bytes_per_second"] / 1e12, 2)),
-                    9: rates_by(measured, r"masked/(?P<who>ch09(?=/step)|flex|varlen|flash2|dense)(?:/step(?P<step>[1-5]))?/bf16/d128/(?P<shape>\w+)/n\d+",
+                    9: rates_by(measured, r"masked/(?P<who>ch09/(?:dense|varlen|ranges|flashmask|mask_functions)|flex|varlen|flash2|dense)/bf16/d128/(?P<shape>\w+)/n\d+",
                                 lambda entry: round(entry.values["FLOPS"] / 1e12, 1))}}
     write_data(__file__, "Rates from bench/results", data)
 
@@ -236,5 +249,6 @@ if rows := rows_of_masks(measured):
     draw(9, rows, "TFLOP/s", ("H200, a causal window of 1024, visible pairs,", "batch 2, 16 heads, N 8192, d 128, bf16"))
 draw(10, rows_of_ranks(measured), "TFLOP/s", ("Two H200s, forward, batch 1, 16 heads, N 65536, d 128,", "causal, bf16; of both GPUs together"))
 draw(0, list(rows_of_book(measured)), "TFLOP/s", ("H200, forward, batch 4, 16 heads, N 4096, d 128, no mask", "The fastest step of each chapter, BF16"))
-draw(2, [(f"2.{step} {results.step_titles(2)[step]}", entry.values["FLOPS"] / 1e9, True) for (chapter, step), entry in measured.by_step(**ON_CPU).items()
-         if chapter == 2 and not entry.skipped], "GFLOP/s", ("16 cores, one head, N 4096, d 64, no mask, float32", "Steps 1 to 3 use one core"))
+on_cpu = measured.by_step(**ON_CPU)
+draw(2, [(label(step), on_cpu[2, step.number].values["FLOPS"] / 1e9, True) for step in steps.of(2)
+         if (2, step.number) in on_cpu and not on_cpu[2, step.number].skipped], "GFLOP/s", ("16 cores, one head, N 4096, d 64, no mask, float32", "Steps 1 to 3 use one core"))

@@ -16,7 +16,7 @@ def measured_widths(measured):
     is "causal"."""
     found = {}
     for name, entry in measured.newest.items():
-        word = re.fullmatch(rf"masked/ch09/step3/bf16/d128/(window(\d*)|causal)/n{LENGTH}", name)
+        word = re.fullmatch(rf"masked/ch09/ranges/bf16/d128/(window(\d*)|causal)/n{LENGTH}", name)
         if word and not entry.skipped:
             keys = LENGTH if word[1] == "causal" else int(word[2] or WINDOW)
             found[keys] = (entry.values["FLOPS"] / 1e12, entry.values["FLOPS"] / 1e12 / entry.values["executed"])

@@ -8,8 +8,8 @@ from pathlib import Path
 from svg import Figure
 
 LEFT, STAMP, ROW, HIGH = 104, 23, 44, 26
-STEPS = (("step2", "Step 2: no order", "All issue side by side, so all wait, and all take exponentials at the end."),
-         ("step3", "Step 3: pingpong", "Each issues after the previous one: its softmax overlaps their products."))
+STEPS = (("specialised", "Step 2: no order", "All issue side by side, so all wait, and all take exponentials at the end."),
+         ("pingpong", "Step 3: pingpong", "Each issues after the previous one: its softmax overlaps their products."))
 
 
 def tile_of(stamps):

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 LEFT, RIGHT = 96, 16  # margins of the time axis
 ROW, BAR = 24, 18     # heights of a warpgroup's row and of a bar in it
-STEPS = {2: "no order", 3: "pingpong", 4: "pingpong, and overlap within a warpgroup", 5: "the loop of step 5"}
+WORDS = {"specialised": "no order", "pingpong": "pingpong", "overlap": "pingpong, and overlap within a warpgroup", "persistent": "the last loop"}
 SPANS = (("turn", "issued", "blue", "issues its products"), ("issued", "scores", "green", "waits for its scores"),
          ("scores", "end", "amber", "softmax, output rescaled"))
 SENT = (("keys_sent", "ink", "keys"), ("values_sent", "red", "values"))
@@ -59,31 +59,32 @@ def write_stamps(run_of):
     """Writes, for each run, the summary of bench/timeline.cpp, the moments, and one row per pass: warpgroup, tile, and
     the clock of each moment or null."""
     moments = ["turn", "issued", "scores", "end", "keys_sent", "values_sent"]
-    runs = [{"step": step, "d": head_dim, "tile_cycles": run.values["tile_cycles"], "idle_share": round(run.values["idle_share"], 2), "moments": moments,
+    runs = [{"step": step.number, "d": head_dim, "tile_cycles": run.values["tile_cycles"], "idle_share": round(run.values["idle_share"], 2), "moments": moments,
              "stamps": [[one["warpgroup"], one["tile"], *(one.get(moment) for moment in moments)] for one in run.stamps]}
             for head_dim in (64, 128) for step in STEPS for run in [run_of(step, head_dim)]]
     write_data(__file__, "Stamps of an H200, from bench/results", {'runs': runs})
 
 
-from bench import results
+from bench import results, steps
 from bench.names import Name
 
 measured = results.load()
+STEPS = [step for step in steps.of(5) if step.slug in WORDS]
 
 def run_of(step, head_dim):
-    return measured.measured(Name("timeline", f"ch05/step{step}", "bf16", head_dim, "full", 4096))
+    return measured.measured(Name("timeline", step.name, "bf16", head_dim, "full", 4096))
 
 write_stamps(run_of)
 cycles = 9000
 figure = Figure(540, 1110, "Consumers of a block on an H200. They begin together and alternate by themselves; with pingpong they "
-                           "alternate from the first tile on; with overlap, and in step 5, they hardly wait for their scores.")
+                           "alternate from the first tile on; with overlap, and in the last loop, they hardly wait for their scores.")
 legend(figure, 16)
 y = 74
 for head_dim in (64, 128):
-    for step, words in STEPS.items():
+    for step in STEPS:
         passes = run_of(step, head_dim).stamps
         first = min(one["turn"] for one in passes if one["warpgroup"])
-        y = panel(figure, y, f"d = {head_dim}, step {step}: {words}", passes, first, first + cycles) + 12
+        y = panel(figure, y, f"d = {head_dim}, step {step.number}: {WORDS[step.slug]}", passes, first, first + cycles) + 12
     for tick in range(0, cycles + 1, 3000):
         figure.text(LEFT + tick * (figure.width - LEFT - RIGHT) / cycles, y + 8, f"{tick} clocks" if tick == cycles else str(tick),
                     "small soft", "end" if tick == cycles else "middle")

@@ -1,6 +1,6 @@
 """Updates generated text in Markdown pages: the text between a mark and its end.
 
-    The second step takes <!-- num forward/ch01/step4/bf16/d128/full/n4096 ms .1f -->18.0<!-- /num --> ms.
+    The second step takes <!-- num forward/ch01/register_tile/bf16/d128/full/n4096 ms .1f -->18.0<!-- /num --> ms.
 
     <!-- table split -->
     | KB of shared memory per tile | ...

@@ -218,7 +218,8 @@ def seqlen(measured, paper):
 def peers(measured, paper):
     """Draws lines: the rate of chapter 5's last step and chapter 6's last two over that of the faster of
     FlashAttention-3 and cuDNN in the same type, by N."""
-    panels = {"ch05/step5": "BF16: chapter 5, step 5", "ch06/step7": "FP8: chapter 6, step 7", "ch06/step8": "FP8: step 8, linear exponentials"}
+    panels = {"ch05/persistent": "BF16: chapter 5, step 5", "ch06/transpose_once": "FP8: chapter 6, step 7",
+              "ch06/linear_exp": "FP8: step 8, linear exponentials"}
     shown = {name: entry for name, entry in measured.beside_peers.items() if name.who in panels}
     if {name.who for name in shown} != set(panels):
         return False

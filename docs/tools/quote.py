@@ -3,11 +3,12 @@
 
     quote.py [--check] [--results FOLDER] [FILE...]     default: every Markdown page of the book
 
-A number    It takes <!-- num forward/ch01/step4/bf16/d128/full/n4096 ms .1f -->18.1<!-- /num --> ms.
+A number    It takes <!-- num forward/ch01/register_tile/bf16/d128/full/n4096 ms .1f -->18.1<!-- /num --> ms.
     NAME FIELD and a Python format, or `3` for three digits. Several can be multiplied and divided, also with plain numbers, from left to right:
     `A ms / B ms .2f`, `100 * A of_product .0f`. CARD:NAME takes the results of another card, which the page must name. A list in brackets
     stands for each of its words; `mean`, `least`, `most`, `count` or `behind` (how many are below 1) in front reduces them to one number: `mean
     A/d[64,128] vs_cudnn .2f`. With such a word, a name with `*` stands for all results that match and whose step the Python package chose.
+    `ch04/two_stages` alone is that step's number in its chapter.
     A field is one of FIELDS below, or any counter of the result; FIELD@COUNTER takes the newest result that also has COUNTER.
 A table     <!-- table chapter 05 --> ... <!-- /table -->
     Its template has that name in docs/tables.txt, which documents the format; TABLES below generates the others.
@@ -37,7 +38,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))  # the packages, for python3 docs/tools/quote.py
 
-from bench import results
+from bench import results, steps
 from bench.names import Name
 from bench.results import Entry, Refused, Results, Unmeasured
 from docs.tools import blackwell, diffs, made, pages
@@ -132,7 +133,7 @@ def value(term: str, measured: Results, used: list[Entry]) -> float:
         cell = Name.parse(name)
         found = results.in_turn(measured, cell.who).get(cell) if cell else None
         if cell is None or found is None:
-            raise Refused(f"{name} was not interleaved with peers of its type: forward/ch05/step5/bf16/... and forward/ch06/step5/e4m3/... were")
+            raise Refused(f"{name} was not interleaved with peers of its type: forward/ch05/persistent/bf16/... and forward/ch06/row_sums/e4m3/... were")
         used.append(measured.beside_peers[cell])
         return float(getattr(found, IN_TURN[field]))
     entry = found_entry(measured, name, field, counter)
@@ -174,6 +175,10 @@ def evaluated(text: str, measured: Results, used: list[Entry]) -> float:
 
 def number(words: Sequence[str], measured: Results, used: list[Entry] | None = None) -> str:
     """Returns the text of a number."""
+    if len(words) == 1 and (step := re.fullmatch(r"ch(\d\d)/(\w+)", words[0])):
+        if (found := steps.find(int(step[1]), step[2])) is None:
+            raise Refused(f"{words[0]} is not a step: chapter {int(step[1])} has {', '.join(one.slug for one in steps.of(int(step[1])))}")
+        return str(found.number)
     result = evaluated(" ".join(words[:-1]), measured, [] if used is None else used)
     if words[-1] == "3":
         result = result if result < 999.5 else float(f"{result:.3g}")
@@ -194,14 +199,21 @@ def templates(path: pathlib.Path) -> dict[str, str]:
     return {name.strip(): body.strip("\n") for name, body in re.findall(r"^\[([^\]\n]+)\]\n(.*?)(?=^\[|\Z)", text, flags=re.MULTILINE | re.DOTALL)}
 
 
+def of_chapter(value: str) -> list[str]:
+    """Returns a value of an `@` line; in place of a chapter, such as ch04, one for each of its steps."""
+    chapter = re.fullmatch(r"ch(\d\d)", value)
+    return [f"{step.name}={step.number}: {step.title}" for step in steps.of(int(chapter[1]))] if chapter else [value]
+
+
 def repeated(lines: Sequence[str]) -> Iterator[str]:
-    """Yields the rows of a template. Those below an `@` line are repeated for each of its values; with several such
-    lines the last varies fastest."""
+    """Yields the rows of a template. Those below an `@` line are repeated for each of its values, of which ch04 stands for all
+    steps of chapter 4; with several such lines the last varies fastest."""
     loops: list[tuple[str, list[str]]] = []
     for has_loop, group in itertools.groupby(lines, lambda line: line.startswith("@")):
         rows = list(group)
         if has_loop:
-            loops = [(line.split()[1], line.split(maxsplit=2)[2].split("; ")) for line in rows if line != "@"]
+            loops = [(line.split()[1], [one for value in line.split(maxsplit=2)[2].split("; ") for one in of_chapter(value)])
+                     for line in rows if line != "@"]
             continue
         for values in itertools.product(*(values for _, values in loops)):
             for line in rows:

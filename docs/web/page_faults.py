@@ -6,7 +6,7 @@ A name ends in the chapter's number. PAGES has a short description of each and w
 `steps`, with other settings if the fault needs them."""
 from dataclasses import dataclass, field
 
-from chapters import FAULTS, Fault
+from chapters import ALL, FAULTS, MASKED, Fault
 
 SQUARE = "01_naive_attention/step3_shared_tile.cuh"
 SPLIT_K = "03_flash_attention_1/step3_split_k.cuh"
@@ -20,68 +20,71 @@ MASKS = "09_masks/attention.cuh"
 PIPELINE = "common/hopper/pipeline.h"
 
 
-def gone(file: str, line: str, steps: tuple[int, ...], old: str = "") -> Fault:
+def gone(file: str, line: str, steps: tuple[str, ...], old: str = "") -> Fault:
     """Removes a statement: `old`, or the part of the line before its comment."""
     return Fault(file, line, old or line.partition(";")[0].strip() + ";", "", steps)
 
 
 OWN = {
-    "stands_still_01": Fault("01_naive_attention/step1_textbook.cuh", "for (int j = 0; j < visible; ++j) p[j] =", "++j", "j += 0", (1,)),
+    "stands_still_01": Fault("01_naive_attention/step1_textbook.cuh", "for (int j = 0; j < visible; ++j) p[j] =", "++j", "j += 0", ("textbook",)),
     "one_more_key_01": Fault("01_naive_attention/step1_textbook.cuh", "if (query >= problem.seqlen_q || key >= problem.visible_keys(query)) return;",
-                             "key >= problem.visible_keys(query)", "key > problem.visible_keys(query)", (1,)),
+                             "key >= problem.visible_keys(query)", "key > problem.visible_keys(query)", ("textbook",)),
     "rows_beyond_01": Fault(SQUARE, "if (query < problem.seqlen_q) o[problem.q_row(head, query) * head_dim + dim]", "query < problem.seqlen_q",
-                            "true", (3,)),
+                            "true", ("shared_tile",)),
     "early_return_01": Fault(SQUARE, "if (first_key >= problem.visible_keys(min(first_query + kSquare, problem.seqlen_q) - 1)) return;",
                              "first_key >= problem.visible_keys(min(first_query + kSquare, problem.seqlen_q) - 1)",
-                             "first_key + tx >= problem.visible_keys(first_query + ty)", (3,)),
+                             "first_key + tx >= problem.visible_keys(first_query + ty)", ("shared_tile",)),
     "far_row_01": Fault(SQUARE, "const T* k_row = k + problem.k_row(head, min(first_key + ty, problem.seqlen_k - 1)) * head_dim;",
-                        "min(first_key + ty, problem.seqlen_k - 1)", "(first_key + ty) * problem.seqlen_k * 4096", (3,)),
+                        "min(first_key + ty, problem.seqlen_k - 1)", "(first_key + ty) * problem.seqlen_k * 4096", ("shared_tile",)),
     "no_barrier_after_load_03": gone("03_flash_attention_1/step1_keys_outside.cuh",
-                                     "__syncthreads();  // all three tiles are complete before anyone multiplies", (1,)),
+                                     "__syncthreads();  // all three tiles are complete before anyone multiplies", ("keys_outside",)),
     "no_mask_03": Fault("03_flash_attention_1/tile.cuh", "scores[i][j] = tx + kSide * j < visible ? scores", "tx + kSide * j < visible", "true",
-                        (1, 2)),
-    "no_wait_03": gone(SPLIT_K, "cp_async_wait<Traits::kSharesKV ? 0 : 1>();  // this thread's part of K, the first", (3,)),
-    "no_wait_for_values_03": gone(SPLIT_K, "cp_async_wait<Traits::kSharesKV ? 0 : 1>();  // this thread's part of V", (3,)),
-    "scores_not_awaited_03": gone(SPLIT_K, "__syncthreads();  // all scores of a row are there", (3,)),
+                        ("keys_outside", "queries_outside")),
+    "no_wait_03": gone(SPLIT_K, "cp_async_wait<Traits::kSharesKV ? 0 : 1>();  // this thread's part of K, the first", ("split_k",)),
+    "no_wait_for_values_03": gone(SPLIT_K, "cp_async_wait<Traits::kSharesKV ? 0 : 1>();  // this thread's part of V", ("split_k",)),
+    "scores_not_awaited_03": gone(SPLIT_K, "__syncthreads();  // all scores of a row are there", ("split_k",)),
     "no_mask_04": Fault("04_flash_attention_2/softmax.cuh", "if (n * 8 + lane % 4 * 2 + i >= visible) scores", "n * 8 + lane % 4 * 2 + i >= visible",
-                        "false", (1, 2, 3, 4, 5, 6)),
-    "no_wait_04": gone("04_flash_attention_2/step5_tuned.cuh", "cp_async_wait<0>();\n    __syncthreads();  // the tile has arrived, and no warp", (5,)),
-    "no_wait_05": gone(SINGLE, "mbarrier_wait(&shared.landed, phase);", (1,)),
-    "no_fence_05": gone(SINGLE, "wgmma_fence();  // P and O were just written", (1,)),
-    "no_wait_for_scores_05": gone(SINGLE, "wgmma_wait<0>();  // S is in registers", (1,)),
-    "queries_uncounted_05": Fault(SINGLE, "(first ? decltype(shared.q)::kBytes : 0)", "(first ? decltype(shared.q)::kBytes : 0)", "0", (1,)),
-    "no_fence_of_barriers_05": Fault(ROLES, "    fence_mbarrier_init();\n", "fence_mbarrier_init();", "", (2,)),
+                        "false", ALL[4]),
+    "no_wait_04": gone("04_flash_attention_2/step5_tuned.cuh", "cp_async_wait<0>();\n    __syncthreads();  // the tile has arrived, and no warp",
+                       ("tuned",)),
+    "no_wait_05": gone(SINGLE, "mbarrier_wait(&shared.landed, phase);", ("single_warpgroup",)),
+    "no_fence_05": gone(SINGLE, "wgmma_fence();  // P and O were just written", ("single_warpgroup",)),
+    "no_wait_for_scores_05": gone(SINGLE, "wgmma_wait<0>();  // S is in registers", ("single_warpgroup",)),
+    "queries_uncounted_05": Fault(SINGLE, "(first ? decltype(shared.q)::kBytes : 0)", "(first ? decltype(shared.q)::kBytes : 0)", "0",
+                                  ("single_warpgroup",)),
+    "no_fence_of_barriers_05": Fault(ROLES, "    fence_mbarrier_init();\n", "fence_mbarrier_init();", "", ("specialised",)),
     "registers_kept_05": Fault(ROLES, "setmaxnreg_dec<kProducerRegisters<kConsumers>>();",
-                               "setmaxnreg_dec<kProducerRegisters<kConsumers>>();", "", (2,)),
-    "waits_for_one_product_05": Fault(OVERLAP, "wgmma_wait<1>();  // the scores are done", "wgmma_wait<1>();", "wgmma_wait<2>();", (4,)),
+                               "setmaxnreg_dec<kProducerRegisters<kConsumers>>();", "", ("specialised",)),
+    "waits_for_one_product_05": Fault(OVERLAP, "wgmma_wait<1>();  // the scores are done", "wgmma_wait<1>();", "wgmma_wait<2>();", ("overlap",)),
     "turn_kept_05": Fault(TURNS, "    Traits::record(Moment::issued, tile);\n    pass_turn<Traits>(consumer);",
-                          "pass_turn<Traits>(consumer);", "", (3,)),
+                          "pass_turn<Traits>(consumer);", "", ("pingpong",)),
     "queries_not_awaited_05": Fault(ROLES, "  mbarrier_wait(&shared.q_full, 0);\n  wait_full(pipeline, state);", "mbarrier_wait(&shared.q_full, 0);",
-                                    "", (2,)),
+                                    "", ("specialised",)),
     "stage_given_back_early_05": Fault(OVERLAP, "    Traits::record(Moment::turn, tile);\n", "Traits::record(Moment::turn, tile);",
-                                       "release(pipeline, k_state);", (4,)),
+                                       "release(pipeline, k_state);", ("overlap",)),
     "one_warp_releases_05": Fault(PIPELINE, "if (threadIdx.x % 32 == 0) mbarrier_arrive", "threadIdx.x % 32 == 0", "threadIdx.x % 128 == 0",
-                                  (2, 3, 4, 5)),
+                                  ALL[5][1:]),
     "half_the_bytes_05": Fault(PIPELINE, "mbarrier_arrive_expect_tx(&pipeline.full[state.stage], sizeof(Tile));", "sizeof(Tile)", "sizeof(Tile) / 2",
-                               (2, 3, 4, 5)),
+                               ALL[5][1:]),
     "tile_not_awaited_05": Fault(PIPELINE, "mbarrier_wait(&pipeline.full[state.stage], state.phase);",
-                                 "mbarrier_wait(&pipeline.full[state.stage], state.phase);", "", (2, 3, 4, 5)),
-    "no_fence_of_barriers_06": gone(FP8, "    fence_mbarrier_init();\n", (1, 2, 3, 4, 5, 6, 7, 8, 9)),
+                                 "mbarrier_wait(&pipeline.full[state.stage], state.phase);", "", ALL[5][1:]),
+    "no_fence_of_barriers_06": gone(FP8, "    fence_mbarrier_init();\n", ALL[6]),
     "waits_for_one_product_06": Fault(FP8, "wgmma_wait<1>();  // the scores are done; P V still runs", "wgmma_wait<1>();", "wgmma_wait<2>();",
-                                      (2, 3, 4, 5, 6, 7, 8, 9)),
-    "values_not_awaited_06": gone(FP8, "wgmma_wait<0>();  // P V is done: P may be overwritten", (2, 3, 4, 5, 6, 7, 8, 9)),
-    "no_wait_08": gone(DECODE, "mbarrier_wait(&shared.landed, phase);  // K and V have landed", (1, 2, 3)),
-    "no_fence_08": gone(DECODE, "wgmma_fence();  // P and O were just written by ordinary instructions", (1, 2, 3)),
-    "no_wait_for_scores_08": gone(DECODE, "wgmma_wait<0>();  // S is in registers", (1, 2, 3)),
-    "keys_not_awaited_08": gone("08_decoding/step4_ring.cuh", "if (first == 0) wait_full(shared.ring, keys);  // K has landed", (4, 5, 6, 8),
-                                "wait_full(shared.ring, keys);"),
+                                      ALL[6][1:]),
+    "values_not_awaited_06": gone(FP8, "wgmma_wait<0>();  // P V is done: P may be overwritten", ALL[6][1:]),
+    "no_wait_08": gone(DECODE, "mbarrier_wait(&shared.landed, phase);  // K and V have landed", ALL[8][:3]),
+    "no_fence_08": gone(DECODE, "wgmma_fence();  // P and O were just written by ordinary instructions", ALL[8][:3]),
+    "no_wait_for_scores_08": gone(DECODE, "wgmma_wait<0>();  // S is in registers", ALL[8][:3]),
+    "keys_not_awaited_08": gone("08_decoding/step4_ring.cuh", "if (first == 0) wait_full(shared.ring, keys);  // K has landed",
+                                ("ring", "paged", "equal_work", "e4m3_cache"), "wait_full(shared.ring, keys);"),
     "queries_not_awaited_09": gone(MASKS, "mbarrier_wait(&shared.barriers.q_full[place.stage][number], place.phase);  // the queries have landed",
-                                   (1, 2, 3, 4, 5)),
+                                   MASKED),
     "waits_for_one_product_09": Fault(MASKS, "wgmma_wait<1>();  // the scores are done; the product with V still runs",
-                                      "wgmma_wait<1>();", "wgmma_wait<2>();", (1, 2, 3, 4, 5)),
-    "values_not_awaited_09": gone(MASKS, "wgmma_wait<0>();  // the product with V is done: P may be overwritten", (1, 2, 3, 4, 5)),
-    "wrong_first_parity_09": Fault("09_masks/step6_backward.cuh", "mbarrier_wait(&shared.keys_empty, parity ^ 1);", "parity ^ 1", "parity", (6, 7)),
-    "turn_skips_a_block_09": Fault("09_masks/step6_backward.cuh", "store_release(semaphore, turn + 1);", "turn + 1", "turn + 2", (7,)),
+                                      "wgmma_wait<1>();", "wgmma_wait<2>();", MASKED),
+    "values_not_awaited_09": gone(MASKS, "wgmma_wait<0>();  // the product with V is done: P may be overwritten", MASKED),
+    "wrong_first_parity_09": Fault("09_masks/step6_backward.cuh", "mbarrier_wait(&shared.keys_empty, parity ^ 1);", "parity ^ 1", "parity",
+                                   ("backward", "deterministic")),
+    "turn_skips_a_block_09": Fault("09_masks/step6_backward.cuh", "store_release(semaphore, turn + 1);", "turn + 1", "turn + 2", ("deterministic",)),
 }
 
 
@@ -212,9 +215,9 @@ PAGES = {
     "turn_skips_a_block_09": OnPage("The turn skips the next block"),
 }
 
-ALL: dict[str, Fault] = {name: (OWN | FAULTS)[name] for name in PAGES}
+SHOWN: dict[str, Fault] = {name: (FAULTS | OWN)[name] for name in PAGES}
 
 
-def steps_of(fault: Fault) -> tuple[int, ...]:
+def steps_of(fault: Fault) -> tuple[str, ...]:
     """Returns the steps that a fault breaks; for a fault that only the traced mode shows, the traced step."""
-    return fault.steps or (int(fault.traced[fault.traced.index("--step") + 1]),)
+    return fault.steps or (fault.traced[fault.traced.index("--step") + 1],)

@@ -17,28 +17,38 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "mutation")]
 from fault import Refused
 
 import chapters
+from bench import steps
 from docs.web import page_chapters, page_faults
+
+
+def number(chapter, slug):
+    """Returns a step's number, by which a page knows it."""
+    return steps.find(int(chapter[:2]), slug).number
 
 
 def on_page(name, fault):
     """Returns the page's data about a fault: the lines before and after, and its settings."""
     page, (line, old, new) = page_faults.PAGES[name], chapters.shown(fault)
+    numbers = [number(name[-2:], slug) for slug in page_faults.steps_of(fault)]
+    settings = page.settings | ({"step": number(name[-2:], page.settings["step"])} if "step" in page.settings else {})
     return {"name": name, "about": page.about, "file": chapters.path_of(fault), "line": line, "old": old, "new": new,
-            "steps": page_faults.steps_of(fault), "settings": page.settings, "unseen": page.unseen}
+            "steps": numbers, "settings": settings, "unseen": page.unseen}
 
 
 def about(chapter):
     """Returns the data that a page needs about a chapter before it loads the module."""
     offered = page_chapters.CHAPTERS[chapter[:2]]
-    faults = chapters.of_chapter(chapter, page_faults.ALL)
-    return {"digest": digest(chapter), "masks": {name: asdict(mask) for name, mask in offered.masks.items()}, "keys": offered.keys,
-            "of_step": offered.of_step, "faults": [on_page(name, fault) for name, fault in faults.items()]}
+    faults = chapters.of_chapter(chapter, page_faults.SHOWN)
+    masks = {name: asdict(mask) | {"steps": [number(chapter, slug) for slug in mask.steps]} for name, mask in offered.masks.items()}
+    return {"digest": digest(chapter), "masks": masks, "keys": offered.keys,
+            "of_step": {number(chapter, slug): options for slug, options in offered.of_step.items()},
+            "faults": [on_page(name, fault) for name, fault in faults.items()]}
 
 
 def digest(chapter: str) -> str:
     """Returns a digest of the chapter's sources that the page shows, and of its faults."""
     files = [*ROOT.glob(f"chapters/{chapter}/*.*h"), *ROOT.glob(f"chapters/{chapter}/host/*.*"), *ROOT.glob("common/hopper/*.h")]
-    mine = repr(chapters.of_chapter(chapter, page_faults.ALL)) + repr(chapters.of_chapter(chapter, page_faults.PAGES))
+    mine = repr(chapters.of_chapter(chapter, page_faults.SHOWN)) + repr(chapters.of_chapter(chapter, page_faults.PAGES))
     mine += repr(page_chapters.CHAPTERS[chapter[:2]])
     return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files)) + mine.encode()).hexdigest()
 
@@ -51,7 +61,7 @@ def write_if_new(path, text):
 
 def main():
     chapter, folder = sys.argv[1], Path(sys.argv[2])
-    mine = chapters.of_chapter(chapter, page_faults.ALL)
+    mine = chapters.of_chapter(chapter, page_faults.SHOWN)
     folder.mkdir(parents=True, exist_ok=True)
     try:
         chapters.plant(folder, mine, mine)

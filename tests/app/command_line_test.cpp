@@ -66,7 +66,7 @@ TEST(CommandLine, ReadsEveryOption) {
   const Options o =
       options({"--batch", "2",          "--heads", "8",          "--kv-heads", "2",        "--seqlen",
                "4k",      "--seqlen-k", "1000",    "--head-dim", "256",        "--causal", "--dtype",
-               "f16",     "--scale",    "0.5",     "--step",     "2",          "--check",  "sample",
+               "f16",     "--scale",    "0.5",     "--step",     "coalesced",  "--check",  "sample",
                "--reps",  "7",          "--seed",  "42",         "--device",   "auto"});
   EXPECT_EQ(o.shape, (Shape{.batch = 2,
                             .heads = 8,
@@ -162,7 +162,7 @@ TEST(CommandLine, HelpNamesWhatTheChapterTakes) {
 }
 
 TEST(CommandLine, AHeadDimThatNobodyTakesIsAnsweredWithWhatTheStepsTake) {
-  Step tiles = kNaiveAttention.step(1), padded = tiles, latent = tiles;
+  Step tiles = kNaiveAttention.step("textbook"), padded = tiles, latent = tiles;
   padded.accepts = tiles.accepts | Feature::any_head_dim;
   latent.needs = Feature::latent;
   const auto refused = [](std::vector<Step> steps, std::vector<const char*> more) {
@@ -217,9 +217,11 @@ INSTANTIATE_TEST_SUITE_P(
         BadWords{{"--scale", "0"}, {"--scale"}}, BadWords{{"--scale", "-1"}, {"--scale"}},
         BadWords{{"--scale", "nan"}, {"--scale"}}, BadWords{{"--scale", "inf"}, {"--scale"}},
         BadWords{{"--scale", "x"}, {"--scale is 'x'", "0.125"}}, BadWords{{"--scale", "1e99"}, {"--scale"}},
-        BadWords{{"--step", "6"}, {"--step is '6'", "1 to 5"}}, BadWords{{"--step", "0"}, {"--step is '0'"}},
-        BadWords{{"--step", "two"}, {"--step is 'two'"}},
-        BadWords{{"--step", "1-3"}, {"--step is '1-3'", "give one step of chapter 1, 1 to 5, or all"}},
+        BadWords{
+            {"--step", "6"},
+            {"--step is '6'", "give textbook, coalesced, ", " or wmma, or a number from 1 to 5, or all"}},
+        BadWords{{"--step", "0"}, {"--step is '0'"}}, BadWords{{"--step", "two"}, {"--step is 'two'"}},
+        BadWords{{"--step", "1-3"}, {"--step is '1-3'", "a number from 1 to 5, or all"}},
         BadWords{{"--layout", "sbhd"}, {"--layout is 'sbhd'", "bhsd, bshd or qkv"}},
         BadWords{{"--layout", "qkv", "--seqlen", "8", "--seqlen-k", "9"}, {"--layout qkv", "--seqlen-k"}},
         BadWords{{"--check", "some"}, {"--check", "full, sample, off"}},

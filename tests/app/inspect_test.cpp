@@ -55,7 +55,8 @@ void by_the_book(const Shape& shape, const Tensors& t, device::Stream) {
 
 template <Fault kFault>
 constexpr Step row(const char* name) {
-  return {.name = name,
+  return {.slug = name,
+          .name = name,
           .idea = "",
           .operation = Operation::forward,
           .accepts = Features::every(),

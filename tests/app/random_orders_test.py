@@ -26,8 +26,8 @@ SHAPES = {
     "07": ["--batch 5 --heads 1 --seqlen 33 --seqlen-k 70", "--batch 1 --heads 2 --kv-heads 1 --seqlen 97 --seqlen-k 130 --causal"],
     "08": ["--batch 5 --heads 2 --kv-heads 1 --seqlen 1 --seqlen-k 300", "--lengths 300,0,1,200,65 --heads 4 --kv-heads 2 --page-rows 16 --seqlen 2 --causal",
            "--lengths 200,0,65 --heads 5 --kv-heads 1 --head-dim 576 --seqlen 1"],
-    "09": ["--batch 5 --heads 1 --seqlen 65 --seqlen-k 65 --window 20 --step 5", "--lengths 130,0,1,77 --heads 2 --kv-heads 1 --causal",
-           "--lengths 130,0,1,77 --heads 2 --kv-heads 1 --causal --step 6"],
+    "09": ["--batch 5 --heads 1 --seqlen 65 --seqlen-k 65 --window 20 --step mask_functions", "--lengths 130,0,1,77 --heads 2 --kv-heads 1 --causal",
+           "--lengths 130,0,1,77 --heads 2 --kv-heads 1 --causal --step backward"],
 }
 
 

@@ -10,8 +10,8 @@ namespace flashbook::testing {
 namespace {
 
 constexpr CommittedShape kShapes[] = {{"", "batch 4, bf16", "2026-01-01, commit abc"}};
-constexpr CommittedRung kRungs[] = {{"ch04/step1", 0, 0.02, 1e14, 2e9, 0, 0},
-                                    {"ch04/step2", 0, 0.005, 4e14, 1e9, 3e6, 4}};
+constexpr CommittedRung kRungs[] = {{"ch04/split_q", 0, 0.02, 1e14, 2e9, 0, 0},
+                                    {"ch04/ldmatrix", 0, 0.005, 4e14, 1e9, 3e6, 4}};
 constexpr Committed kResults = {"H200", "bench/results/h200", kShapes, kRungs};
 
 /// Returns two steps with a number of the largest width in every column.
@@ -28,6 +28,7 @@ Report report_of(bool simulated) {
   const TensorVerdict verdict{TensorId::o, {.ok = true, .max_error = 1.2e-3, .bound = 2e-3, .worst = ""}};
   for (const int step : {1, 2})
     report.steps.push_back({.step = step,
+                            .slug = step == 1 ? "split_q" : "ldmatrix",
                             .name = "keys outside, queries inside",
                             .flops = 5.5e11,
                             .memory_bytes = 7.77e6,
@@ -165,14 +166,14 @@ TEST(Ladder, CountsHowStepsDid) {
 
 // bench/rungs.py --check compares the table with the results; this tests how a program reads it.
 TEST(CommittedResults, HaveTheBooksShape) {
-  const CommittedRung* last = committed_results().find(5, 5);
+  const CommittedRung* last = committed_results().find(5, "persistent");
   ASSERT_NE(last, nullptr);
   EXPECT_GT(last->factor, 1);
   Shape shape{.batch = 4, .heads = 16, .kv_heads = 16, .seqlen_q = 4096, .seqlen_k = 4096, .head_dim = 128};
   shape.dtype = DType::bf16;
   shape.scale = default_scale(128);
   EXPECT_EQ(committed_results().shape_of(*last).described, describe(shape));
-  EXPECT_EQ(committed_results().find(5, 99), nullptr);
+  EXPECT_EQ(committed_results().find(5, "two_stages"), nullptr);
 }
 
 }  // namespace

@@ -54,23 +54,23 @@ class Study(unittest.TestCase):
     def test_sixteen_bits_are_near_and_eight_are_not(self):
         for kind in KINDS:
             self.assertLess(self.error("rounded", kind, "f16"), self.error("plain", kind, "f16"))
-            self.assertLess(self.error("ch05/step5", kind, "f16"), 0.01)
-            for step in ("step1_tensor", "step3_tensor", "step3_block", "step4_tensor", "step4_block", "step5_tensor", "step5_rotated"):
+            self.assertLess(self.error("ch05/persistent", kind, "f16"), 0.01)
+            for step in ("straight_tensor", "block_scales_tensor", "block_scales_block", "hadamard_tensor", "hadamard_block", "persistent_tensor", "persistent_rotated"):
                 self.assertTrue(0.02 < self.error(f"ch06/{step}", kind) < 0.5, (step, kind))
 
     def test_a_rotation_is_for_what_meets_in_one_channel(self):
-        for plain, rotated in (("step3_tensor", "step4_tensor"), ("step3_block", "step4_block"), ("step5_tensor", "step5_rotated")):
+        for plain, rotated in (("block_scales_tensor", "hadamard_tensor"), ("block_scales_block", "hadamard_block"), ("persistent_tensor", "persistent_rotated")):
             gain = {kind: self.error(f"ch06/{plain}", kind) / self.error(f"ch06/{rotated}", kind) for kind in KINDS}
             self.assertTrue(0.9 < gain["normal"] < 1.1)
             self.assertGreater(gain["channels"], 2)
 
     def test_means_are_for_channels_of_one_sign(self):
-        for plain, centred in (("step5_tensor", "step5_centred"), ("step5_rotated", "step5_centred_rotated")):
+        for plain, centred in (("persistent_tensor", "persistent_centred"), ("persistent_rotated", "persistent_centred_rotated")):
             gain = {kind: self.error(f"ch06/{plain}", kind) / self.error(f"ch06/{centred}", kind) for kind in KINDS}
             self.assertTrue(0.9 < gain["normal"] < 1.1)
             self.assertGreater(gain["channels"], 1.3)
-        for step in ("step6", "step8"):
-            self.assertLess(self.error(f"ch06/{step}_centred_rotated", "normal"), 1.1 * self.error("ch06/step5_centred_rotated", "normal"))
+        for step in ("row_sums", "linear_exp"):
+            self.assertLess(self.error(f"ch06/{step}_centred_rotated", "normal"), 1.1 * self.error("ch06/persistent_centred_rotated", "normal"))
 
     def test_long_rows_of_one_sign_lose_unless_centred(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -79,7 +79,7 @@ class Study(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             left = {entry["name"]: entry["left"] for entry in json.loads(path.read_text())["benchmarks"]}
         self.assertEqual(len(left), 4 * 2 * 8)
-        self.assertAlmostEqual(left["long/one/ch06/step5/e4m3/d64/full/n4096"], 0.95, delta=0.003)
+        self.assertAlmostEqual(left["long/one/ch06/persistent/e4m3/d64/full/n4096"], 0.95, delta=0.003)
         for name, rest in left.items():
             if "centred" in name:
                 self.assertAlmostEqual(rest, 1, delta=0.003, msg=name)

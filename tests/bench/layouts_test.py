@@ -12,7 +12,7 @@ from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
-from bench import cells, operators, race
+from bench import cells, operators, race, steps
 
 # in_triton's kernel belongs to a lesson and stores the rows of all heads contiguously; as_called has FlashAttention's functions, and so their layout.
 ONE_LAYOUT = {"as_called", "in_triton"}
@@ -47,7 +47,8 @@ def parsed(program, *words):
 def names_of(program, *words):
     """Returns the names of the cells that a program passes to race.run."""
     library = types.SimpleNamespace(
-        chapters=lambda: [types.SimpleNamespace(number=number, steps=5, on_device=1) for number in (5, 7, 8)]
+        chapters=lambda: [types.SimpleNamespace(number=number, steps=5, on_device=1) for number in (5, 7, 8)],
+        slugs=lambda chapter, asked=None: asked or [step.slug for step in steps.of(chapter)],
     )
     options = parsed(program, *words)
     options.library, options.out = pathlib.Path("libflashbook.so"), pathlib.Path("not there")

@@ -31,20 +31,20 @@ with tempfile.TemporaryDirectory() as folder:
     assert found["context"]["machine"] == "simulator" and found["context"]["cards"] == "4"
     entries = {entry["name"]: entry for entry in found["benchmarks"]}
     for mask in ("causal", "full"):
-        assert f"many/ch05/step5/bf16/d64/{mask}_p4h2/n128" in entries
-        for step in range(1, 6):
-            entry = entries[f"many/ch10/step{step}/bf16/d64/{mask}_p4h2/n128"]
+        assert f"many/ch05/persistent/bf16/d64/{mask}_p4h2/n128" in entries
+        for step in ("all_gather", "ring", "zigzag", "carried", "ulysses"):
+            entry = entries[f"many/ch10/{step}/bf16/d64/{mask}_p4h2/n128"]
             assert entry["real_time"] > 0 and entry["share"] > 0 and entry["error"] <= entry["error_bound"], entry
-            assert entry["ranks"] == 4 and Name.parse(entry["name"]).step == step
-            if step == 2:
+            assert entry["ranks"] == 4 and Name.parse(entry["name"]).variant == step
+            if step == "ring":
                 continue
-            by_nccl = entries[f"many/ch10/step{step}_nccl/bf16/d64/{mask}_p4h2/n128"]
+            by_nccl = entries[f"many/ch10/{step}_nccl/bf16/d64/{mask}_p4h2/n128"]
             assert "NCCL needs GPUs" in by_nccl["error_message"], by_nccl
-    assert entries["many/ch10/step3_striped/bf16/d64/causal_p4h2/n128"]["share"] > 0
+    assert entries["many/ch10/zigzag_striped/bf16/d64/causal_p4h2/n128"]["share"] > 0
     done = many("--seqlen", "144", "--mask", "documents,decode", "--out", out)  # documents of 4 to 32 tokens
     assert done.returncode == 0, done.stderr
     entries = {entry["name"]: entry for entry in json.loads(out.read_text())["benchmarks"]}
-    for kind, alone, all_ranks in (("documents", "ch09/step2", ("step4", "step4_striped", "step1", "step5")), ("decode", "ch08/step6", ("step7",))):
+    for kind, alone, all_ranks in (("documents", "ch09/varlen", ("carried", "carried_striped", "all_gather", "ulysses")), ("decode", "ch08/equal_work", ("decode",))):
         for who in (alone, *(f"ch10/{step}" for step in all_ranks)):
             entry = entries[f"many/{who}/bf16/d64/{kind}_p4h2/n144"]
             assert entry["real_time"] > 0 and entry["error"] <= entry["error_bound"], entry

@@ -25,7 +25,7 @@ release: Any = importlib.util.module_from_spec(spec)
 sys.modules["release"] = release
 loader.exec_module(release)
 
-STEP = "forward/ch05/step5/bf16/d128/full/n{}"
+STEP = "forward/ch05/persistent/bf16/d128/full/n{}"
 PROGRAM = '''
 import json, pathlib, sys
 out, cells = pathlib.Path(sys.argv[1]), int(sys.argv[2])
@@ -33,7 +33,7 @@ whole = json.loads(out.read_text()) if out.exists() else {"context": {"calls": [
 call = {"date": f"2026-01-0{len(whole['context']['calls']) + 1}T12:00:00+00:00", "machine": "gpu", "gpu": "NVIDIA H200", "commit": "abc"}
 whole["context"] = {**call, "calls": [*whole["context"]["calls"], call]}
 n = 64 << len(whole["benchmarks"])
-whole["benchmarks"].append({"name": f"forward/ch05/step5/bf16/d128/full/n{n}", "run_type": "iteration", "real_time": 1.0, "time_unit": "ms",
+whole["benchmarks"].append({"name": f"forward/ch05/persistent/bf16/d128/full/n{n}", "run_type": "iteration", "real_time": 1.0, "time_unit": "ms",
                             "FLOPS": 1e12, "bytes_per_second": 1e9, "call": len(whole["context"]["calls"]) - 1, "cell": str(n)})
 out.write_text(json.dumps(whole))
 sys.exit(75 if len(whole["benchmarks"]) < cells else 0)
@@ -69,7 +69,7 @@ class Release(unittest.TestCase):
         quoted = quote.quoted_names(page.read_text(encoding="utf-8") for page in quote.book_pages())
         self.assertGreater(len(quoted), 300)
         self.assertEqual([name for name in sorted(quoted) if not any(one.fullmatch(name) for one in given)], [])
-        for unknown in ("forward/ch05/step9/bf16/d64/causal/n4096", "forward/ch05/step5/bf16/d128/full/n5000", "decode/fa9/bf16/d128/b1h8k8/n64"):
+        for unknown in ("forward/ch05/tuned/bf16/d64/causal/n4096", "forward/ch05/persistent/bf16/d128/full/n5000", "decode/fa9/bf16/d128/b1h8k8/n64"):
             self.assertFalse(any(one.fullmatch(unknown) for one in given), unknown)
         self.assertLessEqual(len(parts.FILES), 9)
         self.assertEqual({one.file for one in parts.PARTS}, set(parts.FILES))
@@ -80,7 +80,7 @@ class Release(unittest.TestCase):
         cells = as_called.pick("")
         self.assertEqual(len(cells), 92)
         for name in cells:
-            self.assertRegex(f"called/ch05/step5/bf16/{name}", f"^{parts.CALLED}$")
+            self.assertRegex(f"called/ch05/persistent/bf16/{name}", f"^{parts.CALLED}$")
             self.assertIsNotNone(names.Name.parse(f"alone/fa3/bf16/{name}"))
         self.assertEqual({sum(lengths) for lengths in as_called.PACKED.values()}, {as_called.TOKENS})
         window = next(cell for cell in as_called.CELLS if cell.window == 512)

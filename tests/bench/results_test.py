@@ -19,8 +19,8 @@ from bench.results import Refused
 from bench.structs import Shape
 from docs.tools import pages, quote
 
-STEP1, STEP4 = (f"forward/ch01/step{step}/bf16/d128/full/n4096" for step in (1, 4))
-ACCURACY = "accuracy/outliers/ch06/step3_block/e4m3/d128/full/n4096"
+STEP1, STEP4 = (f"forward/ch01/{step}/bf16/d128/full/n4096" for step in ("textbook", "register_tile"))
+ACCURACY = "accuracy/outliers/ch06/block_scales_block/e4m3/d128/full/n4096"
 CUDNN = "forward/cudnn/bf16/d128/full/n4096"
 
 
@@ -36,7 +36,7 @@ def skipped(name, reason="needs 9 GB of GPU memory and 1 GB are free"):
 
 def in_turn_with_peers(dtype, **ratios):
     """Returns a release's forward passes raced against the peers of a type: every step and cell."""
-    steps = {"bf16": ("ch05/step5",), "e4m3": [f"ch06/{who}" for who in ("step5", "step6", "step7", "step7_means", "step8")]}[dtype]
+    steps = {"bf16": ("ch05/persistent",), "e4m3": [f"ch06/{who}" for who in ("persistent", "row_sums", "transpose_once", "transpose_once_means", "linear_exp")]}[dtype]
     return [run_of(f"forward/{who}/{dtype}/d{head_dim}/{mask}/n{seqlen}", **ratios)
             for who in steps for head_dim, mask in results.SHAPES for seqlen in results.SEQLENS]
 
@@ -76,7 +76,7 @@ class Malformed(Case):
     def test_whatever_is_changed(self):
         """Changes one or two values, or some bytes, of a good file at random. Set FLASHBOOK_HOSTILE_FILES and _SEED for more files and another seed."""
         random = Random(int(os.environ.get("FLASHBOOK_HOSTILE_SEED", "1")))
-        timeline = run_of("timeline/ch05/step5/bf16/d64/full/n512", stamps=["warpgroup 1 tile 3"])
+        timeline = run_of("timeline/ch05/persistent/bf16/d64/full/n512", stamps=["warpgroup 1 tile 3"])
         good = json.loads(self.write(run_of(STEP1), skipped(STEP4), timeline).read_text())
         path = self.folder / "changed.json"
         read = 0
@@ -115,7 +115,7 @@ class Limits(Case):
         return results.Results([self.write(rate, copied, *more, multiprocessors="100", clocks="SM up to 2000 MHz, memory 3201 MHz", memory="1024 MiB", **context)])
 
     def test_a_file_beside_the_book(self):
-        name = "forward/ch05/step5/bf16/d128/full/n4096"
+        name = "forward/ch05/persistent/bf16/d128/full/n4096"
         book = self.machine(run_of(name, 2.0, FLOPS=4e14, bytes_per_second=1e9))
         half = self.machine(run_of(name, 4.0, FLOPS=2e14, bytes_per_second=5e8), run_of(STEP4), per_clock=2048.0, gpu="NVIDIA H100")
         said = "\n".join(results.compared(half, book))
@@ -131,11 +131,11 @@ class Limits(Case):
 
 class Names(unittest.TestCase):
     def test_a_name_is_its_parts_and_back(self):
-        parts = Name("accuracy/outliers", "ch06/step3_block", "e4m3", 128, "full", 4096)
+        parts = Name("accuracy/outliers", "ch06/block_scales_block", "e4m3", 128, "full", 4096)
         self.assertEqual((str(parts), Name.parse(ACCURACY)), (ACCURACY, parts))
-        self.assertEqual((parts.inputs, parts.chapter, parts.variant, parts.step), ("outliers", 6, "step3_block", None))
-        for text in (STEP1, CUDNN, "backward/ch07/step1/bf16/d64/causal/n512", "decode/ch08/step2/f16/d128/full/n131072",
-                     "masked/ch09/step2/bf16/d128/window1024/n8192", "ablation/ch05/one_loop/bf16/d64/full/n512",
+        self.assertEqual((parts.inputs, parts.chapter, parts.variant, parts.step), ("outliers", 6, "block_scales_block", None))
+        for text in (STEP1, CUDNN, "backward/ch07/two_passes/bf16/d64/causal/n512", "decode/ch08/pack_gqa/f16/d128/full/n131072",
+                     "masked/ch09/varlen/bf16/d128/window1024/n8192", "ablation/ch05/one_loop/bf16/d64/full/n512",
                      "ablation/ch08/two_stages/bf16/d128/b16h32k8/n8192", "blocks/ch03/b64/bf16/d64/full/n32"):
             self.assertEqual(str(Name.parse(text)), text)
 
@@ -172,7 +172,7 @@ class Reading(Case):
             results.read(self.write(run_of(STEP1), commit="unknown"))
         with self.refused("has no gpu"):
             results.read(self.write(run_of(STEP1), gpu=""))
-        for name in ("forward/ch1/step1/bf16/d128/full/n4096", STEP1 + "/iterations:1/manual_time", STEP1 + "_median", ""):
+        for name in ("forward/ch1/textbook/bf16/d128/full/n4096", STEP1 + "/iterations:1/manual_time", STEP1 + "_median", ""):
             with self.refused("use names such as"):
                 results.read(self.write(run_of(name)))
         other = self.folder / "other.json"
@@ -185,8 +185,8 @@ class Reading(Case):
 class Quoting(Case):
     def setUp(self):
         super().setUp()
-        self.write(run_of(STEP1, 50.0), run_of(STEP4, 12.345), skipped("forward/ch01/step4/bf16/d64/full/n4096"),
-                   run_of("forward/ch02/step1/f32/d64/full/n4096", 900.0) | {"bytes_per_second": None})
+        self.write(run_of(STEP1, 50.0), run_of(STEP4, 12.345), skipped("forward/ch01/register_tile/bf16/d64/full/n4096"),
+                   run_of("forward/ch02/safe_softmax/f32/d64/full/n4096", 900.0) | {"bytes_per_second": None})
         self.measured = results.load(self.folder)
 
     def quoted(self, text):
@@ -200,9 +200,9 @@ class Quoting(Case):
                             (f"{STEP4} gbytes .2f", "12.35"), (f"{STEP4} workspace .1f", "6.4"), (f"{STEP4} error .1e", "1.5e-03"),
                             (f"{STEP4} tensor_bytes .1e", "2.5e+08"), (f"{STEP1} ms / {STEP4} ms .2f", "4.05"),
                             (f"1e4 * 132 * 1.7e9 / {STEP4} FLOPS 3", "5540"), (f"{STEP4} ms 3", "12.3"), (f"{STEP4} ms / 100 3", "0.12"),
-                            (f"mean {STEP4} [ms,ms] .1f", "12.3"), ("least forward/ch01/step[1,4]/bf16/d128/full/n4096 ms .0f", "12"),
-                            ("most 2 * forward/ch01/step[1,4]/bf16/d128/full/n4096 ms .0f", "100"),
-                            ("count forward/ch01/step[1,4]/bf16/d128/full/n4096 ms .0f", "2")):
+                            (f"mean {STEP4} [ms,ms] .1f", "12.3"), ("least forward/ch01/[textbook,register_tile]/bf16/d128/full/n4096 ms .0f", "12"),
+                            ("most 2 * forward/ch01/[textbook,register_tile]/bf16/d128/full/n4096 ms .0f", "100"),
+                            ("count forward/ch01/[textbook,register_tile]/bf16/d128/full/n4096 ms .0f", "2")):
             mended, wrong = self.quoted(f"It takes {self.span(words)} ms.")
             self.assertEqual(mended, f"It takes {self.span(words, want)} ms.")
             self.assertEqual(len(wrong), 1)
@@ -213,10 +213,10 @@ class Quoting(Case):
         self.assertEqual(wrong, [(3, "says '11.9', and should say '12.3'")])
 
     def test_what_was_not_measured_stays_and_is_reported(self):
-        for words, because in ((f"{STEP4[:-4]}512 ms .1f", "never measured"), ("forward/ch01/step4/bf16/d64/full/n4096 ms .1f", "skipped"),
+        for words, because in ((f"{STEP4[:-4]}512 ms .1f", "never measured"), ("forward/ch01/register_tile/bf16/d64/full/n4096 ms .1f", "skipped"),
                                (f"{STEP4} speed .1f", "has no speed"), (f"{STEP4} ms", "NAME FIELD"), (f"{STEP4} ms .q", "format"), (f"{STEP4} ms {STEP1} ms .1f", "NAME FIELD"),
                                ("much / 2 .1f", "neither a number"),
-                               ("forward/ch02/step1/f32/d64/full/n4096 gbps .1f", "bytes_per_second")):
+                               ("forward/ch02/safe_softmax/f32/d64/full/n4096 gbps .1f", "bytes_per_second")):
             text = self.span(words, "1")
             mended, wrong = self.quoted(text)
             self.assertEqual(mended, text)
@@ -238,19 +238,21 @@ class Quoting(Case):
             return mended, [message for _, message in wrong]
 
     def test_tables_are_filled_in(self):
-        step = "forward/ch01/step{}/bf16/d128/full/n4096"
-        mended, _ = self.table(f"| Step | ms | GB |\n| --- | --: | --: |\n| one | {{{step.format('[1,4]')} ms .0f}} |\n\nMedians; {{origin}}.")
+        step = "forward/ch01/{}/bf16/d128/full/n4096"
+        mended, _ = self.table(f"| Step | ms | GB |\n| --- | --: | --: |\n| one | {{{step.format('[textbook,register_tile]')} ms .0f}} |\n\nMedians; {{origin}}.")
         self.assertEqual(mended, "<!-- table a table -->\n| Step | ms | GB |\n| --- | --: | --: |\n| one | 50 | 12 |\n\nMedians; 2026-01-01, commit abc1.\n<!-- /table -->\n")
-        mended, _ = self.table(f"@ n 1=one; 4\n@ x a; b\n| <n.> | <x> | {{{step.format('<n>')} ms .0f}} |\n@\n| [see](a,b) |\n\nleast {{least {step.format('[1,4]')} ms .0f}}")
+        mended, _ = self.table(f"@ n textbook=one; register_tile=4\n@ x a; b\n| <n.> | <x> | {{{step.format('<n>')} ms .0f}} |\n@\n| [see](a,b) |\n\nleast {{least {step.format('[textbook,register_tile]')} ms .0f}}")
         self.assertIn("\n| one | a | 50 |\n| one | b | 50 |\n| 4 | a | 12 |\n| 4 | b | 12 |\n| [see](a,b) |\n\nleast 12\n", mended)
-        mended, _ = self.table(f"| {{{step.format('[1,4]')} ms .0f}} of {{{step.format('[1,4]')} workspace .1f}} |")
+        mended, _ = self.table("@ s ch03\n| <s.> | step {ch01/wmma} |")
+        self.assertIn("\n| 1: keys outside, queries inside | step 5 |\n| 2: queries outside, keys inside | step 5 |\n", mended)
+        mended, _ = self.table(f"| {{{step.format('[textbook,register_tile]')} ms .0f}} of {{{step.format('[textbook,register_tile]')} workspace .1f}} |")
         self.assertIn("| 50 of 6.4 | 12 of 6.4 |", mended)
 
     def test_the_templates_of_the_book_are_used_and_name_results(self):
         used = {" ".join(place.words) for page in quote.book_pages() for place in pages.marked(page.read_text(encoding="utf-8"), ["table"])}
         self.assertEqual(set(quote.templates(quote.TEMPLATES)) - used, set())
         names = quote.quoted_names([])
-        self.assertIn("forward/ch05/step5/bf16/d256/causal/n16384", names)
+        self.assertIn("forward/ch05/persistent/bf16/d256/causal/n16384", names)
         self.assertGreater(len(names), 500)
 
     def test_numbers_typed_by_hand_are_found(self):
@@ -277,7 +279,7 @@ class Quoting(Case):
 class Condensed(Case):
     """Tables, which bench/release files instead of Google Benchmark's JSON."""
 
-    TIMELINE = "timeline/ch05/step5/bf16/d64/full/n512"
+    TIMELINE = "timeline/ch05/persistent/bf16/d64/full/n512"
 
     def condensed(self, *runs, **context):
         path = self.folder / "filed" / "forward.tsv"
@@ -323,7 +325,7 @@ class Racing(Case):
     def test_a_round_is_compared_with_itself(self):
         shape = Shape(4, 16, 16, 4096, 4096, 128, 0, peers.DTYPES["bf16"], 0.1)
         problem = peers.Problem(shape, "bf16", None, None, None)
-        ours = race.Contestant("ch01/step4", "a tile of registers", None, values={"bytes": 2e9, "workspace_bytes": 6e9, "error": 1e-3})
+        ours = race.Contestant("ch01/register_tile", "a tile of registers", None, values={"bytes": 2e9, "workspace_bytes": 6e9, "error": 1e-3})
         cudnn = race.Contestant("cudnn", "CUDNN_ATTENTION", None)
         flash = race.Contestant("flash", "FLASH_ATTENTION", None, skipped="No available kernel")
         ours.milliseconds, cudnn.milliseconds = [10.0, 20.0, 40.0], [9.0, 4.0, 10.0]
@@ -342,7 +344,7 @@ class Racing(Case):
     def test_fp8_stands_beside_fp8(self):
         """In e4m3, a peer that reads e4m3 has its own name and ratio; a peer in BF16 is labelled as such."""
         problem = peers.Problem(Shape(4, 16, 16, 4096, 4096, 128, 0, 3, 0.1), "e4m3", None, None, None, encoded=(1,))
-        ours = race.Contestant("ch06/step7", "", None, milliseconds=[1.0] * 3)
+        ours = race.Contestant("ch06/transpose_once", "", None, milliseconds=[1.0] * 3)
         in_fp8 = race.Contestant("cudnn_frontend", "", None, milliseconds=[1.2] * 3, encoded=True)
         in_bf16 = race.Contestant("cudnn", "", None, milliseconds=[2.0] * 3)
         found = race.entry(problem, ours, [ours, in_fp8, in_bf16], 1e12)
@@ -363,9 +365,9 @@ class Plotting(Case):
             self.skipTest("matplotlib is missing (Debian: python3-matplotlib)")
         source = self.folder / "source"
         source.mkdir()
-        self.write(*(run_of(f"forward/ch01/step{step}/bf16/d{d}/{mask}/n{n}", n / step) for step in (1, 2) for d in (64, 128)
-                     for mask in ("full", "causal") for n in (512, 4096)), skipped("forward/ch01/step1/bf16/d128/full/n8192"),
-                   *(run_of(f"forward/ch02/step1/f32/d64/full/n{n}", n) | {"bytes_per_second": None} for n in (512, 1024)),
+        self.write(*(run_of(f"forward/ch01/{step}/bf16/d{d}/{mask}/n{n}", n / place) for place, step in ((1, "textbook"), (2, "coalesced")) for d in (64, 128)
+                     for mask in ("full", "causal") for n in (512, 4096)), skipped("forward/ch01/textbook/bf16/d128/full/n8192"),
+                   *(run_of(f"forward/ch02/safe_softmax/f32/d64/full/n{n}", n) | {"bytes_per_second": None} for n in (512, 1024)),
                    *in_turn_with_peers("bf16", vs_cudnn=1.25, vs_fa3=1.1), *in_turn_with_peers("e4m3", vs_cudnn_frontend=1.25, vs_fa3=1.1),
                    run_of(ACCURACY, rmse=1e-3, relative_rms=1e-2, batch=4, heads=16)).rename(source / "a.json")
         seen = []

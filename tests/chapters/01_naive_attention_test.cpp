@@ -19,8 +19,9 @@ Shape shape_with(int batch, int heads, int seqlen_q, int seqlen_k) {
 TEST(NaiveAttention, CountsTheTrafficOfSAndP) {
   const Shape shape = shape_with(1, 1, 1000, 1000);  // f16: a million pairs
   const int64_t keys = 1000 * 64 * 2;                // bytes of K, and of its transpose
-  EXPECT_EQ(kNaiveAttention.step(1).memory_bytes(shape), compulsory_bytes(shape) + 1e6 * (4 * 4 + 2 * 2));
-  EXPECT_EQ(kNaiveAttention.step(1).workspace_bytes(shape), 1000 * 1000 * (4 + 2));
+  EXPECT_EQ(kNaiveAttention.step("textbook").memory_bytes(shape),
+            compulsory_bytes(shape) + 1e6 * (4 * 4 + 2 * 2));
+  EXPECT_EQ(kNaiveAttention.step("textbook").workspace_bytes(shape), 1000 * 1000 * (4 + 2));
   for (int step = 2; step <= 5; ++step) {
     const Step& row = kNaiveAttention.step(step);
     const double more = step == 2 ? double(keys) : 0;

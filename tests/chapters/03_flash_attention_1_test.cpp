@@ -21,11 +21,11 @@ TEST_F(ChapterTest, SmallerTilesWhereABlockIsGrantedLess) {
   for (int head_dim : {64, 128, 256}) {
     const Shape shape = square(150, head_dim, true);
     const int block = head_dim == 256 ? 32 : 64;
-    EXPECT_EQ(kFlashAttention1.step(1).requested(shape),
+    EXPECT_EQ(kFlashAttention1.step("keys_outside").requested(shape),
               fa1::bytes_keys_outside(shape, block, fa1::kRequestedNumber));
-    EXPECT_EQ(kFlashAttention1.step(2).requested(shape),
+    EXPECT_EQ(kFlashAttention1.step("queries_outside").requested(shape),
               fa1::bytes_queries_outside(shape, block, block, fa1::kRequestedNumber));
-    EXPECT_EQ(kFlashAttention1.step(3).requested(shape),
+    EXPECT_EQ(kFlashAttention1.step("split_k").requested(shape),
               fa1::bytes_queries_outside(shape, head_dim == 64 ? 64 : 32, head_dim == 64 ? 128 : 64,
                                          fa1::kRequestedRow));
     expect_right(shape, inputs_of(shape, InputKind::normal, 3));

@@ -10,7 +10,7 @@ namespace flashbook::testing {
 const Chapter& chapter_under_test = kFlashAttention3;
 const Operation operation_under_test = Operation::forward;
 const Chapter* const chapter_before = kFlashAttention3Before;
-const int first_padded_step = 1;
+const char* const first_padded_slug = "single_warpgroup";
 
 namespace {
 

@@ -352,7 +352,7 @@ TEST_F(TracedPromotedSums, AreReadByTheThreadsThatWroteThem) {
       Shape shape = shape_with(scaling, head_dim, head_dim == 64);
       shape.batch = 1, shape.heads = shape.kv_heads = 1, shape.seqlen_q = 30, shape.seqlen_k = 1100;
       const Inputs inputs = make_inputs(shape, InputKind::normal, 8);
-      const Outputs outputs = run_once(kFp8, shape, inputs, 9);
+      const Outputs outputs = run_once(kFp8, shape, inputs, kFp8.place("promoted_sums"));
       EXPECT_TRUE(check(shape, make_reference(shape, inputs, all_rows(shape)), outputs).ok());
     }
 }

@@ -22,9 +22,10 @@ TEST_F(ChapterTest, SequencesHaveLengthsOfTheirOwn) {
 
 // ---- pages
 
-constexpr int kRing = 4, kPages = 5, kEqualWork = 6, kLatent = 7, kE4m3Cache = 8, kBoxes = 9,
-              kWarpgroups = 10;
-const std::vector<int> kPaged = {kPages, kEqualWork, kBoxes, kWarpgroups};
+constexpr Slug kRing{kDecoding, "ring"}, kPages{kDecoding, "paged"}, kEqualWork{kDecoding, "equal_work"},
+    kLatent{kDecoding, "latent"}, kE4m3Cache{kDecoding, "e4m3_cache"}, kBoxes{kDecoding, "boxes"},
+    kWarpgroups{kDecoding, "warpgroup"};
+std::vector<int> paged_steps() { return {kPages, kEqualWork, kBoxes, kWarpgroups}; }
 
 // Unused pages and everything past a sequence's last key are NaN. The order of pages, and paging itself, must
 // not change a bit.
@@ -34,7 +35,7 @@ TEST_F(ChapterTest, PhysicalPagesInAnyOrderGiveTheSameBits) {
       const Shape shape = cache_of({0, 1, rows - 1, rows, rows + 1, 300}, head_dim);
       const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
       const Reference reference = make_reference(shape, inputs, all_rows(shape));
-      expect_pages_do_not_show(kPaged, shape, inputs, rows);
+      expect_pages_do_not_show(paged_steps(), shape, inputs, rows);
       EXPECT_TRUE(check(shape, reference, run_once(kDecoding, shape, inputs, kPages)).ok());
     }
 }
@@ -440,7 +441,7 @@ void expect_right_by_rules(const Shape& shape, const std::vector<int>& page_rows
         paged.paging.table[batch * of_sequence + page] = paged.paging.pages - 1;
     const UploadedInputs uploaded(Operation::decode, paged, scattered, device::Place::device);
     const Reference reference = make_reference(shape, clean, all_rows(shape));
-    for (int step : kPaged) {
+    for (int step : paged_steps()) {
       SCOPED_TRACE("step " + std::to_string(step) + ", " + describe(paged));
       if (step == kWarpgroups && rows < 8) continue;
       ASSERT_EQ(kDecoding.refusal(step, paged), "");
@@ -618,17 +619,18 @@ TEST_F(RulesTest, PackedQueriesReadTheirOwnSequences) {
   Shape like = cache_of({1});
   for (const bool by_token : {false, true})
     for (int rows : {0, 16}) {
-      expect_packed_right(kPaged, {1, 40, 0, 1, 7, 1}, {300, 90, 50, 1, 7, 0}, like, rows, by_token);
+      expect_packed_right(paged_steps(), {1, 40, 0, 1, 7, 1}, {300, 90, 50, 1, 7, 0}, like, rows, by_token);
       like.visibility.window.left = 33;
       like.score = {.softcap = 9, .alibi = slopes_of(8), .sinks = sinks_of(8)};
-      expect_packed_right(kPaged, {0, 0, 3, 90, 1, 0}, {20, 0, 200, 90, 1500, 5}, like, rows, by_token);
+      expect_packed_right(paged_steps(), {0, 0, 3, 90, 1, 0}, {20, 0, 200, 90, 1500, 5}, like, rows,
+                          by_token);
       like = cache_of({1}, by_token ? 128 : 256);
     }
-  expect_packed_right(kPaged, {1, 0, 70}, {5000, 0, 700}, like, 64, true);
+  expect_packed_right(paged_steps(), {1, 0, 70}, {5000, 0, 700}, like, 64, true);
   like.unsplit = true;
-  expect_packed_right(kPaged, {1, 40, 0, 1, 7, 1}, {300, 90, 50, 1, 7, 0}, like, 16, true);
+  expect_packed_right(paged_steps(), {1, 40, 0, 1, 7, 1}, {300, 90, 50, 1, 7, 0}, like, 16, true);
   like.unsplit = false;
-  expect_packed_right(kPaged, {1}, {9000}, like, 0,
+  expect_packed_right(paged_steps(), {1}, {9000}, like, 0,
                       false);  // too many parts for the last arriver to merge
 }
 
@@ -639,7 +641,7 @@ TEST_F(TracedCache, OfRulesBreaksNoRuleOfMemory) {
   shape.visibility.window.left = 77;
   shape.score = {.softcap = 5, .alibi = slopes_of(8), .sinks = sinks_of(8)};
   expect_right_by_rules(shape, {16});
-  expect_packed_right(kPaged, {1, 20, 0, 1}, {200, 40, 9, 3}, shape, 16, true);
+  expect_packed_right(paged_steps(), {1, 20, 0, 1}, {200, 40, 9, 3}, shape, 16, true);
   shape.score = {.sinks = sinks_of(8)};
   expect_right_by_rules(shape, {64});
   shape.visibility = {.window = {.left = 600, .right = 0}, .lengths = {1200, 40}};

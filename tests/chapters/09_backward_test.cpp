@@ -9,11 +9,11 @@ namespace flashbook::testing {
 const Chapter& chapter_under_test = kMasks;
 const Operation operation_under_test = Operation::backward;
 const Chapter* const chapter_before = nullptr;
-const int first_padded_step = 6;
+const char* const first_padded_slug = "backward";
 
 namespace {
 
-constexpr int kGradient = 6, kInTurns = 7;
+constexpr Slug kGradient{kMasks, "backward"}, kInTurns{kMasks, "deterministic"};
 
 /// Documents that begin at these queries and keys, with a window.
 Shape packed_shape(std::vector<int> queries, std::vector<int> keys, int head_dim,
@@ -232,7 +232,7 @@ TEST_F(ChapterTest, TheGradientsDropoutLeavesOutWhatForwardLeftOut) {
     for (std::vector<float>* tensor : {&inputs.v, &inputs.d_o})
       for (std::size_t i = 0; i < tensor->size(); ++i)
         (*tensor)[i] = int(i) % head_dim == int(i) / head_dim % head_dim;
-    const Outputs forward = run_once(kMasks, shape, inputs, 5);
+    const Outputs forward = run_once(kMasks, shape, inputs, kMasks.place("mask_functions"));
     inputs.o = forward.o, inputs.lse = forward.lse;
     const Outputs outputs = run_once(kMasks, shape, inputs, kGradient);
     int left_out = 0, other = 0;

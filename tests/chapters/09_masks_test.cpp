@@ -9,7 +9,7 @@ namespace flashbook::testing {
 const Chapter& chapter_under_test = kMasks;
 const Operation operation_under_test = Operation::forward;
 const Chapter* const chapter_before = kMasksBefore;
-const int first_padded_step = 1;
+const char* const first_padded_slug = "dense";
 
 namespace {
 

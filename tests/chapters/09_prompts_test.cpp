@@ -8,11 +8,11 @@ namespace flashbook::testing {
 const Chapter& chapter_under_test = kMasks;
 const Operation operation_under_test = Operation::decode;
 const Chapter* const chapter_before = kMasksBefore;
-const int first_padded_step = 8;
+const char* const first_padded_slug = "prompts";
 
 namespace {
 
-constexpr int kPrompts = 8;
+constexpr Slug kPrompts{kMasks, "prompts"};
 
 /// Eight heads of sequences that all have this many queries, for their last tokens.
 Shape prompts_of(int queries, std::vector<int> lengths, int head_dim = 64, int kv_heads = 2) {

@@ -12,7 +12,7 @@ const Chapter* const chapter_before = nullptr;
 
 namespace {
 
-constexpr int kGradient = 6, kHopper = 5;  ///< the steps of chapters 10 (and 9) and 7
+constexpr Slug kGradient{kManyGpus, "backward"}, kHopper{kBackward, "persistent"};
 
 // A single rank gives chapter 7's step 5's results: dK and dV bit for bit, dQ up to the order of its sums.
 TEST_F(ChapterTest, OneRankIsChapter7) {

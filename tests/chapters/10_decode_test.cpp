@@ -10,7 +10,7 @@ const Chapter* const chapter_before = nullptr;
 
 namespace {
 
-constexpr int kDecode = 7;  ///< the step
+constexpr Slug kDecode{kManyGpus, "decode"};
 
 // One query, or a few under a causal mask; fewer key heads than ranks, and fewer keys; groups with more rows
 // than a tile.

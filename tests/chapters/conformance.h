@@ -27,7 +27,18 @@ extern const Chapter* const chapter_before;
 /// The operation under test, and the steps that compute it.
 extern const Operation operation_under_test;
 inline std::vector<int> steps_under_test() { return chapter_under_test.steps_of(operation_under_test); }
+/// Names a test after the step.
+inline std::string slug_of(const ::testing::TestParamInfo<int>& step) {
+  return chapter_under_test.step(step.param).slug;
+}
 inline int last_step() { return steps_under_test().back(); }
+
+/// A step by its slug, as a constant that converts to its number.
+struct Slug {
+  const Chapter& chapter;
+  const char* slug;
+  operator int() const { return chapter.place(slug); }
+};
 
 /// If this chapter's kernels or the previous one's need a GPU and there is none, tests are skipped, or fail
 /// if a GPU is required.

@@ -127,6 +127,6 @@ TEST_P(Properties, TheScaleIsAFactorOnTheScores) {
   EXPECT_TRUE(compare(twice, a, b, reference).ok());
 }
 
-INSTANTIATE_TEST_SUITE_P(Steps, Properties, ::testing::ValuesIn(steps_under_test()));
+INSTANTIATE_TEST_SUITE_P(Steps, Properties, ::testing::ValuesIn(steps_under_test()), slug_of);
 
 }  // namespace flashbook::testing

@@ -88,7 +88,7 @@ using TracedLayouts = Layouts;
 
 TEST_P(TracedLayouts, BreakNoRuleOfMemory) { expect_all_agree(); }
 
-INSTANTIATE_TEST_SUITE_P(Steps, Layouts, ::testing::ValuesIn(steps_under_test()));
-INSTANTIATE_TEST_SUITE_P(Steps, TracedLayouts, ::testing::ValuesIn(steps_under_test()));
+INSTANTIATE_TEST_SUITE_P(Steps, Layouts, ::testing::ValuesIn(steps_under_test()), slug_of);
+INSTANTIATE_TEST_SUITE_P(Steps, TracedLayouts, ::testing::ValuesIn(steps_under_test()), slug_of);
 
 }  // namespace flashbook::testing

@@ -27,7 +27,8 @@ void plain_attention(const Shape& shape, const Tensors& tensors, device::Stream)
   std::copy(o.begin(), o.end(), static_cast<std::byte*>(tensors.o));
 }
 
-constexpr Step kPlainStep = {.name = "plain",
+constexpr Step kPlainStep = {.slug = "plain",
+                             .name = "plain",
                              .idea = "Plain attention.",
                              .operation = Operation::decode,
                              .accepts = Features::every(),

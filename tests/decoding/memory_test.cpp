@@ -38,7 +38,7 @@ TEST(Memory, StandardAttentionTakesWhatChapter1Allocates) {
   Shape shape = layer_of(model, DType::bf16, 512, 2);
   shape.seqlen_q = shape.seqlen_k;
   EXPECT_EQ(memory_of(model, DType::bf16, 512, 2).standard,
-            double(kNaiveAttention.step(1).workspace_bytes(shape)));
+            double(kNaiveAttention.step("textbook").workspace_bytes(shape)));
 }
 
 TEST(Memory, OfPublishedModels) {

@@ -11,12 +11,14 @@
 namespace {
 
 constexpr flashbook::Features kAll = flashbook::Features::every();
-constexpr flashbook::Step kSteps[] = {{.name = "one",
+constexpr flashbook::Step kSteps[] = {{.slug = "one",
+                                       .name = "one",
                                        .idea = "One.",
                                        .operation = flashbook::Operation::forward,
                                        .accepts = kAll,
                                        .run = nullptr},
-                                      {.name = "two",
+                                      {.slug = "two",
+                                       .name = "two",
                                        .idea = "Two.",
                                        .operation = flashbook::Operation::backward,
                                        .accepts = kAll,

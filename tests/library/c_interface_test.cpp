@@ -73,6 +73,9 @@ FlashbookCache cache_in_pages(const Tensors& t, int32_t page_rows, int32_t pages
   return cache_in_pages(ints(TableId::lengths), ints(TableId::page_table), page_rows, pages, shared_keys);
 }
 
+/// Returns the number of chapter 8's step for ragged caches.
+int equal_work() { return flashbook_step(8, "equal_work"); }
+
 bool last_error_has(const std::string& part) {
   return std::string(flashbook_last_error()).find(part) != std::string::npos;
 }
@@ -83,6 +86,14 @@ void expect_refused(int chapter, int step, const FlashbookShape* shape, const Fl
   EXPECT_TRUE(last_error_has(because)) << flashbook_last_error();
 }
 
+TEST(CInterface, NamesAStepThatDoesNotExist) {
+  EXPECT_EQ(flashbook_step(3, "two_stages"), 0);
+  EXPECT_TRUE(last_error_has("no step 'two_stages': give keys_outside, queries_outside or split_k"));
+  EXPECT_EQ(flashbook_step(99, "tuned"), 0);
+  EXPECT_TRUE(last_error_has("unknown chapter 99"));
+  EXPECT_EQ(flashbook_step(3, nullptr), 0);
+}
+
 TEST(CInterface, ListsEveryChapterAndStep) {
   ASSERT_EQ(flashbook_chapter_count(), int(all_chapters().size()));
   for (int place = 0; place < flashbook_chapter_count(); ++place) {
@@ -91,9 +102,12 @@ TEST(CInterface, ListsEveryChapterAndStep) {
     EXPECT_EQ(chapter.number, place + 1);
     EXPECT_STREQ(chapter.name, all_chapters()[place]->name);
     EXPECT_GE(chapter.steps, 1);
-    for (int step = 1; step <= chapter.steps; ++step)
+    for (int step = 1; step <= chapter.steps; ++step) {
       EXPECT_NE(flashbook_step_name(chapter.number, step), nullptr);
+      EXPECT_EQ(flashbook_step(chapter.number, flashbook_step_slug(chapter.number, step)), step);
+    }
     EXPECT_EQ(flashbook_step_name(chapter.number, chapter.steps + 1), nullptr);
+    EXPECT_EQ(flashbook_step_slug(chapter.number, chapter.steps + 1), nullptr);
   }
   EXPECT_EQ(flashbook_chapter(-1, nullptr), FLASHBOOK_BAD_ARGUMENT);
   FlashbookChapter chapter;
@@ -501,7 +515,8 @@ TEST_F(CInterfaceOnMachine, LendsDeviceMemory) {
 // Lengths and pages are only in device memory: the shape does not contain them. With and without a shared
 // prefix.
 TEST_F(CInterfaceOnMachine, DecodesAgainstPages) {
-  constexpr int kStep = 6, kBatch = 3, kKeys = 200, kRows = 16;
+  const int kStep = equal_work();
+  constexpr int kBatch = 3, kKeys = 200, kRows = 16;
   FlashbookShape given = small_shape();
   given.batch = kBatch, given.heads = 4, given.kv_heads = 2, given.seqlen_q = 1, given.seqlen_k = kKeys;
   given.causal = 0, given.dtype = FLASHBOOK_BF16;
@@ -550,7 +565,8 @@ TEST_F(CInterfaceOnMachine, DecodesAgainstPages) {
 
 // A repeated call is not checked again; one that differs in a field is.
 TEST_F(CInterfaceOnMachine, RefusesWhatDiffersFromACallThatWasTaken) {
-  static constexpr int kStep = 6, kBatch = 2, kKeys = 64, kRows = 16;
+  const int kStep = equal_work();
+  static constexpr int kBatch = 2, kKeys = 64, kRows = 16;
   const Shape shape = [] {
     Shape some = testing::make_shape(1, kKeys, 64, false, DType::bf16, 4, 2);
     some.batch = kBatch, some.visibility.lengths = {kKeys, 40};
@@ -570,10 +586,11 @@ TEST_F(CInterfaceOnMachine, RefusesWhatDiffersFromACallThatWasTaken) {
     FlashbookTensors tensors = tensors_of(t);
     tensors.workspace = workspace.data();
     const auto status = [&](const FlashbookShape& given, const FlashbookCache& cache,
-                            const FlashbookTensors& by,
-                            int step = 6) { return flashbook_decode(8, step, &given, &cache, &by, nullptr); };
+                            const FlashbookTensors& by, int step = equal_work()) {
+      return flashbook_decode(8, step, &given, &cache, &by, nullptr);
+    };
     const auto refuse = [&](const FlashbookShape& given, const FlashbookCache& cache,
-                            const FlashbookTensors& by, const char* because, int step = 6) {
+                            const FlashbookTensors& by, const char* because, int step = equal_work()) {
       ASSERT_EQ(status(good, pages, tensors), FLASHBOOK_OK) << flashbook_last_error();
       EXPECT_EQ(status(given, cache, by, step), FLASHBOOK_BAD_ARGUMENT) << because;
       EXPECT_TRUE(last_error_has(because)) << flashbook_last_error();
@@ -725,7 +742,7 @@ TEST_F(CInterfaceOnHopper, StreamsAndDevicesRunAtTheSameTime) {
   shape.dtype = DType::bf16;
   shape.seqlen_q = 300;
   const Inputs inputs = make_inputs(shape, InputKind::normal, 1);
-  const Outputs want = run_once(*all_chapters()[4], shape, inputs, 5);
+  const Outputs want = run_once(*all_chapters()[4], shape, inputs, flashbook_step(5, "persistent"));
   const std::vector<std::byte> zeros(std::size_t(flashbook_workspace_bytes(5, 5, &given)));
   struct InFlight {
     device::Queue queue;

@@ -66,7 +66,7 @@ CHANGES = {
         (".keys = shape.visible_keys(query)", ".keys = seen"),
     ],
     "common/app/supported.h": [
-        ("{2, 3, forward, float32 | causal}", "{2, 3, forward, float32 | causal | dilation}"),
+        ("{2, forward, float32 | causal}", "{2, forward, float32 | causal | dilation}"),
     ],
 }
 

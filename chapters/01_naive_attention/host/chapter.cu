@@ -65,19 +65,18 @@ int64_t probability_bytes(const Shape& shape) {
 //| The table of steps has the rest: tensor cores take 16-bit types, so step 5 does not accept float32.
 template <int kStep>
 std::string limits(const Shape& shape) {
-  const std::string step = "step " + std::to_string(kStep);
   if (shape.heads > kMaxGridYZ)
     return "--heads is at most 65535, what a grid has in z, and it is " + std::to_string(shape.heads);
   constexpr int kQueries = kQueriesPerBlock<kStep>;
   if (ceil_div(int64_t(shape.seqlen_q), kQueries) > kMaxGridYZ)
-    return "--seqlen is at most " + std::to_string(kMaxGridYZ * kQueries) + " in " + step +
-           ", what a grid has in y";
+    return "--seqlen is at most " + std::to_string(kMaxGridYZ * kQueries) +
+           " in this step, what a grid has in y";
   if (kHasWarpSoftmax<kStep> && shape.q_rows() > kMaxGridX)
-    return "batch * heads * seqlen is at most 2^31 - 1 in " + step +
-           ", what a grid has in x: give a smaller --batch";
+    return "batch * heads * seqlen is at most 2^31 - 1 in this step, what a grid has in x: give a smaller "
+           "--batch";
   if (kHasWarpSoftmax<kStep> && shape.seqlen_k > kLongestRow)
-    return step + " keeps a row of scores in shared memory, so --seqlen-k is at most " +
-           std::to_string(kLongestRow) + ": use --step 1, or a later chapter";
+    return "this step keeps a row of scores in shared memory, so --seqlen-k is at most " +
+           std::to_string(kLongestRow) + ": use --step textbook, or a later chapter";
   return "";
 }
 
@@ -230,9 +229,10 @@ void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
 //| Each step is a row: its name, what it adds, what it computes, what it accepts, how it runs, its limits,
 //| and the memory it needs.
 template <int kStep>
-constexpr Step row(const char* name, const char* idea) {
+constexpr Step row(const char* slug, const char* name, const char* idea) {
   constexpr Features kAccepts = Feature::causal;
-  return {.name = name,
+  return {.slug = slug,
+          .name = name,
           .idea = idea,
           .operation = Operation::forward,
           .accepts = kStep < 5 ? kAccepts | Feature::float32 : kAccepts,
@@ -243,16 +243,17 @@ constexpr Step row(const char* name, const char* idea) {
 }
 
 constexpr Step kSteps[] = {
-    row<1>("one thread per score", "The three formulas as three kernels, with one thread per number."),
+    row<1>("textbook", "one thread per score",
+           "The three formulas as three kernels, with one thread per number."),
     row<2>(
-        "neighbours read neighbours",
+        "coalesced", "neighbours read neighbours",
         "K is transposed once, and each row of the softmax gets a warp, so that all lanes read neighbours."),
-    row<3>("a tile in shared memory",
+    row<3>("shared_tile", "a tile in shared memory",
            "A block loads 32 columns of 64 rows once, and 32 threads use each number from shared memory."),
-    row<4>("a tile of registers",
+    row<4>("register_tile", "a tile of registers",
            "Each thread keeps 8 by 8 results in registers: 16 numbers read from shared memory feed 64 "
            "multiply-adds."),
-    row<5>("tensor cores",
+    row<5>("wmma", "tensor cores",
            "Tensor cores multiply 16 by 16 fragments. Moving S and P through memory is what remains."),
 };
 

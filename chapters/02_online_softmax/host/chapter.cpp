@@ -51,8 +51,9 @@ double no_device_memory(const Shape&) { return 0; }
 //|
 //| Each step is a row. It needs no workspace, and causes no traffic with a GPU.
 template <int kStep>
-constexpr Step row(const char* name, const char* idea) {
-  return {.name = name,
+constexpr Step row(const char* slug, const char* name, const char* idea) {
+  return {.slug = slug,
+          .name = name,
           .idea = idea,
           .operation = Operation::forward,
           .accepts = Feature::float32 | Feature::causal,
@@ -61,16 +62,16 @@ constexpr Step row(const char* name, const char* idea) {
 }
 
 constexpr Step kSteps[] = {
-    row<1>("safe softmax, three passes",
+    row<1>("safe_softmax", "safe softmax, three passes",
            "One pass each for the maximum, the sum and the quotients of a stored row of scores."),
-    row<2>("online softmax, two passes",
+    row<2>("online_softmax", "online softmax, two passes",
            "A running maximum and a running sum, which is corrected when a larger score arrives."),
-    row<3>("one pass over the keys",
+    row<3>("one_pass", "one pass over the keys",
            "O is summed and corrected in the same pass: no row of scores is stored."),
-    row<4>("tiles, vectors, all cores",
+    row<4>("blocked", "tiles, vectors, all cores",
            "One tile of keys at a time for a tile of queries, with an exp2 that vectorises."),
     row<5>(
-        "blocks of registers",
+        "register_blocks", "blocks of registers",
         "Sums stay in registers during a product, queries run along the widest vectors, and no tile of keys "
         "is transposed."),
 };

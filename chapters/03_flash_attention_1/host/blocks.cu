@@ -25,7 +25,8 @@ std::size_t shared_bytes(const Shape& shape) {
 template <int kBlock>
 std::string limits(const Shape& shape) {
   if (shape.dtype != kType) return kOtherType;
-  if (const std::string reason = kFlashAttention1.refusal(2, shape); !reason.empty()) return reason;
+  if (const std::string reason = kFlashAttention1.refusal("queries_outside", shape); !reason.empty())
+    return reason;
   const auto granted = std::size_t(device::granted_shared_bytes());
   if (const std::size_t bytes = shared_bytes<kBlock>(shape); bytes > granted)
     return "does not fit: tiles of " + std::to_string(kBlock) + " rows take " + std::to_string(bytes / 1024) +
@@ -49,7 +50,8 @@ double memory(const Shape& shape) {
 }
 
 template <int kBlock>
-constexpr Step kStep = {.name = "queries outside, keys inside",
+constexpr Step kStep = {.slug = "queries_outside",
+                        .name = "queries outside, keys inside",
                         .idea = "Step 2 with tiles of another size.",
                         .operation = Operation::forward,
                         .accepts = Feature::causal,
@@ -86,7 +88,7 @@ std::size_t split_k_bytes(const Shape& shape) {
 std::string limits_of_split_k(const Shape& shape) {
   if (shape.dtype != kType) return kOtherType;
   if (shape.head_dim == 256) return "chapter 4's tiles of 64 by 64 are for head_dim 64 and 128";
-  return kFlashAttention1.refusal(3, shape);
+  return kFlashAttention1.refusal("split_k", shape);
 }
 
 template <template <int> typename Traits>
@@ -98,7 +100,8 @@ void run_split_k(const Shape& shape, const Tensors& t, device::Stream stream) {
 }
 
 template <template <int> typename Traits>
-constexpr Step kSplitK = {.name = "split-K",
+constexpr Step kSplitK = {.slug = "split_k",
+                          .name = "split-K",
                           .idea = "Step 3 with tiles of 64 by 64.",
                           .operation = Operation::forward,
                           .accepts = Feature::causal,

@@ -77,8 +77,8 @@ template <int kStep>
 std::string limits(const Shape& shape) {
   constexpr int64_t kMax = kStep == 1 ? kMaxGridX : kMaxGridY;
   if (shape.heads > kMax)
-    return "--heads is at most " + std::to_string(kMax) + " in step " + std::to_string(kStep) +
-           ", what a grid has in " + (kStep == 1 ? "x" : "y") + ", and it is " + std::to_string(shape.heads);
+    return "--heads is at most " + std::to_string(kMax) + " in this step, what a grid has in " +
+           (kStep == 1 ? "x" : "y") + ", and it is " + std::to_string(shape.heads);
   return "";
 }
 
@@ -139,7 +139,8 @@ void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
 }
 
 constexpr Step kSteps[] = {
-    {.name = "keys outside, queries inside",
+    {.slug = "keys_outside",
+     .name = "keys outside, queries inside",
      .idea = "The paper's loop order: no score leaves the chip, but the unfinished O travels through device "
              "memory.",
      .operation = Operation::forward,
@@ -149,7 +150,8 @@ constexpr Step kSteps[] = {
      .workspace = state_bytes,
      .memory = memory_keys_outside,
      .requested = requested<1>},
-    {.name = "queries outside, keys inside",
+    {.slug = "queries_outside",
+     .name = "queries outside, keys inside",
      .idea = "O, maxima and sums of a tile of queries stay in registers while K and V pass by, and every "
              "tile is a "
              "block.",
@@ -158,7 +160,8 @@ constexpr Step kSteps[] = {
      .run = run<2>,
      .limits = limits<2>,
      .requested = requested<2>},
-    {.name = "tensor cores, split-K warps",
+    {.slug = "split_k",
+     .name = "tensor cores, split-K warps",
      .idea =
          "The warps of a block split the keys of a tile, multiply with wmma and add up O in shared memory.",
      .operation = Operation::forward,

@@ -54,8 +54,9 @@ void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
 constexpr Features kAccepts = Feature::causal | Feature::strides | Feature::any_head_dim;
 
 template <int kStep>
-constexpr Step row(const char* name, const char* idea) {
-  return {.name = name,
+constexpr Step row(const char* slug, const char* name, const char* idea) {
+  return {.slug = slug,
+          .name = name,
           .idea = idea,
           .operation = Operation::forward,
           .accepts = kAccepts,
@@ -64,18 +65,19 @@ constexpr Step row(const char* name, const char* idea) {
 }
 
 constexpr Step kSteps[] = {
-    row<1>("TMA and WGMMA",
+    row<1>("single_warpgroup", "TMA and WGMMA",
            "One warpgroup, tiles that TMA loads and WGMMA multiplies in place, nothing overlapped."),
     row<2>(
-        "warp specialisation",
+        "specialised", "warp specialisation",
         "A producer keeps a pipeline of tiles filled, consumers multiply, and registers move from one to the "
         "others."),
-    row<3>("pingpong",
+    row<3>("pingpong", "pingpong",
            "The consumers take turns at the tensor cores, so that one's softmax lies under the others' "
            "products."),
-    row<4>("overlap in a warpgroup",
+    row<4>("overlap", "overlap in a warpgroup",
            "The scores of the next tile are issued before the values of this one are waited for."),
-    {.name = "persistent blocks",
+    {.slug = "persistent",
+     .name = "persistent blocks",
      .idea = "Blocks that stay, longest tiles first, masked and unmasked loops apart, lazy rescaling, stores "
              "that overlap the next tile.",
      .operation = Operation::forward,

@@ -171,9 +171,10 @@ void run_step(const Shape& shape, const Tensors& tensors, device::Stream stream)
 }
 
 template <int kStep>
-constexpr Step row(const char* name, const char* idea) {
+constexpr Step row(const char* slug, const char* name, const char* idea) {
   constexpr Features kAccepts = Feature::causal | Feature::strides;
-  return {.name = name,
+  return {.slug = slug,
+          .name = name,
           .idea = idea,
           .operation = Operation::forward,
           .accepts = kStep == 3 || kStep == 4 || kStep == 9 ? kAccepts | Feature::block_scales : kAccepts,
@@ -185,26 +186,28 @@ constexpr Step row(const char* name, const char* idea) {
 
 constexpr Step kSteps[] = {
     row<1>(
-        "FP8 straight",
+        "straight", "FP8 straight",
         "Products of e4m3 tiles, V transposed byte by byte by the producer, keys permuted so that P needs no "
         "shuffle."),
     row<2>(
-        "transposition overlapped",
+        "overlapped", "transposition overlapped",
         "V transposed by ldmatrix, byte permutations and stmatrix, chapter 5's overlap, and an offset that "
         "uses e4m3's range for P."),
-    row<3>("block scales", "A scale for each tile of Q, K and V, the values' as a bias of the scores."),
-    row<4>("incoherent processing",
+    row<3>("block_scales", "block scales",
+           "A scale for each tile of Q, K and V, the values' as a bias of the scores."),
+    row<4>("hadamard", "incoherent processing",
            "Q and K times a random orthogonal matrix before they are quantised; the attention is that of "
            "step 3."),
-    row<5>("fast",
+    row<5>("persistent", "fast",
            "Chapter 5's last step: blocks that stay, lazy rescaling, loops split by mask, stores by TMA."),
-    row<6>("row sums by a product", "P times a tile of ones, next to P V; the softmax sums nothing itself."),
+    row<6>("row_sums", "row sums by a product",
+           "P times a tile of ones, next to P V; the softmax sums nothing itself."),
     row<7>(
-        "V transposed once",
+        "transpose_once", "V transposed once",
         "Blocks share the transposition: each piece of V is transposed by one of them, into the workspace."),
-    row<8>("exponentials by a line",
+    row<8>("linear_exp", "exponentials by a line",
            "The encoding of P in e4m3 is nearly a line of the score: no ex2, no rounding."),
-    row<9>("promoted sums",
+    row<9>("promoted_sums", "promoted sums",
            "Step 7, and in long rows O leaves the tensor cores every 768 keys, for a running sum in shared "
            "memory."),
 };

@@ -136,9 +136,10 @@ void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
 }
 
 template <int kStep>
-constexpr Step row(const char* name, const char* idea) {
+constexpr Step row(const char* slug, const char* name, const char* idea) {
   constexpr Features kAccepts = Feature::causal | Feature::strides;
-  return {.name = name,
+  return {.slug = slug,
+          .name = name,
           .idea = idea,
           .operation = Operation::backward,
           .accepts = kStep >= 3 ? kAccepts | Feature::any_head_dim : kAccepts,
@@ -151,19 +152,19 @@ constexpr Step row(const char* name, const char* idea) {
 
 constexpr Step kSteps[] = {
     row<1>(
-        "two passes",
+        "two_passes", "two passes",
         "One kernel walks along the keys for dQ, one along the queries for dK and dV; both compute P and dS "
         "again."),
-    row<2>("one pass",
+    row<2>("one_pass", "one pass",
            "A block keeps a tile of keys, computes dS once, and adds what it gives to dQ to sums in memory."),
-    row<3>("TMA and WGMMA",
+    row<3>("wgmma", "TMA and WGMMA",
            "Tiles that TMA loads and WGMMA multiplies; scores are computed transposed, so that P and dS are "
            "operands in registers."),
-    row<4>("roles", "A producer, two consumers, and threads that have TMA add dQ."),
+    row<4>("specialised", "roles", "A producer, two consumers, and threads that have TMA add dQ."),
     row<5>(
-        "around the loop",
+        "persistent", "around the loop",
         "Blocks that stay, longest tiles first, sections of heads that fit the L2, sizes by head dimension."),
-    row<6>("deterministic", "Additions to dQ in a fixed order: the same bits every time."),
+    row<6>("deterministic", "deterministic", "Additions to dQ in a fixed order: the same bits every time."),
 };
 
 }  // namespace

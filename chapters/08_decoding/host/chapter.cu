@@ -71,7 +71,7 @@ std::string limits(const Shape& shape) {
     return "a scale of its own is for pages of 16 keys or more: give such pages, or a scale per head";
   if (kStep == 10 && rows < kRowsPerSwizzle)
     return "pages of " + std::to_string(rows) +
-           " rows are not supported by this step: use pages of 8 rows or more, or step 9";
+           " rows are not supported by this step: use pages of 8 rows or more, or --step boxes";
   return "";
 }
 
@@ -173,12 +173,13 @@ constexpr Features accepted() {
 
 /// Steps 4 to 10 have counters at the beginning of their workspace.
 template <int kStep, int64_t (*kWorkspace)(const Shape&), int64_t (*kParts)(const Shape&) = kWorkspace>
-constexpr Step row(const char* name, const char* idea,
+constexpr Step row(const char* slug, const char* name, const char* idea,
                    void (*run)(const Shape&, const Tensors&, device::Stream)) {
   Features needs;
   if (kStep == 7) needs = Feature::latent;
   if (kStep == 8) needs = Feature::e4m3_cache;
-  return {.name = name,
+  return {.slug = slug,
+          .name = name,
           .idea = idea,
           .operation = Operation::decode,
           .accepts = accepted<kStep>(),
@@ -191,7 +192,8 @@ constexpr Step row(const char* name, const char* idea,
 }
 
 constexpr Step kSteps[] = {
-    {.name = "chapter 5's way",
+    {.slug = "per_head",
+     .name = "chapter 5's way",
      .idea = "A block for each query head, which reads the keys and values of its key head from the first to "
              "the last.",
      .operation = Operation::decode,
@@ -199,13 +201,15 @@ constexpr Step kSteps[] = {
      .run = run<1>,
      .limits = limits<1>,
      .memory = memory_by_head},
-    {.name = "a group in one tile",
+    {.slug = "pack_gqa",
+     .name = "a group in one tile",
      .idea = "The query heads that share a key head are rows of one tile, so keys and values are read once.",
      .operation = Operation::decode,
      .accepts = accepted<2>(),
      .run = run<2>,
      .limits = limits<2>},
-    {.name = "keys split over blocks",
+    {.slug = "split_kv",
+     .name = "keys split over blocks",
      .idea = "Every block takes a part of the keys, and a second kernel merges the partial results.",
      .operation = Operation::decode,
      .accepts = accepted<3>(),
@@ -215,28 +219,28 @@ constexpr Step kSteps[] = {
      .memory = memory<parts_bytes>,
      .zeroed = no_counters},
     row<4, ring_bytes<4>>(
-        "a deep ring",
+        "ring", "a deep ring",
         "Shared memory is one ring of narrow tiles that a warp keeps filled, and the last to arrive merges.",
         run<4>),
     row<5, ring_bytes<5>>(
-        "pages",
+        "paged", "pages",
         "A table says which page has a sequence's next keys, and TMA puts a tile together page by page.",
         run<5>),
     row<6, shared_bytes, ring_bytes<6>>(
-        "equal work",
+        "equal_work", "equal work",
         "All tiles of keys are numbered through and dealt out evenly, wherever a sequence ends.", run<6>),
     row<7, latent_workspace_bytes>(
-        "latent attention",
+        "latent", "latent attention",
         "Keys of 576 elements are values too, and two warpgroups have a half of the output each.",
         run_latent),
     row<8, shared_bytes, ring_bytes<6>>(
-        "a cache in e4m3",
+        "e4m3_cache", "a cache in e4m3",
         "Keys and values are one byte each, with a scale, and become f16 on their way to tensor cores.",
         run_e4m3_cache),
     row<9, shared_bytes, ring_bytes<6>>(
-        "boxes of rows",
+        "boxes", "boxes of rows",
         "Tensor maps fetch many keys of one head at once, whatever the distance between them.", run<9>),
-    row<10, warpgroup_bytes>("a warpgroup's rows",
+    row<10, warpgroup_bytes>("warpgroup", "a warpgroup's rows",
                              "Several tokens of a group fill the rows of wgmma, which reads each key once.",
                              run_step10),
 };

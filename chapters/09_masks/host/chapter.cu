@@ -88,13 +88,13 @@ std::string limits(const Shape& shape) {
   if (shape.score.softcap > 1024)
     return "chapter 9 takes a softcap up to 1024: a larger one hardly changes scores, so leave it out";
   if (kStep == kPacked && !shape.visibility.documents.first_query.empty() && shape.batch > 1)
-    return "packed sequences are one batch entry: give --batch 1, or take --step 3";
+    return "packed sequences are one batch entry: give --batch 1, or --step ranges";
   if ((kStep == kGradient || kStep == kInTurns) && !gradients_fit(shape))
     return "the lists of tiles or the rows of all heads are more than 2^30: split the batch, or give fewer "
            "tokens";
   const int rows = shape.paging.rows;
   if (rows > 0 && rows < shape.seqlen_k && (rows < kFewestPageRows || !std::has_single_bit(unsigned(rows))))
-    return "pages have 8, 16, 32, ... rows in step 8, or all of a sequence: give such a number, or take "
+    return "pages have 8, 16, 32, ... rows in this step, or all of a sequence: give such a number, or take "
            "chapter 8";
   return exclusive(shape);
 }
@@ -129,12 +129,13 @@ void run_gradient(const Shape& shape, const Tensors& tensors, device::Stream str
 //| A step is a row. The gradient has different inputs and outputs from the forward steps, as its operation
 //| says.
 template <int kStep, int64_t (*kWorkspace)(const Shape&)>
-constexpr Step row(const char* name, const char* idea,
+constexpr Step row(const char* slug, const char* name, const char* idea,
                    void (*run)(const Shape&, const Tensors&, device::Stream)) {
   constexpr Operation kOperation = kStep == kPrompts    ? Operation::decode
                                    : kStep >= kGradient ? Operation::backward
                                                         : Operation::forward;
-  return {.name = name,
+  return {.slug = slug,
+          .name = name,
           .idea = idea,
           .operation = kOperation,
           .accepts = accepted<kStep>(),
@@ -148,30 +149,30 @@ constexpr Step row(const char* name, const char* idea,
 
 constexpr Step kSteps[] = {
     row<kPairs, counter_bytes>(
-        "a mask from memory",
+        "dense", "a mask from memory",
         "A byte for each pair says what is visible, and every tile is asked pair by pair.", run_pairs),
     row<kPacked, varlen_workspace_bytes>(
-        "packed sequences",
+        "varlen", "packed sequences",
         "Sequences lie one after another, and a block finds the one that its tile belongs to.", run_varlen),
     row<kRanges, counter_bytes>(
-        "ranges of tiles",
+        "ranges", "ranges of tiles",
         "A window, a prefix or documents say by arithmetic which tiles are skipped, and which need no mask.",
         run_ranges),
     row<kColumns, columns_workspace_bytes>(
-        "FlashMask",
+        "flashmask", "FlashMask",
         "Two intervals of hidden queries for each key, and their least and largest for each tile of keys.",
         run_columns),
-    row<kFunctions, functions_workspace_bytes>("functions",
+    row<kFunctions, functions_workspace_bytes>("mask_functions", "functions",
                                                "Any function says what is visible and what becomes of a "
                                                "score, and a kernel lists the tiles beforehand.",
                                                run_functions),
     row<kGradient, gradient_bytes<false>>(
-        "the gradient", "A block keeps a tile of keys, and a list says which tiles of queries see it.",
-        run_gradient<false>),
+        "backward", "the gradient",
+        "A block keeps a tile of keys, and a list says which tiles of queries see it.", run_gradient<false>),
     row<kInTurns, gradient_bytes<true>>(
-        "deterministic", "The lists also say whose turn it is to add to dQ: the same bits every time.",
-        run_gradient<true>),
-    row<kPrompts, prompts_workspace_bytes>("prompts against pages",
+        "deterministic", "deterministic",
+        "The lists also say whose turn it is to add to dQ: the same bits every time.", run_gradient<true>),
+    row<kPrompts, prompts_workspace_bytes>("prompts", "prompts against pages",
                                            "A warp looks up the pages of a tile of keys, and heads that read "
                                            "the same keys share a tile of queries.",
                                            run_prompts),

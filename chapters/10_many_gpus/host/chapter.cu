@@ -62,8 +62,9 @@ void run(const Shape& shape, const Tensors& tensors, device::Stream) {
 
 /// Returns a step of the table.
 template <int kStep, Operation kOperation = Operation::forward>
-constexpr Step step(const char* name, const char* idea) {
-  return {.name = name,
+constexpr Step step(const char* slug, const char* name, const char* idea) {
+  return {.slug = slug,
+          .name = name,
           .idea = idea,
           .operation = kOperation,
           .accepts = accepted<kStep>(),
@@ -74,23 +75,23 @@ constexpr Step step(const char* name, const char* idea) {
 }
 
 constexpr Step kSteps[] = {
-    step<1>("all-gather",
+    step<1>("all_gather", "all-gather",
             "Every rank gathers the keys and values of all, and computes attention for its own queries."),
     step<2>(
-        "ring",
+        "ring", "ring",
         "Keys and values travel round a ring while parts are computed, and each part is merged into what a "
         "rank carries in float32."),
-    step<3>("zigzag",
+    step<3>("zigzag", "zigzag",
             "A rank has an early and a late chunk of tokens, so that a causal mask costs all the same."),
-    step<4>("merge in the kernel",
+    step<4>("carried", "merge in the kernel",
             "The attention kernel takes in what is carried, and no part goes to memory."),
-    step<5>("Ulysses",
+    step<5>("ulysses", "Ulysses",
             "Ranks exchange tokens of all heads for all tokens of some heads, once there and once back."),
     step<6, Operation::backward>(
-        "the gradient in a ring",
+        "backward", "the gradient in a ring",
         "Keys travel, and behind them the sums of their gradients; dQ grows where the queries are."),
     step<7, Operation::decode>(
-        "a cache over ranks",
+        "decode", "a cache over ranks",
         "Queries travel to all ranks, each computes them on the keys that it has, and the parts are merged."),
 };
 

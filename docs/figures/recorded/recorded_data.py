@@ -45,7 +45,7 @@ CODE = {
 
 # The names in bench/masks.py of the masks of mask_tiles, at 8192 tokens, and whose results are shown.
 LIKE = {"full": "full", "causal": "causal", "window1024": "window", "sinks": "window", "prefix": "prefix", "causal_documents": "documents"}
-WHO = {"ours": "ch09/step3", "flex": "flex"}
+WHO = {"ours": "ch09/ranges", "flex": "flex"}
 
 
 def rates(newest, mask):
@@ -74,7 +74,7 @@ def pingpong_order(program):
     """Returns the order in which simulated warpgroups pass the moments of chapter 5's loop, without and with pingpong:
     pingpong_order.json."""
     runs = {run["name"]: run["stamps"] for run in answer(program)["benchmarks"]}
-    return json.dumps({f"step{step}": runs[str(Name("timeline", f"ch05/step{step}", "bf16", 64, "full", 1024))] for step in (2, 3)}, indent=1) + "\n"
+    return json.dumps({step: runs[str(Name("timeline", f"ch05/{step}", "bf16", 64, "full", 1024))] for step in ("specialised", "pingpong")}, indent=1) + "\n"
 
 
 def sectors(program):

@@ -26,7 +26,8 @@ void run_tile(const Shape& shape, const Tensors& t, device::Stream stream) {
   });
 }
 
-constexpr Step kSteps[] = {{.name = "split-K",
+constexpr Step kSteps[] = {{.slug = "split_k",
+                            .name = "split-K",
                             .idea = "Four warps share the 64 keys of a tile.",
                             .operation = Operation::forward,
                             .accepts = Feature::causal,
