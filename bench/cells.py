@@ -63,10 +63,7 @@ class Cell:
     def lengths(self) -> list[int]:
         """Keys of each sequence, unsorted."""
         steps = max(self.batch - 1, 1)
-        return [
-            round(self.keys * 2 ** (-5 * (7 * b % self.batch) / steps)) if self.ragged else self.keys
-            for b in range(self.batch)
-        ]
+        return [round(self.keys * 2 ** (-5 * (7 * b % self.batch) / steps)) if self.ragged else self.keys for b in range(self.batch)]
 
     def kv_bytes(self) -> int:
         """Returns the bytes of all keys and values that must be read."""
@@ -77,30 +74,13 @@ class Cell:
         return 4 * self.head_dim * self.heads * pairs
 
 
-SHAPES = [
-    Cell(1, 32, 8, 8192),
-    Cell(1, 32, 8, 131072),
-    Cell(16, 32, 8, 4096),
-    Cell(64, 64, 8, 8192),
-    Cell(128, 32, 8, 2048),
-    Cell(32, 16, 16, 8192),
-]
-OTHERS = [
-    Cell(16, 64, 4, 8192),
-    Cell(16, 32, 8, 8192, head_dim=64),
-    Cell(16, 16, 4, 8192, head_dim=256),
-    Cell(32, 32, 8, 16384, ragged=True),
-]
-CASES = [(tokens, 0) for tokens in TOKENS] + [
-    (tokens, rows) for rows in PAGES for tokens in TOKENS_PER_PAGED_CELL
-]  # the grid: (tokens, rows per page)
-CELLS = [
-    dataclasses.replace(shape, tokens=tokens, page_rows=rows, layout=layout)
-    for shapes, cases in ((SHAPES, CASES), (OTHERS, [(1, 0), (8, 0), (1, 64), (8, 64)]))
-    for shape in shapes
-    for tokens, rows in cases
-    for layout in LAYOUTS
-]
+SHAPES = [Cell(1, 32, 8, 8192), Cell(1, 32, 8, 131072), Cell(16, 32, 8, 4096), Cell(64, 64, 8, 8192), Cell(128, 32, 8, 2048),
+          Cell(32, 16, 16, 8192)]
+OTHERS = [Cell(16, 64, 4, 8192), Cell(16, 32, 8, 8192, head_dim=64), Cell(16, 16, 4, 8192, head_dim=256), Cell(32, 32, 8, 16384, ragged=True)]
+CASES = [(tokens, 0) for tokens in TOKENS] + [(tokens, rows) for rows in PAGES for tokens in TOKENS_PER_PAGED_CELL]  # (tokens, rows per page)
+CELLS = [dataclasses.replace(shape, tokens=tokens, page_rows=rows, layout=layout)
+         for shapes, cases in ((SHAPES, CASES), (OTHERS, [(1, 0), (8, 0), (1, 64), (8, 64)]))
+         for shape in shapes for tokens, rows in cases for layout in LAYOUTS]
 
 
 @dataclasses.dataclass
@@ -137,17 +117,8 @@ def make_problem(cell: Cell) -> Problem:
     torch.manual_seed(SEED)
     k, v = (race.randn(cell.layout, cell.batch, cell.kv_heads, cell.keys, cell.head_dim, torch.bfloat16) for _ in "kv")
     q = race.randn("bshd", cell.batch, cell.heads, cell.tokens, cell.head_dim, torch.bfloat16)
-    shape = Shape(
-        cell.batch,
-        cell.heads,
-        cell.kv_heads,
-        cell.tokens,
-        cell.keys,
-        cell.head_dim,
-        1,
-        peers.DTYPES["bf16"],
-        1 / math.sqrt(cell.head_dim),
-    )
+    shape = Shape(cell.batch, cell.heads, cell.kv_heads, cell.tokens, cell.keys, cell.head_dim, 1, peers.DTYPES["bf16"],
+                  1 / math.sqrt(cell.head_dim))
     found = Problem(cell, shape, q, k, v, (k, v))
     if cell.page_rows or cell.ragged:
         found.lengths = torch.tensor(cell.lengths, device="cuda", dtype=torch.int32)
@@ -180,12 +151,7 @@ def ours(library: Any, chapter: int, slug: str, problem: Problem) -> Contestant:
 
     def launch() -> Any:
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        race.must(
-            library,
-            library.c.flashbook_decode(
-                chapter, step, ctypes.byref(shape), ctypes.byref(cache), ctypes.byref(tensors), stream
-            ),
-        )
+        race.must(library, library.c.flashbook_decode(chapter, step, ctypes.byref(shape), ctypes.byref(cache), ctypes.byref(tensors), stream))
         return o
 
     found.run, found.keeps = race.Replayed(launch), (lse, workspace)
@@ -196,10 +162,7 @@ def package(problem: Problem) -> tuple[Contestant, int, str]:
     """Returns the Python package, and the chapter and step that it chooses."""
     from flashbook import explain, flash_attn_with_kvcache
 
-    tensors, options = (
-        problem.by_token(),
-        {"cache_seqlens": problem.lengths, "block_table": problem.table, "causal": True},
-    )
+    tensors, options = problem.by_token(), {"cache_seqlens": problem.lengths, "block_table": problem.table, "causal": True}
     said = explain(flash_attn_with_kvcache, *tensors, **options)
     run = lambda: flash_attn_with_kvcache(*tensors, **options).transpose(1, 2)
     step = steps.of(said.chapter)[said.step - 1]
@@ -208,9 +171,7 @@ def package(problem: Problem) -> tuple[Contestant, int, str]:
 
 def fa3(problem: Problem) -> Any:
     q, k, v = problem.by_token()
-    return lambda: flash_attention_3.with_cache(q, k, v, problem.shape.scale, problem.lengths, problem.table).transpose(
-        1, 2
-    )
+    return lambda: flash_attention_3.with_cache(q, k, v, problem.shape.scale, problem.lengths, problem.table).transpose(1, 2)
 
 
 def cudnn(problem: Problem) -> Any:
@@ -221,19 +182,13 @@ def cudnn(problem: Problem) -> Any:
     cell, (k, v), mask = problem.cell, problem.cache, None
     if cell.tokens > 1:
         hidden = torch.ones(cell.tokens, cell.keys, device="cuda", dtype=torch.bool).triu(cell.keys - cell.tokens + 1)
-        mask = torch.zeros(cell.tokens, cell.keys, device="cuda", dtype=torch.bfloat16).masked_fill(
-            hidden, float("-inf")
-        )
-    return lambda: scaled_dot_product_attention(
-        problem.q, k, v, attn_mask=mask, scale=problem.shape.scale, enable_gqa=True
-    )
+        mask = torch.zeros(cell.tokens, cell.keys, device="cuda", dtype=torch.bfloat16).masked_fill(hidden, float("-inf"))
+    return lambda: scaled_dot_product_attention(problem.q, k, v, attn_mask=mask, scale=problem.shape.scale, enable_gqa=True)
 
 
 def cudnn_frontend(problem: Problem) -> Any:
     queries = None if problem.lengths is None else torch.full_like(problem.lengths, problem.cell.tokens)
-    return caches.cudnn(
-        problem.q, *problem.cache, problem.shape.scale, problem.cell.tokens > 1, problem.table, problem.lengths, queries
-    )
+    return caches.cudnn(problem.q, *problem.cache, problem.shape.scale, problem.cell.tokens > 1, problem.table, problem.lengths, queries)
 
 
 def flashinfer(who: str, problem: Problem) -> Any:
@@ -242,9 +197,7 @@ def flashinfer(who: str, problem: Problem) -> Any:
     first = torch.arange(cell.batch + 1, device="cuda", dtype=torch.int32) * cell.tokens if cell.tokens > 1 else None
     order, pages = ("NHD", by_token[1:]) if cell.layout == "bshd" else ("HND", problem.cache)
     packed = [tensor.view(-1, cell.heads, cell.head_dim) for tensor in (q, o)]
-    launch = caches.flashinfer(
-        who, packed[0], packed[1], pages, order, problem.table, problem.lengths, problem.shape.scale, first
-    )
+    launch = caches.flashinfer(who, packed[0], packed[1], pages, order, problem.table, problem.lengths, problem.shape.scale, first)
 
     def run() -> Any:
         launch()
@@ -272,10 +225,7 @@ def peer(who: str, problem: Problem) -> list[Contestant]:
         run = makers[who](problem) if who in makers else flashinfer(who, problem)
     except Exception as error:  # packages raise all kinds of exceptions
         return [Contestant(who, label, None, skipped=(str(error).splitlines() or [type(error).__name__])[0])]
-    return [
-        Contestant(who, label, race.Replayed(run), context=context),
-        Contestant(who, label, run, context=context, called=True),
-    ]
+    return [Contestant(who, label, race.Replayed(run), context=context), Contestant(who, label, run, context=context, called=True)]
 
 
 def peers_of(cell: Cell, asked: Iterable[str]) -> list[str]:
@@ -320,9 +270,7 @@ def pick(pattern: str) -> dict[str, Cell]:
 
 
 def row(*columns: Any) -> str:
-    return f"{columns[0]:10} {columns[1]:6} {columns[2]:12} {columns[3]:>6}" + "".join(
-        f"{column:>16}" for column in columns[4:]
-    )
+    return f"{columns[0]:10} {columns[1]:6} {columns[2]:12} {columns[3]:>6}" + "".join(f"{column:>16}" for column in columns[4:])
 
 
 def summary(entries: list[dict[str, Any]]) -> Iterator[str]:
@@ -351,15 +299,8 @@ def summary(entries: list[dict[str, Any]]) -> Iterator[str]:
     yield row("timing", "layout", "cache", "cells", "over best peer", "least", "below 1.00", "TB/s", "best peer's")
     for group, cells in sorted(groups.items()):
         ratios, rates = [ratio for ratio, *_ in cells], [rate for _, rate, _ in cells]
-        yield row(
-            *group,
-            len(cells),
-            f"{statistics.geometric_mean(ratios):.3f}",
-            f"{min(ratios):.3f}",
-            sum(ratio < 1 for ratio in ratios),
-            f"{statistics.median(rates):.2f}",
-            f"{statistics.median(rate / ratio for ratio, rate, _ in cells):.2f}",
-        )
+        yield row(*group, len(cells), f"{statistics.geometric_mean(ratios):.3f}", f"{min(ratios):.3f}", sum(ratio < 1 for ratio in ratios),
+                  f"{statistics.median(rates):.2f}", f"{statistics.median(rate / ratio for ratio, rate, _ in cells):.2f}")
     for ratio, _, words in sorted(cell for group, cells in groups.items() if group[1] == "both" for cell in cells):
         if ratio < 1:
             yield words
