@@ -121,16 +121,13 @@
             lit === 9 ? 'Try: press a rung to see what the step is. Which masks does only one step support? What does a window cost as intervals, and as a mask of pairs?' :
               'Try: press a rung to see the lines that it changed. Which step gained most at d = 64, and is it the same at d = 256? Does a step gain as much at N = 512?'));
 
-    /** What the page says of a step: its idea, and the lines that change, or else the first that it shows. If the step is on another page, the page's
-     * link to it. */
+    /** What the page says of a step: its idea, and the lines that change, or else the first that it shows; or the link to it. */
     function sectionOf(step) {
       const section = [];
       for (let node = document.querySelector(`h2[id^="step-${step}-"]`)?.nextElementSibling; node && node.tagName !== 'H2'; node = node.nextElementSibling) section.push(node);
-      const elsewhere = document.querySelector(`main a[href*="#step-${step}-"]`);
-      if (!section.length && elsewhere) return [el('p', {}, elsewhere.cloneNode(true))];
-      const code = section.find((node) => node.matches('.diff')) || section.find((node) => node.matches('.fragment'));
-      const texts = section.filter((node) => node.tagName === 'P'), idea = texts.find((node) => node.textContent.startsWith('Idea.')) || texts[0];
-      const copies = [idea, code].filter(Boolean).map((node) => node.cloneNode(true));
+      const first = (wanted) => section.find((node) => node.matches(wanted));
+      const idea = section.find((node) => node.textContent.startsWith('Idea.')) || first('p') || document.querySelector(`main a[href*="#step-${step}-"]`);
+      const copies = [idea, first('.diff') || first('.fragment')].filter(Boolean).map((node) => node.cloneNode(true));
       for (const button of copies.flatMap((copy) => [...copy.querySelectorAll('button')])) button.remove();
       return copies;
     }
