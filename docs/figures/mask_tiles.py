@@ -22,7 +22,7 @@ for i, name in enumerate(SHOWN):
     for row, classes in enumerate(masks[name]["classes"]):
         for tile, kind in enumerate(classes):
             figure.box(x + tile * CELL, y + 10 + row * CELL, CELL - 1, CELL - 1, LOOKS[kind])
-for x, look, words in ((16, "blue", "full: no mask needed"), (196, "amber", "partial: masked by pair"), (360, "", "skipped")):
+for x, look, words in ((16, "blue", "full: no mask needed"), (176, "amber", "partial: masked by pair"), (376, "", "skipped")):
     figure.box(x, 560, 14, 14, look)
     figure.text(x + 20, 572, words, "small soft")
 figure.write(__file__)
