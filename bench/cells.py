@@ -1,6 +1,6 @@
 """Caches as used in practice. bench/decode.py times these cells unless it is given a mode.
 
-`bshd` is the layout of FlashAttention, vLLM and Hugging Face: [batch, seqlen, kv_heads, d], or pages
+`bshd` is the layout of FlashAttention, vLLM and FlashInfer: [batch, seqlen, kv_heads, d], or pages
 [rows, kv_heads, d], which FlashInfer calls NHD. `bhsd` is [batch, kv_heads, seqlen, d], or pages [kv_heads, rows, d]
 (HND). Queries are the last tokens of their sequence, with a causal mask. If there are pages or different lengths, every
 contestant gets the lengths as a tensor; a full contiguous cache comes without lengths.

@@ -1,8 +1,8 @@
 //| # Step 9: the layout that people have
 //|
 //| **What step 6 leaves.** Its copies load bytes that lie next to each other. In `[batch, kv_heads, seqlen,
-//| d]` a tile of one head is such a piece of memory. But FlashAttention, Hugging Face, vLLM and FlashInfer
-//| all store `[batch, seqlen, kv_heads, d]`: a token's heads are neighbours, and a head's next key is
+//| d]` a tile of one head is such a piece of memory. But FlashAttention, vLLM and FlashInfer all store
+//| `[batch, seqlen, kv_heads, d]`: a token's heads are neighbours, and a head's next key is
 //| `kv_heads * d` elements away. There step 6 needs a copy per key, 128 of them per tile, and one warp cannot
 //| issue that many.
 //|
