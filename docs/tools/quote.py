@@ -133,7 +133,7 @@ def value(term: str, measured: Results, used: list[Entry]) -> float:
         cell = Name.parse(name)
         found = results.in_turn(measured, cell.who).get(cell) if cell else None
         if cell is None or found is None:
-            raise Refused(f"{name} was not interleaved with peers of its type: forward/ch05/persistent/bf16/... and forward/ch06/row_sums/e4m3/... were")
+            raise Refused(f"{name} was not interleaved with peers of its type: forward/ch05/persistent/... and forward/ch06/row_sums/... were")
         used.append(measured.beside_peers[cell])
         return float(getattr(found, IN_TURN[field]))
     entry = found_entry(measured, name, field, counter)

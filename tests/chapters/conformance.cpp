@@ -80,9 +80,11 @@ TEST_F(Program, HasRowsThatFitATerminal) {
         .chapter = chapter_under_test.number, .machine = "-", .on_gpu = !simulated, .simulated = simulated};
     const TensorVerdict verdict{TensorId::o, {.ok = true, .max_error = 1e-3, .worst = ""}};
     for (int step = 1; step <= chapter_under_test.last_step(); ++step) {
-      const CommittedRung* rung = committed_results().find(report.chapter, step);
+      const Step& row = chapter_under_test.step(step);
+      const CommittedRung* rung = committed_results().find(report.chapter, row.slug);
       report.steps.push_back({.step = step,
-                              .name = chapter_under_test.step(step).name,
+                              .slug = row.slug,
+                              .name = row.name,
                               .shape = rung ? std::string(committed_results().shape_of(*rung).described) : "",
                               .flops = 1e15,
                               .memory_bytes = 9.99e9,
