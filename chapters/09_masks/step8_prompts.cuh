@@ -113,8 +113,8 @@ struct Asker {
   //| **Looked up a tile ahead.** A look-up in the table takes as long as loading a key, half a microsecond
   //| and more. So the page of the next tile is requested before this tile's copies are; only a ballot's first
   //| tile waits for its page.
-  /// Loads all tiles of a work, one after another. `skip(i)` skips the other warp's stages before tile i,
-  /// `begin(first_key, left)` does what else a tile needs. All lanes.
+  /// Loads all tiles of a work item, one after another. `skip(i)` skips the other warp's stages before tile
+  /// i, `begin(first_key, left)` does what else a tile needs. All lanes.
   template <typename Skip, typename Begin>
   __device__ __forceinline__ void bring(const Work& work, int head, const Skip& skip, const Begin& begin) {
     const auto rows_of = [&](int first_key) {

@@ -156,7 +156,7 @@ constexpr Step kSteps[] = {
         "One kernel walks along the keys for dQ, one along the queries for dK and dV; both compute P and dS "
         "again."),
     row<2>("one_pass", "one pass",
-           "A block keeps a tile of keys, computes dS once, and adds what it gives to dQ to sums in memory."),
+           "A block keeps a tile of keys, computes dS once, and adds its part of dQ to sums in memory."),
     row<3>("wgmma", "TMA and WGMMA",
            "Tiles that TMA loads and WGMMA multiplies; scores are computed transposed, so that P and dS are "
            "operands in registers."),
