@@ -15,9 +15,9 @@ measured = results.load(results.RESULTS / results.BOOK_GPU)
 panels = []
 for title, shape in SHAPES:
     rows = []
-    ours = [step for step in steps.of(8) if step.slug in OURS]
+    chosen = [step for step in steps.of(8) if step.slug in OURS]
     # Pages have 64 keys.
-    for who, words in (*((step.name + "_p64" * (step.slug == "paged"), f"{step.number} {step.title}") for step in ours), ("cudnn", "cuDNN")):
+    for who, words in (*((step.name + "_p64" * (step.slug == "paged"), f"{step.number} {step.title}") for step in chosen), ("cudnn", "cuDNN")):
         entry = measured.newest.get(f"decode/{who}/bf16/{shape}")
         if entry and not entry.skipped:
             rows.append((words, entry.values["bytes_per_second"] / 1e12, who != "cudnn"))

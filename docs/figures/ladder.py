@@ -84,7 +84,7 @@ def rows_without(measured, rate, shape):
     for who, idea in WITHOUT.items():
         entry = measured.newest.get(str(Name("ablation", f"ch05/{who}", "bf16", **shape)))
         if entry and not entry.skipped:
-            yield f"5.{steps.find(5, 'persistent').number} without {idea}", rate * entry.values["vs_as_it_is"], False
+            yield f"5.{steps.of(5)[-1].number} without {idea}", rate * entry.values["vs_as_it_is"], False
 
 
 def rows_of_book(measured):

@@ -23,7 +23,7 @@ from docs.web import page_chapters, page_faults
 
 def number(chapter, slug):
     """Returns a step's number, by which a page knows it."""
-    return steps.find(int(chapter[:2]), slug).number
+    return next(step.number for step in steps.of(int(chapter[:2])) if step.slug == slug)
 
 
 def on_page(name, fault):

@@ -5,17 +5,14 @@ Options that these kernels do not support raise NotImplementedError with a worka
 log-sum-exp of a query that sees no key is -inf.
 """
 
-from typing import Literal, overload
-
 import torch
 from torch import Tensor
 
 from flashbook import arguments, documents, interface, ops
 from flashbook._torch import is_any_autocast_enabled
 from flashbook.arguments import ORDER_3
-from flashbook.interface import ALL_KEYS, Window
+from flashbook.interface import ALL_KEYS, Result, Window
 
-WithLse = tuple[Tensor, Tensor]  # o, lse
 Options = tuple[float | None, int, int, float, int]
 THEIRS = "or use FlashAttention-3's own function"
 
@@ -44,26 +41,11 @@ def _contiguous(*scales: Tensor | None) -> ops.Scales:
     return q, k, v
 
 
-@overload
-def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None = ..., causal: bool = ..., qv: Tensor | None = ...,
-                    q_descale: Tensor | None = ..., k_descale: Tensor | None = ..., v_descale: Tensor | None = ..., window_size: Window = ...,
-                    attention_chunk: int = ..., softcap: float = ..., num_splits: int = ..., pack_gqa: bool | None = ..., deterministic: bool = ...,
-                    sm_margin: int = ..., return_attn_probs: Literal[False] = ...) -> Tensor: ...
-@overload
-def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None = ..., causal: bool = ..., qv: Tensor | None = ...,
-                    q_descale: Tensor | None = ..., k_descale: Tensor | None = ..., v_descale: Tensor | None = ..., window_size: Window = ...,
-                    attention_chunk: int = ..., softcap: float = ..., num_splits: int = ..., pack_gqa: bool | None = ..., deterministic: bool = ...,
-                    sm_margin: int = ..., *, return_attn_probs: Literal[True]) -> WithLse: ...
-@overload
-def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None = ..., causal: bool = ..., qv: Tensor | None = ...,
-                    q_descale: Tensor | None = ..., k_descale: Tensor | None = ..., v_descale: Tensor | None = ..., window_size: Window = ...,
-                    attention_chunk: int = ..., softcap: float = ..., num_splits: int = ..., pack_gqa: bool | None = ..., deterministic: bool = ...,
-                    sm_margin: int = ..., *, return_attn_probs: bool) -> Tensor | WithLse: ...
 def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None = None, causal: bool = False, qv: Tensor | None = None,
                     q_descale: Tensor | None = None, k_descale: Tensor | None = None, v_descale: Tensor | None = None,
                     window_size: Window = ALL_KEYS, attention_chunk: int = 0, softcap: float = 0.0, num_splits: int = 1,
                     pack_gqa: bool | None = None, deterministic: bool = False, sm_margin: int = 0,
-                    return_attn_probs: bool = False) -> Tensor | WithLse:
+                    return_attn_probs: bool = False) -> Result:
     """Attention.
 
     Args:
@@ -112,25 +94,10 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None
     return (o, lse) if with_lse else o
 
 
-@overload
-def flash_attn_qkvpacked_func(qkv: Tensor, softmax_scale: float | None = ..., causal: bool = ..., q_descale: Tensor | None = ...,
-                              k_descale: Tensor | None = ..., v_descale: Tensor | None = ..., window_size: Window = ..., attention_chunk: int = ...,
-                              softcap: float = ..., deterministic: bool = ..., num_heads_q: int | None = ..., sm_margin: int = ...,
-                              return_attn_probs: Literal[False] = ...) -> Tensor: ...
-@overload
-def flash_attn_qkvpacked_func(qkv: Tensor, softmax_scale: float | None = ..., causal: bool = ..., q_descale: Tensor | None = ...,
-                              k_descale: Tensor | None = ..., v_descale: Tensor | None = ..., window_size: Window = ..., attention_chunk: int = ...,
-                              softcap: float = ..., deterministic: bool = ..., num_heads_q: int | None = ..., sm_margin: int = ..., *,
-                              return_attn_probs: Literal[True]) -> WithLse: ...
-@overload
-def flash_attn_qkvpacked_func(qkv: Tensor, softmax_scale: float | None = ..., causal: bool = ..., q_descale: Tensor | None = ...,
-                              k_descale: Tensor | None = ..., v_descale: Tensor | None = ..., window_size: Window = ..., attention_chunk: int = ...,
-                              softcap: float = ..., deterministic: bool = ..., num_heads_q: int | None = ..., sm_margin: int = ..., *,
-                              return_attn_probs: bool) -> Tensor | WithLse: ...
 def flash_attn_qkvpacked_func(qkv: Tensor, softmax_scale: float | None = None, causal: bool = False, q_descale: Tensor | None = None,
                               k_descale: Tensor | None = None, v_descale: Tensor | None = None, window_size: Window = ALL_KEYS,
                               attention_chunk: int = 0, softcap: float = 0.0, deterministic: bool = False, num_heads_q: int | None = None,
-                              sm_margin: int = 0, return_attn_probs: bool = False) -> Tensor | WithLse:
+                              sm_margin: int = 0, return_attn_probs: bool = False) -> Result:
     """flash_attn_func of the three parts of qkv, read in place. qkv is [batch, seqlen, 3, heads, head_dim], or [batch,
     seqlen, heads + 2 * kv_heads, head_dim] if num_heads_q gives the number of heads."""
     if num_heads_q is None:
@@ -149,33 +116,12 @@ def flash_attn_qkvpacked_func(qkv: Tensor, softmax_scale: float | None = None, c
                            deterministic=deterministic, sm_margin=sm_margin, return_attn_probs=return_attn_probs)
 
 
-@overload
-def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int,
-                           seqused_q: Tensor | None = ..., seqused_k: Tensor | None = ..., softmax_scale: float | None = ..., causal: bool = ...,
-                           qv: Tensor | None = ..., q_descale: Tensor | None = ..., k_descale: Tensor | None = ..., v_descale: Tensor | None = ...,
-                           window_size: Window = ..., attention_chunk: int = ..., softcap: float = ..., num_splits: int = ...,
-                           pack_gqa: bool | None = ..., deterministic: bool = ..., sm_margin: int = ...,
-                           return_attn_probs: Literal[False] = ...) -> Tensor: ...
-@overload
-def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int,
-                           seqused_q: Tensor | None = ..., seqused_k: Tensor | None = ..., softmax_scale: float | None = ..., causal: bool = ...,
-                           qv: Tensor | None = ..., q_descale: Tensor | None = ..., k_descale: Tensor | None = ..., v_descale: Tensor | None = ...,
-                           window_size: Window = ..., attention_chunk: int = ..., softcap: float = ..., num_splits: int = ...,
-                           pack_gqa: bool | None = ..., deterministic: bool = ..., sm_margin: int = ..., *,
-                           return_attn_probs: Literal[True]) -> WithLse: ...
-@overload
-def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int,
-                           seqused_q: Tensor | None = ..., seqused_k: Tensor | None = ..., softmax_scale: float | None = ..., causal: bool = ...,
-                           qv: Tensor | None = ..., q_descale: Tensor | None = ..., k_descale: Tensor | None = ..., v_descale: Tensor | None = ...,
-                           window_size: Window = ..., attention_chunk: int = ..., softcap: float = ..., num_splits: int = ...,
-                           pack_gqa: bool | None = ..., deterministic: bool = ..., sm_margin: int = ..., *,
-                           return_attn_probs: bool) -> Tensor | WithLse: ...
 def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int,
                            seqused_q: Tensor | None = None, seqused_k: Tensor | None = None, softmax_scale: float | None = None,
                            causal: bool = False, qv: Tensor | None = None, q_descale: Tensor | None = None, k_descale: Tensor | None = None,
                            v_descale: Tensor | None = None, window_size: Window = ALL_KEYS, attention_chunk: int = 0, softcap: float = 0.0,
                            num_splits: int = 1, pack_gqa: bool | None = None, deterministic: bool = False, sm_margin: int = 0,
-                           return_attn_probs: bool = False) -> Tensor | WithLse:
+                           return_attn_probs: bool = False) -> Result:
     """Attention of packed sequences.
 
     Args:
@@ -212,36 +158,6 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
     return (o, lse) if with_lse else o
 
 
-@overload
-def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None = ..., v: Tensor | None = ..., qv: Tensor | None = ...,
-                            rotary_cos: Tensor | None = ..., rotary_sin: Tensor | None = ..., cache_seqlens: int | Tensor | None = ...,
-                            cache_batch_idx: Tensor | None = ..., cache_leftpad: Tensor | None = ..., page_table: Tensor | None = ...,
-                            cu_seqlens_q: Tensor | None = ..., cu_seqlens_k_new: Tensor | None = ..., max_seqlen_q: int | None = ...,
-                            rotary_seqlens: Tensor | None = ..., q_descale: Tensor | None = ..., k_descale: Tensor | None = ...,
-                            v_descale: Tensor | None = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ...,
-                            attention_chunk: int = ..., softcap: float = ..., rotary_interleaved: bool = ...,
-                            scheduler_metadata: Tensor | None = ..., num_splits: int = ..., pack_gqa: bool | None = ..., sm_margin: int = ...,
-                            return_softmax_lse: Literal[False] = ..., *, s_aux: Tensor | None = ...) -> Tensor: ...
-@overload
-def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None = ..., v: Tensor | None = ..., qv: Tensor | None = ...,
-                            rotary_cos: Tensor | None = ..., rotary_sin: Tensor | None = ..., cache_seqlens: int | Tensor | None = ...,
-                            cache_batch_idx: Tensor | None = ..., cache_leftpad: Tensor | None = ..., page_table: Tensor | None = ...,
-                            cu_seqlens_q: Tensor | None = ..., cu_seqlens_k_new: Tensor | None = ..., max_seqlen_q: int | None = ...,
-                            rotary_seqlens: Tensor | None = ..., q_descale: Tensor | None = ..., k_descale: Tensor | None = ...,
-                            v_descale: Tensor | None = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ...,
-                            attention_chunk: int = ..., softcap: float = ..., rotary_interleaved: bool = ...,
-                            scheduler_metadata: Tensor | None = ..., num_splits: int = ..., pack_gqa: bool | None = ..., sm_margin: int = ..., *,
-                            return_softmax_lse: Literal[True], s_aux: Tensor | None = ...) -> WithLse: ...
-@overload
-def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None = ..., v: Tensor | None = ..., qv: Tensor | None = ...,
-                            rotary_cos: Tensor | None = ..., rotary_sin: Tensor | None = ..., cache_seqlens: int | Tensor | None = ...,
-                            cache_batch_idx: Tensor | None = ..., cache_leftpad: Tensor | None = ..., page_table: Tensor | None = ...,
-                            cu_seqlens_q: Tensor | None = ..., cu_seqlens_k_new: Tensor | None = ..., max_seqlen_q: int | None = ...,
-                            rotary_seqlens: Tensor | None = ..., q_descale: Tensor | None = ..., k_descale: Tensor | None = ...,
-                            v_descale: Tensor | None = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ...,
-                            attention_chunk: int = ..., softcap: float = ..., rotary_interleaved: bool = ...,
-                            scheduler_metadata: Tensor | None = ..., num_splits: int = ..., pack_gqa: bool | None = ..., sm_margin: int = ..., *,
-                            return_softmax_lse: bool, s_aux: Tensor | None = ...) -> Tensor | WithLse: ...
 def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None = None, v: Tensor | None = None, qv: Tensor | None = None,
                             rotary_cos: Tensor | None = None, rotary_sin: Tensor | None = None, cache_seqlens: int | Tensor | None = None,
                             cache_batch_idx: Tensor | None = None, cache_leftpad: Tensor | None = None, page_table: Tensor | None = None,
@@ -250,7 +166,7 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
                             v_descale: Tensor | None = None, softmax_scale: float | None = None, causal: bool = False,
                             window_size: Window = ALL_KEYS, attention_chunk: int = 0, softcap: float = 0.0, rotary_interleaved: bool = True,
                             scheduler_metadata: Tensor | None = None, num_splits: int = 0, pack_gqa: bool | None = None, sm_margin: int = 0,
-                            return_softmax_lse: bool = False, *, s_aux: Tensor | None = None) -> Tensor | WithLse:
+                            return_softmax_lse: bool = False, *, s_aux: Tensor | None = None) -> Result:
     """Computes attention for a few queries against a cache, after appending k and v to it.
 
     Args:

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from typing import Any, Literal, overload
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from flashbook._torch import is_any_autocast_enabled
 from flashbook.arguments import ORDER_2
 
 Window = tuple[int, int]
+Result: TypeAlias = Tensor | Any  # O, or a tuple if the log-sum-exp is requested; Any makes type checkers accept both uses
 WithLse = tuple[Tensor, Tensor, None]  # O and lse, but no probabilities
 Options = tuple[float, float | None, bool, Window, float, bool, bool]
 Rotary = tuple[Tensor, Tensor, bool, Tensor | None]  # cosines, sines, whether pairs are adjacent columns, positions if not the cache's
@@ -216,21 +217,9 @@ def repeat(known: ops.CachedCall, q: Tensor, k: Tensor, v: Tensor, deterministic
 # ---- attention, and PyTorch's function ---------------------------------------------------------------------------------------------
 
 
-@overload
-def attention(q: Tensor, k: Tensor, v: Tensor, chapter: int | None = ..., step: int | None = ..., *, causal: bool = ...,
-              softmax_scale: float | None = ..., return_lse: Literal[False] = ..., q_scale: Tensor | None = ..., k_scale: Tensor | None = ...,
-              v_scale: Tensor | None = ..., bias: Tensor | None = ...) -> Tensor: ...
-@overload
-def attention(q: Tensor, k: Tensor, v: Tensor, chapter: int | None = ..., step: int | None = ..., *, causal: bool = ...,
-              softmax_scale: float | None = ..., return_lse: Literal[True], q_scale: Tensor | None = ..., k_scale: Tensor | None = ...,
-              v_scale: Tensor | None = ..., bias: Tensor | None = ...) -> tuple[Tensor, Tensor]: ...
-@overload
-def attention(q: Tensor, k: Tensor, v: Tensor, chapter: int | None = ..., step: int | None = ..., *, causal: bool = ...,
-              softmax_scale: float | None = ..., return_lse: bool, q_scale: Tensor | None = ..., k_scale: Tensor | None = ...,
-              v_scale: Tensor | None = ..., bias: Tensor | None = ...) -> Tensor | tuple[Tensor, Tensor]: ...
 def attention(q: Tensor, k: Tensor, v: Tensor, chapter: int | None = None, step: int | None = None, *, causal: bool = False,
               softmax_scale: float | None = None, return_lse: bool = False, q_scale: Tensor | None = None, k_scale: Tensor | None = None,
-              v_scale: Tensor | None = None, bias: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
+              v_scale: Tensor | None = None, bias: Tensor | None = None) -> Result:
     """Computes softmax(scale Q K^T) V with a step of a chapter.
 
     Args:
@@ -304,21 +293,9 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
 # ---- FlashAttention-2's ------------------------------------------------------------------------------------------------------------
 
 
-@overload
-def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = ..., softmax_scale: float | None = ..., causal: bool = ...,
-                    window_size: Window = ..., softcap: float = ..., alibi_slopes: Tensor | None = ..., deterministic: bool = ...,
-                    return_attn_probs: Literal[False] = ...) -> Tensor: ...
-@overload
-def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = ..., softmax_scale: float | None = ..., causal: bool = ...,
-                    window_size: Window = ..., softcap: float = ..., alibi_slopes: Tensor | None = ..., deterministic: bool = ..., *,
-                    return_attn_probs: Literal[True]) -> WithLse: ...
-@overload
-def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = ..., softmax_scale: float | None = ..., causal: bool = ...,
-                    window_size: Window = ..., softcap: float = ..., alibi_slopes: Tensor | None = ..., deterministic: bool = ..., *,
-                    return_attn_probs: bool) -> Tensor | WithLse: ...
 def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
                     window_size: Window = ALL_KEYS, softcap: float = 0.0, alibi_slopes: Tensor | None = None, deterministic: bool = False,
-                    return_attn_probs: bool = False) -> Tensor | WithLse:
+                    return_attn_probs: bool = False) -> Result:
     """Attention.
 
     Args:
@@ -362,21 +339,9 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
     return _with_lse(o, lse, has_empty_rows) if return_attn_probs else o
 
 
-@overload
-def flash_attn_qkvpacked_func(qkv: Tensor, dropout_p: float = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ...,
-                              softcap: float = ..., alibi_slopes: Tensor | None = ..., deterministic: bool = ...,
-                              return_attn_probs: Literal[False] = ...) -> Tensor: ...
-@overload
-def flash_attn_qkvpacked_func(qkv: Tensor, dropout_p: float = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ...,
-                              softcap: float = ..., alibi_slopes: Tensor | None = ..., deterministic: bool = ..., *,
-                              return_attn_probs: Literal[True]) -> WithLse: ...
-@overload
-def flash_attn_qkvpacked_func(qkv: Tensor, dropout_p: float = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ...,
-                              softcap: float = ..., alibi_slopes: Tensor | None = ..., deterministic: bool = ..., *,
-                              return_attn_probs: bool) -> Tensor | WithLse: ...
 def flash_attn_qkvpacked_func(qkv: Tensor, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
                               window_size: Window = ALL_KEYS, softcap: float = 0.0, alibi_slopes: Tensor | None = None, deterministic: bool = False,
-                              return_attn_probs: bool = False) -> Tensor | WithLse:
+                              return_attn_probs: bool = False) -> Result:
     """flash_attn_func of qkv[:, :, 0], qkv[:, :, 1] and qkv[:, :, 2], read in place. qkv is [batch, seqlen, 3, heads,
     head_dim]."""
     arguments.tensors(5, "[batch, seqlen, 3, heads, head_dim]", qkv=qkv)
@@ -387,21 +352,9 @@ def flash_attn_qkvpacked_func(qkv: Tensor, dropout_p: float = 0.0, softmax_scale
                            return_attn_probs=return_attn_probs)
 
 
-@overload
-def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, dropout_p: float = ..., softmax_scale: float | None = ..., causal: bool = ...,
-                             window_size: Window = ..., softcap: float = ..., alibi_slopes: Tensor | None = ..., deterministic: bool = ...,
-                             return_attn_probs: Literal[False] = ...) -> Tensor: ...
-@overload
-def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, dropout_p: float = ..., softmax_scale: float | None = ..., causal: bool = ...,
-                             window_size: Window = ..., softcap: float = ..., alibi_slopes: Tensor | None = ..., deterministic: bool = ..., *,
-                             return_attn_probs: Literal[True]) -> WithLse: ...
-@overload
-def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, dropout_p: float = ..., softmax_scale: float | None = ..., causal: bool = ...,
-                             window_size: Window = ..., softcap: float = ..., alibi_slopes: Tensor | None = ..., deterministic: bool = ..., *,
-                             return_attn_probs: bool) -> Tensor | WithLse: ...
 def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
                              window_size: Window = ALL_KEYS, softcap: float = 0.0, alibi_slopes: Tensor | None = None, deterministic: bool = False,
-                             return_attn_probs: bool = False) -> Tensor | WithLse:
+                             return_attn_probs: bool = False) -> Result:
     """flash_attn_func of q, kv[:, :, 0] and kv[:, :, 1], read in place. kv is [batch, seqlen, 2, kv_heads, head_dim]."""
     arguments.tensors(5, "[batch, seqlen, 2, kv_heads, head_dim]", kv=kv)
     if kv.shape[2] != 2:
@@ -411,25 +364,10 @@ def flash_attn_kvpacked_func(q: Tensor, kv: Tensor, dropout_p: float = 0.0, soft
                            return_attn_probs=return_attn_probs)
 
 
-@overload
-def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int,
-                           dropout_p: float = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ...,
-                           softcap: float = ..., alibi_slopes: Tensor | None = ..., deterministic: bool = ...,
-                           return_attn_probs: Literal[False] = ..., block_table: Tensor | None = ...) -> Tensor: ...
-@overload
-def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int,
-                           dropout_p: float = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ...,
-                           softcap: float = ..., alibi_slopes: Tensor | None = ..., deterministic: bool = ..., *, return_attn_probs: Literal[True],
-                           block_table: Tensor | None = ...) -> WithLse: ...
-@overload
-def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int,
-                           dropout_p: float = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ...,
-                           softcap: float = ..., alibi_slopes: Tensor | None = ..., deterministic: bool = ..., *, return_attn_probs: bool,
-                           block_table: Tensor | None = ...) -> Tensor | WithLse: ...
 def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int,
                            dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False, window_size: Window = ALL_KEYS,
                            softcap: float = 0.0, alibi_slopes: Tensor | None = None, deterministic: bool = False, return_attn_probs: bool = False,
-                           block_table: Tensor | None = None) -> Tensor | WithLse:
+                           block_table: Tensor | None = None) -> Result:
     """Computes attention of packed sequences.
 
     Args:
@@ -467,21 +405,9 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
     return _with_lse(o, lse, True) if return_attn_probs else o
 
 
-@overload
-def flash_attn_varlen_qkvpacked_func(qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, dropout_p: float = ..., softmax_scale: float | None = ...,
-                                     causal: bool = ..., window_size: Window = ..., softcap: float = ..., alibi_slopes: Tensor | None = ...,
-                                     deterministic: bool = ..., return_attn_probs: Literal[False] = ...) -> Tensor: ...
-@overload
-def flash_attn_varlen_qkvpacked_func(qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, dropout_p: float = ..., softmax_scale: float | None = ...,
-                                     causal: bool = ..., window_size: Window = ..., softcap: float = ..., alibi_slopes: Tensor | None = ...,
-                                     deterministic: bool = ..., *, return_attn_probs: Literal[True]) -> WithLse: ...
-@overload
-def flash_attn_varlen_qkvpacked_func(qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, dropout_p: float = ..., softmax_scale: float | None = ...,
-                                     causal: bool = ..., window_size: Window = ..., softcap: float = ..., alibi_slopes: Tensor | None = ...,
-                                     deterministic: bool = ..., *, return_attn_probs: bool) -> Tensor | WithLse: ...
 def flash_attn_varlen_qkvpacked_func(qkv: Tensor, cu_seqlens: Tensor, max_seqlen: int, dropout_p: float = 0.0, softmax_scale: float | None = None,
                                      causal: bool = False, window_size: Window = ALL_KEYS, softcap: float = 0.0, alibi_slopes: Tensor | None = None,
-                                     deterministic: bool = False, return_attn_probs: bool = False) -> Tensor | WithLse:
+                                     deterministic: bool = False, return_attn_probs: bool = False) -> Result:
     """flash_attn_varlen_func of qkv[:, 0], qkv[:, 1] and qkv[:, 2], read in place. qkv is [all tokens, 3, heads,
     head_dim]."""
     arguments.tensors(4, "[tokens, 3, heads, head_dim]", qkv=qkv)
@@ -492,25 +418,10 @@ def flash_attn_varlen_qkvpacked_func(qkv: Tensor, cu_seqlens: Tensor, max_seqlen
                                   softcap, alibi_slopes, deterministic, return_attn_probs=return_attn_probs)
 
 
-@overload
-def flash_attn_varlen_kvpacked_func(q: Tensor, kv: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int,
-                                    dropout_p: float = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ...,
-                                    softcap: float = ..., alibi_slopes: Tensor | None = ..., deterministic: bool = ...,
-                                    return_attn_probs: Literal[False] = ...) -> Tensor: ...
-@overload
-def flash_attn_varlen_kvpacked_func(q: Tensor, kv: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int,
-                                    dropout_p: float = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ...,
-                                    softcap: float = ..., alibi_slopes: Tensor | None = ..., deterministic: bool = ..., *,
-                                    return_attn_probs: Literal[True]) -> WithLse: ...
-@overload
-def flash_attn_varlen_kvpacked_func(q: Tensor, kv: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int,
-                                    dropout_p: float = ..., softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ...,
-                                    softcap: float = ..., alibi_slopes: Tensor | None = ..., deterministic: bool = ..., *,
-                                    return_attn_probs: bool) -> Tensor | WithLse: ...
 def flash_attn_varlen_kvpacked_func(q: Tensor, kv: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int, max_seqlen_k: int,
                                     dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
                                     window_size: Window = ALL_KEYS, softcap: float = 0.0, alibi_slopes: Tensor | None = None,
-                                    deterministic: bool = False, return_attn_probs: bool = False) -> Tensor | WithLse:
+                                    deterministic: bool = False, return_attn_probs: bool = False) -> Result:
     """flash_attn_varlen_func of q, kv[:, 0] and kv[:, 1], read in place. kv is [all keys, 2, kv_heads, head_dim]."""
     arguments.tensors(4, "[tokens, 2, kv_heads, head_dim]", kv=kv)
     if kv.shape[1] != 2:
@@ -520,33 +431,12 @@ def flash_attn_varlen_kvpacked_func(q: Tensor, kv: Tensor, cu_seqlens_q: Tensor,
                                   window_size, softcap, alibi_slopes, deterministic, return_attn_probs=return_attn_probs)
 
 
-@overload
-def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None = ..., v: Tensor | None = ...,
-                            rotary_cos: Tensor | None = ..., rotary_sin: Tensor | None = ..., cache_seqlens: int | Tensor | None = ...,
-                            cache_batch_idx: Tensor | None = ..., cache_leftpad: Tensor | None = ..., block_table: Tensor | None = ...,
-                            softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ..., softcap: float = ...,
-                            rotary_interleaved: bool = ..., alibi_slopes: Tensor | None = ..., num_splits: int = ...,
-                            return_softmax_lse: Literal[False] = ..., *, s_aux: Tensor | None = ...) -> Tensor: ...
-@overload
-def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None = ..., v: Tensor | None = ...,
-                            rotary_cos: Tensor | None = ..., rotary_sin: Tensor | None = ..., cache_seqlens: int | Tensor | None = ...,
-                            cache_batch_idx: Tensor | None = ..., cache_leftpad: Tensor | None = ..., block_table: Tensor | None = ...,
-                            softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ..., softcap: float = ...,
-                            rotary_interleaved: bool = ..., alibi_slopes: Tensor | None = ..., num_splits: int = ..., *,
-                            return_softmax_lse: Literal[True], s_aux: Tensor | None = ...) -> tuple[Tensor, Tensor]: ...
-@overload
-def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None = ..., v: Tensor | None = ...,
-                            rotary_cos: Tensor | None = ..., rotary_sin: Tensor | None = ..., cache_seqlens: int | Tensor | None = ...,
-                            cache_batch_idx: Tensor | None = ..., cache_leftpad: Tensor | None = ..., block_table: Tensor | None = ...,
-                            softmax_scale: float | None = ..., causal: bool = ..., window_size: Window = ..., softcap: float = ...,
-                            rotary_interleaved: bool = ..., alibi_slopes: Tensor | None = ..., num_splits: int = ..., *,
-                            return_softmax_lse: bool, s_aux: Tensor | None = ...) -> Tensor | tuple[Tensor, Tensor]: ...
 def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None = None, v: Tensor | None = None,
                             rotary_cos: Tensor | None = None, rotary_sin: Tensor | None = None, cache_seqlens: int | Tensor | None = None,
                             cache_batch_idx: Tensor | None = None, cache_leftpad: Tensor | None = None, block_table: Tensor | None = None,
                             softmax_scale: float | None = None, causal: bool = False, window_size: Window = ALL_KEYS, softcap: float = 0.0,
                             rotary_interleaved: bool = True, alibi_slopes: Tensor | None = None, num_splits: int = 0,
-                            return_softmax_lse: bool = False, *, s_aux: Tensor | None = None) -> Tensor | tuple[Tensor, Tensor]:
+                            return_softmax_lse: bool = False, *, s_aux: Tensor | None = None) -> Result:
     """Computes attention for a few queries against a cache, after appending k and v to it.
 
     Args:

@@ -113,7 +113,7 @@ def test_create_graph_changes_no_first_derivative():
     _, _, inputs = projections()
     leaves = [tensor.detach().requires_grad_() for tensor in inputs]
     for _ in range(2):
-        o = flashbook.flash_attn_func(*leaves, deterministic=True)  # type: ignore[call-overload]
+        o = flashbook.flash_attn_func(*leaves, deterministic=True)  # type: ignore[misc]
         right = torch.autograd.grad(o.float().square().sum(), leaves, retain_graph=True)
         with torch.autograd.set_detect_anomaly(True):
             found = torch.autograd.grad(o.float().square().sum(), leaves, create_graph=True)
@@ -157,7 +157,7 @@ def test_the_log_sum_exp_has_its_gradient(options, head_dim, with_o):
         return torch.autograd.grad(loss(o, lse, kind), copies)
 
     for _ in range(2):
-        o, lse, _ = flashbook.flash_attn_func(*leaves, return_attn_probs=True, **options)
+        o, lse, _ = flashbook.flash_attn_func(*leaves, return_attn_probs=True, **options)  # type: ignore[misc]
         assert lse.requires_grad
         found = torch.autograd.grad(loss(o.float(), lse, torch.float32), leaves)
         for got, exact, plain in zip(found, written_out(torch.float64), written_out(torch.bfloat16)):
@@ -197,7 +197,7 @@ def test_every_function_gives_the_log_sum_exps_gradient():
 @pytest.mark.kernels
 def test_the_log_sum_exp_of_rows_that_see_nothing_has_no_gradient():
     leaves = [torch.randn(1, rows, HEADS, 64, device=DEVICE, dtype=torch.float16, requires_grad=True) for rows in (20, 8, 8)]
-    _, lse = flash_attn_3.flash_attn_func(*leaves, causal=True, return_attn_probs=True)  # type: ignore[call-overload]
+    _, lse = flash_attn_3.flash_attn_func(*leaves, causal=True, return_attn_probs=True)  # type: ignore[misc]
     assert lse[:, :, :12].eq(-math.inf).all()
     found = torch.autograd.grad(lse, leaves, torch.full_like(lse, math.nan).index_fill(2, torch.arange(12, 20, device=DEVICE), 1.0))
     assert all(gradient.isfinite().all() for gradient in found) and found[0][:, :12].eq(0).all()
@@ -288,8 +288,8 @@ def test_arrays_without_a_gradient_are_refused_if_they_want_one():
     for call, name in ((lambda: flashbook.flash_attn_func(q, k, v, alibi_slopes=slopes), "alibi_slopes"),
                        (lambda: flashbook.flash_attn_with_kvcache(q, k, v, alibi_slopes=slopes), "alibi_slopes"),
                        (lambda: flashbook.flash_attn_with_kvcache(q, k, v, s_aux=slopes), "s_aux"),
-                       (lambda: flash_attn_3.flash_attn_func(*fp8, k_descale=scales), "k_scale"),  # type: ignore[call-overload]
-                       (lambda: flash_attn_3.flash_attn_with_kvcache(q, *fp8[1:], v_descale=scales), "v_descale")):  # type: ignore[call-overload]
+                       (lambda: flash_attn_3.flash_attn_func(*fp8, k_descale=scales), "k_scale"),  # type: ignore[misc]
+                       (lambda: flash_attn_3.flash_attn_with_kvcache(q, *fp8[1:], v_descale=scales), "v_descale")):  # type: ignore[misc]
         with pytest.raises(NotImplementedError, match=f"{name} requires a gradient"):
             call()
         with torch.no_grad():
