@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """Plants faults that remove a chapter's idea; the default run must detect them.
 
+chapters.py lists                   prints, for CMake, each chapter's files with faults and the names of its faults:
+                                    `wrong`, which `check` expects to be noticed, `shown`, which `report` does, and
+                                    `ramp`, the latter in the kernels before chapter 5's first step
 chapters.py plant CHAPTER FOLDER    writes the files of chapters/CHAPTER that have faults below FOLDER, where an include
                                     finds them first. They contain all faults; FLASHBOOK_FAULT selects one by its index
                                     in FAULTS (planted.cpp)
@@ -363,6 +366,17 @@ def of_chapter(chapter, faults):
     return {name: fault for name, fault in faults.items() if name.rpartition("_")[2] == chapter[:2]}
 
 
+def lists():
+    for number in sorted({name[-2:] for name in FAULTS}):
+        faults = of_chapter(number, FAULTS)
+        of = {"files": [path_of(fault) for fault in faults.values()],
+              "wrong": [name for name, fault in faults.items() if fault.steps],
+              "shown": [name for name, fault in faults.items() if fault.says and not fault.command],
+              "ramp": [name for name, fault in faults.items() if fault.command]}
+        for word, values in of.items():
+            print(f"set({word}_{number} {' '.join(dict.fromkeys(values))})")
+
+
 def plant(folder, faults, all_faults):
     """Writes the files that have these faults. A fault is identified by its index in the list of all."""
     files: dict[str, dict[tuple[int, int], Place]] = {}
@@ -434,7 +448,7 @@ def main():
             chapter, folder = words
             plant(folder, of_chapter(chapter, FAULTS), FAULTS)
         else:
-            {"check": check, "report": report}[command](*words)
+            {"lists": lists, "check": check, "report": report}[command](*words)
     except Refused as reason:
         sys.exit(f"chapters.py: {reason}")
 
