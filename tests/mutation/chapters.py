@@ -447,8 +447,10 @@ def main():
         if command == "plant":
             chapter, folder = words
             plant(folder, of_chapter(chapter, FAULTS), FAULTS)
+        elif command == "lists":
+            lists()
         else:
-            {"lists": lists, "check": check, "report": report}[command](*words)
+            {"check": check, "report": report}[command](*words)
     except Refused as reason:
         sys.exit(f"chapters.py: {reason}")
 
