@@ -99,7 +99,7 @@ def test(a: argparse.Namespace) -> int:
         worst = watched(*ctest, *jobs, *a.options, busy="tests are still running", out=sys.stdout) or worst
     if not some:
         fail(
-            f"no test matches {shlex.join(a.options)}: ./flashbook test {'--all ' * everything}-- -N lists them"
+            f"no test matches {shlex.join(a.options)}: ./flashbook test {'--all ' * everything}-- -N lists the tests"
             + ("" if everything else ", and test --all has more")
         )
     return worst

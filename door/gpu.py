@@ -25,7 +25,7 @@ def nvidia_smi(*options: str) -> str:
 
 
 def query() -> tuple[str, tuple[int, int], str] | None:
-    """Returns the first GPU's (name, compute capability, driver)."""
+    """Returns (name, compute capability, driver version) of the first GPU, or None."""
     rows = nvidia_smi("--query-gpu=name,compute_cap,driver_version", "--format=csv,noheader").splitlines()
     found = re.fullmatch(r"(.+?), *(\d+)\.(\d+), *(\S+)", rows[0].strip()) if rows else None
     return (found[1], (int(found[2]), int(found[3])), found[4]) if found else None

@@ -16,10 +16,10 @@
 //|
 //| **Budget.** A thread holds 32 values, 8 columns of four rows, in 38 to 54 registers. A tile of 64 x 64
 //| takes 128 threads, one of 128 x 256 takes 1024. At 1024 threads per multiprocessor and 64 bytes per
-//| thread, 64 KB of loads are in flight, three times what hides the latency of memory (4.3 TB/s times 0.7
-//| microseconds, over 132 multiprocessors, are 23 KB). Shared memory: at most 128 bytes, for the largest
-//| elements of the warps; if means are found, `head_dim` floats per warp for each of three reductions
-//| (`over_columns`).
+//| thread, 64 KB of loads are in flight, about three times what is needed to hide the latency of memory
+//| (4.3 TB/s times 0.7 microseconds, over 132 multiprocessors, is 23 KB). Shared memory: at most 128 bytes,
+//| for the largest element of each warp; if means are found, `head_dim` floats per warp for each of three
+//| reductions (`over_columns`).
 //|
 //| **Predicted.** Memory is the limit. With a scale per tile, each element takes 3 bytes: 2 read, 1 written.
 //| Q, K and V of 4 x 16 heads, N = 4096, d = 128 are 302 MB, which takes 70 microseconds at 4.3 TB/s. With a

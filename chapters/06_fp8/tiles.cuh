@@ -36,12 +36,12 @@ struct alignas(kColumns % 128 == 0 ? 1024 : (kColumns & -kColumns) * 8) Tile {
   //| Three functions compute where a byte is. Threads request 16 bytes of a row from some column on, and get
   //| them swizzled. WGMMA uses descriptors, whose columns are not swizzled, since the hardware does that on
   //| the final address.
-  /// What the swizzle exchanges in every eighth row, from `row` on.
+  /// Returns the bits of a column that the swizzle flips in `row`. They repeat every eight rows.
   __host__ __device__ static constexpr uint32_t exchange(int row) {
     return swizzled(kSwizzle, uint32_t(row % 8 * kPanel)) - row % 8 * kPanel;
   }
 
-  /// Returns the offset from the first byte of a row to the 16 bytes that stand for those from `column` on.
+  /// Returns the offset, from the first byte of `row`, at which the swizzle puts the 16 bytes at `column`.
   __host__ __device__ static constexpr uint32_t column_bytes(int column, int row) {
     return column / kPanel * (kRows * kPanel) + (column % kPanel ^ exchange(row));
   }

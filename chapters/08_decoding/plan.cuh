@@ -18,8 +18,8 @@
 //| the members of a team read the same keys side by side, each for its own item.
 //|
 //| Lengths change with every token, so the plan is not made on the host. Each warp adds up the lengths
-//| itself, which takes less time than loading a first tile. If all lengths are equal, step 7's host computes
-//| the plan (`EvenPlan`).
+//| itself, which takes less time than loading its first tile. If all lengths are equal, step 7's host
+//| computes the plan (`EvenPlan`).
 //|
 //| ![Eight blocks over time: with uneven lengths equal parts take 20 tiles, equal work
 //| 8](../../docs/figures/equal_work.svg)
@@ -36,7 +36,7 @@ struct Shares {
 
   /// Returns the first unit of share i, or for i = count the number of units.
   __device__ int begin(int i) const { return i * each + min(i, more); }
-  /// Returns the share that has a unit.
+  /// Returns the share that `unit` belongs to.
   __device__ int of(int unit) const {
     const int in_larger = more * (each + 1);
     return unit < in_larger ? unit / (each + 1) : more + (unit - in_larger) / each;

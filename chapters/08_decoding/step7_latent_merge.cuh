@@ -115,7 +115,7 @@ struct alignas(16) MergedPiece {
 
   __device__ __forceinline__ static MergedPiece none() { return {{-INFINITY, -INFINITY}, {}, {}}; }
 
-  /// Raises the reference of the weights to `most`. Returns what to subtract.
+  /// Raises row `r`'s maximum to at least `most`, and rescales its weight and O. Returns what to subtract.
   __device__ __forceinline__ float raise(int r, float most) {
     most = fmaxf(most, max[r]);
     const float base = most == -INFINITY ? 0.0f : most, correction = exp2_approx(max[r] - base);

@@ -59,7 +59,7 @@ struct Consumer {
         keys(k_major(shared.pipeline.tile[0])),
         values(mn_major(shared.pipeline.tile[0])) {}
 
-  //| Rows past the end of the sequence see what the last one does. They are never stored, so policies need
+  //| Rows past the end of the sequence see what the last row sees. They are never stored, so policies need
   //| not handle them.
   /// Row `r` of the thread, 0 or 1, in the sequence.
   __device__ __forceinline__ int row_query(int r) const {

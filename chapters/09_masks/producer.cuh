@@ -12,8 +12,8 @@
 //| diagonal, as in chapter 5.
 //|
 //| **Two warps.** One warp could decide and then stream. But a decision takes some 1000 clocks, and more with
-//| documents, and every row would begin to load that much later, while a row of five tiles takes only some
-//| 14,000 clocks ([the appendix](appendix.md#where-a-row-spends-its-clocks)).
+//| documents, and the loads of every row would begin that much later, while a row of five tiles takes only
+//| some 14,000 clocks ([the appendix](appendix.md#where-a-row-spends-its-clocks)).
 //|
 //| ![Warp 3 decides on a row, thread 0 streams its tiles, two more threads load queries and store outputs;
 //| the memory between them and the consumers, and the barriers](../../docs/figures/masks_block.svg)

@@ -455,7 +455,7 @@ struct Lists {
 //| around. A causal mask does not need this: its lists begin on the diagonal, each with a different tile.
 constexpr int kListThreads = 128;
 
-/// Writes the lists of `lists.key_tiles` tiles of keys of each mask. Grid: (tiles, four per block; masks).
+/// Writes, for each mask, the lists of its `lists.key_tiles` tiles of keys. Grid: (tiles / 4, masks).
 template <int kKeys, int kQueries, typename Mask>
 __global__ void __launch_bounds__(kListThreads)
     list_queries(const __grid_constant__ Mask mask, const __grid_constant__ GradientProblem problem,

@@ -59,7 +59,7 @@ struct InDocument : Problem {
   }
 };
 
-/// The shape of one launch in documents.
+/// The shape of one launch over packed documents.
 struct DocumentsProblem : Problem {
   const DocumentTile* tiles = nullptr;  // in ascending order of their number of keys
 

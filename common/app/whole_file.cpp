@@ -120,7 +120,7 @@ void write_whole_file(const fs::path& file, std::string_view contents) {
                                                           : replace(target.file, contents);
   if (error)
     throw InputError(file.string(), " cannot be written (", error.message(),
-                     "): name a file in a folder that is writable");
+                     "): name a file in a writable folder");
 }
 
 std::string why_not_writable(const fs::path& file) {

@@ -53,7 +53,8 @@ template <bool kTraced, typename... Params, typename... Args>
 void launch(Start start, void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
             Stream stream, Args... args) {
 #ifdef __CUDACC__
-  static_assert(sizeof...(Params) == sizeof...(Args), "one argument for each of the kernel's parameters");
+  static_assert(sizeof...(Params) == sizeof...(Args),
+                "pass one argument for each of the kernel's parameters");
   // the shared memory of a block by default; more must be allowed for each kernel
   constexpr std::size_t kDefaultSharedBytes = 48 * 1024;
   cudaError_t error = cudaSuccess;

@@ -256,9 +256,9 @@ __device__ __forceinline__ void finish_values(Shared& shared, const State& state
 //| holds a `wgmma` accumulator, and stores it like dK. The scale is applied here, once, and not to every dS.
 //| It reads 4 bytes and writes 2 for each element of dQ, a notable share of the total for short
 //| sequences.
-/// Rounds a warpgroup's part of dQ of a tile. `sums` [kQueries, kHeadDim] is the tile's, `to` the row of dQ
-/// from which rows are counted. A thread stores its rows `row` and `row` + 8 if they are below `end`, and the
-/// first `columns` of each.
+/// Rounds a warpgroup's part of a tile of dQ. `sums` [kQueries, kHeadDim] holds the tile's sums, and `to`
+/// points to row 0 of dQ. A thread stores the first `columns` elements of its rows `row` and `row` + 8, if
+/// these are below `end`.
 template <typename T, int kHeadDim, int kQueries>
 __device__ __forceinline__ void round_dq(const float* sums, float scale, T* to, int64_t stride, int row,
                                          int end, int columns = kHeadDim) {

@@ -91,9 +91,9 @@ struct TileBroadcast {
   uint64_t full[kBroadcastStages], empty[kBroadcastStages];
 };
 
-//| The count of `work_empty` is the number of warps that read: all of the consumers', and those of the
-//| producer's that also need to know.
-/// Initialises the barriers. One thread. `readers` are warps.
+//| `work_empty` expects one arrival from each warp that reads the tile: all consumer warps, and any producer
+//| warps that need it too.
+/// Initialises the barriers, in one thread. `readers` is the number of warps that read a tile.
 __device__ inline void initialise(TileBroadcast& broadcast, int readers) {
   for (int stage = 0; stage < kBroadcastStages; ++stage) {
     mbarrier_init(&broadcast.full[stage], 1);

@@ -105,7 +105,7 @@ __device__ __forceinline__ uint4* piece_of(Tile<T, kRows, kColumns>& tile, int r
 //|
 //| For O = P V the summed dimension is the key, and it runs *across* the rows of V, from one to the next: V
 //| is *MN-major*. Again the next 8 keys are 1024 bytes further on. The head dimension, n, now runs along a
-//| row and continues in the next panel: that is the leading distance. One `wgmma` takes 16 keys, 16 whole
+//| row and continues in the next panel, one leading distance further on. One `wgmma` takes 16 keys, 16 whole
 //| rows of each panel.
 
 /// Returns the descriptor of a tile whose rows run along the summed dimension: Q or K for scores.

@@ -64,7 +64,7 @@ constexpr bool kIsTraced = false;
 #endif
 
 /// The watcher of traced files' launches: the traced mode (trace/trace.h), or null if a program turns it off.
-/// Only programs with traced files define this function.
+/// Only programs with traced files define this variable.
 extern Watcher* watcher;
 
 /// Returns the watcher of a file's launches: the traced mode if the file is traced, otherwise null.

@@ -30,7 +30,7 @@ class PassesGridConstant {
 template <typename... Params, typename... Args>
 std::tuple<Params...> parameters(const Args&... args) {
   static_assert(kNamedParameters<Params...> == sizeof...(Args),
-                "one argument for each of the kernel's parameters");
+                "pass one argument for each of the kernel's parameters");
   constexpr std::array<bool, sizeof...(Params) + 1> kIsMark{std::is_same_v<Params, GridConstant>...};
   [[maybe_unused]] const std::tuple<const Args&...> given(args...);
   [[maybe_unused]] const auto value = [&]<std::size_t kNumber, typename Param>() -> Param {

@@ -73,7 +73,7 @@ def code_block(code: str, language: str) -> str:
 
 
 class Document:
-    """A page, whose texts are rendered in turn with unique heading anchors."""
+    """A page. Its texts are rendered one after another, and heading anchors stay unique across them."""
 
     def __init__(self, source: str) -> None:
         self.source = source

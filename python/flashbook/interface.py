@@ -641,7 +641,7 @@ def _lengths(q: Tensor, cache_seqlens: int | Tensor | None, limit: int) -> Tenso
         return cache_seqlens
     length = arguments.whole_number("cache_seqlens", cache_seqlens)
     if not 0 <= length <= limit:
-        raise ValueError(f"cache_seqlens is {length}: pass 0 to {limit}, the cache's rows minus the new keys")
+        raise ValueError(f"cache_seqlens is {length}: pass a number from 0 to {limit}, the cache's rows minus the new keys")
     return torch.full((q.shape[0],), length, dtype=torch.int32, device=q.device)
 
 

@@ -128,7 +128,7 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor, cache: bool = False) -> None:
         if tensor.dim() != 4:
             raise ValueError(f"{name} has {tensor.dim()} dimensions: pass [batch, heads, seqlen, head_dim]")
         if tensor.dtype != (q.dtype if name == "q" else key_dtype) or tensor.device != q.device:
-            raise ValueError(f"q is {q.dtype} on {q.device} and {name} is {tensor.dtype} on {tensor.device}: pass one type on one device")
+            raise ValueError(f"q is {q.dtype} on {q.device} and {name} is {tensor.dtype} on {tensor.device}: pass the same type, on the same device")
         if any(size > _library.MAX_SIZE for size in tensor.shape):
             raise ValueError(f"{name} is {tuple(tensor.shape)}: pass dimensions below 2^31")
     if q.dtype not in TYPES:

@@ -14,7 +14,7 @@ constexpr CommittedRung kRungs[] = {{"ch04/split_q", 0, 0.02, 1e14, 2e9, 0, 0},
                                     {"ch04/ldmatrix", 0, 0.005, 4e14, 1e9, 3e6, 4}};
 constexpr Committed kResults = {"H200", "bench/results/h200", kShapes, kRungs};
 
-/// Returns two steps with a number of the largest width in every column.
+/// Returns a report of two steps, with the widest possible number in every column.
 Report report_of(bool simulated) {
   Report report{.chapter = 4,
                 .name = "04",

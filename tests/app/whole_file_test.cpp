@@ -54,7 +54,7 @@ TEST_F(WholeFile, SaysWhyItCannotWrite) {
   const auto complain = [](const fs::path& file) {
     return testing::input_error_of([&] { write_whole_file(file, "x"); });
   };
-  const std::string cure = "): name a file in a folder that is writable";
+  const std::string cure = "): name a file in a writable folder";
   const fs::path nowhere = folder_ / "nowhere" / "a.npy";
   EXPECT_EQ(complain(nowhere), nowhere.string() + " cannot be written (No such file or directory" + cure);
   std::ofstream(folder_ / "file") << "x";
@@ -72,7 +72,7 @@ TEST_F(WholeFile, FailsOnAFullDisk) {
   fs::create_symlink("/dev/full", folder_ / "full");
   EXPECT_EQ(testing::input_error_of([&] { write_whole_file(folder_ / "full", "x"); }),
             (folder_ / "full").string() +
-                " cannot be written (No space left on device): name a file in a folder that is writable");
+                " cannot be written (No space left on device): name a file in a writable folder");
   EXPECT_TRUE(fs::is_symlink(folder_ / "full"));
 }
 

@@ -282,7 +282,7 @@ class Derivations(unittest.TestCase):
 
     def costs(self, week):
         """Returns [(a wrong answer, the exercise, the points it loses)]."""
-        return re.findall(r"\*([^*]+)\* \((ch\d\d-[a-z-]+)\) (\d+)", " ".join(week.partition("\nCosts: ")[2].split()))
+        return re.findall(r"\*([^*]+)\* \((ch\d\d-[a-z-]+)\) (\d+)", " ".join(week.partition("\nDeductions: ")[2].split()))
 
     def test_each_week_has_one_of_ten_points(self):
         self.assertEqual([int(week.partition(":")[0]) for week in self.WEEKS], list(range(1, 13)))

@@ -215,7 +215,7 @@ class FrontDoor(unittest.TestCase):
         self.assertEqual(self.call("test", "--", "-R", "some").returncode, 0)
         done = self.call("test", "--", "-R", "none")
         self.assertEqual(done.returncode, 2)
-        self.assertIn("no test matches -R none: ./flashbook test -- -N lists them, and test --all has more", done.stderr)
+        self.assertIn("no test matches -R none: ./flashbook test -- -N lists the tests, and test --all has more", done.stderr)
 
     def test_cuda_that_the_simulator_cannot_build(self):
         mine = self.tree / "chapters/01_first/mine.cu"

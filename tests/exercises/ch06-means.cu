@@ -27,7 +27,7 @@ __global__ void add_means(const float* before,  // [64, kHeadDim]
 
 class Means : public HopperTest {};
 
-/// `sums` holds four per row of each tile.
+/// `sums` holds four partial sums per row of each tile.
 template <int kHeadDim>
 void expect_means(const std::vector<float>& numbers, const std::vector<float>& mean_numbers,
                   const std::vector<float>& sum_numbers) {

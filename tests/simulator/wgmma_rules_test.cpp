@@ -120,7 +120,7 @@ TEST_F(WgmmaRules, AFenceBeforeTheTouchIsNone) {
               multiply(x, true);
               finish();
             }),
-            "the accumulator was accessed since the last fence");
+            "the accumulator has been written since the last fence");
 }
 
 TEST_F(WgmmaRules, AnotherShapeOnAnAccumulatorInFlightIsReported) {
@@ -146,7 +146,7 @@ TEST_F(WgmmaRules, ProductsThatNobodyWaitsForAreReported) {
                   if (commit) wgmma_commit();
                 }),
                 "a thread exits, but the wgmma at " + sim::line(kProductLine) +
-                    " has not been waited for: wgmma_commit and wgmma_wait<0> before the end");
+                    " has not been waited for: call wgmma_commit and wgmma_wait<0> before the end");
   }
 }
 

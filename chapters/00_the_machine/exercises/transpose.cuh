@@ -17,7 +17,7 @@ __global__ void transpose(const float* from,  // [rows, columns]
   const int first_row = int(blockIdx.y) * kSide, first_column = int(blockIdx.x) * kSide;
   const int lane = int(threadIdx.x), warp = int(threadIdx.y);
   // BEGIN EXERCISE ch00-transpose: rows become columns
-  for (int i = warp; i < kSide; i += kRowsAtOnce)  // TODO: right, but where do the lanes write?
+  for (int i = warp; i < kSide; i += kRowsAtOnce)  // TODO: correct, but where do the lanes write?
     to[int64_t(first_column + lane) * rows + first_row + i] =
         from[int64_t(first_row + i) * columns + first_column + lane];
   // END EXERCISE ch00-transpose

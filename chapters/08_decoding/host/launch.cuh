@@ -365,8 +365,8 @@ inline int most_parts(const Plan& plan, int blocks, int packs) {
   return plan.equal_work ? std::min(2 * blocks / packs + 2, blocks / int(plan.team)) : int(plan.parts);
 }
 
-/// A launch of the ring, and of the kernel that merges many parts. `plan` is Plan, or Rules. `maps`: step
-/// 9's, or null. With rules, or elements of one byte, only step 9's kernel exists.
+/// Launches the ring and, if an item may have many parts, the kernel that merges them. `plan` is a Plan, or
+/// Rules. `maps`: step 9's, or null. With rules, or elements of one byte, only step 9's kernel exists.
 template <typename T, typename Traits, typename PlanType>
 void run_ring(const Problem& problem, const CacheOf<Traits>& cache, const KeyMaps* maps,
               const Workspace& workspace, const Tensors& t, device::Stream stream, int blocks,

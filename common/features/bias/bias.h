@@ -8,8 +8,8 @@
 
 namespace flashbook {
 
-/// A learned bias by distance, for each head (Shaw et al., arXiv 1803.02155; T5, arXiv 1910.10683, whose
-/// buckets are runs of equal values).
+/// A learned bias per head and distance, clipped as in Shaw et al. (arXiv 1803.02155); T5's buckets (arXiv
+/// 1910.10683) are runs of equal values.
 struct RelativeBias {
   int reach = 0;             ///< keys further away get the outermost bias
   Array<float> values = {};  ///< [heads, 2 * reach + 1]; empty: none

@@ -64,7 +64,7 @@ const Definition sink_keys = {
         },
     .validate =
         [](const Shape& shape) {
-          require(shape.visibility.window.sinks >= 0, "sinks are below 0: give a number of keys");
+          require(shape.visibility.window.sinks >= 0, "the number of sinks is negative: give 0 or more");
         },
     .describe = [](const Shape& shape) { return concat(shape.visibility.window.sinks, " sinks"); },
     .mask = &kRanges,

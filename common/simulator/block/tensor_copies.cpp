@@ -355,7 +355,7 @@ std::string TensorCopies::end_error() const {
   const Load& load = loads_.front();
   return "block " + triple(blockIdx) + " ends while " + describe_call(load.what, load.where) +
          " is in flight to " + describe(mbarriers_[load.barrier]) +
-         ", and the next block reuses this shared memory: some thread must wait for every load" +
+         ", and the next block reuses this shared memory: each load must be waited for by some thread" +
          issued(load);
 }
 

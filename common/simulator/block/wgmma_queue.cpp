@@ -151,7 +151,7 @@ void WgmmaQueue::require_fenced(Accumulator& accumulator, const WgmmaKind& kind,
   gather_accumulator(accumulator.registers, accumulator.n, now.data());
   if (!accumulator.is_new &&
       std::memcmp(now.data(), accumulator.values.data(), now.size() * sizeof(float)) != 0)
-    no_fence(kind, where, "the accumulator was accessed since the last fence");
+    no_fence(kind, where, "the accumulator has been written since the last fence");
   const auto was_in_flight = [](float value) {
     return (std::bit_cast<uint32_t>(value) | kQuietBit) == (kInFlight | kQuietBit);
   };
@@ -203,7 +203,7 @@ std::size_t WgmmaQueue::take_fragment(void* const* calls, Location where) {
                         *std::find_if(pending_.begin(), pending_.end(), [&](const Product& product) {
                           return product.call.a_registers && product.fragment == found;
                         }));
-    no_fence(first.kind, where, "registers of a were accessed since the last fence");
+    no_fence(first.kind, where, "registers of a have been written since the last fence");
   }
   ++fragments_[found].in_flight;
   return found;
@@ -337,7 +337,7 @@ void WgmmaQueue::require_unchanged(const Fragment& fragment, const Product& prod
 void WgmmaQueue::require_all_waited_for() const {
   if (last_group_ >= waited_for_)
     throw Error("a thread exits, but the wgmma at " + to_string(last_product_) +
-                " has not been waited for: wgmma_commit and wgmma_wait<0> before the end");
+                " has not been waited for: call wgmma_commit and wgmma_wait<0> before the end");
 }
 
 }  // namespace flashbook::sim

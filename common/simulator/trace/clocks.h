@@ -59,16 +59,16 @@ class Clocks {
 
   int threads() const { return threads_; }
   uint32_t now(int thread) const { return own_[std::size_t(thread)]; }
-  /// Returns the count up to which `thread` knows another thread, or agent `of - threads()`.
+  /// Returns the count up to which `thread` knows the work of `of`: a thread, or agent `of - threads()`.
   uint32_t known(int thread, int of) const {
     return of == thread ? now(thread) : known_of_others(thread)[of];
   }
-  /// The same for all other threads; valid until the next change.
+  /// Returns the row of these counts for all other threads and agents; valid until the next change.
   const uint32_t* known_of_others(int thread) const {
     const Row& row = rows_[std::size_t(thread)];
     return !row.changed.empty() ? row.changed.data() : row.shared ? row.shared.data() : nothing_.data();
   }
-  /// The same if all these lanes share it; otherwise null.
+  /// Returns the row of counts that all these lanes share, or null if they do not share one.
   const uint32_t* known_to_all(int first_thread, uint32_t lanes) const {
     const uint32_t* known = known_of_others(first_thread + __builtin_ctz(lanes));
     for (uint32_t left = lanes; left; left &= left - 1)
@@ -79,14 +79,16 @@ class Clocks {
   uint32_t least_known(int thread, int warp) const {
     return known_of_others(thread)[std::size_t(threads_ + kAgents + warp)];
   }
-  /// The same, as far as a proxy fence for that memory has made it known to the async proxy.
+  /// Returns the count up to which proxy fences for `memory`, by `thread` or by threads it has synchronised
+  /// with, have made the work of `of` known to the async proxy.
   uint32_t known_to_proxy(int thread, int of, Proxied memory) const {
     return behind(Fence(memory), thread, of);
   }
-  /// The same, as far as a memory fence followed it: the thread's own fence, or another thread's that it
-  /// knows of.
+  /// Returns the count up to which a memory fence has covered what `thread` knows of `of`: a fence of its
+  /// own, or another thread's that it knows of.
   uint32_t known_behind_fence(int thread, int of) const { return behind(Fence::memory, thread, of); }
-  /// The same for the async proxy's knowledge of global memory at that fence.
+  /// Returns the count up to which a proxy fence for global memory, followed by such a memory fence, has made
+  /// the work of `of` known to the async proxy.
   uint32_t known_to_proxy_behind_fence(int thread, int of) const {
     return behind(Fence::memory_of_proxy, thread, of);
   }
@@ -95,8 +97,8 @@ class Clocks {
   void release(int thread, const void* object);
   void complete(const void* object);
   void acquire(int thread, const void* object);
-  /// The same for a thread that reads `value` there: if the word had this value before the last publish(),
-  /// returns what had been published by then.
+  /// Acquires from a word in which `thread` has read `value`: if the word already had this value before the
+  /// last publish(), only what had been published by then.
   void acquire_as_of(int thread, const void* object, uint64_t value);
   /// Returns whether `thread` would know that clock if its reads had distinguished the latest value from an
   /// earlier equal one.
@@ -109,12 +111,12 @@ class Clocks {
   /// Notes a fence: from now on, publish() includes what `thread` knows now, even when it is called by a
   /// thread that knows of the fence.
   void fence(int thread);
-  /// Hands over everything that fences have covered to every thread that acquires from the object. That
-  /// includes the thread's own fences, and those of others that it knows of through a barrier after them.
-  /// `before` is the value that is still in the word.
+  /// Hands over everything that fences have covered to every thread that acquires from the object: the
+  /// thread's own fences, and any fence that it knows of through a later barrier. `before` is the value that
+  /// is still in the word.
   void publish(int thread, const void* object, uint64_t before);
-  /// Returns the knowledge that publish() hands over: the clocks of each thread and agent, then the same as
-  /// known to the async proxy in global memory; empty if there is none.
+  /// Returns what publish() hands over: a row of counts that memory fences cover, then the row of counts up
+  /// to which work in global memory is known to the async proxy. Empty if there is nothing to hand over.
   std::vector<uint32_t> fenced(int thread);
   /// Row layout: threads, agents, and a lower bound per warp.
   std::size_t width() const { return width_; }
@@ -187,7 +189,8 @@ class Clocks {
   std::unordered_map<const void*, Object> objects_;
   const void* last_ = nullptr;  // last object used: threads of a block usually meet at the same one
   Object* last_object_ = nullptr;
-  std::vector<std::pair<int, SharedRow>> missed_;  // for threads that read a possibly older value
+  /// What each thread did not learn because the value it read may be an older, equal one.
+  std::vector<std::pair<int, SharedRow>> missed_;
   std::unordered_map<const void*, int> agents_;
   Vector tickets_;
 };

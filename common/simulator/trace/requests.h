@@ -104,8 +104,8 @@ class Requests {
   }
   /// Returns whether requests are logged.
   bool is_written_down() const { return log_ != nullptr; }
-  /// Adds an access that all lanes of a warp make at once, lane i at addresses[i]. Requests must not be
-  /// logged.
+  /// Adds an access that all lanes of a warp make at once, lane i at addresses[i]. Call it only while
+  /// requests are not being logged.
   void add_together(uint64_t kind, const uint64_t (&addresses)[32]) { count(kind, ~0u, addresses); }
   /// Adds an unchecked access.
   void add_unchecked(int thread, uint64_t kind, uint64_t address) {

@@ -106,8 +106,8 @@ void __sanitizer_cov_trace_switch(uint64_t value, uint64_t* cases) {
 void __ubsan_handle_shift_out_of_bounds(void*, void*, void*) {
   report("shift",
          "by a negative number of bits, or by at least the width of the type. The result is undefined in "
-         "C++; an H200 shifts everything out (~0u >> 32 is 0), whereas a host takes the count modulo 32. "
-         "Handle that case separately",
+         "C++: an H200 shifts everything out (~0u >> 32 is 0), but a CPU usually takes the number of bits "
+         "modulo the width. Handle that case separately",
          __builtin_return_address(0));
 }
 

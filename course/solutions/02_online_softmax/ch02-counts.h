@@ -7,7 +7,7 @@
   double rises_in_tiles() const { return scores / tile - 1; }
   // 1 + 1/2 + 1/3 + ... + 1/scores.
   double maxima() const { return std::log(scores) + 0.5772; }
-  // Each of the tiles is equally likely to hold the largest score so far.
+  // Each tile so far is equally likely to hold the largest score, so tile k raises it with probability 1/k.
   double tiles_with_a_maximum() const { return std::log(scores / tile) + 0.5772; }
   // Step 3 corrects O for every key, step 4 for every tile.
   double multiplications_of_step3() const { return scores * head_dim; }
