@@ -45,6 +45,7 @@ struct Consumer {
   float sums[kOnesColumns / 2];  ///< sums of a tile's probabilities, with kSumsByProduct
   Fragments<kKeys> p;
   Rows rows;
+  float raised[2] = {1, 1};  ///< in step 9: the corrections since the last promotion, multiplied
 
   //| A block of 64 queries has one scale, and a warpgroup owns 64 queries, so the scale of Q is read once.
   //| With block scales that of K changes from tile to tile and is left out here. The clamp to the last row is
@@ -240,11 +241,10 @@ struct Consumer {
       values_done();
     }
     to_operand();
-    if (!Traits::kLazy || rescale) rescale_rows(output, correction);
-    //| In step 9 O moves to the running sums every few tiles. If it is not rescaled, `correction` is 1.
-    if constexpr (Traits::kPromoteTiles > 0)
-      if (rescale || tile % Traits::kPromoteTiles == Traits::kPromoteTiles - 1)
-        shared.running[number].template add_to<true>(output, correction);
+    if (!Traits::kLazy || rescale) {
+      rescale_rows(output, correction);
+      if constexpr (Traits::kPromoteTiles > 0) raised[0] *= correction[0], raised[1] *= correction[1];
+    }
   }
 
   //| After the loop one product with V is left.
@@ -276,11 +276,25 @@ struct Consumer {
 #pragma unroll 1
       for (; tile >= max(unmasked, 0); --tile) step<true>(tile);
     }
+    //| In step 9 a second loop around this one promotes: after every few tiles O moves to the running sums. The
+    //| inner loop is step 7's, except for the corrections.
+    constexpr int kTiles = Traits::kPromoteTiles;
+    constexpr bool kMasked = Traits::kCausal && !Traits::kSplitLoops;
+    if constexpr (kTiles == 0) {
 #pragma unroll 1
-    for (; tile >= 0; --tile) step<Traits::kCausal && !Traits::kSplitLoops>(tile);
+      for (; tile >= 0; --tile) step<kMasked>(tile);
+    } else {
+      while (tile >= 0) {
+#pragma unroll 1
+        do step<kMasked>(tile);
+        while (tile-- % kTiles != 0);
+        if (tile < 0) break;
+        shared.running[number].template add_to<true>(output, raised);
+        raised[0] = raised[1] = 1;
+      }
+    }
     end();
-    if constexpr (Traits::kPromoteTiles > 0)
-      shared.running[number].template add_to<false>(output, {1.0f, 1.0f});
+    if constexpr (kTiles > 0) shared.running[number].template add_to<false>(output, raised);
   }
 };
 
@@ -346,7 +360,10 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) attend(
 
   setmaxnreg_inc<Traits::kConsumerRegisters>();
   const int number = warpgroup - 1;
-  const int row = warp % kWarpsPerWarpgroup * kRowsPerWarp + threadIdx.x % 32 / 4;  // row in the warpgroup
+  const auto row_of_thread = [&] {
+    return int(warp % kWarpsPerWarpgroup * kRowsPerWarp + threadIdx.x % 32 / 4);
+  };
+  const int kept_row = row_of_thread();  // row in the warpgroup
   open_turns<Traits>(number);
 
   //| A consumer takes a tile of queries from the broadcast, attends to it and hands over its output. V's
@@ -359,6 +376,10 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) attend(
     const WorkTile work = next_tile<true>(shared.broadcast, next);
     if (work.query_tile < 0) return;
     const int first_query = work.query_tile * kRows + number * kRowsPerWarpgroup;
+    //| Step 9 has no register in which to keep the row. Because of the shuffle, which yields the row that the
+    //| thread already has, ptxas computes it again for every tile of queries.
+    const int row =
+        Traits::kPromoteTiles > 0 ? __shfl_sync(kWholeWarp, row_of_thread(), threadIdx.x % 32) : kept_row;
     Consumer<Traits> consumer(shared, problem, key, value, number, work.head, first_query, first_query + row);
     const float v_scale = Traits::kBlockScales ? 1.0f : problem.v_scale.at(consumer.scale_head, 0);
     consumer.take_queries(parity);

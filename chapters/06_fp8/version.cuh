@@ -43,7 +43,7 @@
 //| | 128, long | 3 x 64 | 96 | 24 KB | 3, 2, 3 stages of 12 KB | 48 KB | 64, 48, 12, 0 of 160 |
 //| | 256 | 2 x 64 | 96 | 32 KB | 3, 2, 2 stages of 24 KB | | 128, 48, 12, 0 of 232 |
 //| | 256, V transposed once | 2 x 64 | 128 | 32 KB | 2, 1/2, 2 stages of 32 KB, and 16 KB on their way out | | 128, 64, 16, 0 of 240 |
-//| | 128, promoted | 3 x 64 | 96 | 24 KB | 3, 1, 3 stages of 12 KB, and 12 KB on their way out | 96 KB of running sums | 64, 48, 12, 0 of 160 |
+//| | 128, promoted | 3 x 64 | 96 | 24 KB | 3, 1, 3 stages of 12 KB, and 12 KB on their way out | 48 KB of running sums | 64, 48, 12, 0 of 160 |
 //| | 256, promoted | 2 x 64 | 96 | 32 KB | 2, 1/3, 2 stages of 24 KB, and 8 KB on their way out | 64 KB of running sums | 128, 48, 12, 0 of 240 |
 //|
 //| The chapter's page counts the clocks of a tile at d = 128: tensor cores, exponentials, instructions and
@@ -99,7 +99,6 @@ struct KernelTraits {
   static constexpr bool kTransposeOnce = false;
   static constexpr bool kLine = false;
   static constexpr int kPromoteTiles = 0;  ///< tiles of keys between promotions; 0: sums are not promoted
-  using Running = float;                   ///< the type of their running sums
   static constexpr bool kSplitLoops = true;
   static constexpr bool kPingpong = kHeadDim != 128;  // measured; see the chapter's page
   static constexpr bool kLazy = true;
@@ -120,8 +119,7 @@ struct Shared {
   Pipeline<Tile<Traits::kPieceKeys, Traits::kHeadDim>, Traits::kRawStages> raw;
   Pipeline<Values, Traits::kTransposedStages> transposed;
   std::conditional_t<Traits::kStoreByTma, OutputTile<Traits::kHeadDim>, Nothing> output[kConsumers];
-  std::conditional_t<(Traits::kPromoteTiles > 0), RunningSums<typename Traits::Running, Traits::kHeadDim / 2>,
-                     Nothing>
+  std::conditional_t<(Traits::kPromoteTiles > 0), RunningSums<Traits::kHeadDim / 2>, Nothing>
       running[kConsumers];
   std::conditional_t<Traits::kSumsByProduct, Tile<kOnesColumns, kMmaK>, Nothing> ones;
   std::conditional_t<Traits::kTransposeOnce, typename Values::Piece, Nothing> outgoing;

@@ -129,7 +129,7 @@ FAULTS = {
                          ["--seqlen", "40", "--seqlen-k", "8"]),
     "twos_06": Fault("06_fp8/step1_attention.cuh", "(&shared.ones)[i] = kOne;", "kOne", "0x40", ("row_sums", "transpose_once", "linear_exp", "promoted_sums")),
     "other_slope_06": Fault("06_fp8/softmax.cuh", "factor = scale.factor * kLineSlope,", "kLineSlope", "4.0f / 128", ("linear_exp",)),
-    "added_again_06": Fault("06_fp8/step9_promoted_sums.cuh", "sums[0] = 0;", "sums[0] = 0;", "", ("promoted_sums",), ["--seqlen", "40", "--seqlen-k", "2000"]),
+    "added_again_06": Fault("06_fp8/step9_promoted_sums.cuh", "sums[0] -= stored.x, sums[1] -= stored.y;", "sums[0] -= stored.x, sums[1] -= stored.y;", "", ("promoted_sums",), ["--seqlen", "40", "--seqlen-k", "2000"]),
     "one_does_not_arrive_06": Fault("06_fp8/producer.cuh", "release(shared.raw, from);", "release(shared.raw, from);",
                                     "if (warp == 0) release(shared.raw, from);", (), traced=["--step", "overlapped", "--seqlen", "512", *SMALL], says="deadlock in block"),
     "arrives_for_others_06": Fault("06_fp8/producer.cuh", "__syncwarp();         // all lanes have read and written", "__syncwarp();", "", (),

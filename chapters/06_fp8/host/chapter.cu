@@ -208,7 +208,7 @@ constexpr Step kSteps[] = {
     row<8>("linear_exp", "exponentials by a line",
            "The encoding of P in e4m3 is nearly a line of the score: no ex2, no rounding."),
     row<9>("promoted_sums", "promoted sums",
-           "Step 7, and in long rows O leaves the tensor cores every 768 keys, for a running sum in shared "
+           "Step 7, and in long rows O leaves the tensor cores every 960 keys, for a running sum in shared "
            "memory."),
 };
 

@@ -210,16 +210,14 @@ struct ByLine : Traits {
   static constexpr bool kLine = true;
 };
 
-//| Step 9 promotes the sums of any version. Its running sums are where the outputs of others are, and at d =
-//| 64 Q makes room in the registers of three consumers. At d = 256 running sums leave room for two stages of
-//| 96 keys.
-constexpr int kPromotedKeys = 768;  ///< between two promotions
+//| Step 9 promotes the sums of any version. Its running sums are where the outputs of others are, and Q makes
+//| room in the registers of three consumers. At d = 256 running sums leave room for two stages of 96 keys.
+constexpr int kPromotedKeys = 960;  ///< between two promotions
 
 /// Step 9 of a version.
 template <typename Traits>
 struct Promoted : Traits {
   static constexpr int kPromoteTiles = kPromotedKeys / Traits::kKeys;
-  using Running = std::conditional_t<Traits::kHeadDim == 256, __nv_bfloat16, float>;
   static constexpr bool kStoreByTma = false;
   static constexpr bool kQueriesInRegisters = Traits::kQueriesInRegisters && Traits::kConsumers == 2;
 };
@@ -231,8 +229,7 @@ struct NarrowD256 : KernelTraits<Fp8Sizes{.head_dim = 256, .keys = 96, .causal =
   static constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;  // 24 + 2 * 240 = 3 * 168
 };
 
-/// The version on which it is based with block scales: step 4, with lazy rescaling, since a rescaled row is
-/// promoted.
+/// The version on which it is based with block scales: step 4, with lazy rescaling.
 template <int kHeadDim>
 struct LazyBlockScaled : BlockScaled<kHeadDim> {
   static constexpr bool kLazy = true;
