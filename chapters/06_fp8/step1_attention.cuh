@@ -276,8 +276,8 @@ struct Consumer {
 #pragma unroll 1
       for (; tile >= max(unmasked, 0); --tile) step<true>(tile);
     }
-    //| In step 9 a second loop around this one promotes: after every few tiles O moves to the running sums. The
-    //| inner loop is step 7's, except for the corrections.
+    //| In step 9 a second loop around this one promotes: after every few tiles O moves to the running sums.
+    //| The inner loop is step 7's, except for the corrections.
     constexpr int kTiles = Traits::kPromoteTiles;
     constexpr bool kMasked = Traits::kCausal && !Traits::kSplitLoops;
     if constexpr (kTiles == 0) {

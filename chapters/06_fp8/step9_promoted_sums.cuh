@@ -10,16 +10,16 @@
 //| length.
 //|
 //| **Where is the running sum?** It would take 64 more registers per thread at d = 128. With three consumers
-//| a thread has 160, of which O, S, P and the row sums take 128. So it is in shared memory, in bf16, 16 KB per
-//| consumer. Rounding loses nothing, since its error stays in the accumulator and takes part in the next
+//| a thread has 160, of which O, S, P and the row sums take 128. So it is in shared memory, in bf16, 16 KB
+//| per consumer. Rounding loses nothing, since its error stays in the accumulator and takes part in the next
 //| promotion. To make room, O is stored directly from registers.
 //|
 //| **What does it cost?** A promotion reads and writes 64 x 128 sums, 32 KB, which takes 256 clocks at 128
 //| bytes per clock. All three consumers need 768 clocks per 960 keys. Their 10 tiles of 96 keys take about
 //| 19,200 clocks at 1102 TFLOP/s, step 7's rate for 16k keys. So promotion costs 4 % if nothing hides it, and
-//| less if the other two consumers keep the tensor cores busy meanwhile. We guessed 3 %, and first measured 13
-//| to 15 %: that kernel asked after every tile whether to promote, and the branch in the loop spoilt its
-//| schedule. Now the loop is step 7's, and promotion stands around it. **Measured:** 5 to 9 % at d = 128.
+//| less if the other two consumers keep the tensor cores busy meanwhile. We guessed 3 %, and first measured
+//| 13 to 15 %: that kernel asked after every tile whether to promote, and the branch in the loop spoilt its
+//| schedule. Now the loop is step 7's, and promotion stands around it. **Measured:** 4 to 7 % at d = 128.
 //|
 //| ![What is left of a sum of e4m3 products by the number of keys: less and less if values have a mean, all
 //| of it without the mean](../../docs/figures/means.svg)
