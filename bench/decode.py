@@ -4,7 +4,7 @@
     decode.py [--only REGEX] [--step equal_work,boxes,warpgroup] [--peers fa3,cudnn,...] [--rounds 5] [--seconds S] [--resume]
               [--out FILE] [--library FILE]
     decode.py --summary FILE   prints the table that ends such a run, and needs no GPU
-    decode.py --one-query | --latent | --prefill | --ablation [--step per_head,pack_gqa,...] [--peers cudnn,flash,...]
+    decode.py --one-query | --prefill | --ablation [--step per_head,pack_gqa,...] [--peers cudnn,flash,...]
               [--pages 16,64,128] [--shape 0,1,...] [--rounds 5] [--out FILE] [--library FILE]
 
 Without a mode it times caches as used in practice (bench/cells.py): both memory layouts, pages of 16 to 256 rows, 1 to
@@ -13,10 +13,9 @@ from Python.
 
 --one-query  the steps of chapter 8 in [batch, heads, seqlen, d] with one query per sequence, with pages and plans,
              against PyTorch's kernels. Step 8 reads the same keys and values rounded to e4m3, half the bytes. Two
-             shapes have a window, or a softcap and sinks; in these, ring, paged, equal_work and FlashInfer (without sinks) take
-             part. Includes the shapes of --latent.
---latent     latent attention, against FlashInfer's and a copy of the same number of bytes, since PyTorch has no
-             kernel whose keys are also its values.
+             shapes have a window, or a softcap and sinks; in these, ring, paged, equal_work and FlashInfer (without
+             sinks) take part. Latent attention is compared with FlashInfer's and with a copy of the same number of
+             bytes, since PyTorch has no kernel whose keys are also its values.
 --prefill    the last queries of each sequence, packed and causal, in one launch: `chunks` are 8 sequences with 512
              queries each and 2k to 16k keys, `mixed` are 32 sequences with one query and 2 with 1024. Step 6, chapter
              9's prompts, cuDNN's paged attention, and FlashInfer's batch prefill (kernels fa2 and fa3, planned
@@ -340,7 +339,6 @@ def parse():
     modes = parser.add_mutually_exclusive_group()
     modes.add_argument("--summary", type=pathlib.Path, metavar="FILE", help="print the table of a result file")
     modes.add_argument("--one-query", action="store_true", help="chapter 8's ladder, and latent attention")
-    modes.add_argument("--latent", action="store_true", help="only latent attention's shapes")
     modes.add_argument("--prefill", action="store_true", help="shapes with different numbers of queries")
     modes.add_argument("--ablation", action="store_true", help="the ring and its switches, without peers")
     parser.add_argument("--only", default="", metavar="REGEX", help="without a mode: only cells (such as d128/b64h64k8t16_bshd_p64/n8192) that match")
@@ -352,10 +350,9 @@ def parse():
                              "18 has a window, 19 a softcap and sinks, 20 and 21 have different numbers of queries")
     race.add_options(parser)
     options = parser.parse_args()
-    first, ragged = len(SHAPES) + 2, len(ALL_SHAPES) - len(RAGGED)
-    shapes = (range(first, first + len(LATENT)) if options.latent else range(ragged, len(ALL_SHAPES)) if options.prefill
-              else (0, 2) if options.ablation else range(ragged))
-    options.serving = not (options.one_query or options.latent or options.prefill or options.ablation)
+    ragged = len(ALL_SHAPES) - len(RAGGED)
+    shapes = range(ragged, len(ALL_SHAPES)) if options.prefill else (0, 2) if options.ablation else range(ragged)
+    options.serving = not (options.one_query or options.prefill or options.ablation)
     if not options.serving and options.only:
         parser.error(f"--only {options.only} is given with a mode: leave one out, or choose shapes with --shape")
     if options.serving and options.shape:

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """A slow model and its fixes, for docs/pages/symptoms.md.
 
-    diagnosis.py [--length 2048] [--batch 4] [--out FILE] [--library FILE]  times a step of the slow model, and after each fix
-    diagnosis.py --profile found|mask|causal|ours                           one step under PyTorch's profiler
-    diagnosis.py --ncu found|mask|causal|ours                               a step, and one more between cudaProfilerStart and Stop, for ncu
+    diagnosis.py [--out FILE] [--library FILE]     times a step of the slow model, and after each fix
+    diagnosis.py --profile found|mask|causal|ours  one step under PyTorch's profiler
 
 The model is python/examples/train_text.py's, of GPT-2's size, with weights in BF16. The slow version converts q, k and v to float32, a precaution for
 the softmax, and passes the causal mask as a tensor, a leftover from padded batches. Nothing fails, and the loss is right.
@@ -35,6 +34,7 @@ VARIANTS = {"found": "float32, and the mask as a tensor", "mask": "BF16, the mas
             "ours": "flash_attn_func"}
 PEAK = 989e12  # BF16 FLOPS of an H100 or H200, from NVIDIA's datasheet
 WIDTH, HEADS, LAYERS = 768, 12, 12
+BATCH, LENGTH = 4, 2048
 ROUNDS, STEPS = 5, 4
 torch: Any = None
 
@@ -85,7 +85,7 @@ class Training:
 
 def run(options, library):
     whole = {"context": race.context(library), "benchmarks": []}
-    trained = {variant: Training(variant, options.batch, options.length, "cuda") for variant in VARIANTS}
+    trained = {variant: Training(variant, BATCH, LENGTH, "cuda") for variant in VARIANTS}
     losses = {variant: training.step().item() for variant, training in trained.items()}
     spread = max(losses.values()) - min(losses.values())
     print(", ".join(f"{variant} {loss:.4f}" for variant, loss in losses.items()), flush=True)
@@ -109,21 +109,21 @@ def run(options, library):
             peaks[variant] = (torch.cuda.max_memory_allocated() - held) / 1e9
     for variant, label in VARIANTS.items():
         median, training = statistics.median(times[variant]), trained[variant]
-        name = str(Name("training", f"diagnosis_{variant}", "bf16", WIDTH // HEADS, "causal", options.length))
+        name = str(Name("training", f"diagnosis_{variant}", "bf16", WIDTH // HEADS, "causal", LENGTH))
         found = {"name": name, "run_name": name, "run_type": "iteration", "iterations": ROUNDS * STEPS, "real_time": median, "cpu_time": 0.0,
                  "time_unit": "ms", "label": label, "FLOPS": training.flops / median * 1e3, "utilisation": training.flops / median * 1e3 / PEAK,
-                 "peak_gbytes": peaks[variant], "batch": options.batch, "first_loss": losses[variant],
+                 "peak_gbytes": peaks[variant], "batch": BATCH, "first_loss": losses[variant],
                  "vs_found": statistics.median(a / b for a, b in zip(times["found"], times[variant]))}
         whole["benchmarks"].append(found)
         print(f"{name:48} {median:8.2f} ms, {found['utilisation']:.1%} of the peak, x{found['vs_found']:.2f}, {peaks[variant]:.1f} GB")
     options.out.write_text(json.dumps(whole, indent=1) + "\n")
 
 
-def profiled(variant, options):
+def profiled(variant):
     """The table of PyTorch's profiler for one step: kernels by time."""
     from torch.profiler import ProfilerActivity, profile
 
-    training = Training(variant, options.batch, options.length, "cuda")
+    training = Training(variant, BATCH, LENGTH, "cuda")
     training.step()
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CUDA]) as seen:
@@ -142,10 +142,7 @@ def profiled(variant, options):
 def main():
     global torch  # noqa: PLW0603
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--length", type=int, default=2048)
-    parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--profile", choices=VARIANTS)
-    parser.add_argument("--ncu", choices=VARIANTS)
     parser.add_argument("--library", type=pathlib.Path)
     parser.add_argument("--out", type=pathlib.Path)
     parser.set_defaults(before=None, rounds=1, resume=False)
@@ -155,16 +152,7 @@ def main():
     if torch is None:
         return 77
     if options.profile:
-        return profiled(options.profile, options)
-    if options.ncu:
-        training = Training(options.ncu, options.batch, options.length, "cuda")
-        training.step()
-        torch.cuda.synchronize()
-        torch.cuda.cudart().cudaProfilerStart()
-        training.step()
-        torch.cuda.synchronize()
-        torch.cuda.cudart().cudaProfilerStop()
-        return 0
+        return profiled(options.profile)
     return race.measure("diagnosis.py", options, run)
 
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Measures what a KV cache is worth in generation: seconds and memory by number of tokens, with a cache and without.
 
-    generation.py [--tokens 100,500,1000,4000] [--batch 1,16] [--width 2048] [--layers 16] [--out FILE] [--library FILE]
+    generation.py [--tokens 100,500,1000,4000] [--ways none,cat,...] [--out FILE] [--library FILE]
 
 A decoder with random weights in BF16, of width 2048, with 16 heads of dimension 128, processes `tokens` tokens one after another. The tokens are
 given, so all methods do the same work. The methods to keep keys and values are:
 
-    none        nothing is kept: the whole text is recomputed for each token (only with --batch 1); SDPA
+    none        nothing is kept: the whole text is recomputed for each token (only with a batch of 1); SDPA
     none_flash  the same, with SDPA restricted to FlashAttention-2; by default it uses cuDNN's kernel here
     cat         torch.cat of the previous keys and the new one, in each layer, as in transformers' DynamicCache; SDPA
     in_place    tensors allocated for all tokens, written in place; SDPA on a view
@@ -34,6 +34,7 @@ from bench.names import Name
 from bench.race import whole_numbers
 
 HEAD_DIM, PAGE, VOCABULARY = 128, 64, 32000
+WIDTH, LAYERS, BATCHES = 2048, 16, (1, 16)
 WAYS = ("none", "none_flash", "cat", "in_place", "pages")
 CHECKED = 40  # tokens after which all methods must agree
 torch: Any = None
@@ -196,10 +197,10 @@ def timed(model, way, text):
 
 def run(options, library):
     whole = {"context": race.context(library), "benchmarks": []}
-    model = Model(options.width, options.layers, "cuda", torch.bfloat16)
+    model = Model(WIDTH, LAYERS, "cuda", torch.bfloat16)
     weights = sum(tensor.numel() for layer in model.layers for tensor in layer.values())
     with torch.no_grad():
-        for batch in options.batch:
+        for batch in BATCHES:
             ways = [way for way in options.ways if not CACHES[way].whole_text or batch == 1]
             check(model, ways, batch)
             for count in options.tokens:
@@ -210,7 +211,7 @@ def run(options, library):
                     name = str(Name("generation", way, "bf16", HEAD_DIM, f"b{batch}", count))
                     found = {"name": name, "run_name": name, "run_type": "iteration", "iterations": len(runs), "real_time": seconds[way] * 1e3,
                              "cpu_time": 0.0, "time_unit": "ms", "label": way, "seconds": seconds[way], "ms_per_token": seconds[way] / count * 1e3,
-                             "peak_gbytes": peak, "cache_bytes": size, "layers": options.layers, "width": options.width, "weights": weights}
+                             "peak_gbytes": peak, "cache_bytes": size, "layers": LAYERS, "width": WIDTH, "weights": weights}
                     if "none" in seconds:
                         found["vs_none"] = seconds["none"] / seconds[way]
                     if "cat" in seconds:
@@ -224,9 +225,6 @@ def main():
     global torch  # noqa: PLW0603
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokens", type=whole_numbers, default=[100, 500, 1000, 4000])
-    parser.add_argument("--batch", type=whole_numbers, default=[1, 16])
-    parser.add_argument("--width", type=int, default=2048)
-    parser.add_argument("--layers", type=int, default=16)
     parser.add_argument("--ways", type=lambda text: text.split(","), default=list(WAYS))
     parser.add_argument("--library", type=pathlib.Path)
     parser.add_argument("--out", type=pathlib.Path)

@@ -17,7 +17,7 @@ from bench import cells, operators, race, steps
 # in_triton's kernel belongs to a lesson and stores the rows of all heads contiguously; as_called has FlashAttention's functions, and so their layout.
 ONE_LAYOUT = {"as_called", "in_triton"}
 MODES = {
-    "decode": ("--one-query", "--latent", "--prefill", "--ablation"),
+    "decode": ("--one-query", "--prefill", "--ablation"),
     "peers": ("--ablation",),
     "backward": ("--ablation",),
 }
