@@ -84,7 +84,7 @@ class Nothing:
 
 
 class NothingByFlash(Nothing):
-    """The same, restricted to FlashAttention-2."""
+    """No cache, as in Nothing, but SDPA may only use FlashAttention-2."""
 
     def attend(self, layer, q, k, v):
         from torch.nn.attention import SDPBackend, sdpa_kernel

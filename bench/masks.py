@@ -58,7 +58,7 @@ class Problem:
     slopes: Any = None  # [heads]
     bias: Any = None  # [heads, 2 * REACH + 1]
     columns: Mask | None = None  # the same mask as intervals per key
-    pairs: Mask | None = None  # the same with a byte per pair
+    pairs: Mask | None = None  # the same mask with a byte per pair
     keeps: Any = ()
     encoded: tuple[()] = ()  # not quantised
     d_o: Any = None  # given for gradients

@@ -81,7 +81,7 @@ const Chapter& find(int number, int step) {
   return *chapter;
 }
 
-/// The same, for a function that takes steps of these operations.
+/// Returns the chapter with this step. Throws InputError if the step has none of these operations.
 const Chapter& find(int number, int step, std::initializer_list<Operation> operations) {
   const Chapter& chapter = find(number, step);
   const Operation operation = chapter.step(step).operation;

@@ -25,7 +25,7 @@ class MachineTest : public ::testing::Test {
   }
 };
 
-/// The same for tests of features that only Hopper has.
+/// A fixture for tests of features that only Hopper has.
 class HopperTest : public MachineTest {
  protected:
   void SetUp() override {

@@ -29,7 +29,7 @@ template <int kRows, int kHeadDim, typename T>
   for (int row = rows; row < kRows; ++row) std::fill_n(tile[row], kHeadDim, 0.0f);
 }
 
-/// The same, transposed.
+/// Loads rows into a transposed tile. Rows beyond the last become zeros.
 template <int kRows, int kHeadDim, typename T>
 void load_transposed_tile(const T* source,  // [rows, kHeadDim]
                           int rows, float (&tile)[kHeadDim][kRows]) {

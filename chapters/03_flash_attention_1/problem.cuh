@@ -53,9 +53,9 @@ struct Problem {
 //| has seen only masked keys has the maximum $-\infty$, and 0 is subtracted instead, so that
 //| $-\infty - (-\infty)$ never occurs.
 //|
-//| Example: a row's maximum so far is 3, and the tile's is 5. The new maximum is 5, and everything summed so
-//| far is multiplied by $2^{3-5} = 1/4$. If the tile's maximum is 2, the row's stays 3, and the correction is
-//| $2^0 = 1$.
+//| Example: a row's maximum so far is 3, and its maximum in the tile is 5. The new maximum is 5, and all that
+//| is summed so far is multiplied by $2^{3-5} = 1/4$. If the tile's maximum is 2, the row keeps 3, and the
+//| correction is $2^0 = 1$.
 
 /// A row's new maximum, and the correction of everything that is relative to the old one.
 struct Merge {
@@ -64,7 +64,7 @@ struct Merge {
   float correction;  ///< factor for the row's sum and its O
 };
 
-/// Merges the maximum of a tile's scores into the row's.
+/// Merges the maximum of a tile's scores into the maximum of the row.
 __device__ __forceinline__ Merge merge(float row_max, float tile_max) {
   const float new_max = fmaxf(row_max, tile_max);
   const float subtracted = new_max == -INFINITY ? 0.0f : new_max;

@@ -48,8 +48,8 @@ struct KernelTraits {
   static constexpr int kRowsK = kSizes.keys;
   static constexpr int kWarps = kSizes.warps;
   static constexpr int kThreads = kWarps * kWarp;
-  static constexpr int kWarpKeys = kRowsK / kWarps;    ///< keys of a tile that are one warp's
-  static constexpr int kWarpDims = kHeadDim / kWarps;  ///< dimensions of O that it adds to at a time
+  static constexpr int kWarpKeys = kRowsK / kWarps;    ///< keys of a tile per warp
+  static constexpr int kWarpDims = kHeadDim / kWarps;  ///< dimensions of O that a warp adds to at a time
   /// One buffer for both would be too slow at d = 64 and 128; two buffers would be too large at 256.
   static constexpr bool kSharesKV = kHeadDim == 256;
   static constexpr bool kOverlaps = true;  ///< false in a study: it waits for every copy at once

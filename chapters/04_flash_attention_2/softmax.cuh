@@ -20,8 +20,8 @@ constexpr float kSlack = 8;  // log2 of what a probability may reach before O is
 //| adding up the four parts in every tile would cost two shuffles per row, and the total is not needed before
 //| the end.
 
-/// Maximum and sum of a lane's rows. The maximum is that of scores before the scale; the sum is the lane's
-/// own part.
+/// Maximum and sum of a lane's rows. The maximum is taken before scores are scaled; the sum covers only
+/// the lane's own columns.
 template <int kRowBlocks>
 struct RowState {
   float max[kRowBlocks][2], sum[kRowBlocks][2];
@@ -117,7 +117,7 @@ __device__ __forceinline__ void normalized_softmax(Blocks<1, kKeyBlocks>& scores
         scores[0][n][i] = __expf(scores[0][n][i] - base);
         sum += scores[0][n][i];
       }
-    //| `before` is the old sum, relative to the new maximum. The new sum is `before` plus the tile's. Then
+    //| `before` is the old sum, relative to the new maximum. The new sum adds the tile to it. Then
     //| both the probabilities and the old $O$ are divided by the new sum, so that $O$ is right after *every*
     //| tile. Only the last one matters, and step 4 saves all of this.
     const float before = rows.sum[0][half] * __expf(rows.max[0][half] - base);

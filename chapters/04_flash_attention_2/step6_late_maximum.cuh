@@ -30,7 +30,7 @@
 
 namespace flashbook::fa2 {
 
-/// The sizes of the kernel: step 5's at d = 64.
+/// The sizes of the kernel, as in step 5 at d = 64.
 struct LateMaximumTraits {
   static constexpr int kHeadDim = 64, kWarps = 4, kRowBlocks = 2;  // 16-row blocks that a warp owns
   static constexpr int kKeys = 64;                                 // per tile

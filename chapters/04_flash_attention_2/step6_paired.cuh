@@ -60,9 +60,9 @@ __global__ void __launch_bounds__(PairedTraits::kThreads, 2)
   const int tiles =
       (problem.visible_keys(first_query + min(Traits::kQueries, valid_rows) - 1) + kKeys - 1) / kKeys;
 
-  //| Shared memory holds Q, K, V, P, and for every row two floats to exchange, one from each side. `mine` is
-  //| where this warp leaves its maxima, `theirs` where it finds the other's. Both point at this lane's upper
-  //| row.
+  //| Shared memory holds Q, K, V, P, and for every row two floats to exchange, one from each side. This warp
+  //| leaves its maxima at `mine`, and finds those of the other warp at `theirs`. Both point at this lane's
+  //| upper row.
   unsigned char* q_tile = dynamic_shared<unsigned char>();                // [kQueries, kHeadDim], then O
   unsigned char* k_tile = q_tile + Traits::kQueries * Traits::kRowBytes;  // [kKeys, kHeadDim]
   unsigned char* v_tile = k_tile + Traits::kTileBytes;                    // [kKeys, kHeadDim]

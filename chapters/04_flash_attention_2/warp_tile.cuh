@@ -105,7 +105,7 @@ __device__ __forceinline__ void copy_keys_and_values(unsigned char* k_tile, unsi
 }
 
 //| Step 6 at $d = 256$ copies K and V at different times, so there is a version for one tensor.
-/// The same for a tile that begins at row `first` of `seqlen` rows; only the last one pays for the
+/// Starts copying a tile that begins at row `first` of `seqlen` rows. Only the last tile pays for the
 /// comparisons.
 template <int kRows, int kHeadDim, int kThreads, typename T>
 __device__ __forceinline__ void copy_rows(unsigned char* tile,
@@ -237,8 +237,8 @@ __device__ __forceinline__ void multiply_values(Blocks<kRowBlocks, kDimBlocks>& 
 //| swizzled, and reads them back by rows: 16 bytes per lane, neighbouring lanes next to each other, whole
 //| lines. Only the warp itself touches its rows, so a warp barrier is enough.
 /// Stores a warp's O through its own rows of a swizzled tile, so that it writes whole lines, 16 bytes per
-/// lane. `first_row` and `first_dim` are the warp's in tile and `o`. Precondition: no other warp uses this
-/// part of the tile any more.
+/// lane. `first_row` and `first_dim`: where the warp's part of the tile and of `o` begins. Precondition: no
+/// other warp uses this part of the tile any more.
 template <typename T, int kHeadDim, int kRowBlocks, int kDimBlocks>
 __device__ __forceinline__ void store_out(const Blocks<kRowBlocks, kDimBlocks>& out, unsigned char* tile,
                                           int first_row, int first_dim,

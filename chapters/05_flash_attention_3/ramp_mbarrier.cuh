@@ -10,8 +10,8 @@
 //| | 1 | letter 1 has been read | parity 0 | letter 1 is written | parity 1 |
 //| | 2 | letter 2 has been read | parity 1 | letter 2 is written | parity 0 |
 //|
-//| **Break it.** Let warp 1 wait for `parity ^ 1`. Its first wait returns at once, as warp 0's does, and it
-//| opens an empty box. From then on the two are one letter apart, and in the end both wait forever.
+//| **Break it.** Let warp 1 wait for `parity ^ 1`. Like that of warp 0, its first wait returns at once, and
+//| it opens an empty box. From then on the warps are one letter apart, and in the end both wait forever.
 #pragma once
 #include "common/ptx/mbarrier.h"
 

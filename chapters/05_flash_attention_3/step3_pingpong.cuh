@@ -1,7 +1,7 @@
 //| # Step 3: pingpong
 //|
 //| The consumers take turns at issuing products, so that one's softmax runs during the other's products
-//| (`common/hopper/pingpong.h`). Everything else is step 2's.
+//| (`common/hopper/pingpong.h`). Everything else is as in step 2.
 //|
 //| **Budget.** As in step 2.
 //|

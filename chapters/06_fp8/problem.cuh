@@ -10,8 +10,8 @@ using namespace hopper;  // what chapter 5 has taught, in common/hopper
 
 //| ## The problem, as a kernel sees it
 //|
-//| It is chapter 5's, and everything unchanged is in `common/hopper`: the problem's shape, the pipeline of
-//| stages and phases, the tile scheduler, pingpong, the rows of an accumulator. The scales are new: an
+//| It is as in chapter 5, and everything unchanged is in `common/hopper`: the problem's shape, the pipeline
+//| of stages and phases, the tile scheduler, pingpong, the rows of an accumulator. The scales are new: an
 //| element of Q, K or V stands for its encoding times the scale of its block of rows. And new are the means:
 //| if the quantiser subtracted the mean of each column of K or V (`quantise.cuh`), the epilogue adds it back
 //| (`epilogue.cuh`).

@@ -44,16 +44,16 @@ struct TileScale {
   float inverse;  ///< 1 / the values' scale, with block scales
 };
 
-//| **Lazy rescaling** is chapter 5's: a row keeps its old maximum until a score exceeds it by kLazyLimit log2
-//| units. There P could grow to 2^8. Here it shares the range above 1 with the offset: offset and limit
-//| together stay below log2(448) = 8.8.
+//| **Lazy rescaling** works as in chapter 5: a row keeps its old maximum until a score exceeds it by
+//| kLazyLimit log2 units. There P could grow to 2^8. Here it shares the range above 1 with the offset: offset
+//| and limit together stay below log2(448) = 8.8.
 
 //| ## How precise an exponential must be
 //|
 //| P is rounded to three bits of mantissa, but `ex2` computes 22. The encoding of P in e4m3 is nearly a line
-//| in x = log2 P: the exponent's bits are above the mantissa's, so each whole step of x is a step of 8, and
-//| 2^0 is encoded as 56. Between whole steps the mantissa should grow as 2^f - 1, and the line makes it grow
-//| as f, at most 0.69 of a unit too much:
+//| in x = log2 P: the bits of the exponent are above the mantissa, so each whole step of x is a step of 8,
+//| and 2^0 is encoded as 56. Between whole steps the mantissa should grow as 2^f - 1, and the line makes it
+//| grow as f, at most 0.69 of a unit too much:
 //|
 //| encoding of P = round(8 x + 56 - 0.45)
 //|

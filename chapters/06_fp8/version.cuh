@@ -73,7 +73,7 @@ struct Fp8Sizes {
   bool causal = false;
 };
 
-/// One version of the kernel, as a type; this one is step 5's. To turn a switch, derive from a version.
+/// One version of the kernel, as a type; this one is for step 5. To turn a switch, derive from a version.
 template <Fp8Sizes kSizes>
 struct KernelTraits {
   static constexpr int kHeadDim = kSizes.head_dim, kConsumers = kSizes.consumers, kKeys = kSizes.keys;

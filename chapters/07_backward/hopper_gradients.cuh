@@ -12,7 +12,7 @@
 
 namespace flashbook::backward {
 
-//| Tiles, pipelines and the scheduler are chapter 5's. A round is built from
+//| Tiles, pipelines and the scheduler come from chapter 5. A round is built from
 //| [`gradient_tiles.h`](../../common/hopper/gradient_tiles.h) and
 //| [`gradient_round.h`](../../common/hopper/gradient_round.h).
 
@@ -88,7 +88,7 @@ struct Gradients {
   Shared& shared;
   const Problem& problem;
   int number;          ///< which consumer this is
-  const int warp_key;  ///< the warp's first key, relative to the tile's
+  const int warp_key;  ///< the warp's first key, counted from that of the tile
   float dk[kHasDk ? kHeadDim / 2 : 2], dv[kHasDv ? kHeadDim / 2 : 2];
 
   __device__ __forceinline__ Gradients(Shared& shared, const Problem& problem, int number, int warp)
@@ -109,7 +109,7 @@ struct Gradients {
   //| fills them with zeros, so their score is 0 and their P is exp(-log-sum-exp). That may seem harmless,
   //| since their K is zero too, and their own gradients are not stored. But for a log-sum-exp below -88 it is
   //| infinite, and infinity times zero is NaN.
-  /// Scores of keys that a query does not see become -inf. `first_key` and `first_query` are the tile's.
+  /// Scores of keys that a query does not see become -inf. `first_key` and `first_query` begin the tile.
   __device__ __forceinline__ void mask(float (&scores)[kQueries / 2], int first_key, int first_query) const {
     const int key = first_key + warp_key + threadIdx.x % 32 / 4;
     const int thread_query = first_query + 2 * int(threadIdx.x % 4);

@@ -57,7 +57,7 @@ struct Problem {
     return head / heads * strides.batch + head % heads * strides.head + row * strides.row;
   }
 
-  /// The same for a key head.
+  /// Returns the offset of row `row` of a key head.
   __device__ int64_t key_offset(const Strides& strides, int head, int row) const {
     return head / kv_heads * strides.batch + head % kv_heads * strides.head + row * strides.row;
   }

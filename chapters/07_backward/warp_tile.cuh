@@ -45,7 +45,7 @@ __device__ __forceinline__ int swizzled(int row, int piece) {
 /// From the place of piece 0 or 1 of an aligned group of eight, 2 * step pieces further along the same row.
 __device__ __forceinline__ int walk(int place, int step) { return (place ^ step % 4 * 32) + step / 4 * 128; }
 
-//| Rows may be any distance apart in memory: `stride` is the tensor's. Rows past the end become zeros without
+//| Rows may be any distance apart in memory, `stride` elements. Rows past the end become zeros without
 //| being read. Leftovers would not do, since a probability of 0 times NaN is NaN.
 /// Starts copying kRows rows into a swizzled tile; rows from `valid_rows` on become zeros.
 template <int kRows, int kHeadDim, int kThreads, typename T>

@@ -53,7 +53,7 @@ struct Rules : Plan {
   //| The last query's own key is the sequence's last, and the first query sees furthest back: `left` keys
   //| before its own. So only the last `left` + $S_q$ keys of a sequence are read. Tiles are counted from
   //| there. A window of 1024 keys is eight tiles ($d = 128$) of a cache of any length, and only these are
-  //| distributed: a long sequence's window is as much work as a short one's.
+  //| distributed: the window of a long sequence is as much work as that of a short one.
   //|
   //| With pages a copy loads a page or a piece of one, so the first tile begins at a multiple of a copy's
   //| keys. That needlessly loads up to a page less one key.
@@ -76,8 +76,8 @@ struct Rules : Plan {
   //| A server decodes most sequences while it reads the next chunk of some prompt: one query here, hundreds
   //| there. Their rows are packed one sequence after another, and `first_query` has where each begins. A
   //| sequence then has as many tiles of rows as its own queries fill, so a short one does not pay for a long
-  //| one. To the tensors of queries a sequence is not a batch entry but begins at a row: its number replaces
-  //| the batch entry's, with strides to match.
+  //| one. In tensors of packed queries a sequence is not a batch entry but begins at a row, whose number
+  //| replaces that of the batch entry, with strides to match.
   /// Returns the number of queries of a sequence.
   __device__ int queries_of(const Problem& problem, int batch) const {
     return first_query == nullptr ? problem.seqlen_q : first_query[batch + 1] - first_query[batch];
@@ -177,7 +177,7 @@ struct Rules : Plan {
     return weight / sum;
   }
 
-  /// The same for a merged row of a query head. One warp.
+  /// Applies the sink of a query head to its merged row. One warp.
   template <int kHeadDim>
   __device__ WarpRow<kHeadDim> finished(WarpRow<kHeadDim> row, int head) const {
     const float factor = take_sink(row.lse, head);

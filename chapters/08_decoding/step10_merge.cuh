@@ -11,7 +11,7 @@ namespace flashbook::decoding {
 
 //| The warpgroups share tiles but are otherwise independent: each has a named barrier for its queries. They
 //| meet only where both zero the last values.
-/// Named barriers: the block's, one per warpgroup, all consumers.
+/// Named barriers: one per warpgroup of consumers, and one for both.
 enum WarpgroupBarrier { kFirstGroup = 1, kSecondGroup = 2, kBothGroups = 3 };
 
 /// Waits for the other warps of the thread's warpgroup.
@@ -100,7 +100,7 @@ __device__ __forceinline__ void merge_rows(const Partials& partials, int parts, 
 //| The warpgroups with the same 64 rows share a counter. A barrier collects the writes of four warps, and one
 //| thread then publishes them all.
 /// Counts the warpgroup as arrived with its part of the segment's item, and returns whether it is the last.
-/// `is_last` is the warpgroup's, in shared memory.
+/// `is_last` is in shared memory, one for each warpgroup.
 __device__ __forceinline__ bool group_arrives_last(const Segment& segment, const Workspace& workspace,
                                                    bool& is_last) {
   sync_warpgroup();  // all four warps have written their part

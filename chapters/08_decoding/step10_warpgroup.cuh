@@ -81,10 +81,10 @@ __device__ __forceinline__ void produce_panels(WarpgroupShared<T, Traits>& share
     for (int tile = segment.begin; tile < segment.end; ++tile) {
       const int page = pages.of(tile, lane / Traits::kPanels % cache.copies);
       //| Keys of tiles 0 and 1, values of 0, keys of 2, values of 1: between two of its stages a warp skips
-      //| one of the other's. At a segment's end the values of the last two tiles are consecutive.
+      //| one of the other warp. At a segment's end the values of the last two tiles are consecutive.
       if (kValues) {
         if (tile == segment.begin) state.advance();   // skips this tile's keys
-        if (tile + 1 < segment.end) state.advance();  // and the next tile's
+        if (tile + 1 < segment.end) state.advance();  // and those of the next tile
       } else if (tile >= segment.begin + 2) {
         state.advance();  // skips the values of the tile before the last
       }
@@ -118,7 +118,7 @@ __device__ __forceinline__ void produce_panels(WarpgroupShared<T, Traits>& share
 //| for the next segment while it works on this one, into a second place, since waiting for a load takes some
 //| microseconds while every block reads, and all blocks would wait at the same time. Two warpgroups have no
 //| space for that, since a sixth stage gains more; their next queries are loaded while the results are
-//| stored. Rows past the last, and columns past the tensor's, are zeros.
+//| stored. Rows and columns past those of the tensor become zeros.
 template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void load_rows(Tile<T, kRowsPerWarpgroup, Traits::kHeadDim>& tile, const T* q,
                                           const Problem& problem, const PlanType& plan, int pack,
@@ -173,7 +173,7 @@ __device__ __forceinline__ void clear_values(Tile& tile, int first, int end) {
 //| The first tile has no earlier values to multiply, and the last values have no later keys. Both are outside
 //| the loop.
 /// Computes attention for a warpgroup's rows, `q`, over a segment. `row`: the thread's first row of the pack;
-/// `first_row`: the block's.
+/// `first_row`: the first row of the block.
 template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void attend_rows(WarpgroupShared<T, Traits>& shared,
                                             PipelineState<Traits::kStages>& state, const Problem& problem,
@@ -365,7 +365,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   for (int place = 0; is_there; place = kLastPlace - place) {
     cp_async_wait<0>();   // this thread's pieces of Q are in,
     fence_proxy_async();  // and visible to wgmma,
-    sync_warpgroup();     // as are all four warps', and all are done with the other place
+    sync_warpgroup();     // as are those of all four warps, and all are done with the other place
     //| An item without keys has no tiles, but its rows are written all the same: zeros, and -inf for the
     //| log-sum-exp.
     const Segment segment = shared.segment[place][warp];

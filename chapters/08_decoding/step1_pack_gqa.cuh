@@ -87,7 +87,7 @@ __device__ __forceinline__ void store_rows(const float (&output)[kHeadDim / 2], 
 
 //| A part is stored in the same way, in float32 and with its log-sum-exp. All parts of a row are as far apart
 //| as O has rows, so the merge finds part $i$ without a table.
-/// The same of part `part`, in float32, at place part * rows of O + the row's number.
+/// Stores rows of part `part` in float32, each at index `part` * all_rows() + the row's number.
 template <int kHeadDim>
 __device__ __forceinline__ void store_partial(const float (&output)[kHeadDim / 2], const float (&lse)[2],
                                               const Problem& problem, const Pack& of, int row,

@@ -11,8 +11,8 @@
 //| divided by a power of two, stored with the row, that brings its largest value to between $2^{14}$ and
 //| $2^{15}$.
 //|
-//| **In the tensor cores' layout.** A thread stores its values 16 bytes at a time, contiguous with its
-//| neighbours'. Such a *piece* has eight values: for each of the thread's two rows two columns, and two more
+//| **In the tensor cores' layout.** A thread stores its values 16 bytes at a time, next to those of its
+//| neighbours. Such a *piece* has eight values: for each of the thread's two rows two columns, and two more
 //| that are eight further, as in every result of `wgmma`. Only the merge reads pieces, and there a lane has
 //| the same rows and columns as the lane that stored the piece.
 //|
@@ -231,7 +231,7 @@ __device__ __forceinline__ void merge_squares(MergedPiece (&merged)[kCount], con
 #pragma unroll
         for (int i = 2 * r; i < 8; i += 4) merged[n].o[i] *= factor, merged[n].o[i + 1] *= factor;
     }
-    //| A missing part weighs nothing; its values repeat the last one's, so they are numbers.
+    //| A missing part weighs nothing; its values repeat those of the last part, so they are numbers.
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
 #pragma unroll

@@ -148,8 +148,8 @@ __device__ __forceinline__ void produce_boxes(RingShared<Traits>& shared, const 
 
 //| ## The kernel
 //|
-//| It differs from step 4's in the maps and in the producers that read them. Boxes must land at multiples of
-//| 128 bytes. If a few short rows do not, one of the producers is step 4's, and the other is idle.
+//| It differs from the kernel of step 4 in the maps and in the producers that read them. Boxes must land at
+//| multiples of 128 bytes. If a few short rows do not, one producer works as in step 4, the other is idle.
 
 /// Warps that produce.
 constexpr int kBoxProducers = 2;
@@ -175,7 +175,7 @@ __global__ void __launch_bounds__(Traits::kConsumers + kBoxProducers * 32, Trait
     initialise(shared.ring, 1, Traits::kWarps, "full", "empty");
     fence_mbarrier_init();  // TMA sees the barriers,
   }
-  //| The barriers are step 4's: `full` gets one arrival, from the producer whose stage it is.
+  //| The barriers are those of step 4: `full` gets one arrival, from the producer whose stage it is.
   Segments<Traits::kKeys, PlanType> segments(plan, problem, gridDim.x);
   segments.begin(blockIdx.x);  // meanwhile, all other warps
   __syncthreads();             // all threads see the barriers

@@ -20,9 +20,9 @@ namespace flashbook::masks {
 
 //| ## A consumer
 //|
-//| It holds what chapter 5's does: references to shared memory, three descriptors, and in registers the
-//| output, the scores, P and its rows' maxima and sums. `work` is new: a reference to the tile of queries in
-//| shared memory. Reading it again costs a load now and then; keeping it would cost registers in the loop.
+//| It holds the same state as in chapter 5: references to shared memory, three descriptors, and in registers
+//| the output, the scores, P, and the maxima and sums of its rows. `work` is new: a reference to the tile of
+//| queries in shared memory. Reading it again costs a load now and then; keeping it, registers in the loop.
 /// A thread of a consumer, for one tile of queries.
 template <typename T, typename Traits, typename Policy>
 struct Consumer {
@@ -143,8 +143,8 @@ struct Consumer {
 
   //| ### Begin, step, end
   //|
-  //| These are chapter 5's. If a version has pingpong (`Traits`), each step takes a turn, and so do the last
-  //| values. All consumers of a block see the same tiles, so all take as many turns under any mask.
+  //| These are as in chapter 5. If a version has pingpong (`Traits`), each step takes a turn, and so do the
+  //| last values. All consumers of a block see the same tiles, so all take as many turns under any mask.
   //|
   //| The first scores are computed alone, each step computes the scores of one tile and the values of the
   //| previous one, and the last values are again computed alone. Partial tiles come first, so the first tile

@@ -87,7 +87,7 @@ struct MapRows {
 
 //| A warp decides on a tile of queries and broadcasts it. Consumers need no list of tiles, only two numbers,
 //| since partial tiles come first. `document` spares them the search for a row's document: with eight
-//| documents, three dependent loads, and then those of the document's bounds.
+//| documents, three dependent loads, and then the loads of its bounds.
 /// A block's work: a tile of queries, of one head and one sequence.
 struct Work {
   Head head;
@@ -167,7 +167,7 @@ __device__ __forceinline__ int queries_among(const Policy& policy, int rows) {
 }
 
 //| The lowest bits of a row's number are its query, the others its head.
-/// Returns the query of row `row` of a consumer's tile, among its head's.
+/// Returns the query of row `row` of a consumer's tile, counted within its head.
 template <typename Policy>
 __device__ __forceinline__ int query_of_row(const Policy& policy, int row) {
   if constexpr (Policy::kExtras.shared_tiles)
@@ -176,7 +176,7 @@ __device__ __forceinline__ int query_of_row(const Policy& policy, int row) {
     return row;
 }
 
-/// Returns the query head of this thread's two rows; `head` is the kernel's. `Number` is an integer.
+/// Returns the query head of this thread's two rows; `head` is that of its tile. `Number` is an integer.
 template <typename Policy, typename Number>
 __device__ __forceinline__ Number head_of_row(const Policy& policy, Number head) {
   if constexpr (Policy::kExtras.shared_tiles)
@@ -221,7 +221,7 @@ struct Problem {
 
 //| ## How large tiles are
 //|
-//| The sizes are chapter 5's. At d = 64 three consumers hide more of the softmax than two, but leave each
+//| The sizes are as in chapter 5. At d = 64 three consumers hide more of the softmax than two, but leave each
 //| thread only 160 registers. That is enough for comparisons; a mask that reads memory, or a function on
 //| scores, gets two consumers and 232 registers.
 //|

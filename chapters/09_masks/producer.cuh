@@ -206,7 +206,7 @@ __device__ void produce_queries(Shared& shared, const TileMap& q_map, const Prob
 }
 
 //| The output is stored to the same rows. TMA skips rows past the end of the map's tensor, which is the end
-//| of the batch entry's rows, or of the packed sequence's. `tma_store_wait_read` returns when TMA has read
+//| of the rows of the batch entry, or of the packed sequence. `tma_store_wait_read` returns when TMA has read
 //| the tile from shared memory, so that other queries may take its place. The bytes are certain to be in
 //| device memory only at the end of the kernel.
 /// Runs the thread that stores outputs.

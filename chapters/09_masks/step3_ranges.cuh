@@ -57,13 +57,13 @@ struct KeyRanges {
   __device__ KeyRange prefix() const { return {prefix_begin, prefix_end}; }
   __device__ KeyRange own() const { return {begin, end}; }
 
-  /// The same for both ranges, whether there is a prefix or not.
+  /// Returns the columns that either range sees; the prefix may be empty.
   template <int kColumns>
   __device__ uint32_t columns(int first) const {
     return own().columns<kColumns>(first) | prefix().columns<kColumns>(first);
   }
-  //| A document's ranges count from its own first key. `from` converts them to the tensor's.
-  /// The same, key `first` being number 0.
+  //| A document's ranges count from its own first key. `from` makes them count from that of the tensor.
+  /// Returns the ranges counted from key `first`.
   __device__ KeyRanges from(int first) const {
     return {prefix_begin - first, prefix_end - first, begin - first, end - first};
   }
@@ -101,7 +101,7 @@ struct Band {
 //|
 //| A later query sees at least as far to the right, and begins no earlier. So if the first row and the last
 //| row see all keys of a tile, so do all rows between them. And the keys that any of the rows sees begin
-//| where the first row's range does, and end where the last row's does.
+//| where the range of the first row begins, and end where that of the last row ends.
 //|
 //| `&` and `|` replace `&&` and `||` here, because lanes classify different tiles and would diverge at a
 //| branch.
@@ -151,7 +151,7 @@ struct DocumentBounds {
   }
 };
 
-//| Without documents, the ranges of a query are the band's. With documents they are those of its document.
+//| Without documents, the ranges of a query follow from the band, and with them from its document.
 //| Finding one of eight documents takes three dependent loads, some 1000 clocks. So it is done once per tile
 //| of queries (`Work::document`), and a row searches only if the tile spans several documents.
 /// The keys of queries by window, prefix and documents.

@@ -62,7 +62,7 @@ struct HiddenOfTile {
 struct ColumnBounds {
   const int* queries;  // [batch, heads, seqlen_k, bounds]
   int bounds;          ///< bounds per key: 1, 2 or 4
-  bool causal;         ///< if so, two bounds are the lower interval's
+  bool causal;         ///< if so, two bounds are those of the lower interval
 
   //| If there are two bounds, the second is the lower interval's end under a causal window, and the upper
   //| interval's end without one.

@@ -174,7 +174,7 @@ __device__ __forceinline__ void add_dq(GradientShared<T, Traits>& shared, float*
 
 //| ## The kernel
 //|
-//| Roles and barriers are chapter 7's.
+//| Roles and barriers are as in chapter 7.
 /// Computes the gradients of the key tiles that this block takes. Grid: as many blocks as there are
 /// multiprocessors, or fewer.
 template <typename T, typename Traits, typename Mask, typename Score>
@@ -201,8 +201,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   if (threadIdx.x == 0) initialise(shared, adds ? kKeyConsumers : 0);
   __syncthreads();  // the barriers are ready
 
-  //| From here on each warpgroup has its role, and registers are redistributed: a producer's thread keeps 40,
-  //| a consumer's has 232.
+  //| From here on each warpgroup has its role, and registers are redistributed: a thread of a producer keeps
+  //| 40, a thread of a consumer gets 232.
   const int warp = warp_of_block(), warpgroup = warp / kWarpsPerWarpgroup;
   if (warpgroup == 0) {
     setmaxnreg_dec<Traits::kProducerRegisters>();

@@ -34,7 +34,7 @@ struct GradientKernelTraits {
 
 //| ## Shared memory
 //|
-//| Shared memory is chapter 7's. The broadcasts are new: the work, as in the forward pass, and next to a
+//| Shared memory is as in chapter 7. The broadcasts are new: the work, as in the forward pass, and next to a
 //| stage of Q the list's entry for its tile, and the head. So a consumer needs no list: it gets the number of
 //| rounds, and finds the rest next to the stage.
 
@@ -88,7 +88,7 @@ struct Gradients {
   const Score& score;
   const KeyWork& work;
   int number;          ///< which consumer this is
-  const int warp_key;  ///< the warp's first key, relative to the tile's
+  const int warp_key;  ///< the warp's first key, counted from that of the tile
   float dk[kHasDk ? kHeadDim / 2 : 2], dv[kHasDv ? kHeadDim / 2 : 2];
 
   __device__ __forceinline__ Gradients(Shared& shared, const GradientProblem& problem, const Mask& mask,
@@ -146,7 +146,7 @@ struct Gradients {
   __device__ __forceinline__ bool is_partial(int stage) const {
     return QueryList::is_partial(shared.broadcast.query_tile[stage].entry);
   }
-  /// Returns the first query of the tile in a stage, and the first of this thread's.
+  /// Returns the first query of the tile in a stage, and (below) the first one of this thread.
   __device__ __forceinline__ int first_query_of(int stage) const {
     return QueryList::tile(shared.broadcast.query_tile[stage].entry) * kQueries;
   }
@@ -349,8 +349,8 @@ struct Gradients {
 
   //| ### The round
   //|
-  //| The order of issue is chapter 7's, whose page explains it. Only a partial tile is masked: the bit of its
-  //| entry is the same for the whole block, so the branch is uniform.
+  //| The order of issue is that of chapter 7, whose page explains it. Only a partial tile is masked: the bit
+  //| of its entry is the same for the whole block, so the branch is uniform.
   /// Processes a query tile. `dq_sums` is dQ in the workspace.
   __device__ __forceinline__ void step(State& state, float* dq_sums) {
     constexpr uint32_t kWarpgroupRows = kRowsPerWarpgroup * kPanelRowBytes;
@@ -470,8 +470,8 @@ struct Gradients {
   //| ## Stores
   //|
   //| dK and dV are stored straight from registers, row by row, as far as the *sequence* has keys. The next
-  //| row may be the next document's, whose gradient another block has stored. A tile of keys that no query
-  //| sees has an empty list, and stores zeros. dK is multiplied by the scale here, and dV by dropout's
+  //| row may belong to the next document, and another block has stored its gradient. A tile of keys that no
+  //| query sees has an empty list, and stores zeros. dK is multiplied by the scale here, and dV by dropout's
   //| factor, which the loop has left out.
   __device__ __forceinline__ void store(T* to_dk,  // [batch, kv heads, seqlen_k, head_dim], strided
                                         T* to_dv) {

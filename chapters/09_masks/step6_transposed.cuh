@@ -103,7 +103,7 @@ struct QueriesOfKey {
   int begin, end;
 
   __device__ bool sees(int query) const { return (query >= begin) & (query < end); }
-  /// The same, query `first` being number 0.
+  /// Returns the range counted from query `first`.
   __device__ QueriesOfKey from(int first) const { return {begin - first, end - first}; }
 };
 

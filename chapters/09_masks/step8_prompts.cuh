@@ -21,15 +21,15 @@ namespace flashbook::masks {
 //| at least 8 rows: the swizzle's pattern repeats after 8, so a piece of 8 rows has the same layout in shared
 //| memory as within a whole tile.
 //|
-//| **The map is step 2's.** It has 2^30 rows, a piece of n rows is the last n of them, and e is where they
-//| end. Here e counts from the first page on, and pages have a fixed distance in its units. Keys past the end
-//| of a sequence are rows past the map's end, and are loaded as zeros, whatever the rest of the page holds.
+//| **The map** of step 2 has 2^30 rows; a piece of n rows is the last n of them, and e is where they end.
+//| Here e counts from the first page on, and pages have a fixed distance in its units. Keys past the end of a
+//| sequence are rows past the map's end, and are loaded as zeros, whatever the rest of the page holds.
 
 /// Where keys and values are.
 struct Pages {
   const int* table;            // page of each place, or null: sequence i has page i
   int bits;                    ///< a page has 2^bits rows
-  int piece_rows;              ///< rows per copy: those of a page, but at most a tile's
+  int piece_rows;              ///< rows per copy: those of a page, but at most those of a tile
   int k_distance, v_distance;  ///< distance between pages, in the units of K's and V's map
 
   /// Returns the page that has a sequence's key. `first` is the sequence's first place in the table.
@@ -194,7 +194,7 @@ __device__ void produce_queries_and_values(Shared& shared, const TileMap& q_map,
         work, work.head.head / problem.group,
         [&](int tile) {
           if (tile == 0) values.state.advance();         // skips its keys
-          if (tile + 1 < count) values.state.advance();  // and the next tile's
+          if (tile + 1 < count) values.state.advance();  // and those of the next tile
         },
         [](int, int) {});
   }
@@ -202,8 +202,8 @@ __device__ void produce_queries_and_values(Shared& shared, const TileMap& q_map,
 
 //| ## The policy
 //|
-//| A sequence has as many keys as the cache holds for it, its queries are the last ones, and the plan is step
-//| 2's. `Sequence::first_key` is a place in the table of pages.
+//| A sequence has as many keys as the cache holds for it, its queries are the last ones, and step 2 makes
+//| the plan. `Sequence::first_key` is a place in the table of pages.
 //|
 //| **Heads share tiles.** In the same call most sequences may be decoding, with one query each. A tile of 128
 //| rows per head would be nearly empty, and every head would read the keys again. So up to four heads of a
@@ -223,7 +223,7 @@ struct CachedSequences {
     const int own = first_query == nullptr ? queries : first_query[i + 1] - first;
     return {first, own, i * pages, lengths == nullptr ? keys : lengths[i]};
   }
-  //| Queries may be packed, or be batch entries: the tensor map is step 2's, or step 3's.
+  //| Queries may be packed, or be batch entries: the tensor map is that of step 2, or of step 3.
   __device__ int queries_of(int tile_rows) const { return tile_rows >> head_bits; }
   __device__ int entry(int i) const { return first_query == nullptr ? i : 0; }
   __device__ MapRows q_rows(int i, const Sequence& s) const {
@@ -232,8 +232,8 @@ struct CachedSequences {
   __device__ static MapRows k_rows(int, const Sequence&) { return {}; }  ///< pages have their own rows
 };
 
-//| The mask is step 3's, without documents: within its sequence a query sees what a window shows, aligned to
-//| the last key.
+//| The mask is that of step 3, without documents: within its sequence a query sees what a window shows,
+//| aligned to the last key.
 /// Step 8.
 struct Prompts : InPlan<CachedSequences>, InRanges {
   static constexpr Extras kExtras = {

@@ -2,7 +2,7 @@
 //|
 //| This is step 5 of chapter 5 with two changes. The problem knows which tokens the queries and keys are
 //| (`tokens.cuh`). And a result may leave in a different way (`step4_carried.cuh`): as a part in float32,
-//| merged with what the rank carries. Its consumers ([`consumer.cuh`](consumer.cuh)) do what chapter 5's do:
+//| merged with what the rank carries. Its consumers ([`consumer.cuh`](consumer.cuh)) work as in chapter 5:
 //| if one rank has all tokens, the results are the same, bit by bit.
 //|
 //| ![Three threads of warpgroup 0 and the consumers, the shared memory between them, and its
@@ -19,8 +19,8 @@ namespace flashbook::many_gpus {
 
 //| ## The sizes
 //|
-//| They are chapter 5's. A version that carries stores directly from registers, because an output in float32
-//| needs twice the shared memory that is available.
+//| They are as in chapter 5. A version that carries stores directly from registers, because an output in
+//| float32 needs twice the shared memory that is available.
 /// The choices that each version states.
 struct VersionSizes {
   int head_dim;

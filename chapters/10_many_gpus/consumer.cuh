@@ -121,8 +121,8 @@ struct Consumer {
     issue_accumulate<T>(output, p, wgmma_advance(values, v_state.stage * kTileBytes));
     pass_turn<Traits>(number);
 
-    //| The two waits are chapter 5's, too. Between them is the softmax, during which the product with V still
-    //| runs. K's stage is released after the first wait, V's after the second.
+    //| The two waits are also as in chapter 5. Between them is the softmax, during which the product with V
+    //| still runs. K's stage is released after the first wait, V's after the second.
     wgmma_wait<1>();  // the scores are done; the product with V still runs
     wgmma_pin(scores);
     release(shared.pipeline, k_state);

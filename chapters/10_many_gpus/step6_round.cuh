@@ -41,7 +41,7 @@ struct GradientProblem {
 };
 
 //| For packed documents the host lists each key's queries ([`documents.h`](documents.h)).
-/// The same with documents.
+/// The shape of one gradient launch over packed documents.
 struct DocumentsGradientProblem : GradientProblem {
   const QueriesOfKey* seen = nullptr;  ///< queries that see each key, in whole tiles
   const KeyTile* tiles = nullptr;      ///< in ascending order of their number of queries
@@ -49,9 +49,9 @@ struct DocumentsGradientProblem : GradientProblem {
 
 //| ## Versions
 //|
-//| They are chapter 7's: a tile has 64 queries, or 128 at d = 64. At d = 256 the sums of dK and dV do not fit
-//| in registers together, so one launch computes dV and another dK and dQ. Documents need only one version,
-//| because their lists already account for a causal mask.
+//| They are as in chapter 7: a tile has 64 queries, or 128 at d = 64. At d = 256 the sums of dK and dV do not
+//| fit in registers together, so one launch computes dV and another dK and dQ. Documents need only one
+//| version, because their lists already account for a causal mask.
 enum class Seen { all, causal, documents };  ///< what a version's queries see
 
 /// One version of the kernel, as a type.
@@ -92,7 +92,7 @@ struct Gradients {
   Shared& shared;
   const Problem& problem;
   int number;          ///< which consumer this is
-  const int warp_key;  ///< the warp's first key, relative to the tile's
+  const int warp_key;  ///< the warp's first key, counted from that of the tile
   QueriesOfKey all;    ///< with documents: queries that see all of the warpgroup's keys
   float dk[kHasDk ? kHeadDim / 2 : 2], dv[kHasDv ? kHeadDim / 2 : 2];
 
@@ -119,7 +119,7 @@ struct Gradients {
   //| Rows are keys, of which a thread has two, and columns are queries. Queries before the first that sees
   //| the key are hidden. Keys past the end are hidden from all queries: TMA fills them with zeros, but an
   //| infinite probability times zero is NaN.
-  /// Scores of keys that a query does not see become -inf. `first_key` and `first_query` are the tile's.
+  /// Scores of keys that a query does not see become -inf. `first_key` and `first_query` begin the tile.
   __device__ __forceinline__ void mask(float (&scores)[kQueries / 2], int first_key, int first_query) const {
     const int key = first_key + warp_key + threadIdx.x % 32 / 4;
     const int thread_query = first_query + 2 * int(threadIdx.x % 4);

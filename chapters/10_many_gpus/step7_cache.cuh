@@ -5,10 +5,10 @@
 //| travels: every rank computes every query on its own keys, and the parts are merged.
 //|
 //| This file has a rank's two kernels: attention for a few queries over some of the keys, and the merge of
-//| any number of parts. They are the simplest form of chapter 8's. A tile has 64 rows anyway, so they hold
-//| all query heads that share a key head. A rank's keys are split among blocks, so that all multiprocessors
-//| read. Loading a tile takes longer than its products, so throughput depends on the bytes in flight: the
-//| pipeline holds up to 160 KB.
+//| any number of parts. They are the simplest form of those of chapter 8. A tile has 64 rows anyway, so they
+//| hold all query heads that share a key head. A rank's keys are split among blocks, so that all
+//| multiprocessors read. Loading a tile takes longer than its products, so throughput depends on the bytes in
+//| flight: the pipeline holds up to 160 KB.
 //|
 //| ![Four blocks write a partial O and log-sum-exp; the last to arrive at the counter merges
 //| them](../../docs/figures/merge_parts.svg)

@@ -70,7 +70,7 @@ inline Tokens tokens_of(Order order, int tokens, int rank, int ranks) {
 //| sequence. It sees key j of rank s if j P + s <= i P + r + shift, that is, if j <= i + (r - s + shift) / P,
 //| rounded down: an ordinary causal mask with a different shift. With as many queries as keys, the shift is 0
 //| for keys of this rank and earlier ones, and -1 for later ones, which hides one more diagonal.
-/// Returns the shift between the places of a rank's queries and those of another's keys.
+/// Returns the shift between the places of one rank's queries and the places of another rank's keys.
 inline int shift_between(Order order, int shift, int rank, int other, int ranks) {
   if (order != Order::striped) return shift;
   const int64_t places = int64_t(shift) + rank - other;
@@ -87,10 +87,10 @@ inline int tokens_before(Order order, const Tokens& tokens, int place, int rank,
 //| ## The mask
 //|
 //| In the whole sequence query i sees the keys up to i + seqlen_k - seqlen_q. A rank starts from its queries'
-//| places in the sequence and counts which of the keys at hand, its own or another rank's, come before that
-//| limit. Since keys are stored in the order of the sequence, a query always sees a prefix of them. So the
-//| mask is again one number per row, the last visible key, and chapter 5's kernel needs no other, whatever
-//| the order.
+//| places in the sequence and counts which of the keys at hand, its own or those of another rank, come before
+//| that limit. Since keys are stored in the order of the sequence, a query always sees a prefix of them. So
+//| the mask is again one number per row, the last visible key, and chapter 5's kernel needs no other,
+//| whatever the order.
 struct Carried;  // merge.cuh
 
 /// The shape of one launch: queries of one rank, keys of one or of all.

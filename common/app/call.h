@@ -58,7 +58,7 @@ class Call {
   Call(const Chapter& chapter, const Shape& shape, const UploadedInputs& inputs, int step,
        const device::Together& together = {});
 
-  /// The same for an implementation that is not a step of a chapter.
+  /// Prepares a call of an implementation that is not a step of a chapter.
   Call(Operation operation, const Shape& shape, const UploadedInputs& inputs, int64_t workspace_bytes,
        Launch launch);
 

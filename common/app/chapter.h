@@ -145,7 +145,7 @@ struct Chapter {
   const Step& step(std::string_view slug) const { return step(place(slug)); }
   /// Returns the number of a step, given by slug or by number; 0 if there is none.
   int find(std::string_view step) const;
-  /// The same, but throws InputError if there is none.
+  /// Returns the number of a step. Throws InputError if there is none.
   int place(std::string_view step) const;
   /// "split_q, ldmatrix or tuned, or a number from 1 to 3": how to name a step.
   std::string slugs() const;

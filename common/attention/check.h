@@ -29,7 +29,7 @@ struct CheckResult {
 /// `error <= bound`, so NaN never passes; -inf equals only -inf. Sizes that differ from `shape` fail.
 CheckResult check(const Shape& shape, const Reference& reference, const Outputs& outputs);
 
-/// The same for a gradient. `got` is in the default layout.
+/// Compares a gradient with its reference in the same way. `got` is in the default layout.
 Verdict check(const Shape& shape, const TensorReference& reference, std::span<const float> got);
 
 /// Compares every element of two chapters' outputs for one shape. Each is within the bounds of `reference`,

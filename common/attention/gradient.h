@@ -38,7 +38,7 @@ struct TensorReference {
 std::vector<TensorReference> make_gradient_reference(const Shape& shape, const Inputs& inputs,
                                                      const Progress& progress = {});
 
-/// The same for only some rows of dQ, and of dK and dV, where all rows would take too long. A row of dK needs
+/// Makes the reference of only some rows of dQ, dK and dV, if all rows would take too long. A row of dK needs
 /// O and the log-sum-exp of every query that sees its key: if `queries` are not all, they are taken from
 /// `inputs`, except for those of `queries`, whose gradients show whether O and the log-sum-exp are right.
 std::vector<TensorReference> make_gradient_reference(const Shape& shape, const Inputs& inputs,

@@ -29,7 +29,7 @@ std::vector<int64_t> all_rows(const Shape& shape);
 /// then random ones. All rows if there are no more than `count`.
 std::vector<int64_t> sample_rows(const Shape& shape, int64_t count, uint64_t seed);
 
-/// The same for the rows of K and V: (b * kv_heads + h) * seqlen_k + j.
+/// Return the numbers of rows of K and V, all or `count` of them: (b * kv_heads + h) * seqlen_k + j.
 std::vector<int64_t> all_key_rows(const Shape& shape);
 std::vector<int64_t> sample_key_rows(const Shape& shape, int64_t count, uint64_t seed);
 

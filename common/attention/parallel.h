@@ -13,7 +13,7 @@ namespace flashbook {
 /// first exception ends the loop and is rethrown here.
 void parallel_for(int64_t count, const std::function<void(int64_t)>& body);
 
-/// The same for a short body, handed out `block` indices at a time.
+/// Calls a short body(i) for every i in [0, count), handing out `block` indices at a time.
 template <typename Body>
 void parallel_for_blocks(int64_t count, int64_t block, Body body) {
   parallel_for(ceil_div(count, block), [&](int64_t number) {

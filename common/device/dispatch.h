@@ -39,7 +39,7 @@ void with_type(DType dtype, Body body) {
   throw no_kernel(std::string(name_of(dtype)));
 }
 
-/// The same for kernels that support only f16 and bf16.
+/// Calls `body` with the element type of a kernel that supports only f16 and bf16.
 template <typename Body>
 void with_16_bit_type(DType dtype, Body body) {
   with_type(dtype, [&]<typename T>() {

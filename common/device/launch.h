@@ -130,14 +130,14 @@ void launch(Start start, void (*kernel)(Params...), dim3 grid, dim3 block, std::
   detail::launch<kTraced>(start, kernel, grid, block, dynamic_shared_bytes, stream, args...);
 }
 
-/// The same with Start::plain: each block starts when there is room for it.
+/// Launches a kernel with Start::plain: each block starts when there is room for it.
 template <bool kTraced = detail::kIsTraced, typename... Params, typename... Args>
 void launch(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, Stream stream,
             Args... args) {
   launch<kTraced>(Start::plain, kernel, grid, block, dynamic_shared_bytes, stream, args...);
 }
 
-/// The same for a kernel that may begin before the previous launch on the stream has finished
+/// Launches a kernel that may begin before the previous launch on the stream has finished
 /// (common/ptx/dependent_launch.h). Needs Hopper.
 template <bool kTraced = detail::kIsTraced, typename... Params, typename... Args>
 void launch_dependent(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,

@@ -69,7 +69,7 @@ class Queue {
 /// waited for, `source` must not be written and `target` must not be accessed.
 void copy_async(Stream stream, void* target, const void* source, std::size_t bytes);
 
-/// The same for `rows` rows of `row_bytes`, whose starts are `target_pitch` and `source_pitch` bytes apart:
+/// Copies `rows` rows of `row_bytes` bytes, which start `target_pitch` and `source_pitch` bytes apart, each
 /// at least `row_bytes`.
 void copy_rows_async(Stream stream, void* target, std::size_t target_pitch, const void* source,
                      std::size_t source_pitch, std::size_t row_bytes, std::size_t rows);

@@ -94,7 +94,7 @@ __device__ __forceinline__ void load_queries(Shared& shared, const Map& q_map, u
   }
 }
 
-/// The same without additional bytes.
+/// Loads each consumer's queries, and nothing else.
 template <typename Shared, typename Map>
 __device__ __forceinline__ void load_queries(Shared& shared, const Map& q_map, uint32_t parity, int first_row,
                                              const Head& head) {

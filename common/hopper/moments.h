@@ -15,7 +15,7 @@ namespace flashbook::hopper {
 /// Points in the loop over tiles of keys.
 enum class Moment {
   keys_sent,    ///< producer: a stage was empty, and the load of the tile's keys was issued
-  values_sent,  ///< the same for its values
+  values_sent,  ///< producer: another stage was empty, and the load of the tile's values was issued
   landed,       ///< consumer: the tile that its first product reads has landed
   turn,         ///< it may issue
   issued,       ///< it has issued both products

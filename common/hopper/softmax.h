@@ -25,7 +25,7 @@ struct Rows {
 
 //| Every softmax of the book keeps `Rows`, in FP8 and decoding too. This one may be lazy (see below), and
 //| then also keeps a limit.
-/// The same for this softmax. `kLazy_`: maxima are taken lazily.
+/// The rows of this softmax. `kLazy_`: maxima are taken lazily.
 template <bool kLazy_>
 struct SoftmaxRows : Rows {
   static constexpr bool kLazy = kLazy_;
@@ -157,8 +157,8 @@ __device__ __forceinline__ void softmax(float (&scores)[kFloats], SoftmaxRows<kL
 //| is that key's V, bit by bit. Any other number nearby would do for the softmax, but not for this: P is
 //| rounded for the product, its sum is not, and their quotient would miss V by a unit in the last place.
 
-/// The same, relative to the old maxima while no score exceeds one by more than kLazyLimit. Returns whether
-/// the output must be multiplied by `correction`.
+/// Turns scores into probabilities relative to the old maxima, as long as none exceeds its maximum by more
+/// than kLazyLimit. Returns whether the output must be multiplied by `correction`.
 template <int kFloats>
 __device__ __forceinline__ bool softmax_lazily(float (&scores)[kFloats], LazyRows& rows,
                                                float (&correction)[2], float scale_log2) {

@@ -56,8 +56,8 @@ __device__ __forceinline__ void load(Tile<T, kRows, kColumns>& tile, const CUten
   tma_load(tile.element, map, full, {0, first_row, 0, head.head, head.batch});
 }
 
-//| One instruction loads the tile, or its first panel. Only a padded tile loads the others.
-/// The same for a head dimension that may be padded.
+//| One instruction loads the tile, or its first panel. Only a padded tile loads its other panels separately.
+/// Loads rows of a tensor whose head dimension may be padded.
 template <typename T, int kRows, int kColumns>
 __device__ __forceinline__ void load(Tile<T, kRows, kColumns>& tile, const TileMap& map, uint64_t* full,
                                      int first_row, const Head& head) {
@@ -76,7 +76,7 @@ __device__ __forceinline__ void store(const Tile& tile, const CUtensorMap& map, 
   tma_store(map, &tile, {0, first_row, 0, head.head, head.batch});
 }
 
-/// The same for a head dimension that may be padded.
+/// Stores rows of a tensor whose head dimension may be padded.
 template <typename T, int kRows, int kColumns>
 __device__ __forceinline__ void store(const Tile<T, kRows, kColumns>& tile, const TileMap& map, int first_row,
                                       const Head& head) {

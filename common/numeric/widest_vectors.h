@@ -29,7 +29,7 @@ inline void run_with_4_lanes(const Body& body) {
 
 #if defined(__x86_64__)
 
-/// The same for AVX2 and FMA.
+/// Compiles `body` for vectors of 8 floats, with AVX2 and FMA.
 template <typename Body>
 [[gnu::target("arch=x86-64-v3"), gnu::noinline]] inline void run_with_8_lanes(const Body& body) {
   body.template operator()<VectorUnit<8, 16>>();

@@ -27,7 +27,7 @@ __device__ __forceinline__ void red_add(float* address, float value,
 #endif
 }
 
-/// The same for two floats in one instruction. Each addition is atomic, but not the two together. Needs
+/// Adds to two floats in global memory with one instruction. Each addition is atomic, but not the pair. Needs
 /// Hopper (sm_90).
 __device__ __forceinline__ void red_add(float2* address, float2 value,
                                         [[maybe_unused]] CallSite where = CallSite::current()) {
@@ -41,7 +41,7 @@ __device__ __forceinline__ void red_add(float2* address, float2 value,
 #endif
 }
 
-/// The same for four floats.
+/// Adds to four floats in global memory with one instruction. Needs Hopper.
 __device__ __forceinline__ void red_add(float4* address, float4 value,
                                         [[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__

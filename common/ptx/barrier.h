@@ -24,7 +24,7 @@ __device__ __forceinline__ void named_barrier_sync([[maybe_unused]] CallSite whe
 #endif
 }
 
-/// The same for an id and a count that are known only at run time.
+/// named_barrier_sync for a barrier and a number of threads that are known only at run time.
 __device__ __forceinline__ void named_barrier_sync(int barrier, int threads,
                                                    [[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__
@@ -48,7 +48,7 @@ __device__ __forceinline__ void named_barrier_arrive([[maybe_unused]] CallSite w
 #endif
 }
 
-/// The same for an id and a count that are known only at run time.
+/// named_barrier_arrive for a barrier and a number of threads that are known only at run time.
 __device__ __forceinline__ void named_barrier_arrive(int barrier, int threads,
                                                      [[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__

@@ -75,7 +75,7 @@ __device__ __forceinline__ float2 unpack_f16(uint32_t packed) {
 #endif
 }
 
-/// The same for bf16: its bits are the upper half of a float's.
+/// Returns the two bf16 elements of a register. The bits of each are the upper half of a float; exact.
 __device__ __forceinline__ float2 unpack_bf16(uint32_t packed) {
   return make_float2(__uint_as_float(packed << 16), __uint_as_float(packed & 0xffff0000u));
 }

@@ -27,8 +27,8 @@ __device__ __forceinline__ void cp_async_cg(void* shared, const void* global, in
 #endif
 }
 
-/// The same for kBytes = 4, 8 or 16, through the L1 cache. Preconditions: as above, with kBytes in place of
-/// 16. (PTX ISA, cp.async.ca)
+/// Copies and fills kBytes = 4, 8 or 16 bytes through the L1 cache. Preconditions: those of cp_async_cg, with
+/// kBytes in place of 16. (PTX ISA, cp.async.ca)
 template <int kBytes>
 __device__ __forceinline__ void cp_async_ca(void* shared, const void* global, int valid_bytes = kBytes,
                                             [[maybe_unused]] CallSite where = CallSite::current()) {

@@ -17,9 +17,9 @@ __device__ __forceinline__ void fence_proxy_async([[maybe_unused]] CallSite wher
 #endif
 }
 
-/// The same for global memory: what the calling thread has written or acquired becomes visible to TMA
-/// operations that are issued later, by this thread or by one to which it hands data over. Between plain
-/// stores and a TMA load of (or addition to) the same data in one launch, this fence is required. (PTX ISA,
+/// Makes what the calling thread has written to or acquired from global memory visible to TMA operations that
+/// are issued later, by this thread or by one to which it hands data over. Between plain stores and a TMA
+/// load of (or addition to) the same data in one launch, this fence is required. (PTX ISA,
 /// fence.proxy.async)
 __device__ __forceinline__ void fence_proxy_async_global(
     [[maybe_unused]] CallSite where = CallSite::current()) {

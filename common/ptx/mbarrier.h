@@ -109,7 +109,7 @@ __device__ __forceinline__ bool mbarrier_try_wait(const uint64_t* barrier, uint3
 #endif
 }
 
-/// The same without waiting. (PTX ISA, mbarrier.test_wait.parity)
+/// Returns at once whether the phase of that parity has completed. (PTX ISA, mbarrier.test_wait.parity)
 __device__ __forceinline__ bool mbarrier_test_wait(const uint64_t* barrier, uint32_t parity,
                                                    [[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__

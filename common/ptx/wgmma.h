@@ -84,8 +84,8 @@ __device__ __forceinline__ void wgmma_pin(float (&d)[kFloats]) {
 #endif
 }
 
-/// The same for a left operand in registers, kSteps fragments of it: their values remain there until this
-/// call. Once a product is issued, the compiler regards an operand as read, and may reuse its registers while
+/// Tells the compiler that kSteps fragments of a left operand keep their values in registers until this call.
+/// Once a product is issued, the compiler regards an operand as read, and may reuse its registers while
 /// the tensor cores still need them, without a message. Call it before the fence if threads set the
 /// fragments, and after the wait. Not an instruction.
 template <int kSteps>
@@ -144,8 +144,8 @@ __device__ __forceinline__ void wgmma(float (&d)[kN / 2], uint64_t a, uint64_t b
 #endif
 }
 
-/// The same, with `a` in registers. Preconditions: as above; a's registers do not change until the product
-/// has been waited for.
+/// Multiplies as above, but with `a` in registers. Precondition: these do not change until the product has
+/// been waited for.
 template <WgmmaElement T, int kN, Major kMajorB = Major::k>
 __device__ __forceinline__ void wgmma(float (&d)[kN / 2], const uint32_t (&a)[4], uint64_t b, bool accumulate,
                                       [[maybe_unused]] CallSite where = CallSite::current()) {

@@ -91,7 +91,8 @@ std::string take_suspects();
 /// Throws Error if argument `number` of a kernel, counted from 1, points to host memory.
 void require_device_pointer(const void* kernel, int number, const volatile void* argument);
 
-/// The same for every pointer among a kernel's arguments. The traced mode checks pointers inside structs.
+/// Throws Error if any argument of a kernel is a pointer to host memory. The traced mode checks pointers
+/// inside structs.
 template <typename... Params>
 void require_device_pointers(const void* kernel, const std::tuple<Params...>& parameters) {
   int number = 0;

@@ -50,7 +50,7 @@ void enqueue_wait(Queue& queue, const Mark& mark);
 
 void finish(const Mark& mark);
 void finish_all();
-/// The same, except that the next waiting call throws the error.
+/// Finishes all work; the next waiting call throws any error.
 void finish_all_quietly() noexcept;
 
 }  // namespace flashbook::sim

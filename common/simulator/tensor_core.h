@@ -28,7 +28,7 @@ constexpr int kMaxRows = 64, kMaxColumns = 256, kMaxInner = 32;
 void multiply_accumulate(DType type, int rows, int columns, int inner, const float* a, const float* b,
                          float* d);
 
-/// The same for 16-bit elements in registers, in the shape of mma.sync.
+/// Multiplies and accumulates 16-bit elements in registers, in the shape of mma.sync.
 void multiply_accumulate(DType type, const uint16_t (&a)[16][16], const uint16_t (&b)[16][8],
                          float (&d)[16][8]);
 

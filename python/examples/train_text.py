@@ -172,7 +172,7 @@ class Found:
     losses: Numbers = dataclasses.field(default_factory=dict)
     seconds: Numbers = dataclasses.field(default_factory=dict)  # seconds per step, by turn
     peaks: Numbers = dataclasses.field(default_factory=dict)  # GB that turns allocated at the peak
-    forward_seconds: Numbers = dataclasses.field(default_factory=dict)  # the same for a forward pass
+    forward_seconds: Numbers = dataclasses.field(default_factory=dict)  # seconds per forward pass, by turn
     forward_peaks: Numbers = dataclasses.field(default_factory=dict)
 
     def __or__(self, other: "Found") -> "Found":

@@ -253,7 +253,7 @@ TEST_F(TileClasses, TablesMayHaveMoreThanTwoBillionEntries) {
   EXPECT_EQ(offsets[1], int64_t(kTiles - 1) * kTiles);
 }
 
-/// The same for step 6, whose blocks own keys: a head's intervals, its classes of tiles, and the first
+/// Finds the tables of step 6, whose blocks own keys: a head's intervals, its classes of tiles, and the first
 /// element of a row of a tensor.
 __global__ void find_gradient_tables(IntervalMask intervals, PairMask pairs, KeyWork work, int list,
                                      Strides strides, int64_t* offsets) {

@@ -37,7 +37,7 @@ inline void expect_outputs(const Shape& shape, const Reference& reference, const
                   << why_nan(shape, result.lse.worst);
 }
 
-/// The same, for the attention that the shape describes.
+/// Compares outputs with attention in double, under the mask that the shape describes.
 inline void expect_outputs(const Shape& shape, const Inputs& inputs, const Outputs& outputs) {
   expect_outputs(shape, make_reference(shape, inputs, all_rows(shape)), outputs);
 }
@@ -53,7 +53,7 @@ void expect_attention(const Shape& shape, const Inputs& inputs, Launch launch) {
   expect_outputs(shape, inputs, {o.download(), lse.download()});
 }
 
-/// The same with normal_inputs().
+/// Calls `launch` with normal_inputs(), and compares its outputs with attention in double.
 template <typename Launch>
 void expect_attention(const Shape& shape, Launch launch) {
   expect_attention(shape, normal_inputs(shape), launch);

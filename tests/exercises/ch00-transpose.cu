@@ -23,7 +23,7 @@ void expect_transposed(int rows, int columns) {
   comparison.finish();
 }
 
-/// The same, with counts of wasted sectors and bank conflicts.
+/// Expects a transposed result, and that no sector was wasted and no bank conflict occurred.
 void expect_no_sector_too_many(int rows, int columns) {
   wasted_sectors();  // discard earlier counts
   expect_transposed(rows, columns);

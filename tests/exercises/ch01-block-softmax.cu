@@ -24,7 +24,7 @@ TEST_F(BlockSoftmax, OfOneKey) { expect_softmax(softmax, rows_of(1, false)); }
 TEST_F(BlockSoftmax, UnderACausalMask) { expect_softmax(softmax, rows_of(260, true)); }
 TEST_F(BlockSoftmax, OfRowsThatSeeNoKey) { expect_softmax(softmax, rows_of(3, true)); }
 
-/// The same for `orders` orders of the warps, stopping at the first that fails.
+/// Expects the softmax to be right in each of `orders` orders of the warps; stops at the first failure.
 void expect_softmax_in_any_order(int orders, int keys, float shift = 0) {
   for (int seed = 1; seed <= orders; ++seed) {
     const RandomWarpOrder order(seed);

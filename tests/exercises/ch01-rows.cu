@@ -28,7 +28,7 @@ void expect_divided(int rows, int columns) {
   comparison.finish();
 }
 
-/// The same, with a count of wasted sectors.
+/// Expects divided rows, and that no sector was wasted.
 void expect_no_sector_too_many(int rows, int columns) {
   wasted_sectors();  // discard earlier counts
   expect_divided(rows, columns);

@@ -142,7 +142,7 @@ void expect_predicted(const std::vector<Size<Problem>>& sizes, double (Problem::
   double right_##name([[maybe_unused]] const Problem& p)
 #endif
 
-/// The same with digests of the right numbers; the grader's tests redefine it as nothing.
+/// Compares predictions with digests of the right numbers; the grader's tests redefine it as nothing.
 #ifndef DIGESTS
 #define DIGESTS(suite, name, member, tolerance, digests)                              \
   TEST(suite, name) { expect_digests(kSizes, &Problem::member, tolerance, digests); } \

@@ -35,7 +35,7 @@ FlashbookShape small_shape() {
   return shape;
 }
 
-/// The same as a chapter's Shape.
+/// The small shape as a chapter's Shape.
 Shape small_shape_of_the_house() { return testing::make_shape(33, 40, 64, true, DType::f32, 2, 1); }
 
 /// Tensors that are never read, because every call with them is rejected first.

@@ -34,7 +34,7 @@ void run_block(const std::string& name, std::size_t count, unsigned threads, std
   report(name, out);
 }
 
-/// The same for a kernel of one warp with little shared memory.
+/// Runs and reports a kernel of one warp with little shared memory.
 template <typename T, typename... Params, typename... Args>
 void run_case(const std::string& name, std::size_t count, void (*kernel)(Params...), const Args&... args) {
   run_block<T>(name, count, 32, 4096, kernel, args...);

@@ -49,7 +49,7 @@ std::string error_of(int ranks, Turns turns, const std::function<void(Rank&, Que
   return "";
 }
 
-/// The same, both with one rank's thread at a time and with all threads free.
+/// Returns the error of a run with one rank's thread at a time, which must equal that with all threads free.
 std::string error_of(int ranks, const std::function<void(Rank&, Queue&)>& body) {
   const std::string error = error_of(ranks, Turns::one_at_a_time, body);
   EXPECT_EQ(error_of(ranks, Turns::free, body), error);

@@ -9,7 +9,8 @@ namespace flashbook::testing {
 /// launches since the last call of either function. Empty if there are none, or this program is not traced.
 std::string bank_conflicts();
 
-/// The same for device memory: sectors beyond those that the requested bytes fill.
+/// Returns the lines of code that requested more sectors of device memory than their bytes fill. Empty as
+/// above.
 std::string wasted_sectors();
 
 }  // namespace flashbook::testing

@@ -29,7 +29,7 @@ struct Traffic {
   // Bytes that the three kernels of step 1 move: Q, K, V and O once, S and P as often as a kernel passes
   // over them. Only the visible pairs are written and read.
   double step1_bytes() const { return 0; }
-  // The same for the three kernels of step 4.
+  // Bytes that the three kernels of step 4 move.
   double step4_bytes() const { return 0; }
   // FLOPs per byte in step 4.
   double flops_per_byte() const { return 0; }

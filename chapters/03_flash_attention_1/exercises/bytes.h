@@ -22,11 +22,11 @@ struct Bytes {
   double largest_tile() const { return 0; }
   // From here on, count all heads together. Bytes that step 1 requests.
   double step1_bytes() const { return 0; }
-  // The same for step 2.
+  // Bytes that step 2 requests.
   double step2_bytes() const { return 0; }
   // Bytes of device memory that step 1 needs beyond inputs and outputs.
   double step1_memory() const { return 0; }
-  // And what chapter 1 needs, for S and P.
+  // Bytes of device memory that chapter 1 needs, for S and P.
   double chapter1_memory() const { return 0; }
   // END EXERCISE ch03-bytes
 };

@@ -16,7 +16,7 @@ __device__ void meet(Tiles<T, kHeadDim, kBlock>& tiles, const T* q, T* o, float*
   // TODO: So far, each tile of queries is processed only with the first tile of keys, which comes last, and
   // its rows are written as a result. Rows with more keys to come have to wait in `state`.
   [[maybe_unused]] const State& unfinished = state;
-  if (first_key > 0) return;  // the same for all threads
+  if (first_key > 0) return;  // uniform: all threads return together
   load_tile<T, kHeadDim>(tiles.q, q + problem.q_row(head, 0) * kHeadDim, first_query, problem.seqlen_q);
   Rows<kHeadDim, kBlock> rows;
   rows.clear();

@@ -25,7 +25,7 @@ __global__ void shared_rows(const T* q,  // [batch * heads, seqlen_q, kHeadDim]
 
   for (int i = 0; i < kRowsPerBlock; ++i) {
     const int query = blockIdx.x * kRowsPerBlock + i;
-    if (query >= problem.seqlen_q) break;  // the same for all threads
+    if (query >= problem.seqlen_q) break;  // uniform: all threads leave together
     const T* q_row = q + problem.q_row(head, query) * kHeadDim;
     float own_o[kDims] = {}, row_max = -INFINITY, row_sum = 0.0f;
     for (int key = warp; key < problem.visible_keys(query); key += kSharingWarps) {

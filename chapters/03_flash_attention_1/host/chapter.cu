@@ -21,8 +21,8 @@ constexpr int kSmallBlock = 32;            // where those do not fit
 //| Steps 1 and 2 use tiles of 64 rows at every head dimension, the one size that fits both an H200 and an
 //| A100. Step 3 was tuned by a sweep on an H200: more keys per warp reduce the traffic of $Q$ and $O$, and
 //| two blocks must fit on a multiprocessor.
-/// Step 3's tiles, by head dimension: the best with which one block fits on an A100's SM, and two on an
-/// H200's.
+/// Step 3's tiles, by head dimension: the best of which one block fits on an SM of an A100, and two on an SM
+/// of an H200.
 template <int kHeadDim>
 struct TraitsFor;
 template <>

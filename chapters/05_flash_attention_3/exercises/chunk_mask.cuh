@@ -23,7 +23,7 @@ struct ChunkedProblem {
 /// distributed as by wgmma (common/ptx/wgmma_layout.h). `query` is the first of the thread's two rows,
 /// `first_key` the tile's first. Rows beyond the last query do not matter.
 template <int kFloats>
-__device__ __forceinline__ void mask_chunks(float (&scores)[kFloats],  // the thread's, of [64, 2 * kFloats]
+__device__ __forceinline__ void mask_chunks(float (&scores)[kFloats],  // a thread's part of [64, 2 * kFloats]
                                             const ChunkedProblem& problem, int query, int first_key) {
   // BEGIN EXERCISE ch05-mask: the first key of a row and the last
   // TODO: so far a thread's first score, as if it were in the first column of the tile.

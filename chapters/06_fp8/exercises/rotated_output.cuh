@@ -23,8 +23,8 @@ __device__ __forceinline__ void rotate_back(float (&output)[kHeadDim / 2], const
   constexpr int kFloats = kHeadDim / 2;
   const int thread = threadIdx.x % 4;
   // BEGIN EXERCISE ch06-rotation: sums and differences
-  // TODO: first H, then the signs. Which bits of a column's number are the float's, which are the lane's, and
-  // which bit of the float's number is none of the column's?
+  // TODO: first H, then the signs. Which bits of a column's number come from the float's number, which from
+  // the lane's, and which bit of the float's number does not occur in it?
   static_cast<void>(thread), static_cast<void>(signs);
   for (int i = 0; i < kFloats; ++i) output[i] += 1;
   // END EXERCISE ch06-rotation

@@ -40,8 +40,8 @@ std::string limits(const Shape& shape) {
 /// Lengths at which another version becomes faster (measured on an H200).
 constexpr int kLongD128 = 2048, kShortD64 = 512, kShortD64Causal = 1024;
 
-/// Calls `use` with the version of steps 5 and 6 for a head dimension, a mask and a length. `Of` makes it the
-/// step's.
+/// Calls `use` with the version of steps 5 and 6 for a head dimension, a mask and a length. `Of` turns it
+/// into the version of the step.
 template <template <typename> typename Of, int kHeadDim, bool kCausal, typename Use>
 void with_tuned(const Shape& shape, const Use& use) {
   if constexpr (kHeadDim == 64) {
@@ -75,7 +75,7 @@ constexpr int kOnceFrom = kHeadDim == 256           ? (kCausal ? 1024 : 1)
                           : kLine&& kHeadDim == 128 ? 2048
                                                     : 1024;
 
-/// The same for step 7, or for step 8 if kLine.
+/// Calls `use` with the version of step 7 for this shape, or of step 8 if kLine.
 template <bool kLine, int kHeadDim, bool kCausal, typename Use>
 void with_once(const Shape& shape, const Use& use) {
   const auto once = [&]<typename Traits>() {
@@ -111,7 +111,7 @@ void with_once(const Shape& shape, const Use& use) {
 //| length step 9 runs step 7's version, and beyond it the same version with promoted sums.
 constexpr int kMaxUnpromoted = 1024;  ///< keys
 
-/// The same for step 9, without block scales.
+/// Calls `use` with the version of step 9 for this shape, without block scales.
 template <int kHeadDim, bool kCausal, typename Use>
 void with_promoted(const Shape& shape, const Use& use) {
   if (shape.seqlen_k <= kMaxUnpromoted) return with_once<false, kHeadDim, kCausal>(shape, use);
@@ -124,7 +124,7 @@ void with_promoted(const Shape& shape, const Use& use) {
     });
 }
 
-/// The same with block scales.
+/// Calls `use` with the version of step 9 for this shape, with block scales.
 template <int kHeadDim, typename Use>
 void with_promoted_blocks(const Shape& shape, const Use& use) {
   if (shape.seqlen_k <= kMaxUnpromoted) return use.template operator()<BlockScaled<kHeadDim>>();

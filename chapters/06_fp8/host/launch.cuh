@@ -39,7 +39,7 @@ inline CUtensorMap input_map(const Shape& shape, TensorId tensor, const void* ba
   return tile_map(shape, tensor, DType::e4m3, base, std::min(shape.head_dim, 128), box_rows);
 }
 
-//| The launch is chapter 5's, from `common/hopper/launch.h`: the order of tiles, the counter set to 0, as
+//| The launch comes from chapter 5 (`common/hopper/launch.h`): the order of tiles, the counter set to 0, as
 //| many blocks as multiprocessors. Maps differ in their type: Q, K and V are bytes, O is BF16.
 //|
 //| The workspace holds the counter of tiles, if the version has one. A version that transposes V once has two

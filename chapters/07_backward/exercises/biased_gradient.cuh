@@ -23,13 +23,13 @@ struct BiasedProblem {
 /// `first_query` the tile's first. Elements outside of the bias must not be read or written.
 template <int kQueries>
 __device__ __forceinline__ void to_biased_ds(
-    float (&p)[kQueries / 2],   // the thread's, of S^T [64, kQueries]
+    float (&p)[kQueries / 2],   // a thread's part of S^T [64, kQueries]
     float (&ds)[kQueries / 2],  // the thread's part of dP^T [64, kQueries]
     const BiasedProblem& problem,
     const float* bias_log2,  // [seqlen_q, seqlen_k]: B * log2(e)
     float* d_bias,           // [seqlen_q, seqlen_k]: dB so far
-    const float* lse_log2,   // [kQueries], the tile's: L * log2(e)
-    const float* d,          // [kQueries], the tile's
+    const float* lse_log2,   // [kQueries], of the tile: L * log2(e)
+    const float* d,          // [kQueries], of the tile
     int key, int first_query) {
   // BEGIN EXERCISE ch07-ds: dS where S was
   // TODO: P^T, dS^T, and the contribution to dB.

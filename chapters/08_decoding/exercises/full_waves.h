@@ -9,7 +9,7 @@ namespace flashbook::decoding {
 
 // FlashAttention-3's rule for the number of parts looks at how full the waves of blocks are: with 132 blocks
 // at once, 396 blocks are three full waves, and 298 blocks are 2.26 waves that take as long as three, 75 %
-// full. It takes the smallest count whose waves are at least 85 % as full as the best count's.
+// full. It takes the smallest number of parts whose waves are at least 85 % as full as those of the best.
 
 // BEGIN EXERCISE ch08-waves: a heuristic that never splits
 /// How full the waves of `blocks` blocks are, 0 to 1, where `places` run at once.

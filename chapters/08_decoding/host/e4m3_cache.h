@@ -6,7 +6,7 @@
 
 namespace flashbook::decoding {
 
-/// Launches it. The shape's cache is e4m3, its queries are of 16 bits. The workspace is step 6's.
+/// Launches step 8, for an e4m3 cache and queries of 16 bits. The workspace is that of step 6.
 void run_e4m3_cache(const Shape& shape, const Tensors& tensors, device::Stream stream);
 
 }  // namespace flashbook::decoding

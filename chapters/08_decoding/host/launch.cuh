@@ -109,7 +109,7 @@ struct RingLaunch {
   int blocks;
   Plan plan;
   bool in_halves;  ///< whether the kernel is the one with two blocks per multiprocessor
-  bool boxes;      ///< whether it is step 9's
+  bool boxes;      ///< whether step 9 runs
   int rows;        ///< per block
   int begin_at;    ///< copies begin at multiples of this many keys
 };
@@ -231,7 +231,7 @@ inline RingLaunch plan_launch(const Shape& shape, int rows, int keys, int begin_
           .begin_at = begin_at};
 }
 
-/// Steps 4 and 5: equal parts. Step 6: equal work. `boxes`: the launch is step 9's.
+/// Steps 4 and 5: equal parts. Step 6: equal work. `boxes`: this is for step 9.
 inline RingLaunch ring_launch(const Shape& shape, bool equal_work, bool even = false, bool halves = false,
                               bool boxes = false) {
   const int keys = kStageBytes / int(size_of(type_of(shape, TensorId::k))) / tile_columns(shape.head_dim);
@@ -366,7 +366,7 @@ inline int most_parts(const Plan& plan, int blocks, int packs) {
 }
 
 /// Launches the ring and, if an item may have many parts, the kernel that merges them. `plan` is a Plan, or
-/// Rules. `maps`: step 9's, or null. With rules, or elements of one byte, only step 9's kernel exists.
+/// Rules. `maps`: for step 9, or null. With rules, or elements of one byte, only step 9's kernel exists.
 template <typename T, typename Traits, typename PlanType>
 void run_ring(const Problem& problem, const CacheOf<Traits>& cache, const KeyMaps* maps,
               const Workspace& workspace, const Tensors& t, device::Stream stream, int blocks,
@@ -395,7 +395,7 @@ inline Workspace workspace_of(const Shape& shape, const Tensors& t, const RingLa
   return ring_workspace_bytes(shape, launch) == 0 ? Workspace{} : ring_workspace(t.workspace, shape, launch);
 }
 
-/// Launches the ring for a whole problem. `plan` is the launch's, or has its rules.
+/// Launches the ring for a whole problem. `plan` is the plan of `launch`, or the same with rules.
 template <typename T, typename Traits, typename PlanType>
 void run_ring(const Shape& shape, const Problem& problem, const Workspace& workspace, const Tensors& t,
               device::Stream stream, const RingLaunch& launch, const PlanType& plan) {

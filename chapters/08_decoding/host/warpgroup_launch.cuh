@@ -1,7 +1,7 @@
 //| # How step 10 is launched
 //|
-//| The plan is step 6's for blocks of 64 or 128 rows (`warpgroup_launch`), and rules are those of steps 4
-//| to 6.
+//| The plan is that of step 6, for blocks of 64 or 128 rows (`warpgroup_launch`), and the rules are those of
+//| steps 4 to 6.
 #pragma once
 #include "chapters/08_decoding/host/rules_launch.cuh"
 #include "chapters/08_decoding/host/warpgroup.h"

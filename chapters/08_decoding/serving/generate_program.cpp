@@ -64,7 +64,7 @@ int run(int argc, char** argv) {
   table.add({"with the cache", std::to_string(with.keys), seconds_text(with.seconds)});
   table.print(std::cout);
   if (device::machine() == device::Machine::simulator)
-    std::cout << "\nThe simulator ran the kernels: the times are the host's, and no GPU's.\n";
+    std::cout << "\nThe simulator ran the kernels: the times are those of the host, not of a GPU.\n";
   if (with.tokens != without.tokens) {
     std::cout << "\nThe tokens differ.\n";
     return kWrongResult;

@@ -25,7 +25,7 @@ class PrefixTree {
   std::vector<int> find(std::span<const int> tokens);
 
   /// Remembers the whole pages of a sequence: `pages[i]` has tokens i * rows ... i * rows + rows - 1. For
-  /// tokens that are already known, the known pages stay, and the sequence's are not held.
+  /// tokens that are already known, the known pages stay, and those of the sequence are not held.
   void insert(std::span<const int> tokens, std::span<const int> pages);
 
   /// Drops up to `wanted` pages that only the tree holds, and so frees them: the least recently used leaf

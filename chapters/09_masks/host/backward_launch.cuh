@@ -184,7 +184,7 @@ void run_with_mask(const Shape& shape, const Tensors& t, device::Stream stream, 
   device::launch(prepare<T, kHeadDim>, dim3(unsigned(tiles_of(layout.rows, kPrepareRows<kHeadDim>))),
                  dim3(kPrepareThreads), 0, stream, static_cast<const T*>(t.o), static_cast<const T*>(t.d_o),
                  static_cast<const float*>(t.lse), t.d_lse, workspace, layout.rows, problem);
-  //| The plan is forward's, with keys and queries exchanged.
+  //| The plan is that of the forward pass, with keys and queries exchanged.
   const Plan plan{sorted, sorted + layout.documents};
   if (layout.documents > 0) {
     const int *queries_end = problem.varlen.first_query + layout.documents,

@@ -61,8 +61,8 @@ constexpr int kRowsInUse = 1024;  ///< a head's queries that blocks work on at t
 /// Returns whether later queries see more keys, without a limit to the left. (Step 6 asks.)
 inline bool is_uneven(const Visibility& v) { return v.window.right >= 0 && v.window.left < 0; }
 
-/// Returns how many keys of a head are in use at the same time: a window's, or a document's. The host knows
-/// how many documents there are, and not how long each is.
+/// Returns how many keys of a head are in use at the same time: those of a window, or of a document. The host
+/// knows how many documents there are, and not how long each is.
 inline int64_t keys_in_use(const Shape& shape) {
   const Visibility& v = shape.visibility;
   int64_t keys = shape.seqlen_k;

@@ -48,7 +48,7 @@ void round_keys(const Gradient& gradient, const float* own, const float* home, d
 /// Rounds the workspace's sums to dQ.
 void round_queries(const Gradient& gradient, void* dq, device::Queue& queue);
 
-// The same for one head dimension. They are compiled in separate files.
+// One version of these functions per head dimension, each compiled in a file of its own.
 
 template <int kHeadDim>
 void differentiate_with(const Gradient& gradient, device::Queue& queue);

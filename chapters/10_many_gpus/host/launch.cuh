@@ -18,8 +18,8 @@ inline Problem part_of_problem(const Attention& a, int first_tile) {
 //| ## The launch
 //|
 //| Tiles of queries before the first row that sees any of these keys are left out: under a causal mask, keys
-//| of a later rank are seen by none of a contiguous rank's queries, and by the second half of a zigzag
-//| rank's.
+//| of a later rank are seen by no query of a contiguous rank, and by the second half of the queries of a
+//| zigzag rank.
 template <typename T, typename Traits>
 void launch_attention(const Attention& a, device::Queue& queue) {
   const int first_tile = a.carried.first / Traits::kRows;

@@ -58,11 +58,12 @@ class SharedMemory {
 void require_shared(const char* what, const void* address, std::size_t bytes, std::size_t alignment,
                     Location where);
 
-/// The same for device memory: the bytes must be in one allocation. Zero bytes are accepted at any address.
+/// Throws Error unless `address` is a multiple of `alignment` and its `bytes` bytes are in one allocation of
+/// device memory. Zero bytes are accepted at any address.
 void require_global(const char* what, const void* address, std::size_t bytes, std::size_t alignment,
                     Location where);
 
-/// The same for instructions that accept both kinds of memory.
+/// Checks the address of an instruction that accepts both kinds of memory.
 void require_shared_or_global(const char* what, const void* address, std::size_t bytes, std::size_t alignment,
                               Location where);
 

@@ -143,7 +143,7 @@ class Scheduler {
   uint64_t turns() const { return turns_; }
   /// Notes that the current thread has waited for others and sees what they have done.
   void synchronise() { synchronised_[std::size_t(current_->number)] = turns_; }
-  /// The same for these lanes, which will run again in later turns.
+  /// Notes that these lanes, which will run again in later turns, see what others have done.
   void synchronise(int warp, uint32_t lanes) {
     for (; lanes; lanes &= lanes - 1)
       synchronised_[std::size_t(warp * kWarpLanes + __builtin_ctz(lanes))] = turns_ + 1;

@@ -46,7 +46,7 @@ class Warps final : public Awaited {
   void begin_block();
   /// Waits until the collective has been computed. The lane's operand is already in the meeting.
   void gather(const Collective& collective, uint32_t mask, Location where);
-  /// The same, but first stores the operand there.
+  /// Stores the operand in the meeting, then waits until the collective has been computed.
   void take_part(const Collective& collective, uint32_t mask, void* operand, Location where);
   /// Returns the lanes that execute an __activemask together with the current one.
   uint32_t active(Location where);

@@ -19,7 +19,7 @@ void merge(Knowledge& to, const Knowledge& from) {
   }
 }
 
-/// The same, but all of it is known to the async proxy as well.
+/// Returns knowledge in which the async proxy also knows all of `what`.
 Knowledge known_to_proxy(const Knowledge& what) {
   Knowledge result;
   for (const auto& [block, clocks] : what) {

@@ -48,8 +48,8 @@ class Published {
   void add(std::uintptr_t word, const Knowledge& news, uint64_t before);
   /// Null if nothing was published there.
   std::shared_ptr<const Knowledge> at(std::uintptr_t word);
-  /// The same for a thread that reads `value`: if the word had this value before the last add(), returns what
-  /// had been published by then.
+  /// Returns what a thread that reads `value` acquires: if the word already had this value before the last
+  /// add(), only what had been published by then.
   std::shared_ptr<const Knowledge> as_of(std::uintptr_t word, uint64_t value);
 
   /// Hold this lock while changing a word, or while reading a past value, until it has been noted.
@@ -143,7 +143,7 @@ class BlockOrder {
   Published* published_ = nullptr;
   uint64_t block_ = 0;
   std::vector<Acquired> acquired_;
-  std::vector<Acquired> missed_;  ///< the same, acquired by reads of a value that may be older
+  std::vector<Acquired> missed_;  ///< what threads missed by reading a value that may be older
   std::vector<Load> loads_;       ///< words that threads are about to acquire
   struct Read {
     uint64_t number;  ///< number of the value

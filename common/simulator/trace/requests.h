@@ -64,7 +64,8 @@ class RequestSink {
   virtual void touches_sectors(const Sectors& sectors, Access access) = 0;
   /// Notes that a thread has made an access that is still unchecked.
   virtual void checks(int thread, const Kind& kind, uint64_t address) = 0;
-  /// The same for all lanes of a request. `first` is the address of the first lane.
+  /// Notes that the lanes of a request have made an access that is still unchecked. `first` is the address
+  /// of the first lane.
   virtual void checks(int warp, const Kind& kind, uint64_t first, std::span<const SameAddress> parts) = 0;
 
  protected:
@@ -93,7 +94,7 @@ class Requests {
     grow(logs_[std::size_t(thread)]);
     add_if_room(thread, kind, address);
   }
-  /// The same, if it fits in the memory available.
+  /// Adds an access if it fits in the memory available.
   bool add_if_room(int thread, uint64_t kind, uint64_t address) {
     Log& log = logs_[std::size_t(thread)];
     if (log.size == log.capacity) return false;
@@ -115,7 +116,7 @@ class Requests {
     Log& log = logs_[std::size_t(thread)];
     log.open = log.capacity;
   }
-  /// The same, if it fits in the memory available and the thread already has unchecked accesses.
+  /// Adds an unchecked access if it fits in the memory available and the thread already has unchecked ones.
   bool add_another_unchecked(int thread, uint64_t kind, uint64_t address) {
     Log& log = logs_[std::size_t(thread)];
     if (log.size >= log.open) return false;

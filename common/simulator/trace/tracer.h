@@ -169,9 +169,9 @@ class Tracer final : public Observer, RequestSink {
   /// Notes that the thread has performed an atomic operation or a volatile load and sees what others have
   /// published there.
   void acquires_word(int thread, std::uintptr_t address);
-  /// The same for a load, or for an operation that does not change the word. In shared memory it may have
-  /// come before a store of the same value; then the thread sees only what was published by then.
-  /// (loads_word() handles device memory.)
+  /// Notes that the thread has performed a volatile load, or an atomic operation that does not change the
+  /// word. In shared memory it may have come before a store of the same value; then the thread sees only what
+  /// was published by then. (loads_word() handles device memory.)
   void acquires_word_read(int thread, std::uintptr_t address, std::size_t bytes);
   /// Whether the next atomic operation leaves the word unchanged.
   void leaves_word(bool leaves) { leaves_word_ = leaves; }
