@@ -17,9 +17,9 @@
 //|
 //| **What travels.** Each element of a key and its value is 4 bytes in 16-bit types, and the sums of their
 //| gradients are 8 bytes in float32. That makes 12 bytes, three times as much as in the forward pass, while a
-//| part takes 2.5 times as long. So hiding a hop takes 12 / 4 / 2.5 = 1.2 times as many tokens. If queries
-//| travelled instead, Q, dO and dQ's sums would be 8 bytes per element: two thirds as much with as many key
-//| heads as query heads, but more with grouped queries.
+//| part has 2.5 times the FLOPs. At the same rate, hiding a hop would take 12 / 4 / 2.5 = 1.2 times as many
+//| tokens. If queries travelled instead, Q, dO and dQ's sums would be 8 bytes per element: two thirds as much
+//| with as many key heads as query heads, but more with grouped queries.
 //|
 //| **Why a sum arrives one hop late.** The sum is added after the kernel that computes the part. If the
 //| kernel added it, it could not start before the sum had arrived, and nothing would hide the copy.
