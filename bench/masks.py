@@ -8,8 +8,9 @@ FlashAttention-2's windows and dense masks, and FlashAttention-3's package if it
 
 bench/race.py documents the method. FLOPS counts visible pairs, and `executed` is their fraction of all pairs in the tiles that our kernel
 multiplies. FlexAttention's block mask is made beforehand, in `making` milliseconds. Step 4 uses intervals per key for windows and documents, step
-1 a byte per pair for four masks. window128 and the like are causal windows of other widths, run only with step 3. Ours is checked against float64
-attention first; a peer that cannot run is reported, and the others continue. With --backward only the gradient is timed, with the forward pass's
+1 a byte per pair for four masks. window128 and the like are causal windows of other widths, run only with step 3; wide and wide_causal have keys of
+192 columns and values of 128, and cuDNN as another peer. Ours is checked against float64 attention first; a peer that cannot run is reported, and
+the others continue. With --backward only the gradient is timed, with the forward pass's
 results made beforehand, and FLOPs are 2.5 times those of the forward pass.
 """
 
@@ -35,11 +36,12 @@ from bench.structs import Gradients, Mask, Shape, Tensors
 CHAPTER, HEAD_DIM, HEADS, LENGTH = 9, 128, 16, 8192
 PAIRS, PACKED, RANGES, COLUMNS, FUNCTIONS, GRADIENT = "dense", "varlen", "ranges", "flashmask", "mask_functions", "backward"  # steps
 WINDOW, PREFIX, SOFTCAP, REACH, DROPOUT = 1024, 2048, 30.0, 128, 0.1
-PEERS = ("flex", "flex_flash", "varlen", "flash2", "fa3", "dense")
+PEERS = ("flex", "flex_flash", "varlen", "flash2", "fa3", "dense", "cudnn")
 LENGTHS = (1000, 37, 4096, 1, 2047, 512, 300, 8391)  # packed
 WIDTHS = {f"window{keys}": keys for keys in (128, 256, 512, 2048, 4096)}  # besides WINDOW
 AS_PAIRS = ("causal", "window", "documents", "prefix")  # also timed as masks in memory, with a byte per pair
-MASKS = ("full", "causal", "window", "documents", "prefix", "softcap", "alibi", "bias", "dropout", "lengths", *WIDTHS)
+WIDE, WIDE_KEY, WIDE_VALUE = ("wide", "wide_causal"), 192, 128  # without a mask, and under a causal one
+MASKS = ("full", "causal", "window", "documents", "prefix", "softcap", "alibi", "bias", "dropout", "lengths", *WIDTHS, *WIDE)
 torch: Any = None
 
 
@@ -65,11 +67,11 @@ class Problem:
     layout: str = race.LAYOUTS[0]
 
     def name(self, contestant):
-        return str(Name("masked", contestant.who, "bf16", HEAD_DIM, race.in_layout(self.word, self.layout), self.shape.seqlen_q))
+        return str(Name("masked", contestant.who, "bf16", self.shape.head_dim, race.in_layout(self.word, self.layout), self.shape.seqlen_q))
 
     def flops(self):
-        pairs = self.visible.sum().item() if self.word != "causal" else self.shape.seqlen_q**2 / 2
-        return 4 * HEAD_DIM * pairs * self.shape.heads * self.shape.batch
+        pairs = self.visible.sum().item() if self.word not in ("causal", "wide_causal") else self.shape.seqlen_q**2 / 2
+        return 2 * (self.q.shape[3] + self.v.shape[3]) * pairs * self.shape.heads * self.shape.batch
 
     def executed(self, step, rows=128, keys=128):
         """Returns the visible fraction of the pairs that a step multiplies. Each packed sequence has its own tiles."""
@@ -87,13 +89,15 @@ def make_problem(word, layout=race.LAYOUTS[0]):
     torch.manual_seed(SEED)
     lengths = LENGTHS if word == "lengths" else (LENGTH // 8,) * 8 if word == "documents" else ()
     batch, n = (1, sum(LENGTHS)) if word == "lengths" else (2, LENGTH)
-    shape = Shape(batch, HEADS, HEADS, n, n, HEAD_DIM, 0, peers.DTYPES["bf16"], 1 / math.sqrt(HEAD_DIM))
-    q, k, v = (race.randn(layout, batch, HEADS, n, HEAD_DIM, torch.bfloat16) for _ in range(3))
+    dims = (WIDE_KEY, WIDE_KEY, WIDE_VALUE) if word in WIDE else (HEAD_DIM,) * 3
+    shape = Shape(batch, HEADS, HEADS, n, n, dims[0], 0, peers.DTYPES["bf16"], 1 / math.sqrt(dims[0]), value_dim=dims[2])
+    q, k, v = (race.randn(layout, batch, HEADS, n, columns, torch.bfloat16) for columns in dims)
     if layout != race.LAYOUTS[0]:
-        race.set_strides(shape, q=q, k=k, v=v, o=q)
+        race.set_strides(shape, q=q, k=k, v=v, o=v)
     row, column = torch.arange(n, device="cuda")[:, None], torch.arange(n, device="cuda")[None]
-    fields: dict[str, Any] = {} if word in ("full", "softcap") else {"window_right": 0}
-    visible = torch.ones(n, n, device="cuda", dtype=torch.bool) if word in ("full", "softcap") else row >= column
+    is_full = word in ("full", "softcap", "wide")
+    fields: dict[str, Any] = {} if is_full else {"window_right": 0}
+    visible = torch.ones(n, n, device="cuda", dtype=torch.bool) if is_full else row >= column
     hidden_from = None  # for each key, the first query that no longer sees it
     found = Problem(word, shape, Mask(), q, k, v, visible, lengths, layout=layout)
     if word.startswith("window"):
@@ -147,7 +151,7 @@ def ours(library, slug, problem):
     if size < 0:
         found.skipped = library.error()
         return found
-    o = torch.full_like(problem.q, float("nan"))
+    o = torch.full_like(problem.v, float("nan"))
     lse = torch.full(o.shape[:3], float("nan"), device="cuda", dtype=torch.float32)
     workspace = torch.zeros(size, device="cuda", dtype=torch.uint8)
     tensors = Tensors(*(t.data_ptr() for t in (problem.q, problem.k, problem.v, o, lse, workspace)))
@@ -253,7 +257,7 @@ def fa3(problem):
         return lacking
     attend = packages.flash_attn_func("fa3")
     options: dict[str, dict[str, Any]] = {"window": {"window_size": (WINDOW, 0)}, "softcap": {"softcap": SOFTCAP}}
-    mask_options = {"causal": problem.word not in ("full", "softcap")} | options.get(problem.word, {})
+    mask_options = {"causal": problem.word not in ("full", "softcap", "wide")} | options.get(problem.word, {})
 
     def run():
         o = attend(*packages.turned(problem.q, problem.k, problem.v), softmax_scale=problem.shape.scale, **mask_options)
@@ -270,6 +274,15 @@ def dense(problem):
                                                                    scale=problem.shape.scale)
     return Contestant("dense", "EFFICIENT_ATTENTION, attn_mask", run, context=lambda: sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION),
                       kind="masked")
+
+
+def cudnn(problem):
+    """Returns cuDNN's attention, through PyTorch."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    run = lambda: torch.nn.functional.scaled_dot_product_attention(problem.q, problem.k, problem.v, is_causal=problem.word == "wide_causal",
+                                                                   scale=problem.shape.scale)
+    return Contestant("cudnn", "CUDNN_ATTENTION", run, context=lambda: sdpa_kernel(SDPBackend.CUDNN_ATTENTION), kind="masked")
 
 
 # ---- gradients ---------------------------------------------------------------------------------------------------------------------
@@ -381,6 +394,9 @@ def contestants_of(library, options, problem):
         return found + ([guarded("flex_backward", flex_gradient, problem)] if flex_takes else [])
     if problem.word in WIDTHS:
         return [ours(library, RANGES, problem)]
+    if problem.word in WIDE:
+        found = [guarded(who, make, problem) for who, make in (("fa3", fa3), ("cudnn", cudnn)) if who in options.peers]
+        return [ours(library, RANGES, problem), *found]
     found = [ours(library, step, problem) for step in library.slugs(CHAPTER, options.step)]
     if problem.word in ("full", "causal") or (problem.word == "documents" and problem.layout == "bhsd"):
         found.append(unmasked(library, problem))
@@ -388,7 +404,7 @@ def contestants_of(library, options, problem):
              "varlen": (varlen, bool(problem.lengths)),
              "flash2": (flash2, problem.word in ("full", "causal", "window")),
              "fa3": (fa3, problem.word in ("full", "causal", "window", "softcap")),
-             "dense": (dense, problem.word in ("causal", "window", "documents", "prefix"))}
+             "dense": (dense, problem.word in ("causal", "window", "documents", "prefix")), "cudnn": (cudnn, False)}
     return found + [guarded(who, takes[who][0], problem) for who in options.peers if takes[who][1]]
 
 
@@ -463,7 +479,7 @@ def parse():
     options = parser.parse_args()
     options.mask = options.mask.split(",")
     if options.backward:
-        options.mask = [word for word in options.mask if word not in WIDTHS]
+        options.mask = [word for word in options.mask if word not in (*WIDTHS, *WIDE)]
     options.peers = [] if options.peers == "none" else options.peers.split(",")
     if not set(options.peers) <= set(PEERS):
         parser.error(f"--peers takes a comma-separated list of {','.join(PEERS)}, or none")

@@ -149,7 +149,8 @@ CELLS = (r"(decode|called)/(ch08/(equal_work|boxes|warpgroup)|ch09/prompts|fa3|c
          rf"/bf16/d{either((64, 128, 256))}/b\d+h\d+k\d+t\d+(ragged)?_{either(LAYOUTS)}(_p\d+)?/n\d+")
 CALLED = (rf"(called|alone)/(ch\d\d/\w+|fa3|cudnn)/bf16/d{either(DIMS)}"
           rf"/(forward|backward)(_packed_{either(PACKED)}|_window\d+)?_h\d+k\d+_{either(MASKS)}/n\d+")
-MASKED = r"masked/(ch09/(dense|varlen|ranges|flashmask|mask_functions)|ch05/persistent|flex|flex_flash|varlen|flash2|fa3|dense)/bf16/d128/\w+/n\d+"
+MASKED = (r"masked/(ch09/(dense|varlen|ranges|flashmask|mask_functions)|ch05/persistent|flex|flex_flash|varlen|flash2|fa3|dense|cudnn)"
+          r"/bf16/d(128|192)/\w+/n\d+")
 NEW_GRADIENTS = [step.slug for step in steps.of(7)][1:]  # the first is measured at fewer lengths
 GRADIENTS = names("backward", rf"(ch07/{either(NEW_GRADIENTS)}|\w+)")
 

@@ -228,6 +228,7 @@ Shape checked_shape(const Chapter& chapter, const Call& call) {
                  .seqlen_q = given.seqlen_q,
                  .seqlen_k = given.seqlen_k,
                  .head_dim = given.head_dim,
+                 .value_dim = given.value_dim != 0 ? given.value_dim : default_value_dim(given.head_dim),
                  .visibility = Visibility::causal_if(given.causal != 0),
                  .dtype = kTypes[given.dtype],
                  .scale = given.scale,
@@ -324,7 +325,7 @@ class LastChecks {
       const FlashbookShape& s = call.shape;
       add(device, given, call.number, call.step, int(call.is_masked), s.size, s.batch, s.heads, s.kv_heads,
           s.seqlen_q, s.seqlen_k, s.head_dim, s.causal, s.dtype, s.scale, s.q, s.k, s.v, s.o, s.scaling,
-          s.reserved, call.cache, mask, call.d_o, call.dq, call.dk, call.dv);
+          s.value_dim, call.cache, mask, call.d_o, call.dq, call.dk, call.dv);
     }
     bool operator==(const Question& other) const {
       return std::memcmp(bytes, other.bytes, sizeof bytes) == 0;

@@ -26,8 +26,9 @@ namespace flashbook::masks {
 /// A thread of a consumer, for one tile of queries.
 template <typename T, typename Traits, typename Policy>
 struct Consumer {
-  static constexpr int kHeadDim = Traits::kHeadDim, kKeys = Traits::kKeys;
+  static constexpr int kHeadDim = Traits::kHeadDim, kValueDim = Traits::kValueDim, kKeys = Traits::kKeys;
   static constexpr uint32_t kTileBytes = sizeof(typename BlockShared<T, Traits>::KeyTile);
+  static constexpr uint32_t kValueBytes = sizeof(typename BlockShared<T, Traits>::ValueTile);
 
   BlockShared<T, Traits>& shared;
   const Problem& problem;
@@ -38,7 +39,7 @@ struct Consumer {
   const int query;                                  ///< the first of this thread's two rows in the sequence
   const Work& work;
   const uint64_t q, keys, values;  ///< descriptors of its queries, and of stage 0 as K and as V
-  float output[kHeadDim / 2], scores[kKeys / 2];
+  float output[kValueDim / 2], scores[kKeys / 2];
   Fragments<kKeys> p;
   LazyRows rows;
 
@@ -57,7 +58,7 @@ struct Consumer {
         work(work),
         q(k_major(shared.q[place.stage][number])),
         keys(k_major(shared.pipeline.tile[0])),
-        values(mn_major(shared.pipeline.tile[0])) {}
+        values(mn_major(shared.values().tile[0])) {}
 
   //| Rows past the end of the sequence see what the last row sees. They are never stored, so policies need
   //| not handle them.
@@ -169,7 +170,7 @@ struct Consumer {
     else
       apply<false>(key, answers);
 #pragma unroll
-    for (int i = 0; i < kHeadDim / 2; ++i) output[i] = 0.0f;
+    for (int i = 0; i < kValueDim / 2; ++i) output[i] = 0.0f;
     rows = LazyRows::none();
     float correction[2];
     softmax(scores, rows, correction, scale_log2());
@@ -183,10 +184,7 @@ struct Consumer {
   /// Computes the scores of a tile, over the values of the previous tile.
   template <bool kMasked>
   __device__ __forceinline__ void step(bool is_last) {
-    const PipelineState<Traits::kStages> k_state = state;
-    state.advance();
-    const PipelineState<Traits::kStages> v_state = state;
-    state.advance();
+    const auto [k_state, v_state] = next_places<Traits>(state);
     wait_full(shared.pipeline, k_state);
     take_turn<Traits>(number);
     const int key = first_key<kMasked>(k_state);
@@ -194,9 +192,9 @@ struct Consumer {
     wgmma_pin(p);
     wgmma_fence();
     issue_scores<T, kHeadDim>(scores, q, wgmma_advance(keys, k_state.stage * kTileBytes));
-    wait_full(shared.pipeline, v_state);
+    wait_full(shared.values(), v_state);
     wgmma_fence();
-    issue_accumulate<T>(output, p, wgmma_advance(values, v_state.stage * kTileBytes));
+    issue_accumulate<T>(output, p, wgmma_advance(values, v_state.stage * kValueBytes));
     pass_turn<Traits>(number);
     Answers<kKeys> answers{};
     if constexpr (kMasked) answers = ask(key, work.document);
@@ -217,7 +215,7 @@ struct Consumer {
     wgmma_wait<0>();  // the product with V is done: P may be overwritten, O rescaled
     wgmma_pin(output);
     wgmma_pin(p);
-    release(shared.pipeline, v_state);
+    release(shared.values(), v_state);
     round_to_fragments<T>(p, scores);
     if (rescale) rescale_rows(output, correction);
   }
@@ -234,7 +232,7 @@ struct Consumer {
       __syncwarp();  // all lanes have waited: after lane 0's arrival the next queries may come
       release_queries();
 #pragma unroll
-      for (int i = 0; i < kHeadDim / 2; ++i) output[i] = 0.0f;
+      for (int i = 0; i < kValueDim / 2; ++i) output[i] = 0.0f;
       rows = LazyRows::none();
       return;
     }
@@ -249,7 +247,12 @@ struct Consumer {
     }
 #pragma unroll 1
     while (left > 0) step<false>(--left == 0);
-    last_values<T, Traits>(output, p, values, shared.pipeline, state, number);
+    if constexpr (Traits::kTwoRings) {
+      PipelineState<Traits::kStages> last = state.previous();
+      last_values<T, Traits>(output, p, values, shared.values(), last, number);
+    } else {
+      last_values<T, Traits>(output, p, values, shared.pipeline, state, number);
+    }
   }
 
   //| ### The output, where the queries were
@@ -317,9 +320,9 @@ template <typename T, typename Traits, typename Policy>
 __global__ void __launch_bounds__(Traits::kThreads, 1) masked(
     const __grid_constant__ TileMap q_map,       // [batch, heads, panels, seqlen_q, 64]
     const __grid_constant__ TileMap k_map,       // [batch, kv heads, panels, seqlen_k, 64]
-    const __grid_constant__ TileMap v_map,       // [batch, kv heads, panels, seqlen_k, 64]
+    const __grid_constant__ TileMap v_map,       // [batch, kv heads, panels, seqlen_k, 64]; may be narrower
     const __grid_constant__ TileMap output_map,  // [batch, heads, panels, seqlen_q, 64], for kStoreByTma
-    T* o,                                        // [batch, heads, seqlen_q, head_dim], strided
+    T* o,                                        // [batch, heads, seqlen_q, value_dim], strided
     float* lse,                                  // [batch, heads, seqlen_q]
     const __grid_constant__ Problem problem, const __grid_constant__ Policy policy,
     int* counter) {  // 0 at the start, and at the end

@@ -56,14 +56,37 @@ struct QueryBarriers {
 
 //| The whole block has one more barrier, `near_end`: the streaming thread arrives once per tile of queries,
 //| and lane 0 of the deciding warp waits, first for parity 0.
-/// Shared memory of a block.
+/// Tiles of queries, and the pipeline of keys and values.
 template <typename T, typename Traits>
-struct BlockShared {
+struct BlockTiles {
   using KeyTile = Tile<T, Traits::kKeys, Traits::kHeadDim>;
+  using ValueTile = KeyTile;
   using QueryTile = Tile<T, kRowsPerWarpgroup, Traits::kHeadDim>;
 
   QueryTile q[Traits::kQueryPlaces][Traits::kConsumers];  ///< queries, then the output, if TMA stores it
   Pipeline<KeyTile, Traits::kStages> pipeline;
+
+  __device__ auto& values() { return pipeline; }
+};
+
+//| If values are narrower than keys, they have a ring of their own.
+/// The same with two rings.
+template <typename T, typename Traits>
+requires Traits::kTwoRings struct BlockTiles<T, Traits> {
+  using KeyTile = Tile<T, Traits::kKeys, Traits::kHeadDim>;
+  using ValueTile = Tile<T, Traits::kKeys, Traits::kValueDim>;
+  using QueryTile = Tile<T, kRowsPerWarpgroup, Traits::kHeadDim>;
+
+  QueryTile q[Traits::kQueryPlaces][Traits::kConsumers];
+  Pipeline<KeyTile, Traits::kStages> pipeline;  ///< keys
+  Pipeline<ValueTile, Traits::kStages> value_ring;
+
+  __device__ auto& values() { return value_ring; }
+};
+
+/// Shared memory of a block.
+template <typename T, typename Traits>
+struct BlockShared : BlockTiles<T, Traits> {
   WorkBroadcast work;
   Pipeline<TileBallot, kBallotStages> ballots;
   int first_key[Traits::kStages];  ///< first key of each stage's tile
@@ -94,6 +117,8 @@ __device__ inline void initialise(QueryBarriers<kPlaces, kConsumers>& barriers, 
 template <typename T, typename Traits>
 __device__ inline void initialise(BlockShared<T, Traits>& shared, int ballot_readers) {
   initialise(shared.pipeline, 1, Traits::kConsumers * kWarpsPerWarpgroup, "full", "empty");
+  if constexpr (Traits::kTwoRings)
+    initialise(shared.value_ring, 1, Traits::kConsumers * kWarpsPerWarpgroup, "value_full", "value_empty");
   // Read by all warps of the consumers, by the threads that stream and load queries, and by the one that
   // stores.
   initialise(shared.work, 1, Traits::kConsumers * kWarpsPerWarpgroup + (Traits::kStoreByTma ? 3 : 2),
@@ -124,6 +149,27 @@ __device__ __forceinline__ T next_of(Pipeline<T, kStages>& broadcast, PipelineSt
   release(broadcast, state);
   state.advance();
   return next;
+}
+
+//| ## One ring or two
+//|
+//| In one ring a tile's keys are followed by the values of the tile before it. In two rings tile n has the
+//| n-th place of both. So a single state is enough, and the values of the previous tile are one place back.
+/// The places of a tile's keys, and of the previous tile's values.
+template <int kStages>
+struct KeysAndValues {
+  PipelineState<kStages> keys, values;
+};
+
+/// Returns the places of the next tile; `state` moves past them.
+template <typename Traits, int kStages>
+__device__ __forceinline__ KeysAndValues<kStages> next_places(PipelineState<kStages>& state) {
+  const PipelineState<kStages> keys = state;
+  state.advance();
+  if constexpr (Traits::kTwoRings) return {keys, keys.previous()};
+  const PipelineState<kStages> values = state;
+  state.advance();
+  return {keys, values};
 }
 
 }  // namespace flashbook::masks

@@ -215,7 +215,7 @@ struct Problem {
   MapStrides q_map_strides, k_map_strides, v_map_strides, o_map_strides;
   float scale_log2;   ///< scale * log2(e): exp(scale * s) is 2^(scale_log2 * s)
   Strides o_strides;  ///< strides of O, for stores without a tensor map
-  int head_dim;       ///< columns of all tensors; tiles may have more
+  int head_dim;       ///< columns of O, or of all tensors of a gradient; tiles may have more
   int blocks = 0;     ///< blocks in the launch: gridDim.x would take a register
 };
 
@@ -232,7 +232,8 @@ struct Problem {
 /// mask takes a few comparisons at most.
 template <int kHeadDim_, bool kLight>
 struct KernelTraits {
-  static constexpr int kHeadDim = kHeadDim_;
+  static constexpr int kHeadDim = kHeadDim_, kValueDim = kHeadDim;
+  static constexpr bool kTwoRings = false;  ///< keys and values pass through one pipeline
   static constexpr int kConsumers =
       kHeadDim == 64 && kLight ? 3 : 2;  ///< warpgroups that multiply, 64 queries each
   static constexpr int kRows = kConsumers * kRowsPerWarpgroup;
@@ -245,6 +246,20 @@ struct KernelTraits {
   static constexpr bool kPingpong = kHeadDim != 256;
   static constexpr int kProducerRegisters = kConsumers == 3 ? 32 : 40;  ///< per thread, after setmaxnreg
   static constexpr int kConsumerRegisters = kConsumers == 3 ? 160 : 232;
+};
+
+//| **Wide keys.** In DeepSeek's prompts a key has 192 columns, 64 of which carry its position, and a value
+//| has 128. At 128 keys per tile K takes 48 KB, V 32 KB and the queries of both consumers 48 KB. Four equal
+//| stages would not fit into 227 KB, since a value would occupy a key's space. So keys and values have a ring
+//| each, of two stages: 48 + 2 (48 + 32) = 208 KB. There is no space for outputs, which are stored from
+//| registers, as at d = 256. Registers are those of d = 128, because O has 128 columns.
+/// The sizes for keys of 192 columns and values of 128.
+struct WideKeys : KernelTraits<128, true> {
+  static constexpr int kHeadDim = 192;
+  static constexpr bool kTwoRings = true;
+  static constexpr int kStages = 2;  ///< stages of each ring
+  static constexpr bool kStoreByTma = false;
+  static constexpr int kQueryPlaces = 1;
 };
 
 }  // namespace flashbook::masks

@@ -128,7 +128,8 @@ __device__ void produce_keys(Shared& shared, const TileMap& k_map, const TileMap
                              const Problem& problem) {
   PipelineState<kWorkStages> next;
   PipelineState<kBallotStages> ballots;
-  PipelineState<Traits::kStages> state;
+  PipelineState<Traits::kStages> state, of_second_ring;
+  auto& value_state = Traits::kTwoRings ? of_second_ring : state;
   for (;;) {
     const Work work = next_of(shared.work, next);
     if (work.first_query < 0) return;
@@ -151,11 +152,11 @@ __device__ void produce_keys(Shared& shared, const TileMap& k_map, const TileMap
         if (left == kTilesBefore) mbarrier_arrive(&shared.near_end);
         shared.first_key[state.stage] = first_key;
         fill(shared.pipeline, state, k_map, work.k_rows.row + first_key, k_rows);
-        if (before >= 0) fill(shared.pipeline, state, v_map, work.k_rows.row + before, v_rows);
+        if (before >= 0) fill(shared.values(), value_state, v_map, work.k_rows.row + before, v_rows);
         before = first_key;
       }
     }
-    if (before >= 0) fill(shared.pipeline, state, v_map, work.k_rows.row + before, v_rows);
+    if (before >= 0) fill(shared.values(), value_state, v_map, work.k_rows.row + before, v_rows);
   }
 }
 

@@ -30,8 +30,8 @@ inline constexpr auto kSupported = [] {
        block_scales | latent | e4m3_cache | any_head_dim | causal | window | lengths | softcap | alibi |
            sinks | paddings | pages | packed_queries | unsplit | strides},
       {9, forward,
-       any_head_dim | causal | window | sink_keys | prefix | documents | blocks | intervals | pairs |
-           softcap | alibi | bias | dropout | strides},
+       any_head_dim | value_dim | causal | window | sink_keys | prefix | documents | blocks | intervals |
+           pairs | softcap | alibi | bias | dropout | strides},
       {9, backward,
        any_head_dim | causal | window | sink_keys | prefix | documents | blocks | intervals | pairs |
            softcap | alibi | bias | dropout | strides},

@@ -85,7 +85,7 @@ void validate(const Shape& shape) {
           "--head-dim ", shape.head_dim,
           " is not supported: use a multiple of 8 up to 256, or 576 for latent attention");
   require((shape.value_dim >= 8 && shape.value_dim <= 256 && shape.value_dim % 8 == 0) || shape.is_latent(),
-          "values have ", shape.value_dim, " columns: give a multiple of 8 up to 256");
+          "--value-dim ", shape.value_dim, " is not supported: use a multiple of 8 up to 256");
   if (shape.heads % shape.kv_heads != 0)
     throw InputError("--kv-heads ", shape.kv_heads, " does not divide --heads ", shape.heads, ": use ",
                      divisors(shape.heads));

@@ -50,6 +50,13 @@ void with_16_bit_type(DType dtype, Body body) {
   });
 }
 
+/// Whether this program has kernels for all head dimensions.
+#ifdef FLASHBOOK_ONLY_HEAD_DIM
+constexpr bool kHasAllHeadDims = false;
+#else
+constexpr bool kHasAllHeadDims = true;
+#endif
+
 /// Calls `body.operator()<kHeadDim>()` with `head_dim` as a constant: 64, 128 or 256. A build with
 /// FLASHBOOK_ONLY_HEAD_DIM=64 or 128 has no kernels for the others, one with FLASHBOOK_WITHOUT_HEAD_DIM_256
 /// none for 256.

@@ -33,6 +33,21 @@ inline Problem problem_of(const Shape& shape) {
           .head_dim = shape.head_dim};
 }
 
+//| ## Columns of tiles
+//|
+//| If values are not as wide as keys, their tiles are, except that chapter 9 has tiles for keys of up to 192
+//| columns and values of up to 128.
+/// Whether the tiles of keys have 192 columns, and those of values 128.
+inline bool has_wide_keys(const Shape& shape) {
+  return shape.head_dim > 128 && shape.head_dim <= 192 && shape.value_dim <= 128;
+}
+
+/// Returns the columns of a tensor's tiles.
+inline int tile_columns(const Shape& shape, TensorId tensor) {
+  if (!has_wide_keys(shape)) return tile_columns(std::max(shape.head_dim, shape.value_dim));
+  return tensor == TensorId::v || tensor == TensorId::o ? 128 : 192;
+}
+
 //| ## Tensor maps
 //|
 //| A tensor's map has five dimensions: {column, row, panel, head, batch}. The caller gives the distances
@@ -45,7 +60,7 @@ inline Problem problem_of(const Shape& shape) {
 inline CUtensorMap tile_map(const Shape& shape, TensorId tensor, DType type, const void* base, int panel,
                             int box_rows, int box_panels = 0) {
   const uint64_t bytes = size_of(type), panel_bytes = panel * bytes;
-  const auto panels = uint64_t(shape.head_dim / panel);
+  const auto panels = uint64_t(columns_of(shape, tensor) / panel);
   const Strides strides = shape.strides(tensor);
   const std::vector<int64_t> dims = dims_of(shape, tensor);  // [batch or pages, heads, rows, head_dim]
   return device::tensor_map(
@@ -71,9 +86,9 @@ inline CUtensorMap row_map(const float* base, int64_t rows, int box) {
 /// Returns the map of a tensor of the shape's own 16-bit type, whose boxes are tiles of `box_rows` rows, or
 /// their panels. `TileMap` says which.
 inline TileMap tile_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
-  if (shape.head_dim % kPanel == 0)
+  if (columns_of(shape, tensor) % kPanel == 0)
     return {
-        tile_map(shape, tensor, shape.dtype, base, kPanel, box_rows, tile_columns(shape.head_dim) / kPanel),
+        tile_map(shape, tensor, shape.dtype, base, kPanel, box_rows, tile_columns(shape, tensor) / kPanel),
         false};
   const uint64_t bytes = size_of(shape.dtype);
   const Strides strides = shape.strides(tensor);
@@ -105,7 +120,7 @@ inline int kv_heads_of_section(const Shape& shape, int64_t bytes, int64_t sectio
 inline TileOrder tile_order(const Shape& shape, int rows, bool longest_first,
                             int64_t section_bytes = kSectionBytes) {
   const int64_t bytes_of_kv_head =
-      2 * int64_t(shape.seqlen_k) * shape.head_dim * int64_t(size_of(shape.dtype));
+      int64_t(shape.seqlen_k) * (shape.head_dim + shape.value_dim) * int64_t(size_of(shape.dtype));
   const int kv_heads = kv_heads_of_section(shape, bytes_of_kv_head, section_bytes);
   return {int(query_tiles(shape, rows)),
           ceil_div(shape.seqlen_q, rows),

@@ -50,6 +50,9 @@ struct PipelineState {
   __device__ __forceinline__ PipelineState next() const {
     return stage + 1 == kStages ? PipelineState{0, phase ^ 1} : PipelineState{stage + 1, phase};
   }
+  __device__ __forceinline__ PipelineState previous() const {
+    return stage == 0 ? PipelineState{kStages - 1, phase ^ 1} : PipelineState{stage - 1, phase};
+  }
   __device__ __forceinline__ void advance() {
     if (++stage == kStages) stage = 0, phase ^= 1;
   }

@@ -26,7 +26,7 @@ class Shape(_Struct):
 
     _fields_ = [("size", ctypes.c_size_t),
                 *((name, ctypes.c_int32) for name in ("batch", "heads", "kv_heads", "seqlen_q", "seqlen_k", "head_dim", "causal", "dtype")),
-                ("scale", ctypes.c_float), *_strides("q", "k", "v", "o"), ("scaling", ctypes.c_int32), ("reserved", ctypes.c_int32)]
+                ("scale", ctypes.c_float), *_strides("q", "k", "v", "o"), ("scaling", ctypes.c_int32), ("value_dim", ctypes.c_int32)]
 
 
 class Tensors(_Struct):

@@ -61,8 +61,9 @@ class _Recorder(TorchDispatchMode):
         self.pads |= operator is torch.ops.aten.constant_pad_nd.default
         if operator not in (torch.ops.flashbook.forward.default, torch.ops.flashbook.decode.default):
             return operator(*arguments, **(options or {}))
-        q = arguments[0]
-        o = ops.result(q, torch.bfloat16 if q.dtype == torch.float8_e4m3fn else q.dtype)
+        q, _, v = arguments[:3]
+        columns = v.shape[3] if operator is torch.ops.flashbook.forward.default else q.shape[3]
+        o = ops.result(q, torch.bfloat16 if q.dtype == torch.float8_e4m3fn else q.dtype, columns)
         lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
         explanation = (_explain_forward if operator is torch.ops.flashbook.forward.default else _explain_decode)(*arguments)
         if self.pads:
@@ -90,7 +91,9 @@ def _explain_forward(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, r
     if plan.mask is not None:
         ops.check_arrays(q, slopes, first_query, first_key)
     asked = "asked for"
-    if not chapter:
+    if not chapter and v.shape[3] != q.shape[3]:
+        asked = f"values of {v.shape[3]} columns, and keys of {q.shape[3]}"
+    elif not chapter:
         masked = ops.is_masked(left, right, softcap, slopes is not None, -1 if first_query is None else 0, dropout, ops.reach_of(bias))
         functions = softcap > 0 or slopes is not None or dropout > 0 or bias is not None
         *_, asked = ops.choose(q.device.type == "cpu", ops.is_hopper(q.device), q.dtype, q.shape[2], masked, functions, first_query is not None,

@@ -131,7 +131,7 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
             since that would wait for the device. Rows after the last sequence get an output and gradients of 0
         max_seqlen_q, max_seqlen_k: not needed, except max_seqlen_k with attention_chunk
         seqused_q, seqused_k: [sequences], int32: how many of a sequence's leading queries and keys are used; masks are aligned to the last of them.
-            The other rows get an output and gradients of 0, whereas FlashAttention-3 does not write them; with softcap they must be finite
+            The other rows get an output and gradients of 0, whereas FlashAttention-3 does not write them
         others: as in flash_attn_func; masks are aligned within each sequence, and lse is [heads, all queries]
     Not supported: qv, q_descale, k_descale, v_descale.
     Returns: o, as q.

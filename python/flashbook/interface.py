@@ -85,15 +85,22 @@ def padded(*tensors: Tensor) -> tuple[Tensor, ...]:
     copies are differentiable. Tensors that need no padding, or whose head dimensions padding cannot fix, are returned
     unchanged."""
     missing = ops.missing_columns(*tensors)
+    return tuple(_with_columns(tensor, missing) for tensor in tensors)
+
+
+def _with_columns(tensor: Tensor, missing: int) -> Tensor:
+    """Appends zero columns to a view, and keeps the order of heads and tokens in memory."""
     if not missing:
-        return tensors
+        return tensor
+    if tensor.stride(1) < tensor.stride(2):
+        return torch.nn.functional.pad(tensor.transpose(1, 2), (0, missing)).transpose(1, 2)
+    return torch.nn.functional.pad(tensor, (0, missing))
 
-    def pad(tensor: Tensor) -> Tensor:
-        if tensor.stride(1) < tensor.stride(2):  # keeps the order of heads and tokens in memory
-            return torch.nn.functional.pad(tensor.transpose(1, 2), (0, missing)).transpose(1, 2)
-        return torch.nn.functional.pad(tensor, (0, missing))
 
-    return tuple(map(pad, tensors))
+def as_wide(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Pads views with zero columns up to the widest of them; the copies are differentiable."""
+    columns = max(tensor.shape[-1] for tensor in tensors)
+    return tuple(_with_columns(tensor, columns - tensor.shape[-1]) for tensor in tensors)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None, left: int, right: int, softcap: float, slopes: Tensor | None,
@@ -106,8 +113,11 @@ def attend(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None, left: i
     ops.check_other_gradients(alibi_slopes=slopes, q_scale=scales[0], k_scale=scales[1], v_scale=scales[2])
     slopes = _contiguous_slopes(slopes)
     drops: tuple[Any, ...] = dropout, _seed(dropout, softcap, slopes)
-    columns = q.shape[-1]
-    options = _scale(softmax_scale, columns), left, right, softcap, slopes, first_query, first_key
+    columns = v.shape[-1]
+    options = _scale(softmax_scale, q.shape[-1]), left, right, softcap, slopes, first_query, first_key
+    functions = softcap > 0 or slopes is not None or dropout > 0 or bias is not None
+    if columns != q.shape[-1] and (functions or chapter not in (0, ops.MASKS) or ops.wants_gradient(q, k, v)):
+        q, k, v = as_wide(q, k, v)
     q, k, v = padded(q, k, v)
     unwatched, wants_gradient = ops.is_untraced(q, k, v), ops.wants_gradient(q, k, v)
     if bias is not None:  # the operator checks for gradients itself
@@ -117,7 +127,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None, left: i
         masked = ops.is_masked(left, right, softcap, slopes is not None, -1 if first_query is None else 0, dropout, ops.reach_of(bias))
         deterministic = ops.is_deterministic(deterministic)
         if not is_dynamo_compiling():  # otherwise the operator checks
-            ops.check_gradient(q, masked)
+            ops.check_gradient(q, v.shape[-1], masked)
     if unwatched and wants_gradient:
         forward = lambda q, k, v: ops.forward(q, k, v, *options, deterministic, chapter, step, *scales, *drops)
 
@@ -208,6 +218,9 @@ def repeat(known: ops.CachedCall, q: Tensor, k: Tensor, v: Tensor, deterministic
     """Returns O, and the log-sum-exp if requested."""
     if not ops.wants_gradient(q, k, v):
         return known.forward(q, k, v, first, second, wants_lse)
+    if v.shape[-1] != q.shape[-1]:
+        o, lse = attend(known.view(q), known.view(k), known.view(v), *known.options, first, second, deterministic)
+        return known.given(o), lse[0] if known.packed else lse
     forward = functools.partial(known.forward, first=first, second=second)
     backward = functools.partial(known.backward, deterministic=known.is_deterministic(deterministic, q), first=first, second=second)
     o, lse = ops.UntracedCall.apply(q, k, v, forward, backward)
@@ -300,7 +313,9 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
 
     Args:
         q: [batch, seqlen_q, heads, head_dim]; head_dim up to 256. If it is not a multiple of 8, q, k and v are copied with zero columns added
-        k, v: [batch, seqlen_k, kv_heads, head_dim]; kv_heads divides heads
+        k, v: [batch, seqlen_k, kv_heads, head_dim]; kv_heads divides heads. v may have another multiple of 8 up to 256 as its last dimension,
+            such as 128 with a head_dim of 192. With a gradient, softcap, alibi_slopes or dropout_p the narrower ones are then copied with zero
+            columns added
         dropout_p: the chance that a probability is dropped; the others are divided by 1 - dropout_p. The seed comes from PyTorch's CPU generator,
             so torch.manual_seed repeats it. Cannot be combined with softcap, alibi_slopes or return_attn_probs
         softmax_scale: default 1 / sqrt(head_dim)
@@ -311,7 +326,7 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
         deterministic: make the gradient bitwise reproducible
         return_attn_probs: return (o, lse, None), lse [batch, heads, seqlen_q], +inf where a query sees no key. lse is differentiable;
             probabilities are never returned
-    Returns: o, as q.
+    Returns: o, as q, with the columns of v.
     """
     key: object = None
     if alibi_slopes is None and not dropout_p and ops.is_untraced(q, k, v):

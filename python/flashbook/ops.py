@@ -120,9 +120,9 @@ def is_e4m3_cache(q: Tensor, k: Tensor) -> bool:
     return k.dtype == torch.float8_e4m3fn and q.dtype in (torch.float16, torch.bfloat16)
 
 
-def check_tensors(q: Tensor, k: Tensor, v: Tensor, cache: bool = False) -> None:
+def check_tensors(q: Tensor, k: Tensor, v: Tensor, cache: bool = False, any_value_dim: bool = False) -> None:
     """Raises ValueError or TypeError unless these can be queries, keys and values, [batch, heads, seqlen, head_dim].
-    The keys and values of a cache may be e4m3."""
+    The keys and values of a cache may be e4m3. `any_value_dim`: v may have another number of columns than q and k."""
     key_dtype = k.dtype if cache and is_e4m3_cache(q, k) else q.dtype
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.dim() != 4:
@@ -133,8 +133,12 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor, cache: bool = False) -> None:
             raise ValueError(f"{name} is {tuple(tensor.shape)}: pass dimensions below 2^31")
     if q.dtype not in TYPES:
         raise TypeError(f"q is {q.dtype}: pass float16 or bfloat16; chapters 1 and 2 also support float32, and chapter 6 float8_e4m3fn")
-    if k.shape != v.shape:
-        raise ValueError(f"k is {tuple(k.shape)} and v is {tuple(v.shape)}: pass one shape")
+    if k.shape != (v.shape[:3] + k.shape[3:] if any_value_dim else v.shape):
+        raise ValueError(f"k is {tuple(k.shape)} and v is {tuple(v.shape)}: pass one shape{', except for the columns' if any_value_dim else ''}")
+    if v.shape[3] != k.shape[3] and (q.dtype not in (torch.float16, torch.bfloat16) or v.shape[3] % HEAD_DIM_MULTIPLE
+                                     or not 0 < v.shape[3] <= MAX_HEAD_DIM):
+        raise ValueError(f"v is {tuple(v.shape)}, {v.dtype}: pass as many columns as k has, or in float16 and bfloat16 a multiple of "
+                         f"{HEAD_DIM_MULTIPLE} up to {MAX_HEAD_DIM}")
     if q.shape[3] % HEAD_DIM_MULTIPLE or not 0 < q.shape[3] <= MAX_HEAD_DIM:
         raise ValueError(f"head_dim is {q.shape[3]}: pass a multiple of {HEAD_DIM_MULTIPLE} up to {MAX_HEAD_DIM}, or pad q, k and v with zero "
                          "columns and pass softmax_scale")
@@ -186,8 +190,11 @@ def is_hopper(device: torch.device) -> bool:
     return bool(device.type == "cpu" or torch.cuda.get_device_capability(device) == (9, 0))
 
 
-def check_gradient(q: Tensor, masked: bool) -> None:
+def check_gradient(q: Tensor, value_dim: int, masked: bool) -> None:
     """Raises the gradient's errors during the forward pass, before a loss has been computed."""
+    if value_dim != q.shape[3]:
+        raise NotImplementedError(f"v has {value_dim} columns and q has {q.shape[3]}, and there is no gradient for that: pad the narrower ones with "
+                                  "zero columns and pass softmax_scale, or call under torch.no_grad()")
     if q.dtype not in (torch.float16, torch.bfloat16):
         raise TypeError(f"q is {q.dtype} and requires a gradient: pass float16 or bfloat16, call under torch.no_grad(), or use "
                         "torch.nn.functional.scaled_dot_product_attention")
@@ -254,17 +261,18 @@ def scaling_of(q: Tensor, k: Tensor, scales: Scales) -> int:
 # ---- memory layout -----------------------------------------------------------------------------------------------------------------
 
 
-def result_strides(like: Tensor) -> Strides:
-    """Returns an empty tensor, contiguous as [batch, seqlen, heads, head_dim] if `like` stores a token's heads
-    together, else as [batch, heads, seqlen, head_dim]."""
-    _, heads, rows, columns = like.shape
+def result_strides(like: Tensor, columns: int) -> Strides:
+    """Returns the strides of a contiguous tensor [batch, seqlen, heads, columns] if `like` stores a token's heads
+    together, else of [batch, heads, seqlen, columns]."""
+    _, heads, rows, _ = like.shape
     if like.stride(1) < like.stride(2):
         return heads * rows * columns, columns, heads * columns, 1
     return heads * rows * columns, rows * columns, columns, 1
 
 
-def result(like: Tensor, dtype: torch.dtype) -> Tensor:
-    return torch.empty_strided(like.shape, result_strides(like), dtype=dtype, device=like.device)
+def result(like: Tensor, dtype: torch.dtype, columns: int | None = None) -> Tensor:
+    columns = like.shape[3] if columns is None else columns
+    return torch.empty_strided((*like.shape[:3], columns), result_strides(like, columns), dtype=dtype, device=like.device)
 
 
 def without_memory(tensor: Tensor) -> Tensor:
@@ -341,7 +349,7 @@ def is_masked(left: int, right: int, softcap: float, slopes: bool, documents: in
     return left >= 0 or right > 0 or softcap > 0 or slopes or documents >= 0 or dropout > 0 or reach >= 0
 
 
-def chosen(q: Tensor, left: int, right: int, softcap: float, slopes: bool, documents: int, chapter: int,
+def chosen(q: Tensor, value_dim: int, left: int, right: int, softcap: float, slopes: bool, documents: int, chapter: int,
            step: int, dropout: float, reach: int) -> tuple[int, int]:
     """Returns the chapter and step of a forward pass."""
     if chapter:
@@ -352,6 +360,11 @@ def chosen(q: Tensor, left: int, right: int, softcap: float, slopes: bool, docum
         return chapter, step or last
     masked = is_masked(left, right, softcap, slopes, documents, dropout, reach)
     functions = softcap > 0 or slopes or dropout > 0 or reach >= 0
+    if value_dim != q.shape[3]:
+        if functions:
+            raise NotImplementedError(f"v has {value_dim} columns and q has {q.shape[3]}, which softcap, alibi_slopes, dropout_p and bias do not "
+                                      "support: leave them out, or pad the narrower ones with zero columns and pass softmax_scale")
+        return MASKS, VARLEN if documents >= 0 else RANGES
     return choose(q.device.type == "cpu", is_hopper(q.device), q.dtype, q.shape[2], masked, functions, documents >= 0, is_padded(q))[:2]
 
 
@@ -391,11 +404,13 @@ def planned(plan: Plan, what: str, tensors: tuple[Tensor, ...], q: Tensor, k: Te
     masked = is_masked(left, right, softcap, slopes, documents, dropout, reach)
     plan.shape = Shape(q.shape[0], q.shape[1], k.shape[1], q.shape[2], k.shape[2], q.shape[3], int(right == 0 and not masked), TYPES[q.dtype], scale)
     plan.shape.scaling = scaling
+    value_dim = tensors[2].shape[3]
+    plan.shape.value_dim = value_dim if value_dim != q.shape[3] else 0
     plan.first = (plan.chapter, plan.step, ctypes.addressof(plan.shape))
     if not plan.compact:
         q_, k_, v_, *_ = tensors
         set_strides(plan.shape, q=(q_.stride(), q_.shape), k=(k_.stride(), k_.shape), v=(v_.stride(), v_.shape),
-                    o=(result_strides(q_), q_.shape))
+                    o=(result_strides(q_, value_dim), (*q_.shape[:3], value_dim)))
     c = _library.library()
     if masked:
         plan.mask = Mask(window_left=left, window_right=right, softcap=softcap, documents=max(0, documents), dropout=dropout,
@@ -589,13 +604,13 @@ def forward_key(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right:
 def plan_forward(inputs: tuple[Tensor, ...], scale: float, left: int, right: int, softcap: float, slopes: bool, documents: int, chapter: int,
                  step: int, scaling: int, dropout: float, reach: int) -> Plan:
     q, k, v = inputs
-    check_tensors(q, k, v)
+    check_tensors(q, k, v, any_value_dim=True)
     plan = Plan()
-    plan.chapter, plan.step = chosen(q, left, right, softcap, slopes, documents, chapter, step, dropout, reach)
+    plan.chapter, plan.step = chosen(q, v.shape[3], left, right, softcap, slopes, documents, chapter, step, dropout, reach)
     if plan.chapter == DECODING and not chapter:
         _, plan.step, _ = chosen_decode(q, k, v, None, True, 0, False)
     plan = planned(plan, "attention", inputs, q, k, scale, left, right, softcap, slopes, documents, scaling, dropout=dropout, reach=reach)
-    plan.results = without_memory(result(q, torch.bfloat16 if q.dtype == torch.float8_e4m3fn else q.dtype)), lse_without_memory(q)
+    plan.results = without_memory(result(q, torch.bfloat16 if q.dtype == torch.float8_e4m3fn else q.dtype, v.shape[3])), lse_without_memory(q)
     return plan
 
 
@@ -657,9 +672,9 @@ def backward_key(inputs: tuple[Tensor, ...], *options: object) -> object:
 def plan_backward(inputs: tuple[Tensor, ...], scale: float, left: int, right: int, softcap: float, slopes: bool, documents: int,
                   deterministic: bool, dropout: float = 0.0, reach: int = -1) -> Plan:
     q, k, v, o, d_o = inputs
-    check_tensors(q, k, v)
+    check_tensors(q, k, v, any_value_dim=True)
     masked = is_masked(left, right, softcap, slopes, documents, dropout, reach)
-    check_gradient(q, masked)
+    check_gradient(q, v.shape[3], masked)
     if masked:
         plan = Plan(chapter=MASKS, step=IN_TURNS if deterministic else GRADIENT)
     else:
@@ -964,10 +979,10 @@ def plan_to_repeat(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, rig
                    first_key: Tensor | None) -> Plan | None:
     """Returns the plan of a forward pass whose only arrays are these; None if the tensors need copies. Raises the
     call's errors."""
-    if missing_columns(q, k, v):
+    if missing_columns(q, k, v) or (v.shape[-1] != q.shape[-1] and (softcap > 0 or wants_gradient(q, k, v))):
         return None
     if wants_gradient(q, k, v):
-        check_gradient(q, is_masked(left, right, softcap, False, -1 if first_query is None else 0))
+        check_gradient(q, v.shape[3], is_masked(left, right, softcap, False, -1 if first_query is None else 0))
     plan = forward_plan(q, k, v, scale, left, right, softcap, None, first_query, 0, 0, NO_SCALES)
     check_arrays(q, None, first_query, first_key)
     return None if plan.copies else plan
@@ -1006,7 +1021,7 @@ class CachedCall:
     def is_deterministic(self, asked: bool, q: Tensor) -> bool:
         """Returns whether the gradient must be deterministic. Raises the gradient's errors."""
         if not self.is_allowed:
-            check_gradient(q, self.plan.mask is not None)
+            check_gradient(q, self.plan.results[0].shape[3], self.plan.mask is not None)
             self.is_allowed = True
         return is_deterministic(asked)
 
@@ -1124,8 +1139,8 @@ for _operator in (forward, backward, backward_with_bias, decode):
 
 
 @torch.library.register_fake("flashbook::forward")
-def _(q: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
-    o = result(q, torch.bfloat16 if q.dtype == torch.float8_e4m3fn else q.dtype)
+def _(q: Tensor, k: Tensor, v: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    o = result(q, torch.bfloat16 if q.dtype == torch.float8_e4m3fn else q.dtype, v.shape[3])
     return o, torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
 
 
@@ -1147,7 +1162,7 @@ def _(q: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     q, k, v, *options, slopes, first_query, first_key, deterministic, _, _, _, _, _, dropout, seed, bias = inputs
     masked = is_masked(*options[1:], slopes is not None, -1 if first_query is None else 0, dropout, reach_of(bias))
-    check_gradient(q, masked)
+    check_gradient(q, v.shape[3], masked)
     check_bias_gradient(bias, deterministic)
     ctx.save_for_backward(q, k, v, *output, slopes, first_query, first_key, seed, bias)
     ctx.options, ctx.deterministic, ctx.dropout = options, deterministic, dropout

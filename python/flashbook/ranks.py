@@ -255,7 +255,7 @@ def context_parallel(q: Tensor, k: Tensor, v: Tensor, group: Group = None, *, ca
         raise TypeError(f"q is {q.dtype}: pass float16 or bfloat16")
     if ops.wants_gradient(q, k, v):
         deterministic = ops.is_deterministic(deterministic)
-        ops.check_gradient(q, cu_seqlens is not None)
+        ops.check_gradient(q, v.shape[-1], cu_seqlens is not None)
     scale = arguments.scale(softmax_scale)
     o, lse = _ContextParallel.apply(q, k, v, group, causal, interface._scale(scale, columns), deterministic, striped, cu_seqlens)
     o = o if columns == o.shape[-1] else o[..., :columns]

@@ -77,6 +77,76 @@ def test_head_dimensions_that_tiles_pad(head_dim, mask):
 
 
 @pytest.mark.kernels
+@pytest.mark.parametrize("mask", [name for name in MASKS if name != "softcap"])
+@pytest.mark.parametrize("dims", [(192, 128), (136, 40), (64, 128), (128, 64), (256, 128), (80, 200)] if GPU else [(192, 128), (40, 80)], ids=str)
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_values_of_another_width(dtype, dims, mask):
+    """DeepSeek's 192 and 128, and other pairs, dense and packed. Rows after the last sequence are NaN, and nothing is copied."""
+    head_dim, value_dim = dims
+    for seqlen_q, seqlen_k in LENGTHS if GPU else LENGTHS[:2]:
+        q, k, v = inputs(seqlen_q, seqlen_k, *HEADS[-1], 256, dtype)
+        q, k, v = q[..., :head_dim], k[..., :head_dim], v[..., :value_dim]
+        found = flashbook.explain(flashbook.flash_attn_func, q, k, v, **MASKS[mask])
+        assert (found.chapter, found.step, found.copied) == (9, 3, ())
+        o, lse, _ = flashbook.flash_attn_func(q, k, v, return_attn_probs=True, **MASKS[mask])
+        held((o, lse), q, k, v, **MASKS[mask])
+        first, first_key = (torch.arange(BATCH + 1, device=DEVICE, dtype=torch.int32) * of.shape[1] for of in (q, k))
+        packed = [torch.cat([of.flatten(0, 1), torch.full_like(of[0, :3], math.nan)]) for of in (q, k, v)]
+        for _ in range(2):  # the second call is remembered
+            found = flashbook.flash_attn_varlen_func(*packed, first, first_key, seqlen_q, seqlen_k, **MASKS[mask])
+            assert torch.equal(found[:-3].unflatten(0, (BATCH, seqlen_q)), o) and not found[-3:].any()
+    assert flashbook.explain(flashbook.flash_attn_varlen_func, *packed, first, first_key, seqlen_q, seqlen_k, **MASKS[mask]).step == 2
+
+
+@pytest.mark.kernels
+def test_values_of_another_width_in_a_compiled_call():
+    q, k, v = inputs(70, 90, 4, 2, 192, torch.bfloat16)
+    torch.library.opcheck(torch.ops.flashbook.forward, (*(of.transpose(1, 2) for of in (q, k, v[..., :128])), 0.1, -1, 0, 0.0, None, None, None, False,
+                                                        0, 0), test_utils=("test_schema", "test_faketensor"))
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("options", [{"causal": True}, {"causal": True, "softcap": 15.0}], ids=str)
+@pytest.mark.parametrize("dims", [(192, 128), (40, 80)], ids=str)
+def test_values_of_another_width_have_gradients(dims, options):
+    """In copies with zero columns, also if the same call without a gradient has been remembered."""
+    head_dim, value_dim = dims
+    q, k, v = inputs(113, 203, *HEADS[-1], 256, torch.bfloat16)
+    q, k, v = q[..., :head_dim], k[..., :head_dim], v[..., :value_dim]
+    expected = flashbook.flash_attn_func(q, k, v, **options)
+    leaves = [tensor.detach().clone().requires_grad_() for tensor in (q, k, v)]
+    held_with_gradients(*leaves, **options)
+    o = flashbook.flash_attn_func(q, k, leaves[2], **options)
+    assert o.shape == expected.shape and (o - expected).abs().max() < 0.05
+    first = torch.tensor([0, 113], device=DEVICE, dtype=torch.int32)
+    packed = flashbook.flash_attn_varlen_func(q[0], k[0, :113], leaves[2][0, :113], first, first, 113, 113, **options)
+    packed.sum().backward()
+    assert packed.shape == (113, HEADS[-1][0], value_dim) and leaves[2].grad[0, :113].any() and not leaves[2].grad[0, 113:].any()
+
+
+@pytest.mark.kernels
+def test_values_of_another_width_with_slopes_and_dropout():
+    q, k, v = inputs(70, 90, 4, 2, 192, torch.bfloat16)
+    slopes = torch.tensor([0.5, 0.25, 0.125, 1.0], device=DEVICE)
+    held(flashbook.flash_attn_func(q, k, v[..., :128], alibi_slopes=slopes), q, k, v[..., :128], slopes=slopes)
+    torch.manual_seed(3)
+    whole = flashbook.flash_attn_func(q, k, v, dropout_p=0.5)
+    torch.manual_seed(3)
+    assert torch.equal(flashbook.flash_attn_func(q, k, v[..., :128], dropout_p=0.5), whole[..., :128])
+
+
+def test_values_of_another_width_that_are_refused():
+    q, k, v = inputs(5, 7, 4, 2, 192, torch.bfloat16)
+    for wrong in (v[..., :100], v[:, :3, :, :128], v[..., :128].float()):
+        with pytest.raises(ValueError, match="v is"):
+            flashbook.flash_attn_func(q, k, wrong)
+    with pytest.raises(ValueError, match="v is"):
+        flashbook.flash_attn_func(q.float(), k.float(), v[..., :128].float())
+    with pytest.raises(NotImplementedError, match="v has 128 columns and q has 192"):
+        torch.ops.flashbook.forward(*(of.transpose(1, 2) for of in (q.requires_grad_(), k, v[..., :128])), 0.1, -1, 0, 0.0, None, None, None, False, 0, 0)
+
+
+@pytest.mark.kernels
 @pytest.mark.parametrize("head_dim", [8, 40, 80, 96, 136, 192, 248] if GPU else [40, 56])
 @pytest.mark.parametrize("pages", [0, 16])
 def test_caches_whose_head_dimension_tiles_pad(head_dim, pages):

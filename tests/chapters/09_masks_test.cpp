@@ -89,6 +89,55 @@ TEST_F(ChapterTest, HeadDimensionsThatTilesPadAreTheSameByAllSteps) {
   }
 }
 
+/// Problems whose values are narrower or wider than keys: tiles of 192 and 128 columns, and padded ones.
+std::vector<Shape> shapes_of_wide_keys() {
+  std::vector<Shape> shapes;
+  for (const auto& [head_dim, value_dim] : {std::pair(192, 128),
+                                            {192, 128},
+                                            {136, 128},
+                                            {192, 64},
+                                            {184, 40},
+                                            {128, 64},
+                                            {64, 128},
+                                            {256, 128},
+                                            {40, 80},
+                                            {128, 192}}) {
+    const int place = int(shapes.size());
+    Shape shape = place % 2 == 0
+                      ? masked_shape(200, 331, Visibility::causal_if(place % 4 == 0), head_dim)
+                      : packed_shape({0, 1, 140, 127, 0, 129}, head_dim, {.left = 150, .right = 0});
+    shape.value_dim = value_dim;
+    shape.dtype = place % 3 == 0 ? DType::bf16 : DType::f16;
+    shapes.push_back(shape);
+  }
+  Shape full = shapes[0], long_rows = shapes[0], nothing = shapes[0];
+  full.visibility = {}, full.batch = 2;
+  long_rows.seqlen_k = 900, long_rows.heads = long_rows.kv_heads = 1;
+  nothing.seqlen_k = 70;  // the first queries see no key
+  for (const Shape& shape : {full, long_rows, nothing}) shapes.push_back(shape);
+  return shapes;
+}
+
+TEST_F(ChapterTest, ValuesMayBeNarrowerOrWiderThanKeys) {
+  unsigned seed = 0;
+  for (const Shape& shape : shapes_of_wide_keys()) {
+    const Inputs inputs = make_inputs(shape, InputKind::normal, 7);
+    const Reference reference = make_reference(shape, inputs, all_rows(shape));
+    for (const Async mode : {Async::eager, Async::lazy, Async::random}) {
+      const RandomWarpOrder order(++seed);
+      const InBackground background(mode, seed);
+      for (int step : {int(kPacked), int(kRanges)}) {
+        const CheckResult result = check(shape, reference, outputs_of(shape, inputs, step));
+        EXPECT_TRUE(result.ok()) << "step " << step << ", " << describe(shape) << ", mode " << int(mode)
+                                 << ": " << result.o.max_error << " of " << result.o.bound;
+      }
+    }
+  }
+  for (int step : {int(kPairs), int(kColumns), int(kFunctions)})
+    EXPECT_NE(kMasks.refusal(step, shapes_of_wide_keys()[0]).find("steps 2 and 3"), std::string::npos)
+        << kMasks.refusal(step, shapes_of_wide_keys()[0]);
+}
+
 // Sequences of NaN before and after a sequence that shares tiles of the buffer with them.
 TEST_F(ChapterTest, NaNOutsideASequenceDoesNotReachIt) {
   std::mt19937 random(6);
@@ -213,6 +262,14 @@ TEST_F(ChapterTest, DropoutDoesNotDependOnTiles) {
 }
 
 class TracedMasks : public ChapterTest {};
+
+TEST_F(TracedMasks, WideKeysBreakNoRuleOfMemory) {
+  for (Shape shape : shapes_of_wide_keys()) {
+    shape.dtype = DType::bf16;
+    if (shape.head_dim > 128 && shape.head_dim <= 192)
+      outputs_of(shape, make_inputs(shape, InputKind::normal, 3), kPacked);
+  }
+}
 
 TEST_F(TracedMasks, BreakNoRuleOfMemory) {
   expect_all_steps_right(packed_shape({0, 1, 140, 60}, 128));

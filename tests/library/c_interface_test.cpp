@@ -140,6 +140,11 @@ TEST(CInterface, RefusesBadArgumentsAndSaysWhy) {
     wrong.head_dim = head_dim;
     expect_refused(1, 1, &wrong, &tensors, head_dim == 80 ? "head dimensions other than" : "head_dim");
   }
+  wrong.head_dim = 64;
+  wrong.value_dim = 7;
+  expect_refused(1, 1, &wrong, &tensors, "value_dim 7 is not supported");
+  wrong.value_dim = 128;
+  expect_refused(1, 1, &wrong, &tensors, "values that are wider or narrower than keys");
   wrong = shape;
   wrong.heads = -1;
   expect_refused(1, 1, &wrong, &tensors, "heads");
@@ -285,7 +290,7 @@ class OddCalls {
           m.bias_reach = one_of<int32_t>(kLeast, -1, 0, kMax);
         },
         [&] {
-          call.cache.page_table = one_of<const int32_t*>(nullptr, &s.reserved);
+          call.cache.page_table = one_of<const int32_t*>(nullptr, &s.scaling);
           call.cache.page_rows = one_of<int32_t>(kLeast, -1, 0, 1, 16, kMax);
           call.cache.pages = one_of<int32_t>(kLeast, 0, 1, kMax);
         }};
@@ -676,12 +681,18 @@ TEST_F(CInterfaceOnMachine, MasksAndFunctionsAreTheChapters) {
     shape.visibility = std::move(visibility), shape.score = std::move(score);
     return shape;
   };
+  const auto with_value_dim = [](Shape shape, int value_dim) {
+    shape.value_dim = value_dim;
+    return shape;
+  };
   std::vector<unsigned char> pairs(33 * 40);
   for (std::size_t i = 0; i < pairs.size(); ++i) pairs[i] = i % 3 != 0;
   const std::pair<int, Shape> calls[] = {
       {1, under({.dense = {.visible = pairs}})},
       {2, under({.window = {.right = 0}, .documents = {{0, 9, 33}, {0, 12, 40}}})},
       {3, under({.window = {.left = 5, .right = 2, .sinks = 2}, .prefix = 9})},
+      {2, with_value_dim(under({.documents = {{0, 9, 33}, {0, 12, 40}}}), 40)},
+      {3, with_value_dim(under({.window = {.right = 0}}), 128)},
       {4, under({.columns = {.heads = 1, .bounds = 1, .queries = std::vector<int>(40, 17)}})},
       {5, under({.blocks = {20, 16, {0, 1, 3}, {1, 0, 2}}})},
       {5, under({}, {.softcap = 2})},
@@ -692,6 +703,7 @@ TEST_F(CInterfaceOnMachine, MasksAndFunctionsAreTheChapters) {
       {5, under({}, {.dropout = 0.25f, .seed = 0x500000003})}};
   for (const auto& [step, shape] : calls) {
     SCOPED_TRACE(describe(shape));
+    given.value_dim = shape.value_dim == shape.head_dim ? 0 : shape.value_dim;
     const Inputs inputs = make_inputs(shape, InputKind::normal, 1);
     const UploadedInputs uploaded(Operation::forward, shape, inputs, device::Place::device);
     const Chapter& chapter = *chapter_numbered(9);

@@ -241,6 +241,8 @@ FAULTS = {
     "over_the_next_09": Fault("09_masks/step2_varlen.cuh", "varlen_rows(sequence.first_query, sequence.queries)",
                               "varlen_rows(sequence.first_query, sequence.queries)", "MapRows{kVarlenMapRows - first_query[count] + sequence.first_query, first_query[count], kWrap}", ("varlen",), VARLEN,
                               traced=["--step", "varlen", *VARLEN, "--heads", "1", "--head-dim", "64"], says="data race"),
+    "columns_of_a_value_09": Fault("09_masks/host/varlen_map.cuh", "const int row = columns_of(shape, tensor);", "columns_of(shape, tensor)", "shape.value_dim",
+                                   ("varlen",), ["--step", "varlen", *VARLEN, "--head-dim", "64", "--value-dim", "40"]),
     "other_sequence_09": Fault("09_masks/problem.cuh", "ascending[begin + offset] <= place;", "ascending[begin + offset] <= place",
                                "(offset == 0 || ascending[begin + offset] < place)", ("varlen",), VARLEN),
     "no_barrier_09": Fault("09_masks/step2_varlen.cuh", "  __syncthreads();  // all buckets are empty\n", "__syncthreads();", "", ("varlen",), VARLEN),

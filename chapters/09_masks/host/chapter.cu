@@ -47,7 +47,7 @@ constexpr Features accepted() {
       return Feature::causal | Feature::window | Feature::lengths | Feature::pages | Feature::packed_queries |
              Feature::unsplit | Feature::strides | Feature::any_head_dim;
     default:
-      return kRangeMasks;
+      return kRangeMasks | Feature::value_dim;
   }
 }
 

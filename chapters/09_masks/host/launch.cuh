@@ -88,7 +88,7 @@ inline OpenEnd open_end(const Shape& shape, TensorId id, void* first, const int*
           shape.strides(id),
           is_query ? shape.heads : shape.kv_heads,
           is_query ? shape.seqlen_q : shape.seqlen_k,
-          shape.head_dim,
+          columns_of(shape, id),
           end};
 }
 
@@ -135,6 +135,7 @@ void run_masked(const Shape& shape, const Tensors& t, device::Stream stream, con
                 int64_t tiles, int* counter, const Maps& maps) {
   const int blocks = int(std::min<int64_t>(tiles, device::multiprocessors()));
   Problem problem = problem_of(shape);
+  problem.head_dim = shape.value_dim;
   problem.blocks = blocks;
   problem.q_map_strides = maps.q_strides, problem.o_map_strides = maps.o_strides;
   problem.k_map_strides = maps.k_strides, problem.v_map_strides = maps.v_strides;
@@ -147,10 +148,15 @@ void run_masked(const Shape& shape, const Tensors& t, device::Stream stream, con
 /// Returns strides with which a batch entry's heads are a separate index in its maps.
 inline MapStrides batch_strides(const Shape&, TensorId) { return {}; }
 
-/// Calls `body.operator()<T, Traits>()` for a shape of 16-bit elements.
-template <bool kLight, typename Body>
+/// Calls `body.operator()<T, Traits>()` for a shape of 16-bit elements. `kWide`: there is a kernel for wide
+/// keys.
+template <bool kLight, bool kWide = false, typename Body>
 void with_traits(const Shape& shape, Body body) {
-  const int columns = tile_columns(shape.head_dim);
+  if constexpr (kWide && device::kHasAllHeadDims)
+    if (has_wide_keys(shape))
+      return device::with_16_bit_type(shape.dtype,
+                                      [&]<typename T>() { body.template operator()<T, WideKeys>(); });
+  const int columns = tile_columns(std::max(shape.head_dim, shape.value_dim));
   device::with_16_bit_type_and_head_dim(shape.dtype, columns, [&]<typename T, int kHeadDim>() {
     body.template operator()<T, KernelTraits<kHeadDim, kLight>>();
   });
@@ -158,10 +164,10 @@ void with_traits(const Shape& shape, Body body) {
 
 /// One step whose sequences are batch entries. `policy_of.operator()<Traits>(order)` makes its policy, and
 /// launches the kernel that prepares, if there is one.
-template <bool kLight, typename PolicyOf>
+template <bool kLight, bool kWide = false, typename PolicyOf>
 void run_in_batch(const Shape& shape, const Tensors& t, device::Stream stream, const PolicyOf& policy_of) {
   auto* counter = static_cast<int*>(t.workspace);
-  with_traits<kLight>(shape, [&]<typename T, typename Traits>() {
+  with_traits<kLight, kWide>(shape, [&]<typename T, typename Traits>() {
     const InBatch order = in_batch<Traits>(shape);
     const auto policy = policy_of.template operator()<Traits>(order);
     run_masked<T, Traits>(shape, t, stream, policy, order.order.tiles, counter,

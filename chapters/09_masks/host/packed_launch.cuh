@@ -10,11 +10,12 @@ namespace flashbook::masks {
 
 /// Launches the kernel for packed sequences. `policy_of(planned)` makes its policy; `Sized<Traits>` may
 /// change the sizes of its tiles.
-template <bool kLight, template <typename> typename Sized = std::type_identity_t, typename PolicyOf>
+template <bool kLight, template <typename> typename Sized = std::type_identity_t, bool kWide = false,
+          typename PolicyOf>
 void run_packed(const Shape& shape, const Tensors& tensors, device::Stream stream,
                 const PolicyOf& policy_of) {
   const DocumentBounds documents = documents_of(shape, tensors);
-  with_traits<kLight>(shape, [&]<typename T, typename Default>() {
+  with_traits<kLight, kWide>(shape, [&]<typename T, typename Default>() {
     using Traits = Sized<Default>;
     auto* counter = static_cast<int*>(tensors.workspace);
     int* const sorted = counter + kCounterBytes / int64_t(sizeof(int));

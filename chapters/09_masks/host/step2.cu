@@ -11,7 +11,7 @@ void run_varlen(const Shape& shape, const Tensors& tensors, device::Stream strea
   if (documents_of(shape, tensors).count == 0)
     return run_ranges(shape, tensors, stream);  // one sequence a batch entry
   const Ranges ranges{band_of(shape.visibility), {}};
-  run_packed<true>(shape, tensors, stream, [&](const InPlan<Packed>& planned) {
+  run_packed<true, std::type_identity_t, true>(shape, tensors, stream, [&](const InPlan<Packed>& planned) {
     return Varlen{planned, {ranges}, {}};
   });
 }

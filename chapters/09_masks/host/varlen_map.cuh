@@ -8,7 +8,7 @@
 #include "common/attention/shape.h"
 #include "common/device/device.h"
 #include "common/device/tensor_map.h"
-#include "common/hopper/tiles.h"
+#include "common/hopper/launch.h"
 
 namespace flashbook::masks {
 
@@ -44,8 +44,9 @@ inline void count_to_an_end(device::TensorTiles& tiles, uint64_t unit_bytes) {
 /// As in `tile_map`, its boxes are panels if head_dim is not a whole number of them, or if `box_panels` is 1.
 inline TileMap map_to_an_end(const Shape& shape, TensorId tensor, const void* base, uint64_t unit_bytes,
                              int box_rows, int box_panels) {
-  const bool by_panels = shape.head_dim % kPanel != 0;
-  const int columns = by_panels ? shape.head_dim : kPanel, panels = by_panels ? 1 : shape.head_dim / kPanel;
+  const int row = columns_of(shape, tensor);
+  const bool by_panels = row % kPanel != 0;
+  const int columns = by_panels ? row : kPanel, panels = by_panels ? 1 : row / kPanel;
   device::TensorTiles tiles = {
       .dtype = shape.dtype,
       .base = base,
@@ -60,7 +61,7 @@ inline TileMap map_to_an_end(const Shape& shape, TensorId tensor, const void* ba
 /// Returns the map of a packed tensor.
 inline TileMap varlen_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
   return map_to_an_end(shape, tensor, base, map_unit(shape, tensor), box_rows,
-                       tile_columns(shape.head_dim) / kPanel);
+                       tile_columns(shape, tensor) / kPanel);
 }
 
 }  // namespace flashbook::masks

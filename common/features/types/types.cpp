@@ -87,6 +87,11 @@ const Definition value_dim = {
                   "e4m3 needs values as wide as keys: give f32, f16 or bf16");
         },
     .describe = [](const Shape& shape) { return concat("values of ", shape.value_dim); },
+    .group = "The shape",
+    .options = {{.name = "--value-dim",
+                 .type = "N",
+                 .help = "Number of columns of V and O (default: as many as --head-dim)",
+                 .read = [](const Value& value, Request& to) { to.shape.value_dim = value.count(); }}},
     .has_gradient = false,
 };
 

@@ -24,7 +24,7 @@ REFUSALS = (
     Refusal("dropout with a score function", ("dropout_p",), r"^dropout_p is .* with (softcap|alibi_slopes)"),
     Refusal("a float8_e4m3fn cache with a head dimension that chapter 8 does not pad", ("k_cache",), r"^head_dim is \d+, and a cache in float8_e4m3fn"),
     Refusal("new keys for a float8_e4m3fn cache", ("k_cache",), r"^k and v cannot be appended to a float8_e4m3fn cache"),
-    Refusal("keys and values of different head dimensions", ("q",), r"^k is .* and v is .*: pass one shape", ValueError),
+    Refusal("a cache of keys and values of different head dimensions", ("q",), r"^k is .* and v is .*: pass one shape", ValueError),
     Refusal("float8_e4m3fn under a mask, or packed", ("q",), r"chapter 9 does not support e4m3", ValueError),
     Refusal("float8_e4m3fn with a head dimension that chapter 6 does not pad", ("q",), r"does not support head dimensions other than", ValueError),
     Refusal("tensors in float8_e4m3fn that require a gradient", ("q",), r"^q is torch.float8_e4m3fn and requires a gradient", TypeError),
