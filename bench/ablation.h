@@ -5,8 +5,8 @@
 
 namespace flashbook {
 
-/// Returns the rows of the ablation of the tuned step of chapter 4, the persistent ones of chapters 5 and 7,
-/// and the ring of chapter 8. The first is the unchanged step.
+/// Return the rows of an ablation: the tuned step of chapter 4, the persistent steps of chapters 5 and 7, and
+/// the ring of chapter 8. The first row is the unchanged step.
 std::span<const Step> ablation_04();
 std::span<const Step> ablation_05();
 std::span<const Step> ablation_07();
@@ -21,7 +21,7 @@ void run_ablation_07(const Shape& shape, const Tensors& tensors, device::Stream 
 /// The reason for rejecting types other than bf16.
 inline constexpr const char* kOnlyBf16 = "the ablation supports only bf16: choose it with --dtype";
 
-/// Returns a modified step. Its slug appears in the result's: ablation/ch05/one_loop/...
+/// Returns a modified step. Its slug is part of the result's name: ablation/ch05/one_loop/...
 inline Step row(Step step, const char* slug, const char* idea, decltype(Step::limits) limits,
                 decltype(Step::run) run) {
   step.slug = step.name = slug, step.idea = idea, step.limits = limits, step.run = run;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times gradients, interleaved: chapter 7's steps, and PyTorch's with cuDNN, with FlashAttention-2 and unfused, with P in memory.
+"""Times gradients, interleaved: chapter 7's steps, and PyTorch's gradients with cuDNN, with FlashAttention-2, and unfused, with P in memory.
 
     backward.py [--step one_pass,persistent] [--peers cudnn,flash,eager,fa2,...] [--head-dim 64,128,256] [--mask full,causal] [--seqlen 512,1k,4k,16k]
                 [--layout bhsd,bshd] [--rounds 5] [--out FILE] [--library FILE]
@@ -53,7 +53,7 @@ def make_problem(dtype, head_dim, causal, seqlen, kind="normal", layout=race.LAY
     if kind == "outliers":
         q, k, v = (tensor + 10 * torch.randn_like(tensor) * (torch.rand_like(tensor) < 0.001) for tensor in (q, k, v))
     elif kind == "one_hot":
-        q = 8 * k[:, :, torch.randperm(seqlen, device="cuda")]  # its key's score is 8 sqrt(head_dim), the others' are N(0, 64)
+        q = 8 * k[:, :, torch.randperm(seqlen, device="cuda")]  # the score of its key is 8 sqrt(head_dim), other scores are N(0, 64)
     elif kind == "large_scores":
         factor = (1e4 / ((q[0, 0].float() @ k[0, 0].float().mT).abs().max() * base.shape.scale)).sqrt().item()
         q, k = q * factor, k * factor

@@ -368,7 +368,7 @@ def parse():
 
 
 def contestants_of(library, options, problem, uneven):
-    """Ours without pages, the paged steps with them, and the peers; PyTorch's do not support lengths."""
+    """Our steps without pages, the paged steps with them, and the peers; PyTorch has none that supports lengths."""
     asked = library.slugs(CHAPTER, options.step)
     if options.ablation:
         return [ours(library, step, problem, ablation=True) for step in asked]

@@ -4,8 +4,8 @@
     diagnosis.py [--out FILE] [--library FILE]     times a step of the slow model, and after each fix
     diagnosis.py --profile found|mask|causal|ours  one step under PyTorch's profiler
 
-The model is python/examples/train_text.py's, of GPT-2's size, with weights in BF16. The slow version converts q, k and v to float32, a precaution for
-the softmax, and passes the causal mask as a tensor, a leftover from padded batches. Nothing fails, and the loss is right.
+The model is that of python/examples/train_text.py, as large as GPT-2, with weights in BF16. The slow version converts q, k and v to
+float32, a precaution for the softmax, and passes the causal mask as a tensor, a leftover from padded batches. Nothing fails, and the loss is right.
 
     found     float32 and the mask
     mask      BF16, still with the mask

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures the errors of FP8 attention in long rows, ours and the peers', in one process. No times.
+"""Measures the errors of our FP8 attention and of the peers in long rows, in one process. No times.
 
     long_rows.py [--seqlen 1k,4k,16k,64k,128k] [--head-dim 64,128,256] [--step linear_exp,...] [--resume] [--seconds S] [--out FILE]
 

@@ -7,8 +7,8 @@
 The most important cells come first. A cell that would not finish within --seconds is not started, and the exit code is then 75. The file is
 complete after every cell; with --out, a later call continues a file of the same commit. Contestants run in two kinds of processes on the same
 GPUs. `bench/many` (many.cpp) has chapter 10's steps, with copies and with NCCL, and chapters 5, 7, 8 and 9 on the first GPU alone. One process per
-GPU has the Python package's context_parallel and PyTorch's. In every round each contestant is timed once, in random order, after a rest of 60 ms.
-A time is the median of several launches, each after a flush of the L2, from the common start until the slowest GPU is done. Chapter 10 is timed
+GPU has the context_parallel of the Python package and of PyTorch. In every round each contestant is timed once, in random order, after a rest
+of 60 ms. A time is the median of several launches, each after a flush of the L2, from the common start until the slowest GPU is done. Chapter 10 is timed
 with the host's clock. PyTorch is timed with CUDA events on the slower rank, which excludes the time until the host notices the end.
 
 Results are many/ch10/zigzag/bf16/d128/causal/n65536, zigzag_nccl with NCCL, zigzag_striped with stripes, many/ch05/persistent on one GPU. `documents`
@@ -56,7 +56,7 @@ NO_MARGIN = ("carried", "backward")
 MARGIN = 8  # multiprocessors reserved for NCCL's kernels
 ROTATIONS = ("allgather", "alltoall")
 PATIENCE = 90  # seconds to wait for an answer
-MAX_CHECKED = 128 * 1024  # up to this length PyTorch's results are compared with one GPU's
+MAX_CHECKED = 128 * 1024  # up to this length PyTorch's results are compared with those of one GPU
 HOPS = (1, 16, 64, 256)  # megabytes
 KEPT = 128 * 1024  # up to this length the tensors of all contestants stay in memory
 LAUNCHES, DECODE_LAUNCHES = 3, 20

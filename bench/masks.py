@@ -4,7 +4,7 @@ FlashAttention-2's windows and dense masks, and FlashAttention-3's package if it
 
     masks.py [--mask causal,window,...] [--step dense,varlen,...] [--peers flex,varlen,flash2,...] [--rounds 5] [--out FILE]
              [--layout bhsd,bshd] [--library FILE]
-    masks.py --backward [...]   the gradient and FlexAttention's; backward_bias: including the bias's
+    masks.py --backward [...]   our gradient and that of FlexAttention; backward_bias: including the gradient of the bias
 
 bench/race.py documents the method. FLOPS counts visible pairs, and `executed` is their fraction of all pairs in the tiles that our kernel
 multiplies. FlexAttention's block mask is made beforehand, in `making` milliseconds. Step 4 uses intervals per key for windows and documents, step
@@ -473,7 +473,7 @@ def parse():
                         help="default: the forward steps")
     parser.add_argument("--mask", default=",".join(MASKS), help=f"some of {','.join(MASKS)}")
     parser.add_argument("--peers", default=",".join(PEERS), help=f"some of {','.join(PEERS)}, or none")
-    parser.add_argument("--backward", action="store_true", help="our gradient and FlexAttention's, in place of forward passes")
+    parser.add_argument("--backward", action="store_true", help="time our gradient and that of FlexAttention, in place of forward passes")
     race.add_layout(parser)
     race.add_options(parser)
     options = parser.parse_args()

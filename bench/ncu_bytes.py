@@ -39,7 +39,7 @@ def counted_bytes(text: str, metrics: Sequence[str] = MEMORY) -> dict[str, float
 
 
 def compared(what: str, kernels: Mapping[str, float], model: float) -> float:
-    """Prints each kernel's bytes and the model's; returns the sum."""
+    """Prints the measured and the modelled bytes of each kernel; returns the sum."""
     counted = sum(kernels.values())
     for kernel, moved in kernels.items():
         print(f"{moved / 1e9:8.3f} GB {what}  {kernel[:90]}")

@@ -24,7 +24,7 @@ COUNTERS = {
     "global load": (("smsp__inst_executed_op_global_ld.sum",), "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"),
     "global load by cp.async": (("smsp__inst_executed_op_ldgsts.sum",), "sm__sass_l1tex_t_sectors_pipe_lsu_mem_global_op_ldgsts.sum"),
     "global store": (("smsp__inst_executed_op_global_st.sum",), "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"),
-    # ldmatrix has its own instruction counter, but its wavefronts are counted with the loads'.
+    # ldmatrix has its own instruction counter, but its wavefronts are counted among those of loads.
     "shared load": (("smsp__inst_executed_op_shared_ld.sum", "smsp__inst_executed_op_ldsm.sum"),
                     "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"),
     "shared store": (("smsp__inst_executed_op_shared_st.sum",), "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"),

@@ -72,7 +72,7 @@ def runs_in(seconds):
 
 
 def in_process(who, label, work, flops=0.0):
-    """Returns a contestant of PyTorch's, timed in this process."""
+    """Returns a contestant from PyTorch, timed in this process."""
 
     def once():
         start = time.perf_counter()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times our kernels interleaved with PyTorch's, or with versions of themselves, in one process.
+"""Times our kernels interleaved with those of PyTorch, or with versions of themselves, in one process.
 
     peers.py [--chapter 1] [--step coalesced] [--peers cudnn,flash,...] [--head-dim 128] [--mask full,causal] [--seqlen 512,...,16k] [--dtype bf16]
              [--layout bhsd,bshd] [--rounds 5] [--resume] [--seconds S] [--out FILE] [--library build/gpu/lib/libflashbook.so]
@@ -109,7 +109,7 @@ def ours(library, chapter, slug, problem, ablation=False, means=False):
 
 
 def peer(who, problem):
-    """Returns PyTorch's attention with one backend forced, or unfused; a package's; or a matrix product."""
+    """Returns PyTorch's attention with one backend forced, or unfused; that of a package; or a matrix product."""
     q, k, v, causal, scale = problem.q, problem.k, problem.v, bool(problem.shape.causal), problem.shape.scale
     if who in packages.PACKAGES:
         return packages.forward(who, problem)
@@ -161,7 +161,7 @@ def largest_errors(problem, outputs):
     """Returns {who: largest error} of some rows of the first, a middle and the last head against float64, and the
     bound.
 
-    The bound is the book's: twice the error of plain attention in the inputs' type, plus a unit in the last place.
+    The bound is that of the book: twice the error of plain attention in the inputs' type, plus a unit in the last place.
     """
     batch, heads, n, _ = problem.q.shape
     generator = torch.Generator(device="cuda").manual_seed(SEED)

@@ -3,9 +3,9 @@ operators.py, on_cpu.py).
 
 The card's power is limited, so a time depends on what ran before. Therefore every contestant is timed once per round, in random order, after
 a rest of 60 ms. A time is the median of several launches between CUDA events, each after a flush of the L2; a result is the median of the
-rounds. Contestants whose names begin with `ch` are ours: they are checked first, and compared with the others by the median of the rounds'
-ratios. A `called` contestant is timed as its caller sees it, starting from an idle card, and is compared only with others of that kind. With
---before LIBRARY, another build's kernels also run, and `vs_before` is our speed relative to theirs, cell by cell.
+rounds. Contestants whose names begin with `ch` are ours: they are checked first, and compared with the others by the median of the ratios in all
+rounds. A `called` contestant is timed as its caller sees it, starting from an idle card, and is compared only with others of that kind. With --before
+LIBRARY, another build's kernels also run, and `vs_before` is our speed relative to theirs, cell by cell.
 
 A race can be split into several calls. With --seconds, a call ends before its limit, with exit code 75 if cells are left; with --resume, the next
 one continues the file. The context has a part for each call, and each entry names its call.
@@ -108,7 +108,7 @@ def steps_of(library, number):
     for chapter in library.chapters():
         if chapter.number == number:
             return chapter.steps
-    raise results.Refused(f"the library has no chapter {number}: build this commit's, cmake --build --preset gpu --target flashbook_shared")
+    raise results.Refused(f"the library has no chapter {number}: build this commit's library: cmake --build --preset gpu --target flashbook_shared")
 
 
 @dataclasses.dataclass

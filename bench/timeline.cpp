@@ -59,7 +59,7 @@ ordered_json summary_of(const std::vector<Pass>& passes) {
   const int tiles = passes.front().tile + 1;
   std::map<std::string, std::vector<double>> found;
   std::map<int, const Pass*> before;             // each warpgroup's last pass
-  std::map<int, std::vector<int64_t>> landed;    // per tile, of all consumers
+  std::map<int, std::vector<int64_t>> landed;    // per tile, the times of all consumers
   std::vector<std::pair<int64_t, int>> changes;  // changes in the number of consumers with products in flight
   for (const Pass& pass : passes) {
     if (pass.warpgroup == 0) continue;

@@ -27,8 +27,8 @@ AS_HANDED_OUT = "course/as_handed_out.json"  # a digest of each file to edit, wi
 @dataclass
 class Attempt(Score):
     of_solution: bool = False  # tries the book's solution instead of the file
-    warnings: list[str] = field(default_factory=list)  # the compiler's, in the file to edit
-    mode: str = ""  # the simulator's, if only one is tried
+    warnings: list[str] = field(default_factory=list)  # warnings of the compiler in the file to edit
+    mode: str = ""  # the mode of the simulator, if only one is tried
 
     @property
     def program(self) -> str:

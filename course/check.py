@@ -192,7 +192,7 @@ def build_faults(tree: Path, listed: Exercises, exercises: Exercises) -> Iterato
 
 
 def prediction_faults(tree: Path, predictions: Exercises) -> Iterator[str]:
-    """Checks that students' tests of predictions, which differ from the grader's, accept the book's solutions, too."""
+    """Checks that students' tests of predictions, which differ from those of the grader, also accept the book's solutions."""
     for e in predictions:
         stub = (tree / e.file).read_text(encoding="utf-8")
         (tree / e.file).write_text(solved(manifest.ROOT, e), encoding="utf-8")

@@ -99,8 +99,8 @@ def grouped_files(place: Path) -> list[HandedIn]:
 
 
 def handed_in(words: Sequence[str], exercises: Sequence[Exercise], scratch: Path, single: bool = False) -> list[HandedIn]:
-    """Returns all submissions in these folders and zips. `single`: each is one student's; otherwise it may be a
-    class's."""
+    """Returns all submissions in these folders and zips. `single`: each is from one student; otherwise it may be
+    from a class."""
     found: list[HandedIn] = []
     for word in words:
         place = unpacked(word, scratch)

@@ -73,7 +73,7 @@ class Grader:
     def exercise(self, exercise: manifest.Exercise, answer: Written | None, gated: bool = True, chosen_modes: Sequence[str] | None = None,
                  seed: int | None = None, programs: dict[str, Path] | None = None) -> Score:
         """Compiles and tests one exercise with an answer; None: as handed out. `gated`: whether the gate reads the answer first. `chosen_modes`:
-        the simulator's modes to run instead of all. `seed`: replaces the grader's. `programs`: a cache of programs compiled from this answer."""
+        the simulator's modes to run instead of all. `seed`: replaces that of the grader. `programs`: a cache of programs built from this answer."""
         if answer and gated:
             objections = gate.objections(answer.lines, answer.line)
             if objections:
@@ -364,7 +364,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="course grade", description="Grades submissions.")
     parser.add_argument("what", nargs="+", help="submissions: students' trees, folders with the edited files, zips of these, or folders and zips "
                         "of a class; and what to grade: two-digit chapters, or exercise ids (default: all chapters)")
-    parser.add_argument("--single", action="store_true", help="treat each of them as one student's, whatever it contains")
+    parser.add_argument("--single", action="store_true", help="treat each of them as the work of one student, whatever it contains")
     parser.add_argument("--roster", type=Path, help="a CSV with a column id and any of name, submission, handed_in; the tables also list students "
                         "on it who submitted nothing")
     parser.add_argument("--class", dest="class_seed", default="", metavar="TEXT", help="the seed that you gave your class: with a student's id it "

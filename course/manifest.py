@@ -13,7 +13,7 @@
                 "title": "one whole block",        shown to students
                 "points": 3,                       0: a guard of what works as handed out: if it fails, the exercise earns nothing
                 "hidden": true,                    optional: students see whether it passes, but not its messages
-                "clocks": [90000, 900]}]}          optional: the test counts the kernel's cost (counted.py): a naive kernel's and the book's best
+                "clocks": [90000, 900]}]}          optional: the test counts the cost (counted.py): of a naive kernel, and of the best in the book
 
 Capstones are in chapters/capstones. They belong to no chapter and have points of their own.
 """
@@ -154,7 +154,7 @@ def read_list(file: Path, root: Path) -> list[dict[str, Any]]:
 
 
 def page_of(root: Path, chapter: str) -> str:
-    """Returns the page that describes a chapter's exercises: one of their own, or the chapter's."""
+    """Returns the page that describes a chapter's exercises: one of their own, or that of the chapter."""
     own = f"chapters/{chapter}/exercises.md"
     return own if (root / own).exists() else f"chapters/{chapter}/README.md"
 

@@ -16,7 +16,7 @@ from course.grade import chosen
 from course.regions import Fault
 
 HERE = Path(__file__).resolve().parent
-# Files for grading, in addition to the hand-out's.
+# Files for grading, in addition to those of the hand-out.
 GRADERS_FILES = ("course/*.py", "course/student.md", *handout.MOVED.values(), "course/solutions/*", "tests/exercises/hidden/*")
 NAMES, TARGETS, CLASS, UNFENCED = "@NAMES@", "@TARGETS@", "@CLASS@", "@UNFENCED@"
 

@@ -230,7 +230,7 @@ def in_use(group: int, user: int) -> dict[int, int]:
 
 
 def end(group: int, user: int) -> None:
-    """Kills the group's and the user's processes, and returns when they are gone."""
+    """Kills the processes of the group and of the user, and returns when they are gone."""
     for _ in range(500):
         left = in_use(group, user)
         if not left:

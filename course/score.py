@@ -1,4 +1,4 @@
-"""The points of exercises and submissions, on a student's machine and on the grader's."""
+"""The points of exercises and submissions, on the machine of a student and of the grader."""
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 

@@ -145,7 +145,7 @@ def answer(written: Reader, names: Sequence[str], exercise: Exercise) -> tuple[W
 
 
 def answers(folder: str | Path, exercises: Sequence[Exercise], files: Sequence[str] = ()) -> tuple[dict[str, Written], dict[str, str]]:
-    """Returns ({id: the answer}, {id: why there is none}). `files`: the student's; empty: all."""
+    """Returns ({id: the answer}, {id: why there is none}). `files`: those of the student; empty: all."""
     folder = Path(folder)
     if not folder.is_dir() and not zipfile.is_zipfile(folder):
         allowed = ("unpack it and name the folder" if folder.suffix in (".gz", ".tar", ".rar", ".7z") else

@@ -1,5 +1,5 @@
-"""Compiles exercises with a given answer. The commands are Ninja's for the book's own build, with a different folder of sources. Libraries contain
-no exercises and are taken from that build; headers that all tests include are precompiled once."""
+"""Compiles exercises with a given answer. Ninja has the commands from the book's own build; they run with a different folder of sources. Libraries
+contain no exercises and are taken from that build; headers that all tests include are precompiled once."""
 import itertools
 import shlex
 import shutil
@@ -96,7 +96,7 @@ class Toolchain:
 
     def exercise(self, exercise: Exercise, answer: Written | None, folder: Path, suffix: str = "") -> Program:
         """Makes the exercise's program in the empty folder `folder`, with an answer or, if None, the stub. Only its own source is compiled; the
-        other objects are the build's. `suffix`: _traced for the twin."""
+        other objects come from the build. `suffix`: _traced for the twin."""
         target = exercise.solved_program + suffix
         *commands, link = self.commands(target)
         made: dict[str, str] = {}  # replacements for the build's objects

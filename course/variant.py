@@ -75,7 +75,7 @@ def here(root: Path) -> Student:
 
 
 def of_this_copy(root: Path, exercise: Exercise) -> Exercise:
-    """Returns the exercise with the variant that VARIABLE names, or else this copy's."""
+    """Returns the exercise with the variant that VARIABLE names, or else that of this copy."""
     number = os.environ.get(VARIABLE, "")
     if exercise.variant is not None and number.isdigit():
         return replace(exercise, variant=int(number) % len(names(root)))

@@ -16,7 +16,7 @@ from door.course import course
 from door.tree import number_of, number_or_capstone, number_or_exercise
 
 # the course's commands whose script takes options after --
-GRADE_OPTIONS = """Options after --. A class: --roster FILE, --due TIME, --late PERCENT, --single (each DIR is one student's). Variants:
+GRADE_OPTIONS = """Options after --. A class: --roster FILE, --due TIME, --late PERCENT, --single (each DIR is from one student). Variants:
 --class TEXT, --student ID. To repeat: --seed N, --only TEST (one test with its output, hidden or not). --out DIR, --jobs N. --unfenced grades
 on a machine without a sandbox. To continue an interrupted class, repeat the command."""
 FLAGS = ("--all", "--no-cuda", "--solved")
@@ -72,10 +72,10 @@ def add_main(add: Adder) -> None:
     one = add("test", test, help, passed + "ctest: test -- -R 01_naive", cuda=True)
     one.add_argument("--all", action="store_true", help="every test, as CI does")
     more = (
-        "Counts sectors, bank conflicts and bytes next to the cost model's; stops at data races. On a GPU, Nsight "
+        "Counts sectors, bank conflicts and bytes next to the cost model; stops at data races. On a GPU, Nsight "
         f"Compute counts, kernel by kernel. {passed}the chapter's program."
     )
-    help = "count the memory requests of a chapter's or an exercise's kernels, line by line"
+    help = "count the memory requests of the kernels of a chapter or an exercise, line by line"
     one = add("profile", profile, help, more, cuda=True)
     help = "the chapter, or an exercise with a kernel: profile 01 -- --step coalesced"
     one.add_argument("chapter", metavar="NN|ID", type=number_or_exercise, help=help)

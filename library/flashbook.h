@@ -93,10 +93,10 @@ typedef struct FlashbookTensors {
   /* For FLASHBOOK_E4M3; each may be null. An element's value is its encoding times its scale, plus the mean
      of its column. */
   const float* q_scale; /**< > 0, in the layout of the shape's scaling; null: all 1 */
-  const float* k_scale; /**< likewise */
-  const float* v_scale; /**< likewise */
+  const float* k_scale; /**< like q_scale */
+  const float* v_scale; /**< like q_scale */
   const float* k_mean;  /**< [batch, kv_heads, head_dim], 16-byte aligned; null: all 0 */
-  const float* v_mean;  /**< likewise */
+  const float* v_mean;  /**< like k_mean */
 } FlashbookTensors;
 
 /** A decoder's keys: sequences, each with its own length, paged or contiguous. */
@@ -175,7 +175,7 @@ typedef struct FlashbookGradients {
   const void* d_o; /**< [batch, heads, seqlen_q, head_dim], the incoming gradient */
   void* dq;        /**< [batch, heads, seqlen_q, head_dim] */
   void* dk;        /**< [batch, kv_heads, seqlen_k, head_dim], the sum over the query heads of a group */
-  void* dv;        /**< likewise */
+  void* dv;        /**< like dk */
   FlashbookStrides d_o_strides, dq_strides, dk_strides, dv_strides; /**< as in FlashbookShape */
   float* d_bias; /**< [heads, 2 * bias_reach + 1], summed over the batch, if the mask has a bias; null if not
                     wanted. Chapter 9's step 6 */

@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kAddThreads) add_ones(float* sums,  // [tiles,
   if (kHow == Adds::tiles)
     for (int i = int(threadIdx.x); i < kAddedFloats; i += kAddThreads) ones[i] = 1;
   fence_proxy_async();  // TMA sees what this thread wrote,
-  __syncthreads();      // and what all have
+  __syncthreads();      // and what all other threads wrote
   //| A round is one tile. The next round starts without waiting for the sums: a `red` has no result, and with
   //| TMA, the block only waits until the tile has been read.
   for (int round = 0; round < rounds; ++round) {

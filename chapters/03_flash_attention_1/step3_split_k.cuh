@@ -192,7 +192,7 @@ template <typename T, typename Traits>
 __device__ void softmax(SplitKTiles<T, Traits>& tiles, const Problem& problem, int first_query,
                         int first_key) {
   constexpr int kRowsAtOnce = Traits::kThreads / kRowLanes, kCount = Traits::kRowsQ / kRowsAtOnce;
-  constexpr int kStep = 4 * kRowLanes, kGroups = Traits::kRowsK / kStep;  // of four scores, for a lane
+  constexpr int kStep = 4 * kRowLanes, kGroups = Traits::kRowsK / kStep;  // groups of four scores per lane
   static_assert(Traits::kRowsQ % kRowsAtOnce == 0, "every warp has the same number of rows");
   const int first_row = threadIdx.x / kRowLanes, column = threadIdx.x % kRowLanes * 4;
   Vector<float, 4> scores[kCount][kGroups];

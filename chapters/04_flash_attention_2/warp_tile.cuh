@@ -194,7 +194,7 @@ __device__ __forceinline__ void multiply_keys(Blocks<kRowBlocks, kKeyBlocks>& sc
 
 //| This step moves no data. Scores of key blocks $2s$ and $2s + 1$ are this lane's results of two products.
 //| Rounded and packed in pairs, they are registers 0 to 3 of the left operand for 16 keys: block $2s$ gives
-//| the first two registers, block $2s + 1$ the others.
+//| the first two registers, and block $2s + 1$ the last two.
 /// Packs two key blocks of probabilities, rounded, as the left operand of mma.sync.
 template <typename T, int kRowBlocks, int kKeyBlocks>
 __device__ __forceinline__ void round_probabilities(uint32_t (&p)[kRowBlocks][4],

@@ -3,7 +3,7 @@
 //| Here one `wgmma` computes a product of 64 rows and 32 columns, 16 terms deep, and both operands are in
 //| shared memory. A row of 16 numbers is 32 bytes, the span of the narrowest swizzle: four rows keep their
 //| two 16-byte pieces in order, and the next four swap them. In this kernel, the threads write the tiles and
-//| apply the swizzle; in the others TMA does.
+//| apply the swizzle; in the other small kernels TMA does.
 //|
 //| The descriptor tells the tensor cores where the tile begins, which swizzle it has, and how far apart
 //| groups of 8 rows are: 256 bytes. These layouts do not use the other distance, so its 16 means nothing.
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(128) multiply_once(const float* a, const float
   for (int i = thread; i < kRampM * kRampK; i += 128) put(a_tile, i, a[i]);
   for (int i = thread; i < kRampN * kRampK; i += 128) put(b_tile, i, b[i]);
   fence_proxy_async();  // the tensor cores see what this thread wrote,
-  __syncthreads();      // and what the others did
+  __syncthreads();      // and what all other threads wrote
   const uint64_t a_rows = wgmma_descriptor<Swizzle::b32>(a_tile, 16, 256);
   const uint64_t b_rows = wgmma_descriptor<Swizzle::b32>(b_tile, 16, 256);
   float sums[kRampN / 2];

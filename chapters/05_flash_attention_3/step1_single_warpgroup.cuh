@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kWarpgroup)
     name_mbarrier(&shared.landed, "landed");
     fence_mbarrier_init();  // TMA sees the barrier,
   }
-  __syncthreads();  // and so do all threads
+  __syncthreads();  // and all threads see it
 
   //| The three descriptors stay the same for the whole kernel: there is one place for each tile. `output` and
   //| `scores` are what WGMMA leaves in a thread's registers, a 128th of 64 rows each.

@@ -31,10 +31,10 @@ struct Scales {
 /// Chapter 5's problem, scales and means.
 struct Problem : hopper::Problem {
   Scales q_scale;           ///< by query head and block of 64 rows, or by key head
-  bool q_by_kv_head;        ///< which of the two
+  bool q_by_kv_head;        ///< whether it is by key head
   Scales k_scale, v_scale;  ///< by key head and block of 128 rows
   const float* k_mean;      ///< [key heads, head_dim], of columns; null: nothing was subtracted
-  const float* v_mean;      ///< likewise
+  const float* v_mean;      ///< [key heads, head_dim], of columns; null: nothing was subtracted
 
   /// Returns the head of a query head's scales of keys; counted over batch and heads together.
   __device__ int scale_head(Head q) const { return number(q) / group; }

@@ -281,7 +281,7 @@ __global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
 struct Column {
   unsigned long long sum;  ///< its elements' sum in units of 2^-24, of either sign
   unsigned largest;        ///< its largest element, as ordered_bits
-  unsigned least_negated;  ///< minus its least element, likewise
+  unsigned least_negated;  ///< minus its least element, as ordered_bits
 };
 
 /// Maps a float to an unsigned integer that sorts the same way, for either sign.

@@ -39,7 +39,7 @@ __device__ __forceinline__ float not_zero(float factor) { return fmaxf(factor, 0
 
 /// What the scales of a tile of keys do to its scores.
 struct TileScale {
-  float factor;   ///< from a sum of products to a power of two
+  float factor;   ///< turns a sum of products into an exponent of 2
   float bias;     ///< log2 of the values' scale, with block scales
   float inverse;  ///< 1 / the values' scale, with block scales
 };

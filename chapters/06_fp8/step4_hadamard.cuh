@@ -32,7 +32,7 @@ struct Signs {
 //| ## Butterflies
 //|
 //| A row is spread over $d / 8$ neighbouring lanes. For the three lowest bits of the column's number both
-//| elements are the thread's own. For the others one of them is in another lane, and `__shfl_xor_sync`
+//| elements are the thread's own. For higher bits one of them is in another lane, and `__shfl_xor_sync`
 //| fetches it: the lane with the bit keeps the difference, the one without it the sum.
 //|
 //| **Budget.** No register beyond the values and the one being exchanged. The cost is shuffles: eight for

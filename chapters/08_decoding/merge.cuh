@@ -5,7 +5,7 @@
 //|
 //|     LSE = log(e^LSE_A + e^LSE_B)        O = e^(LSE_A - LSE) O_A + e^(LSE_B - LSE) O_B
 //|
-//| and likewise for any number of parts in any order (FlashInfer, arXiv 2501.01005, calls it the merge
+//| and so on, for any number of parts in any order (FlashInfer, arXiv 2501.01005, calls it the merge
 //| operator). Partial results stay in float32, because rounding each part to 16 bits would add an error each
 //| time. (Step 7's parts are so large that [they are rounded](step7_latent_merge.cuh).)
 //|

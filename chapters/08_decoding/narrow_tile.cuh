@@ -42,8 +42,8 @@ using Scales = std::conditional_t<Traits::kElementBytes == 1, CacheScales<Traits
 //| ## Queries
 //|
 //| Q goes straight from memory into registers, once per segment, while the first tile of keys is in flight.
-//| Of 32 columns, two products' worth, lane $t$ of a quad has columns $8t$ to $8t+7$: the first four for the
-//| first product, the others for the second.
+//| Two products need 32 columns, of which lane $t$ of a quad has columns $8t$ to $8t+7$: the first four for
+//| the first product, the last four for the second.
 template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void load_queries(Queries<Traits>& fragments, NoScales&,
                                              const T* q,  // [batch, heads, seqlen_q, kHeadDim], strided

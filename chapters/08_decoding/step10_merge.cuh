@@ -109,7 +109,7 @@ __device__ __forceinline__ bool group_arrives_last(const Segment& segment, const
     is_last = atomic_add_acq_rel(arrived, 1u) == unsigned(segment.parts - 1);
     if (is_last) atomicExch(arrived, 0u);  // reset for the next launch
   }
-  sync_warpgroup();  // what that thread has taken over, all may read
+  sync_warpgroup();  // all may read what that thread has acquired
   return is_last;
 }
 
@@ -119,7 +119,7 @@ template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void finish_parts_of_rows(const Problem& problem, const PlanType& plan,
                                                      const Segment& segment, const Workspace& workspace,
                                                      bool& is_last, int first_row, T* o, float* lse) {
-  const int first = threadIdx.x / kWarpgroup * kRowsPerWarpgroup;  // of the block's rows
+  const int first = threadIdx.x / kWarpgroup * kRowsPerWarpgroup;  // its first row in the block
   const int end = min(first + kRowsPerWarpgroup, plan.rows_of(problem, segment.pack) - first_row);
   if (first >= end || !group_arrives_last(segment, workspace, is_last)) return;
   constexpr int kStep = 4;

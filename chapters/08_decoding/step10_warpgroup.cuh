@@ -167,7 +167,7 @@ __device__ __forceinline__ void clear_values(Tile& tile, int first, int end) {
   for (int i = first * kPieces + threadIdx.x; i < end * kPieces; i += Traits::kWarps * 32)
     *piece_of(tile, i / kPieces, i % kPieces * 8) = make_uint4(0, 0, 0, 0);
   fence_proxy_async();                                     // the zeros are visible to wgmma
-  named_barrier_sync<kBothGroups, Traits::kWarps * 32>();  // and so are those of all other threads
+  named_barrier_sync<kBothGroups, Traits::kWarps * 32>();  // and so are the zeros of all other threads
 }
 
 //| The first tile has no earlier values to multiply, and the last values have no later keys. Both are outside
@@ -220,7 +220,7 @@ __device__ __forceinline__ void attend_rows(WarpgroupShared<T, Traits>& shared,
     wgmma_pin(p);
     wgmma_fence();
     issue_scores<T, kHeadDim>(scores, q, wgmma_advance(keys, k_state.stage * kTileBytes));
-    wait_full(shared.ring, v_state);  // and the previous tile's values
+    wait_full(shared.ring, v_state);  // the previous tile's values have arrived
     if (PlanType::kWindow && tile == 1) clear_hidden(v_state.stage);
     wgmma_fence();
     issue_accumulate<T>(output, p, wgmma_advance(values, v_state.stage * kTileBytes));

@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(kWarpgroup)
     if (is_last) {
       clear_rows(shared.v, length - tile * kKeys);
       fence_proxy_async();  // the zeros are visible to wgmma
-      __syncthreads();      // and so are those of all other threads
+      __syncthreads();      // and so are the zeros of all other threads
     }
 
     //| $S = QK^\top$, in steps of 16 columns, and its softmax. A tile that the last key or a causal mask cuts

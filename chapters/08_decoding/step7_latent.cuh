@@ -243,9 +243,9 @@ __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&out
 //|
 //| Each tile of rows has its own blocks, which share the keys. All tiles of rows divide the keys alike, as
 //| step 6 does. So the two blocks with the 128 heads of a sequence read the same keys at about the same time,
-//| and one of them finds them in the L2. They are neighbours in the grid, so they start together. (With all
-//| blocks of the first tile of rows before those of the second, shapes of 128 heads took 2 to 20 % longer,
-//| depending on the card: [the table](appendix.md#one-long-sequence-of-latents).)
+//| and one of them finds them in the L2. They are neighbours in the grid, so they start together. (If all
+//| blocks for the first tile of rows came before those for the second, shapes of 128 heads took 2 to 20 %
+//| longer, depending on the card: [the table](appendix.md#one-long-sequence-of-latents).)
 //|
 //| O, or Q, takes most of a thread's registers. So the current segment and the place in the plan are in
 //| shared memory: one copy for the warpgroups that have O, one for the warpgroup that computes scores. The
@@ -271,7 +271,7 @@ __device__ __forceinline__ bool next_segment(Segments<LatentKernelTraits::kKeys,
   if (!segments.next(next)) return false;
   named_barrier_sync<kBarrier, kThreads>();  // all are done with the previous segment
   if (thread_number() % kThreads == 0) write_down(next, segments.at, segment, place);
-  named_barrier_sync<kBarrier, kThreads>();  // and see this one
+  named_barrier_sync<kBarrier, kThreads>();  // all see the new segment
   return true;
 }
 

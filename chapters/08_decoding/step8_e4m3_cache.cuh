@@ -218,7 +218,7 @@ __device__ __forceinline__ void multiply_values(float (&output)[Traits::kHeadDim
                                                 CacheScales<Traits>& scales, const Stage<Traits>& tile,
                                                 int chunk, int keys, const PlanType&) {
   constexpr int kColumns = kGroupColumns<Traits::kHeadDim>;
-  constexpr uint32_t kFirstTwo = 0x5140, kLastTwo = 0x7362;  // of four columns, from both keys
+  constexpr uint32_t kFirstTwo = 0x5140, kLastTwo = 0x7362;  // byte selectors: four columns of both keys
   const int lane = threadIdx.x % 32;
   const float factor = scales.rescale_for_values(output, chunk);
   uint32_t a[4];

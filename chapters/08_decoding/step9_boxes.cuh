@@ -90,7 +90,7 @@ class PagesAhead {
 //| issues them one after another. So keys have one warp and values another. Both go through all stages in the
 //| same order, each skipping those that the other fills.
 //|
-//| A box that begins past the last key is skipped, so the stage expects only the bytes of the others. The
+//| A box that begins past the last key is skipped, so the stage expects only the bytes of other boxes. The
 //| last box may reach past the sequence's end. It loads whatever the cache holds there, and as in step 4 no
 //| consumer reads it.
 

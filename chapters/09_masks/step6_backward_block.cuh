@@ -113,7 +113,7 @@ struct Gradients {
   //| one.
 
   //| Rows and columns are numbered by the accumulator's layout: of every four floats the first two are in row
-  //| 0, the others in row 1.
+  //| 0, the last two in row 1.
   /// The query of a thread's column i, counted from its first query of the tile; and its float of row r
   /// there.
   static constexpr __host__ __device__ int column_of(int i) { return i / 2 * 8 + i % 2; }

@@ -32,8 +32,8 @@ namespace flashbook::masks {
 //|
 //| 1. **In the thread.** Floats of equal g - r and c have the same distance, so the two rows leave one sum. m
 //|    = g - r + 1 counts from 0.
-//| 2. **Which eight.** a - 2b - c is -7 to 7, and t is that, or 8 more if it is negative. Likewise n is m, or
-//|    m + 1. Then the distance is own + 8 + t - 8n, and a lane's t is the same for all its sums of one c.
+//| 2. **Which eight.** a - 2b - c is -7 to 7, and t is that, or 8 more if it is negative; then n is m + 1
+//|    and not m. Then the distance is own + 8 + t - 8n, and a lane's t is the same for all its sums of one c.
 //|    Those of c = 1 come from the lane of the next key, whose t for c = 1 is this lane's for c = 0.
 //| 3. **Among four lanes.** Four lanes have the same t. For four values of n at a time they exchange two
 //|    sums, then one, as in a transpose, and each lane is left with one n. The 32 lanes then have 32

@@ -340,7 +340,7 @@ __device__ inline AlibiColumn score_column(const Alibi& alibi, const KeyWork& wo
           float(key - s.first_key - s.keys + s.queries + s.first_query - first_query)};
 }
 
-//| **A bias by distance** has slope 1 likewise. With a fixed key the distance falls by one from query to
+//| **A bias by distance** also has slope 1. With a fixed key the distance falls by one from query to
 //| query. The bias is learned, so it may need a gradient, too (`step6_bias.cuh`).
 /// A bias, and where its gradient goes.
 struct LearnedBias : DistanceBias {
@@ -421,7 +421,7 @@ constexpr bool kHasSlope = ColumnOf<Score>::kHasSlope;
 //| Four threads of a block load tiles or add, and must agree on the tiles of queries and their order. So they
 //| read one list in memory. It has an entry for each tile that is not skipped: the tile's number, and one bit
 //| for whether it is partial. Heads that share a mask share its lists.
-/// The place of the list of a tile of keys.
+/// Where the list for a tile of keys is.
 struct QueryList {
   int first, count;  ///< its first entry among all, and their number
 

@@ -101,8 +101,8 @@ struct Variant {
   int batch, heads, kv_heads, seqlen_q, seqlen_k;
   Mask mask;
   Score score;
-  int width, stride;  ///< of masks, from 1 on
-  float cap;          ///< of scores, above 0
+  int width, stride;  ///< parameters of masks, at least 1
+  float cap;          ///< limit of scores, above 0
   float scale;
   int multiprocessors;
 };

@@ -20,7 +20,7 @@ class UploadedInputs {
   /// Throws device::UsageError if there is not enough memory.
   UploadedInputs(Operation operation, const Shape& shape, const Inputs& inputs, device::Place place);
 
-  /// Allocates poisoned inputs, to be filled in place. Throws likewise.
+  /// Allocates poisoned inputs, to be filled in place. Throws device::UsageError if memory does not suffice.
   UploadedInputs(Operation operation, const Shape& shape, device::Place place);
 
   /// Pointers to the inputs, their scales and tables; outputs and workspace are null.
@@ -66,13 +66,14 @@ class Call {
   void poison();
   /// Runs and waits until everything is done. Throws DeviceError if the machine reports an error.
   void run() const;
-  /// Returns the seconds of one run after flushing the L2 cache, by the device's clock, or by the host's. For
-  /// a step whose tensors are distributed, the copies there and back do not count.
+  /// Returns the seconds of one run after flushing the L2 cache, by the clock of the device, or of the host.
+  /// For a step whose tensors are distributed, the copies there and back do not count.
   double time() const;
 
   /// Returns the outputs.
   Outputs download() const;
-  /// The outputs. Of tensors with a row per query it reads only `rows`, ascending; the others are NaN.
+  /// Returns the outputs. Of tensors with a row per query it reads only `rows`, ascending; all others are
+  /// NaN.
   Outputs download(const std::vector<int64_t>& rows) const;
   /// Returns the bytes of all outputs, one after another, for a bitwise comparison.
   std::vector<std::byte> download_bytes() const;

@@ -126,7 +126,7 @@ struct Chapter {
   const char* title;                              ///< "Naive attention"
   device::Place runs_on = device::Place::device;  ///< or Place::host, for a chapter that is CPU code
   std::span<const Step> steps;
-  std::span<const DType> dtypes = kTypesOf16Bits;  ///< accepted types; the default is the default shape's
+  std::span<const DType> dtypes = kTypesOf16Bits;  ///< accepted types; the default shape has the default
   Shape gpu_shape = shape_for_gpu();               ///< default on a GPU: fills the card
   Shape cpu_shape = shape_for_simulator();         ///< default in the simulator or on the host: takes seconds
 

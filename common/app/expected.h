@@ -12,8 +12,8 @@
 namespace flashbook {
 
 /// Completes an operation's inputs beyond Q, K and V: for backward, O and the log-sum-exp of a forward pass,
-/// and dO from N(0, 1). The forward pass is the oracle's, in full; where that takes long, it is the last step
-/// of `forward`, if it can run the shape. Returns true in that case.
+/// and dO from N(0, 1). The oracle computes the whole forward pass; where that takes long, the last step of
+/// `forward` does, if it can run the shape. Returns true in that case.
 bool complete_inputs(Operation operation, const Shape& shape, uint64_t seed, Inputs& inputs,
                      const Chapter* forward = nullptr);
 

@@ -45,8 +45,8 @@ Inspection inspect(const Chapter& chapter, const Shape& shape, const Inputs& inp
 void print_inspection(std::ostream& out, const Shape& shape, const RowOf& row, const Inspection& found);
 
 /// Writes scores.npy and p.npy [2, keys], maximum.npy, sum.npy and correction.npy [2, tiles], and o.npy [2,
-/// tiles, head_dim] into a folder, which it creates: first the step's values, then the oracle's. Throws
-/// InputError if it cannot.
+/// tiles, head_dim] into a folder, which it creates: first the values of the step, then those of the oracle.
+/// Throws InputError if it cannot.
 void save_inspection(const std::string& folder, const Shape& shape, const Inspection& found);
 
 /// Does what `--inspect` requests, for every step of `options` that can run. Returns true if all are within

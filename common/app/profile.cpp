@@ -136,7 +136,8 @@ json to_json(const LaunchTrace& launch) {
           {"lines", lines}};
 }
 
-/// Prints a table per launch, its lines sorted by waste, and each step's bytes next to the cost model's.
+/// Prints a table per launch, its lines sorted by waste, and each step's bytes next to those of the cost
+/// model.
 void print_profile(std::ostream& out, const Profile& profile) {
   out << "Chapter " << profile.chapter << ": " << profile.title << "\n";
   out << "machine  simulator, traced: no data race, no access out of bounds\n";

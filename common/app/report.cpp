@@ -107,7 +107,7 @@ class Speeds {
   }
 
   /// Returns the shapes for which these times were taken, one line per shape: "chapters 1, 3: batch 4, ...".
-  /// A step whose shape differs from its chapter's has its own number.
+  /// A step that ran another shape than its chapter has its own number.
   std::vector<std::string> lines() const {
     std::vector<std::string> texts;
     for (const Line& line : lines_) {
@@ -154,8 +154,8 @@ std::string error_text(const StepReport& step) {
   return step.oracle.empty() ? "-" : format_error(step.oracle.front().verdict.max_error);
 }
 
-/// Returns a last column with what the others lack: the simulator's time or, on a GPU, the book's time for
-/// the same shape.
+/// Returns a last column with the time that other columns lack: the simulator's or, on a GPU, the book's time
+/// for the same shape.
 std::string other_time(const Report& report, const StepReport& step, const Committed& committed) {
   if (report.simulated) return step.seconds > 0 ? format_seconds(step.seconds) : "-";
   const CommittedRung* rung = report.on_gpu ? committed.find(report.chapter, step.slug) : nullptr;

@@ -25,12 +25,12 @@ struct StepReport {
   std::string why_not = {};      ///< why it could not run this shape; then nothing below is set
   double flops = 0;              ///< from the cost model
   double memory_bytes = 0;       ///< from the chapter's cost model; 0 on the host
-  double requested_bytes = 0;    ///< bytes that the multiprocessors request, likewise; 0 without a model
+  double requested_bytes = 0;    ///< bytes that the multiprocessors request, by the cost model; 0 without one
   double workspace_bytes = 0;    ///< device memory beyond inputs and outputs
   std::string book_shape = {};   ///< description of the shape that a default run has on a GPU
   double book_memory_bytes = 0;  ///< memory_bytes for that shape; 0 if unknown
   std::vector<TensorVerdict> oracle = {};  ///< comparison with the oracle; empty if there was none
-  std::vector<TensorVerdict> before = {};  ///< comparison with the previous chapter, likewise
+  std::vector<TensorVerdict> before = {};  ///< comparison with the previous chapter; empty if there was none
   std::string suspects = {};               ///< possible causes of a wrong result, one per line; often empty
   double seconds = 0;                      ///< median time of one run; 0 if not timed, as for wrong results
   int reps = 0;                            ///< number of runs behind the median
@@ -44,7 +44,7 @@ struct Report {
   std::string name = {}, title = {};
   std::string machine = {};       ///< "NVIDIA H200", "simulator", "CPU, 2 cores"
   bool on_gpu = false;            ///< only then are times converted to TFLOP/s
-  bool simulated = false;         ///< whether times are the simulator's
+  bool simulated = false;         ///< whether times come from the simulator
   std::string shape = {};         ///< description of the shape
   std::string checked_rows = {};  ///< "every row", "512 of 262144 rows", "nothing (--check off)"
   std::string before = {};  ///< what it was compared with: a chapter, its step and the heads, or why not;

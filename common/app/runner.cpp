@@ -26,8 +26,8 @@ using device::Place;
 constexpr double kFullCheck = 1.5e10;     // up to this size the oracle checks every row
 constexpr double kSampleCheck = 4e9;      // above it, the oracle does about this much
 constexpr double kBeforeOnHost = 3e10;    // limit for the previous chapter, for comparison, on the CPU,
-constexpr double kBeforeSimulated = 1e9;  // in the simulator,
-constexpr double kBeforeOnGpu = 1e15;     // and on a GPU
+constexpr double kBeforeSimulated = 1e9;  // limit in the simulator,
+constexpr double kBeforeOnGpu = 1e15;     // and limit on a GPU
 
 constexpr int kDefaultReps = 30;
 constexpr double kTimingSeconds = 0.5;  // for all runs of a step, unless --reps gives their number

@@ -33,9 +33,9 @@ CheckResult check(const Shape& shape, const Reference& reference, const Outputs&
 Verdict check(const Shape& shape, const TensorReference& reference, std::span<const float> got);
 
 /// Compares every element of two chapters' outputs for one shape. Each is within the bounds of `reference`,
-/// so they differ by at most twice these. `reference` is for this shape, or for one whose leading heads are
-/// this one's. A row that the reference lacks may differ, relative to its largest |O|, by as much as any row
-/// that it has; likewise its log-sum-exp.
+/// so they differ by at most twice these. `reference` is for this shape, or for one that has these as
+/// its leading heads. A row that the reference lacks may differ, in O relative to its largest |O| and in its
+/// log-sum-exp, by as much as any row that it has.
 CheckResult compare(const Shape& shape, const Outputs& outputs, const Outputs& before,
                     const Reference& reference);
 

@@ -27,8 +27,8 @@ struct TensorReference {
 /// are removed from dP and dV. Queries that see no key, and keys that no query sees, have zeros and a bound
 /// of zero.
 ///
-/// Bounds are per row, like those of O (see make_reference): twice the largest error of plain attention's
-/// gradient in 64 rows (S, P, O, dP and dS rounded to the type, float sums), plus a floor. The floor is that
+/// Bounds are per row, like those of O (see make_reference): twice the largest error of the gradient of plain
+/// attention in 64 rows (S, P, O, dP and dS rounded to the type, float sums), plus a floor. The floor is that
 /// of O plus 2^-20 of the query's log-sum-exp, or for a key of the largest one in its group: a kernel's P is
 /// exp(S - log-sum-exp), and the one that the forward pass wrote may have this error. Errors are parts of the
 /// larger of the row's largest value and of the root of the sum of its squared terms, with |dP| + |D| for dP

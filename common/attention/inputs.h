@@ -15,8 +15,8 @@ enum class InputKind {
   large_scores,  ///< scaled scores reach +-1e4: exp overflows unless the maximum is subtracted
   one_hot,       ///< each query matches one key so strongly that the softmax is 1 there, else 0
   all_equal,     ///< all elements of a tensor are equal: the softmax is uniform
-  drifting,      ///< N(0, 1) plus a direction per head: along the keys, every second query's scores rise by
-                 ///< 20 at the default scale and the others' fall, so that a running maximum is exceeded
+  drifting,      ///< N(0, 1) plus a direction per head: along the keys, scores of every second query rise by
+                 ///< 20 at the default scale and all others fall, so that a running maximum is exceeded
                  ///< repeatedly, from whichever end a kernel begins
 };
 

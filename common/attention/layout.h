@@ -32,7 +32,7 @@ struct Layout {
 Layout layout_bshd(const Shape& shape);
 
 /// Q, K and V are slices of one tensor [batch, seqlen, heads + 2 * kv_heads, head_dim], which is
-/// [batch, seqlen, 3, heads, head_dim] if heads == kv_heads; their gradients likewise. O and dO as
+/// [batch, seqlen, 3, heads, head_dim] if heads == kv_heads; and so are their gradients. O and dO as
 /// layout_bshd. seqlen_q == seqlen_k.
 Layout layout_packed_qkv(const Shape& shape);
 

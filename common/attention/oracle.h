@@ -45,12 +45,12 @@ std::vector<int64_t> sample_key_rows(const Shape& shape, int64_t count, uint64_t
 /// Bounds are per row. The values and errors of a row with a thousand keys are far smaller than those of a
 /// row with one key, and a common bound would hide a key lost in the longer row. A kernel's error may be
 /// twice that of plain attention, plus a floor, since plain attention may be exact by chance:
-/// - Errors of O are relative to the row's largest |O|, and plain attention's is the largest of 64
-///   consecutive rows: in a single row it can be small by chance, and relative errors of rows hardly depend
-///   on how many keys they see. The floor is 2^-10 for f16 and 2^-7 for bf16: every kernel rounds P and O,
-///   each by half a unit in the last place at most. For f32, whose sums differ with every order, it is 2^-18.
-///   A row that sees one key has exactly P = 1, and in f16 and bf16 O is that row of V, bit by bit, unless
-///   dropout scales it: the bound is 0.
+/// - Errors of O are relative to the row's largest |O|, and the error of plain attention is the largest one
+///   in 64 consecutive rows: in a single row it can be small by chance, and relative errors of rows hardly
+///   depend on how many keys they see. The floor is 2^-10 for f16 and 2^-7 for bf16: every kernel rounds P
+///   and O, each by half a unit in the last place at most. For f32, whose sums differ with every order, it is
+///   2^-18. A row that sees one key has exactly P = 1, and in f16 and bf16 O is that row of V, bit by bit,
+///   unless dropout scales it: the bound is 0.
 /// - Errors of the log-sum-exp are bounded in the same way, but relative to the effect of rounded scores on
 ///   it, the root of the sum of (P * max(1, |S|))^2 over the row. The floor is 2^-20 of the log-sum-exp, at
 ///   least of 1. For e4m3 a 16th of the same root is added, since a sum of rounded P may have this error.

@@ -34,7 +34,7 @@ constexpr int kTables = 12;
 struct Tensors {
   const void* q = nullptr;         ///< [batch, heads, seqlen_q, head_dim], Shape::dtype
   const void* k = nullptr;         ///< [batch, kv_heads, seqlen_k, head_dim], Shape::dtype; or pages
-  const void* v = nullptr;         ///< likewise; not read for latent attention
+  const void* v = nullptr;         ///< like k; not read for latent attention
   void* o = nullptr;               ///< [batch, heads, seqlen_q, value_dim], output_type(Shape::dtype)
   float* lse = nullptr;            ///< [batch, heads, seqlen_q], natural log-sum-exp of the scaled scores
   const void* d_o = nullptr;       ///< [batch, heads, seqlen_q, head_dim]; backward, where O is an input
@@ -45,10 +45,10 @@ struct Tensors {
   float* d_bias = nullptr;         ///< [heads, 2 * reach + 1], for a shape with a bias; null: not computed
   void* workspace = nullptr;       ///< as many bytes as the step needs; null if it needs none
   const float* q_scale = nullptr;  ///< [Shape::q_scales], finite and > 0; e4m3 only. Null: all are 1
-  const float* k_scale = nullptr;  ///< [Shape::k_scales], likewise
-  const float* v_scale = nullptr;  ///< [Shape::k_scales], likewise
+  const float* k_scale = nullptr;  ///< [Shape::k_scales], finite and > 0; e4m3 only. Null: all are 1
+  const float* v_scale = nullptr;  ///< [Shape::k_scales], finite and > 0; e4m3 only. Null: all are 1
   const float* k_mean = nullptr;   ///< [batch, kv_heads, head_dim], column means; e4m3 only. Null: all are 0
-  const float* v_mean = nullptr;   ///< likewise
+  const float* v_mean = nullptr;   ///< like k_mean
   const void* tables[kTables] = {};  ///< by TableId; null if the shape has no such table
 
   /// Sets the pointer to a tensor.
@@ -61,14 +61,14 @@ struct Tensors {
 struct Inputs {
   std::vector<float> q;           ///< [batch, heads, seqlen_q, head_dim]
   std::vector<float> k;           ///< [batch, kv_heads, seqlen_k, head_dim], or pages as dims_of says
-  std::vector<float> v;           ///< likewise; empty for latent attention
+  std::vector<float> v;           ///< like k; empty for latent attention
   std::vector<float> o = {};      ///< [batch, heads, seqlen_q, head_dim]; from here on, backward only
   std::vector<float> lse = {};    ///< [batch, heads, seqlen_q]
   std::vector<float> d_o = {};    ///< [batch, heads, seqlen_q, head_dim]
   std::vector<float> d_lse = {};  ///< [batch, heads, seqlen_q]; empty if the loss does not use it
   std::vector<float> k_mean =
       {};  ///< [batch, kv_heads, head_dim], of a mean-subtracted shape: what its encoding leaves out
-  std::vector<float> v_mean = {};  ///< likewise
+  std::vector<float> v_mean = {};  ///< like k_mean
 
   std::vector<float>& operator[](TensorId id);
   const std::vector<float>& operator[](TensorId id) const;

@@ -56,15 +56,15 @@ Machine machine();
 /// Describes the machine. Throws HardwareMissing if this is a GPU build and no GPU can be used.
 Info info();
 
-/// A kind of memory: the host's, or the device's (the simulator's device memory is a separate address range).
+/// Memory of the host, or of the device (the simulator's device memory is a separate address range).
 enum class Place { host, device };
 
 /// Returns the maximum shared memory of a block in bytes: 227 KB on an H200 and in the simulator, 163 KB on
 /// an A100. A GPU build without a GPU assumes an H200; a launch reports what is missing.
 int64_t shared_bytes_of_block();
 
-/// The value by which chapters choose tiles: shared_bytes_of_block, unless tests substitute another
-/// machine's.
+/// The value by which chapters choose tiles: shared_bytes_of_block, unless tests substitute that of
+/// another machine.
 extern int64_t (*granted_shared_bytes)();
 
 /// Returns the number of multiprocessors of the calling thread's device; 4 in the simulator. Throws

@@ -9,8 +9,8 @@
 
 namespace flashbook::device {
 
-/// Why there is no kernel for `what`. In a quick program, which has only the kernels of a run without
-/// options, the message says what builds the others.
+/// Returns the error that there is no kernel for `what`. In a quick program, which has only the kernels of a
+/// run without options, its message says how to build all kernels.
 inline std::logic_error no_kernel(const std::string& what) {
 #ifdef FLASHBOOK_ONLY_HEAD_DIM
   return std::logic_error("this program has no kernel for " + what +
@@ -58,8 +58,8 @@ constexpr bool kHasAllHeadDims = true;
 #endif
 
 /// Calls `body.operator()<kHeadDim>()` with `head_dim` as a constant: 64, 128 or 256. A build with
-/// FLASHBOOK_ONLY_HEAD_DIM=64 or 128 has no kernels for the others, one with FLASHBOOK_WITHOUT_HEAD_DIM_256
-/// none for 256.
+/// FLASHBOOK_ONLY_HEAD_DIM=64 or 128 has no kernels for other head dimensions, and one with
+/// FLASHBOOK_WITHOUT_HEAD_DIM_256 has none for 256.
 template <typename Body>
 void with_head_dim(int head_dim, Body body) {
   switch (head_dim) {

@@ -52,7 +52,7 @@ class Queue {
   Queue(const Queue&) = delete;
   Queue& operator=(const Queue&) = delete;
 
-  /// Returns the argument of launch(). The current device must be the queue's.
+  /// Returns the argument of launch(). The queue's device must be the current one.
   Stream stream() const { return stream_; }
   /// Returns an event for all work in the queue so far.
   Event record();

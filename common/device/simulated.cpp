@@ -1,5 +1,5 @@
 /// \file
-/// Implements device.h with the simulator: device memory is a part of the host's, and a launch has finished
+/// Implements device.h with the simulator: device memory is part of host memory, and a launch has finished
 /// when it returns.
 #include <algorithm>
 #include <chrono>

@@ -85,8 +85,8 @@ struct ScoreFunction {
   /// contributes no value. [heads], -inf: none. Empty: none. The sinks of Window are different: they are
   /// keys.
   Array<float> sinks = {};
-  /// The fraction of the probabilities that is dropped (dropout.h), 0 to 1: O is a sum over the others, times
-  /// 1 / (1 - dropout). The log-sum-exp includes all. 0: none.
+  /// The fraction of the probabilities that is dropped (dropout.h), 0 to 1: O is a sum over those that are
+  /// kept, times 1 / (1 - dropout). The log-sum-exp includes all. 0: none.
   float dropout = 0;
   uint64_t seed = 0;  ///< seed of the dropout
 

@@ -124,7 +124,7 @@ __device__ __forceinline__ void store_from_registers(const float (&output)[kFloa
 
 //| Chapter 5's steps get the address of each of their two rows from the problem. Chapters 7 and 9 have a
 //| pointer to the first row of a tile and one stride.
-/// Stores a thread's part of 64 finished rows that are `stride` elements apart; row 0 is at `to`.
+/// Stores a thread's part of 64 finished rows, which are `stride` elements apart; row 0 is at `to`.
 template <typename T, int kFloats>
 __device__ __forceinline__ void store_from_registers(const float (&output)[kFloats], T* to, int64_t stride,
                                                      int row, int end, float factor = 1.0f,

@@ -58,7 +58,7 @@ struct PipelineState {
   }
 };
 
-//| `full` takes one arrival per phase, the producer's; the real wait is for the bytes. `empty` takes one
+//| `full` takes one arrival per phase, from the producer; the real wait is for the bytes. `empty` takes one
 //| arrival for each warp of each consumer. The names are for the simulator: its reports say `empty[1]`.
 /// Initialises the barriers. Call it from one thread, before the block's first __syncthreads. `producers` and
 /// `consumers` are warps that arrive, or 1 for a thread with TMA.

@@ -105,7 +105,7 @@ __device__ inline void initialise(TileBroadcast& broadcast, int readers) {
 
 //| The thread that decides is short of registers: a `PipelineState` takes one more than a count. So it counts
 //| tiles: with two stages the last bit of the count is the stage, the bit before it the phase. The schedule
-//| determines the next tile: none, the one gridDim.x further on, or the counter's.
+//| determines the next tile: none, the one gridDim.x further on, or the one that the counter has.
 //|
 //| **When to read the counter.** A block that has read the counter holds a tile that no other can take. If it
 //| reads the counter when the previous tile begins, the answer arrives in time, but the launch's last tiles

@@ -28,7 +28,7 @@ namespace flashbook::hopper {
 //| The columns past the 80th must become zeros, too: then they add nothing to scores, and their outputs are
 //| zeros that are never stored. TMA itself fills up with zeros at the end of each dimension of the map. So
 //| the map must have rows that end at column 80, and with a dimension for panels that is impossible: its last
-//| panel would have 16 columns, the others 64. Such a map has rows of 80 columns in one piece, and boxes of
+//| panel would have 16 columns, all others 64. Such a map has rows of 80 columns in one piece, and boxes of
 //| one panel. A tile takes one instruction per panel, and everything past the row's end becomes zeros.
 
 constexpr int kPanel = 64;                      ///< columns per panel

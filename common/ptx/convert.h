@@ -38,8 +38,8 @@ __host__ __device__ __forceinline__ T from_float(float value) {
 
 }  // namespace flashbook
 #else
-// In the simulator __half and __nv_bfloat16 are f16 and bf16, so the host's to_float and from_float<T> are
-// also the kernel's.
+// In the simulator __half and __nv_bfloat16 are f16 and bf16, so kernels use the to_float and from_float<T>
+// of the host.
 #include "common/numeric/float_formats.h"
 #endif
 

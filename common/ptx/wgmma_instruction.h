@@ -104,7 +104,7 @@ struct WgmmaInstruction;
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate) \
                  __VA_OPT__(,) __VA_ARGS__)
 
-// r0 to r6: the numbers after the accumulator's, for the other operands.
+// r0 to r6: the operand numbers that follow those of the accumulator.
 #define FLASHBOOK_WGMMA(n, r0, r1, r2, r3, r4, r5, r6) \
   template <> struct WgmmaInstruction<n> { \
     template <typename T, int kMnA, int kMnB> \

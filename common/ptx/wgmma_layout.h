@@ -61,7 +61,7 @@ struct WgmmaM64 {
   }
 
  private:
-  /// The rows of a lane alternate between its group's and the group 8 below.
+  /// The rows of a lane alternate between its group of 8 rows and the next group.
   __host__ __device__ static constexpr int row(int thread, int part) {
     return thread / 32 * 16 + thread % 32 / 4 + part % 2 * 8;
   }

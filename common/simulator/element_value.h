@@ -27,7 +27,7 @@ float value_of(ElementBits<kType> bits) {
   if constexpr (kType == DType::bf16) return std::bit_cast<float>(uint32_t(bits) << 16);
   if constexpr (kType == DType::e4m3) return kE4m3Values[bits];
   constexpr uint32_t kInfinity = 0x7c00, kFloatInfinity = 0x7f80'0000;
-  // The exponent and mantissa in the position of a float's; the factor corrects the bias, for subnormals as
+  // Exponent and mantissa move to their position in a float; the factor corrects the bias, for subnormals as
   // well.
   const float magnitude = std::bit_cast<float>(uint32_t(bits & 0x7fff) << 13) * 0x1p112f;
   const uint32_t special = (bits & kInfinity) == kInfinity ? kFloatInfinity : 0;

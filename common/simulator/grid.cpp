@@ -353,7 +353,7 @@ class Blocks final : public OtherBlocks {
   const uint64_t count_, seed_;
   const std::function<void(Worker&, OtherBlocks&)> enter_;
   std::atomic<uint64_t> next_{0};
-  std::atomic<int> working_{1}, waiting_{0};  ///< number of units, including the calling OS thread's
+  std::atomic<int> working_{1}, waiting_{0};  ///< number of units, including that of the calling OS thread
   std::atomic<uint64_t> waits_ended_{0};      ///< number of times that a unit has stopped waiting
   std::atomic<uint64_t> came_{0};             ///< number of blocks that have arrived at the meeting or ended
   std::atomic<int> wait_there_{0};            ///< number of OS threads whose blocks wait there for the others

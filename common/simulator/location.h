@@ -7,7 +7,7 @@
 #endif
 
 /// Marks functions of the simulator that are inlined into kernels. The traced mode must not instrument them,
-/// since their accesses are not the kernel's.
+/// since their accesses are not part of the kernel.
 #define FLASHBOOK_UNTRACED __attribute__((no_sanitize("thread")))
 
 namespace flashbook::sim {

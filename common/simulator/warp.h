@@ -129,7 +129,7 @@ FLASHBOOK_UNTRACED T reduced(uint32_t mask, T value, Location where) {
   return value;
 }
 
-/// Returns the lanes in `mask` whose bits equal the caller's. `which` is kMatchAny or kMatchAll.
+/// Returns the lanes in `mask` that have the same bits as the caller. `which` is kMatchAny or kMatchAll.
 uint32_t match(const Collective& which, uint32_t mask, uint64_t bits, Location where);
 extern const Collective kMatchAny, kMatchAll;
 

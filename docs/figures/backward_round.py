@@ -5,7 +5,7 @@ from pathlib import Path
 
 from svg import Figure
 
-WIDTH = 41  # of a product
+WIDTH = 41  # width of a product
 
 
 def draw(name, description, left, actor, places, thread_0, add, tma):

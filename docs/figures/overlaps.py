@@ -5,7 +5,7 @@ from svg import Figure
 
 LEFT, HIGH, HALF, PITCH = 104, 26, 17, 36
 CLOCK = 0.053          # pixels
-PRODUCT = 512          # of 64 queries and 128 keys: 2048 / 4
+PRODUCT = 512          # a product of 64 queries and 128 keys: 2048 / 4
 PAPER = 832            # a consumer's softmax: 1664 / 2
 RECORDED = 1262 + 245  # in step 3: the softmax, and rounding P and rescaling O
 COPY = 1770            # 64 KB at 37 bytes per clock

@@ -105,7 +105,7 @@ def polynomial(degree: int) -> list[float]:
 
 def cubic_table() -> str:
     """Returns the largest relative error of 2^x on [0, 1), as float and after rounding to BF16, and how often the BF16
-    bits differ from the exact result's."""
+    bits differ from those of the exact result."""
     text = row("$2^x$ by", "multiply-adds", "float32", "as BF16", "other BF16 than exact") + row("---", *["--:"] * 4)
     points = [(i + 0.5) / 16384 for i in range(16384)]
     exact = [2 ** x for x in points]

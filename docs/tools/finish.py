@@ -73,7 +73,7 @@ class Site:
         return name
 
     def link(self, body: str, where: str) -> str:
-        """Returns `body` with github_markdown's and Doxygen's addresses replaced by the site's."""
+        """Returns `body` with the addresses of github_markdown and Doxygen replaced by those of the site."""
         def replace(found: Match) -> str:
             url = self.resolve(found[2], where)
             return f'{found[1]}="{html.escape(url)}"' if url else ""

@@ -169,7 +169,7 @@ class Document:
         return f'<p class="from">{links}</p>\n' if links else self.tags(text)
 
     def tags(self, text: str) -> str:
-        """Returns HTML without comments, with addresses treated like Markdown's and with Markdown in summaries."""
+        """Returns HTML without comments, with addresses treated as in Markdown, and with Markdown in summaries."""
         text = re.sub(r"<!--.*?-->\n?", "", text, flags=re.DOTALL)
         text = SUMMARY.sub(lambda found: f"<summary>{self.markdown.renderInline(found[1])}</summary>", text)
         return ADDRESS.sub(lambda found: f'{found[1]}="{repo_address(found[2], self.source)}"', text)

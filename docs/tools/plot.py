@@ -52,7 +52,7 @@ plt.rcParams.update({
 
 @dataclass
 class Paper:
-    """The canvas of plots. A phone's is 360 CSS pixels wide and stacks panels vertically."""
+    """The canvas of plots. On a phone it is 360 CSS pixels wide and stacks panels vertically."""
 
     folder: pathlib.Path
     phone: bool
@@ -438,7 +438,7 @@ def accuracy(measured, paper):
 
 
 def training(measured, paper):
-    """Draws lines: the losses of a model trained with our attention and with PyTorch's, by step."""
+    """Draws lines: the losses of a model trained with our attention and with that of PyTorch, by step."""
     names = {"flashbook": "chapters 5 and 7", "sdpa": "PyTorch's"}  # their copies would be hidden below these
     entries = [entry for entry in measured.newest.values() if entry.cell.kind == "training" and entry.cell.who in names and not entry.skipped]
     if not entries:

@@ -60,7 +60,7 @@ RECORDED = ("split", "conflicts", "requested")  # tables that tests and simulate
 
 
 def over_best(entry: Entry) -> float:
-    """Returns our rate relative to the fastest peer's."""
+    """Returns our rate relative to that of the fastest peer."""
     ratios = [value for key, value in entry.values.items() if key.startswith("vs_") and key != "vs_before"]
     if not ratios:
         raise KeyError("peer")
@@ -90,7 +90,7 @@ SUMMARIES: dict[str, Callable[[Sequence[float]], float]] = {
 
 @functools.cache
 def other_card(folder: str) -> Results:
-    """Returns the results of a card other than the book's."""
+    """Returns the results of a card other than that of the book."""
     if not (results.RESULTS / folder).is_dir():
         raise Refused(f"there is no folder {folder} of results: there are {', '.join(sorted(path.name for path in results.RESULTS.iterdir()))}")
     return results.load(results.RESULTS / folder)

@@ -1,6 +1,5 @@
-/// \file
-/// The parts of C++20 used here that the libc++ of older emscriptens lacks (Debian 12's has version 13).
-/// Included before everything else.
+/// \file The parts of C++20 used here that the libc++ of older emscriptens lacks (the one in Debian 12 has
+/// version 13). Included before everything else.
 #pragma once
 #include <version>
 #if defined(_LIBCPP_VERSION) && _LIBCPP_VERSION < 15000

@@ -1,4 +1,4 @@
-"""The build backend: scikit-build-core's, with the target machine in a wheel's version.
+"""The build backend of scikit-build-core, with the target machine in the version of a wheel.
 
 The suffix +sim stands for the simulator, +cu13 for GPU kernels compiled by nvcc 13. A source distribution has no suffix
 and can build both.

@@ -7,8 +7,8 @@ An arm is an attention function and a length. All arms start from the same weigh
 step: `batch` sequences of 1024, or half as many of 2048. They train on the Python sources of this interpreter's packages, which are long and full of
 recurring names. One file in thirty is held out. Held-out files that are long enough are cut into windows as long as the longest arm, and the last 256
 bytes of each window are scored. All arms predict the same bytes, each with as much of the window as its own length covers. `loss` is the mean in nats
-per byte, `gain` is how far it is below the first arm's, and `gain_error` is the standard error of the gain over windows, which does not cover other
-seeds.
+per byte, `gain` is how far it is below that of the first arm, and `gain_error` is the standard error of the gain over windows, which does not
+cover other seeds.
 """
 
 import argparse

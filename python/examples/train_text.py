@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains a small GPT on the bytes of this book, alternately with Flashbook's attention and PyTorch's, and generates text.
+"""Trains a small GPT on the bytes of this book, alternately with the attention of Flashbook and of PyTorch, and generates text.
 
     train_text.py [--steps 600] [--batch 16] [--length 2048] [--width 512] [--layers 8] [--eager] [--out FILE]
 

@@ -1,6 +1,6 @@
 """Checks arguments: numbers, flags, windows and tensors. An error names the argument and says what to pass instead.
 
-Numbers may be Python's or NumPy's. A tensor is not accepted as a number, since reading it would wait for the device. Flags and numbers are kept
+Numbers may come from Python or NumPy. A tensor is not accepted as a number, since reading it would wait for the device. Flags and numbers are kept
 apart so that arguments in the other interface's order raise an error and are not misread.
 """
 

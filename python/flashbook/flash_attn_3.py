@@ -57,7 +57,7 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None
         q_descale, k_descale, v_descale: [batch, kv_heads], float32, the scales of float8_e4m3fn elements
         window_size: (left, right), how many keys query i sees before and after its own, i + seqlen_k - seqlen_q; -1 means all
         attention_chunk: positions per chunk; a query sees only keys of its own chunk, in addition to the other masks. Key i has position i, query i
-            has position i + seqlen_k - seqlen_q. 0 means no chunks. Differentiable, unlike FlashAttention-3's; not for float8_e4m3fn
+            has position i + seqlen_k - seqlen_q. 0 means no chunks. Differentiable, unlike those of FlashAttention-3; not for float8_e4m3fn
         softcap: scores become softcap * tanh(score / softcap); 0 disables it
         num_splits, pack_gqa, sm_margin: hints
         deterministic: make the gradient bitwise reproducible

@@ -460,7 +460,7 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
             rows per page is a power of two; 64 or more are fastest
         k, v: [batch, new keys, kv_heads, head_dim], appended after cache_seqlens keys, or None
         rotary_cos, rotary_sin: [positions, rotated columns / 2]. Each new key is rotated by its position in the cache. A query is rotated by its
-            own key's position, or without causal and window_size by the first new key's. PyTorch does this before the kernel
+            the position of its own key, or without causal and window_size by that of the first new key. PyTorch does this before the kernel
         cache_seqlens: number of keys in the cache before appending: [batch], int32, or one int; None means that the cache is full
         cache_batch_idx: [batch], int32: the cache entry of each sequence; requires cache_seqlens, excludes block_table
         cache_leftpad: [batch], int32: cache rows before a sequence's first key, included in cache_seqlens; excludes block_table

@@ -482,7 +482,7 @@ def workspace_of(plan: Plan, stream: int, address: Callable[[Tensor], int]) -> t
 
 
 def is_elsewhere(plan: Plan) -> bool:
-    """Returns whether the current device is not the plan's."""
+    """Returns whether the current device is not that of the plan."""
     return plan.index >= 0 and current_device() != plan.index
 
 

@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True)
 def seed(request, monkeypatch):
-    """Seeds every test alike. In the simulator, CPU tensors use the GPU's kernels and not chapter 2's."""
+    """Seeds every test alike. In the simulator, CPU tensors use the GPU's kernels and not those of chapter 2."""
     torch.manual_seed(0)
     if not GPU and request.node.get_closest_marker("kernels"):
         choose = ops.choose

@@ -150,7 +150,7 @@ def test_values_of_another_width_that_are_refused():
 @pytest.mark.parametrize("head_dim", [8, 40, 80, 96, 136, 192, 248] if GPU else [40, 56])
 @pytest.mark.parametrize("pages", [0, 16])
 def test_caches_whose_head_dimension_tiles_pad(head_dim, pages):
-    """Chapter 8, with and without masks; the columns after a row's are NaN, and nothing may be copied."""
+    """Chapter 8, with and without masks; the columns after those of a row are NaN, and nothing may be copied."""
     q, k, v = inputs(2, 96, 4, 2, head_dim, torch.bfloat16, batch=2)
     k_cache, v_cache = (torch.cat([tensor, torch.full_like(tensor[..., :8], math.nan)], 3)[..., :head_dim] for tensor in (k, v))
     table, lengths = None, torch.tensor([90, 37], device=DEVICE, dtype=torch.int32)

@@ -126,7 +126,7 @@ TEST_F(CommandLineFiles, AMaskIsPairsOrIntervals) {
     std::ofstream(file, std::ios::binary)
         << "\x93NUMPY" << '\x01' << '\x00' << char(header.size()) << '\x00' << header << bytes;
   };
-  // Set the batch, too: a GPU's default differs from the simulator's.
+  // Set the batch, too: the default on a GPU differs from that in the simulator.
   const std::vector<const char*> words{"--batch", "1",       "--seqlen", "2",      "--seqlen-k",
                                        "3",       "--heads", "2",        "--mask", file.c_str()};
   const auto given = [&] { return options(words).shape.visibility; };

@@ -128,7 +128,7 @@ TEST(Rows, LeaveOutWhatWasNeverMeasured) {
   }
 }
 
-// On a GPU, its own times come first, followed by the book's if the shape is the same.
+// On a GPU, its own times come first, followed by those of the book if the shape is the same.
 TEST(Rows, HaveTheirOwnTimesOnAGpu) {
   Report report = report_of(false);
   EXPECT_EQ(

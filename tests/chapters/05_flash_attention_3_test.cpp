@@ -18,9 +18,9 @@ Shape shape_with(int heads, int seqlen_q, int seqlen_k, int head_dim, bool causa
   return make_shape(seqlen_q, seqlen_k, head_dim, causal, DType::bf16, heads, heads);
 }
 
-// A warpgroup that needs fewer tiles of keys than its block, or none, skips the others' tiles: in the ring,
-// in the order of turns, and for its queries and its output. This must stay consistent over many tiles of
-// queries in a block.
+// A warpgroup that needs fewer tiles of keys than its block, or none, skips tiles that only other warpgroups
+// need: in the ring, in the order of turns, and for its queries and its output. This must stay consistent
+// over many tiles of queries in a block.
 TEST_F(ChapterTest, WarpgroupsThatNeedFewerTilesKeepInStep) {
   for (const Shape& shape : {shape_with(3, 449, 1100, 64, false), shape_with(3, 449, 1100, 64, true),
                              shape_with(3, 1100, 449, 64, true), shape_with(3, 65, 700, 128, false),

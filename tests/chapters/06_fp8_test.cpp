@@ -91,7 +91,7 @@ struct Pipeline {
   UploadedInputs quantised;
 };
 
-/// Inputs like a model's, in 16 bits.
+/// Inputs like those in a model, in 16 bits.
 Inputs inputs_16(Shape shape, DType type, InputKind kind) {
   shape.dtype = type, shape.mean_subtracted = false;
   return make_inputs(shape, kind, 21);

@@ -590,7 +590,7 @@ TEST_F(RulesTest, ASharedPrefixGoesWithRules) {
   }
 }
 
-// A sequence's keys may begin after some rows of its part of the cache, as given by a table of the caller's.
+// A sequence's keys may begin after some rows of its part of the cache, as given by a table from the caller.
 TEST_F(RulesTest, PaddingsShiftTheKeys) {
   for (const bool one_page : {false, true}) {
     Shape shape = cache_of({60, 100, 0, 5});

@@ -222,7 +222,8 @@ INSTANTIATE_TEST_SUITE_P(Every, TracedMasks,
 INSTANTIATE_TEST_SUITE_P(Dropout, TracedMasks, ::testing::ValuesIn(chosen(dropped(), {0, 2, 3, 6})));
 INSTANTIATE_TEST_SUITE_P(Bias, TracedMasks, ::testing::ValuesIn(chosen(biased(), {0, 2, 3, 6, 7})));
 
-// V and dO are the identity: then O is the forward pass's P after dropout, and dV the gradient's.
+// V and dO are the identity: then O is P after dropout in the forward pass, and dV is P after dropout in the
+// backward pass.
 TEST_F(ChapterTest, TheGradientsDropoutLeavesOutWhatForwardLeftOut) {
   for (int head_dim : {64, 128, 256}) {
     Shape shape = masked_shape(head_dim, head_dim, Visibility::causal(), head_dim);

@@ -92,7 +92,7 @@ TEST_P(Properties, RowsThatSeeNoKeyAreZero) {
 }
 
 // A row with few keys has a few large probabilities, whose rounding errors do not average out.
-// FlashAttention's own tests allow O at most twice the error of PyTorch's; bounds per row are wider here.
+// FlashAttention's own tests allow at most twice the error of PyTorch in O; bounds per row are wider here.
 TEST_P(Properties, FewKeysErrAtMostTwiceAsMuchAsPlain) {
   for (const DType dtype : chapter_under_test.dtypes) {
     if (dtype != DType::f16 && dtype != DType::bf16) continue;

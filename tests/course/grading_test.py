@@ -233,7 +233,7 @@ class ASandbox(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name) / "own"
-        self.other = Path(folder.name) / "other"  # another user's, with mode 0777
+        self.other = Path(folder.name) / "other"  # a folder of another user, with mode 0777
         Path(folder.name).chmod(0o755)
         self.folder.mkdir()
         self.other.mkdir()

@@ -66,7 +66,7 @@ TEST(Generate, ACacheThatIsTooSmallSaysSo) {
 class GenerateOnTheMachine : public MachineTest {};
 
 TEST_F(GenerateOnTheMachine, TheKernelsWriteWhatPlainAttentionWrites) {
-  // With this seed, random errors of 2 % in O, far more than any kernel's, change no token.
+  // With this seed, random errors of 2 % in O, far more than any kernel makes, change no token.
   constexpr int kTokens = 24, kPageRows = 16, kSeed = 15;
   const Decoder decoder(kSeed);
   PagePool pool(2, kPageRows);

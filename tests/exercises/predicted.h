@@ -16,7 +16,7 @@
 namespace flashbook::testing {
 
 constexpr int kProblems = 8;  // number of problems in a student's test
-// In the grader's: enough for a mistake to show under every seed.
+// Enough in the grader's tests for a mistake to show under every seed.
 constexpr int kGraded = 64;
 
 /// A size of a problem, and its allowed values.

@@ -41,7 +41,7 @@ class Fault:
     old: str
     new: str
     steps: tuple[str, ...]  # steps whose output, O or a gradient, is wrong
-    options: list[str] = field(default_factory=list)  # of the program: usually none or a mask
+    options: list[str] = field(default_factory=list)  # options of the program: usually none or a mask
     environment: dict[str, str] = field(default_factory=dict)  # includes the simulator's mode, unless lazy finds the fault
     traced: list[str] = field(default_factory=list)  # options for the traced mode,
     says: str = ""  # and an expression that its report must match

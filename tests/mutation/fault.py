@@ -16,7 +16,7 @@ class Refused(Exception):
 
 @dataclass
 class Fault:
-    """Replaces `old`, which occurs exactly once in the kernel's text, by `new`, and likewise for the pairs in `also`."""
+    """Replaces `old`, which occurs exactly once in the kernel's text, by `new`, and the first text of each pair in `also` by the second."""
     name: str
     about: str  # the change to the kernel, in one sentence for the page
     old: str

@@ -3,7 +3,7 @@
 
 The files are the kernel's text, relative to the root of the repository, in the order in which they include each other.
 
-Every mutant of the part gets its own namespace inside the kernel's, and all share one set of headers, since these
+Every mutant of the part gets its own namespace inside that of the kernel, and all share one set of headers, since these
 take longer to compile than a kernel. The exit code is 1, with a message, if a fault's text is not in the kernel any
 more.
 """

@@ -3,7 +3,7 @@
 
 Builds that commit beside this tree and runs chapters of both in turn, untraced and traced, on one OS thread. Prints the
 median of the paired ratios of user time, before / now: above 1 is faster. Exits with 1 if one is below the floor. Load on the machine shifts all
-times, but the ratios of pairs little; user time excludes the system's. Run it before considering a change of the simulator complete.
+times, but the ratios of pairs little; user time excludes time in the system. Run it before considering a change of the simulator complete.
 """
 import argparse
 import os

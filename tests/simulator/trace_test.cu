@@ -229,7 +229,7 @@ __global__ void own_byte_twice(unsigned char* out) {
 
 __global__ void everyone_writes(float* out, bool same) { out[same ? 0 : blockIdx.x] = float(blockIdx.x); }
 
-/// Eight bytes per block, or some of the next block's.
+/// Eight bytes per block, or some bytes of the next block.
 __global__ void everyone_writes_bytes(unsigned char* out, int count) {
   for (int i = 0; i < count; ++i) out[8 * blockIdx.x + i] = blockIdx.x;
 }

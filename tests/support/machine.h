@@ -34,7 +34,7 @@ std::optional<uint64_t> kernels_launched();
 /// loops. No effect in a GPU build.
 void tell_where_it_computes(int seconds);
 
-/// During its lifetime, the simulator's tensor cores round like an H200's. No effect on a GPU.
+/// During its lifetime, the simulator's tensor cores round like those of an H200. No effect on a GPU.
 class ExactSums {
  public:
   ExactSums();

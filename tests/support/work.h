@@ -14,7 +14,7 @@ namespace flashbook::testing {
 /// Clocks of multiprocessors, for each unit as if it worked alone.
 struct Work {
   double sectors = 0;        ///< 32 bytes of device memory each: one per clock
-  double wavefronts = 0;     ///< 128 bytes of shared memory each, with wgmma's and TMA's: one per clock
+  double wavefronts = 0;     ///< 128 bytes of shared memory each, including wgmma and TMA: one per clock
   double exponentials = 0;   ///< exponentials and tanh: 16 per clock
   double tensor_cores = 0;   ///< multiply-adds: 2048 per clock by wgmma, 1296 by mma.sync
   double cuda_cores = 0;     ///< multiply-adds not done by tensor cores: 128 per clock

@@ -12,7 +12,7 @@ namespace flashbook {
 // log-sum-exp L, it is the mean of L - x under these probabilities. One pass over the row can compute it, if
 // the state has a third number, a sum.
 
-/// The state of a part of a row of scores x.
+/// The state for a part of a row of scores x.
 struct EntropyState {
   float row_max = kMinusInfinity;
   float row_sum = 0;    ///< sum of exp(x - row_max)

@@ -32,7 +32,7 @@ constexpr int64_t kMaxHeads = 65535;  // the machine's limit on blocks in y
 template <typename T, int kHeadDim>
 struct For {};
 
-/// Returns the launch of a kernel of tiles of 64 queries, whose block keeps `tiles` tiles in shared memory.
+/// Returns the launch of a kernel whose blocks take 64 queries and keep `tiles` tiles in shared memory.
 template <int kHeadDim, typename T>
 Launch<T> tiled(void (*kernel)(const T*, const T*, const T*, T*, float*, Problem), int tiles) {
   return {kernel, kTile, kThreads, tiles * kTile * kHeadDim * int(sizeof(T))};

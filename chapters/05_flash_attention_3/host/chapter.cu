@@ -72,8 +72,8 @@ constexpr Step kSteps[] = {
         "A producer keeps a pipeline of tiles filled, consumers multiply, and registers move from one to the "
         "others."),
     row<3>("pingpong", "pingpong",
-           "The consumers take turns at the tensor cores, so that one's softmax lies under the others' "
-           "products."),
+           "The consumers take turns at the tensor cores, so that one's softmax overlaps with the "
+           "products of the others."),
     row<4>("overlap", "overlap in a warpgroup",
            "The scores of the next tile are issued before the values of this one are waited for."),
     {.slug = "persistent",

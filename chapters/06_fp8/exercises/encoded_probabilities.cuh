@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(32)
   constexpr float kLimit = 4;  // log2 of how far a probability may exceed 1 before the maximum follows
   float max = -INFINITY;       // maximum of the row so far, or an older one: rescaling is lazy
   for (int tile = 0; tile < tiles; ++tile) {
-    const int64_t place = (int64_t(blockIdx.x) * tiles + tile) * 32 + threadIdx.x;  // of the four keys
+    const int64_t place = (int64_t(blockIdx.x) * tiles + tile) * 32 + threadIdx.x;  // place of its four keys
     const float* own = scores + 4 * place;
     float tile_max = fmaxf(fmaxf(own[0], own[1]), fmaxf(own[2], own[3]));
     for (int distance = 16; distance > 0; distance /= 2)

@@ -11,7 +11,7 @@ struct Quantised {
   void *q, *k, *v;                     ///< e4m3, as in Tensors
   float *q_scale, *k_scale, *v_scale;  ///< as many as Shape says
   float* k_mean = nullptr;             ///< for a mean-subtracted shape, as in Tensors
-  float* v_mean = nullptr;             ///< likewise
+  float* v_mean = nullptr;             ///< for a mean-subtracted shape, as in Tensors
   void* workspace = nullptr;           ///< for a mean-subtracted shape: quantise_workspace_bytes
 };
 

@@ -20,9 +20,9 @@ constexpr int64_t kMaxGridX = 2147483647;
 
 //| ## What cannot run
 //|
-//| A grid has at most 2^31 - 1 blocks in x. Block scales are what steps 3 and 4 are about. Of the others only
-//| step 9 accepts them, so that one step is right in every case. Step 4 is step 3's kernel: what is new in it
-//| happens before, when Q and K are rotated.
+//| A grid has at most 2^31 - 1 blocks in x. Block scales are the subject of steps 3 and 4. Of the other
+//| steps, only step 9 accepts them, so that one step is right in every case. Step 4 runs the kernel of step
+//| 3: its own work is done beforehand, when Q and K are rotated.
 std::string limits(const Shape& shape) {
   if (query_tiles(shape, 2 * kRowsPerWarpgroup) > kMaxGridX)
     return "batch * heads * seqlen / 128 is at most 2^31 - 1, what a grid has in x: give a smaller "

@@ -191,7 +191,7 @@ struct TransposedOnce : SumsByProduct<Traits> {
 
 //| Without the second pipeline for raw values, and with a producer that keeps few registers, there is room
 //| for wider tiles: 128 keys at d = 256, where before 96 were the most that registers allowed.
-/// Step 7 at head_dim 256. Pieces of 64 keys, since whole tiles do not fit next to the others.
+/// Step 7 at head_dim 256. Pieces have 64 keys, since whole tiles do not fit next to the other buffers.
 template <bool kCausal>
 struct WideD256 : KernelTraits<Fp8Sizes{.head_dim = 256, .causal = kCausal}> {
   static constexpr int kPieceKeys = 64, kKeyStages = 2, kTransposerBatch = 1;

@@ -179,7 +179,7 @@ inline RingLaunch plan_launch(const Shape& shape, int rows, int keys, int begin_
                               bool even, bool halves = false, int short_item = kShortItem) {
   const int row_tiles = int(ceil_div(int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q, rows));
   const int64_t items = int64_t(shape.batch) * shape.kv_heads * row_tiles;
-  const int64_t seen = int64_t(keys_seen_of(shape)) + begin_at - 1;  // and a page's other keys
+  const int64_t seen = int64_t(keys_seen_of(shape)) + begin_at - 1;  // with other keys of a page
   const int key_tiles = int(ceil_div(std::min<int64_t>(seen, shape.seqlen_k), keys));
   const int processors = device::multiprocessors();
   //| The kernel that merges many parts has a row of blocks for each item, and a grid has at most 65,535 rows.

@@ -12,7 +12,7 @@ struct Model {
   const char* name;
   int layers;
   int heads;     ///< query heads
-  int kv_heads;  ///< those that the cache has
+  int kv_heads;  ///< key heads in the cache
   int head_dim;
   int latent = 0;  ///< with latent attention: elements per token and layer, for keys and values of all heads
                    ///< together; kv_heads and head_dim then do not matter

@@ -13,7 +13,7 @@ namespace flashbook::many_gpus {
 /// One launch: queries of a rank on keys of one rank or of all.
 struct Attention {
   Shape shape;           ///< with as many queries and keys as the launch has, in the default layout
-  Tokens queries, keys;  ///< which ones those are
+  Tokens queries, keys;  ///< which tokens these are
   int shift;             ///< seqlen_k - seqlen_q of the whole sequence
   const void *q, *k, *v;
   void* o;  ///< [batch, heads, seqlen_q, head_dim], as lse of all rows or, of a part, of its final ones
@@ -24,7 +24,7 @@ struct Attention {
   /// For documents: the tiles of queries, in device memory, each with its keys. Null: tiles of all queries.
   const DocumentTile* tiles = nullptr;
   int tile_count = 0;
-  Carried carried = {.o = nullptr, .lse = nullptr, .first = 0, .from = 0, .until = 0};  ///< of a part
+  Carried carried = {.o = nullptr, .lse = nullptr, .first = 0, .from = 0, .until = 0};  ///< for a part
 
   /// Returns the last of the keys that a query sees; negative if it sees none.
   int last_key(int query) const;

@@ -12,7 +12,7 @@ namespace flashbook::many_gpus {
 /// One launch: queries of a rank, keys of one rank, all heads or some.
 struct Gradient {
   Shape shape;           ///< with as many queries and keys as the launch has, in the default layout
-  Tokens queries, keys;  ///< which ones those are
+  Tokens queries, keys;  ///< which tokens these are
   int shift;             ///< seqlen_k - seqlen_q of the whole sequence
   const void *q, *d_o, *k, *v;
   GradientWorkspace workspace;  ///< [batch, heads, padded_q]

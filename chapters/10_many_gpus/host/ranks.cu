@@ -203,8 +203,8 @@ std::vector<double> Ranks::time(int reps) {
   return seconds;
 }
 
-//| Processes send each other their rows of the outputs. Each allocates room for the others' rows, as large as
-//| the shares that those processes have.
+//| Processes send each other their rows of the outputs. Each allocates room for the rows of all others, as
+//| large as the shares that those processes have.
 void Ranks::collect() {
   for (const Dealt& dealt : dealt_) copy(dealt, Role::output);
   if (device::processes() != nullptr)

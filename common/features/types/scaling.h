@@ -8,12 +8,12 @@ namespace flashbook {
 /// The elements of an e4m3 tensor that share a scale, the factor by which their encodings are multiplied.
 enum class Scaling {
   tensor,  ///< all elements
-  head,    ///< those of a key head, and of the queries that read it
+  head,    ///< a key head, or the query heads that read it
   block    ///< 64 rows of Q, 128 rows of K or V; with pages, each head's part of a page
 };
 
 constexpr int kQueriesPerScale = 64;  ///< rows of Q that share a scale in Scaling::block
-constexpr int kKeysPerScale = 128;    ///< rows of K or V, likewise
+constexpr int kKeysPerScale = 128;    ///< rows of K or V that share a scale in Scaling::block
 
 /// Returns the name used on the command line: "tensor", "head", "block".
 std::string name_of(Scaling scaling);

@@ -39,8 +39,8 @@ class TensorCopies {
   std::string other_swizzle(const unsigned char* address, uint32_t span);
 
   bool any_load() const { return !loads_.empty(); }
-  /// Completes one load in flight, either the oldest or any; false if there is none. An error in it is not
-  /// the current thread's, so it ends the block.
+  /// Completes one load in flight, either the oldest or any; false if there is none. The current thread did
+  /// not cause an error in it, so the error ends the block.
   bool land_one(bool any);
 
   /// Completes, at the end of the block, the stores that have only read their tiles.

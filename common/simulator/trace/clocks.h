@@ -155,7 +155,7 @@ class Clocks {
     SharedRow complete_before;
     Fenced gathering_fenced, complete_fenced;
   };
-  /// A thread's knowledge of the others. Threads that meet at a barrier know the same and share the row until
+  /// What a thread knows of all others. Threads that meet at a barrier know the same and share the row, until
   /// one of them learns more.
   struct Row {
     SharedRow shared;

@@ -130,8 +130,8 @@ class DeviceMemory {
   Reserved<uint16_t> split_;      // per sector: the granules whose bytes are recorded individually
   Reserved<Cell> cells_;          // per granule, or for its first byte
   Reserved<Cell> odd_cells_;      // for the second byte of such granules
-  /// The atomic operation before the last writer's, which was also atomic. The two need no order between
-  /// them, but a reader of the result must see both.
+  /// The atomic operation before that of the last writer, which was also atomic. The two need no order
+  /// between them, but a reader of the result must see both.
   struct Earlier {
     uint64_t writer;
     Site written_at;

@@ -56,7 +56,7 @@ struct SourceLine {
 };
 
 /// Returns the lines of many sites. For inlined code this is the innermost line outside the simulator and its
-/// wrappers; if that line is in a helper in another file than the kernel's, the kernel's own line is added.
+/// wrappers; if that line is in a helper outside the kernel's file, the kernel's own line is added.
 /// For a helper that was not inlined, all calls in `kernel` that lead to it are added, unless `kernel` is
 /// null.
 std::map<Site, SourceLine> source_lines(std::span<const Site> sites, const void* kernel = nullptr);

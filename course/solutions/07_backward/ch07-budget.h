@@ -9,7 +9,8 @@
     const double of_one = (shared_bytes() - key_bytes()) / queries;
     return std::floor((227 * 1024 - key_bytes()) / of_one / 16) * 16;
   }
-  // A consumer's keys times head_dim, twice, divided among 128 threads; S^T and dP^T likewise.
+  // A consumer's keys times head_dim, twice, divided among 128 threads; and S^T and dP^T, divided the same
+  // way.
   double sum_registers() const { return 2 * keys / consumers * head_dim / 128; }
   double score_registers() const { return 2 * keys / consumers * queries / 128; }
   double product_clocks() const { return 5 * 2 * queries * keys * head_dim / 4096; }

@@ -8,7 +8,7 @@ __global__ void __launch_bounds__(32) take_out(const float* part_o,    // [rows,
   const float whole = lse[row], part = part_lse[row];
   __syncwarp();  // all lanes have read the log-sum-exp that one overwrites
   if (part == -INFINITY) return;
-  const float weight = expf(part - whole), rest = 1 - weight;  // of the part's keys; of the others
+  const float weight = expf(part - whole), rest = 1 - weight;  // weights of the part and of the rest
   const bool is_left = rest > 0;
   for (int column = threadIdx.x; column < kHeadDim; column += 32) {
     const int at = row * kHeadDim + column;

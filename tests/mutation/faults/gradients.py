@@ -43,7 +43,7 @@ FAULTS = [
     Fault("late_ds_not_waited_for", "Step 5 computes dQ of the previous iteration without waiting for dS.",
           "    if constexpr (kHasBefore) wait_for_ds_before(state);\n", "", everywhere("data race", "traced")),
     Fault("late_ds_handed_over_too_early",
-          "In step 5 a warpgroup signals that its dS is written while it still reads the previous iteration's, which the other may then overwrite.",
+          "In step 5 a warpgroup signals that its dS is written while it still reads the dS of the previous iteration, which the other may then overwrite.",
           "    wgmma_wait<1>();  // dV is done, and dQ of the previous round; dK still runs\n",
           "    if (__syncwarp(), threadIdx.x % 32 == 0) " + LATE_ARRIVAL.strip() + " wgmma_wait<1>();\n",
           everywhere("data race", "traced"), also=[("    if (threadIdx.x % 32 == 0) " + LATE_ARRIVAL, "\n")]),

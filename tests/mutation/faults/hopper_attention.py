@@ -79,7 +79,7 @@ FAULTS = [
           "Threads may use mbarriers before thread 0 has initialised them.",
           "  __syncthreads();  // the barriers are initialised\n", "", everywhere("mbarrier_init")),
     # Tiles.
-    Fault("wrong_head", "V is always the first head's.",
+    Fault("wrong_head", "V is always that of the first head.",
           "tma_load(shared.v[stage][panel], v_map, &shared.full[stage], {panel * kPanel, tile * kKeys, head});",
           "tma_load(shared.v[stage][panel], v_map, &shared.full[stage], {panel * kPanel, tile * kKeys, 0});",
           everywhere("wrong result")),
