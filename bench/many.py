@@ -8,8 +8,8 @@ The most important cells come first. A cell that would not finish within --secon
 complete after every cell; with --out, a later call continues a file of the same commit. Contestants run in two kinds of processes on the same
 GPUs. `bench/many` (many.cpp) has chapter 10's steps, with copies and with NCCL, and chapters 5, 7, 8 and 9 on the first GPU alone. One process per
 GPU has the context_parallel of the Python package and of PyTorch. In every round each contestant is timed once, in random order, after a rest
-of 60 ms. A time is the median of several launches, each after a flush of the L2, from the common start until the slowest GPU is done. Chapter 10 is timed
-with the host's clock. PyTorch is timed with CUDA events on the slower rank, which excludes the time until the host notices the end.
+of 60 ms. A time is the median of several launches, each after a flush of the L2, from the common start until the slowest GPU is done. Chapter 10
+is timed with the host's clock. PyTorch is timed with CUDA events on the slower rank, which excludes the time until the host notices the end.
 
 Results are many/ch10/zigzag/bf16/d128/causal/n65536, zigzag_nccl with NCCL, zigzag_striped with stripes, many/ch05/persistent on one GPU. `documents`
 means eight documents with 1/36 to 8/36 of the tokens, `decode` one query against N keys. If there are not two GPUs and 16 heads, the mask is

@@ -93,7 +93,7 @@ struct SplitKTiles {
 //|
 //| ![A thread's copies, the groups it makes of them, and what a wait
 //| promises](../../docs/figures/cp_async_groups.svg)
-/// Starts copying `kRows` rows, as far as there are `rows`; the rest become zeros.
+/// Starts copying `kRows` rows, of which only `rows` exist; the rest become zeros.
 template <typename Traits, int kRows, typename T, int kStride>
 __device__ void copy_tile(T (*tile)[kStride],  // [kRows][kStride]
                           const T* source,     // [rows, kHeadDim]

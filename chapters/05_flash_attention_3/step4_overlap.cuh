@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     pass_turn<Traits>(consumer);
 
     //| `wgmma_wait<1>` lets the newest group, the product with V, continue, and guarantees that the scores
-    //| are done. K's stage is then free, and V's is not yet.
+    //| are done. The stage of K is then free, but not yet that of V.
     wgmma_wait<1>();  // the scores are done; the product with V still runs
     wgmma_pin(scores);
     Traits::record(Moment::scores, tile);

@@ -22,7 +22,7 @@ struct Scales {
   int per_head;        ///< scales per head: 0 if all heads share one
   int per_block;       ///< 1 if each block of rows has one, else 0
 
-  /// Returns the scale of a block of rows of a head.
+  /// Returns the scale of block `block` of a head's rows.
   __device__ __forceinline__ float at(int head, int block) const {
     return scale == nullptr ? 1.0f : __ldg(scale + int64_t(head) * per_head + block * per_block);
   }
@@ -36,7 +36,7 @@ struct Problem : hopper::Problem {
   const float* k_mean;      ///< [key heads, head_dim], of columns; null: nothing was subtracted
   const float* v_mean;      ///< [key heads, head_dim], of columns; null: nothing was subtracted
 
-  /// Returns the head of a query head's scales of keys; counted over batch and heads together.
+  /// Returns the key head whose scales a query head uses, counted over batch and heads together.
   __device__ int scale_head(Head q) const { return number(q) / group; }
 };
 

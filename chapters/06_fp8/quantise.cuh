@@ -325,8 +325,8 @@ __global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
   atomicMax(&column.least_negated, ordered_bits(-least));
 }
 
-//| A mean is between the least and the largest element, even if the sum was clamped. Without it the largest
-//| absolute value is that of one of the two.
+//| A mean is between the least and the largest element, even if the sum was clamped. Once it is subtracted,
+//| one of these two has the largest absolute value.
 /// Computes the means of columns, and unless `largest` is null the largest absolute value without them of the
 /// heads that share a scale. One thread per column.
 __global__ void means_of_columns(const Column* columns,  // [heads, head_dim]

@@ -72,7 +72,7 @@ struct Gradients {
   static constexpr bool kHasDv = Traits::kSums != Sums::keys_and_queries;
   static constexpr bool kHasDk = Traits::kSums != Sums::values;
   static_assert(Traits::kStages > 1 || !kHasDv || !kHasDk,
-                "dV still reads dO where one stage of Q gives it back");
+                "dV still reads dO when the single stage of Q is released");
   using Part = DqPart<kHeadDim, kQueries>;
   static_assert(!kHasDk || Traits::kAddByTma || Traits::kStages == 1 || !Traits::kDeterministic,
                 "with two stages only TMA adds in order");

@@ -34,7 +34,7 @@ namespace flashbook::backward {
 //|
 //| Warps that share keys also share the work on the scores: each computes those of some of the queries. But
 //| each needs $P^\top$ and $dS^\top$ of *all* queries for its dims. So both go through shared memory.
-//| `kSplit` is the number of warps that share.
+//| `kSplit` warps share the same keys.
 /// The sizes of a kernel for dK and dV. `split` warps share row_blocks * 16 keys: each computes the scores of
 /// a part of the queries, and sums a part of the dims.
 struct KeySizes {
@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
     const float* const lse = reinterpret_cast<const float*>(q_tile + 2 * Traits::kQueryTileBytes);
     const float* const d = lse + kQueries;
 
-    //| Two products by rows: K with Q, V with dO. In both the warp's keys are the rows.
+    //| Two products by rows: K with Q, V with dO. In both products the warp's keys are the rows.
     //|
     //| Now a *column* belongs to a query. A lane has two columns in each block of 8, and reads their
     //| log-sum-exp and $D$ from the stage; lanes with the same columns read the same address in one access.

@@ -178,7 +178,7 @@ __device__ __forceinline__ void finish_block(RingShared<Traits>& shared,
 //| blocks add to the same counter, so the last one to count finds all parts stored. To make sure that it also
 //| sees them, there are three steps:
 //|
-//| * All lanes write, then comes a `__syncwarp`, which makes their writes visible to lane 0.
+//| * All lanes write, followed by a `__syncwarp`, which makes their writes visible to lane 0.
 //| * Lane 0's addition publishes these writes (*release*), and acquires those that earlier arrivals published
 //|   (*acquire*).
 //| * After another `__syncwarp` all lanes may read.

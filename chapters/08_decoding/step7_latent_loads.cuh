@@ -34,8 +34,8 @@ struct LatentCache {
 //| A tile never crosses a page, since a page has 64 keys or a multiple. Without a table the batch entry takes
 //| the role of the page.
 
-/// Waits until `stage` is empty, `phase` being its next, and requests a tile of a segment, if there is one. A
-/// warpgroup.
+/// Waits until `stage`, whose next phase is `phase`, is empty, and requests a tile of a segment, if there is
+/// one. A warpgroup.
 template <typename T>
 __device__ __forceinline__ void fill(LatentShared<T>& shared, const CUtensorMap& map,
                                      const LatentCache& cache, const Problem& problem, int stage,

@@ -296,7 +296,7 @@ __device__ __forceinline__ void store_square(const MergedPiece& merged, const Sq
 //| so no two blocks can deadlock.
 //|
 //| The counter counts the blocks that have stored their parts, and then those that have seen that all parts
-//| are there. The last one sets it back to 0.
+//| are there. The last block sets it back to 0.
 
 constexpr int kManyParts = 16;  ///< from this number on, several warps may share a square
 

@@ -22,7 +22,8 @@ namespace flashbook::masks {
 //|
 //| It holds the same state as in chapter 5: references to shared memory, three descriptors, and in registers
 //| the output, the scores, P, and the maxima and sums of its rows. `work` is new: a reference to the tile of
-//| queries in shared memory. Reading it again costs a load now and then; keeping it, registers in the loop.
+//| queries in shared memory. Reading it again costs a load now and then; keeping it would cost registers in
+//| the loop.
 /// A thread of a consumer, for one tile of queries.
 template <typename T, typename Traits, typename Policy>
 struct Consumer {
@@ -224,7 +225,7 @@ struct Consumer {
   //|
   //| A tile of queries that sees nothing has no tile of keys. Its queries have been loaded anyway, and their
   //| place must be released: by its output, which is zeros, or at once.
-  /// Processes a query tile, by the counts of its work.
+  /// Processes a query tile with `partial` partial and `full` full tiles of keys.
   __device__ __forceinline__ void attend(int partial, int full) {
     int left = partial + full;
     mbarrier_wait(&shared.barriers.q_full[place.stage][number], place.phase);  // the queries have landed

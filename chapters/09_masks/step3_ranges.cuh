@@ -268,7 +268,7 @@ struct Unchanged {
 };
 
 //| Steps 2 and 4 answer in the same way. There may be documents, so the three functions for them are here.
-/// The answers of a policy by ranges.
+/// What a policy based on ranges answers.
 struct InRanges {
   Ranges ranges;
 

@@ -243,8 +243,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
 //|
 //| The last kernel goes through all tiles of the workspace, and skips those that belong to no document. A
 //| query that saw nothing has sums of zero, and zeros are written.
-/// Rounds dQ from the sums. A block has a tile of kQueries queries, each of its warpgroups a part. Grid:
-/// tiles of the workspace.
+/// Rounds dQ from the sums. A block takes a tile of kQueries queries, and each of its warpgroups a part of
+/// it. Grid: tiles of the workspace.
 template <typename T, int kHeadDim, int kQueries>
 __global__ void __launch_bounds__(kKeyConsumerThreads)
     convert_dq(const float* sums,  // [heads, padded_q, head_dim], parts of tiles in the order of registers

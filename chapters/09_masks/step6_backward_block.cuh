@@ -279,9 +279,9 @@ struct Gradients {
       kept[r] = kept[r] << odd | __shfl_xor_sync(kWholeWarp, neighbours[r] << odd, 4);
   }
 
-  //| dV needs what is left of P, dS all of it. At d = 64 no register is free for the bits while P is rounded,
-  //| so they are stored in the unused sign of a probability, as in FlashAttention. The factor c is applied to
-  //| dV once, at the end.
+  //| dV needs P after dropout, and dS needs all of P. At d = 64 no register is free for the bits while P is
+  //| rounded, so they are stored in the unused sign of a probability, as in FlashAttention. The factor c is
+  //| applied to dV once, at the end.
   /// With scores = P^T, elements that dropout leaves out become negative.
   __device__ __forceinline__ void mark(Scores& scores, const uint32_t (&kept)[2]) const {
 #pragma unroll

@@ -423,7 +423,7 @@ constexpr bool kHasSlope = ColumnOf<Score>::kHasSlope;
 //| for whether it is partial. Heads that share a mask share its lists.
 /// Where the list for a tile of keys is.
 struct QueryList {
-  int first, count;  ///< its first entry among all, and their number
+  int first, count;  ///< its first entry among those of all lists; its number of entries
 
   __host__ __device__ static int entry(int tile, bool partial) { return 2 * tile + partial; }
   __host__ __device__ static int tile(int entry) { return entry / 2; }

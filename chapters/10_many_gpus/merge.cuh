@@ -60,8 +60,8 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
     merge_part(const float* part_o,    // [batch, heads, seqlen_q, kHeadDim]
                const float* part_lse,  // [batch, heads, seqlen_q]
                Carried carried,
-               T* o,        // [batch, heads, seqlen_q, kHeadDim], of final rows
-               float* lse,  // [batch, heads, seqlen_q], of final rows
+               T* o,        // [batch, heads, seqlen_q, kHeadDim], for final rows
+               float* lse,  // [batch, heads, seqlen_q], for final rows
                int seqlen_q) {
   const int row = carried.first + int(blockIdx.x) * kMergeWarps + int(threadIdx.x) / 32;
   if (row >= seqlen_q) return;

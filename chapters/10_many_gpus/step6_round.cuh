@@ -102,8 +102,8 @@ struct Gradients {
         problem(problem),
         number(number),
         warp_key(number * kRowsPerWarpgroup + warp % kWarpsPerWarpgroup * kRowsPerWarp) {
-    //| The queries that see every key of the warpgroup begin where its last key's begin, and end where its
-    //| first key's end.
+    //| The queries that see every key of the warpgroup begin with the first query that sees its last key, and
+    //| end with the last query that sees its first key.
     if constexpr (kDocuments) {
       const QueriesOfKey* const seen = problem.seen + first_key + number * kRowsPerWarpgroup;
       all = {seen[kRowsPerWarpgroup - 1].begin, seen[0].end};

@@ -29,10 +29,10 @@ struct TensorReference {
 ///
 /// Bounds are per row, like those of O (see make_reference): twice the largest error of the gradient of plain
 /// attention in 64 rows (S, P, O, dP and dS rounded to the type, float sums), plus a floor. The floor is that
-/// of O plus 2^-20 of the query's log-sum-exp, or for a key of the largest one in its group: a kernel's P is
-/// exp(S - log-sum-exp), and the one that the forward pass wrote may have this error. Errors are parts of the
-/// larger of the row's largest value and of the root of the sum of its squared terms, with |dP| + |D| for dP
-/// - D: where that cancels, as in a row of one key, the rounding of both is left.
+/// of O plus 2^-20 of the query's log-sum-exp, or for a key of the largest log-sum-exp in its group: a
+/// kernel's P is exp(S - log-sum-exp), and the log-sum-exp from the forward pass may have this error. Errors
+/// are relative to the row's largest value or, if larger, to the root of the sum of its squared terms, with
+/// |dP| + |D| for dP - D: if that cancels, as in a row of one key, the rounding of both is left.
 ///
 /// Throws InputError for paged keys and for e4m3, which have no gradient.
 std::vector<TensorReference> make_gradient_reference(const Shape& shape, const Inputs& inputs,

@@ -28,7 +28,7 @@ struct Launched {
 /// one is used. Throws UsageError if the environment is inconsistent.
 std::optional<Launched> launched();
 
-/// The processes that are the ranks of one program, as one of them sees them.
+/// The processes that act as the ranks of one program, from the point of view of one of them.
 class Processes {
  public:
   /// Host memory that is sent to a rank, or that receives memory from it.

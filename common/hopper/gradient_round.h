@@ -178,7 +178,7 @@ __device__ __forceinline__ void wait_for_turn(const int* semaphore, int turn) {
   }
 }
 
-//| `dq_empty` has one arrival per phase, of the thread that adds. `dq_full` has four: lane 0 of each warp
+//| `dq_empty` has one arrival per phase, from the thread that adds. `dq_full` has four: lane 0 of each warp
 //| arrives when all lanes have written and made their writes visible to TMA.
 /// Hands the part of consumer `number` to the thread that adds it.
 template <typename Shared, int kFloats>

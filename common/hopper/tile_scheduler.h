@@ -75,8 +75,8 @@ __device__ inline WorkTile tile_at(const TileOrder& order, int index) {
 //| ## Broadcasting the next tile
 //|
 //| One thread, the producer of keys, knows which tile comes next. It broadcasts the tile to the others
-//| through shared memory, in two stages, so that the next tile is known before the last is done. Each stage
-//| has two mbarriers, as in the pipeline:
+//| through shared memory, in two stages, so that the next tile is known before the current one is done. Each
+//| stage has two mbarriers, as in the pipeline:
 //|
 //| | barrier | who arrives | arrivals of a phase | who waits | first wait |
 //| | --- | --- | --- | --- | --- |

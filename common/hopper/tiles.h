@@ -36,7 +36,7 @@ constexpr int kPanelRowBytes = kPanel * 2;      ///< bytes of a 16-bit panel row
 constexpr int kAtomBytes = 8 * kPanelRowBytes;  ///< 8 rows, after which the swizzle's pattern repeats
 constexpr int kMmaK = 16;                       ///< depth of one wgmma
 
-/// kRows rows of kColumns columns in TMA's layout: of one head, or of scores.
+/// A tile of kRows rows and kColumns columns in TMA's layout: rows of one head, or of scores.
 template <typename T, int kRows, int kColumns>
 struct alignas(kAtomBytes) Tile {
   static constexpr uint32_t kBytes = kRows * kColumns * sizeof(T);

@@ -107,9 +107,9 @@ Async async_from_environment() {
   throw SettingError(std::string(name) + "=" + text + ": use eager, lazy or random");
 }
 
-/// The error of the lowest block. Blocks are handed out in order, so it does not depend on the number of OS
-/// threads. Errors of blocks that waited too long for others rank below all other errors, since the awaited
-/// block may have been stopped.
+/// The error of the block with the lowest number. Blocks are handed out in order, so it does not depend on
+/// the number of OS threads. Errors of blocks that waited too long for others rank below all other errors,
+/// since the awaited block may have been stopped.
 class FirstError {
  public:
   void add(uint64_t block, std::string text, bool waits_in_vain) {

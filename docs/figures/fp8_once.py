@@ -3,7 +3,7 @@
 from svg import Figure
 
 figure = Figure(540, 350, "The transposers of two blocks take pieces of V from a list and write them, transposed, to the workspace. They count what is done by head. "
-                          "The loaders of both blocks wait for the count of their head and then read transposed pieces from the workspace.")
+                          "The loaders of both blocks wait for the counter of their head and then read transposed pieces from the workspace.")
 figure.text(16, 26, "V, in pieces", "bold")
 figure.text(16, 44, "a free one takes the next", "small soft")
 takers = ("0", "0", "1", "0", "1", "")  # the second and the fifth are above the boxes of their blocks

@@ -206,7 +206,7 @@ TEST(Decode, RefusesTablesThatDoNotFit) {
             "a bias is not finite: give finite biases");
   for (float dropout : {-0.1f, 1.0f, NAN})
     EXPECT_EQ(complaint([&](Shape& s) { s.score.dropout = dropout; }),
-              "the dropout is not a number from 0 to below 1: give one, or 0 for none");
+              "the dropout is not from 0 to below 1: give a number in that range; 0 means none");
 }
 
 TEST(OracleMasks, RefusePackedQueries) {

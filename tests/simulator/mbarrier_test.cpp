@@ -145,7 +145,7 @@ TEST_F(MbarrierTest, DeadlockSaysWhichParityAFirstWaitNames) {
   };
   const std::string error = error_if(false, false);
   expect_contains(error, {says, "the first wait for a full stage uses parity 0", "warps 0-1, lanes 0-31: "});
-  EXPECT_EQ(error.find("warp 1"), std::string::npos) << "one line for what holds of both warps\n" << error;
+  EXPECT_EQ(error.find("warp 1"), std::string::npos) << "one line for both warps\n" << error;
   // After a completed wait or an arrival, the initial parity is not the error.
   for (const std::string& other : {error_if(true, false), error_if(false, true)}) {
     EXPECT_EQ(other.find(says), std::string::npos) << other;

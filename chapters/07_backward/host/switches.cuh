@@ -22,8 +22,8 @@ struct NoneStay : Traits {
   static constexpr Schedule kSchedule = Schedule::single_tile;
 };
 
-/// All blocks of a head begin with its first queries. Under a causal mask they do so anyway, each with the
-/// first that see its keys.
+/// All blocks of a head begin with its first queries. Under a causal mask each block does so anyway: it
+/// begins with the first queries that see its keys.
 template <typename Traits>
 struct OneStart : Traits {
   static constexpr bool kRotate = false;

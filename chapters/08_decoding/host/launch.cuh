@@ -42,7 +42,7 @@ inline Problem problem_of(const Shape& shape, const Tensors& t, int pack) {
 }
 
 //| A contiguous cache and a cache of pages have the same map, chapter 5's `tile_map`. Without pages a
-//| sequence is a single page, as long as it is.
+//| sequence is a single page of its own length.
 /// Returns the keys per tile in steps 1 to 3.
 constexpr int pack_gqa_keys(int head_dim) { return head_dim == 256 ? 64 : 128; }
 
@@ -163,8 +163,8 @@ constexpr int kShortItem = 4096;
 /// A grid's y size.
 constexpr int64_t kMaxItemsToSplit = 65535;
 
-/// Members of a team, see plan.cuh: all items of a sequence, or a divisor of their number that leaves at most
-/// a tenth of the multiprocessors without a block.
+/// Returns how many members a team (plan.cuh) has: one per item of a sequence, or a divisor of that number
+/// that leaves at most a tenth of the multiprocessors without a block.
 inline int team_of(int items_of_sequence, int processors) {
   int team = std::min(items_of_sequence, processors);
   while (items_of_sequence % team != 0 || 10 * (processors / team * team) < 9 * processors) --team;

@@ -1,5 +1,5 @@
 /// \file
-/// A toy model that writes: one layer, weights by a seed, tokens without a meaning.
+/// A toy model that generates tokens without meaning: one layer, with random weights from a seed.
 #pragma once
 #include <cstdint>
 #include <vector>

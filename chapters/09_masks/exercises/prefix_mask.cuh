@@ -10,7 +10,7 @@ namespace flashbook::masks {
 // always. Each batch entry has its own prompt, which may be longer than all existing keys.
 //
 // Step 5 calls row(batch, head, query) once for each of a thread's rows, and sees(key) for each key. The less
-// sees has to do, the better.
+// work sees does, the better.
 
 /// The mask of a prefix model, as a function for step 5.
 struct PrefixMask {

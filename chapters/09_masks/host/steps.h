@@ -22,7 +22,7 @@ void run_prompts(const Shape& shape, const Tensors& tensors, device::Stream stre
 template <int kHeadDim>
 void run_gradients(const Shape& shape, const Tensors& tensors, device::Stream stream, bool in_turns);
 
-/// The counter of tiles, at the beginning of every step's workspace. What follows is aligned.
+/// The counter of tiles, at the beginning of every step's workspace. What follows it is aligned.
 constexpr int64_t kCounterBytes = 16;
 
 /// Returns the bytes of the workspace: of the counter, and the plan if there are documents; the scanned

@@ -34,8 +34,8 @@ struct Hop {
   // Bytes that a rank sends in Ulysses, there and back: Q, K, V and O, without what it keeps. Key heads are a
   // multiple of the ranks.
   double bytes_ulysses() const { return 0; }
-  // Decoding, one query for each of `heads` heads, and a rank with all parts' float32 results and
-  // log-sum-exps of a share of the heads: how many bytes of them does a rank send?
+  // When decoding with one query for each of `heads` heads, each rank merges all parts of a share of the
+  // heads. How many bytes of parts, float32 results and their log-sum-exps, does a rank send?
   double bytes_decoding() const { return 0; }
   // END EXERCISE ch10-hops
 };

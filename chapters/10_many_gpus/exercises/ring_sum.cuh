@@ -26,7 +26,7 @@ inline void add_to(float* sum, const float* numbers, int count, device::Queue& q
 using device::Event, device::Queue, device::Rank;
 
 // BEGIN EXERCISE ch10-buffer: a sum that is sometimes wrong
-/// Adds all ranks' numbers to `sum`. `held[0]` has this rank's own at the start; both buffers may be
+/// Adds all ranks' numbers to `sum`. `held[0]` has this rank's own numbers at the start; both buffers may be
 /// overwritten.
 inline void sum_round_the_ring(Rank& rank, float* sum, float* const (&held)[2], int count) {
   const int ranks = rank.count(), next = (rank.number() + 1) % ranks,

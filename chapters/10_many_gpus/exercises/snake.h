@@ -18,7 +18,7 @@ inline int owner_of(int token, int block, int ranks) {
   return token / block % ranks;
 }
 
-/// Which of its rank's tokens it is: how many of that rank come before it.
+/// Returns a token's place on its rank: how many tokens of that rank come before it.
 inline int place_of(int token, int block, int ranks) {
   // TODO: the blocks that the rank has had before, and what stands before the token in its block
   return token / ranks * (block > 0);

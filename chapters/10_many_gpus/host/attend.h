@@ -16,7 +16,7 @@ struct Attention {
   Tokens queries, keys;  ///< which tokens these are
   int shift;             ///< seqlen_k - seqlen_q of the whole sequence
   const void *q, *k, *v;
-  void* o;  ///< [batch, heads, seqlen_q, head_dim], as lse of all rows or, of a part, of its final ones
+  void* o;  ///< [batch, heads, seqlen_q, head_dim]; o and lse of all rows, or of a part's final rows
   float* lse;
   int* counter;    ///< 0; the launch leaves it so
   bool masked;     ///< some query does not see all keys

@@ -15,7 +15,7 @@ const Definition dropout = {
     .validate =
         [](const Shape& shape) {
           require(shape.score.dropout >= 0 && shape.score.dropout < 1,
-                  "the dropout is not a number from 0 to below 1: give one, or 0 for none");
+                  "the dropout is not from 0 to below 1: give a number in that range; 0 means none");
         },
     .describe = [](const Shape& shape) { return concat("dropout ", shape.score.dropout); },
     .options = {{.name = "--dropout",

@@ -10,8 +10,8 @@
 
 namespace flashbook::sim {
 
-/// Collects faults and keeps one for each pair of places in the source: the one in the lowest block and, if
-/// possible, between different warps, since whatever orders warps also orders lanes.
+/// Collects faults and keeps one for each pair of places in the source: the one in the block with the lowest
+/// number and, if possible, between different warps, since whatever orders warps also orders lanes.
 class Faults {
  public:
   /// `threads` is the number of threads in a block; `memory` is the location, such as "dynamic shared memory

@@ -4,7 +4,7 @@ inline int owner_of(int token, int block, int ranks) {
   return round % 2 == 0 ? turn : ranks - 1 - turn;
 }
 
-/// Which of its rank's tokens it is: how many of that rank come before it.
+/// Returns a token's place on its rank: how many tokens of that rank come before it.
 inline int place_of(int token, int block, int ranks) {
   return token / (block * ranks) * block + token % block;  // a block of each round
 }

@@ -43,7 +43,7 @@ CODE = {
     "producer loads K": (BLOCK, "load(shared.k"), "producer loads V": (BLOCK, "if constexpr (Shared::kHasDp) load(shared.v"),
 }
 
-# The names in bench/masks.py of the masks of mask_tiles, at 8192 tokens, and whose results are shown.
+# What bench/masks.py calls the masks of mask_tiles, at 8192 tokens; and the contestants that are shown.
 LIKE = {"full": "full", "causal": "causal", "window1024": "window", "sinks": "window", "prefix": "prefix", "causal_documents": "documents"}
 WHO = {"ours": "ch09/ranges", "flex": "flex"}
 

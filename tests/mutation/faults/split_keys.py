@@ -25,7 +25,7 @@ FAULTS = [
           "The first warp leaves its part out, and the merge reads what was in shared memory before.",
           "if (lane == 0) warp_partials[warp] = own;", "if (lane == 0 && warp > 0) warp_partials[warp] = own;",
           everywhere("wrong result", "eager", "lazy", "random") | everywhere("uninitialised shared memory", "traced")),
-    Fault("count_is_not_cleared", "The count of finished blocks starts from whatever was in device memory.",
+    Fault("count_is_not_cleared", "The counter of finished blocks starts from whatever was in device memory.",
           "  finished.upload(std::as_bytes(std::span(zeros)));\n", "",
           everywhere("wrong result", "eager", "lazy", "random") | everywhere("uninitialised device memory", "traced")),
     Fault("partials_of_the_next_row", "The merge reads one part too many.",
