@@ -23,7 +23,7 @@ from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/as_called.py
 
-from bench import flash_attention_3, packages, race, results, steps
+from bench import flash_attention_3, packages, race, results
 from bench.names import Name
 from bench.race import SEED, Contestant
 
@@ -207,7 +207,7 @@ def contestants_of(options: argparse.Namespace, cell: Cell, library: Any, device
     leaves = [tensor.detach().requires_grad_(cell.backward) for tensor in (problem.q, problem.k, problem.v)]
     said = explain(function, *leaves, *arguments, **keywords)
     said = said.backward or said
-    found = both(steps.of(said.chapter)[said.step - 1].name, said.name, problem, lambda q, k, v: function(q, k, v, *arguments, **keywords))
+    found = both(f"ch{said.chapter:02}/{said.step}", said.name, problem, lambda q, k, v: function(q, k, v, *arguments, **keywords))
     for contestant in found:
         contestant.values["chosen"] = 1
     if "fa3" in options.peers:

@@ -25,7 +25,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from bench import caches, flash_attention_3, packages, peers, race, results, steps
+from bench import caches, flash_attention_3, packages, peers, race, results
 from bench.names import Name
 from bench.race import LAYOUTS, SEED, Contestant
 from bench.structs import Cache, Shape, Tensors
@@ -165,8 +165,7 @@ def package(problem: Problem) -> tuple[Contestant, int, str]:
     tensors, options = problem.by_token(), {"cache_seqlens": problem.lengths, "block_table": problem.table, "causal": True}
     said = explain(flash_attn_with_kvcache, *tensors, **options)
     run = lambda: flash_attn_with_kvcache(*tensors, **options).transpose(1, 2)
-    step = steps.of(said.chapter)[said.step - 1]
-    return Contestant(step.name, said.name, run, called=True), said.chapter, step.slug
+    return Contestant(f"ch{said.chapter:02}/{said.step}", said.name, run, called=True), said.chapter, said.step
 
 
 def fa3(problem: Problem) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench import steps
 from docs.tools import book
 from docs.tools.book import Page
 from docs.web import planted
@@ -61,13 +62,15 @@ def with_panels(page: Page, body: str, modules: dict[str, dict[str, Any]]) -> st
     body = re.sub(r'<div data-shown-fault="(\w+)"></div>\n', of_fault, body)
     if page.source in OTHERS:
         number, file, words, before = OTHERS[page.source]
-        return body.replace(before, host(number, file=file, step="5", words=words) + before) if number in modules else body
+        step = str(planted.number(number, "persistent"))
+        return body.replace(before, host(number, file=file, step=step, words=words) + before) if number in modules else body
     number = page.chapter[:2]
     if page.kind != "kernel" or number not in modules or re.search("/host/|/serving/|/ramp_", page.source):
         return body
-    step = re.match(r"step(\d+)", page.path.name)
+    name = re.match(r"step(\d+)_(\w+)", page.path.name)  # a file named after a step goes by its slug
+    shown = {"step": str(found.number if (found := steps.find(int(number), name[2])) else name[1])} if name else {}
     # After the first row, which describes the whole file.
-    return body.replace("</section>", host(number, file=page.source, **({"step": step[1]} if step else {})) + "</section>", 1)
+    return body.replace("</section>", host(number, file=page.source, **shown) + "</section>", 1)
 
 
 def scripts(body: str) -> list[str]:

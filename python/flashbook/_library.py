@@ -99,9 +99,17 @@ def library() -> ctypes.CDLL:
     c.flashbook_free.argtypes, c.flashbook_free.restype = [pointer], None
     for name in ("workspace_bytes", "masked_workspace_bytes", "decode_workspace_bytes", "masked_decode_workspace_bytes"):
         getattr(c, f"flashbook_{name}").restype = ctypes.c_int64
-    for name in ("last_error", "toolkit", "step_name"):
+    for name in ("last_error", "toolkit", "step_name", "step_slug"):
         getattr(c, f"flashbook_{name}").restype = ctypes.c_char_p
     return c
+
+
+@functools.cache
+def step(chapter: int, name: str | int) -> int:
+    """Returns the number of a step, given by slug or number. Raises ValueError if there is none."""
+    number = int(library().flashbook_step(chapter, str(name).encode()))
+    check(OK if number else BAD_ARGUMENT)
+    return number
 
 
 @functools.cache

@@ -17,7 +17,7 @@ class Explanation:
 
     operation: str  # "forward", "decode" or "backward"
     chapter: int
-    step: int
+    step: str  # its slug: "persistent"
     name: str  # name of the step
     reason: str
     machine: str  # "CPU", "simulator" or "sm_90"
@@ -27,7 +27,7 @@ class Explanation:
 
     def __str__(self) -> str:
         copied = f", after copies of {', '.join(self.copied)}" if self.copied else ""
-        text = f"{self.operation}: chapter {self.chapter}, step {self.step} ({self.name}) on {self.machine}{copied}: {self.reason}"
+        text = f"{self.operation}: chapter {self.chapter}, {self.step} ({self.name}) on {self.machine}{copied}: {self.reason}"
         return text if self.backward is None else f"{text}\n{self.backward}"
 
 
@@ -75,8 +75,9 @@ class _Recorder(TorchDispatchMode):
 def _explanation(operation: str, plan: ops.Plan, reason: str, named: dict[str, Tensor]) -> Explanation:
     copied = tuple(name for name, tensor in named.items() if not ops.is_readable(tensor, plan.compact) or tensor.data_ptr() % 16)
     major = "sm_" + "".join(map(str, torch.cuda.get_device_capability(plan.index))) if plan.index >= 0 else "CPU"
-    name = _library.library().flashbook_step_name(plan.chapter, plan.step).decode()
-    return Explanation(operation, plan.chapter, plan.step, name, reason, "simulator" if plan.simulated else major, copied, plan.workspace)
+    step, c = _library.step(plan.chapter, plan.step), _library.library()
+    slug, name = (text(plan.chapter, step).decode() for text in (c.flashbook_step_slug, c.flashbook_step_name))
+    return Explanation(operation, plan.chapter, slug, name, reason, "simulator" if plan.simulated else major, copied, plan.workspace)
 
 
 def _explain_forward(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, slopes: Tensor | None,

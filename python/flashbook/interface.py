@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
-from flashbook import arguments, ops
+from flashbook import _library, arguments, ops
 from flashbook._torch import is_any_autocast_enabled
 from flashbook.arguments import ORDER_2
 
@@ -230,7 +230,7 @@ def repeat(known: ops.CachedCall, q: Tensor, k: Tensor, v: Tensor, deterministic
 # ---- attention, and PyTorch's function ---------------------------------------------------------------------------------------------
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, chapter: int | None = None, step: int | None = None, *, causal: bool = False,
+def attention(q: Tensor, k: Tensor, v: Tensor, chapter: int | None = None, step: int | str | None = None, *, causal: bool = False,
               softmax_scale: float | None = None, return_lse: bool = False, q_scale: Tensor | None = None, k_scale: Tensor | None = None,
               v_scale: Tensor | None = None, bias: Tensor | None = None) -> Result:
     """Computes softmax(scale Q K^T) V with a step of a chapter.
@@ -241,20 +241,22 @@ def attention(q: Tensor, k: Tensor, v: Tensor, chapter: int | None = None, step:
         v: same shape as k
         chapter: 1 to 6, 8 or 9. The default depends on the call (see `explain`): usually 5 on a Hopper GPU, 4 on other GPUs, 2 on the CPU.
             Chapters 1 and 3 to 9 accept CPU tensors if the library was built for the simulator
-        step: counted from 1; default: the last step. In chapter 6 step 9 is right for rows of any length; steps 7 and 8 are faster in long rows,
-            but O comes out too small if values have a nonzero mean
+        step: its name, such as "pingpong", or its number, from 1 on; default: the last step. In chapter 6 promoted_sums is right for rows of any
+            length; transpose_once and linear_exp are faster in long rows, but O comes out too small if values have a nonzero mean
         causal: query i sees keys up to i + seqlen_k - seqlen_q
         softmax_scale: default 1 / sqrt(head_dim)
         return_lse: return (o, lse) with the log-sum-exp of the scores, [batch, heads, seqlen_q], -inf where a query sees no key
         q_scale, k_scale, v_scale: float32, the scales of float8_e4m3fn elements. All three per tensor, [1]; per key head, [batch, kv_heads]; or
-            per block (steps 3, 4 and 9), [batch, heads, seqlen_q / 64] and [batch, kv_heads, seqlen_k / 128], rounded up. None means 1
+            per block (in block_scales, hadamard and promoted_sums), [batch, heads, seqlen_q / 64] and [batch, kv_heads, seqlen_k / 128], rounded up.
+            None means 1
         bias: [heads, 2 * reach + 1], added to the scaled score of a key that comes -reach ... reach keys after the query's own; keys further away
             get the value at the nearer end. Differentiable; 16-bit biases are copied to float32
     Returns: o, with q's shape and memory order. Gradients come from chapter 7, with a bias from chapter 9.
     Source: Milakov and Gimelshein (arXiv 1805.02867), algorithm 3; Dao (arXiv 2307.08691), algorithm 1.
     """
     arguments.tensors(4, "[batch, heads, seqlen, head_dim]", q=q, k=k, v=v)
-    chapter, step = (0 if of is None else arguments.whole_number(name, of) for name, of in (("chapter", chapter), ("step", step)))
+    chapter = 0 if chapter is None else arguments.whole_number("chapter", chapter)
+    step = _library.step(chapter, step) if isinstance(step, str) else 0 if step is None else arguments.whole_number("step", step)
     right = 0 if arguments.flag("causal", causal) else -1
     if bias is not None:
         arguments.tensors(2, "[heads, 2 * reach + 1]", bias=bias)

@@ -40,18 +40,18 @@ MAX_HEAD_DIM, HEAD_DIM_MULTIPLE = 256, 8  # head dimensions of tensors, which ch
 ON_CPU, AMPERE, HOPPER, FP8, BACKWARD, DECODING, MASKS = 2, 4, 5, 6, 7, 8, 9  # chapters
 LAST_COMPACT = 4  # the last chapter that reads only contiguous [batch, heads, seqlen, head_dim]
 COUNTING = (HOPPER, DECODING, MASKS)  # chapters whose workspace, except for gradients, has counters: 0 before and after each call
-VARLEN, RANGES, FUNCTIONS, GRADIENT, IN_TURNS = 2, 3, 5, 6, 7  # steps of chapter 9
-FAST, DETERMINISTIC = 5, 6  # steps of chapter 7
-EQUAL_WORK, E4M3_CACHE, BOXES, WARPGROUP = 6, 8, 9, 10  # steps of chapter 8
-PROMPTS = 8  # step of chapter 9
-FEW_ROWS, MAX_ROWS = 16, 128  # up to this many rows, chapter 8's steps 6 and 9 are chosen; also the rows per block of its step 10
-MIN_PAGE_ROWS = 8  # size of the smallest page that chapter 8's step 10 and chapter 9 can read
+# Steps of chapters 9, 7 and 8.
+VARLEN, RANGES, FUNCTIONS, GRADIENT, IN_TURNS, PROMPTS = "varlen", "ranges", "mask_functions", "backward", "deterministic", "prompts"
+FAST, DETERMINISTIC = "persistent", "deterministic"
+EQUAL_WORK, E4M3_CACHE, BOXES, WARPGROUP = "equal_work", "e4m3_cache", "boxes", "warpgroup"
+FEW_ROWS, MAX_ROWS = 16, 128  # up to this many rows, EQUAL_WORK and BOXES are chosen; also WARPGROUP's rows per block
+MIN_PAGE_ROWS = 8  # size of the smallest page that WARPGROUP and chapter 9 can read
 SHORT_PAGE_ROWS = 64  # pages with fewer rows are short
 MULTIPROCESSORS = 132  # H100 and H200
 # Chapter 9 does not split keys. With fewer tiles than this it leaves so many multiprocessors idle that chapter 8 is as
 # fast, although chapter 8 needs 4.8 us per tile and chapter 9 only 1.45 us for twice as many rows.
 MIN_TILES, TILE_ROWS = 20, 128
-PROMOTED = 9  # the step of chapter 6 that is right for rows of any length
+PROMOTED = "promoted_sums"  # the step of chapter 6 that is right for rows of any length
 MAX_PLANS = 4096
 MAX_UNREAD = 1 << 18  # number of elements, 1 MiB
 
@@ -78,7 +78,7 @@ class Plan:
     compact: bool = False  # whether copies are contiguous [batch, heads, seqlen, head_dim]
     empty: bool = False  # whether there is nothing to launch
     chapter: int = 0
-    step: int = 0
+    step: str | int = 0
     reason: str = ""  # reason for the step, for a cache
     shape: Shape | None = None
     mask: Mask | None = None  # the struct without its pointers
@@ -350,7 +350,7 @@ def is_masked(left: int, right: int, softcap: float, slopes: bool, documents: in
 
 
 def chosen(q: Tensor, value_dim: int, left: int, right: int, softcap: float, slopes: bool, documents: int, chapter: int,
-           step: int, dropout: float, reach: int) -> tuple[int, int]:
+           step: int, dropout: float, reach: int) -> tuple[int, str | int]:
     """Returns the chapter and step of a forward pass."""
     if chapter:
         known = _library.chapters()
@@ -369,7 +369,7 @@ def chosen(q: Tensor, value_dim: int, left: int, right: int, softcap: float, slo
 
 
 def choose(on_cpu: bool, hopper: bool, dtype: torch.dtype, queries: int, masked: bool, functions: bool, packed: bool,
-           padded: bool) -> tuple[int, int, str]:
+           padded: bool) -> tuple[int, str, str]:
     """Returns the chapter and step of a forward pass that does not choose them, and the reason."""
     if functions:
         return MASKS, FUNCTIONS, "a softcap, slopes, a bias or dropout"
@@ -378,14 +378,14 @@ def choose(on_cpu: bool, hopper: bool, dtype: torch.dtype, queries: int, masked:
     if dtype == torch.float8_e4m3fn:
         return FP8, PROMOTED, "e4m3, right for rows of any length"
     if padded:  # `check_machine` refuses other GPUs, and CPU tensors without the simulator
-        return HOPPER, 5, "a head dimension that is padded"
+        return HOPPER, "persistent", "a head dimension that is padded"
     if on_cpu:
-        return ON_CPU, 5, "CPU tensors"
+        return ON_CPU, "register_blocks", "CPU tensors"
     if not hopper:
-        return AMPERE, 6, "a GPU before Hopper"
+        return AMPERE, "late_maximum", "a GPU before Hopper"
     if queries == 1:
         return DECODING, EQUAL_WORK, "one query: the keys are split across all blocks"
-    return HOPPER, 5, "a Hopper GPU, full or causal attention"
+    return HOPPER, "persistent", "a Hopper GPU, full or causal attention"
 
 
 def planned(plan: Plan, what: str, tensors: tuple[Tensor, ...], q: Tensor, k: Tensor, scale: float, left: int, right: int, softcap: float,
@@ -406,7 +406,7 @@ def planned(plan: Plan, what: str, tensors: tuple[Tensor, ...], q: Tensor, k: Te
     plan.shape.scaling = scaling
     value_dim = tensors[2].shape[3]
     plan.shape.value_dim = value_dim if value_dim != q.shape[3] else 0
-    plan.first = (plan.chapter, plan.step, ctypes.addressof(plan.shape))
+    plan.first = (plan.chapter, _library.step(plan.chapter, plan.step), ctypes.addressof(plan.shape))
     if not plan.compact:
         q_, k_, v_, *_ = tensors
         set_strides(plan.shape, q=(q_.stride(), q_.shape), k=(k_.stride(), k_.shape), v=(v_.stride(), v_.shape),
@@ -794,7 +794,7 @@ def is_prompt(q: Tensor, k: Tensor, pages: Tensor | None, max_queries: int, unsp
     return pages is None or pages.shape[1] == 1 or (rows >= MIN_PAGE_ROWS and rows & (rows - 1) == 0)
 
 
-def choose_decode(rows: int, contiguous: bool, page_rows: int, e4m3: bool, prompt: bool, many: bool = False) -> tuple[int, int, str]:
+def choose_decode(rows: int, contiguous: bool, page_rows: int, e4m3: bool, prompt: bool, many: bool = False) -> tuple[int, str, str]:
     """Returns the chapter and step of attention against a cache, and the reason. `rows` is queries per sequence times
     query heads per key head. `contiguous`: a head's rows are contiguous. `page_rows` is 0 without pages. `many`:
     sequences times key heads exceed the multiprocessors."""
@@ -812,7 +812,7 @@ def choose_decode(rows: int, contiguous: bool, page_rows: int, e4m3: bool, promp
 
 
 def chosen_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, of_chapter_8: bool, max_queries: int,
-                  unsplit: bool) -> tuple[int, int, str]:
+                  unsplit: bool) -> tuple[int, str, str]:
     """Calls choose_decode for the tensors of a call. `unsplit`: choose independently of the batch."""
     rows = (max_queries or q.shape[2]) * (q.shape[1] // k.shape[1])
     contiguous = k.stride(2) == k.shape[3] and v.stride(2) == v.shape[3]

@@ -410,37 +410,37 @@ def test_explain():
     q, k, v = (make(2, 20, heads) for heads in (4, 2, 2))
     first = torch.tensor([0, 20], device=DEVICE, dtype=torch.int32)
     choice = lambda *arguments, **options: (lambda found: (found.operation, found.chapter, found.step))(flashbook.explain(*arguments, **options))
-    assert choice(flashbook.flash_attn_func, q, k, v) == choice(flash_attn_3.flash_attn_func, q, k, v) == ("forward", 5, 5)
-    assert choice(flashbook.flash_attn_func, q, k, v, window_size=(3, 0)) == ("forward", 9, 3)
-    assert choice(flashbook.flash_attn_func, q, k, v, softcap=3.0) == choice(flashbook.flash_attn_func, q, k, v, 0.1) == ("forward", 9, 5)
-    assert choice(flashbook.flash_attn_varlen_func, q[0], k[0], v[0], first, first, 20, 20) == ("forward", 9, 2)
-    assert choice(flashbook.attention, *(tensor.transpose(1, 2) for tensor in (q, k, v)), chapter=5, step=2) == ("forward", 5, 2)
+    assert choice(flashbook.flash_attn_func, q, k, v) == choice(flash_attn_3.flash_attn_func, q, k, v) == ("forward", 5, "persistent")
+    assert choice(flashbook.flash_attn_func, q, k, v, window_size=(3, 0)) == ("forward", 9, "ranges")
+    assert choice(flashbook.flash_attn_func, q, k, v, softcap=3.0) == choice(flashbook.flash_attn_func, q, k, v, 0.1) == ("forward", 9, "mask_functions")
+    assert choice(flashbook.flash_attn_varlen_func, q[0], k[0], v[0], first, first, 20, 20) == ("forward", 9, "varlen")
+    assert choice(flashbook.attention, *(tensor.transpose(1, 2) for tensor in (q, k, v)), chapter=5, step="specialised") == ("forward", 5, "specialised")
     fp8 = [tensor.to(torch.float8_e4m3fn) for tensor in (q, k, v)]
-    assert choice(flash_attn_3.flash_attn_func, *fp8) == ("forward", 6, 9)
+    assert choice(flash_attn_3.flash_attn_func, *fp8) == ("forward", 6, "promoted_sums")
     scale = torch.ones(2, 2, 1, device=DEVICE)
-    assert choice(flashbook.attention, *(tensor.transpose(1, 2) for tensor in fp8), k_scale=scale, v_scale=scale) == ("forward", 6, 9)
+    assert choice(flashbook.attention, *(tensor.transpose(1, 2) for tensor in fp8), k_scale=scale, v_scale=scale) == ("forward", 6, "promoted_sums")
 
     before, new = k.clone(), make(2, 1, 2)
     found = flashbook.explain(flashbook.flash_attn_with_kvcache, q[:, :1], k, v, new, new, cache_seqlens=7)
-    assert (found.operation, found.chapter, found.step, found.copied, found.backward) == ("decode", 8, 9, (), None) and torch.equal(k, before)
+    assert (found.operation, found.chapter, found.step, found.copied, found.backward) == ("decode", 8, "boxes", (), None) and torch.equal(k, before)
     table_ = torch.arange(2, device=DEVICE, dtype=torch.int32)[:, None]
     flashbook.explain(flashbook.flash_attn_with_kvcache, q[:, :1], make(2, 32, 2), make(2, 32, 2), new, new, cache_seqlens=7, block_table=table_)
-    assert choice(flashbook.flash_attn_with_kvcache, make(2, 40, 4), k, v, cache_seqlens=7, causal=True) == ("decode", 8, 10)  # 80 rows
+    assert choice(flashbook.flash_attn_with_kvcache, make(2, 40, 4), k, v, cache_seqlens=7, causal=True) == ("decode", 8, "warpgroup")  # 80 rows
     heads_first = [tensor.transpose(1, 2).contiguous().transpose(1, 2) for tensor in (k, v)]
-    assert choice(flashbook.flash_attn_with_kvcache, q[:, :8], *heads_first, cache_seqlens=9) == ("decode", 8, 6)
-    assert choice(flashbook.flash_attn_with_kvcache, q[:, :9], *heads_first, cache_seqlens=9) == ("decode", 8, 10)
+    assert choice(flashbook.flash_attn_with_kvcache, q[:, :8], *heads_first, cache_seqlens=9) == ("decode", 8, "equal_work")
+    assert choice(flashbook.flash_attn_with_kvcache, q[:, :9], *heads_first, cache_seqlens=9) == ("decode", 8, "warpgroup")
     one_query = [choice(flashbook.flash_attn_func, q[:, :1], *keys) for keys in ((k, v), heads_first)]
-    assert one_query == [("forward", 8, 9), ("forward", 8, 6)]
+    assert one_query == [("forward", 8, "boxes"), ("forward", 8, "equal_work")]
     long = make(2, 400, 4)
-    assert choice(flashbook.flash_attn_with_kvcache, long, k, v, cache_seqlens=7, causal=True) == ("decode", 9, 8)
-    assert choice(flashbook.flash_attn_with_kvcache, long, k, v, cache_seqlens=7, softcap=3.0) == ("decode", 8, 10)
+    assert choice(flashbook.flash_attn_with_kvcache, long, k, v, cache_seqlens=7, causal=True) == ("decode", 9, "prompts")
+    assert choice(flashbook.flash_attn_with_kvcache, long, k, v, cache_seqlens=7, softcap=3.0) == ("decode", 8, "warpgroup")
     for rows, chapter in ((4, 8), (8, 9)):  # rows per page
         pages = torch.arange(2 * 5, device=DEVICE, dtype=torch.int32).view(2, 5)
         found = flashbook.explain(flashbook.flash_attn_with_kvcache, long, make(10, rows, 2), make(10, rows, 2), cache_seqlens=7, block_table=pages)
         assert found.chapter == chapter
 
-    for options, backward in (({}, (7, 5)), ({"deterministic": True}, (7, 6)), ({"window_size": (3, 0)}, (9, 6)),
-                              ({"window_size": (3, 0), "deterministic": True}, (9, 7)), ({"dropout_p": 0.1}, (9, 6))):
+    for options, backward in (({}, (7, "persistent")), ({"deterministic": True}, (7, "deterministic")), ({"window_size": (3, 0)}, (9, "backward")),
+                              ({"window_size": (3, 0), "deterministic": True}, (9, "deterministic")), ({"dropout_p": 0.1}, (9, "backward"))):
         found = flashbook.explain(flashbook.flash_attn_func, q.clone().requires_grad_(), k, v, **options)
         assert found.backward is not None and (found.backward.chapter, found.backward.step) == backward
         assert found.backward.workspace > 0 and str(found).count("\n") == 1
@@ -467,23 +467,23 @@ def test_the_choice_without_a_machine():
     half = torch.bfloat16
     kind = lambda **changed: ops.choose(**{"on_cpu": False, "hopper": True, "dtype": half, "queries": 9, "masked": False, "functions": False,
                                            "packed": False, "padded": False} | changed)[:2]
-    assert kind() == (5, 5) and kind(queries=1) == (8, 6)
-    assert kind(hopper=False) == kind(hopper=False, queries=1) == (4, 6)
-    assert kind(masked=True) == (9, 3) and kind(masked=True, packed=True) == (9, 2) and kind(masked=True, functions=True) == (9, 5)
-    assert kind(dtype=torch.float8_e4m3fn) == (6, 9)
-    assert kind(padded=True, queries=1) == kind(padded=True, hopper=False) == (5, 5) and kind(padded=True, masked=True) == (9, 3)
+    assert kind() == (5, "persistent") and kind(queries=1) == (8, "equal_work")
+    assert kind(hopper=False) == kind(hopper=False, queries=1) == (4, "late_maximum")
+    assert kind(masked=True) == (9, "ranges") and kind(masked=True, packed=True) == (9, "varlen") and kind(masked=True, functions=True) == (9, "mask_functions")
+    assert kind(dtype=torch.float8_e4m3fn) == (6, "promoted_sums")
+    assert kind(padded=True, queries=1) == kind(padded=True, hopper=False) == (5, "persistent") and kind(padded=True, masked=True) == (9, "ranges")
     page = PAGE.read_text(encoding="utf-8").partition("A call takes the first row that fits:")[2].partition("\n\nIn FP8")[0]
-    rows = [tuple(map(int, numbers)) for numbers in re.findall(r"\| (\d), step (\d)", page)]
+    rows = [(int(chapter), step) for chapter, step in re.findall(r"\| (\d), `(\w+)`", page)]
     chosen = [kind(masked=True, functions=True), kind(masked=True, packed=True), kind(masked=True), kind(dtype=torch.float8_e4m3fn), kind(padded=True),
-              (2, 5), kind(hopper=False), kind(queries=1), kind()]
+              (2, "register_blocks"), kind(hopper=False), kind(queries=1), kind()]
     assert rows == chosen
 
 
 def test_the_choice_against_a_cache():
     kind = lambda rows, contiguous=False, page_rows=0, **of: ops.choose_decode(rows, contiguous, page_rows, of.get("e4m3", False), of.get("prompt", False))[:2]
-    assert kind(16) == kind(1, page_rows=16) == (8, 9) and kind(16, True) == kind(4, True, 4) == (8, 6)
-    assert kind(17) == kind(17, True) == kind(64, page_rows=8) == (8, 10) and kind(17, page_rows=4) == kind(17, True, 4) == (8, 9)
-    assert kind(512, prompt=True) == (9, 8) and kind(4, e4m3=True) == (8, 8)
+    assert kind(16) == kind(1, page_rows=16) == (8, "boxes") and kind(16, True) == kind(4, True, 4) == (8, "equal_work")
+    assert kind(17) == kind(17, True) == kind(64, page_rows=8) == (8, "warpgroup") and kind(17, page_rows=4) == kind(17, True, 4) == (8, "boxes")
+    assert kind(512, prompt=True) == (9, "prompts") and kind(4, e4m3=True) == (8, "e4m3_cache")
 
 
 def test_what_only_hopper_has(monkeypatch):

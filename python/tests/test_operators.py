@@ -415,7 +415,7 @@ def test_two_devices(current):
         "window": lambda q, k, v: flashbook.flash_attn_func(q, k, v, window_size=(40, 0)),
         "packed": lambda q, k, v: flashbook.flash_attn_varlen_func(q[0], k[0], v[0], first.to(q.device), first.to(q.device), 200, 200),
         "cache": lambda q, k, v: flashbook.flash_attn_with_kvcache(q[:, :1].detach(), k.detach(), v.detach(), cache_seqlens=lengths.to(q.device)),
-        "step": lambda q, k, v: flashbook.attention(*(tensor.transpose(1, 2) for tensor in (q, k, v)), chapter=4, step=1),
+        "step": lambda q, k, v: flashbook.attention(*(tensor.transpose(1, 2) for tensor in (q, k, v)), chapter=4, step="split_q"),
     }
     found = {}
     with torch.cuda.device(current):
