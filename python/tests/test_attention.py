@@ -91,7 +91,7 @@ def test_values_of_another_width(dtype, dims, mask):
         o, lse, _ = flashbook.flash_attn_func(q, k, v, return_attn_probs=True, **MASKS[mask])
         held((o, lse), q, k, v, **MASKS[mask])
         first, first_key = (torch.arange(BATCH + 1, device=DEVICE, dtype=torch.int32) * of.shape[1] for of in (q, k))
-        packed = [torch.cat([of.flatten(0, 1), torch.full_like(of[0, :3], math.nan)]) for of in (q, k, v)]
+        packed = [torch.cat([of.flatten(0, 1), of.new_full((3, *of.shape[2:]), math.nan)]) for of in (q, k, v)]
         for _ in range(2):  # the second call is remembered
             found = flashbook.flash_attn_varlen_func(*packed, first, first_key, seqlen_q, seqlen_k, **MASKS[mask])
             assert torch.equal(found[:-3].unflatten(0, (BATCH, seqlen_q)), o) and not found[-3:].any()
