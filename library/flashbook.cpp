@@ -115,7 +115,7 @@ T completed(const T* from, const char* name, std::size_t first) {
   return given;
 }
 
-/// A caller's array in device memory, null if it has none.
+/// Returns a caller's array in device memory, null if it has none.
 template <typename T>
 Array<T> array_of(const T* pointer, double entries) {
   // An array too long for any problem is refused by the check of its count.
@@ -210,7 +210,7 @@ Call call_of(const Chapter& chapter, int step, const FlashbookShape* shape, cons
           .dv = gradients.dv_strides};
 }
 
-/// The form in which the chapters describe a call's shape. Throws InputError if the step cannot run it.
+/// Returns a call's shape in the form that chapters use. Throws InputError if the step cannot run it.
 Shape checked_shape(const Chapter& chapter, const Call& call) {
   const FlashbookShape& given = call.shape;
   const FlashbookCache& cache = call.cache;

@@ -151,7 +151,7 @@ struct alignas(64) TransposedTiles {
 //| Neither product needs whole vectors of $K$ or $V$, only single numbers, which may be anywhere. So a full
 //| tile of floats is used in place. Only other types and the last keys are copied.
 
-/// A tile of keys or values as floats, kKeysPerTile rows: `source` itself, or `copy`, padded with zeros.
+/// Returns a tile of kKeysPerTile keys or values as floats: `source` itself, or `copy`, padded with zeros.
 template <int kHeadDim, typename T>
 [[gnu::always_inline]] inline const float* as_floats(const T* source,  // [keys, kHeadDim]
                                                      int keys, float (&copy)[kKeysPerTile][kHeadDim]) {

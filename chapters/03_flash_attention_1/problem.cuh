@@ -72,10 +72,10 @@ __device__ __forceinline__ Merge merge(float row_max, float tile_max) {
   return {new_max, subtracted, exp2_approx(row_max - subtracted)};
 }
 
-/// The factor that turns the finished sum of weighted values into O: 0 for a row that saw no key, not 1 / 0.
+/// Returns the factor that turns the finished sum of weighted values into O; 0 for a row that saw no key.
 __device__ __forceinline__ float inverse_sum(float row_sum) { return row_sum > 0.0f ? 1.0f / row_sum : 0.0f; }
 
-/// The natural log-sum-exp: back from base 2. A row that saw no key has -inf + log2(0) = -inf, as it should.
+/// Returns the natural log-sum-exp. A row that saw no key has -inf + log2(0) = -inf, as it should.
 __device__ __forceinline__ float log_sum_exp(float row_max, float row_sum) {
   return (row_max + log2f(row_sum)) * kLn2;
 }

@@ -80,7 +80,7 @@ struct SplitKTiles {
   __align__(128) float o[Traits::kRowsQ][kOutputStride];
   float row_max[Traits::kRowsQ], row_sum[Traits::kRowsQ];
 
-  /// The tile of V, by rows.
+  /// Returns the tile of V, by rows.
   __device__ T (*v())[kStride] { return Traits::kSharesKV ? k : v_if_apart; }
   __device__ T* weights(int row) { return reinterpret_cast<T*>(scores[row]); }
 };

@@ -32,7 +32,7 @@ struct Problem {
     return visible < 0 ? 0 : visible < seqlen_k ? visible : seqlen_k;
   }
 
-  /// Where a head's Q, O and log-sum-exp start, in rows. 64 bits: a tensor may hold more than 2^31 elements.
+  /// Returns the row at which a head's Q and O start. 64 bits: a tensor may hold more than 2^31 elements.
   __device__ int64_t q_row(int head) const { return int64_t(head) * seqlen_q; }
 
   /// Returns where the K and V that serve `head` start, in rows. Since heads = group * kv_heads, one division

@@ -58,7 +58,7 @@ __device__ __forceinline__ int swizzled(int row, int piece) {
 //| numbers share no bit, and exclusive or does not depend on order. So the swizzled place changes by `^ 32 *
 //| s`. Only every fourth step, after eight pieces, does a real addition of 128 follow. With `step` known to
 //| the compiler this is one instruction or none.
-/// The place 2 * step pieces further along the row, from that of piece 0 or 1 of an aligned group of eight.
+/// Returns the place 2 * step pieces further along a row than `place`, piece 0 or 1 of an aligned group of 8.
 __device__ __forceinline__ int walk(int place, int step) { return (place ^ step % 4 * 32) + step / 4 * 128; }
 
 //| ## Copying with cp.async

@@ -30,7 +30,7 @@ struct HopperShared : GradientShared<T, Traits, TileBroadcast> {
 struct QueryTiles {
   int first, end;
 
-  /// How many they are.
+  /// Returns the number of tiles.
   __device__ __forceinline__ int tiles() const { return end - first; }
 
   /// Returns the tile of a round. Rounds begin at tile `start` and wrap around after the last one.

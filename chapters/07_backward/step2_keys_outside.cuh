@@ -75,7 +75,7 @@ struct KeyKernelTraits {
 //| additions would touch eight rows, 32 bytes each. But only `convert_dq` reads these sums, so we may choose
 //| their order in memory: float number $i$ of all threads is contiguous, and one instruction of a warp adds
 //| to 128 contiguous bytes.
-/// The place of dQ's float `i` of this thread in a tile of the workspace: neighbouring threads side by side.
+/// Returns the place of this thread's float `i` of dQ in a tile of the workspace, next to its neighbours'.
 template <typename Traits>
 __device__ __forceinline__ int place_of_dq(int i) {
   return i * Traits::kThreads + int(threadIdx.x);

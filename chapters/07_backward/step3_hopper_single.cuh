@@ -10,8 +10,8 @@ namespace flashbook::backward {
 //| instruction.
 //|
 //| ![The five products](../../docs/figures/backward_products.svg)
-/// Gradients of one tile of keys by two warpgroups, one thread of which also requests the tiles. Grid: tiles
-/// of keys of all key heads.
+/// Computes the gradients of one tile of keys with two warpgroups, one thread of which also requests tiles.
+/// Grid: tiles of keys of all key heads.
 template <typename T, typename Traits>
 __global__ void __launch_bounds__(kKeyConsumerThreads, 1)
     hopper_single(const __grid_constant__ TileMap q_map,        // [batch, heads, panels, seqlen_q, 64]

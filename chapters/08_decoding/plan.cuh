@@ -129,7 +129,7 @@ class Segments {
   using Place = PlaceInPlan;
   Place at;
 
-  /// Those of a launch of `blocks` blocks. All lanes of a warp.
+  /// The segments of this block in a launch of `blocks` blocks. All lanes of a warp.
   __device__ __forceinline__ Segments(const PlanType& plan, const Problem& problem, int blocks)
       : plan_(plan), problem_(problem) {
     //| A tile of keys for one tile of rows is a *unit*. An empty sequence's item also counts as one, so that

@@ -1,7 +1,7 @@
 //| # The problem: few queries, many keys
 //|
 //| A model that generates text has one new token per sequence, and its query attends to every key of the
-//| cache. So a head's score matrix has very many columns but only one row, or a few if tokens are guessed
+//| cache. So a head's score matrix has very many columns but only one row, or a few if tokens are drafted
 //| ahead.
 //|
 //| ## Rows of a tile
@@ -65,7 +65,7 @@ struct Problem {
   /// Returns how many keys the sequence has; may be 0.
   __device__ int length(int batch) const { return lengths == nullptr ? seqlen_k : lengths[batch]; }
 
-  /// The last key that a row sees; negative if it sees none. Rows past the end see what the last one does.
+  /// Returns the last key that a row sees; negative if none. Rows past the end see what the last row sees.
   __device__ int last_key(int length, int row) const {
     return causal ? min(length - seqlen_q + row / pack, length - 1) : length - 1;
   }

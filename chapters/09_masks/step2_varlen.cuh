@@ -215,9 +215,9 @@ struct InPlan {
     if (tiles == 0 || index / tiles >= problem.heads) return {{0, 0}, {}, {}, {}, -1, 0, 0};
     const int first_head = index / (tiles * heads_of_section) * heads_of_section;
     const int heads = min(heads_of_section, problem.heads - first_head), at = index - first_head * tiles;
-    //| A section of heads at a time, as in chapter 5, so that its keys and values stay in the L2. Within a
-    //| section all heads begin with the longest sequence. These are real divisions, a few per tile of
-    //| queries: only the device knows the number of tiles, so the host cannot prepare a `Divisor`.
+    //| Takes a section of heads at a time, as in chapter 5, so that its keys and values stay in the L2.
+    //| Within a section all heads begin with the longest sequence. These are real divisions, a few per tile
+    //| of queries: only the device knows the number of tiles, so the host cannot prepare a `Divisor`.
     const int sorted = last_at_most(plan.first_tile, documents.count, at / heads);
     const int number = plan.sorted[sorted];
     const Sequence s = documents.at(number);

@@ -119,7 +119,7 @@ struct Gradients {
   static constexpr __host__ __device__ int column_of(int i) { return i / 2 * 8 + i % 2; }
   static constexpr __host__ __device__ int float_of(int r, int i) { return i / 2 * 4 + 2 * r + i % 2; }
 
-  /// The thread's row r of keys, in the tile; and in the sequence.
+  /// Return the thread's row r of keys, in the tile and in the sequence.
   __device__ __forceinline__ int tile_key_of(int r) const {
     return warp_key + int(threadIdx.x % 32 / 4) + 8 * r;
   }

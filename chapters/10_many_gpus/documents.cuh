@@ -53,7 +53,7 @@ struct InDocument : Problem {
   __device__ int first_row(const WorkTile&, int) const { return tile.query; }
   __device__ int end_row() const { return tile.end; }
   __device__ int first_key() const { return tile.key; }
-  /// What the rank carries, with the limits of these rows.
+  /// Returns what the rank carries, with the limits of these rows.
   __device__ Carried carried(const Carried& launched) const {
     return {launched.o, launched.lse, tile.query, tile.from, tile.until};
   }

@@ -39,7 +39,7 @@ struct Share {
          keys = tokens_of(order, whole.seqlen_k, rank, whole.ranks);
   int64_t row_bytes = whole.head_dim * kElementBytes;
   int64_t query_heads = int64_t(whole.batch) * whole.heads,
-          key_value_heads = 2 * int64_t(whole.batch) * whole.kv_heads;  ///< K's heads, and as many of V
+          key_value_heads = 2 * int64_t(whole.batch) * whole.kv_heads;  ///< heads of K, and as many of V
   Buffer q{Place::device,
            std::size_t(query_heads* queries.total() * row_bytes)};  // [heads, tokens, head_dim]
   Buffer kv{Place::device,
@@ -50,14 +50,14 @@ struct Share {
   Tokens keys_of(int other) const { return tokens_of(order, whole.seqlen_k, other, whole.ranks); }
   Tokens queries_of(int other) const { return tokens_of(order, whole.seqlen_q, other, whole.ranks); }
 
-  /// A launch of this rank's queries on another's keys, which are in `from`, followed by their values.
+  /// Returns a launch of this rank's queries on another's keys, which `from` has, followed by their values.
   Attention attention(int other, const Buffer& from, int* counter) const {
     Attention a = attention(keys_of(other), from, counter);
     a.shift = shift_between(order, a.shift, rank, other, whole.ranks);
     return a;
   }
 
-  /// The same on any keys, except those of stripes, whose places also depend on the other rank.
+  /// Returns a launch on any keys, except those of stripes, whose places also depend on the other rank.
   Attention attention(const Tokens& on, const Buffer& from, int* counter) const {
     Attention a{
         .shape = whole,

@@ -55,7 +55,7 @@ class BackwardRing final : public Program {
     d_ = Buffer(Place::device, lse_.bytes());
     dq_ = Buffer(Place::device, lse_.bytes() * share.whole.head_dim);
     if (share.whole.ranks == 1) return;
-    int most = 0;  // keys of the rank that has most
+    int most = 0;  // the most keys that a rank has
     for (int rank = 0; rank < share.whole.ranks; ++rank) most = std::max(most, share.keys_of(rank).total());
     for (Buffer& keys : travelling_)
       keys = Buffer(Place::device, std::size_t(share.key_value_heads * most * share.row_bytes));

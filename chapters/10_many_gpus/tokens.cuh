@@ -114,14 +114,14 @@ struct Problem : hopper::Problem {
   //| keys; with documents each tile has its own (`documents.cuh`).
   /// Returns the problem of one tile of queries.
   __device__ const Problem& for_tile(const WorkTile&) const { return *this; }
-  /// A tile's first row, and the end of the rows that are stored.
+  /// Returns a tile's first row, and the end of the rows that are stored.
   __device__ int first_row(const WorkTile& work, int rows) const {
     return (first_tile + work.query_tile) * rows;
   }
   __device__ int end_row() const { return seqlen_q; }
   /// Returns the first key.
   __device__ int first_key() const { return 0; }
-  /// What the rank carries, with the tile's row limits.
+  /// Returns what the rank carries, with the tile's row limits.
   __device__ const Carried& carried(const Carried& launched) const { return launched; }
 };
 

@@ -77,7 +77,7 @@ struct Step {
   bool knows(Features features) const { return (accepts | needs).has(features); }
   /// Returns the features of `shape` that the step does not support.
   Features unknown_in(const Shape& shape) const { return features_of(shape) - accepts - needs; }
-  /// Whether the step is for keys and an element type like those of `shape`, whatever other features it has.
+  /// Returns whether the step is for keys and a type like those of `shape`, whatever its other features.
   bool is_for(const Shape& shape) const {
     return (unknown_in(shape) & kKinds).empty() && features_of(shape).has(needs);
   }
@@ -149,8 +149,8 @@ struct Chapter {
   int place(std::string_view step) const;
   /// "split_q, ldmatrix or tuned, or a number from 1 to 3": how to name a step.
   std::string slugs() const;
-  /// Why a step cannot run `shape` (already validated): a feature that it does not accept, with the steps
-  /// that do, or one of its limits. Empty if it can.
+  /// Returns why a step cannot run `shape` (already validated): a feature that it does not accept, with the
+  /// steps that do, or one of its limits. Empty if it can.
   std::string refusal(int step, const Shape& shape) const;
   std::string refusal(std::string_view step, const Shape& shape) const { return refusal(place(step), shape); }
   /// Returns whether any step accepts these features.

@@ -12,10 +12,10 @@ namespace flashbook {
 /// for anything that is not a machine.
 void check_device(const std::string& text);
 
-/// The name of a file that can be written. An error is reported now rather than after minutes of work.
+/// Returns the name of a writable file. An error is reported now rather than after minutes of work.
 std::string writable(const Value& file);
 
-/// The option for a tensor's file is the tensor's name; O as an output is --output.
+/// Returns the option for a tensor's file: the tensor's name, or --output for O as an output.
 std::string option_of(const TensorSpec& tensor);
 
 /// Returns whether an input is computed if it is not given: for backward, the results of the forward pass.

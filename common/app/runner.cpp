@@ -74,7 +74,7 @@ void check_memory(const Chapter& chapter, const Options& options, const std::vec
   if (!shares_host_memory) require(machine, device::info().memory_free, " of GPU memory and ");
 }
 
-/// Why `chapter` may be wrong in an operation for scores up to `largest`; empty if it is not.
+/// Returns why `chapter` may be wrong in an operation for scores up to `largest`; empty if it is not.
 std::string why_not_scores(const Chapter& chapter, Operation operation, const Shape& shape, double largest) {
   const float limit = right_up_to(operation, shape.dtype, shape.ranks);
   if (largest <= limit) return "";
@@ -233,7 +233,7 @@ Shape shape_for(const Step& step, const Shape& shape) {
                                                : shape;
 }
 
-/// The bytes that the step moves by its cost model; 0 if the model needs a kernel that this program lacks.
+/// Returns the bytes that the step moves by its cost model; 0 if that needs a kernel that the program lacks.
 double modelled_bytes(const Step& step, const Shape& shape) try {
   return step.memory_bytes(shape);
 } catch (const std::exception&) {

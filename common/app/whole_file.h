@@ -13,10 +13,10 @@ namespace flashbook {
 /// when the same file is written again. On failure, throws InputError with the file, the reason and the fix.
 void write_whole_file(const std::filesystem::path& file, std::string_view contents);
 
-/// Why `file` cannot be written, as far as that is known in advance, with the fix; empty if it can.
+/// Returns why `file` cannot be written, as far as that is known in advance, with the fix; empty if it can.
 std::string why_not_writable(const std::filesystem::path& file);
 
-/// Whether both names refer to one file that is renamed into place: the second would replace the first.
+/// Returns whether both name one file that is renamed into place: the second would replace the first.
 bool same_file(const std::filesystem::path& one, const std::filesystem::path& other);
 
 }  // namespace flashbook

@@ -23,7 +23,7 @@ struct Comparison {
     return {.ok = false, .max_error = NAN, .bound = NAN, .relative_rms = NAN, .worst = why};
   }
 
-  /// Why a tensor of `size` elements cannot hold `rows` rows; empty if it can.
+  /// Returns why a tensor of `size` elements cannot hold `rows` rows; empty if it can.
   std::string wrong_size(const std::string& whose, std::size_t size, int64_t rows) const {
     if (int64_t(size) == rows * width()) return "";
     return concat(whose, name(), " has ", size, " elements, not ", rows * width());

@@ -32,7 +32,7 @@ constexpr int kChannelsPerOutlier = 32;
 
 float random_sign(uint64_t seed, uint64_t index) { return random_bits(seed, index) >> 63 ? 1.0f : -1.0f; }
 
-/// The element size at which a query and a key with equal signs have a scaled score of 11000.
+/// Returns the element size at which a query and a key with equal signs have a scaled score of 11000.
 float element_for_large_score(const Shape& shape) {
   return float(std::sqrt(11000 / (double(shape.scale) * shape.head_dim)));
 }

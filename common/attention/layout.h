@@ -36,7 +36,7 @@ Layout layout_bshd(const Shape& shape);
 /// layout_bshd. seqlen_q == seqlen_k.
 Layout layout_packed_qkv(const Shape& shape);
 
-/// The number of elements in a buffer that begins with a tensor's first element and ends with its last.
+/// Returns the number of elements in a buffer from a tensor's first element to its last.
 int64_t elements_spanned(const Shape& shape, TensorId id);
 
 /// Copies a tensor from the default layout to the shape's strides. `from` has the tensor's elements, `to`

@@ -84,7 +84,7 @@ class HeaderParser {
     if (!accept(token)) fail();
   }
 
-  /// A string in either kind of quotes, without escapes.
+  /// Returns a string in either kind of quotes, without escapes.
   std::string string() {
     char quote = '\'';
     if (!accept(quote)) expect(quote = '"');

@@ -37,10 +37,10 @@ std::string_view name_of(TensorId id);
 /// Returns the name in text: "Q", "log-sum-exp", "dO".
 std::string_view title_of(TensorId id);
 
-/// The number of elements per row of the tensor: head_dim, value_dim for O and V, and 1 for the log-sum-exp.
+/// Returns the elements per row of the tensor: head_dim, value_dim for O and V, and 1 for the log-sum-exp.
 int columns_of(const Shape& shape, TensorId id);
 
-/// Whether the tensor has its own elements. V of latent attention has none: it is the leading columns of K.
+/// Returns whether the tensor has its own elements. Latent attention's V has none: it is columns of K.
 bool is_stored(const Shape& shape, TensorId id);
 
 /// Returns the tensor's sizes: [batch, heads, seqlen, columns]; for the log-sum-exp [batch, heads, seqlen_q];

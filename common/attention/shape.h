@@ -62,7 +62,7 @@ struct Shape {
   bool is_latent() const { return head_dim == kLatentKeyDim; }  ///< V is the first columns of K
   void set_head_dim(int dim) { head_dim = dim, value_dim = default_value_dim(dim); }
 
-  /// The keys of a sequence, and the number of pages for seqlen_k keys.
+  /// Returns the keys of a sequence, and the number of pages for seqlen_k keys.
   int length_of(int batch) const {
     const Array<int>& lengths = visibility.lengths;
     return lengths.empty() || lengths.is_on_device() ? seqlen_k : lengths[std::size_t(batch)];

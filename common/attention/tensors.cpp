@@ -92,7 +92,7 @@ Encoded encode_tensor(const Shape& shape, TensorId id, std::span<const float> va
   return encoded;
 }
 
-/// The members of Inputs or Outputs for each tensor, in the order of TensorId; null if there is none.
+/// Returns the members of Inputs or Outputs for each tensor, in the order of TensorId; null if there is none.
 template <typename Of, std::size_t kCount>
 auto& member(Of& of, TensorId id, std::vector<float> std::remove_const_t<Of>::*const (&members)[kCount]) {
   if (members[int(id)] == nullptr) throw std::logic_error(concat(name_of(id), " is not among these tensors"));

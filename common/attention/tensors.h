@@ -102,7 +102,7 @@ std::vector<ShapeTable> tables_of(const Shape& shape);
 /// Returns the values encoded as `type`, rounded to nearest even.
 std::vector<std::byte> encode(DType type, std::span<const float> values);
 
-/// The values that an encoding of `type` represents. `bytes.size()` is a multiple of the element's size.
+/// Returns the values encoded in `bytes`, whose size is a multiple of that of an element of `type`.
 std::vector<float> decode(DType type, std::span<const std::byte> bytes);
 
 /// Rounds every value to `type` in place.

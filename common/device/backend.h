@@ -19,7 +19,7 @@ void free(void* address) noexcept;
 /// Copies between host and device, in either direction, after all earlier work.
 void copy(void* target, const void* source, std::size_t bytes);
 
-/// Why NCCL cannot serve this many ranks; empty if it can.
+/// Returns why NCCL cannot serve this many ranks; empty if it can.
 std::string why_not_nccl(int ranks);
 
 /// Returns the version of NCCL: "2.28.9"; empty if there is none.

@@ -70,7 +70,7 @@ struct Together {
   int margin = 0;  ///< multiprocessors that kernels leave free while messages travel
 };
 
-/// Why messages between this many ranks cannot travel this way here; empty if they can.
+/// Returns why messages between this many ranks cannot travel this way here; empty if they can.
 std::string why_not(Transport transport, int ranks);
 
 /// Copies within one process. Between processes NCCL, or sockets where NCCL is not available.

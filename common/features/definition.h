@@ -114,7 +114,7 @@ const Definition& definition_of(Feature feature);
 /// Returns the enumerator's name, such as "sink_keys".
 std::string_view name_of(Feature feature);
 
-/// The features that a problem has. A new member of Shape that no feature covers does not compile here.
+/// Returns the features that a problem has. A new member of Shape that no feature covers does not compile.
 Features features_of(const Shape& shape);
 
 /// Returns the definitions of a problem's features that have a member, such as &Definition::score.

@@ -68,8 +68,8 @@ template <int kHeadDim>
 constexpr int kPrepareRows = kPrepareThreads / (kHeadDim / 8);
 
 //| **Rows that do not exist.** The workspace has whole tiles, so some rows are past the last query. Their
-//| lanes load nothing but take part in the shuffles, which name the whole warp. They return at `at >= rows`,
-//| after it.
+//| lanes load nothing but take part in the shuffles, which name the whole warp. They only return afterwards,
+//| at `at >= rows`.
 /// Prepares row `at` of the `rows` of the workspace. `o_row()` and `do_row()` are the query's rows of O and
 /// dO, `lse_of()` its log-sum-exp, from which `lse_offset` is subtracted; they are called only if `is_query`.
 /// A row has `columns` elements: lanes beyond them load nothing. `d_lse_of()` is the gradient of its

@@ -79,7 +79,7 @@ struct DqPart {
   //| A thread's part of dQ is written to memory in the order of its registers: the four floats of thread t
   //| are next to those of thread t + 1. So 32 lanes write 512 contiguous bytes, whether into shared memory or
   //| into the L2. Only the kernel that rounds those sums reads them, in the same order.
-  /// The address at which warpgroup `number`'s part of dQ is summed, for the tile at a row of the workspace.
+  /// Returns where the part of dQ of warpgroup `number` is summed, for the tile at a row of the workspace.
   static __device__ __forceinline__ float* sums_of(float* dq, int row, int number) {
     return dq + int64_t(row) * kHeadDim + number * kPieces * kPieceFloats;
   }

@@ -37,7 +37,7 @@ inline Problem problem_of(const Shape& shape) {
 //|
 //| If values are not as wide as keys, their tiles are, except that chapter 9 has tiles for keys of up to 192
 //| columns and values of up to 128.
-/// Whether the tiles of keys have 192 columns, and those of values 128.
+/// Returns whether the tiles of keys have 192 columns, and those of values 128.
 inline bool has_wide_keys(const Shape& shape) {
   return shape.head_dim > 128 && shape.head_dim <= 192 && shape.value_dim <= 128;
 }

@@ -99,7 +99,7 @@ __device__ __forceinline__ void wgmma_pin(uint32_t (&a)[kSteps][4]) {
 #endif
 }
 
-/// The descriptor of a matrix that begins at `tile`; wgmma_layout.h explains the two distances. For a K-major
+/// Returns the descriptor of a matrix at `tile`; wgmma_layout.h explains the two distances. For a K-major
 /// tile with a swizzle, leading_bytes is not used, and stride_bytes is the distance between groups of 8 rows.
 /// Preconditions: all three are multiples of 16; the first row of a tile with a swizzle begins at a multiple
 /// of 8 of its rows: 1024 bytes for b128, 512 for b64, 256 for b32. (PTX ISA, Matrix Descriptor Format)

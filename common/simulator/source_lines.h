@@ -12,9 +12,9 @@ namespace flashbook::sim {
 /// Returns the offset of an address in the program's file, which its debug information uses.
 std::uintptr_t offset_in_program(const void* code);
 
-/// The source lines of the code at these offsets: "tile.cuh:7" and then, for inlined code, the line of the
-/// call, and so on. Lines of the simulator and its wrappers are left out; code without debug information has
-/// no lines. One call of addr2line (from binutils) reads the debug information for all of them.
+/// Returns the source lines of the code at these offsets: "tile.cuh:7" and then, for inlined code, the line
+/// of the call, and so on. Lines of the simulator and its wrappers are left out; code without debug
+/// information has no lines. One call of addr2line (from binutils) reads it for all offsets.
 std::map<std::uintptr_t, std::vector<std::string>> source_lines_of_code(
     std::span<const std::uintptr_t> offsets);
 

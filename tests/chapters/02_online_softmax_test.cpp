@@ -44,7 +44,7 @@ TEST(OnlineSoftmax, TheWorkedExample) {
   EXPECT_NEAR(state.row_sum, 1 + std::exp(-3.0) + std::exp(-2.0), 1e-6);
 }
 
-/// A tile of queries and keys in which every query sees a different number of keys, the first ones none.
+/// Returns a tile in which every query sees a different number of keys, the first ones none.
 std::unique_ptr<TransposedTiles<64>> some_tiles() {
   auto tiles = std::make_unique<TransposedTiles<64>>();
   std::mt19937 random(3);

@@ -38,7 +38,7 @@ inline void poison_tails(const Shape& shape, Inputs& inputs) {
     }
 }
 
-/// The same problem with its keys in pages of `rows`, ordered by `seed`, with `spare` unused pages.
+/// Returns the problem with its keys in pages of `rows`, ordered by `seed`, with `spare` unused pages.
 inline Shape in_pages(Shape shape, int rows, uint64_t seed, int spare = 3) {
   const int pages = ceil_div(shape.seqlen_k, rows) * shape.batch;
   shape.paging = {.rows = rows, .pages = pages + spare, .table = {}};

@@ -6,7 +6,7 @@ namespace {
 
 using namespace decoding;
 
-/// The task's formula.
+/// Returns the time by the formula of the task.
 double time_of(const std::vector<int>& key_tiles, int heads, int places, int length) {
   double blocks = 0;
   for (int tiles : key_tiles) blocks += heads * std::max(std::ceil(double(tiles) / length), 1.0);

@@ -5,7 +5,7 @@
 namespace flashbook::testing {
 namespace {
 
-/// The rule, in whole numbers: blocks / (waves * places), waves rounded up.
+/// Returns how full the waves are, in whole numbers: blocks / (waves * places), waves rounded up.
 double full(int64_t blocks, int places) { return double(blocks) / double(ceil_div(blocks, places) * places); }
 
 void expect_fullness(int64_t blocks, int places) {

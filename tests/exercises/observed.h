@@ -18,7 +18,7 @@ namespace flashbook::testing {
 /// std::runtime_error if the record has ended, or its next value has another size.
 void observe(void* bytes, std::size_t count);
 
-/// A text of at most 64 KB.
+/// Returns a text of at most 64 KB.
 std::string observed(const std::string& text);
 
 /// Numbers and structures of numbers.

@@ -35,7 +35,7 @@ FlashbookShape small_shape() {
   return shape;
 }
 
-/// The small shape as a chapter's Shape.
+/// Returns the small shape as a chapter's Shape.
 Shape small_shape_of_the_house() { return testing::make_shape(33, 40, 64, true, DType::f32, 2, 1); }
 
 /// Tensors that are never read, because every call with them is rejected first.
@@ -57,7 +57,7 @@ FlashbookGradients some_gradients() {
   return gradients;
 }
 
-/// A paged cache without paddings, whose sequences all have this many queries.
+/// Returns a paged cache without paddings, whose sequences all have this many queries.
 FlashbookCache cache_in_pages(const int32_t* lengths, const int32_t* page_table, int32_t page_rows,
                               int32_t pages, int32_t shared_keys = 0) {
   FlashbookCache cache = {};
@@ -67,7 +67,7 @@ FlashbookCache cache_in_pages(const int32_t* lengths, const int32_t* page_table,
   return cache;
 }
 
-/// The C interface's description of a test's tensor.
+/// Returns the C interface's description of a test's tensor.
 FlashbookCache cache_in_pages(const Tensors& t, int32_t page_rows, int32_t pages, int32_t shared_keys = 0) {
   const auto ints = [&](TableId id) { return static_cast<const int32_t*>(t.tables[int(id)]); };
   return cache_in_pages(ints(TableId::lengths), ints(TableId::page_table), page_rows, pages, shared_keys);

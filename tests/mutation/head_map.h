@@ -5,8 +5,8 @@
 
 namespace flashbook {
 
-/// The map of a tensor [heads, rows, head_dim] of bf16, in boxes of `box_rows` rows and 64 columns. 64
-/// columns are 128 bytes, the span of the widest swizzle.
+/// Returns the map of a tensor [heads, rows, head_dim] of bf16, in boxes of `box_rows` rows and 64 columns.
+/// 64 columns are 128 bytes, the span of the widest swizzle.
 inline CUtensorMap head_map(const void* tensor, int heads, int rows, int head_dim, int box_rows,
                             Swizzle swizzle) {
   const uint64_t row_bytes = uint64_t(head_dim) * size_of(DType::bf16);

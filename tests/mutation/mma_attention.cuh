@@ -25,8 +25,8 @@ struct Shared {
   T v[2][kKeys * kHeadDim];
 };
 
-/// The offset of the 8 elements of a row that begin in column 8 * chunk. Chunks of 8 neighbouring rows are
-/// permuted, so that ldmatrix finds them in different banks.
+/// Returns the offset of the 8 elements of a row that begin in column 8 * chunk. Chunks of 8 neighbouring
+/// rows are permuted, so that ldmatrix finds them in different banks.
 template <int kHeadDim>
 __device__ int swizzled(int row, int chunk) {
   return row * kHeadDim + (chunk ^ row % 8) * 8;

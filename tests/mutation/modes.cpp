@@ -85,7 +85,7 @@ std::string bank_conflicts() {
   return "";
 }
 
-/// Whether a run computes the same sums, bit by bit, as one that does everything at once and in order.
+/// Returns whether a run computes the same sums, bit by bit, as one that does all work at once and in order.
 bool same_sums(const Kernel& kernel, Attention attention, const Shape& shape) {
   const Trial trial(kernel, attention, shape);
   trial.run();

@@ -9,11 +9,11 @@
 
 namespace flashbook::mutation {
 
-/// The mode's name on the page and in the lists of faults.
+/// Returns the mode's name on the page and in the lists of faults.
 std::string_view name_of(Mode mode);
 
-/// The first report of the mode, from several seeds if it is random. Each run has its own process, so that
-/// crashes and endless runs are reported.
+/// Returns the first report of the mode, from several seeds if it is random. Each run has its own process, so
+/// that crashes and endless runs are reported.
 std::string first_report(Mode mode, const Kernel& kernel, Attention attention, const Shape& shape);
 
 }  // namespace flashbook::mutation

@@ -28,10 +28,10 @@ struct Kernel {
 
 std::span<const Kernel> kernels();
 
-/// The kernel of that name. Throws std::out_of_range if there is none.
+/// Returns the kernel of that name. Throws std::out_of_range if there is none.
 const Kernel& kernel_named(std::string_view name);
 
-/// A problem for `kernel`, with one batch entry and two heads, so that a wrong head shows.
+/// Returns a problem for `kernel`, with one batch entry and two heads, so that a wrong head shows.
 Shape shape_of(const Kernel& kernel, int seqlen_q, int seqlen_k, int head_dim);
 
 /// How a kernel is run.
@@ -58,7 +58,7 @@ struct Mutant {
   Attention attention;
 };
 
-/// All of them. The generated files add theirs before main runs.
+/// Returns all mutants. The generated files add theirs before main runs.
 std::vector<Mutant>& mutants();
 
 /// Adds a mutant.

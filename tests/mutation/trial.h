@@ -18,8 +18,8 @@ class Trial {
   void run() const { call_.run(); }
   /// Checks what `run` wrote: empty if right, otherwise where it is wrong.
   std::string verdict() const;
-  /// What `run` left in its workspace: float sums, which reveal the order of addition where rounded results
-  /// do not.
+  /// Returns what `run` left in its workspace: float sums, which reveal the order of addition where rounded
+  /// results do not.
   std::vector<std::byte> workspace() const;
 
  private:
@@ -31,12 +31,12 @@ class Trial {
   Call call_;
 };
 
-/// The result of one run: empty if right, otherwise the machine's report without the launch, or where the
-/// result is wrong.
+/// Returns the result of one run: empty if right, otherwise the machine's report without the launch, or where
+/// the result is wrong.
 std::string try_once(const Kernel& kernel, Attention attention, const Shape& shape);
 
-/// The first report of several runs: every mode and several seeds in the simulator, one run on a GPU. Empty
-/// if all are right.
+/// Returns the first report of several runs: every mode and several seeds in the simulator, one run on a GPU.
+/// Empty if all are right.
 std::string try_in_every_way(const Kernel& kernel, Attention attention, const Shape& shape);
 
 }  // namespace flashbook::mutation

@@ -21,7 +21,7 @@
 namespace flashbook::golden {
 namespace {
 
-/// The functions to run, by name.
+/// Returns the functions to run, by name.
 std::map<std::string, void (*)()>& all_cases() {
   static std::map<std::string, void (*)()> cases;
   return cases;

@@ -170,7 +170,7 @@ class TraceFlags : public sim::SimulatorTest {
     const Values<float> out(kRounds);
     return sim::error_of(1, 64, [&] { rounds_of_a_block<kBy>(out.data(), counts); });
   }
-  /// The same launch twice, like a replayed graph. Correct only if the flag is reset.
+  /// Launches twice, like a replayed graph, and returns the reports. Correct only if the flag is reset.
   template <By kBy>
   std::string replays(bool resets) {
     const Values<float> data(kRounds), out(kRounds);

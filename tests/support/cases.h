@@ -12,7 +12,7 @@ namespace flashbook::testing {
 /// shorter; head_dim 64, 128, 256; the chapter's types; 1, 4, 8 query heads per key head; causal or not.
 std::vector<Shape> every_shape(const Chapter& chapter);
 
-/// A small set of those shapes in which every pair of values of two parameters occurs together (about 40).
+/// Returns a small set of those shapes (about 40) in which all pairs of values of two parameters occur.
 std::vector<Shape> pairwise_shapes(const Chapter& chapter);
 
 /// Eight of these that take little time, for slow runs; without f16 if there is bf16, whose kernels do the

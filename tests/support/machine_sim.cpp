@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kSamples = 8;
 
-/// The position of the observed thread. Never destroyed, since the watching thread may outlive main().
+/// Returns the position of the observed thread. Never destroyed: the watching thread may outlive main().
 sim::LongTurn& turn() {
   static auto& turn = *new sim::LongTurn;
   return turn;

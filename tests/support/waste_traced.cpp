@@ -25,7 +25,7 @@ std::string describe(const sim::LineCounts& line) {
   return text.str();
 }
 
-/// The launches since the last call. ./flashbook profile ID sets FLASHBOOK_PROFILE to have them printed.
+/// Returns the launches since the last call; prints them under ./flashbook profile ID (FLASHBOOK_PROFILE).
 std::vector<sim::LaunchTrace> taken() {
   static const bool is_printed = std::getenv("FLASHBOOK_PROFILE");
   std::vector<sim::LaunchTrace> launches = sim::take_trace();

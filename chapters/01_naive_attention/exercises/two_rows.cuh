@@ -15,13 +15,13 @@ struct Scored {
 };
 
 // BEGIN EXERCISE ch01-shuffles: two rows in a warp, four rounds
-/// The largest score of the lane's row with its key, in every lane of the row. If scores are
+/// Returns the largest score of the lane's row with its key, in every lane of the row. If scores are
 /// equal, the smaller key wins.
 inline __device__ Scored row_largest(Scored mine) {
   return mine;  // TODO: so far, each lane has only its own
 }
 
-/// The sum of `value` over the lane's row, in every lane of the row.
+/// Returns the sum of `value` over the lane's row, in every lane of the row.
 inline __device__ float row_sum(float value) {
   return value;  // TODO: so far, each lane has only its own
 }

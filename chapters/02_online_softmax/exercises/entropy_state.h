@@ -21,7 +21,7 @@ struct EntropyState {
   float entropy() const { return row_max + std::log(row_sum) - score_sum / row_sum; }
 };
 
-/// The state of a single score. A masked score is -inf, and must not lead to NaN.
+/// Returns the state of a single score. A masked score is -inf, and must not lead to NaN.
 inline EntropyState state_of_score(float score) {
   return {.row_max = score, .row_sum = 1, .score_sum = score};
 }

@@ -1,5 +1,5 @@
 /// \file
-/// Exercise ch03-fragments: a tile of scores by nvcuda::wmma, from the snippet that goes round.
+/// Exercise ch03-fragments: a tile of scores by nvcuda::wmma, after a widely copied snippet.
 #pragma once
 #include "common/device/kernel.h"
 #include "common/ptx/wmma.h"

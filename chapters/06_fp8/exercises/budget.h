@@ -43,8 +43,8 @@ struct Budget {
   double product_cycles() const { return 0; }
   double exponential_cycles() const { return 0; }
   double shared_memory_cycles() const { return 0; }
-  // The largest whole offset with which P never exceeds 448, if it may exceed its old maximum by 2^rise. And
-  // the exponent (of 2) of the least p that then has all bits of its mantissa.
+  // The largest whole offset with which P never exceeds 448, if it may exceed its old maximum by 2^rise, and
+  // the exponent (of 2) of the smallest p that then keeps all bits of its mantissa.
   double offset() const { return 0; }
   double least_exponent() const { return 0; }
   // END EXERCISE ch06-budget

@@ -12,7 +12,7 @@ namespace flashbook::decoding {
 // full. It takes the smallest number of parts whose waves are at least 85 % as full as those of the best.
 
 // BEGIN EXERCISE ch08-waves: a heuristic that never splits
-/// How full the waves of `blocks` blocks are, 0 to 1, where `places` run at once.
+/// Returns how full the waves of `blocks` blocks are, 0 to 1, where `places` run at once.
 inline double fullness(int64_t blocks, int places) {
   const double waves = blocks / places;
   return waves / std::ceil(waves);

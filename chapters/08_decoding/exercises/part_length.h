@@ -18,10 +18,10 @@ namespace flashbook::decoding {
 // parts, times `heads`. The blocks run in waves of `places`, and a wave takes length + kOverheadTiles.
 
 // BEGIN EXERCISE ch08-parts: how long a part is
-/// How many tiles of keys a part has: the length whose waves finish first; of several that take as long, the
-/// largest, which has the fewest parts. `key_tiles` are the tiles of keys of each sequence, at least one
-/// sequence; `heads` the key heads of each; `places` the blocks that the machine runs at once. At most as
-/// long as the longest sequence, at least 1, and no sequence has more than kMaxParts parts.
+/// Returns how many tiles of keys a part has: the length whose waves finish first; of several that take as
+/// long, the largest, which has the fewest parts. `key_tiles` are the tiles of keys of each sequence, at
+/// least one sequence; `heads` the key heads of each; `places` the blocks that the machine runs at once. At
+/// most as long as the longest sequence, at least 1, and no sequence has more than kMaxParts parts.
 inline int tiles_of_part(const std::vector<int>& key_tiles, int heads, int places) {
   // TODO: the length whose waves are over first; so no sequence is cut
   const int longest = *std::max_element(key_tiles.begin(), key_tiles.end());

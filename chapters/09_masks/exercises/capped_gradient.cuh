@@ -9,7 +9,7 @@ namespace flashbook::masks {
 // backwards: with dP, the gradient of P, and D, the sum of P dP over a row, that of the capped scores is P
 // (dP - D). The gradient of x also has the cap's derivative as a factor, 1 - tanh^2(x / c).
 
-/// The sum over a warp, in all lanes.
+/// Returns the sum over a warp, in all lanes.
 __device__ inline float sum_of_warp(float value) {
   for (int distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(0xffffffff, value, distance);
   return value;

@@ -18,8 +18,8 @@ struct GlobalTokens {
   int window;  ///< query i also sees keys i - window to i + window
 };
 
-/// The class of a tile: queries first_query to last_query, which exist, and keys first_key to last_key, of
-/// which the first exists.
+/// Returns the class of a tile: queries first_query to last_query, which exist, and keys first_key to
+/// last_key, of which the first exists.
 __device__ inline TileClass classify_global(const GlobalTokens& mask, int first_query, int last_query,
                                             int first_key, int last_key) {
   // BEGIN EXERCISE ch09-classify: skip, partial or full

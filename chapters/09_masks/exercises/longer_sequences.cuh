@@ -9,9 +9,9 @@ namespace flashbook::masks {
 // every sequence that has two, and so on. Sequences are sorted, the longest first, so those with more than n
 // tiles are the first ones. How many are they? With a thousand sequences it should not read them all.
 
-/// How many of `count` descending numbers are above `limit`: 0 to `count`. All lanes of a warp call it, and
-/// all get the answer. A number is read as numbers[i]; for any count, a lane reads few of them, for example 3
-/// of 1000.
+/// Returns how many of `count` descending numbers are above `limit`: 0 to `count`. All lanes of a warp call
+/// it, and all get the answer. A number is read as numbers[i]; for any count, a lane reads few of them, for
+/// example 3 of 1000.
 template <typename Numbers>
 __device__ inline int how_many_above(const Numbers& numbers,  // [count], descending, some of them equal
                                      int count, int limit) {

@@ -15,7 +15,7 @@ struct HiddenFrom {
 };
 
 // BEGIN EXERCISE ch09-skip: one row too many
-/// The class of a tile, for queries first_query to last_query.
+/// Returns the class of a tile, for queries first_query to last_query.
 __device__ inline TileClass classify_hidden(const HiddenFrom& least, const HiddenFrom& largest,
                                             int first_query, int last_query) {
   if (largest.begin <= first_query && least.end >= last_query) return TileClass::skip;

@@ -115,7 +115,7 @@ struct Maps {
   MapStrides q_strides, k_strides, v_strides, o_strides;
 };
 
-/// The maps of tensors that are all of one kind: batch entries, or packed.
+/// Returns the maps of tensors that are all of one kind: batch entries, or packed.
 template <typename Traits>
 Maps maps_of(const Shape& shape, const Tensors& t, TileMap (*map)(const Shape&, TensorId, const void*, int),
              MapStrides (*strides)(const Shape&, TensorId)) {

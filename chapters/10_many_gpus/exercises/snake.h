@@ -12,7 +12,7 @@ namespace flashbook::many_gpus {
 // A rank stores its tokens contiguously, in the order of the sequence.
 
 // BEGIN EXERCISE ch10-owner: who has a token
-/// Which of `ranks` ranks has token `token`, 0, 1, ...
+/// Returns which of `ranks` ranks has token `token`, 0, 1, ...
 inline int owner_of(int token, int block, int ranks) {
   // TODO: distributed forwards and backwards in turn
   return token / block % ranks;
@@ -24,7 +24,7 @@ inline int place_of(int token, int block, int ranks) {
   return token / ranks * (block > 0);
 }
 
-/// How many of the first `tokens` tokens a rank has.
+/// Returns how many of the first `tokens` tokens a rank has.
 inline int tokens_of_rank([[maybe_unused]] int rank, int tokens, int block, int ranks) {
   // TODO: tokens, not rounds; the last block may be cut, and the last round may not reach the rank
   return tokens / (block * ranks);

@@ -16,7 +16,7 @@ Paging random_pages(const Shape& shape, int rows, int shared, uint64_t seed);
 /// Rows past a sequence's length become NaN.
 Inputs gather_pages(const Shape& shape, const Inputs& inputs);
 
-/// The reverse. Rows that no sequence uses are NaN, which exposes kernels that read them.
+/// Copies K and V into pages. Rows that no sequence uses become NaN, which exposes kernels that read them.
 Inputs scatter_pages(const Shape& shape, const Inputs& inputs);
 
 }  // namespace flashbook

@@ -18,7 +18,7 @@ using BoxPlace = std::array<int, 5>;
 /// Returns the size of a box in shared memory.
 std::size_t box_bytes(const CUtensorMap& map);
 
-/// The device memory from the first to the last byte of a box; empty if the whole box is outside the tensor.
+/// Returns the device memory from the first to the last byte of a box; empty if all of it is outside.
 std::span<unsigned char> touched_memory(const CUtensorMap& map, const BoxPlace& at);
 
 /// Calls `row(address, bytes)` for the part of each row of a box that is inside the tensor.
@@ -31,7 +31,7 @@ void load_box(const CUtensorMap& map, const BoxPlace& at, unsigned char* tile);
 /// Returns the rows of a box in shared memory, stored contiguously.
 std::vector<unsigned char> read_tile(const CUtensorMap& map, const unsigned char* tile);
 
-/// The same rows, read from the tensor.
+/// Returns the rows of a box, read from the tensor.
 std::vector<unsigned char> rows_of(const CUtensorMap& map, const BoxPlace& at);
 
 /// Returns the name of a swizzle by its span: "the 128-byte swizzle".

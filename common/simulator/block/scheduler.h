@@ -38,7 +38,7 @@ struct Thread;
 /// waiting thread is missing.
 class Awaited {
  public:
-  /// What `thread` is waiting for, in the words that follow "mbarrier_wait at kernel.cuh:12" in a report.
+  /// Returns what `thread` waits for, in words that follow "mbarrier_wait at kernel.cuh:12" in a report.
   virtual std::string describe_wait(const Thread& thread) const = 0;
 
  protected:
@@ -137,7 +137,7 @@ class Scheduler {
   Random& random() { return random_; }
   /// Returns the memory of all threads' local variables.
   std::span<const unsigned char> stacks() const;
-  /// The thread that has a local variable at an address in one of the stacks; null if the stack is unused.
+  /// Returns the thread that has a local variable at an address in a stack; null if the stack is unused.
   const Thread* owner_of_local(const void* address) const;
   /// Returns the number of turns so far.
   uint64_t turns() const { return turns_; }

@@ -19,7 +19,7 @@ std::vector<std::span<unsigned char>> static_shared_arrays();
 /// functions that it calls; 0 if unknown.
 std::size_t static_shared_bytes_of(const void* kernel);
 
-/// Whether the arrays can be found at all. If so, an address outside all of them is in no `__shared__` array.
+/// Returns whether the arrays can be found. If so, an address outside them is in no `__shared__` array.
 bool static_shared_arrays_are_known();
 
 /// The code of a function of the program, starting at its first byte, as an offset as in source_lines.h.

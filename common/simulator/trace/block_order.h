@@ -23,7 +23,7 @@ namespace flashbook::sim {
 /// immutable once it is shared.
 using Knowledge = std::map<uint64_t, std::shared_ptr<const std::vector<uint32_t>>>;
 
-/// The current value of a word of this size. (Words wider than 8 bytes are hashed to 64 bits.)
+/// Returns the current value of a word of this size. (Words wider than 8 bytes are hashed to 64 bits.)
 uint64_t value_of(std::uintptr_t word, std::size_t bytes);
 
 /// A value that a word of device memory had after an atomic operation.

@@ -78,7 +78,7 @@ class DeviceMemory {
   std::optional<BlockConflict> conflict_after(const Who& who, std::uintptr_t address, std::size_t bytes,
                                               Access access, Site site) const;
 
-  /// The total size of the distinct sectors that were read, and of those that were written.
+  /// Returns the total size of the distinct sectors that were read, and of those that were written.
   uint64_t read_bytes() const { return read_; }
   uint64_t written_bytes() const { return written_; }
 

@@ -67,7 +67,7 @@ class Tracer final : public Observer, RequestSink {
   void block_begins(const Block& block) override;
   void block_ends() override;
 
-  /// Whether an address belongs to a local variable, as do most that are not in global or shared memory.
+  /// Returns whether an address belongs to a local variable, like most outside global and shared memory.
   bool is_local(std::uintptr_t address) const { return address - stacks_begin_ < stacks_bytes_; }
   /// Returns whether an address may be in global or shared memory, or is invalid. All others, mostly locals,
   /// can be ignored.

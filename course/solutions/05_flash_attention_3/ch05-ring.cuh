@@ -1,4 +1,4 @@
-/// The parity of the phase in which pair number `pair` is in its stage, of any of the stage's barriers.
+/// Returns the parity of the phase in which pair `pair` is in its stage, for any of the stage's barriers.
 template <int kStages>
 __device__ __forceinline__ uint32_t parity_of(int pair) {
   return pair / kStages % 2;

@@ -1,10 +1,10 @@
-/// How full the waves of `blocks` blocks are, 0 to 1, where `places` run at once.
+/// Returns how full the waves of `blocks` blocks are, 0 to 1, where `places` run at once.
 inline double fullness(int64_t blocks, int places) {
   const double waves = double(blocks) / places;
   return waves / std::ceil(waves);
 }
 
-/// The number of parts that the keys are split into, 1 to `key_tiles`. Unsplit, there are `tiles` blocks.
+/// Returns how many parts the keys are split into, 1 to `key_tiles`. Unsplit, there are `tiles` blocks.
 inline int parts_by_fullness(int64_t tiles, int key_tiles, int places) {
   double best = 0;
   for (int parts = 1; parts <= key_tiles; ++parts) best = std::max(best, fullness(tiles * parts, places));

@@ -1,4 +1,4 @@
-/// Adds all ranks' numbers to `sum`. `held[0]` has this rank's own at the start; both buffers may be
+/// Adds all ranks' numbers to `sum`. `held[0]` has this rank's own numbers at the start; both buffers may be
 /// overwritten.
 inline void sum_round_the_ring(Rank& rank, float* sum, float* const (&held)[2], int count) {
   const int ranks = rank.count(), next = (rank.number() + 1) % ranks,

@@ -1,4 +1,4 @@
-/// Which of `ranks` ranks has token `token`, 0, 1, ...
+/// Returns which of `ranks` ranks has token `token`, 0, 1, ...
 inline int owner_of(int token, int block, int ranks) {
   const int number = token / block, round = number / ranks, turn = number % ranks;
   return round % 2 == 0 ? turn : ranks - 1 - turn;
@@ -9,7 +9,7 @@ inline int place_of(int token, int block, int ranks) {
   return token / (block * ranks) * block + token % block;  // a block of each round
 }
 
-/// How many of the first `tokens` tokens a rank has.
+/// Returns how many of the first `tokens` tokens a rank has.
 inline int tokens_of_rank(int rank, int tokens, int block, int ranks) {
   const int rounds = tokens / (block * ranks), left = tokens % (block * ranks);
   const int turn = rounds % 2 == 0 ? rank : ranks - 1 - rank;

@@ -2,7 +2,7 @@
 constexpr int kRows = 64, kTileBytes = kRows * kHeadDim * 2;
 constexpr unsigned kEveryLane = 0xffffffff;
 
-/// The place of 16 bytes of a row, so that eight rows touch all banks.
+/// Returns the place of 16 bytes of a row, so that eight rows touch all banks.
 __device__ inline int place(int row, int piece) { return row * 128 + (piece ^ row % 8) * 16; }
 
 /// Rows of a tensor; zeros where it has none.

@@ -12,8 +12,8 @@ Shape shape_of(const Problem& p) {
                     int(p.kv_heads));
 }
 
-/// The chapter's model without the log-sum-exp: these bytes per pair for S and P, on top of the bytes that no
-/// kernel can avoid.
+/// Returns the bytes by the chapter's model without the log-sum-exp: these bytes per pair for S and P, on top
+/// of the bytes that no kernel can avoid.
 double bytes(const Problem& p, double a_pair) {
   const Shape shape = shape_of(p);
   return compulsory_bytes(shape) - sizeof(float) * double(shape.q_rows()) + a_pair * visible_pairs(shape);
