@@ -192,8 +192,8 @@ def is_hopper(device: torch.device) -> bool:
 
 def check_gradient(q: Tensor, value_dim: int, masked: bool) -> None:
     """Raises the gradient's errors during the forward pass, before a loss has been computed."""
-    if value_dim != q.shape[3]:
-        raise NotImplementedError(f"v has {value_dim} columns and q has {q.shape[3]}, and there is no gradient for that: pad the narrower ones with "
+    if value_dim != q.shape[-1]:
+        raise NotImplementedError(f"v has {value_dim} columns and q has {q.shape[-1]}, and there is no gradient for that: pad the narrower ones with "
                                   "zero columns and pass softmax_scale, or call under torch.no_grad()")
     if q.dtype not in (torch.float16, torch.bfloat16):
         raise TypeError(f"q is {q.dtype} and requires a gradient: pass float16 or bfloat16, call under torch.no_grad(), or use "
@@ -360,7 +360,7 @@ def chosen(q: Tensor, value_dim: int, left: int, right: int, softcap: float, slo
         return chapter, step or last
     masked = is_masked(left, right, softcap, slopes, documents, dropout, reach)
     functions = softcap > 0 or slopes or dropout > 0 or reach >= 0
-    if value_dim != q.shape[3]:
+    if value_dim != q.shape[-1]:
         if functions:
             raise NotImplementedError(f"v has {value_dim} columns and q has {q.shape[3]}, which softcap, alibi_slopes, dropout_p and bias do not "
                                       "support: leave them out, or pad the narrower ones with zero columns and pass softmax_scale")
