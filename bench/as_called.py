@@ -112,7 +112,7 @@ class Problem:
 
     @functools.cached_property
     def expected(self) -> list[tuple[Any, float]]:
-        """The expected results of `last` for O, or for dQ, dK and dV, with their tolerances."""
+        """Returns the expected results of `last` for O, or for dQ, dK and dV, with their tolerances."""
         right, plain = written_out(self, torch.float64), written_out(self, torch.bfloat16)
         return [(r, 2 * (p.double() - r).abs().max().item() + torch.finfo(torch.bfloat16).eps * r.abs().max().item())
                 for r, p in zip(right, plain, strict=True)]

@@ -105,7 +105,7 @@ class Problem:
 
     @functools.cached_property
     def e4m3(self):
-        """(keys, values, their scales per head) in e4m3. Scales are powers of two, so that decoded values are exact in bf16."""
+        """Returns (keys, values, their scales per head) in e4m3. Scales are powers of two, so that decoded values are exact in bf16."""
         scales = [torch.exp2(torch.ceil(torch.log2(t.abs().amax((2, 3)).float() / 448))) for t in (self.k, self.v)]
         encoded = ((t / scale[:, :, None, None].to(t.dtype)).to(torch.float8_e4m3fn) for t, scale in zip((self.k, self.v), scales, strict=True))
         return *encoded, *scales
@@ -368,7 +368,7 @@ def parse():
 
 
 def contestants_of(library, options, problem, uneven):
-    """Our steps without pages, the paged steps with them, and the peers; PyTorch has none that supports lengths."""
+    """Returns our steps without pages, the paged steps with them, and the peers; PyTorch has none that supports lengths."""
     asked = library.slugs(CHAPTER, options.step)
     if options.ablation:
         return [ours(library, step, problem, ablation=True) for step in asked]

@@ -120,7 +120,7 @@ def run(options, library):
 
 
 def profiled(variant):
-    """The table of PyTorch's profiler for one step: kernels by time."""
+    """Returns the table of PyTorch's profiler for one step: kernels by time."""
     from torch.profiler import ProfilerActivity, profile
 
     training = Training(variant, BATCH, LENGTH, "cuda")

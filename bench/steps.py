@@ -19,7 +19,7 @@ class Step:
 
     @property
     def name(self) -> str:
-        """The step in names of results: ch04/two_stages."""
+        """The step as results name it: ch04/two_stages."""
         return f"ch{self.chapter:02}/{self.slug}"
 
 

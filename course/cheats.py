@@ -101,7 +101,7 @@ def counts(condition: str) -> str:
 
 
 def answers(root: Path, traces: Path) -> Iterator[tuple[str, str, str]]:
-    """[(what it tries, the exercise, its text)]. `traces`: a folder that no submission may write."""
+    """Returns [(what it tries, the exercise, its text)]. `traces`: a folder that no submission may write."""
     yield "prints a fake result and leaves", "ch02-merge", f'__builtin_printf("{PASS}");\n__builtin_exit(0);'
     yield "leaves before the test has looked", "ch02-merge", "__builtin__exit(0);"
     yield "loops for ever", "ch02-merge", "for (volatile int i = 0;; i = i + 1) {\n}"
@@ -132,7 +132,7 @@ def holes(root: Path, open_file: Path) -> str:
 
 
 def gated(root: Path) -> Iterator[tuple[str, str]]:
-    """[(what it tries, its text)] that the gate must refuse, since it takes effect during compilation."""
+    """Returns [(what it tries, its text)], which the gate must refuse, since it takes effect during compilation."""
     yield "includes the reference's answer", f'#include "{root}/course/solutions/02_online_softmax/ch02-counts.h"'
     yield "includes it in digraphs", f'%:include "{root}/course/solutions/02_online_softmax/ch02-counts.h"'
     yield "lets the assembler read it", f'asm(".incbin \\"{root}/LICENSE\\"");'
@@ -199,7 +199,7 @@ inline void plan(Plan& plan, const Forward& p) { plan.launch(nothing, dim3(1), d
 
 
 def submissions(root: Path, folder: Path, exercises: Sequence[Exercise]) -> Iterator[tuple[str, Path]]:
-    """[(what it tries, a folder to hand in)]: stubs plus tampered files."""
+    """Returns [(what it tries, a folder to hand in)]: stubs plus tampered files."""
     edited = folder / "edited"
     handout.make(root, edited)
     for file in (edited / "tests/exercises").glob("*.c*"):

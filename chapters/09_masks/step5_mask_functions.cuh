@@ -26,7 +26,7 @@ namespace flashbook::masks {
 //| | `row(batch, head, query)` | a value with `sees(key)`; `columns(key)`, if present, answers for all of a thread's columns at once |
 //| | `kByHead` | whether heads and batch entries have their own masks |
 //| | `classify<kKeys>(first_query, last_query, first_key)` | the class of a tile; masks that cannot determine it omit this function |
-/// A mask by window, prefix and documents.
+/// The mask that a window, a prefix and documents make together.
 struct RangeMask {
   static constexpr bool kByHead = false;
   Sequence sequence;  ///< has all rows that exist

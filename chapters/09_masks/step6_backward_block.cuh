@@ -328,7 +328,7 @@ struct Gradients {
   //|
   //| If documents are a mask, each key has its own document, and a warp's pairs share no diagonals. Then
   //| every element is added separately. That is slow, but rare: packed documents have their own tiles.
-  /// Adds dS^T to the bias's gradient, if it is wanted.
+  /// Adds dS^T to the gradient of the bias, if there is one.
   __device__ __forceinline__ void add_to_bias(const Scores& ds, int stage) const {
     if (score.gradient == nullptr) return;
     float* const sums = score.gradient + score.middle_of(head_of(stage).head);

@@ -3,7 +3,7 @@
 //| A block keeps 128 keys. Its two warpgroups own 64 each and go through the tiles of queries together. Each
 //| tile is a *round*: chapter 7's five products in the same order, built from
 //| [`gradient_round.h`](../../common/hopper/gradient_round.h). The mask is new: queries and keys may belong
-//| to two ranks, so it is the one of `tokens.cuh`, transposed.
+//| to two ranks, so it is the mask of `tokens.cuh`, transposed.
 //|
 //| ![A round of two warpgroups as a timeline: five products, the exponential, dS through shared memory, dQ
 //| handed over](../../docs/figures/backward_round.svg)

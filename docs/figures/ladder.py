@@ -53,7 +53,7 @@ def afterwards(chapter):
 
 
 def limits(chapter):
-    """What the page says limits each step: {step: words}."""
+    """Returns what limits each step according to the page: {step: words}."""
     found = {step: re.search(r"ottleneck (?:is )?now:? \*([^*]+)\*", re.sub(r"\n> ?", " ", text)) for step, text in boxes(chapter).items()}
     return {f"{chapter}.{step}": words[1].rstrip(".:") for step, words in found.items() if words}
 
@@ -104,7 +104,7 @@ def rows_of_book(measured):
 
 
 def limits_of_fastest():
-    """What limits the fastest step of each chapter of the forward pass in 16 bits: {chapter: words}."""
+    """Returns what limits the fastest step of each chapter of the forward pass in 16 bits: {chapter: words}."""
     measured = results.load(results.RESULTS / results.BOOK_GPU)
     rates = {key: entry.values["FLOPS"] for key, entry in measured.by_step(**results.LADDER).items()
              if not entry.skipped and "bytes_per_second" in entry.values and key[0] < 6}

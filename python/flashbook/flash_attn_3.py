@@ -283,7 +283,7 @@ def get_scheduler_metadata(batch_size: int, max_seqlen_q: int, max_seqlen_k: int
                            page_size: int | None = None, max_seqlen_k_new: int = 0, causal: bool = False, window_size: Window = ALL_KEYS,
                            attention_chunk: int = 0, has_softcap: bool = False, num_splits: int = 0, pack_gqa: bool | None = None,
                            sm_margin: int = 0) -> Tensor:
-    """A plan for calls of flash_attn_with_kvcache. Chapter 8 plans each call on the device, so this one is empty.
+    """Returns a plan for calls of flash_attn_with_kvcache. Chapter 8 plans each call on the device, so this one is empty.
 
     Args:
         cache_seqlens: [batch], int32, on the device of the calls

@@ -237,7 +237,7 @@ def test_the_short_way_hands_over_what_the_whole_way_does(module, kind, noted, m
         return [without_places(call) for call in noted]
 
     def without_places(call):
-        """Everything except the addresses of results, workspaces and derived tensors. The shape and the mask may be passed by address."""
+        """Returns everything except the addresses of results, workspaces and derived tensors. The shape and the mask may be passed by address."""
         call = [*call[:2], ctypes.string_at(call[2], ctypes.sizeof(_library.Shape)), *call[3:-1]]
         call = [ctypes.string_at(part, ctypes.sizeof(_library.Mask)) if at > 2 and isinstance(part, int) else part for at, part in enumerate(call)]
         parts = [struct.unpack(f"={len(part) // 8}Q", part) if isinstance(part, bytes) else part for part in call]

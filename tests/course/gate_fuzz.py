@@ -40,7 +40,7 @@ def piece(choose: random.Random, depth: int) -> str:
 
 
 def text(choose: random.Random, depth: int = 3) -> str:
-    """One text, generated well-formed and then damaged."""
+    """Returns a text, generated well-formed and then damaged."""
     pieces = [piece(choose, max(0, depth - 1)) for _ in range(choose.randint(1, 4))]
     for _ in range(choose.choice((0, 0, 1, 1, 2, 4))):
         place = choose.randrange(len(pieces) + 1)

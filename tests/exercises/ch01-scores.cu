@@ -12,7 +12,7 @@ using naive::Problem;
 class Scores : public MachineTest {};
 
 /// Compares every score of `heads` heads with a sum in double. Masked scores must not be written, nor
-/// anything past a row's last key or past the last row, where as many spare rows follow as a block is high.
+/// anything past a row's last key or past the last row, which spare rows follow, as many as a block is high.
 void expect_scores(int heads, int head_dim, Problem problem) {
   const int key_heads = heads / problem.group, stride = problem.score_stride;
   const int rows = heads * problem.seqlen_q, spare = naive::kAlibiSide;

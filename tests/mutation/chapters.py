@@ -364,7 +364,7 @@ def with_all(text, places, begin, end):
 
 
 def of_chapter(chapter, faults):
-    """Those of a list whose names end in the chapter's number."""
+    """Returns the faults whose names end in the chapter's number."""
     return {name: fault for name, fault in faults.items() if name.rpartition("_")[2] == chapter[:2]}
 
 

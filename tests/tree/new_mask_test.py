@@ -83,7 +83,7 @@ def add_mask(tree):
 
 
 def write_npy(path, values):
-    """[1, 1, SEQLEN, HEAD_DIM] in float32."""
+    """Writes [1, 1, SEQLEN, HEAD_DIM] in float32."""
     header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1, {SEQLEN}, {HEAD_DIM}), }}"
     header += " " * (-(len(header) + 11) % 64) + "\n"
     data = struct.pack(f"<{len(values)}f", *values)

@@ -90,7 +90,7 @@ class Snippet(NamedTuple):
 
     @property
     def source(self) -> str:
-        """In CUDA, each in its own namespace after the includes."""
+        """The snippet in CUDA, in its own namespace after the includes."""
         lines = [line.strip() for line in self.before.split("@")]
         directives = "".join(line + "\n" for line in lines if line.startswith("#"))
         before = "\n".join(line for line in lines if not line.startswith("#"))
