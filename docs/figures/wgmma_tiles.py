@@ -47,10 +47,10 @@ def panels(figure, x, y, products, rows, wide):
 
 layouts = json.loads(LAYOUTS.read_text(encoding="utf-8"))
 k, v = layouts["k"], layouts["v"]
-figure = Figure(548, 608, "A tile is stored in panels of 64 columns, whose rows of 128 bytes have their 16-byte pieces permuted. A product reads two "
+figure = Figure(548, 608, "A tile is stored in panels of 64 columns, whose rows of 128 bytes have their 16-byte pieces permuted. A wgmma reads two "
                           "pieces of every row of K, and all pieces of 16 rows of V. Arrows are the distances of the descriptor.")
 left, right = 34, 308
-for x, name, way in ((left, "K, and Q", "a product sums along a row:"), (right, "V", "a product sums down the rows:")):
+for x, name, way in ((left, "K, and Q", "a wgmma sums along a row:"), (right, "V", "a wgmma sums down the rows:")):
     figure.text(x, 28, name, "bold")
     figure.text(x, 50, way, "small")
 figure.text(left, 68, "it takes 16 columns, 2 pieces", "small")
@@ -64,7 +64,7 @@ figure.text(left - 14, 328, f"Red: piece {piece} of row {row} is", "small red")
 figure.text(left - 14, 346, f"at place {piece} ⊕ {row} = {row ^ piece}", "small red")
 
 y = 426
-for x, words in ((left, "8 rows per line; numbers: products"), (right, "8 keys per line; numbers: products")):
+for x, words in ((left, "8 rows per line; numbers: wgmmas"), (right, "8 keys per line; numbers: wgmmas")):
     figure.text(x - 14, y - 50, words, "small soft")
 panels(figure, left, y, k, 4, STRIPE)
 panels(figure, right, y, v, 4, 4 * STRIPE)
@@ -78,10 +78,10 @@ figure.arrow(right - 8, y + middle, right - 8, y + HIGH + middle, "green")
 figure.arrow(right + 12, y + middle, right + 12, y + 2 * HIGH + middle, "amber")
 figure.arrow(right + 2 * STRIPE, y - 14, right + APART + 2 * STRIPE, y - 14, "red")
 y += 4 * HIGH + 24
-for i, (look, words) in enumerate((("green", f"stride {stride}: to the next 8 rows"), ("amber", f"+ {next_product}: to the next product"),
-                                   ("red", f"+ {next_panel}: to product 4"))):
+for i, (look, words) in enumerate((("green", f"stride {stride}: to the next 8 rows"), ("amber", f"+ {next_product}: to the next wgmma"),
+                                   ("red", f"+ {next_panel}: to wgmma 4"))):
     figure.text(left - 14, y + 20 * i, words, f"small {look}")
-for i, (look, words) in enumerate((("green", f"stride {stride}: to the next 8 keys"), ("amber", f"+ {v[1][0] - v[0][0]}: to the next product"),
+for i, (look, words) in enumerate((("green", f"stride {stride}: to the next 8 keys"), ("amber", f"+ {v[1][0] - v[0][0]}: to the next wgmma"),
                                    ("red", f"leading {next_panel}: 64 columns on"))):
     figure.text(right - 14, y + 20 * i, words, f"small {look}")
 figure.write(__file__)

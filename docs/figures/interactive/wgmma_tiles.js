@@ -18,7 +18,7 @@
   const matrices = {
     k: {
       words: 'K: the sum runs along a row', product: (row, column) => Math.floor(column / 16), start: (n) => (n >> 2) * panelBytes + (n & 3) * 32,
-      why: 'Stride 1024: from 8 rows to the next 8. The next 16 columns are 32 bytes further, after four products in the next panel.', what: (n) => `columns ${16 * n} to ${16 * n + 15} of all 128 keys`,
+      why: 'Stride 1024: from 8 rows to the next 8. The next 16 columns are 32 bytes further, after four wgmmas in the next panel.', what: (n) => `columns ${16 * n} to ${16 * n + 15} of all 128 keys`,
     },
     v: {
       words: 'V: the sum runs down the rows', product: (row) => Math.floor(row / 16), start: (n) => n * 2048,
@@ -51,11 +51,11 @@
     const player = kit.player(show, 900);
     const tile = svg('svg.picture', { role: 'img', tabindex: 0 }), zoom = svg('svg.picture.zoom', { role: 'img' });
     const words = el('p.sentence', { 'aria-live': 'polite' }), why = el('p.quiet'), table = el('table.ledger');
-    kit.frame(host, img, 'wgmma_tiles', css, 'A tile in shared memory and what each product reads of it');
+    kit.frame(host, img, 'wgmma_tiles', css, 'A tile in shared memory and what each wgmma reads of it');
     host.replaceChildren(settings.root, el('div.halves', {},
       el('div', {}, el('p.quiet', {}, 'Two panels of 64 columns; a line is a row of 128 bytes, a box a piece of 16'), tile, player.root),
       el('div', {}, words, why, el('p.quiet', { style: 'margin-top:8px' }, 'The eight rows around the element: numbers are pieces of the row'), zoom, table)),
-    el('p.try', {}, 'Try: say at which byte row 5, column 24 of K lies, then set it. Which product reads it, and which one in V? Step through the products: by how much does the ' +
+    el('p.try', {}, 'Try: say at which byte row 5, column 24 of K lies, then set it. Which wgmma reads it, and which one in V? Step through them: by how much does the ' +
       'descriptor’s address grow?'));
 
     const wide = 18, high = 3, gap = 16;
@@ -67,7 +67,7 @@
       const box = (piece, kind) => { const [x, y] = place(piece); return svg(`rect.piece${kind}`, { x: x + 1, y: y + 1, width: wide, height: high }); };
       const [x, y] = place(a.panel / 16 + a.group / 16);
       tile.setAttribute('viewBox', `0 0 ${16 * wide + gap + 2} ${rows * high + 2}`);
-      tile.setAttribute('aria-label', k ? `Product ${k} of ${reads.length} reads ${lit.size} pieces` : 'No product yet');
+      tile.setAttribute('aria-label', k ? `wgmma ${k} of ${reads.length} reads ${lit.size} pieces` : 'No wgmma yet');
       tile.replaceChildren(svg('rect.piece', { x: 1, y: 1, width: 8 * wide, height: rows * high }), svg('rect.piece', { x: 8 * wide + gap + 1, y: 1, width: 8 * wide, height: rows * high }),
         ...[...lit].map((piece) => box(piece, '.read')), box(chosen, '.chosen'), svg('rect.group', { x: x + 1, y: y + 1, width: 8 * wide, height: 8 * high }));
       const cell = 36, first = (a.panel + a.group) / 16, parts = [];
@@ -88,7 +88,7 @@
       const line = (text, value, kind = 'tr') => el(kind, {}, el('td', {}, text), el('td', {}, value.toLocaleString('en-US')));
       table.replaceChildren(el('tr', {}, el('th', {}, `row ${row}, column ${column}`), el('th', {}, 'bytes')),
         line(`panel ${a.panel / panelBytes}`, a.panel), line(`group ${a.group / 1024} of 8 rows: strides`, a.group), line(`row ${row % 8} of the group`, a.row),
-        line(`piece ${a.piece} is at place ${a.piece} ⊕ ${row % 8} = ${a.place / 16}`, a.place), line('within the piece', a.byte), line(`together; read by product ${mine + 1}`, a.at, 'tr.sum'));
+        line(`piece ${a.piece} is at place ${a.piece} ⊕ ${row % 8} = ${a.place / 16}`, a.place), line('within the piece', a.byte), line(`together; read by wgmma ${mine + 1}`, a.at, 'tr.sum'));
     }
 
     function sentence(k) {
