@@ -9,9 +9,9 @@
 //| | --- | --- | --- | --- |
 //| | S^T = K Q^T | K, along its rows | Q, along its rows | head dimension |
 //| | dP^T = V dO^T | V, along its rows | dO, along its rows | head dimension |
-//| | dV += P^T dO | P^T, in registers | dO, across its rows | queries |
-//| | dK += dS^T Q | dS^T, in registers | Q, across its rows | queries |
-//| | dQ = dS K | dS, from shared memory | K, across its rows | keys |
+//| | dV += P^T dO | P^T, in registers | dO, down its columns | queries |
+//| | dK += dS^T Q | dS^T, in registers | Q, down its columns | queries |
+//| | dQ = dS K | dS, from shared memory | K, down its columns | keys |
 //|
 //| ![Five products: which operand comes from registers, which from shared memory, and which way it is
 //| read](../../docs/figures/backward_products.svg)
@@ -23,8 +23,8 @@
 namespace flashbook::hopper {
 
 //| A tile is read both ways. The first two products sum over the head dimension, which runs *along* the rows
-//| of both tiles. The other three sum over queries or keys, which run *across* the rows, from one to the
-//| next. The layout in memory is the same; only the flag and the descriptor's distances differ.
+//| of both tiles. The other three sum over queries or keys, which run *down* the columns, from row to row.
+//| The layout in memory is the same; only the flag and the descriptor's distances differ.
 
 //| ## Scores, transposed
 //|
@@ -86,7 +86,7 @@ struct DqPart {
 };
 
 //| A piece is as wide as one panel of K, so its columns begin where a swizzle begins. Keys are the summed
-//| dimension here: across the rows of K, and along those of dS.
+//| dimension here: down the columns of K, and along the rows of dS.
 /// Issues a piece of a warpgroup's part of dQ = dS K, as one group. `ds` and `k` are the tiles' descriptors.
 template <typename T, int kHeadDim, int kKeys, int kQueries>
 __device__ __forceinline__ void issue_dq(float (&dq)[kPanel / 2], uint64_t ds, uint64_t k, int number,

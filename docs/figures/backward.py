@@ -17,8 +17,8 @@ def products():
     figure = Figure(520, 356, "Five products for a tile of keys and a tile of queries. S and dP transposed come from tiles in shared memory into registers. "
                               "Their results are left operands of dV and dK in place; for dQ, dS goes through shared memory once.")
     rows = (("Sᵀ = K Qᵀ", "K, Q", "Sᵀ: then Pᵀ", "blue"), ("dPᵀ = V dOᵀ", "V, dO", "dPᵀ: then dSᵀ", "blue"),
-            ("dV += Pᵀ dO", "dO, read across its rows", "Pᵀ, dV", "amber"), ("dK += dSᵀ Q", "Q, read across its rows", "dSᵀ, dK", "amber"),
-            ("dQ = dS K", "dS; K, across its rows", "dQ of the tile", "green"))
+            ("dV += Pᵀ dO", "dO, down its columns", "Pᵀ, dV", "amber"), ("dK += dSᵀ Q", "Q, down its columns", "dSᵀ, dK", "amber"),
+            ("dQ = dS K", "dS; K, down its columns", "dQ of the tile", "green"))
     for x, words in ((16, "product"), (150, "from shared memory"), (362, "in registers")):
         figure.text(x, 28, words, "bold")
     for i, (product, shared, registers, look) in enumerate(rows):
