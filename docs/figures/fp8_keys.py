@@ -38,8 +38,8 @@ of_score, of_place = holders("d", 8), holders("a8", 8)
 key_at = formula(TRANSPOSE, r"int key_at\(int i\) { return (.*?); }")
 keys = [eval(key_at, {"i": i}) for i in range(KEYS)]
 assert [of_score[key] for key in keys] == [of_place[i] for i in range(KEYS)]
-figure = Figure(472, 300, "Of 16 scores of a row thread t of a quad holds 2t, 2t+1, 2t+8 and 2t+9. Of P it must hold four neighbours. It packs what "
-                          "it has, so P has its keys in a different order, and V is transposed with its keys in that order.")
+figure = Figure(472, 300, "Thread t of a quad holds scores 2t, 2t+1, 2t+8 and 2t+9 of every 16 in a row, but must hold four neighbours of P. It packs "
+                          "what it has, so P has its keys in a different order, and V is transposed with its keys in that order.")
 figure.text(20, 28, "one row, 16 keys; colours are the threads of a quad", "bold")
 line(figure, 66, "scores, as the first product leaves them: keys", range(KEYS), [of_score[key] for key in range(KEYS)])
 line(figure, 136, "P, as the second product reads it: the keys that the threads have", keys, [of_place[i] for i in range(KEYS)])
