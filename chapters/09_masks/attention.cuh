@@ -22,8 +22,7 @@ namespace flashbook::masks {
 //|
 //| It holds the same state as in chapter 5: references to shared memory, three descriptors, and in registers
 //| the output, the scores, P, and the maxima and sums of its rows. `work` is new: a reference to the tile of
-//| queries in shared memory. Reading it again costs a load now and then; keeping it would cost registers in
-//| the loop.
+//| queries in shared memory. Reading it again costs a load now and then, and no registers in the loop.
 /// A thread of a consumer, for one tile of queries.
 template <typename T, typename Traits, typename Policy>
 struct Consumer {
