@@ -21,16 +21,16 @@ from bench import steps
 from docs.web import page_chapters, page_faults
 
 
-def number(chapter, slug):
-    """Returns a step's number, by which a page knows it."""
-    return next(step.number for step in steps.of(int(chapter[:2])) if step.slug == slug)
+def number(chapter: str, slug: str) -> int:
+    """Returns the number by which a page knows a step."""
+    return [step.slug for step in steps.of(int(chapter[:2]))].index(slug) + 1
 
 
 def on_page(name, fault):
     """Returns the page's data about a fault: the lines before and after, and its settings."""
     page, (line, old, new) = page_faults.PAGES[name], chapters.shown(fault)
     numbers = [number(name[-2:], slug) for slug in page_faults.steps_of(fault)]
-    settings = page.settings | ({"step": number(name[-2:], page.settings["step"])} if "step" in page.settings else {})
+    settings = page.settings | ({"step": number(name[-2:], str(page.settings["step"]))} if "step" in page.settings else {})
     return {"name": name, "about": page.about, "file": chapters.path_of(fault), "line": line, "old": old, "new": new,
             "steps": numbers, "settings": settings, "unseen": page.unseen}
 
