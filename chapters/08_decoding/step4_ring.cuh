@@ -2,7 +2,7 @@
 //|
 //| **What step 3 leaves.** A block waits for a tile, works on it, and only then requests the next. While it
 //| works, nothing is in flight, and the multiprocessor's second block covers only part of that time. To read
-//| at full rate, memory must always have about a microsecond's worth of requests, 33 KB per multiprocessor,
+//| at full rate, memory must always have about a microsecond's worth of requests, 32 KB per multiprocessor,
 //| and in practice two or three times that.
 //|
 //| **What this step does.** Shared memory holds a ring of three stages of 32 KB, and a producer warp does
