@@ -8,10 +8,10 @@
 //| | `full`  | the producer, with the number of bytes to come; then the bytes | 1 | every consumer thread | parity 0 |
 //| | `empty` | lane 0 of each consumer warp, when the products that read the tile are done | 4 per warpgroup | the producer | parity 1 |
 //|
-//| Parity 0 is the first phase of a barrier: consumers wait until a stage has been filled for the first time.
-//| The producer must not wait at first, since the stages begin empty. So it waits for parity 1, the phase
-//| *before* the first, which counts as complete. After going once through all stages, both wait for the other
-//| parity.
+//| A wait names a parity, and lasts as long as the running phase has that parity. The first phase has parity
+//| 0. Consumers name it, and wait until a stage has been filled for the first time. The producer must not
+//| wait at first, since the stages begin empty, so it names parity 1. After going once through all stages,
+//| both name the other parity.
 //|
 //| No tiles are counted. Producer and consumers go through the stages in the same order, each with its own
 //| state, and the barriers keep the producer at most one round of the stages ahead. That is why one bit of
