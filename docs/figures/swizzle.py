@@ -29,7 +29,7 @@ def tile(figure, x, y, title, place):
 
 figure = Figure(468, 342, "Unswizzled, the same piece of eight rows is in the same four banks. Swizzled, it is in eight different groups of banks.")
 top = 84
-figure.text(20, 28, "above each column: the first of its four banks; rows 0 to 7, downwards", "small soft")
+figure.text(20, 28, "columns: the first of four banks; rows 0 to 7, downwards", "small soft")
 tile(figure, 20, top, "unswizzled", lambda row, piece: row * 128 + piece * 16)
 tile(figure, 250, top, "swizzled", swizzled)
 y = top + 8 * CELL
