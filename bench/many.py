@@ -11,10 +11,12 @@ GPU has the context_parallel of the Python package and of PyTorch. In every roun
 of 60 ms. A time is the median of several launches, each after a flush of the L2, from the common start until the slowest GPU is done. Chapter 10
 is timed with the host's clock. PyTorch is timed with CUDA events on the slower rank, which excludes the time until the host notices the end.
 
-Results are many/ch10/zigzag/bf16/d128/causal/n65536, zigzag_nccl with NCCL, zigzag_striped with stripes, many/ch05/persistent on one GPU. `documents`
-means eight documents with 1/36 to 8/36 of the tokens, `decode` one query against N keys. If there are not two GPUs and 16 heads, the mask is
-called causal_p8 or causal_p8h64. `share` is one GPU's time over the number of GPUs times theirs (median over rounds). `vs_context_parallel` is the
-speed relative to PyTorch's faster method in the same round. Exit code 1 if ours is wrong, 77 without two GPUs.
+Results have names such as many/ch10/zigzag/bf16/d128/causal/n65536. `zigzag_nccl` is the step with NCCL,
+`zigzag_striped` the step with stripes, and many/ch05/persistent is chapter 5 on one GPU. `documents` means eight
+documents with 1/36 to 8/36 of the tokens, `decode` one query against N keys. If there are not two GPUs and 16 heads,
+the mask is called causal_p8 or causal_p8h64. `share` is one GPU's time over the number of GPUs times theirs (median
+over rounds). `vs_context_parallel` is the speed relative to PyTorch's faster method in the same round. Exit code 1 if
+ours is wrong, 77 without two GPUs.
 
 A contestant that does not answer within 90 s, or whose process ends, is skipped, and the result records this. Its process is restarted with the
 same tensors, and the others continue. This costs 90 s that --seconds does not include.

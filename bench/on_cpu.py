@@ -3,11 +3,11 @@
     peers.py --cpu [--cores 1,2,16] [--heads 1] [--head-dim 64] [--seqlen 4096] [--rounds 5] [--out FILE]
                    [--program build/gpu/bin/02_online_softmax]
 
-Without --heads, --head-dim and --seqlen it runs one and eight heads of N 4096, d 64, and 16 heads of N 2048, d 128. In every round each
-contestant is timed once, in random order, after a rest. The chapter's program runs in a separate process, PyTorch and a large matrix product in
-this one, all on the same cores. A time is the median of several runs, and a result is the median of the rounds. Ours is checked against the oracle
-first. `vs_torch` is our speed relative to PyTorch, `of_product` the fraction of the product's FLOPS. Exit code 1 if ours is wrong, 77 without
-PyTorch.
+Without --heads, --head-dim and --seqlen it runs one and eight heads with N 4096, d 64, and 16 heads with N 2048, d 128.
+In every round each contestant is timed once, in random order, after a rest. The chapter's program runs in a separate
+process, PyTorch and a large matrix product in this one, all on the same cores. A time is the median of several runs,
+and a result is the median of the rounds. Ours is checked against the oracle first. `vs_torch` is our speed relative to
+PyTorch, `of_product` the fraction of the product's FLOPS. Exit code 1 if ours is wrong, 77 without PyTorch.
 """
 
 import argparse

@@ -9,7 +9,8 @@ host never waits for it. `host_us_gradient` is the same for q, k and v that requ
 torch.autograd.grad. `c_us` and `c_us_backward` are the C functions alone, called through ctypes with prepared arguments; names with `sdpa` are
 PyTorch's attention. `packed` is flash_attn_varlen_func with the same tokens in two sequences, `cache` and `pages` are flash_attn_with_kvcache with
 one token for each of two sequences, and `fa3` is FlashAttention-3's own functions, if installed. Each is the median of 200 calls of a small shape,
-in seven rounds in random order, since whatever a process times first can be twice as slow. The package is python/flashbook of this checkout.
+in seven rounds in random order, since whatever a process times first can be twice as slow. The package is the
+python/flashbook in this checkout.
 """
 
 import argparse

@@ -112,7 +112,7 @@ def answers(root: Path, traces: Path) -> Iterator[tuple[str, str, str]]:
     yield "leaves processes behind", "ch02-counts", ORDER.format("for i in $(seq 150); do sleep 9 & done") + counts("false")
     yield "writes outside its folder", "ch02-counts", ORDER.format(
         f"for d in {traces} {root} /tmp /var/tmp /dev/shm $HOME/..; do touch $d/flashbook-cheat; done") + counts("false")
-    yield "puts a link in the place of its record", "ch02-counts", ORDER.format("ln -sf /dev/zero $FLASHBOOK_OBSERVED_WRITE") + counts("false")
+    yield "replaces its record with a link", "ch02-counts", ORDER.format("ln -sf /dev/zero $FLASHBOOK_OBSERVED_WRITE") + counts("false")
     yield "looks for a hole in the fence", "ch02-counts", holes(root, traces / "open") + counts("did()")
 
 

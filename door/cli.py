@@ -83,7 +83,7 @@ def add_main(add: Adder) -> None:
         f"Shows each warp's instructions next to their lines, barriers and tiles; marks races and deadlocks. {passed}"
         "the program."
     )
-    one = add("trace", trace, "step through kernels on a page", more)
+    one = add("trace", trace, "step through kernels on a web page", more)
     help = "a chapter, an exercise, or a program built with the simulator, by a path with a slash"
     one.add_argument("what", metavar="NN|ID|PROGRAM", help=help)
     one.add_argument("--out", metavar="FILE", default="trace.html", help="the page (default: trace.html)")

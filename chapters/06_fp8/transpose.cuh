@@ -33,8 +33,8 @@ __host__ __device__ constexpr int column_at(int i) { return i % 8 * 2 + i / 8; }
 //| ## Step 1: byte by byte
 //|
 //| A thread gathers the 16 bytes of a row from 16 rows of V and writes them at once. 32 threads read 32
-//| neighbouring bytes, which are 8 banks, so there are no conflicts; but each instruction moves only one byte
-//| per thread instead of four.
+//| neighbouring bytes, which span 8 banks, so there are no conflicts; but each instruction moves only one
+//| byte per thread instead of four.
 
 /// Writes v transposed to `transposed`. `warp` is one of kTransposers.
 template <int kKeys, int kHeadDim>

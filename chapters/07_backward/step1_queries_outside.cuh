@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
                     const T* k,        // [batch, kv_heads, seqlen_k, kHeadDim]
                     const T* v,        // [batch, kv_heads, seqlen_k, kHeadDim]
                     const T* d_o,      // [batch, heads, seqlen_q, kHeadDim]
-                    const float* lse,  // [batch * heads, padded_q], of the workspace
+                    const float* lse,  // [batch * heads, padded_q], in the workspace
                     const float* d,    // [batch * heads, padded_q]
                     T* dq,             // [batch, heads, seqlen_q, kHeadDim]
                     Problem problem) {

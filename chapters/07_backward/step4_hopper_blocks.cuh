@@ -224,8 +224,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) hopper_backward(
     const __grid_constant__ TileMap k_map,        // [batch, kv heads, panels, seqlen_k, 64]
     const __grid_constant__ TileMap v_map,        // [batch, kv heads, panels, seqlen_k, 64]
     const __grid_constant__ TileMap do_map,       // [batch, heads, panels, seqlen_q, 64]
-    const __grid_constant__ CUtensorMap lse_map,  // [heads * padded_q], of the workspace
-    const __grid_constant__ CUtensorMap d_map,    // [heads * padded_q], of the workspace
+    const __grid_constant__ CUtensorMap lse_map,  // [heads * padded_q], in the workspace
+    const __grid_constant__ CUtensorMap d_map,    // [heads * padded_q], in the workspace
     T* dk,                                        // [batch, kv heads, seqlen_k, head_dim], strided
     T* dv,                                        // [batch, kv heads, seqlen_k, head_dim], strided
     Workspace workspace, Problem problem, TileOrder order,

@@ -45,9 +45,9 @@ __device__ __forceinline__ uint32_t columns_seen(const Row& row, int thread_key)
   }
 }
 
-//| FlashMask (step 4) stores for each *key* which queries it hides. So a warp works by keys: each lane takes
-//| two neighbouring keys of 64, and makes 16 bits of each, one for each row of the warp. Two keys fill a
-//| word. That is 4 loads of 16 bytes per lane and tile, where checking pair by pair took 64.
+//| FlashMask (step 4) stores for each *key* which queries it hides. So a warp splits this work by key: each
+//| lane takes two neighbouring keys out of 64 and produces 16 bits for each, one per row of the warp. Two
+//| keys fill a word. That is 4 loads of 16 bytes per lane and tile, where checking pair by pair took 64.
 /// A thread's answers for a partial tile of kKeys keys, before it has the scores.
 template <int kKeys>
 struct Answers {

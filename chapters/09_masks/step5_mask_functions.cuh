@@ -47,9 +47,9 @@ struct RangeMask {
   }
 };
 
-//| A mask without a formula: the user lists the visible blocks, of any size. For each key the row's blocks
-//| are searched by halving. That is slow, but happens in partial tiles only, and blocks of the size of tiles
-//| make no partial tiles.
+//| A mask without a formula: the user lists the visible blocks, of any size. For each key, a binary search
+//| looks for its block in the row's list. That is slow, but happens in partial tiles only, and blocks of the
+//| size of tiles make no partial tiles.
 /// Blocks that are listed: a mask without a formula. Ranges may restrict it further.
 struct BlockMask {
   static constexpr bool kByHead = false;
@@ -96,7 +96,7 @@ struct BlockMask {
 
 constexpr int kClassifyThreads = 128;
 
-/// Returns the class of a tile of kKeys keys, pair by pair. All lanes of a warp, which have the rows.
+/// Returns the class of a tile of kKeys keys, pair by pair. All lanes of a warp call it and divide the rows.
 template <int kKeys, typename Mask>
 __device__ __forceinline__ TileClass ask_every_pair(const Mask& mask, const Problem& problem, int number,
                                                     int first_query, int last_query, int first_key) {

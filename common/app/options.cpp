@@ -255,7 +255,7 @@ class Parser {
     for (const Operation operation : operations())
       if (operation != options_.operation)
         throw InputError(value.option, " is for ", steps_text(chapter_.steps_of(operation)),
-                         ": choose one with --step, or leave it out");
+                         ": choose one of these steps with --step, or leave this option out");
   }
 
   /// Returns the name of a file to be written, unless another option has it, too.

@@ -472,7 +472,7 @@ class Processes::Peers {
       const char words[2] = {char(Word::lost), char(rank)};
       if (socket && me_.rank == 0) ::send(socket.get(), words, 2, MSG_NOSIGNAL | MSG_DONTWAIT);
     }
-    std::fprintf(stderr, "rank %d of %d ends, since rank %d is lost: %s\n", me_.rank, me_.count, rank,
+    std::fprintf(stderr, "rank %d of %d exits because rank %d was lost: %s\n", me_.rank, me_.count, rank,
                  why.c_str());
     std::fflush(stderr);
     std::_Exit(1);

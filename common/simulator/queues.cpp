@@ -153,7 +153,7 @@ class Queues {
 
   std::optional<Random> random_;
   uint64_t seed_ = 0;
-  int haste_ = 0;  ///< amount of work that is done before any wait for it
+  int haste_ = 0;  ///< chance, out of kMaxHaste, that a step of work is done before any wait for it
 };
 
 std::recursive_mutex mutex;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes decode_lanes.svg: which 16 bytes of two keys eight lanes load at a time, and how a lane uses its eight
-columns."""
+"""Writes decode_lanes.svg: which 16-byte pieces of two keys a group of eight lanes loads at a time, one piece per lane,
+and how a lane uses its eight columns."""
 from svg import Figure
 
 CELL = 31  # one cell is 16 bytes, a group of four banks

@@ -115,8 +115,8 @@ def filled(page: str, makers: Mapping[str, Maker], expected: Sequence[str] = (),
 
 
 def update(path: Path, makers: Mapping[str, Maker], check: bool, expected: Sequence[str] = (), same: Callable[[str], str] = str) -> bool:
-    """Updates a page or, with `check`, reports where it is out of date, and reports texts that cannot be written.
-    Returns whether there was nothing to report."""
+    """Updates a page or, with `check`, reports where it is out of date. Either way, it reports texts that cannot be
+    written. Returns whether there was nothing to report."""
     page = path.read_text(encoding="utf-8")
     wanted, stale, refused = filled(page, makers, expected, same)
     if not check and wanted != page:

@@ -160,7 +160,7 @@ __global__ void positions(unsigned* out) {
                                   10000 * blockIdx.y + 100000 * blockIdx.z;
 }
 
-/// The active lanes count themselves with one atomic operation.
+/// The active lanes of a warp form three groups. Each group's leader counts its lanes with one atomicAdd.
 __global__ void count_together(unsigned* counter, unsigned* places) {  // [3], [threads]
   const unsigned lane = threadIdx.x % 32;
   unsigned* mine = counter + lane % 3;

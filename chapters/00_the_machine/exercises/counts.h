@@ -20,7 +20,7 @@ struct Counts {
   double word_stride = 12;    ///< words from one lane's address to the next, in shared memory
   double latency = 700;       ///< clocks of 1 / 1.8e9 s that a load from device memory takes
   double bandwidth = 4.8e12;  ///< of device memory, in bytes per second
-  double queries = 128, keys = 128, head_dim = 128;  ///< sizes of a tile of attention
+  double queries = 128, keys = 128, head_dim = 128;  ///< sizes of an attention tile
 
   // BEGIN EXERCISE ch00-counts: one kernel on paper
   // How many blocks would fit on a multiprocessor if only registers mattered? If only shared memory did?

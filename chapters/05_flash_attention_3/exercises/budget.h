@@ -36,7 +36,7 @@ struct Budget {
   double registers_o() const { return 0; }
   double registers_scores() const { return 0; }
   double registers_p() const { return 0; }
-  // wgmma that a consumer issues for one tile of keys, for scores and values together.
+  // wgmma instructions that a consumer issues for one tile of keys, for scores and values together.
   double products() const { return 0; }
   // Cycles that one tile of keys takes for all consumers together: of the tensor cores, and for the
   // exponentials of its scores, without those of the corrections.

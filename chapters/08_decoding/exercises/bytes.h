@@ -21,7 +21,7 @@ struct Cache {
   double latent = 512, position = 64;
   double memory = 141e9, weights = 16e9;  // bytes of the card, and of the model in it
   double bytes_per_second = 4.3e12, flops_per_second = 790e12;
-  double tokens = 8192, sequences = 16, parts = 16;  // per sequence; at a time; parts of its keys
+  double tokens = 8192, sequences = 16, parts = 16;  // per sequence; at once; parts of a sequence's keys
 
   // BEGIN EXERCISE ch08-bytes: what a cache weighs
   // The model writes `tokens` tokens after the first, without a cache: the first new token takes the keys of

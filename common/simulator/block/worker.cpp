@@ -195,7 +195,7 @@ std::string Worker::deadlock_report() const {
     report << "deadlock in block " << triple(blockIdx) << ": every thread waits or has exited";
   const uint64_t blocks = uint64_t(grid_.x) * grid_.y * grid_.z;
   if (const uint64_t at_once = others_->at_once(); scheduler.is_polling_memory() && at_once < blocks)
-    report << ". If it waits for another block: " << at_once << " of " << blocks
+    report << ". If the block is waiting for another one, note that only " << at_once << " of " << blocks
            << " blocks run at a time, and the others begin when these have finished. FLASHBOOK_SIM_THREADS="
            << blocks << " runs all of them at the same time, as a GPU does if they fit";
   report << mbarriers.missing_bytes() << describe_all_waits();

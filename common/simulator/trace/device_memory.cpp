@@ -122,7 +122,7 @@ void DeviceMemory::note_written() const {
   }
 }
 
-/// Records an atomic operation that follows a write of `writer`.
+/// Records an atomic operation that follows a write by `writer`.
 void DeviceMemory::remember_earlier(Earlier& earlier, uint64_t writer, Site written_at, const Stamp& now) {
   if (writer == 0) return;
   const Stamp before = Stamp::unpacked(writer), first = Stamp::unpacked(load(earlier.writer));

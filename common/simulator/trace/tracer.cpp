@@ -363,7 +363,7 @@ void Tracer::note(int thread, Access access, std::uintptr_t address, std::size_t
       order_.will_acquire(thread, address, bytes);
     else if (shared && (access == Access::volatile_load || leaves_word_))
       acquires_word_read(thread, address, bytes);
-    // An atomic operation acquires afterwards: the previous access may have come after this check.
+    // An atomic operation acquires afterwards: the write that it reads may come after this check.
     else if (!acquires_past_ && (shared || access != Access::atomic))
       acquires_word(thread, address);
   }
