@@ -37,7 +37,8 @@ from flashbook.arguments import shown
 TYPES = {torch.float32: _library.F32, torch.float16: _library.F16, torch.bfloat16: _library.BF16, torch.float8_e4m3fn: _library.E4M3}
 HEAD_DIMS = (64, 128, 256)  # head dimensions of the kernels' tiles
 MAX_HEAD_DIM, HEAD_DIM_MULTIPLE = 256, 8  # head dimensions of tensors, which chapters 5 and 7 to 9 pad to those of tiles
-ON_CPU, AMPERE, HOPPER, FP8, BACKWARD, DECODING, MASKS = 2, 4, 5, 6, 7, 8, 9  # chapters
+AMPERE, HOPPER, FP8, BACKWARD, DECODING, MASKS = 4, 5, 6, 7, 8, 9  # chapters
+ON_CPU = 2, "register_blocks"  # chapter and step
 LAST_COMPACT = 4  # the last chapter that reads only contiguous [batch, heads, seqlen, head_dim]
 COUNTING = (HOPPER, DECODING, MASKS)  # chapters whose workspace, except for gradients, has counters: 0 before and after each call
 # Steps of chapters 9, 7 and 8.
@@ -380,7 +381,7 @@ def choose(on_cpu: bool, hopper: bool, dtype: torch.dtype, queries: int, masked:
     if padded:  # `check_machine` refuses other GPUs, and CPU tensors without the simulator
         return HOPPER, "persistent", "a head dimension that is padded"
     if on_cpu:
-        return ON_CPU, "register_blocks", "CPU tensors"
+        return *ON_CPU, "CPU tensors"
     if not hopper:
         return AMPERE, "late_maximum", "a GPU before Hopper"
     if queries == 1:

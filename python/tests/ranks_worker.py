@@ -80,7 +80,7 @@ def main():
     if on_gpu:
         torch.cuda.set_device(device)
     else:
-        ops.ON_CPU = ops.HOPPER
+        ops.ON_CPU = ops.HOPPER, "persistent"
         torch.set_num_threads(1)
     dist.init_process_group("nccl" if on_gpu else "gloo")
     for case in CASES:

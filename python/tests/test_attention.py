@@ -700,8 +700,8 @@ def test_rotary_while_appending(causal, interleaved):
 @pytest.mark.parametrize("change, kind, because", [
     (lambda q, k, v: (q.double(), k.double(), v.double()), TypeError, "float64"),
     (lambda q, k, v: (q.int(), k.int(), v.int()), TypeError, "int32"),
-    (lambda q, k, v: (q, k.bfloat16(), v), ValueError, "one type"),
-    (lambda q, k, v: (q, k.to("meta"), v), ValueError, "one device"),
+    (lambda q, k, v: (q, k.bfloat16(), v), ValueError, "pass the same type"),
+    (lambda q, k, v: (q, k.to("meta"), v), ValueError, "on the same device"),
     (lambda q, k, v: (q[..., :36], k, v), ValueError, "multiple of 8"),
     (lambda q, k, v: tuple(t.repeat(1, 1, 1, 5) for t in (q, k, v)), ValueError, "up to 256"),
     (lambda q, k, v: (q, k[:, :9], v), ValueError, "one shape"),

@@ -100,7 +100,7 @@ class OnCpu(TorchFunctionMode):
 
 def simulate() -> None:
     """Makes torch.cuda report a Hopper GPU, and CPU tensors use its kernels."""
-    ops.ON_CPU = ops.HOPPER
+    ops.ON_CPU = ops.HOPPER, "persistent"
     torch.cuda.get_device_capability = lambda *_: (9, 0)
     torch.cuda.get_device_properties = lambda *_: types.SimpleNamespace(total_memory=1 << 40, multi_processor_count=132)
     torch.cuda.synchronize = torch.cuda.empty_cache = lambda *_: None
