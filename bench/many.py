@@ -85,7 +85,7 @@ class OfRank:
         self.rank, self.ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         self.simulated = _library.is_simulated()
         if self.simulated:
-            ops.ON_CPU = ops.HOPPER
+            ops.ON_CPU = ops.HOPPER, "persistent"
             torch.set_num_threads(1)
         self.device = torch.device("cpu") if self.simulated else torch.device("cuda", self.rank)
         if not self.simulated:
