@@ -42,7 +42,8 @@ def shown_chapter_fault(name, folder):
     command = " ".join([*environment, f"./flashbook {'profile' if fault.says else 'run'}", name[-2:], *(["--", *options] if options else [])])
     diff = f"```diff\n-{line}\n" + (f"+{changed}\n" if changed else "") + "```\n\n"
     command = fault.command or command
-    asked = f"```sh\n{command}\n```\n\n" if fault.says else f"`{command}` says:\n\n"
+    gap = " " if len(command) <= 112 else "\n"  # a line of a page has at most 120 columns
+    asked = f"```sh\n{command}\n```\n\n" if fault.says else f"`{command}`{gap}says:\n\n"
     said = path.read_text(encoding="utf-8").splitlines()
     if not fault.says and len(said) > SHOWN:
         said = [*said[:SHOWN], f"... and {len(said) - SHOWN} more lines"]
