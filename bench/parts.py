@@ -144,7 +144,8 @@ EVERY_STEP = either([*BOOK_STEPS, *steps.names(6)])
 FULL, AT_4K, LONGEST = ("full",), (4096,), (512, 4096, 16384)
 DECODE_PEERS = "cudnn,flash,cudnn_paged,flashinfer,flashinfer_tc"
 CHUNK_PEERS = ("cudnn_paged", "flashinfer_fa2", "flashinfer_fa3")
-DECODE = r"decode/(ch08/\w+|cudnn|flash|flex|copy|(cudnn_paged|flashinfer|flashinfer_tc)_p\d+)/bf16/d(128|256|576)/\w+/n\d+"
+DECODE = (rf"decode/(ch08/{either([step.slug for step in steps.of(8)][:-1])}(_p\d+)?(_once)?|cudnn|flash|flex|copy"
+          r"|(cudnn_paged|flashinfer|flashinfer_tc)_p\d+)/bf16/d(128|256|576)/\w+/n\d+")
 CELLS = (r"(decode|called)/(ch08/(equal_work|boxes|warpgroup)|ch09/prompts|fa3|cudnn|cudnn_frontend|flashinfer(_tc|_fa2|_fa3)?)"
          rf"/bf16/d{either((64, 128, 256))}/b\d+h\d+k\d+t\d+(ragged)?_{either(LAYOUTS)}(_p\d+)?/n\d+")
 CALLED = (rf"(called|alone)/(ch\d\d/\w+|fa3|cudnn)/bf16/d{either(DIMS)}"
