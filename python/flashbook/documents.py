@@ -78,7 +78,7 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, new: list[Tensor], first
         first_query, first_new: [sequences + 1], int32: where each sequence's queries and new keys begin
         lengths: [sequences], int32: number of keys in the cache, padding included
         pages: [sequences, max pages per sequence], int32
-        paddings: [sequences], int32: rows before a sequence's first key; only with one page per sequence
+        paddings: [sequences], int32: rows before a sequence's first key
         others: as in interface.cached_packed
     """
     arguments.tensors(2, "[batch, max pages per sequence]", page_table=pages)
@@ -90,24 +90,26 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, new: list[Tensor], first
             if tuple(array.shape) != sizes:
                 raise ValueError(f"{name} is {tuple(array.shape)}: pass {sizes}")
     max_queries = min(max_queries, max(len(q), 1))
-    sequences, rows, whole = first_query, k_cache.shape[1], pages.shape[1] * k_cache.shape[1]
+    sequences, rows, whole, table = first_query, k_cache.shape[1], pages.shape[1] * k_cache.shape[1], pages
     keys = lengths if first_new is None else lengths + first_new.diff()
     keys = keys if paddings is None else keys - paddings
-    table = pages
+    chunk = min(chunk, whole)
+    k_read, v_read = k_cache, v_cache
+    if pages.shape[1] > 1 and (paddings is not None or chunk % rows):
+        k_read, v_read, table = interface.rows_as_pages(k_cache, v_cache, pages, paddings)
+        paddings = None
     if chunk:
-        chunk = max(min(chunk, whole), 1)
-        if pages.shape[1] > 1 and chunk % rows:
-            raise NotImplementedError(f"attention_chunk is {chunk} and pages have {rows} rows: pass a multiple of {rows}, or leave page_table out")
+        page_rows = k_read.shape[1]
         first_query, begin, keys = _chunks(first_query, keys, chunk, max_queries)
         count = begin.shape[1]
-        table, begin, keys = pages.repeat_interleave(count, 0), begin.flatten(), keys.flatten()
-        if pages.shape[1] > 1:
-            places = (begin // rows)[:, None] + torch.arange(chunk // rows, device=q.device)
-            table = table.gather(1, places.clamp(max=pages.shape[1] - 1))
+        table, begin, keys = table.repeat_interleave(count, 0), begin.flatten(), keys.flatten()
+        if table.shape[1] > 1:
+            places = (begin // page_rows)[:, None] + torch.arange(chunk // page_rows, device=q.device)
+            table = table.gather(1, places.clamp(max=table.shape[1] - 1))
         else:
             paddings = begin if paddings is None else paddings.repeat_interleave(count) + begin
     if first_new is not None:
-        views = interface.packed_views(q, k_cache, v_cache)
+        views = interface.packed_views(q, k_read, v_read)
         ops.check_decode(*ops.as_padded(*views), keys, table, interface._scale(scale, q.shape[-1]), left, right, softcap, None, sinks, paddings,
                          first_query, max_queries, None, None, unsplit)
         sequence, row = _rows(first_new, len(new[0]))
@@ -120,7 +122,7 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, new: list[Tensor], first
             new = [interface.rotated(new[0], begin[sequence] + row, rotary), new[1]]
         where = pages[sequence, places // rows], places % rows
         k_cache[where], v_cache[where] = new
-    return interface.cached_packed(q, k_cache, v_cache, first_query, max_queries, keys, table, scale, left, right, softcap, None, sinks, paddings,
+    return interface.cached_packed(q, k_read, v_read, first_query, max_queries, keys, table, scale, left, right, softcap, None, sinks, paddings,
                                    unsplit)
 
 

@@ -183,7 +183,7 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
         cu_seqlens_q: [batch + 1], int32: where each sequence's queries begin. Requires max_seqlen_q (the maximum number of queries in a sequence);
             lse is then [heads, all queries]
         cu_seqlens_k_new: [batch + 1], int32: where each sequence's new keys begin in k and v, [all new keys, kv_heads, head_dim], then their number
-        attention_chunk: as in flash_attn_func, in 16 bits; with page_table a multiple of the rows per page
+        attention_chunk: as in flash_attn_func, in 16 bits; with page_table, a multiple of the rows per page is faster
         num_splits: 1 keeps each sequence's keys in one block, so that a sequence's result is bitwise the same alone and in any batch. Any other
             number is only a hint, and so are pack_gqa and sm_margin
         return_softmax_lse: return (o, lse), lse [batch, heads, seqlen_q]. FlashAttention-3 also returns the partial results
@@ -250,8 +250,6 @@ def _cached_documents(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | N
     added = k.shape[1] if k is not None and first_new is None else 0
     if pages is None:
         pages = (torch.arange(batch, dtype=torch.int32, device=q.device) if entries is None else entries)[:, None]
-    elif paddings is not None:
-        raise ValueError("cache_leftpad and page_table are both given: pass one of them")
     new = [] if k is None or v is None else [k, v]
     interface.refuse_gradients(q, k_cache, v_cache, *new)
     whole = pages.shape[1] * k_cache.shape[1]
@@ -275,6 +273,34 @@ def _cached_documents(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | N
     o, lse = documents.cached(packed, k_cache, v_cache, new, first_query, arguments.whole_number("max_seqlen_q", max_queries), first_new, lengths,
                               pages, paddings, chunk, *options, sinks, rotary, unsplit)
     return (o, lse) if is_packed else (o.unflatten(0, (batch, rows)), lse.unflatten(1, (batch, rows)).transpose(0, 1).contiguous())
+
+
+def flash_attn_combine(out_partial: Tensor, lse_partial: Tensor, out: Tensor | None = None,
+                       out_dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
+    """Merges attention over parts of the keys. It uses PyTorch's operations, on a GPU or the CPU: chapter 8's kernels merge the parts of their own
+    splits themselves.
+
+    Args:
+        out_partial: [num_splits, batch, seqlen, heads, head_dim], float32; not read where lse_partial is -inf
+        lse_partial: [num_splits, batch, seqlen, heads], float32, the log-sum-exp of each part, -inf for a row that sees no key in it
+        out: [batch, seqlen, heads, head_dim], receives the result; default: a new tensor
+        out_dtype: float32, float16 or bfloat16; default: that of `out`, or float32
+    Returns: (out, lse), lse [batch, seqlen, heads].
+    """
+    arguments.tensors(5, "[num_splits, batch, seqlen, heads, head_dim]", out_partial=out_partial)
+    arguments.tensors(4, "[num_splits, batch, seqlen, heads]", lse_partial=lse_partial)
+    dtype = out_dtype or (torch.float32 if out is None else out.dtype)
+    if dtype not in (torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(f"out_dtype is {dtype}: pass float32, float16 or bfloat16")
+    for name, tensor, shape, kind in (("out_partial", out_partial, out_partial.shape, torch.float32),
+                                      ("lse_partial", lse_partial, out_partial.shape[:4], torch.float32), ("out", out, out_partial.shape[1:], dtype)):
+        if tensor is not None and (tensor.shape != shape or tensor.dtype != kind or tensor.device != out_partial.device):
+            raise ValueError(f"{name} is {tensor.dtype} of {tuple(tensor.shape)} on {tensor.device}: pass {kind} of {tuple(shape)} on "
+                             f"{out_partial.device}")
+    lse = lse_partial.logsumexp(0)
+    weights = (lse_partial - lse.masked_fill(lse.isneginf(), 0)).exp()[..., None]
+    merged = torch.where(weights > 0, weights * out_partial, 0).sum(0)
+    return (merged.to(dtype) if out is None else out.copy_(merged)), lse
 
 
 def get_scheduler_metadata(batch_size: int, max_seqlen_q: int, max_seqlen_k: int, num_heads_q: int, num_heads_kv: int, headdim: int,

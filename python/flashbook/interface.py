@@ -465,7 +465,8 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
             the position of its own key, or without causal and window_size by that of the first new key. PyTorch does this before the kernel
         cache_seqlens: number of keys in the cache before appending: [batch], int32, or one int; None means that the cache is full
         cache_batch_idx: [batch], int32: the cache entry of each sequence; requires cache_seqlens, excludes block_table
-        cache_leftpad: [batch], int32: cache rows before a sequence's first key, included in cache_seqlens; excludes block_table
+        cache_leftpad: [batch], int32: rows before a sequence's first key, included in cache_seqlens. With block_table, whose pages are then read row
+            by row, this is slower
         block_table: [batch, max pages per sequence], int32
         causal: the last query sees all keys, the one before it all but the last, and so on
         window_size, softcap: as in flash_attn_func. Keys before the window are not read
@@ -521,8 +522,8 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Ten
     ops.check_other_gradients(alibi_slopes=slopes, s_aux=sinks, k_descale=k_scale, v_descale=v_scale)
     if pages is not None:
         arguments.tensors(2, "[batch, max pages per sequence]", block_table=pages)
-        if entries is not None or paddings is not None:
-            raise ValueError(f"{'cache_leftpad' if entries is None else 'cache_batch_idx'} and block_table are both given: pass one of them")
+        if entries is not None:
+            raise ValueError("cache_batch_idx and block_table are both given: pass one of them")
     if entries is not None:  # a cache entry is treated as a page that holds a whole sequence
         arguments.tensors(1, "[batch]", cache_batch_idx=entries)
         ops.check_array("cache_batch_idx", entries, q, torch.int32)
@@ -543,7 +544,11 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Ten
     added = new[0].shape[1] if new else 0
     whole = k_cache.shape[1] if pages is None else pages.shape[1] * k_cache.shape[1]
     written = _lengths(q, cache_seqlens, whole - added)  # number of keys in the cache, including padding
-    views: tuple[Any, ...] = (q.transpose(1, 2), k_cache.transpose(1, 2), v_cache.transpose(1, 2))
+    k_read, v_read, table, hidden = k_cache, v_cache, pages, paddings
+    if pages is not None and paddings is not None and pages.shape[1] > 1:
+        k_read, v_read, table = rows_as_pages(k_cache, v_cache, pages, paddings)
+        paddings = None
+    views: tuple[Any, ...] = (q.transpose(1, 2), k_read.transpose(1, 2), v_read.transpose(1, 2))
     scale = _scale(softmax_scale, q.shape[-1])
     rules: tuple[Any, ...] = (left, right, softcap, slopes, sinks, paddings, None, 0, k_scale, v_scale, unsplit)
     if q.dtype == k_cache.dtype and q.shape[1] > MAX_QUERIES and written is None and pages is None and paddings is None and sinks is None:
@@ -552,24 +557,42 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Ten
             return o.transpose(1, 2), lse
     direct = ops.is_untraced(q, k_cache, v_cache)
     if direct and new:
-        ops.check_decode(*ops.as_padded(*views), written, pages, scale, *rules)
+        ops.check_decode(*ops.as_padded(*views), written, table, scale, *rules)
     if new and written is not None:
         if rotary is not None:
             q, new[0] = _rotated(q, new[0], written, rotary, left >= 0 or right >= 0)
             views = q.transpose(1, 2), *views[1:]
         _append(k_cache, v_cache, new[0], new[1], written, pages)
         written = written + added
-    if paddings is not None:
-        written = (whole if written is None else written) - paddings
+    if hidden is not None:
+        written = (whole if written is None else written) - hidden
     if key is not None and direct and not ops.missing_columns(*views):
-        plan = ops.decode_plan(*views, written, pages, scale, *rules)
+        plan = ops.decode_plan(*views, written, table, scale, *rules)
         if not plan.copies:
             may_be_empty = written is not None or _may_have_empty_rows(q.shape[1], k_cache.shape[1], right)
             known = ops.CachedDecode(plan, (scale, *rules), may_be_empty)
             remember(key, known)
             return known.forward(q, k_cache, v_cache, written, pages)
-    o, lse = (ops.decode if direct else torch.ops.flashbook.decode)(*padded(*views), written, pages, scale, *rules)
+    o, lse = (ops.decode if direct else torch.ops.flashbook.decode)(*padded(*views), written, table, scale, *rules)
     return o[..., :q.shape[-1]].transpose(1, 2), lse
+
+
+def rows_as_pages(k_cache: Tensor, v_cache: Tensor, pages: Tensor, paddings: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the pages, [pages, rows, heads, head_dim], as pages of one row each, and a table of each sequence's rows
+    after its padding. The caches are views unless the distance between pages is no multiple of that between rows."""
+    rows = k_cache.shape[1]
+    row = torch.arange(pages.shape[1] * rows, device=pages.device).expand(len(pages), -1)
+    if paddings is not None:
+        row = (row + paddings[:, None]).clamp(0, row.shape[1] - 1)
+    page = pages.gather(1, row // rows)
+    if rows == 1:
+        return k_cache, v_cache, page
+    if k_cache.stride(0) % k_cache.stride(1) or k_cache.stride()[:2] != v_cache.stride()[:2]:
+        k_cache, v_cache = k_cache.contiguous(), v_cache.contiguous()
+    apart = k_cache.stride(0) // k_cache.stride(1)
+    count = (len(k_cache) - 1) * apart + rows
+    k_rows, v_rows = (cache.as_strided((count, 1, *cache.shape[2:]), (cache.stride(1), *cache.stride()[1:])) for cache in (k_cache, v_cache))
+    return k_rows, v_rows, (page * apart + row % rows).to(torch.int32)
 
 
 def refuse_gradients(*tensors: Tensor) -> None:

@@ -649,6 +649,53 @@ def test_entries_of_a_cache_and_paddings(padded):
 
 
 @pytest.mark.kernels
+@pytest.mark.parametrize("rows", [1, 4, 16])
+@pytest.mark.parametrize("layout", ["pages", "keys and values in one tensor", "heads before rows"])
+def test_paddings_of_pages(layout, rows):
+    q, k, v = (torch.randn(2, count, heads, 64, device=DEVICE, dtype=torch.bfloat16) for count, heads in ((2, 4), (3, 2), (3, 2)))
+    count, lengths, padding = 192 // rows, [60, 45], [25, 16]
+    if layout == "heads before rows":
+        pages = torch.randn(2, count, 2, rows, 64, device=DEVICE, dtype=torch.bfloat16).transpose(2, 3)
+    elif layout == "pages":
+        pages = torch.randn(2, count, rows, 2, 64, device=DEVICE, dtype=torch.bfloat16)
+    else:
+        pages = torch.randn(count, 2, rows, 2, 64, device=DEVICE, dtype=torch.bfloat16).transpose(0, 1)
+    table, lengths_, padding_ = (torch.tensor(of, device=DEVICE, dtype=torch.int32) for of in (torch.randperm(count).view(2, -1).tolist(), lengths, padding))
+    for i in range(2):  # unused rows
+        pages[:, table[i, :padding[i] // rows].long()] = math.nan
+    for window in ((-1, -1), (30, 0)):
+        o = flashbook.flash_attn_with_kvcache(q, *pages, k, v, cache_seqlens=lengths_, cache_leftpad=padding_, block_table=table, causal=True,
+                                              window_size=window)
+        for i in range(2):
+            k_rows, v_rows = (tensor[table[i].long()].flatten(0, 1)[None, padding[i]:lengths[i] + 3] for tensor in pages)
+            assert torch.equal(k_rows[0, -3:], k[i])
+            held(o[i:i + 1], q[i:i + 1], k_rows, v_rows, causal=True, window=window)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_parts_of_the_keys_are_merged(dtype):
+    """flash_attn_combine, also for rows without keys in some parts or in all of them, whose partial results may be NaN."""
+    q, k, v = (torch.randn(2, rows, heads, 64, device=DEVICE, dtype=torch.float64) for rows, heads in ((5, 4), (30, 2), (30, 2)))
+    parts = [attention(q, k[:, begin:end], v[:, begin:end]) for begin, end in ((0, 7), (7, 8), (8, 30))]
+    o, lse = torch.stack([o for o, _ in parts]).float(), torch.stack([lse.transpose(1, 2) for _, lse in parts]).float()
+    whole, whole_lse = attention(q, k, v)
+    lse[1, 1], o[1, 1], lse[:, 0, 2, 1], o[:, 0, 2, 1] = -math.inf, math.nan, -math.inf, math.nan
+    right = torch.cat([k[1:, :7], k[1:, 8:]], 1), torch.cat([v[1:, :7], v[1:, 8:]], 1)
+    whole[1:], whole_lse[1:] = attention(q[1:], *right)
+    whole[0, 2, 1], whole_lse[0, 1, 2] = 0, -math.inf
+    out = torch.empty(2, 5, 4, 64, device=DEVICE, dtype=dtype)
+    for found in (flash_attn_3.flash_attn_combine(o, lse, out_dtype=dtype), flash_attn_3.flash_attn_combine(o, lse, out)):
+        assert found[0].dtype == dtype
+        torch.testing.assert_close(found[0].double(), whole, atol=1e-6 if dtype == torch.float32 else 2e-2, rtol=1e-2)
+        torch.testing.assert_close(found[1].double(), whole_lse.transpose(1, 2), atol=1e-5, rtol=1e-5)
+    assert found[0] is out
+    for wrong, because in (((o.double(), lse), "out_partial is"), ((o, lse[:, :1]), "lse_partial is"), ((o, lse, out[:1]), "out is"),
+                           ((o, lse, None, torch.int32), "out_dtype is"), ((o[0], lse), "out_partial has 4 dimensions")):
+        with pytest.raises(ValueError, match=because):
+            flash_attn_3.flash_attn_combine(*wrong)
+
+
+@pytest.mark.kernels
 def test_flash_attention_3_names_rows_of_a_page_table():
     """cache_batch_idx together with page_table, and rotary_seqlens without a rotary embedding."""
     q, k, v = (torch.randn(2, rows, heads, 64, device=DEVICE, dtype=torch.bfloat16) for rows, heads in ((2, 4), (3, 2), (3, 2)))
@@ -734,7 +781,7 @@ def test_invalid_options():
             ({name: torch.ones(9, 33, device=DEVICE) for name in turns} | new, ValueError, "1 to 32"),
             ({"cache_batch_idx": ints, "block_table": ints[:, None], "cache_seqlens": 3}, ValueError, "both given"),
             ({"cache_batch_idx": ints.long(), "cache_seqlens": 3}, ValueError, "int32"), ({"cache_batch_idx": ints}, ValueError, "cache_seqlens is None"),
-            ({"cache_leftpad": ints, "block_table": ints[:, None]}, ValueError, "both given"), ({"cache_leftpad": ints[:1]}, ValueError, "cache_leftpad"),
+            ({"cache_leftpad": ints[:1]}, ValueError, "cache_leftpad"),
             ({"alibi_slopes": torch.zeros(3, device=DEVICE)}, ValueError, "one per head"), ({"s_aux": torch.zeros(3, device=DEVICE)}, ValueError, "one per head"),
             ({"s_aux": torch.zeros(4, device=DEVICE).double()}, ValueError, "float32"), ({"s_aux": 1.0}, TypeError, "s_aux"),
             ({"softcap": 1e20}, ValueError, "1024")):

@@ -69,12 +69,12 @@ def test_sequences_shorter_than_their_slots(which, chunk, options):
 
 
 @pytest.mark.kernels
-@pytest.mark.parametrize("form", ["contiguous", "entries", "padded", "pages"])
-@pytest.mark.parametrize("queries, chunk", [((1, 1, 1, 1), 64), ((40, 40, 40, 40), 32), ((40, 40, 40, 40), 500), ((1, 37, 0, 20), 64), ((1, 37, 0, 20), 0)])
+@pytest.mark.parametrize("form", ["contiguous", "entries", "padded", "pages", "padded pages"])
+@pytest.mark.parametrize("queries, chunk", [((1, 1, 1, 1), 64), ((40, 40, 40, 40), 32), ((40, 40, 40, 40), 500), ((1, 37, 0, 20), 40), ((1, 37, 0, 20), 0)])
 @pytest.mark.parametrize("new", [None, (3, 3, 3, 3), (5, 0, 1, 20)], ids=str)
 def test_chunks_of_caches_and_packed_queries_and_new_keys(new, queries, chunk, form):
     """Sequences begin within a chunk, have fewer keys than queries, or none; the cache's other rows are NaN."""
-    lengths, paddings = (150, 130, 60, 0), (70, 0, 59, 0) if form == "padded" else (0,) * 4
+    lengths, paddings = (150, 130, 60, 0), (70, 0, 59, 0) if "padded" in form else (0,) * 4
     added, entries = new or (0,) * 4, (3, 5, 0, 2) if form == "entries" else range(4)
     whole = [torch.randn(4, 192, 2, 64, device=DEVICE, dtype=torch.bfloat16) for _ in range(2)]
     fresh = [torch.randn(sum(added), 2, 64, device=DEVICE, dtype=torch.bfloat16) for _ in range(2)]
@@ -88,13 +88,13 @@ def test_chunks_of_caches_and_packed_queries_and_new_keys(new, queries, chunk, f
     given = {"cache_seqlens": ints(lengths), "causal": True, "attention_chunk": chunk, "s_aux": torch.tensor([0.5, 1.0, -1.0, 0.0], device=DEVICE)}
     if form == "entries":
         given["cache_batch_idx"] = ints(entries)
-    elif form == "padded":
+    if "padded" in form:
         given["cache_leftpad"] = ints(paddings)
-    elif form == "pages":
+    if "pages" in form:
         order = torch.randperm(6 * 12, device=DEVICE)
         given["page_table"] = order.argsort().view(6, 12)[:4].to(torch.int32).contiguous()
         caches = [cache.view(-1, 16, 2, 64)[order] for cache in caches]
-    if form not in ("entries", "pages"):
+    elif form != "entries":
         caches = [cache[:4].contiguous() for cache in caches]
     q = torch.randn(sum(queries), 4, 64, device=DEVICE, dtype=torch.bfloat16)
     is_packed = len(set(queries)) > 1
@@ -113,7 +113,7 @@ def test_chunks_of_caches_and_packed_queries_and_new_keys(new, queries, chunk, f
                 for kind in (torch.float64, torch.bfloat16)]
         assert_as_good_as_plain(o[None, begin:end], runs[0][0], runs[1][0])
         torch.testing.assert_close(lse[None, :, begin:end].double(), runs[0][1], atol=2e-3, rtol=1e-5)
-        assert form == "pages" or torch.equal(caches[0][entries[i], lengths[i]:lengths[i] + added[i]], fresh[0][first_new[i]:first_new[i + 1]])
+        assert "pages" in form or torch.equal(caches[0][entries[i], lengths[i]:lengths[i] + added[i]], fresh[0][first_new[i]:first_new[i + 1]])
 
 
 @pytest.mark.kernels

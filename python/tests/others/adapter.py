@@ -61,20 +61,12 @@ def _module(name: str, source: types.ModuleType, names: list[str], **others: Any
     return module
 
 
-def _not_here(name: str) -> Callable[..., Any]:
-    def call(*_: Any, **__: Any) -> Any:
-        raise NotImplementedError(f"{name} is not in this package")
-
-    return call
-
-
 def install(source: pathlib.Path) -> None:
     """Installs the package's functions under FlashAttention's names."""
     theirs = [name for name in dir(flashbook) if name.startswith("flash_attn_") and name != "flash_attn_3"]
     _module("flash_attn", flashbook, theirs, __path__=[str(source / "flash_attn")])
     _module("flash_attn.flash_attn_interface", flashbook, theirs, USE_TRITON_ROCM=False, _get_block_size_n=lambda *_: 128)
-    _module("flash_attn_interface", flash_attn_3, [name for name in dir(flash_attn_3) if name.startswith(("flash_attn_", "get_"))],
-            flash_attn_combine=_not_here("flash_attn_combine"))
+    _module("flash_attn_interface", flash_attn_3, [name for name in dir(flash_attn_3) if name.startswith(("flash_attn_", "get_"))])
 
 
 # ---- "cuda" with the simulator -----------------------------------------------------------------------------------------------------

@@ -31,11 +31,9 @@ REFUSALS = (
     Refusal("pages of other sizes", ("k_cache",), r"[Pp]ages? .*(16|rows)", ValueError),
     Refusal("a gradient through pages", ("block_table",), r"^(block_table is given, pages have no gradient|a cache has no gradient)"),
     Refusal("a second product in the scores", ("qv",), r"^qv is .* and only None is supported here"),
-    Refusal("chunks in float8_e4m3fn, or that are no multiple of a page", ("attention_chunk",), r"^attention_chunk is .* (with float8_e4m3fn|and pages have)"),
+    Refusal("chunks in float8_e4m3fn", ("attention_chunk",), r"^attention_chunk is .* with float8_e4m3fn"),
     Refusal("chunks, packed queries or packed new keys with a float8_e4m3fn cache", ("attention_chunk", "cu_seqlens_q", "cu_seqlens_k_new"),
             r"^(attention_chunk|cu_seqlens_q|cu_seqlens_k_new) cannot be combined"),
-    Refusal("missing functions", ("flash_attn_combine",), r"^flash_attn_combine is not in this package"),
-    Refusal("padding with pages", ("cache_leftpad",), r"^cache_leftpad and (block|page)_table are both given", ValueError),
     Refusal("queries in float8_e4m3fn against a cache", ("q",), r"^chapter 8 does not support e4m3", ValueError),
     Refusal("scales for packed sequences and caches", ("q_descale",), r"^[qkv]_descale is .* and only None is supported here"),
 )
