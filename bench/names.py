@@ -26,9 +26,6 @@
     cpu/ch02/register_blocks/f32/d64/c16h8/n4096                  on 16 cores, 8 heads
     python/flash_attn_func/bf16/d128/causal/n4096                 the Python package, interleaved with the C function that it calls
     training/sdpa/bf16/d64/causal/n2048                           a training step of python/examples/train_text.py
-    training/eager_by_time/bf16/d64/causal/n1024                  python/examples/longer_context.py: trained for a given time
-    training/diagnosis_found/bf16/d64/causal/n2048                bench/diagnosis.py
-    generation/cat/bf16/d128/b16/n4000                            4000 tokens generated with a torch.cat cache, 16 sequences
     many/ch10/zigzag_nccl/bf16/d128/causal/n65536                 two GPUs, 16 heads, messages over NCCL; causal_p8h64: eight GPUs, 64 heads
     timeline/ch05/pingpong/bf16/d64/full/n4096                    time stamps of one block
     ncu/ch01/register_tile/bf16/d128/full/n8192                   bytes counted by the profiler
@@ -40,12 +37,12 @@ import re
 from bench import steps
 
 KINDS = ("forward", "backward", "decode", "called", "alone", "masked", "cpu", "ablation", "triton", "timeline", "ncu", "blocks", "python", "training",
-         "generation", "many", *(f"accuracy/{inputs}" for inputs in ("normal", "outliers", "channels")),
+         "many", *(f"accuracy/{inputs}" for inputs in ("normal", "outliers", "channels")),
          *(f"gradients/{inputs}" for inputs in ("normal", "outliers", "one_hot", "large_scores")),
          *(f"long/{inputs}" for inputs in ("quarter", "one", "one_sign", "all_equal", "ones", "halves")))
 DTYPES = ("bf16", "e4m3", "f16", "f32")
 MASKS = ("full", "causal", "full_bshd", "causal_bshd")  # for all kinds except those in OWN_WORDS
-OWN_WORDS = ("masked", "decode", "called", "alone", "ablation", "cpu", "generation", "many")
+OWN_WORDS = ("masked", "decode", "called", "alone", "ablation", "cpu", "many")
 PATTERN = re.compile(rf"(?P<kind>{'|'.join(KINDS)})/(?P<who>ch\d\d/[a-z0-9]\w*|[a-z]\w*)/(?P<dtype>{'|'.join(DTYPES)})"
                      r"/d(?P<head_dim>[1-9]\d{0,4})/(?P<mask>[a-z]\w*)/n(?P<seqlen>[1-9]\d{0,9})", re.ASCII)
 MACHINE = re.compile(r"machine/(?P<who>[a-z]\w*(/[a-z]\w*)+)", re.ASCII)

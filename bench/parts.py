@@ -127,9 +127,9 @@ def script(path: str, *options: str) -> Commands:
     return lambda out: [[*packaged(), path, *options, "--out", str(out)]]
 
 
-def example(name: str, *options: str) -> Commands:
-    """Returns a program of python/examples."""
-    return script("bench/example.py", name, *options)
+def train_text(*options: str) -> Commands:
+    """Returns python/examples/train_text.py."""
+    return script("bench/example.py", *options)
 
 
 def many_on_two_cards(out: pathlib.Path) -> list[list[str]]:
@@ -231,18 +231,13 @@ PARTS = (
     Part("accuracy", "studies", 55, "errors in f16 and FP8 against FP64", program("accuracy", "--out"), r"accuracy/.*", ("accuracy",)),
     Part("cpu", "machine", 60, "chapter 2's last step against PyTorch on 1, 2 and 16 cores", race("peers.py", "--cpu"), r"cpu/.*",
          ("02_online_softmax",)),
-    Part("training", "studies", 125, "a small model trained with our attention and with PyTorch's", example("train_text"), r"training/.*"),
+    Part("training", "studies", 125, "a small model trained with our attention and with PyTorch's", train_text(), r"training/.*"),
     *(Part(f"model_{length}", "studies", 35, f"training a model of GPT-2's size, also with eager attention, {length} tokens per sequence",
-           example("train_text", "--eager", "--width", "768", "--layers", "12", "--turn", "8", "--steps", "40", "--write", "4",
+           train_text("--eager", "--width", "768", "--layers", "12", "--turn", "8", "--steps", "40", "--write", "4",
                    "--length", str(length), "--batch", str(16384 // length)),
            rf"training/(eager|sdpa|flashbook)_\w*w\d+l\d+/.*/n{length}") for length in (512, 1024, 2048, 4096)),
-    Part("longer_context", "studies", 90, "several context lengths, trained for the same time", example("longer_context"),
-         r"training/\w+_by_time/.*"),
-    Part("diagnosis", "studies", 30, "a model that is slow, and its fixes", script("bench/diagnosis.py"), r"training/diagnosis_.*"),
     Part("triton", "forward", 50, "chapter 5's step 2 in Triton", script("bench/in_triton.py", "--rounds", ROUNDS),
          names("triton", "(triton|cudnn|ch05/(single_warpgroup|specialised|persistent))", dims=(128,), lengths=(1024, 4096, 16384)), resumes=True),
-    Part("generation", "studies", 130, "generation with a cache and without",
-         script("bench/generation.py", "--tokens", "100,500,1000", "--ways", "none_flash,cat,in_place,pages"), r"generation/.*"),
     Part("long", "studies", 220, "errors of long rows",
          program("accuracy", "--long", "--batch", "1", "--heads", "8", "--seqlen", "65536", "--out"), r"long/(quarter|one|one_sign|all_equal)/.*",
          ("accuracy",)),

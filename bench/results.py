@@ -34,7 +34,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
 STUDIES = ("accuracy/", "long/")  # results that the simulator may produce
 TIMED = ("forward", "backward", "decode", "called", "alone", "masked", "cpu", "blocks", "ablation", "timeline", "python", "training",
-         "generation", "many", "triton")  # other kinds count events or report errors
+         "many", "triton")  # other kinds count events or report errors
 BOOK_GPU = "h200"  # the machine that pages quote, by the name of its folder; releases of other machines have their own folders
 
 COLUMNS = ("name", "ms", "spread", "call", "label", "counters")  # of a table
@@ -44,8 +44,8 @@ NO_MATTER = ("cpu_scaling_enabled", "library_build_type", "mhz_per_cpu")  # Goog
 KEPT = re.compile(r"""FLOPS|bytes_per_second|(tensor|workspace|kept|peak|cache)_bytes|vs_\w+|of_product|share|chosen|executed
     |clocks|per_clock|kernel\d_\w+|(l2_)?(model_)?bytes|(l2_)?over_model|\w+_cycles|idle_share|slowdown
     |rmse|relative_rms|d[qkv]|left|quantise_ms|rows|batch|heads
-    |loss\w*|last_loss|(most|mean)_apart_\w+|parted_at|parameters|steps|text_bytes|written|windows|bytes_seen|train_seconds|gain\w*
-    |tokens_per_second|utilisation|peak_gbytes|seconds|ms_per_token|(host|c)_us\w*""", re.VERBOSE)
+    |loss\w*|last_loss|(most|mean)_apart_\w+|parted_at|parameters|steps|text_bytes|written|train_seconds
+    |tokens_per_second|peak_gbytes|(host|c)_us\w*""", re.VERBOSE)
 
 LADDER: dict[str, Any] = {"head_dim": 128, "mask": "full", "seqlen": 4096}  # the shape of the README's table and picture: batch 4, heads 16
 SHAPES = [(head_dim, mask) for head_dim in (64, 128, 256) for mask in ("full", "causal")]  # the papers'

@@ -1,5 +1,5 @@
-"""Runs the programs that measure a model, small and without a clock: python/examples, bench/generation.py, diagnosis.py, in_triton.py;
-and the calls of bench/as_called.py."""
+"""Runs programs that measure, small and without a clock: python/examples/train_text.py, bench/in_triton.py, and the calls of
+bench/as_called.py."""
 
 import argparse
 import os
@@ -16,13 +16,12 @@ sys.path[:0] = [str(ROOT), str(ROOT / "python" / "examples")]
 import train_text
 from conftest import DEVICE
 
-from bench import as_called, diagnosis, generation
+from bench import as_called
 
 
 @pytest.fixture(autouse=True)
 def pytorch(monkeypatch):
-    for module in (as_called, generation, diagnosis):
-        monkeypatch.setattr(module, "torch", torch)
+    monkeypatch.setattr(as_called, "torch", torch)
 
 
 def options(**others):
@@ -56,20 +55,6 @@ def test_written_out_is_attention():
     q, k, v = (torch.randn(2, 3, 40, 64, device=DEVICE) for _ in range(3))
     exact = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
     assert torch.allclose(train_text.written_out(q, k, v, True), exact, atol=1e-4)
-
-
-@pytest.mark.kernels
-def test_all_caches_write_the_same():
-    """Two sequences that cross a page boundary."""
-    model = generation.Model(128, 1, DEVICE, torch.bfloat16)
-    text = generation.tokens_of(model, 2, generation.PAGE + 2)
-    with torch.no_grad():
-        first, size = generation.write(model, "none", text)
-        assert size == 0
-        for way, want in (("cat", text.numel() * 512), ("in_place", text.numel() * 512), ("pages", 4 * generation.PAGE * 512)):
-            logits, size = generation.write(model, way, text)
-            assert ((logits - first).norm() / first.norm()).item() < 0.03
-            assert size == want
 
 
 @pytest.mark.kernels
