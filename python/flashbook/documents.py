@@ -59,7 +59,7 @@ def attend_packed(q: Tensor, k: Tensor, v: Tensor, first_query: Tensor, first_ke
 
 def attend(q: Tensor, k: Tensor, v: Tensor, chunk: int, *options: Any) -> tuple[Tensor, Tensor]:
     """Does the same for chunks of tensors [batch, seqlen, heads, head_dim]."""
-    heads_first = ops.as_padded(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
+    heads_first = ops.as_padded(q.transpose(1, 2), k.transpose(1, 2), v[..., :ops.MAX_HEAD_DIM].transpose(1, 2))
     ops.check_tensors(heads_first[0], heads_first[1], heads_first[2], any_value_dim=True)
     first_query, first_key = (torch.arange(len(q) + 1, dtype=torch.int32, device=q.device) * tensor.shape[1] for tensor in (q, k))
     o, lse = attend_packed(q.flatten(0, 1), k.flatten(0, 1), v.flatten(0, 1), first_query, first_key, k.shape[1], chunk, None, None,

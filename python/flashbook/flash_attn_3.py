@@ -8,7 +8,7 @@ log-sum-exp of a query that sees no key is -inf.
 import torch
 from torch import Tensor
 
-from flashbook import arguments, documents, interface, ops
+from flashbook import arguments, documents, e4m3, interface, ops
 from flashbook._torch import is_any_autocast_enabled
 from flashbook.arguments import ORDER_3
 from flashbook.interface import ALL_KEYS, Result, Window
@@ -35,6 +35,15 @@ def _options(softmax_scale: float | None, causal: bool, qv: Tensor | None, windo
     return scale, left, 0 if causal else right, arguments.softcap(softcap, ORDER_3), int(attention_chunk)
 
 
+def _is_plain(left: int, right: int, softcap: float, chunk: int) -> bool:
+    """Returns whether attention is full or causal, without functions on scores."""
+    return left < 0 and right <= 0 and softcap == 0 and chunk == 0
+
+
+def _scales_of(q: Tensor) -> ValueError:
+    return ValueError(f"q_descale, k_descale and v_descale are for float8_e4m3fn, and q is {q.dtype}: leave them out")
+
+
 def _contiguous(*scales: Tensor | None) -> ops.Scales:
     """Returns the scales, [batch, kv_heads], without gaps, since they are often expanded from one number."""
     q, k, v = (scale.contiguous() if isinstance(scale, Tensor) else scale for scale in scales)
@@ -50,14 +59,15 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None
 
     Args:
         q: [batch, seqlen_q, heads, head_dim], float16, bfloat16 or float8_e4m3fn. For the latter, O is right for any number of keys, whereas
-            FlashAttention-3's own O comes out too small if values have a nonzero mean
+            FlashAttention-3's own O comes out too small if values have a nonzero mean. Full and causal attention with a head_dim of 64, 128 or 256
+            has kernels in FP8; other calls run on copies in bfloat16. Neither has a gradient
         k, v: [batch, seqlen_k, kv_heads, head_dim]; kv_heads divides heads
         softmax_scale: default 1 / sqrt(head_dim)
         causal: query i sees keys up to i + seqlen_k - seqlen_q
         q_descale, k_descale, v_descale: [batch, kv_heads], float32, the scales of float8_e4m3fn elements
         window_size: (left, right), how many keys query i sees before and after its own, i + seqlen_k - seqlen_q; -1 means all
         attention_chunk: positions per chunk; a query sees only keys of its own chunk, in addition to the other masks. Key i has position i, query i
-            has position i + seqlen_k - seqlen_q. 0 means no chunks. Differentiable, unlike those of FlashAttention-3; not for float8_e4m3fn
+            has position i + seqlen_k - seqlen_q. 0 means no chunks. Differentiable, unlike those of FlashAttention-3
         softcap: scores become softcap * tanh(score / softcap); 0 disables it
         num_splits, pack_gqa, sm_margin: hints
         deterministic: make the gradient bitwise reproducible
@@ -79,9 +89,13 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None
     deterministic = arguments.flag("deterministic", deterministic, ORDER_3)
     with_lse = arguments.flag("return_attn_probs", return_attn_probs, ORDER_3)
     scales = _contiguous(q_descale, k_descale, v_descale)
+    if e4m3.is_e4m3(q, k, v) and not (_is_plain(left, right, softcap, chunk) and q.shape[-1] == v.shape[-1] in ops.HEAD_DIMS):
+        found = e4m3.attend(lambda q, k, v: flash_attn_func(q, k, v, scale, causal, window_size=window_size, attention_chunk=chunk, softcap=softcap,
+                                                            return_attn_probs=True), q, k, v, *scales)
+        return found if with_lse else found[0]
     if chunk and (chunk < k.shape[1] or q.shape[1] > k.shape[1]):  # otherwise all positions are in one chunk
-        if scales != ops.NO_SCALES or q.dtype == torch.float8_e4m3fn:
-            raise NotImplementedError(f"attention_chunk is {chunk} with float8_e4m3fn or its scales: pass float16 or bfloat16, {THEIRS}")
+        if scales != ops.NO_SCALES:
+            raise _scales_of(q)
         o, lse = documents.attend(q, k, v, chunk, scale, left, right, softcap, None, deterministic)
         return (o, lse) if with_lse else o
     views = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
@@ -125,7 +139,7 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
     """Attention of packed sequences.
 
     Args:
-        q: [all queries, heads, head_dim], float16 or bfloat16
+        q: [all queries, heads, head_dim], float16 or bfloat16; float8_e4m3fn runs on copies in bfloat16
         k, v: [all keys, kv_heads, head_dim]
         cu_seqlens_q, cu_seqlens_k: [sequences + 1], int32 on q's device: where each sequence begins, then the total. The values are not checked,
             since that would wait for the device. Rows after the last sequence get an output and gradients of 0
@@ -133,8 +147,8 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
         seqused_q, seqused_k: [sequences], int32: how many of a sequence's leading queries and keys are used; masks are aligned to the last of them.
             The other rows get an output and gradients of 0, whereas FlashAttention-3 does not write them
         others: as in flash_attn_func; masks are aligned within each sequence, and lse is [heads, all queries]
-    Not supported: qv, q_descale, k_descale, v_descale.
-    Returns: o, as q.
+    Not supported: qv.
+    Returns: o, as q; bfloat16 for float8_e4m3fn inputs.
     """
     key: object = None
     if (seqused_q is None and seqused_k is None and qv is None and q_descale is None and k_descale is None and v_descale is None
@@ -148,8 +162,16 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
             return (o, lse) if return_attn_probs else o
     scale, left, right, softcap, chunk = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin)
     with_lse = arguments.flag("return_attn_probs", return_attn_probs, ORDER_3)
-    arguments.refuse(**_no_descales(q_descale, k_descale, v_descale))
+    scales = _contiguous(q_descale, k_descale, v_descale)
     deterministic = arguments.flag("deterministic", deterministic, ORDER_3)
+    if e4m3.is_e4m3(q, k, v):
+        arguments.tensors(1, "[sequences + 1]", cu_seqlens_q=cu_seqlens_q)
+        found = e4m3.attend(lambda q, k, v: flash_attn_varlen_func(
+            q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, seqused_q, seqused_k, scale, causal, window_size=window_size,
+            attention_chunk=chunk, softcap=softcap, return_attn_probs=True), q, k, v, *scales, documents._rows(cu_seqlens_q, len(q))[0])
+        return found if with_lse else found[0]
+    if scales != ops.NO_SCALES:
+        raise _scales_of(q)
     if chunk or seqused_q is not None or seqused_k is not None:
         o, lse = documents.attend_packed(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_k, chunk, seqused_q, seqused_k, scale, left, right, softcap,
                                          None, deterministic)
@@ -189,12 +211,13 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
         return_softmax_lse: return (o, lse), lse [batch, heads, seqlen_q]. FlashAttention-3 also returns the partial results
         s_aux: [heads], a learned score per head that belongs to no key (gpt-oss): e^s_aux is added to every row's sum. Keyword-only: only
             vLLM's fork has this argument
-        k_descale, v_descale: [batch, kv_heads], float32, the scales of a float8_e4m3fn cache. q and o stay in 16 bits, whereas FlashAttention-3 also
-            requires q in float8_e4m3fn. With such a cache, new keys, window_size, attention_chunk, softcap, s_aux, cache_leftpad and cu_seqlens_q are
-            not supported
+        q_descale, k_descale, v_descale: [batch, kv_heads], float32, the scales of float8_e4m3fn. With a cache in that type, q may have 16 bits,
+            whereas FlashAttention-3 requires q in float8_e4m3fn; o has 16 bits. Such a cache is read in place with a head_dim of 64, 128 or 256.
+            With another one, window_size, attention_chunk, softcap, s_aux, cache_leftpad, cu_seqlens_q or cu_seqlens_k_new, every call copies the
+            whole cache to 16 bits
         scheduler_metadata: the result of get_scheduler_metadata, a hint
-    Not supported: qv, q_descale.
-    Returns: o, as q. Not differentiable. A call that raises has not written to the cache.
+    Not supported: qv.
+    Returns: o, as q; bfloat16 for q in float8_e4m3fn. Not differentiable. A call that raises has not written to the cache.
     """
     key: object = None
     if (k is None and v is None and qv is None and rotary_cos is None and rotary_sin is None and cache_batch_idx is None and cache_leftpad is None
@@ -208,20 +231,41 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
     scale, left, right, softcap, chunk = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin)
     rotary_interleaved = arguments.flag("rotary_interleaved", rotary_interleaved, ORDER_3)
     with_lse = arguments.flag("return_softmax_lse", return_softmax_lse, ORDER_3)
-    arguments.refuse(q_descale=(q_descale, None, f"queries against a cache have 16 bits: leave it out, {THEIRS}"))
-    k_scale, v_scale, _ = _contiguous(k_descale, v_descale, None)
+    q_scale, k_scale, v_scale = _contiguous(q_descale, k_descale, v_descale)
     if page_table is not None and cache_batch_idx is not None:
         arguments.tensors(2, "[sequences, max pages per sequence]", page_table=page_table)
         arguments.tensors(1, "[batch]", cache_batch_idx=cache_batch_idx)
         ops.check_array("cache_batch_idx", cache_batch_idx, q, torch.int32)
         page_table, cache_batch_idx = page_table.index_select(0, cache_batch_idx), None
+    if e4m3.is_e4m3(k_cache, v_cache) and isinstance(q, Tensor):
+        dtype, kv_heads = torch.bfloat16 if q.dtype == torch.float8_e4m3fn else q.dtype, k_cache.shape[-2]
+        sequence = None
+        if cu_seqlens_q is not None:
+            arguments.tensors(1, "[batch + 1]", cu_seqlens_q=cu_seqlens_q)
+            sequence = documents._rows(cu_seqlens_q, len(q))[0]
+        if q.dtype == torch.float8_e4m3fn:
+            q, key = e4m3.scaled(q.to(dtype), {"q_descale": q_scale}, kv_heads, sequence), None
+            q_scale = None
+        if not (_is_plain(left, right, softcap, chunk) and s_aux is None and cache_leftpad is None and cu_seqlens_q is None
+                and cu_seqlens_k_new is None and q.shape[-1] in ops.HEAD_DIMS):
+            interface.refuse_wider_keys(k_cache, *(tensor for tensor in (k, v) if tensor is not None))
+            copies = k_cache.to(dtype), v_cache.to(dtype)
+            o, lse = flash_attn_with_kvcache(
+                e4m3.scaled(q, {"k_descale": k_scale}, kv_heads, sequence), copies[0], copies[1], None if k is None else k.to(dtype),
+                None if v is None else v.to(dtype), None, rotary_cos, rotary_sin, cache_seqlens, cache_batch_idx, cache_leftpad, page_table,
+                cu_seqlens_q, cu_seqlens_k_new, max_seqlen_q, rotary_seqlens, None, None, None, scale, causal, window_size, chunk, softcap,
+                rotary_interleaved, None, num_splits, return_softmax_lse=True, s_aux=s_aux)
+            if k is not None:
+                k_cache.copy_(copies[0]), v_cache.copy_(copies[1])
+            o = e4m3.scaled(o, {"v_descale": v_scale}, kv_heads, sequence)
+            return (o, lse) if with_lse else o
+    if q_scale is not None:
+        raise ValueError(f"q_descale is for float8_e4m3fn, and q is {q.dtype}, k_cache {k_cache.dtype}: leave it out")
     rotary = interface._rotary(q, k, rotary_cos, rotary_sin, rotary_interleaved, rotary_seqlens,
                                None if cu_seqlens_q is None else len(cu_seqlens_q) - 1)
     if chunk or cu_seqlens_q is not None or cu_seqlens_k_new is not None:
-        name = next(name for name, of in (("attention_chunk", chunk or None), ("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k_new", cu_seqlens_k_new))
-                    if of is not None)
-        if k_cache.dtype == torch.float8_e4m3fn or k_scale is not None or v_scale is not None:
-            raise NotImplementedError(f"{name} cannot be combined with a float8_e4m3fn cache, k_descale or v_descale: use a 16-bit cache, {THEIRS}")
+        if k_scale is not None or v_scale is not None:
+            raise ValueError(f"k_descale and v_descale are for a float8_e4m3fn cache, and k_cache is {k_cache.dtype}: leave them out")
         o, lse = _cached_documents(q, k_cache, v_cache, k, v, cache_seqlens, cache_batch_idx, cache_leftpad, page_table, cu_seqlens_q,
                                    cu_seqlens_k_new, max_seqlen_q, chunk, rotary, (scale, left, right, softcap), s_aux, num_splits == 1)
         return (o, lse) if with_lse else o
@@ -318,8 +362,3 @@ def get_scheduler_metadata(batch_size: int, max_seqlen_q: int, max_seqlen_k: int
     """
     arguments.tensors(1, "[batch]", cache_seqlens=cache_seqlens)
     return torch.empty(0, device=cache_seqlens.device, dtype=torch.int32)
-
-
-def _no_descales(*descales: Tensor | None) -> dict[str, tuple[object, object, str]]:
-    instead = f"FP8 is supported only by flash_attn_func and for caches: leave it out, and pass tensors of 16 bits, {THEIRS}"
-    return {name: (given, None, instead) for name, given in zip(("q_descale", "k_descale", "v_descale"), descales)}

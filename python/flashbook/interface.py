@@ -109,6 +109,12 @@ def attend(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None, left: i
     """Returns O and the log-sum-exp of views [batch, heads, seqlen, head_dim]. `left` and `right` count keys before and
     after a query's own; -1 means all."""
     q, k, v = _cast(q, k, v)
+    if v.shape[-1] > ops.MAX_HEAD_DIM >= q.shape[-1] and not dropout:  # each part of the columns computes the scores again
+        options = softmax_scale, left, right, softcap, slopes, first_query, first_key, deterministic, chapter, step, scales, dropout, bias
+        parts = [attend(q, k, part, *options) for part in v.split(ops.MAX_HEAD_DIM, -1)]
+        by_token = q.stride(1) < q.stride(2)
+        o = torch.cat([part.transpose(1, 2) if by_token else part for part, _ in parts], -1)
+        return o.transpose(1, 2) if by_token else o, parts[0][1]
     ops.check_tangents(q, k, v)
     ops.check_other_gradients(alibi_slopes=slopes, q_scale=scales[0], k_scale=scales[1], v_scale=scales[2])
     slopes = _contiguous_slopes(slopes)
@@ -315,9 +321,9 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, dropout_p: float = 0.0, sof
 
     Args:
         q: [batch, seqlen_q, heads, head_dim]; head_dim up to 256. If it is not a multiple of 8, q, k and v are copied with zero columns added
-        k, v: [batch, seqlen_k, kv_heads, head_dim]; kv_heads divides heads. v may have another multiple of 8 up to 256 as its last dimension,
-            such as 128 with a head_dim of 192. With a gradient, softcap, alibi_slopes or dropout_p the narrower ones are then copied with zero
-            columns added
+        k, v: [batch, seqlen_k, kv_heads, head_dim]; kv_heads divides heads. v may have another multiple of 8 as its last dimension, such as 128
+            with a head_dim of 192; more than 256 columns are read in parts of 256, each of which computes the scores again. With a gradient,
+            softcap, alibi_slopes or dropout_p the narrower ones are then copied with zero columns added
         dropout_p: the chance that a probability is dropped; the others are divided by 1 - dropout_p. The seed comes from PyTorch's CPU generator,
             so torch.manual_seed repeats it. Cannot be combined with softcap, alibi_slopes or return_attn_probs
         softmax_scale: default 1 / sqrt(head_dim)
@@ -536,9 +542,7 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Ten
     slopes = _contiguous_slopes(slopes)
     if isinstance(sinks, Tensor) and sinks.dtype in (torch.float16, torch.bfloat16):  # models store them in 16 bits
         sinks = sinks.float()
-    if new and k_cache.dtype == torch.float8_e4m3fn:
-        raise NotImplementedError("k and v cannot be appended to a float8_e4m3fn cache, since its scales may not fit: write them into the cache, and "
-                                  "leave them out")
+    refuse_wider_keys(k_cache, *new)
     if new:
         _check_new(q, k_cache, new, cache_seqlens)
     added = new[0].shape[1] if new else 0
@@ -601,6 +605,12 @@ def refuse_gradients(*tensors: Tensor) -> None:
                                   "flash_attn_func")
 
 
+def refuse_wider_keys(k_cache: Tensor, *new: Tensor) -> None:
+    if k_cache.dtype == torch.float8_e4m3fn and any(tensor.dtype != k_cache.dtype for tensor in new):
+        raise NotImplementedError(f"k is {new[0].dtype} and v is {new[-1].dtype}, and a float8_e4m3fn cache has scales that may not fit: pass k and "
+                                  "v in float8_e4m3fn, divided by the scales")
+
+
 def packed_views(q: Tensor, k_cache: Tensor, v_cache: Tensor) -> tuple[Any, ...]:
     """Returns views [batch, heads, seqlen, head_dim] of packed queries and pages."""
     return q.transpose(0, 1)[None], k_cache.transpose(1, 2), v_cache.transpose(1, 2)
@@ -653,6 +663,8 @@ def _rotary(q: Tensor, k: Tensor | None, cos: Tensor | None, sin: Tensor | None,
         ops.check_array("rotary_seqlens", places, q, torch.int32)
         if tuple(places.shape) != (batch := len(q) if batch is None else batch,):
             raise ValueError(f"rotary_seqlens is {tuple(places.shape)}: pass ({batch},)")
+    if cos.dtype == torch.float8_e4m3fn:  # PyTorch cannot index it everywhere
+        cos, sin = cos.float(), sin.float()
     return cos, sin, interleaved, places
 
 
@@ -671,7 +683,7 @@ def rotated(x: Tensor, at: Tensor, rotary: Rotary) -> Tensor:
     a, b = (turning[..., ::2], turning[..., 1::2]) if interleaved else (turning[..., :half], turning[..., half:])
     pair = a * c - b * s, a * s + b * c
     found = torch.stack(pair, -1).flatten(-2) if interleaved else torch.cat(pair, -1)
-    return torch.cat([found.to(x.dtype), x[..., 2 * half:]], -1)
+    return torch.cat([found, x[..., 2 * half:].float()], -1).to(x.dtype)
 
 
 def _lengths(q: Tensor, cache_seqlens: int | Tensor | None, limit: int) -> Tensor | None:
@@ -708,5 +720,7 @@ def _append(k_cache: Tensor, v_cache: Tensor, k: Tensor, v: Tensor, lengths: Ten
     else:
         rows = k_cache.shape[1]
         where = pages.long().gather(1, places // rows), places % rows
-    k_cache[where] = k
-    v_cache[where] = v
+    for cache, new in ((k_cache, k), (v_cache, v)):
+        if cache.dtype == torch.float8_e4m3fn:  # PyTorch cannot index it everywhere
+            cache, new = cache.view(torch.uint8), new.view(torch.uint8)
+        cache[where] = new

@@ -196,10 +196,16 @@ def check_gradient(q: Tensor, value_dim: int, masked: bool) -> None:
     if value_dim != q.shape[-1]:
         raise NotImplementedError(f"v has {value_dim} columns and q has {q.shape[-1]}, and there is no gradient for that: pad the narrower ones with "
                                   "zero columns and pass softmax_scale, or call under torch.no_grad()")
+    if q.dtype == torch.float8_e4m3fn:  # backward raises, as in FlashAttention-3
+        return
     if q.dtype not in (torch.float16, torch.bfloat16):
         raise TypeError(f"q is {q.dtype} and requires a gradient: pass float16 or bfloat16, call under torch.no_grad(), or use "
                         "torch.nn.functional.scaled_dot_product_attention")
     check_machine(q.device, MASKS if masked else BACKWARD)
+
+
+def no_gradient_in_e4m3() -> TypeError:
+    return TypeError("q is torch.float8_e4m3fn, which has no gradient: pass float16 or bfloat16, or call under torch.no_grad()")
 
 
 def check_other_gradients(**tensors: object) -> None:
@@ -642,6 +648,8 @@ def backward(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tenso
     if torch.is_grad_enabled() and graph_task() >= 0:
         raise NotImplementedError("create_graph is True in a compiled call, for which PyTorch would treat second derivatives as 0: leave "
                                   "create_graph out, or do not compile the call")
+    if q.dtype == torch.float8_e4m3fn:
+        raise no_gradient_in_e4m3()
     documents = -1 if first_query is None else first_query.shape[0] - 1
     inputs = (q, k, v, o, d_o)
     options = scale, left, right, softcap, slopes is not None, documents, deterministic, dropout, reach_of(bias)
@@ -980,7 +988,7 @@ def plan_to_repeat(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, rig
                    first_key: Tensor | None) -> Plan | None:
     """Returns the plan of a forward pass whose only arrays are these; None if the tensors need copies. Raises the
     call's errors."""
-    if missing_columns(q, k, v) or (v.shape[-1] != q.shape[-1] and (softcap > 0 or wants_gradient(q, k, v))):
+    if missing_columns(q, k, v) or v.shape[-1] > MAX_HEAD_DIM or (v.shape[-1] != q.shape[-1] and (softcap > 0 or wants_gradient(q, k, v))):
         return None
     if wants_gradient(q, k, v):
         check_gradient(q, v.shape[3], is_masked(left, right, softcap, False, -1 if first_query is None else 0))

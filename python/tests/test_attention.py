@@ -507,10 +507,100 @@ def test_cache_in_e4m3(pages, dtype):
         right = torch.einsum("hqk,khd->qhd", scores.softmax(-1), v_)
         assert (o[i] - right).abs().max() <= torch.finfo(dtype).eps * right.abs().max()
         assert (lse[i] - scores.logsumexp(-1)).abs().max() < 1e-4
-    for wrong, words in (({"window_size": (20, 0)}, "not support window_size"), ({"k_descale": scales[0][:1]}, "k_descale is"), ({"q_descale": scales[0]}, "16 bits"),
-                         ({"k": q[:, :, :kv_heads], "v": q[:, :, :kv_heads]}, "write them into the cache")):
+    for wrong, words in (({"k_descale": scales[0][:1]}, "k_descale is"), ({"q_descale": scales[0]}, "q_descale is for float8"),
+                         ({"k": q[:, :, :kv_heads], "v": q[:, :, :kv_heads]}, "pass k and v in float8_e4m3fn"),
+                         ({"window_size": (9, 0), "k": q[:, :, :kv_heads], "v": q[:, :, :kv_heads]}, "pass k and v in float8_e4m3fn")):
         with pytest.raises((ValueError, NotImplementedError), match=words):
             flashbook.flash_attn_3.flash_attn_with_kvcache(q, *encoded, **options | wrong)
+
+
+def in_e4m3(*size):
+    """Returns a tensor and what it is worth with its scales, [batch, heads], of one size."""
+    tensor, scale = torch.randn(*size, device=DEVICE).to(torch.float8_e4m3fn), torch.rand(size[0], size[2], device=DEVICE) + 0.5
+    return tensor, scale, tensor.double() * scale[:, None, :, None]
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("head_dim, options", [
+    (64, {"window_size": (20, 3)}), (64, {"softcap": 5.0, "causal": True}), (64, {"attention_chunk": 16}), (96, {"causal": True}), (64, {})], ids=str)
+def test_e4m3_without_a_kernel(head_dim, options):
+    """Dense and packed calls run on copies in 16 bits; their gradient is refused when it is computed."""
+    (k, k_scale, k_value), (v, v_scale, v_value) = in_e4m3(2, 40, 2, head_dim), in_e4m3(2, 40, 2, head_dim)
+    q, q_scale = in_e4m3(2, 40, 4, head_dim)[0], in_e4m3(2, 1, 2, 1)[1]
+    q_value = q.double() * q_scale.repeat_interleave(2, 1)[:, None, :, None]
+    names = {"window_size": "window", "attention_chunk": "chunk"}
+    exact, exact_lse = attention(q_value, k_value, v_value, **{names.get(name, name): value for name, value in options.items()})
+    first = torch.tensor([0, 40, 80], device=DEVICE, dtype=torch.int32)
+    scales = {"q_descale": q_scale, "k_descale": k_scale, "v_descale": v_scale}
+    q.requires_grad_()
+    o, lse = flash_attn_3.flash_attn_func(q, k, v, return_attn_probs=True, **scales, **options)
+    packed = flash_attn_3.flash_attn_varlen_func(*(tensor.flatten(0, 1) for tensor in (q, k, v)), first, first, 40, 40, return_attn_probs=True, **scales,
+                                                 **options)
+    for got, got_lse in ((o, lse), (packed[0].view(o.shape), packed[1].view(4, 2, 40).transpose(0, 1))):
+        assert got.dtype == torch.bfloat16
+        if options or got is not o:  # the others run in chapter 6
+            assert (got.double() - exact).abs().max() < 0.02 * exact.abs().max() and (got_lse.double() - exact_lse).abs().max() < 0.02
+        with pytest.raises(TypeError, match="float8_e4m3fn, which has no gradient"):
+            got.sum().backward()
+    for call in (lambda: flash_attn_3.flash_attn_func(q.bfloat16(), k.bfloat16(), v.bfloat16(), attention_chunk=9, **scales),
+                 lambda: flash_attn_3.flash_attn_varlen_func(q[0].bfloat16(), k[0].bfloat16(), v[0].bfloat16(), first[:2], first[:2], 40, 40, **scales)):
+        with pytest.raises(ValueError, match="descale are for float8_e4m3fn"):
+            call()
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("rules", [{}, {"window_size": (20, 0)}, {"attention_chunk": 32, "causal": True}, {"cache_leftpad": [5, 0]}, {"head_dim": 96},
+                                   {"cu_seqlens_q": [0, 2, 4], "causal": True}], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float8_e4m3fn])
+def test_e4m3_queries_new_keys_and_rules(dtype, rules):
+    """The cache's rows after the last key stay as they are."""
+    rules, head_dim = dict(rules), rules.get("head_dim", 64)
+    rules.pop("head_dim", 0)
+    lengths, padding = [30, 71], rules.get("cache_leftpad", [0, 0])
+    (k, k_scale, k_value), (v, v_scale, v_value) = in_e4m3(2, 96, 2, head_dim), in_e4m3(2, 96, 2, head_dim)
+    q, q_scale = torch.randn(2, 2, 4, head_dim, device=DEVICE).to(dtype), in_e4m3(2, 1, 2, 1)[1]
+    q_value = q.double() * (q_scale if dtype == torch.float8_e4m3fn else torch.ones_like(q_scale)).repeat_interleave(2, 1)[:, None, :, None]
+    caches, new, before = [k.clone(), v.clone()], [], [k.clone(), v.clone()]
+    for cache, old in zip(caches, (k, v)):
+        new.append(torch.stack([old[i, length - 2:length] for i, length in enumerate(lengths)]))
+        for i, length in enumerate(lengths):
+            cache[i, length - 2:length] = 0
+    given = {name: torch.tensor(of, device=DEVICE, dtype=torch.int32) if isinstance(of, list) else of for name, of in rules.items()}
+    given |= {"q_descale": q_scale} if dtype == torch.float8_e4m3fn else {}
+    given |= {"max_seqlen_q": 2} if "cu_seqlens_q" in rules else {}
+    o, lse = flash_attn_3.flash_attn_with_kvcache(
+        q.flatten(0, 1) if "cu_seqlens_q" in rules else q, *caches, *new, cache_seqlens=torch.tensor(lengths, device=DEVICE, dtype=torch.int32) - 2,
+        k_descale=k_scale, v_descale=v_scale, return_softmax_lse=True, **given)
+    assert o.dtype == (torch.bfloat16 if dtype == torch.float8_e4m3fn else dtype)
+    assert all(torch.equal(cache.view(torch.uint8), old.view(torch.uint8)) for cache, old in zip(caches, before))
+    o, lse = o.view(q.shape), lse.view(4, 2, 2).transpose(0, 1) if "cu_seqlens_q" in rules else lse
+    for i, length in enumerate(lengths):
+        keys, values = (tensor[i:i + 1, padding[i]:length] for tensor in (k_value, v_value))
+        exact, exact_lse = attention(q_value[i:i + 1], keys, values, causal=rules.get("causal", False), window=rules.get("window_size", (-1, -1)),
+                                     chunk=rules.get("attention_chunk", 0))
+        assert (o[i:i + 1].double() - exact).abs().max() < 0.02 * exact.abs().max() and (lse[i:i + 1].double() - exact_lse).abs().max() < 0.02
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("options", [{}, {"causal": True, "softcap": 5.0}, {"window_size": (20, 3)}], ids=str)
+def test_values_of_more_columns_than_a_tile(options):
+    """Both halves of 512 columns, dense and packed, in chunks, with their gradients."""
+    q, k, v = (torch.randn(2, 40, heads, columns, device=DEVICE, dtype=torch.bfloat16, requires_grad=True) for heads, columns in ((4, 64), (2, 64), (2, 512)))
+    first = torch.tensor([0, 40, 80], device=DEVICE, dtype=torch.int32)
+    for chunk in (0, 16):
+        runs = [attention(*(tensor.to(kind) for tensor in (q, k, v)), causal="causal" in options, window=options.get("window_size", (-1, -1)),
+                          softcap=options.get("softcap", 0.0), chunk=chunk)[0] for kind in (torch.float64, torch.bfloat16)]
+        d_o = torch.randn_like(runs[1])
+        exact, plain = ((run, *torch.autograd.grad(run, (q, k, v), d_o.to(run.dtype))) for run in runs)
+        for packed in (False, True):
+            if packed:
+                o = flash_attn_3.flash_attn_varlen_func(*(tensor.flatten(0, 1) for tensor in (q, k, v)), first, first, 40, 40, attention_chunk=chunk,
+                                                        **options).view(2, 40, 4, 512)
+            else:
+                o = flash_attn_3.flash_attn_func(q, k, v, attention_chunk=chunk, **options)
+            assert o.is_contiguous()
+            for got, right, rough in zip((o, *torch.autograd.grad(o, (q, k, v), d_o)), exact, plain):
+                assert_as_good_as_plain(got, right, rough, factor=3, floor=1e-3)
 
 
 @pytest.mark.kernels
