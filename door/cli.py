@@ -87,7 +87,6 @@ def add_main(add: Adder) -> None:
     help = "a chapter, an exercise, or a program built with the simulator, by a path with a slash"
     one.add_argument("what", metavar="NN|ID|PROGRAM", help=help)
     one.add_argument("--out", metavar="FILE", default="trace.html", help="the page (default: trace.html)")
-    one.add_argument("--perfetto", metavar="FILE", help="also write Perfetto's JSON")
     one.add_argument("--blocks", metavar="A-B", default="0", help="which blocks (default: 0)")
     if tree.STUDENT:
         return

@@ -195,13 +195,10 @@ def trace(a: argparse.Namespace) -> int:
     code = show(traced, *a.options, cwd=HERE, out=subprocess.DEVNULL if is_chapter else None)
     if not events.exists() or events.stat().st_size == 0:
         return code or fail(f"{a.what} launched no kernel: there is nothing to trace")
-    page = ["--html", a.out, *(["--perfetto", a.perfetto] if a.perfetto else [])]
-    if failed := show(sys.executable, ROOT / "common/simulator/events/page.py", events, *page, cwd=HERE):
+    page = ROOT / "common/simulator/events/page.py"
+    if failed := show(sys.executable, page, events, "--html", a.out, cwd=HERE):
         return failed
-    print(
-        f"{a.out} is the page: open it in a browser"
-        + (f"; {a.perfetto} is for https://ui.perfetto.dev" if a.perfetto else "")
-    )
+    print(f"{a.out} is the page: open it in a browser")
     return code
 
 

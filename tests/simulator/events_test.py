@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests what the simulator records about kernels (common/simulator/events): the events, the page and the Perfetto JSON.
+"""Tests what the simulator records about kernels (common/simulator/events): the events and the page.
 The argument is the folder of the programs."""
 import html
 import json
@@ -113,28 +113,6 @@ class Events(unittest.TestCase):
             done = subprocess.run([PROGRAMS / "trace", "--gtest_filter=TraceRaces.BothBarriersAreEnough"], env=environment, capture_output=True, text=True, check=False)
             self.assertNotEqual(done.returncode, 0)
             self.assertRegex(done.stdout + done.stderr, f"FLASHBOOK_SIM_{name}={value}: .*(name one in a directory that exists|as in 0-1)")
-
-    def test_perfetto(self):
-        """What Perfetto's importer of Chrome's format requires: known phases, whole numbers, no overlapping slices in a
-        thread, an end for every begin."""
-        trace = recorded(self.folder, "trace", "--gtest_filter=TraceHopper.TmaMovesSectors")
-        told = json.loads(json.dumps(page.perfetto(trace)))["traceEvents"]
-        self.assertEqual({event["ph"] for event in told} - set("MXibeC"), set())
-        busy: dict[tuple[int, int], int] = {}
-        begun: set[str] = set()
-        for event in told:
-            self.assertTrue(all(isinstance(event[key], int) for key in ("pid", "tid", "ts")), event)
-            if event["ph"] == "X":
-                self.assertGreater(event["dur"], 0)
-                self.assertGreaterEqual(event["ts"], busy.get((event["pid"], event["tid"]), 0))
-                busy[event["pid"], event["tid"]] = event["ts"] + event["dur"]
-            elif event["ph"] == "b":
-                begun.add(event["id"])
-            elif event["ph"] == "e":
-                self.assertIn(event["id"], begun)
-        self.assertTrue(begun)
-        named = {(event["pid"], event["tid"]) for event in told if event["name"] == "thread_name"}
-        self.assertLessEqual({(event["pid"], event["tid"]) for event in told if event["ph"] != "M"}, named)
 
 
 @unittest.skipUnless(CHROMIUM, "there is no Chromium")

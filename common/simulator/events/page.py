@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Turns the simulator's event log (FLASHBOOK_SIM_EVENTS) into a page to step through, and into Perfetto's JSON:
+"""Turns the simulator's event log (FLASHBOOK_SIM_EVENTS) into a page to step through:
 
-    python3 common/simulator/events/page.py EVENTS.json --html trace.html --perfetto trace.json
+    python3 common/simulator/events/page.py EVENTS.json --html trace.html
 
 The page is one file that needs no network. `./flashbook trace` runs a program and then this script. Exit code 2 means
 that the input cannot be read."""
@@ -226,47 +226,6 @@ def html(trace: dict[str, Any]) -> str:
     return TEMPLATE.read_text(encoding="utf-8").replace("/*DATA*/null", data, 1)
 
 
-def perfetto(trace: dict[str, Any]) -> dict[str, Any]:
-    """Chrome's trace event format, which Perfetto reads: a process per block and a thread per warp. Each event takes a
-    microsecond, since the simulator has an order but no time."""
-    events: list[dict[str, Any]] = []
-    processes = [(launch, block) for launch in trace["launches"] for block in launch["blocks"]]
-    for pid, (launch, block) in enumerate(processes, 1):
-        def say(phase: str, name: str, ts: int, tid: int, pid: int = pid, **more: Any) -> None:
-            events.append({"ph": phase, "name": name, "pid": pid, "tid": tid, "ts": ts, **more})
-
-        of_block = block["warps"]  # the thread for events that belong to no warp
-        say("M", "process_name", 0, 0, args={"name": f"{launch['kernel']}, launch {launch['launch']}, block {block['block']}"})
-        for warp in range(of_block):
-            say("M", "thread_name", 0, warp, args={"name": f"warp {warp}"})
-        say("M", "thread_name", 0, of_block, args={"name": "the block"})
-        ends: dict[int, int] = {}  # end of each event that has a duration: when its warp does something else
-        after: dict[int, int] = {}
-        for ts in reversed(range(len(block["events"]))):
-            event = block["events"][ts]
-            of = range(event.warp, event.warp + event.warps) if event.warp >= 0 else ()
-            ends[ts] = min((after.get(warp, len(block["events"])) for warp in of), default=ts + 1)
-            if event.kind != "lands":
-                after.update(dict.fromkeys(of, ts))
-        for ts, event in enumerate(block["events"]):
-            args = {"lanes": f"0x{event.lanes:08x}" if event.lanes != 0xffffffff else "", "detail": event.detail,
-                    "times": event.times if event.times > 1 else "",
-                    "source": " from ".join(f"{Path(frame.file).name}:{frame.line}" for frame in event.stack)}
-            args = {key: value for key, value in args.items() if value}
-            name = f"{event.what} {event.object}".strip()
-            if event.kind == "lands" or event.kind == "fault" or event.warp < 0:
-                say("i", name, ts, event.warp if event.warp >= 0 else of_block, s="p" if event.kind == "fault" else "t", cat=event.group, args=args)
-            else:
-                for warp in range(event.warp, event.warp + event.warps):
-                    say("X", name, ts, warp, dur=ends[ts] - ts if event.kind == "waits" else 1, cat=event.group, args=args)
-            if event.kind in ("copies", "lands") and event.object and not event.what.endswith("store"):
-                say("b" if event.kind == "copies" else "e", event.object, ts, of_block, cat="copies", id=f"{pid}: {event.object}")
-            phase = re.search(r"phase (\d+)", event.detail) if event.kind == "over" else None
-            if phase:
-                say("C", f"phase of {event.object}", ts, of_block, args={"phase": int(phase[1])})
-    return {"traceEvents": events, "displayTimeUnit": "ns"}
-
-
 def block_of(error: str, grid: Sequence[int]) -> int | None:
     """Returns the number of the block that a report names, by its number or by its coordinates: "in block 7", "in block
     (1,2,0)"."""
@@ -303,20 +262,14 @@ def write(file: str, text: str) -> None:
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("events", help="what FLASHBOOK_SIM_EVENTS wrote")
-    parser.add_argument("--html", help="the page to write")
-    parser.add_argument("--perfetto", help="the JSON to write, for ui.perfetto.dev or chrome://tracing")
+    parser.add_argument("--html", required=True, help="the page to write")
     options = parser.parse_args(arguments)
     try:
-        if not options.html and not options.perfetto:
-            raise Problem("nothing to write: give --html FILE or --perfetto FILE")
         trace = read(options.events)
         if not trace["launches"]:
             raise Problem(f"{options.events} has no events: no kernel was launched")
         say(trace)
-        if options.html:
-            write(options.html, html(trace))
-        if options.perfetto:
-            write(options.perfetto, json.dumps(perfetto(trace)))
+        write(options.html, html(trace))
     except Problem as problem:
         print(f"trace: {problem}", file=sys.stderr)
         return 2
