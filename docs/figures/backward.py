@@ -27,9 +27,8 @@ def products():
         figure.text(26, y + 23, product)
         figure.text(150, y + 23, shared, "small")
         figure.text(362, y + 23, registers, "small")
-    figure.text(16, 294, "Blue: a warp's keys are rows, the tile's queries are columns.", "small soft")
-    figure.text(16, 314, "Amber: summed over queries, kept until the last tile.", "small soft")
-    figure.text(16, 334, "Green: summed over keys of all warps, so it is passed on at once.", "small soft")
+    figure.lines(16, 294, ("Blue: a warp's keys are rows, the tile's queries are columns.", "Amber: summed over queries, kept until the last tile.",
+                           "Green: summed over keys of all warps, so it is passed on at once."), "small soft")
     write(figure, "products")
 
 
@@ -78,8 +77,7 @@ def orders():
             figure.box(x, 42 + 36 * i, 110, 28, "blue" if column == 0 else "amber")
             figure.text(x + 10, 42 + 36 * i + 19, f"{parts[tile]:+.7f}", "code")
             figure.text(x + 122, 42 + 36 * i + 19, f"{total:.9f}", "code red" if i == 3 else "code")
-    figure.text(16, 210, "After each part: the sum so far, rounded to float32.", "small soft")
-    figure.text(16, 230, "Both are right. They differ in their last bits.", "small soft")
+    figure.lines(16, 210, ("After each part: the sum so far, rounded to float32.", "Both are right. They differ in their last bits."), "small soft")
     write(figure, "orders")
 
 
@@ -95,8 +93,7 @@ def starts():
                 if causal and key > query:
                     continue
                 first = query == key
-                figure.box(x + 64 + 40 * key, 62 + 34 * query, 37, 31, "amber" if first else "")
-                figure.text(x + 82.5 + 40 * key, 83 + 34 * query, str((query - key) % 4), "bold" if first else "", "middle")
+                figure.box(x + 64 + 40 * key, 62 + 34 * query, 37, 31, "amber" if first else "", str((query - key) % 4), "bold" if first else "")
     figure.text(16, 222, "Left: when a block reaches a tile of queries. Right: how many add before it.", "small soft")
     figure.text(16, 240, "Amber: where a block begins.", "small soft")
     write(figure, "starts")

@@ -18,17 +18,14 @@ def draw(name, description, left, actor, places, thread_0, add, tma):
         figure.text(16, y + 19, f"{actor} {row}", "bold")
         figure.text(16, y + 49, "its threads", "small soft")
         for place, product, look in ((first, "Sᵀ", "blue"), (first + 1, "dPᵀ", "blue"), (dv, "dV", "amber"), (dq, "dQ", "green"), (dk, "dK", "amber")):
-            figure.box(left + WIDTH * place, y, WIDTH - 3, 28, look)
-            figure.text(left + WIDTH * (place + 0.5) - 1.5, y + 19, product, "", "middle")
+            figure.box(left + WIDTH * place, y, WIDTH - 3, 28, look, product, "")
         requests = ((0, thread_0, "requests"),) if thread_0 and row == 0 else ()
         for begin, width, words in (*requests, (first + 1, 1.0, "P"), (first + 2, 1.0, "dS"), (dq + 1, 1.5, add)):
-            figure.box(left + WIDTH * begin, y + 32, WIDTH * width - 3, 24)
-            figure.text(left + WIDTH * (begin + width / 2) - 1.5, y + 48, words, "small", "middle")
+            figure.box(left + WIDTH * begin, y + 32, WIDTH * width - 3, 24, "", words)
     figure.line([(barrier, 22), (barrier, 176)], "red", dashed=True)
     figure.text(16, 213, "TMA", "bold")
     for start, width, words in tma:
-        figure.box(left + WIDTH * start, 194, WIDTH * width - 3, 28)
-        figure.text(left + WIDTH * (start + width / 2) - 1.5, 213, words, "small", "middle")
+        figure.box(left + WIDTH * start, 194, WIDTH * width - 3, 28, "", words)
     figure.text(16, 246, "Colours: products on the tensor cores. Red: both have written their half of dS.", "small soft")
     figure.write(str(Path(__file__).with_name(f"{name}.py")))
 

@@ -36,8 +36,7 @@ def tensor_memory():
         figure.text(x + 10, 66, name, "bold")
         figure.text(x + 10, 84, f"columns {128 * i} on", "small")
         if inside:
-            figure.box(x + 61, 94, 58, 36, "")
-            figure.text(x + 90, 117, inside, "small", "middle")
+            figure.box(x + 61, 94, 58, 36, "", inside)
     figure.arrow(82, 142, 82, 186, "amber")
     figure.arrow(207, 142, 207, 186, "amber")
     figure.arrow(394, 142, 394, 186, "green")

@@ -8,8 +8,7 @@ for x, name, rows, count, look in ((24, "Q", 64, 4, "blue"), (200, "K", 128, 2, 
     figure.text(x + 70, 50, name, "bold", "middle")
     for i in range(count):
         high = rows / 64 * 34
-        figure.box(x, 60 + i * high, 140, high - 4, look)
-        figure.text(x + 70, 60 + i * high + high / 2 + 3, f"rows {i * rows} to {(i + 1) * rows - 1}", "small", "middle")
+        figure.box(x, 60 + i * high, 140, high - 4, look, f"rows {i * rows} to {(i + 1) * rows - 1}")
 figure.text(16, 220, "Each box is e4m3 with one scale in float32.", "small")
 figure.text(16, 242, "A score's scales: its query's times its key's, constant in a tile.", "small")
 figure.write(__file__)

@@ -15,8 +15,7 @@ for tile, x in enumerate(COLUMNS):
     for i in range(4):
         figure.box(x + 26 * i, 52, 24, 30, ("blue", "amber", "green")[tile])
     figure.text(x + WIDE / 2, 98, f"copies of tile {tile}", "small", "middle")
-    figure.box(x, 108, WIDE, 24, ("blue", "amber", "green")[tile])
-    figure.text(x + WIDE / 2, 125, f"group {tile}", "small", "middle")
+    figure.box(x, 108, WIDE, 24, ("blue", "amber", "green")[tile], f"group {tile}")
 figure.text(16, 170, "Three groups are committed. What does a wait guarantee?", "bold")
 for i, (call, landed) in enumerate((("wait<2>", 1), ("wait<1>", 2), ("wait<0>", 3))):
     y = 190 + 36 * i

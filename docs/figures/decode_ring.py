@@ -7,17 +7,14 @@ figure = Figure(560, 388,
                 "A producer warp keeps three stages of 32 KB filled from device memory; eight consumer "
                 "warps each take 16 keys of a tile and merge at the end.")
 figure.text(16, 28, "Device memory", "bold")
-figure.box(16, 40, 528, 28, "amber")
-figure.text(280, 59, "keys and values, read once, in order", "small", "middle")
-figure.box(16, 96, 118, 30, "green")
-figure.text(75, 116, "producer warp", "small", "middle")
+figure.box(16, 40, 528, 28, "amber", "keys and values, read once, in order")
+figure.box(16, 96, 118, 30, "green", "producer warp")
 figure.text(16, 88, "requests every free stage", "small soft")
 figure.text(16, 160, "Shared memory", "bold")
 for stage, name in enumerate(("K 3", "V 3", "K 4")):
     x = 16 + stage * 180
     look = "blue" if stage < 1 else "amber"
-    figure.box(x, 172, 168, 38, look)
-    figure.text(x + 84, 196, name, "small", "middle")
+    figure.box(x, 172, 168, 38, look, name)
     if stage >= 1:
         figure.arrow(x + 84, 68, x + 84, 170, "amber")
 figure.text(16, 230, "in use", "small blue")
@@ -26,8 +23,7 @@ figure.text(16, 268, "Eight consumer warps, each 16 keys of a tile of 128", "bol
 for warp in range(8):
     x = 16 + warp * 66
     figure.box(x, 280, 60, 44, "blue")
-    figure.text(x + 30, 298, f"warp {warp}", "small", "middle")
-    figure.text(x + 30, 316, "m, l, O", "small", "middle")
+    figure.lines(x + 30, 298, (f"warp {warp}", "m, l, O"), "small", "middle", step=18)
 figure.text(16, 350, "Each warp has its own maximum, sum and output: it waits for no other warp", "small")
 figure.text(16, 370, "between two tiles. At the end the warps are merged by chapter 2's rule.", "small")
 figure.write(__file__)

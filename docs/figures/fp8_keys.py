@@ -30,8 +30,7 @@ def holders(matrix, elements):
 def line(figure, y, title, labels, threads):
     figure.text(20, y - 9, title, "small soft")
     for i, (label, thread) in enumerate(zip(labels, threads)):
-        figure.box(20 + i * CELL, y, CELL, CELL, LOOKS[thread])
-        figure.text(20 + (i + 0.5) * CELL, y + CELL / 2 + 5, str(label), "small", "middle")
+        figure.box(20 + i * CELL, y, CELL, CELL, LOOKS[thread], str(label))
 
 
 of_score, of_place = holders("d", 8), holders("a8", 8)

@@ -8,13 +8,11 @@ figure.text(16, 26, "V, in pieces", "bold")
 figure.text(16, 44, "a free one takes the next", "small soft")
 takers = ("0", "0", "1", "0", "1", "")  # the second and the fifth are above the boxes of their blocks
 for i, taker in enumerate(takers):
-    figure.box(16 + 85 * i, 54, 78, 34, "amber" if taker else "")
-    figure.text(55 + 85 * i, 76, f"block {taker}" if taker else "not yet", "small", "middle")
+    figure.box(16 + 85 * i, 54, 78, 34, "amber" if taker else "", f"block {taker}" if taker else "not yet")
 for x, block in ((16, 0), (286, 1)):
     figure.box(x, 122, 238, 84, "blue")
     figure.text(x + 119, 144, f"transposers of block {block}", "bold blue", "middle")
-    figure.text(x + 119, 166, "take, transpose, store by TMA,", "small", "middle")
-    figure.text(x + 119, 186, "then add 1 to done[head]: release", "small", "middle")
+    figure.lines(x + 119, 166, ("take, transpose, store by TMA,", "then add 1 to done[head]: release"), "small", "middle")
     figure.arrow(x + 119, 90, x + 119, 120)
     figure.arrow(x + 119, 208, x + 119, 230)
 figure.text(16, 257, "Workspace", "bold")
@@ -23,7 +21,6 @@ for i, taker in enumerate(takers):
     figure.box(116 + 60 * i, 238, 56, 28, "green" if i < 4 else "")
 figure.text(485, 257, "done: 4", "small", "start")
 for x, block in ((16, 0), (286, 1)):
-    figure.box(x, 296, 238, 40, "green")
-    figure.text(x + 119, 321, f"loader of block {block}: acquire, TMA", "small", "middle")
+    figure.box(x, 296, 238, 40, "green", f"loader of block {block}: acquire, TMA")
     figure.arrow(x + 119, 274, x + 119, 294)
 figure.write(__file__)

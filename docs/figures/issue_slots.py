@@ -20,8 +20,7 @@ def panel(figure, y, warps):
             x = LEFT + clock * CELL
             number = clock % LATENCY  # index of the warp that may issue in this clock
             if scheduler + number * SCHEDULERS < warps:
-                figure.box(x, top, CELL - 2, 18, LOOKS[number] if number < 3 else "plain")
-                figure.text(x + (CELL - 2) / 2, top + 14, str(scheduler + number * SCHEDULERS), "small", "middle")
+                figure.box(x, top, CELL - 2, 18, LOOKS[number] if number < 3 else "plain", str(scheduler + number * SCHEDULERS))
             else:
                 figure.line([(x + 6, top + 9), (x + CELL - 8, top + 9)], "")
 

@@ -14,8 +14,7 @@ for row, (mode, lands) in enumerate((("eager", ISSUE), ("random", BETWEEN), ("la
     y = 52 + 42 * row
     figure.text(20, y + 19, mode, "bold")
     if lands > ISSUE:
-        figure.box(ISSUE, y, lands - ISSUE, 28, "amber")
-        figure.text((ISSUE + lands) / 2, y + 19, "NaN", "small amber", "middle")
+        figure.box(ISSUE, y, lands - ISSUE, 28, "amber", "NaN", "small amber")
     figure.box(lands, y, END - lands, 28, "green")
     figure.text((WAIT + END) / 2, y + 19, "data", "small green", "middle")
 figure.text(20, 198, "Lazy catches a kernel that reads too early, eager one that counts wrongly.", "small soft")

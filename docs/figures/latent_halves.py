@@ -10,8 +10,7 @@ ROUNDS = 2
 
 
 def bar(figure, x, y, clocks, scale, look, text):
-    figure.box(x, y, clocks * scale, 24, look)
-    figure.text(x + clocks * scale / 2, y + 17, text, "small", "middle")
+    figure.box(x, y, clocks * scale, 24, look, text)
 
 
 figure = Figure(560, 470,
@@ -20,8 +19,7 @@ figure = Figure(560, 470,
 figure.text(16, 26, "A tile of 64 keys: nine panels of 64 columns", "bold")
 for panel in range(9):
     look = "blue" if panel < 4 else "green" if panel < 8 else "amber"
-    figure.box(16 + panel * 58, 38, 54, 34, look)
-    figure.text(43 + panel * 58, 60, f"{panel * 64}", "small", "middle")
+    figure.box(16 + panel * 58, 38, 54, 34, look, f"{panel * 64}")
 figure.text(16, 90, "all nine are keys", "small soft")
 figure.text(144, 90, "values, left half", "small blue")
 figure.text(290, 90, "values, right half", "small green")

@@ -8,13 +8,11 @@ def order(figure, x, title, stays, passes, back, blocks):
     figure.text(x, 28, title, "bold")
     figure.text(x, 56, "stays in the block", "small soft")
     for i, (name, look) in enumerate(stays):
-        figure.box(x + 54 * i, 66, 48, 36, look)
-        figure.text(x + 54 * i + 24, 89, name, "small", "middle")
+        figure.box(x + 54 * i, 66, 48, 36, look, name)
     figure.text(x, 134, "passes by, tile after tile", "small soft")
     for tile in range(4):
         for i, (name, look) in enumerate(passes):
-            figure.box(x + 54 * tile, 144 + 40 * i, 48, 34, look)
-            figure.text(x + 54 * tile + 24, 166 + 40 * i, f"{name}{'₀₁₂₃'[tile]}", "small", "middle")
+            figure.box(x + 54 * tile, 144 + 40 * i, 48, 34, look, f"{name}{'₀₁₂₃'[tile]}")
     y = 144 + 40 * len(passes)
     for i, words in enumerate(back):
         figure.text(x, y + 22 + 19 * i, words, "small red" if i == 0 else "small soft")

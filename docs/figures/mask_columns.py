@@ -25,8 +25,7 @@ for edge in range(0, count + 1, TILE):
     figure.line([(LEFT + CELL * edge, TOP), (LEFT + CELL * edge, TOP + CELL * count)])
     figure.line([(LEFT, TOP + CELL * edge), (LEFT + CELL * count, TOP + CELL * edge)])
 y = TOP + CELL * count + 20
-figure.text(20, y, "from", "small")
-figure.text(20, y + 26, "least", "small")
+figure.lines(20, y, ("from", "least"), "small", step=26)
 figure.text(20, y + 48, "largest", "small")
 for key in range(count):
     figure.text(LEFT + CELL * (key + 0.5), y, str(begins[key]), "small", "middle")

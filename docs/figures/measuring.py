@@ -5,12 +5,9 @@ from svg import Figure
 figure = Figure(540, 196, "A timed run: the L2 cache is overwritten, an event is recorded, the kernels run, an event is "
                           "recorded. The median of the runs counts.")
 figure.text(20, 30, "one timed run, on the device", "bold")
-figure.box(20, 50, 150, 44)
-figure.text(95, 77, "overwrite the L2", "", "middle")
-figure.box(196, 50, 200, 44, "blue")
-figure.text(296, 77, "the step's kernels", "", "middle")
-figure.box(422, 50, 98, 44)
-figure.text(471, 77, "next run", "soft", "middle")
+figure.box(20, 50, 150, 44, "", "overwrite the L2", "")
+figure.box(196, 50, 200, 44, "blue", "the step's kernels", "")
+figure.box(422, 50, 98, 44, "", "next run", "soft")
 for at, name in ((183, "event"), (409, "event")):
     figure.line([(at, 44), (at, 116)], "red")
     figure.text(at, 133, name, "small red", "middle")

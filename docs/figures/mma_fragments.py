@@ -56,8 +56,7 @@ def main():
     y += 66
     figure.text(x, y - 12, "b of a product: 16 × 8", "small soft")
     for lane, register, row, column in fragments("b", 4):
-        figure.box(x + column * 25, y + row * HEIGHT, 25, 2 * HEIGHT, look_of(lane))
-        figure.text(x + (column + 0.5) * 25, y + (row + 1) * HEIGHT + 5, f"b{register}" if lane == LANE else str(lane), "small", "middle")
+        figure.box(x + column * 25, y + row * HEIGHT, 25, 2 * HEIGHT, look_of(lane), f"b{register}" if lane == LANE else str(lane))
     lines = ("A box is a pair of neighbours,", "its number the lane that holds it.", "",
              "Green: lane 6. Its results c0 c1 and", "c2 c3 of product 0, rounded to 16 bits,",
              "are its registers a0 and a1; those of", "product 1 are a2 and a3. So nothing", "moves between lanes.", "",

@@ -14,8 +14,7 @@ def core(figure):
         figure.box(CORE, y, 164, height, look)
         for i, line in enumerate(lines):
             figure.text(CORE + 82, y + height / 2 + 5 + 18 * (i - (len(lines) - 1) / 2), line, "small", "middle")
-    figure.text(CORE, 384, "1 or 2 threads:", "small soft")
-    figure.text(CORE, 402, "each as fast as possible", "small soft")
+    figure.lines(CORE, 384, ("1 or 2 threads:", "each as fast as possible"), "small soft", step=18)
 
 
 def quarter(figure, x, y):
@@ -34,8 +33,6 @@ figure.text(SM, 30, "A multiprocessor, one of 132", "bold")
 for x in (SM, SM + 166):
     for y in (44, 190):
         quarter(figure, x, y)
-figure.box(SM, 336, 320, 26, "blue")
-figure.text(SM + 160, 354, "shared memory and L1 cache, 256 KB", "small", "middle")
-figure.text(SM, 384, "up to 2048 threads, 64 warps:", "small soft")
-figure.text(SM, 402, "each slow, together fast", "small soft")
+figure.box(SM, 336, 320, 26, "blue", "shared memory and L1 cache, 256 KB")
+figure.lines(SM, 384, ("up to 2048 threads, 64 warps:", "each slow, together fast"), "small soft", step=18)
 figure.write(__file__)

@@ -3,13 +3,11 @@
 from svg import Figure
 
 figure = Figure(540, 306, "One kernel file goes through nvcc to a GPU, and through g++ or clang++ and the simulator to a CPU.")
-figure.box(190, 20, 160, 46, "amber")
-figure.text(270, 48, "kernel.cuh", "code", "middle")
+figure.box(190, 20, 160, 46, "amber", "kernel.cuh", "code")
 for middle, compiler in ((130, "nvcc"), (410, "g++, clang++")):
     figure.line([(270, 66), (270, 84), (middle, 84)])
     figure.arrow(middle, 84, middle, 108)
-    figure.box(middle - 70, 108, 140, 36)
-    figure.text(middle, 131, compiler, "code", "middle")
+    figure.box(middle - 70, 108, 140, 36, "", compiler, "code")
     figure.arrow(middle, 144, middle, 168)
 figure.box(30, 168, 200, 118, "blue")
 figure.text(130, 192, "GPU", "bold", "middle")

@@ -11,25 +11,20 @@ figure.text(16, 28, "Step 1: a tile per query head", "bold")
 for head in range(HEADS):
     x = 16 + head * 66
     figure.box(x, 42, 58, 96)
-    figure.box(x, 42, 58, 18, "blue")
-    figure.text(x + 29, 56, f"head {head}", "small", "middle")
-    figure.text(x + 29, 92, "63 rows", "small soft", "middle")
-    figure.text(x + 29, 110, "unused", "small soft", "middle")
+    figure.box(x, 42, 58, 18, "blue", f"head {head}")
+    figure.lines(x + 29, 92, ("63 rows", "unused"), "small soft", "middle", step=18)
     figure.arrow(x + 29, 190, x + 29, 144, "amber")
-figure.box(16, 192, 252, 40, "amber")
-figure.text(142, 217, "K and V of the group's key head", "small", "middle")
+figure.box(16, 192, 252, 40, "amber", "K and V of the group's key head")
 figure.text(16, 256, "requested 4 times", "amber")
 
 x = 318
 figure.text(x, 28, "Step 2: a group in one tile", "bold")
 figure.box(x, 42, 140, 96)
 for head in range(HEADS):
-    figure.box(x, 42 + 18 * head, 140, 18, "blue")
-    figure.text(x + 70, 56 + 18 * head, f"head {head}", "small", "middle")
+    figure.box(x, 42 + 18 * head, 140, 18, "blue", f"head {head}")
 figure.text(x + 70, 131, "60 rows unused", "small soft", "middle")
 figure.arrow(x + 70, 190, x + 70, 144, "amber")
-figure.box(x, 192, 226, 40, "amber")
-figure.text(x + 113, 217, "K and V of the group's key head", "small", "middle")
+figure.box(x, 192, 226, 40, "amber", "K and V of the group's key head")
 figure.text(x, 256, "requested once", "amber")
 
 figure.text(16, 292, "A product has 64 rows whether they are used or not, so packing is free.", "small")

@@ -16,8 +16,7 @@ def at(row):
 
 first = 0
 for length, look, name in zip(LENGTHS, ("blue", "amber", "green"), "ABC"):
-    figure.box(at(first), 84, ROW * length, 34, look)
-    figure.text(at(first + length / 2), 106, f"{name}: {length} rows", "small", "middle")
+    figure.box(at(first), 84, ROW * length, 34, look, f"{name}: {length} rows")
     first += length
 for tile, name in ((0, "tile 0 of A, 64 rows"), (1, "tile 1 of A")):
     y = 64
@@ -25,11 +24,9 @@ for tile, name in ((0, "tile 0 of A, 64 rows"), (1, "tile 1 of A")):
     figure.text(at((tile + 0.5) * ROWS), y - 8, name, "small", "middle")
 figure.text(LEFT, 150, "Tile 1 holds 6 rows of A and 58 of B.", "small")
 figure.text(LEFT, 190, "The map of A", "bold")
-figure.box(at(0), 204, ROW * LENGTHS[0], 34, "blue")
-figure.text(at(35), 226, f"M - {LENGTHS[0]} to M - 1", "small", "middle")
+figure.box(at(0), 204, ROW * LENGTHS[0], 34, "blue", f"M - {LENGTHS[0]} to M - 1")
 figure.line([(at(70), 221), (at(128), 221)], "red", dashed=True)
-figure.text(at(70) + 4, 214, "row M", "small red")
-figure.text(at(70) + 4, 238, "does not exist", "small red")
+figure.lines(at(70) + 4, 214, ("row M", "does not exist"), "small red", step=24)
 figure.text(LEFT, 268, "TMA loads zeros there, and stores nothing.", "small")
 figure.text(LEFT, 290, "Row r of A is row M - 70 + r of the map, with e = 70, where A ends. M = 2^30.", "small soft")
 figure.write(__file__)

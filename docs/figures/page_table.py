@@ -25,10 +25,8 @@ figure.text(16, 148, "Its table: which page has its next 4 keys", "bold")
 for y, name, pages in ((162, "A", (5, 2, 7)), (198, "B", (5, 2, 3))):
     figure.text(16, y + 18, name, "bold")
     for i, number in enumerate(pages):
-        figure.box(44 + i * 60, y, 46, 26, "amber" if i < 2 else ("blue" if name == "A" else "green"))
-        figure.text(67 + i * 60, y + 18, str(number), "bold", "middle")
-figure.text(250, 180, "both begin with pages 5 and 2:", "small soft")
-figure.text(250, 198, "held twice, stored once", "small soft")
+        figure.box(44 + i * 60, y, 46, 26, "amber" if i < 2 else ("blue" if name == "A" else "green"), str(number), "bold")
+figure.lines(250, 180, ("both begin with pages 5 and 2:", "held twice, stored once"), "small soft", step=18)
 
 figure.text(16, 262, "Memory: pages in any order", "bold")
 held = {2: (4, ROWS, "amber", "×2"), 3: (8, 3, "green", "×1"), 5: (0, ROWS, "amber", "×2"), 7: (8, 2, "blue", "×1")}

@@ -33,8 +33,7 @@ def panel(figure, y, title, words, stamps):
         figure.line([(place(one["issued"]), top + HIGH / 2), (place(one["scores"]), top + HIGH / 2)], dashed=True)
         for begin, end, look, name in (("turn", "issued", "blue", "issues" if one["issued"] - one["turn"] > 2 else "i"), ("scores", "end", "amber", "exp")):
             wide = STAMP * (one[end] - one[begin])
-            figure.box(place(one[begin]), top, wide, HIGH, look)
-            figure.text(place(one[begin]) + wide / 2, top + 18, name, "small", "middle")
+            figure.box(place(one[begin]), top, wide, HIGH, look, name)
     for (one, next_one), top in zip(itertools.pairwise(found), tops):
         if next_one["turn"] >= one["issued"]:  # the turn was passed on
             x = place(next_one["turn"]) + 4

@@ -18,8 +18,7 @@ top = {page: 44 + i % 4 * (HEIGHT + 8) for i, page in enumerate(range(PAGES))}
 for page in range(PAGES):
     x = 16 + page // 4 * 100
     place = TABLE.index(page) if page in TABLE else None
-    figure.box(x, top[page], 84, HEIGHT, "" if place is None else looks[place])
-    figure.text(x + 42, top[page] + 26, f"page {page}", "small" if place is not None else "small soft", "middle")
+    figure.box(x, top[page], 84, HEIGHT, "" if place is None else looks[place], f"page {page}", "small" if place is not None else "small soft")
 for place, page in enumerate(TABLE):
     y = 44 + place * (HEIGHT + 8)
     figure.box(250, y, 150, HEIGHT, looks[place])
@@ -38,8 +37,7 @@ figure.text(16, 304, "A consumer's 64 rows: the heads of a group, each with the 
 for head in range(4):
     x = 16 + head * 152
     figure.box(x, 320, 148, 40, looks[head])
-    figure.text(x + 74, 338, f"head {head}, queries 0-15", "small", "middle")
-    figure.text(x + 74, 354, f"rows {16 * head} to {16 * head + 15}", "small", "middle")
+    figure.lines(x + 74, 338, (f"head {head}, queries 0-15", f"rows {16 * head} to {16 * head + 15}"), "small", "middle", step=16)
 figure.text(16, 386, "All four read the stage above. A thread has rows r and r + 8, of one head.", "small")
 figure.text(16, 412, "Decoding has one query: 4 of 64 rows are used, and keys are loaded once, not four times.", "small")
 figure.write(__file__)

@@ -13,8 +13,7 @@ def matrix(figure, x, y, title, group_of):
         figure.text(x - 8, y + lane * SIZE + 22, str(lane), "small soft", "end")
         for word in range(4):
             group, pair = group_of(lane, word)
-            figure.box(x + word * SIZE, y + lane * SIZE, SIZE - 3, SIZE - 3, LOOKS[group])
-            figure.text(x + word * SIZE + SIZE / 2 - 2, y + lane * SIZE + 21, f"{group}{pair}", "small", "middle")
+            figure.box(x + word * SIZE, y + lane * SIZE, SIZE - 3, SIZE - 3, LOOKS[group], f"{group}{pair}")
 
 
 def first(lane, word):  # round 1 swaps bit 0 of lane and word

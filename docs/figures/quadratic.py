@@ -20,7 +20,6 @@ for n, width in ((1024, 118), (4096, 134), (16384, 250)):
     if n > 4096:
         figure.text(x + side / 2, bottom - side / 2, "S and P", "bold", "middle")
     figure.text(x, bottom + 22, f"N = {n // 1024}k", "bold")
-    figure.text(x, bottom + 42, f"S, P {amount(6 * n * n)}", "small")
-    figure.text(x, bottom + 60, f"Q, K, V, O {amount(8 * n * HEAD_DIM)}", "small")
+    figure.lines(x, bottom + 42, (f"S, P {amount(6 * n * n)}", f"Q, K, V, O {amount(8 * n * HEAD_DIM)}"), "small", step=18)
     x += width + 8
 figure.write(__file__)

@@ -37,8 +37,7 @@ def panel(figure, x, top, order):
                 figure.box(left, y, CELL * part, 28, "blue" if hop else "amber")
     longest = sum(max(share(order, rank, hop) for rank in range(RANKS)) for hop in range(RANKS))
     work = sum(share(order, rank, hop) for rank in range(RANKS) for hop in range(RANKS)) / RANKS
-    figure.text(x, top + 224, f"average work per rank: {work:.1f} cells", "small soft")
-    figure.text(x, top + 243, f"time, all hops: {longest:.1f} cells", "small soft")
+    figure.lines(x, top + 224, (f"average work per rank: {work:.1f} cells", f"time, all hops: {longest:.1f} cells"), "small soft", step=19)
 
 
 def tiles(figure, x, y, order):

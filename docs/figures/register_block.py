@@ -9,8 +9,7 @@ def grid(figure, x, y, columns, rows, look, label):
     for row in range(rows):
         for column in range(columns):
             left, top = x + column * (CELL + GAP), y + row * (30 + GAP)
-            figure.box(left, top, CELL, 30, look)
-            figure.text(left + CELL / 2, top + 20, label(row, column), "small", "middle")
+            figure.box(left, top, CELL, 30, look, label(row, column))
 
 
 figure = Figure(540, 330, "A block of 4 rows by 4 vectors of sums stays in registers. Each step of the inner loop loads a row of 4 "
@@ -24,8 +23,7 @@ figure.text(20, 114, "one element each", "bold amber")
 figure.text(20, top + 4 * 36 + 18, "4 loads per step", "small soft")
 for row in range(4):
     y = top + row * 36
-    figure.box(20, y, 120, 30, "amber")
-    figure.text(80, y + 20, f"key {row}, d", "code", "middle")
+    figure.box(20, y, 120, 30, "amber", f"key {row}, d", "code")
     figure.arrow(144, y + 15, left - 6, y + 15, "amber")
 grid(figure, left, top, 4, 4, "green", lambda row, column: "sum")
 figure.text(left, top + 4 * 36 + 18, "16 registers, 16 multiply-adds per step", "bold green")

@@ -38,8 +38,7 @@ for title, passes in STEPS:
         figure.text(144, y + 15, leaves, "small blue")
         for action, (_, x, width, colour) in zip(actions, COLUMNS):
             if action:
-                figure.box(x, y, width, 21, colour)
-                figure.text(x + width / 2, y + 15, action, "small", "middle")
+                figure.box(x, y, width, 21, colour, action)
             else:
                 figure.line([(x, y + 10.5), (x + width, y + 10.5)], "", dashed=True)
         y += PASS

@@ -21,8 +21,7 @@ figure = Figure(470, 504, "Each of four warps multiplies Q with its quarter of t
 top = 48
 for x, name in ((24, "Q, all warps"), (180, "Kᵀ, by keys"), (340, "scores, by keys")):
     figure.text(x + SIDE / 2, top - 14, name, "small soft", "middle")
-figure.box(24, top, SIDE, SIDE)
-figure.text(24 + SIDE / 2, top + SIDE / 2 + 5, "Q", "", "middle")
+figure.box(24, top, SIDE, SIDE, "", "Q", "")
 quarters(figure, 180, top, True)
 quarters(figure, 340, top, True)
 figure.text(150, top + SIDE / 2 + 5, "×", "bold", "middle")
@@ -48,8 +47,7 @@ for turn in range(4):
     figure.text(24, y + 19, f"round {turn}", "small")
     for warp, look in enumerate(LOOKS):
         piece = (warp + turn) % 4
-        figure.box(122 + 66 * piece, y, 56, 26, look)
-        figure.text(150 + 66 * piece, y + 18, f"warp {warp}", "small", "middle")
+        figure.box(122 + 66 * piece, y, 56, 26, look, f"warp {warp}")
     figure.text(400, y + 35, "barrier", "small red")
     figure.line([(122, y + 29), (392, y + 29)], "red", dashed=True)
 figure.write(__file__)

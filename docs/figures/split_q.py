@@ -11,8 +11,7 @@ def matrix(figure, x, y, name, owned):
     be added up."""
     figure.text(x + SIDE / 2, y - 8, name, "small", "middle")
     if owned == "all":
-        figure.box(x, y, SIDE, SIDE)
-        figure.text(x + SIDE / 2, y + SIDE / 2 + 5, "all", "small soft", "middle")
+        figure.box(x, y, SIDE, SIDE, "", "all", "small soft")
     for warp, look in enumerate(LOOKS):
         if owned == "rows":
             figure.box(x, y + QUARTER * warp, SIDE, QUARTER, look)

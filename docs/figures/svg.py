@@ -47,8 +47,15 @@ class Figure:
     def text(self, x: float, y: float, text: str, look: str = "", anchor: str = "start") -> None:
         self.parts.append(f'<text x="{x:g}" y="{y:g}" class="{look}" text-anchor="{anchor}">{html.escape(text)}</text>')
 
-    def box(self, x: float, y: float, width: float, height: float, look: str = "") -> None:
+    def lines(self, x: float, y: float, texts: Sequence[str], look: str = "", anchor: str = "start", step: float = 20) -> None:
+        for i, text in enumerate(texts):
+            self.text(x, y + step * i, text, look, anchor)
+
+    def box(self, x: float, y: float, width: float, height: float, look: str = "", label: str = "", label_look: str = "small") -> None:
+        """Draws a box, with a label in its centre."""
         self.parts.append(f'<rect class="box {look}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="5"/>')
+        if label:
+            self.text(x + width / 2, y + height / 2 + 5, label, label_look, "middle")
 
     def line(self, points: Sequence[tuple[float, float]], look: str = "", dashed: bool = False) -> None:
         path = "M" + " L".join(f"{x:g} {y:g}" for x, y in points)

@@ -23,8 +23,7 @@ def tile(figure, x, y, title, place):
     for row in range(8):
         for piece in range(8):
             left, top = x + place(row, piece) % 128 // 16 * CELL, y + row * CELL
-            figure.box(left, top, CELL, CELL, "blue" if piece == MARKED else "")
-            figure.text(left + CELL / 2, top + CELL / 2 + 5, str(piece), "small" if piece == MARKED else "small soft", "middle")
+            figure.box(left, top, CELL, CELL, "blue" if piece == MARKED else "", str(piece), "small" if piece == MARKED else "small soft")
 
 
 figure = Figure(468, 342, "Unswizzled, the same piece of eight rows is in the same four banks. Swizzled, it is in eight different groups of banks.")

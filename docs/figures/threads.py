@@ -18,34 +18,25 @@ figure.text(right, 28, "what runs it", "small soft")
 
 figure.text(left, 56, "thread", "bold")
 figure.box(left, 64, SIDE - 1.5, 13, "green")
-figure.text(right, 62, "a lane: registers", "small")
-figure.text(right, 80, "of its own", "small")
+figure.lines(right, 62, ("a lane: registers", "of its own"), "small", step=18)
 
 figure.text(left, 112, "warp: 32 threads", "bold")
 warp(figure, left, 120)
 figure.box(left, 120, SIDE - 1.5, 13, "green")
-figure.text(right, 118, "one of 4 schedulers:", "small")
-figure.text(right, 136, "one instruction", "small")
-figure.text(right, 154, "for all 32", "small")
+figure.lines(right, 118, ("one of 4 schedulers:", "one instruction", "for all 32"), "small", step=18)
 
 figure.text(left, 176, "block: 1 to 32 warps, here 4", "bold")
 figure.box(left - 4, 184, LANES * SIDE + 7, 78, "")
 for row in range(4):
     warp(figure, left, 190 + 18 * row)
-figure.text(right, 198, "one multiprocessor:", "small")
-figure.text(right, 216, "shared memory and", "small")
-figure.text(right, 234, "barriers in common", "small")
+figure.lines(right, 198, ("one multiprocessor:", "shared memory and", "barriers in common"), "small", step=18)
 
 figure.text(left, 294, "grid: as many blocks as the work needs", "bold")
 for row in range(3):
     for column in range(8):
         busy = row * 8 + column < 12
         figure.box(left + column * 38.5, 304 + row * 34, 34, 28, "amber" if busy else "")
-figure.text(right, 314, "all 132 multi-", "small")
-figure.text(right, 332, "processors. Blocks", "small")
-figure.text(right, 350, "(amber: running)", "small")
-figure.text(right, 368, "wait until one has", "small")
-figure.text(right, 386, "room, in any order", "small")
+figure.lines(right, 314, ("all 132 multi-", "processors. Blocks", "(amber: running)", "wait until one has", "room, in any order"), "small", step=18)
 
 figure.text(left, 428, "a block of 16 by 16 threads: x counts first", "bold")
 for y, warp_number in ((0, 0), (1, 0), (2, 1), (3, 1)):

@@ -19,8 +19,7 @@ figure = Figure(540, 270, "Three kernels: the first writes S, the softmax reads 
 figure.text(16, 26, "device memory", "small soft")
 figure.text(16, 256, "on the chip", "small soft")
 for name, x, width in KERNELS:
-    figure.box(x - width / 2, CHIP, width, 36)
-    figure.text(x, CHIP + 23, name, "bold", "middle")
+    figure.box(x - width / 2, CHIP, width, 36, "", name, "bold")
 for name, x, width, look, written, read in MATRICES:
     figure.box(x - width / 2, MEMORY, width, SIDE, look)
     figure.text(x, MEMORY - 9, name, "", "middle")

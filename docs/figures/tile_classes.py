@@ -31,8 +31,7 @@ for block in range(blocks):
         if what == "skipped":
             figure.line([(x + 14, y + 26), (x + CELL - 14, y + 26)])
             continue
-        figure.box(x + 2, y + 4, CELL - 4, HIGH - 8, "amber" if what == "masked" else "blue")
-        figure.text(x + CELL / 2, y + 31, str(len(seen) - seen.index(tile)), "small", "middle")
+        figure.box(x + 2, y + 4, CELL - 4, HIGH - 8, "amber" if what == "masked" else "blue", str(len(seen) - seen.index(tile)))
 y = top + HIGH * blocks + 22
 for x, look, words in ((16, "blue", "no mask needed"), (176, "amber", "masked"), (290, None, "never loaded")):
     if look:
@@ -40,6 +39,5 @@ for x, look, words in ((16, "blue", "no mask needed"), (176, "amber", "masked"),
     else:
         figure.line([(x, y + 7), (x + 16, y + 7)])
     figure.text(x + 22, y + 12, words, "small")
-figure.text(16, y + 38, "Numbers: in which order a block takes its tiles.", "small soft")
-figure.text(16, y + 58, "Block 0 starts first and has the most tiles.", "small soft")
+figure.lines(16, y + 38, ("Numbers: in which order a block takes its tiles.", "Block 0 starts first and has the most tiles."), "small soft")
 figure.write(__file__)

@@ -8,8 +8,7 @@ TOP, BOTTOM = 128, 244              # y of the two rows
 
 
 def tile(figure, x, y, name, look):
-    figure.box(x, y, SIDE, SIDE, look)
-    figure.text(x + SIDE / 2, y + SIDE / 2 + 5, name, "", "middle")
+    figure.box(x, y, SIDE, SIDE, look, name, "")
 
 
 figure = Figure(450, 430, "A core keeps a tile of Q, its rows of O and their m and l. Tiles of K and V pass by; their scores become "
@@ -28,8 +27,7 @@ tile(figure, Q, BOTTOM, "Q tile", "blue")
 tile(figure, S, BOTTOM, "scores", "amber")
 tile(figure, O, BOTTOM, "O", "blue")
 for x, name in ((STATE, "m"), (STATE + 28, "ℓ")):
-    figure.box(x, BOTTOM, 20, SIDE, "blue")
-    figure.text(x + 10, BOTTOM + SIDE / 2 + 5, name, "", "middle")
+    figure.box(x, BOTTOM, 20, SIDE, "blue", name, "")
 
 middle = BOTTOM + SIDE / 2
 figure.arrow(Q + SIDE + 6, middle, S - 6, middle)

@@ -16,8 +16,7 @@ for head in range(HEADS):
     for tile in range(TILES):
         index = section * SECTION * TILES + (TILES - 1 - tile) * SECTION + place
         y = 68 + tile * (SIZE + 4)
-        figure.box(x, y, SIZE, SIZE, ("blue", "amber", "green")[section])
-        figure.text(x + SIZE / 2, y + 23, str(index), "bold", "middle")
+        figure.box(x, y, SIZE, SIZE, ("blue", "amber", "green")[section], str(index), "bold")
 figure.text(16, 58, "head", "small soft")
 for tile in range(TILES):
     y = 68 + tile * (SIZE + 4)
@@ -25,6 +24,5 @@ for tile in range(TILES):
 figure.text(414, 91, "sees few keys", "small soft")
 figure.text(414, 211, "sees all keys", "small soft")
 figure.text(16, 262, "The number is the tile's index, in which order blocks take them.", "small")
-figure.text(16, 284, "Longest first within a section; a section's keys and values", "small")
-figure.text(16, 304, "fit the L2 cache while its heads are worked on.", "small")
+figure.lines(16, 284, ("Longest first within a section; a section's keys and values", "fit the L2 cache while its heads are worked on."), "small")
 figure.write(__file__)

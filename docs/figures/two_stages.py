@@ -7,8 +7,7 @@ LOOKS = ("blue", "amber")     # one per stage
 
 
 def span(figure, x, y, width, words, look):
-    figure.box(x, y, width, 30, look)
-    figure.text(x + width / 2, y + 20, words, "small", "middle")
+    figure.box(x, y, width, 30, look, words)
 
 
 def barrier(figure, x, top, bottom):

@@ -29,8 +29,7 @@ figure.text(x, 28, "64 rows", "bold")
 figure.text(x, 50, "of scores", "small soft")
 for row in range(0, 64, 16):
     warp = scores[row, 0][0] // 32
-    figure.box(x, y + row * scale * 1.125, 66, 16 * scale * 1.125, LOOKS[warp])
-    figure.text(x + 33, y + (row + 8) * scale * 1.125 + 5, f"warp {warp}", "small", "middle")
+    figure.box(x, y + row * scale * 1.125, 66, 16 * scale * 1.125, LOOKS[warp], f"warp {warp}")
 x = 110
 figure.text(x, 28, f"warp {WARP}: rows {16 * WARP} to {16 * WARP + 15}, columns 0 to 15", "bold")
 figure.text(x, 50, "boxes: pairs of neighbours; numbers: lanes", "small soft")

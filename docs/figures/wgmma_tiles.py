@@ -24,8 +24,7 @@ def atom(figure, x, y, products, pieces_of_line):
             if offset < ATOM:
                 left, top = x + offset % ROW // PIECE * CELL, y + offset // ROW * CELL
                 piece = index % pieces_of_line + (product * pieces_of_line if pieces_of_line == 2 else 0)
-                figure.box(left, top, CELL, CELL, LOOKS[product])
-                figure.text(left + CELL / 2, top + CELL / 2 + 5, str(piece), "small", "middle")
+                figure.box(left, top, CELL, CELL, LOOKS[product], str(piece))
                 if (offset // ROW, piece) == SHOWN:
                     assert offset % ROW // PIECE == SHOWN[0] ^ SHOWN[1]
                     ring = [(left + 2, top + 2), (left + CELL - 2, top + 2), (left + CELL - 2, top + CELL - 2), (left + 2, top + CELL - 2)]
@@ -41,8 +40,7 @@ def panels(figure, x, y, products, rows, wide):
             begin = panel * PANEL + group * ATOM
             readers = [number for number, offsets in enumerate(products) if any(begin <= offset < begin + ATOM for offset in offsets)]
             for place, number in enumerate(readers):
-                figure.box(x + panel * APART + place * wide, y + group * HIGH, wide, HIGH, LOOKS[number] if number < 2 else "")
-                figure.text(x + panel * APART + (place + 0.5) * wide, y + group * HIGH + 18, str(number), "small", "middle")
+                figure.box(x + panel * APART + place * wide, y + group * HIGH, wide, HIGH, LOOKS[number] if number < 2 else "", str(number))
 
 
 layouts = json.loads(LAYOUTS.read_text(encoding="utf-8"))
@@ -60,8 +58,7 @@ for x in (left, right):
 atom(figure, left, 106, k[:4], 2)
 atom(figure, right, 106, v[:1], 16)
 row, piece = SHOWN
-figure.text(left - 14, 328, f"Red: piece {piece} of row {row} is", "small red")
-figure.text(left - 14, 346, f"at place {piece} ⊕ {row} = {row ^ piece}", "small red")
+figure.lines(left - 14, 328, (f"Red: piece {piece} of row {row} is", f"at place {piece} ⊕ {row} = {row ^ piece}"), "small red", step=18)
 
 y = 426
 for x, words in ((left, "8 rows per line; numbers: wgmmas"), (right, "8 keys per line; numbers: wgmmas")):
