@@ -6,11 +6,13 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 from door import gpu, packages
-from door.console import ROOT, answers, fail, watched
+from door.console import ROOT, Child, fail, watched
 from door.lock import alone
 
 
@@ -64,7 +66,57 @@ def build(preset: str, *targets: str, tests: bool = False) -> None:
     with alone(folder(preset)):
         words = ["--target", *targets] if targets else []
         if watched("cmake", "--build", "--preset", preset, *words, busy="still compiling"):
-            fail(f"build/{preset} did not compile, see above{cuda_of_its_own() if preset == 'sim' else ''}")
+            fail_to_build(preset)
+
+
+def fail_to_build(preset: str) -> NoReturn:
+    fail(f"build/{preset} did not compile, see above{cuda_of_its_own() if preset == 'sim' else ''}")
+
+
+class Background:
+    """Builds targets while programs run. Ninja reports each program that it links; those that were up to date are known to
+    be ready when it ends."""
+
+    def __init__(self, preset: str, targets: Sequence[str]) -> None:
+        self.preset, self.targets = preset, targets
+        self.ready: set[str] = set()
+        # Programs that run at the same time come first: their times must not depend on compilers.
+        self.child = Child("nice", "cmake", "--build", "--preset", preset, "--target", *targets)
+
+    @property
+    def left(self) -> int:
+        """Returns the number of steps until everything is built; 0 if that is not known."""
+        progress = re.match(r"\[(\d+)/(\d+)\] ", self.child.last)
+        return int(progress[2]) - int(progress[1]) if progress else 0
+
+    def wait_for(self, target: str) -> None:
+        """Shows the progress until the target is ready."""
+        terminal = sys.stderr.isatty()
+        lines = self.child.output("" if terminal else "still compiling")
+        while target not in self.ready:
+            line = next(lines, "")
+            if linked := re.search(r"Linking \w+ executable bin/(\S+)$", line):
+                self.ready.add(linked[1])
+            elif not line and self.child.process.wait() == 0:
+                self.ready.update(self.targets)
+            elif not line:
+                fail_to_build(self.preset)
+            if terminal and line.startswith("["):  # the next line overwrites this one
+                line = f"\r\033[K{line.rstrip()[:shutil.get_terminal_size().columns - 1]}"
+            print(line, end="", file=sys.stderr, flush=True)
+        if terminal:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def background(preset: str, *targets: str) -> Iterator[Background]:
+    configure(preset)
+    with alone(folder(preset)):
+        building = Background(preset, targets)
+        try:
+            yield building
+        finally:
+            building.child.stop()
 
 
 NOT_IN_THE_SIMULATOR = {  # CUDA that the compiler or the linker rejects without saying why, and what to write
@@ -93,9 +145,3 @@ def has_target(preset: str, name: str) -> bool:
     return bool(
         re.search(rf"^build {name}:", (folder(preset) / "build.ninja").read_text(encoding="utf-8"), re.MULTILINE)
     )
-
-
-def files_to_compile(preset: str, targets: Sequence[str]) -> int:
-    """Returns the number of the targets' object files that still have to be compiled."""
-    commands = answers("ninja", "-C", str(folder(preset)), "-t", "commands", *targets) or ""
-    return sum(not (folder(preset) / name).exists() for name in set(re.findall(r" -o (\S+\.o)(?=\s|$)", commands)))

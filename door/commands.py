@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import shlex
@@ -13,14 +14,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from door import gpu, packages, tree
-from door.build import build, configure, files_to_compile, folder, has_target, program
+from door.build import background, build, configure, folder, has_target, program
 from door.console import HERE, ROOT, answers, fail, say, show, watched
 
 MACHINE = "00_"  # chapter 0 measures the machine, so it has no shape and no rung on the ladder
 
 
 def run(a: argparse.Namespace) -> int:
-    """Builds and runs chapter by chapter, then prints the ladder."""
+    """Runs each chapter as soon as its program is built, while the others are compiled, then prints the ladder."""
     names = [tree.folder_of(number) for number in a.chapters] or [
         name for name in tree.folders() if not name.startswith(MACHINE)
     ]
@@ -37,40 +38,43 @@ def run(a: argparse.Namespace) -> int:
         name: name + ("_quick" if not a.options and has_target(preset, name + "_quick") else "")
         for name, preset in presets.items()
     }
-    unbuilt: dict[str, list[str]] = {preset: [] for preset in presets.values()}
+    targets: dict[str, list[str]] = {preset: [] for preset in presets.values()}
     for name, preset in presets.items():
-        unbuilt[preset].append(programs[name])
+        targets[preset].append(programs[name])
     last = presets[names[-1]]
     if len(names) > 1:
-        unbuilt[last].append("ladder")  # a single chapter prints everything
+        targets[last].append("ladder")  # a single chapter prints everything
     worst, written = 0, []
-    for number, name in enumerate(names, 1):
-        preset = presets[name]
-        if len(names) > 1:
-            left = sum(files_to_compile(each, rest) for each, rest in unbuilt.items() if rest)
-            say(f"\n== {name}, {number} of {len(names)}" + (f": {left} files left to compile in total" if left else ""))
-        if programs[name] in unbuilt[preset]:
-            # nvcc is slow per file: with many cores it is faster to build all chapters at once.
-            now = unbuilt[preset] if preset == "gpu" or number == len(names) else [programs[name]]
-            build(preset, *now)
-            unbuilt[preset] = [target for target in unbuilt[preset] if target not in now]
-        report = folder(preset) / "reports" / f"{name}.json"
-        report.parent.mkdir(exist_ok=True)
-        report.unlink(missing_ok=True)
-        is_attention = not name.startswith(MACHINE)
-        words = [
-            *(["--json", str(report)] if is_attention and not own_report else []),
-            *(a.options if is_attention or len(names) == 1 else []),
-        ]
-        print(flush=True)
-        code = show(program(preset, programs[name]), *words, cwd=HERE)
-        if code == 2 and number == 1 and a.options:  # the other chapters would reject the options as well
-            return code
-        worst = code or worst
-        written += [report] if report.exists() else []
-    if len(written) > 1:
-        print(flush=True)
-        subprocess.run([program(last, "ladder"), *written], check=False)
+    first = presets[names[0]]
+    if first == "sim":  # with few cores, the first rows come sooner if nothing else is being compiled
+        build(first, targets[first].pop(0))
+    with contextlib.ExitStack() as stack:
+        builds = {preset: stack.enter_context(background(preset, *some)) for preset, some in targets.items() if some}
+        for number, name in enumerate(names, 1):
+            preset = presets[name]
+            if len(names) > 1:
+                left = sum(each.left for each in builds.values())
+                say(f"\n== {name}, {number} of {len(names)}" + (f": {left} build steps left" if left else ""))
+            if programs[name] in targets[preset]:
+                builds[preset].wait_for(programs[name])
+            report = folder(preset) / "reports" / f"{name}.json"
+            report.parent.mkdir(exist_ok=True)
+            report.unlink(missing_ok=True)
+            is_attention = not name.startswith(MACHINE)
+            words = [
+                *(["--json", str(report)] if is_attention and not own_report else []),
+                *(a.options if is_attention or len(names) == 1 else []),
+            ]
+            print(flush=True)
+            code = show(program(preset, programs[name]), *words, cwd=HERE)
+            if code == 2 and number == 1 and a.options:  # the other chapters would reject the options as well
+                return code
+            worst = code or worst
+            written += [report] if report.exists() else []
+        if len(written) > 1:
+            builds[last].wait_for("ladder")
+            print(flush=True)
+            subprocess.run([program(last, "ladder"), *written], check=False)
     return worst
 
 

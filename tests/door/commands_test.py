@@ -133,7 +133,7 @@ class FrontDoor(unittest.TestCase):
 
     def test_a_silent_command_shows_signs_of_life(self):
         out, said = io.StringIO(), io.StringIO()
-        with mock.patch.object(console, "SILENCE", 0.0), contextlib.redirect_stderr(said):
+        with mock.patch.object(console, "SILENCE", 0.5), contextlib.redirect_stderr(said):
             code = console.watched("sh", "-c", "sleep 2; echo done; exit 3", busy="at work", out=out)
         self.assertEqual((code, out.getvalue()), (3, "done\n"))
         self.assertRegex(said.getvalue(), r"(?m)^  \d s: at work$")
@@ -183,6 +183,20 @@ class FrontDoor(unittest.TestCase):
         done = self.call("run", "01", "02", "--no-cuda", "--", "--refuse")
         self.assertEqual(done.returncode, 2)
         self.assertNotIn("02_second", done.stdout)
+
+    def test_a_chapter_runs_while_others_are_compiled(self):
+        compiles = """--build)
+    case "$*" in *ladder*)
+      echo '[1/9] Linking CXX executable bin/01_first'
+      for second in $(seq 60); do [ -e ran ] && { echo 'an error'; exit 1; }; sleep 1; done ;;
+    esac"""
+        ran = CMAKE.replace("bin/sh\\n", "bin/sh\\ntouch ran\\n")
+        (self.tree / "tools/cmake").write_text(ran.replace("--build)", compiles))
+        done = self.call("run", "--no-cuda")
+        self.assertIn("01_first in", done.stdout)
+        self.assertNotIn("02_second", done.stdout)
+        self.assertIn("an error\nflashbook: build/sim did not compile, see above\n", done.stderr)
+        self.assertEqual(done.returncode, 2)
 
     def test_nothing_is_built_for_a_submission_that_is_none(self):
         (self.tree / "course/grade.py").write_text("raise SystemExit(2)\n")

@@ -112,6 +112,11 @@ class Gpus(unittest.TestCase):
             done.append(tuple(map(str, words)))
             return 0
 
+        @contextlib.contextmanager
+        def in_background(preset, *targets):
+            done.append((preset, *targets))
+            yield mock.Mock(left=0)
+
         self.reports("NVIDIA A100, 8.0, 580.65.06", "13.0")
         said = io.StringIO()
         arguments = mock.Mock(chapters=[], cuda=True, options=[], all=False, **options)
@@ -120,7 +125,7 @@ class Gpus(unittest.TestCase):
             contextlib.redirect_stdout(said),
             mock.patch.object(packages, "need"),
             mock.patch.multiple(commands, configure=lambda *_: None, has_target=lambda *_: False,
-                                files_to_compile=lambda *_: 0,
+                                background=in_background,
                                 build=lambda preset, *targets, tests=False: done.append((preset, *targets)), show=shown,
                                 watched=shown,
                                 folder=lambda preset: self.tools / preset),
@@ -134,9 +139,9 @@ class Gpus(unittest.TestCase):
     def test_one_run_takes_both_machines(self):
         names, done = tree.folders()[1:], self.calls(commands.run)
         on_gpu = [name for name in names if name in FOR_ANY]
-        simulated: list[tuple[str, ...]] = [("sim", name) for name in names if name not in FOR_ANY]
-        simulated[-1] = (*simulated[-1], "ladder")
-        self.assertEqual([call for call in done if call[0] in ("sim", "gpu")], [("gpu", *on_gpu), *simulated])
+        simulated = [name for name in names if name not in FOR_ANY]
+        self.assertEqual([call for call in done if call[0] in ("sim", "gpu")],
+                         [("gpu", *on_gpu), ("sim", *simulated, "ladder")])
         programs = [Path(call[0]) for call in done if call[0] not in ("sim", "gpu")]
         self.assertEqual([program.parts[-3] for program in programs],
                          ["gpu" if name in FOR_ANY else "sim" for name in names])
