@@ -1,6 +1,5 @@
 """FlashAttention-2's functions, PyTorch's scaled_dot_product_attention, and `attention`, which runs any step of any chapter."""
 
-import functools
 import math
 from typing import Any, TypeAlias
 
@@ -9,7 +8,7 @@ from torch import Tensor
 from torch.compiler import is_dynamo_compiling
 
 from flashbook import _library, arguments, ops
-from flashbook._torch import is_any_autocast_enabled
+from flashbook._torch import is_any_autocast_enabled, is_wrapped
 from flashbook.arguments import ORDER_2
 
 Window = tuple[int, int]
@@ -227,10 +226,11 @@ def repeat(known: ops.CachedCall, q: Tensor, k: Tensor, v: Tensor, deterministic
     if v.shape[-1] != q.shape[-1]:
         o, lse = attend(known.view(q), known.view(k), known.view(v), *known.options, first, second, deterministic)
         return known.given(o), lse[0] if known.packed else lse
-    forward = functools.partial(known.forward, first=first, second=second)
-    backward = functools.partial(known.backward, deterministic=known.is_deterministic(deterministic, q), first=first, second=second)
-    o, lse = ops.UntracedCall.apply(q, k, v, forward, backward)
-    return o, lse
+    apply = ops.apply_repeated
+    if is_wrapped(q) or is_wrapped(k) or is_wrapped(v):  # a tensor of a transform that has ended, which PyTorch's `apply` unwraps
+        apply = ops.RepeatedCall.apply
+    found = apply(q, k, v, (known, known.is_deterministic(deterministic, q), first, second, wants_lse))
+    return found if wants_lse else (found, None)
 
 
 # ---- attention, and PyTorch's function ---------------------------------------------------------------------------------------------

@@ -12,10 +12,11 @@ import dataclasses
 import functools
 import struct
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, empty_like, is_grad_enabled
 from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 
@@ -30,7 +31,9 @@ from flashbook._torch import (  # imported by name, since each attribute lookup 
     may_have_tangents,
     modes,
     raw_stream,
+    saved_tensor_hooks,
     tracing_state,
+    without_checks,
 )
 from flashbook.arguments import shown
 
@@ -54,7 +57,7 @@ MULTIPROCESSORS = 132  # H100 and H200
 MIN_TILES, TILE_ROWS = 20, 128
 PROMOTED = "promoted_sums"  # the step of chapter 6 that is right for rows of any length
 MAX_PLANS = 4096
-MAX_UNREAD = 1 << 18  # number of elements, 1 MiB
+SCRATCH = 1 << 20  # bytes
 
 SCALE_PER_TENSOR, SCALE_PER_HEAD, SCALE_PER_BLOCK = range(3)  # FlashbookScaling
 ROWS_PER_SCALE = {"q": 64, "k": 128, "v": 128}  # number of rows per block scale
@@ -66,6 +69,7 @@ Scales = tuple[Tensor | None, Tensor | None, Tensor | None]  # names of the inpu
 NO_SCALES: Scales = (None, None, None)
 # Packing bytes is ten times as fast as filling a ctypes struct.
 pack_tensors, TENSORS = struct.Struct("=12Q").pack, ctypes.sizeof(Tensors)
+pack_unscaled = struct.Struct("=7Q40x").pack
 pack_gradients, GRADIENTS = struct.Struct("=5Q").pack, ctypes.sizeof(Gradients)
 pack_cache, CACHE = struct.Struct("=3Q16s2Q8s").pack, ctypes.sizeof(Cache)  # the integers in the byte fields
 pack_pointers = struct.Struct("=2Q").pack
@@ -110,7 +114,7 @@ class Plan:
 
 _plans: dict[object, Plan] = {}
 _kept: dict[tuple[int, int, int], Tensor] = {}  # workspaces with counters, by device, stream and chapter
-_unread: dict[tuple[int, int], Tensor] = {}  # scratch memory for log-sum-exps that the caller does not want, by device and stream
+_scratch: dict[tuple[int, int, int], Tensor] = {}  # by device, stream and thread, see scratch_of
 
 
 # ---- checks ------------------------------------------------------------------------------------------------------------------------
@@ -486,6 +490,16 @@ def workspace_of(plan: Plan, stream: int, address: Callable[[Tensor], int]) -> t
             kept = _kept[place] = torch.zeros_like(plan.memory)
         memory = kept
     return address(memory), memory
+
+
+def scratch_of(plan: Plan, stream: int, thread: int) -> Tensor:
+    """Returns scratch memory that later calls on the stream reuse: with thread 0 for log-sum-exps that the caller does
+    not want, otherwise for the workspaces of gradients. The launches of two threads may alternate, so each thread has
+    its own."""
+    found = _scratch.get((plan.index, stream, thread))
+    if found is None:
+        found = _scratch[plan.index, stream, thread] = torch.empty(SCRATCH, dtype=torch.uint8, device=plan.results[0].device)
+    return found
 
 
 def is_elsewhere(plan: Plan) -> bool:
@@ -1010,10 +1024,10 @@ class CachedCall:
         self.packed = packed
         self.view, self.given = (packed_to_view, view_to_packed) if packed else (heads_and_rows_exchanged, heads_and_rows_exchanged)
         self.results = self.template(plan.results[0]), self.lse_template(plan.results[1])
-        self.gradients: dict[object, tuple[Plan, tuple[Tensor, ...]]] = {}
+        self.gradients: dict[object, tuple[Any, ...]] = {}  # see RepeatedCall
         self.is_allowed = False  # whether the gradient has passed its checks
         self.is_direct = plan.index >= 0 and not plan.empty and (plan.workspace == 0 or plan.counts)
-        self.is_short = plan.results[1].numel() <= MAX_UNREAD
+        self.is_short = plan.results[1].nbytes <= SCRATCH
         self.without_arrays = self.arguments(None, None) if self.is_direct else ()
         self.kept: dict[int, tuple[int, int, tuple[Tensor, ...]]] = {}  # keyed by stream: addresses of log-sum-exp and workspace, their tensors
 
@@ -1045,9 +1059,9 @@ class CachedCall:
         return self.plan.first if first is None or second is None else self.plan.for_sequences(first, second)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, first: Tensor | None = None, second: Tensor | None = None,
-                wants_lse: bool = True) -> tuple[Tensor, Tensor | None]:
+                wants_lse: bool = True, ctx: Any = None) -> tuple[Tensor, Tensor | None]:
         """Returns O and the log-sum-exp. An unwanted log-sum-exp may go to scratch memory that all calls on the stream
-        share, and is returned as None."""
+        share, and is returned as None. `ctx`, if given, receives the addresses, for the gradient."""
         plan, q_place, k_place, v_place = self.plan, q.data_ptr(), k.data_ptr(), v.data_ptr()
         if not self.is_direct or (q_place | k_place | v_place) & 15 or current_device() != plan.index:
             return self.again(q, k, v, first, second)
@@ -1056,62 +1070,94 @@ class CachedCall:
             return self.again(q, k, v, first, second)
         kept = self.kept.get(stream)
         if kept is None:
-            kept = self.keep(stream, q.device)
-        o = torch.empty_like(self.results[0])
-        lse = torch.empty_like(self.results[1]) if wants_lse or not self.is_short else None
-        tensors = pack_tensors(TENSORS, q_place, k_place, v_place, o.data_ptr(), kept[0] if lse is None else lse.data_ptr(), kept[1], 0, 0, 0, 0, 0)
+            kept = self.keep(stream)
+        o = empty_like(self.results[0])
+        lse = empty_like(self.results[1]) if wants_lse or not self.is_short else None
+        o_place, lse_place = o.data_ptr(), kept[0] if lse is None else lse.data_ptr()
         before = self.without_arrays if first is None and second is None else self.arguments(first, second)
-        if status := plan.call(*before, tensors, stream):
+        if status := plan.call(*before, pack_unscaled(TENSORS, q_place, k_place, v_place, o_place, lse_place, kept[1]), stream):
             _library.check(status)
+        if ctx is not None:
+            ctx.places = q_place, k_place, v_place, o_place, lse_place
         return o, lse
 
-    def keep(self, stream: int, device: torch.device) -> tuple[int, int, tuple[Tensor, ...]]:
+    def keep(self, stream: int) -> tuple[int, int, tuple[Tensor, ...]]:
         """Returns the addresses to which calls on this stream write."""
         workspace, memory = workspace_of(self.plan, stream, Tensor.data_ptr)
-        unread = _unread.get((self.plan.index, stream))
-        if unread is None:
-            unread = _unread[self.plan.index, stream] = torch.empty(MAX_UNREAD, dtype=torch.float32, device=device)
+        unread = scratch_of(self.plan, stream, 0)
         kept = self.kept[stream] = unread.data_ptr(), workspace, (unread,) if memory is None else (unread, memory)
         return kept
 
-    def backward(self, d_o: Tensor, d_lse: Tensor | None, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, deterministic: bool,
-                 first: Tensor | None, second: Tensor | None) -> tuple[Tensor, ...]:
-        if is_batched(d_o, d_lse):
-            views = tuple(map(self.view, (d_o, q, k, v, o)))
-            d_lse = None if d_lse is None else d_lse[None] if self.packed else d_lse
-            found = torch.ops.flashbook.backward(*views, lse[None] if self.packed else lse, *self.options, first, second, deterministic, d_lse=d_lse)
-            return tuple(map(self.given, found))
-        key = d_o.stride(), q.stride(), k.stride(), v.stride(), o.stride(), deterministic
-        known = self.gradients.get(key)
-        d_o_place, q_place, k_place, v_place, o_place = d_o.data_ptr(), q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr()
-        if known is None or (d_o_place | q_place | k_place | v_place | o_place) & 15 or current_device() != known[0].index:
-            return self.backward_again(key, d_o, q, k, v, o, lse, deterministic, d_lse, first, second)
-        plan, (dq_like, dk_like, dv_like) = known
-        dq, dk, dv, memory = torch.empty_like(dq_like), torch.empty_like(dk_like), torch.empty_like(dv_like), torch.empty_like(plan.memory)
-        lse = lse.contiguous()  # a saved-tensor hook may have changed its strides
-        tensors = pack_tensors(TENSORS, q_place, k_place, v_place, o_place, lse.data_ptr(), memory.data_ptr(), 0, 0, 0, 0, 0)
+    def backward_again(self, d_o: Tensor, d_lse: Tensor | None, saved: tuple[Tensor, ...], deterministic: bool, first: Tensor | None,
+                       second: Tensor | None, remember: bool = False) -> tuple[Tensor, ...]:
+        """Returns the slow path of a gradient, and remembers it if the saved tensors, q, k, v, O and the log-sum-exp, are
+        still where they were."""
+        q, k, v, o, d_o_view = views = tuple(map(self.view, (*saved[:4], d_o)))
+        lse = saved[4]
+        if self.packed:
+            lse, d_lse = lse[None], None if d_lse is None else d_lse[None]
+        call = torch.ops.flashbook.backward if is_batched(d_o, d_lse) else backward
+        found = call(d_o_view, q, k, v, o, lse, *self.options, first, second, deterministic, d_lse=d_lse)  # type: ignore[misc]
+        if remember and call is backward and len(self.gradients) < MAX_PLANS:
+            documents = -1 if first is None else first.shape[0] - 1
+            plan, stream = _plans.get(backward_key(views, *self.options[:4], False, documents, deterministic, 0.0, -1)), raw_stream(self.plan.index)
+            if plan is not None and not (plan.copies or plan.empty or (stream and is_capturing())):
+                memory = scratch_of(plan, stream, get_ident()) if 0 < plan.workspace <= SCRATCH else None
+                workspace = 0 if memory is None else memory.data_ptr()
+                self.gradients[d_o.stride(), deterministic, stream, get_ident()] = plan, *map(self.template, plan.results), memory, workspace
+        return tuple(map(self.given, found))
+
+
+class RepeatedCall(torch.autograd.Function):
+    """The autograd function of a remembered call. `call` holds the call, whether the gradient is deterministic, the two
+    arrays, and whether the log-sum-exp is returned. The gradient takes the fast path if the saved tensors still have the
+    addresses of the forward pass, since a tensor whose `data` has been replaced may also have other strides."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, call: tuple[CachedCall, bool, Tensor | None, Tensor | None, bool]) -> Any:
+        known, _, first, second, wants_lse = ctx.call = call
+        ctx.places = None  # stays so under saved-tensor hooks, which may change strides
+        o, lse = known.forward(q, k, v, first, second, True, ctx if saved_tensor_hooks(False) is None else None)
+        ctx.save_for_backward(q, k, v, o, lse)
+        if not wants_lse:
+            return o
+        ctx.set_materialize_grads(False)
+        return o, lse
+
+    @staticmethod
+    def backward(ctx: Any, d_o: Tensor | None, d_lse: Tensor | None = None) -> tuple[Tensor | None, ...]:
+        known, deterministic, first, second, _ = ctx.call
+        saved = q, k, v, o, lse = ctx.saved_tensors
+        if d_o is None:
+            if d_lse is None:
+                return None, None, None, None
+            d_o = torch.zeros_like(o)
+        if is_grad_enabled():
+            compute = lambda d_o, d_lse, *saved: known.backward_again(d_o, d_lse, saved, deterministic, first, second)
+            return (*_Once.apply(compute, d_o, d_lse, *saved), None)
+        if are_transforms_active() or is_batch_of_gradients(d_o) or (d_lse is not None and is_batch_of_gradients(d_lse)):
+            return (*known.backward_again(d_o, d_lse, saved, deterministic, first, second), None)
+        index, d_o_place, places = known.plan.index, d_o.data_ptr(), (q.data_ptr(), k.data_ptr(), v.data_ptr(), o.data_ptr(), lse.data_ptr())
+        stream = raw_stream(index) if index >= 0 else 0
+        found = known.gradients.get((d_o.stride(), deterministic, stream, get_ident()))
+        if found is None or places != ctx.places or d_o_place & 15 or current_device() != index or (stream and is_capturing()):
+            return (*known.backward_again(d_o, d_lse, saved, deterministic, first, second, places == ctx.places), None)
+        plan, dq_like, dk_like, dv_like, memory, workspace = found
+        dq, dk, dv = empty_like(dq_like), empty_like(dk_like), empty_like(dv_like)
+        if memory is None:
+            memory = empty_like(plan.memory)
+            workspace = memory.data_ptr()
         gradients = pack_gradients(GRADIENTS, d_o_place, dq.data_ptr(), dk.data_ptr(), dv.data_ptr()) + plan.gradients
         if d_lse is not None:
             d_lse = d_lse.contiguous()  # kept alive until the launch
             gradients = gradients[:Gradients.d_lse.offset] + struct.pack("=Q", d_lse.data_ptr())
         before = plan.first if first is None or second is None else plan.for_sequences(first, second)
-        if status := plan.call(*before, tensors, gradients, raw_stream(plan.index)):
+        if status := plan.call(*before, pack_unscaled(TENSORS, *places, workspace), gradients, stream):
             _library.check(status)
-        return dq, dk, dv
+        return dq, dk, dv, None
 
-    def backward_again(self, key: object, d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, deterministic: bool,
-                       d_lse: Tensor | None, first: Tensor | None, second: Tensor | None) -> tuple[Tensor, ...]:
-        """Returns the slow path, which also remembers the plan."""
-        views = tuple(map(self.view, (q, k, v, o, d_o)))
-        if d_lse is not None and self.packed:
-            d_lse = d_lse[None]
-        found = backward(views[4], *views[:4], lse[None] if self.packed else lse, *self.options, first, second, deterministic, d_lse=d_lse)  # type: ignore[misc]
-        documents = -1 if first is None else first.shape[0] - 1
-        plan = _plans.get(backward_key(views, *self.options[:4], False, documents, deterministic, 0.0, -1))
-        is_direct = plan is not None and plan.index >= 0 and not (plan.copies or plan.empty or plan.counts)
-        if plan is not None and is_direct and len(self.gradients) < MAX_PLANS:
-            self.gradients[key] = plan, tuple(map(self.template, plan.results))
-        return tuple(map(self.given, found))
+
+apply_repeated = without_checks(RepeatedCall)
 
 
 class CachedDecode(CachedCall):

@@ -270,6 +270,22 @@ def test_transforms_are_right_or_refuse(options):
 
 
 @pytest.mark.kernels
+def test_a_tensor_of_a_transform_that_has_ended_is_a_tensor():
+    plain = torch.randn(1, ROWS, HEADS, 64, device=DEVICE, dtype=torch.float16)
+    left = []
+
+    def double(x):
+        left.append(x * 2)
+        return left[0].sum()
+
+    torch.func.grad(double)(plain)
+    leaf = plain.clone().requires_grad_()
+    gradient = lambda q: torch.autograd.grad(flashbook.flash_attn_func(q, leaf, plain, deterministic=True).sum(), leaf)[0]
+    right = gradient(plain * 2)
+    assert all(torch.equal(gradient(left[0]), right) for _ in range(2))
+
+
+@pytest.mark.kernels
 def test_a_second_derivative_by_transforms_is_refused():
     q, k, v = (torch.randn(1, ROWS, HEADS, 64, device=DEVICE, dtype=torch.float16) for _ in range(3))
     loss = lambda q: flashbook.flash_attn_func(q, k, v).float().square().sum()

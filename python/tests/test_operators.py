@@ -5,6 +5,7 @@ import pathlib
 import struct
 import subprocess
 import sys
+import threading
 import types
 
 import pytest
@@ -168,7 +169,7 @@ def test_a_call_that_has_been_before_reads_its_arrays_again(module, kind):
 @pytest.fixture
 def noted(monkeypatch):
     """Replaces the C functions and records their arguments, as if on a GPU."""
-    noted, make, chapters = [], ops.planned, _library.chapters()
+    noted, make, chapters, step = [], ops.planned, _library.chapters(), _library.library().flashbook_step
 
     def note(*given):
         noted.append(given)
@@ -183,9 +184,10 @@ def noted(monkeypatch):
     operations = ("attention", "decode", "backward", "masked", "masked_backward", "masked_decode")
     calls = {f"flashbook_{name}": note for name in operations} | {f"flashbook_{of}workspace_bytes": lambda *_: 4096
                                                               for of in ("", "masked_", "decode_", "masked_decode_")}
+    calls["flashbook_step"] = step
     monkeypatch.setattr(_library, "library", lambda: types.SimpleNamespace(**calls))
     monkeypatch.setattr(_library, "chapters", lambda: chapters)
-    for kept in ("_kept", "_unread"):
+    for kept in ("_kept", "_scratch"):
         monkeypatch.setattr(ops, kept, {})
     if not GPU:
         monkeypatch.setattr(ops, "current_device", lambda: 0)
@@ -259,14 +261,72 @@ def test_the_short_way_hands_over_what_the_whole_way_does(module, kind, noted, m
 
 
 @pytest.mark.kernels
-@pytest.mark.parametrize("most", [511, 512])
+@pytest.mark.parametrize("kind", ["packed", "dense"])
+def test_a_remembered_gradient_reads_the_saved_tensors_where_they_are_now(kind, noted):
+    """Each thread has a workspace of its own, since the launches of two threads may alternate."""
+    function, tensors, options = remembered(flashbook, kind)
+    leaves = [tensor.detach().clone().requires_grad_() for tensor in tensors]
+
+    def run(between=lambda: None):
+        o = function(*leaves, **options)
+        o = o[0] if isinstance(o, tuple) else o
+        between()
+        with torch.autograd.set_multithreading_enabled(False):
+            torch.autograd.grad(o, leaves, torch.ones_like(o))
+        return struct.unpack("=12Q", noted[-1][-3])
+
+    def move():
+        leaves[1].data = leaves[1].detach().clone()
+
+    run()
+    before, again, moved = run(), run(), run(move)
+    assert before == (*again[:4], *before[4:6], *again[6:]) and moved[2] == leaves[1].data_ptr() != before[2]
+    found = []
+    thread = threading.Thread(target=lambda: found.extend(run() for _ in range(3)))
+    thread.start(), thread.join()
+    assert len(found) == 3 and found[1][6] == found[2][6] != before[6]
+    rearranged = lambda tensor: tensor.transpose(0, 1).contiguous().transpose(0, 1)
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor.clone(), rearranged):
+        run()
+    assert _library.Shape.from_address(noted[-1][2]).k_row_stride == rearranged(leaves[1]).stride(-3) != leaves[1].stride(-3)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("rows", [70, 4000])  # small workspaces are used again, large ones are not
+def test_gradients_on_two_streams_and_in_a_graph(rows):
+    leaves, d_o = inputs(rows, grad=True), inputs(rows)[0]
+    run = lambda: torch.autograd.grad(flashbook.flash_attn_func(*leaves, deterministic=True), leaves, d_o)
+    right = run()
+    streams, graph = [torch.cuda.Stream() for _ in range(2)], torch.cuda.CUDAGraph()
+    torch.cuda.synchronize()
+    found = []
+    for stream in streams * 3:
+        with torch.cuda.stream(stream):
+            found.append(run())
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, stream=streams[0]):
+        captured = run()
+    for gradient in captured:
+        gradient.zero_()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(streams[1]):  # the graph has a workspace of its own
+        graph.replay()
+    with torch.cuda.stream(streams[0]):
+        found.append(run())
+    torch.cuda.synchronize()
+    for gradients in (*found, captured):
+        assert all(torch.equal(one, other) for one, other in zip(gradients, right))
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("most", [2047, 2048])
 def test_an_unwanted_log_sum_exp_goes_where_there_is_room_for_it(most, noted, monkeypatch):
-    monkeypatch.setattr(ops, "MAX_UNREAD", most)
+    monkeypatch.setattr(ops, "SCRATCH", most)
     function, tensors, options = remembered(flashbook, "packed")  # 4 heads and 128 queries
     function(*tensors, **options), function(*tensors, **options)
-    unread, = ops._unread.values()
+    unread, = ops._scratch.values()
     place = struct.unpack("=12Q", noted[-1][-2])[5]
-    assert (place == unread.data_ptr()) == (most == 512)
+    assert (place == unread.data_ptr()) == (most == 2048)
 
 
 @pytest.mark.kernels
