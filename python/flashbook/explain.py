@@ -42,7 +42,7 @@ def explain(function: Callable[..., Any], *arguments: Any, **options: Any) -> Ex
         found = function(*arguments, **options)
     if not seen:
         raise ValueError(f"{getattr(function, '__name__', function)} calls no kernel of this package: pass flash_attn_func, attention, ...")
-    [(explanation, backward)] = seen
+    explanation, backward = seen[0]
     result = found[0] if isinstance(found, tuple) else found
     return dataclasses.replace(explanation, backward=backward()) if result.requires_grad else explanation
 
@@ -62,8 +62,7 @@ class _Recorder(TorchDispatchMode):
         if operator not in (torch.ops.flashbook.forward.default, torch.ops.flashbook.decode.default):
             return operator(*arguments, **(options or {}))
         q, _, v = arguments[:3]
-        columns = v.shape[3] if operator is torch.ops.flashbook.forward.default else q.shape[3]
-        o = ops.result(q, torch.bfloat16 if q.dtype == torch.float8_e4m3fn else q.dtype, columns)
+        o = ops.result(q, torch.bfloat16 if q.dtype == torch.float8_e4m3fn else q.dtype, v.shape[3])
         lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
         explanation = (_explain_forward if operator is torch.ops.flashbook.forward.default else _explain_decode)(*arguments)
         if self.pads:

@@ -1,6 +1,6 @@
 """FlashAttention-3's functions, with its names, argument order and results.
 
-Options that these kernels do not support raise NotImplementedError with a workaround. The hints `num_splits`, `pack_gqa` and
+Options that these kernels do not support raise NotImplementedError. The hints `num_splits`, `pack_gqa` and
 `sm_margin` are accepted and change no result: the kernels split keys and pack heads where that pays off, and use all multiprocessors. The
 log-sum-exp of a query that sees no key is -inf.
 """
@@ -8,16 +8,15 @@ log-sum-exp of a query that sees no key is -inf.
 import torch
 from torch import Tensor
 
-from flashbook import arguments, documents, e4m3, interface, ops
+from flashbook import arguments, documents, e4m3, interface, latents, ops
 from flashbook._torch import is_any_autocast_enabled
 from flashbook.arguments import ORDER_3
 from flashbook.interface import ALL_KEYS, Result, Window
 
 Options = tuple[float | None, int, int, float, int]
-THEIRS = "or use FlashAttention-3's own function"
 
 
-def _options(softmax_scale: float | None, causal: bool, qv: Tensor | None, window_size: Window, attention_chunk: int, softcap: float,
+def _options(softmax_scale: float | None, causal: bool, window_size: Window, attention_chunk: int, softcap: float,
              num_splits: int, pack_gqa: bool | None, sm_margin: int) -> Options:
     """Returns the scale, the numbers of keys before and after a query's own, the softcap and the chunk. Raises for
     unsupported options."""
@@ -30,7 +29,6 @@ def _options(softmax_scale: float | None, causal: bool, qv: Tensor | None, windo
         raise ValueError(f"attention_chunk is {attention_chunk}: pass the number of positions per chunk, or 0 for no chunks")
     if arguments.whole_number("sm_margin", sm_margin, ORDER_3) < 0:
         raise ValueError(f"sm_margin is {sm_margin}: pass 0 or more")
-    arguments.refuse(qv=(qv, None, f"append qv and v as columns to q and k, {THEIRS}"))
     left, right = arguments.window(window_size, ORDER_3)
     return scale, left, 0 if causal else right, arguments.softcap(softcap, ORDER_3), int(attention_chunk)
 
@@ -62,8 +60,9 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None
             FlashAttention-3's own O comes out too small if values have a nonzero mean. Full and causal attention with a head_dim of 64, 128 or 256
             has kernels in FP8; other calls run on copies in bfloat16. Neither has a gradient
         k, v: [batch, seqlen_k, kv_heads, head_dim]; kv_heads divides heads
-        softmax_scale: default 1 / sqrt(head_dim)
+        softmax_scale: default 1 / sqrt(head_dim), with qv 1 / sqrt(head_dim + value_dim)
         causal: query i sees keys up to i + seqlen_k - seqlen_q
+        qv: [batch, seqlen_q, heads, value_dim]: qv v^T is added to q k^T. head_dim + value_dim is at most 256 here, and q, k are copied
         q_descale, k_descale, v_descale: [batch, kv_heads], float32, the scales of float8_e4m3fn elements
         window_size: (left, right), how many keys query i sees before and after its own, i + seqlen_k - seqlen_q; -1 means all
         attention_chunk: positions per chunk; a query sees only keys of its own chunk, in addition to the other masks. Key i has position i, query i
@@ -72,7 +71,6 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None
         num_splits, pack_gqa, sm_margin: hints
         deterministic: make the gradient bitwise reproducible
         return_attn_probs: return (o, lse), lse [batch, heads, seqlen_q]
-    Not supported: qv.
     Returns: o, as q; bfloat16 for float8_e4m3fn inputs.
     """
     key: object = None
@@ -85,10 +83,12 @@ def flash_attn_func(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None
             o, lse = interface.repeat(known, q, k, v, deterministic, return_attn_probs)
             return (o, lse) if return_attn_probs else o
     arguments.tensors(4, "[batch, seqlen, heads, head_dim]", q=q, k=k, v=v)
-    scale, left, right, softcap, chunk = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin)
+    scale, left, right, softcap, chunk = _options(softmax_scale, causal, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin)
     deterministic = arguments.flag("deterministic", deterministic, ORDER_3)
     with_lse = arguments.flag("return_attn_probs", return_attn_probs, ORDER_3)
     scales = _contiguous(q_descale, k_descale, v_descale)
+    if qv is not None:
+        q, k, scale = latents.side_by_side(q, k, v, latents.check(q, v, qv, "[batch, seqlen, heads, value_dim]"), scale)
     if e4m3.is_e4m3(q, k, v) and not (_is_plain(left, right, softcap, chunk) and q.shape[-1] == v.shape[-1] in ops.HEAD_DIMS):
         found = e4m3.attend(lambda q, k, v: flash_attn_func(q, k, v, scale, causal, window_size=window_size, attention_chunk=chunk, softcap=softcap,
                                                             return_attn_probs=True), q, k, v, *scales)
@@ -147,7 +147,6 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
         seqused_q, seqused_k: [sequences], int32: how many of a sequence's leading queries and keys are used; masks are aligned to the last of them.
             The other rows get an output and gradients of 0, whereas FlashAttention-3 does not write them
         others: as in flash_attn_func; masks are aligned within each sequence, and lse is [heads, all queries]
-    Not supported: qv.
     Returns: o, as q; bfloat16 for float8_e4m3fn inputs.
     """
     key: object = None
@@ -160,10 +159,13 @@ def flash_attn_varlen_func(q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor
         if known is not None:
             o, lse = interface.repeat(known, q, k, v, deterministic, return_attn_probs, cu_seqlens_q, cu_seqlens_k)
             return (o, lse) if return_attn_probs else o
-    scale, left, right, softcap, chunk = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin)
+    scale, left, right, softcap, chunk = _options(softmax_scale, causal, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin)
     with_lse = arguments.flag("return_attn_probs", return_attn_probs, ORDER_3)
     scales = _contiguous(q_descale, k_descale, v_descale)
     deterministic = arguments.flag("deterministic", deterministic, ORDER_3)
+    if qv is not None:
+        arguments.tensors(3, "[tokens, heads, head_dim]", q=q, k=k, v=v)
+        q, k, scale = latents.side_by_side(q, k, v, latents.check(q, v, qv, "[all queries, heads, value_dim]"), scale)
     if e4m3.is_e4m3(q, k, v):
         arguments.tensors(1, "[sequences + 1]", cu_seqlens_q=cu_seqlens_q)
         found = e4m3.attend(lambda q, k, v: flash_attn_varlen_func(
@@ -197,6 +199,9 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
             rows per page is a power of two; 64 or more are fastest
         k, v: [batch, new keys, kv_heads, head_dim], appended after cache_seqlens keys, or None
         cache_seqlens: number of keys in the cache before appending: [batch], int32, or one int; None means that the cache is full
+        qv: as q, with the columns of v_cache: qv v^T is added to q k^T, in full or causal attention. k_cache has up to 64 columns, v_cache up to 512,
+            and pages a multiple of 64 rows. If both are views of one tensor of 576 columns, cache[..., 512:] and cache[..., :512], it is read in
+            place; otherwise every call copies the whole cache
         rotary_cos, rotary_sin, rotary_interleaved, cache_batch_idx, cache_leftpad: as in flashbook.flash_attn_with_kvcache
         rotary_seqlens: [batch], int32: positions of the first new keys; default: cache_seqlens
         page_table: [batch, max pages per sequence], int32; cache_batch_idx selects each sequence's row
@@ -216,7 +221,6 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
             With another one, window_size, attention_chunk, softcap, s_aux, cache_leftpad, cu_seqlens_q or cu_seqlens_k_new, every call copies the
             whole cache to 16 bits
         scheduler_metadata: the result of get_scheduler_metadata, a hint
-    Not supported: qv.
     Returns: o, as q; bfloat16 for q in float8_e4m3fn. Not differentiable. A call that raises has not written to the cache.
     """
     key: object = None
@@ -228,7 +232,7 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
         if known is not None and not ops.wants_gradient(q, k_cache, v_cache):
             o, lse = known.forward(q, k_cache, v_cache, cache_seqlens, page_table, return_softmax_lse)
             return (o, lse) if return_softmax_lse else o
-    scale, left, right, softcap, chunk = _options(softmax_scale, causal, qv, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin)
+    scale, left, right, softcap, chunk = _options(softmax_scale, causal, window_size, attention_chunk, softcap, num_splits, pack_gqa, sm_margin)
     rotary_interleaved = arguments.flag("rotary_interleaved", rotary_interleaved, ORDER_3)
     with_lse = arguments.flag("return_softmax_lse", return_softmax_lse, ORDER_3)
     q_scale, k_scale, v_scale = _contiguous(q_descale, k_descale, v_descale)
@@ -237,6 +241,17 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
         arguments.tensors(1, "[batch]", cache_batch_idx=cache_batch_idx)
         ops.check_array("cache_batch_idx", cache_batch_idx, q, torch.int32)
         page_table, cache_batch_idx = page_table.index_select(0, cache_batch_idx), None
+    if qv is not None:
+        arguments.tensors(4 if cu_seqlens_q is None else 3, "[batch, seqlen, heads, head_dim], or packed with cu_seqlens_q", q=q)
+        given = {"window_size": left >= 0 or right > 0, "attention_chunk": chunk > 0, "softcap": softcap > 0, "s_aux": s_aux is not None,
+                 "cache_leftpad": cache_leftpad is not None, "cu_seqlens_k_new": cu_seqlens_k_new is not None}
+        if refused := [name for name, is_given in given.items() if is_given]:
+            raise NotImplementedError(f"qv is given with {', '.join(refused)}, which chapter 8's latent kernel does not support: leave one out")
+        rotary = interface._rotary(q, k, rotary_cos, rotary_sin, rotary_interleaved, rotary_seqlens,
+                                   None if cu_seqlens_q is None else len(cu_seqlens_q) - 1)
+        o, lse = latents.cached(q, k_cache, v_cache, k, v, latents.check(q, v_cache, qv, "[batch, seqlen, heads, value_dim]"), cache_seqlens,
+                                cache_batch_idx, page_table, cu_seqlens_q, max_seqlen_q, rotary, scale, right == 0)
+        return (o, lse) if with_lse else o
     if e4m3.is_e4m3(k_cache, v_cache) and isinstance(q, Tensor):
         dtype, kv_heads = torch.bfloat16 if q.dtype == torch.float8_e4m3fn else q.dtype, k_cache.shape[-2]
         sequence = None

@@ -544,7 +544,7 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Ten
         sinks = sinks.float()
     refuse_wider_keys(k_cache, *new)
     if new:
-        _check_new(q, k_cache, new, cache_seqlens)
+        _check_new(q, k_cache, new, cache_seqlens, v_cache.shape[-1])
     added = new[0].shape[1] if new else 0
     whole = k_cache.shape[1] if pages is None else pages.shape[1] * k_cache.shape[1]
     written = _lengths(q, cache_seqlens, whole - added)  # number of keys in the cache, including padding
@@ -697,13 +697,13 @@ def _lengths(q: Tensor, cache_seqlens: int | Tensor | None, limit: int) -> Tenso
     return torch.full((q.shape[0],), length, dtype=torch.int32, device=q.device)
 
 
-def _check_new(q: Tensor, k_cache: Tensor, new: list[Tensor], cache_seqlens: int | Tensor | None) -> None:
-    """Raises ValueError if these cannot be appended to the cache."""
+def _check_new(q: Tensor, k_cache: Tensor, new: list[Tensor], cache_seqlens: int | Tensor | None, value_dim: int) -> None:
+    """Raises ValueError if these cannot be appended to the cache, whose values have value_dim columns."""
     if cache_seqlens is None:
         raise ValueError("cache_seqlens is None, so the cache is full: pass the number of keys after which k and v are written")
     arguments.tensors(4, "[batch, new keys, kv_heads, head_dim]", k=new[0], v=new[1])
-    sizes = q.shape[0], new[0].shape[1], k_cache.shape[2], k_cache.shape[3]
-    for name, tensor in zip("kv", new):
+    for name, tensor, columns in (("k", new[0], k_cache.shape[3]), ("v", new[1], value_dim)):
+        sizes = q.shape[0], new[0].shape[1], k_cache.shape[2], columns
         if tuple(tensor.shape) != sizes:
             raise ValueError(f"{name} is {tuple(tensor.shape)}: pass {sizes}, [batch, new keys, kv_heads, head_dim]")
         if tensor.dtype != k_cache.dtype or tensor.device != k_cache.device:

@@ -51,6 +51,7 @@ EQUAL_WORK, E4M3_CACHE, BOXES, WARPGROUP = "equal_work", "e4m3_cache", "boxes", 
 FEW_ROWS, MAX_ROWS = 16, 128  # up to this many rows, EQUAL_WORK and BOXES are chosen; also WARPGROUP's rows per block
 MIN_PAGE_ROWS = 8  # size of the smallest page that WARPGROUP and chapter 9 can read
 SHORT_PAGE_ROWS = 64  # pages with fewer rows are short
+LATENT, LATENT_DIM, LATENT_VALUE_DIM = "latent", 576, 512  # chapter 8's step for keys of 576 columns, whose first 512 are the values
 MULTIPROCESSORS = 132  # H100 and H200
 # Chapter 9 does not split keys. With fewer tiles than this it leaves so many multiprocessors idle that chapter 8 is as
 # fast, although chapter 8 needs 4.8 us per tile and chapter 9 only 1.45 us for twice as many rows.
@@ -138,13 +139,14 @@ def check_tensors(q: Tensor, k: Tensor, v: Tensor, cache: bool = False, any_valu
             raise ValueError(f"{name} is {tuple(tensor.shape)}: pass dimensions below 2^31")
     if q.dtype not in TYPES:
         raise TypeError(f"q is {q.dtype}: pass float16 or bfloat16; chapters 1 and 2 also support float32, and chapter 6 float8_e4m3fn")
-    if k.shape != (v.shape[:3] + k.shape[3:] if any_value_dim else v.shape):
+    latent = cache and k.shape[3] == LATENT_DIM and v.shape[3] == LATENT_VALUE_DIM
+    if k.shape != (v.shape[:3] + k.shape[3:] if any_value_dim or latent else v.shape):
         raise ValueError(f"k is {tuple(k.shape)} and v is {tuple(v.shape)}: pass one shape{', except for the columns' if any_value_dim else ''}")
-    if v.shape[3] != k.shape[3] and (q.dtype not in (torch.float16, torch.bfloat16) or v.shape[3] % HEAD_DIM_MULTIPLE
+    if v.shape[3] != k.shape[3] and not latent and (q.dtype not in (torch.float16, torch.bfloat16) or v.shape[3] % HEAD_DIM_MULTIPLE
                                      or not 0 < v.shape[3] <= MAX_HEAD_DIM):
         raise ValueError(f"v is {tuple(v.shape)}, {v.dtype}: pass as many columns as k has, or in float16 and bfloat16 a multiple of "
                          f"{HEAD_DIM_MULTIPLE} up to {MAX_HEAD_DIM}")
-    if q.shape[3] % HEAD_DIM_MULTIPLE or not 0 < q.shape[3] <= MAX_HEAD_DIM:
+    if not latent and (q.shape[3] % HEAD_DIM_MULTIPLE or not 0 < q.shape[3] <= MAX_HEAD_DIM):
         raise ValueError(f"head_dim is {q.shape[3]}: pass a multiple of {HEAD_DIM_MULTIPLE} up to {MAX_HEAD_DIM}, or pad q, k and v with zero "
                          "columns and pass softmax_scale")
     if k.shape[0] != q.shape[0] or k.shape[3] != q.shape[3]:
@@ -420,8 +422,10 @@ def planned(plan: Plan, what: str, tensors: tuple[Tensor, ...], q: Tensor, k: Te
     plan.first = (plan.chapter, _library.step(plan.chapter, plan.step), ctypes.addressof(plan.shape))
     if not plan.compact:
         q_, k_, v_, *_ = tensors
-        set_strides(plan.shape, q=(q_.stride(), q_.shape), k=(k_.stride(), k_.shape), v=(v_.stride(), v_.shape),
+        set_strides(plan.shape, q=(q_.stride(), q_.shape), k=(k_.stride(), k_.shape),
                     o=(result_strides(q_, value_dim), (*q_.shape[:3], value_dim)))
+        if k_.shape[3] != LATENT_DIM:
+            set_strides(plan.shape, v=(v_.stride(), v_.shape))
     c = _library.library()
     if masked:
         plan.mask = Mask(window_left=left, window_right=right, softcap=softcap, documents=max(0, documents), dropout=dropout,
@@ -837,6 +841,8 @@ def choose_decode(rows: int, contiguous: bool, page_rows: int, e4m3: bool, promp
 def chosen_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, of_chapter_8: bool, max_queries: int,
                   unsplit: bool) -> tuple[int, str, str]:
     """Calls choose_decode for the tensors of a call. `unsplit`: choose independently of the batch."""
+    if k.shape[3] == LATENT_DIM:
+        return DECODING, LATENT, "a second product in the scores"
     rows = (max_queries or q.shape[2]) * (q.shape[1] // k.shape[1])
     contiguous = k.stride(2) == k.shape[3] and v.stride(2) == v.shape[3]
     prompt = not of_chapter_8 and is_prompt(q, k, pages, max_queries, unsplit)
@@ -852,7 +858,7 @@ def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: fl
     else:
         if pages.dim() != 2 or (pages.shape[0] != q.shape[0] and not max_queries):
             raise ValueError(f"block_table is {tuple(pages.shape)}: pass ({q.shape[0]}, max pages per sequence)")
-        if k.shape != v.shape:
+        if k.shape[:-1] != v.shape[:-1]:
             raise ValueError(f"k is {tuple(k.shape)} and v is {tuple(v.shape)}: pass one shape")
         one_page = [first_page_per_sequence(tensor, q.shape[0]) if tensor.dim() == 4 and len(tensor) else tensor for tensor in (k, v)]
         check_tensors(q, *one_page, True)
@@ -870,7 +876,7 @@ def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: fl
     chapter, step, reason = chosen_decode(q, k, v, pages, of_chapter_8, max_queries, unsplit)
     plan = planned(Plan(chapter=chapter, step=step, reason=reason), "decode", (q, k, v), q, k, scale, -1, -1 if masked else right,
                    0.0, False, -1, SCALE_PER_HEAD if e4m3 else 0, cache)
-    plan.results = without_memory(result(q, q.dtype)), lse_without_memory(q)
+    plan.results = without_memory(result(q, q.dtype, v.shape[3])), lse_without_memory(q)
     if plan.shape is None:
         return plan
     if pages is not None:
@@ -1210,8 +1216,8 @@ def _(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, bias
 
 
 @torch.library.register_fake("flashbook::decode")
-def _(q: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
-    return result(q, q.dtype), torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+def _(q: Tensor, k: Tensor, v: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    return result(q, q.dtype, v.shape[3]), torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
