@@ -371,8 +371,7 @@
 
     function show(k, announce) {
       const s = result.steps[k];
-      words.setAttribute('aria-live', announce ? 'polite' : 'off');
-      words.textContent = sentence(schedule, p, result, k);
+      kit.say(words, sentence(schedule, p, result, k), announce);
       host.dataset.moved = s.moved;
 
       // S and P share the square: a tile shows what its step does, otherwise whichever of the two was written last.

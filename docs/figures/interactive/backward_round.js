@@ -97,9 +97,8 @@
     table.append(...cells.map((cell, who) => el('tr', {}, el('td', {}, actors[who]), cell)));
     const player = kit.player(show, 500);
     kit.frame(host, img, 'backward_round', css, 'An iteration of the backward pass, event by event');
-    const legend = (kind, text) => el('span', {}, el(`i.${kind}`), text);
     host.replaceChildren(settings.root, el('div.halves', {},
-      el('div', {}, picture, el('div.legend', {}, legend('coming', 'on its way'), legend('full', 'there, or done'), legend('under', 'multiplied now')), player.root),
+      el('div', {}, picture, el('div.legend', {}, kit.legend('coming', 'on its way'), kit.legend('full', 'there, or done'), kit.legend('under', 'multiplied now')), player.root),
       el('div', {}, words, code, table)),
     el('p.try', {}, 'Try: which products wait for the barrier between the consumers, and which are issued before it? Which tile is released first, Q or dO, and why? ' +
       'What does the adding thread wait for before it lets the consumer write the next part?'));
@@ -141,8 +140,7 @@
       });
       picture.replaceChildren(...parts);
       picture.setAttribute('aria-label', state.consumers.map((c, i) => `Consumer ${i}: round ${c.round + 1}, ${products.filter((p) => c.of[p] === 'under way').join(', ') || 'no product'} under way`).join('. '));
-      words.setAttribute('aria-live', announce ? 'polite' : 'off');
-      words.textContent = sentence(k);
+      kit.say(words, sentence(k), announce);
       code.textContent = lineOf(event);
       cells.forEach((cell, who) => {
         cell.firstChild.textContent = nextOf(events.slice(end).find((e) => e[0] === who));

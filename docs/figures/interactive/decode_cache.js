@@ -56,8 +56,7 @@ ${['blue', 'green', 'amber', 'red'].map((look) => `.fb-decode_cache i.${look}{ba
     const picture = svg('svg.picture', { role: 'img' }), words = el('p.sentence', { 'aria-live': 'polite' }), refused = el('p.refused'), table = el('table.ledger');
     const player = kit.player(show, 1600);
     kit.frame(host, img, 'decode_cache', css, 'A paged cache, operation by operation');
-    const legend = (kind, text) => el('span', {}, el(`i.${kind}`), text);
-    host.replaceChildren(el('div.halves', {}, el('div', {}, picture, el('div.legend', {}, ...[0, 1, 2].map((i) => legend(looks[i], `${names[i]} alone`)), legend('shared', 'shared'))),
+    host.replaceChildren(el('div.halves', {}, el('div', {}, picture, el('div.legend', {}, ...[0, 1, 2].map((i) => kit.legend(looks[i], `${names[i]} alone`)), kit.legend('shared', 'shared'))),
       el('div', {}, settings.root, words, refused, table, player.root)),
     el('p.try', {}, 'Try: which operation copies a page, and which one writes without a copy? Which pages are free after A has ended? With larger pages, what grows and what shrinks?'));
 
@@ -86,11 +85,8 @@ ${['blue', 'green', 'amber', 'red'].map((look) => `.fb-decode_cache i.${look}{ba
           if (row < page.used && story.rows < 16) parts.push(svg('text.middle', { x: x + (row + 0.5) * cell, y: y + 35 }, page.first + row));
         });
       });
-      picture.setAttribute('viewBox', '0 0 398 368');
-      picture.setAttribute('aria-label', `Holders of pages 0 to 7: ${holders.join(', ')}`);
-      picture.replaceChildren(...parts);
-      words.setAttribute('aria-live', announce ? 'polite' : 'off');
-      words.textContent = sentence(k);
+      kit.draw(picture, 398, 368, `Holders of pages 0 to 7: ${holders.join(', ')}`, parts);
+      kit.say(words, sentence(k), announce);
       refused.textContent = story.steps[k].refused;
       const w = waste(story, k), row = (text, value) => el('tr', {}, el('td', {}, text), el('td', {}, value));
       table.replaceChildren(row('free pages of 8', holders.filter((n) => n === 0).length), row('rows of all sequences', w.separate), row('rows of allocated pages', w.held), row('unused rows among them', w.unused));
@@ -157,11 +153,8 @@ ${['blue', 'green', 'amber', 'red'].map((look) => `.fb-decode_cache i.${look}{ba
       });
       const bottom = 4 + 24 * plan.segments.length;
       if (k) parts.push(svg('path.end', { d: `M${left + k * cell} 0V${bottom}` }));
-      picture.setAttribute('viewBox', `0 0 400 ${bottom + 2}`);
-      picture.setAttribute('aria-label', `Tiles of each block: ${tiles.join(', ')}`);
-      picture.replaceChildren(...parts);
-      words.setAttribute('aria-live', announce ? 'polite' : 'off');
-      words.textContent = sentence(k);
+      kit.draw(picture, 400, bottom + 2, `Tiles of each block: ${tiles.join(', ')}`, parts);
+      kit.say(words, sentence(k), announce);
       const other = plans.find((p) => p.plan !== plan.plan && ['lengths', 'heads', 'blocks'].every((key) => p[key] === plan[key]));
       const row = (text, value) => el('tr', {}, el('td', {}, text), el('td', {}, value));
       table.replaceChildren(row('finished after, tiles', most), row(`under the other plan`, loads(other).most), row('the fewest possible', Math.ceil(sum / plan.blocks)), row('items with several parts', merged), row('parts to merge', pieces));

@@ -99,8 +99,7 @@
     const said = (rows, k) => (k < count(rows) ? `${eventOf(data, rows, k).who}: ${eventOf(data, rows, k).says}` : 'nothing any more');
     const sentence = (k) => `Event ${k} without the fault: ${said(data.good, k)}. With the fault: ${said(data.broken, k)}.`;
     const walk = kit.player((step, announce) => {
-      words.setAttribute('aria-live', announce ? 'polite' : 'off');
-      words.textContent = sentence(steps[step]);
+      kit.say(words, sentence(steps[step]), announce);
       for (const one of sides) one.show(steps[step]);
     }, 600);
     const sides = [side(data, data.good, `Without the fault: ${count(data.good)} events`), side(data, data.broken, `With the fault: ${count(data.broken)} events`)];

@@ -52,11 +52,10 @@
     const words = el('p.sentence', { 'aria-live': 'polite' }), caption = el('p.quiet');
     const draws = { scores: svg('svg.picture', { role: 'img', tabindex: 0 }), operand: svg('svg.picture', { role: 'img', tabindex: 0 }) };
     kit.frame(host, img, 'fragments', css, 'Where an element of the scores is');
-    const legend = (kind, text) => el('span', {}, el(`i.${kind}`), text);
     host.replaceChildren(settings.root, words, el('div.halves', { style: 'margin-top:10px' },
       el('div', {}, el('p.quiet', {}, 'S, as the product leaves it: float32'), draws.scores),
       el('div', {}, caption, draws.operand)),
-    el('div.legend', {}, legend('chosen', 'the element'), legend('own', 'what its thread holds'), legend('quad', 'the four lanes of its row'),
+    el('div.legend', {}, kit.legend('chosen', 'the element'), kit.legend('own', 'what its thread holds'), kit.legend('quad', 'the four lanes of its row'),
       el('span', {}, 'numbers: lanes')),
     el('p.try', {}, 'Try: point at an element of S, or walk with the arrow keys. Does any element move to another thread on the way to P? Which lanes must combine their values for the ' +
       'maximum of a row? With FP8: leave the keys in order and see which thread would have to send what to which.'));
@@ -74,9 +73,7 @@
           if (column % 2 === 0) lanes.push(svg('text.middle', { x: left + (column + 1) * cell, y: 18 + row * cell + 14, 'pointer-events': 'none' }, thread % 32));
         }
       }
-      draws[matrix].setAttribute('viewBox', `0 0 ${left + 16 * cell + 1} ${18 + 16 * cell + 1}`);
-      draws[matrix].setAttribute('aria-label', `Thread ${own} holds the element`);
-      draws[matrix].replaceChildren(...parts, ...lanes);
+      kit.draw(draws[matrix], left + 16 * cell + 1, 18 + 16 * cell + 1, `Thread ${own} holds the element`, [...parts, ...lanes]);
     }
 
     const keysNow = () => keysOf(data, settings.get('instruction'), settings.get('order'));
@@ -93,12 +90,7 @@
         const box = node.getBoundingClientRect(), unit = box.width / 345, now = Number(settings.get('row'));
         choose(now - now % 16 + Math.max(0, Math.min(15, Math.floor(((event.clientY - box.top) / unit - 18) / 20))), at(Math.floor(((event.clientX - box.left) / unit - 24) / 20)));
       };
-      node.onkeydown = (event) => {
-        const way = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
-        if (!way) return;
-        event.preventDefault();
-        choose(Number(settings.get('row')) + way[0], Number(settings.get('column')) + way[1]);
-      };
+      kit.onArrows(node, (down, right) => choose(Number(settings.get('row')) + down, Number(settings.get('column')) + right));
     }
 
     function load() {

@@ -179,6 +179,32 @@ html.dark-mode .fb{${dark}}
     node.style.minHeight = `${height}px`;
   }
 
+  /** An entry of a legend, in the colour of the class `kind`. */
+  const legend = (kind, text) => el('span', {}, el(`i.${kind}`), text);
+
+  /** Puts `parts` into a picture of this size; `label` says what it shows. */
+  function draw(picture, width, height, label, parts) {
+    picture.setAttribute('viewBox', `0 0 ${width} ${height}`);
+    picture.setAttribute('aria-label', label);
+    picture.replaceChildren(...parts);
+  }
+
+  /** Sets a text, which screen readers read aloud if it is announced. */
+  function say(node, text, announce) {
+    node.setAttribute('aria-live', announce ? 'polite' : 'off');
+    node.textContent = text;
+  }
+
+  /** Calls move(rows, columns) for each arrow key on `node`. */
+  function onArrows(node, move) {
+    node.onkeydown = (event) => {
+      const way = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+      if (!way) return;
+      event.preventDefault();
+      move(...way);
+    };
+  }
+
   /** Calls draw() whenever the width of `node` has changed. */
   function onWidth(node, draw) {
     let width = node.clientWidth;
@@ -231,5 +257,5 @@ html.dark-mode .fb{${dark}}
     if (state) requestAnimationFrame(() => host.scrollIntoView());
   }
 
-  window.flashbookKit = { el, svg, range, frame, settings, player, reserve, onWidth, link };
+  window.flashbookKit = { el, svg, range, frame, settings, player, legend, draw, say, onArrows, reserve, onWidth, link };
 })();

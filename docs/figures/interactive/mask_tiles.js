@@ -44,10 +44,9 @@
     const picture = svg('svg.picture', { role: 'img', tabindex: 0, viewBox: `0 0 ${side * 20 + 2} ${side * 20 + 2}` });
     const sentence = el('p.sentence', { 'aria-live': 'polite' }), one = el('p.quiet.one', { 'aria-live': 'polite' }), speed = el('p.quiet.speed'), table = el('table.ledger');
     kit.frame(host, img, 'mask_tiles', css, 'A mask and the classes of its tiles');
-    const legend = (kind, text) => el('span', {}, el(`i.${kind}`), text);
     host.replaceChildren(settings.root, el('div.halves', {},
       el('div', {}, el('p.quiet', {}, `Keys run to the right, queries down, ${data.length} of each; a box is a tile of ${data.tile} by ${data.tile} pairs.`), picture,
-        el('div.legend', {}, legend('full', 'full: no mask needed'), legend('partial', 'partial: masked by pair'), legend('skipped', 'skipped: not loaded')), player.root),
+        el('div.legend', {}, kit.legend('full', 'full: no mask needed'), kit.legend('partial', 'partial: masked by pair'), kit.legend('skipped', 'skipped: not loaded')), player.root),
       el('div', {}, sentence, table, speed, one)),
     el('p.try', {}, 'Try: which masks multiply more pairs than they show, and why? Point at a partial tile (or use the arrow keys): is it cut by an ' +
       'edge, or was the policy merely conservative?'));
@@ -68,12 +67,7 @@
       point(Math.floor((event.clientY - box.top) / box.height * side), Math.floor((event.clientX - box.left) / box.width * side));
     };
     picture.onpointermove = picture.onclick = fromEvent;
-    picture.onkeydown = (event) => {
-      const way = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
-      if (!way) return;
-      event.preventDefault();
-      point(at.row + way[0], at.tile + way[1]);
-    };
+    kit.onArrows(picture, (down, right) => point(at.row + down, at.tile + right));
 
     /** Step 0 shows all tiles; step k the lists of the first k tiles of queries, as a producer makes them. */
     function show(k, announce) {
@@ -82,8 +76,7 @@
         svg(`rect.tile.${words[kind]}${k && row >= k ? '.ahead' : ''}`, { x: tile * 20 + 2, y: row * 20 + 2, width: 18, height: 18 }))), mark);
       const sum = count(data, mask, rows), every = count(data, mask, kit.range(side)), d = Number(settings.get('d'));
       picture.setAttribute('aria-label', `${sum['#']} tiles are full, ${sum['+']} partial, ${sum['.']} skipped`);
-      sentence.setAttribute('aria-live', announce ? 'polite' : 'off');
-      sentence.textContent = sayOf(k);
+      kit.say(sentence, sayOf(k), announce);
       const n = (x) => x.toLocaleString('en-US'), gflop = (pairs) => (4 * d * pairs / 1e9).toFixed(2);
       const share = (pairs) => `${(100 * pairs / (data.length * data.length)).toFixed(1)} %`;
       const row = (...cells) => el('tr', {}, ...cells.map((c) => el('td', {}, c)));

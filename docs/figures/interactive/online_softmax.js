@@ -301,8 +301,7 @@
       strip.label.textContent = `ℓ = ${text(l)}`;
       strip.label.style.bottom = '11px';
 
-      words.setAttribute('aria-live', announce ? 'polite' : 'off');
-      words.textContent = sentence(result, k);
+      kit.say(words, sentence(result, k), announce);
       chart.setAttribute('aria-label', `Scores ${scores.map((s) => text(s, 2)).join(', ')}. Running maximum ${text(m)}, running sum ${text(l)}.`);
       host.dataset.m = m;
       host.dataset.l = l;

@@ -58,9 +58,8 @@
     const pictures = [svg('svg.picture', { role: 'img' }), svg('svg.picture', { role: 'img' })], titles = [el('p.quiet'), el('p.quiet')];
     const words = el('p.sentence', { 'aria-live': 'polite' }), table = el('table.ledger');
     kit.frame(host, img, 'pingpong_timeline', css, 'The warpgroups of a block over time');
-    const legend = (kind, text) => el('span', {}, el(`i.${kind}`), text);
     host.replaceChildren(settings.root, titles[0], pictures[0], titles[1], pictures[1],
-      el('div.legend', {}, ...spans.map(([, , kind, text]) => legend(kind, text)), legend('keys', 'TMA is told to load keys'), legend('values', 'values')), player.root,
+      el('div.legend', {}, ...spans.map(([, , kind, text]) => kit.legend(kind, text)), kit.legend('keys', 'TMA is told to load keys'), kit.legend('values', 'values')), player.root,
       el('div.halves', {}, words, table),
       el('p.try', {}, 'Try: in step 2, how long do the consumers run together before they alternate? Which colour has almost disappeared in step 4, and at which ' +
         'head dim was there more of it? Then compare step 3 with step 2.'));
@@ -85,9 +84,7 @@
       const foot = 8 + groups.length * (high + 5);
       for (const tick of [0, window_ / 3, 2 * window_ / 3]) parts.push(svg('text.soft', { x: x(tick), y: foot + 10 }, tick === 0 ? '0 clocks' : tick));
       parts.push(svg('line.now', { x1: x(at), x2: x(at), y1: 0, y2: foot }));
-      node.setAttribute('viewBox', `0 0 ${width} ${foot + 14}`);
-      node.setAttribute('aria-label', `Step ${step}, the first ${window_} clocks of the loop`);
-      node.replaceChildren(...parts);
+      kit.draw(node, width, foot + 14, `Step ${step}, the first ${window_} clocks of the loop`, parts);
     }
 
     /** What each consumer does at a clock. */
@@ -107,8 +104,7 @@
         titles[i].textContent = `Step ${steps[step]}`;
         draw(pictures[i], passes, step, k * window_ / last);
       });
-      words.setAttribute('aria-live', announce ? 'polite' : 'off');
-      words.textContent = sentence(k);
+      kit.say(words, sentence(k), announce);
     }
 
     function load() {

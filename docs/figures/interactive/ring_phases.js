@@ -129,9 +129,8 @@
     const words = el('p.sentence', { 'aria-live': 'polite' }), text = el('pre.report');
     const report = el('div', {}, text, el('p.quiet', {}, 'The report counts the warps of the block: warp 0 above is warp 4 there, and the producer is in warp 0.'));
     kit.frame(host, img, 'ring_phases', css, 'A ring of stages and its barriers, event by event');
-    const legend = (kind, text) => el('span', {}, el(`i.${kind}`), text);
     const left = el('div', {}, ring,
-      el('div.legend', {}, legend('parity0', 'a phase of parity 0'), legend('parity1', 'of parity 1'), el('span', {}, '● arrived'), el('span', {}, '○ pending')),
+      el('div.legend', {}, kit.legend('parity0', 'a phase of parity 0'), kit.legend('parity1', 'of parity 1'), el('span', {}, '● arrived'), el('span', {}, '○ pending')),
       strip, player.root);
     host.replaceChildren(settings.root, el('div.halves', {}, left, el('div', {}, words, actors, code)), report,
       el('p.try', {}, 'Try: one stage, then two: which barrier does the producer stop at? Then a fault: before the end, say which thread waits for which; the last ' +
@@ -161,8 +160,7 @@
         el('b', {}, who === 'p' ? 'producer' : `warp ${who}`), el('br'), el('span', {}, saying(a)))));
       drawCode(where);
       drawStrip(k);
-      words.setAttribute('aria-live', announce ? 'polite' : 'off');
-      words.textContent = sentence(run, k);
+      kit.say(words, sentence(run, k), announce);
       report.style.visibility = k === run.events.length ? '' : 'hidden';
       host.dataset.phases = [...state.full, ...state.empty].map((b) => b.phase).join();
     }
@@ -198,9 +196,7 @@
       const height = 8 + 44 * run.stages;
       parts.push(svg('rect.ahead', { x: x(k), y: 3, width: x(count) - x(k), height: height - 4 }),
         svg('line', { x1: x(k), x2: x(k), y1: 2, y2: height, style: 'stroke:var(--accent);stroke-width:2' }));
-      strip.setAttribute('viewBox', `0 0 ${width} ${height}`);
-      strip.setAttribute('aria-label', `Phases of the barriers, up to event ${k} of ${run.events.length}`);
-      strip.replaceChildren(...parts);
+      kit.draw(strip, width, height, `Phases of the barriers, up to event ${k} of ${run.events.length}`, parts);
     }
 
     function load() {

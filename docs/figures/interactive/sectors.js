@@ -87,7 +87,7 @@
     const words = el('p.sentence', { 'aria-live': 'polite' }), why = el('p.quiet'), table = el('table.ledger');
     kit.frame(host, img, 'sectors', css, 'The sectors that one load of a warp moves');
     const left = el('div', {}, el('p.quiet', {}, 'Lanes 0 to 31'), lanes, el('p.quiet', {}, 'Memory: a box is a sector of 32 bytes'), memory,
-      el('div.legend', {}, el('span', {}, el('i.used'), 'wanted'), el('span', {}, el('i.moved'), 'moved with it')));
+      el('div.legend', {}, kit.legend('used', 'wanted'), kit.legend('moved', 'moved with it')));
     host.replaceChildren(settings.root, el('div.halves', {}, left, el('div', {}, words, why, player.root, table,
       el('p.quiet', {}, `Counted by the simulator's traced mode: one head, ${data.seqlen} queries and keys, d = ${data.head_dim}, bf16. KB count sectors, which may come from a cache.`))),
       el('p.try', {}, 'Try: which strides move 32 sectors? What does the first float cost at stride 1? Then compare textbook_scores with coalesced_scores: at which load ' +
@@ -113,9 +113,7 @@
           for (const byte of used || []) parts.push(svg('rect.used', { x: x + byte * (cell - 2) / 32, y, width: (cell - 2) / 32, height: high - 2 }));
         }
       }
-      memory.setAttribute('viewBox', `0 0 ${width} ${rows * high + 2}`);
-      memory.setAttribute('aria-label', `${now.sectors.size} sectors are moved`);
-      memory.replaceChildren(...parts);
+      kit.draw(memory, width, rows * high + 2, `${now.sectors.size} sectors are moved`, parts);
       return now;
     }
 
@@ -128,8 +126,7 @@
 
     function show(k, announce) {
       const now = draw(k);
-      words.setAttribute('aria-live', announce ? 'polite' : 'off');
-      words.textContent = sentence(k, now);
+      kit.say(words, sentence(k, now), announce);
       host.dataset.sectors = now.sectors.size;
     }
 

@@ -164,9 +164,7 @@
       // The words of the wavefronts so far, with the current one filled.
       cost.waves.slice(0, k).forEach((wave, i) => wave.words.forEach(([bank, word]) => parts.push(svg(i === k - 1 ? 'rect.word' : 'rect.word.done',
         { x: 1 + bank * cell / 4, y: top + Math.floor(word / 32) * high + high - Math.min(6, high), width: cell / 4, height: Math.min(6, high) }))));
-      tile.setAttribute('viewBox', `0 0 ${width} ${top + lines * high + 2}`);
-      tile.setAttribute('aria-label', `${rows} rows of ${rowBytes} bytes in ${lines} lines`);
-      tile.replaceChildren(...parts);
+      kit.draw(tile, width, top + lines * high + 2, `${rows} rows of ${rowBytes} bytes in ${lines} lines`, parts);
     }
 
     function drawBanks(k) {
@@ -177,9 +175,7 @@
       groups.forEach((waves, bank) => waves.forEach((wave, i) => parts.push(svg(`rect.word${wave === k - 1 ? '' : wave < k ? '.done' : '.todo'}`,
         { x: bank * cell + 0.5, y: floor - (i + 1) * high, width: cell - 1, height: high - 0.8 }))));
       for (let bank = 0; bank < 32; bank += 4) parts.push(svg('text.soft', { x: bank * cell, y: 142 }, bank));
-      banks.setAttribute('viewBox', `0 0 ${width} 146`);
-      banks.setAttribute('aria-label', `The busiest bank has ${most} requested words`);
-      banks.replaceChildren(...parts);
+      kit.draw(banks, width, 146, `The busiest bank has ${most} requested words`, parts);
     }
 
     function sentence(k) {
@@ -193,8 +189,7 @@
     function show(k, announce) {
       drawTile(k);
       drawBanks(k);
-      words.setAttribute('aria-live', announce ? 'polite' : 'off');
-      words.textContent = sentence(k);
+      kit.say(words, sentence(k), announce);
       host.dataset.wavefronts = cost.waves.length;
     }
 

@@ -79,11 +79,8 @@
             svg(kind === '.read' ? 'text.on.middle' : 'text.middle', { x: 52 + (p + 0.5) * cell, y: r * 20 + 15 }, p ^ r));
         }
       }
-      zoom.setAttribute('viewBox', `0 0 ${53 + 8 * cell} 162`);
-      zoom.setAttribute('aria-label', `Piece ${a.piece} of row ${row} is at place ${a.piece ^ row % 8}`);
-      zoom.replaceChildren(...parts);
-      words.setAttribute('aria-live', announce ? 'polite' : 'off');
-      words.textContent = sentence(k);
+      kit.draw(zoom, 53 + 8 * cell, 162, `Piece ${a.piece} of row ${row} is at place ${a.piece ^ row % 8}`, parts);
+      kit.say(words, sentence(k), announce);
       host.dataset.at = a.at;
       const line = (text, value, kind = 'tr') => el(kind, {}, el('td', {}, text), el('td', {}, value.toLocaleString('en-US')));
       table.replaceChildren(el('tr', {}, el('th', {}, `row ${row}, column ${column}`), el('th', {}, 'bytes')),
@@ -105,14 +102,11 @@
       settings.set('column', panel * 64 + (at ^ row % 8) * 8);
       player.again();
     };
-    tile.onkeydown = (event) => {
-      const way = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
-      if (!way) return;
-      event.preventDefault();
-      for (const [key, by, last] of [['row', way[0], rows], ['column', way[1], columns]])
+    kit.onArrows(tile, (down, right) => {
+      for (const [key, by, last] of [['row', down, rows], ['column', right, columns]])
         settings.set(key, Math.max(0, Math.min(last - 1, Number(settings.get(key)) + by)));
       player.again();
-    };
+    });
 
     function load(key) {
       if (key === 'row' || key === 'column') return player.again();
