@@ -232,12 +232,9 @@ def pick(pattern: str) -> dict[str, Cell]:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", metavar="REGEX", help=f"only cells that match; their names look like {CELLS[0]}")
-    parser.add_argument("--peers", default=",".join(PEERS), help=f"some of {','.join(PEERS)} (default: all), or none")
+    parser.add_argument("--peers", **race.some_of(PEERS))
     race.add_options(parser)
     options = parser.parse_args()
-    options.peers = [] if options.peers == "none" else options.peers.split(",")
-    if unknown := [who for who in options.peers if who not in PEERS]:
-        parser.error(f"--peers has {unknown[0]}: use a comma-separated list of {','.join(PEERS)}, or none")
     if not pick(options.only):
         parser.error(f"--only {options.only} matches no cell: their names look like {CELLS[0]}")
     if options.before:

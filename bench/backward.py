@@ -209,10 +209,10 @@ def errors(options, library):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--step", type=lambda text: text.split(","), help="steps of chapter 7 (default: all)")
-    parser.add_argument("--peers", default=",".join(PEERS), help=f"some of {','.join(PEERS)} (default: all)")
+    parser.add_argument("--peers", **race.some_of(PEERS))
     parser.add_argument("--dtype", choices=[name for name in DTYPES if name != "e4m3"], default="bf16")
     parser.add_argument("--head-dim", type=whole_numbers)
-    parser.add_argument("--mask", default="full,causal")
+    parser.add_argument("--mask", **race.some_of(("full", "causal")))
     parser.add_argument("--seqlen", type=whole_numbers)
     parser.add_argument("--ablation", action="store_true", help="the persistent step and its switches, without peers")
     parser.add_argument("--accuracy", action="store_true", help="errors at the first of --seqlen (default: 4k) instead of times")
@@ -222,11 +222,7 @@ def parse():
     options.layout = options.layout[:1] if options.ablation else options.layout
     options.seqlen = options.seqlen or ([4096] if options.accuracy else [512, 1024, 4096, 16384])
     options.head_dim = options.head_dim or ([64, 128] if options.ablation else [64, 128, 256])
-    options.peers = [] if options.ablation else [who for who in options.peers.split(",") if who and who != "none"]
-    options.mask = options.mask.split(",")
-    for given, known, option in ((options.peers, PEERS, "--peers"), (options.mask, ("full", "causal"), "--mask")):
-        if not set(given) <= set(known):
-            parser.error(f"{option} takes a comma-separated list of {','.join(known)}")
+    options.peers = [] if options.ablation else options.peers
     return options
 
 

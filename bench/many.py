@@ -518,8 +518,8 @@ def parse() -> Any:
     parser.add_argument("--kv-heads", type=int, help="default: same as --heads")
     parser.add_argument("--head-dim", type=int, default=128)
     parser.add_argument("--seqlen", type=race.whole_numbers, help="default: 8k to 1M, most important first")
-    parser.add_argument("--mask", default=",".join(ALONE), help="some of causal, full, gradient, documents (causal as well) and decode")
-    parser.add_argument("--who", default="ch10,python,peers", help="some of ch10,python,peers; one GPU alone always takes part")
+    parser.add_argument("--mask", **race.some_of(tuple(ALONE), "documents have a causal mask"))
+    parser.add_argument("--who", **race.some_of(("ch10", "python", "peers"), "contestants besides one GPU alone"))
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--resume", action="store_true", help="accepted for bench/release; --out is always continued")
     parser.add_argument("--rounds", type=int, default=5)
@@ -529,9 +529,6 @@ def parse() -> Any:
     options = parser.parse_args()
     options.is_left = False  # whether cells were left out
     options.kv_heads = options.kv_heads or options.heads
-    options.mask, options.who = options.mask.split(","), options.who.split(",")
-    if not set(options.mask) <= set(ALONE) or not set(options.who) <= {"ch10", "python", "peers"}:
-        parser.error(f"--mask takes a comma-separated list of {','.join(ALONE)}, and --who of ch10,python,peers")
     if options.ranks < 1 or options.rounds < 1:
         parser.error("--ranks and --rounds must be at least 1")
     return options

@@ -471,20 +471,14 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--step", type=lambda text: text.split(","), default=[PAIRS, PACKED, RANGES, COLUMNS, FUNCTIONS],
                         help="default: the forward steps")
-    parser.add_argument("--mask", default=",".join(MASKS), help=f"some of {','.join(MASKS)}")
-    parser.add_argument("--peers", default=",".join(PEERS), help=f"some of {','.join(PEERS)}, or none")
+    parser.add_argument("--mask", **race.some_of(MASKS))
+    parser.add_argument("--peers", **race.some_of(PEERS))
     parser.add_argument("--backward", action="store_true", help="time our gradient and that of FlexAttention, in place of forward passes")
     race.add_layout(parser)
     race.add_options(parser)
     options = parser.parse_args()
-    options.mask = options.mask.split(",")
     if options.backward:
         options.mask = [word for word in options.mask if word not in (*WIDTHS, *WIDE)]
-    options.peers = [] if options.peers == "none" else options.peers.split(",")
-    if not set(options.peers) <= set(PEERS):
-        parser.error(f"--peers takes a comma-separated list of {','.join(PEERS)}, or none")
-    if not set(options.mask) <= set(MASKS):
-        parser.error(f"--mask takes a comma-separated list of {','.join(MASKS)}")
     return options
 
 

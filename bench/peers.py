@@ -247,19 +247,16 @@ def parse():
     parser.add_argument("--cpu", action="store_true", help="chapter 2's last step and PyTorch on the CPU: bench/on_cpu.py has its options")
     parser.add_argument("--chapter", type=whole_numbers, help="chapters of the forward pass, such as 1,3 (default: 5, or 6 for e4m3)")
     parser.add_argument("--step", type=steps_of, help="steps of these chapters, or all (default: the last); or ch04/tuned,ch05/persistent")
-    parser.add_argument("--peers", default=",".join(PEERS), help=f"some of {','.join(PEERS)} (default: all), or none")
+    parser.add_argument("--peers", **race.some_of(PEERS))
     parser.add_argument("--dtype", choices=DTYPES, default="bf16")
     parser.add_argument("--head-dim", type=whole_numbers, default=[64, 128, 256])
-    parser.add_argument("--mask", default="full,causal")
+    parser.add_argument("--mask", **race.some_of(("full", "causal")))
     parser.add_argument("--seqlen", type=whole_numbers, default=[512, 1024, 2048, 4096, 8192, 16384])
     race.add_layout(parser)
     race.add_options(parser)
     options = parser.parse_args()
     options.layout = options.layout[:1] if options.ablation else options.layout
-    options.peers, options.mask = [] if options.ablation or options.peers == "none" else options.peers.split(","), options.mask.split(",")
-    for given, known, option in ((options.peers, PEERS, "--peers"), (options.mask, ("full", "causal"), "--mask")):
-        if not set(given) <= set(known):
-            parser.error(f"{option} takes a comma-separated list of {','.join(known)}")
+    options.peers = [] if options.ablation else options.peers
     return options
 
 

@@ -393,15 +393,18 @@ def add_options(parser):
 def add_layout(parser):
     """Adds the option of every program that times attention: a bench covers both layouts
     (tests/bench/layouts_test.py)."""
-    parser.add_argument("--layout", type=layouts, default=list(LAYOUTS),
-                        help=f"memory layout of the tensors: {','.join(LAYOUTS)} (default: both)")
+    parser.add_argument("--layout", **some_of(LAYOUTS, "memory layouts of the tensors"))
 
 
-def layouts(text):
-    """Returns ["bhsd", "bshd"] of "bhsd,bshd"."""
-    if unknown := [word for word in text.split(",") if word not in LAYOUTS]:
-        raise argparse.ArgumentTypeError(f"'{unknown[0]}' is not a layout: use a comma-separated list of {','.join(LAYOUTS)}")
-    return text.split(",")
+def some_of(known, what=""):
+    """Returns the arguments of an option that takes a comma-separated list of some of these words, or none; default: all."""
+
+    def words(text):
+        if unknown := [word for word in text.split(",") if word not in (*known, "none")]:
+            raise argparse.ArgumentTypeError(f"{unknown[0]} is unknown: use a comma-separated list of {','.join(known)}, or none")
+        return [word for word in text.split(",") if word != "none"]
+
+    return {"type": words, "default": list(known), "help": f"{what}{what and ': '}some of {','.join(known)} (default: all)"}
 
 
 def in_layout(word: str, layout: str) -> str:
