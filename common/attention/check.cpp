@@ -5,10 +5,28 @@
 #include <optional>
 #include <sstream>
 
+#include "common/attention/parallel.h"
 #include "common/concat.h"
 
 namespace flashbook {
 namespace {
+
+constexpr int64_t kRowsComparedAtOnce = 1024;  // unit of work that a core gets at a time
+
+/// What the comparison of some rows came to.
+struct Part {
+  struct Worst {
+    double ratio = -1, error = 0, bound = 0;
+    int64_t row = 0, dim = 0;
+    double got = 0, want = 0;
+  };
+  bool ok = true;
+  Worst worst;
+  double squared_error = 0, squared_norm = 0;
+
+  /// Whether an element with this ratio of error and bound is worse than the worst so far: NaN is the worst.
+  bool has_less_than(double ratio) const { return !std::isnan(worst.ratio) && !(ratio <= worst.ratio); }
+};
 
 struct Comparison {
   const Shape& shape;
@@ -59,27 +77,36 @@ struct Comparison {
       why = concat("the reference has rows that ", name(), " lacks");
     if (why.empty() && count == 0) why = concat("no row of ", name(), " was compared");
     if (!why.empty()) return failed(why);
-    bool ok = true;
-    double worst = -1, squared_error = 0, squared_norm = 0;
-    Verdict verdict;
-    for (int64_t i = 0; i < count; ++i) {
-      const double allowed = bound(i);
-      for (int64_t dim = 0; dim < width(); ++dim) {
-        const double is = got[compared[i] * width() + dim], wanted = want[i * width() + dim];
-        const double e = error(is, wanted);
-        ok &= e <= allowed;  // false for NaN, in the error or in the bound
-        const double part = e == 0 && allowed == 0 ? 0 : e / allowed;
-        if (!std::isnan(worst) && !(part <= worst)) {
-          worst = part;
-          verdict = {.max_error = e, .bound = allowed, .worst = place(compared[i], dim, is, wanted)};
+    std::vector<Part> parts(ceil_div(count, kRowsComparedAtOnce));
+    parallel_for(int64_t(parts.size()), [&, columns = width()](int64_t number) {
+      Part part;
+      for (int64_t i = number * kRowsComparedAtOnce; i < std::min(count, (number + 1) * kRowsComparedAtOnce);
+           ++i) {
+        const double allowed = bound(i);
+        for (int64_t dim = 0; dim < columns; ++dim) {
+          const double is = got[compared[i] * columns + dim], wanted = want[i * columns + dim];
+          const double e = error(is, wanted);
+          part.ok &= e <= allowed;  // false for NaN, in the error or in the bound
+          const double ratio = e == 0 && allowed == 0 ? 0 : e / allowed;
+          if (part.has_less_than(ratio)) part.worst = {ratio, e, allowed, compared[i], dim, is, wanted};
+          part.squared_error += e * e;
+          if (std::isfinite(wanted)) part.squared_norm += wanted * wanted;
         }
-        squared_error += e * e;
-        if (std::isfinite(wanted)) squared_norm += wanted * wanted;
       }
+      parts[number] = part;
+    });
+    Part all;
+    for (const Part& part : parts) {
+      all.ok &= part.ok;
+      if (all.has_less_than(part.worst.ratio)) all.worst = part.worst;
+      all.squared_error += part.squared_error, all.squared_norm += part.squared_norm;
     }
-    verdict.ok = ok;
-    verdict.relative_rms = squared_error == 0 ? 0 : std::sqrt(squared_error / squared_norm);
-    return verdict;
+    const auto& [ratio, e, allowed, row, dim, is, wanted] = all.worst;
+    return {.ok = all.ok,
+            .max_error = e,
+            .bound = allowed,
+            .relative_rms = all.squared_error == 0 ? 0 : std::sqrt(all.squared_error / all.squared_norm),
+            .worst = place(row, dim, is, wanted)};
   }
 };
 

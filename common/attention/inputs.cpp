@@ -181,14 +181,16 @@ Inputs make_inputs(const Shape& shape, InputKind kind, uint64_t seed) {
 }
 
 double largest_score(const Shape& shape, const Inputs& inputs) {
-  const auto longest_row = [&](const std::vector<float>& rows) {
-    double longest = 0;
-    for (std::size_t first = 0; first < rows.size(); first += shape.head_dim) {
-      double squares = 0;
-      for (int c = 0; c < shape.head_dim; ++c) squares += double(rows[first + c]) * rows[first + c];
-      if (squares > longest) longest = squares;  // also false for NaN, which pages have in rows without a key
-    }
-    return std::sqrt(longest);
+  const auto longest_row = [&](const std::vector<float>& values) {
+    constexpr int64_t kRows = 1024;  // unit of work that a core gets at a time
+    std::vector<double> squares(values.size() / shape.head_dim);
+    parallel_for_blocks(int64_t(squares.size()), kRows, [&](int64_t row) {
+      const float* const of_row = &values[row * shape.head_dim];
+      double sum = 0;
+      for (int c = 0; c < shape.head_dim; ++c) sum += double(of_row[c]) * of_row[c];
+      if (sum > 0) squares[row] = sum;  // leaves out NaN, which pages have in rows without a key
+    });
+    return squares.empty() ? 0 : std::sqrt(std::ranges::max(squares));
   };
   return longest_row(inputs.q) * longest_row(inputs.k) * std::max(1.0, double(shape.scale));
 }

@@ -172,6 +172,25 @@ TEST_F(Check, HoldsEachRowAgainstItsOwnBound) {
   EXPECT_FALSE(compared().lse.ok);
 }
 
+// Cores share the rows: what each finds is put together as if one had read them all.
+TEST(CheckManyRows, FindsTheFirstOfTheWorstElements) {
+  const Shape shape{.seqlen_q = 5000};
+  const Outputs before{std::vector<float>(5000 * 64, 1.0f), std::vector<float>(5000, 1.0f)};
+  Reference reference;
+  reference.rows = {0}, reference.o.assign(64, 1), reference.o_bound = {0.1};
+  reference.lse = {1}, reference.lse_bound = {0.1};
+  Outputs after = before;
+  for (const int row : {1500, 2500, 4999}) after.o[row * 64 + 3] = row == 1500 ? 1.5f : 3.0f;
+  Verdict verdict = compare(shape, after, before, reference).o;
+  EXPECT_FALSE(verdict.ok);
+  EXPECT_NE(verdict.worst.find("query 2500, dim 3: got 3, want 1"), std::string::npos) << verdict.worst;
+  EXPECT_DOUBLE_EQ(verdict.relative_rms, std::sqrt((0.25 + 4 + 4) / (5000 * 64)));
+  after.o[3500 * 64] = NAN;
+  verdict = compare(shape, after, before, reference).o;
+  EXPECT_TRUE(std::isnan(verdict.max_error));
+  EXPECT_NE(verdict.worst.find("query 3500, dim 0: got nan"), std::string::npos) << verdict.worst;
+}
+
 TEST(CheckRms, IsRelativeToTheReference) {
   const Shape shape{.seqlen_q = 2};
   const Outputs before{std::vector<float>(128, 2.0f), {2, -kInfinity}};
