@@ -14,9 +14,9 @@ std::span<const Step> ablation_08();
 
 /// Runs row `which`, 1 ..., of chapters 5 and 7; one function per head dimension, compiled separately.
 template <int kHeadDim>
-void run_ablation_05(const Shape& shape, const Tensors& tensors, device::Stream stream, int which);
+void run_ablation_05(const Spec& spec, const Tensors& tensors, device::Stream stream, int which);
 template <int kHeadDim>
-void run_ablation_07(const Shape& shape, const Tensors& tensors, device::Stream stream, int which);
+void run_ablation_07(const Spec& spec, const Tensors& tensors, device::Stream stream, int which);
 
 /// The reason for rejecting types other than bf16.
 inline constexpr const char* kOnlyBf16 = "the ablation supports only bf16: choose it with --dtype";

@@ -8,12 +8,12 @@
 namespace flashbook {
 namespace {
 
-void run_row(const Shape& shape, const Tensors& tensors, device::Stream stream, int which) {
+void run_row(const Spec& spec, const Tensors& tensors, device::Stream stream, int which) {
   using namespace fa2;
-  device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
+  device::with_head_dim(spec.head_dim, [&]<int kHeadDim>() {
     using Traits = TraitsFor<kHeadDim>;
     const auto run = [&]<typename Version>() {
-      run_launch(launch_with<Version>(tuned<__nv_bfloat16, Version>), shape, tensors, stream);
+      run_launch(launch_with<Version>(tuned<__nv_bfloat16, Version>), spec, tensors, stream);
     };
     switch (which) {
       case 1:
@@ -38,18 +38,18 @@ void run_row(const Shape& shape, const Tensors& tensors, device::Stream stream, 
 }
 
 template <int kWhich>
-std::string limits(const Shape& shape) {
-  if (shape.dtype != DType::bf16) return kOnlyBf16;
-  if ((kWhich == 2 || kWhich == 3) && shape.head_dim == 256) return "at d = 256 a warp already has 16 rows";
-  if (kWhich == 4 && shape.head_dim != 64) return "Q is kept in registers at d = 64 only";
-  if (kWhich >= 6 && !shape.causal())
+std::string limits(const Spec& spec) {
+  if (spec.dtype != DType::bf16) return kOnlyBf16;
+  if ((kWhich == 2 || kWhich == 3) && spec.head_dim == 256) return "at d = 256 a warp already has 16 rows";
+  if (kWhich == 4 && spec.head_dim != 64) return "Q is kept in registers at d = 64 only";
+  if (kWhich >= 6 && !spec.causal())
     return "without a mask all tiles are visible, and all blocks take equally long";
-  return kFlashAttention2.refusal("tuned", shape);
+  return kFlashAttention2.refusal("tuned", spec);
 }
 
 template <int kWhich>
-void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
-  run_row(shape, tensors, stream, kWhich);
+void run(const Spec& spec, const Tensors& tensors, device::Stream stream) {
+  run_row(spec, tensors, stream, kWhich);
 }
 
 std::array<Step, 8> rows() {

@@ -7,23 +7,23 @@ namespace flashbook {
 namespace {
 
 template <int kWhich>
-std::string limits(const Shape& shape) {
-  if (shape.dtype != DType::bf16) return kOnlyBf16;
-  if (kWhich == 4 && !shape.causal()) return "without a mask step 5 already has one loop";
-  if (kWhich == 6 && shape.head_dim == 256)
+std::string limits(const Spec& spec) {
+  if (spec.dtype != DType::bf16) return kOnlyBf16;
+  if (kWhich == 4 && !spec.causal()) return "without a mask step 5 already has one loop";
+  if (kWhich == 6 && spec.head_dim == 256)
     return "at d = 256 step 5 already stores the output from registers";
-  return kFlashAttention3.refusal("persistent", shape);
+  return kFlashAttention3.refusal("persistent", spec);
 }
 
 template <int kWhich>
-void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
-  const auto run_of = shape.head_dim == 64    ? run_ablation_05<64>
-                      : shape.head_dim == 128 ? run_ablation_05<128>
-                                              : run_ablation_05<256>;
-  run_of(shape, tensors, stream, kWhich);
+void run(const Spec& spec, const Tensors& tensors, device::Stream stream) {
+  const auto run_of = spec.head_dim == 64    ? run_ablation_05<64>
+                      : spec.head_dim == 128 ? run_ablation_05<128>
+                                             : run_ablation_05<256>;
+  run_of(spec, tensors, stream, kWhich);
 }
 
-int64_t counter_bytes(const Shape&) { return sizeof(int); }
+int64_t counter_bytes(const Spec&) { return sizeof(int); }
 
 std::array<Step, 7> rows() {
   Step step = kFlashAttention3.step("persistent");

@@ -8,11 +8,11 @@
 namespace flashbook {
 
 template <int kHeadDim>
-void run_ablation_05(const Shape& shape, const Tensors& tensors, device::Stream stream, int which) {
+void run_ablation_05(const Spec& spec, const Tensors& tensors, device::Stream stream, int which) {
   using namespace fa3;
-  with_version<kHeadDim>(shape, [&]<typename Traits>() {
+  with_version<kHeadDim>(spec, [&]<typename Traits>() {
     const auto run = [&]<typename Version>() {
-      run_persistent<__nv_bfloat16, Version>(shape, tensors, stream);
+      run_persistent<__nv_bfloat16, Version>(spec, tensors, stream);
     };
     switch (which) {
       case 1:

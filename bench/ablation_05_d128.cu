@@ -2,6 +2,6 @@
 
 namespace flashbook {
 
-template void run_ablation_05<128>(const Shape&, const Tensors&, device::Stream, int);
+template void run_ablation_05<128>(const Spec&, const Tensors&, device::Stream, int);
 
 }  // namespace flashbook

@@ -7,21 +7,21 @@ namespace flashbook {
 namespace {
 
 template <int kWhich>
-std::string limits(const Shape& shape) {
-  if (shape.dtype != DType::bf16) return kOnlyBf16;
-  if (shape.head_dim != 64 && shape.head_dim != 128)
+std::string limits(const Spec& spec) {
+  if (spec.dtype != DType::bf16) return kOnlyBf16;
+  if (spec.head_dim != 64 && spec.head_dim != 128)
     return "the ablation of gradients supports d = 64 and 128: choose one with --head-dim";
-  if (kWhich == 3 && shape.causal()) return "under a causal mask blocks already start on the diagonal";
-  if ((kWhich == 4 || kWhich == 5) && !shape.causal())
+  if (kWhich == 3 && spec.causal()) return "under a causal mask blocks already start on the diagonal";
+  if ((kWhich == 4 || kWhich == 5) && !spec.causal())
     return "without a mask the order is already head by head";
-  if (kWhich == 7 && shape.head_dim != 64) return "dQ is late at d = 64 only";
-  return kBackward.refusal("persistent", shape);
+  if (kWhich == 7 && spec.head_dim != 64) return "dQ is late at d = 64 only";
+  return kBackward.refusal("persistent", spec);
 }
 
 template <int kWhich>
-void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
-  const auto run_of = shape.head_dim == 64 ? run_ablation_07<64> : run_ablation_07<128>;
-  run_of(shape, tensors, stream, kWhich);
+void run(const Spec& spec, const Tensors& tensors, device::Stream stream) {
+  const auto run_of = spec.head_dim == 64 ? run_ablation_07<64> : run_ablation_07<128>;
+  run_of(spec, tensors, stream, kWhich);
 }
 
 std::array<Step, 8> rows() {

@@ -8,11 +8,11 @@
 namespace flashbook {
 
 template <int kHeadDim>
-void run_ablation_07(const Shape& shape, const Tensors& tensors, device::Stream stream, int which) {
+void run_ablation_07(const Spec& spec, const Tensors& tensors, device::Stream stream, int which) {
   using namespace backward;
-  with_causal(shape, [&]<bool kCausal>() {
+  with_causal(spec, [&]<bool kCausal>() {
     const auto run = [&]<template <typename> typename Turned>() {
-      run_turned<__nv_bfloat16, kHeadDim, kCausal, Turned>(shape, tensors, stream);
+      run_turned<__nv_bfloat16, kHeadDim, kCausal, Turned>(spec, tensors, stream);
     };
     switch (which) {
       case 1:

@@ -10,20 +10,19 @@ namespace {
 
 using namespace decoding;
 
-std::string limits(const Shape& shape) {
-  if (shape.dtype != DType::bf16) return kOnlyBf16;
-  if (shape.head_dim != 128 || decoding::has_rules(shape) ||
-      shape.heads / shape.kv_heads * shape.seqlen_q > 16)
+std::string limits(const Spec& spec) {
+  if (spec.dtype != DType::bf16) return kOnlyBf16;
+  if (spec.head_dim != 128 || decoding::has_rules(spec) || spec.heads / spec.kv_heads * spec.seqlen_q > 16)
     return "the ablation of decoding supports d = 128 and up to 16 rows without masks: choose such a shape";
-  return kDecoding.refusal("ring", shape);
+  return kDecoding.refusal("ring", spec);
 }
 
 template <template <typename> typename Version>
-void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
-  run_turned<__nv_bfloat16, Version<RingKernelTraits<RingSizes{.head_dim = 128}>>>(shape, tensors, stream);
+void run(const Spec& spec, const Tensors& tensors, device::Stream stream) {
+  run_turned<__nv_bfloat16, Version<RingKernelTraits<RingSizes{.head_dim = 128}>>>(spec, tensors, stream);
 }
 
-int64_t zeroed_bytes(const Shape&) { return kArrivalBytes; }
+int64_t zeroed_bytes(const Spec&) { return kArrivalBytes; }
 
 std::array<Step, 7> rows() {
   Step step = kDecoding.step("ring");

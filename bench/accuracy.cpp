@@ -103,7 +103,7 @@ const Variant kLongVariants[] = {
 
 /// Data shared by all variants of one kind of inputs.
 struct Problem {
-  Shape shape;                    ///< the f16 shape
+  Spec spec;                      ///< the f16 shape
   UploadedInputs inputs;          ///< rounded to f16, on the machine
   Reference reference;            ///< FP64 on the inputs before rounding
   Reference rounded;              ///< FP64, and plain attention, on the inputs as rounded to f16
@@ -112,22 +112,22 @@ struct Problem {
 
 /// Computes FP8 attention like a framework without a fused kernel: P is divided by its row's sum, which makes
 /// it small, and then rounded to e4m3. Inputs have a scale per tensor; everything else is exact.
-std::vector<double> plain_fp8(Shape shape, Inputs inputs, const std::vector<int64_t>& rows) {
-  shape.dtype = DType::e4m3;
-  round_inputs(shape, inputs);
-  const int d = shape.head_dim;
+std::vector<double> plain_fp8(Spec spec, Inputs inputs, const std::vector<int64_t>& rows) {
+  spec.dtype = DType::e4m3;
+  round_inputs(spec, inputs);
+  const int d = spec.head_dim;
   std::vector<double> o(rows.size() * d);
   parallel_for(int64_t(rows.size()), [&](int64_t r) {
-    const int64_t head = rows[r] / shape.seqlen_q;
-    const int64_t first_key = head / (shape.heads / shape.kv_heads) * shape.seqlen_k;
-    std::vector<double> p(shape.seqlen_k);
-    for (int64_t j = 0; j < shape.seqlen_k; ++j)
+    const int64_t head = rows[r] / spec.seqlen_q;
+    const int64_t first_key = head / (spec.heads / spec.kv_heads) * spec.seqlen_k;
+    std::vector<double> p(spec.seqlen_k);
+    for (int64_t j = 0; j < spec.seqlen_k; ++j)
       for (int c = 0; c < d; ++c)
-        p[j] += double(inputs.q[rows[r] * d + c]) * inputs.k[(first_key + j) * d + c] * shape.scale;
+        p[j] += double(inputs.q[rows[r] * d + c]) * inputs.k[(first_key + j) * d + c] * spec.scale;
     const double largest = std::ranges::max(p);
     double sum = 0;
     for (double& element : p) sum += element = std::exp(element - largest);
-    for (int64_t j = 0; j < shape.seqlen_k; ++j)
+    for (int64_t j = 0; j < spec.seqlen_k; ++j)
       for (int c = 0; c < d; ++c)
         o[r * d + c] += double(to_float(to_e4m3(float(p[j] / sum)))) * inputs.v[(first_key + j) * d + c];
   });
@@ -137,30 +137,30 @@ std::vector<double> plain_fp8(Shape shape, Inputs inputs, const std::vector<int6
 /// Returns whether the mean of a column of V is positive.
 bool is_positive(int64_t column) { return random_bits(kSeed, column) >> 63 == 0; }
 
-Problem make_problem(const Shape& shape, const NamedInputs& kind) {
-  Shape unrounded = shape;
+Problem make_problem(const Spec& spec, const NamedInputs& kind) {
+  Spec unrounded = spec;
   unrounded.dtype = DType::f32;
   Inputs inputs = make_inputs(unrounded, kind.kind, kSeed);
-  parallel_for(int64_t(shape.batch) * shape.kv_heads * shape.seqlen_k, [&](int64_t row) {
-    for (int c = 0; c < shape.head_dim; ++c) {
-      float& value = inputs.v[row * shape.head_dim + c];
+  parallel_for(int64_t(spec.batch) * spec.kv_heads * spec.seqlen_k, [&](int64_t row) {
+    for (int c = 0; c < spec.head_dim; ++c) {
+      float& value = inputs.v[row * spec.head_dim + c];
       if (kind.one_sign) value = std::abs(value);
-      value += is_positive(row / shape.seqlen_k * shape.head_dim + c) ? kind.mean : -kind.mean;
+      value += is_positive(row / spec.seqlen_k * spec.head_dim + c) ? kind.mean : -kind.mean;
     }
   });
   // The same number of products for every length; a row of 4096 keys takes milliseconds.
-  const int64_t row_count = std::min(kRows, kRows * 4096 / shape.seqlen_k);
-  const std::vector<int64_t> rows = sample_rows(shape, row_count, kSeed);
+  const int64_t row_count = std::min(kRows, kRows * 4096 / spec.seqlen_k);
+  const std::vector<int64_t> rows = sample_rows(spec, row_count, kSeed);
   ProgressLine progress(std::string(kind.name) + ", attention in FP64");
   Reference reference =
       make_reference(unrounded, inputs, rows, [&](double done) { progress.update(done / 2); });
-  std::vector<double> fp8 = plain_fp8(shape, inputs, rows);
-  for (auto* values : {&inputs.q, &inputs.k, &inputs.v}) round_to(shape.dtype, *values);
+  std::vector<double> fp8 = plain_fp8(spec, inputs, rows);
+  for (auto* values : {&inputs.q, &inputs.k, &inputs.v}) round_to(spec.dtype, *values);
   return {
-      .shape = shape,
-      .inputs = UploadedInputs(Operation::forward, shape, inputs, Place::device),
+      .spec = spec,
+      .inputs = UploadedInputs(Operation::forward, spec, inputs, Place::device),
       .reference = std::move(reference),
-      .rounded = make_reference(shape, inputs, rows, [&](double done) { progress.update((1 + done) / 2); }),
+      .rounded = make_reference(spec, inputs, rows, [&](double done) { progress.update((1 + done) / 2); }),
       .plain_fp8 = std::move(fp8)};
 }
 
@@ -178,10 +178,10 @@ struct Result {
 };
 
 /// Returns the problem's inputs in e4m3, from chapter 6's quantiser. Adds the quantiser's time to the result.
-UploadedInputs quantised(const Variant& variant, const Shape& shape, const Problem& problem, Result& result) {
-  UploadedInputs inputs(Operation::forward, shape, Place::device);
+UploadedInputs quantised(const Variant& variant, const Spec& spec, const Problem& problem, Result& result) {
+  UploadedInputs inputs(Operation::forward, spec, Place::device);
   const auto scales = [&](TensorId id) { return static_cast<float*>(inputs.scales(id).data()); };
-  const device::Buffer workspace(Place::device, quantise_workspace_bytes(shape));
+  const device::Buffer workspace(Place::device, quantise_workspace_bytes(spec));
   const Quantised to{.q = inputs.values(TensorId::q).data(),
                      .k = inputs.values(TensorId::k).data(),
                      .v = inputs.values(TensorId::v).data(),
@@ -195,7 +195,7 @@ UploadedInputs quantised(const Variant& variant, const Shape& shape, const Probl
   result.quantise_seconds = seconds_of([&] {
     device::flush_l2(nullptr);
     return device::time_on_device(nullptr, [&] {
-      quantise_fp8(shape, DType::f16, from.q, from.k, from.v, to, variant.rotated, kRotationSeed, nullptr);
+      quantise_fp8(spec, DType::f16, from.q, from.k, from.v, to, variant.rotated, kRotationSeed, nullptr);
     });
   });
   return inputs;
@@ -204,7 +204,7 @@ UploadedInputs quantised(const Variant& variant, const Shape& shape, const Probl
 /// Runs `call` and adds its time and its rows to the result.
 void finish(const Call& call, const Problem& problem, Result& result) {
   result.seconds = seconds_of([&] { return call.time(); });
-  const int d = problem.shape.head_dim;
+  const int d = problem.spec.head_dim;
   const std::vector<float> o = call.download(problem.reference.rows).o;
   for (const int64_t row : problem.reference.rows)
     result.o.insert(result.o.end(), o.begin() + row * d, o.begin() + (row + 1) * d);
@@ -217,20 +217,20 @@ Result run(const Variant& variant, const Problem& problem) {
     if (variant.name == std::string_view("rounded")) return {.o = rounded.o};
     return {.o = {rounded.plain_o.begin(), rounded.plain_o.end()}};
   }
-  Shape shape = problem.shape;
-  shape.dtype = variant.dtype;
-  shape.scaling = variant.scaling;
-  shape.mean_subtracted = variant.mean_subtracted;
-  if (const std::string why = variant.chapter->refusal(variant.step, shape); !why.empty())
+  Spec spec = problem.spec;
+  spec.dtype = variant.dtype;
+  spec.e4m3.scaling = variant.scaling;
+  spec.e4m3.mean_subtracted = variant.mean_subtracted;
+  if (const std::string why = variant.chapter->refusal(variant.step, spec); !why.empty())
     throw InputError(why);
 
   Result result;
-  if (shape.dtype != DType::e4m3) {
-    finish(Call(*variant.chapter, shape, problem.inputs, variant.place()), problem, result);
+  if (spec.dtype != DType::e4m3) {
+    finish(Call(*variant.chapter, spec, problem.inputs, variant.place()), problem, result);
     return result;
   }
-  const UploadedInputs inputs = quantised(variant, shape, problem, result);
-  finish(Call(*variant.chapter, shape, inputs, variant.place()), problem, result);
+  const UploadedInputs inputs = quantised(variant, spec, problem, result);
+  finish(Call(*variant.chapter, spec, inputs, variant.place()), problem, result);
   return result;
 }
 
@@ -258,8 +258,8 @@ void report(benchmark::State& state, const Variant& variant, const Problem& prob
                     {"error", largest},
                     {"left", along / norm},
                     {"rows", double(problem.reference.rows.size())},
-                    {"batch", problem.shape.batch},
-                    {"heads", problem.shape.heads}};
+                    {"batch", problem.spec.batch},
+                    {"heads", problem.spec.heads}};
   if (variant.chapter == &kFp8 && device::machine() == device::Machine::gpu)
     state.counters["quantise_ms"] = result.quantise_seconds * 1e3;
 }
@@ -273,28 +273,28 @@ struct Options {
 /// Inputs of a shape, shared by all variants of a study.
 struct Case {
   NamedInputs inputs;
-  Shape shape;
+  Spec spec;
 };
 
 /// Returns three kinds of inputs, or four kinds with long rows.
 std::vector<Case> cases_of(const Options& options) {
-  const Shape shape{.batch = options.batch,
-                    .heads = options.heads,
-                    .kv_heads = options.heads,
-                    .seqlen_q = options.seqlen,
-                    .seqlen_k = options.seqlen,
-                    .head_dim = options.head_dim,
-                    .dtype = DType::f16,
-                    .scale = default_scale(options.head_dim)};
-  validate(shape);
+  const Spec spec{{.batch = options.batch,
+                   .heads = options.heads,
+                   .kv_heads = options.heads,
+                   .seqlen_q = options.seqlen,
+                   .seqlen_k = options.seqlen,
+                   .head_dim = options.head_dim,
+                   .dtype = DType::f16,
+                   .scale = default_scale(options.head_dim)}};
+  validate(spec);
   std::vector<Case> cases;
   if (!options.long_rows) {
-    for (const NamedInputs& inputs : kInputs) cases.push_back({inputs, shape});
+    for (const NamedInputs& inputs : kInputs) cases.push_back({inputs, spec});
     return cases;
   }
   for (const NamedInputs& inputs : kLongInputs)
     for (int seqlen = 1024; seqlen <= options.seqlen; seqlen *= 4) {
-      Shape part = shape;
+      Spec part = spec;
       part.seqlen_k = seqlen;
       // A few queries in the simulator: the length of a row does not depend on their number.
       part.seqlen_q = device::machine() == device::Machine::gpu ? seqlen : 64;
@@ -305,16 +305,16 @@ std::vector<Case> cases_of(const Options& options) {
 
 int study(const Options& options) {
   const std::vector<Case> cases = cases_of(options);
-  const Shape& shape = cases.front().shape;
+  const Spec& spec = cases.front().spec;
   const Cell cell{&kFp8, 1,
-                  shape};  // a kernel's shape, so that the context describes the machine that runs kernels
+                  spec};  // a kernel's shape, so that the context describes the machine that runs kernels
   for (const auto& [key, value] : measuring_context({&cell, 1})) benchmark::AddCustomContext(key, value);
   const bool simulated = device::machine() == device::Machine::simulator;
   if (simulated) benchmark::AddCustomContext("exact", std::getenv("FLASHBOOK_SIM_EXACT"));
   const std::span<const Variant> variants =
       options.long_rows ? std::span<const Variant>(kLongVariants) : kVariants;
   std::cerr << variants.size() << " ways to compute attention, of " << cases.size()
-            << " inputs each, the last with " << describe(cases.back().shape) << ", compared with FP64"
+            << " inputs each, the last with " << describe(cases.back().spec) << ", compared with FP64"
             << (simulated ? "; in the simulator the default shape takes minutes, a smaller --seqlen less"
                           : "")
             << std::endl;
@@ -323,13 +323,13 @@ int study(const Options& options) {
   for (std::size_t i = 0; i < cases.size(); ++i)
     for (const Variant& variant : variants) {
       const std::string name = std::string(cases[i].inputs.name) + "/" + variant.who() + "/" +
-                               std::string(name_of(variant.dtype)) + "/d" + std::to_string(shape.head_dim) +
-                               "/full/n" + std::to_string(cases[i].shape.seqlen_k);
+                               std::string(name_of(variant.dtype)) + "/d" + std::to_string(spec.head_dim) +
+                               "/full/n" + std::to_string(cases[i].spec.seqlen_k);
       benchmark::RegisterBenchmark(name.c_str(),
                                    [&, i](benchmark::State& state) {
                                      if (!problems[i]) {
                                        std::ranges::fill(problems, std::nullopt);
-                                       problems[i] = make_problem(cases[i].shape, cases[i].inputs);
+                                       problems[i] = make_problem(cases[i].spec, cases[i].inputs);
                                      }
                                      report(state, variant, *problems[i]);
                                    })

@@ -55,8 +55,8 @@ void report(benchmark::State& state, const Cell& cell, const Measurement& result
     return;
   // No rates for simulated time.
   state.counters["FLOPS"] =
-      benchmark::Counter(flops(cell.shape, cell.row().operation), benchmark::Counter::kIsRate);
-  if (const double bytes = cell.row().memory_bytes(cell.shape); bytes > 0)
+      benchmark::Counter(flops(cell.spec, cell.row().operation), benchmark::Counter::kIsRate);
+  if (const double bytes = cell.row().memory_bytes(cell.spec); bytes > 0)
     state.SetBytesProcessed(int64_t(bytes));
   if (result.workspace_measured) state.counters["workspace_measured"] = *result.workspace_measured;
 }

@@ -45,11 +45,11 @@ std::vector<DType> types_of(const Chapter& chapter, const Selection& selection) 
   return types;
 }
 
-Shape shape_of(const Grid& grid, DType dtype, int head_dim, bool causal, int seqlen) {
+Spec spec_of(const Grid& grid, DType dtype, int head_dim, bool causal, int seqlen) {
   const int heads = std::max(1, grid.model_size / head_dim);
-  Shape shape = square_shape(std::max(1, grid.tokens / seqlen), heads, seqlen, head_dim, dtype);
-  shape.visibility = Visibility::causal_if(causal);
-  return shape;
+  Spec spec = square_spec(std::max(1, grid.tokens / seqlen), heads, seqlen, head_dim, dtype);
+  spec.visibility = Visibility::causal_if(causal);
+  return spec;
 }
 
 void append_cells(const Chapter& chapter, Operation operation, const Selection& selection,
@@ -63,7 +63,7 @@ void append_cells(const Chapter& chapter, Operation operation, const Selection& 
             if (selection.steps.empty() ||
                 std::ranges::any_of(selection.steps,
                                     [&](const std::string& asked) { return chapter.find(asked) == step; }))
-              cells.push_back({&chapter, step, shape_of(grid, dtype, head_dim, causal, seqlen)});
+              cells.push_back({&chapter, step, spec_of(grid, dtype, head_dim, causal, seqlen)});
 }
 
 /// Returns the sweep over block sizes: one length without a mask, unless the user selects others.
@@ -82,13 +82,13 @@ std::vector<Cell> block_size_cells(Selection selection) {
 }  // namespace
 
 std::string name_of(const Cell& cell) {
-  const Shape& shape = cell.shape;
+  const Spec& spec = cell.spec;
   const std::string chapter = (cell.chapter->number < 10 ? "0" : "") + std::to_string(cell.chapter->number);
   const std::string who = cell.block_size != nullptr ? "blocks/ch" + chapter + "/" + cell.block_size->name
                                                      : std::string(name_of(cell.row().operation)) + "/ch" +
                                                            chapter + "/" + cell.row().slug;
-  return who + "/" + std::string(name_of(shape.dtype)) + "/d" + std::to_string(shape.head_dim) +
-         (shape.causal() ? "/causal" : "/full") + "/n" + std::to_string(shape.seqlen_q);
+  return who + "/" + std::string(name_of(spec.dtype)) + "/d" + std::to_string(spec.head_dim) +
+         (spec.causal() ? "/causal" : "/full") + "/n" + std::to_string(spec.seqlen_q);
 }
 
 std::vector<Cell> make_grid(const Selection& selection) {
@@ -103,7 +103,7 @@ std::vector<Cell> make_grid(const Selection& selection) {
       for (Operation operation : {Operation::forward, Operation::backward, Operation::decode})
         append_cells(*chapter, operation, selection, cells);
   if (cells.empty()) throw InputError("no chapter has such a cell: change --step, --dtype or --chapter");
-  for (const Cell& cell : cells) validate(cell.shape);
+  for (const Cell& cell : cells) validate(cell.spec);
   return cells;
 }
 

@@ -13,7 +13,7 @@ namespace flashbook {
 struct Cell {
   const Chapter* chapter;
   int step;
-  Shape shape;
+  Spec spec;
   const BlockSize* block_size = nullptr;  ///< for the sweep over block sizes; else null
 
   const Step& row() const { return chapter->step(step); }

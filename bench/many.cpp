@@ -91,19 +91,19 @@ struct Who {
 /// A cell's tensors, on the first device, and the contestants' memory.
 class Cell {
  public:
-  Cell(Shape shape, const Buffer& random) : shape_(std::move(shape)) {
+  Cell(Spec spec, const Buffer& random) : spec_(std::move(spec)) {
     for (const TensorId id : {TensorId::q, TensorId::k, TensorId::v, TensorId::d_o}) fill(id, random);
     for (const TensorId id : {TensorId::o, TensorId::lse, TensorId::dq, TensorId::dk, TensorId::dv})
       memory(id);
-    for (const ShapeTable& table : tables_of(shape_)) {
+    for (const FeatureTable& table : tables_of(spec_)) {
       tables_.emplace_back(Place::device, table.bytes.size()).upload(table.bytes);
       tensors_.tables[int(table.id)] = tables_.back().data();
     }
     device::synchronize();
     // The fastest on one GPU: for a cache, for documents, and for long sequences.
-    alone(Who(shape_.seqlen_q == 1                               ? "ch08/equal_work"
-              : !shape_.visibility.documents.first_query.empty() ? "ch09/varlen"
-                                                                 : "ch05/persistent"));
+    alone(Who(spec_.seqlen_q == 1                               ? "ch08/equal_work"
+              : !spec_.visibility.documents.first_query.empty() ? "ch09/varlen"
+                                                                : "ch05/persistent"));
     device::synchronize();
     one_gpu_[TensorId::o] = rows(TensorId::o), one_gpu_[TensorId::lse] = rows(TensorId::lse);
   }
@@ -155,7 +155,7 @@ class Cell {
  private:
   Buffer& memory(TensorId id) {
     Buffer& buffer = memory_[id] =
-        Buffer(Place::device, std::size_t(elements_of(shape_, id)) * size_of(type_of(shape_, id)));
+        Buffer(Place::device, std::size_t(elements_of(spec_, id)) * size_of(type_of(spec_, id)));
     tensors_.set(id, buffer.data());
     return buffer;
   }
@@ -171,30 +171,31 @@ class Cell {
   }
 
   void alone(const Who& who) {
-    Shape shape = shape_;
-    shape.ranks = 1;
+    Spec spec = spec_;
+    spec.sharding.ranks = 1;
     Buffer& workspace = workspaces_[{who.chapter->number, who.step}];
-    if (const auto bytes = std::size_t(who.row().workspace_bytes(shape)); workspace.bytes() < bytes) {
+    if (const auto bytes = std::size_t(who.row().workspace_bytes(spec)); workspace.bytes() < bytes) {
       workspace = Buffer(Place::device, bytes);
-      const std::vector<std::byte> zeros(std::size_t(who.row().zeroed_bytes(shape)));
+      const std::vector<std::byte> zeros(std::size_t(who.row().zeroed_bytes(spec)));
       device::backend::copy(workspace.data(), zeros.data(), zeros.size());
     }
     Tensors tensors = tensors_;
     tensors.workspace = workspace.data();
-    who.row().run(shape, tensors, nullptr);
+    who.row().run(spec, tensors, nullptr);
   }
 
   DealtOut& of(const Who& who) {
-    if (const std::string reason = device::why_not(who.together.transport, shape_.ranks); !reason.empty())
+    if (const std::string reason = device::why_not(who.together.transport, spec_.sharding.ranks);
+        !reason.empty())
       throw InputError(reason);
-    Shape shape = shape_;
-    shape.order = who.order;
-    if (const std::string reason = who.chapter->refusal(who.step, shape); !reason.empty())
+    Spec spec = spec_;
+    spec.sharding.order = who.order;
+    if (const std::string reason = who.chapter->refusal(who.step, spec); !reason.empty())
       throw InputError(reason);
     auto& kept = dealt_out_[{who.step, int(who.together.transport), who.together.margin, who.order}];
     if (kept == nullptr) {
       device::use_device(0);
-      kept = who.row().deal_out(shape, tensors_, who.together);
+      kept = who.row().deal_out(spec, tensors_, who.together);
       device::use_device(0);
     }
     return *kept;
@@ -202,8 +203,8 @@ class Cell {
 
   /// Returns some rows of a tensor, evenly spread.
   std::vector<float> rows(TensorId id) const {
-    const int64_t columns = columns_of(shape_, id), all = elements_of(shape_, id) / columns;
-    const DType type = type_of(shape_, id);
+    const int64_t columns = columns_of(spec_, id), all = elements_of(spec_, id) / columns;
+    const DType type = type_of(spec_, id);
     std::vector<float> values;
     for (int row = 0; row < kRows; ++row) {
       std::vector<std::byte> bytes(std::size_t(columns) * size_of(type));
@@ -216,7 +217,7 @@ class Cell {
     return values;
   }
 
-  const Shape shape_;
+  const Spec spec_;
   std::map<TensorId, Buffer> memory_;
   std::vector<Buffer> tables_;
   Tensors tensors_;
@@ -268,23 +269,23 @@ class Session {
       for (const auto& [key, value] : machine_context(true)) text << key << "=" << value << "\t";
       text << "nccl=" << device::backend::nccl_version();
     } else if (verb == "cell") {
-      Shape shape = square_shape(1, 1, 1, 64, DType::bf16);
-      words >> shape.ranks >> shape.heads >> shape.kv_heads >> shape.head_dim >> shape.seqlen_q >> kind;
-      shape.seqlen_k = shape.seqlen_q;
-      if (kind == "decode") shape.seqlen_q = 1;
-      shape.scale = default_scale(shape.head_dim);
-      shape.visibility = Visibility::causal_if(kind == "causal" || kind == "documents");
+      Spec spec = square_spec(1, 1, 1, 64, DType::bf16);
+      words >> spec.sharding.ranks >> spec.heads >> spec.kv_heads >> spec.head_dim >> spec.seqlen_q >> kind;
+      spec.seqlen_k = spec.seqlen_q;
+      if (kind == "decode") spec.seqlen_q = 1;
+      spec.scale = default_scale(spec.head_dim);
+      spec.visibility = Visibility::causal_if(kind == "causal" || kind == "documents");
       if (kind == "documents") {
         std::vector<int> first;
         for (int64_t document = 0; document <= kDocuments; ++document)
-          first.push_back(int(shape.seqlen_k * document * (document + 1) / (kDocuments * (kDocuments + 1))));
-        shape.visibility.documents = {first, first};
+          first.push_back(int(spec.seqlen_k * document * (document + 1) / (kDocuments * (kDocuments + 1))));
+        spec.visibility.documents = {first, first};
       }
-      validate(shape);
+      validate(spec);
       cell_.reset();  // frees its memory first
-      cell_ = std::make_unique<Cell>(shape, random_);
-      text << flops(shape, kind == "decode" ? Operation::decode : Operation::forward) << " "
-           << flops(shape, Operation::backward);
+      cell_ = std::make_unique<Cell>(spec, random_);
+      text << flops(spec, kind == "decode" ? Operation::decode : Operation::forward) << " "
+           << flops(spec, Operation::backward);
     } else if (verb == "ring") {
       int ranks = 0, reps = 0;
       std::size_t bytes = 0;

@@ -25,12 +25,12 @@ bool on_gpu(const Cell& cell) {
 
 /// Describes the lack of GPU memory for everything except the inputs; empty if there is enough.
 std::string missing_memory(const Cell& cell) {
-  const Shape& shape = cell.shape;
+  const Spec& spec = cell.spec;
   if (!on_gpu(cell)) return "";
-  double needed = double(cell.row().workspace_bytes(shape)) + kMemoryMargin;
+  double needed = double(cell.row().workspace_bytes(spec)) + kMemoryMargin;
   for (const TensorSpec& tensor : tensors_of(cell.row().operation))
     if (tensor.role == Role::output)
-      needed += double(elements_spanned(shape, tensor.id)) * double(size_of(type_of(shape, tensor.id)));
+      needed += double(elements_spanned(spec, tensor.id)) * double(size_of(type_of(spec, tensor.id)));
   const double free = double(device::info().memory_free);
   if (needed <= free) return "";
   return "needs " + format_amount(needed, "B") + " of GPU memory and " + format_amount(free, "B") +
@@ -39,10 +39,10 @@ std::string missing_memory(const Cell& cell) {
 
 /// Returns whether inputs of one shape can be reused for the other: random numbers fit any shape that is
 /// contiguous and has no tables.
-bool can_share(Operation operation, const Shape& a, const Shape& b) {
+bool can_share(Operation operation, const Spec& a, const Spec& b) {
   if (operation == Operation::backward) return a == b;  // since O depends on the shape
-  const auto is_plain = [](const Shape& shape) {
-    return shape.is_default_layout() && shape.scaling == Scaling::tensor && tables_of(shape).empty();
+  const auto is_plain = [](const Spec& spec) {
+    return spec.is_default_layout() && spec.e4m3.scaling == Scaling::tensor && tables_of(spec).empty();
   };
   return is_plain(a) && is_plain(b) && a.dtype == b.dtype && a.q_elements() == b.q_elements() &&
          a.k_elements() == b.k_elements();
@@ -50,11 +50,11 @@ bool can_share(Operation operation, const Shape& a, const Shape& b) {
 
 /// Returns the last chapter with a forward pass that supports a shape, to compute O and the log-sum-exp for a
 /// gradient. Null if there is none.
-const Chapter* forward_for(const Shape& shape) {
+const Chapter* forward_for(const Spec& spec) {
   const Chapter* last = nullptr;
   for (const Chapter* chapter : all_chapters()) {
     const std::vector<int> steps = chapter->steps_of(Operation::forward);
-    if (!steps.empty() && chapter->takes(shape.dtype) && chapter->refusal(steps.back(), shape).empty())
+    if (!steps.empty() && chapter->takes(spec.dtype) && chapter->refusal(steps.back(), spec).empty())
       last = chapter;
   }
   return last;
@@ -71,15 +71,15 @@ double quantile(const std::vector<double>& sorted, double share) {
 }  // namespace
 
 const Meter::StoredInputs& Meter::inputs_for(const Cell& cell) {
-  const Shape& shape = cell.shape;
+  const Spec& spec = cell.spec;
   if (inputs_ && inputs_->operation == cell.row().operation &&
       inputs_->uploaded.place() == cell.chapter->runs_on &&
-      can_share(cell.row().operation, inputs_->shape, shape))
+      can_share(cell.row().operation, inputs_->spec, spec))
     return *inputs_;
   inputs_.reset();  // frees the memory before allocating it again
-  Inputs host = make_inputs(cell.row().operation, shape, InputKind::normal, kSeed, forward_for(shape));
-  UploadedInputs uploaded(cell.row().operation, shape, host, cell.chapter->runs_on);
-  inputs_ = {cell.row().operation, shape, std::move(host), std::move(uploaded)};
+  Inputs host = make_inputs(cell.row().operation, spec, InputKind::normal, kSeed, forward_for(spec));
+  UploadedInputs uploaded(cell.row().operation, spec, host, cell.chapter->runs_on);
+  inputs_ = {cell.row().operation, spec, std::move(host), std::move(uploaded)};
   return *inputs_;
 }
 
@@ -100,19 +100,19 @@ Measurement Meter::measure(const Cell& cell) {
 }
 
 void Meter::measure_right(const Cell& cell, Measurement& result) {
-  const Shape& shape = cell.shape;
-  result.skipped = cell.chapter->refusal(cell.step, shape);
+  const Spec& spec = cell.spec;
+  result.skipped = cell.chapter->refusal(cell.step, spec);
   if (!result.skipped.empty()) return;
   const StoredInputs& inputs = inputs_for(cell);
   result.skipped = missing_memory(cell);
   if (!result.skipped.empty()) return;
 
-  const std::vector<int64_t> rows = sample_rows(shape, kCheckedRows, kSeed);
-  const Expected expected(cell.row().operation, shape, inputs.host, rows);
-  const Call call(*cell.chapter, shape, inputs.uploaded, cell.step);
+  const std::vector<int64_t> rows = sample_rows(spec, kCheckedRows, kSeed);
+  const Expected expected(cell.row().operation, spec, inputs.host, rows);
+  const Call call(*cell.chapter, spec, inputs.uploaded, cell.step);
   result.kernels = device::resources_of_kernels([&] { call.run(); });
-  result.tensor_bytes = compulsory_bytes(shape, cell.row().operation);
-  result.workspace_bytes = double(cell.row().workspace_bytes(shape));
+  result.tensor_bytes = compulsory_bytes(spec, cell.row().operation);
+  result.workspace_bytes = double(cell.row().workspace_bytes(spec));
   if (on_gpu(cell)) result.workspace_measured = double(call.workspace_taken());
   result.verdicts = expected.judge(call.download(rows));
   result.wrong = describe_failure(result.verdicts, "the oracle");

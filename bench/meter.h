@@ -42,7 +42,7 @@ class Meter {
  private:
   struct StoredInputs {
     Operation operation;
-    Shape shape;
+    Spec spec;
     Inputs host;
     UploadedInputs uploaded;
   };

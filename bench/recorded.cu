@@ -45,24 +45,24 @@ __global__ void take(Stamps* out) {
   stamps = {};
 }
 
-std::string limits(const Shape& shape) {
-  if (shape.dtype != DType::bf16 || shape.causal() || (shape.head_dim != 64 && shape.head_dim != 128) ||
-      shape.seqlen_k > kMaxTiles * 128)
+std::string limits(const Spec& spec) {
+  if (spec.dtype != DType::bf16 || spec.causal() || (spec.head_dim != 64 && spec.head_dim != 128) ||
+      spec.seqlen_k > kMaxTiles * 128)
     return "the record supports BF16, head_dim 64 or 128, no mask, at most 8192 keys";
-  return kFlashAttention3.refusal("persistent", shape);
+  return kFlashAttention3.refusal("persistent", spec);
 }
 
 template <int kHeadDim, int kStep>
-void run_step(const Shape& shape, const Tensors& tensors, device::Stream stream) {
+void run_step(const Spec& spec, const Tensors& tensors, device::Stream stream) {
   using T = __nv_bfloat16;
   using StepFive =
       std::conditional_t<kHeadDim == 64,
                          PersistentTraits<PersistentSizes{.head_dim = 64, .consumers = 3, .stages = 8}>,
                          PersistentTraits<PersistentSizes{.head_dim = 128}>>;
   if constexpr (kStep < 5)
-    run_specialised<T, kStep, Recorded<SpecialisedFor<kHeadDim>>>(shape, tensors, stream);
+    run_specialised<T, kStep, Recorded<SpecialisedFor<kHeadDim>>>(spec, tensors, stream);
   else
-    run_persistent<T, Recorded<StepFive>>(shape, tensors, stream);
+    run_persistent<T, Recorded<StepFive>>(spec, tensors, stream);
 }
 
 /// Returns a step of the recorded chapter.
@@ -70,9 +70,9 @@ template <int kStep>
 Step recorded(const char* slug) {
   Step step = kFlashAttention3.step(slug);
   step.limits = limits;
-  step.run = [](const Shape& shape, const Tensors& tensors, device::Stream stream) {
-    shape.head_dim == 64 ? run_step<64, kStep>(shape, tensors, stream)
-                         : run_step<128, kStep>(shape, tensors, stream);
+  step.run = [](const Spec& spec, const Tensors& tensors, device::Stream stream) {
+    spec.head_dim == 64 ? run_step<64, kStep>(spec, tensors, stream)
+                        : run_step<128, kStep>(spec, tensors, stream);
   };
   return step;
 }

@@ -33,17 +33,17 @@ using nlohmann::ordered_json;
 constexpr const char* kInOrder[] = {"landed", "turn", "issued", "scores", "softmax", "values", "end"};
 
 /// Returns the papers' grid at N = 4096; a small shape for the simulator.
-Shape shape_of(int head_dim) {
+Spec spec_of(int head_dim) {
   const bool gpu = device::machine() == device::Machine::gpu;
   const int heads = gpu ? 2048 / head_dim : 1, seqlen = gpu ? 4096 : 1024;
-  return {.batch = gpu ? 4 : 1,
-          .heads = heads,
-          .kv_heads = heads,
-          .seqlen_q = seqlen,
-          .seqlen_k = seqlen,
-          .head_dim = head_dim,
-          .dtype = DType::bf16,
-          .scale = default_scale(head_dim)};
+  return {{.batch = gpu ? 4 : 1,
+           .heads = heads,
+           .kv_heads = heads,
+           .seqlen_q = seqlen,
+           .seqlen_k = seqlen,
+           .head_dim = head_dim,
+           .dtype = DType::bf16,
+           .scale = default_scale(head_dim)}};
 }
 
 double median(std::vector<double> values) {
@@ -108,8 +108,8 @@ int run(const std::string& file) {
   Meter meter(gpu ? 0.2 : 0);
   for (int head_dim : {64, 128})
     for (int step = 1; step <= recorded.last_step(); ++step) {
-      const Cell cell{&recorded, step, shape_of(head_dim)},
-          plain{&kFlashAttention3, kFlashAttention3.place(cell.row().slug), shape_of(head_dim)};
+      const Cell cell{&recorded, step, spec_of(head_dim)},
+          plain{&kFlashAttention3, kFlashAttention3.place(cell.row().slug), spec_of(head_dim)};
       if (whole.empty()) {
         for (const auto& [key, value] : measuring_context(std::span(&cell, 1))) whole["context"][key] = value;
         whole["context"]["date"] = date_now();

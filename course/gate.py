@@ -41,7 +41,7 @@ REFUSED = {reason: re.compile(pattern, re.VERBOSE) for reason, pattern in {
         v?a?sw?n?printf | obstack_\w+ | v?s[nw]?w?scanf | q?[efg]cvt(?:_r)? | btowc | mbr?towc | wctob | wcr?tomb | wctomb | wcwidth |
         mb(?:r?len|sinit)""",
     "the reference answer": r"""make_reference | make_gradient_reference | Reference | TensorReference | make_inputs | Visibility | visible_pairs |
-        keys_seen | largest_score | compulsory_bytes | parallel_for | Shape | Inputs""",
+        keys_seen | largest_score | compulsory_bytes | parallel_for | Spec | Inputs""",
     "the test's machinery": r"""testing | gtest | observed? | course_seed | course_variant | sim | device | RandomWarpOrder |
         (?:TYPED_)?TEST(?:_F|_P)? | ADD_FAILURE(?:_AT)? | FAIL | SUCCEED | SCOPED_TRACE | RUN_ALL_TESTS |
         (?:GTEST|EXPECT|ASSERT|INSTANTIATE_TEST)_\w+""",

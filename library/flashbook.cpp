@@ -150,9 +150,9 @@ FlashbookGradients completed(const FlashbookGradients* gradients) {
   return completed(gradients, "gradients", offsetof(FlashbookGradients, d_bias));
 }
 
-/// Translates a mask into the shape's terms.
-void apply_mask(const FlashbookMask& mask, Shape& shape) {
-  Visibility& v = shape.visibility;
+/// Translates a mask into the problem's terms.
+void apply_mask(const FlashbookMask& mask, Spec& spec) {
+  Visibility& v = spec.visibility;
   v.window = {mask.window_left, mask.window_right, mask.sinks}, v.prefix = mask.prefix;
   if (mask.documents < 0) throw InputError("documents is negative: set it to the number of documents, or 0");
   if (mask.documents > 0) {
@@ -163,26 +163,26 @@ void apply_mask(const FlashbookMask& mask, Shape& shape) {
   if (mask.columns != nullptr)
     v.columns = {
         mask.column_heads, mask.bounds,
-        array_of(mask.columns, double(shape.batch) * mask.column_heads * shape.seqlen_k * mask.bounds)};
+        array_of(mask.columns, double(spec.batch) * mask.column_heads * spec.seqlen_k * mask.bounds)};
   if (mask.block_queries > 0) {
     required(mask.first_block, "first_block"), required(mask.key_blocks, "key_blocks");
-    const int64_t rows = ceil_div(int64_t(shape.seqlen_q), mask.block_queries);
+    const int64_t rows = ceil_div(int64_t(spec.seqlen_q), mask.block_queries);
     v.blocks = {mask.block_queries, mask.block_keys, array_of(mask.first_block, double(rows) + 1)};
   }
   if (mask.pairs != nullptr) {
-    const double rows = double(shape.batch) * mask.pair_heads * shape.seqlen_q;
-    v.dense = {mask.pair_heads, array_of(mask.pairs, std::max(1.0, rows * shape.seqlen_k))};
+    const double rows = double(spec.batch) * mask.pair_heads * spec.seqlen_q;
+    v.dense = {mask.pair_heads, array_of(mask.pairs, std::max(1.0, rows * spec.seqlen_k))};
   }
-  shape.score.softcap = mask.softcap;
+  spec.score.softcap = mask.softcap;
   if (mask.slope_sequences < 0)
     throw InputError(
         "slope_sequences is negative: set it to the number of sequences with their own slopes, or 0");
-  shape.score.alibi = array_of(mask.slopes, double(shape.heads) * std::max(1, mask.slope_sequences));
+  spec.score.alibi = array_of(mask.slopes, double(spec.heads) * std::max(1, mask.slope_sequences));
   if (mask.bias != nullptr)
-    shape.score.bias = {mask.bias_reach, array_of(mask.bias, shape.heads * (2.0 * mask.bias_reach + 1))};
-  shape.score.sinks = array_of(mask.sink_logits, shape.heads);
-  shape.score.dropout = mask.dropout;
-  if (mask.dropout != 0) shape.score.seed = mask.seed;
+    spec.score.bias = {mask.bias_reach, array_of(mask.bias, spec.heads * (2.0 * mask.bias_reach + 1))};
+  spec.score.sinks = array_of(mask.sink_logits, spec.heads);
+  spec.score.dropout = mask.dropout;
+  if (mask.dropout != 0) spec.score.seed = mask.seed;
 }
 
 /// A caller's description of a problem, in this header's structs.
@@ -210,8 +210,8 @@ Call call_of(const Chapter& chapter, int step, const FlashbookShape* shape, cons
           .dv = gradients.dv_strides};
 }
 
-/// Returns a call's shape in the form that chapters use. Throws InputError if the step cannot run it.
-Shape checked_shape(const Chapter& chapter, const Call& call) {
+/// Returns a call's problem in the form that chapters use. Throws InputError if the step cannot run it.
+Spec checked_spec(const Chapter& chapter, const Call& call) {
   const FlashbookShape& given = call.shape;
   const FlashbookCache& cache = call.cache;
   constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16, DType::e4m3};
@@ -222,48 +222,46 @@ Shape checked_shape(const Chapter& chapter, const Call& call) {
     throw InputError("scaling is " + std::to_string(given.scaling) +
                      ": set it to a FlashbookScaling, 0 to 2");
   const auto strides = [](const FlashbookStrides& of) { return Strides{of.batch, of.head, of.row}; };
-  Shape shape = {.batch = given.batch,
-                 .heads = given.heads,
-                 .kv_heads = given.kv_heads,
-                 .seqlen_q = given.seqlen_q,
-                 .seqlen_k = given.seqlen_k,
-                 .head_dim = given.head_dim,
-                 .value_dim = given.value_dim != 0 ? given.value_dim : default_value_dim(given.head_dim),
-                 .visibility = Visibility::causal_if(given.causal != 0),
-                 .dtype = kTypes[given.dtype],
-                 .scale = given.scale,
-                 .e4m3_cache = cache.e4m3 != 0,
-                 .scaling = kScalings[given.scaling],
-                 .layout = {.q = strides(given.q),
-                            .k = strides(given.k),
-                            .v = strides(given.v),
-                            .o = strides(given.o),
-                            .d_o = strides(call.d_o),
-                            .dq = strides(call.dq),
-                            .dk = strides(call.dk),
-                            .dv = strides(call.dv)}};
-  const Layout layout = std::exchange(shape.layout, {});  // with pages, strides are between pages
-  validate(shape);                                        // checked before allocating arrays of these sizes
-  shape.layout = layout;
-  shape.paging = paging_of(given, cache);
-  shape.visibility.lengths = array_of(cache.lengths, given.batch);
+  Spec spec{{.batch = given.batch,
+             .heads = given.heads,
+             .kv_heads = given.kv_heads,
+             .seqlen_q = given.seqlen_q,
+             .seqlen_k = given.seqlen_k,
+             .head_dim = given.head_dim,
+             .value_dim = given.value_dim != 0 ? given.value_dim : default_value_dim(given.head_dim),
+             .dtype = kTypes[given.dtype],
+             .scale = given.scale},
+            Visibility::causal_if(given.causal != 0)};
+  spec.e4m3 = {.scaling = kScalings[given.scaling], .cache = cache.e4m3 != 0};
+  validate(spec);  // checked before allocating arrays of these sizes, and before strides, which with pages
+                   // are between pages
+  spec.layout = {.q = strides(given.q),
+                 .k = strides(given.k),
+                 .v = strides(given.v),
+                 .o = strides(given.o),
+                 .d_o = strides(call.d_o),
+                 .dq = strides(call.dq),
+                 .dk = strides(call.dk),
+                 .dv = strides(call.dv)};
+  spec.paging = paging_of(given, cache);
+  spec.visibility.lengths = array_of(cache.lengths, given.batch);
   if (cache.first_query != nullptr && cache.queries < 1)
     throw InputError("queries is " + std::to_string(cache.queries) +
                      ": set it to the number of packed queries, at least 1");
-  if (cache.first_query != nullptr) shape.packed_queries = cache.queries;
+  if (cache.first_query != nullptr) spec.batching.packed_queries = cache.queries;
   if (cache.splits < 0 || cache.splits > 1)
     throw InputError("splits is " + std::to_string(cache.splits) + ": set it to 0 or 1");
-  shape.unsplit = cache.splits == 1;
+  spec.batching.unsplit = cache.splits == 1;
   if (call.is_masked) {
     if (given.causal != 0) throw InputError("causal is set with a mask: set window_right to 0 instead");
-    apply_mask(call.mask, shape);
+    apply_mask(call.mask, spec);
   }
-  validate(shape);
-  if (!chapter.takes(shape.dtype))
+  validate(spec);
+  if (!chapter.takes(spec.dtype))
     throw InputError("chapter " + std::to_string(chapter.number) + " does not support " +
-                     std::string(name_of(shape.dtype)) + ": set another dtype");
-  if (const std::string reason = chapter.refusal(call.step, shape); !reason.empty()) throw InputError(reason);
-  return shape;
+                     std::string(name_of(spec.dtype)) + ": set another dtype");
+  if (const std::string reason = chapter.refusal(call.step, spec); !reason.empty()) throw InputError(reason);
+  return spec;
 }
 
 /// Returns the bytes that the call made by `call` needs; -1 if the step cannot run it.
@@ -272,14 +270,14 @@ int64_t workspace_or_error(int number, int step, MakeCall call) {
   int64_t bytes = -1;
   guarded([&] {
     const Chapter& chapter = find(number, step);
-    bytes = chapter.step(step).workspace_bytes(checked_shape(chapter, call(chapter)));
+    bytes = chapter.step(step).workspace_bytes(checked_spec(chapter, call(chapter)));
   });
   return bytes;
 }
 
 /// A problem that has been checked.
 struct Checked {
-  Shape shape;
+  Spec spec;
   int64_t workspace;  ///< size in bytes
 };
 
@@ -292,8 +290,8 @@ class LastChecks {
   const Checked& operator()(const Chapter& chapter, const Call& call) {
     const Question asked(call, chapter.runs_on == device::Place::device ? device::current() : -1);
     if (const int place = place_of(asked); place >= 0) return known_[last_ = place].answer;
-    Checked found = {checked_shape(chapter, call), 0};
-    found.workspace = chapter.step(call.step).workspace_bytes(found.shape);
+    Checked found = {checked_spec(chapter, call), 0};
+    found.workspace = chapter.step(call.step).workspace_bytes(found.spec);
     next_ = (next_ + 1) % kCalls;
     last_ = next_;
     known_[last_] = {asked, std::move(found)};
@@ -370,8 +368,8 @@ void require_aligned(const void* pointer, const char* name, std::size_t alignmen
 }
 
 /// Throws if the gradient of a bias is requested and not available.
-void check_bias_gradient(const Chapter& chapter, int step, const Shape& shape) {
-  if (shape.score.bias.values.empty())
+void check_bias_gradient(const Chapter& chapter, int step, const Spec& spec) {
+  if (spec.score.bias.values.empty())
     throw InputError("d_bias is set, and the mask has no bias: set bias, or leave d_bias null");
   if (chapter.step(step).same_bits)
     throw InputError("step " + std::to_string(step) + " of chapter " + std::to_string(chapter.number) +
@@ -570,7 +568,7 @@ int64_t flashbook_workspace_bytes(int chapter, int step, const FlashbookShape* s
 int flashbook_cost(int chapter, int step, const FlashbookShape* shape, double* flops, double* memory_bytes) {
   return guarded([&] {
     const Chapter& found = find(chapter, step);
-    const Shape problem = checked_shape(found, call_of(found, step, shape));
+    const Spec problem = checked_spec(found, call_of(found, step, shape));
     required(flops, "flops") = ::flashbook::flops(problem, found.step(step).operation);
     required(memory_bytes, "memory_bytes") = found.step(step).memory_bytes(problem);
   });

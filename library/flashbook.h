@@ -40,7 +40,7 @@ typedef enum FlashbookType {
   FLASHBOOK_E4M3 = 3
 } FlashbookType;
 
-/** Which elements of FLASHBOOK_E4M3 share a scale (common/attention/shape.h). */
+/** Which elements of FLASHBOOK_E4M3 share a scale (common/attention/spec.h). */
 typedef enum FlashbookScaling {
   FLASHBOOK_SCALE_OF_TENSOR = 0, /**< all elements: [1] */
   FLASHBOOK_SCALE_OF_HEAD = 1,   /**< a key head and the query heads that read it: [batch, kv_heads] */
@@ -56,7 +56,7 @@ typedef struct FlashbookStrides {
   int64_t row;
 } FlashbookStrides;
 
-/** One attention problem (common/attention/shape.h). */
+/** One attention problem (common/attention/spec.h). */
 typedef struct FlashbookShape {
   size_t size; /**< sizeof(FlashbookShape) */
   int32_t batch;

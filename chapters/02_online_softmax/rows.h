@@ -11,7 +11,7 @@
 #include <limits>
 #include <vector>
 
-#include "common/attention/shape.h"
+#include "common/attention/spec.h"
 #include "common/numeric/float_formats.h"
 
 namespace flashbook {
@@ -68,37 +68,37 @@ std::vector<float> to_floats(const T* values, int64_t count) {
 /// Calls `attention_row(row, o)` for every row. It adds the row of O to `o`, [head_dim] zeros, and returns
 /// the row's natural log-sum-exp.
 template <typename T, typename AttentionRow>
-void for_each_row(const Shape& shape,
+void for_each_row(const Spec& spec,
                   const T* q,  // [batch, heads, seqlen_q, head_dim]
                   const T* k,  // [batch, kv_heads, seqlen_k, head_dim]
                   const T* v,  // [batch, kv_heads, seqlen_k, head_dim]
                   T* o,        // [batch, heads, seqlen_q, head_dim]
                   float* lse,  // [batch, heads, seqlen_q]
                   AttentionRow attention_row) {
-  const int64_t q_head_elements = int64_t(shape.seqlen_q) * shape.head_dim;
-  const int64_t k_head_elements = int64_t(shape.seqlen_k) * shape.head_dim;
-  const int heads_per_kv_head = shape.heads / shape.kv_heads;
+  const int64_t q_head_elements = int64_t(spec.seqlen_q) * spec.head_dim;
+  const int64_t k_head_elements = int64_t(spec.seqlen_k) * spec.head_dim;
+  const int heads_per_kv_head = spec.heads / spec.kv_heads;
 
-  for (int64_t head = 0; head < int64_t(shape.batch) * shape.heads; ++head) {
+  for (int64_t head = 0; head < int64_t(spec.batch) * spec.heads; ++head) {
     // This also works across the batch: batch b starts at head b * heads, and so at key head b * kv_heads.
     const int64_t kv_head = head / heads_per_kv_head;
     const std::vector<float> head_q = to_floats(q + head * q_head_elements, q_head_elements);
     const std::vector<float> head_k = to_floats(k + kv_head * k_head_elements, k_head_elements);
     const std::vector<float> head_v = to_floats(v + kv_head * k_head_elements, k_head_elements);
 
-    for (int query = 0; query < shape.seqlen_q; ++query) {
-      const int64_t row_index = head * shape.seqlen_q + query;
-      const Row row = {.q = head_q.data() + int64_t(query) * shape.head_dim,
+    for (int query = 0; query < spec.seqlen_q; ++query) {
+      const int64_t row_index = head * spec.seqlen_q + query;
+      const Row row = {.q = head_q.data() + int64_t(query) * spec.head_dim,
                        .k = head_k.data(),
                        .v = head_v.data(),
-                       .keys = shape.visible_keys(query),
-                       .head_dim = shape.head_dim,
-                       .scale = shape.scale};
+                       .keys = spec.visible_keys(query),
+                       .head_dim = spec.head_dim,
+                       .scale = spec.scale};
 
-      std::vector<float> row_o(shape.head_dim);  // zeros; sums are float32 for every T
+      std::vector<float> row_o(spec.head_dim);  // zeros; sums are float32 for every T
       // An average over no keys would be 0 / 0. By convention, O is 0 and the sum is empty.
       lse[row_index] = row.keys == 0 ? kMinusInfinity : attention_row(row, row_o.data());
-      std::transform(row_o.begin(), row_o.end(), o + row_index * shape.head_dim, from_float<T>);
+      std::transform(row_o.begin(), row_o.end(), o + row_index * spec.head_dim, from_float<T>);
     }
   }
 }

@@ -23,7 +23,7 @@
 #include "chapters/02_online_softmax/rows.h"
 #include "chapters/02_online_softmax/tile.h"
 #include "common/attention/parallel.h"
-#include "common/attention/shape.h"
+#include "common/attention/spec.h"
 
 namespace flashbook {
 
@@ -89,32 +89,32 @@ void softmax_row(float (&scores)[kRowsK], int visible, float scale_log2, float& 
 
 /// Attention, one tile of queries per task. Writes every row of O and of the log-sum-exp.
 template <typename T, int kHeadDim>
-void attention_blocked(const Shape& shape,
+void attention_blocked(const Spec& spec,
                        const T* q,  // [batch, heads, seqlen_q, kHeadDim]
                        const T* k,  // [batch, kv_heads, seqlen_k, kHeadDim]
                        const T* v,  // [batch, kv_heads, seqlen_k, kHeadDim]
                        T* o,        // [batch, heads, seqlen_q, kHeadDim]
                        float* lse)  // [batch, heads, seqlen_q]
 {
-  const int q_tiles = ceil_div(shape.seqlen_q, kRowsQ);
-  const int heads_per_kv_head = shape.heads / shape.kv_heads;
-  const float scale_log2 = shape.scale * std::numbers::log2e_v<float>;
+  const int q_tiles = ceil_div(spec.seqlen_q, kRowsQ);
+  const int heads_per_kv_head = spec.heads / spec.kv_heads;
+  const float scale_log2 = spec.scale * std::numbers::log2e_v<float>;
 
-  parallel_for(int64_t(shape.batch) * shape.heads * q_tiles, [&](int64_t task) {
+  parallel_for(int64_t(spec.batch) * spec.heads * q_tiles, [&](int64_t task) {
     const int64_t head = task / q_tiles;
     const int64_t kv_head = head / heads_per_kv_head;
     const int first_query = int(task % q_tiles) * kRowsQ;
-    const int queries = std::min(kRowsQ, shape.seqlen_q - first_query);
-    const int64_t first_row = head * shape.seqlen_q + first_query;
+    const int queries = std::min(kRowsQ, spec.seqlen_q - first_query);
+    const int64_t first_row = head * spec.seqlen_q + first_query;
 
     const auto tiles = std::make_unique<Tiles<kHeadDim>>();  // zeros: an empty O and empty sums
     std::fill_n(tiles->row_max, kRowsQ, kMinusInfinity);
     load_tile(q + first_row * kHeadDim, queries, tiles->q);
 
-    const int visible_keys = shape.visible_keys(first_query + queries - 1);  // the last query sees the most
+    const int visible_keys = spec.visible_keys(first_query + queries - 1);  // the last query sees the most
     for (int first_key = 0; first_key < visible_keys; first_key += kRowsK) {
-      const int keys = std::min(kRowsK, shape.seqlen_k - first_key);
-      const int64_t kv_offset = (kv_head * shape.seqlen_k + first_key) * kHeadDim;
+      const int keys = std::min(kRowsK, spec.seqlen_k - first_key);
+      const int64_t kv_offset = (kv_head * spec.seqlen_k + first_key) * kHeadDim;
       load_transposed_tile(k + kv_offset, keys, tiles->k_transposed);
       load_tile(v + kv_offset, keys, tiles->v);
 
@@ -122,7 +122,7 @@ void attention_blocked(const Shape& shape,
       multiply_add(tiles->q, tiles->k_transposed, queries, tiles->scores);
       for (int row = 0; row < queries; ++row) {
         // The causal diagonal cuts through some tiles. There, every row sees a different number of keys.
-        const int visible = std::clamp(shape.visible_keys(first_query + row) - first_key, 0, kRowsK);
+        const int visible = std::clamp(spec.visible_keys(first_query + row) - first_key, 0, kRowsK);
         softmax_row(tiles->scores[row], visible, scale_log2, tiles->row_max[row], tiles->row_sum[row],
                     tiles->o[row]);
       }

@@ -28,7 +28,7 @@
 #include "chapters/02_online_softmax/rows.h"
 #include "chapters/02_online_softmax/tile.h"
 #include "common/attention/parallel.h"
-#include "common/attention/shape.h"
+#include "common/attention/spec.h"
 #include "common/numeric/widest_vectors.h"
 
 namespace flashbook {
@@ -223,37 +223,37 @@ template <typename Unit, int kHeadDim>
 
 /// Attention, one tile of queries per task. Writes every row of O and of the log-sum-exp.
 template <typename T, int kHeadDim>
-void attention_in_registers(const Shape& shape,
+void attention_in_registers(const Spec& spec,
                             const T* q,  // [batch, heads, seqlen_q, kHeadDim]
                             const T* k,  // [batch, kv_heads, seqlen_k, kHeadDim]
                             const T* v,  // [batch, kv_heads, seqlen_k, kHeadDim]
                             T* o,        // [batch, heads, seqlen_q, kHeadDim]
                             float* lse)  // [batch, heads, seqlen_q]
 {
-  const int q_tiles = ceil_div(shape.seqlen_q, kQueriesPerTask);
-  const int heads_per_kv_head = shape.heads / shape.kv_heads;
-  const float scale_log2 = shape.scale * std::numbers::log2e_v<float>;
+  const int q_tiles = ceil_div(spec.seqlen_q, kQueriesPerTask);
+  const int heads_per_kv_head = spec.heads / spec.kv_heads;
+  const float scale_log2 = spec.scale * std::numbers::log2e_v<float>;
 
-  parallel_for(int64_t(shape.batch) * shape.heads * q_tiles, [&](int64_t task) {
+  parallel_for(int64_t(spec.batch) * spec.heads * q_tiles, [&](int64_t task) {
     // Under a causal mask, the last queries see the most keys. They go first, so that no core starts one of
     // them at the end.
     const int64_t head = task / q_tiles;
     const int64_t kv_head = head / heads_per_kv_head;
     const int first_query = int(q_tiles - 1 - task % q_tiles) * kQueriesPerTask;
-    const int queries = std::min(kQueriesPerTask, shape.seqlen_q - first_query);
-    const int64_t first_row = head * shape.seqlen_q + first_query;
+    const int queries = std::min(kQueriesPerTask, spec.seqlen_q - first_query);
+    const int64_t first_row = head * spec.seqlen_q + first_query;
 
     const auto tiles = std::make_unique<TransposedTiles<kHeadDim>>();  // zeros: an empty O and empty sums
     std::fill_n(tiles->row_max, kQueriesPerTask, kMinusInfinity);
     load_transposed_tile(q + first_row * kHeadDim, queries, tiles->q);
 
-    const int visible_keys = shape.visible_keys(first_query + queries - 1);  // the last query sees the most
+    const int visible_keys = spec.visible_keys(first_query + queries - 1);  // the last query sees the most
     for (int first_key = 0; first_key < visible_keys; first_key += kKeysPerTile) {
-      const int keys = std::min(kKeysPerTile, shape.seqlen_k - first_key);
-      const int64_t kv_offset = (kv_head * shape.seqlen_k + first_key) * kHeadDim;
+      const int keys = std::min(kKeysPerTile, spec.seqlen_k - first_key);
+      const int64_t kv_offset = (kv_head * spec.seqlen_k + first_key) * kHeadDim;
       for (int row = 0; row < kQueriesPerTask; ++row)  // rows beyond the last query see the same keys
         tiles->visible[row] = std::clamp(
-            shape.visible_keys(first_query + std::min(row, queries - 1)) - first_key, 0, kKeysPerTile);
+            spec.visible_keys(first_query + std::min(row, queries - 1)) - first_key, 0, kKeysPerTile);
       const bool masked = tiles->visible[0] < kKeysPerTile;  // the first query sees the fewest
 
       with_widest_vectors([&]<typename Unit>() __attribute__((always_inline)) {

@@ -14,19 +14,19 @@ namespace flashbook::backward {
 using Workspace = GradientWorkspace;
 
 /// Rows of a workspace for tiles of `tile` queries.
-inline int64_t workspace_rows(const Shape& shape, int tile) {
-  return int64_t(shape.batch) * shape.heads * problem_of(shape, tile).padded_q;
+inline int64_t workspace_rows(const Spec& spec, int tile) {
+  return int64_t(spec.batch) * spec.heads * problem_of(spec, tile).padded_q;
 }
 
 /// Returns the bytes of a workspace for tiles of `tile` queries.
-inline int64_t bytes_of_workspace(const Shape& shape, int tile, bool adds_dq) {
-  return workspace_rows(shape, tile) * int64_t(sizeof(float)) *
-         (2 + (adds_dq ? tile_columns(shape.head_dim) : 0));
+inline int64_t bytes_of_workspace(const Spec& spec, int tile, bool adds_dq) {
+  return workspace_rows(spec, tile) * int64_t(sizeof(float)) *
+         (2 + (adds_dq ? tile_columns(spec.head_dim) : 0));
 }
 
 /// Returns the parts of the workspace of `tensors`.
-inline Workspace workspace_of(const Shape& shape, int tile, const Tensors& tensors) {
-  const int64_t rows = workspace_rows(shape, tile);
+inline Workspace workspace_of(const Spec& spec, int tile, const Tensors& tensors) {
+  const int64_t rows = workspace_rows(spec, tile);
   float* const first = static_cast<float*>(tensors.workspace);
   return {first, first + rows, first + 2 * rows};
 }
@@ -69,14 +69,14 @@ __global__ void __launch_bounds__(kPrepareThreads)
 /// Launches `prepare` for tiles of `tile` queries and `counts` counters. Static, because the simulator has
 /// kernels with bounds.
 template <typename T, int kHeadDim, bool kClearsDq>
-static void run_prepare(const Shape& shape, const Tensors& tensors, device::Stream stream, int tile,
+static void run_prepare(const Spec& spec, const Tensors& tensors, device::Stream stream, int tile,
                         int* counters = nullptr, int64_t counts = 0) {
-  const int64_t rows = workspace_rows(shape, tile);
+  const int64_t rows = workspace_rows(spec, tile);
   constexpr int kRowsPerBlock = kPrepareRows<kHeadDim>;
   device::launch(prepare<T, kHeadDim, kClearsDq>, dim3(ceil_div(rows, kRowsPerBlock)), dim3(kPrepareThreads),
                  0, stream, static_cast<const T*>(tensors.o), static_cast<const T*>(tensors.d_o),
-                 static_cast<const float*>(tensors.lse), tensors.d_lse, workspace_of(shape, tile, tensors),
-                 rows, problem_of(shape, tile), counters, counts);
+                 static_cast<const float*>(tensors.lse), tensors.d_lse, workspace_of(spec, tile, tensors),
+                 rows, problem_of(spec, tile), counters, counts);
 }
 
 }  // namespace flashbook::backward

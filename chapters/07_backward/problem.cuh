@@ -10,7 +10,7 @@
 //| key](../../docs/figures/visible_keys.svg)
 #pragma once
 #include "common/attention/layout.h"
-#include "common/attention/shape.h"
+#include "common/attention/spec.h"
 #include "common/hopper/gradient_prepare.h"
 #include "common/hopper/problem.h"
 #include "common/numeric/arithmetic.h"
@@ -74,17 +74,17 @@ struct Problem {
 //| that a kernel may read the log-sum-exps of a tile without checking where the queries end.
 //| [`prepare.cuh`](prepare.cuh) fills the extra rows with values that make this harmless.
 /// `tile`: the queries of a tile. The workspace holds whole tiles.
-inline Problem problem_of(const Shape& shape, int tile) {
-  return {.seqlen_q = shape.seqlen_q,
-          .seqlen_k = shape.seqlen_k,
-          .kv_heads = shape.kv_heads,
-          .group = shape.heads / shape.kv_heads,
-          .causal = shape.causal(),
-          .scale = shape.scale,
-          .scale_log2 = shape.scale * kLog2e,
-          .padded_q = ceil_div(shape.seqlen_q, tile) * tile,
-          .at = layout_given(shape),
-          .head_dim = shape.head_dim};
+inline Problem problem_of(const Spec& spec, int tile) {
+  return {.seqlen_q = spec.seqlen_q,
+          .seqlen_k = spec.seqlen_k,
+          .kv_heads = spec.kv_heads,
+          .group = spec.heads / spec.kv_heads,
+          .causal = spec.causal(),
+          .scale = spec.scale,
+          .scale_log2 = spec.scale * kLog2e,
+          .padded_q = ceil_div(spec.seqlen_q, tile) * tile,
+          .at = layout_given(spec),
+          .head_dim = spec.head_dim};
 }
 
 }  // namespace flashbook::backward

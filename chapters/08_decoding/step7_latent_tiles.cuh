@@ -7,7 +7,7 @@
 //| takes two pieces of every row of K, and all pieces of 16 rows of V](../../docs/figures/wgmma_tiles.svg)
 #pragma once
 #include "chapters/08_decoding/plan.cuh"
-#include "common/attention/shape.h"
+#include "common/attention/spec.h"
 #include "common/hopper/tiles.h"
 #include "common/ptx/math.h"
 #include "common/ptx/mbarrier.h"

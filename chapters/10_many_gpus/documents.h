@@ -115,7 +115,7 @@ class DocumentHops {
   /// Launches the attention for a hop, if any query sees any of its keys. Before the first launch, writes the
   /// result of rows that see no key at any hop.
   void attend(Attention a, std::size_t hop, device::Queue& queue) const {
-    if (hop == 0 && some_row_sees_nothing_) clear(a, a.shape.seqlen_q, queue);
+    if (hop == 0 && some_row_sees_nothing_) clear(a, a.spec.seqlen_q, queue);
     a.tiles = static_cast<const DocumentTile*>(hops_[hop].tiles.data());
     a.tile_count = hops_[hop].count;
     if (a.tile_count > 0) many_gpus::attend(a, queue);

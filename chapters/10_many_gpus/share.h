@@ -30,13 +30,13 @@ inline void add(std::vector<Message>& messages, int rank, const Buffer& base, in
 
 /// A rank's tensors, in the memory of its device. Made with that device in use.
 struct Share {
-  Shape whole;  ///< the problem of all ranks together
+  Spec whole;  ///< the problem of all ranks together
   Order order;
   int rank;
   Documents documents = {};  ///< documents packed in the sequence, unknown to `whole`; none: one
   int margin = 0;            ///< multiprocessors that kernels leave free for messages
-  Tokens queries = tokens_of(order, whole.seqlen_q, rank, whole.ranks),
-         keys = tokens_of(order, whole.seqlen_k, rank, whole.ranks);
+  Tokens queries = tokens_of(order, whole.seqlen_q, rank, whole.sharding.ranks),
+         keys = tokens_of(order, whole.seqlen_k, rank, whole.sharding.ranks);
   int64_t row_bytes = whole.head_dim * kElementBytes;
   int64_t query_heads = int64_t(whole.batch) * whole.heads,
           key_value_heads = 2 * int64_t(whole.batch) * whole.kv_heads;  ///< heads of K, and as many of V
@@ -47,20 +47,20 @@ struct Share {
   Buffer o{Place::device, q.bytes()};                                 // same layout as q
   Buffer lse{Place::device, std::size_t(query_heads) * queries.total() * sizeof(float)};  // [heads, tokens]
 
-  Tokens keys_of(int other) const { return tokens_of(order, whole.seqlen_k, other, whole.ranks); }
-  Tokens queries_of(int other) const { return tokens_of(order, whole.seqlen_q, other, whole.ranks); }
+  Tokens keys_of(int other) const { return tokens_of(order, whole.seqlen_k, other, whole.sharding.ranks); }
+  Tokens queries_of(int other) const { return tokens_of(order, whole.seqlen_q, other, whole.sharding.ranks); }
 
   /// Returns a launch of this rank's queries on another's keys, which `from` has, followed by their values.
   Attention attention(int other, const Buffer& from, int* counter) const {
     Attention a = attention(keys_of(other), from, counter);
-    a.shift = shift_between(order, a.shift, rank, other, whole.ranks);
+    a.shift = shift_between(order, a.shift, rank, other, whole.sharding.ranks);
     return a;
   }
 
   /// Returns a launch on any keys, except those of stripes, whose places also depend on the other rank.
   Attention attention(const Tokens& on, const Buffer& from, int* counter) const {
     Attention a{
-        .shape = whole,
+        .spec = whole,
         .queries = queries,
         .keys = on,
         .shift = whole.seqlen_k - whole.seqlen_q,
@@ -72,9 +72,9 @@ struct Share {
         .counter = counter,
         .masked = whole.causal(),
         .margin = margin};
-    a.shape.ranks = 1;
-    a.shape.seqlen_q = queries.total();
-    a.shape.seqlen_k = on.total();
+    a.spec.sharding.ranks = 1;
+    a.spec.seqlen_q = queries.total();
+    a.spec.seqlen_k = on.total();
     return a;
   }
 };
@@ -83,7 +83,7 @@ struct Share {
 /// documents.
 inline std::optional<DocumentHops> document_hops(const Share& share, const std::vector<OfRank>& keys) {
   if (share.documents.first_query.empty()) return {};
-  return DocumentHops({share.documents, share.whole.causal(), share.order, share.whole.ranks,
+  return DocumentHops({share.documents, share.whole.causal(), share.order, share.whole.sharding.ranks,
                        OfRank{share.queries, share.rank}, keys});
 }
 

@@ -71,8 +71,8 @@ class Hops {
 /// Whose keys a rank holds at each hop.
 inline std::vector<OfRank> keys_of_hops(const Share& share) {
   std::vector<OfRank> keys;
-  for (int hop = 0; hop < share.whole.ranks; ++hop) {
-    const int owner = owner_at_hop(share, hop, share.whole.ranks);
+  for (int hop = 0; hop < share.whole.sharding.ranks; ++hop) {
+    const int owner = owner_at_hop(share, hop, share.whole.sharding.ranks);
     keys.push_back({share.keys_of(owner), owner});
   }
   return keys;
@@ -86,7 +86,8 @@ class Ring final : public Program {
   Ring(const Share& share, bool merges_inside)
       : share_(share), merges_inside_(merges_inside), documents_(document_hops(share, keys_of_hops(share))) {
     int most = 0;  // keys of the rank that has most
-    for (int rank = 0; rank < share.whole.ranks; ++rank) most = std::max(most, share.keys_of(rank).total());
+    for (int rank = 0; rank < share.whole.sharding.ranks; ++rank)
+      most = std::max(most, share.keys_of(rank).total());
     for (Buffer& buffer : travelling_)
       buffer = Buffer(Place::device, std::size_t(share.key_value_heads * most * share.row_bytes));
     for (Part* part : {&carried_, &part_}) {
@@ -151,9 +152,9 @@ class Ring final : public Program {
     if (!hops.is_seen(hop)) return;
     const int first = hops.first(hop), from = hops.from(hop), until = hops.until(hop);
     const bool is_whole = hops.seen() == 1;
-    a.masked = a.masked && (hop == 0 || a.last_key(is_whole ? 0 : first) + 1 < a.shape.seqlen_k);
+    a.masked = a.masked && (hop == 0 || a.last_key(is_whole ? 0 : first) + 1 < a.spec.seqlen_k);
     if (is_whole) return attend(a, compute_);
-    const int rows = a.shape.seqlen_q;
+    const int rows = a.spec.seqlen_q;
     if (merges_inside_ || from == rows) {
       a.carried = carried_.carried(first, from, until);
       return attend(a, compute_);

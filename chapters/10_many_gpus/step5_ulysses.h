@@ -34,7 +34,7 @@ class Ulysses final : public Program {
  public:
   explicit Ulysses(const Share& share)
       : share_(share),
-        mine_(key_heads_of(share.whole.kv_heads, share.rank, share.whole.ranks)),
+        mine_(key_heads_of(share.whole.kv_heads, share.rank, share.whole.sharding.ranks)),
         q_(Place::device, std::size_t(query_rows() * share.row_bytes)),
         kv_(Place::device, std::size_t(2 * int64_t(share.whole.batch) * mine_.count * share.whole.seqlen_k *
                                        share.row_bytes)),
@@ -47,7 +47,7 @@ class Ulysses final : public Program {
   }
 
   void run(device::Rank& rank) override {
-    const Shape& whole = share_.whole;
+    const Spec& whole = share_.whole;
     Pieces in, out;
     pieces(in, share_.q, q_, whole.batch, group(), false, share_.row_bytes);
     pieces(in, share_.kv, kv_, 2 * whole.batch, 1, true, share_.row_bytes);
@@ -56,7 +56,7 @@ class Ulysses final : public Program {
 
     rank.exchange(queue_, in.by_tokens, in.by_heads);
     if (mine_.count > 0) {
-      Attention a{.shape = whole,
+      Attention a{.spec = whole,
                   .queries = tokens_of(Order::contiguous, whole.seqlen_q, 0, 1),
                   .keys = tokens_of(Order::contiguous, whole.seqlen_k, 0, 1),
                   .shift = whole.seqlen_k - whole.seqlen_q,
@@ -68,9 +68,9 @@ class Ulysses final : public Program {
                   .counter = counter_.get(),
                   .masked = whole.causal(),
                   .margin = share_.margin};
-      a.shape.ranks = 1;
-      a.shape.kv_heads = mine_.count;
-      a.shape.heads = mine_.count * group();
+      a.spec.sharding.ranks = 1;
+      a.spec.kv_heads = mine_.count;
+      a.spec.heads = mine_.count * group();
       documents_ ? documents_->attend(a, 0, queue_) : attend(a, queue_);
     }
     rank.exchange(queue_, out.by_heads, out.by_tokens);
@@ -89,12 +89,12 @@ class Ulysses final : public Program {
   /// the rank's heads, all tokens]. `group`: its heads per key head.
   void pieces(Pieces& to, const Buffer& by_tokens, const Buffer& by_heads, int batch, int group, bool keys,
               int64_t row_bytes) const {
-    const Shape& whole = share_.whole;
+    const Spec& whole = share_.whole;
     const int64_t all_heads = int64_t(whole.kv_heads) * group, my_heads = int64_t(mine_.count) * group;
     const int64_t all_tokens = keys ? whole.seqlen_k : whole.seqlen_q;
     const int64_t my_tokens = (keys ? share_.keys : share_.queries).total();
-    for (int other = 0; other < whole.ranks; ++other) {
-      const Heads theirs = key_heads_of(whole.kv_heads, other, whole.ranks);
+    for (int other = 0; other < whole.sharding.ranks; ++other) {
+      const Heads theirs = key_heads_of(whole.kv_heads, other, whole.sharding.ranks);
       const Tokens tokens = keys ? share_.keys_of(other) : share_.queries_of(other);
       for (int64_t entry = 0; entry < batch; ++entry) {
         for (int64_t head = 0; head < int64_t(theirs.count) * group; ++head)

@@ -46,17 +46,19 @@ struct GradientShare {
 class BackwardRing final : public Program {
  public:
   BackwardRing(const Share& share, const GradientShare& gradients)
-      : share_(share), gradients_(gradients), hops_(share, share.whole.ranks) {
+      : share_(share), gradients_(gradients), hops_(share, share.whole.sharding.ranks) {
     if (!share.documents.first_query.empty())
-      documents_.emplace(KeyLists(share.documents, share.whole.causal(), share.order, share.whole.ranks,
-                                  {share.queries, share.rank}, keys_of_hops(share)));
+      documents_.emplace(KeyLists(share.documents, share.whole.causal(), share.order,
+                                  share.whole.sharding.ranks, {share.queries, share.rank},
+                                  keys_of_hops(share)));
     const int64_t rows = share.query_heads * padded_rows(share.queries.total());
     lse_ = Buffer(Place::device, std::size_t(rows) * sizeof(float));
     d_ = Buffer(Place::device, lse_.bytes());
     dq_ = Buffer(Place::device, lse_.bytes() * share.whole.head_dim);
-    if (share.whole.ranks == 1) return;
+    if (share.whole.sharding.ranks == 1) return;
     int most = 0;  // the most keys that a rank has
-    for (int rank = 0; rank < share.whole.ranks; ++rank) most = std::max(most, share.keys_of(rank).total());
+    for (int rank = 0; rank < share.whole.sharding.ranks; ++rank)
+      most = std::max(most, share.keys_of(rank).total());
     for (Buffer& keys : travelling_)
       keys = Buffer(Place::device, std::size_t(share.key_value_heads * most * share.row_bytes));
     for (Buffer* sums : {&own_, &part_[0], &part_[1], &received_})
@@ -136,7 +138,7 @@ class BackwardRing final : public Program {
     const KeyHops::Hop* const listed = documents_ ? &documents_->at(hop) : nullptr;
     const Attention a = share_.attention(other, from, counter_.get());
     auto* const dk = static_cast<std::byte*>(gradients_.d_kv.data());
-    return {.shape = a.shape,
+    return {.spec = a.spec,
             .queries = a.queries,
             .keys = a.keys,
             .shift = a.shift,
@@ -149,7 +151,7 @@ class BackwardRing final : public Program {
             .dv = dk + gradients_.d_kv.bytes() / 2,
             .part = part,
             .counter = a.counter,
-            .masked = a.masked && a.last_key(0) + 1 < a.shape.seqlen_k,
+            .masked = a.masked && a.last_key(0) + 1 < a.spec.seqlen_k,
             .first_head = 0,
             .heads = 0,
             .seen = listed == nullptr ? nullptr : static_cast<const QueriesOfKey*>(listed->keys.data()),
@@ -161,13 +163,13 @@ class BackwardRing final : public Program {
   //| passed on unchanged. At hop 1 a sum begins as the part itself, which may be zeros.
   /// Computes some heads of a hop.
   void compute(int hop, Gradient g, int first_head, int heads) {
-    if (heads == 0 || g.shape.seqlen_k == 0) return;
+    if (heads == 0 || g.spec.seqlen_k == 0) return;
     if (is_seen(hop)) {
       g.first_head = first_head;
       g.heads = heads;
       differentiate(g, compute_);
     } else if (first_head == 0) {
-      const int64_t all = share_.key_value_heads * g.shape.seqlen_k * share_.whole.head_dim;
+      const int64_t all = share_.key_value_heads * g.spec.seqlen_k * share_.whole.head_dim;
       if (g.part != nullptr)
         clear(g.part, all, compute_);
       else

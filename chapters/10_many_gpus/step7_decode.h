@@ -22,10 +22,10 @@ namespace flashbook::many_gpus {
 
 /// A rank's memory: the queries of some heads, and the keys of some tokens for all heads.
 struct CacheShare {
-  Shape whole;  ///< the problem of all ranks together
+  Spec whole;  ///< the problem of all ranks together
   int rank;
   int margin = 0;  ///< multiprocessors that attention leaves free for kernels that carry messages
-  Tokens keys = tokens_of(Order::contiguous, whole.seqlen_k, rank, whole.ranks);
+  Tokens keys = tokens_of(Order::contiguous, whole.seqlen_k, rank, whole.sharding.ranks);
   int64_t row_bytes = whole.head_dim * kElementBytes;
   int kv_heads = whole.batch * whole.kv_heads;                   ///< key heads of all batch entries
   Buffer q{Place::device, std::size_t(rows(rank) * row_bytes)};  // [rows, head_dim]
@@ -41,9 +41,11 @@ struct CacheShare {
   /// Rows of all heads; then a rank's first row, and its number of rows.
   int64_t all_rows() const { return kv_heads * rows_of_head(); }
   int64_t first_row(int other) const {
-    return key_heads_of(kv_heads, other, whole.ranks).first * rows_of_head();
+    return key_heads_of(kv_heads, other, whole.sharding.ranks).first * rows_of_head();
   }
-  int64_t rows(int other) const { return key_heads_of(kv_heads, other, whole.ranks).count * rows_of_head(); }
+  int64_t rows(int other) const {
+    return key_heads_of(kv_heads, other, whole.sharding.ranks).count * rows_of_head();
+  }
 };
 
 /// Step 7 of one rank.
@@ -51,12 +53,12 @@ class Decode final : public Program {
  public:
   explicit Decode(const CacheShare& share)
       : share_(share),
-        launch_{.shape = share.whole, .keys = share.keys, .margin = share.margin},
+        launch_{.spec = share.whole, .keys = share.keys, .margin = share.margin},
         parts_(parts_of(launch_)),
         q_(Place::device, std::size_t(share.all_rows() * share.row_bytes)),
         split_(share, parts_ > 1 ? parts_ * share.all_rows() : 0),
         part_(share, share.all_rows()),
-        received_(share, share.whole.ranks * share.rows(share.rank)) {
+        received_(share, share.whole.sharding.ranks * share.rows(share.rank)) {
     launch_.q = q_.data();
     launch_.k = share.kv.data();
     launch_.v = static_cast<const std::byte*>(share.kv.data()) + share.kv.bytes() / 2;

@@ -14,7 +14,7 @@
 //| ![Four ranks at each hop of a ring under a causal mask: contiguous tokens leave cells empty, in zigzag
 //| every cell is half full](../../docs/figures/rank_work.svg)
 #pragma once
-#include "common/attention/shape.h"
+#include "common/attention/spec.h"
 #include "common/hopper/problem.h"
 #include "common/hopper/tile_scheduler.h"
 

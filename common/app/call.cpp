@@ -20,17 +20,17 @@ Buffer uploaded(Place place, std::span<const std::byte> bytes) {
   return buffer;
 }
 
-std::size_t bytes_spanned(const Shape& shape, TensorId id) {
-  return elements_spanned(shape, id) * size_of(type_of(shape, id));
+std::size_t bytes_spanned(const Spec& spec, TensorId id) {
+  return elements_spanned(spec, id) * size_of(type_of(spec, id));
 }
 
-int64_t scales_of(const Shape& shape, TensorId id) {
-  if (type_of(shape, id) != DType::e4m3) return 0;
-  return id == TensorId::q ? shape.q_scales() : shape.k_scales();
+int64_t scales_of(const Spec& spec, TensorId id) {
+  if (type_of(spec, id) != DType::e4m3) return 0;
+  return id == TensorId::q ? spec.q_scales() : spec.k_scales();
 }
 
-int64_t means_of(const Shape& shape, TensorId id) {
-  return shape.mean_subtracted && (id == TensorId::k || id == TensorId::v) ? shape.k_columns() : 0;
+int64_t means_of(const Spec& spec, TensorId id) {
+  return spec.e4m3.mean_subtracted && (id == TensorId::k || id == TensorId::v) ? spec.k_columns() : 0;
 }
 
 std::vector<std::byte> bytes_of(const Buffer& buffer) {
@@ -45,16 +45,16 @@ bool has_rows_of_queries(TensorId id) {
 }
 
 /// Returns a tensor's values in the default layout; rows other than the given ones are NaN.
-std::vector<float> decode_rows(const Shape& shape, TensorId id, std::span<const std::byte> bytes,
+std::vector<float> decode_rows(const Spec& spec, TensorId id, std::span<const std::byte> bytes,
                                const std::vector<int64_t>& rows) {
-  const DType type = type_of(shape, id);
-  const Strides strides = shape.strides(id);
-  const int64_t width = columns_of(shape, id);
-  std::vector<float> values(elements_of(shape, id), std::numeric_limits<float>::quiet_NaN());
+  const DType type = type_of(spec, id);
+  const Strides strides = spec.strides(id);
+  const int64_t width = columns_of(spec, id);
+  std::vector<float> values(elements_of(spec, id), std::numeric_limits<float>::quiet_NaN());
   for (const int64_t row : rows) {
-    const int64_t head = row / shape.seqlen_q;
-    const int64_t first = head / shape.heads * strides.batch + head % shape.heads * strides.head +
-                          row % shape.seqlen_q * strides.row;
+    const int64_t head = row / spec.seqlen_q;
+    const int64_t first = head / spec.heads * strides.batch + head % spec.heads * strides.head +
+                          row % spec.seqlen_q * strides.row;
     const auto encoded = bytes.subspan(first * size_of(type), width * size_of(type));
     std::ranges::copy(decode(type, encoded), values.begin() + row * width);
   }
@@ -63,11 +63,11 @@ std::vector<float> decode_rows(const Shape& shape, TensorId id, std::span<const 
 
 }  // namespace
 
-UploadedInputs::UploadedInputs(Operation operation, const Shape& shape, const Inputs& inputs, Place place)
+UploadedInputs::UploadedInputs(Operation operation, const Spec& spec, const Inputs& inputs, Place place)
     : place_(place) {
   for (const TensorSpec& tensor : tensors_of(operation)) {
     if (tensor.role != Role::input) continue;
-    const Encoded encoded = encode_input(shape, tensor.id, inputs[tensor.id], inputs.means(tensor.id));
+    const Encoded encoded = encode_input(spec, tensor.id, inputs[tensor.id], inputs.means(tensor.id));
     add({tensor.id, uploaded(place, encoded.bytes), uploaded(place, std::as_bytes(std::span(encoded.scales))),
          uploaded(place, std::as_bytes(inputs.means(tensor.id)))});
   }
@@ -75,16 +75,16 @@ UploadedInputs::UploadedInputs(Operation operation, const Shape& shape, const In
     d_lse_ = uploaded(place, std::as_bytes(std::span(inputs.d_lse)));
     tensors_.d_lse = static_cast<const float*>(d_lse_.data());
   }
-  upload_tables(shape);
+  upload_tables(spec);
 }
 
-UploadedInputs::UploadedInputs(Operation operation, const Shape& shape, Place place) : place_(place) {
+UploadedInputs::UploadedInputs(Operation operation, const Spec& spec, Place place) : place_(place) {
   for (const TensorSpec& tensor : tensors_of(operation))
     if (tensor.role == Role::input)
-      add({tensor.id, Buffer(place, bytes_spanned(shape, tensor.id)),
-           Buffer(place, scales_of(shape, tensor.id) * sizeof(float)),
-           Buffer(place, means_of(shape, tensor.id) * sizeof(float))});
-  upload_tables(shape);
+      add({tensor.id, Buffer(place, bytes_spanned(spec, tensor.id)),
+           Buffer(place, scales_of(spec, tensor.id) * sizeof(float)),
+           Buffer(place, means_of(spec, tensor.id) * sizeof(float))});
+  upload_tables(spec);
 }
 
 const UploadedInputs::Input& UploadedInputs::find(TensorId id) const {
@@ -105,32 +105,32 @@ void UploadedInputs::add(Input input) {
   inputs_.push_back(std::move(input));
 }
 
-void UploadedInputs::upload_tables(const Shape& shape) {
-  for (const ShapeTable& table : tables_of(shape)) {
+void UploadedInputs::upload_tables(const Spec& spec) {
+  for (const FeatureTable& table : tables_of(spec)) {
     tables_.push_back(uploaded(place_, table.bytes));
     tensors_.tables[int(table.id)] = tables_.back().data();
   }
 }
 
-Call::Call(const Chapter& chapter, const Shape& shape, const UploadedInputs& inputs, int step,
+Call::Call(const Chapter& chapter, const Spec& spec, const UploadedInputs& inputs, int step,
            const device::Together& together)
-    : Call(chapter.step(step).operation, shape, inputs, chapter.step(step).workspace_bytes(shape),
-           [run = chapter.step(step).run, shape](const Tensors& tensors) { run(shape, tensors, nullptr); }) {
+    : Call(chapter.step(step).operation, spec, inputs, chapter.step(step).workspace_bytes(spec),
+           [run = chapter.step(step).run, spec](const Tensors& tensors) { run(spec, tensors, nullptr); }) {
   if (chapter.step(step).deal_out != nullptr)
-    dealt_out_ = chapter.step(step).deal_out(shape, tensors_, together);
+    dealt_out_ = chapter.step(step).deal_out(spec, tensors_, together);
   if (chapter.step(step).zeroed == nullptr || workspace_.bytes() == 0) return;
   std::vector<std::byte> fresh(workspace_.bytes(), std::byte(kPoison));
-  zeroed_ = chapter.step(step).zeroed_bytes(shape);
+  zeroed_ = chapter.step(step).zeroed_bytes(spec);
   std::fill_n(fresh.begin(), zeroed_, std::byte(0));
   workspace_.upload(fresh);
 }
 
-Call::Call(Operation operation, const Shape& shape, const UploadedInputs& inputs, int64_t workspace_bytes,
+Call::Call(Operation operation, const Spec& spec, const UploadedInputs& inputs, int64_t workspace_bytes,
            Launch launch)
-    : shape_(shape), place_(inputs.place()), launch_(std::move(launch)), tensors_(inputs.tensors()) {
+    : spec_(spec), place_(inputs.place()), launch_(std::move(launch)), tensors_(inputs.tensors()) {
   for (const TensorSpec& tensor : tensors_of(operation)) {
     if (tensor.role != Role::output) continue;
-    outputs_.push_back({tensor.id, Buffer(place_, bytes_spanned(shape, tensor.id))});
+    outputs_.push_back({tensor.id, Buffer(place_, bytes_spanned(spec, tensor.id))});
     tensors_.set(tensor.id, outputs_.back().buffer.data());
   }
   free_before_workspace_ = memory_free();
@@ -166,7 +166,7 @@ double Call::time() const {
 Outputs Call::download() const {
   Outputs outputs;
   for (const Output& output : outputs_)
-    outputs[output.id] = decode_output(shape_, output.id, bytes_of(output.buffer));
+    outputs[output.id] = decode_output(spec_, output.id, bytes_of(output.buffer));
   return outputs;
 }
 
@@ -174,8 +174,8 @@ Outputs Call::download(const std::vector<int64_t>& rows) const {
   Outputs outputs;
   for (const Output& output : outputs_) {
     const std::vector<std::byte> bytes = bytes_of(output.buffer);
-    outputs[output.id] = has_rows_of_queries(output.id) ? decode_rows(shape_, output.id, bytes, rows)
-                                                        : decode_output(shape_, output.id, bytes);
+    outputs[output.id] = has_rows_of_queries(output.id) ? decode_rows(spec_, output.id, bytes, rows)
+                                                        : decode_output(spec_, output.id, bytes);
   }
   return outputs;
 }
@@ -201,9 +201,9 @@ bool Call::has_zeros() const {
   return std::all_of(all.begin(), all.begin() + zeroed_, [](std::byte byte) { return byte == std::byte(0); });
 }
 
-Outputs run_once(const Chapter& chapter, const Shape& shape, const Inputs& inputs, int step) {
-  const UploadedInputs uploaded(chapter.step(step).operation, shape, inputs, chapter.runs_on);
-  const Call call(chapter, shape, uploaded, step);
+Outputs run_once(const Chapter& chapter, const Spec& spec, const Inputs& inputs, int step) {
+  const UploadedInputs uploaded(chapter.step(step).operation, spec, inputs, chapter.runs_on);
+  const Call call(chapter, spec, uploaded, step);
   call.run();
   return call.download();
 }

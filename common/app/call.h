@@ -13,21 +13,21 @@
 
 namespace flashbook {
 
-/// The inputs of an operation where a chapter runs: in the shape's types and layout, with its scales and
+/// The inputs of an operation where a chapter runs: in the problem's types and layout, with its scales and
 /// tables. They are uploaded once, for any number of calls.
 class UploadedInputs {
  public:
   /// Throws device::UsageError if there is not enough memory.
-  UploadedInputs(Operation operation, const Shape& shape, const Inputs& inputs, device::Place place);
+  UploadedInputs(Operation operation, const Spec& spec, const Inputs& inputs, device::Place place);
 
   /// Allocates poisoned inputs, to be filled in place. Throws device::UsageError if memory does not suffice.
-  UploadedInputs(Operation operation, const Shape& shape, device::Place place);
+  UploadedInputs(Operation operation, const Spec& spec, device::Place place);
 
   /// Pointers to the inputs, their scales and tables; outputs and workspace are null.
   const Tensors& tensors() const { return tensors_; }
   device::Place place() const { return place_; }
 
-  const device::Buffer& values(TensorId id) const { return find(id).values; }  ///< in the shape's layout
+  const device::Buffer& values(TensorId id) const { return find(id).values; }  ///< in the problem's layout
   const device::Buffer& scales(TensorId id) const { return find(id).scales; }  ///< float; e4m3 only
   const device::Buffer& means(TensorId id) const { return find(id).means; }    ///< float; if subtracted
 
@@ -39,7 +39,7 @@ class UploadedInputs {
 
   const Input& find(TensorId id) const;
   void add(Input input);
-  void upload_tables(const Shape& shape);
+  void upload_tables(const Spec& spec);
 
   device::Place place_;
   std::vector<Input> inputs_;
@@ -48,18 +48,18 @@ class UploadedInputs {
   Tensors tensors_;
 };
 
-/// A step with a shape, with its own outputs and workspace. The inputs must outlive it.
+/// A step applied to a problem, with its own outputs and workspace. The inputs must outlive it.
 class Call {
  public:
   /// Starts the work on the device's default stream, or does it on the host. May return before it is done.
   using Launch = std::function<void(const Tensors&)>;
 
-  /// `step` must be able to run the shape. Throws device::UsageError if there is not enough memory.
-  Call(const Chapter& chapter, const Shape& shape, const UploadedInputs& inputs, int step,
+  /// `step` must be able to run the problem. Throws device::UsageError if there is not enough memory.
+  Call(const Chapter& chapter, const Spec& spec, const UploadedInputs& inputs, int step,
        const device::Together& together = {});
 
   /// Prepares a call of an implementation that is not a step of a chapter.
-  Call(Operation operation, const Shape& shape, const UploadedInputs& inputs, int64_t workspace_bytes,
+  Call(Operation operation, const Spec& spec, const UploadedInputs& inputs, int64_t workspace_bytes,
        Launch launch);
 
   /// Sets the outputs to NaN, as they are before the first run.
@@ -93,7 +93,7 @@ class Call {
 
   int64_t memory_free() const;
 
-  Shape shape_;
+  Spec spec_;
   device::Place place_;
   Launch launch_;
   std::unique_ptr<DealtOut> dealt_out_;  ///< for steps that have it; then nothing is launched
@@ -105,7 +105,7 @@ class Call {
 };
 
 /// One untimed run of `step` from host memory to host memory, for checks and tests.
-Outputs run_once(const Chapter& chapter, const Shape& shape, const Inputs& inputs, int step);
+Outputs run_once(const Chapter& chapter, const Spec& spec, const Inputs& inputs, int step);
 
 /// Returns the median time of some runs.
 double median(std::vector<double> seconds);

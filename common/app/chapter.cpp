@@ -66,14 +66,14 @@ std::string Chapter::slugs() const {
   return concat(text, ", or a number from 1 to ", last_step());
 }
 
-std::string Chapter::refusal(int number, const Shape& shape) const {
+std::string Chapter::refusal(int number, const Spec& spec) const {
   const Step& asked = step(number);
   const auto first_of = [](Features set) {
     int bit = 0;
     while (bit < int(Feature::unknown) && !set.has(Feature(bit))) ++bit;
     return Feature(bit);
   };
-  if (const Features unknown = asked.unknown_in(shape); !unknown.empty()) {
+  if (const Features unknown = asked.unknown_in(spec); !unknown.empty()) {
     const Feature feature = first_of(unknown);
     const Definition& text = definition_of(feature);
     const std::string other = where(*this, asked.operation, feature);
@@ -83,10 +83,10 @@ std::string Chapter::refusal(int number, const Shape& shape) const {
                   " does not support ", text.plural, ": ", text.cure,
                   other.empty() ? "" : ", or use " + other);
   }
-  if (const Features missing = asked.needs - features_of(shape); !missing.empty())
+  if (const Features missing = asked.needs - features_of(spec); !missing.empty())
     return concat("step ", number, " takes ", definition_of(first_of(missing)).plural,
                   " only: give those, or use another step");
-  return asked.limits ? asked.limits(shape) : "";
+  return asked.limits ? asked.limits(spec) : "";
 }
 
 }  // namespace flashbook

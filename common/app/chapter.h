@@ -12,7 +12,7 @@
 
 #include "common/attention/cost.h"
 #include "common/attention/operation.h"
-#include "common/attention/shape.h"
+#include "common/attention/spec.h"
 #include "common/attention/tensors.h"
 #include "common/device/device.h"
 #include "common/device/ranks.h"
@@ -49,63 +49,63 @@ struct Step {
   Features accepts = {};
   /// Features that a problem must have; they are accepted as well.
   Features needs = {};
-  /// Launches the step on `stream`. `shape` is valid and has not been refused, and the workspace has the
+  /// Launches the step on `stream`. `spec` is valid and has not been refused, and the workspace has the
   /// right size. Returns before the work is done.
-  void (*run)(const Shape& shape, const Tensors& tensors, device::Stream stream);
+  void (*run)(const Spec& spec, const Tensors& tensors, device::Stream stream);
 
-  /// Arithmetic limits, and features that cannot be combined: why the step cannot run `shape`, whose features
+  /// Arithmetic limits, and features that cannot be combined: why the step cannot run `spec`, whose features
   /// it accepts, and what to do; empty if it can. Null: no such limits.
-  std::string (*limits)(const Shape& shape) = nullptr;
+  std::string (*limits)(const Spec& spec) = nullptr;
   /// The device memory that it needs beyond inputs and outputs, in bytes. Null: none.
-  int64_t (*workspace)(const Shape& shape) = nullptr;
+  int64_t (*workspace)(const Spec& spec) = nullptr;
   /// The cost model: the bytes that it moves between its processor and device memory. Null: every tensor
   /// once.
-  double (*memory)(const Shape& shape) = nullptr;
+  double (*memory)(const Spec& spec) = nullptr;
   /// The bytes that the multiprocessors request, counted in sectors, whether or not a cache holds them. Null:
   /// there is no model.
-  double (*requested)(const Shape& shape) = nullptr;
+  double (*requested)(const Spec& spec) = nullptr;
   /// The number of leading bytes of the workspace that must be 0 before its first launch; every launch leaves
   /// them 0. Null: none.
-  int64_t (*zeroed)(const Shape& shape) = nullptr;
+  int64_t (*zeroed)(const Spec& spec) = nullptr;
   /// For a step that uses its tensors on other devices: copies the inputs of `tensors` there, which is not
   /// timed. `run` does all of it. Null: the step uses tensors where they are.
-  std::unique_ptr<DealtOut> (*deal_out)(const Shape& shape, const Tensors& tensors,
+  std::unique_ptr<DealtOut> (*deal_out)(const Spec& spec, const Tensors& tensors,
                                         const device::Together& together) = nullptr;
   bool same_bits = true;  ///< the same in every launch; false if the order of blocks affects sums
 
   /// Returns whether its kernel handles these features.
   bool knows(Features features) const { return (accepts | needs).has(features); }
-  /// Returns the features of `shape` that the step does not support.
-  Features unknown_in(const Shape& shape) const { return features_of(shape) - accepts - needs; }
-  /// Returns whether the step is for keys and a type like those of `shape`, whatever its other features.
-  bool is_for(const Shape& shape) const {
-    return (unknown_in(shape) & kKinds).empty() && features_of(shape).has(needs);
+  /// Returns the features of `spec` that the step does not support.
+  Features unknown_in(const Spec& spec) const { return features_of(spec) - accepts - needs; }
+  /// Returns whether the step is for keys and a type like those of `spec`, whatever its other features.
+  bool is_for(const Spec& spec) const {
+    return (unknown_in(spec) & kKinds).empty() && features_of(spec).has(needs);
   }
-  int64_t workspace_bytes(const Shape& shape) const { return workspace ? workspace(shape) : 0; }
-  int64_t zeroed_bytes(const Shape& shape) const { return zeroed ? zeroed(shape) : 0; }
-  double memory_bytes(const Shape& shape) const {
-    return memory ? memory(shape) : compulsory_bytes(shape, operation);
+  int64_t workspace_bytes(const Spec& spec) const { return workspace ? workspace(spec) : 0; }
+  int64_t zeroed_bytes(const Spec& spec) const { return zeroed ? zeroed(spec) : 0; }
+  double memory_bytes(const Spec& spec) const {
+    return memory ? memory(spec) : compulsory_bytes(spec, operation);
   }
-  double requested_bytes(const Shape& shape) const { return requested ? requested(shape) : 0; }
+  double requested_bytes(const Spec& spec) const { return requested ? requested(spec) : 0; }
 };
 
 /// As many keys as queries, one key head per query head, no mask.
-inline Shape square_shape(int batch, int heads, int seqlen, int head_dim, DType dtype) {
-  return {.batch = batch,
-          .heads = heads,
-          .kv_heads = heads,
-          .seqlen_q = seqlen,
-          .seqlen_k = seqlen,
-          .head_dim = head_dim,
-          .dtype = dtype,
-          .scale = default_scale(head_dim)};
+inline Spec square_spec(int batch, int heads, int seqlen, int head_dim, DType dtype) {
+  return {{.batch = batch,
+           .heads = heads,
+           .kv_heads = heads,
+           .seqlen_q = seqlen,
+           .seqlen_k = seqlen,
+           .head_dim = head_dim,
+           .dtype = dtype,
+           .scale = default_scale(head_dim)}};
 }
 
-/// Returns the shape with which chapters are compared, which fills a GPU.
-inline Shape shape_for_gpu(DType dtype = DType::bf16) { return square_shape(4, 16, 4096, 128, dtype); }
+/// Returns the problem with which chapters are compared, which fills a GPU.
+inline Spec spec_for_gpu(DType dtype = DType::bf16) { return square_spec(4, 16, 4096, 128, dtype); }
 
-/// Returns a shape that the simulator finishes in seconds.
-inline Shape shape_for_simulator(DType dtype = DType::bf16) { return square_shape(1, 2, 256, 64, dtype); }
+/// Returns a problem that the simulator finishes in seconds.
+inline Spec spec_for_simulator(DType dtype = DType::bf16) { return square_spec(1, 2, 256, 64, dtype); }
 
 /// Returns the largest score, scaled or not, for which an operation is right in a type; programs refuse
 /// inputs with larger ones. A forward pass handles every score that stays finite when multiplied by log2(e).
@@ -126,19 +126,17 @@ struct Chapter {
   const char* title;                              ///< "Naive attention"
   device::Place runs_on = device::Place::device;  ///< or Place::host, for a chapter that is CPU code
   std::span<const Step> steps;
-  std::span<const DType> dtypes = kTypesOf16Bits;  ///< accepted types; the default shape has the default
-  Shape gpu_shape = shape_for_gpu();               ///< default on a GPU: fills the card
-  Shape cpu_shape = shape_for_simulator();         ///< default in the simulator or on the host: takes seconds
+  std::span<const DType> dtypes = kTypesOf16Bits;  ///< accepted types; the default problem has the default
+  Spec gpu_spec = spec_for_gpu();                  ///< default on a GPU: fills the card
+  Spec cpu_spec = spec_for_simulator();            ///< default in the simulator or on the host: takes seconds
 
-  /// Returns the shape that its program runs by default.
-  const Shape& default_shape() const {
-    return device::machine() == device::Machine::gpu ? gpu_shape : cpu_shape;
-  }
+  /// Returns the problem that its program runs by default.
+  const Spec& default_spec() const { return device::machine() == device::Machine::gpu ? gpu_spec : cpu_spec; }
   int last_step() const { return int(steps.size()); }
-  /// Returns the last step for such a shape.
-  int last_step_for(const Shape& shape) const {
+  /// Returns the last step for such a problem.
+  int last_step_for(const Spec& spec) const {
     int last = last_step();
-    while (last > 1 && !step(last).is_for(shape)) --last;
+    while (last > 1 && !step(last).is_for(spec)) --last;
     return last;
   }
   const Step& step(int number) const { return steps[std::size_t(number - 1)]; }
@@ -149,10 +147,10 @@ struct Chapter {
   int place(std::string_view step) const;
   /// "split_q, ldmatrix or tuned, or a number from 1 to 3": how to name a step.
   std::string slugs() const;
-  /// Returns why a step cannot run `shape` (already validated): a feature that it does not accept, with the
+  /// Returns why a step cannot run `spec` (already validated): a feature that it does not accept, with the
   /// steps that do, or one of its limits. Empty if it can.
-  std::string refusal(int step, const Shape& shape) const;
-  std::string refusal(std::string_view step, const Shape& shape) const { return refusal(place(step), shape); }
+  std::string refusal(int step, const Spec& spec) const;
+  std::string refusal(std::string_view step, const Spec& spec) const { return refusal(place(step), spec); }
   /// Returns whether any step accepts these features.
   bool accepts(Features features) const {
     return std::ranges::any_of(steps, [&](const Step& s) { return s.knows(features); });

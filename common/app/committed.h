@@ -9,7 +9,7 @@ namespace flashbook {
 
 struct CommittedShape {
   std::string_view what;       ///< "", or "gradient: "
-  std::string_view described;  ///< shape as described by describe(Shape)
+  std::string_view described;  ///< shape as described by describe(Spec)
   std::string_view origin;     ///< "2026-11-28, commit da8f7dc2"
 };
 

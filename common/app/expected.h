@@ -13,12 +13,12 @@ namespace flashbook {
 
 /// Completes an operation's inputs beyond Q, K and V: for backward, O and the log-sum-exp of a forward pass,
 /// and dO from N(0, 1). The oracle computes the whole forward pass; where that takes long, the last step of
-/// `forward` does, if it can run the shape. Returns true in that case.
-bool complete_inputs(Operation operation, const Shape& shape, uint64_t seed, Inputs& inputs,
+/// `forward` does, if it can run the problem. Returns true in that case.
+bool complete_inputs(Operation operation, const Spec& spec, uint64_t seed, Inputs& inputs,
                      const Chapter* forward = nullptr);
 
 /// make_inputs for Q, K and V, completed.
-Inputs make_inputs(Operation operation, const Shape& shape, InputKind kind, uint64_t seed,
+Inputs make_inputs(Operation operation, const Spec& spec, InputKind kind, uint64_t seed,
                    const Chapter* forward = nullptr);
 
 /// The right answer, from the operation's FP64 oracle.
@@ -26,7 +26,7 @@ class Expected {
  public:
   /// For `rows` of O, ascending. For a gradient these are rows of dQ; if they are all rows, every row of dK
   /// and dV is checked as well, otherwise as many random ones.
-  Expected(Operation operation, const Shape& shape, const Inputs& inputs, std::vector<int64_t> rows,
+  Expected(Operation operation, const Spec& spec, const Inputs& inputs, std::vector<int64_t> rows,
            const Progress& progress = {});
 
   /// Returns the verdict on each of the operation's outputs.
@@ -36,7 +36,7 @@ class Expected {
   const Reference& forward() const { return forward_; }
 
  private:
-  Shape shape_;
+  Spec spec_;
   Reference forward_;
   std::vector<TensorReference> gradients_;
 };

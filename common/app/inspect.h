@@ -38,16 +38,16 @@ struct Inspection {
 
 /// Inspects row `query` of head `head` in batch entry `batch`, as computed by `step` of a forward pass.
 /// Throws InputError if the chapter computes something else, or supports only latent keys.
-Inspection inspect(const Chapter& chapter, const Shape& shape, const Inputs& inputs, const RowOf& row,
+Inspection inspect(const Chapter& chapter, const Spec& spec, const Inputs& inputs, const RowOf& row,
                    int step);
 
 /// Prints it tile by tile, and where it goes wrong.
-void print_inspection(std::ostream& out, const Shape& shape, const RowOf& row, const Inspection& found);
+void print_inspection(std::ostream& out, const Spec& spec, const RowOf& row, const Inspection& found);
 
 /// Writes scores.npy and p.npy [2, keys], maximum.npy, sum.npy and correction.npy [2, tiles], and o.npy [2,
 /// tiles, head_dim] into a folder, which it creates: first the values of the step, then those of the oracle.
 /// Throws InputError if it cannot.
-void save_inspection(const std::string& folder, const Shape& shape, const Inspection& found);
+void save_inspection(const std::string& folder, const Spec& spec, const Inspection& found);
 
 /// Does what `--inspect` requests, for every step of `options` that can run. Returns true if all are within
 /// their bounds.

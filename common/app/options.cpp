@@ -37,9 +37,9 @@ class Parser {
         line_("Chapter " + std::to_string(chapter.number) + " of Flashbook: " + chapter.title, chapter.name) {
     options_.operation = chapter.step(1).operation;
     options_.steps = chapter.steps_of(options_.operation);
-    shape_ = chapter.default_shape();
+    spec_ = chapter.default_spec();
     if (const auto found = device::launched(); found && chapter.accepts(Feature::ranks))
-      shape_.ranks = found->count;
+      spec_.sharding.ranks = found->count;
     declare_run();
     declare_shape();
     declare_files();
@@ -77,33 +77,32 @@ class Parser {
     const bool quantised = chapter_.takes(DType::e4m3);
     const bool e4m3_cache = chapter_.accepts(Feature::e4m3_cache);
     line_.group("The shape");
-    line_.count("--batch", "Batch size", shape_.batch);
-    line_.value("--heads", "N", "Query heads",
-                [this](auto& v) { shape_.heads = shape_.kv_heads = v.count(); });
+    line_.count("--batch", "Batch size", spec_.batch);
+    line_.value("--heads", "N", "Query heads", [this](auto& v) { spec_.heads = spec_.kv_heads = v.count(); });
     line_.count("--kv-heads", "Key and value heads, a divisor of --heads (default: the same number)",
-                shape_.kv_heads);
+                spec_.kv_heads);
     line_.value("--seqlen", "N", "Queries, and keys unless --seqlen-k is given; 4k means 4096",
-                [this](auto& v) { shape_.seqlen_q = shape_.seqlen_k = v.count(); });
-    line_.count("--seqlen-k", "Keys", shape_.seqlen_k);
+                [this](auto& v) { spec_.seqlen_q = spec_.seqlen_k = v.count(); });
+    line_.count("--seqlen-k", "Keys", spec_.seqlen_k);
     std::string head_dims = head_dims_of(chapter_);
     head_dims[0] = char(std::toupper(head_dims[0]));
-    line_.value("--head-dim", "N", head_dims, [this](auto& v) { shape_.set_head_dim(v.count()); });
+    line_.value("--head-dim", "N", head_dims, [this](auto& v) { spec_.set_head_dim(v.count()); });
     line_.value("--dtype", "TYPE", "Element type: " + names_of(chapter_.dtypes),
-                [this](auto& v) { shape_.dtype = dtype_of(v, chapter_); });
+                [this](auto& v) { spec_.dtype = dtype_of(v, chapter_); });
     line_.value(
         "--scaling", "WHAT", "e4m3: one scale per tensor (default), head or block of rows",
         [this](auto& v) { set_scaling(v); }, quantised || e4m3_cache);
     line_.value(
         "--cache", "TYPE", "Element type of K and V: 16 (default; the type of --dtype) or e4m3 (with scales)",
         [this](auto& v) {
-          shape_.e4m3_cache = v.template one_of<bool>({{"16", false}, {"e4m3", true}});
+          spec_.e4m3.cache = v.template one_of<bool>({{"16", false}, {"e4m3", true}});
         },
         e4m3_cache);
     line_.value(
         "--smooth", "HOW",
         "e4m3: subtract the column means of K and V before quantising: on (default) or off", [](auto&) {},
         quantised);
-    line_.then([this] { shape_.mean_subtracted = is_smoothed(line_.given(), shape_.dtype); });
+    line_.then([this] { spec_.e4m3.mean_subtracted = is_smoothed(line_.given(), spec_.dtype); });
   }
 
   /// How ranks communicate.
@@ -185,15 +184,15 @@ class Parser {
         });
     }
     line_.group("Score functions");
-    line_.then([this] { shape_.scale = default_scale(shape_.head_dim); });
+    line_.then([this] { spec_.scale = default_scale(spec_.head_dim); });
     line_.value("--scale", "X", "Factor applied to the scores (default: 1 / sqrt(head_dim))",
-                [this](auto& v) { shape_.scale = v.real(); });
+                [this](auto& v) { spec_.scale = v.real(); });
     line_.then([this] {
       validate_head_dim();
-      validate(shape_);
+      validate(spec_);
     });
   }
-  Request request() { return {shape_, options_.operation, options_.seed, line_.given()}; }
+  Request request() { return {spec_, options_.operation, options_.seed, line_.given()}; }
 
   void declare_inspection() {
     const bool has_rows = std::ranges::any_of(
@@ -203,7 +202,7 @@ class Parser {
         "--inspect", "ROW",
         "Instead of a normal run, show scores, P, maximum, sum, correction and O of row HEAD,QUERY (or "
         "BATCH,HEAD,QUERY), tile by tile, next to the oracle's",
-        [this](auto& v) { options_.inspected = row_of(v, shape_); }, has_rows);
+        [this](auto& v) { options_.inspected = row_of(v, spec_); }, has_rows);
     line_.value(
         "--inspect-to", "DIR", "Also write them as .npy files into this folder",
         [this](auto& v) {
@@ -234,11 +233,11 @@ class Parser {
   /// support.
   void validate_head_dim() const {
     try {
-      validate({.head_dim = shape_.head_dim});
+      validate({{.head_dim = spec_.head_dim}});
     } catch (const InputError&) {
       Chapter asked = chapter_;
       if (!options_.every_step) asked.steps = asked.steps.subspan(std::size_t(options_.steps[0] - 1), 1);
-      throw InputError("--head-dim ", shape_.head_dim, " is not supported: give ", head_dims_of(asked));
+      throw InputError("--head-dim ", spec_.head_dim, " is not supported: give ", head_dims_of(asked));
     }
   }
 
@@ -273,14 +272,14 @@ class Parser {
     if (!chapter_.takes(DType::e4m3) && !chapter_.accepts(Feature::e4m3_cache))
       throw InputError("--scaling is for e4m3, which chapter ", chapter_.number,
                        " does not support: leave it out");
-    shape_.scaling = value.one_of<Scaling>(
+    spec_.e4m3.scaling = value.one_of<Scaling>(
         {{"tensor", Scaling::tensor}, {"head", Scaling::head}, {"block", Scaling::block}});
   }
 
   const Chapter& chapter_;
   Line line_;
   Options options_;
-  Shape& shape_ = options_.shape;
+  Spec& spec_ = options_.spec;
   std::vector<Value> written_;
 };
 
@@ -290,8 +289,8 @@ void join_ranks(Options& options) {
   device::meet_processes(options.patience);
   if (device::processes() != nullptr) device::use_device(device::device_of_rank(device::processes()->rank()));
   device::Transport& transport = options.together.transport;
-  transport = options.transport.value_or(device::default_transport(options.shape.ranks));
-  if (const std::string reason = device::why_not(transport, options.shape.ranks); !reason.empty())
+  transport = options.transport.value_or(device::default_transport(options.spec.sharding.ranks));
+  if (const std::string reason = device::why_not(transport, options.spec.sharding.ranks); !reason.empty())
     throw InputError(reason);
 }
 

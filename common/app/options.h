@@ -24,13 +24,13 @@ struct RowOf {
   int batch, head, query;
 };
 
-/// A valid request: defaults are filled in, files have been read, and the shape is that of the files.
+/// A valid request: defaults are filled in, files have been read, and the problem is that of the files.
 struct Options {
-  Shape shape;
+  Spec spec;
   Operation operation = Operation::forward;  ///< what the steps compute
   std::optional<Inputs> inputs;              ///< inputs from files; otherwise they are generated from `seed`
   std::vector<int> steps;                    ///< the selected steps, ascending
-  bool every_step = true;  ///< --step all: a step that cannot run the shape is skipped, visibly
+  bool every_step = true;  ///< --step all: a step that cannot run the problem is skipped, visibly
   CheckMode check = CheckMode::automatic;
   std::optional<int>
       reps;  ///< timed runs of a step; default: up to 30 within half a second, one in the simulator

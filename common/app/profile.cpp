@@ -36,7 +36,7 @@ struct StepProfile {
 
 struct Profile {
   int chapter;
-  std::string name, title, shape;
+  std::string name, title, spec;
   std::vector<StepProfile> steps;
 };
 
@@ -141,7 +141,7 @@ json to_json(const LaunchTrace& launch) {
 void print_profile(std::ostream& out, const Profile& profile) {
   out << "Chapter " << profile.chapter << ": " << profile.title << "\n";
   out << "machine  simulator, traced: no data race, no access out of bounds\n";
-  out << "shape    " << profile.shape << "\n\n";
+  out << "shape    " << profile.spec << "\n\n";
   for (const StepProfile& step : profile.steps) {
     out << "Step " << step.step << ": " << step.name << "\n\n";
     for (const LaunchTrace& launch : step.launches) print_launch(out, launch);
@@ -165,34 +165,34 @@ void write_profile(const std::filesystem::path& file, const Profile& profile) {
   const json whole = {{"chapter", profile.chapter},
                       {"name", profile.name},
                       {"title", profile.title},
-                      {"shape", profile.shape},
+                      {"shape", profile.spec},
                       {"steps", steps}};
   write_whole_file(file, whole.dump(1) + "\n");
 }
 
 int profile(const Options& options, const Chapter& chapter) {
-  const Shape& shape = options.shape;
+  const Spec& spec = options.spec;
   if (chapter.runs_on == device::Place::host)
     throw InputError("chapter ", chapter.number, " runs on the CPU: there is no kernel to trace");
   const Inputs inputs = options.inputs
                             ? *options.inputs
-                            : make_inputs(options.operation, shape, InputKind::drifting, options.seed);
-  Profile result{chapter.number, chapter.name, chapter.title, describe(shape), {}};
+                            : make_inputs(options.operation, spec, InputKind::drifting, options.seed);
+  Profile result{chapter.number, chapter.name, chapter.title, describe(spec), {}};
   bool right = true;
-  const UploadedInputs uploaded(options.operation, shape, inputs, chapter.runs_on);
+  const UploadedInputs uploaded(options.operation, spec, inputs, chapter.runs_on);
   std::optional<Expected> expected;
-  if (options.check != CheckMode::off) expected.emplace(options.operation, shape, inputs, all_rows(shape));
+  if (options.check != CheckMode::off) expected.emplace(options.operation, spec, inputs, all_rows(spec));
   Report passed_over;
   for (const int step : runnable_steps(options, chapter, passed_over)) {
     const Step& row = chapter.step(step);
-    const Call call(chapter, shape, uploaded, step);
+    const Call call(chapter, spec, uploaded, step);
     {
       ProgressLine progress("tracing step " + std::to_string(step));
       device::take_suspects();
       call.run();
     }
-    result.steps.push_back({step, row.slug, row.name, sim::take_trace(), row.memory_bytes(shape),
-                            compulsory_bytes(shape, options.operation), row.requested_bytes(shape)});
+    result.steps.push_back({step, row.slug, row.name, sim::take_trace(), row.memory_bytes(spec),
+                            compulsory_bytes(spec, options.operation), row.requested_bytes(spec)});
     if (!expected) continue;
     const std::string failure = describe_failure(expected->judge(call.download()), "the oracle");
     if (failure.empty()) continue;

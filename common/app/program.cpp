@@ -25,7 +25,7 @@ void list_steps(const Chapter& chapter) {
 
 void write_outputs(const Options& options, const Outputs& outputs) {
   for (const auto& [tensor, file] : options.outputs)
-    write_whole_file(file, npy_bytes(dims_of(options.shape, tensor), outputs[tensor]));
+    write_whole_file(file, npy_bytes(dims_of(options.spec, tensor), outputs[tensor]));
 }
 
 /// All processes get the same command line, so each of them refuses it itself, and none waits for the others.

@@ -14,7 +14,7 @@ using Preface = void (*)(std::ostream& out);
 /// oracle and against `before` (the last step of the previous chapter; null for the first), times those that
 /// are right, and prints the report.
 ///
-/// Returns the exit code: 0 if all results are right, 1 if one is wrong, 2 for wrong usage, input or shape,
+/// Returns the exit code: 0 if all results are right, 1 if one is wrong, 2 for wrong usage, input or problem,
 /// 77 if hardware is missing. Results go to stdout, progress and errors to stderr.
 int run_chapter_program(int argc, char** argv, const Chapter& chapter, const Chapter* before,
                         Preface preface = nullptr);

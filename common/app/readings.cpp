@@ -148,42 +148,42 @@ void read_inputs(const Given& given, const Chapter& chapter, Options& options) {
       arrays.emplace(tensor.id, read_tensor(tensor, file->second.text));
   const Value &q_file = given.at("--q"), &k_file = given.at("--k");
   const std::vector<int64_t>&q = arrays.at(TensorId::q).shape, &k = arrays.at(TensorId::k).shape;
-  Shape& shape = options.shape;
-  shape.batch = from_file(given, "--batch", q_file, q[0]);
-  shape.heads = from_file(given, "--heads", q_file, q[1]);
-  shape.seqlen_q = from_file(given, "--seqlen", q_file, q[2]);
-  shape.set_head_dim(from_file(given, "--head-dim", q_file, q[3]));
-  shape.kv_heads = from_file(given, "--kv-heads", k_file, k[1]);
-  shape.seqlen_k = from_file(given, "--seqlen-k", k_file, k[2]);
-  if (shape.is_latent())
+  Spec& spec = options.spec;
+  spec.batch = from_file(given, "--batch", q_file, q[0]);
+  spec.heads = from_file(given, "--heads", q_file, q[1]);
+  spec.seqlen_q = from_file(given, "--seqlen", q_file, q[2]);
+  spec.set_head_dim(from_file(given, "--head-dim", q_file, q[3]));
+  spec.kv_heads = from_file(given, "--kv-heads", k_file, k[1]);
+  spec.seqlen_k = from_file(given, "--seqlen-k", k_file, k[2]);
+  if (spec.is_latent())
     throw InputError("files of latent keys, of which V is a part, are not supported: leave the files out");
-  shape.value_dim = int(arrays.at(TensorId::v).shape[3]);
-  shape.dtype = dtype_of_files(given, chapter, arrays);
-  shape.mean_subtracted = is_smoothed(given, shape.dtype);
+  spec.value_dim = int(arrays.at(TensorId::v).shape[3]);
+  spec.dtype = dtype_of_files(given, chapter, arrays);
+  spec.e4m3.mean_subtracted = is_smoothed(given, spec.dtype);
 
   Inputs inputs;
   for (auto& [id, array] : arrays) {
-    if (const std::vector<int64_t> dims = dims_of(shape, id); array.shape != dims)
+    if (const std::vector<int64_t> dims = dims_of(spec, id); array.shape != dims)
       throw InputError("--", name_of(id), " ", given.at("--" + std::string(name_of(id))).text, " has shape ",
                        dims_text(array.shape), ": beside ", q_file.text, " and ", k_file.text, " it must be ",
                        dims_text(dims));
     inputs[id] = std::move(array.values);
   }
-  round_inputs(shape, inputs);
+  round_inputs(spec, inputs);
   for (TensorId id : {TensorId::q, TensorId::k, TensorId::v, TensorId::o, TensorId::d_o})
     if (!all_finite(inputs[id]))
-      throw InputError("the files contain values beyond the range of ", name_of(shape.dtype),
+      throw InputError("the files contain values beyond the range of ", name_of(spec.dtype),
                        ": choose another --dtype");
   options.inputs = std::move(inputs);
 }
 
-RowOf row_of(const Value& value, const Shape& shape) {
+RowOf row_of(const Value& value, const Spec& spec) {
   std::vector<int64_t> numbers;
   for (const Value& word : value.split()) numbers.push_back(word.whole());
   if (numbers.size() == 2) numbers.insert(numbers.begin(), 0);
   if (numbers.size() != 3) value.refuse("give HEAD,QUERY or BATCH,HEAD,QUERY, such as 3,17");
   const std::pair<const char*, int> counts[] = {
-      {"batch entry", shape.batch}, {"head", shape.heads}, {"query", shape.seqlen_q}};
+      {"batch entry", spec.batch}, {"head", spec.heads}, {"query", spec.seqlen_q}};
   for (int i = 0; i < 3; ++i)
     if (const auto& [name, count] = counts[i]; numbers[i] < 0 || numbers[i] >= count)
       throw InputError("--inspect requests ", name, " ", numbers[i], ": there are 0 to ", count - 1);

@@ -40,6 +40,6 @@ bool is_smoothed(const Given& given, DType type);
 std::string names_of(std::span<const DType> types);
 
 /// "3,17" is query 17 of head 3, and "1,3,17" that of batch entry 1.
-RowOf row_of(const Value& value, const Shape& shape);
+RowOf row_of(const Value& value, const Spec& spec);
 
 }  // namespace flashbook

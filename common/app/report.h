@@ -9,7 +9,7 @@
 #include "common/app/committed.h"
 #include "common/app/verdict.h"
 #include "common/attention/operation.h"
-#include "common/attention/shape.h"
+#include "common/attention/spec.h"
 
 namespace flashbook {
 

@@ -50,16 +50,16 @@ std::pair<double, int> time(const Call& call, int step, std::optional<int> reps)
 /// minutes of work.
 void check_memory(const Chapter& chapter, const Options& options, const std::vector<int>& steps,
                   bool shares_host_memory) {
-  const Shape& shape = options.shape;
+  const Spec& spec = options.spec;
   double workspace = 0;
-  for (int step : steps) workspace = std::max(workspace, double(chapter.step(step).workspace_bytes(shape)));
+  for (int step : steps) workspace = std::max(workspace, double(chapter.step(step).workspace_bytes(spec)));
   // On the device: the encoded tensors. On the host: inputs as floats, their encodings, and two sets of
   // outputs.
   double machine = workspace, host = 0;
   for (const TensorSpec& tensor : tensors_of(options.operation)) {
     const double encoded =
-        double(elements_spanned(shape, tensor.id)) * double(size_of(type_of(shape, tensor.id)));
-    const double decoded = double(elements_of(shape, tensor.id)) * sizeof(float);
+        double(elements_spanned(spec, tensor.id)) * double(size_of(type_of(spec, tensor.id)));
+    const double decoded = double(elements_of(spec, tensor.id)) * sizeof(float);
     machine += encoded;
     host += tensor.role == Role::input ? encoded + decoded : 2 * decoded;
   }
@@ -75,8 +75,8 @@ void check_memory(const Chapter& chapter, const Options& options, const std::vec
 }
 
 /// Returns why `chapter` may be wrong in an operation for scores up to `largest`; empty if it is not.
-std::string why_not_scores(const Chapter& chapter, Operation operation, const Shape& shape, double largest) {
-  const float limit = right_up_to(operation, shape.dtype, shape.ranks);
+std::string why_not_scores(const Chapter& chapter, Operation operation, const Spec& spec, double largest) {
+  const float limit = right_up_to(operation, spec.dtype, spec.sharding.ranks);
   if (largest <= limit) return "";
   return concat(std::setprecision(2), "scores may reach ", largest,
                 " (the longest row of Q times that of K, times the scale), but chapter ", chapter.number,
@@ -84,23 +84,23 @@ std::string why_not_scores(const Chapter& chapter, Operation operation, const Sh
 }
 
 std::vector<int64_t> rows_to_check(const Options& options, Report& report) {
-  const Shape& shape = options.shape;
-  double row_flops = 2.0 * (shape.head_dim + shape.value_dim) * shape.seqlen_k;
+  const Spec& spec = options.spec;
+  double row_flops = 2.0 * (spec.head_dim + spec.value_dim) * spec.seqlen_k;
   if (options.operation ==
       Operation::backward)  // a row of dQ, or one of dK and dV, which is a sum over a group
-    row_flops += 6.0 * shape.head_dim * shape.seqlen_q * (double(shape.heads) / shape.kv_heads);
-  const bool small = row_flops * double(shape.q_rows()) <= kFullCheck;
+    row_flops += 6.0 * spec.head_dim * spec.seqlen_q * (double(spec.heads) / spec.kv_heads);
+  const bool small = row_flops * double(spec.q_rows()) <= kFullCheck;
   if (options.check == CheckMode::off) {
     report.checked_rows = "nothing (--check off)";
     return {};
   }
   if (options.check == CheckMode::full || (options.check == CheckMode::automatic && small)) {
     report.checked_rows = "every row";
-    return all_rows(shape);
+    return all_rows(spec);
   }
   const auto rows =
-      sample_rows(shape, int64_t(std::clamp(kSampleCheck / row_flops, 16.0, 4096.0)), options.seed);
-  report.checked_rows = std::to_string(rows.size()) + " of " + std::to_string(shape.q_rows()) + " rows";
+      sample_rows(spec, int64_t(std::clamp(kSampleCheck / row_flops, 16.0, 4096.0)), options.seed);
+  report.checked_rows = std::to_string(rows.size()) + " of " + std::to_string(spec.q_rows()) + " rows";
   return rows;
 }
 
@@ -110,66 +110,66 @@ std::vector<float> front(const std::vector<float>& values, int64_t count) {
 
 /// The results of the previous chapter, for as many whole heads as the time allows.
 struct Before {
-  Shape shape;  ///< the leading heads of the problem, as a separate problem
+  Spec spec;  ///< the leading heads of the problem, as a separate problem
   Outputs outputs;
 };
 
 /// Each key head is stored next to the query heads that read it and forms a separate problem: the first
-/// `groups` of them are a shape whose tensors are the front parts of the whole ones.
-Shape leading_groups(const Shape& shape, int groups) {
-  Shape part = shape;
+/// `groups` of them are a problem whose tensors are the front parts of the whole ones.
+Spec leading_groups(const Spec& spec, int groups) {
+  Spec part = spec;
   part.batch = groups;
-  part.heads = shape.heads / shape.kv_heads;
+  part.heads = spec.heads / spec.kv_heads;
   part.kv_heads = 1;
   return part;
 }
 
-/// Runs a chapter that has no means on a mean-subtracted shape: it computes attention over K and V without
+/// Runs a chapter that has no means on a mean-subtracted problem: it computes attention over K and V without
 /// their means, which its type can represent, and the means are added to its outputs.
-Outputs run_without_means(const Chapter& before, const Shape& shape, Inputs inputs, int step) {
-  const auto head_of = [&](int64_t row, int seqlen) { return row / seqlen * shape.head_dim; };
+Outputs run_without_means(const Chapter& before, const Spec& spec, Inputs inputs, int step) {
+  const auto head_of = [&](int64_t row, int seqlen) { return row / seqlen * spec.head_dim; };
   for (TensorId id : {TensorId::k, TensorId::v})
-    for (int64_t i = 0; i < shape.k_elements(); ++i)
-      inputs[id][i] -= inputs.means(id)[head_of(i / shape.head_dim, shape.seqlen_k) + i % shape.head_dim];
-  Outputs outputs = run_once(before, shape, inputs, step);
-  for (int64_t row = 0; row < shape.q_rows(); ++row) {
+    for (int64_t i = 0; i < spec.k_elements(); ++i)
+      inputs[id][i] -= inputs.means(id)[head_of(i / spec.head_dim, spec.seqlen_k) + i % spec.head_dim];
+  Outputs outputs = run_once(before, spec, inputs, step);
+  for (int64_t row = 0; row < spec.q_rows(); ++row) {
     if (std::isinf(outputs.lse[row])) continue;  // the row sees no key
-    const int64_t kv_head = head_of(row / (shape.heads / shape.kv_heads), shape.seqlen_q);
+    const int64_t kv_head = head_of(row / (spec.heads / spec.kv_heads), spec.seqlen_q);
     double product = 0;
-    for (int c = 0; c < shape.head_dim; ++c) {
-      const int64_t i = row * shape.head_dim + c;
+    for (int c = 0; c < spec.head_dim; ++c) {
+      const int64_t i = row * spec.head_dim + c;
       outputs.o[i] += inputs.v_mean[kv_head + c];
       product += double(inputs.q[i]) * inputs.k_mean[kv_head + c];
     }
-    outputs.lse[row] += float(shape.scale * product);
+    outputs.lse[row] += float(spec.scale * product);
   }
   return outputs;
 }
 
-std::optional<Before> run_before(Operation operation, const Shape& shape, const Inputs& inputs,
+std::optional<Before> run_before(Operation operation, const Spec& spec, const Inputs& inputs,
                                  const Chapter& before, Report& report) {
   const auto skip = [&](const std::string& reason) {
     report.before = "not compared with chapter " + std::to_string(before.number) + ": " + reason;
     return std::nullopt;
   };
-  const Shape taken = as_taken_by(before, shape);
+  const Spec taken = as_taken_by(before, spec);
   // Decoding is a forward pass with the same list of tensors.
   const int step = before.last_step_for(taken);
   const Operation theirs = before.step(step).operation;
   if (operation == Operation::backward || tensors_of(theirs).data() != tensors_of(operation).data())
     return skip("it computes something else");
-  if (!before.takes(taken.dtype)) return skip("it does not take " + std::string(name_of(shape.dtype)));
-  if (const std::string reason = why_not_scores(before, theirs, taken, largest_score(shape, inputs));
+  if (!before.takes(taken.dtype)) return skip("it does not take " + std::string(name_of(spec.dtype)));
+  if (const std::string reason = why_not_scores(before, theirs, taken, largest_score(spec, inputs));
       !reason.empty())
     return skip(reason);
   const bool gpu = before.runs_on == Place::device && device::machine() == device::Machine::gpu;
   const double budget = before.runs_on == Place::host ? kBeforeOnHost : gpu ? kBeforeOnGpu : kBeforeSimulated;
 
-  const int all_groups = shape.batch * shape.kv_heads;
-  const double group_flops = flops(leading_groups(shape, 1));
+  const int all_groups = spec.batch * spec.kv_heads;
+  const double group_flops = flops(leading_groups(spec, 1));
   const int groups = int(std::clamp(budget / std::max(group_flops, 1.0), 1.0, double(all_groups)));
   if (group_flops > 20 * budget) return skip("it would take minutes for one head of this shape");
-  const Shape part = leading_groups(taken, groups);
+  const Spec part = leading_groups(taken, groups);
   if (const std::string reason = before.refusal(step, part); !reason.empty()) return skip(reason);
 
   Inputs leading;  // left empty if the part is the whole: copying gigabytes takes seconds
@@ -177,7 +177,7 @@ std::optional<Before> run_before(Operation operation, const Shape& shape, const 
     leading.q = front(inputs.q, part.q_elements());
     leading.k = front(inputs.k, part.k_elements());
     leading.v = front(inputs.v, part.v_elements());
-    if (shape.mean_subtracted) {
+    if (spec.e4m3.mean_subtracted) {
       leading.k_mean = front(inputs.k_mean, part.k_columns());
       leading.v_mean = front(inputs.v_mean, part.k_columns());
     }
@@ -186,10 +186,10 @@ std::optional<Before> run_before(Operation operation, const Shape& shape, const 
   ProgressLine progress("running chapter " + std::to_string(before.number) + " for comparison");
   try {
     const std::string heads =
-        concat(int64_t(groups) * part.heads, " of ", int64_t(shape.batch) * shape.heads, " heads");
+        concat(int64_t(groups) * part.heads, " of ", int64_t(spec.batch) * spec.heads, " heads");
     report.before = concat(groups == all_groups ? "every head" : heads, " against chapter ", before.number,
                            ", step ", step);
-    return Before{part, shape.mean_subtracted && !part.mean_subtracted
+    return Before{part, spec.e4m3.mean_subtracted && !part.e4m3.mean_subtracted
                             ? run_without_means(before, part, part_inputs, step)
                             : run_once(before, part, part_inputs, step)};
   } catch (const device::HardwareMissing&) {
@@ -198,11 +198,11 @@ std::optional<Before> run_before(Operation operation, const Shape& shape, const 
 }
 
 /// Returns the part of a reference that covers the leading heads of its problem.
-Reference leading_rows(const Reference& reference, const Shape& shape) {
+Reference leading_rows(const Reference& reference, const Spec& spec) {
   Reference part = reference;
-  part.rows.resize(std::ranges::lower_bound(part.rows, shape.q_rows()) - part.rows.begin());
+  part.rows.resize(std::ranges::lower_bound(part.rows, spec.q_rows()) - part.rows.begin());
   const std::size_t count = part.rows.size();
-  part.o.resize(count * shape.head_dim), part.plain_o.resize(count * shape.head_dim);
+  part.o.resize(count * spec.head_dim), part.plain_o.resize(count * spec.head_dim);
   part.lse.resize(count), part.o_bound.resize(count), part.lse_bound.resize(count);
   return part;
 }
@@ -210,16 +210,16 @@ Reference leading_rows(const Reference& reference, const Shape& shape) {
 /// Describes errors in the previous chapter's outputs; empty if there are none. If there are any, a
 /// difference says nothing about this chapter.
 std::string wrong_before(const Before& before, const Reference& reference) {
-  const Reference part = leading_rows(reference, before.shape);
+  const Reference part = leading_rows(reference, before.spec);
   if (part.rows.empty()) return "";
-  return describe_failure(by_tensor(check(before.shape, part, before.outputs)), "the oracle");
+  return describe_failure(by_tensor(check(before.spec, part, before.outputs)), "the oracle");
 }
 
 CheckResult compare_with(const Before& before, const Outputs& outputs, const Reference& reference) {
   if (before.outputs.lse.size() == outputs.lse.size())
-    return compare(before.shape, outputs, before.outputs, reference);
-  const Outputs part{front(outputs.o, before.shape.q_elements()), front(outputs.lse, before.shape.q_rows())};
-  return compare(before.shape, part, before.outputs, reference);
+    return compare(before.spec, outputs, before.outputs, reference);
+  const Outputs part{front(outputs.o, before.spec.q_elements()), front(outputs.lse, before.spec.q_rows())};
+  return compare(before.spec, part, before.outputs, reference);
 }
 
 void name_machine(const Chapter& chapter, Report& report) {
@@ -233,42 +233,42 @@ void name_machine(const Chapter& chapter, Report& report) {
   report.simulated = !report.on_gpu;
 }
 
-/// Returns the default shape, with the kind of keys that the step takes.
-Shape shape_for(const Step& step, const Shape& shape) {
-  return step.needs.has(Feature::latent)       ? with_latent_keys(shape)
-         : step.needs.has(Feature::e4m3_cache) ? with_e4m3_cache(shape)
-                                               : shape;
+/// Returns the default problem, with the kind of keys that the step takes.
+Spec spec_for(const Step& step, const Spec& spec) {
+  return step.needs.has(Feature::latent)       ? with_latent_keys(spec)
+         : step.needs.has(Feature::e4m3_cache) ? with_e4m3_cache(spec)
+                                               : spec;
 }
 
 /// Returns the bytes that the step moves by its cost model; 0 if that needs a kernel that the program lacks.
-double modelled_bytes(const Step& step, const Shape& shape) try {
-  return step.memory_bytes(shape);
+double modelled_bytes(const Step& step, const Spec& spec) try {
+  return step.memory_bytes(spec);
 } catch (const std::exception&) {
   return 0;
 }
 
-/// Runs the steps that can run the shape of `options`.
-RunResult run_shape(const Options& options, const Chapter& chapter, const Chapter* before) {
-  const Shape& shape = options.shape;
+/// Runs the steps that can run the problem of `options`.
+RunResult run_spec(const Options& options, const Chapter& chapter, const Chapter* before) {
+  const Spec& spec = options.spec;
   RunResult result;
   Report& report = result.report;
   report.chapter = chapter.number;
   report.name = chapter.name;
   report.title = chapter.title;
-  report.shape = describe(shape);
+  report.shape = describe(spec);
   name_machine(chapter, report);
   const std::vector<int> steps = runnable_steps(options, chapter, report);
   check_memory(chapter, options, steps, !report.on_gpu);
 
-  Inputs inputs = options.inputs ? *options.inputs : make_inputs(shape, InputKind::drifting, options.seed);
+  Inputs inputs = options.inputs ? *options.inputs : make_inputs(spec, InputKind::drifting, options.seed);
   {
     ProgressLine progress("completing the inputs");
     const Chapter* forward = chapter.steps_of(Operation::forward).empty() ? before : &chapter;
-    if (complete_inputs(options.operation, shape, options.seed, inputs, forward))
+    if (complete_inputs(options.operation, spec, options.seed, inputs, forward))
       report.before = "O and the log-sum-exp are those of chapter " + std::to_string(forward->number);
   }
   if (const std::string reason =
-          why_not_scores(chapter, options.operation, shape, largest_score(shape, inputs));
+          why_not_scores(chapter, options.operation, spec, largest_score(spec, inputs));
       !reason.empty())
     throw InputError(reason);
   const std::vector<int64_t> rows = rows_to_check(options, report);
@@ -276,29 +276,29 @@ RunResult run_shape(const Options& options, const Chapter& chapter, const Chapte
   std::optional<Before> earlier;
   if (!rows.empty()) {
     ProgressLine progress("computing the oracle");
-    expected.emplace(options.operation, shape, inputs, rows, [&](double done) { progress.update(done); });
+    expected.emplace(options.operation, spec, inputs, rows, [&](double done) { progress.update(done); });
   }
   if (!rows.empty() && before != nullptr && options.operation != Operation::backward)
-    earlier = run_before(options.operation, shape, inputs, *before, report);
+    earlier = run_before(options.operation, spec, inputs, *before, report);
   if (const std::string wrong = earlier ? wrong_before(*earlier, expected->forward()) : ""; !wrong.empty()) {
     report.before = concat("not compared with chapter ", before->number, ", which is wrong itself: ", wrong);
     earlier.reset();
   }
 
-  const UploadedInputs uploaded(options.operation, shape, inputs, chapter.runs_on);
+  const UploadedInputs uploaded(options.operation, spec, inputs, chapter.runs_on);
   for (int step : steps) {
     const Step& row = chapter.step(step);
-    const Shape book = shape_for(row, chapter.gpu_shape);
+    const Spec book = spec_for(row, chapter.gpu_spec);
     StepReport entry{.step = step,
                      .slug = row.slug,
                      .name = row.name,
-                     .flops = flops(shape, row.operation),
-                     .memory_bytes = row.memory_bytes(shape),
-                     .requested_bytes = row.requested_bytes(shape),
-                     .workspace_bytes = double(row.workspace_bytes(shape)),
+                     .flops = flops(spec, row.operation),
+                     .memory_bytes = row.memory_bytes(spec),
+                     .requested_bytes = row.requested_bytes(spec),
+                     .workspace_bytes = double(row.workspace_bytes(spec)),
                      .book_shape = describe(book),
                      .book_memory_bytes = modelled_bytes(row, book)};
-    const Call call(chapter, shape, uploaded, step, options.together);
+    const Call call(chapter, spec, uploaded, step, options.together);
     {
       ProgressLine progress("running step " + std::to_string(step));
       device::take_suspects();
@@ -320,17 +320,17 @@ RunResult run_shape(const Options& options, const Chapter& chapter, const Chapte
   return result;
 }
 
-/// In a default run, a step for latent keys, or for a cache in e4m3, gets the default shape with such keys,
+/// In a default run, a step for latent keys, or for a cache in e4m3, gets the default problem with such keys,
 /// and runs separately.
 void run_other_keys(const Options& options, const Chapter& chapter, Report& report) {
-  if (options.inputs || options.shape != chapter.default_shape()) return;
+  if (options.inputs || options.spec != chapter.default_spec()) return;
   for (StepReport& entry : report.steps) {
     const Step& step = chapter.step(entry.step);
     if ((step.needs & (Feature::latent | Feature::e4m3_cache)).empty()) continue;
     Options own = options;
-    own.shape = shape_for(step, options.shape);
+    own.spec = spec_for(step, options.spec);
     own.steps = {entry.step};
-    const Report ran = run_shape(own, chapter, nullptr).report;
+    const Report ran = run_spec(own, chapter, nullptr).report;
     entry = ran.steps.front();
     entry.shape = ran.shape;
   }
@@ -338,14 +338,14 @@ void run_other_keys(const Options& options, const Chapter& chapter, Report& repo
 
 }  // namespace
 
-Shape as_taken_by(const Chapter& chapter, const Shape& shape) {
-  Shape taken = shape;
+Spec as_taken_by(const Chapter& chapter, const Spec& spec) {
+  Spec taken = spec;
   taken.layout = {};
-  taken.ranks = 1;
-  taken.order = {};
-  if (!chapter.takes(shape.dtype)) taken.dtype = output_type(shape.dtype);
-  taken.mean_subtracted = shape.mean_subtracted && taken.dtype == DType::e4m3;
-  taken.e4m3_cache = false;  // since its values are those of 16 bits, too
+  taken.sharding.ranks = 1;
+  taken.sharding.order = {};
+  if (!chapter.takes(spec.dtype)) taken.dtype = output_type(spec.dtype);
+  taken.e4m3.mean_subtracted = spec.e4m3.mean_subtracted && taken.dtype == DType::e4m3;
+  taken.e4m3.cache = false;  // since its values are those of 16 bits, too
   return taken;
 }
 
@@ -353,7 +353,7 @@ std::vector<int> runnable_steps(const Options& options, const Chapter& chapter, 
   std::vector<int> steps;
   std::string reason;
   for (int step : options.steps) {
-    const std::string why_not = chapter.refusal(step, options.shape);
+    const std::string why_not = chapter.refusal(step, options.spec);
     if (why_not.empty()) {
       steps.push_back(step);
       continue;
@@ -367,7 +367,7 @@ std::vector<int> runnable_steps(const Options& options, const Chapter& chapter, 
 }
 
 RunResult run(const Options& options, const Chapter& chapter, const Chapter* before) {
-  RunResult result = run_shape(options, chapter, before);
+  RunResult result = run_spec(options, chapter, before);
   run_other_keys(options, chapter, result.report);
   return result;
 }

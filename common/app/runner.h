@@ -13,16 +13,16 @@ struct RunResult {
 };
 
 /// Runs the steps: each is checked first and timed only if it is right. In a default run, steps for latent
-/// keys or an e4m3 cache use their own shape. Throws InputError if no selected step can run the shape, or if
-/// there is too little memory; device::HardwareMissing without a GPU in a GPU build.
+/// keys or an e4m3 cache use their own problem. Throws InputError if no selected step can run the problem, or
+/// if there is too little memory; device::HardwareMissing without a GPU in a GPU build.
 RunResult run(const Options& options, const Chapter& chapter, const Chapter* before);
 
-/// Returns the steps of `options` that can run its shape. Reports those that cannot; throws InputError if
+/// Returns the steps of `options` that can run its problem. Reports those that cannot; throws InputError if
 /// none is left.
 std::vector<int> runnable_steps(const Options& options, const Chapter& chapter, Report& report);
 
-/// Returns the shape in which `chapter` can be compared with a chapter that takes e4m3: quantised values are
-/// also BF16 values, if `chapter` accepts those. Otherwise the same shape, but without gaps.
-Shape as_taken_by(const Chapter& chapter, const Shape& shape);
+/// Returns the problem in which `chapter` can be compared with a chapter that takes e4m3: quantised values
+/// are also BF16 values, if `chapter` accepts those. Otherwise the same problem, but without gaps.
+Spec as_taken_by(const Chapter& chapter, const Spec& spec);
 
 }  // namespace flashbook

@@ -29,13 +29,13 @@ struct Part {
 };
 
 struct Comparison {
-  const Shape& shape;
+  const Spec& spec;
   TensorId id;
 
   bool is_lse() const { return id == TensorId::lse; }
   std::string name() const { return std::string(id == TensorId::o || is_lse() ? title_of(id) : name_of(id)); }
-  int64_t width() const { return columns_of(shape, id); }  ///< elements per row
-  int64_t rows() const { return elements_of(shape, id) / width(); }
+  int64_t width() const { return columns_of(spec, id); }  ///< elements per row
+  int64_t rows() const { return elements_of(spec, id) / width(); }
 
   Verdict failed(const std::string& why) const {
     return {.ok = false, .max_error = NAN, .bound = NAN, .relative_rms = NAN, .worst = why};
@@ -54,7 +54,7 @@ struct Comparison {
   }
 
   std::string place(int64_t row, int64_t dim, double got, double want) const {
-    const std::vector<int64_t> dims = dims_of(shape, id);  // [batch, heads, seqlen, ...]
+    const std::vector<int64_t> dims = dims_of(spec, id);  // [batch, heads, seqlen, ...]
     const bool of_key = id == TensorId::dk || id == TensorId::dv;
     std::ostringstream text;
     text.precision(9);
@@ -113,9 +113,9 @@ struct Comparison {
 /// The bounds of a reference, for rows that it has and for others.
 class RowBounds {
  public:
-  RowBounds(const Shape& shape, const Reference& reference) : reference_(reference) {
+  RowBounds(const Spec& spec, const Reference& reference) : reference_(reference) {
     for (std::size_t i = 0; i < reference.rows.size(); ++i) {
-      const double largest = largest_of(std::span(reference.o).subspan(i * shape.value_dim, shape.value_dim));
+      const double largest = largest_of(std::span(reference.o).subspan(i * spec.value_dim, spec.value_dim));
       if (largest > 0) relative_o_ = std::max(relative_o_, reference.o_bound[i] / largest);
       lse_ = std::max(lse_, reference.lse_bound[i]);
     }
@@ -160,28 +160,28 @@ Verdict against_reference(const Comparison& c, const std::vector<int64_t>& rows,
 
 }  // namespace
 
-CheckResult check(const Shape& shape, const Reference& reference, const Outputs& outputs) {
-  return {against_reference({shape, TensorId::o}, reference.rows, reference.o, reference.o_bound, outputs.o),
-          against_reference({shape, TensorId::lse}, reference.rows, reference.lse, reference.lse_bound,
+CheckResult check(const Spec& spec, const Reference& reference, const Outputs& outputs) {
+  return {against_reference({spec, TensorId::o}, reference.rows, reference.o, reference.o_bound, outputs.o),
+          against_reference({spec, TensorId::lse}, reference.rows, reference.lse, reference.lse_bound,
                             outputs.lse)};
 }
 
-Verdict check(const Shape& shape, const TensorReference& reference, std::span<const float> got) {
-  return against_reference({shape, reference.id}, reference.rows, reference.values, reference.bound, got);
+Verdict check(const Spec& spec, const TensorReference& reference, std::span<const float> got) {
+  return against_reference({spec, reference.id}, reference.rows, reference.values, reference.bound, got);
 }
 
-CheckResult compare(const Shape& shape, const Outputs& outputs, const Outputs& before,
+CheckResult compare(const Spec& spec, const Outputs& outputs, const Outputs& before,
                     const Reference& reference) {
-  const RowBounds bounds(shape, reference);
-  const std::vector<int64_t> rows = all_rows(shape);
+  const RowBounds bounds(spec, reference);
+  const std::vector<int64_t> rows = all_rows(spec);
   const auto against = [&](TensorId id, auto bound) {
-    return Comparison{shape, id}.judge("the other ", rows, std::span<const float>(before[id]), outputs[id],
-                                       bound);
+    return Comparison{spec, id}.judge("the other ", rows, std::span<const float>(before[id]), outputs[id],
+                                      bound);
   };
   return {against(TensorId::o,
                   [&](int64_t row) {
                     return 2 *
-                           bounds.o(row, std::span(before.o).subspan(row * shape.value_dim, shape.value_dim));
+                           bounds.o(row, std::span(before.o).subspan(row * spec.value_dim, spec.value_dim));
                   }),
           against(TensorId::lse, [&](int64_t row) { return 2 * bounds.lse(row); })};
 }

@@ -26,17 +26,17 @@ struct CheckResult {
 };
 
 /// Compares every element of the reference's rows with its row's bounds. An error passes only if
-/// `error <= bound`, so NaN never passes; -inf equals only -inf. Sizes that differ from `shape` fail.
-CheckResult check(const Shape& shape, const Reference& reference, const Outputs& outputs);
+/// `error <= bound`, so NaN never passes; -inf equals only -inf. Sizes that differ from `spec` fail.
+CheckResult check(const Spec& spec, const Reference& reference, const Outputs& outputs);
 
 /// Compares a gradient with its reference in the same way. `got` is in the default layout.
-Verdict check(const Shape& shape, const TensorReference& reference, std::span<const float> got);
+Verdict check(const Spec& spec, const TensorReference& reference, std::span<const float> got);
 
-/// Compares every element of two chapters' outputs for one shape. Each is within the bounds of `reference`,
-/// so they differ by at most twice these. `reference` is for this shape, or for one that has these as
+/// Compares every element of two chapters' outputs for one problem. Each is within the bounds of `reference`,
+/// so they differ by at most twice these. `reference` is for this problem, or for one that has these as
 /// its leading heads. A row that the reference lacks may differ, in O relative to its largest |O| and in its
 /// log-sum-exp, by as much as any row that it has.
-CheckResult compare(const Shape& shape, const Outputs& outputs, const Outputs& before,
+CheckResult compare(const Spec& spec, const Outputs& outputs, const Outputs& before,
                     const Reference& reference);
 
 }  // namespace flashbook

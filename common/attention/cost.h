@@ -8,11 +8,11 @@ namespace flashbook {
 /// Floating-point operations: 2 * (head_dim + value_dim) * visible pairs, two for each multiply-add of Q K^T
 /// and of P V; where the two are equal that is 4 * head_dim. The backward pass has 2.5 times as many: five
 /// products instead of two.
-double flops(const Shape& shape, Operation operation = Operation::forward);
+double flops(const Spec& spec, Operation operation = Operation::forward);
 
 /// Returns the bytes of device memory that no kernel can avoid: every tensor of the operation and every table
-/// of the shape, read or written once. For K and V, only keys within the sequences' lengths count, and those
-/// of a shared prefix once.
-double compulsory_bytes(const Shape& shape, Operation operation = Operation::forward);
+/// of the problem, read or written once. For K and V, only keys within the sequences' lengths count, and
+/// those of a shared prefix once.
+double compulsory_bytes(const Spec& spec, Operation operation = Operation::forward);
 
 }  // namespace flashbook

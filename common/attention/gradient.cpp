@@ -58,27 +58,27 @@ struct QueryState {
 template <typename Sum, typename Store>
 class Textbook {
  public:
-  Textbook(const Shape& shape, const Inputs& inputs, Store store)
-      : shape_(shape), inputs_(inputs), store_(store) {
+  Textbook(const Spec& spec, const Inputs& inputs, Store store)
+      : spec_(spec), inputs_(inputs), store_(store) {
     if constexpr (std::is_same_v<Sum, float>)
-      for (const Definition* feature : having(&Definition::score_in_float, shape))
+      for (const Definition* feature : having(&Definition::score_in_float, spec))
         changes_.push_back(feature->score_in_float);
     else
-      for (const Definition* feature : having(&Definition::score, shape)) changes_.push_back(feature->score);
-    kept_ = having(&Definition::kept, shape);
-    sinks_ = having(&Definition::sink, shape);
+      for (const Definition* feature : having(&Definition::score, spec)) changes_.push_back(feature->score);
+    kept_ = having(&Definition::kept, spec);
+    sinks_ = having(&Definition::sink, spec);
   }
 
   /// Returns a row of dQ. Computes the query's state.
   Row<Sum> query(int64_t row, QueryState<Sum>& state) const {
     const Query q = query_of(row);
-    const KeyRange range = keys_seen(shape_, q.batch, q.head, q.query, 1);
+    const KeyRange range = keys_seen(spec_, q.batch, q.head, q.query, 1);
     std::vector<int64_t> keys;  // rows of K and V
     std::vector<Sum> p;         // holds S first
     std::vector<Score> scores;
     state = {};
     for (int key = range.begin; key < range.end; ++key) {
-      if (!sees(shape_, q.batch, q.head, q.query, key)) continue;
+      if (!sees(spec_, q.batch, q.head, q.query, key)) continue;
       const Score score = score_of(q, key);
       keys.push_back(q.first_key + key);
       p.push_back(score.value);
@@ -86,20 +86,20 @@ class Textbook {
       state.max = std::max(state.max, score.value);
     }
     for (const Definition* feature : sinks_)
-      if (!p.empty()) state.max = std::max(state.max, Sum(feature->sink(shape_, q.head)));
+      if (!p.empty()) state.max = std::max(state.max, Sum(feature->sink(spec_, q.head)));
     for (const Sum score : p) state.sum += std::exp(score - state.max);
     for (const Definition* feature : sinks_)
-      if (!p.empty()) state.sum += std::exp(feature->sink(shape_, q.head) - state.max);
-    std::vector<Sum> o(shape_.head_dim);
+      if (!p.empty()) state.sum += std::exp(feature->sink(spec_, q.head) - state.max);
+    std::vector<Sum> o(spec_.head_dim);
     for (std::size_t j = 0; j < keys.size(); ++j) {
       p[j] = probability(p[j], state);
       const std::span<const float> v = row_of(inputs_.v, keys[j]);
-      for (int c = 0; c < shape_.head_dim; ++c) o[c] += p[j] * scores[j].kept * v[c];
+      for (int c = 0; c < spec_.head_dim; ++c) o[c] += p[j] * scores[j].kept * v[c];
     }
     for (Sum& value : o) value = store_(value);
     set_d(std::span<const Sum>(o), row, state);
 
-    Row<Sum> dq(shape_.head_dim);
+    Row<Sum> dq(spec_.head_dim);
     for (std::size_t j = 0; j < keys.size(); ++j) {
       const Change ds = change(q, keys[j], p[j], scores[j], state);
       dq.add(row_of(inputs_.k, keys[j]), ds.value, ds.size);
@@ -116,13 +116,13 @@ class Textbook {
 
   /// Returns a row of dK and of dV. `states` are those of all queries that may see the key.
   std::pair<Row<Sum>, Row<Sum>> key(int64_t row, const std::vector<QueryState<Sum>>& states) const {
-    std::pair<Row<Sum>, Row<Sum>> gradients{Row<Sum>(shape_.head_dim), Row<Sum>(shape_.head_dim)};
-    const int64_t heads = shape_.heads / shape_.kv_heads;
-    const int key = int(row % shape_.seqlen_k);
-    const int64_t first = row / shape_.seqlen_k * heads * shape_.seqlen_q;
-    for (int64_t at = first; at < first + heads * shape_.seqlen_q; ++at) {
+    std::pair<Row<Sum>, Row<Sum>> gradients{Row<Sum>(spec_.head_dim), Row<Sum>(spec_.head_dim)};
+    const int64_t heads = spec_.heads / spec_.kv_heads;
+    const int key = int(row % spec_.seqlen_k);
+    const int64_t first = row / spec_.seqlen_k * heads * spec_.seqlen_q;
+    for (int64_t at = first; at < first + heads * spec_.seqlen_q; ++at) {
       const Query q = query_of(at);
-      if (!sees(shape_, q.batch, q.head, q.query, key)) continue;
+      if (!sees(spec_, q.batch, q.head, q.query, key)) continue;
       const Score score = score_of(q, key);
       const Sum p = probability(score.value, states[at]);
       const Change ds = change(q, row, p, score, states[at]);
@@ -136,15 +136,15 @@ class Textbook {
   /// of the bias.
   void add_to_bias(int64_t row, const QueryState<Sum>& state, std::vector<Row<Sum>>& biases) const {
     const Query q = query_of(row);
-    const KeyRange range = keys_seen(shape_, q.batch, q.head, q.query, 1);
-    const RelativeBias& bias = shape_.score.bias;
+    const KeyRange range = keys_seen(spec_, q.batch, q.head, q.query, 1);
+    const RelativeBias& bias = spec_.score.bias;
     constexpr float kOne[] = {1};
     for (int key = range.begin; key < range.end; ++key) {
-      if (!sees(shape_, q.batch, q.head, q.query, key)) continue;
+      if (!sees(spec_, q.batch, q.head, q.query, key)) continue;
       const Score score = score_of(q, key);
       const Change ds = change(q, q.first_key + key, probability(score.value, state), score, state);
       const int64_t place = bias.place(q.head, key - q.own_key);
-      biases[std::size_t(place)].add(kOne, ds.value / Sum(shape_.scale), ds.size / Sum(shape_.scale));
+      biases[std::size_t(place)].add(kOne, ds.value / Sum(spec_.scale), ds.size / Sum(spec_.scale));
     }
   }
 
@@ -165,30 +165,30 @@ class Textbook {
   };
 
   std::span<const float> row_of(const std::vector<float>& tensor, int64_t index) const {
-    return std::span(tensor).subspan(index * shape_.head_dim, shape_.head_dim);
+    return std::span(tensor).subspan(index * spec_.head_dim, spec_.head_dim);
   }
 
   Query query_of(int64_t row) const {
-    const int64_t head = row / shape_.seqlen_q;
-    const int batch = int(head / shape_.heads), query = int(row % shape_.seqlen_q);
+    const int64_t head = row / spec_.seqlen_q;
+    const int batch = int(head / spec_.heads), query = int(row % spec_.seqlen_q);
     return {batch,
-            int(head % shape_.heads),
+            int(head % spec_.heads),
             query,
-            head / (shape_.heads / shape_.kv_heads) * shape_.seqlen_k,
+            head / (spec_.heads / spec_.kv_heads) * spec_.seqlen_k,
             row_of(inputs_.q, row),
             row_of(inputs_.d_o, row),
-            own_key(shape_, batch, query),
-            sequence_of(shape_, batch, query)};
+            own_key(spec_, batch, query),
+            sequence_of(spec_, batch, query)};
   }
 
   Score score_of(const Query& q, int key) const {
-    Sum score = Sum(shape_.scale) * dot<Sum>(q.q, row_of(inputs_.k, q.first_key + key)), slope = 1, kept = 1;
+    Sum score = Sum(spec_.scale) * dot<Sum>(q.q, row_of(inputs_.k, q.first_key + key)), slope = 1, kept = 1;
     const Pair pair{q.batch, q.head, q.query, key, key - q.own_key, q.sequence};
     for (const auto change : changes_) {
-      const Changed<Sum> changed = change(shape_, pair, score);
+      const Changed<Sum> changed = change(spec_, pair, score);
       score = changed.score, slope *= changed.slope;
     }
-    for (const Definition* feature : kept_) kept *= Sum(feature->kept(shape_, pair));
+    for (const Definition* feature : kept_) kept *= Sum(feature->kept(spec_, pair));
     return {store_(score), slope, kept};
   }
 
@@ -211,14 +211,14 @@ class Textbook {
   Change change(const Query& q, int64_t key_row, Sum p, const Score& score,
                 const QueryState<Sum>& state) const {
     const Sum dp = score.kept * store_(dot<Sum>(q.d_o, row_of(inputs_.v, key_row)));
-    return {Sum(shape_.scale) * score.slope * store_(p * (dp - state.d)),
-            Sum(shape_.scale) * p * (std::abs(dp) + state.d_size)};
+    return {Sum(spec_.scale) * score.slope * store_(p * (dp - state.d)),
+            Sum(spec_.scale) * p * (std::abs(dp) + state.d_size)};
   }
 
-  const Shape& shape_;
+  const Spec& spec_;
   const Inputs& inputs_;
   const Store store_;
-  std::vector<Changed<Sum> (*)(const Shape&, const Pair&, Sum)> changes_;
+  std::vector<Changed<Sum> (*)(const Spec&, const Pair&, Sum)> changes_;
   std::vector<const Definition*> kept_, sinks_;
 };
 
@@ -228,13 +228,13 @@ struct Gathered {
   DType type;
   int64_t dims;
 
-  Gathered(const Shape& shape, TensorId id, std::vector<int64_t> rows)
+  Gathered(const Spec& spec, TensorId id, std::vector<int64_t> rows)
       : reference{.id = id, .rows = std::move(rows), .values = {}, .bound = {}},
         error(reference.rows.size()),
         scale(error.size()),
         floor(error.size()),
-        type(type_of(shape, id)),
-        dims(shape.head_dim) {
+        type(type_of(spec, id)),
+        dims(spec.head_dim) {
     reference.values.resize(error.size() * dims);
   }
 
@@ -252,55 +252,55 @@ struct Gathered {
   }
 };
 
-/// Calls `use` with the textbook's gradients, in FP64 and in the shape's own type.
+/// Calls `use` with the textbook's gradients, in FP64 and in the problem's own type.
 template <typename Use>
-void with_textbooks(const Shape& shape, const Inputs& inputs, const Use& use) {
-  with_host_type(shape.dtype, [&]<typename T>(T) {
-    use(Textbook<double, double (*)(double)>(shape, inputs, [](double value) { return value; }),
-        Textbook<float, float (*)(float)>(shape, inputs,
+void with_textbooks(const Spec& spec, const Inputs& inputs, const Use& use) {
+  with_host_type(spec.dtype, [&]<typename T>(T) {
+    use(Textbook<double, double (*)(double)>(spec, inputs, [](double value) { return value; }),
+        Textbook<float, float (*)(float)>(spec, inputs,
                                           [](float value) { return to_float(from_float<T>(value)); }));
   });
 }
 
-void validate_gradient(const Shape& shape) {
-  validate(shape);
+void validate_gradient(const Spec& spec) {
+  validate(spec);
   for (const Definition* feature : definitions())
-    if (!feature->has_gradient && feature->is_in(shape))
+    if (!feature->has_gradient && feature->is_in(spec))
       throw InputError("gradients are not defined for ", feature->plural, ": ", feature->cure);
 }
 
 }  // namespace
 
-std::vector<TensorReference> make_gradient_reference(const Shape& shape, const Inputs& inputs,
+std::vector<TensorReference> make_gradient_reference(const Spec& spec, const Inputs& inputs,
                                                      const Progress& progress) {
-  return make_gradient_reference(shape, inputs, all_rows(shape), all_key_rows(shape), progress);
+  return make_gradient_reference(spec, inputs, all_rows(spec), all_key_rows(spec), progress);
 }
 
-std::vector<TensorReference> make_gradient_reference(const Shape& shape, const Inputs& inputs,
+std::vector<TensorReference> make_gradient_reference(const Spec& spec, const Inputs& inputs,
                                                      std::vector<int64_t> queries, std::vector<int64_t> keys,
                                                      const Progress& progress) {
-  validate_gradient(shape);
-  const bool is_sample = int64_t(queries.size()) < shape.q_rows();
+  validate_gradient(spec);
+  const bool is_sample = int64_t(queries.size()) < spec.q_rows();
   const int64_t q_count = int64_t(queries.size()), k_count = int64_t(keys.size());
-  Gathered dq(shape, TensorId::dq, std::move(queries));
-  Gathered dk(shape, TensorId::dk, keys), dv(shape, TensorId::dv, std::move(keys));
+  Gathered dq(spec, TensorId::dq, std::move(queries));
+  Gathered dk(spec, TensorId::dk, keys), dv(spec, TensorId::dv, std::move(keys));
   std::mutex mutex;  // protects rows_done and progress
   int64_t rows_done = 0;
   const auto count_row = [&] {
     const std::lock_guard lock(mutex);
     if (progress) progress(double(++rows_done) / double(q_count + k_count));
   };
-  with_textbooks(shape, inputs, [&](const auto& exact, const auto& plain) {
-    std::vector<QueryState<double>> states(shape.q_rows());
-    std::vector<QueryState<float>> plain_states(shape.q_rows());
+  with_textbooks(spec, inputs, [&](const auto& exact, const auto& plain) {
+    std::vector<QueryState<double>> states(spec.q_rows());
+    std::vector<QueryState<float>> plain_states(spec.q_rows());
     if (is_sample)  // the sample's queries then get their own states
-      parallel_for(shape.q_rows(), [&](int64_t row) {
+      parallel_for(spec.q_rows(), [&](int64_t row) {
         states[row] = exact.given(row);
         plain_states[row] = plain.given(row);
       });
     // P is exp(S - log-sum-exp), and the log-sum-exp may be off by the floor of its own bound.
     const auto floor_of = [&](double largest_lse) {
-      return floor_for(type_of(shape, TensorId::dq)) + 0x1p-20 * std::max(1.0, largest_lse);
+      return floor_for(type_of(spec, TensorId::dq)) + 0x1p-20 * std::max(1.0, largest_lse);
     };
     parallel_for(q_count, [&](int64_t i) {
       const int64_t row = dq.reference.rows[i];
@@ -311,14 +311,14 @@ std::vector<TensorReference> make_gradient_reference(const Shape& shape, const I
       count_row();
     });
     // The largest log-sum-exp of the queries that read a key head.
-    std::vector<double> largest_lse(int64_t(shape.batch) * shape.kv_heads);
-    const int64_t rows_of_group = shape.q_rows() / int64_t(largest_lse.size());
-    for (int64_t row = 0; row < shape.q_rows(); ++row)
+    std::vector<double> largest_lse(int64_t(spec.batch) * spec.kv_heads);
+    const int64_t rows_of_group = spec.q_rows() / int64_t(largest_lse.size());
+    for (int64_t row = 0; row < spec.q_rows(); ++row)
       if (const double lse = std::abs(states[row].lse()); std::isfinite(lse))
         largest_lse[row / rows_of_group] = std::max(largest_lse[row / rows_of_group], lse);
     parallel_for(k_count, [&](int64_t i) {
       const int64_t row = dk.reference.rows[i];
-      const double floor = floor_of(largest_lse[row / shape.seqlen_k]);
+      const double floor = floor_of(largest_lse[row / spec.seqlen_k]);
       const auto values = exact.key(row, states);
       auto plain_values = plain.key(row, plain_states);
       dk.set(i, values.first, plain_values.first, floor);
@@ -331,14 +331,14 @@ std::vector<TensorReference> make_gradient_reference(const Shape& shape, const I
   return references;
 }
 
-BiasReference make_bias_reference(const Shape& shape, const Inputs& inputs) {
-  validate_gradient(shape);
+BiasReference make_bias_reference(const Spec& spec, const Inputs& inputs) {
+  validate_gradient(spec);
   BiasReference reference;
-  with_textbooks(shape, inputs, [&](const auto& exact, const auto& plain) {
-    std::vector<Row<double>> values(shape.score.bias.values.size(), Row<double>(1));
+  with_textbooks(spec, inputs, [&](const auto& exact, const auto& plain) {
+    std::vector<Row<double>> values(spec.score.bias.values.size(), Row<double>(1));
     std::vector<Row<float>> plain_values(values.size(), Row<float>(1));
     double largest_lse = 1;
-    for (int64_t row = 0; row < shape.q_rows(); ++row) {
+    for (int64_t row = 0; row < spec.q_rows(); ++row) {
       QueryState<double> state;
       QueryState<float> plain_state;
       exact.query(row, state), plain.query(row, plain_state);
@@ -351,7 +351,7 @@ BiasReference make_bias_reference(const Shape& shape, const Inputs& inputs) {
       reference.values.push_back(values[i].values[0]);
       error.push_back(largest_error(values[i].values, plain_values[i].values));
       scale.push_back(std::max(std::abs(values[i].values[0]), std::sqrt(values[i].squares[0])));
-      floor.push_back((floor_for(shape.dtype) + 0x1p-20 * largest_lse) * scale.back());
+      floor.push_back((floor_for(spec.dtype) + 0x1p-20 * largest_lse) * scale.back());
     }
     reference.bound = bounds_of(error, scale, floor);
   });

@@ -35,17 +35,17 @@ struct TensorReference {
 /// |dP| + |D| for dP - D: if that cancels, as in a row of one key, the rounding of both is left.
 ///
 /// Throws InputError for paged keys and for e4m3, which have no gradient.
-std::vector<TensorReference> make_gradient_reference(const Shape& shape, const Inputs& inputs,
+std::vector<TensorReference> make_gradient_reference(const Spec& spec, const Inputs& inputs,
                                                      const Progress& progress = {});
 
 /// Makes the reference of only some rows of dQ, dK and dV, if all rows would take too long. A row of dK needs
 /// O and the log-sum-exp of every query that sees its key: if `queries` are not all, they are taken from
 /// `inputs`, except for those of `queries`, whose gradients show whether O and the log-sum-exp are right.
-std::vector<TensorReference> make_gradient_reference(const Shape& shape, const Inputs& inputs,
+std::vector<TensorReference> make_gradient_reference(const Spec& spec, const Inputs& inputs,
                                                      std::vector<int64_t> queries, std::vector<int64_t> keys,
                                                      const Progress& progress = {});
 
-/// The gradient of a shape's bias by distance.
+/// The gradient of a problem's bias by distance.
 struct BiasReference {
   std::vector<double> values;  ///< [heads, 2 * reach + 1]
   std::vector<double> bound;   ///< [heads, 2 * reach + 1], the largest error that passes
@@ -53,6 +53,6 @@ struct BiasReference {
 
 /// Returns the sum of dS over all pairs with the same distance, over all batch entries, in FP64. Each
 /// distance has its own bound, like a row of dK. Throws like make_gradient_reference.
-BiasReference make_bias_reference(const Shape& shape, const Inputs& inputs);
+BiasReference make_bias_reference(const Spec& spec, const Inputs& inputs);
 
 }  // namespace flashbook

@@ -20,14 +20,14 @@ enum class InputKind {
                  ///< repeatedly, from whichever end a kernel begins
 };
 
-/// Inputs of `shape`, rounded to shape.dtype, as round_inputs does. The same seed gives the same values on
+/// Inputs of `spec`, rounded to spec.dtype, as round_inputs does. The same seed gives the same values on
 /// every machine and with any number of threads; `seed` and the element's index determine a value. Values too
 /// large for a type become its largest value. Paged keys and values are those without pages, each row in its
 /// page, and NaN in every row that no sequence uses.
-Inputs make_inputs(const Shape& shape, InputKind kind, uint64_t seed);
+Inputs make_inputs(const Spec& spec, InputKind kind, uint64_t seed);
 
 /// Returns an upper bound on the size of all scores, both scaled and unscaled: the length of the longest row
 /// of Q times that of the longest row of K, times the scale if it is above 1 (Cauchy-Schwarz inequality).
-double largest_score(const Shape& shape, const Inputs& inputs);
+double largest_score(const Sizes& sizes, const Inputs& inputs);
 
 }  // namespace flashbook

@@ -18,9 +18,9 @@ constexpr TensorId kStrided[] = {TensorId::q,   TensorId::k,  TensorId::v,  Tens
 
 /// Calls body(row, first) with the row's number in the default layout and the offset of its first element.
 template <typename Body>
-void for_each_row(const Shape& shape, TensorId id, Body body) {
-  const std::vector<int64_t> dims = dims_of(shape, id);
-  const Strides strides = shape.strides(id);
+void for_each_row(const Spec& spec, TensorId id, Body body) {
+  const std::vector<int64_t> dims = dims_of(spec, id);
+  const Strides strides = spec.strides(id);
   int64_t row = 0;
   for (int64_t batch = 0; batch < dims[0]; ++batch)
     for (int64_t head = 0; head < dims[1]; ++head)
@@ -28,24 +28,24 @@ void for_each_row(const Shape& shape, TensorId id, Body body) {
         body(row++, batch * strides.batch + head * strides.head + i * strides.row);
 }
 
-void validate_strides(const Shape& shape, TensorId id) {
+void validate_strides(const Spec& spec, TensorId id) {
   struct Axis {
     const char* name;
     int64_t stride, count;
   };
-  const std::vector<int64_t> dims = dims_of(shape, id);
-  const Strides strides = shape.layout.of(id);
+  const std::vector<int64_t> dims = dims_of(spec, id);
+  const Strides strides = spec.layout.of(id);
   Axis axes[] = {
       {"batch", strides.batch, dims[0]}, {"head", strides.head, dims[1]}, {"row", strides.row, dims[2]}};
   const std::string of_tensor = " stride of " + std::string(name_of(id));
-  const int64_t multiple = kAlignment / int64_t(size_of(type_of(shape, id)));
+  const int64_t multiple = kAlignment / int64_t(size_of(type_of(spec, id)));
   for (const Axis& axis : axes)
     if (axis.stride <= 0 || axis.stride % multiple != 0)
       throw InputError("the ", axis.name, of_tensor, " is ", axis.stride, " elements: give a multiple of ",
                        multiple, ", 16 bytes");
   // From the shortest stride to the longest, each must step over everything that the previous ones reach.
   std::ranges::sort(axes, {}, &Axis::stride);
-  double reached = columns_of(shape, id);  // number of elements; a double, since products may overflow
+  double reached = columns_of(spec, id);  // number of elements; a double, since products may overflow
   for (const Axis& axis : axes) {
     if (axis.count > 1 && double(axis.stride) < reached)
       throw InputError("the ", axis.name, of_tensor, " is ", axis.stride,
@@ -64,7 +64,7 @@ const Strides& Layout::of(TensorId id) const {
   return *all[int(id)];
 }
 
-Strides Shape::strides(TensorId id) const {
+Strides Spec::strides(TensorId id) const {
   if (!is_stored(*this, id)) return strides(TensorId::k);
   if (layout.of(id) != Strides{}) return layout.of(id);
   const std::vector<int64_t> dims = dims_of(*this, id);
@@ -72,50 +72,50 @@ Strides Shape::strides(TensorId id) const {
   return {.batch = dims[1] * dims[2] * row, .head = dims[2] * row, .row = row};
 }
 
-Layout layout_bshd(const Shape& shape) {
+Layout layout_bshd(const Spec& spec) {
   const auto strides = [&](TensorId id) {
-    const std::vector<int64_t> dims = dims_of(shape, id);  // [batch, heads, seqlen, head_dim]
+    const std::vector<int64_t> dims = dims_of(spec, id);  // [batch, heads, seqlen, head_dim]
     return Strides{.batch = dims[2] * dims[1] * dims[3], .head = dims[3], .row = dims[1] * dims[3]};
   };
   const Strides q = strides(TensorId::q), k = strides(TensorId::k), dk = strides(TensorId::dk);
-  const Strides o = strides(TensorId::o), v = is_stored(shape, TensorId::v) ? k : Strides{};
+  const Strides o = strides(TensorId::o), v = is_stored(spec, TensorId::v) ? k : Strides{};
   return {.q = q, .k = k, .v = v, .o = o, .d_o = q, .dq = q, .dk = dk, .dv = dk};
 }
 
-Layout layout_packed_qkv(const Shape& shape) {
-  const int64_t row = (int64_t(shape.heads) + 2 * int64_t(shape.kv_heads)) * shape.head_dim;
-  const Strides slice{.batch = shape.seqlen_q * row, .head = shape.head_dim, .row = row};
-  const Strides o = layout_bshd(shape).o;
+Layout layout_packed_qkv(const Spec& spec) {
+  const int64_t row = (int64_t(spec.heads) + 2 * int64_t(spec.kv_heads)) * spec.head_dim;
+  const Strides slice{.batch = spec.seqlen_q * row, .head = spec.head_dim, .row = row};
+  const Strides o = layout_bshd(spec).o;
   return {.q = slice, .k = slice, .v = slice, .o = o, .d_o = o, .dq = slice, .dk = slice, .dv = slice};
 }
 
-int64_t elements_spanned(const Shape& shape, TensorId id) {
-  if (!is_stored(shape, id)) return 0;
-  const std::vector<int64_t> dims = dims_of(shape, id);
-  const Strides strides = shape.strides(id);
-  const int64_t row = columns_of(shape, id);
+int64_t elements_spanned(const Spec& spec, TensorId id) {
+  if (!is_stored(spec, id)) return 0;
+  const std::vector<int64_t> dims = dims_of(spec, id);
+  const Strides strides = spec.strides(id);
+  const int64_t row = columns_of(spec, id);
   return (dims[0] - 1) * strides.batch + (dims[1] - 1) * strides.head + (dims[2] - 1) * strides.row + row;
 }
 
-void scatter(const Shape& shape, TensorId id, std::span<const std::byte> from, std::span<std::byte> to,
+void scatter(const Spec& spec, TensorId id, std::span<const std::byte> from, std::span<std::byte> to,
              std::size_t element_bytes) {
-  const std::size_t row_bytes = columns_of(shape, id) * element_bytes;
-  for_each_row(shape, id, [&](int64_t row, int64_t first) {
+  const std::size_t row_bytes = columns_of(spec, id) * element_bytes;
+  for_each_row(spec, id, [&](int64_t row, int64_t first) {
     std::memcpy(&to[first * element_bytes], &from[row * row_bytes], row_bytes);
   });
 }
 
-void gather(const Shape& shape, TensorId id, std::span<const std::byte> from, std::span<std::byte> to,
+void gather(const Spec& spec, TensorId id, std::span<const std::byte> from, std::span<std::byte> to,
             std::size_t element_bytes) {
-  const std::size_t row_bytes = columns_of(shape, id) * element_bytes;
-  for_each_row(shape, id, [&](int64_t row, int64_t first) {
+  const std::size_t row_bytes = columns_of(spec, id) * element_bytes;
+  for_each_row(spec, id, [&](int64_t row, int64_t first) {
     std::memcpy(&to[row * row_bytes], &from[first * element_bytes], row_bytes);
   });
 }
 
-void validate_layout(const Shape& shape) {
+void validate_layout(const Spec& spec) {
   for (TensorId id : kStrided)
-    if (shape.layout.of(id) != Strides{}) validate_strides(shape, id);
+    if (spec.layout.of(id) != Strides{}) validate_strides(spec, id);
 }
 
 }  // namespace flashbook

@@ -6,7 +6,7 @@
 
 namespace flashbook {
 
-struct Shape;
+struct Spec;
 
 /// The tensors of attention and of its gradient.
 enum class TensorId { q, k, v, o, lse, d_o, dq, dk, dv };
@@ -29,27 +29,27 @@ struct Layout {
 };
 
 /// Returns [batch, seqlen, heads, head_dim] without gaps for each tensor, the usual layout in PyTorch.
-Layout layout_bshd(const Shape& shape);
+Layout layout_bshd(const Spec& spec);
 
 /// Q, K and V are slices of one tensor [batch, seqlen, heads + 2 * kv_heads, head_dim], which is
 /// [batch, seqlen, 3, heads, head_dim] if heads == kv_heads; and so are their gradients. O and dO as
 /// layout_bshd. seqlen_q == seqlen_k.
-Layout layout_packed_qkv(const Shape& shape);
+Layout layout_packed_qkv(const Spec& spec);
 
 /// Returns the number of elements in a buffer from a tensor's first element to its last.
-int64_t elements_spanned(const Shape& shape, TensorId id);
+int64_t elements_spanned(const Spec& spec, TensorId id);
 
-/// Copies a tensor from the default layout to the shape's strides. `from` has the tensor's elements, `to`
+/// Copies a tensor from the default layout to the problem's strides. `from` has the tensor's elements, `to`
 /// elements_spanned; elements between rows keep their values. `element_bytes` is the size of an element.
-void scatter(const Shape& shape, TensorId id, std::span<const std::byte> from, std::span<std::byte> to,
+void scatter(const Spec& spec, TensorId id, std::span<const std::byte> from, std::span<std::byte> to,
              std::size_t element_bytes);
 
 /// The reverse of scatter.
-void gather(const Shape& shape, TensorId id, std::span<const std::byte> from, std::span<std::byte> to,
+void gather(const Spec& spec, TensorId id, std::span<const std::byte> from, std::span<std::byte> to,
             std::size_t element_bytes);
 
 /// Throws InputError if a tensor's strides cannot be used, with the tensor and the fix. Strides must be
 /// multiples of 16 bytes, no two rows may overlap, and a tensor may span at most 2^40 elements.
-void validate_layout(const Shape& shape);
+void validate_layout(const Spec& spec);
 
 }  // namespace flashbook

@@ -43,7 +43,7 @@ NpyMask parse_npy_mask(std::span<const std::byte> bytes, std::string_view name);
 /// Reads a bool or little-endian int32 array in C order. Throws InputError like read_npy.
 NpyMask read_npy_mask(const std::filesystem::path& file);
 
-/// Returns the bytes of a file with a float32 array. The number of `values` must match `shape`.
+/// Returns the bytes of a file with a float32 array. The number of `values` must match `spec`.
 std::string npy_bytes(std::span<const int64_t> shape, std::span<const float> values);
 
 /// "[2, 16, 4096]"

@@ -40,34 +40,34 @@ std::string_view title_of(TensorId id) {
   return kTitles[int(id)];
 }
 
-int columns_of(const Shape& shape, TensorId id) {
+int columns_of(const Sizes& sizes, TensorId id) {
   if (id == TensorId::lse) return 1;
-  return id == TensorId::v || id == TensorId::o ? shape.value_dim : shape.head_dim;
+  return id == TensorId::v || id == TensorId::o ? sizes.value_dim : sizes.head_dim;
 }
 
-bool is_stored(const Shape& shape, TensorId id) { return id != TensorId::v || !shape.is_latent(); }
+bool is_stored(const Sizes& sizes, TensorId id) { return id != TensorId::v || !sizes.is_latent(); }
 
-std::vector<int64_t> dims_of(const Shape& shape, TensorId id) {
-  const int columns = columns_of(shape, id);
+std::vector<int64_t> dims_of(const Spec& spec, TensorId id) {
+  const int columns = columns_of(spec, id);
   const bool is_input_of_keys = id == TensorId::k || id == TensorId::v;
-  if (id == TensorId::lse) return {shape.batch, shape.heads, shape.seqlen_q};
-  if (is_input_of_keys && shape.paging.rows > 0)
-    return {shape.paging.pages, shape.kv_heads, shape.paging.rows, columns};
+  if (id == TensorId::lse) return {spec.batch, spec.heads, spec.seqlen_q};
+  if (is_input_of_keys && spec.paging.rows > 0)
+    return {spec.paging.pages, spec.kv_heads, spec.paging.rows, columns};
   if (is_input_of_keys || id == TensorId::dk || id == TensorId::dv)
-    return {shape.batch, shape.kv_heads, shape.seqlen_k, columns};
-  return {shape.batch, shape.heads, shape.seqlen_q, columns};
+    return {spec.batch, spec.kv_heads, spec.seqlen_k, columns};
+  return {spec.batch, spec.heads, spec.seqlen_q, columns};
 }
 
-int64_t elements_of(const Shape& shape, TensorId id) {
-  if (!is_stored(shape, id)) return 0;
-  const std::vector<int64_t> dims = dims_of(shape, id);
+int64_t elements_of(const Spec& spec, TensorId id) {
+  if (!is_stored(spec, id)) return 0;
+  const std::vector<int64_t> dims = dims_of(spec, id);
   return std::accumulate(dims.begin(), dims.end(), int64_t(1), std::multiplies());
 }
 
-DType type_of(const Shape& shape, TensorId id) {
-  if (shape.e4m3_cache && (id == TensorId::k || id == TensorId::v)) return DType::e4m3;
-  if (id == TensorId::q || id == TensorId::k || id == TensorId::v) return shape.dtype;
-  return id == TensorId::lse ? DType::f32 : output_type(shape.dtype);
+DType type_of(const Spec& spec, TensorId id) {
+  if (spec.e4m3.cache && (id == TensorId::k || id == TensorId::v)) return DType::e4m3;
+  if (id == TensorId::q || id == TensorId::k || id == TensorId::v) return spec.dtype;
+  return id == TensorId::lse ? DType::f32 : output_type(spec.dtype);
 }
 
 }  // namespace flashbook

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/attention/shape.h"
+#include "common/attention/spec.h"
 
 namespace flashbook {
 
@@ -38,20 +38,20 @@ std::string_view name_of(TensorId id);
 std::string_view title_of(TensorId id);
 
 /// Returns the elements per row of the tensor: head_dim, value_dim for O and V, and 1 for the log-sum-exp.
-int columns_of(const Shape& shape, TensorId id);
+int columns_of(const Sizes& sizes, TensorId id);
 
 /// Returns whether the tensor has its own elements. Latent attention's V has none: it is columns of K.
-bool is_stored(const Shape& shape, TensorId id);
+bool is_stored(const Sizes& sizes, TensorId id);
 
 /// Returns the tensor's sizes: [batch, heads, seqlen, columns]; for the log-sum-exp [batch, heads, seqlen_q];
 /// for paged K and V [pages, kv_heads, rows per page, columns].
-std::vector<int64_t> dims_of(const Shape& shape, TensorId id);
+std::vector<int64_t> dims_of(const Spec& spec, TensorId id);
 
 /// Returns the product of its sizes; 0 for a tensor that is not stored.
-int64_t elements_of(const Shape& shape, TensorId id);
+int64_t elements_of(const Spec& spec, TensorId id);
 
-/// Its element type: Shape::dtype for inputs (except an e4m3 cache) and gradients, output_type for O and dO,
+/// Its element type: Sizes::dtype for inputs (except an e4m3 cache) and gradients, output_type for O and dO,
 /// f32 for the log-sum-exp.
-DType type_of(const Shape& shape, TensorId id);
+DType type_of(const Spec& spec, TensorId id);
 
 }  // namespace flashbook

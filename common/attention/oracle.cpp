@@ -38,11 +38,11 @@ using RowSpan = std::span<const int64_t>;  // rows of O, ascending
 template <typename Sum>
 class RowBlock {
  public:
-  RowBlock(const Shape& shape, const Inputs& inputs, RowSpan rows)
-      : shape_(shape), inputs_(inputs), rows_(rows), dims_(shape.head_dim), value_dims_(shape.value_dim) {
+  RowBlock(const Spec& spec, const Inputs& inputs, RowSpan rows)
+      : spec_(spec), inputs_(inputs), rows_(rows), dims_(spec.head_dim), value_dims_(spec.value_dim) {
     look();
     stride_ = ceil_div(keys_, kTileKeys) * kTileKeys;
-    first_key_ = head_ / (shape.heads / shape.kv_heads) * shape.seqlen_k;
+    first_key_ = head_ / (spec.heads / spec.kv_heads) * spec.seqlen_k;
     scores_.resize(rows.size() * stride_);
     tile_.resize(kTileKeys * std::max(dims_, value_dims_));
     o.resize(rows.size() * value_dims_);
@@ -50,10 +50,10 @@ class RowBlock {
     lse_scale.resize(rows.size());
     seen.resize(rows.size());
     if constexpr (std::is_same_v<Sum, float>)
-      for (const Definition* feature : having(&Definition::score_in_float, shape))
+      for (const Definition* feature : having(&Definition::score_in_float, spec))
         changes_.push_back(feature->score_in_float);
     else
-      for (const Definition* feature : having(&Definition::score, shape)) changes_.push_back(feature->score);
+      for (const Definition* feature : having(&Definition::score, spec)) changes_.push_back(feature->score);
   }
 
   /// `store_score(s)` rounds a score as memory would, `store_probability(p, row_sum)` rounds p / row_sum.
@@ -71,9 +71,9 @@ class RowBlock {
   std::vector<int64_t> seen;   ///< [rows], number of keys that the row sees
 
  private:
-  int query(std::size_t r) const { return int(rows_[r] % shape_.seqlen_q); }
-  int batch() const { return int(head_ / shape_.heads); }
-  int64_t visible_keys(std::size_t r) const { return dense_ ? shape_.visible_keys(query(r)) : keys_; }
+  int query(std::size_t r) const { return int(rows_[r] % spec_.seqlen_q); }
+  int batch() const { return int(head_ / spec_.heads); }
+  int64_t visible_keys(std::size_t r) const { return dense_ ? spec_.visible_keys(query(r)) : keys_; }
   bool is_hidden(std::size_t r, int64_t key) const { return !dense_ && hidden_[r * keys_ + key]; }
 
   void look() {
@@ -82,18 +82,18 @@ class RowBlock {
       keys_ = visible_keys(last);  // the last row sees at least as many keys as any other
       return;
     }
-    const int head = int(head_ % shape_.heads);
-    keys_ = keys_seen(shape_, batch(), head, query(0), query(last) - query(0) + 1).end;
+    const int head = int(head_ % spec_.heads);
+    keys_ = keys_seen(spec_, batch(), head, query(0), query(last) - query(0) + 1).end;
     hidden_.resize(rows_.size() * keys_);
     for (std::size_t r = 0; r < rows_.size(); ++r)
       for (int64_t key = 0; key < keys_; ++key)
-        hidden_[r * keys_ + key] = !sees(shape_, batch(), head, query(r), int(key));
+        hidden_[r * keys_ + key] = !sees(spec_, batch(), head, query(r), int(key));
   }
 
   Pair pair_of(std::size_t r, int64_t key, int64_t own) const {
-    return {batch(),   int(head_ % shape_.heads),
+    return {batch(),   int(head_ % spec_.heads),
             query(r),  int(key),
-            key - own, sequence_of(shape_, batch(), query(r))};
+            key - own, sequence_of(spec_, batch(), query(r))};
   }
 
   /// S = Q K^T, unscaled. Keys that a row does not see are never read.
@@ -119,10 +119,10 @@ class RowBlock {
   void softmax(std::size_t r, StoreScore store_score, StoreProbability store_probability, bool sums_stored) {
     const std::span<Sum> s(scores_.data() + r * stride_, visible_keys(r));
     constexpr Sum kNothing = -std::numeric_limits<Sum>::infinity();
-    const int64_t own = own_key(shape_, batch(), query(r));
+    const int64_t own = own_key(spec_, batch(), query(r));
     std::vector<Sum> sinks;
-    for (const Definition* feature : having(&Definition::sink, shape_))
-      sinks.push_back(feature->sink(shape_, int(head_ % shape_.heads)));
+    for (const Definition* feature : having(&Definition::sink, spec_))
+      sinks.push_back(feature->sink(spec_, int(head_ % spec_.heads)));
     Sum row_max = sinks.empty() ? kNothing : std::ranges::max(sinks);
     for (std::size_t j = 0; j < s.size(); ++j) {
       if (is_hidden(r, j)) {
@@ -130,8 +130,8 @@ class RowBlock {
         continue;
       }
       ++seen[r];
-      Sum score = Sum(shape_.scale) * s[j];
-      for (const auto change : changes_) score = change(shape_, pair_of(r, int64_t(j), own), score).score;
+      Sum score = Sum(spec_.scale) * s[j];
+      for (const auto change : changes_) score = change(spec_, pair_of(r, int64_t(j), own), score).score;
       s[j] = store_score(score);
       row_max = std::max(row_max, s[j]);
     }
@@ -152,14 +152,14 @@ class RowBlock {
     if (sums_stored) lse[r] += std::log(stored);
     lse_scale[r] = std::sqrt(squares) / row_sum;
     lse[r] += std::log(row_sum);
-    for (const Definition* feature : having(&Definition::kept, shape_))
+    for (const Definition* feature : having(&Definition::kept, spec_))
       for (std::size_t j = 0; j < s.size(); ++j)
-        s[j] *= Sum(feature->kept(shape_, pair_of(r, int64_t(j), own)));
+        s[j] *= Sum(feature->kept(spec_, pair_of(r, int64_t(j), own)));
   }
 
   /// Returns a row of V; for latent attention the leading columns of the key.
   const float* value_row(int64_t row) const {
-    return is_stored(shape_, TensorId::v) ? &inputs_.v[row * value_dims_] : &inputs_.k[row * dims_];
+    return is_stored(spec_, TensorId::v) ? &inputs_.v[row * value_dims_] : &inputs_.k[row * dims_];
   }
 
   /// O = P V; 0 for a row that sees no key.
@@ -184,17 +184,17 @@ class RowBlock {
     }
   }
 
-  const Shape& shape_;
+  const Spec& spec_;
   const Inputs& inputs_;
   const RowSpan rows_;
   const int64_t dims_, value_dims_;
-  const int64_t head_ = rows_[0] / shape_.seqlen_q;  // counted through the batch, like the key head
-  const bool dense_ = shape_.visibility.is_full() || shape_.causal();  // rows see their leading keys
+  const int64_t head_ = rows_[0] / spec_.seqlen_q;  // counted through the batch, like the key head
+  const bool dense_ = spec_.visibility.is_full() || spec_.causal();  // rows see their leading keys
   std::vector<unsigned char> hidden_;  // [rows, keys_], used otherwise: 1 where a row does not see a key
   int64_t keys_;                       // number of keys that the block sees
   int64_t stride_;                     // number of keys, rounded up to whole tiles
   int64_t first_key_;                  // row of K and V
-  std::vector<Changed<Sum> (*)(const Shape&, const Pair&, Sum)> changes_;
+  std::vector<Changed<Sum> (*)(const Spec&, const Pair&, Sum)> changes_;
   std::vector<Sum> scores_;  // [rows, stride]: S, then P
   std::vector<Sum> tile_;    // keys [head_dim, kTileKeys], then values [kTileKeys, value_dim]
 };
@@ -207,26 +207,26 @@ float stored_score(float score) {
 }
 
 /// Attention without a fused kernel: S and P go through memory in the inputs' type, and O is rounded.
-RowBlock<float> plain_attention(const Shape& shape, const Inputs& inputs, RowSpan rows) {
-  RowBlock<float> plain(shape, inputs, rows);
-  if (shape.dtype == DType::e4m3) {
+RowBlock<float> plain_attention(const Spec& spec, const Inputs& inputs, RowSpan rows) {
+  RowBlock<float> plain(spec, inputs, rows);
+  if (spec.dtype == DType::e4m3) {
     // Scores exceed e4m3's range. p is rounded before the division: most quotients would be rounded to 0.
     plain.run([](float score) { return to_float(to_bf16(score)); },
               [](float p, float row_sum) { return to_float(to_e4m3(p)) / row_sum; }, true);
   } else {
-    with_host_type(shape.dtype, [&]<typename T>(T) {
+    with_host_type(spec.dtype, [&]<typename T>(T) {
       plain.run(stored_score<T>, [](float p, float row_sum) { return to_float(from_float<T>(p / row_sum)); });
     });
   }
-  round_to(output_type(shape.dtype), plain.o);
+  round_to(output_type(spec.dtype), plain.o);
   return plain;
 }
 
 /// Splits ascending rows into short runs that belong to one head.
-std::vector<RowSpan> split_into_blocks(const Shape& shape, RowSpan rows) {
+std::vector<RowSpan> split_into_blocks(const Sizes& sizes, RowSpan rows) {
   std::vector<RowSpan> blocks;
   while (!rows.empty()) {
-    const int64_t end_of_head = (rows.front() / shape.seqlen_q + 1) * shape.seqlen_q;
+    const int64_t end_of_head = (rows.front() / sizes.seqlen_q + 1) * sizes.seqlen_q;
     std::size_t count = 1;
     while (count < rows.size() && count < kBlockRows && rows[count] < end_of_head) ++count;
     blocks.push_back(rows.first(count));
@@ -254,27 +254,27 @@ std::vector<int64_t> sample(int64_t total, int64_t n, int64_t count, uint64_t se
 
 }  // namespace
 
-std::vector<int64_t> all_rows(const Shape& shape) { return all(shape.q_rows()); }
-std::vector<int64_t> all_key_rows(const Shape& shape) { return all(shape.k_rows()); }
+std::vector<int64_t> all_rows(const Sizes& sizes) { return all(sizes.q_rows()); }
+std::vector<int64_t> all_key_rows(const Sizes& sizes) { return all(sizes.k_rows()); }
 
-std::vector<int64_t> sample_rows(const Shape& shape, int64_t count, uint64_t seed) {
-  return sample(shape.q_rows(), shape.seqlen_q, count, seed);
+std::vector<int64_t> sample_rows(const Sizes& sizes, int64_t count, uint64_t seed) {
+  return sample(sizes.q_rows(), sizes.seqlen_q, count, seed);
 }
 
-std::vector<int64_t> sample_key_rows(const Shape& shape, int64_t count, uint64_t seed) {
-  return sample(shape.k_rows(), shape.seqlen_k, count, seed);
+std::vector<int64_t> sample_key_rows(const Sizes& sizes, int64_t count, uint64_t seed) {
+  return sample(sizes.k_rows(), sizes.seqlen_k, count, seed);
 }
 
-Reference make_reference(const Shape& shape, const Inputs& inputs, std::vector<int64_t> rows,
+Reference make_reference(const Spec& spec, const Inputs& inputs, std::vector<int64_t> rows,
                          const Progress& progress) {
-  validate(shape);
-  for (const Definition* feature : having(&Definition::removed, shape)) {
-    const auto [plain, plain_inputs] = feature->removed(shape, inputs);
+  validate(spec);
+  for (const Definition* feature : having(&Definition::removed, spec)) {
+    const auto [plain, plain_inputs] = feature->removed(spec, inputs);
     return make_reference(plain, plain_inputs, std::move(rows), progress);
   }
   Reference reference;
   reference.rows = std::move(rows);
-  const int64_t columns = shape.value_dim;
+  const int64_t columns = spec.value_dim;
   reference.o.resize(reference.rows.size() * columns);
   reference.plain_o.resize(reference.o.size());
   reference.lse.resize(reference.rows.size());
@@ -283,18 +283,18 @@ Reference make_reference(const Shape& shape, const Inputs& inputs, std::vector<i
   std::vector<double> o_error(count), o_scale(count), o_floor(count);
   std::vector<double> lse_error(count), lse_scale(count), lse_floor(count);
   std::vector<unsigned char> is_value(count);  // whether O is a row of V
-  const double floor = shape.dtype == DType::e4m3 ? kByLine : floor_for(output_type(shape.dtype));
-  const bool gives_values = (shape.dtype == DType::f16 || shape.dtype == DType::bf16) &&
-                            having(&Definition::kept, shape).empty() &&
-                            having(&Definition::sink, shape).empty();
+  const double floor = spec.dtype == DType::e4m3 ? kByLine : floor_for(output_type(spec.dtype));
+  const bool gives_values = (spec.dtype == DType::f16 || spec.dtype == DType::bf16) &&
+                            having(&Definition::kept, spec).empty() &&
+                            having(&Definition::sink, spec).empty();
 
-  const std::vector<RowSpan> blocks = split_into_blocks(shape, reference.rows);
+  const std::vector<RowSpan> blocks = split_into_blocks(spec, reference.rows);
   std::mutex mutex;  // protects blocks_done and progress
   int64_t blocks_done = 0;
   parallel_for(int64_t(blocks.size()), [&](int64_t i) {
-    RowBlock<double> exact(shape, inputs, blocks[i]);
+    RowBlock<double> exact(spec, inputs, blocks[i]);
     exact.run([](double score) { return score; }, [](double p, double row_sum) { return p / row_sum; });
-    const RowBlock<float> plain = plain_attention(shape, inputs, blocks[i]);
+    const RowBlock<float> plain = plain_attention(spec, inputs, blocks[i]);
 
     const int64_t first_row = blocks[i].data() - reference.rows.data();
     std::ranges::copy(exact.o, reference.o.begin() + first_row * columns);
@@ -310,7 +310,7 @@ Reference make_reference(const Shape& shape, const Inputs& inputs, std::vector<i
       lse_error[row] = largest_error({&exact.lse[r], 1}, {&plain.lse[r], 1});
       lse_scale[row] = exact.lse_scale[r];
       lse_floor[row] = std::isinf(exact.lse[r]) ? 0 : 0x1p-20 * std::max(1.0, std::abs(exact.lse[r]));
-      if (shape.dtype == DType::e4m3) lse_floor[row] += kRoundedSum * std::min(1.0, exact.lse_scale[r]);
+      if (spec.dtype == DType::e4m3) lse_floor[row] += kRoundedSum * std::min(1.0, exact.lse_scale[r]);
     }
     const std::lock_guard lock(mutex);
     if (progress) progress(double(++blocks_done) / double(blocks.size()));

@@ -14,7 +14,7 @@ struct Reference {
   std::vector<int64_t> rows;      ///< row numbers in O: (b * heads + h) * seqlen_q + i, ascending
   std::vector<double> o;          ///< [rows, head_dim]; 0 where a row sees no key
   std::vector<double> lse;        ///< [rows]; -inf where a row sees no key
-  std::vector<float> plain_o;     ///< [rows, head_dim], plain attention in the shape's precision
+  std::vector<float> plain_o;     ///< [rows, head_dim], plain attention in the problem's precision
   std::vector<double> o_bound;    ///< [rows], the largest |O - oracle| that passes
   std::vector<double> lse_bound;  ///< [rows], the largest |LSE - oracle| that passes
 };
@@ -23,21 +23,21 @@ struct Reference {
 using Progress = std::function<void(double)>;
 
 /// Returns the numbers of all rows of O.
-std::vector<int64_t> all_rows(const Shape& shape);
+std::vector<int64_t> all_rows(const Sizes& sizes);
 
 /// `count` rows of O, ascending and distinct: the first and the last row of the first and of the last head,
 /// then random ones. All rows if there are no more than `count`.
-std::vector<int64_t> sample_rows(const Shape& shape, int64_t count, uint64_t seed);
+std::vector<int64_t> sample_rows(const Sizes& sizes, int64_t count, uint64_t seed);
 
 /// Return the numbers of rows of K and V, all or `count` of them: (b * kv_heads + h) * seqlen_k + j.
-std::vector<int64_t> all_key_rows(const Shape& shape);
-std::vector<int64_t> sample_key_rows(const Shape& shape, int64_t count, uint64_t seed);
+std::vector<int64_t> all_key_rows(const Sizes& sizes);
+std::vector<int64_t> sample_key_rows(const Sizes& sizes, int64_t count, uint64_t seed);
 
 /// FP64 attention softmax(scale * Q K^T) V on the rounded inputs, for `rows` (ascending), on all cores, under
-/// the shape's visibility and score function. Pairs that are not visible are never read. Pages are gathered.
+/// the problem's visibility and score function. Never reads pairs that are not visible. Pages are gathered.
 ///
 /// The bounds come from plain attention in the same precision, computed alongside for the same rows: float
-/// sums, S and P rounded to shape.dtype (S beyond f16's range to bf16), O rounded to its type. (For e4m3, O
+/// sums, S and P rounded to Sizes::dtype (S beyond f16's range to bf16), O rounded to its type. (For e4m3, O
 /// is BF16, S is rounded to BF16, and P to e4m3 before the division by the row's sum, since in a long row
 /// most quotients would be rounded to 0. The log-sum-exp is that of the rounded P: a kernel may sum what it
 /// multiplies.)
@@ -62,7 +62,7 @@ std::vector<int64_t> sample_key_rows(const Shape& shape, int64_t count, uint64_t
 /// detected, by the query that gives it the most weight: with 4000 keys and 4000 queries, every lost key is
 /// detected in bf16 and 96 % are in e4m3, where misses begin at about 1000. The last keys under a causal
 /// mask, which few queries see, are the hardest.
-Reference make_reference(const Shape& shape, const Inputs& inputs, std::vector<int64_t> rows,
+Reference make_reference(const Spec& spec, const Inputs& inputs, std::vector<int64_t> rows,
                          const Progress& progress = {});
 
 }  // namespace flashbook

@@ -28,8 +28,8 @@ constexpr int64_t kElementsAtOnce = 1 << 14, kRowsAtOnce = 64;  // units of work
 
 /// `scale_of(row)` is the index of a row's scale among the `scales` scales.
 template <typename ScaleOf>
-Encoded encode_scaled(const Shape& shape, std::span<const float> values, int64_t scales, ScaleOf scale_of) {
-  const int64_t dims = shape.head_dim, rows = int64_t(values.size()) / dims;
+Encoded encode_scaled(const Sizes& sizes, std::span<const float> values, int64_t scales, ScaleOf scale_of) {
+  const int64_t dims = sizes.head_dim, rows = int64_t(values.size()) / dims;
   std::vector<float> largest(rows);
   parallel_for_blocks(rows, kRowsAtOnce, [&](int64_t row) {
     for (float value : values.subspan(row * dims, dims))
@@ -52,43 +52,43 @@ Encoded encode_scaled(const Shape& shape, std::span<const float> values, int64_t
 }
 
 /// Adds `factor` times the mean of its column to each element of K or V.
-void add_means(const Shape& shape, std::span<float> values, std::span<const float> means, float factor) {
-  const int64_t dims = shape.head_dim;
-  parallel_for_blocks(shape.k_rows(), kRowsAtOnce, [&](int64_t row) {
-    const float* mean = &means[row / shape.seqlen_k * dims];
+void add_means(const Sizes& sizes, std::span<float> values, std::span<const float> means, float factor) {
+  const int64_t dims = sizes.head_dim;
+  parallel_for_blocks(sizes.k_rows(), kRowsAtOnce, [&](int64_t row) {
+    const float* mean = &means[row / sizes.seqlen_k * dims];
     for (int64_t c = 0; c < dims; ++c) values[row * dims + c] += factor * mean[c];
   });
 }
 
 /// Returns the means of the columns of K or V: [batch, kv_heads, head_dim].
-std::vector<float> means_of(const Shape& shape, std::span<const float> values) {
-  const int64_t dims = shape.head_dim;
-  std::vector<float> means(shape.k_columns());
-  parallel_for(int64_t(shape.batch) * shape.kv_heads, [&](int64_t head) {
+std::vector<float> means_of(const Spec& spec, std::span<const float> values) {
+  const int64_t dims = spec.head_dim;
+  std::vector<float> means(spec.k_columns());
+  parallel_for(int64_t(spec.batch) * spec.kv_heads, [&](int64_t head) {
     std::vector<double> sums(dims);
-    for (int64_t row = head * shape.seqlen_k; row < (head + 1) * shape.seqlen_k; ++row)
+    for (int64_t row = head * spec.seqlen_k; row < (head + 1) * spec.seqlen_k; ++row)
       for (int64_t c = 0; c < dims; ++c) sums[c] += values[row * dims + c];
-    for (int64_t c = 0; c < dims; ++c) means[head * dims + c] = float(sums[c] / shape.seqlen_k);
+    for (int64_t c = 0; c < dims; ++c) means[head * dims + c] = float(sums[c] / spec.seqlen_k);
   });
   return means;
 }
 
 /// Uses the default layout.
-Encoded encode_tensor(const Shape& shape, TensorId id, std::span<const float> values,
+Encoded encode_tensor(const Spec& spec, TensorId id, std::span<const float> values,
                       std::span<const float> means) {
-  const DType type = type_of(shape, id);
+  const DType type = type_of(spec, id);
   if (type != DType::e4m3) return {encode(type, values), {}};
   if (id == TensorId::q)
-    return encode_scaled(shape, values, shape.q_scales(), [&](int64_t row) { return shape.q_scale_of(row); });
-  if (shape.mean_subtracted != !means.empty())
+    return encode_scaled(spec, values, spec.q_scales(), [&](int64_t row) { return spec.q_scale_of(row); });
+  if (spec.e4m3.mean_subtracted != !means.empty())
     throw std::logic_error("round_inputs finds the means of a mean-subtracted shape, and of no other");
   std::vector<float> without_means(values.begin(), values.end());
-  if (shape.mean_subtracted) add_means(shape, without_means, means, -1);
-  Encoded encoded = encode_scaled(shape, without_means, shape.k_scales(),
-                                  [&](int64_t row) { return shape.k_scale_of(row); });
-  if (shape.paging.rows > 0 && shape.scaling == Scaling::head)  // sequences share scales
-    for (std::size_t i = shape.kv_heads; i < encoded.scales.size(); ++i)
-      encoded.scales[i] = encoded.scales[i - shape.kv_heads];
+  if (spec.e4m3.mean_subtracted) add_means(spec, without_means, means, -1);
+  Encoded encoded =
+      encode_scaled(spec, without_means, spec.k_scales(), [&](int64_t row) { return spec.k_scale_of(row); });
+  if (spec.paging.rows > 0 && spec.e4m3.scaling == Scaling::head)  // sequences share scales
+    for (std::size_t i = spec.kv_heads; i < encoded.scales.size(); ++i)
+      encoded.scales[i] = encoded.scales[i - spec.kv_heads];
   return encoded;
 }
 
@@ -129,30 +129,30 @@ void Tensors::set(TensorId id, void* address) {
   if (id == TensorId::dv) dv = address;
 }
 
-std::vector<ShapeTable> tables_of(const Shape& shape) {
-  std::vector<ShapeTable> tables;
-  for (const Definition* feature : having(&Definition::tables, shape))
-    for (const ShapeTable& table : feature->tables(shape))
+std::vector<FeatureTable> tables_of(const Spec& spec) {
+  std::vector<FeatureTable> tables;
+  for (const Definition* feature : having(&Definition::tables, spec))
+    for (const FeatureTable& table : feature->tables(spec))
       if (!table.bytes.empty()) tables.push_back(table);
   return tables;
 }
 
-Encoded encode_input(const Shape& shape, TensorId id, std::span<const float> values,
+Encoded encode_input(const Spec& spec, TensorId id, std::span<const float> values,
                      std::span<const float> means) {
-  Encoded encoded = encode_tensor(shape, id, values, means);
-  if (shape.layout.of(id) == Strides{}) return encoded;
-  const std::size_t size = size_of(type_of(shape, id));
-  std::vector<std::byte> strided(elements_spanned(shape, id) * size, std::byte(kPoison));
-  scatter(shape, id, encoded.bytes, strided, size);
+  Encoded encoded = encode_tensor(spec, id, values, means);
+  if (spec.layout.of(id) == Strides{}) return encoded;
+  const std::size_t size = size_of(type_of(spec, id));
+  std::vector<std::byte> strided(elements_spanned(spec, id) * size, std::byte(kPoison));
+  scatter(spec, id, encoded.bytes, strided, size);
   encoded.bytes = std::move(strided);
   return encoded;
 }
 
-std::vector<float> decode_output(const Shape& shape, TensorId id, std::span<const std::byte> bytes) {
-  const DType type = type_of(shape, id);
-  if (shape.layout.of(id) == Strides{}) return decode(type, bytes);
-  std::vector<std::byte> dense(elements_of(shape, id) * size_of(type));
-  gather(shape, id, bytes, dense, size_of(type));
+std::vector<float> decode_output(const Spec& spec, TensorId id, std::span<const std::byte> bytes) {
+  const DType type = type_of(spec, id);
+  if (spec.layout.of(id) == Strides{}) return decode(type, bytes);
+  std::vector<std::byte> dense(elements_of(spec, id) * size_of(type));
+  gather(spec, id, bytes, dense, size_of(type));
   return decode(type, dense);
 }
 
@@ -185,30 +185,30 @@ void round_to(DType type, std::span<float> values) {
   });
 }
 
-EncodedInputs encode_inputs(const Shape& shape, const Inputs& inputs) {
-  const auto input = [&](TensorId id) { return encode_input(shape, id, inputs[id], inputs.means(id)); };
+EncodedInputs encode_inputs(const Spec& spec, const Inputs& inputs) {
+  const auto input = [&](TensorId id) { return encode_input(spec, id, inputs[id], inputs.means(id)); };
   return {input(TensorId::q), input(TensorId::k), input(TensorId::v)};
 }
 
-void round_inputs(const Shape& shape, Inputs& inputs) {
-  if (shape.mean_subtracted && inputs.k_mean.empty()) {
-    inputs.k_mean = means_of(shape, inputs.k);
-    inputs.v_mean = means_of(shape, inputs.v);
+void round_inputs(const Spec& spec, Inputs& inputs) {
+  if (spec.e4m3.mean_subtracted && inputs.k_mean.empty()) {
+    inputs.k_mean = means_of(spec, inputs.k);
+    inputs.v_mean = means_of(spec, inputs.v);
   }
   for (TensorId id : {TensorId::q, TensorId::k, TensorId::v}) {
     const std::span<const float> means = inputs.means(id);
-    const auto [bytes, scales] = encode_tensor(shape, id, inputs[id], means);
-    std::vector<float>& values = inputs[id] = decode(type_of(shape, id), bytes);
+    const auto [bytes, scales] = encode_tensor(spec, id, inputs[id], means);
+    std::vector<float>& values = inputs[id] = decode(type_of(spec, id), bytes);
     if (scales.empty()) continue;
-    const int64_t dims = shape.head_dim;
+    const int64_t dims = spec.head_dim;
     parallel_for_blocks(int64_t(values.size()) / dims, kRowsAtOnce, [&, &scales = scales](int64_t row) {
-      const float scale = scales[id == TensorId::q ? shape.q_scale_of(row) : shape.k_scale_of(row)];
+      const float scale = scales[id == TensorId::q ? spec.q_scale_of(row) : spec.k_scale_of(row)];
       for (float& value : std::span(values).subspan(row * dims, dims)) value *= scale;
     });
-    if (!means.empty()) add_means(shape, values, means, 1);
+    if (!means.empty()) add_means(spec, values, means, 1);
   }
-  round_to(type_of(shape, TensorId::o), inputs.o);
-  round_to(type_of(shape, TensorId::d_o), inputs.d_o);
+  round_to(type_of(spec, TensorId::o), inputs.o);
+  round_to(type_of(spec, TensorId::d_o), inputs.d_o);
 }
 
 }  // namespace flashbook

@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "common/attention/operation.h"
-#include "common/attention/shape.h"
+#include "common/attention/spec.h"
 
 namespace flashbook {
 
-/// Arrays of a shape that kernels read: of int, except for slopes, biases and sinks, which are float, and the
-/// dense mask's bytes.
+/// Arrays of a problem that kernels read: of int, except for slopes, biases and sinks, which are float, and
+/// the dense mask's bytes.
 enum class TableId {
   page_table,      ///< Paging::table
   lengths,         ///< Visibility::lengths
@@ -30,33 +30,33 @@ enum class TableId {
 constexpr int kTables = 12;
 
 /// Pointers to the tensors of one call, all in the memory of the machine that runs it. Their extents, types
-/// and strides are dims_of, type_of and Shape::strides; those that the operation does not have are null.
+/// and strides are dims_of, type_of and Spec::strides; those that the operation does not have are null.
 struct Tensors {
-  const void* q = nullptr;         ///< [batch, heads, seqlen_q, head_dim], Shape::dtype
-  const void* k = nullptr;         ///< [batch, kv_heads, seqlen_k, head_dim], Shape::dtype; or pages
+  const void* q = nullptr;         ///< [batch, heads, seqlen_q, head_dim], Sizes::dtype
+  const void* k = nullptr;         ///< [batch, kv_heads, seqlen_k, head_dim], Sizes::dtype; or pages
   const void* v = nullptr;         ///< like k; not read for latent attention
-  void* o = nullptr;               ///< [batch, heads, seqlen_q, value_dim], output_type(Shape::dtype)
+  void* o = nullptr;               ///< [batch, heads, seqlen_q, value_dim], output_type(Sizes::dtype)
   float* lse = nullptr;            ///< [batch, heads, seqlen_q], natural log-sum-exp of the scaled scores
   const void* d_o = nullptr;       ///< [batch, heads, seqlen_q, head_dim]; backward, where O is an input
   void* dq = nullptr;              ///< [batch, heads, seqlen_q, head_dim]
   void* dk = nullptr;              ///< [batch, kv_heads, seqlen_k, head_dim]
   void* dv = nullptr;              ///< [batch, kv_heads, seqlen_k, head_dim]
   const float* d_lse = nullptr;    ///< [batch, heads, seqlen_q], the log-sum-exp's gradient; null: all are 0
-  float* d_bias = nullptr;         ///< [heads, 2 * reach + 1], for a shape with a bias; null: not computed
+  float* d_bias = nullptr;         ///< [heads, 2 * reach + 1], for a problem with a bias; null: not computed
   void* workspace = nullptr;       ///< as many bytes as the step needs; null if it needs none
-  const float* q_scale = nullptr;  ///< [Shape::q_scales], finite and > 0; e4m3 only. Null: all are 1
-  const float* k_scale = nullptr;  ///< [Shape::k_scales], finite and > 0; e4m3 only. Null: all are 1
-  const float* v_scale = nullptr;  ///< [Shape::k_scales], finite and > 0; e4m3 only. Null: all are 1
+  const float* q_scale = nullptr;  ///< [Spec::q_scales], finite and > 0; e4m3 only. Null: all are 1
+  const float* k_scale = nullptr;  ///< [Spec::k_scales], finite and > 0; e4m3 only. Null: all are 1
+  const float* v_scale = nullptr;  ///< [Spec::k_scales], finite and > 0; e4m3 only. Null: all are 1
   const float* k_mean = nullptr;   ///< [batch, kv_heads, head_dim], column means; e4m3 only. Null: all are 0
   const float* v_mean = nullptr;   ///< like k_mean
-  const void* tables[kTables] = {};  ///< by TableId; null if the shape has no such table
+  const void* tables[kTables] = {};  ///< by TableId; null if the problem has no such table
 
   /// Sets the pointer to a tensor.
   void set(TensorId id, void* address);
 };
 
 /// An operation's inputs on the host as float, in the default layout, each value already rounded to its type
-/// (e4m3: times its scale, plus the mean of its column if the shape is mean-subtracted), so that every
+/// (e4m3: times its scale, plus the mean of its column if the problem is mean-subtracted), so that every
 /// machine and the oracle start from the same numbers.
 struct Inputs {
   std::vector<float> q;           ///< [batch, heads, seqlen_q, head_dim]
@@ -67,7 +67,7 @@ struct Inputs {
   std::vector<float> d_o = {};    ///< [batch, heads, seqlen_q, head_dim]
   std::vector<float> d_lse = {};  ///< [batch, heads, seqlen_q]; empty if the loss does not use it
   std::vector<float> k_mean =
-      {};  ///< [batch, kv_heads, head_dim], of a mean-subtracted shape: what its encoding leaves out
+      {};  ///< [batch, kv_heads, head_dim], of a mean-subtracted problem: what its encoding leaves out
   std::vector<float> v_mean = {};  ///< like k_mean
 
   std::vector<float>& operator[](TensorId id);
@@ -88,16 +88,16 @@ struct Outputs {
   const std::vector<float>& operator[](TensorId id) const;
 };
 
-/// A table of a shape, in the form that a machine gets.
-struct ShapeTable {
+/// A table of a problem, in the form that a machine gets.
+struct FeatureTable {
   TableId id;
   std::string_view name;  ///< "page_table"
   std::span<const std::byte> bytes;
 };
 
-/// Returns the tables that a shape has: pages, lengths, documents, intervals, blocks, pairs, slopes and
+/// Returns the tables that a problem has: pages, lengths, documents, intervals, blocks, pairs, slopes and
 /// biases. They point into it.
-std::vector<ShapeTable> tables_of(const Shape& shape);
+std::vector<FeatureTable> tables_of(const Spec& spec);
 
 /// Returns the values encoded as `type`, rounded to nearest even.
 std::vector<std::byte> encode(DType type, std::span<const float> values);
@@ -114,14 +114,14 @@ struct Encoded {
   std::vector<float> scales;  ///< for e4m3, otherwise empty
 };
 
-/// One of the inputs in its type and with the shape's strides; bytes between rows are kPoison. e4m3: see
+/// One of the inputs in its type and with the problem's strides; bytes between rows are kPoison. e4m3: see
 /// encode_inputs. `means`: subtracted from each column first, [heads of the tensor, head_dim]; empty if there
 /// are none.
-Encoded encode_input(const Shape& shape, TensorId id, std::span<const float> values,
+Encoded encode_input(const Spec& spec, TensorId id, std::span<const float> values,
                      std::span<const float> means = {});
 
-/// Returns the values of an output, from its bytes in the shape's strides.
-std::vector<float> decode_output(const Shape& shape, TensorId id, std::span<const std::byte> bytes);
+/// Returns the values of an output, from its bytes in the problem's strides.
+std::vector<float> decode_output(const Spec& spec, TensorId id, std::span<const std::byte> bytes);
 
 /// The byte of unwritten memory: with every byte 0xff, an element is NaN in f32, f16, bf16 and e4m3.
 constexpr unsigned char kPoison = 0xff;
@@ -134,10 +134,10 @@ struct EncodedInputs {
 /// Encodes inputs. e4m3: the scale is the smallest power of two with which the largest of the elements that
 /// share it is at most 448, up to the rounding of a float. Scaling by a power of two is exact, so quantised
 /// inputs encode to themselves, and they are values of bf16 too.
-EncodedInputs encode_inputs(const Shape& shape, const Inputs& inputs);
+EncodedInputs encode_inputs(const Spec& spec, const Inputs& inputs);
 
-/// Rounds inputs to the values that their encoding represents. For a mean-subtracted shape it first computes
-/// the means, if the inputs have none yet.
-void round_inputs(const Shape& shape, Inputs& inputs);
+/// Rounds inputs to the values that their encoding represents. For a mean-subtracted problem it first
+/// computes the means, if the inputs have none yet.
+void round_inputs(const Spec& spec, Inputs& inputs);
 
 }  // namespace flashbook

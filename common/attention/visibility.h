@@ -8,7 +8,7 @@
 
 namespace flashbook {
 
-struct Shape;
+struct Spec;
 
 /// A rectangle of pairs. It may reach beyond the last query; keys beyond the last are not visible.
 struct ScoreTile {
@@ -31,21 +31,21 @@ struct KeyRange {
 };
 
 /// Returns whether `query` of `head` (a query head) sees `key`.
-bool sees(const Shape& shape, int batch, int head, int query, int key);
+bool sees(const Spec& spec, int batch, int head, int query, int key);
 
 /// Returns the class of a tile. Exact for windows, prefixes, lengths and documents, and for any single pair.
-TileClass classify(const Shape& shape, int batch, int head, const ScoreTile& tile);
+TileClass classify(const Spec& spec, int batch, int head, const ScoreTile& tile);
 
 /// Returns a range that contains every key seen by any of the queries: the bounds of a kernel's loop over
 /// keys. {0, 0} if they see none.
-KeyRange keys_seen(const Shape& shape, int batch, int head, int first_query, int queries);
+KeyRange keys_seen(const Spec& spec, int batch, int head, int first_query, int queries);
 
 /// Visible (query, key) pairs of one head. A square causal mask counts N * N / 2, as the papers do (leaving
 /// out half of the diagonal); everything else counts exactly.
-double visible_pairs(const Shape& shape, int batch, int head);
+double visible_pairs(const Spec& spec, int batch, int head);
 
 /// Visible pairs of all heads.
-double visible_pairs(const Shape& shape);
+double visible_pairs(const Spec& spec);
 
 /// "full", "causal", "window of 128 keys before and 0 after, 4 sinks", "causal in 3 documents": for a report.
 std::string describe(const Visibility& visibility);

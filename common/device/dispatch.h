@@ -1,5 +1,5 @@
 /// \file
-/// Maps a Shape's run-time numbers to a kernel's template arguments.
+/// Maps a Spec's run-time numbers to a kernel's template arguments.
 #pragma once
 #include <stdexcept>
 #include <string>

@@ -16,7 +16,7 @@
 
 namespace flashbook {
 
-using Tables = std::vector<ShapeTable>;
+using Tables = std::vector<FeatureTable>;
 
 /// A pair of a query and a key that it sees.
 struct Pair {
@@ -33,7 +33,7 @@ struct Changed {
 
 /// The command line as far as it is known when features read their options: all sizes, types and files.
 struct Request {
-  Shape& shape;
+  Spec& spec;
   Operation operation;
   uint64_t seed;
   const Given& given;
@@ -51,12 +51,12 @@ struct Option {
 /// A restriction on what queries see. A pair is visible if no mask hides it.
 struct Mask {
   /// Whether the key is hidden from the query: the plain definition.
-  bool (*hides)(const Shape& shape, int batch, int head, int query, int key);
+  bool (*hides)(const Spec& spec, int batch, int head, int query, int key);
   /// A faster form of it: the class of a tile whose queries all exist, TileClass::partial if in doubt, but
   /// exact for a single pair. Null: every pair is checked.
-  TileClass (*classify)(const Shape& shape, int batch, int head, const ScoreTile& tile) = nullptr;
+  TileClass (*classify)(const Spec& spec, int batch, int head, const ScoreTile& tile) = nullptr;
   /// A range of keys outside which these queries see none. Null: all keys.
-  KeyRange (*keys_seen)(const Shape& shape, int batch, int first_query, int last_query) = nullptr;
+  KeyRange (*keys_seen)(const Spec& spec, int batch, int first_query, int last_query) = nullptr;
   bool is_exact = false;  ///< `classify` never returns partial needlessly
 };
 
@@ -65,17 +65,17 @@ struct Mask {
 struct Definition {
   const char* plural;  ///< as messages name it: "windows"
   const char* cure = "leave them out";
-  bool (*is_in)(const Shape& shape);
+  bool (*is_in)(const Spec& spec);
   /// For tests: adds the feature to a valid problem, with random parameters and whatever else the feature
   /// requires.
-  void (*give)(Shape& shape, std::mt19937& random) = nullptr;
+  void (*give)(Spec& spec, std::mt19937& random) = nullptr;
 
   /// Throws InputError if the problem's parameters for it cannot be used.
-  void (*validate)(const Shape& shape) = nullptr;
+  void (*validate)(const Spec& spec) = nullptr;
   /// Its description in a report: "a prefix of 3".
-  std::string (*describe)(const Shape& shape) = nullptr;
+  std::string (*describe)(const Spec& spec) = nullptr;
   /// Arrays that a kernel reads; those that are empty, or in device memory already, do not count.
-  Tables (*tables)(const Shape& shape) = nullptr;
+  Tables (*tables)(const Spec& spec) = nullptr;
 
   const char* group = nullptr;  ///< heading of its options in the help; null: masks or functions
   Option options[2] = {};
@@ -88,18 +88,18 @@ struct Definition {
   bool by_batch = false;  ///< batch entries may see different keys
 
   /// The changed score, for the oracle and for plain attention in float.
-  Changed<double> (*score)(const Shape& shape, const Pair& pair, double score) = nullptr;
-  Changed<float> (*score_in_float)(const Shape& shape, const Pair& pair, float score) = nullptr;
+  Changed<double> (*score)(const Spec& spec, const Pair& pair, double score) = nullptr;
+  Changed<float> (*score_in_float)(const Spec& spec, const Pair& pair, float score) = nullptr;
   /// A score of every row that belongs to no key.
-  float (*sink)(const Shape& shape, int head) = nullptr;
+  float (*sink)(const Spec& spec, int head) = nullptr;
   /// The factor on a probability after the softmax.
-  double (*kept)(const Shape& shape, const Pair& pair) = nullptr;
+  double (*kept)(const Spec& spec, const Pair& pair) = nullptr;
 
   /// The same problem without the feature, and its inputs. Null: the oracle does not need to remove it.
-  std::pair<Shape, Inputs> (*removed)(const Shape& shape, const Inputs& inputs) = nullptr;
+  std::pair<Spec, Inputs> (*removed)(const Spec& spec, const Inputs& inputs) = nullptr;
   bool has_gradient = true;
   /// Keys that count for every sequence although they are stored only once.
-  double (*repeated_keys)(const Shape& shape) = nullptr;
+  double (*repeated_keys)(const Spec& spec) = nullptr;
 };
 
 namespace features {
@@ -114,20 +114,20 @@ const Definition& definition_of(Feature feature);
 /// Returns the enumerator's name, such as "sink_keys".
 std::string_view name_of(Feature feature);
 
-/// Returns the features that a problem has. A new member of Shape that no feature covers does not compile.
-Features features_of(const Shape& shape);
+/// Returns the features that a problem has. A new member of Spec that no feature covers does not compile.
+Features features_of(const Spec& spec);
 
 /// Returns the definitions of a problem's features that have a member, such as &Definition::score.
 template <typename Member>
-std::vector<const Definition*> having(Member Definition::*member, const Shape& shape) {
+std::vector<const Definition*> having(Member Definition::*member, const Spec& spec) {
   std::vector<const Definition*> found;
   for (const Definition* feature : definitions())
-    if (feature->*member && feature->is_in(shape)) found.push_back(feature);
+    if (feature->*member && feature->is_in(spec)) found.push_back(feature);
   return found;
 }
 
 template <typename T>
-ShapeTable table(TableId id, std::string_view name, const Array<T>& values) {
+FeatureTable table(TableId id, std::string_view name, const Array<T>& values) {
   return {id, name, std::as_bytes(std::span(values.begin(), values.end()))};
 }
 

@@ -20,14 +20,17 @@ std::string_view name_of(Feature feature) {
   return kNames[int(feature)];
 }
 
-Features features_of(const Shape& shape) {
-  // If this no longer compiles, there is a new member: name it here once it has a feature.
-  [[maybe_unused]] const auto& [batch, heads, kv_heads, seqlen_q, seqlen_k, head_dim, value_dim, visibility,
-                                dtype, scale, e4m3_cache, scaling, mean_subtracted, score, layout, paging,
-                                packed_queries, unsplit, ranks, order] = shape;
+// If this no longer compiles, Spec has a new member: add braces here once the member has a feature.
+template <typename T>
+concept HasMoreMembers = requires {
+  T{{}, {}, {}, {}, {}, {}, {}, {}, {}};
+};
+static_assert(!HasMoreMembers<Spec>);
+
+Features features_of(const Spec& spec) {
   Features all;
   for (std::size_t bit = 0; bit < definitions().size(); ++bit)
-    if (definitions()[bit]->is_in(shape)) all = all | Feature(bit);
+    if (definitions()[bit]->is_in(spec)) all = all | Feature(bit);
   return all;
 }
 

@@ -19,8 +19,8 @@ namespace flashbook {
   ROW(float32)        /* tensors in f32; f16 and bf16 need no feature */ \
   ROW(e4m3)           /* tensors in e4m3, with scales */                 \
   ROW(block_scales)   /* Scaling::block */                               \
-  ROW(latent)         /* Shape::is_latent */                             \
-  ROW(e4m3_cache)     /* Shape::e4m3_cache */                            \
+  ROW(latent)         /* Sizes::is_latent */                             \
+  ROW(e4m3_cache)     /* E4m3::cache */                                  \
   ROW(any_head_dim)   /* head dimensions other than 64, 128 and 256 */   \
   ROW(value_dim)      /* values that are wider or narrower than keys */  \
   ROW(causal)         /* a window of all keys up to a query's own */     \
@@ -39,8 +39,8 @@ namespace flashbook {
   ROW(dropout)        /* ScoreFunction::dropout */                       \
   ROW(paddings)       /* Paging::paddings */                             \
   ROW(pages)          /* Paging::rows */                                 \
-  ROW(packed_queries) /* Shape::packed_queries */                        \
-  ROW(unsplit)        /* Shape::unsplit */                               \
+  ROW(packed_queries) /* Batching::packed_queries */                     \
+  ROW(unsplit)        /* Batching::unsplit */                            \
   ROW(ranks)          /* several GPUs */                                 \
   ROW(token_order)    /* a TokenOrder other than contiguous */           \
   ROW(strides)        /* a Layout other than the default */

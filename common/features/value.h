@@ -16,7 +16,7 @@ struct Value {
   std::string option, text;
 
   int64_t whole() const;  ///< a whole number; "4k" means 4096
-  int count() const;      ///< a whole number that fits in a Shape, at least 1
+  int count() const;      ///< a whole number that fits in a Spec, at least 1
   float real() const;
   std::vector<Value> split() const;  ///< the parts of "3,17,0", each as a value
   /// Returns the value that belongs to this name, one of a few.

@@ -18,22 +18,22 @@
 //| **Budget.** It reads two tensors, writes two numbers per row, and sets dQ in float to zero for steps that
 //| add to it. It is memory-bound.
 #pragma once
-#include "common/attention/shape.h"
+#include "common/attention/spec.h"
 #include "common/numeric/arithmetic.h"
 #include "common/ptx/convert.h"
 
 namespace flashbook::hopper {
 
 /// Returns the strides of all eight tensors.
-inline Layout layout_given(const Shape& shape) {
-  return {.q = shape.strides(TensorId::q),
-          .k = shape.strides(TensorId::k),
-          .v = shape.strides(TensorId::v),
-          .o = shape.strides(TensorId::o),
-          .d_o = shape.strides(TensorId::d_o),
-          .dq = shape.strides(TensorId::dq),
-          .dk = shape.strides(TensorId::dk),
-          .dv = shape.strides(TensorId::dv)};
+inline Layout layout_given(const Spec& spec) {
+  return {.q = spec.strides(TensorId::q),
+          .k = spec.strides(TensorId::k),
+          .v = spec.strides(TensorId::v),
+          .o = spec.strides(TensorId::o),
+          .d_o = spec.strides(TensorId::d_o),
+          .dq = spec.strides(TensorId::dq),
+          .dk = spec.strides(TensorId::dk),
+          .dv = spec.strides(TensorId::dv)};
 }
 
 //| ## The workspace

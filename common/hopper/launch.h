@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <numbers>
 
-#include "common/attention/shape.h"
+#include "common/attention/spec.h"
 #include "common/device/launch.h"
 #include "common/device/tensor_map.h"
 #include "common/hopper/tile_scheduler.h"
@@ -18,19 +18,19 @@
 namespace flashbook::hopper {
 
 /// Returns the number of tiles of `rows` queries in all heads.
-inline int64_t query_tiles(const Shape& shape, int rows) {
-  return int64_t(shape.batch) * shape.heads * ceil_div(shape.seqlen_q, rows);
+inline int64_t query_tiles(const Sizes& sizes, int rows) {
+  return int64_t(sizes.batch) * sizes.heads * ceil_div(sizes.seqlen_q, rows);
 }
 
-inline Problem problem_of(const Shape& shape) {
-  return {.seqlen_q = shape.seqlen_q,
-          .seqlen_k = shape.seqlen_k,
-          .heads = shape.heads,
-          .group = shape.heads / shape.kv_heads,
-          .causal = shape.causal(),
-          .scale_log2 = float(shape.scale * std::numbers::log2e),
-          .o_strides = shape.strides(TensorId::o),
-          .head_dim = shape.head_dim};
+inline Problem problem_of(const Spec& spec) {
+  return {.seqlen_q = spec.seqlen_q,
+          .seqlen_k = spec.seqlen_k,
+          .heads = spec.heads,
+          .group = spec.heads / spec.kv_heads,
+          .causal = spec.causal(),
+          .scale_log2 = float(spec.scale * std::numbers::log2e),
+          .o_strides = spec.strides(TensorId::o),
+          .head_dim = spec.head_dim};
 }
 
 //| ## Columns of tiles
@@ -38,13 +38,13 @@ inline Problem problem_of(const Shape& shape) {
 //| If values are not as wide as keys, their tiles are, except that chapter 9 has tiles for keys of up to 192
 //| columns and values of up to 128.
 /// Returns whether the tiles of keys have 192 columns, and those of values 128.
-inline bool has_wide_keys(const Shape& shape) {
-  return shape.head_dim > 128 && shape.head_dim <= 192 && shape.value_dim <= 128;
+inline bool has_wide_keys(const Sizes& sizes) {
+  return sizes.head_dim > 128 && sizes.head_dim <= 192 && sizes.value_dim <= 128;
 }
 
 /// Returns the columns of a tensor's tiles.
-inline int tile_columns(const Shape& shape, TensorId tensor) {
-  if (!has_wide_keys(shape)) return tile_columns(std::max(shape.head_dim, shape.value_dim));
+inline int tile_columns(const Sizes& sizes, TensorId tensor) {
+  if (!has_wide_keys(sizes)) return tile_columns(std::max(sizes.head_dim, sizes.value_dim));
   return tensor == TensorId::v || tensor == TensorId::o ? 128 : 192;
 }
 
@@ -57,12 +57,12 @@ inline int tile_columns(const Shape& shape, TensorId tensor) {
 /// Returns the map of a tensor of `type` whose boxes are `box_panels` panels, or all, of tiles of `box_rows`
 /// rows of a head: {column, row, panel, head, batch or page}. A panel has `panel` columns, and its row is the
 /// span of the swizzle, 64 or 128 bytes. All columns are panels.
-inline CUtensorMap tile_map(const Shape& shape, TensorId tensor, DType type, const void* base, int panel,
+inline CUtensorMap tile_map(const Spec& spec, TensorId tensor, DType type, const void* base, int panel,
                             int box_rows, int box_panels = 0) {
   const uint64_t bytes = size_of(type), panel_bytes = panel * bytes;
-  const auto panels = uint64_t(columns_of(shape, tensor) / panel);
-  const Strides strides = shape.strides(tensor);
-  const std::vector<int64_t> dims = dims_of(shape, tensor);  // [batch or pages, heads, rows, head_dim]
+  const auto panels = uint64_t(columns_of(spec, tensor) / panel);
+  const Strides strides = spec.strides(tensor);
+  const std::vector<int64_t> dims = dims_of(spec, tensor);  // [batch or pages, heads, rows, head_dim]
   return device::tensor_map(
       {.dtype = type,
        .base = base,
@@ -83,18 +83,17 @@ inline CUtensorMap row_map(const float* base, int64_t rows, int box) {
 //| A head dimension that is not a multiple of 64 has a map whose rows are one piece: the dimension for panels
 //| stays, of size 1, so that kernels use the same coordinates. A multiple of 64, such as 192, keeps its
 //| panels: a tile has four, the tensor three, and TMA fills the fourth with zeros.
-/// Returns the map of a tensor of the shape's own 16-bit type, whose boxes are tiles of `box_rows` rows, or
+/// Returns the map of a tensor of the problem's own 16-bit type, whose boxes are tiles of `box_rows` rows, or
 /// their panels. `TileMap` says which.
-inline TileMap tile_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
-  if (columns_of(shape, tensor) % kPanel == 0)
-    return {
-        tile_map(shape, tensor, shape.dtype, base, kPanel, box_rows, tile_columns(shape, tensor) / kPanel),
-        false};
-  const uint64_t bytes = size_of(shape.dtype);
-  const Strides strides = shape.strides(tensor);
-  const std::vector<int64_t> dims = dims_of(shape, tensor);
+inline TileMap tile_map(const Spec& spec, TensorId tensor, const void* base, int box_rows) {
+  if (columns_of(spec, tensor) % kPanel == 0)
+    return {tile_map(spec, tensor, spec.dtype, base, kPanel, box_rows, tile_columns(spec, tensor) / kPanel),
+            false};
+  const uint64_t bytes = size_of(spec.dtype);
+  const Strides strides = spec.strides(tensor);
+  const std::vector<int64_t> dims = dims_of(spec, tensor);
   return {device::tensor_map(
-              {.dtype = shape.dtype,
+              {.dtype = spec.dtype,
                .base = base,
                .size = {uint64_t(dims[3]), uint64_t(dims[2]), 1, uint64_t(dims[1]), uint64_t(dims[0])},
                .stride = {strides.row * bytes, kPanelRowBytes, strides.head * bytes, strides.batch * bytes},
@@ -111,34 +110,34 @@ inline TileMap tile_map(const Shape& shape, TensorId tensor, const void* base, i
 constexpr int64_t kSectionBytes = int64_t(32) << 20;  ///< share of the L2 for a section of heads
 
 /// Returns the number of key heads in a section if each needs `bytes` of the L2.
-inline int kv_heads_of_section(const Shape& shape, int64_t bytes, int64_t section_bytes) {
-  return int(std::clamp<int64_t>(section_bytes / bytes, 1, int64_t(shape.batch) * shape.kv_heads));
+inline int kv_heads_of_section(const Sizes& sizes, int64_t bytes, int64_t section_bytes) {
+  return int(std::clamp<int64_t>(section_bytes / bytes, 1, int64_t(sizes.batch) * sizes.kv_heads));
 }
 
 /// Returns the order in which to process tiles of `rows` queries. `longest_first`, for a causal mask: in
 /// sections of heads whose keys and values fit into `section_bytes` of the L2, next to its other contents.
-inline TileOrder tile_order(const Shape& shape, int rows, bool longest_first,
+inline TileOrder tile_order(const Sizes& sizes, int rows, bool longest_first,
                             int64_t section_bytes = kSectionBytes) {
   const int64_t bytes_of_kv_head =
-      int64_t(shape.seqlen_k) * (shape.head_dim + shape.value_dim) * int64_t(size_of(shape.dtype));
-  const int kv_heads = kv_heads_of_section(shape, bytes_of_kv_head, section_bytes);
-  return {int(query_tiles(shape, rows)),
-          ceil_div(shape.seqlen_q, rows),
-          shape.batch,
-          shape.heads,
-          kv_heads * (shape.heads / shape.kv_heads),
+      int64_t(sizes.seqlen_k) * (sizes.head_dim + sizes.value_dim) * int64_t(size_of(sizes.dtype));
+  const int kv_heads = kv_heads_of_section(sizes, bytes_of_kv_head, section_bytes);
+  return {int(query_tiles(sizes, rows)),
+          ceil_div(sizes.seqlen_q, rows),
+          sizes.batch,
+          sizes.heads,
+          kv_heads * (sizes.heads / sizes.kv_heads),
           longest_first,
-          shape.seqlen_k <=
+          sizes.seqlen_k <=
               512};  // measured: reading late costs 1 to 2 % there, and gains up to 8 % for longer rows
 }
 
 //| A gradient's block keeps keys, and all blocks read the Q, dO and sums of dQ of the current head: 8 bytes
 //| per element in 16 bits.
 /// Returns the number of key heads in a section of a gradient.
-inline int kv_heads_of_gradient_section(const Shape& shape, int64_t section_bytes = kSectionBytes) {
-  return kv_heads_of_section(shape,
-                             int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q * shape.head_dim *
-                                 int64_t(2 * size_of(shape.dtype) + sizeof(float)),
+inline int kv_heads_of_gradient_section(const Sizes& sizes, int64_t section_bytes = kSectionBytes) {
+  return kv_heads_of_section(sizes,
+                             int64_t(sizes.heads / sizes.kv_heads) * sizes.seqlen_q * sizes.head_dim *
+                                 int64_t(2 * size_of(sizes.dtype) + sizeof(float)),
                              section_bytes);
 }
 
@@ -156,10 +155,10 @@ inline int blocks_for(const TileOrder& order, Schedule schedule, int margin = 0)
 /// counter is part of the call's workspace: two calls that may run at the same time need a workspace each.
 [[maybe_unused]] static __global__ void clear_counter(int* counter) { *counter = 0; }
 
-/// Calls `body` with a constant that says whether the shape has a causal mask.
+/// Calls `body` with a constant that says whether the problem has a causal mask.
 template <typename Body>
-void with_causal(const Shape& shape, const Body& body) {
-  shape.causal() ? body.template operator()<true>() : body.template operator()<false>();
+void with_causal(const Spec& spec, const Body& body) {
+  spec.causal() ? body.template operator()<true>() : body.template operator()<false>();
 }
 
 }  // namespace flashbook::hopper

@@ -5,7 +5,7 @@ from svg import Figure
 # (heading, colour, stations from left to right: what it is, where it lives)
 WAYS = (
     ("A shape, from the command line to the report", "blue",
-     (("options", "app/options"), ("Shape, inputs", "attention"), ("Call", "app/call"), ("kernel", "chapters/NN"),
+     (("options", "app/options"), ("Spec, inputs", "attention"), ("Call", "app/call"), ("kernel", "chapters/NN"),
       ("check", "attention"), ("report", "app/report"))),
     ("A number, from the card to a page", "amber",
      (("on the card", "release"), ("alone, in turn", "forward, peers.py"), ("filed", "release --file"), ("kept", "bench/results"),

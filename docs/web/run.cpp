@@ -55,25 +55,25 @@ class List {
 };
 
 /// Masks and biases per pair for any shape, which the command line can only read from files.
-void set_made_mask(std::string_view name, Shape& shape) {
-  Visibility& visible = shape.visibility;
+void set_made_mask(std::string_view name, Spec& spec) {
+  Visibility& visible = spec.visibility;
   if (name == "pairs") {
-    for (int64_t pair = 0; pair < int64_t(shape.batch) * shape.seqlen_q * shape.seqlen_k; ++pair)
+    for (int64_t pair = 0; pair < int64_t(spec.batch) * spec.seqlen_q * spec.seqlen_k; ++pair)
       visible.dense.visible.push_back(pair % 7 != 3);
   } else if (name == "intervals") {
     // Causal, and of the queries' second half only the last query sees the first half of the keys.
-    const int half = shape.seqlen_q / 2, last = std::max(half, shape.seqlen_q - 1);
+    const int half = spec.seqlen_q / 2, last = std::max(half, spec.seqlen_q - 1);
     visible.window.right = 0;
     visible.columns.bounds = 2;
-    for (int key = 0; key < shape.batch * shape.seqlen_k; ++key) {
-      const bool first = key % shape.seqlen_k < half;
+    for (int key = 0; key < spec.batch * spec.seqlen_k; ++key) {
+      const bool first = key % spec.seqlen_k < half;
       visible.columns.queries.insert(visible.columns.queries.end(),
-                                     {first ? half : shape.seqlen_q, first ? last : shape.seqlen_q});
+                                     {first ? half : spec.seqlen_q, first ? last : spec.seqlen_q});
     }
   } else if (name == "blocks") {  // a chessboard
     Blocks& blocks = visible.blocks = {.queries = 64, .keys = 64, .first = {0}};
-    for (int row = 0; row * blocks.queries < shape.seqlen_q; ++row) {
-      for (int block = row % 2; block * blocks.keys < shape.seqlen_k; block += 2)
+    for (int row = 0; row * blocks.queries < spec.seqlen_q; ++row) {
+      for (int block = row % 2; block * blocks.keys < spec.seqlen_k; block += 2)
         blocks.key_blocks.push_back(block);
       blocks.first.push_back(int(blocks.key_blocks.size()));
     }
@@ -83,13 +83,13 @@ void set_made_mask(std::string_view name, Shape& shape) {
 }
 
 /// Says why the module cannot run a shape: it is not compiled in, or too large for a page.
-void refuse_too_much(const Shape& shape) {
-  if (shape.dtype == DType::f16) throw InputError("a page has bf16: ./flashbook run has the other types");
-  if (shape.head_dim > 128 && !shape.is_latent())
+void refuse_too_much(const Spec& spec) {
+  if (spec.dtype == DType::f16) throw InputError("a page has bf16: ./flashbook run has the other types");
+  if (spec.head_dim > 128 && !spec.is_latent())
     throw InputError("a page has head dimensions up to 128: ./flashbook run has no such limit");
-  if (std::max(shape.seqlen_q, shape.seqlen_k) > kMaxRows)
+  if (std::max(spec.seqlen_q, spec.seqlen_k) > kMaxRows)
     throw InputError("N is at most ", kMaxRows, " in a page: ./flashbook run has no such limit");
-  if (shape.batch * shape.heads > kMaxHeads)
+  if (spec.batch * spec.heads > kMaxHeads)
     throw InputError("batch times heads is at most ", kMaxHeads,
                      " in a page: ./flashbook run has no such limit");
 }
@@ -102,22 +102,22 @@ void run(const Chapter& chapter, std::vector<const char*> words, List& answer) {
   CommandLine line = parse_command_line(int(words.size()), words.data(), chapter);
   if (!line.options || line.options->list || line.options->inspected)
     throw InputError("a page only runs steps");
-  Shape& shape = line.options->shape;
-  refuse_too_much(shape);
-  if (!mask.empty()) set_made_mask(mask, shape);
-  validate(shape);
+  Spec& spec = line.options->spec;
+  refuse_too_much(spec);
+  if (!mask.empty()) set_made_mask(mask, spec);
+  validate(spec);
   const int number_of_step = line.options->steps.back();
   const Step& step = chapter.step(number_of_step);
-  if (const std::string reason = chapter.refusal(number_of_step, shape); !reason.empty())
+  if (const std::string reason = chapter.refusal(number_of_step, spec); !reason.empty())
     throw InputError(reason);
-  answer.add("shape", in_quotes(describe(shape)));
+  answer.add("shape", in_quotes(describe(spec)));
   answer.add("name", in_quotes(step.name));
-  answer.add("flops", number(flops(shape, step.operation)));
-  answer.add("bytes", number(step.memory_bytes(shape)));
+  answer.add("flops", number(flops(spec, step.operation)));
+  answer.add("bytes", number(step.memory_bytes(spec)));
 
-  const Inputs inputs = make_inputs(step.operation, shape, InputKind::drifting, kInputSeed);
-  const UploadedInputs uploaded(step.operation, shape, inputs, chapter.runs_on);
-  const Call call(chapter, shape, uploaded, number_of_step);
+  const Inputs inputs = make_inputs(step.operation, spec, InputKind::drifting, kInputSeed);
+  const UploadedInputs uploaded(step.operation, spec, inputs, chapter.runs_on);
+  const Call call(chapter, spec, uploaded, number_of_step);
   const auto begin = std::chrono::steady_clock::now();
   const sim::Counts before = sim::counts();
   call.run();
@@ -130,7 +130,7 @@ void run(const Chapter& chapter, std::vector<const char*> words, List& answer) {
   answer.add("turns", number(double(after.turns - before.turns)));
 
   List tensors;
-  const Expected expected(step.operation, shape, inputs, all_rows(shape));
+  const Expected expected(step.operation, spec, inputs, all_rows(spec));
   for (const auto& [tensor, verdict] : expected.judge(call.download())) {
     List one;
     one.add("name", in_quotes(title_of(tensor)));

@@ -49,14 +49,14 @@ class CommandLineFiles : public ::testing::Test {
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
   /// Writes a float32 array of one value; the path lives as long as the test.
-  const char* all(float value, const char* name, const std::vector<int64_t>& shape) {
+  const char* all(float value, const char* name, const std::vector<int64_t>& spec) {
     int64_t count = 1;
-    for (int64_t dim : shape) count *= dim;
+    for (int64_t dim : spec) count *= dim;
     paths_.push_back((folder_ / name).string());
-    write_whole_file(paths_.back(), npy_bytes(shape, std::vector<float>(count, value)));
+    write_whole_file(paths_.back(), npy_bytes(spec, std::vector<float>(count, value)));
     return paths_.back().c_str();
   }
-  const char* ones(const char* name, const std::vector<int64_t>& shape) { return all(1, name, shape); }
+  const char* ones(const char* name, const std::vector<int64_t>& spec) { return all(1, name, spec); }
 
   std::filesystem::path folder_;
   std::list<std::string> paths_;
@@ -68,15 +68,15 @@ TEST(CommandLine, ReadsEveryOption) {
                "4k",      "--seqlen-k", "1000",    "--head-dim", "256",        "--causal", "--dtype",
                "f16",     "--scale",    "0.5",     "--step",     "coalesced",  "--check",  "sample",
                "--reps",  "7",          "--seed",  "42",         "--device",   "auto"});
-  EXPECT_EQ(o.shape, (Shape{.batch = 2,
-                            .heads = 8,
-                            .kv_heads = 2,
-                            .seqlen_q = 4096,
-                            .seqlen_k = 1000,
-                            .head_dim = 256,
-                            .visibility = Visibility::causal(),
-                            .dtype = DType::f16,
-                            .scale = 0.5f}));
+  EXPECT_EQ(o.spec, (Spec{{.batch = 2,
+                           .heads = 8,
+                           .kv_heads = 2,
+                           .seqlen_q = 4096,
+                           .seqlen_k = 1000,
+                           .head_dim = 256,
+                           .dtype = DType::f16,
+                           .scale = 0.5f},
+                          Visibility::causal()}));
   EXPECT_EQ(o.steps, std::vector<int>{2});
   EXPECT_FALSE(o.every_step);
   EXPECT_EQ(o.check, CheckMode::sample);
@@ -85,31 +85,31 @@ TEST(CommandLine, ReadsEveryOption) {
 }
 
 TEST(CommandLine, SaysWhatIsVisible) {
-  EXPECT_EQ(options({"--window", "8"}).shape.visibility, (Visibility{.window = {.left = 8, .right = 8}}));
-  EXPECT_EQ(options({"--window", "0", "--causal", "--prefix", "2"}).shape.visibility,
+  EXPECT_EQ(options({"--window", "8"}).spec.visibility, (Visibility{.window = {.left = 8, .right = 8}}));
+  EXPECT_EQ(options({"--window", "0", "--causal", "--prefix", "2"}).spec.visibility,
             (Visibility{.window = {.left = 0, .right = 0}, .prefix = 2}));
-  EXPECT_EQ(options({"--documents", "3", "--seqlen", "10", "--seqlen-k", "9"}).shape.visibility,
+  EXPECT_EQ(options({"--documents", "3", "--seqlen", "10", "--seqlen-k", "9"}).spec.visibility,
             (Visibility{.documents = {{0, 3, 6, 10}, {0, 3, 6, 9}}}));
   EXPECT_NE(error_of({"--documents", "11", "--seqlen", "10", "--seqlen-k", "9"}).find("give at most 10"),
             std::string::npos);
-  const Shape packed = options({"--lengths", "3,0,1k", "--causal"}).shape;
+  const Spec packed = options({"--lengths", "3,0,1k", "--causal"}).spec;
   EXPECT_EQ(packed.batch, 1);
   EXPECT_EQ(packed.seqlen_q, 1027);
   EXPECT_EQ(packed.seqlen_k, 1027);
   EXPECT_EQ(packed.visibility,
             (Visibility{.window = {.right = 0}, .documents = {{0, 3, 3, 1027}, {0, 3, 3, 1027}}}));
-  EXPECT_EQ(options({"--softcap", "30"}).shape.score, ScoreFunction{.softcap = 30});
-  EXPECT_EQ(options({"--alibi", "--heads", "2"}).shape.score, (ScoreFunction{.alibi = {0x1p-4f, 0x1p-8f}}));
-  EXPECT_EQ(options({"--dropout", "0.25", "--seed", "9"}).shape.score,
+  EXPECT_EQ(options({"--softcap", "30"}).spec.score, ScoreFunction{.softcap = 30});
+  EXPECT_EQ(options({"--alibi", "--heads", "2"}).spec.score, (ScoreFunction{.alibi = {0x1p-4f, 0x1p-8f}}));
+  EXPECT_EQ(options({"--dropout", "0.25", "--seed", "9"}).spec.score,
             (ScoreFunction{.dropout = 0.25f, .seed = 9}));
-  EXPECT_EQ(options({"--dropout", "0", "--seed", "9"}).shape.score, ScoreFunction{});
+  EXPECT_EQ(options({"--dropout", "0", "--seed", "9"}).spec.score, ScoreFunction{});
 }
 
 TEST_F(CommandLineFiles, ABiasHasANumberForEachHeadAndDistance) {
   const std::string file = (folder_ / "bias.npy").string();
   const float values[] = {1, 2, 3, 4, 5, 6};
   write_whole_file(file, npy_bytes(std::vector<int64_t>{2, 3}, values));
-  EXPECT_EQ(options({"--heads", "2", "--bias", file.c_str()}).shape.score,
+  EXPECT_EQ(options({"--heads", "2", "--bias", file.c_str()}).spec.score,
             (ScoreFunction{.bias = {1, {1, 2, 3, 4, 5, 6}}}));
   EXPECT_NE(error_of({"--heads", "3", "--bias", file.c_str()}).find("it must be [3, an odd number]"),
             std::string::npos);
@@ -120,16 +120,16 @@ TEST_F(CommandLineFiles, ABiasHasANumberForEachHeadAndDistance) {
 
 TEST_F(CommandLineFiles, AMaskIsPairsOrIntervals) {
   const std::string file = (folder_ / "mask.npy").string();
-  const auto save = [&](const std::string& descr, const std::string& shape, const std::string& bytes) {
+  const auto save = [&](const std::string& descr, const std::string& spec, const std::string& bytes) {
     const std::string header =
-        "{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + shape + ", }\n";
+        "{'descr': '" + descr + "', 'fortran_order': False, 'shape': " + spec + ", }\n";
     std::ofstream(file, std::ios::binary)
         << "\x93NUMPY" << '\x01' << '\x00' << char(header.size()) << '\x00' << header << bytes;
   };
   // Set the batch, too: the default on a GPU differs from that in the simulator.
   const std::vector<const char*> words{"--batch", "1",       "--seqlen", "2",      "--seqlen-k",
                                        "3",       "--heads", "2",        "--mask", file.c_str()};
-  const auto given = [&] { return options(words).shape.visibility; };
+  const auto given = [&] { return options(words).spec.visibility; };
   const auto refused = [&] { return error_of(words); };
   const std::string pairs("\x01\x00\x01\x01\x01\x00", 6);
   save("|b1", "(2, 3)", pairs);
@@ -263,14 +263,14 @@ TEST(CommandLine, TheOtherMachineIsRefused) {
 TEST_F(CommandLineFiles, GiveTheShape) {
   const Options o = options({"--q", ones("q.npy", {2, 8, 10, 64}), "--k", ones("k.npy", {2, 2, 30, 64}),
                              "--v", ones("v.npy", {2, 2, 30, 64})});
-  EXPECT_EQ(o.shape, (Shape{.batch = 2,
-                            .heads = 8,
-                            .kv_heads = 2,
-                            .seqlen_q = 10,
-                            .seqlen_k = 30,
-                            .head_dim = 64,
-                            .dtype = DType::f32,
-                            .scale = 0.125f}));
+  EXPECT_EQ(o.spec, (Spec{{.batch = 2,
+                           .heads = 8,
+                           .kv_heads = 2,
+                           .seqlen_q = 10,
+                           .seqlen_k = 30,
+                           .head_dim = 64,
+                           .dtype = DType::f32,
+                           .scale = 0.125f}}));
   ASSERT_TRUE(o.inputs);
   EXPECT_EQ(o.inputs->q, std::vector<float>(2 * 8 * 10 * 64, 1.0f));
 }
@@ -279,8 +279,8 @@ TEST_F(CommandLineFiles, AndFlagsThatSayTheSameAreTaken) {
   const char* file = ones("x.npy", {1, 2, 10, 64});
   const Options o =
       options({"--q", file, "--k", file, "--v", file, "--seqlen", "10", "--heads", "2", "--dtype", "bf16"});
-  EXPECT_EQ(o.shape.seqlen_k, 10);
-  EXPECT_EQ(o.shape.dtype, DType::bf16);
+  EXPECT_EQ(o.spec.seqlen_k, 10);
+  EXPECT_EQ(o.spec.dtype, DType::bf16);
 }
 
 TEST_F(CommandLineFiles, ThatContradictFlagsOrEachOtherAreRefused) {
@@ -304,7 +304,7 @@ TEST_F(CommandLineFiles, WithValuesThatCannotBeComputedWithAreRefused) {
   const char* nan = all(NAN, "nan.npy", {1, 1, 1, 64});
   EXPECT_NE(error_of({"--q", nan, "--k", nan, "--v", nan}).find("NaN or infinity"), std::string::npos);
   const char* large = all(1e6f, "large.npy", {1, 1, 1, 64});
-  EXPECT_EQ(options({"--q", large, "--k", large, "--v", large}).shape.dtype, DType::f32);
+  EXPECT_EQ(options({"--q", large, "--k", large, "--v", large}).spec.dtype, DType::f32);
   EXPECT_NE(
       error_of({"--q", large, "--k", large, "--v", large, "--dtype", "f16"}).find("beyond the range of f16"),
       std::string::npos);
@@ -314,18 +314,18 @@ TEST(CommandLine, MeansTheSameInAnyOrder) {
   std::vector<std::vector<const char*>> options_of_features = {
       {"--causal"},       {"--window", "8"}, {"--prefix", "3"}, {"--alibi"},
       {"--softcap", "5"}, {"--heads", "4"},  {"--sinks", "1"},  {"--documents", "2"}};
-  const auto shape_of = [&] {
+  const auto spec_of = [&] {
     std::vector<const char*> words;
     for (const auto& option : options_of_features) words.insert(words.end(), option.begin(), option.end());
-    return options(std::move(words)).shape;
+    return options(std::move(words)).spec;
   };
-  const Shape shape = shape_of();
-  EXPECT_EQ(shape.visibility.window, (Window{.left = 8, .right = 0}));
-  EXPECT_EQ(shape.score.sinks.size(), 4);
+  const Spec spec = spec_of();
+  EXPECT_EQ(spec.visibility.window, (Window{.left = 8, .right = 0}));
+  EXPECT_EQ(spec.score.sinks.size(), 4);
   std::mt19937 random(1);
   for (int order = 0; order < 20; ++order) {
     std::ranges::shuffle(options_of_features, random);
-    EXPECT_EQ(shape_of(), shape) << describe(shape);
+    EXPECT_EQ(spec_of(), spec) << describe(spec);
   }
 }
 

@@ -13,7 +13,7 @@
 #include "common/attention/error.h"
 #include "common/attention/inputs.h"
 #include "common/attention/npy.h"
-#include "tests/support/shapes.h"
+#include "tests/support/specs.h"
 
 namespace flashbook::testing {
 namespace {
@@ -25,19 +25,19 @@ enum Fault { none, loses_a_tile, sees_the_future, no_number_from_key_130, no_num
 
 /// Attention row by row, in float, on the host, as a chapter with one step per fault.
 template <Fault kFault>
-void by_the_book(const Shape& shape, const Tensors& t, device::Stream) {
+void by_the_book(const Spec& spec, const Tensors& t, device::Stream) {
   const auto *q = static_cast<const float*>(t.q), *k = static_cast<const float*>(t.k),
              *v = static_cast<const float*>(t.v);
-  const int d = shape.head_dim;
-  for (int row = 0; row < shape.q_rows(); ++row) {
-    const int query = row % shape.seqlen_q;
-    const int64_t first_key = int64_t(row / shape.seqlen_q) * shape.seqlen_k;
-    std::vector<float> scores(shape.seqlen_k, -INFINITY);
-    const int visible = kFault == sees_the_future ? shape.seqlen_k : shape.visible_keys(query);
+  const int d = spec.head_dim;
+  for (int row = 0; row < spec.q_rows(); ++row) {
+    const int query = row % spec.seqlen_q;
+    const int64_t first_key = int64_t(row / spec.seqlen_q) * spec.seqlen_k;
+    std::vector<float> scores(spec.seqlen_k, -INFINITY);
+    const int visible = kFault == sees_the_future ? spec.seqlen_k : spec.visible_keys(query);
     for (int key = 0; key < visible; ++key) {
       if (kFault == loses_a_tile && key / 64 == 1) continue;
       scores[key] = 0;
-      for (int c = 0; c < d; ++c) scores[key] += shape.scale * q[row * d + c] * k[(first_key + key) * d + c];
+      for (int c = 0; c < d; ++c) scores[key] += spec.scale * q[row * d + c] * k[(first_key + key) * d + c];
       if (kFault == no_number_from_key_130 && key >= 130)
         scores[key] *= k[(first_key + key) * d] == 0 ? 1 : kNan;
     }
@@ -47,7 +47,7 @@ void by_the_book(const Shape& shape, const Tensors& t, device::Stream) {
     t.lse[row] = maximum + std::log(sum);
     auto* o = static_cast<float*>(t.o) + int64_t(row) * d;
     for (int c = 0; c < d; ++c) o[c] = 0;
-    for (int key = 0; key < shape.seqlen_k; ++key)
+    for (int key = 0; key < spec.seqlen_k; ++key)
       for (int c = 0; c < d; ++c) o[c] += std::exp(scores[key] - t.lse[row]) * v[(first_key + key) * d + c];
     if (kFault == no_number_in_one_value) o[70 % d] += v[(first_key + 70) * d + 70 % 64] > 0.5f ? kNan : 0;
   }
@@ -74,26 +74,24 @@ Chapter book() {
           .runs_on = device::Place::host,
           .steps = kSteps,
           .dtypes = std::span(&kType, 1),
-          .gpu_shape = {},
-          .cpu_shape = {}};
+          .gpu_spec = {},
+          .cpu_spec = {}};
 }
 
 constexpr RowOf kRow = {0, 1, 10};  // sees keys 0 to kLastKey
 constexpr int kLastKey = 190;
 
-const Shape& shape_of_row() {
-  static const Shape shape = make_shape(20, 200, 64, true, DType::f32, 2, 2);
-  return shape;
+const Spec& spec_of_row() {
+  static const Spec spec = make_spec(20, 200, 64, true, DType::f32, 2, 2);
+  return spec;
 }
 
 const Inputs& inputs_of_row() {
-  static const Inputs inputs = make_inputs(shape_of_row(), InputKind::drifting, 1);
+  static const Inputs inputs = make_inputs(spec_of_row(), InputKind::drifting, 1);
   return inputs;
 }
 
-Inspection inspected(Fault fault) {
-  return inspect(book(), shape_of_row(), inputs_of_row(), kRow, fault + 1);
-}
+Inspection inspected(Fault fault) { return inspect(book(), spec_of_row(), inputs_of_row(), kRow, fault + 1); }
 
 TEST(Inspect, ShowsARow) {
   const Inspection found = inspected(none);
@@ -131,7 +129,7 @@ TEST(Inspect, NamesTheFirstTileThatIsWrong) {
 TEST(Inspect, CommandLine) {
   const Chapter chapter = [] {
     Chapter found = book();
-    found.gpu_shape = found.cpu_shape = shape_of_row();
+    found.gpu_spec = found.cpu_spec = spec_of_row();
     return found;
   }();
   const auto parse = [&](std::vector<const char*> words) {

@@ -148,9 +148,9 @@ TEST(Rows, HaveBytesOfTheShapeThatWasTimed) {
   const Committed results{"H200", "bench/results/h200", kShapes, rungs};
   Report report = report_of(true);
   report.steps[1].book_memory_bytes = 6.66e9;
-  for (const auto& [shape, memory] :
+  for (const auto& [spec, memory] :
        {std::pair("batch 4, bf16, cache e4m3", "6.66 GB"), std::pair("batch 2, bf16", "-")}) {
-    report.steps[1].book_shape = shape;
+    report.steps[1].book_shape = spec;
     EXPECT_EQ(row(ladder(report, results), "4.2"),
               std::string("4.2 keys outside, queries inside ") + memory + " 3.00 MB 5.00 ms 400 4.00x");
   }
@@ -169,10 +169,10 @@ TEST(CommittedResults, HaveTheBooksShape) {
   const CommittedRung* last = committed_results().find(5, "persistent");
   ASSERT_NE(last, nullptr);
   EXPECT_GT(last->factor, 1);
-  Shape shape{.batch = 4, .heads = 16, .kv_heads = 16, .seqlen_q = 4096, .seqlen_k = 4096, .head_dim = 128};
-  shape.dtype = DType::bf16;
-  shape.scale = default_scale(128);
-  EXPECT_EQ(committed_results().shape_of(*last).described, describe(shape));
+  Spec spec{{.batch = 4, .heads = 16, .kv_heads = 16, .seqlen_q = 4096, .seqlen_k = 4096, .head_dim = 128}};
+  spec.dtype = DType::bf16;
+  spec.scale = default_scale(128);
+  EXPECT_EQ(committed_results().shape_of(*last).described, describe(spec));
   EXPECT_EQ(committed_results().find(5, "two_stages"), nullptr);
 }
 

@@ -16,8 +16,8 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 /// A right answer for 2 x 2 heads with 6 queries; each head's first two see no key. Bounds are small.
 struct Check : ::testing::Test {
-  Shape shape{.batch = 2, .heads = 2, .seqlen_q = 6, .seqlen_k = 4, .visibility = Visibility::causal()};
-  Reference reference = make_reference(shape, make_inputs(shape, InputKind::normal, 1), all_rows(shape));
+  Spec spec{{.batch = 2, .heads = 2, .seqlen_q = 6, .seqlen_k = 4}, Visibility::causal()};
+  Reference reference = make_reference(spec, make_inputs(spec, InputKind::normal, 1), all_rows(spec));
   Outputs right{{reference.o.begin(), reference.o.end()}, {reference.lse.begin(), reference.lse.end()}};
   Outputs outputs = right;
 
@@ -26,8 +26,8 @@ struct Check : ::testing::Test {
     reference.o_bound.assign(reference.rows.size(), bound);
     reference.lse_bound.assign(reference.rows.size(), bound);
   }
-  CheckResult checked() const { return check(shape, reference, outputs); }
-  CheckResult compared() const { return compare(shape, outputs, right, reference); }
+  CheckResult checked() const { return check(spec, reference, outputs); }
+  CheckResult compared() const { return compare(spec, outputs, right, reference); }
 };
 
 TEST_F(Check, PassesWhatIsRight) {
@@ -88,7 +88,7 @@ TEST_F(Check, MinusInfinityOfTheLogSumExpEqualsOnlyItself) {
   EXPECT_FALSE(checked().lse.ok);
   EXPECT_FALSE(compared().lse.ok);
   outputs.lse[2] = kInfinity;
-  EXPECT_FALSE(compare(shape, outputs, outputs, reference).lse.ok) << "+inf is never right";
+  EXPECT_FALSE(compare(spec, outputs, outputs, reference).lse.ok) << "+inf is never right";
 }
 
 TEST_F(Check, FailsOnAnUnwrittenTail) {
@@ -109,14 +109,14 @@ TEST_F(Check, FailsOnWrongSizes) {
   EXPECT_EQ(checked().lse.worst, "log-sum-exp has 25 elements, not 24");
   EXPECT_FALSE(compared().o.ok);
   EXPECT_FALSE(compared().lse.ok);
-  EXPECT_FALSE(compare(shape, right, outputs, reference).o.ok);
+  EXPECT_FALSE(compare(spec, right, outputs, reference).o.ok);
   outputs = {};
   EXPECT_FALSE(checked().o.ok);
-  EXPECT_FALSE(compare(shape, outputs, outputs, reference).o.ok);
+  EXPECT_FALSE(compare(spec, outputs, outputs, reference).o.ok);
 }
 
 TEST_F(Check, FailsWithAReferenceOfAnotherShape) {
-  Shape smaller = shape;
+  Spec smaller = spec;
   smaller.heads = 1;
   Outputs half = right;
   half.o.resize(smaller.q_elements());
@@ -174,29 +174,29 @@ TEST_F(Check, HoldsEachRowAgainstItsOwnBound) {
 
 // Cores share the rows: what each finds is put together as if one had read them all.
 TEST(CheckManyRows, FindsTheFirstOfTheWorstElements) {
-  const Shape shape{.seqlen_q = 5000};
+  const Spec spec{{.seqlen_q = 5000}};
   const Outputs before{std::vector<float>(5000 * 64, 1.0f), std::vector<float>(5000, 1.0f)};
   Reference reference;
   reference.rows = {0}, reference.o.assign(64, 1), reference.o_bound = {0.1};
   reference.lse = {1}, reference.lse_bound = {0.1};
   Outputs after = before;
   for (const int row : {1500, 2500, 4999}) after.o[row * 64 + 3] = row == 1500 ? 1.5f : 3.0f;
-  Verdict verdict = compare(shape, after, before, reference).o;
+  Verdict verdict = compare(spec, after, before, reference).o;
   EXPECT_FALSE(verdict.ok);
   EXPECT_NE(verdict.worst.find("query 2500, dim 3: got 3, want 1"), std::string::npos) << verdict.worst;
   EXPECT_DOUBLE_EQ(verdict.relative_rms, std::sqrt((0.25 + 4 + 4) / (5000 * 64)));
   after.o[3500 * 64] = NAN;
-  verdict = compare(shape, after, before, reference).o;
+  verdict = compare(spec, after, before, reference).o;
   EXPECT_TRUE(std::isnan(verdict.max_error));
   EXPECT_NE(verdict.worst.find("query 3500, dim 0: got nan"), std::string::npos) << verdict.worst;
 }
 
 TEST(CheckRms, IsRelativeToTheReference) {
-  const Shape shape{.seqlen_q = 2};
+  const Spec spec{{.seqlen_q = 2}};
   const Outputs before{std::vector<float>(128, 2.0f), {2, -kInfinity}};
   const Outputs after{std::vector<float>(128, 2.5f), {2.5f, -kInfinity}};
-  EXPECT_DOUBLE_EQ(compare(shape, after, before, {}).o.relative_rms, 0.25);
-  EXPECT_DOUBLE_EQ(compare(shape, after, before, {}).lse.relative_rms, 0.25);
+  EXPECT_DOUBLE_EQ(compare(spec, after, before, {}).o.relative_rms, 0.25);
+  EXPECT_DOUBLE_EQ(compare(spec, after, before, {}).lse.relative_rms, 0.25);
 }
 
 }  // namespace

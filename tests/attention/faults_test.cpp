@@ -6,7 +6,7 @@
 
 #include "common/attention/check.h"
 #include "common/attention/inputs.h"
-#include "tests/support/shapes.h"
+#include "tests/support/specs.h"
 
 namespace flashbook {
 namespace {
@@ -19,46 +19,46 @@ constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16, DType::e4m3};
 constexpr int kSeeing = 64;
 
 Outputs plain_attention(const testing::Problem& problem) {
-  const Reference reference = make_reference(problem.shape, problem.inputs, all_rows(problem.shape));
+  const Reference reference = make_reference(problem.spec, problem.inputs, all_rows(problem.spec));
   return {reference.plain_o, {reference.lse.begin(), reference.lse.end()}};
 }
 
-void expect_faults_seen(const Shape& shape, std::span<const Fault> faults) {
-  const Inputs inputs = make_inputs(shape, InputKind::normal, 1);
-  const Reference reference = make_reference(shape, inputs, all_rows(shape));
-  EXPECT_TRUE(check(shape, reference, plain_attention({shape, inputs})).ok()) << describe(shape);
+void expect_faults_seen(const Spec& spec, std::span<const Fault> faults) {
+  const Inputs inputs = make_inputs(spec, InputKind::normal, 1);
+  const Reference reference = make_reference(spec, inputs, all_rows(spec));
+  EXPECT_TRUE(check(spec, reference, plain_attention({spec, inputs})).ok()) << describe(spec);
   for (Fault fault : faults)
-    for (int key : {shape.seqlen_k / 2, shape.seqlen_k - kSeeing}) {
+    for (int key : {spec.seqlen_k / 2, spec.seqlen_k - kSeeing}) {
       const CheckResult result =
-          check(shape, reference, plain_attention(with_fault(shape, inputs, fault, key)));
-      EXPECT_FALSE(result.o.ok) << describe(shape) << ", " << name_of(fault) << ", key " << key;
+          check(spec, reference, plain_attention(with_fault(spec, inputs, fault, key)));
+      EXPECT_FALSE(result.o.ok) << describe(spec) << ", " << name_of(fault) << ", key " << key;
     }
 }
 
 class Faults : public ::testing::TestWithParam<std::tuple<DType, bool>> {
  protected:
-  Shape shape_of(int queries, int keys, int head_dim) const {
-    return testing::make_shape(queries, keys, head_dim, std::get<1>(GetParam()), std::get<0>(GetParam()));
+  Spec spec_of(int queries, int keys, int head_dim) const {
+    return testing::make_spec(queries, keys, head_dim, std::get<1>(GetParam()), std::get<0>(GetParam()));
   }
 };
 
-TEST_P(Faults, FailInShortSequences) { expect_faults_seen(shape_of(65, 65, 64), testing::kFaults); }
+TEST_P(Faults, FailInShortSequences) { expect_faults_seen(spec_of(65, 65, 64), testing::kFaults); }
 
-TEST_P(Faults, FailInLongerSequences) { expect_faults_seen(shape_of(333, 333, 64), testing::kFaults); }
+TEST_P(Faults, FailInLongerSequences) { expect_faults_seen(spec_of(333, 333, 64), testing::kFaults); }
 
 TEST_P(Faults, FailWithLargerHeads) {
-  for (int head_dim : {128, 256}) expect_faults_seen(shape_of(100, 200, head_dim), testing::kFaults);
+  for (int head_dim : {128, 256}) expect_faults_seen(spec_of(100, 200, head_dim), testing::kFaults);
 }
 
 TEST_P(Faults, OfValuesFailInAThousandKeys) {
   constexpr Fault kLost[] = {Fault::zero_value_row};
-  expect_faults_seen(shape_of(1000, 1000, 64), kLost);
+  expect_faults_seen(spec_of(1000, 1000, 64), kLost);
 }
 
 TEST_P(Faults, FailInTheLastOfGroupedHeads) {
-  Shape shape = shape_of(65, 65, 64);
-  shape.batch = 2, shape.heads = 4, shape.kv_heads = 2;
-  expect_faults_seen(shape, testing::kFaults);
+  Spec spec = spec_of(65, 65, 64);
+  spec.batch = 2, spec.heads = 4, spec.kv_heads = 2;
+  expect_faults_seen(spec, testing::kFaults);
 }
 
 INSTANTIATE_TEST_SUITE_P(TypesAndMasks, Faults,
@@ -75,8 +75,7 @@ TEST(Fault, OfOneKeyFailsUnderOtherMasks) {
          {Visibility{.window = {.left = 100, .right = 0, .sinks = 4}},
           Visibility{.prefix = 40, .lengths = {300}},
           Visibility{.window = {.right = 0}, .documents = {{0, 100, 333}, {0, 100, 333}}}})
-      expect_faults_seen({.seqlen_q = 333, .seqlen_k = 333, .visibility = visibility, .dtype = type},
-                         kOneKeyFaults);
+      expect_faults_seen({{.seqlen_q = 333, .seqlen_k = 333, .dtype = type}, visibility}, kOneKeyFaults);
 }
 
 }  // namespace

@@ -22,35 +22,35 @@ struct Point {
 };
 
 /// <O, dO> + <L, dL>, where L is the log-sum-exp, straight from the definition of attention. `bias` replaces
-/// the shape's, in double.
-double loss(const Shape& shape, const Point& at, const std::vector<float>& d_o,
-            const std::vector<float>& d_lse, const Doubles& bias) {
+/// the problem's, in double.
+double loss(const Spec& spec, const Point& at, const std::vector<float>& d_o, const std::vector<float>& d_lse,
+            const Doubles& bias) {
   double sum = 0;
-  const int64_t dims = shape.head_dim;
-  for (int64_t row = 0; row < shape.q_rows(); ++row) {
-    const int head = int(row / shape.seqlen_q % shape.heads), query = int(row % shape.seqlen_q);
-    const int batch = int(row / shape.seqlen_q / shape.heads);
+  const int64_t dims = spec.head_dim;
+  for (int64_t row = 0; row < spec.q_rows(); ++row) {
+    const int head = int(row / spec.seqlen_q % spec.heads), query = int(row % spec.seqlen_q);
+    const int batch = int(row / spec.seqlen_q / spec.heads);
     const int64_t first_key =
-        (int64_t(batch) * shape.kv_heads + head / (shape.heads / shape.kv_heads)) * shape.seqlen_k;
+        (int64_t(batch) * spec.kv_heads + head / (spec.heads / spec.kv_heads)) * spec.seqlen_k;
     double row_sum = 0, row_loss = 0;
-    for (int key = 0; key < shape.seqlen_k; ++key) {
-      if (!testing::sees_by_definition(shape, batch, head, query, key)) continue;
+    for (int key = 0; key < spec.seqlen_k; ++key) {
+      if (!testing::sees_by_definition(spec, batch, head, query, key)) continue;
       double score = 0, dp = 0;
       for (int64_t c = 0; c < dims; ++c) {
         score += at.q[row * dims + c] * at.k[(first_key + key) * dims + c];
         dp += d_o[row * dims + c] * at.v[(first_key + key) * dims + c];
       }
-      score *= shape.scale;
-      if (const double cap = shape.score.softcap; cap > 0) score = cap * std::tanh(score / cap);
-      if (shape.score.alibi.size() == std::size_t(shape.heads))
-        score -= shape.score.alibi[head] * std::abs(own_key(shape, batch, query) - key);
-      else if (!shape.score.alibi.empty())  // no documents here
-        score -= shape.score.alibi[batch * shape.heads + head] * std::abs(own_key(shape, batch, query) - key);
-      if (!shape.score.bias.values.empty())
-        score += bias[shape.score.bias.place(head, key - own_key(shape, batch, query))];
+      score *= spec.scale;
+      if (const double cap = spec.score.softcap; cap > 0) score = cap * std::tanh(score / cap);
+      if (spec.score.alibi.size() == std::size_t(spec.heads))
+        score -= spec.score.alibi[head] * std::abs(own_key(spec, batch, query) - key);
+      else if (!spec.score.alibi.empty())  // no documents here
+        score -= spec.score.alibi[batch * spec.heads + head] * std::abs(own_key(spec, batch, query) - key);
+      if (!spec.score.bias.values.empty())
+        score += bias[spec.score.bias.place(head, key - own_key(spec, batch, query))];
       row_sum += std::exp(score);  // N(0, 1) inputs: no overflow
-      if (shape.score.dropout > 0) {
-        const Dropout dropout(shape.score.dropout, shape.score.seed);
+      if (spec.score.dropout > 0) {
+        const Dropout dropout(spec.score.dropout, spec.score.seed);
         dp *= dropout.keeps(batch, head, query, key) ? 65536.0 / (65536 - dropout.threshold) : 0;
       }
       row_loss += std::exp(score) * dp;
@@ -60,9 +60,9 @@ double loss(const Shape& shape, const Point& at, const std::vector<float>& d_o,
   return sum;
 }
 
-Inputs inputs_of(const Shape& shape, uint64_t seed) {
-  Inputs inputs = make_inputs(shape, InputKind::normal, seed);
-  inputs.d_o = make_inputs(shape, InputKind::normal, seed + 1000).q;
+Inputs inputs_of(const Spec& spec, uint64_t seed) {
+  Inputs inputs = make_inputs(spec, InputKind::normal, seed);
+  inputs.d_o = make_inputs(spec, InputKind::normal, seed + 1000).q;
   return inputs;
 }
 
@@ -73,13 +73,13 @@ double sum_of_products(const Doubles& a, const Doubles& b) {
 }
 
 /// The derivative along 8 directions, from the gradients and from finite differences.
-void expect_right_slopes(const Shape& shape) {
-  Inputs inputs = inputs_of(shape, 1);
-  inputs.d_lse.resize(shape.q_rows());
-  for (int64_t row = 0; row < shape.q_rows(); ++row) inputs.d_lse[row] = float(row * 37 % 11 - 5) / 4;
-  const std::vector<TensorReference> gradients = make_gradient_reference(shape, inputs);
-  const std::vector<float>& bias = shape.score.bias.values;
-  const Doubles bias_gradient = bias.empty() ? Doubles() : make_bias_reference(shape, inputs).values;
+void expect_right_slopes(const Spec& spec) {
+  Inputs inputs = inputs_of(spec, 1);
+  inputs.d_lse.resize(spec.q_rows());
+  for (int64_t row = 0; row < spec.q_rows(); ++row) inputs.d_lse[row] = float(row * 37 % 11 - 5) / 4;
+  const std::vector<TensorReference> gradients = make_gradient_reference(spec, inputs);
+  const std::vector<float>& bias = spec.score.bias.values;
+  const Doubles bias_gradient = bias.empty() ? Doubles() : make_bias_reference(spec, inputs).values;
   constexpr double kStep = 1e-5;
   std::mt19937_64 random(7);
   std::normal_distribution<double> normal;
@@ -97,7 +97,7 @@ void expect_right_slopes(const Shape& shape) {
         for (std::size_t j = 0; j < to.size(); ++j) to[j] += step * by[j];
         return to;
       };
-      return loss(shape, {move(inputs.q, along.q), move(inputs.k, along.k), move(inputs.v, along.v)},
+      return loss(spec, {move(inputs.q, along.q), move(inputs.k, along.k), move(inputs.v, along.v)},
                   inputs.d_o, inputs.d_lse, move(bias, along_bias));
     };
     const double slope = (loss_at(kStep) - loss_at(-kStep)) / (2 * kStep);
@@ -107,7 +107,7 @@ void expect_right_slopes(const Shape& shape) {
     const double d_bias = sum_of_products(bias_gradient, along_bias);
     ASSERT_NEAR(dq + dk + dv + d_bias, slope,
                 1e-7 * (std::abs(dq) + std::abs(dk) + std::abs(dv) + std::abs(d_bias)))
-        << describe(shape) << ", direction " << i;
+        << describe(spec) << ", direction " << i;
   }
 }
 
@@ -115,55 +115,55 @@ TEST(Gradient, IsTheSlopeAlongRandomDirections) {
   for (auto [seqlen_q, seqlen_k] : {std::pair{1, 1}, {17, 17}, {9, 30}, {30, 9}})
     for (int group : {1, 3})
       for (bool causal : {false, true})
-        expect_right_slopes({.batch = 2,
-                             .heads = 2 * group,
-                             .kv_heads = 2,
-                             .seqlen_q = seqlen_q,
-                             .seqlen_k = seqlen_k,
-                             .visibility = Visibility::causal_if(causal),
-                             .dtype = DType::f32});
+        expect_right_slopes({{.batch = 2,
+                              .heads = 2 * group,
+                              .kv_heads = 2,
+                              .seqlen_q = seqlen_q,
+                              .seqlen_k = seqlen_k,
+                              .dtype = DType::f32},
+                             Visibility::causal_if(causal)});
 }
 
 TEST(Gradient, IsTheSlopeWithScoreFunctions) {
   std::mt19937 random(5);
-  Shape shape{.heads = 2, .kv_heads = 2, .seqlen_q = 20, .seqlen_k = 25, .dtype = DType::f32};
-  shape.score.softcap = 1.5f;
-  expect_right_slopes(shape);
-  shape.score.alibi = {0.5f, 0.0625f};
-  expect_right_slopes(shape);
-  shape.visibility = Visibility::causal();
-  shape.score.softcap = 0;
-  expect_right_slopes(shape);
-  shape.score = {.bias = {1, {0.5f, -1, 0.25f, 0, 2, -0.5f}}, .dropout = 0.25f, .seed = 3};
-  expect_right_slopes(shape);
-  shape.batch = 2, shape.visibility.documents = {{0, 7, 20}, {0, 12, 25}};  // distances are within documents
-  shape.score = {.bias = testing::random_bias(random, 2, 5)};
-  expect_right_slopes(shape);
-  shape.batch = 1, shape.visibility = Visibility::causal();
-  shape.batch = 2, shape.score = {.alibi = {0.5f, 0.0625f, 0.125f, 1}};  // different for each batch entry
-  expect_right_slopes(shape);
+  Spec spec{{.heads = 2, .kv_heads = 2, .seqlen_q = 20, .seqlen_k = 25, .dtype = DType::f32}};
+  spec.score.softcap = 1.5f;
+  expect_right_slopes(spec);
+  spec.score.alibi = {0.5f, 0.0625f};
+  expect_right_slopes(spec);
+  spec.visibility = Visibility::causal();
+  spec.score.softcap = 0;
+  expect_right_slopes(spec);
+  spec.score = {.bias = {1, {0.5f, -1, 0.25f, 0, 2, -0.5f}}, .dropout = 0.25f, .seed = 3};
+  expect_right_slopes(spec);
+  spec.batch = 2, spec.visibility.documents = {{0, 7, 20}, {0, 12, 25}};  // distances are within documents
+  spec.score = {.bias = testing::random_bias(random, 2, 5)};
+  expect_right_slopes(spec);
+  spec.batch = 1, spec.visibility = Visibility::causal();
+  spec.batch = 2, spec.score = {.alibi = {0.5f, 0.0625f, 0.125f, 1}};  // different for each batch entry
+  expect_right_slopes(spec);
 }
 
 TEST(Gradient, IsTheSlopeUnderRandomMasks) {
   std::mt19937 random(3);
   for (int i = 0; i < 20; ++i) {
-    Shape shape = testing::random_mask(random);
-    shape.dtype = DType::f32;
-    expect_right_slopes(shape);
+    Spec spec = testing::random_mask(random);
+    spec.dtype = DType::f32;
+    expect_right_slopes(spec);
   }
 }
 
 TEST(Gradient, OfWhatIsNotSeenIsZero) {
-  Shape shape{.seqlen_q = 20, .seqlen_k = 8, .visibility = Visibility::causal(), .dtype = DType::bf16};
-  Inputs inputs = inputs_of(shape, 2);
-  const std::vector<TensorReference> causal = make_gradient_reference(shape, inputs);
+  Spec spec{{.seqlen_q = 20, .seqlen_k = 8, .dtype = DType::bf16}, Visibility::causal()};
+  Inputs inputs = inputs_of(spec, 2);
+  const std::vector<TensorReference> causal = make_gradient_reference(spec, inputs);
   for (int i = 0; i < 12; ++i) {
     EXPECT_EQ(causal[0].bound[i], 0);
     for (int c = 0; c < 64; ++c) EXPECT_EQ(causal[0].values[i * 64 + c], 0) << "queries 0 to 11 see no key";
   }
-  shape.visibility = {.lengths = {5}};
+  spec.visibility = {.lengths = {5}};
   for (int c = 5 * 64; c < 8 * 64; ++c) inputs.k[c] = inputs.v[c] = NAN;
-  const std::vector<TensorReference> shorter = make_gradient_reference(shape, inputs);
+  const std::vector<TensorReference> shorter = make_gradient_reference(spec, inputs);
   for (int tensor : {1, 2}) {
     for (int c = 0; c < 5 * 64; ++c) EXPECT_TRUE(std::isfinite(shorter[tensor].values[c]));
     for (int c = 5 * 64; c < 8 * 64; ++c)
@@ -176,29 +176,29 @@ TEST(Gradient, OfWhatIsNotSeenIsZero) {
 TEST(Gradient, FailsOnTheFaultsOfKernels) {
   for (DType type : {DType::f32, DType::f16, DType::bf16})
     for (bool causal : {false, true}) {
-      Shape shape{.heads = 2, .kv_heads = 1, .seqlen_q = 150, .seqlen_k = 150, .dtype = type};
-      shape.visibility = Visibility::causal_if(causal);
-      const Inputs inputs = inputs_of(shape, 8);
-      const std::vector<TensorReference> right = make_gradient_reference(shape, inputs);
-      const auto refused = [&](const Shape& asked, const Inputs& given) {
+      Spec spec{{.heads = 2, .kv_heads = 1, .seqlen_q = 150, .seqlen_k = 150, .dtype = type}};
+      spec.visibility = Visibility::causal_if(causal);
+      const Inputs inputs = inputs_of(spec, 8);
+      const std::vector<TensorReference> right = make_gradient_reference(spec, inputs);
+      const auto refused = [&](const Spec& asked, const Inputs& given) {
         const std::vector<TensorReference> wrong = make_gradient_reference(asked, given);
         int failures = 0;
         for (int i = 0; i < 3; ++i) {
           const std::vector<float> got(wrong[i].values.begin(), wrong[i].values.end());
-          failures += !check(shape, right[i], got).ok;
+          failures += !check(spec, right[i], got).ok;
         }
         return failures;
       };
-      EXPECT_EQ(refused(shape, inputs), 0);
+      EXPECT_EQ(refused(spec, inputs), 0);
       Inputs lost_value = inputs;
       std::fill_n(lost_value.v.begin() + 75 * 64, 64, 0.0f);
-      EXPECT_EQ(refused(shape, lost_value), 2) << "dQ and dK: " << describe(shape);
+      EXPECT_EQ(refused(spec, lost_value), 2) << "dQ and dK: " << describe(spec);
       Inputs lost_row = inputs;
       std::fill_n(lost_row.d_o.begin() + 75 * 64, 64, 0.0f);
-      EXPECT_EQ(refused(shape, lost_row), 3) << describe(shape);
-      Shape no_mask = shape;
+      EXPECT_EQ(refused(spec, lost_row), 3) << describe(spec);
+      Spec no_mask = spec;
       no_mask.visibility = Visibility::causal_if(!causal);
-      EXPECT_EQ(refused(no_mask, inputs), 3) << describe(shape);
+      EXPECT_EQ(refused(no_mask, inputs), 3) << describe(spec);
     }
 }
 

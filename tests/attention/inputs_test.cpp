@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "tests/support/shapes.h"
+#include "tests/support/specs.h"
 
 namespace flashbook {
 namespace {
@@ -16,21 +16,21 @@ constexpr InputKind kKinds[] = {InputKind::normal,       InputKind::outliers, In
                                 InputKind::large_scores, InputKind::one_hot,  InputKind::all_equal,
                                 InputKind::drifting};
 
-Shape shape_of(DType type, int head_dim, int seqlen_q, int seqlen_k) {
-  return testing::make_shape(seqlen_q, seqlen_k, head_dim, false, type, 4, 2);
+Spec spec_of(DType type, int head_dim, int seqlen_q, int seqlen_k) {
+  return testing::make_spec(seqlen_q, seqlen_k, head_dim, false, type, 4, 2);
 }
 
 TEST(Inputs, AreFiniteAndRoundedToTheirType) {
   for (InputKind kind : kKinds)
     for (DType type : kTypes)
       for (float scale : {1e-9f, 0.125f, 1e9f}) {
-        Shape shape = shape_of(type, 64, 33, 65);
-        shape.scale = scale;
-        const Inputs inputs = make_inputs(shape, kind, 2);
+        Spec spec = spec_of(type, 64, 33, 65);
+        spec.scale = scale;
+        const Inputs inputs = make_inputs(spec, kind, 2);
         for (const std::vector<float>* tensor : {&inputs.q, &inputs.k, &inputs.v})
           ASSERT_TRUE(std::ranges::all_of(*tensor, [](float value) { return std::isfinite(value); }));
         Inputs rounded = inputs;
-        round_inputs(shape, rounded);
+        round_inputs(spec, rounded);
         ASSERT_EQ(rounded.q, inputs.q);
         ASSERT_EQ(rounded.k, inputs.k);
         ASSERT_EQ(rounded.v, inputs.v);
@@ -39,7 +39,7 @@ TEST(Inputs, AreFiniteAndRoundedToTheirType) {
 
 TEST(Inputs, FollowFromSeedAndIndexAlone) {
   // One thread fills a small tensor; all threads share a large one.
-  Shape few = shape_of(DType::f32, 64, 1, 1), many = few;
+  Spec few = spec_of(DType::f32, 64, 1, 1), many = few;
   few.heads = few.kv_heads = many.heads = many.kv_heads = 1;
   many.seqlen_q = many.seqlen_k = 3000;
   for (InputKind kind :
@@ -58,7 +58,7 @@ TEST(Inputs, FollowFromSeedAndIndexAlone) {
 }
 
 TEST(Inputs, AreTheSameOnEveryMachine) {
-  const Inputs inputs = make_inputs(shape_of(DType::f32, 64, 1, 1), InputKind::normal, 1);
+  const Inputs inputs = make_inputs(spec_of(DType::f32, 64, 1, 1), InputKind::normal, 1);
   EXPECT_EQ(std::vector(inputs.q.begin(), inputs.q.begin() + 3),
             (std::vector{0x1.5c0b8p-2f, -0x1.6832p+0f, -0x1.986c4p+0f}));
   EXPECT_EQ(std::vector(inputs.k.begin(), inputs.k.begin() + 3),

@@ -16,24 +16,24 @@
 namespace flashbook {
 namespace {
 
-Reference reference_of(const Shape& shape, const Inputs& inputs) {
-  return make_reference(shape, inputs, all_rows(shape));
+Reference reference_of(const Spec& spec, const Inputs& inputs) {
+  return make_reference(spec, inputs, all_rows(spec));
 }
 
-void expect_right(const Shape& shape, const Inputs& inputs) {
-  const Reference reference = reference_of(shape, inputs);
-  for (int64_t row = 0; row < shape.q_rows(); ++row) {
-    const int64_t head = row / shape.seqlen_q;
-    const testing::DirectRow direct(shape, inputs, int(head / shape.heads), int(head % shape.heads),
-                                    int(row % shape.seqlen_q));
-    for (int c = 0; c < shape.head_dim; ++c)
-      ASSERT_NEAR(reference.o[row * shape.head_dim + c], double(direct.o[c]), 1e-13)
-          << describe(shape) << ", row " << row;
+void expect_right(const Spec& spec, const Inputs& inputs) {
+  const Reference reference = reference_of(spec, inputs);
+  for (int64_t row = 0; row < spec.q_rows(); ++row) {
+    const int64_t head = row / spec.seqlen_q;
+    const testing::DirectRow direct(spec, inputs, int(head / spec.heads), int(head % spec.heads),
+                                    int(row % spec.seqlen_q));
+    for (int c = 0; c < spec.head_dim; ++c)
+      ASSERT_NEAR(reference.o[row * spec.head_dim + c], double(direct.o[c]), 1e-13)
+          << describe(spec) << ", row " << row;
     if (std::isinf(direct.lse)) {
-      ASSERT_EQ(reference.lse[row], -INFINITY) << describe(shape) << ", row " << row;
+      ASSERT_EQ(reference.lse[row], -INFINITY) << describe(spec) << ", row " << row;
       ASSERT_EQ(reference.o_bound[row], 0) << "zeros are exact";
     } else {
-      ASSERT_NEAR(reference.lse[row], double(direct.lse), 1e-13) << describe(shape) << ", row " << row;
+      ASSERT_NEAR(reference.lse[row], double(direct.lse), 1e-13) << describe(spec) << ", row " << row;
       ASSERT_TRUE(std::isfinite(reference.o_bound[row]) && std::isfinite(reference.lse_bound[row]));
     }
   }
@@ -42,25 +42,25 @@ void expect_right(const Shape& shape, const Inputs& inputs) {
 TEST(OracleMasks, AgreeWithTheDefinitionUnderRandomMasks) {
   std::mt19937 random(5);
   for (int i = 0; i < 200; ++i) {
-    Shape shape = testing::random_mask(random);
-    shape.dtype = DType::f32;
-    if (i % 3 == 1) shape.score.softcap = 2;
-    if (i % 4 == 1) shape.score.alibi = {0.5f, 0.25f, 0.125f, 0};
-    if (i % 8 == 5) shape.score.alibi = testing::slopes_by_sequence(shape);
-    if (i % 4 == 2) shape.score.bias = testing::random_bias(random, shape.heads, i % 5);
-    if (i % 5 == 1) shape.score.dropout = 0.3f, shape.score.seed = 0x123456789abcdef0 + i;
-    expect_right(shape, make_inputs(shape, InputKind::normal, i));
+    Spec spec = testing::random_mask(random);
+    spec.dtype = DType::f32;
+    if (i % 3 == 1) spec.score.softcap = 2;
+    if (i % 4 == 1) spec.score.alibi = {0.5f, 0.25f, 0.125f, 0};
+    if (i % 8 == 5) spec.score.alibi = testing::slopes_by_sequence(spec);
+    if (i % 4 == 2) spec.score.bias = testing::random_bias(random, spec.heads, i % 5);
+    if (i % 5 == 1) spec.score.dropout = 0.3f, spec.score.seed = 0x123456789abcdef0 + i;
+    expect_right(spec, make_inputs(spec, InputKind::normal, i));
   }
 }
 
 TEST(OracleMasks, ReadNothingThatIsHidden) {
   // Two documents; the second one's keys and values are NaN, and its queries see only those.
-  Shape shape{.seqlen_q = 90, .seqlen_k = 90, .visibility = {.documents = {{0, 50, 90}, {0, 50, 90}}}};
-  Inputs inputs = make_inputs(shape, InputKind::normal, 1);
-  const Reference before = reference_of(shape, inputs);
+  Spec spec{{.seqlen_q = 90, .seqlen_k = 90}, {.documents = {{0, 50, 90}, {0, 50, 90}}}};
+  Inputs inputs = make_inputs(spec, InputKind::normal, 1);
+  const Reference before = reference_of(spec, inputs);
   std::fill(inputs.k.begin() + 50 * 64, inputs.k.end(), NAN);
   std::fill(inputs.v.begin() + 50 * 64, inputs.v.end(), NAN);
-  const Reference after = reference_of(shape, inputs);
+  const Reference after = reference_of(spec, inputs);
   for (int i = 0; i < 50; ++i) {
     EXPECT_EQ(after.lse[i], before.lse[i]);
     EXPECT_EQ(after.o[i * 64], before.o[i * 64]);
@@ -69,12 +69,11 @@ TEST(OracleMasks, ReadNothingThatIsHidden) {
 }
 
 TEST(OracleMasks, DocumentsAreProblemsOfTheirOwn) {
-  const Shape packed{.seqlen_q = 60,
-                     .seqlen_k = 60,
-                     .visibility = {.window = {.right = 0}, .documents = {{0, 25, 60}, {0, 25, 60}}}};
+  const Spec packed{{.seqlen_q = 60, .seqlen_k = 60},
+                    {.window = {.right = 0}, .documents = {{0, 25, 60}, {0, 25, 60}}}};
   const Inputs inputs = make_inputs(packed, InputKind::normal, 2);
   const Reference all = reference_of(packed, inputs);
-  const Shape second{.seqlen_q = 35, .seqlen_k = 35, .visibility = Visibility::causal()};
+  const Spec second{{.seqlen_q = 35, .seqlen_k = 35}, Visibility::causal()};
   const auto rows = [](const std::vector<float>& tensor) {
     return std::vector<float>(tensor.begin() + 25 * 64, tensor.end());
   };
@@ -117,23 +116,23 @@ TEST(Dropout, LeavesOutAsManyAsAskedForByPhilox) {
 }
 
 /// Sequences of 0, 1, 16, 17 and 37 keys, in pages of 16; 4 queries each.
-Shape cache(bool causal) {
-  Shape shape{.batch = 5, .heads = 4, .kv_heads = 2, .seqlen_q = 4, .seqlen_k = 37};
-  shape.visibility = Visibility::causal_if(causal);
-  shape.visibility.lengths = {0, 1, 16, 17, 37};
-  shape.paging = {.rows = 16, .pages = 20, .table = std::vector<int>(15)};
-  for (int i = 0; i < 15; ++i) shape.paging.table[i] = (7 * i + 3) % 20;  // all different
-  return shape;
+Spec cache(bool causal) {
+  Spec spec{{.batch = 5, .heads = 4, .kv_heads = 2, .seqlen_q = 4, .seqlen_k = 37}};
+  spec.visibility = Visibility::causal_if(causal);
+  spec.visibility.lengths = {0, 1, 16, 17, 37};
+  spec.paging = {.rows = 16, .pages = 20, .table = std::vector<int>(15)};
+  for (int i = 0; i < 15; ++i) spec.paging.table[i] = (7 * i + 3) % 20;  // all different
+  return spec;
 }
 
 TEST(Decode, IsAttentionToTheGatheredPages) {
   for (bool causal : {false, true}) {
-    const Shape shape = cache(causal), dense = without_pages(shape);
+    const Spec spec = cache(causal), dense = without_pages(spec);
     const Inputs gathered = make_inputs(dense, InputKind::normal, 6);
-    const Inputs paged = scatter_pages(shape, gathered);
-    EXPECT_EQ(int64_t(paged.k.size()), elements_of(shape, TensorId::k));
+    const Inputs paged = scatter_pages(spec, gathered);
+    EXPECT_EQ(int64_t(paged.k.size()), elements_of(spec, TensorId::k));
     expect_right(dense, gathered);
-    const Reference reference = reference_of(shape, paged);
+    const Reference reference = reference_of(spec, paged);
     EXPECT_EQ(reference.o, reference_of(dense, gathered).o);
     EXPECT_EQ(reference.lse, reference_of(dense, gathered).lse);
     for (int row = 0; row < 16; ++row) {
@@ -146,27 +145,27 @@ TEST(Decode, IsAttentionToTheGatheredPages) {
 }
 
 TEST(Decode, PermutedPagesGiveTheSameBits) {
-  Shape shape = cache(true);
-  const Inputs gathered = make_inputs(without_pages(shape), InputKind::normal, 7);
-  const Reference before = reference_of(shape, scatter_pages(shape, gathered));
-  for (int& page : shape.paging.table) page = 19 - page;
-  const Reference after = reference_of(shape, scatter_pages(shape, gathered));
+  Spec spec = cache(true);
+  const Inputs gathered = make_inputs(without_pages(spec), InputKind::normal, 7);
+  const Reference before = reference_of(spec, scatter_pages(spec, gathered));
+  for (int& page : spec.paging.table) page = 19 - page;
+  const Reference after = reference_of(spec, scatter_pages(spec, gathered));
   EXPECT_EQ(after.o, before.o);
   EXPECT_EQ(after.lse, before.lse);
   EXPECT_EQ(after.o_bound, before.o_bound);
 }
 
 TEST(Decode, SequencesMayShareAPage) {
-  Shape shape = cache(false);
-  shape.visibility.lengths = {16, 16, 16, 16, 16};
-  shape.paging.table.assign(15, 4);
-  Shape one = shape;
+  Spec spec = cache(false);
+  spec.visibility.lengths = {16, 16, 16, 16, 16};
+  spec.paging.table.assign(15, 4);
+  Spec one = spec;
   one.batch = 1, one.seqlen_k = 16, one.visibility = {}, one.paging = {};
   Inputs shared = make_inputs(one, InputKind::normal, 9);
-  Inputs paged = scatter_pages(shape, make_inputs(without_pages(shape), InputKind::normal, 10));
+  Inputs paged = scatter_pages(spec, make_inputs(without_pages(spec), InputKind::normal, 10));
   std::copy(shared.k.begin(), shared.k.end(), paged.k.begin() + 4 * 2 * 16 * 64);
   std::copy(shared.v.begin(), shared.v.end(), paged.v.begin() + 4 * 2 * 16 * 64);
-  const Reference all = reference_of(shape, paged);
+  const Reference all = reference_of(spec, paged);
   shared.q.assign(paged.q.end() - 4 * 4 * 64, paged.q.end());  // the last sequence's queries
   const Reference last = reference_of(one, shared);
   for (int i = 0; i < 16; ++i) EXPECT_NEAR(all.lse[64 + i], last.lse[i], 1e-13);
@@ -174,54 +173,55 @@ TEST(Decode, SequencesMayShareAPage) {
 
 TEST(Decode, RefusesTablesThatDoNotFit) {
   const auto complaint = [](auto change) {
-    Shape shape = cache(false);
-    change(shape);
-    return testing::input_error_of([&] { validate(shape); });
+    Spec spec = cache(false);
+    change(spec);
+    return testing::input_error_of([&] { validate(spec); });
   };
-  EXPECT_EQ(complaint([](Shape&) {}), "");
-  EXPECT_EQ(complaint([](Shape& s) { s.paging.pages = 0; }),
+  EXPECT_EQ(complaint([](Spec&) {}), "");
+  EXPECT_EQ(complaint([](Spec& s) { s.paging.pages = 0; }),
             "there are 0 pages of 16 rows: give at least 1 of each");
-  EXPECT_EQ(complaint([](Shape& s) { s.dtype = DType::e4m3; }),
+  EXPECT_EQ(complaint([](Spec& s) { s.dtype = DType::e4m3; }),
             "queries in e4m3 do not support pages: give f16 or bf16; the cache may be e4m3");
-  EXPECT_EQ(complaint([](Shape& s) { s.paging.table.pop_back(); }),
+  EXPECT_EQ(complaint([](Spec& s) { s.paging.table.pop_back(); }),
             "the page table has 14 entries: give 15, batch times the pages of seqlen_k");
-  EXPECT_EQ(complaint([](Shape& s) { s.paging.table[12] = 20; }),
+  EXPECT_EQ(complaint([](Spec& s) { s.paging.table[12] = 20; }),
             "the page table names page 20 in sequence 4: give 0 to 19");
-  EXPECT_EQ(complaint([](Shape& s) { s.paging.table[0] = -1; }), "") << "an empty sequence reads no entry";
-  EXPECT_EQ(complaint([](Shape& s) { s.score.softcap = -1; }),
+  EXPECT_EQ(complaint([](Spec& s) { s.paging.table[0] = -1; }), "") << "an empty sequence reads no entry";
+  EXPECT_EQ(complaint([](Spec& s) { s.score.softcap = -1; }),
             "the softcap is not a finite number of at least 0: give one, or 0 for none");
-  EXPECT_EQ(complaint([](Shape& s) { s.score.alibi = {1}; }),
+  EXPECT_EQ(complaint([](Spec& s) { s.score.alibi = {1}; }),
             "there are 1 slopes: give 4, one per head, or 20, one per head of each sequence");
-  EXPECT_EQ(complaint([](Shape& s) {
+  EXPECT_EQ(complaint([](Spec& s) {
               s.score.alibi = {1, 1, 1, NAN};
             }),
             "a slope is not finite: give finite slopes");
-  EXPECT_EQ(complaint([](Shape& s) {
+  EXPECT_EQ(complaint([](Spec& s) {
               s.score.bias = {.reach = 1, .values = {1, 2, 3}};
             }),
             "the bias has 3 values: give 12, 2 * reach + 1 for each head");
-  EXPECT_EQ(complaint([](Shape& s) {
+  EXPECT_EQ(complaint([](Spec& s) {
               s.score.bias = {.reach = 0, .values = {1, 2, NAN, 3}};
             }),
             "a bias is not finite: give finite biases");
   for (float dropout : {-0.1f, 1.0f, NAN})
-    EXPECT_EQ(complaint([&](Shape& s) { s.score.dropout = dropout; }),
+    EXPECT_EQ(complaint([&](Spec& s) { s.score.dropout = dropout; }),
               "the dropout is not from 0 to below 1: give a number in that range; 0 means none");
 }
 
 TEST(OracleMasks, RefusePackedQueries) {
-  const Shape shape{.packed_queries = 1};
-  EXPECT_EQ(testing::input_error_of([&] { make_reference(shape, {}, {}); }),
+  Spec spec;
+  spec.batching.packed_queries = 1;
+  EXPECT_EQ(testing::input_error_of([&] { make_reference(spec, {}, {}); }),
             "the oracle does not support packed queries: compare each sequence on its own");
 }
 
 TEST(OracleMasks, KeysBehindPaddingsAreTheOnlyOnes) {
-  Shape padded{.batch = 2, .heads = 2, .kv_heads = 2, .seqlen_q = 3, .seqlen_k = 9};
+  Spec padded{{.batch = 2, .heads = 2, .kv_heads = 2, .seqlen_q = 3, .seqlen_k = 9}};
   padded.visibility = {.window = {.right = 0}, .lengths = {5, 7}};
   padded.paging.paddings = {4, 1};
   Inputs inputs = make_inputs(padded, InputKind::normal, 8);
   const Reference with_paddings = reference_of(padded, inputs);
-  Shape plain = padded;
+  Spec plain = padded;
   plain.paging = {};
   for (std::vector<float>* tensor : {&inputs.k, &inputs.v})
     for (int64_t head = 0; head < 4; ++head) {

@@ -30,29 +30,24 @@ TEST(Tensors, PoisonIsNaNInEveryType) {
   }
 }
 
-Shape scaled_shape(Scaling scaling) {
-  return {.batch = 2,
-          .heads = 4,
-          .kv_heads = 2,
-          .seqlen_q = 70,
-          .seqlen_k = 129,
-          .head_dim = 64,
-          .dtype = DType::e4m3,
-          .scaling = scaling};
+Spec scaled_spec(Scaling scaling) {
+  Spec spec{{.batch = 2, .heads = 4, .kv_heads = 2, .seqlen_q = 70, .seqlen_k = 129, .dtype = DType::e4m3}};
+  spec.e4m3.scaling = scaling;
+  return spec;
 }
 
 // Quantising twice changes nothing: in e4m3 with its scales, and in bf16.
 TEST(Scales, QuantisedInputsEncodeToThemselves) {
   for (Scaling scaling : {Scaling::tensor, Scaling::head, Scaling::block}) {
-    const Shape shape = scaled_shape(scaling);
-    Inputs inputs{std::vector<float>(shape.q_elements()), std::vector<float>(shape.k_elements()),
-                  std::vector<float>(shape.k_elements())};
+    const Spec spec = scaled_spec(scaling);
+    Inputs inputs{std::vector<float>(spec.q_elements()), std::vector<float>(spec.k_elements()),
+                  std::vector<float>(spec.k_elements())};
     float value = 0.001f;
     for (auto* tensor : {&inputs.q, &inputs.k, &inputs.v})
       for (float& element : *tensor) element = value = value > 3e4f ? 0.001f : -1.37f * value;
-    round_inputs(shape, inputs);
+    round_inputs(spec, inputs);
     Inputs again = inputs;
-    round_inputs(shape, again);
+    round_inputs(spec, again);
     EXPECT_EQ(again.q, inputs.q);
     EXPECT_EQ(again.k, inputs.k);
     EXPECT_EQ(again.v, inputs.v);

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "common/attention/shape.h"
+#include "common/attention/spec.h"
 #include "tests/support/input_error.h"
 #include "tests/support/masks.h"
 
@@ -12,17 +12,17 @@ namespace {
 constexpr int kMasks = 10000;
 
 /// Returns the visible pairs of a tile, counted one by one.
-int count(const Shape& shape, int batch, int head, const ScoreTile& tile) {
+int count(const Spec& spec, int batch, int head, const ScoreTile& tile) {
   int pairs = 0;
-  for (int i = tile.first_query; i < std::min(shape.seqlen_q, tile.first_query + tile.queries); ++i)
-    for (int j = tile.first_key; j < std::min(shape.seqlen_k, tile.first_key + tile.keys); ++j)
-      pairs += testing::sees_by_definition(shape, batch, head, i, j);
+  for (int i = tile.first_query; i < std::min(spec.seqlen_q, tile.first_query + tile.queries); ++i)
+    for (int j = tile.first_key; j < std::min(spec.seqlen_k, tile.first_key + tile.keys); ++j)
+      pairs += testing::sees_by_definition(spec, batch, head, i, j);
   return pairs;
 }
 
 /// Returns the class of a tile with this many visible pairs.
-TileClass exact_class(const Shape& shape, const ScoreTile& tile, int visible) {
-  const int queries = std::min(tile.queries, shape.seqlen_q - tile.first_query);
+TileClass exact_class(const Spec& spec, const ScoreTile& tile, int visible) {
+  const int queries = std::min(tile.queries, spec.seqlen_q - tile.first_query);
   return visible == 0                     ? TileClass::skip
          : visible == queries * tile.keys ? TileClass::full
                                           : TileClass::partial;
@@ -32,22 +32,22 @@ TEST(Visibility, TileClassesKeepTheirWordUnderRandomMasks) {
   std::mt19937 random(1);
   int classes[3] = {};
   for (int mask = 0; mask < kMasks; ++mask) {
-    const Shape shape = testing::random_mask(random);
-    validate(shape);
-    const int batch = int(random() % shape.batch), head = int(random() % shape.heads);
+    const Spec spec = testing::random_mask(random);
+    validate(spec);
+    const int batch = int(random() % spec.batch), head = int(random() % spec.heads);
     for (int i = 0; i < 4; ++i) {
-      const ScoreTile tile{.first_query = int(random() % shape.seqlen_q),
+      const ScoreTile tile{.first_query = int(random() % spec.seqlen_q),
                            .queries = 1 + int(random() % 12),
-                           .first_key = int(random() % shape.seqlen_k),
+                           .first_key = int(random() % spec.seqlen_k),
                            .keys = 1 + int(random() % 12)};
-      const TileClass said = classify(shape, batch, head, tile);
-      const TileClass exact = exact_class(shape, tile, count(shape, batch, head, tile));
+      const TileClass said = classify(spec, batch, head, tile);
+      const TileClass exact = exact_class(spec, tile, count(spec, batch, head, tile));
       ++classes[int(said)];
       const bool may_differ = std::ranges::any_of(definitions(), [&](const Definition* feature) {
-        return feature->mask != nullptr && !feature->mask->is_exact && feature->is_in(shape);
+        return feature->mask != nullptr && !feature->mask->is_exact && feature->is_in(spec);
       });
       ASSERT_TRUE(said == exact || (may_differ && said == TileClass::partial))
-          << describe(shape) << ", batch " << batch << ", head " << head << ", queries from "
+          << describe(spec) << ", batch " << batch << ", head " << head << ", queries from "
           << tile.first_query << " " << tile.queries << ", keys from " << tile.first_key << " " << tile.keys;
     }
   }
@@ -57,36 +57,36 @@ TEST(Visibility, TileClassesKeepTheirWordUnderRandomMasks) {
 TEST(Visibility, PairsAndRangesAgreeWithTheDefinitionUnderRandomMasks) {
   std::mt19937 random(2);
   for (int mask = 0; mask < kMasks / 10; ++mask) {
-    const Shape shape = testing::random_mask(random);
+    const Spec spec = testing::random_mask(random);
     double all = 0;
-    for (int batch = 0; batch < shape.batch; ++batch)
-      for (int head = 0; head < shape.heads; ++head) {
-        const double pairs = count(shape, batch, head, {0, shape.seqlen_q, 0, shape.seqlen_k});
+    for (int batch = 0; batch < spec.batch; ++batch)
+      for (int head = 0; head < spec.heads; ++head) {
+        const double pairs = count(spec, batch, head, {0, spec.seqlen_q, 0, spec.seqlen_k});
         all += pairs;
-        const bool half = shape.causal() && shape.seqlen_q == shape.seqlen_k;  // the papers' count
-        ASSERT_EQ(visible_pairs(shape, batch, head), half ? shape.seqlen_q * shape.seqlen_q / 2.0 : pairs)
-            << describe(shape);
-        for (int i = 0; i < shape.seqlen_q; ++i)
-          for (int j = 0; j < shape.seqlen_k; ++j)
-            ASSERT_EQ(sees(shape, batch, head, i, j), testing::sees_by_definition(shape, batch, head, i, j))
-                << describe(shape) << ", query " << i << ", key " << j;
-        const int first = int(random() % shape.seqlen_q), queries = 1 + int(random() % 9);
-        const KeyRange range = keys_seen(shape, batch, head, first, queries);
-        ASSERT_TRUE(range.begin >= 0 && range.begin <= range.end && range.end <= shape.seqlen_k);
-        ASSERT_EQ(count(shape, batch, head, {first, queries, 0, range.begin}), 0) << describe(shape);
-        ASSERT_EQ(count(shape, batch, head, {first, queries, range.end, shape.seqlen_k - range.end}), 0)
-            << describe(shape);
+        const bool half = spec.causal() && spec.seqlen_q == spec.seqlen_k;  // the papers' count
+        ASSERT_EQ(visible_pairs(spec, batch, head), half ? spec.seqlen_q * spec.seqlen_q / 2.0 : pairs)
+            << describe(spec);
+        for (int i = 0; i < spec.seqlen_q; ++i)
+          for (int j = 0; j < spec.seqlen_k; ++j)
+            ASSERT_EQ(sees(spec, batch, head, i, j), testing::sees_by_definition(spec, batch, head, i, j))
+                << describe(spec) << ", query " << i << ", key " << j;
+        const int first = int(random() % spec.seqlen_q), queries = 1 + int(random() % 9);
+        const KeyRange range = keys_seen(spec, batch, head, first, queries);
+        ASSERT_TRUE(range.begin >= 0 && range.begin <= range.end && range.end <= spec.seqlen_k);
+        ASSERT_EQ(count(spec, batch, head, {first, queries, 0, range.begin}), 0) << describe(spec);
+        ASSERT_EQ(count(spec, batch, head, {first, queries, range.end, spec.seqlen_k - range.end}), 0)
+            << describe(spec);
       }
-    if (shape.causal()) continue;
-    ASSERT_EQ(visible_pairs(shape), all) << describe(shape);
+    if (spec.causal()) continue;
+    ASSERT_EQ(visible_pairs(spec), all) << describe(spec);
   }
 }
 
 /// "11.. 01..": the rows of a mask.
-std::string picture(const Shape& shape) {
+std::string picture(const Spec& spec) {
   std::string text;
-  for (int i = 0; i < shape.seqlen_q; ++i) {
-    for (int j = 0; j < shape.seqlen_k; ++j) text += sees(shape, 0, 0, i, j) ? '1' : '.';
+  for (int i = 0; i < spec.seqlen_q; ++i) {
+    for (int j = 0; j < spec.seqlen_k; ++j) text += sees(spec, 0, 0, i, j) ? '1' : '.';
     text += ' ';
   }
   return text;
@@ -94,9 +94,9 @@ std::string picture(const Shape& shape) {
 
 TEST(Visibility, LooksAsThePapersDrawIt) {
   const auto drawn = [](int queries, int keys, const Visibility& visibility) {
-    const Shape shape{.seqlen_q = queries, .seqlen_k = keys, .visibility = visibility};
-    validate(shape);
-    return picture(shape);
+    const Spec spec{{.seqlen_q = queries, .seqlen_k = keys}, visibility};
+    validate(spec);
+    return picture(spec);
   };
   EXPECT_EQ(drawn(2, 3, {}), "111 111 ");
   EXPECT_EQ(drawn(2, 4, Visibility::causal()), "111. 1111 ");
@@ -121,9 +121,8 @@ TEST(Visibility, LooksAsThePapersDrawIt) {
 
 TEST(Visibility, RefusesWhatDoesNotFit) {
   const auto complaint = [](const Visibility& visibility) {
-    const Shape shape{
-        .batch = 2, .heads = 4, .kv_heads = 2, .seqlen_q = 8, .seqlen_k = 6, .visibility = visibility};
-    return testing::input_error_of([&] { validate(shape); });
+    const Spec spec{{.batch = 2, .heads = 4, .kv_heads = 2, .seqlen_q = 8, .seqlen_k = 6}, visibility};
+    return testing::input_error_of([&] { validate(spec); });
   };
   EXPECT_EQ(complaint({.window = {.left = -2}}),
             "a window's side is below -1: give a number of keys, or -1 for all");

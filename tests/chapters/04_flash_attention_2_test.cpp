@@ -4,7 +4,7 @@
 #include "common/attention/slices.h"
 #include "common/numeric/float_formats.h"
 #include "tests/chapters/forward.h"
-#include "tests/support/shapes.h"
+#include "tests/support/specs.h"
 
 namespace flashbook::testing {
 
@@ -14,26 +14,24 @@ const Chapter* const chapter_before = kFlashAttention2Before;
 
 namespace {
 
-Shape shape_with(int seqlen, int head_dim, bool causal) {
-  return make_shape(seqlen, seqlen, head_dim, causal);
-}
+Spec spec_with(int seqlen, int head_dim, bool causal) { return make_spec(seqlen, seqlen, head_dim, causal); }
 
 // At most 5 heads per launch, with 2 heads per batch entry: slices of 2, 2 and 1 entries.
 TEST_F(ChapterTest, SlicesOfABatchAreTheWhole) {
-  Shape shape = make_shape(70, 90, 64, true, DType::bf16, 2, 1);
-  shape.batch = 5;
-  const Inputs inputs = inputs_of(shape, InputKind::normal, 3);
-  const UploadedInputs uploaded(Operation::forward, shape, inputs, device::Place::device);
+  Spec spec = make_spec(70, 90, 64, true, DType::bf16, 2, 1);
+  spec.batch = 5;
+  const Inputs inputs = inputs_of(spec, InputKind::normal, 3);
+  const UploadedInputs uploaded(Operation::forward, spec, inputs, device::Place::device);
   int slices = 0;
-  const Call call(Operation::forward, shape, uploaded, 0, [&](const Tensors& tensors) {
-    run_in_slices(shape, tensors, 5, [&](const Shape& part, const Tensors& t) {
+  const Call call(Operation::forward, spec, uploaded, 0, [&](const Tensors& tensors) {
+    run_in_slices(spec, tensors, 5, [&](const Spec& part, const Tensors& t) {
       kFlashAttention2.step("late_maximum").run(part, t, nullptr);
       ++slices;
     });
   });
   call.run();
   EXPECT_EQ(slices, 3);
-  const Expected expected(Operation::forward, shape, inputs, all_rows(shape));
+  const Expected expected(Operation::forward, spec, inputs, all_rows(spec));
   EXPECT_EQ(describe_failure(expected.judge(call.download()), "the oracle"), "");
 }
 
@@ -44,14 +42,14 @@ TEST_F(ChapterTest, SmallerTilesWhereABlockIsGrantedLess) {
     device::granted_shared_bytes = granted;
     for (int head_dim : {64, 128, 256})
       for (int step = 1; step <= int(kFlashAttention2.steps.size()); ++step) {
-        const std::string reason = kFlashAttention2.refusal(step, shape_with(1, head_dim, false));
+        const std::string reason = kFlashAttention2.refusal(step, spec_with(1, head_dim, false));
         const bool fits = granted() > 160 * 1024 || head_dim < 256 || (step != 3 && step != 4);
         EXPECT_EQ(reason.empty(), fits) << reason;
         EXPECT_EQ(reason.find("160 KB") != std::string::npos, !fits) << reason;
       }
     for (bool causal : {false, true}) {
-      const Shape shape = make_shape(150, 203, 256, causal);
-      expect_right(shape, make_inputs(shape, InputKind::normal, 4), 5);
+      const Spec spec = make_spec(150, 203, 256, causal);
+      expect_right(spec, make_inputs(spec, InputKind::normal, 4), 5);
     }
   }
   device::granted_shared_bytes = of_this_machine;
@@ -64,13 +62,13 @@ TEST_F(ChapterTest, MaximaThatRiseFromTileToTile) {
   for (int head_dim : {64, 128, 256})
     for (float rise : {4.0f, 12.0f, 400.0f})  // in scaled scores, per tile of 64 keys
       for (bool causal : {false, true}) {
-        const Shape shape = shape_with(192, head_dim, causal);
-        Inputs inputs = make_inputs(shape, InputKind::normal, 21);
-        for (int row = 0; row < shape.seqlen_k; ++row) {
+        const Spec spec = spec_with(192, head_dim, causal);
+        Inputs inputs = make_inputs(spec, InputKind::normal, 21);
+        for (int row = 0; row < spec.seqlen_k; ++row) {
           inputs.q[row * head_dim] = 8;
-          inputs.k[row * head_dim] = to_float(to_bf16(rise * float(2 - row / 64) / (8 * shape.scale)));
+          inputs.k[row * head_dim] = to_float(to_bf16(rise * float(2 - row / 64) / (8 * spec.scale)));
         }
-        expect_right(shape, inputs);
+        expect_right(spec, inputs);
       }
 }
 

@@ -17,10 +17,10 @@ namespace {
 using device::Buffer;
 using device::Place;
 
-Shape shape_with(Scaling scaling, int head_dim, bool causal) {
-  Shape shape = make_shape(150, 333, head_dim, causal, DType::e4m3, 4, 2);
-  shape.batch = 2, shape.scaling = scaling;
-  return shape;
+Spec spec_with(Scaling scaling, int head_dim, bool causal) {
+  Spec spec = make_spec(150, 333, head_dim, causal, DType::e4m3, 4, 2);
+  spec.batch = 2, spec.e4m3.scaling = scaling;
+  return spec;
 }
 
 std::vector<float> download_floats(const Buffer& buffer) {
@@ -31,16 +31,16 @@ std::vector<float> download_floats(const Buffer& buffer) {
 
 /// Quantised inputs, and their attention.
 struct Pipeline {
-  Pipeline(const Shape& shape, DType from, const Inputs& inputs, bool incoherent)
-      : shape(shape), quantised(Operation::forward, shape, Place::device) {
-    Shape unquantised = shape;
-    unquantised.dtype = from, unquantised.mean_subtracted = false;
+  Pipeline(const Spec& spec, DType from, const Inputs& inputs, bool incoherent)
+      : spec(spec), quantised(Operation::forward, spec, Place::device) {
+    Spec unquantised = spec;
+    unquantised.dtype = from, unquantised.e4m3.mean_subtracted = false;
     const UploadedInputs uploaded(Operation::forward, unquantised, inputs, Place::device);
     const Tensors& given = uploaded.tensors();
     const auto values = [&](TensorId id) { return quantised.values(id).data(); };
     const auto scales = [&](TensorId id) { return static_cast<float*>(quantised.scales(id).data()); };
-    const Buffer workspace(Place::device, quantise_workspace_bytes(shape));
-    quantise_fp8(shape, from, given.q, given.k, given.v,
+    const Buffer workspace(Place::device, quantise_workspace_bytes(spec));
+    quantise_fp8(spec, from, given.q, given.k, given.v,
                  {.q = values(TensorId::q),
                   .k = values(TensorId::k),
                   .v = values(TensorId::v),
@@ -60,7 +60,7 @@ struct Pipeline {
 
   /// Returns the index of a row's scale in a tensor.
   int64_t scale_of(TensorId id, int64_t row) const {
-    return id == TensorId::q ? shape.q_scale_of(row) : shape.k_scale_of(row);
+    return id == TensorId::q ? spec.q_scale_of(row) : spec.k_scale_of(row);
   }
 
   /// Returns the decoded values.
@@ -72,29 +72,29 @@ struct Pipeline {
       const std::vector<float> scale = scales(id);
       inputs[id] = decode(DType::e4m3, bytes);
       for (std::size_t i = 0; i < inputs[id].size(); ++i)
-        inputs[id][i] *= scale[scale_of(id, int64_t(i) / shape.head_dim)];
-      if (!shape.mean_subtracted || id == TensorId::q) continue;
+        inputs[id][i] *= scale[scale_of(id, int64_t(i) / spec.head_dim)];
+      if (!spec.e4m3.mean_subtracted || id == TensorId::q) continue;
       const std::vector<float> mean = means(id);
       for (std::size_t i = 0; i < inputs[id].size(); ++i)
-        inputs[id][i] += mean[i / shape.head_dim / shape.seqlen_k * shape.head_dim + i % shape.head_dim];
+        inputs[id][i] += mean[i / spec.head_dim / spec.seqlen_k * spec.head_dim + i % spec.head_dim];
     }
     return inputs;
   }
 
   Outputs attention(int step) const {
-    const Call call(kFp8, shape, quantised, step);
+    const Call call(kFp8, spec, quantised, step);
     call.run();
     return call.download();
   }
 
-  Shape shape;
+  Spec spec;
   UploadedInputs quantised;
 };
 
 /// Inputs like those in a model, in 16 bits.
-Inputs inputs_16(Shape shape, DType type, InputKind kind) {
-  shape.dtype = type, shape.mean_subtracted = false;
-  return make_inputs(shape, kind, 21);
+Inputs inputs_16(Spec spec, DType type, InputKind kind) {
+  spec.dtype = type, spec.e4m3.mean_subtracted = false;
+  return make_inputs(spec, kind, 21);
 }
 
 // The quantiser's scales differ and are not powers of two.
@@ -109,22 +109,22 @@ TEST_F(ChapterTest, TakesEveryScaling) {
     for (int head_dim : {64, 128, 256})
       for (bool causal : {false, true}) {
         if (left_out(scaling, head_dim, causal)) continue;
-        const Shape shape = shape_with(scaling, head_dim, causal);
-        Inputs inputs = inputs_16(shape, DType::bf16, InputKind::normal);
+        const Spec spec = spec_with(scaling, head_dim, causal);
+        Inputs inputs = inputs_16(spec, DType::bf16, InputKind::normal);
         // Every block of every tensor has a different magnitude.
-        for (int64_t i = 0; i < shape.q_elements(); ++i)
-          inputs.q[i] *= 1 + 0.5f * float(i / shape.head_dim / 64 % 5);
-        for (int64_t i = 0; i < shape.k_elements(); ++i) {
-          inputs.k[i] *= 1 + 0.5f * float(i / shape.head_dim / 128 % 3);
-          inputs.v[i] *= 1 + float((i / shape.head_dim / 128 + 1) % 3);
+        for (int64_t i = 0; i < spec.q_elements(); ++i)
+          inputs.q[i] *= 1 + 0.5f * float(i / spec.head_dim / 64 % 5);
+        for (int64_t i = 0; i < spec.k_elements(); ++i) {
+          inputs.k[i] *= 1 + 0.5f * float(i / spec.head_dim / 128 % 3);
+          inputs.v[i] *= 1 + float((i / spec.head_dim / 128 + 1) % 3);
         }
-        const Pipeline pipeline(shape, DType::bf16, inputs, false);
-        const Reference reference = make_reference(shape, pipeline.decoded(), all_rows(shape));
+        const Pipeline pipeline(spec, DType::bf16, inputs, false);
+        const Reference reference = make_reference(spec, pipeline.decoded(), all_rows(spec));
         for (int step = 1; step <= int(kFp8.steps.size()); ++step) {
-          if (!kFp8.refusal(step, shape).empty()) continue;
-          const CheckResult result = check(shape, reference, pipeline.attention(step));
-          EXPECT_TRUE(result.o.ok) << describe(shape) << ", step " << step << ": " << result.o.worst;
-          EXPECT_TRUE(result.lse.ok) << describe(shape) << ", step " << step << ": " << result.lse.worst;
+          if (!kFp8.refusal(step, spec).empty()) continue;
+          const CheckResult result = check(spec, reference, pipeline.attention(step));
+          EXPECT_TRUE(result.o.ok) << describe(spec) << ", step " << step << ": " << result.o.worst;
+          EXPECT_TRUE(result.lse.ok) << describe(spec) << ", step " << step << ": " << result.lse.worst;
         }
       }
 }
@@ -136,21 +136,21 @@ TEST_F(ChapterTest, GivesMeansBack) {
     for (int head_dim : {64, 128, 256})
       for (bool causal : {false, true}) {
         if (left_out(scaling, head_dim, causal)) continue;
-        Shape shape = shape_with(scaling, head_dim, causal);
-        shape.mean_subtracted = true;
-        Inputs inputs = inputs_16(shape, DType::bf16, InputKind::normal);
-        for (int64_t i = 0; i < shape.k_elements(); ++i) {
-          const int64_t column = i / head_dim / shape.seqlen_k * head_dim + i % head_dim;
+        Spec spec = spec_with(scaling, head_dim, causal);
+        spec.e4m3.mean_subtracted = true;
+        Inputs inputs = inputs_16(spec, DType::bf16, InputKind::normal);
+        for (int64_t i = 0; i < spec.k_elements(); ++i) {
+          const int64_t column = i / head_dim / spec.seqlen_k * head_dim + i % head_dim;
           inputs.k[i] += float(column % 7) - 3;
           inputs.v[i] += float(column % 11) / 4 - 1;
         }
-        const Pipeline pipeline(shape, DType::bf16, inputs, false);
-        const Reference reference = make_reference(shape, pipeline.decoded(), all_rows(shape));
+        const Pipeline pipeline(spec, DType::bf16, inputs, false);
+        const Reference reference = make_reference(spec, pipeline.decoded(), all_rows(spec));
         for (int step = 1; step <= int(kFp8.steps.size()); ++step) {
-          if (!kFp8.refusal(step, shape).empty()) continue;
-          const CheckResult result = check(shape, reference, pipeline.attention(step));
-          EXPECT_TRUE(result.o.ok) << describe(shape) << ", step " << step << ": " << result.o.worst;
-          EXPECT_TRUE(result.lse.ok) << describe(shape) << ", step " << step << ": " << result.lse.worst;
+          if (!kFp8.refusal(step, spec).empty()) continue;
+          const CheckResult result = check(spec, reference, pipeline.attention(step));
+          EXPECT_TRUE(result.o.ok) << describe(spec) << ", step " << step << ": " << result.o.worst;
+          EXPECT_TRUE(result.lse.ok) << describe(spec) << ", step " << step << ": " << result.lse.worst;
         }
       }
 }
@@ -160,11 +160,11 @@ TEST_F(ChapterTest, GivesMeansBack) {
 // almost nothing.
 TEST_F(ChapterTest, UpToStep5TheLogSumExpIsThatOfExactSums) {
   const bool gpu = device::machine() == device::Machine::gpu;
-  const Shape shape = shape_with(Scaling::tensor, 128, true);
-  const Inputs inputs = make_inputs(shape, InputKind::normal, 6);
-  const Reference reference = make_reference(shape, inputs, all_rows(shape));
+  const Spec spec = spec_with(Scaling::tensor, 128, true);
+  const Inputs inputs = make_inputs(spec, InputKind::normal, 6);
+  const Reference reference = make_reference(spec, inputs, all_rows(spec));
   for (int step = 1; step <= int(kFp8.steps.size()); ++step) {
-    const std::vector<float> got = run_once(kFp8, shape, inputs, step).lse;
+    const std::vector<float> got = run_once(kFp8, spec, inputs, step).lse;
     double worst = 0;
     for (std::size_t row = 0; row < got.size(); ++row)
       worst = std::max(worst, std::abs(got[row] - reference.lse[row]));
@@ -181,17 +181,17 @@ struct LongError {
 LongError error_of_long(int seqlen_k, bool mean_subtracted, int step, float sharpness, float mean,
                         float spread, int head_dim = 64, Scaling scaling = Scaling::tensor) {
   const ExactSums exact;
-  Shape shape = make_shape(64, seqlen_k, head_dim, false, DType::e4m3);
-  shape.scaling = scaling;
-  shape.mean_subtracted = mean_subtracted;
-  Shape unrounded = shape;
-  unrounded.dtype = DType::f32, unrounded.mean_subtracted = false;
+  Spec spec = make_spec(64, seqlen_k, head_dim, false, DType::e4m3);
+  spec.e4m3.scaling = scaling;
+  spec.e4m3.mean_subtracted = mean_subtracted;
+  Spec unrounded = spec;
+  unrounded.dtype = DType::f32, unrounded.e4m3.mean_subtracted = false;
   Inputs inputs = make_inputs(unrounded, InputKind::normal, 1);
   for (float& value : inputs.q) value *= sharpness;
   for (float& value : inputs.v) value = mean + spread * value;
-  round_inputs(shape, inputs);
-  const Reference reference = make_reference(shape, inputs, all_rows(shape));
-  const std::vector<float> got = run_once(kFp8, shape, inputs, step).o;
+  round_inputs(spec, inputs);
+  const Reference reference = make_reference(spec, inputs, all_rows(spec));
+  const std::vector<float> got = run_once(kFp8, spec, inputs, step).o;
   double square = 0, norm = 0, sum = 0, want_sum = 0;
   for (std::size_t i = 0; i < got.size(); ++i) {
     const double want = reference.o[i];
@@ -259,10 +259,10 @@ TEST_F(ChapterTest, LongSequences) {
   for (int head_dim : {64, 128, 256})
     for (bool causal : {false, true}) {
       if (left_out(Scaling::tensor, head_dim, causal)) continue;
-      Shape shape = shape_with(Scaling::tensor, head_dim, causal);
-      shape.batch = 1, shape.heads = shape.kv_heads = 3;
-      shape.seqlen_q = head_dim == 64 ? 1100 : 450, shape.seqlen_k = head_dim == 128 ? 2100 : 520;
-      expect_right(shape, make_inputs(shape, InputKind::normal, 4));
+      Spec spec = spec_with(Scaling::tensor, head_dim, causal);
+      spec.batch = 1, spec.heads = spec.kv_heads = 3;
+      spec.seqlen_q = head_dim == 64 ? 1100 : 450, spec.seqlen_k = head_dim == 128 ? 2100 : 520;
+      expect_right(spec, make_inputs(spec, InputKind::normal, 4));
     }
 }
 
@@ -279,9 +279,9 @@ TEST_F(ChapterTest, LongSequencesThatTransposeOnce) {
                           {128, 4100, true},
                           {256, 1030, true},
                           {256, 4100, false}}) {
-    Shape shape = shape_with(Scaling::tensor, one.head_dim, one.causal);
-    shape.heads = 2, shape.kv_heads = 1, shape.seqlen_q = 70, shape.seqlen_k = one.seqlen_k;
-    expect_right(shape, make_inputs(shape, InputKind::normal, 9), 7);
+    Spec spec = spec_with(Scaling::tensor, one.head_dim, one.causal);
+    spec.heads = 2, spec.kv_heads = 1, spec.seqlen_q = 70, spec.seqlen_k = one.seqlen_k;
+    expect_right(spec, make_inputs(spec, InputKind::normal, 9), 7);
   }
 }
 
@@ -306,10 +306,10 @@ TEST_F(ChapterTest, LongSequencesWithPromotedSums) {
                           {256, 1600, false},
                           {256, 2100, true, Scaling::head},
                           {256, 1600, false, Scaling::block}}) {
-    Shape shape = shape_with(one.scaling, one.head_dim, one.causal);
-    shape.batch = 1, shape.heads = 2, shape.kv_heads = 1;
-    shape.seqlen_q = one.seqlen_q, shape.seqlen_k = one.seqlen_k;
-    expect_right(shape, make_inputs(shape, InputKind::normal, 9), 9);
+    Spec spec = spec_with(one.scaling, one.head_dim, one.causal);
+    spec.batch = 1, spec.heads = 2, spec.kv_heads = 1;
+    spec.seqlen_q = one.seqlen_q, spec.seqlen_k = one.seqlen_k;
+    expect_right(spec, make_inputs(spec, InputKind::normal, 9), 9);
   }
 }
 
@@ -318,16 +318,16 @@ TEST_F(ChapterTest, LongSequencesWithPromotedSums) {
 TEST_F(ChapterTest, MaximaRiseAfterPromotion) {
   for (int head_dim : {64, 128, 256})
     for (Scaling scaling : {Scaling::tensor, Scaling::block}) {
-      Shape shape = shape_with(scaling, head_dim, head_dim == 128);
-      shape.batch = 1, shape.heads = shape.kv_heads = 1;
-      shape.seqlen_q = 64, shape.seqlen_k = 2500;
-      Shape unrounded = shape;
-      unrounded.dtype = DType::f32, unrounded.scaling = Scaling::tensor;
+      Spec spec = spec_with(scaling, head_dim, head_dim == 128);
+      spec.batch = 1, spec.heads = spec.kv_heads = 1;
+      spec.seqlen_q = 64, spec.seqlen_k = 2500;
+      Spec unrounded = spec;
+      unrounded.dtype = DType::f32, unrounded.e4m3.scaling = Scaling::tensor;
       Inputs inputs = make_inputs(unrounded, InputKind::normal, 9);
-      for (int64_t i = 0; i < shape.k_elements(); ++i)
-        inputs.k[i] *= 4 - 3.5f * float(i / head_dim % shape.seqlen_k) / float(shape.seqlen_k);
-      round_inputs(shape, inputs);
-      expect_right(shape, inputs, 9);
+      for (int64_t i = 0; i < spec.k_elements(); ++i)
+        inputs.k[i] *= 4 - 3.5f * float(i / head_dim % spec.seqlen_k) / float(spec.seqlen_k);
+      round_inputs(spec, inputs);
+      expect_right(spec, inputs, 9);
     }
 }
 
@@ -335,12 +335,12 @@ TEST_F(ChapterTest, MaximaRiseAfterPromotion) {
 using TracedBlockScales = ChapterTest;
 TEST_F(TracedBlockScales, OfShortSequencesAreReadWithinTheirBounds) {
   for (int head_dim : {64, 128}) {
-    Shape shape = shape_with(Scaling::block, head_dim, false);
-    shape.seqlen_q = 30, shape.seqlen_k = 40;
-    const Inputs inputs = make_inputs(shape, InputKind::normal, 8);
+    Spec spec = spec_with(Scaling::block, head_dim, false);
+    spec.seqlen_q = 30, spec.seqlen_k = 40;
+    const Inputs inputs = make_inputs(spec, InputKind::normal, 8);
     for (int step : {3, 4}) {
-      const Outputs outputs = run_once(kFp8, shape, inputs, step);
-      EXPECT_TRUE(check(shape, make_reference(shape, inputs, all_rows(shape)), outputs).ok());
+      const Outputs outputs = run_once(kFp8, spec, inputs, step);
+      EXPECT_TRUE(check(spec, make_reference(spec, inputs, all_rows(spec)), outputs).ok());
     }
   }
 }
@@ -349,11 +349,11 @@ using TracedPromotedSums = ChapterTest;
 TEST_F(TracedPromotedSums, AreReadByTheThreadsThatWroteThem) {
   for (int head_dim : {64, 128, 256})
     for (Scaling scaling : {Scaling::tensor, Scaling::block}) {
-      Shape shape = shape_with(scaling, head_dim, head_dim == 64);
-      shape.batch = 1, shape.heads = shape.kv_heads = 1, shape.seqlen_q = 30, shape.seqlen_k = 1100;
-      const Inputs inputs = make_inputs(shape, InputKind::normal, 8);
-      const Outputs outputs = run_once(kFp8, shape, inputs, kFp8.place("promoted_sums"));
-      EXPECT_TRUE(check(shape, make_reference(shape, inputs, all_rows(shape)), outputs).ok());
+      Spec spec = spec_with(scaling, head_dim, head_dim == 64);
+      spec.batch = 1, spec.heads = spec.kv_heads = 1, spec.seqlen_q = 30, spec.seqlen_k = 1100;
+      const Inputs inputs = make_inputs(spec, InputKind::normal, 8);
+      const Outputs outputs = run_once(kFp8, spec, inputs, kFp8.place("promoted_sums"));
+      EXPECT_TRUE(check(spec, make_reference(spec, inputs, all_rows(spec)), outputs).ok());
     }
 }
 
@@ -361,16 +361,16 @@ TEST_F(TracedPromotedSums, AreReadByTheThreadsThatWroteThem) {
 TEST_F(ChapterTest, SmallScalesHideNoKeysAndMakeNoNaN) {
   for (Scaling scaling : {Scaling::tensor, Scaling::head, Scaling::block})
     for (bool causal : {false, true}) {
-      const Shape shape = shape_with(scaling, 64, causal);
-      SCOPED_TRACE(describe(shape));
-      Inputs inputs = inputs_16(shape, DType::bf16, InputKind::normal);
+      const Spec spec = spec_with(scaling, 64, causal);
+      SCOPED_TRACE(describe(spec));
+      Inputs inputs = inputs_16(spec, DType::bf16, InputKind::normal);
       for (auto* tensor : {&inputs.q, &inputs.k})
         for (float& value : *tensor) value *= 0x1p-100f;
-      const Outputs outputs = Pipeline(shape, DType::bf16, inputs, false).attention(3);
+      const Outputs outputs = Pipeline(spec, DType::bf16, inputs, false).attention(3);
       const Outputs outputs_fast =
-          scaling == Scaling::block ? outputs : Pipeline(shape, DType::bf16, inputs, false).attention(5);
-      for (int64_t row = 0; row < shape.q_rows(); ++row) {
-        const float want = std::log(float(shape.visible_keys(int(row % shape.seqlen_q))));
+          scaling == Scaling::block ? outputs : Pipeline(spec, DType::bf16, inputs, false).attention(5);
+      for (int64_t row = 0; row < spec.q_rows(); ++row) {
+        const float want = std::log(float(spec.visible_keys(int(row % spec.seqlen_q))));
         ASSERT_NEAR(outputs.lse[row], want, 1e-4f) << row;
         ASSERT_NEAR(outputs_fast.lse[row], want, 1e-4f) << row;
       }
@@ -383,41 +383,41 @@ TEST_F(ChapterTest, SmallScalesHideNoKeysAndMakeNoNaN) {
 // powers of two. The zeros come last, since the last block is multiplied first. Every tenth of the other keys
 // has a large weight, and the rest e^-9 of that.
 TEST_F(ChapterTest, ZerosInVTakeNoRangeFromTheirNeighbours) {
-  Shape shape = shape_with(Scaling::block, 64, false);
-  shape.seqlen_k = 256, shape.scale = 1;
-  Inputs inputs = inputs_16(shape, DType::bf16, InputKind::normal);
-  const auto key_of = [&](std::size_t i) { return int(i) / shape.head_dim % shape.seqlen_k; };
+  Spec spec = spec_with(Scaling::block, 64, false);
+  spec.seqlen_k = 256, spec.scale = 1;
+  Inputs inputs = inputs_16(spec, DType::bf16, InputKind::normal);
+  const auto key_of = [&](std::size_t i) { return int(i) / spec.head_dim % spec.seqlen_k; };
   std::ranges::fill(inputs.q, 0.0f);
-  for (std::size_t i = 0; i < inputs.q.size(); i += shape.head_dim) inputs.q[i] = 1;
+  for (std::size_t i = 0; i < inputs.q.size(); i += spec.head_dim) inputs.q[i] = 1;
   std::ranges::fill(inputs.k, 0.0f);
-  for (std::size_t i = 0; i < inputs.k.size(); i += shape.head_dim)
+  for (std::size_t i = 0; i < inputs.k.size(); i += spec.head_dim)
     inputs.k[i] = key_of(i) >= 128 || key_of(i) % 10 == 0 ? 0.0f : -9.0f;
   for (std::size_t i = 0; i < inputs.v.size(); ++i)
     inputs.v[i] = key_of(i) >= 128 || key_of(i) % 10 == 0 ? 0.0f : 1.0f;
-  const Outputs outputs = Pipeline(shape, DType::bf16, inputs, false).attention(3);
+  const Outputs outputs = Pipeline(spec, DType::bf16, inputs, false).attention(3);
   // 128 zero keys and 13 others with weight 1, and 115 with weight e^-9 and value 1.
   const float want = 115 * std::exp(-9.0f) / (141 + 115 * std::exp(-9.0f));
   for (float value : outputs.o) ASSERT_NEAR(value, want, want / 8);
 }
 
-// Values and encodings follow the shape's strides, and nothing is written between them.
+// Values and encodings follow the problem's strides, and nothing is written between them.
 TEST_F(ChapterTest, QuantisesTensorsWhereTheyLie) {
   for (Scaling scaling : {Scaling::head, Scaling::block}) {
-    Shape shape = shape_with(scaling, 128, false);
-    shape.seqlen_k = shape.seqlen_q;
-    const Inputs inputs = inputs_16(shape, DType::bf16, InputKind::normal);
+    Spec spec = spec_with(scaling, 128, false);
+    spec.seqlen_k = spec.seqlen_q;
+    const Inputs inputs = inputs_16(spec, DType::bf16, InputKind::normal);
     const auto bytes_of = [](const Buffer& buffer) {
       std::vector<std::byte> bytes(buffer.bytes());
       buffer.download(bytes);
       return bytes;
     };
-    const Pipeline dense(shape, DType::bf16, inputs, true);
-    for (const Layout& layout : {layout_bshd(shape), layout_packed_qkv(shape), layout_with_gaps(shape)}) {
-      shape.layout = layout;
-      const Pipeline strided(shape, DType::bf16, inputs, true);
+    const Pipeline dense(spec, DType::bf16, inputs, true);
+    for (const Layout& layout : {layout_bshd(spec), layout_packed_qkv(spec), layout_with_gaps(spec)}) {
+      spec.layout = layout;
+      const Pipeline strided(spec, DType::bf16, inputs, true);
       for (TensorId id : {TensorId::q, TensorId::k, TensorId::v}) {
-        std::vector<std::byte> want(elements_spanned(shape, id), std::byte(0xff));
-        scatter(shape, id, bytes_of(dense.quantised.values(id)), want, 1);
+        std::vector<std::byte> want(elements_spanned(spec, id), std::byte(0xff));
+        scatter(spec, id, bytes_of(dense.quantised.values(id)), want, 1);
         EXPECT_TRUE(bytes_of(strided.quantised.values(id)) == want);
         EXPECT_TRUE(strided.scales(id) == dense.scales(id));
       }

@@ -3,7 +3,7 @@
 #include "chapters/07_backward/host/chapter.h"
 #include "tests/chapters/layouts.h"
 #include "tests/chapters/padded.h"
-#include "tests/support/shapes.h"
+#include "tests/support/specs.h"
 
 namespace flashbook::testing {
 
@@ -16,16 +16,16 @@ namespace {
 
 int steps() { return int(kBackward.steps.size()); }
 
-Shape shape_with(int heads, int kv_heads, int seqlen_q, int seqlen_k, int head_dim, bool causal) {
-  return make_shape(seqlen_q, seqlen_k, head_dim, causal, DType::bf16, heads, kv_heads);
+Spec spec_with(int heads, int kv_heads, int seqlen_q, int seqlen_k, int head_dim, bool causal) {
+  return make_spec(seqlen_q, seqlen_k, head_dim, causal, DType::bf16, heads, kv_heads);
 }
 
 // Groups of three heads, not a power of two, whose sums go to one key head.
 TEST_F(ChapterTest, GroupsOfThree) {
   for (int head_dim : {64, 128, 256})
     for (bool causal : {false, true}) {
-      const Shape shape = shape_with(6, 2, 100, 70, head_dim, causal);
-      expect_right(shape, inputs_of(shape, InputKind::normal, 3));
+      const Spec spec = spec_with(6, 2, 100, 70, head_dim, causal);
+      expect_right(spec, inputs_of(spec, InputKind::normal, 3));
     }
 }
 
@@ -33,19 +33,19 @@ TEST_F(ChapterTest, GroupsOfThree) {
 TEST_F(ChapterTest, TheLogSumExpHasItsGradient) {
   for (int head_dim : {64, 128, 256})
     for (bool causal : {false, true}) {
-      const Shape shape = shape_with(4, 2, 200, 130, head_dim, causal);
-      Inputs inputs = inputs_of(shape, InputKind::normal, 3);
-      add_lse_gradient(shape, inputs);
-      expect_right(shape, inputs);
+      const Spec spec = spec_with(4, 2, 200, 130, head_dim, causal);
+      Inputs inputs = inputs_of(spec, InputKind::normal, 3);
+      add_lse_gradient(spec, inputs);
+      expect_right(spec, inputs);
       std::ranges::fill(inputs.d_o, 0.0f);  // only the log-sum-exp has a gradient
-      expect_right(shape, inputs);
+      expect_right(spec, inputs);
     }
 }
 
 TEST_F(ChapterTest, OneVisibleKeyMovesNeitherQueriesNorKeys) {
-  for (int head_dim : {64, 128, 256}) expect_one_key_moves_nothing(shape_with(2, 1, 130, 1, head_dim, false));
+  for (int head_dim : {64, 128, 256}) expect_one_key_moves_nothing(spec_with(2, 1, 130, 1, head_dim, false));
   for (int head_dim : {40, 112, 200})
-    expect_one_key_moves_nothing(shape_with(2, 1, 130, 1, head_dim, false), first_padded_step());
+    expect_one_key_moves_nothing(spec_with(2, 1, 130, 1, head_dim, false), first_padded_step());
 }
 
 TEST_F(ChapterTest, EveryLaunchGivesTheSameBits) {

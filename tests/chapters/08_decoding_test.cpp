@@ -13,10 +13,10 @@ namespace {
 // Sequences in a batch have different lengths, including 0. Everything past a sequence's last key is NaN.
 TEST_F(ChapterTest, SequencesHaveLengthsOfTheirOwn) {
   for (int head_dim : {64, 128, 256}) {
-    const Shape shape = cache_of({0, 1, 2, 127, 128, 129, 700}, head_dim);
-    Inputs inputs = make_inputs(shape, InputKind::normal, 3);
-    poison_tails(shape, inputs);
-    expect_right(shape, inputs);
+    const Spec spec = cache_of({0, 1, 2, 127, 128, 129, 700}, head_dim);
+    Inputs inputs = make_inputs(spec, InputKind::normal, 3);
+    poison_tails(spec, inputs);
+    expect_right(spec, inputs);
   }
 }
 
@@ -32,11 +32,11 @@ std::vector<int> paged_steps() { return {kPages, kEqualWork, kBoxes, kWarpgroups
 TEST_F(ChapterTest, PhysicalPagesInAnyOrderGiveTheSameBits) {
   for (int head_dim : {64, 128, 256})
     for (int rows : {16, 32, 64, 128, 512}) {
-      const Shape shape = cache_of({0, 1, rows - 1, rows, rows + 1, 300}, head_dim);
-      const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
-      const Reference reference = make_reference(shape, inputs, all_rows(shape));
-      expect_pages_do_not_show(paged_steps(), shape, inputs, rows);
-      EXPECT_TRUE(check(shape, reference, run_once(kDecoding, shape, inputs, kPages)).ok());
+      const Spec spec = cache_of({0, 1, rows - 1, rows, rows + 1, 300}, head_dim);
+      const Inputs inputs = make_inputs(spec, InputKind::normal, 3);
+      const Reference reference = make_reference(spec, inputs, all_rows(spec));
+      expect_pages_do_not_show(paged_steps(), spec, inputs, rows);
+      EXPECT_TRUE(check(spec, reference, run_once(kDecoding, spec, inputs, kPages)).ok());
     }
 }
 
@@ -46,20 +46,20 @@ TEST_F(ChapterTest, PhysicalPagesInAnyOrderGiveTheSameBits) {
 TEST_F(ChapterTest, APrefixIsReadThroughTheFirstSequenceAlone) {
   for (int head_dim : {64, 128, 256})
     for (int queries : {1, 3}) {
-      Shape shape =
+      Spec spec =
           cache_of({64 + queries, 64 + queries - 1, 200, 65 + queries, 300, 90, 91, 92, 93}, head_dim);
-      shape.seqlen_q = queries;
-      shape.paging = random_pages(shape, 32, 64, 1);
-      ++shape.paging.pages;  // the last is unused, and NaN
-      validate(shape);
-      const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
-      const Reference reference = make_reference(shape, inputs, all_rows(shape));
-      Shape others = shape;
-      const int of_sequence = int(shape.paging.table.size()) / shape.batch;
-      for (int batch = 1; batch < shape.batch; ++batch)
-        for (int page : {0, 1}) others.paging.table[batch * of_sequence + page] = shape.paging.pages - 1;
-      const CheckResult result = check(shape, reference, run_once(kDecoding, others, inputs, kEqualWork));
-      EXPECT_TRUE(result.ok()) << describe(shape);
+      spec.seqlen_q = queries;
+      spec.paging = random_pages(spec, 32, 64, 1);
+      ++spec.paging.pages;  // the last is unused, and NaN
+      validate(spec);
+      const Inputs inputs = make_inputs(spec, InputKind::normal, 3);
+      const Reference reference = make_reference(spec, inputs, all_rows(spec));
+      Spec others = spec;
+      const int of_sequence = int(spec.paging.table.size()) / spec.batch;
+      for (int batch = 1; batch < spec.batch; ++batch)
+        for (int page : {0, 1}) others.paging.table[batch * of_sequence + page] = spec.paging.pages - 1;
+      const CheckResult result = check(spec, reference, run_once(kDecoding, others, inputs, kEqualWork));
+      EXPECT_TRUE(result.ok()) << describe(spec);
     }
 }
 
@@ -70,23 +70,23 @@ TEST_F(ChapterTest, GroupsOfAnySizeAreRows) {
   for (int group : {1, 2, 3, 5, 7, 8, 16, 17, 33, 64, 128})
     for (int queries : {1, 4}) {
       if (device::machine() != device::Machine::gpu && queries != 1 + group % 2 * 3) continue;
-      Shape shape = cache_of({70, 150}, group % 2 == 0 ? 128 : 64);
-      shape.heads = 2 * group;
-      shape.seqlen_q = queries;
-      expect_right(shape, make_inputs(shape, InputKind::normal, group));
+      Spec spec = cache_of({70, 150}, group % 2 == 0 ? 128 : 64);
+      spec.heads = 2 * group;
+      spec.seqlen_q = queries;
+      expect_right(spec, make_inputs(spec, InputKind::normal, group));
     }
 }
 
 TEST_F(ChapterTest, AManyTimesLongerSequenceBesideOneKey) {
   const bool gpu = device::machine() == device::Machine::gpu;
-  const Shape shape = cache_of({1, gpu ? 1'000'000 : 20'000, 1});
-  expect_right(shape, make_inputs(shape, InputKind::normal, 6));
+  const Spec spec = cache_of({1, gpu ? 1'000'000 : 20'000, 1});
+  expect_right(spec, make_inputs(spec, InputKind::normal, 6));
 }
 
 /// Runs a step repeatedly: `on_gpu` times on a GPU.
-void expect_same_bits_of(const Shape& shape, int step, int on_gpu) {
+void expect_same_bits_of(const Spec& spec, int step, int on_gpu) {
   const int launches = device::machine() == device::Machine::gpu ? on_gpu : 2;
-  expect_same_bits(shape, make_inputs(shape, InputKind::normal, 5), step, launches);
+  expect_same_bits(spec, make_inputs(spec, InputKind::normal, 5), step, launches);
 }
 
 // Blocks arrive in a different order each time, and the last one merges.
@@ -99,19 +99,19 @@ TEST_F(ChapterTest, EveryLaunchGivesTheSameBits) {
 
 /// [batch, seqlen, heads, head_dim], or with pages [pages, rows, kv_heads, head_dim]. Memory that must not be
 /// read is NaN.
-void expect_right_by_token(const std::vector<int>& steps, Shape shape, int rows) {
-  if (rows > 0) shape = in_pages(shape, rows, 5);
-  shape.layout = layout_bshd(shape);
-  const Shape plain = without_pages(shape);
+void expect_right_by_token(const std::vector<int>& steps, Spec spec, int rows) {
+  if (rows > 0) spec = in_pages(spec, rows, 5);
+  spec.layout = layout_bshd(spec);
+  const Spec plain = without_pages(spec);
   const Inputs clean = make_inputs(plain, InputKind::normal, 7);
   Inputs inputs = clean;
-  poison_tails(shape, inputs);
+  poison_tails(spec, inputs);
   const Reference reference = make_reference(plain, clean, all_rows(plain));
-  if (rows > 0) inputs = scatter_pages(shape, inputs);
+  if (rows > 0) inputs = scatter_pages(spec, inputs);
   for (int step : steps) {
-    SCOPED_TRACE("step " + std::to_string(step) + ", " + describe(shape));
-    ASSERT_EQ(kDecoding.refusal(step, shape), "");
-    const CheckResult result = check(plain, reference, run_once(kDecoding, shape, inputs, step));
+    SCOPED_TRACE("step " + std::to_string(step) + ", " + describe(spec));
+    ASSERT_EQ(kDecoding.refusal(step, spec), "");
+    const CheckResult result = check(plain, reference, run_once(kDecoding, spec, inputs, step));
     EXPECT_TRUE(result.o.ok) << result.o.worst << ", bound " << result.o.bound;
     EXPECT_TRUE(result.lse.ok) << result.lse.worst << ", bound " << result.lse.bound;
   }
@@ -121,8 +121,8 @@ void expect_right_by_token(const std::vector<int>& steps, Shape shape, int rows)
 // bytes.
 TEST_F(ChapterTest, CachesByTokenAreRight) {
   for (int head_dim : {64, 128, 256, 72, 80, 136}) {
-    const Shape shape = cache_of({0, 1, 63, 64, 129, 300}, head_dim);
-    for (int rows : {0, 16, 64}) expect_right_by_token({kEqualWork, kBoxes, kWarpgroups}, shape, rows);
+    const Spec spec = cache_of({0, 1, 63, 64, 129, 300}, head_dim);
+    for (int rows : {0, 16, 64}) expect_right_by_token({kEqualWork, kBoxes, kWarpgroups}, spec, rows);
   }
   for (int rows : {1, 2, 4, 8, 32, 256, 300}) {
     expect_right_by_token({kBoxes}, cache_of({0, 2, 70, 300}), rows);
@@ -135,11 +135,11 @@ TEST_F(ChapterTest, CachesByTokenAreRight) {
 TEST_F(ChapterTest, TokensOfCachesByTokenAreRowsOfTiles) {
   for (const auto& [heads, queries] : {std::pair(2, 1), {8, 4}, {16, 8}, {16, 9}, {6, 33}, {32, 20}})
     for (int head_dim : {64, 256}) {
-      Shape shape = cache_of({40, 700, 0, 7}, head_dim);
-      shape.heads = heads, shape.seqlen_q = queries;
-      expect_right_by_token({kBoxes, kWarpgroups}, shape, queries % 2 == 0 ? 16 : 0);
+      Spec spec = cache_of({40, 700, 0, 7}, head_dim);
+      spec.heads = heads, spec.seqlen_q = queries;
+      expect_right_by_token({kBoxes, kWarpgroups}, spec, queries % 2 == 0 ? 16 : 0);
     }
-  Shape one = cache_of({9000}, 128);  // too many parts for the last arriver to merge
+  Spec one = cache_of({9000}, 128);  // too many parts for the last arriver to merge
   one.heads = 20, one.kv_heads = 1;
   expect_right_by_token({kBoxes, kWarpgroups}, one, 64);
   std::vector<int> lengths(17, 200);
@@ -151,35 +151,35 @@ TEST_F(ChapterTest, CachesByTokenAreRightInAnyOrder) {
   for (int seed = 0; seed < 12; ++seed) {
     const RandomWarpOrder order(seed);
     const InBackground background(std::array{Async::eager, Async::lazy, Async::random}[seed % 3], seed);
-    Shape shape = cache_of({5 * seed, 1, 400, 150}, 64 << seed % 2);
-    shape.seqlen_q = 1 + seed % 5 * 4;
-    expect_right_by_token({kBoxes, kWarpgroups}, shape, seed % 4 == 3 ? 0 : 16 << seed % 4);
+    Spec spec = cache_of({5 * seed, 1, 400, 150}, 64 << seed % 2);
+    spec.seqlen_q = 1 + seed % 5 * 4;
+    expect_right_by_token({kBoxes, kWarpgroups}, spec, seed % 4 == 3 ? 0 : 16 << seed % 4);
   }
 }
 
 // ---- latent attention
 
 /// Heads that share sequences' latent cache.
-Shape latent_of(std::vector<int> lengths, int heads, int seqlen_q = 1, DType dtype = DType::bf16) {
-  Shape shape = cache_of(std::move(lengths), kLatentKeyDim);
-  shape.heads = heads, shape.kv_heads = 1, shape.seqlen_q = seqlen_q, shape.dtype = dtype;
-  return shape;
+Spec latent_of(std::vector<int> lengths, int heads, int seqlen_q = 1, DType dtype = DType::bf16) {
+  Spec spec = cache_of(std::move(lengths), kLatentKeyDim);
+  spec.heads = heads, spec.kv_heads = 1, spec.seqlen_q = seqlen_q, spec.dtype = dtype;
+  return spec;
 }
 
 // A tile has 64 keys, and tiles are processed in pairs. Everything past a last key is NaN, as are unused
 // pages.
 TEST_F(ChapterTest, LatentKeysAreValuesToo) {
-  std::vector<Shape> shapes = {latent_of({0, 1, 63, 64, 65, 300}, 16),
-                               latent_of({129, 0, 30}, 128, 1, DType::f16), latent_of({130, 2}, 24, 4)};
-  shapes[2].kv_heads = 2;
-  for (const Shape& shape : shapes) {
-    Inputs inputs = make_inputs(shape, InputKind::normal, 3);
-    poison_tails(shape, inputs);
-    expect_right(shape, inputs);
+  std::vector<Spec> specs = {latent_of({0, 1, 63, 64, 65, 300}, 16),
+                             latent_of({129, 0, 30}, 128, 1, DType::f16), latent_of({130, 2}, 24, 4)};
+  specs[2].kv_heads = 2;
+  for (const Spec& spec : specs) {
+    Inputs inputs = make_inputs(spec, InputKind::normal, 3);
+    poison_tails(spec, inputs);
+    expect_right(spec, inputs);
     const int step = kLatent;
-    const std::vector<std::byte> want = bits_of(shape, inputs, step);
+    const std::vector<std::byte> want = bits_of(spec, inputs, step);
     for (int rows : {64, 192}) {
-      const Shape paged = in_pages(shape, rows, rows);
+      const Spec paged = in_pages(spec, rows, rows);
       ASSERT_EQ(kDecoding.refusal(step, paged), "");
       EXPECT_TRUE(bits_of(paged, scatter_pages(paged, inputs), step) == want) << "pages of " << rows;
     }
@@ -189,11 +189,11 @@ TEST_F(ChapterTest, LatentKeysAreValuesToo) {
 // Beyond f16's range on both sides, in parts of f16.
 TEST_F(ChapterTest, PartsOfLatentValuesMayBeOfAnySize) {
   for (float size : {0x1p60f, 0x1p-60f}) {
-    Shape shape = latent_of({600}, 16);
-    shape.scale /= size;
-    Inputs inputs = make_inputs(shape, InputKind::normal, 3);
+    Spec spec = latent_of({600}, 16);
+    spec.scale /= size;
+    Inputs inputs = make_inputs(spec, InputKind::normal, 3);
     for (float& x : inputs.k) x *= size;
-    expect_right(shape, inputs);
+    expect_right(spec, inputs);
   }
 }
 
@@ -201,44 +201,43 @@ TEST_F(ChapterTest, PartsOfLatentValuesMayBeOfAnySize) {
 TEST_F(ChapterTest, LatentAttentionHasRoomForPartsWhateverTheLengthsAre) {
   std::vector<int> lengths(device::multiprocessors(), 64);
   lengths[0] = 64 * int(lengths.size());
-  const Shape shape = latent_of(lengths, 16);
-  Shape known = shape;
+  const Spec spec = latent_of(lengths, 16);
+  Spec known = spec;
   known.visibility.lengths.clear();
-  const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
-  const UploadedInputs uploaded(Operation::decode, shape, inputs, device::Place::device);
+  const Inputs inputs = make_inputs(spec, InputKind::normal, 3);
+  const UploadedInputs uploaded(Operation::decode, spec, inputs, device::Place::device);
   const int step = kLatent;
   const Call call(kDecoding, known, uploaded, step);
   call.run();
-  EXPECT_TRUE(check(shape, make_reference(shape, inputs, all_rows(shape)), call.download()).ok());
+  EXPECT_TRUE(check(spec, make_reference(spec, inputs, all_rows(spec)), call.download()).ok());
 }
 
 // Consecutive calls on one stream, as from Python: data left in the workspace must not affect the next call,
 // whichever step it uses. Counters return to 0, and no step's parts overlap another's counters.
 TEST_F(ChapterTest, CallsOfAllStepsMayShareAWorkspace) {
   const int latent = kLatent;
-  const std::vector<std::pair<Shape, int>> calls = {
+  const std::vector<std::pair<Spec, int>> calls = {
       {latent_of({600, 30}, 64), latent},  {cache_of({1700}), kRing},
       {latent_of({3000}, 16), latent},     {with_e4m3_cache(cache_of({1700})), kE4m3Cache},
       {cache_of({900}, 128), kEqualWork},  {latent_of({70}, 64), latent},
       {cache_of({1700, 20}), kEqualWork},  {cache_of({1700, 20}), kBoxes},
       {cache_of({1700, 20}), kWarpgroups}, {cache_of({2000}), kEqualWork}};
   int64_t bytes = 0;
-  for (const auto& [shape, step] : calls)
-    bytes = std::max(bytes, kDecoding.step(step).workspace_bytes(shape));
+  for (const auto& [spec, step] : calls) bytes = std::max(bytes, kDecoding.step(step).workspace_bytes(spec));
   device::Buffer memory(device::Place::device, bytes);
   memory.upload(std::vector<std::byte>(bytes));
-  for (const auto& [shape, step] : calls) {
-    EXPECT_GT(kDecoding.step(step).zeroed_bytes(shape), 0);
-    const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
-    const UploadedInputs uploaded(Operation::decode, shape, inputs, device::Place::device);
-    const auto attend = [&, &shape = shape, step = step](Tensors tensors) {
+  for (const auto& [spec, step] : calls) {
+    EXPECT_GT(kDecoding.step(step).zeroed_bytes(spec), 0);
+    const Inputs inputs = make_inputs(spec, InputKind::normal, 3);
+    const UploadedInputs uploaded(Operation::decode, spec, inputs, device::Place::device);
+    const auto attend = [&, &spec = spec, step = step](Tensors tensors) {
       tensors.workspace = memory.data();
-      kDecoding.step(step).run(shape, tensors, nullptr);
+      kDecoding.step(step).run(spec, tensors, nullptr);
     };
-    const Call call(Operation::decode, shape, uploaded, 0, attend);
+    const Call call(Operation::decode, spec, uploaded, 0, attend);
     call.run();
-    EXPECT_TRUE(check(shape, make_reference(shape, inputs, all_rows(shape)), call.download()).ok())
-        << describe(shape);
+    EXPECT_TRUE(check(spec, make_reference(spec, inputs, all_rows(spec)), call.download()).ok())
+        << describe(spec);
   }
 }
 
@@ -246,12 +245,12 @@ TEST_F(ChapterTest, CallsOfAllStepsMayShareAWorkspace) {
 TEST_F(ChapterTest, PagesOfManyTilesAreLookedUpAgainAndAgain) {
   for (int head_dim : {64, 128, 256, kLatentKeyDim}) {
     const bool latent = head_dim == kLatentKeyDim;
-    const Shape shape =
+    const Spec spec =
         latent ? in_pages(latent_of({13000}, 8), 64, 1) : in_pages(cache_of({2600}, head_dim), 16, 1);
     const int step = latent ? kLatent : kEqualWork;
-    const Inputs inputs = scatter_pages(shape, make_inputs(without_pages(shape), InputKind::normal, 3));
+    const Inputs inputs = scatter_pages(spec, make_inputs(without_pages(spec), InputKind::normal, 3));
     EXPECT_TRUE(
-        check(shape, make_reference(shape, inputs, all_rows(shape)), run_once(kDecoding, shape, inputs, step))
+        check(spec, make_reference(spec, inputs, all_rows(spec)), run_once(kDecoding, spec, inputs, step))
             .ok());
   }
 }
@@ -264,24 +263,24 @@ TEST_F(ChapterTest, EveryLaunchOfLatentAttentionGivesTheSameBits) {
 
 class E4m3CacheTest : public ChapterTest {};
 
-Shape e4m3_cache_of(std::vector<int> lengths, int head_dim, Scaling scaling, DType dtype = DType::bf16) {
-  Shape shape = with_e4m3_cache(cache_of(std::move(lengths), head_dim));
-  shape.scaling = scaling, shape.dtype = dtype;
-  return shape;
+Spec e4m3_cache_of(std::vector<int> lengths, int head_dim, Scaling scaling, DType dtype = DType::bf16) {
+  Spec spec = with_e4m3_cache(cache_of(std::move(lengths), head_dim));
+  spec.e4m3.scaling = scaling, spec.dtype = dtype;
+  return spec;
 }
 
 /// Inputs whose groups of 16 keys differ in size by powers of two, so that their scales do.
-Inputs inputs_of_many_sizes(const Shape& shape, uint64_t seed) {
-  Shape dense = without_pages(shape);
+Inputs inputs_of_many_sizes(const Spec& spec, uint64_t seed) {
+  Spec dense = without_pages(spec);
   Inputs inputs = make_inputs(dense, InputKind::normal, seed);
-  const int64_t of_keys = int64_t(shape.seqlen_k) * shape.head_dim;
+  const int64_t of_keys = int64_t(spec.seqlen_k) * spec.head_dim;
   for (int64_t i = 0; i < dense.k_elements(); ++i) {
-    const int64_t head = i / of_keys, key = i % of_keys / shape.head_dim;
+    const int64_t head = i / of_keys, key = i % of_keys / spec.head_dim;
     inputs.k[i] = std::ldexp(inputs.k[i], int((head + key / 16) % 3) - 1);
     inputs.v[i] = std::ldexp(inputs.v[i], int((5 * head + key / 16 * 3) % 11) - 5);
   }
-  if (shape.paging.rows > 0) inputs = scatter_pages(shape, inputs);
-  round_inputs(shape, inputs);
+  if (spec.paging.rows > 0) inputs = scatter_pages(spec, inputs);
+  round_inputs(spec, inputs);
   return inputs;
 }
 
@@ -291,12 +290,12 @@ TEST_F(E4m3CacheTest, IsRightWithEveryScale) {
   for (int head_dim : {64, 128, 256})
     for (Scaling scaling : {Scaling::tensor, Scaling::head, Scaling::block}) {
       const DType dtype = (head_dim / 64 + int(scaling)) % 2 == 0 ? DType::bf16 : DType::f16;
-      const Shape shape = e4m3_cache_of({0, 1, 2, 127, 128, 530}, head_dim, scaling, dtype);
-      Inputs inputs = inputs_of_many_sizes(shape, 3);
-      poison_tails(shape, inputs);
-      expect_right(shape, inputs, kE4m3Cache);
+      const Spec spec = e4m3_cache_of({0, 1, 2, 127, 128, 530}, head_dim, scaling, dtype);
+      Inputs inputs = inputs_of_many_sizes(spec, 3);
+      poison_tails(spec, inputs);
+      expect_right(spec, inputs, kE4m3Cache);
       for (int rows : {1, 16, 64, 1024}) {
-        const Shape paged = in_pages(e4m3_cache_of({0, 1, 17, 300}, head_dim, scaling, dtype), rows, rows);
+        const Spec paged = in_pages(e4m3_cache_of({0, 1, 17, 300}, head_dim, scaling, dtype), rows, rows);
         if (scaling == Scaling::block && rows < 16) {
           EXPECT_NE(kDecoding.refusal(kE4m3Cache, paged).find("16 keys or more"), std::string::npos);
           continue;
@@ -310,13 +309,13 @@ TEST_F(E4m3CacheTest, IsRightWithEveryScale) {
 // is converted to f16, has a larger range.
 TEST_F(E4m3CacheTest, TakesQueriesOfAnySize) {
   for (float size : {0x1p-60f, 1.0f, 0x1p40f, 0x1p100f}) {
-    Shape shape = e4m3_cache_of({1, 2, 600}, 128, Scaling::head);
-    shape.scale /= size;
-    Inputs inputs = make_inputs(shape, InputKind::normal, 3);
+    Spec spec = e4m3_cache_of({1, 2, 600}, 128, Scaling::head);
+    spec.scale /= size;
+    Inputs inputs = make_inputs(spec, InputKind::normal, 3);
     for (float& x : inputs.q) x *= size;
-    expect_right(shape, inputs, kE4m3Cache);
+    expect_right(spec, inputs, kE4m3Cache);
   }
-  Shape one = e4m3_cache_of({1, 1, 1}, 64, Scaling::head);
+  Spec one = e4m3_cache_of({1, 1, 1}, 64, Scaling::head);
   one.seqlen_q = 1;
   Inputs inputs = make_inputs(one, InputKind::outliers, 3);
   std::fill_n(inputs.q.begin(), one.head_dim, 0.0f);  // a row of zeros has no largest element
@@ -329,9 +328,9 @@ TEST_F(E4m3CacheTest, IsRightForLongRowsAndManyRows) {
                inputs_of_many_sizes(e4m3_cache_of({20000, 1}, 64, Scaling::head), 6), kE4m3Cache);
   for (int group : {1, 3, 8, 17, 64})
     for (int head_dim : {64, 128, 256}) {
-      Shape shape = e4m3_cache_of({70, 650}, head_dim, Scaling::head);
-      shape.heads = 2 * group, shape.seqlen_q = 1 + group % 2 * 3;
-      expect_right(shape, make_inputs(shape, InputKind::normal, group), kE4m3Cache);
+      Spec spec = e4m3_cache_of({70, 650}, head_dim, Scaling::head);
+      spec.heads = 2 * group, spec.seqlen_q = 1 + group % 2 * 3;
+      expect_right(spec, make_inputs(spec, InputKind::normal, group), kE4m3Cache);
     }
 }
 
@@ -339,27 +338,27 @@ TEST_F(E4m3CacheTest, StaysWithinTheBoundsOfInputsThatHurt) {
   for (InputKind kind :
        {InputKind::outliers, InputKind::large_scores, InputKind::one_hot, InputKind::all_equal})
     for (DType dtype : {DType::bf16, DType::f16}) {
-      const Shape shape = e4m3_cache_of({700, 33}, 64, Scaling::head, dtype);
-      expect_right(shape, make_inputs(shape, kind, 3), kE4m3Cache);
+      const Spec spec = e4m3_cache_of({700, 33}, 64, Scaling::head, dtype);
+      expect_right(spec, make_inputs(spec, kind, 3), kE4m3Cache);
     }
 }
 
 // A shared prefix uses the first sequence's pages, with their scales.
 TEST_F(E4m3CacheTest, ReadsASharedPrefixOnce) {
   for (Scaling scaling : {Scaling::head, Scaling::block}) {
-    Shape shape = e4m3_cache_of({300, 70, 66, 140}, 64, scaling);
-    shape.paging = random_pages(shape, 32, 64, 1);
-    expect_right(shape, make_inputs(shape, InputKind::normal, 3), kE4m3Cache);
+    Spec spec = e4m3_cache_of({300, 70, 66, 140}, 64, scaling);
+    spec.paging = random_pages(spec, 32, 64, 1);
+    expect_right(spec, make_inputs(spec, InputKind::normal, 3), kE4m3Cache);
   }
 }
 
 // The order of pages does not change a bit.
 TEST_F(E4m3CacheTest, InPagesInAnyOrderGivesTheSameBits) {
-  const Shape shape = e4m3_cache_of({0, 1, 300, 129, 1700}, 128, Scaling::tensor);
-  const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
-  const std::vector<std::byte> want = bits_of(shape, inputs, kE4m3Cache);
+  const Spec spec = e4m3_cache_of({0, 1, 300, 129, 1700}, 128, Scaling::tensor);
+  const Inputs inputs = make_inputs(spec, InputKind::normal, 3);
+  const std::vector<std::byte> want = bits_of(spec, inputs, kE4m3Cache);
   for (int rows : {1, 16, 128}) {
-    const Shape paged = in_pages(shape, rows, 5);
+    const Spec paged = in_pages(spec, rows, 5);
     EXPECT_TRUE(bits_of(paged, scatter_pages(paged, inputs), kE4m3Cache) == want) << rows;
   }
 }
@@ -370,17 +369,17 @@ TEST_F(E4m3CacheTest, GivesTheSameBitsInEveryLaunch) {
 
 TEST_F(E4m3CacheTest, OfRowsWithGapsIsRight) {
   for (Scaling scaling : {Scaling::head, Scaling::block}) {
-    Shape shape = e4m3_cache_of({130, 1, 300}, 64, scaling);
-    shape.layout = layout_bshd(shape);
-    expect_right(shape, inputs_of_many_sizes(shape, 3), kE4m3Cache);
+    Spec spec = e4m3_cache_of({130, 1, 300}, 64, scaling);
+    spec.layout = layout_bshd(spec);
+    expect_right(spec, inputs_of_many_sizes(spec, 3), kE4m3Cache);
   }
 }
 
 TEST_F(E4m3CacheTest, UnderRandomOrdersOfWarpsIsRight) {
   for (int seed : {1, 2}) {
     const RandomWarpOrder order(seed);
-    const Shape shape = in_pages(e4m3_cache_of({0, 700, 33}, 128, Scaling::block), 16, 1);
-    expect_right(shape, inputs_of_many_sizes(shape, 3), kE4m3Cache);
+    const Spec spec = in_pages(e4m3_cache_of({0, 700, 33}, 128, Scaling::block), 16, 1);
+    expect_right(spec, inputs_of_many_sizes(spec, 3), kE4m3Cache);
   }
 }
 
@@ -389,20 +388,20 @@ TEST_F(E4m3CacheTest, UnderRandomOrdersOfWarpsIsRight) {
 class RulesTest : public ChapterTest {};
 
 /// Returns the first key that some query of a sequence sees: earlier keys need not exist.
-int first_seen(const Shape& shape, int batch) {
-  const int left = shape.visibility.window.left;
-  return left < 0 ? 0 : std::max(shape.visibility.lengths[batch] - shape.seqlen_q - left, 0);
+int first_seen(const Spec& spec, int batch) {
+  const int left = spec.visibility.window.left;
+  return left < 0 ? 0 : std::max(spec.visibility.lengths[batch] - spec.seqlen_q - left, 0);
 }
 
 /// Writes NaN to every row that no query sees, after the last key and before the window.
-void poison_hidden(const Shape& shape, Inputs& inputs) {
-  poison_tails(shape, inputs);
-  for (int batch = 0; batch < shape.batch; ++batch)
-    for (int head = 0; head < shape.kv_heads; ++head)
+void poison_hidden(const Spec& spec, Inputs& inputs) {
+  poison_tails(spec, inputs);
+  for (int batch = 0; batch < spec.batch; ++batch)
+    for (int head = 0; head < spec.kv_heads; ++head)
       for (std::vector<float>* tensor : {&inputs.k, &inputs.v})
-        std::fill_n(
-            tensor->begin() + (int64_t(batch) * shape.kv_heads + head) * shape.seqlen_k * shape.head_dim,
-            int64_t(first_seen(shape, batch)) * shape.head_dim, std::numeric_limits<float>::quiet_NaN());
+        std::fill_n(tensor->begin() + (int64_t(batch) * spec.kv_heads + head) * spec.seqlen_k * spec.head_dim,
+                    int64_t(first_seen(spec, batch)) * spec.head_dim,
+                    std::numeric_limits<float>::quiet_NaN());
 }
 
 /// Returns a slope and a sink for each head, as in models.
@@ -426,28 +425,28 @@ const ScoreFunction kFunctions[] = {{},
 
 /// Runs all steps from 4 on without pages, and those that support pages with pages of `rows`. The table names
 /// a page of NaN for every page that no query sees.
-void expect_right_by_rules(const Shape& shape, const std::vector<int>& page_rows, uint64_t seed = 3) {
-  const Inputs clean = make_inputs(shape, InputKind::normal, seed);
+void expect_right_by_rules(const Spec& spec, const std::vector<int>& page_rows, uint64_t seed = 3) {
+  const Inputs clean = make_inputs(spec, InputKind::normal, seed);
   Inputs inputs = clean;
-  poison_hidden(shape, inputs);
-  expect_right(shape, inputs, kRing);
+  poison_hidden(spec, inputs);
+  expect_right(spec, inputs, kRing);
   for (int rows : page_rows) {
-    Shape paged = in_pages(shape, rows, seed);
+    Spec paged = in_pages(spec, rows, seed);
     ++paged.paging.pages;  // unused, and NaN
     const Inputs scattered = scatter_pages(paged, inputs);
     const int of_sequence = paged.pages_of_sequence();
-    for (int batch = 0; batch < shape.batch; ++batch)
-      for (int page = 0; page < first_seen(shape, batch) / rows; ++page)
+    for (int batch = 0; batch < spec.batch; ++batch)
+      for (int page = 0; page < first_seen(spec, batch) / rows; ++page)
         paged.paging.table[batch * of_sequence + page] = paged.paging.pages - 1;
     const UploadedInputs uploaded(Operation::decode, paged, scattered, device::Place::device);
-    const Reference reference = make_reference(shape, clean, all_rows(shape));
+    const Reference reference = make_reference(spec, clean, all_rows(spec));
     for (int step : paged_steps()) {
       SCOPED_TRACE("step " + std::to_string(step) + ", " + describe(paged));
       if (step == kWarpgroups && rows < 8) continue;
       ASSERT_EQ(kDecoding.refusal(step, paged), "");
       const Call call(kDecoding, paged, uploaded, step);
       call.run();
-      const CheckResult result = check(shape, reference, call.download());
+      const CheckResult result = check(spec, reference, call.download());
       EXPECT_TRUE(result.o.ok) << result.o.worst << ", bound " << result.o.bound;
       EXPECT_TRUE(result.lse.ok) << result.lse.worst << ", bound " << result.lse.bound;
     }
@@ -470,9 +469,9 @@ TEST_F(RulesTest, AWindowIsAllThatIsRead) {
   for (const Window& window : kWindows)
     for (int head_dim : {64, 128, 256}) {
       if (head_dim != 64 && window.left != 127 && window.left != 300) continue;
-      Shape shape = cache_of({0, 1, 2, 127, 128, 129, 700}, head_dim);
-      shape.visibility.window = window;
-      expect_right_by_rules(shape, {16});
+      Spec spec = cache_of({0, 1, 2, 127, 128, 129, 700}, head_dim);
+      spec.visibility.window = window;
+      expect_right_by_rules(spec, {16});
     }
 }
 
@@ -481,11 +480,11 @@ TEST_F(RulesTest, FunctionsAndSinksGoWithLengthsPagesAndWindows) {
     for (int head_dim : {64, 128, 256})
       for (const Window& window : {Window{.right = 0}, Window{.left = 70, .right = 0}, Window{}}) {
         if (head_dim != 64 && window.left < 0) continue;
-        Shape shape = cache_of({0, 1, 17, 129, 600}, head_dim);
-        shape.dtype = head_dim == 128 ? DType::f16 : DType::bf16;
-        shape.visibility.window = window;
-        shape.score = function;
-        expect_right_by_rules(shape, {16, 64});
+        Spec spec = cache_of({0, 1, 17, 129, 600}, head_dim);
+        spec.dtype = head_dim == 128 ? DType::f16 : DType::bf16;
+        spec.visibility.window = window;
+        spec.score = function;
+        expect_right_by_rules(spec, {16, 64});
       }
 }
 
@@ -493,13 +492,13 @@ TEST_F(RulesTest, FunctionsAndSinksGoWithLengthsPagesAndWindows) {
 // log-sum-exp, and O = 0. The parts of a long sequence are merged first.
 TEST_F(RulesTest, ASinkMayDominate) {
   for (float first : {-90.0f, 3.0f, 120.0f}) {
-    Shape shape = cache_of({0, 1, 40, 2500});
-    shape.score.sinks = sinks_of(8, first);
-    expect_right_by_rules(shape, {16});
+    Spec spec = cache_of({0, 1, 40, 2500});
+    spec.score.sinks = sinks_of(8, first);
+    expect_right_by_rules(spec, {16});
   }
-  Shape shape = cache_of({0, 3});
-  shape.score.sinks = std::vector<float>(8, 2.5f);
-  const Outputs outputs = run_once(kDecoding, shape, make_inputs(shape, InputKind::normal, 5), kEqualWork);
+  Spec spec = cache_of({0, 3});
+  spec.score.sinks = std::vector<float>(8, 2.5f);
+  const Outputs outputs = run_once(kDecoding, spec, make_inputs(spec, InputKind::normal, 5), kEqualWork);
   for (int row = 0; row < 16; ++row) {
     EXPECT_EQ(outputs.lse[row], 2.5f);
     for (int c = 0; c < 64; ++c) EXPECT_EQ(outputs.o[row * 64 + c], 0);
@@ -510,11 +509,11 @@ TEST_F(RulesTest, ASinkMayDominate) {
 TEST_F(RulesTest, RowsOfATileHaveSinksAndSlopesOfTheirHeads) {
   for (int group : {1, 3, 16, 33, 70})
     for (int queries : {1, 3}) {
-      Shape shape = cache_of({70, 150}, group % 2 == 0 ? 128 : 64);
-      shape.heads = 2 * group, shape.seqlen_q = queries;
-      shape.visibility.window = {.left = 50, .right = 0};
-      shape.score = {.alibi = slopes_of(shape.heads), .sinks = sinks_of(shape.heads)};
-      expect_right_by_rules(shape, {});
+      Spec spec = cache_of({70, 150}, group % 2 == 0 ? 128 : 64);
+      spec.heads = 2 * group, spec.seqlen_q = queries;
+      spec.visibility.window = {.left = 50, .right = 0};
+      spec.score = {.alibi = slopes_of(spec.heads), .sinks = sinks_of(spec.heads)};
+      expect_right_by_rules(spec, {});
     }
 }
 
@@ -522,17 +521,17 @@ TEST_F(RulesTest, RowsOfATileHaveSinksAndSlopesOfTheirHeads) {
 // contiguous rows and with other heads' rows between them, and with more rows than a tile has.
 TEST_F(RulesTest, HeadDimensionsThatTilesPadAreRight) {
   for (int head_dim : {8, 40, 56, 72, 80, 96, 112, 120, 136, 192, 248}) {
-    Shape shape = cache_of({0, 1, 17, 129, 600}, head_dim);
-    shape.visibility.window.right = 0;
-    expect_right_by_rules(shape, {16});
+    Spec spec = cache_of({0, 1, 17, 129, 600}, head_dim);
+    spec.visibility.window.right = 0;
+    expect_right_by_rules(spec, {16});
     if (head_dim % 40 == 0) {
-      shape.visibility.window.left = 70;
-      shape.score = {.softcap = 3, .alibi = slopes_of(8), .sinks = sinks_of(8)};
-      expect_right_by_rules(shape, {1, 64});
-      shape.layout = layout_bshd(shape);
-      expect_right(shape, make_inputs(shape, InputKind::normal, 3), kRing);
-      shape.layout = {}, shape.heads = 66, shape.score = {};
-      expect_right_by_rules(shape, {16});
+      spec.visibility.window.left = 70;
+      spec.score = {.softcap = 3, .alibi = slopes_of(8), .sinks = sinks_of(8)};
+      expect_right_by_rules(spec, {1, 64});
+      spec.layout = layout_bshd(spec);
+      expect_right(spec, make_inputs(spec, InputKind::normal, 3), kRing);
+      spec.layout = {}, spec.heads = 66, spec.score = {};
+      expect_right_by_rules(spec, {16});
     }
   }
 }
@@ -540,25 +539,25 @@ TEST_F(RulesTest, HeadDimensionsThatTilesPadAreRight) {
 // One sequence in enough parts that a second kernel merges them.
 TEST_F(RulesTest, ManyPartsOfPaddedRowsAreMerged) {
   for (int head_dim : {96, 160}) {
-    Shape shape = cache_of({9000}, head_dim);
-    shape.heads = 1, shape.kv_heads = 1, shape.seqlen_q = 1;
-    expect_right_by_rules(shape, {});
+    Spec spec = cache_of({9000}, head_dim);
+    spec.heads = 1, spec.kv_heads = 1, spec.seqlen_q = 1;
+    expect_right_by_rules(spec, {});
   }
 }
 
 /// Random windows, score functions and sizes.
-Shape random_rules(std::mt19937& random) {
+Spec random_rules(std::mt19937& random) {
   const auto up_to = [&](int most) { return int(random() % unsigned(most + 1)); };
   std::vector<int> lengths(1 + up_to(4));
   for (int& length : lengths) length = up_to(2) == 0 ? up_to(3) : up_to(900);
-  Shape shape = cache_of(lengths, 64 << up_to(1));
-  shape.kv_heads = 1 << up_to(2), shape.seqlen_q = 1 + up_to(4);
+  Spec spec = cache_of(lengths, 64 << up_to(1));
+  spec.kv_heads = 1 << up_to(2), spec.seqlen_q = 1 + up_to(4);
   const int lefts[] = {-1, up_to(20), up_to(200), up_to(1500)};
-  shape.visibility.window = {.left = lefts[up_to(3)], .right = up_to(3) - 1};
-  if (up_to(2) == 0) shape.score.softcap = float(1 + up_to(40));
-  if (up_to(2) == 0) shape.score.alibi = slopes_of(8);
-  if (up_to(1) == 0) shape.score.sinks = sinks_of(8, float(up_to(12) - 10));
-  return shape;
+  spec.visibility.window = {.left = lefts[up_to(3)], .right = up_to(3) - 1};
+  if (up_to(2) == 0) spec.score.softcap = float(1 + up_to(40));
+  if (up_to(2) == 0) spec.score.alibi = slopes_of(8);
+  if (up_to(1) == 0) spec.score.sinks = sinks_of(8, float(up_to(12) - 10));
+  return spec;
 }
 
 // For any order of warps and any time at which copies complete.
@@ -572,51 +571,51 @@ TEST_F(RulesTest, AnyRulesAreRightInAnyOrder) {
 }
 
 TEST_F(RulesTest, EveryLaunchWithRulesGivesTheSameBits) {
-  Shape shape = cache_of({5000, 1, 77, 0, 900}, 128);
-  shape.visibility.window = {.left = 3000, .right = 0};
-  shape.score.sinks = sinks_of(8);
-  for (int step : {kRing, kEqualWork, kBoxes, kWarpgroups}) expect_same_bits_of(shape, step, 1000);
+  Spec spec = cache_of({5000, 1, 77, 0, 900}, 128);
+  spec.visibility.window = {.left = 3000, .right = 0};
+  spec.score.sinks = sinks_of(8);
+  for (int step : {kRing, kEqualWork, kBoxes, kWarpgroups}) expect_same_bits_of(spec, step, 1000);
 }
 
 // Under a rule, a shared prefix is read like other keys; a window hides it.
 TEST_F(RulesTest, ASharedPrefixGoesWithRules) {
   for (int left : {-1, 30, 100}) {
-    Shape shape = cache_of({300, 70, 66, 140});
-    shape.paging = random_pages(shape, 32, 64, 1);
-    shape.visibility.window.left = left;
-    shape.score.sinks = sinks_of(8);
-    validate(shape);
-    expect_right(shape, make_inputs(shape, InputKind::normal, 3), kPages);
+    Spec spec = cache_of({300, 70, 66, 140});
+    spec.paging = random_pages(spec, 32, 64, 1);
+    spec.visibility.window.left = left;
+    spec.score.sinks = sinks_of(8);
+    validate(spec);
+    expect_right(spec, make_inputs(spec, InputKind::normal, 3), kPages);
   }
 }
 
 // A sequence's keys may begin after some rows of its part of the cache, as given by a table from the caller.
 TEST_F(RulesTest, PaddingsShiftTheKeys) {
   for (const bool one_page : {false, true}) {
-    Shape shape = cache_of({60, 100, 0, 5});
-    shape.visibility.window.left = 40;
-    const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
+    Spec spec = cache_of({60, 100, 0, 5});
+    spec.visibility.window.left = 40;
+    const Inputs inputs = make_inputs(spec, InputKind::normal, 3);
     const std::vector<int> paddings = {40, 0, 90, 13};
     Inputs moved = inputs;
-    poison_hidden(shape, moved);
+    poison_hidden(spec, moved);
     for (std::vector<float>* tensor : {&moved.k, &moved.v})
-      for (int64_t row = 0; row < shape.k_rows(); row += shape.seqlen_k) {
+      for (int64_t row = 0; row < spec.k_rows(); row += spec.seqlen_k) {
         const auto first = tensor->begin() + row * 64;
-        std::rotate(first, first + int64_t(shape.seqlen_k - paddings[row / shape.seqlen_k / 2]) * 64,
-                    first + int64_t(shape.seqlen_k) * 64);
+        std::rotate(first, first + int64_t(spec.seqlen_k - paddings[row / spec.seqlen_k / 2]) * 64,
+                    first + int64_t(spec.seqlen_k) * 64);
       }
-    Shape given = shape;
-    if (one_page) given.paging = {.rows = shape.seqlen_k, .pages = 4, .table = {0, 1, 2, 3}};
+    Spec given = spec;
+    if (one_page) given.paging = {.rows = spec.seqlen_k, .pages = 4, .table = {0, 1, 2, 3}};
     given.paging.paddings = paddings;
     const Outputs outputs = run_once(kDecoding, given, moved, kEqualWork);
-    EXPECT_TRUE(check(shape, make_reference(shape, inputs, all_rows(shape)), outputs).ok());
+    EXPECT_TRUE(check(spec, make_reference(spec, inputs, all_rows(spec)), outputs).ok());
     EXPECT_TRUE(check(given, make_reference(given, moved, all_rows(given)), outputs).ok());
   }
 }
 
 // Some sequences decode, others process a chunk of their prompt, and one is idle.
 TEST_F(RulesTest, PackedQueriesReadTheirOwnSequences) {
-  Shape like = cache_of({1});
+  Spec like = cache_of({1});
   for (const bool by_token : {false, true})
     for (int rows : {0, 16}) {
       expect_packed_right(paged_steps(), {1, 40, 0, 1, 7, 1}, {300, 90, 50, 1, 7, 0}, like, rows, by_token);
@@ -627,9 +626,9 @@ TEST_F(RulesTest, PackedQueriesReadTheirOwnSequences) {
       like = cache_of({1}, by_token ? 128 : 256);
     }
   expect_packed_right(paged_steps(), {1, 0, 70}, {5000, 0, 700}, like, 64, true);
-  like.unsplit = true;
+  like.batching.unsplit = true;
   expect_packed_right(paged_steps(), {1, 40, 0, 1, 7, 1}, {300, 90, 50, 1, 7, 0}, like, 16, true);
-  like.unsplit = false;
+  like.batching.unsplit = false;
   expect_packed_right(paged_steps(), {1}, {9000}, like, 0,
                       false);  // too many parts for the last arriver to merge
 }
@@ -637,50 +636,50 @@ TEST_F(RulesTest, PackedQueriesReadTheirOwnSequences) {
 class TracedCache : public ChapterTest {};
 
 TEST_F(TracedCache, OfRulesBreaksNoRuleOfMemory) {
-  Shape shape = cache_of({0, 1, 300, 170});
-  shape.visibility.window.left = 77;
-  shape.score = {.softcap = 5, .alibi = slopes_of(8), .sinks = sinks_of(8)};
-  expect_right_by_rules(shape, {16});
-  expect_packed_right(paged_steps(), {1, 20, 0, 1}, {200, 40, 9, 3}, shape, 16, true);
-  shape.score = {.sinks = sinks_of(8)};
-  expect_right_by_rules(shape, {64});
-  shape.visibility = {.window = {.left = 600, .right = 0}, .lengths = {1200, 40}};
-  shape.batch = 2, shape.seqlen_k = 1200;
-  expect_right_by_rules(shape, {});
+  Spec spec = cache_of({0, 1, 300, 170});
+  spec.visibility.window.left = 77;
+  spec.score = {.softcap = 5, .alibi = slopes_of(8), .sinks = sinks_of(8)};
+  expect_right_by_rules(spec, {16});
+  expect_packed_right(paged_steps(), {1, 20, 0, 1}, {200, 40, 9, 3}, spec, 16, true);
+  spec.score = {.sinks = sinks_of(8)};
+  expect_right_by_rules(spec, {64});
+  spec.visibility = {.window = {.left = 600, .right = 0}, .lengths = {1200, 40}};
+  spec.batch = 2, spec.seqlen_k = 1200;
+  expect_right_by_rules(spec, {});
 }
 
 TEST_F(TracedCache, OfLatentKeysBreaksNoRuleOfMemory) {
-  const Shape shape = in_pages(latent_of({0, 1, 200, 64}, 128), 64, 1);
-  expect_right(shape, make_inputs(shape, InputKind::normal, 3));
+  const Spec spec = in_pages(latent_of({0, 1, 200, 64}, 128), 64, 1);
+  expect_right(spec, make_inputs(spec, InputKind::normal, 3));
 }
 
 TEST_F(TracedCache, InE4m3BreaksNoRuleOfMemory) {
-  for (const Shape& shape : {in_pages(e4m3_cache_of({0, 1, 600, 17}, 64, Scaling::block), 16, 1),
-                             e4m3_cache_of({0, 900, 130}, 128, Scaling::head)})
-    expect_right(shape, inputs_of_many_sizes(shape, 3), kE4m3Cache);
+  for (const Spec& spec : {in_pages(e4m3_cache_of({0, 1, 600, 17}, 64, Scaling::block), 16, 1),
+                           e4m3_cache_of({0, 900, 130}, 128, Scaling::head)})
+    expect_right(spec, inputs_of_many_sizes(spec, 3), kE4m3Cache);
 }
 
 TEST_F(TracedCache, OfPagesBreaksNoRuleOfMemory) {
-  const Shape shape = in_pages(cache_of({0, 1, 300, 17}), 16, 1);
-  expect_right(shape, scatter_pages(shape, make_inputs(without_pages(shape), InputKind::normal, 3)), kPages);
+  const Spec spec = in_pages(cache_of({0, 1, 300, 17}), 16, 1);
+  expect_right(spec, scatter_pages(spec, make_inputs(without_pages(spec), InputKind::normal, 3)), kPages);
 }
 
 TEST_F(TracedCache, OfASharedPrefixBreaksNoRuleOfMemory) {
-  Shape shape = cache_of({300, 70, 65, 140});
-  shape.paging = random_pages(shape, 32, 64, 1);
-  expect_right(shape, make_inputs(shape, InputKind::normal, 3), kEqualWork);
+  Spec spec = cache_of({300, 70, 65, 140});
+  spec.paging = random_pages(spec, 32, 64, 1);
+  expect_right(spec, make_inputs(spec, InputKind::normal, 3), kEqualWork);
 }
 
 TEST_F(TracedCache, ByTokenBreaksNoRuleOfMemory) {
-  Shape shape = cache_of({0, 900, 1, 130, 64}, 128);
-  expect_right_by_token({kBoxes, kWarpgroups}, shape, 0);
-  shape.seqlen_q = 20;
-  expect_right_by_token({kWarpgroups}, shape, 16);
+  Spec spec = cache_of({0, 900, 1, 130, 64}, 128);
+  expect_right_by_token({kBoxes, kWarpgroups}, spec, 0);
+  spec.seqlen_q = 20;
+  expect_right_by_token({kWarpgroups}, spec, 16);
 }
 
 TEST_F(TracedCache, OfManySequencesBreaksNoRuleOfMemory) {
-  const Shape shape = cache_of({0, 900, 1, 130, 0, 64}, 128);
-  expect_right(shape, make_inputs(shape, InputKind::normal, 3));
+  const Spec spec = cache_of({0, 900, 1, 130, 0, 64}, 128);
+  expect_right(spec, make_inputs(spec, InputKind::normal, 3));
 }
 
 }  // namespace

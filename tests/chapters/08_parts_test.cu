@@ -21,16 +21,16 @@ using TracedParts = Parts;
 constexpr int kHeads = 4, kHeadDim = 128;
 
 /// Queries of four heads that share their keys.
-Shape shape_with(std::vector<int> lengths, int seqlen_q = 1) {
-  return {.batch = int(lengths.size()),
-          .heads = kHeads,
-          .kv_heads = 1,
-          .seqlen_q = seqlen_q,
-          .seqlen_k = std::max(1, *std::ranges::max_element(lengths)),
-          .head_dim = kHeadDim,
-          .visibility = {.lengths = lengths},
-          .dtype = DType::bf16,
-          .scale = default_scale(kHeadDim)};
+Spec spec_with(std::vector<int> lengths, int seqlen_q = 1) {
+  return {{.batch = int(lengths.size()),
+           .heads = kHeads,
+           .kv_heads = 1,
+           .seqlen_q = seqlen_q,
+           .seqlen_k = std::max(1, *std::ranges::max_element(lengths)),
+           .head_dim = kHeadDim,
+           .dtype = DType::bf16,
+           .scale = default_scale(kHeadDim)},
+          {.lengths = lengths}};
 }
 
 /// A call with its own memory, so that the test can inspect the workspace.
@@ -39,10 +39,10 @@ struct OwnCall {
   device::Buffer o, lse, workspace;
   Tensors tensors;
 
-  OwnCall(const Shape& shape, const Inputs& values, int64_t workspace_bytes)
-      : inputs(Operation::decode, shape, values, device::Place::device),
-        o(device::Place::device, shape.q_elements() * 2),
-        lse(device::Place::device, shape.q_rows() * 4),
+  OwnCall(const Spec& spec, const Inputs& values, int64_t workspace_bytes)
+      : inputs(Operation::decode, spec, values, device::Place::device),
+        o(device::Place::device, spec.q_elements() * 2),
+        lse(device::Place::device, spec.q_rows() * 4),
         workspace(device::Place::device, workspace_bytes),
         tensors(inputs.tensors()) {
     tensors.o = o.data();
@@ -59,36 +59,36 @@ struct OwnCall {
 };
 
 TEST_F(Parts, OfAnyNumberAreMergedByASecondKernel) {
-  for (const Shape& shape : {shape_with({1500}), shape_with({0, 1, 700})}) {
-    const Inputs inputs = make_inputs(shape, InputKind::drifting, 2);
-    const Reference reference = make_reference(shape, inputs, all_rows(shape));
+  for (const Spec& spec : {spec_with({1500}), spec_with({0, 1, 700})}) {
+    const Inputs inputs = make_inputs(spec, InputKind::drifting, 2);
+    const Reference reference = make_reference(spec, inputs, all_rows(spec));
     for (int parts : {1, 2, 3, 7, 12, 33, 128}) {
       SCOPED_TRACE(std::to_string(parts) + " parts");
-      OwnCall run(shape, inputs, partial_bytes(shape, parts));  // poisoned
-      run_pack_gqa<__nv_bfloat16, kHeadDim>(shape, run.tensors, nullptr, kHeads, parts);
+      OwnCall run(spec, inputs, partial_bytes(spec, parts));  // poisoned
+      run_pack_gqa<__nv_bfloat16, kHeadDim>(spec, run.tensors, nullptr, kHeads, parts);
       device::synchronize();
-      EXPECT_TRUE(check(shape, reference, run.outputs()).ok());
+      EXPECT_TRUE(check(spec, reference, run.outputs()).ok());
     }
   }
 }
 
 /// Launches the ring on `blocks` blocks, twice in the same workspace.
 template <typename Traits = RingKernelTraits<RingSizes{.head_dim = kHeadDim}>>
-void expect_ring_right(const Shape& shape, const RingLaunch& launch) {
-  SCOPED_TRACE(describe(shape) + ", " + std::to_string(launch.blocks) + " blocks");
-  const Inputs inputs = make_inputs(shape, InputKind::drifting, 2);
-  const Reference reference = make_reference(shape, inputs, all_rows(shape));
-  const int64_t bytes = std::max<int64_t>(kArrivalBytes, ring_workspace_bytes(shape, launch));
-  OwnCall run(shape, inputs, bytes);
+void expect_ring_right(const Spec& spec, const RingLaunch& launch) {
+  SCOPED_TRACE(describe(spec) + ", " + std::to_string(launch.blocks) + " blocks");
+  const Inputs inputs = make_inputs(spec, InputKind::drifting, 2);
+  const Reference reference = make_reference(spec, inputs, all_rows(spec));
+  const int64_t bytes = std::max<int64_t>(kArrivalBytes, ring_workspace_bytes(spec, launch));
+  OwnCall run(spec, inputs, bytes);
   std::vector<std::byte> fresh(bytes, std::byte(kPoison));
   std::fill_n(fresh.begin(), kArrivalBytes, std::byte(0));
   run.workspace.upload(fresh);
   std::vector<std::byte> first;
   for (int i = 0; i < 2; ++i) {
     run.o.poison();
-    run_ring<__nv_bfloat16, Traits>(shape, run.tensors, nullptr, launch);
+    run_ring<__nv_bfloat16, Traits>(spec, run.tensors, nullptr, launch);
     device::synchronize();
-    EXPECT_TRUE(check(shape, reference, run.outputs()).ok()) << "launch " << i + 1;
+    EXPECT_TRUE(check(spec, reference, run.outputs()).ok()) << "launch " << i + 1;
     const std::vector<std::byte> after = OwnCall::bytes_of(run.workspace), o = OwnCall::bytes_of(run.o);
     for (int64_t byte = 0; byte < kArrivalBytes; ++byte)
       ASSERT_EQ(after[byte], std::byte(0)) << "a counter is left at byte " << byte;
@@ -99,15 +99,15 @@ void expect_ring_right(const Shape& shape, const RingLaunch& launch) {
   }
 }
 
-RingLaunch equal_parts(const Shape& shape, int parts) {
-  RingLaunch launch = ring_launch(shape, false);
+RingLaunch equal_parts(const Spec& spec, int parts) {
+  RingLaunch launch = ring_launch(spec, false);
   launch.plan.parts = parts;
-  launch.blocks = shape.batch * parts;
+  launch.blocks = spec.batch * parts;
   return launch;
 }
 
-RingLaunch equal_work(const Shape& shape, int blocks) {
-  RingLaunch launch = ring_launch(shape, true);
+RingLaunch equal_work(const Spec& spec, int blocks) {
+  RingLaunch launch = ring_launch(spec, true);
   launch.blocks = blocks;
   return launch;
 }
@@ -115,8 +115,8 @@ RingLaunch equal_work(const Shape& shape, int blocks) {
 // One part, fewer than a merge takes at once, exactly as many, one more, and more than there are tiles.
 TEST_F(Parts, OfAnyNumberAreMergedByTheLastToArrive) {
   for (int parts : {1, 2, 3, 16, 17, 40, 128}) {
-    expect_ring_right(shape_with({1500}), equal_parts(shape_with({1500}), parts));
-    expect_ring_right(shape_with({0, 1, 700}, 3), equal_parts(shape_with({0, 1, 700}, 3), parts));
+    expect_ring_right(spec_with({1500}), equal_parts(spec_with({1500}), parts));
+    expect_ring_right(spec_with({0, 1, 700}, 3), equal_parts(spec_with({0, 1, 700}, 3), parts));
   }
 }
 
@@ -124,18 +124,18 @@ TEST_F(Parts, OfAnyNumberAreMergedByTheLastToArrive) {
 TEST_F(Parts, OfEqualWorkAreThoseOfAnyNumberOfBlocks) {
   const std::vector<int> many = {300, 1, 0, 129, 128, 5000, 0, 0, 64, 1, 2, 3, 257, 0};
   for (int blocks : {1, 2, 5, 17, 50, 61, 132})
-    for (const Shape& shape : {shape_with({7000}), shape_with(many, 2)})
-      expect_ring_right(shape, equal_work(shape, blocks));
+    for (const Spec& spec : {spec_with({7000}), spec_with(many, 2)})
+      expect_ring_right(spec, equal_work(spec, blocks));
 }
 
 TEST_F(TracedParts, AreHandedFromBlockToBlock) {
-  expect_ring_right(shape_with({1100}), equal_parts(shape_with({1100}), 3));
-  RingLaunch whole = equal_parts(shape_with({300, 0, 129}), 1);
+  expect_ring_right(spec_with({1100}), equal_parts(spec_with({1100}), 3));
+  RingLaunch whole = equal_parts(spec_with({300, 0, 129}), 1);
   whole.blocks = 2;
-  expect_ring_right(shape_with({300, 0, 129}), whole);
-  expect_ring_right<RingKernelTraits<RingSizes{.head_dim = kHeadDim, .blocks = 2}>>(shape_with({300, 0, 129}),
+  expect_ring_right(spec_with({300, 0, 129}), whole);
+  expect_ring_right<RingKernelTraits<RingSizes{.head_dim = kHeadDim, .blocks = 2}>>(spec_with({300, 0, 129}),
                                                                                     whole);
-  expect_ring_right(shape_with({2600, 0, 300}, 2), equal_work(shape_with({2600, 0, 300}, 2), 20));
+  expect_ring_right(spec_with({2600, 0, 300}, 2), equal_work(spec_with({2600, 0, 300}, 2), 20));
 }
 
 }  // namespace

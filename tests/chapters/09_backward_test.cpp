@@ -16,23 +16,23 @@ namespace {
 constexpr Slug kGradient{kMasks, "backward"}, kInTurns{kMasks, "deterministic"};
 
 /// Documents that begin at these queries and keys, with a window.
-Shape packed_shape(std::vector<int> queries, std::vector<int> keys, int head_dim,
-                   Window window = {.right = 0}) {
+Spec packed_spec(std::vector<int> queries, std::vector<int> keys, int head_dim,
+                 Window window = {.right = 0}) {
   const int last_query = queries.back(), last_key = keys.back();
-  return masked_shape(last_query, last_key,
-                      {.window = window, .documents = {std::move(queries), std::move(keys)}}, head_dim);
+  return masked_spec(last_query, last_key,
+                     {.window = window, .documents = {std::move(queries), std::move(keys)}}, head_dim);
 }
 
-/// Runs step 6 with the gradient of the shape's bias, [heads, 2 * reach + 1]. The other gradients are
+/// Runs step 6 with the gradient of the problem's bias, [heads, 2 * reach + 1]. The other gradients are
 /// `outputs`.
-std::vector<float> bias_gradient(const Shape& shape, const Inputs& inputs, Outputs& outputs) {
+std::vector<float> bias_gradient(const Spec& spec, const Inputs& inputs, Outputs& outputs) {
   const Step& step = kMasks.step(kGradient);
-  const UploadedInputs uploaded(Operation::backward, shape, inputs, kMasks.runs_on);
-  std::vector<float> gradient(shape.score.bias.values.size());
+  const UploadedInputs uploaded(Operation::backward, spec, inputs, kMasks.runs_on);
+  std::vector<float> gradient(spec.score.bias.values.size());
   const device::Buffer buffer(kMasks.runs_on, gradient.size() * sizeof(float));  // poisoned
-  const Call call(Operation::backward, shape, uploaded, step.workspace_bytes(shape), [&](Tensors tensors) {
+  const Call call(Operation::backward, spec, uploaded, step.workspace_bytes(spec), [&](Tensors tensors) {
     tensors.d_bias = static_cast<float*>(buffer.data());
-    step.run(shape, tensors, nullptr);
+    step.run(spec, tensors, nullptr);
   });
   call.run();
   outputs = call.download();
@@ -41,68 +41,68 @@ std::vector<float> bias_gradient(const Shape& shape, const Inputs& inputs, Outpu
 }
 
 /// Checks the bias's gradient from step 6, and the other gradients.
-void expect_right_bias(const Shape& shape, const Inputs& inputs) {
-  SCOPED_TRACE(describe(shape));
+void expect_right_bias(const Spec& spec, const Inputs& inputs) {
+  SCOPED_TRACE(describe(spec));
   Outputs outputs;
-  const std::vector<float> gradient = bias_gradient(shape, inputs, outputs);
-  const BiasReference expected = make_bias_reference(shape, inputs);
-  const int distances = 2 * shape.score.bias.reach + 1;
+  const std::vector<float> gradient = bias_gradient(spec, inputs, outputs);
+  const BiasReference expected = make_bias_reference(spec, inputs);
+  const int distances = 2 * spec.score.bias.reach + 1;
   for (int i = 0; i < int(gradient.size()); ++i)
     ASSERT_TRUE(std::abs(gradient[i] - expected.values[i]) <= expected.bound[i])
-        << "head " << i / distances << ", distance " << i % distances - shape.score.bias.reach << ": "
+        << "head " << i / distances << ", distance " << i % distances - spec.score.bias.reach << ": "
         << gradient[i] << ", and it is " << expected.values[i] << ", give or take " << expected.bound[i];
-  EXPECT_EQ(describe_failure(Expected(Operation::backward, shape, inputs, all_rows(shape)).judge(outputs),
+  EXPECT_EQ(describe_failure(Expected(Operation::backward, spec, inputs, all_rows(spec)).judge(outputs),
                              "the oracle"),
             "");
 }
 
-void expect_right(const Shape& shape) {
-  Inputs inputs = inputs_of(shape, InputKind::normal, 7);
-  add_lse_gradient(shape, inputs);
-  testing::expect_right(shape, inputs);
-  if (!shape.score.bias.values.empty()) expect_right_bias(shape, inputs);
+void expect_right(const Spec& spec) {
+  Inputs inputs = inputs_of(spec, InputKind::normal, 7);
+  add_lse_gradient(spec, inputs);
+  testing::expect_right(spec, inputs);
+  if (!spec.score.bias.values.empty()) expect_right_bias(spec, inputs);
 }
 
 /// Every visibility, with small shapes. Head dimensions and types alternate.
-std::vector<Shape> masks() {
-  std::vector<Shape> shapes = {
+std::vector<Spec> masks() {
+  std::vector<Spec> specs = {
       // a window, at tiles' edges, with sinks, wider than the sequence, without a limit before or after
-      masked_shape(200, 200, {.window = {.left = 0, .right = 0}}, 128),
-      masked_shape(330, 300, {.window = {.left = 127, .right = 0}}, 64),
-      masked_shape(200, 331, {.window = {.left = 64, .right = 63}}, 256),
-      masked_shape(300, 300, {.window = {.left = 50, .right = 0, .sinks = 5}}, 64),
-      masked_shape(130, 300, {.window = {.left = 37}}, 128),
-      masked_shape(200, 300, {.window = {.right = 0}, .prefix = 130}, 64),
+      masked_spec(200, 200, {.window = {.left = 0, .right = 0}}, 128),
+      masked_spec(330, 300, {.window = {.left = 127, .right = 0}}, 64),
+      masked_spec(200, 331, {.window = {.left = 64, .right = 63}}, 256),
+      masked_spec(300, 300, {.window = {.left = 50, .right = 0, .sinks = 5}}, 64),
+      masked_spec(130, 300, {.window = {.left = 37}}, 128),
+      masked_spec(200, 300, {.window = {.right = 0}, .prefix = 130}, 64),
       // packed: without tokens first, in the middle, last; of one token; about a tile long; uneven
-      packed_shape({0, 0, 1, 128, 128, 256, 257}, {0, 0, 1, 128, 128, 256, 257}, 64),
-      packed_shape({0, 65, 66, 66, 130}, {0, 65, 66, 66, 130}, 128, {}),
-      packed_shape({0, 0, 20, 150, 151, 151}, {0, 40, 40, 130, 300, 310}, 256),
-      packed_shape({0, 129, 256}, {0, 129, 256}, 128, {.left = 40, .right = 3}),
-      with_columns(masked_shape(150, 260, {.window = {.left = 70, .right = 0}}, 64)),
-      with_dense_mask(masked_shape(100, 150, {.window = {.left = 40, .right = 0}}, 128)),
+      packed_spec({0, 0, 1, 128, 128, 256, 257}, {0, 0, 1, 128, 128, 256, 257}, 64),
+      packed_spec({0, 65, 66, 66, 130}, {0, 65, 66, 66, 130}, 128, {}),
+      packed_spec({0, 0, 20, 150, 151, 151}, {0, 40, 40, 130, 300, 310}, 256),
+      packed_spec({0, 129, 256}, {0, 129, 256}, 128, {.left = 40, .right = 3}),
+      with_columns(masked_spec(150, 260, {.window = {.left = 70, .right = 0}}, 64)),
+      with_dense_mask(masked_spec(100, 150, {.window = {.left = 40, .right = 0}}, 128)),
   };
   // documents of a batch are a mask, and a tile holds rows of two
-  Shape batch = packed_shape({0, 1, 100, 100, 150}, {0, 30, 31, 140, 200}, 64, {.left = 60, .right = 0});
+  Spec batch = packed_spec({0, 1, 100, 100, 150}, {0, 30, 31, 140, 200}, 64, {.left = 60, .right = 0});
   batch.batch = 2;
-  shapes.push_back(batch);
-  Shape columns = masked_shape(150, 200, {}, 128);
+  specs.push_back(batch);
+  Spec columns = masked_spec(150, 200, {}, 128);
   columns.visibility.columns = {.heads = 2, .bounds = 2};
   for (int i = 0; i < 400; ++i) {
     columns.visibility.columns.queries.push_back(100 + i % 51);
     columns.visibility.columns.queries.push_back(i % 90);
   }
-  shapes.push_back(columns);
+  specs.push_back(columns);
   columns.visibility.documents = {{0, 70, 150}, {0, 100, 200}};
   columns.set_head_dim(256), columns.scale = default_scale(256);
-  shapes.push_back(columns);
-  Shape blocks = masked_shape(300, 260, Visibility::causal(), 256);
+  specs.push_back(columns);
+  Spec blocks = masked_spec(300, 260, Visibility::causal(), 256);
   blocks.visibility.blocks = {.queries = 64, .keys = 50, .first = {0}};
   for (int row = 0; row * 64 < 300; ++row) {
     for (int block = row % 3; block * 50 < 260; block += 2)
       blocks.visibility.blocks.key_blocks.push_back(block);
     blocks.visibility.blocks.first.push_back(int(blocks.visibility.blocks.key_blocks.size()));
   }
-  shapes.push_back(blocks);
+  specs.push_back(blocks);
   // functions on scores, under a mask that leaves full tiles and partial ones
   for (const auto& [score, head_dim] : {std::pair(ScoreFunction{.softcap = 2}, 64),
                                         {{.softcap = 30}, 128},
@@ -112,96 +112,96 @@ std::vector<Shape> masks() {
                                         {{.softcap = 2, .alibi = {0.5f, 0.25f, 0.0625f, 1}}, 64},
                                         {{.softcap = 9, .alibi = {0.5f, 0.25f, 0.0625f, 1}}, 128},
                                         {{.softcap = 30, .alibi = {0.5f, 0.25f, 0.0625f, 1}}, 256}}) {
-    Shape scored = head_dim == 128 ? packed_shape({0, 60, 60, 200}, {0, 60, 60, 200}, head_dim)
-                                   : masked_shape(200, 170, Visibility::causal(), head_dim);
+    Spec scored = head_dim == 128 ? packed_spec({0, 60, 60, 200}, {0, 60, 60, 200}, head_dim)
+                                  : masked_spec(200, 170, Visibility::causal(), head_dim);
     scored.score = score;
-    shapes.push_back(scored);
+    specs.push_back(scored);
   }
-  Shape documents = batch;  // ALiBi within documents that are a mask
+  Spec documents = batch;  // ALiBi within documents that are a mask
   documents.score.alibi = {0.5f, 0.25f, 0.0625f, 1};
-  shapes.push_back(documents);
+  specs.push_back(documents);
   // slopes of each sequence: of documents that are a mask, of packed ones (some empty, some within one tile),
   // of batch entries
   documents.score.alibi = slopes_by_sequence(documents);
-  shapes.push_back(documents);
-  Shape by_sequence = packed_shape({0, 60, 60, 200, 201}, {0, 60, 60, 200, 201}, 64);
+  specs.push_back(documents);
+  Spec by_sequence = packed_spec({0, 60, 60, 200, 201}, {0, 60, 60, 200, 201}, 64);
   by_sequence.score.alibi = slopes_by_sequence(by_sequence);
-  shapes.push_back(by_sequence);
-  by_sequence = masked_shape(140, 170, Visibility::causal(), 128);
+  specs.push_back(by_sequence);
+  by_sequence = masked_spec(140, 170, Visibility::causal(), 128);
   by_sequence.batch = 3;
   by_sequence.score = {.softcap = 3, .alibi = slopes_by_sequence(by_sequence)};
-  shapes.push_back(by_sequence);
+  specs.push_back(by_sequence);
   // head dimensions that tiles pad
-  shapes.push_back(packed_shape({0, 65, 66, 66, 130}, {0, 65, 66, 66, 130}, 80));
-  shapes.push_back(packed_shape({0, 0, 20, 150, 151, 151}, {0, 40, 40, 130, 300, 310}, 192));
-  Shape capped = masked_shape(130, 170, {.window = {.left = 60, .right = 0}}, 40);
+  specs.push_back(packed_spec({0, 65, 66, 66, 130}, {0, 65, 66, 66, 130}, 80));
+  specs.push_back(packed_spec({0, 0, 20, 150, 151, 151}, {0, 40, 40, 130, 300, 310}, 192));
+  Spec capped = masked_spec(130, 170, {.window = {.left = 60, .right = 0}}, 40);
   capped.score.softcap = 2;
-  shapes.push_back(capped);
-  for (std::size_t i = 0; i < shapes.size(); i += 2) shapes[i].dtype = DType::f16;
-  return shapes;
+  specs.push_back(capped);
+  for (std::size_t i = 0; i < specs.size(); i += 2) specs[i].dtype = DType::f16;
+  return specs;
 }
 
 /// Dropout under masks with full and partial tiles. Head dimensions and types alternate.
-std::vector<Shape> dropped() {
-  std::vector<Shape> shapes = {
-      masked_shape(200, 170, Visibility::causal(), 64), masked_shape(333, 300, {}, 128),
-      masked_shape(170, 331, {.window = {.left = 64, .right = 63}}, 256),
-      masked_shape(150, 300, {.window = {.left = 37, .right = 0, .sinks = 3}, .prefix = 130}, 128),
-      masked_shape(1, 290, {}, 64), masked_shape(130, 1, {}, 128),
+std::vector<Spec> dropped() {
+  std::vector<Spec> specs = {
+      masked_spec(200, 170, Visibility::causal(), 64), masked_spec(333, 300, {}, 128),
+      masked_spec(170, 331, {.window = {.left = 64, .right = 63}}, 256),
+      masked_spec(150, 300, {.window = {.left = 37, .right = 0, .sinks = 3}, .prefix = 130}, 128),
+      masked_spec(1, 290, {}, 64), masked_spec(130, 1, {}, 128),
       // documents that begin at keys that are not multiples of 32
-      packed_shape({0, 0, 61, 61, 200, 201}, {0, 3, 60, 77, 200, 201}, 64),
-      packed_shape({0, 129, 256}, {0, 129, 256}, 128, {.left = 40, .right = 3}),
-      with_columns(masked_shape(150, 260, {.window = {.left = 70, .right = 0}}, 64)),
-      masked_shape(130, 170, Visibility::causal(), 80),  // padded by tiles
+      packed_spec({0, 0, 61, 61, 200, 201}, {0, 3, 60, 77, 200, 201}, 64),
+      packed_spec({0, 129, 256}, {0, 129, 256}, 128, {.left = 40, .right = 3}),
+      with_columns(masked_spec(150, 260, {.window = {.left = 70, .right = 0}}, 64)),
+      masked_spec(130, 170, Visibility::causal(), 80),  // padded by tiles
   };
-  for (std::size_t i = 0; i < shapes.size(); ++i) {
-    if (shapes[i].visibility.documents.first_query.empty()) shapes[i].batch = 1 + int(i % 2);
-    if (i % 3 == 0) shapes[i].heads = 3, shapes[i].kv_heads = 1;
-    if (i % 2 == 0) shapes[i].dtype = DType::f16;
-    shapes[i].score = {.dropout = i % 4 == 1 ? 0.75f : 0.2f, .seed = 0x900000001 + i};
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    if (specs[i].visibility.documents.first_query.empty()) specs[i].batch = 1 + int(i % 2);
+    if (i % 3 == 0) specs[i].heads = 3, specs[i].kv_heads = 1;
+    if (i % 2 == 0) specs[i].dtype = DType::f16;
+    specs[i].score = {.dropout = i % 4 == 1 ? 0.75f : 0.2f, .seed = 0x900000001 + i};
   }
-  return shapes;
+  return specs;
 }
 
 /// Returns a distance bias under masks with full and partial tiles, with a reach of zero, within a tile, of a
 /// few tiles, and beyond the sequence. Head dimensions and types alternate.
-std::vector<Shape> biased() {
+std::vector<Spec> biased() {
   // documents of a batch are a mask, and a tile holds keys of two
-  Shape documents = packed_shape({0, 1, 100, 100, 150}, {0, 30, 31, 140, 200}, 64, {.left = 60, .right = 0});
+  Spec documents = packed_spec({0, 1, 100, 100, 150}, {0, 30, 31, 140, 200}, 64, {.left = 60, .right = 0});
   documents.batch = 2;
-  std::vector<Shape> shapes = {
-      masked_shape(200, 170, Visibility::causal(), 64),
-      masked_shape(333, 300, {}, 128),
-      masked_shape(170, 331, {.window = {.left = 64, .right = 63}}, 256),
-      masked_shape(150, 300, {.window = {.left = 37, .right = 0, .sinks = 3}, .prefix = 130}, 128),
-      masked_shape(1, 290, {}, 64),
-      masked_shape(130, 1, {}, 128),
+  std::vector<Spec> specs = {
+      masked_spec(200, 170, Visibility::causal(), 64),
+      masked_spec(333, 300, {}, 128),
+      masked_spec(170, 331, {.window = {.left = 64, .right = 63}}, 256),
+      masked_spec(150, 300, {.window = {.left = 37, .right = 0, .sinks = 3}, .prefix = 130}, 128),
+      masked_spec(1, 290, {}, 64),
+      masked_spec(130, 1, {}, 128),
       documents,
-      packed_shape({0, 0, 20, 150, 151, 151}, {0, 40, 40, 130, 300, 310}, 256),
-      packed_shape({0, 65, 66, 66, 330}, {0, 65, 66, 66, 330}, 128, {}),
-      masked_shape(130, 170, Visibility::causal(), 80),  // padded by tiles
-      with_columns(masked_shape(150, 260, {.window = {.left = 70, .right = 0}}, 64)),
-      masked_shape(400, 400, {}, 64),
+      packed_spec({0, 0, 20, 150, 151, 151}, {0, 40, 40, 130, 300, 310}, 256),
+      packed_spec({0, 65, 66, 66, 330}, {0, 65, 66, 66, 330}, 128, {}),
+      masked_spec(130, 170, Visibility::causal(), 80),  // padded by tiles
+      with_columns(masked_spec(150, 260, {.window = {.left = 70, .right = 0}}, 64)),
+      masked_spec(400, 400, {}, 64),
   };
   std::mt19937 random(3);
-  for (std::size_t i = 0; i < shapes.size(); ++i) {
-    if (shapes[i].visibility.documents.first_query.empty()) shapes[i].batch = 1 + int(i % 2);
-    if (i % 3 == 0) shapes[i].heads = 3, shapes[i].kv_heads = 1;
-    if (i % 2 == 0) shapes[i].dtype = DType::f16;
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    if (specs[i].visibility.documents.first_query.empty()) specs[i].batch = 1 + int(i % 2);
+    if (i % 3 == 0) specs[i].heads = 3, specs[i].kv_heads = 1;
+    if (i % 2 == 0) specs[i].dtype = DType::f16;
     constexpr int kReaches[] = {9, 1000, 70, 0, 128};
-    shapes[i].score.bias = random_bias(random, shapes[i].heads, kReaches[i % std::size(kReaches)]);
+    specs[i].score.bias = random_bias(random, specs[i].heads, kReaches[i % std::size(kReaches)]);
   }
-  return shapes;
+  return specs;
 }
 
 /// Returns the shapes at some indices.
-std::vector<Shape> chosen(const std::vector<Shape>& shapes, const std::vector<int>& places) {
-  std::vector<Shape> some;
-  for (int place : places) some.push_back(shapes[place]);
+std::vector<Spec> chosen(const std::vector<Spec>& specs, const std::vector<int>& places) {
+  std::vector<Spec> some;
+  for (int place : places) some.push_back(specs[place]);
   return some;
 }
 
-class Masks : public ChapterTest, public ::testing::WithParamInterface<Shape> {};
+class Masks : public ChapterTest, public ::testing::WithParamInterface<Spec> {};
 
 TEST_P(Masks, HaveRightGradients) { expect_right(GetParam()); }
 
@@ -212,9 +212,9 @@ INSTANTIATE_TEST_SUITE_P(Bias, Masks, ::testing::ValuesIn(biased()));
 class TracedMasks : public Masks {};
 
 TEST_P(TracedMasks, BreakNoRuleOfMemory) {
-  Shape shape = GetParam();
-  shape.dtype = DType::bf16;  // the only type in the traced program
-  expect_right(shape);
+  Spec spec = GetParam();
+  spec.dtype = DType::bf16;  // the only type in the traced program
+  expect_right(spec);
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, TracedMasks,
@@ -226,18 +226,18 @@ INSTANTIATE_TEST_SUITE_P(Bias, TracedMasks, ::testing::ValuesIn(chosen(biased(),
 // backward pass.
 TEST_F(ChapterTest, TheGradientsDropoutLeavesOutWhatForwardLeftOut) {
   for (int head_dim : {64, 128, 256}) {
-    Shape shape = masked_shape(head_dim, head_dim, Visibility::causal(), head_dim);
-    shape.batch = 2, shape.kv_heads = shape.heads;
-    shape.score = {.dropout = 0.4f, .seed = 77};
-    Inputs inputs = inputs_of(shape, InputKind::normal, 3);
+    Spec spec = masked_spec(head_dim, head_dim, Visibility::causal(), head_dim);
+    spec.batch = 2, spec.kv_heads = spec.heads;
+    spec.score = {.dropout = 0.4f, .seed = 77};
+    Inputs inputs = inputs_of(spec, InputKind::normal, 3);
     for (std::vector<float>* tensor : {&inputs.v, &inputs.d_o})
       for (std::size_t i = 0; i < tensor->size(); ++i)
         (*tensor)[i] = int(i) % head_dim == int(i) / head_dim % head_dim;
-    const Outputs forward = run_once(kMasks, shape, inputs, kMasks.place("mask_functions"));
+    const Outputs forward = run_once(kMasks, spec, inputs, kMasks.place("mask_functions"));
     inputs.o = forward.o, inputs.lse = forward.lse;
-    const Outputs outputs = run_once(kMasks, shape, inputs, kGradient);
+    const Outputs outputs = run_once(kMasks, spec, inputs, kGradient);
     int left_out = 0, other = 0;
-    for (int head = 0; head < shape.batch * shape.heads; ++head)
+    for (int head = 0; head < spec.batch * spec.heads; ++head)
       for (int query = 0; query < head_dim; ++query)
         for (int key = 0; key <= query; ++key) {
           const int64_t first = int64_t(head) * head_dim * head_dim;
@@ -247,37 +247,37 @@ TEST_F(ChapterTest, TheGradientsDropoutLeavesOutWhatForwardLeftOut) {
           other += (o == 0) != (dv == 0) || std::abs(o - dv) > 0.02f * o;
         }
     EXPECT_EQ(other, 0) << head_dim;
-    EXPECT_NEAR(left_out, 0.4 * shape.batch * shape.heads * head_dim * (head_dim + 1) / 2, 0.02 * left_out);
+    EXPECT_NEAR(left_out, 0.4 * spec.batch * spec.heads * head_dim * (head_dim + 1) / 2, 0.02 * left_out);
   }
 }
 
 TEST_F(ChapterTest, MasksInAnyOrderOfTheWarps) {
   const RandomWarpOrder order(5);
-  for (const Shape& shape : chosen(masks(), {2, 6, 11, 17, 19, 22})) expect_right(shape);
-  for (const Shape& shape : chosen(dropped(), {0, 3, 6})) expect_right(shape);
-  for (const Shape& shape : chosen(biased(), {2, 8})) expect_right(shape);
+  for (const Spec& spec : chosen(masks(), {2, 6, 11, 17, 19, 22})) expect_right(spec);
+  for (const Spec& spec : chosen(dropped(), {0, 3, 6})) expect_right(spec);
+  for (const Spec& spec : chosen(biased(), {2, 8})) expect_right(spec);
 }
 
 TEST_F(ChapterTest, OneVisibleKeyMovesNeitherQueriesNorKeys) {
   for (int head_dim : {64, 112, 128, 256})
-    expect_one_key_moves_nothing(masked_shape(130, 130, {.window = {.left = 0, .right = 0}}, head_dim));
+    expect_one_key_moves_nothing(masked_spec(130, 130, {.window = {.left = 0, .right = 0}}, head_dim));
 }
 
 // Step 7's gradients have the same bits for any order of warps and additions, under every kind of mask and
 // with both ways to add.
 TEST_F(ChapterTest, TurnsGiveTheSameBits) {
-  std::vector<Shape> shapes = chosen(masks(), {1, 2, 7, 9, 10, 11, 12, 15, 16, 23});
-  for (const Shape& shape : chosen(dropped(), {0, 2, 3, 6})) shapes.push_back(shape);
-  for (const Shape& shape : chosen(biased(), {2, 8})) shapes.push_back(shape);
-  for (const Shape& shape : shapes) {
-    const Inputs inputs = inputs_of(shape, InputKind::normal, 7);
-    const Outputs once = run_once(kMasks, shape, inputs, kInTurns);
+  std::vector<Spec> specs = chosen(masks(), {1, 2, 7, 9, 10, 11, 12, 15, 16, 23});
+  for (const Spec& spec : chosen(dropped(), {0, 2, 3, 6})) specs.push_back(spec);
+  for (const Spec& spec : chosen(biased(), {2, 8})) specs.push_back(spec);
+  for (const Spec& spec : specs) {
+    const Inputs inputs = inputs_of(spec, InputKind::normal, 7);
+    const Outputs once = run_once(kMasks, spec, inputs, kInTurns);
     for (unsigned seed : {1, 2}) {
       const RandomWarpOrder order(seed);
       const InBackground background(Async::random, seed);
-      const Outputs again = run_once(kMasks, shape, inputs, kInTurns);
+      const Outputs again = run_once(kMasks, spec, inputs, kInTurns);
       EXPECT_TRUE(again.dq == once.dq && again.dk == once.dk && again.dv == once.dv)
-          << describe(shape) << ", seed " << seed;
+          << describe(spec) << ", seed " << seed;
     }
   }
 }
@@ -290,31 +290,31 @@ TEST_F(ChapterTest, ASequenceFullOfNaNDoesNotLeakIntoItsNeighbours) {
                                         {64, {.dropout = 0.2f, .seed = 5}},
                                         {256, {.dropout = 0.2f, .seed = 5}},
                                         {128, {.softcap = 2, .alibi = {0.5f, 0.25f, 0.0625f, 1}}}}) {
-    Shape shape = packed_shape({0, 70, 170, 230}, {0, 70, 170, 230}, head_dim, {});
-    shape.score = score;
-    Inputs inputs = inputs_of(shape, InputKind::normal, 3);
-    const Expected expected(Operation::backward, shape, inputs, all_rows(shape));
-    const Outputs clean = run_once(kMasks, shape, inputs, kGradient);
+    Spec spec = packed_spec({0, 70, 170, 230}, {0, 70, 170, 230}, head_dim, {});
+    spec.score = score;
+    Inputs inputs = inputs_of(spec, InputKind::normal, 3);
+    const Expected expected(Operation::backward, spec, inputs, all_rows(spec));
+    const Outputs clean = run_once(kMasks, spec, inputs, kGradient);
     const auto is_poisoned = [](int64_t row) { return row % 230 >= 70 && row % 230 < 170; };
     for (TensorId id : {TensorId::q, TensorId::k, TensorId::v, TensorId::o, TensorId::lse, TensorId::d_o}) {
-      const int64_t columns = columns_of(shape, id);
+      const int64_t columns = columns_of(spec, id);
       for (int64_t i = 0; i < int64_t(inputs[id].size()); ++i)
         if (is_poisoned(i / columns)) inputs[id][i] = std::numeric_limits<float>::quiet_NaN();
     }
-    Outputs outputs = run_once(kMasks, shape, inputs, kGradient);
+    Outputs outputs = run_once(kMasks, spec, inputs, kGradient);
     for (TensorId id : {TensorId::dq, TensorId::dk, TensorId::dv})
       for (int64_t i = 0; i < int64_t(outputs[id].size()); ++i)
-        if (is_poisoned(i / shape.head_dim)) outputs[id][i] = clean[id][i];
-    EXPECT_EQ(describe_failure(expected.judge(outputs), "the oracle"), "") << describe(shape);
+        if (is_poisoned(i / spec.head_dim)) outputs[id][i] = clean[id][i];
+    EXPECT_EQ(describe_failure(expected.judge(outputs), "the oracle"), "") << describe(spec);
   }
 }
 
 TEST_F(ChapterTest, ManySequencesFindTheirPlace) {
   std::vector<int> first = {0};
   for (int i = 0; i < 1200; ++i) first.push_back(first.back() + (i % 7 == 0 ? i % 2 + 1 : 0));
-  Shape shape = packed_shape(first, first, 64);
-  shape.heads = shape.kv_heads = 1;
-  expect_right(shape);
+  Spec spec = packed_spec(first, first, 64);
+  spec.heads = spec.kv_heads = 1;
+  expect_right(spec);
 }
 
 }  // namespace

@@ -43,13 +43,13 @@ static_assert(!names_its_extras<WithoutExtra>() && !names_its_extras<WithoutFunc
 
 class TileClasses : public MachineTest {
  protected:
-  /// The tables of a shape, on the device.
+  /// The tables of a problem, on the device.
   struct Uploaded {
     std::vector<device::Buffer> buffers;
     Tensors tensors;
 
-    explicit Uploaded(const Shape& shape) {
-      for (const ShapeTable& table : tables_of(shape)) {
+    explicit Uploaded(const Spec& spec) {
+      for (const FeatureTable& table : tables_of(spec)) {
         device::Buffer& buffer = buffers.emplace_back(device::Place::device, table.bytes.size());
         buffer.upload(table.bytes);
         tensors.tables[int(table.id)] = buffer.data();
@@ -98,32 +98,32 @@ __global__ void look(Policy policy, Problem problem, int tiles,
 
 /// Compares a policy's classes and pairs with the definition. Counts tiles that are needlessly partial.
 template <typename Policy>
-int expect_truth(const Shape& shape, const Policy& policy) {
-  const int query_tiles = ceil_div(shape.seqlen_q, kRows), key_tiles = ceil_div(shape.seqlen_k, kKeys);
-  const int heads = shape.batch * shape.heads;
+int expect_truth(const Spec& spec, const Policy& policy) {
+  const int query_tiles = ceil_div(spec.seqlen_q, kRows), key_tiles = ceil_div(spec.seqlen_k, kKeys);
+  const int heads = spec.batch * spec.heads;
   device::Buffer classes(device::Place::device, sizeof(TileClass) * heads * query_tiles * key_tiles);
-  device::Buffer pairs(device::Place::device, sizeof(int) * heads * shape.seqlen_q * shape.seqlen_k);
-  device::launch(look<Policy>, dim3(1), dim3(32), 0, device::Stream{}, policy, problem_of(shape),
+  device::Buffer pairs(device::Place::device, sizeof(int) * heads * spec.seqlen_q * spec.seqlen_k);
+  device::launch(look<Policy>, dim3(1), dim3(32), 0, device::Stream{}, policy, problem_of(spec),
                  heads * query_tiles, static_cast<TileClass*>(classes.data()),
                  static_cast<int*>(pairs.data()));
   std::vector<TileClass> said(heads * query_tiles * key_tiles);
   classes.download(std::as_writable_bytes(std::span(said)));
-  std::vector<int> seen(heads * shape.seqlen_q * shape.seqlen_k);
+  std::vector<int> seen(heads * spec.seqlen_q * spec.seqlen_k);
   pairs.download(std::as_writable_bytes(std::span(seen)));
   int inexact = 0;
   for (int head = 0; head < heads; ++head) {
     const auto sees = [&](int query, int key) {
-      return sees_by_definition(shape, head / shape.heads, head % shape.heads, query, key);
+      return sees_by_definition(spec, head / spec.heads, head % spec.heads, query, key);
     };
-    for (int query = 0; query < shape.seqlen_q; ++query)
-      for (int key = 0; key < shape.seqlen_k; ++key)
-        EXPECT_EQ(seen[(head * shape.seqlen_q + query) * shape.seqlen_k + key] != 0, sees(query, key))
-            << describe(shape) << ", head " << head << ", query " << query << ", key " << key;
+    for (int query = 0; query < spec.seqlen_q; ++query)
+      for (int key = 0; key < spec.seqlen_k; ++key)
+        EXPECT_EQ(seen[(head * spec.seqlen_q + query) * spec.seqlen_k + key] != 0, sees(query, key))
+            << describe(spec) << ", head " << head << ", query " << query << ", key " << key;
     for (int row = 0; row < query_tiles; ++row)
       for (int tile = 0; tile < key_tiles; ++tile) {
         int visible = 0, rows = 0;
-        for (int query = row * kRows; query < std::min(shape.seqlen_q, (row + 1) * kRows); ++query, ++rows)
-          for (int key = tile * kKeys; key < std::min(shape.seqlen_k, (tile + 1) * kKeys); ++key)
+        for (int query = row * kRows; query < std::min(spec.seqlen_q, (row + 1) * kRows); ++query, ++rows)
+          for (int key = tile * kKeys; key < std::min(spec.seqlen_k, (tile + 1) * kKeys); ++key)
             visible += sees(query, key);
         const TileClass exact = visible == 0              ? TileClass::skip
                                 : visible == rows * kKeys ? TileClass::full
@@ -131,7 +131,7 @@ int expect_truth(const Shape& shape, const Policy& policy) {
         const TileClass is = said[(head * query_tiles + row) * key_tiles + tile];
         inexact += is != exact;
         EXPECT_TRUE(is == exact || is == TileClass::partial)
-            << describe(shape) << ", head " << head << ", tile of queries " << row << ", of keys " << tile;
+            << describe(spec) << ", head " << head << ", tile of queries " << row << ", of keys " << tile;
       }
   }
   return inexact;
@@ -140,12 +140,12 @@ int expect_truth(const Shape& shape, const Policy& policy) {
 /// Returns a random mask reduced to what a step supports: ranges, and the parts of a visibility that `keep`
 /// adds. Masks to which it adds nothing are drawn again.
 template <typename Keep>
-Shape mask_for(std::mt19937& random, const Keep& keep) {
+Spec mask_for(std::mt19937& random, const Keep& keep) {
   for (;;) {
-    Shape shape = random_mask(random);
-    const Visibility all = shape.visibility;
-    shape.visibility = {.window = all.window, .prefix = all.prefix, .documents = all.documents};
-    if (keep(all, shape.visibility)) return shape;
+    Spec spec = random_mask(random);
+    const Visibility all = spec.visibility;
+    spec.visibility = {.window = all.window, .prefix = all.prefix, .documents = all.documents};
+    if (keep(all, spec.visibility)) return spec;
   }
 }
 
@@ -155,19 +155,17 @@ bool keep_columns(const Visibility& all, Visibility& kept) {
   return all.columns.bounds > 0;
 }
 
-InBatch order_of(const Shape& shape) {
-  return {hopper::tile_order(shape, kRows, is_uneven(shape.visibility))};
-}
+InBatch order_of(const Spec& spec) { return {hopper::tile_order(spec, kRows, is_uneven(spec.visibility))}; }
 
 TEST_F(TileClasses, ByRangesAreExactInOneDocument) {
   std::mt19937 random(1);
   int inexact = 0;
   for (int mask = 0; mask < kByRanges && !HasFailure(); ++mask) {
-    const Shape shape = mask_for(random, keep_ranges);
-    const Uploaded tables(shape);
-    const int differ = expect_truth(shape, ByRanges{order_of(shape), {ranges_of(shape, tables.tensors)}, {}});
-    if (shape.visibility.documents.first_query.empty()) {
-      EXPECT_EQ(differ, 0) << describe(shape);
+    const Spec spec = mask_for(random, keep_ranges);
+    const Uploaded tables(spec);
+    const int differ = expect_truth(spec, ByRanges{order_of(spec), {ranges_of(spec, tables.tensors)}, {}});
+    if (spec.visibility.documents.first_query.empty()) {
+      EXPECT_EQ(differ, 0) << describe(spec);
     }
     inexact += differ;
   }
@@ -177,26 +175,26 @@ TEST_F(TileClasses, ByRangesAreExactInOneDocument) {
 TEST_F(TileClasses, ByColumnsKeepTheirWord) {
   std::mt19937 random(2);
   for (int mask = 0; mask < kByColumns && !HasFailure(); ++mask) {
-    const Shape shape = mask_for(random, keep_columns);
-    const Columns& columns = shape.visibility.columns;
-    const Uploaded tables(shape);
-    const int key_tiles = ceil_div(shape.seqlen_k, kKeys), tiles = shape.batch * columns.heads * key_tiles;
+    const Spec spec = mask_for(random, keep_columns);
+    const Columns& columns = spec.visibility.columns;
+    const Uploaded tables(spec);
+    const int key_tiles = ceil_div(spec.seqlen_k, kKeys), tiles = spec.batch * columns.heads * key_tiles;
     device::Buffer hidden(device::Place::device, sizeof(Hidden) * tiles * kKeys);
     device::Buffer of_tiles(device::Place::device, sizeof(HiddenOfTile) * tiles);
     const Scanned scanned{static_cast<Hidden*>(hidden.data()), static_cast<HiddenOfTile*>(of_tiles.data())};
     const ColumnBounds bounds{static_cast<const int*>(tables.tensors.tables[int(TableId::columns)]),
-                              columns.bounds, shape.visibility.window.right == 0};
+                              columns.bounds, spec.visibility.window.right == 0};
     device::launch(scan_columns<kKeys>, dim3((tiles + 3) / 4), dim3(kScanThreads), 0, device::Stream{},
-                   bounds, shape.seqlen_q, shape.seqlen_k, tiles, scanned);
-    const int group = columns.heads == 1 ? shape.heads : shape.heads / shape.kv_heads;
-    expect_truth(shape, ByColumns{order_of(shape),
-                                  {ranges_of(shape, tables.tensors)},
-                                  scanned,
-                                  group,
-                                  columns.heads,
-                                  key_tiles,
-                                  kKeys,
-                                  {}});
+                   bounds, spec.seqlen_q, spec.seqlen_k, tiles, scanned);
+    const int group = columns.heads == 1 ? spec.heads : spec.heads / spec.kv_heads;
+    expect_truth(spec, ByColumns{order_of(spec),
+                                 {ranges_of(spec, tables.tensors)},
+                                 scanned,
+                                 group,
+                                 columns.heads,
+                                 key_tiles,
+                                 kKeys,
+                                 {}});
   }
 }
 
@@ -211,17 +209,17 @@ struct PairByPair {
 TEST_F(TileClasses, ByFunctionsAreExact) {
   std::mt19937 random(3);
   for (int mask = 0; mask < kByFunctions && !HasFailure(); ++mask) {
-    const Shape shape = mask_for(random, keep_ranges);
-    const Uploaded tables(shape);
-    const int key_tiles = ceil_div(shape.seqlen_k, kKeys), query_tiles = ceil_div(shape.seqlen_q, kRows);
+    const Spec spec = mask_for(random, keep_ranges);
+    const Uploaded tables(spec);
+    const int key_tiles = ceil_div(spec.seqlen_k, kKeys), query_tiles = ceil_div(spec.seqlen_q, kRows);
     device::Buffer classes(device::Place::device, sizeof(TileClass) * query_tiles * key_tiles);
     auto* const list = static_cast<TileClass*>(classes.data());
-    const PairByPair pairs{{{0, shape.seqlen_q, 0, shape.seqlen_k}, ranges_of(shape, tables.tensors)}};
+    const PairByPair pairs{{{0, spec.seqlen_q, 0, spec.seqlen_k}, ranges_of(spec, tables.tensors)}};
     device::launch(classify_tiles<kRows, kKeys, PairByPair>, dim3((key_tiles + 3) / 4, query_tiles),
-                   dim3(kClassifyThreads), 0, device::Stream{}, pairs, problem_of(shape), key_tiles, list);
-    EXPECT_EQ(expect_truth(shape,
+                   dim3(kClassifyThreads), 0, device::Stream{}, pairs, problem_of(spec), key_tiles, list);
+    EXPECT_EQ(expect_truth(spec,
                            ByFunctions<PairByPair, Unchanged>{
-                               order_of(shape), pairs, list, query_tiles, key_tiles, kRows, {}}),
+                               order_of(spec), pairs, list, query_tiles, key_tiles, kRows, {}}),
               0);
   }
 }

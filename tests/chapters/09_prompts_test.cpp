@@ -15,20 +15,20 @@ namespace {
 constexpr Slug kPrompts{kMasks, "prompts"};
 
 /// Eight heads of sequences that all have this many queries, for their last tokens.
-Shape prompts_of(int queries, std::vector<int> lengths, int head_dim = 64, int kv_heads = 2) {
-  Shape shape = cache_of(std::move(lengths), head_dim);
-  shape.seqlen_q = queries, shape.kv_heads = kv_heads;
-  return shape;
+Spec prompts_of(int queries, std::vector<int> lengths, int head_dim = 64, int kv_heads = 2) {
+  Spec spec = cache_of(std::move(lengths), head_dim);
+  spec.seqlen_q = queries, spec.kv_heads = kv_heads;
+  return spec;
 }
 
 // Groups of 1, 2, 3, 4, 6 and 8 heads: one, two and four heads share a tile.
 TEST_F(ChapterTest, GroupsOfAnySizeShareTiles) {
   for (int heads : {1, 2, 3, 4, 6, 8})
     for (int kv_heads : {1, 2}) {
-      Shape shape =
-          make_shape(130, 300, heads % 2 == 0 ? 64 : 128, true, DType::bf16, heads * kv_heads, kv_heads);
-      shape.batch = 2;
-      expect_right(shape, inputs_of(shape, InputKind::normal, 3));
+      Spec spec =
+          make_spec(130, 300, heads % 2 == 0 ? 64 : 128, true, DType::bf16, heads * kv_heads, kv_heads);
+      spec.batch = 2;
+      expect_right(spec, inputs_of(spec, InputKind::normal, 3));
     }
 }
 
@@ -37,21 +37,21 @@ TEST_F(ChapterTest, GroupsOfAnySizeShareTiles) {
 TEST_F(ChapterTest, SequencesHaveLengthsOfTheirOwn) {
   for (int head_dim : {64, 128, 256})
     for (int queries : {1, 16, 33, 150}) {
-      const Shape shape = prompts_of(queries, {0, 1, 2, 63, 64, 65, 127, 128, 129, 700}, head_dim);
-      Inputs inputs = make_inputs(shape, InputKind::normal, 3);
-      poison_tails(shape, inputs);
-      expect_right(shape, inputs);
+      const Spec spec = prompts_of(queries, {0, 1, 2, 63, 64, 65, 127, 128, 129, 700}, head_dim);
+      Inputs inputs = make_inputs(spec, InputKind::normal, 3);
+      poison_tails(spec, inputs);
+      expect_right(spec, inputs);
     }
 }
 
 TEST_F(ChapterTest, AWindowCountsFromEachSequencesLastKey) {
   for (const Window window : {Window{.left = 0, .right = 0}, Window{.left = 127, .right = 0},
                               Window{.left = 37, .right = 20}, Window{.left = -1, .right = 5}}) {
-    Shape shape = prompts_of(100, {90, 300, 700, 0}, 128);
-    shape.visibility.window = window;
-    expect_right(shape, inputs_of(shape, InputKind::normal, 3));
-    expect_right(in_pages(shape, 16, 2),
-                 scatter_pages(in_pages(shape, 16, 2), make_inputs(shape, InputKind::normal, 3)));
+    Spec spec = prompts_of(100, {90, 300, 700, 0}, 128);
+    spec.visibility.window = window;
+    expect_right(spec, inputs_of(spec, InputKind::normal, 3));
+    expect_right(in_pages(spec, 16, 2),
+                 scatter_pages(in_pages(spec, 16, 2), make_inputs(spec, InputKind::normal, 3)));
   }
 }
 
@@ -60,14 +60,14 @@ TEST_F(ChapterTest, AWindowCountsFromEachSequencesLastKey) {
 TEST_F(ChapterTest, PhysicalPagesInAnyOrderGiveTheSameBits) {
   for (int head_dim : {64, 128, 256})
     for (int rows : {8, 16, 64, 128, 512}) {
-      const Shape shape = prompts_of(70, {0, 1, rows - 1, rows, rows + 1, 300}, head_dim);
-      expect_pages_do_not_show({kPrompts}, shape, make_inputs(shape, InputKind::normal, 3), rows);
+      const Spec spec = prompts_of(70, {0, 1, rows - 1, rows, rows + 1, 300}, head_dim);
+      expect_pages_do_not_show({kPrompts}, spec, make_inputs(spec, InputKind::normal, 3), rows);
     }
 }
 
 // Some sequences decode, others process a chunk of their prompt, and one is idle.
 TEST_F(ChapterTest, PackedQueriesReadTheirOwnSequences) {
-  Shape like = cache_of({1});
+  Spec like = cache_of({1});
   for (const bool by_token : {false, true})
     for (int rows : {0, 16, 128}) {
       expect_packed_right({kPrompts}, {1, 40, 0, 1, 7, 1}, {300, 90, 50, 1, 7, 0}, like, rows, by_token);
@@ -79,19 +79,19 @@ TEST_F(ChapterTest, PackedQueriesReadTheirOwnSequences) {
 }
 
 TEST_F(ChapterTest, EveryLaunchGivesTheSameBits) {
-  const Shape shape = in_pages(prompts_of(100, {90, 300}, 128), 16, 3);
-  expect_same_bits(shape, scatter_pages(shape, make_inputs(without_pages(shape), InputKind::normal, 5)),
+  const Spec spec = in_pages(prompts_of(100, {90, 300}, 128), 16, 3);
+  expect_same_bits(spec, scatter_pages(spec, make_inputs(without_pages(spec), InputKind::normal, 5)),
                    kPrompts, device::machine() == device::Machine::gpu ? 200 : 2);
 }
 
 class TracedPrompts : public ChapterTest, public ::testing::WithParamInterface<int> {};
 
 TEST_P(TracedPrompts, BreakNoRuleOfMemory) {
-  const Shape shape = prompts_of(70, {0, 40, 300}, GetParam());
-  expect_right(shape, inputs_of(shape, InputKind::normal, 7));
+  const Spec spec = prompts_of(70, {0, 40, 300}, GetParam());
+  expect_right(spec, inputs_of(spec, InputKind::normal, 7));
   for (int rows : {8, 64}) {
-    const Shape paged = in_pages(shape, rows, 1);
-    expect_right(paged, scatter_pages(paged, make_inputs(shape, InputKind::normal, 3)));
+    const Spec paged = in_pages(spec, rows, 1);
+    expect_right(paged, scatter_pages(paged, make_inputs(spec, InputKind::normal, 3)));
   }
   expect_packed_right({kPrompts}, {1, 40, 0}, {300, 90, 50}, cache_of({1}, GetParam()), 16, true);
 }

@@ -16,14 +16,14 @@ constexpr Slug kGradient{kManyGpus, "backward"}, kHopper{kBackward, "persistent"
 
 // A single rank gives chapter 7's step 5's results: dK and dV bit for bit, dQ up to the order of its sums.
 TEST_F(ChapterTest, OneRankIsChapter7) {
-  for (const Shape& shape :
-       {make_shape(333, 333, 128, true, DType::bf16, 4, 2), make_shape(200, 200, 64, true, DType::f16, 2, 1),
-        make_shape(100, 300, 64, false), make_shape(130, 70, 256, true)}) {
-    const Inputs inputs = inputs_of(shape, InputKind::drifting, 3);
-    const Outputs want = run_once(kBackward, shape, inputs, kHopper),
-                  got = run_once(kManyGpus, shape, inputs, kGradient);
-    EXPECT_EQ(got.dk, want.dk) << describe(shape);
-    EXPECT_EQ(got.dv, want.dv) << describe(shape);
+  for (const Spec& spec :
+       {make_spec(333, 333, 128, true, DType::bf16, 4, 2), make_spec(200, 200, 64, true, DType::f16, 2, 1),
+        make_spec(100, 300, 64, false), make_spec(130, 70, 256, true)}) {
+    const Inputs inputs = inputs_of(spec, InputKind::drifting, 3);
+    const Outputs want = run_once(kBackward, spec, inputs, kHopper),
+                  got = run_once(kManyGpus, spec, inputs, kGradient);
+    EXPECT_EQ(got.dk, want.dk) << describe(spec);
+    EXPECT_EQ(got.dv, want.dv) << describe(spec);
   }
 }
 
@@ -38,13 +38,13 @@ class DocumentsOnRanks : public ChapterTest, public ::testing::WithParamInterfac
 TEST_P(DocumentsOnRanks, HaveRightGradients) {
   const int ranks = GetParam();
   int mode = ranks;
-  std::vector<Shape> shapes = shapes_of_documents();
-  shapes.push_back(in_documents(64, true, {300, 3, 3, 3, 3, 3}));  // most ranks see one document, or a few
-  shapes.push_back(in_documents(128, false, {40, 140, 20}, {130, 10, 90}, 2, 2));
-  for (const Shape& shape : shapes) {
-    if (ranks == 8 && shape.head_dim > 64) continue;
+  std::vector<Spec> specs = specs_of_documents();
+  specs.push_back(in_documents(64, true, {300, 3, 3, 3, 3, 3}));  // most ranks see one document, or a few
+  specs.push_back(in_documents(128, false, {40, 140, 20}, {130, 10, 90}, 2, 2));
+  for (const Spec& spec : specs) {
+    if (ranks == 8 && spec.head_dim > 64) continue;
     const InBackground in_mode(Async(mode++ % 3), uint64_t(ranks));
-    expect_documents_are_right(on_ranks(ranks, shape), {kGradient});
+    expect_documents_are_right(on_ranks(ranks, spec), {kGradient});
   }
 }
 
@@ -65,21 +65,20 @@ TEST_F(ChapterTest, DocumentsInAnyOrderOfTheWarps) {
 // addition, each rank prepares, and rounds keys and queries. Each gradient's launch clears the counter first,
 // and from hop 2 on a sum is added. Hops 0 and 1 clear a part if they do not compute it.
 TEST_F(ChapterTest, HopsThatShowNothingLaunchNothing) {
-  for (Shape shape : shapes_with_empty_hops())
+  for (Spec spec : specs_with_empty_hops())
     for (many_gpus::Order order : many_gpus::kOrders) {
-      shape.order = order;
+      spec.sharding.order = order;
       uint64_t kernels = 0;
-      for (int rank = 0; rank < shape.ranks; ++rank) {
+      for (int rank = 0; rank < spec.sharding.ranks; ++rank) {
         kernels += 3;
-        for (int hop = 0; hop < shape.ranks; ++hop)
-          if (sees_some(shape, order, HopsOfRank(shape, order, rank, shape.ranks), hop))
+        for (int hop = 0; hop < spec.sharding.ranks; ++hop)
+          if (sees_some(spec, order, HopsOfRank(spec, order, rank, spec.sharding.ranks), hop))
             kernels += hop > 1 ? 3 : 2;
           else
             kernels += hop > 1 ? 0 : 1;
       }
-      EXPECT_EQ(kernels_of(shape, inputs_of(shape, InputKind::normal, 1), kGradient).value_or(kernels),
-                kernels)
-          << describe(shape);
+      EXPECT_EQ(kernels_of(spec, inputs_of(spec, InputKind::normal, 1), kGradient).value_or(kernels), kernels)
+          << describe(spec);
     }
 }
 

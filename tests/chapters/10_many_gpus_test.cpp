@@ -2,7 +2,7 @@
 #include "chapters/10_many_gpus/host/chapter.h"
 #include "tests/chapters/forward.h"
 #include "tests/chapters/ranks.h"
-#include "tests/support/shapes.h"
+#include "tests/support/specs.h"
 
 namespace flashbook::testing {
 
@@ -13,9 +13,9 @@ const Chapter* const chapter_before = kManyGpusBefore;
 namespace {
 
 /// Returns the bytes of O and the log-sum-exp from a step.
-std::vector<std::byte> bits_of(const Chapter& chapter, const Shape& shape, const Inputs& inputs, int step) {
-  const UploadedInputs uploaded(Operation::forward, shape, inputs, device::Place::device);
-  const Call call(chapter, shape, uploaded, step);
+std::vector<std::byte> bits_of(const Chapter& chapter, const Spec& spec, const Inputs& inputs, int step) {
+  const UploadedInputs uploaded(Operation::forward, spec, inputs, device::Place::device);
+  const Call call(chapter, spec, uploaded, step);
   call.run();
   return call.download_bytes();
 }
@@ -24,15 +24,14 @@ std::vector<std::byte> bits_of(const Chapter& chapter, const Shape& shape, const
 
 // A single rank gives the results of chapter 5's last step bit for bit.
 TEST_F(ChapterTest, OneRankIsChapter5) {
-  for (const Shape& shape :
-       {make_shape(333, 333, 128, true, DType::bf16, 4, 2), make_shape(200, 200, 64, true, DType::f16, 2, 1),
-        make_shape(100, 300, 64, false), make_shape(130, 70, 256, true), make_shape(1, 90, 64, true),
-        make_shape(2100, 200, 256, true)}) {
-    const Inputs inputs = make_inputs(shape, InputKind::drifting, 3);
-    const std::vector<std::byte> want =
-        bits_of(kFlashAttention3, shape, inputs, kFlashAttention3.last_step());
+  for (const Spec& spec :
+       {make_spec(333, 333, 128, true, DType::bf16, 4, 2), make_spec(200, 200, 64, true, DType::f16, 2, 1),
+        make_spec(100, 300, 64, false), make_spec(130, 70, 256, true), make_spec(1, 90, 64, true),
+        make_spec(2100, 200, 256, true)}) {
+    const Inputs inputs = make_inputs(spec, InputKind::drifting, 3);
+    const std::vector<std::byte> want = bits_of(kFlashAttention3, spec, inputs, kFlashAttention3.last_step());
     for (int step : steps_under_test())
-      EXPECT_TRUE(bits_of(kManyGpus, shape, inputs, step) == want) << describe(shape) << ", step " << step;
+      EXPECT_TRUE(bits_of(kManyGpus, spec, inputs, step) == want) << describe(spec) << ", step " << step;
   }
 }
 
@@ -48,9 +47,9 @@ class DocumentsOnRanks : public ChapterTest, public ::testing::WithParamInterfac
 TEST_P(DocumentsOnRanks, AreRight) {
   const int ranks = GetParam();
   int mode = ranks;
-  for (const Shape& shape : shapes_of_documents()) {
+  for (const Spec& spec : specs_of_documents()) {
     const InBackground in_mode(Async(mode++ % 3), uint64_t(ranks));
-    expect_documents_are_right(on_ranks(ranks, shape), kWithDocuments);
+    expect_documents_are_right(on_ranks(ranks, spec), kWithDocuments);
   }
 }
 
@@ -58,22 +57,22 @@ INSTANTIATE_TEST_SUITE_P(Ranks, DocumentsOnRanks, ::testing::Values(1, 2, 3, 4, 
 
 TEST_F(TracedRanks, ReadNoOtherDocumentsRows) {
   for (bool causal : {false, true}) {
-    const Shape shape = on_ranks(3, in_documents(64, causal, {70, 5, 150}, {}, 1, 1));
-    expect_documents_are_right(shape, kWithDocuments);
+    const Spec spec = on_ranks(3, in_documents(64, causal, {70, 5, 150}, {}, 1, 1));
+    expect_documents_are_right(spec, kWithDocuments);
   }
 }
 
 // A hop whose keys no query of a rank sees launches nothing: step 4 has one kernel for each other hop.
 TEST_F(ChapterTest, HopsThatShowNothingLaunchNothing) {
-  for (Shape shape : shapes_with_empty_hops())
+  for (Spec spec : specs_with_empty_hops())
     for (many_gpus::Order order : many_gpus::kOrders) {
-      shape.order = order;
+      spec.sharding.order = order;
       uint64_t seen = 0;
-      for (int rank = 0; rank < shape.ranks; ++rank)
-        for (int hop = 0; hop < shape.ranks; ++hop)
-          seen += sees_some(shape, order, HopsOfRank(shape, order, rank, shape.ranks), hop);
-      EXPECT_EQ(kernels_of(shape, inputs_of(shape, InputKind::normal, 1), 4).value_or(seen), seen)
-          << describe(shape);
+      for (int rank = 0; rank < spec.sharding.ranks; ++rank)
+        for (int hop = 0; hop < spec.sharding.ranks; ++hop)
+          seen += sees_some(spec, order, HopsOfRank(spec, order, rank, spec.sharding.ranks), hop);
+      EXPECT_EQ(kernels_of(spec, inputs_of(spec, InputKind::normal, 1), 4).value_or(seen), seen)
+          << describe(spec);
     }
 }
 
@@ -123,24 +122,24 @@ TEST(DocumentLists, CostWhatTheAppendixSays) {
 TEST_F(ChapterTest, TheMergeDoesNotOverflow) {
   for (DType dtype : chapter_under_test.dtypes)
     for (InputKind kind : {InputKind::large_scores, InputKind::one_hot, InputKind::all_equal}) {
-      const Shape shape = on_ranks(3, make_shape(100, 131, 64, true, dtype, 2, 1));
-      expect_right(shape, make_inputs(shape, kind, 3));
+      const Spec spec = on_ranks(3, make_spec(100, 131, 64, true, dtype, 2, 1));
+      expect_right(spec, make_inputs(spec, kind, 3));
     }
 }
 
 // A log-sum-exp of 2^20 leaves no bits for a fraction, so a merge with it cannot be accurate.
 TEST_F(ChapterTest, ScoresThatAMergeCannotHoldAreRefused) {
   Options options;
-  options.shape = on_ranks(2, make_shape(40, 40, 64));
-  options.shape.scale = 0x1p20f;
+  options.spec = on_ranks(2, make_spec(40, 40, 64));
+  options.spec.scale = 0x1p20f;
   options.steps = {2};
   EXPECT_THROW(run(options, kManyGpus, nullptr), InputError);
 }
 
 TEST_F(ChapterTest, EveryLaunchGivesTheSameBits) {
-  const Shape shape = on_ranks(3, make_shape(257, 257, 64, true, DType::bf16, 2, 2));
+  const Spec spec = on_ranks(3, make_spec(257, 257, 64, true, DType::bf16, 2, 2));
   for (int step : steps_under_test())
-    expect_same_bits(shape, make_inputs(shape, InputKind::normal, 5), step,
+    expect_same_bits(spec, make_inputs(spec, InputKind::normal, 5), step,
                      device::machine() == device::Machine::gpu ? 200 : 2);
 }
 

@@ -12,60 +12,60 @@
 namespace flashbook::testing {
 
 /// Returns two queries of eight heads, with a cache.
-inline Shape cache_of(std::vector<int> lengths, int head_dim = 64) {
+inline Spec cache_of(std::vector<int> lengths, int head_dim = 64) {
   const int longest = *std::ranges::max_element(lengths), batch = int(lengths.size());
-  return {.batch = batch,
-          .heads = 8,
-          .kv_heads = 2,
-          .seqlen_q = 2,
-          .seqlen_k = std::max(longest, 1),
-          .head_dim = head_dim,
-          .visibility = {.window = {.right = 0}, .lengths = std::move(lengths)},
-          .dtype = DType::bf16,
-          .scale = default_scale(head_dim)};
+  return {{.batch = batch,
+           .heads = 8,
+           .kv_heads = 2,
+           .seqlen_q = 2,
+           .seqlen_k = std::max(longest, 1),
+           .head_dim = head_dim,
+           .dtype = DType::bf16,
+           .scale = default_scale(head_dim)},
+          {.window = {.right = 0}, .lengths = std::move(lengths)}};
 }
 
 /// Writes NaN after every sequence's last key.
-inline void poison_tails(const Shape& shape, Inputs& inputs) {
-  for (int batch = 0; batch < shape.batch; ++batch)
-    for (int head = 0; head < shape.kv_heads; ++head) {
-      const int64_t first = (int64_t(batch) * shape.kv_heads + head) * shape.seqlen_k;
+inline void poison_tails(const Spec& spec, Inputs& inputs) {
+  for (int batch = 0; batch < spec.batch; ++batch)
+    for (int head = 0; head < spec.kv_heads; ++head) {
+      const int64_t first = (int64_t(batch) * spec.kv_heads + head) * spec.seqlen_k;
       for (std::vector<float>* tensor : {&inputs.k, &inputs.v})
         if (!tensor->empty())
-          std::fill(tensor->begin() + (first + shape.visibility.lengths[batch]) * shape.head_dim,
-                    tensor->begin() + (first + shape.seqlen_k) * shape.head_dim,
+          std::fill(tensor->begin() + (first + spec.visibility.lengths[batch]) * spec.head_dim,
+                    tensor->begin() + (first + spec.seqlen_k) * spec.head_dim,
                     std::numeric_limits<float>::quiet_NaN());
     }
 }
 
 /// Returns the problem with its keys in pages of `rows`, ordered by `seed`, with `spare` unused pages.
-inline Shape in_pages(Shape shape, int rows, uint64_t seed, int spare = 3) {
-  const int pages = ceil_div(shape.seqlen_k, rows) * shape.batch;
-  shape.paging = {.rows = rows, .pages = pages + spare, .table = {}};
+inline Spec in_pages(Spec spec, int rows, uint64_t seed, int spare = 3) {
+  const int pages = ceil_div(spec.seqlen_k, rows) * spec.batch;
+  spec.paging = {.rows = rows, .pages = pages + spare, .table = {}};
   std::vector<int> order(pages + spare);
   std::iota(order.begin(), order.end(), 0);
   std::shuffle(order.begin(), order.end(), std::mt19937(unsigned(seed)));
-  shape.paging.table.assign(order.begin(), order.begin() + pages);
-  return shape;
+  spec.paging.table.assign(order.begin(), order.begin() + pages);
+  return spec;
 }
 
 /// Returns the bytes of O and the log-sum-exp from a step.
-inline std::vector<std::byte> bits_of(const Shape& shape, const Inputs& inputs, int step) {
-  const UploadedInputs uploaded(operation_under_test, shape, inputs, device::Place::device);
-  const Call call(chapter_under_test, shape, uploaded, step);
+inline std::vector<std::byte> bits_of(const Spec& spec, const Inputs& inputs, int step) {
+  const UploadedInputs uploaded(operation_under_test, spec, inputs, device::Place::device);
+  const Call call(chapter_under_test, spec, uploaded, step);
   call.run();
   return call.download_bytes();
 }
 
 /// Unused pages are NaN, as is everything past a sequence's last key. The order of pages of `rows`, and
 /// paging itself, must not change a bit.
-inline void expect_pages_do_not_show(const std::vector<int>& steps, const Shape& shape, const Inputs& inputs,
+inline void expect_pages_do_not_show(const std::vector<int>& steps, const Spec& spec, const Inputs& inputs,
                                      int rows) {
-  SCOPED_TRACE(describe(shape) + ", pages of " + std::to_string(rows));
+  SCOPED_TRACE(describe(spec) + ", pages of " + std::to_string(rows));
   for (int step : steps) {
-    const std::vector<std::byte> want = bits_of(shape, inputs, step);
+    const std::vector<std::byte> want = bits_of(spec, inputs, step);
     for (uint64_t seed : {1, 2}) {
-      const Shape paged = in_pages(shape, rows, seed);
+      const Spec paged = in_pages(spec, rows, seed);
       ASSERT_EQ(chapter_under_test.refusal(step, paged), "");
       EXPECT_TRUE(bits_of(paged, scatter_pages(paged, inputs), step) == want) << "step " << step;
     }
@@ -75,29 +75,29 @@ inline void expect_pages_do_not_show(const std::vector<int>& steps, const Shape&
 /// Packs sequences with the given numbers of queries, runs each step with their caches, and compares each
 /// sequence with FP64. `by_token`: [queries, heads], not [heads, queries].
 inline void expect_packed_right(const std::vector<int>& steps, const std::vector<int>& queries,
-                                std::vector<int> lengths, const Shape& like, int rows, bool by_token) {
-  Shape shape = cache_of(std::move(lengths), like.head_dim);
-  shape.seqlen_q = std::max(1, *std::ranges::max_element(queries));
-  shape.visibility.window = like.visibility.window;
-  shape.score = like.score;
-  shape.unsplit = like.unsplit;
+                                std::vector<int> lengths, const Spec& like, int rows, bool by_token) {
+  Spec spec = cache_of(std::move(lengths), like.head_dim);
+  spec.seqlen_q = std::max(1, *std::ranges::max_element(queries));
+  spec.visibility.window = like.visibility.window;
+  spec.score = like.score;
+  spec.batching.unsplit = like.batching.unsplit;
   std::vector<int> first = {0};
   for (int count : queries) first.push_back(first.back() + count);
-  const int total = first.back(), d = shape.head_dim;
-  const Inputs inputs = make_inputs(shape, InputKind::normal, 3);
-  Shape given = rows > 0 ? in_pages(shape, rows, 3) : shape;
+  const int total = first.back(), d = spec.head_dim;
+  const Inputs inputs = make_inputs(spec, InputKind::normal, 3);
+  Spec given = rows > 0 ? in_pages(spec, rows, 3) : spec;
   const UploadedInputs uploaded(Operation::decode, given, rows > 0 ? scatter_pages(given, inputs) : inputs,
                                 device::Place::device);
-  given.packed_queries = total;
+  given.batching.packed_queries = total;
   given.layout.q = {int64_t(total) * 8 * d, by_token ? d : int64_t(total) * d, by_token ? 8 * d : d};
   given.layout.o = given.layout.q;
   SCOPED_TRACE(describe(given));
   const auto at = [&](int head, int row) { return head * given.layout.q.head + row * given.layout.q.row; };
   std::vector<float> q(std::size_t(total) * 8 * d);
-  for (int batch = 0; batch < shape.batch; ++batch)
+  for (int batch = 0; batch < spec.batch; ++batch)
     for (int head = 0; head < 8; ++head)
       for (int i = 0; i < queries[batch]; ++i)
-        std::copy_n(&inputs.q[((int64_t(batch) * 8 + head) * shape.seqlen_q + i) * d], d,
+        std::copy_n(&inputs.q[((int64_t(batch) * 8 + head) * spec.seqlen_q + i) * d], d,
                     &q[at(head, first[batch] + i)]);
   const auto upload = [](std::span<const std::byte> bytes) {
     device::Buffer buffer(device::Place::device, int64_t(bytes.size()));
@@ -122,11 +122,11 @@ inline void expect_packed_right(const std::vector<int>& steps, const std::vector
     std::vector<std::byte> bytes(o.bytes()), lse_bytes(lse.bytes());
     o.download(bytes), lse.download(lse_bytes);
     const std::vector<float> got = decode(DType::bf16, bytes), got_lse = decode(DType::f32, lse_bytes);
-    for (int batch = 0; batch < shape.batch; ++batch) {
+    for (int batch = 0; batch < spec.batch; ++batch) {
       if (queries[batch] == 0) continue;
-      Shape one = shape;
+      Spec one = spec;
       one.batch = 1, one.seqlen_q = queries[batch];
-      one.visibility.lengths = {shape.visibility.lengths[batch]};
+      one.visibility.lengths = {spec.visibility.lengths[batch]};
       Inputs own = {.q = {}, .k = {}, .v = {}};
       Outputs outputs;
       for (int head = 0; head < 8; ++head)
@@ -136,7 +136,7 @@ inline void expect_packed_right(const std::vector<int>& steps, const std::vector
           outputs.o.insert(outputs.o.end(), &got[place], &got[place] + d);
           outputs.lse.push_back(got_lse[std::size_t(head) * total + first[batch] + i]);
         }
-      const int64_t keys = int64_t(2) * shape.seqlen_k * d;
+      const int64_t keys = int64_t(2) * spec.seqlen_k * d;
       own.k.assign(inputs.k.begin() + batch * keys, inputs.k.begin() + (batch + 1) * keys);
       own.v.assign(inputs.v.begin() + batch * keys, inputs.v.begin() + (batch + 1) * keys);
       const CheckResult result = check(one, make_reference(one, own, all_rows(one)), outputs);

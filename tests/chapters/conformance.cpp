@@ -11,38 +11,38 @@
 #include "tests/chapters/right.h"
 #include "tests/support/cases.h"
 #include "tests/support/masks.h"
-#include "tests/support/shapes.h"
+#include "tests/support/specs.h"
 
 namespace flashbook::testing {
 
-void expect_right(const Shape& shape, const Inputs& inputs, int first_step) {
-  expect_steps_right(chapter_under_test, operation_under_test, shape, inputs, first_step);
+void expect_right(const Spec& spec, const Inputs& inputs, int first_step) {
+  expect_steps_right(chapter_under_test, operation_under_test, spec, inputs, first_step);
 }
 
-Inputs inputs_of(const Shape& shape, InputKind kind, uint64_t seed) {
-  return make_inputs(operation_under_test, shape, kind, seed);
+Inputs inputs_of(const Spec& spec, InputKind kind, uint64_t seed) {
+  return make_inputs(operation_under_test, spec, kind, seed);
 }
 
-void add_lse_gradient(const Shape& shape, Inputs& inputs) {
-  inputs.d_lse.resize(shape.q_rows());
-  for (int64_t row = 0; row < shape.q_rows(); ++row)
+void add_lse_gradient(const Spec& spec, Inputs& inputs) {
+  inputs.d_lse.resize(spec.q_rows());
+  for (int64_t row = 0; row < spec.q_rows(); ++row)
     inputs.d_lse[row] = std::isfinite(inputs.lse[row]) ? float(row * 37 % 17 - 8) / 4 : std::nanf("");
 }
 
-void expect_one_key_moves_nothing(const Shape& shape, int first_step) {
-  const Inputs inputs = inputs_of(shape, InputKind::normal, 9);
+void expect_one_key_moves_nothing(const Spec& spec, int first_step) {
+  const Inputs inputs = inputs_of(spec, InputKind::normal, 9);
   for (const int step : steps_under_test()) {
     if (step < first_step) continue;
-    const Outputs outputs = run_once(chapter_under_test, shape, inputs, step);
+    const Outputs outputs = run_once(chapter_under_test, spec, inputs, step);
     for (const std::vector<float>* gradient : {&outputs.dq, &outputs.dk})
-      for (const float value : *gradient) ASSERT_NEAR(value, 0, 2e-4) << "step " << step << describe(shape);
+      for (const float value : *gradient) ASSERT_NEAR(value, 0, 2e-4) << "step " << step << describe(spec);
   }
 }
 
-void expect_same_bits(const Shape& shape, const Inputs& inputs, int step, int launches) {
-  SCOPED_TRACE("step " + std::to_string(step) + ", " + describe(shape));
-  const UploadedInputs uploaded(operation_under_test, shape, inputs, chapter_under_test.runs_on);
-  Call call(chapter_under_test, shape, uploaded, step);
+void expect_same_bits(const Spec& spec, const Inputs& inputs, int step, int launches) {
+  SCOPED_TRACE("step " + std::to_string(step) + ", " + describe(spec));
+  const UploadedInputs uploaded(operation_under_test, spec, inputs, chapter_under_test.runs_on);
+  Call call(chapter_under_test, spec, uploaded, step);
   std::vector<std::byte> first;
   for (int launch = 0; launch < launches; ++launch) {
     call.poison();
@@ -59,8 +59,8 @@ void expect_same_bits(DType dtype, int step, int launches_on_gpu) {
   for (int head_dim : {64, 128, 256})
     for (bool causal : {false, true}) {
       const int heads = gpu ? 48 : 2;
-      const Shape shape = make_shape(gpu ? 449 : 257, gpu ? 333 : 199, head_dim, causal, dtype, heads, heads);
-      expect_same_bits(shape, inputs_of(shape, InputKind::normal, 5), step, launches);
+      const Spec spec = make_spec(gpu ? 449 : 257, gpu ? 333 : 199, head_dim, causal, dtype, heads, heads);
+      expect_same_bits(spec, inputs_of(spec, InputKind::normal, 5), step, launches);
     }
 }
 
@@ -102,11 +102,11 @@ TEST_F(Program, HasRowsThatFitATerminal) {
 
 // ---- shapes
 
-class Shapes : public ChapterTest, public ::testing::WithParamInterface<Shape> {};
+class Shapes : public ChapterTest, public ::testing::WithParamInterface<Spec> {};
 
 TEST_P(Shapes, AgreeWithTheOracle) { expect_right(GetParam(), inputs_of(GetParam(), InputKind::normal, 7)); }
 
-INSTANTIATE_TEST_SUITE_P(Pairwise, Shapes, ::testing::ValuesIn(pairwise_shapes(chapter_under_test)),
+INSTANTIATE_TEST_SUITE_P(Pairwise, Shapes, ::testing::ValuesIn(pairwise_specs(chapter_under_test)),
                          [](const auto& info) { return name_of(info.param); });
 
 /// The full cross product: `ctest -L full`.
@@ -116,7 +116,7 @@ TEST_P(EveryShape, AgreesWithTheOracle) {
   expect_right(GetParam(), inputs_of(GetParam(), InputKind::normal, 11));
 }
 
-INSTANTIATE_TEST_SUITE_P(CrossProduct, EveryShape, ::testing::ValuesIn(every_shape(chapter_under_test)),
+INSTANTIATE_TEST_SUITE_P(CrossProduct, EveryShape, ::testing::ValuesIn(every_spec(chapter_under_test)),
                          [](const auto& info) { return name_of(info.param); });
 
 /// Every other quick shape with the simulator's warps in random order, which exposes kernels that depend on
@@ -124,9 +124,9 @@ INSTANTIATE_TEST_SUITE_P(CrossProduct, EveryShape, ::testing::ValuesIn(every_sha
 class RandomOrder : public ChapterTest, public ::testing::WithParamInterface<int> {};
 
 TEST_P(RandomOrder, OfWarpsChangesNothing) {
-  const Shape shape = quick_shapes(chapter_under_test)[2 * GetParam()];
+  const Spec spec = quick_specs(chapter_under_test)[2 * GetParam()];
   const RandomWarpOrder order(GetParam() + 1);
-  expect_right(shape, inputs_of(shape, InputKind::normal, 13));
+  expect_right(spec, inputs_of(spec, InputKind::normal, 13));
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomOrder, ::testing::Range(0, 4));
@@ -138,7 +138,7 @@ TEST_P(Traced, BreaksNoRuleOfMemory) {
   expect_right(GetParam(), inputs_of(GetParam(), InputKind::normal, 19));
 }
 
-INSTANTIATE_TEST_SUITE_P(QuickShapes, Traced, ::testing::ValuesIn(quick_shapes(chapter_under_test)),
+INSTANTIATE_TEST_SUITE_P(QuickShapes, Traced, ::testing::ValuesIn(quick_specs(chapter_under_test)),
                          [](const auto& info) { return name_of(info.param); });
 
 // ---- difficult inputs
@@ -148,8 +148,8 @@ class Adversarial : public ChapterTest, public ::testing::WithParamInterface<Inp
 TEST_P(Adversarial, InputsStayWithinTheBounds) {
   for (DType dtype : chapter_under_test.dtypes)
     for (bool causal : {false, true}) {
-      const Shape shape = make_shape(100, 131, 64, causal, dtype, 2, 1);
-      expect_right(shape, inputs_of(shape, GetParam(), 3));
+      const Spec spec = make_spec(100, 131, 64, causal, dtype, 2, 1);
+      expect_right(spec, inputs_of(spec, GetParam(), 3));
     }
 }
 
@@ -158,13 +158,13 @@ TEST_P(Adversarial, InputsStayWithinTheBounds) {
 TEST_F(ChapterTest, ExactScoresOfTenThousandStayWithinTheBounds) {
   for (int head_dim : {64, 128, 256})
     for (int seqlen : {1, 65}) {
-      const Shape shape = make_shape(seqlen, seqlen, head_dim, false, chapter_under_test.dtypes.front());
-      Inputs inputs = make_inputs(shape, InputKind::normal, 9);
+      const Spec spec = make_spec(seqlen, seqlen, head_dim, false, chapter_under_test.dtypes.front());
+      Inputs inputs = make_inputs(spec, InputKind::normal, 9);
       std::fill(inputs.q.begin(), inputs.q.end(), 25.0f);
       std::fill(inputs.k.begin(), inputs.k.end(), 25.0f);
-      round_inputs(shape, inputs);  // e4m3 has 24, and scores of 9216
-      complete_inputs(operation_under_test, shape, 9, inputs);
-      expect_right(shape, inputs);
+      round_inputs(spec, inputs);  // e4m3 has 24, and scores of 9216
+      complete_inputs(operation_under_test, spec, 9, inputs);
+      expect_right(spec, inputs);
     }
 }
 
@@ -174,12 +174,12 @@ TEST_F(ChapterTest, ExactScoresOfAHundredMillionStayWithinTheBounds) {
   if (right_up_to(operation_under_test, chapter_under_test.dtypes.front()) <= 0x1p16f)
     return;  // rejected, as the next test checks
   for (int head_dim : {64, 128, 256}) {
-    Shape shape = make_shape(20, 300, head_dim, false, chapter_under_test.dtypes.front());
-    shape.scale *= 1.1f;
-    Inputs inputs = make_inputs(shape, InputKind::normal, 9);
+    Spec spec = make_spec(20, 300, head_dim, false, chapter_under_test.dtypes.front());
+    spec.scale *= 1.1f;
+    Inputs inputs = make_inputs(spec, InputKind::normal, 9);
     std::fill(inputs.q.begin(), inputs.q.end(), 4096.0f);
     std::fill(inputs.k.begin(), inputs.k.end(), 4096.0f);
-    expect_right(shape, inputs);
+    expect_right(spec, inputs);
   }
 }
 
@@ -189,19 +189,19 @@ TEST_F(ChapterTest, LargeScoresAreRightOrRefused) {
   for (DType dtype : chapter_under_test.dtypes)
     for (int head_dim : {64, 256})
       for (float largest : {0x1p15f, 0x1p34f, 0x1p126f}) {
-        Shape shape = make_shape(40, 150, head_dim, head_dim == 64, dtype);
-        shape.scale = 1;
-        shape.scale = largest / float(largest_score(shape, make_inputs(shape, InputKind::normal, 21)));
+        Spec spec = make_spec(40, 150, head_dim, head_dim == 64, dtype);
+        spec.scale = 1;
+        spec.scale = largest / float(largest_score(spec, make_inputs(spec, InputKind::normal, 21)));
         if (largest <= right_up_to(operation_under_test, dtype)) {
-          expect_right(shape, inputs_of(shape, InputKind::normal, 21));
+          expect_right(spec, inputs_of(spec, InputKind::normal, 21));
           continue;
         }
         Options options;
-        options.shape = shape;
+        options.spec = spec;
         options.seed = 21;
         options.operation = operation_under_test;
         options.steps = {last_step()};
-        EXPECT_THROW(run(options, chapter_under_test, nullptr), InputError) << describe(shape);
+        EXPECT_THROW(run(options, chapter_under_test, nullptr), InputError) << describe(spec);
       }
 }
 
@@ -217,10 +217,10 @@ TEST(Descriptor, SaysWhatTheContractAsksFor) {
             (chapter.number < 10 ? "0" : "") + std::to_string(chapter.number));
   ASSERT_FALSE(chapter.steps.empty());
   for (const Step& step : chapter.steps) EXPECT_TRUE(std::string(step.idea).ends_with('.')) << step.name;
-  for (const Shape& shape : {chapter.gpu_shape, chapter.cpu_shape}) {
-    EXPECT_NO_THROW(validate(shape));
+  for (const Spec& spec : {chapter.gpu_spec, chapter.cpu_spec}) {
+    EXPECT_NO_THROW(validate(spec));
     for (int step : steps_under_test())
-      EXPECT_EQ(chapter.refusal(step, shape).empty(), chapter.step(step).is_for(shape)) << step;
+      EXPECT_EQ(chapter.refusal(step, spec).empty(), chapter.step(step).is_for(spec)) << step;
   }
 }
 
@@ -232,8 +232,8 @@ TEST_F(ChapterTest, ComputesOrRefusesEachFeature) {
   int refused = 0;
   for (int step : steps_under_test()) {
     const Step& asked = chapter.step(step);
-    Shape plain = chapter.cpu_shape;
-    plain.ranks = 1;
+    Spec plain = chapter.cpu_spec;
+    plain.sharding.ranks = 1;
     plain.seqlen_k = std::min(plain.seqlen_k, 300);
     if (plain.seqlen_q > 1) plain.seqlen_q = 70, plain.seqlen_k = 70;
     for (const Feature needed : {Feature::latent, Feature::e4m3_cache})
@@ -241,10 +241,10 @@ TEST_F(ChapterTest, ComputesOrRefusesEachFeature) {
     for (int bit = 0; bit < int(Feature::unknown); ++bit) {
       const Feature feature = Feature(bit);
       if (features_of(plain).has(feature)) continue;
-      const Shape shape = with_feature(feature, plain);
-      ASSERT_TRUE(features_of(shape).has(feature)) << definition_of(feature).plural;
-      const Features unknown = asked.unknown_in(shape);
-      const std::string reason = chapter.refusal(step, shape);
+      const Spec spec = with_feature(feature, plain);
+      ASSERT_TRUE(features_of(spec).has(feature)) << definition_of(feature).plural;
+      const Features unknown = asked.unknown_in(spec);
+      const std::string reason = chapter.refusal(step, spec);
       if (!unknown.empty()) {
         ++refused;
         EXPECT_NE(reason.find("does not support"), std::string::npos)
@@ -255,11 +255,11 @@ TEST_F(ChapterTest, ComputesOrRefusesEachFeature) {
         continue;
       }
       if (!reason.empty() || kElsewhere.has(feature)) continue;
-      SCOPED_TRACE("step " + std::to_string(step) + ", " + describe(shape));
-      validate(shape);
-      const Inputs inputs = inputs_of(shape, InputKind::normal, 3);
-      const Expected expected(operation_under_test, shape, inputs, all_rows(shape));
-      EXPECT_EQ(describe_failure(expected.judge(run_once(chapter, shape, inputs, step)), "the oracle"), "");
+      SCOPED_TRACE("step " + std::to_string(step) + ", " + describe(spec));
+      validate(spec);
+      const Inputs inputs = inputs_of(spec, InputKind::normal, 3);
+      const Expected expected(operation_under_test, spec, inputs, all_rows(spec));
+      EXPECT_EQ(describe_failure(expected.judge(run_once(chapter, spec, inputs, step)), "the oracle"), "");
     }
   }
   EXPECT_GT(refused, 0);

@@ -52,17 +52,17 @@ class ChapterTest : public MachineTest {
 };
 
 /// Runs every step starting with `first_step` on `inputs`, and compares it with the oracle.
-void expect_right(const Shape& shape, const Inputs& inputs, int first_step = 1);
+void expect_right(const Spec& spec, const Inputs& inputs, int first_step = 1);
 
 /// Inputs for the chapter's operation.
-Inputs inputs_of(const Shape& shape, InputKind kind, uint64_t seed);
+Inputs inputs_of(const Spec& spec, InputKind kind, uint64_t seed);
 
 /// Adds a gradient of the log-sum-exp to a backward pass: numbers from -2 to 2, NaN for queries that see no
 /// key.
-void add_lse_gradient(const Shape& shape, Inputs& inputs);
+void add_lse_gradient(const Spec& spec, Inputs& inputs);
 
 /// Checks that a step gives the same bits in this many launches.
-void expect_same_bits(const Shape& shape, const Inputs& inputs, int step, int launches);
+void expect_same_bits(const Spec& spec, const Inputs& inputs, int step, int launches);
 
 /// Checks that a step, by default the last one, gives the same bits in every launch, although blocks take
 /// tiles from a counter, warpgroups take turns and copies complete at any time. On a GPU: 10,000 launches,
@@ -71,6 +71,6 @@ void expect_same_bits(DType dtype, int step = last_step(), int launches_on_gpu =
 
 /// dQ and dK of every step starting with `first_step`, where each query sees one key: P is 1 whatever Q and K
 /// are, so both are 0 except for rounding in D's sum. The floor is that of FlashAttention's tests.
-void expect_one_key_moves_nothing(const Shape& shape, int first_step = 1);
+void expect_one_key_moves_nothing(const Spec& spec, int first_step = 1);
 
 }  // namespace flashbook::testing

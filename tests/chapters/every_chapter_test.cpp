@@ -49,11 +49,11 @@ class RandomOrder : public Program {};
 
 TEST_P(RandomOrder, OfWarpsChangesNothing) {
   const auto& [chapter, before, operation] = GetParam();
-  const std::vector<Shape> shapes = quick_shapes(*chapter, chapter->default_shape().head_dim);
+  const std::vector<Spec> specs = quick_specs(*chapter, chapter->default_spec().head_dim);
   for (int i = 0; i < 4; ++i) {
-    const Shape& shape = shapes[2 * i];
+    const Spec& spec = specs[2 * i];
     const RandomWarpOrder order(i + 1);
-    expect_steps_right(*chapter, operation, shape, make_inputs(operation, shape, InputKind::normal, 13));
+    expect_steps_right(*chapter, operation, spec, make_inputs(operation, spec, InputKind::normal, 13));
   }
 }
 

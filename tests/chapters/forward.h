@@ -5,7 +5,7 @@
 #include "common/attention/bounds.h"
 #include "tests/chapters/conformance.h"
 #include "tests/support/faults.h"
-#include "tests/support/shapes.h"
+#include "tests/support/specs.h"
 
 namespace flashbook::testing {
 
@@ -16,16 +16,16 @@ class Faults : public ChapterTest, public ::testing::WithParamInterface<bool> {}
 
 TEST_P(Faults, OfVAndKShow) {
   for (DType dtype : chapter_under_test.dtypes) {
-    const Shape shape = make_shape(200, 200, 64, GetParam(), dtype, 2, 2);
+    const Spec spec = make_spec(200, 200, 64, GetParam(), dtype, 2, 2);
     int step = last_step();
-    while (!chapter_under_test.step(step).is_for(shape)) --step;
-    const Inputs inputs = make_inputs(shape, InputKind::normal, 27);
-    const Reference reference = make_reference(shape, inputs, all_rows(shape));
+    while (!chapter_under_test.step(step).is_for(spec)) --step;
+    const Inputs inputs = make_inputs(spec, InputKind::normal, 27);
+    const Reference reference = make_reference(spec, inputs, all_rows(spec));
     for (Fault fault : kFaults) {
-      const Problem faulty = with_fault(shape, inputs, fault, 100);
+      const Problem faulty = with_fault(spec, inputs, fault, 100);
       const CheckResult result =
-          check(shape, reference, run_once(chapter_under_test, faulty.shape, faulty.inputs, step));
-      EXPECT_FALSE(result.o.ok) << describe(shape) << ", " << name_of(fault) << ": error "
+          check(spec, reference, run_once(chapter_under_test, faulty.spec, faulty.inputs, step));
+      EXPECT_FALSE(result.o.ok) << describe(spec) << ", " << name_of(fault) << ": error "
                                 << result.o.max_error << ", bound " << result.o.bound;
     }
   }
@@ -39,31 +39,31 @@ INSTANTIATE_TEST_SUITE_P(Masks, Faults, ::testing::Bool(),
 class Properties : public ChapterTest, public ::testing::WithParamInterface<int> {
  protected:
   int step() const { return GetParam(); }
-  Shape shape() const {
-    Shape shape = make_shape(70, 150, 64, false, chapter_under_test.dtypes.front(), 4, 2);
-    shape.batch = 2;
-    if (!chapter_under_test.step(step()).is_for(shape)) shape.dtype = DType::bf16;
-    return shape;
+  Spec spec() const {
+    Spec spec = make_spec(70, 150, 64, false, chapter_under_test.dtypes.front(), 4, 2);
+    spec.batch = 2;
+    if (!chapter_under_test.step(step()).is_for(spec)) spec.dtype = DType::bf16;
+    return spec;
   }
 };
 
 TEST_P(Properties, ValuesOfOneGiveOne) {
-  Inputs inputs = make_inputs(shape(), InputKind::normal, 5);
+  Inputs inputs = make_inputs(spec(), InputKind::normal, 5);
   std::fill(inputs.v.begin(), inputs.v.end(), 1.0f);
-  const Outputs outputs = run_once(chapter_under_test, shape(), inputs, step());
+  const Outputs outputs = run_once(chapter_under_test, spec(), inputs, step());
   // The sum of up to 150 rounded probabilities; rounding a probability to e4m3 changes it by at most a 16th.
-  const float tolerance = shape().dtype == DType::e4m3 ? 0.0625f : 4e-3f;
+  const float tolerance = spec().dtype == DType::e4m3 ? 0.0625f : 4e-3f;
   for (float value : outputs.o) ASSERT_NEAR(value, 1.0f, tolerance);
 }
 
 TEST_P(Properties, KeysInAnotherOrderGiveTheSame) {
-  const Inputs inputs = make_inputs(shape(), InputKind::normal, 5);
+  const Inputs inputs = make_inputs(spec(), InputKind::normal, 5);
   Inputs permuted = inputs;
-  std::vector<int> order(shape().seqlen_k);
+  std::vector<int> order(spec().seqlen_k);
   std::iota(order.begin(), order.end(), 0);
   std::shuffle(order.begin(), order.end(), std::mt19937(17));
-  const int dim = shape().head_dim, keys = shape().seqlen_k;
-  for (int head = 0; head < shape().batch * shape().kv_heads; ++head)
+  const int dim = spec().head_dim, keys = spec().seqlen_k;
+  for (int head = 0; head < spec().batch * spec().kv_heads; ++head)
     for (int key = 0; key < keys; ++key)
       for (int c = 0; c < dim; ++c) {
         const std::size_t to = (std::size_t(head) * keys + key) * dim + c;
@@ -71,12 +71,12 @@ TEST_P(Properties, KeysInAnotherOrderGiveTheSame) {
         permuted.k[to] = inputs.k[from];
         permuted.v[to] = inputs.v[from];
       }
-  const Reference reference = make_reference(shape(), inputs, all_rows(shape()));
-  EXPECT_TRUE(check(shape(), reference, run_once(chapter_under_test, shape(), permuted, step())).ok());
+  const Reference reference = make_reference(spec(), inputs, all_rows(spec()));
+  EXPECT_TRUE(check(spec(), reference, run_once(chapter_under_test, spec(), permuted, step())).ok());
 }
 
 TEST_P(Properties, RowsThatSeeNoKeyAreZero) {
-  Shape blind = shape();
+  Spec blind = spec();
   blind.visibility = Visibility::causal();
   blind.seqlen_k = 30;  // queries 0 ... 39 of 70 see none of the 30 keys
   const Outputs outputs =
@@ -98,7 +98,7 @@ TEST_P(Properties, FewKeysErrAtMostTwiceAsMuchAsPlain) {
     if (dtype != DType::f16 && dtype != DType::bf16) continue;
     for (const int keys : {1, 2, 3})
       for (const bool causal : {false, true}) {
-        Shape few = shape();
+        Spec few = spec();
         few.seqlen_k = keys;
         few.visibility = Visibility::causal_if(causal);
         if (causal) few.seqlen_q = keys;
@@ -116,13 +116,13 @@ TEST_P(Properties, FewKeysErrAtMostTwiceAsMuchAsPlain) {
 
 TEST_P(Properties, TheScaleIsAFactorOnTheScores) {
   // Doubling the scale equals doubling Q: multiplying by a power of two is exact.
-  const Inputs inputs = make_inputs(shape(), InputKind::normal, 5);
+  const Inputs inputs = make_inputs(spec(), InputKind::normal, 5);
   Inputs doubled = inputs;
   for (float& value : doubled.q) value *= 2;
-  Shape twice = shape();
+  Spec twice = spec();
   twice.scale *= 2;
   const Outputs a = run_once(chapter_under_test, twice, inputs, step());
-  const Outputs b = run_once(chapter_under_test, shape(), doubled, step());
+  const Outputs b = run_once(chapter_under_test, spec(), doubled, step());
   const Reference reference = make_reference(twice, inputs, all_rows(twice));
   EXPECT_TRUE(compare(twice, a, b, reference).ok());
 }

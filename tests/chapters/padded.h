@@ -13,15 +13,15 @@ inline int first_padded_step() { return chapter_under_test.place(first_padded_sl
 /// Head dimensions that fill a panel with zeros wholly, in part or not at all, for each tile size.
 constexpr int kPaddedDims[] = {8, 40, 72, 80, 96, 112, 136, 192, 200, 248};
 
-inline Shape padded_shape(int seqlen_q, int seqlen_k, int head_dim, bool causal) {
-  return make_shape(seqlen_q, seqlen_k, head_dim, causal, DType::bf16, 2, 1);
+inline Spec padded_spec(int seqlen_q, int seqlen_k, int head_dim, bool causal) {
+  return make_spec(seqlen_q, seqlen_k, head_dim, causal, DType::bf16, 2, 1);
 }
 
 class Padded : public ChapterTest, public ::testing::WithParamInterface<int> {
  protected:
   void expect_padded_right(int seqlen_q, int seqlen_k, bool causal) const {
-    const Shape shape = padded_shape(seqlen_q, seqlen_k, GetParam(), causal);
-    expect_right(shape, inputs_of(shape, InputKind::normal, 7), first_padded_step());
+    const Spec spec = padded_spec(seqlen_q, seqlen_k, GetParam(), causal);
+    expect_right(spec, inputs_of(spec, InputKind::normal, 7), first_padded_step());
   }
 };
 
@@ -36,9 +36,9 @@ TEST_P(Padded, AgreesWithTheOracle) {
 TEST_P(Padded, ReadsAndWritesItsColumnsOnly) {
   const RandomWarpOrder order(GetParam());
   for (int step : {first_padded_step(), last_step()}) {
-    Shape shape = padded_shape(131, 131, GetParam(), step % 2 == 0);
-    shape.batch = 2;
-    expect_layouts_agree(shape, step);
+    Spec spec = padded_spec(131, 131, GetParam(), step % 2 == 0);
+    spec.batch = 2;
+    expect_layouts_agree(spec, step);
   }
 }
 
@@ -52,14 +52,14 @@ INSTANTIATE_TEST_SUITE_P(HeadDims, TracedPadded, ::testing::Values(40, 80, 136, 
 
 TEST_F(ChapterTest, OtherHeadDimensionsAreRefused) {
   for (int step : steps_under_test()) {
-    const std::string reason = chapter_under_test.refusal(step, padded_shape(10, 10, 96, false));
+    const std::string reason = chapter_under_test.refusal(step, padded_spec(10, 10, 96, false));
     EXPECT_EQ(reason.empty(), step >= first_padded_step()) << step << reason;
     EXPECT_TRUE(reason.empty() || reason.find("head dimensions") != std::string::npos) << reason;
   }
   for (int head_dim : {0, 4, 100, 264}) {
-    Shape shape = padded_shape(10, 10, 64, false);
-    shape.set_head_dim(head_dim);
-    EXPECT_THROW(validate(shape), InputError) << head_dim;
+    Spec spec = padded_spec(10, 10, 64, false);
+    spec.set_head_dim(head_dim);
+    EXPECT_THROW(validate(spec), InputError) << head_dim;
   }
 }
 

@@ -10,15 +10,15 @@
 namespace flashbook::testing {
 
 /// Runs every step for `operation` from `first_step` on, and compares it with the oracle.
-inline void expect_steps_right(const Chapter& chapter, Operation operation, const Shape& shape,
+inline void expect_steps_right(const Chapter& chapter, Operation operation, const Spec& spec,
                                const Inputs& inputs, int first_step = 1) {
-  const Expected expected(operation, shape, inputs, all_rows(shape));
-  const UploadedInputs uploaded(operation, shape, inputs, chapter.runs_on);
+  const Expected expected(operation, spec, inputs, all_rows(spec));
+  const UploadedInputs uploaded(operation, spec, inputs, chapter.runs_on);
   for (int step : chapter.steps_of(operation)) {
-    if (step < first_step || !chapter.step(step).is_for(shape)) continue;
-    SCOPED_TRACE("step " + std::to_string(step) + ", " + describe(shape));
-    ASSERT_EQ(chapter.refusal(step, shape), "");
-    const Call call(chapter, shape, uploaded, step);
+    if (step < first_step || !chapter.step(step).is_for(spec)) continue;
+    SCOPED_TRACE("step " + std::to_string(step) + ", " + describe(spec));
+    ASSERT_EQ(chapter.refusal(step, spec), "");
+    const Call call(chapter, spec, uploaded, step);
     call.run();
     EXPECT_TRUE(call.has_zeros()) << "the next launch would find counters that are not 0";
     EXPECT_EQ(describe_failure(expected.judge(call.download()), "the oracle"), "");

@@ -19,7 +19,7 @@
 #include "chapters/07_backward/host/chapter.h"
 #include "common/app/call.h"
 #include "common/app/expected.h"
-#include "tests/support/shapes.h"
+#include "tests/support/specs.h"
 #include "tests/support/work.h"
 
 using namespace flashbook;
@@ -34,12 +34,12 @@ struct Row {
   Clocks clocks;
 };
 
-Shape shape_of(int heads, int kv_heads, int seqlen, bool causal) {
-  return testing::make_shape(seqlen, seqlen, 64, causal, DType::bf16, heads, kv_heads);
+Spec spec_of(int heads, int kv_heads, int seqlen, bool causal) {
+  return testing::make_spec(seqlen, seqlen, 64, causal, DType::bf16, heads, kv_heads);
 }
 
 std::vector<Row> rows_of(Operation operation, std::span<const Chapter* const> chapters,
-                         const std::array<Shape, kShapes>& shapes) {
+                         const std::array<Spec, kShapes>& specs) {
   std::vector<Row> rows;
   for (const Chapter* chapter : chapters)
     for (const int number : chapter->steps_of(operation)) {
@@ -47,11 +47,11 @@ std::vector<Row> rows_of(Operation operation, std::span<const Chapter* const> ch
                   chapter->step(number).name,
               {}};
       for (std::size_t i = 0; i < kShapes; ++i) {
-        const UploadedInputs inputs(operation, shapes[i],
-                                    make_inputs(operation, shapes[i], InputKind::normal, 6, nullptr),
+        const UploadedInputs inputs(operation, specs[i],
+                                    make_inputs(operation, specs[i], InputKind::normal, 6, nullptr),
                                     chapter->runs_on);
-        const Call call(*chapter, shapes[i], inputs, number);
-        const double multiply_adds = flops(shapes[i], operation) / 2;
+        const Call call(*chapter, specs[i], inputs, number);
+        const double multiply_adds = flops(specs[i], operation) / 2;
         const auto work = testing::work_of({[&] { call.run(); }}, multiply_adds, device::multiprocessors());
         row.clocks[i] = std::round(work->clocks());
       }
@@ -65,13 +65,13 @@ std::vector<Row> rows_of(Operation operation, std::span<const Chapter* const> ch
 bool agree(const std::vector<Row>& rows, const nlohmann::json& exercise, bool begins_naive,
            const std::string& page) {
   Clocks naive{}, best{};
-  std::size_t shapes = 0;
+  std::size_t specs = 0;
   for (const auto& test : exercise["tests"])
     if (test.contains("clocks")) {
-      naive[shapes] = test["clocks"][0], best[shapes] = test["clocks"][1];
-      ++shapes;
+      naive[specs] = test["clocks"][0], best[specs] = test["clocks"][1];
+      ++specs;
     }
-  bool right = shapes == kShapes;
+  bool right = specs == kShapes;
   for (std::size_t i = 0; i < kShapes; ++i) {
     const auto least = std::ranges::min_element(rows, {}, [i](const Row& row) { return row.clocks[i]; });
     right &= least->clocks[i] == best[i] && (!begins_naive || rows[0].clocks[i] == naive[i]);
@@ -106,10 +106,10 @@ int main(int, char** words) {
                                     &kFlashAttention3};
   const Chapter* const backward[] = {&kBackward};
   const bool of_forward =
-      agree(rows_of(Operation::forward, forward, {shape_of(2, 2, 256, false), shape_of(4, 2, 256, true)}),
+      agree(rows_of(Operation::forward, forward, {spec_of(2, 2, 256, false), spec_of(4, 2, 256, true)}),
             exercises[0], true, page);
   const bool of_backward =
-      agree(rows_of(Operation::backward, backward, {shape_of(2, 2, 128, false), shape_of(2, 1, 192, true)}),
+      agree(rows_of(Operation::backward, backward, {spec_of(2, 2, 128, false), spec_of(2, 1, 192, true)}),
             exercises[1], false, page);
   if (of_forward && of_backward) return 0;
   std::fputs("the page or exercises.json says otherwise\n", stderr);

@@ -154,7 +154,7 @@ class Gate(unittest.TestCase):
                      "basic_ifstream", "clone", "__environ", "execvpe", "process_vm_readv", "memfd_create", "TEST", "EXPECT_EQ", "GTEST_SKIP",
                      "ADD_FAILURE", "memcpy", "copy_n", "wmemcpy", "__mempcpy", "__stpncpy", "strncpy", "wcscpy", "snprintf", "qsort", "__gnu_cxx"):
             self.assertIn(f"'{word}'", self.objection(f"  x = {word}(1);"), word)
-        for word in ("make_reference", "TensorReference", "make_inputs", "keys_seen", "visible_pairs", "parallel_for", "Shape", "device", "async",
+        for word in ("make_reference", "TensorReference", "make_inputs", "keys_seen", "visible_pairs", "parallel_for", "Spec", "device", "async",
                      "RandomWarpOrder", "SUCCEED", "course_seed", "GTEST_FAIL", "__gnu_debug", "__detail", "__wrap_expf", "_Exit", "__builtin_memcpy"):
             self.assertNotEqual(gate.refused(word), "", word)
         for word in ("__half22float2", "__hfma2", "__ldg", "__shfl_xor_sync", "__float_as_int", "__nv_bfloat162", "__grid_constant__", "index", "wait", "stride"):

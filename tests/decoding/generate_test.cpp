@@ -14,16 +14,16 @@ namespace {
 constexpr int kRows = 4;  // per page
 
 /// Plain attention on the host, over a paged cache: what the loop calls in place of a chapter's kernels.
-void plain_attention(const Shape& shape, const Tensors& tensors, device::Stream) {
+void plain_attention(const Spec& spec, const Tensors& tensors, device::Stream) {
   const auto values = [&](TensorId id, const void* from) {
     const auto* bytes = static_cast<const std::byte*>(from);
-    return decode(shape.dtype, {bytes, elements_of(shape, id) * size_of(shape.dtype)});
+    return decode(spec.dtype, {bytes, elements_of(spec, id) * size_of(spec.dtype)});
   };
   const Inputs inputs = {.q = values(TensorId::q, tensors.q),
                          .k = values(TensorId::k, tensors.k),
                          .v = values(TensorId::v, tensors.v)};
-  const Reference reference = make_reference(shape, inputs, all_rows(shape));
-  const std::vector<std::byte> o = encode(shape.dtype, reference.plain_o);
+  const Reference reference = make_reference(spec, inputs, all_rows(spec));
+  const std::vector<std::byte> o = encode(spec.dtype, reference.plain_o);
   std::copy(o.begin(), o.end(), static_cast<std::byte*>(tensors.o));
 }
 
@@ -40,8 +40,8 @@ const Chapter kPlain = {.number = 0,
                         .runs_on = device::Place::host,
                         .steps = std::span(&kPlainStep, 1),
                         .dtypes = {},
-                        .gpu_shape = {},
-                        .cpu_shape = {}};
+                        .gpu_spec = {},
+                        .cpu_spec = {}};
 
 Generated written(bool with_cache, int tokens, uint64_t seed) {
   PagePool pool(ceil_div(tokens, kRows), kRows);
@@ -75,7 +75,7 @@ TEST_F(GenerateOnTheMachine, TheKernelsWriteWhatPlainAttentionWrites) {
   for (int step = 1; step <= int(kDecoding.steps.size()); ++step) {
     Sequence sequence(pool);
     ASSERT_FALSE(sequence.append(1));
-    if (!kDecoding.refusal(step, shape_of(pool, sequence)).empty()) continue;
+    if (!kDecoding.refusal(step, spec_of(pool, sequence)).empty()) continue;
     sequence.reset();
     ++steps;
     EXPECT_EQ(generate(kDecoding, step, decoder, pool, 0, kTokens, true).tokens, want) << "step " << step;

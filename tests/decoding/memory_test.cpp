@@ -9,13 +9,13 @@ namespace flashbook::decoding {
 namespace {
 
 /// One layer of a model, with one query per head and a cache.
-Shape layer_of(const Model& model, DType dtype, int seqlen, int batch) {
-  return {.batch = batch,
-          .heads = model.heads,
-          .kv_heads = model.kv_heads,
-          .seqlen_k = seqlen,
-          .head_dim = model.head_dim,
-          .dtype = dtype};
+Spec layer_of(const Model& model, DType dtype, int seqlen, int batch) {
+  return {{.batch = batch,
+           .heads = model.heads,
+           .kv_heads = model.kv_heads,
+           .seqlen_k = seqlen,
+           .head_dim = model.head_dim,
+           .dtype = dtype}};
 }
 
 TEST(Memory, OneMoreTokenIsWhatTheCostModelReadsMore) {
@@ -35,10 +35,10 @@ TEST(Memory, OneMoreTokenIsWhatTheCostModelReadsMore) {
 
 TEST(Memory, StandardAttentionTakesWhatChapter1Allocates) {
   const Model model = *model_named("llama-2-7b");
-  Shape shape = layer_of(model, DType::bf16, 512, 2);
-  shape.seqlen_q = shape.seqlen_k;
+  Spec spec = layer_of(model, DType::bf16, 512, 2);
+  spec.seqlen_q = spec.seqlen_k;
   EXPECT_EQ(memory_of(model, DType::bf16, 512, 2).standard,
-            double(kNaiveAttention.step("textbook").workspace_bytes(shape)));
+            double(kNaiveAttention.step("textbook").workspace_bytes(spec)));
 }
 
 TEST(Memory, OfPublishedModels) {

@@ -36,22 +36,22 @@ class Variant : public HopperTest {
     return false;
   }
 
-  /// Returns the shape with the variant's mask, pair by pair, and its changes to the scores, except a sink.
-  static Shape varied(Shape shape, const capstone::Variant& p, const std::vector<float>& by_head) {
-    for (int b = 0; b < shape.batch; ++b)
-      for (int i = 0; i < shape.seqlen_q; ++i)
-        for (int j = 0; j < shape.seqlen_k; ++j)
-          shape.visibility.dense.visible.push_back(sees(p, i + shape.seqlen_k - shape.seqlen_q - j, j));
-    RelativeBias& bias = shape.score.bias;
+  /// Returns the problem with the variant's mask, pair by pair, and its changes to the scores, except a sink.
+  static Spec varied(Spec spec, const capstone::Variant& p, const std::vector<float>& by_head) {
+    for (int b = 0; b < spec.batch; ++b)
+      for (int i = 0; i < spec.seqlen_q; ++i)
+        for (int j = 0; j < spec.seqlen_k; ++j)
+          spec.visibility.dense.visible.push_back(sees(p, i + spec.seqlen_k - spec.seqlen_q - j, j));
+    RelativeBias& bias = spec.score.bias;
     switch (p.score) {
       case Score::capped:
-        shape.score.softcap = p.cap;
+        spec.score.softcap = p.cap;
         break;
       case Score::linear:
-        shape.score.alibi = by_head;
+        spec.score.alibi = by_head;
         break;
       case Score::logarithmic:
-        bias.reach = std::max(shape.seqlen_q, shape.seqlen_k);
+        bias.reach = std::max(spec.seqlen_q, spec.seqlen_k);
         for (float factor : by_head)
           for (int d = -bias.reach; d <= bias.reach; ++d)
             bias.values.push_back(float(-double(factor) * std::log1p(std::abs(d))));
@@ -59,35 +59,35 @@ class Variant : public HopperTest {
       case Score::sink:
         break;
     }
-    return shape;
+    return spec;
   }
 
-  static void expect_right(const Shape& shape, const Parameters& parameters = {},
+  static void expect_right(const Spec& spec, const Parameters& parameters = {},
                            InputKind kind = InputKind::normal);
 };
 
 /// Adds a key to each row with that score and a value of zero, so that it takes its share of the row's sum.
-void add_sinks(const Shape& shape, const std::vector<float>& by_head, Reference& reference) {
+void add_sinks(const Spec& spec, const std::vector<float>& by_head, Reference& reference) {
   for (std::size_t r = 0; r < reference.rows.size(); ++r) {
-    const double sink = by_head[reference.rows[r] / shape.seqlen_q % shape.heads], before = reference.lse[r];
+    const double sink = by_head[reference.rows[r] / spec.seqlen_q % spec.heads], before = reference.lse[r];
     const double top = std::max(sink, before);
     const double lse = top + std::log(std::exp(sink - top) + std::exp(before - top));
     const double share = std::exp(before - lse);
     reference.lse[r] = lse;
     reference.lse_bound[r] = share * reference.lse_bound[r] + 0x1p-20 * std::max(1.0, std::abs(lse));
-    const std::span<double> o(&reference.o[r * shape.head_dim], shape.head_dim);
+    const std::span<double> o(&reference.o[r * spec.head_dim], spec.head_dim);
     for (double& x : o) x *= share;
-    reference.o_bound[r] = share * reference.o_bound[r] + floor_for(shape.dtype) * largest_value(o);
+    reference.o_bound[r] = share * reference.o_bound[r] + floor_for(spec.dtype) * largest_value(o);
   }
 }
 
-void Variant::expect_right(const Shape& shape, const Parameters& parameters, InputKind kind) {
-  const Inputs inputs = make_inputs(shape, kind, 9 + course_seed());
+void Variant::expect_right(const Spec& spec, const Parameters& parameters, InputKind kind) {
+  const Inputs inputs = make_inputs(spec, kind, 9 + course_seed());
   std::vector<float> by_head;
-  for (int head = 0; head < shape.heads; ++head) by_head.push_back(parameters.by_head * float(head + 1));
-  DeviceArray q(shape.dtype, inputs.q.size()), k(shape.dtype, inputs.k.size()),
-      v(shape.dtype, inputs.v.size()), of_heads(DType::f32, by_head.size());
-  const DeviceArray o(shape.dtype, inputs.q.size()), lse(DType::f32, std::size_t(shape.q_rows()));
+  for (int head = 0; head < spec.heads; ++head) by_head.push_back(parameters.by_head * float(head + 1));
+  DeviceArray q(spec.dtype, inputs.q.size()), k(spec.dtype, inputs.k.size()), v(spec.dtype, inputs.v.size()),
+      of_heads(DType::f32, by_head.size());
+  const DeviceArray o(spec.dtype, inputs.q.size()), lse(DType::f32, std::size_t(spec.q_rows()));
   constexpr unsigned kScores = unsigned(Score::sink) + 1;
   const capstone::Variant problem = {q.as<__half>(),
                                      k.as<__half>(),
@@ -95,22 +95,22 @@ void Variant::expect_right(const Shape& shape, const Parameters& parameters, Inp
                                      of_heads.as<float>(),
                                      o.as<__half>(),
                                      lse.as<float>(),
-                                     shape.batch,
-                                     shape.heads,
-                                     shape.kv_heads,
-                                     shape.seqlen_q,
-                                     shape.seqlen_k,
+                                     spec.batch,
+                                     spec.heads,
+                                     spec.kv_heads,
+                                     spec.seqlen_q,
+                                     spec.seqlen_k,
                                      Mask(course_variant() / kScores),
                                      Score(course_variant() % kScores),
                                      parameters.width,
                                      parameters.stride,
                                      parameters.cap,
-                                     shape.scale,
+                                     spec.scale,
                                      device::multiprocessors()};
   const auto upload = [&] {
     q.upload(inputs.q), k.upload(inputs.k), v.upload(inputs.v), of_heads.upload(by_head);
   };
-  const Shape asked = varied(shape, problem, by_head);
+  const Spec asked = varied(spec, problem, by_head);
   std::optional<Work> work;
   if (!run_plan([&](capstone::Plan& plan) { capstone::plan(plan, problem); }, upload, flops(asked) / 2, work))
     return;
@@ -119,12 +119,12 @@ void Variant::expect_right(const Shape& shape, const Parameters& parameters, Inp
   expect_outputs(asked, reference, {o.download(), lse.download()});
 }
 
-TEST_F(Variant, AsManyKeysAsQueries) { expect_right(capstone_shape(1, 1, 1, 64, 64, false)); }
-TEST_F(Variant, LengthsThatAreNoMultipleOfATile) { expect_right(capstone_shape(1, 2, 2, 75, 101, false)); }
-TEST_F(Variant, MoreQueriesThanKeys) { expect_right(capstone_shape(1, 1, 1, 90, 40, false)); }
-TEST_F(Variant, GroupsOfHeadsInABatch) { expect_right(capstone_shape(2, 4, 2, 33, 70, false)); }
+TEST_F(Variant, AsManyKeysAsQueries) { expect_right(capstone_spec(1, 1, 1, 64, 64, false)); }
+TEST_F(Variant, LengthsThatAreNoMultipleOfATile) { expect_right(capstone_spec(1, 2, 2, 75, 101, false)); }
+TEST_F(Variant, MoreQueriesThanKeys) { expect_right(capstone_spec(1, 1, 1, 90, 40, false)); }
+TEST_F(Variant, GroupsOfHeadsInABatch) { expect_right(capstone_spec(2, 4, 2, 33, 70, false)); }
 TEST_F(Variant, OtherParameters) {
-  expect_right(capstone_shape(1, 2, 1, 70, 90, false),
+  expect_right(capstone_spec(1, 2, 1, 70, 90, false),
                {.width = 17, .stride = 4, .cap = 0.7f, .by_head = 1.5f});
 }
 

@@ -9,10 +9,10 @@
 namespace flashbook::testing {
 
 /// One batch entry in f16, with head_dim 64.
-inline Shape capstone_shape(int batch, int heads, int kv_heads, int seqlen_q, int seqlen_k, bool causal) {
-  Shape shape = attention_shape(heads, kv_heads, seqlen_q, seqlen_k, causal);
-  shape.batch = batch;
-  return shape;
+inline Spec capstone_spec(int batch, int heads, int kv_heads, int seqlen_q, int seqlen_k, bool causal) {
+  Spec spec = attention_spec(heads, kv_heads, seqlen_q, seqlen_k, causal);
+  spec.batch = batch;
+  return spec;
 }
 
 /// Calls `make_plan(plan)`, then uploads the inputs and runs the launches. A fault that the machine reports
@@ -58,8 +58,8 @@ inline void record(const std::optional<Work>& counted, double least) {
 }
 
 /// Reads every input and writes every output once, with every product on a tensor core.
-inline double least_clocks(const Shape& shape, Operation operation) {
-  return compulsory_bytes(shape, operation) / 32 + flops(shape, operation) / 2 / 2048;
+inline double least_clocks(const Spec& spec, Operation operation) {
+  return compulsory_bytes(spec, operation) / 32 + flops(spec, operation) / 2 / 2048;
 }
 
 }  // namespace flashbook::testing

@@ -21,7 +21,7 @@
 #include "library/chapters.h"
 #include "library/flashbook.h"
 #include "tests/require_gpu.h"
-#include "tests/support/shapes.h"
+#include "tests/support/specs.h"
 
 namespace flashbook {
 namespace {
@@ -35,8 +35,8 @@ FlashbookShape small_shape() {
   return shape;
 }
 
-/// Returns the small shape as a chapter's Shape.
-Shape small_shape_of_the_house() { return testing::make_shape(33, 40, 64, true, DType::f32, 2, 1); }
+/// Returns the small problem as a chapter's Spec.
+Spec small_shape_of_the_house() { return testing::make_spec(33, 40, 64, true, DType::f32, 2, 1); }
 
 /// Tensors that are never read, because every call with them is rejected first.
 FlashbookTensors some_tensors() {
@@ -449,22 +449,14 @@ TEST_F(CInterfaceOnMachine, CarriesScalesAndMeans) {
   given.dtype = FLASHBOOK_E4M3;
   given.scaling = FLASHBOOK_SCALE_OF_HEAD;
   given.seqlen_q = given.seqlen_k = 200, given.batch = 2, given.heads = given.kv_heads = 2;
-  const Shape shape = {.batch = 2,
-                       .heads = 2,
-                       .kv_heads = 2,
-                       .seqlen_q = 200,
-                       .seqlen_k = 200,
-                       .head_dim = 64,
-                       .visibility = Visibility::causal(),
-                       .dtype = DType::e4m3,
-                       .scale = 0.125f,
-                       .scaling = Scaling::head,
-                       .mean_subtracted = true};
-  const Inputs inputs = make_inputs(shape, InputKind::channels, 1);
+  Spec spec{{.batch = 2, .heads = 2, .kv_heads = 2, .seqlen_q = 200, .seqlen_k = 200, .dtype = DType::e4m3},
+            Visibility::causal()};
+  spec.e4m3 = {.scaling = Scaling::head, .mean_subtracted = true};
+  const Inputs inputs = make_inputs(spec, InputKind::channels, 1);
   const Chapter& chapter = *chapter_numbered(6);
-  const UploadedInputs uploaded(Operation::forward, shape, inputs, device::Place::device);
+  const UploadedInputs uploaded(Operation::forward, spec, inputs, device::Place::device);
   const auto run = [&](auto change) {
-    const Call call(Operation::forward, shape, uploaded, flashbook_workspace_bytes(6, 2, &given),
+    const Call call(Operation::forward, spec, uploaded, flashbook_workspace_bytes(6, 2, &given),
                     [&](const Tensors& t) {
                       FlashbookTensors tensors = tensors_of(t);
                       change(tensors);
@@ -476,7 +468,7 @@ TEST_F(CInterfaceOnMachine, CarriesScalesAndMeans) {
   };
   const auto whole = run([](FlashbookTensors&) {});
   EXPECT_TRUE(whole == [&] {
-    const Call call(chapter, shape, uploaded, 2);
+    const Call call(chapter, spec, uploaded, 2);
     call.run();
     return call.download_bytes();
   }());
@@ -488,19 +480,19 @@ TEST_F(CInterfaceOnMachine, CarriesScalesAndMeans) {
 
 TEST_F(CInterfaceOnMachine, ComputesWhatTheChapterDoes) {
   const FlashbookShape given = small_shape();
-  const Shape shape = small_shape_of_the_house();
-  const Inputs inputs = make_inputs(shape, InputKind::normal, 1);
-  const UploadedInputs uploaded(Operation::forward, shape, inputs, device::Place::device);
+  const Spec spec = small_shape_of_the_house();
+  const Inputs inputs = make_inputs(spec, InputKind::normal, 1);
+  const UploadedInputs uploaded(Operation::forward, spec, inputs, device::Place::device);
   for (int step = 1; step <= int(all_chapters()[0]->steps.size()); ++step) {
-    if (!all_chapters()[0]->refusal(step, shape).empty()) continue;  // the tensor cores have no FP32
-    const Call call(Operation::forward, shape, uploaded, flashbook_workspace_bytes(1, step, &given),
+    if (!all_chapters()[0]->refusal(step, spec).empty()) continue;  // the tensor cores have no FP32
+    const Call call(Operation::forward, spec, uploaded, flashbook_workspace_bytes(1, step, &given),
                     [&](const Tensors& t) {
                       const FlashbookTensors tensors = tensors_of(t);
                       ASSERT_EQ(flashbook_attention(1, step, &given, &tensors, nullptr), FLASHBOOK_OK)
                           << flashbook_last_error();
                     });
     call.run();
-    const Outputs got = call.download(), want = run_once(*all_chapters()[0], shape, inputs, step);
+    const Outputs got = call.download(), want = run_once(*all_chapters()[0], spec, inputs, step);
     EXPECT_EQ(got.o, want.o) << "step " << step;
     EXPECT_EQ(got.lse, want.lse) << "step " << step;
   }
@@ -517,7 +509,7 @@ TEST_F(CInterfaceOnMachine, LendsDeviceMemory) {
       << flashbook_last_error();
 }
 
-// Lengths and pages are only in device memory: the shape does not contain them. With and without a shared
+// Lengths and pages are only in device memory: the problem does not contain them. With and without a shared
 // prefix.
 TEST_F(CInterfaceOnMachine, DecodesAgainstPages) {
   const int kStep = equal_work();
@@ -525,27 +517,27 @@ TEST_F(CInterfaceOnMachine, DecodesAgainstPages) {
   FlashbookShape given = small_shape();
   given.batch = kBatch, given.heads = 4, given.kv_heads = 2, given.seqlen_q = 1, given.seqlen_k = kKeys;
   given.causal = 0, given.dtype = FLASHBOOK_BF16;
-  Shape shape = {.batch = kBatch,
-                 .heads = 4,
-                 .kv_heads = 2,
-                 .seqlen_q = 1,
-                 .seqlen_k = kKeys,
-                 .head_dim = 64,
-                 .visibility = {.lengths = {0, 130, kKeys}},
-                 .dtype = DType::bf16,
-                 .scale = 0.125f};
+  Spec spec = {{.batch = kBatch,
+                .heads = 4,
+                .kv_heads = 2,
+                .seqlen_q = 1,
+                .seqlen_k = kKeys,
+                .head_dim = 64,
+                .dtype = DType::bf16,
+                .scale = 0.125f},
+               {.lengths = {0, 130, kKeys}}};
   for (int shared : {0, kRows}) {
-    shape.visibility.lengths[0] = shared;
-    shape.paging = random_pages(shape, kRows, shared, 1);
-    const Inputs inputs = make_inputs(shape, InputKind::normal, 1);
-    const UploadedInputs uploaded(Operation::decode, shape, inputs, device::Place::device);
-    const Outputs want = run_once(*chapter_numbered(8), shape, inputs, kStep);
+    spec.visibility.lengths[0] = shared;
+    spec.paging = random_pages(spec, kRows, shared, 1);
+    const Inputs inputs = make_inputs(spec, InputKind::normal, 1);
+    const UploadedInputs uploaded(Operation::decode, spec, inputs, device::Place::device);
+    const Outputs want = run_once(*chapter_numbered(8), spec, inputs, kStep);
 
     const int64_t bytes = flashbook_workspace_bytes(8, kStep, &given);
     device::Buffer workspace(device::Place::device, bytes);
     workspace.upload(std::vector<std::byte>(bytes));
-    const Call call(Operation::decode, shape, uploaded, 0, [&](const Tensors& t) {
-      const FlashbookCache cache = cache_in_pages(t, kRows, shape.paging.pages, shared);
+    const Call call(Operation::decode, spec, uploaded, 0, [&](const Tensors& t) {
+      const FlashbookCache cache = cache_in_pages(t, kRows, spec.paging.pages, shared);
       FlashbookTensors tensors = tensors_of(t);
       tensors.workspace = workspace.data();
       EXPECT_EQ(flashbook_decode(8, 4, &given, &cache, &tensors, nullptr), FLASHBOOK_BAD_ARGUMENT);
@@ -572,8 +564,8 @@ TEST_F(CInterfaceOnMachine, DecodesAgainstPages) {
 TEST_F(CInterfaceOnMachine, RefusesWhatDiffersFromACallThatWasTaken) {
   const int kStep = equal_work();
   static constexpr int kBatch = 2, kKeys = 64, kRows = 16;
-  const Shape shape = [] {
-    Shape some = testing::make_shape(1, kKeys, 64, false, DType::bf16, 4, 2);
+  const Spec spec = [] {
+    Spec some = testing::make_spec(1, kKeys, 64, false, DType::bf16, 4, 2);
     some.batch = kBatch, some.visibility.lengths = {kKeys, 40};
     some.paging = random_pages(some, kRows, 0, 1);
     return some;
@@ -581,13 +573,13 @@ TEST_F(CInterfaceOnMachine, RefusesWhatDiffersFromACallThatWasTaken) {
   FlashbookShape good = small_shape();
   good.batch = kBatch, good.heads = 4, good.kv_heads = 2, good.seqlen_q = 1, good.seqlen_k = kKeys;
   good.causal = 0, good.dtype = FLASHBOOK_BF16;
-  const UploadedInputs uploaded(Operation::decode, shape, make_inputs(shape, InputKind::normal, 1),
+  const UploadedInputs uploaded(Operation::decode, spec, make_inputs(spec, InputKind::normal, 1),
                                 device::Place::device);
   const int64_t bytes = flashbook_workspace_bytes(8, kStep, &good);
   device::Buffer workspace(device::Place::device, bytes);
   workspace.upload(std::vector<std::byte>(bytes));
-  const Call call(Operation::decode, shape, uploaded, 0, [&](const Tensors& t) {
-    const FlashbookCache pages = cache_in_pages(t, kRows, shape.paging.pages);
+  const Call call(Operation::decode, spec, uploaded, 0, [&](const Tensors& t) {
+    const FlashbookCache pages = cache_in_pages(t, kRows, spec.paging.pages);
     FlashbookTensors tensors = tensors_of(t);
     tensors.workspace = workspace.data();
     const auto status = [&](const FlashbookShape& given, const FlashbookCache& cache,
@@ -632,13 +624,13 @@ TEST_F(CInterfaceOnMachine, RefusesWhatDiffersFromACallThatWasTaken) {
     ASSERT_EQ(status(good, pages, tensors), FLASHBOOK_OK) << flashbook_last_error();
   });
   call.run();
-  const Outputs want = run_once(*chapter_numbered(8), shape, make_inputs(shape, InputKind::normal, 1), kStep);
+  const Outputs want = run_once(*chapter_numbered(8), spec, make_inputs(spec, InputKind::normal, 1), kStep);
   EXPECT_EQ(call.download().o, want.o);
 }
 
 /// Returns a caller's description of a mask, with its tables in device memory.
-FlashbookMask mask_of(const Shape& shape, const Tensors& t) {
-  const Visibility& v = shape.visibility;
+FlashbookMask mask_of(const Spec& spec, const Tensors& t) {
+  const Visibility& v = spec.visibility;
   const auto ints = [&](TableId id) { return static_cast<const int32_t*>(t.tables[int(id)]); };
   const auto floats = [&](TableId id) { return static_cast<const float*>(t.tables[int(id)]); };
   return {.size = sizeof(FlashbookMask),
@@ -647,8 +639,8 @@ FlashbookMask mask_of(const Shape& shape, const Tensors& t) {
           .sinks = v.window.sinks,
           .prefix = v.prefix,
           .documents = std::max(int32_t(v.documents.first_query.size()) - 1, 0),
-          .slope_sequences = shape.score.alibi.size() > std::size_t(shape.heads)
-                                 ? int32_t(shape.score.alibi.size() / std::size_t(shape.heads))
+          .slope_sequences = spec.score.alibi.size() > std::size_t(spec.heads)
+                                 ? int32_t(spec.score.alibi.size() / std::size_t(spec.heads))
                                  : 0,
           .first_query = ints(TableId::document_query),
           .first_key = ints(TableId::document_key),
@@ -660,11 +652,11 @@ FlashbookMask mask_of(const Shape& shape, const Tensors& t) {
           .first_block = ints(TableId::block_first),
           .key_blocks = ints(TableId::block_keys),
           .slopes = floats(TableId::slopes),
-          .softcap = shape.score.softcap,
-          .bias_reach = shape.score.bias.reach,
+          .softcap = spec.score.softcap,
+          .bias_reach = spec.score.bias.reach,
           .bias = floats(TableId::bias),
-          .seed = shape.score.seed,
-          .dropout = shape.score.dropout,
+          .seed = spec.score.seed,
+          .dropout = spec.score.dropout,
           .pair_heads = v.dense.empty() ? 0 : v.dense.heads,
           .pairs = static_cast<const uint8_t*>(t.tables[int(TableId::dense)]),
           .sink_logits = floats(TableId::sinks)};
@@ -674,20 +666,20 @@ FlashbookMask mask_of(const Shape& shape, const Tensors& t) {
 TEST_F(CInterfaceOnMachine, MasksAndFunctionsAreTheChapters) {
   FlashbookShape given = small_shape();
   given.causal = 0, given.dtype = FLASHBOOK_BF16;
-  Shape plain = small_shape_of_the_house();
+  Spec plain = small_shape_of_the_house();
   plain.visibility = {}, plain.dtype = DType::bf16;
   const auto under = [&](Visibility visibility, ScoreFunction score = {}) {
-    Shape shape = plain;
-    shape.visibility = std::move(visibility), shape.score = std::move(score);
-    return shape;
+    Spec spec = plain;
+    spec.visibility = std::move(visibility), spec.score = std::move(score);
+    return spec;
   };
-  const auto with_value_dim = [](Shape shape, int value_dim) {
-    shape.value_dim = value_dim;
-    return shape;
+  const auto with_value_dim = [](Spec spec, int value_dim) {
+    spec.value_dim = value_dim;
+    return spec;
   };
   std::vector<unsigned char> pairs(33 * 40);
   for (std::size_t i = 0; i < pairs.size(); ++i) pairs[i] = i % 3 != 0;
-  const std::pair<int, Shape> calls[] = {
+  const std::pair<int, Spec> calls[] = {
       {1, under({.dense = {.visible = pairs}})},
       {2, under({.window = {.right = 0}, .documents = {{0, 9, 33}, {0, 12, 40}}})},
       {3, under({.window = {.left = 5, .right = 2, .sinks = 2}, .prefix = 9})},
@@ -701,23 +693,23 @@ TEST_F(CInterfaceOnMachine, MasksAndFunctionsAreTheChapters) {
                 {.alibi = {0.5f, 1, 0.25f, 2}})},
       {5, under({}, {.bias = {1, {1, 2, 3, 4, 5, 6}}})},
       {5, under({}, {.dropout = 0.25f, .seed = 0x500000003})}};
-  for (const auto& [step, shape] : calls) {
-    SCOPED_TRACE(describe(shape));
-    given.value_dim = shape.value_dim == shape.head_dim ? 0 : shape.value_dim;
-    const Inputs inputs = make_inputs(shape, InputKind::normal, 1);
-    const UploadedInputs uploaded(Operation::forward, shape, inputs, device::Place::device);
+  for (const auto& [step, spec] : calls) {
+    SCOPED_TRACE(describe(spec));
+    given.value_dim = spec.value_dim == spec.head_dim ? 0 : spec.value_dim;
+    const Inputs inputs = make_inputs(spec, InputKind::normal, 1);
+    const UploadedInputs uploaded(Operation::forward, spec, inputs, device::Place::device);
     const Chapter& chapter = *chapter_numbered(9);
-    const Call call(Operation::forward, shape, uploaded, chapter.step(step).workspace_bytes(shape),
-                    [&, step = step, &shape = shape](const Tensors& t) {
-                      const FlashbookMask mask = mask_of(shape, t);
+    const Call call(Operation::forward, spec, uploaded, chapter.step(step).workspace_bytes(spec),
+                    [&, step = step, &spec = spec](const Tensors& t) {
+                      const FlashbookMask mask = mask_of(spec, t);
                       EXPECT_EQ(flashbook_masked_workspace_bytes(9, step, &given, &mask),
-                                chapter.step(step).workspace_bytes(shape));
+                                chapter.step(step).workspace_bytes(spec));
                       const FlashbookTensors tensors = tensors_of(t);
                       ASSERT_EQ(flashbook_masked(9, step, &given, &mask, &tensors, nullptr), FLASHBOOK_OK)
                           << flashbook_last_error();
                     });
     call.run();
-    const Outputs got = call.download(), want = run_once(chapter, shape, inputs, step);
+    const Outputs got = call.download(), want = run_once(chapter, spec, inputs, step);
     EXPECT_EQ(got.o, want.o);
     EXPECT_EQ(got.lse, want.lse);
   }
@@ -750,11 +742,11 @@ TEST_F(CInterfaceOnHopper, StreamsAndDevicesRunAtTheSameTime) {
   FlashbookShape given = small_shape();
   given.dtype = FLASHBOOK_BF16;
   given.seqlen_q = 300;
-  Shape shape = small_shape_of_the_house();
-  shape.dtype = DType::bf16;
-  shape.seqlen_q = 300;
-  const Inputs inputs = make_inputs(shape, InputKind::normal, 1);
-  const Outputs want = run_once(*all_chapters()[4], shape, inputs, flashbook_step(5, "persistent"));
+  Spec spec = small_shape_of_the_house();
+  spec.dtype = DType::bf16;
+  spec.seqlen_q = 300;
+  const Inputs inputs = make_inputs(spec, InputKind::normal, 1);
+  const Outputs want = run_once(*all_chapters()[4], spec, inputs, flashbook_step(5, "persistent"));
   const std::vector<std::byte> zeros(std::size_t(flashbook_workspace_bytes(5, 5, &given)));
   struct InFlight {
     device::Queue queue;
@@ -766,7 +758,7 @@ TEST_F(CInterfaceOnHopper, StreamsAndDevicesRunAtTheSameTime) {
     device::use_device(i % std::min(2, device::device_count()));
     const auto room = [](std::size_t bytes) { return device::Buffer(device::Place::device, bytes); };
     calls.emplace_back(new InFlight{.queue = {},
-                                    .inputs = {Operation::forward, shape, inputs, device::Place::device},
+                                    .inputs = {Operation::forward, spec, inputs, device::Place::device},
                                     .o = room(want.o.size() * 2),
                                     .lse = room(want.lse.size() * sizeof(float)),
                                     .workspace = room(zeros.size())});

@@ -138,16 +138,16 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <int kHeadDim>
-void run(const Shape& shape, const Tensors& tensors) {
-  const int parts = ceil_div(shape.seqlen_k, kKeys), tiles = ceil_div(shape.seqlen_q, kRows);
-  const std::size_t all_tiles = std::size_t(tiles) * shape.heads;
+void run(const Spec& spec, const Tensors& tensors) {
+  const int parts = ceil_div(spec.seqlen_k, kKeys), tiles = ceil_div(spec.seqlen_q, kRows);
+  const std::size_t all_tiles = std::size_t(tiles) * spec.heads;
   const auto zeros = [](std::size_t count) {
     device::Buffer buffer(device::Place::device, count * sizeof(float));
     const std::vector<float> values(count);
     buffer.upload(std::as_bytes(std::span(values)));
     return buffer;
   };
-  const device::Buffer maxima = zeros(std::size_t(shape.q_rows()));
+  const device::Buffer maxima = zeros(std::size_t(spec.q_rows()));
   const device::Buffer sums = zeros(all_tiles * kRows * kHeadDim);
   const device::Buffer row_sums = zeros(all_tiles * kRows);
   const device::Buffer finished = zeros(all_tiles);
@@ -156,17 +156,17 @@ void run(const Shape& shape, const Tensors& tensors) {
                                                    .size = {kHeadDim, kRows, all_tiles},
                                                    .stride = {kHeadDim * 4, kRows * kHeadDim * 4},
                                                    .box = {kHeadDim, kRows, 1}});
-  const dim3 grid(parts, tiles, shape.heads);
+  const dim3 grid(parts, tiles, spec.heads);
   constexpr std::size_t kSharedBytes = ((2 * kKeys + kRows) * kHeadDim + kRows) * sizeof(float);
   device::launch(find_maxima<kHeadDim>, grid, dim3(kThreads), 0, nullptr,
                  static_cast<const float*>(tensors.q), static_cast<const float*>(tensors.k),
-                 static_cast<unsigned*>(maxima.data()), shape.seqlen_q, shape.seqlen_k, shape.scale);
+                 static_cast<unsigned*>(maxima.data()), spec.seqlen_q, spec.seqlen_k, spec.scale);
   device::launch_dependent(attend<kHeadDim>, grid, dim3(kThreads), kSharedBytes, nullptr,
                            static_cast<const float*>(tensors.q), static_cast<const float*>(tensors.k),
                            static_cast<const float*>(tensors.v), static_cast<const unsigned*>(maxima.data()),
                            sums_map, static_cast<float*>(sums.data()), static_cast<float*>(row_sums.data()),
                            static_cast<unsigned*>(finished.data()), static_cast<float*>(tensors.o),
-                           tensors.lse, shape.seqlen_q, shape.seqlen_k, shape.scale);
+                           tensors.lse, spec.seqlen_q, spec.seqlen_k, spec.scale);
   device::synchronize();  // before the buffers are freed
 }
 

@@ -23,8 +23,8 @@ class CorrectTest : public MachineTest {
         // A single pair and whole tiles are tested with one head dimension.
         if (head_dim == 128 && kernel_.head_dim_64 && seqlen_k != kernel_.seqlen_k && seqlen_k != 65)
           continue;
-        const Shape shape = shape_of(kernel_, seqlen_q, seqlen_k, head_dim);
-        EXPECT_EQ(try_in_every_way(kernel_, attention, shape), "") << describe(shape);
+        const Spec spec = spec_of(kernel_, seqlen_q, seqlen_k, head_dim);
+        EXPECT_EQ(try_in_every_way(kernel_, attention, spec), "") << describe(spec);
       }
   }
 

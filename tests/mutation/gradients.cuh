@@ -8,22 +8,22 @@
 namespace flashbook::backward {
 
 template <int kHeadDim>
-void run(const Shape& shape, const Tensors& tensors) {
+void run(const Spec& spec, const Tensors& tensors) {
   using T = __nv_bfloat16;
   using Traits = Version<kHeadDim, false>;
-  begin<T, kHeadDim>(shape, tensors, nullptr, 6);
+  begin<T, kHeadDim>(spec, tensors, nullptr, 6);
   if constexpr (kHeadDim == 64) {
-    run_blocks<T, LateDq<Traits>>(shape, tensors, nullptr);
-    begin<T, kHeadDim>(shape, tensors, nullptr, 6);
-    run_blocks<T, Deterministic<Traits>>(shape, tensors, nullptr);
+    run_blocks<T, LateDq<Traits>>(spec, tensors, nullptr);
+    begin<T, kHeadDim>(spec, tensors, nullptr, 6);
+    run_blocks<T, Deterministic<Traits>>(spec, tensors, nullptr);
   } else {
-    run_single<T, FromRegisters<Traits>>(shape, tensors, nullptr);
+    run_single<T, FromRegisters<Traits>>(spec, tensors, nullptr);
   }
-  run_convert<T, kHeadDim, Traits::kQueries>(shape, tensors, nullptr);
+  run_convert<T, kHeadDim, Traits::kQueries>(spec, tensors, nullptr);
 }
 
-inline int64_t workspace_bytes(const Shape& shape) {
-  return bytes_of_workspace(shape, kWorkspaceRows, true) + counters(shape, 6) * int64_t(sizeof(int));
+inline int64_t workspace_bytes(const Spec& spec) {
+  return bytes_of_workspace(spec, kWorkspaceRows, true) + counters(spec, 6) * int64_t(sizeof(int));
 }
 
 }  // namespace flashbook::backward

@@ -210,13 +210,13 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 template <int kHeadDim>
-void run(const Shape& shape, const Tensors& tensors) {
-  const dim3 grid(ceil_div(shape.seqlen_q, kRows), shape.heads);
+void run(const Spec& spec, const Tensors& tensors) {
+  const dim3 grid(ceil_div(spec.seqlen_q, kRows), spec.heads);
   device::launch(attend<kHeadDim>, grid, dim3(kThreads), sizeof(Shared<kHeadDim>), nullptr,
-                 head_map(tensors.q, shape.heads, shape.seqlen_q, kHeadDim, kRows, Swizzle::b128),
-                 head_map(tensors.k, shape.heads, shape.seqlen_k, kHeadDim, kKeys, Swizzle::b128),
-                 head_map(tensors.v, shape.heads, shape.seqlen_k, kHeadDim, kKeys, Swizzle::b128),
-                 static_cast<T*>(tensors.o), tensors.lse, shape.seqlen_q, shape.seqlen_k, shape.scale);
+                 head_map(tensors.q, spec.heads, spec.seqlen_q, kHeadDim, kRows, Swizzle::b128),
+                 head_map(tensors.k, spec.heads, spec.seqlen_k, kHeadDim, kKeys, Swizzle::b128),
+                 head_map(tensors.v, spec.heads, spec.seqlen_k, kHeadDim, kKeys, Swizzle::b128),
+                 static_cast<T*>(tensors.o), tensors.lse, spec.seqlen_q, spec.seqlen_k, spec.scale);
 }
 
 }  // namespace flashbook::hopper_attention

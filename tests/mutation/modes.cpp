@@ -86,8 +86,8 @@ std::string bank_conflicts() {
 }
 
 /// Returns whether a run computes the same sums, bit by bit, as one that does all work at once and in order.
-bool same_sums(const Kernel& kernel, Attention attention, const Shape& shape) {
-  const Trial trial(kernel, attention, shape);
+bool same_sums(const Kernel& kernel, Attention attention, const Spec& spec) {
+  const Trial trial(kernel, attention, spec);
   trial.run();
   const std::vector<std::byte> sums = trial.workspace();
   sim::options().seed = 0;
@@ -97,7 +97,7 @@ bool same_sums(const Kernel& kernel, Attention attention, const Shape& shape) {
 }
 
 /// Like try_once, in the given mode. `seed` is for Mode::random, at least 1; other modes ignore it.
-std::string try_in(Mode mode, uint64_t seed, const Kernel& kernel, Attention attention, const Shape& shape) {
+std::string try_in(Mode mode, uint64_t seed, const Kernel& kernel, Attention attention, const Spec& spec) {
   sim::Options& options = sim::options();
   options.os_threads = 1;  // the same report every time
   options.timeout = 1;     // a run takes some milliseconds
@@ -106,27 +106,27 @@ std::string try_in(Mode mode, uint64_t seed, const Kernel& kernel, Attention att
                   : mode == Mode::random ? sim::Async::random
                                          : sim::Async::lazy;
   if (mode != Mode::traced) sim::watcher = nullptr;
-  std::string report = try_once(kernel, attention, shape);
+  std::string report = try_once(kernel, attention, spec);
   if (mode == Mode::traced && report.empty()) report = bank_conflicts();
-  const bool has_same_sums = kernel.same_sums && shape.head_dim == 64;
-  if (has_same_sums && mode != Mode::eager && report.empty() && !same_sums(kernel, attention, shape))
+  const bool has_same_sums = kernel.same_sums && spec.head_dim == 64;
+  if (has_same_sums && mode != Mode::eager && report.empty() && !same_sums(kernel, attention, spec))
     report = "wrong result: the sums have other bits than in the mode eager";
   return report;
 }
 
 }  // namespace
 
-std::string first_report(Mode mode, const Kernel& kernel, Attention attention, const Shape& shape) {
+std::string first_report(Mode mode, const Kernel& kernel, Attention attention, const Spec& spec) {
   for (uint64_t seed = 1; seed <= (mode == Mode::random ? kSeeds : 1); ++seed) {
-    const std::string report = in_child([&] { return try_in(mode, seed, kernel, attention, shape); });
+    const std::string report = in_child([&] { return try_in(mode, seed, kernel, attention, spec); });
     if (!report.empty()) return report;
   }
   return "";
 }
 
-std::string try_in_every_way(const Kernel& kernel, Attention attention, const Shape& shape) {
+std::string try_in_every_way(const Kernel& kernel, Attention attention, const Spec& spec) {
   for (Mode mode : kModes)
-    if (const std::string report = first_report(mode, kernel, attention, shape); !report.empty())
+    if (const std::string report = first_report(mode, kernel, attention, spec); !report.empty())
       return "in mode " + std::string(name_of(mode)) + ": " + report;
   return "";
 }

@@ -14,6 +14,6 @@ std::string_view name_of(Mode mode);
 
 /// Returns the first report of the mode, from several seeds if it is random. Each run has its own process, so
 /// that crashes and endless runs are reported.
-std::string first_report(Mode mode, const Kernel& kernel, Attention attention, const Shape& shape);
+std::string first_report(Mode mode, const Kernel& kernel, Attention attention, const Spec& spec);
 
 }  // namespace flashbook::mutation

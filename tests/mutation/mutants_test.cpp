@@ -16,9 +16,9 @@ class MutantTest : public testing::Test {
 
   void TestBody() override {
     const Kernel& kernel = kernel_named(mutant_.kernel);
-    const Shape shape = shape_of(kernel, kernel.seqlen_q, kernel.seqlen_k, mutant_.head_dim);
+    const Spec spec = spec_of(kernel, kernel.seqlen_q, kernel.seqlen_k, mutant_.head_dim);
     for (Mode mode : kModes) {
-      const std::string report = first_report(mode, kernel, mutant_.attention, shape);
+      const std::string report = first_report(mode, kernel, mutant_.attention, spec);
       for (const Expectation& expected : mutant_.expected) {
         if (expected.mode != mode) continue;
         EXPECT_NE(report.find(expected.text), report.npos)

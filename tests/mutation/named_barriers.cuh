@@ -114,12 +114,12 @@ __global__ void __launch_bounds__(kThreads, 1) attend(const float* q,  // [heads
 }
 
 template <int kHeadDim>
-void run(const Shape& shape, const Tensors& tensors) {
-  const dim3 grid(ceil_div(shape.seqlen_q, kRows), shape.heads);
+void run(const Spec& spec, const Tensors& tensors) {
+  const dim3 grid(ceil_div(spec.seqlen_q, kRows), spec.heads);
   device::launch(attend<kHeadDim>, grid, dim3(kThreads), sizeof(Shared<kHeadDim>), nullptr,
                  static_cast<const float*>(tensors.q), static_cast<const float*>(tensors.k),
                  static_cast<const float*>(tensors.v), static_cast<float*>(tensors.o), tensors.lse,
-                 shape.seqlen_q, shape.seqlen_k, shape.scale);
+                 spec.seqlen_q, spec.seqlen_k, spec.scale);
 }
 
 }  // namespace flashbook::named_barriers

@@ -91,9 +91,9 @@ __global__ void __launch_bounds__(kThreads) attend(const float* q,       // [hea
 }
 
 template <int kHeadDim>
-void run(const Shape& shape, const Tensors& tensors) {
-  const int parts = ceil_div(shape.seqlen_k, kKeys);
-  const auto rows = std::size_t(shape.q_rows());
+void run(const Spec& spec, const Tensors& tensors) {
+  const int parts = ceil_div(spec.seqlen_k, kKeys);
+  const auto rows = std::size_t(spec.q_rows());
   device::Buffer partials(device::Place::device, rows * parts * sizeof(Partial));
   device::Buffer partial_sums(device::Place::device, rows * parts * kHeadDim * sizeof(float));
   device::Buffer finished(device::Place::device, rows * sizeof(unsigned));
@@ -103,7 +103,7 @@ void run(const Shape& shape, const Tensors& tensors) {
                  static_cast<const float*>(tensors.q), static_cast<const float*>(tensors.k),
                  static_cast<const float*>(tensors.v), static_cast<float*>(tensors.o), tensors.lse,
                  static_cast<Partial*>(partials.data()), static_cast<float*>(partial_sums.data()),
-                 static_cast<unsigned*>(finished.data()), shape.seqlen_q, shape.seqlen_k, shape.scale);
+                 static_cast<unsigned*>(finished.data()), spec.seqlen_q, spec.seqlen_k, spec.scale);
   device::synchronize();  // before the buffers are freed
 }
 

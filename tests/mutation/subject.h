@@ -12,7 +12,7 @@
 namespace flashbook::mutation {
 
 /// Computes attention, or its gradients, on the machine of this build.
-using Attention = void (*)(const Shape&, const Tensors&);
+using Attention = void (*)(const Spec&, const Tensors&);
 
 /// A kernel without faults.
 struct Kernel {
@@ -22,7 +22,7 @@ struct Kernel {
   Attention head_dim_64;
   Attention head_dim_128;  ///< null if it has none
   Operation operation = Operation::forward;
-  int64_t (*workspace_bytes)(const Shape&) = nullptr;  ///< null: it needs none
+  int64_t (*workspace_bytes)(const Spec&) = nullptr;  ///< null: it needs none
   bool same_sums = false;  ///< whether the workspace has the same bits in every mode, at head_dim 64
 };
 
@@ -32,7 +32,7 @@ std::span<const Kernel> kernels();
 const Kernel& kernel_named(std::string_view name);
 
 /// Returns a problem for `kernel`, with one batch entry and two heads, so that a wrong head shows.
-Shape shape_of(const Kernel& kernel, int seqlen_q, int seqlen_k, int head_dim);
+Spec spec_of(const Kernel& kernel, int seqlen_q, int seqlen_k, int head_dim);
 
 /// How a kernel is run.
 enum class Mode {

@@ -119,16 +119,16 @@ __global__ void __launch_bounds__(kThreads) attend(const float* q,       // [hea
 }
 
 template <int kHeadDim>
-void run(const Shape& shape, const Tensors& tensors) {
-  const std::size_t rows = std::size_t(shape.q_rows());
+void run(const Spec& spec, const Tensors& tensors) {
+  const std::size_t rows = std::size_t(spec.q_rows());
   const device::Buffer even(device::Place::device, rows), of_tiles(device::Place::device, rows * sizeof(int));
   int* even_of_tile = static_cast<int*>(of_tiles.data());
   const std::size_t shared_bytes = kKeys * (kHeadDim + 4) * sizeof(float);
   device::launch(attend<kHeadDim>, dim3(3), dim3(kThreads), shared_bytes, nullptr,
                  static_cast<const float*>(tensors.q), static_cast<const float*>(tensors.k),
                  static_cast<const float*>(tensors.v), static_cast<float*>(tensors.o), tensors.lse,
-                 static_cast<unsigned char*>(even.data()), even_of_tile, shape.heads, shape.seqlen_q,
-                 shape.seqlen_k, shape.scale);
+                 static_cast<unsigned char*>(even.data()), even_of_tile, spec.heads, spec.seqlen_q,
+                 spec.seqlen_k, spec.scale);
   device::synchronize();  // before the buffers are freed
 }
 

@@ -87,13 +87,13 @@ __global__ void __launch_bounds__(kThreads) attend(const T* q,  // [heads, seqle
 }
 
 template <int>
-void run(const Shape& shape, const Tensors& tensors) {
-  const dim3 grid(ceil_div(shape.seqlen_q, kTiles * kRows), shape.heads);
+void run(const Spec& spec, const Tensors& tensors) {
+  const dim3 grid(ceil_div(spec.seqlen_q, kTiles * kRows), spec.heads);
   device::launch(attend, grid, dim3(kThreads), kRows * kHeadDim * sizeof(T), nullptr,
                  static_cast<const T*>(tensors.q), static_cast<const T*>(tensors.k),
                  static_cast<const T*>(tensors.v),
-                 head_map(tensors.o, shape.heads, shape.seqlen_q, kHeadDim, kRows, Swizzle::b128),
-                 tensors.lse, shape.seqlen_q, shape.seqlen_k, shape.scale);
+                 head_map(tensors.o, spec.heads, spec.seqlen_q, kHeadDim, kRows, Swizzle::b128), tensors.lse,
+                 spec.seqlen_q, spec.seqlen_k, spec.scale);
 }
 
 }  // namespace flashbook::tma_epilogue

@@ -16,15 +16,15 @@ std::string without_launch(std::string_view report) {
 
 }  // namespace
 
-Trial::Trial(const Kernel& kernel, Attention attention, const Shape& shape)
+Trial::Trial(const Kernel& kernel, Attention attention, const Spec& spec)
     : operation_(kernel.operation),
-      shape_(shape),
-      inputs_(make_inputs(operation_, shape, InputKind::normal, kInputSeed)),
-      uploaded_(operation_, shape, inputs_, device::Place::device),
-      workspace_(device::Place::device, kernel.workspace_bytes ? kernel.workspace_bytes(shape) : 0),
-      call_(operation_, shape, uploaded_, 0, [this, attention](Tensors tensors) {
+      spec_(spec),
+      inputs_(make_inputs(operation_, spec, InputKind::normal, kInputSeed)),
+      uploaded_(operation_, spec, inputs_, device::Place::device),
+      workspace_(device::Place::device, kernel.workspace_bytes ? kernel.workspace_bytes(spec) : 0),
+      call_(operation_, spec, uploaded_, 0, [this, attention](Tensors tensors) {
         tensors.workspace = workspace_.data();
-        attention(shape_, tensors);
+        attention(spec_, tensors);
       }) {}
 
 std::vector<std::byte> Trial::workspace() const {
@@ -34,14 +34,14 @@ std::vector<std::byte> Trial::workspace() const {
 }
 
 std::string Trial::verdict() const {
-  const Expected expected(operation_, shape_, inputs_, all_rows(shape_));
+  const Expected expected(operation_, spec_, inputs_, all_rows(spec_));
   for (const auto& [tensor, verdict] : expected.judge(call_.download()))
     if (!verdict.ok) return "wrong result: " + std::string(title_of(tensor)) + ", " + verdict.worst;
   return "";
 }
 
-std::string try_once(const Kernel& kernel, Attention attention, const Shape& shape) {
-  const Trial trial(kernel, attention, shape);
+std::string try_once(const Kernel& kernel, Attention attention, const Spec& spec) {
+  const Trial trial(kernel, attention, spec);
   try {
     trial.run();
   } catch (const device::DeviceError& error) {

@@ -13,7 +13,7 @@ namespace flashbook::mutation {
 /// A kernel and a problem for it, on the machine of this build.
 class Trial {
  public:
-  Trial(const Kernel& kernel, Attention attention, const Shape& shape);
+  Trial(const Kernel& kernel, Attention attention, const Spec& spec);
   /// Throws DeviceError if the machine reports something.
   void run() const { call_.run(); }
   /// Checks what `run` wrote: empty if right, otherwise where it is wrong.
@@ -24,7 +24,7 @@ class Trial {
 
  private:
   Operation operation_;
-  Shape shape_;
+  Spec spec_;
   Inputs inputs_;
   UploadedInputs uploaded_;
   device::Buffer workspace_;
@@ -33,10 +33,10 @@ class Trial {
 
 /// Returns the result of one run: empty if right, otherwise the machine's report without the launch, or where
 /// the result is wrong.
-std::string try_once(const Kernel& kernel, Attention attention, const Shape& shape);
+std::string try_once(const Kernel& kernel, Attention attention, const Spec& spec);
 
 /// Returns the first report of several runs: every mode and several seeds in the simulator, one run on a GPU.
 /// Empty if all are right.
-std::string try_in_every_way(const Kernel& kernel, Attention attention, const Shape& shape);
+std::string try_in_every_way(const Kernel& kernel, Attention attention, const Spec& spec);
 
 }  // namespace flashbook::mutation

@@ -21,23 +21,23 @@ Choice sizes(const Chapter& chapter) {
           int(std::size(kGroups)),  2};
 }
 
-Shape shape_of(const Choice& choice, const Chapter& chapter) {
-  Shape shape;
-  shape.seqlen_q = kLengths[choice[0]];
+Spec spec_of(const Choice& choice, const Chapter& chapter) {
+  Spec spec;
+  spec.seqlen_q = kLengths[choice[0]];
   // Neither a multiple nor a simple fraction, so that a causal mask's diagonal crosses tiles at irregular
   // positions. With fewer keys under a causal mask, the first queries see none.
-  shape.seqlen_k = choice[1] == kSame     ? shape.seqlen_q
-                   : choice[1] == kLonger ? shape.seqlen_q + shape.seqlen_q / 2 + 5
-                                          : (shape.seqlen_q + 2) / 3;
-  shape.set_head_dim(kHeadDims[choice[2]]);
-  shape.dtype = chapter.dtypes[choice[3]];
+  spec.seqlen_k = choice[1] == kSame     ? spec.seqlen_q
+                  : choice[1] == kLonger ? spec.seqlen_q + spec.seqlen_q / 2 + 5
+                                         : (spec.seqlen_q + 2) / 3;
+  spec.set_head_dim(kHeadDims[choice[2]]);
+  spec.dtype = chapter.dtypes[choice[3]];
   // Two key heads where that is cheap, to expose kernels that mix up heads.
-  shape.kv_heads = kGroups[choice[4]] < 8 && shape.seqlen_q < 333 ? 2 : 1;
-  shape.heads = kGroups[choice[4]] * shape.kv_heads;
-  shape.batch = shape.heads <= 2 && shape.seqlen_q < 333 ? 2 : 1;
-  shape.visibility = Visibility::causal_if(choice[5] == 1);
-  shape.scale = default_scale(shape.head_dim);
-  return shape;
+  spec.kv_heads = kGroups[choice[4]] < 8 && spec.seqlen_q < 333 ? 2 : 1;
+  spec.heads = kGroups[choice[4]] * spec.kv_heads;
+  spec.batch = spec.heads <= 2 && spec.seqlen_q < 333 ? 2 : 1;
+  spec.visibility = Visibility::causal_if(choice[5] == 1);
+  spec.scale = default_scale(spec.head_dim);
+  return spec;
 }
 
 std::vector<Choice> every_choice(const Chapter& chapter) {
@@ -78,14 +78,14 @@ struct Pairs {
 
 }  // namespace
 
-std::vector<Shape> every_shape(const Chapter& chapter) {
-  std::vector<Shape> shapes;
+std::vector<Spec> every_spec(const Chapter& chapter) {
+  std::vector<Spec> specs;
   for (const Choice& choice : every_choice(chapter))
-    if (!is_repetition(choice)) shapes.push_back(shape_of(choice, chapter));
-  return shapes;
+    if (!is_repetition(choice)) specs.push_back(spec_of(choice, chapter));
+  return specs;
 }
 
-std::vector<Shape> pairwise_shapes(const Chapter& chapter) {
+std::vector<Spec> pairwise_specs(const Chapter& chapter) {
   std::vector<Choice> all = every_choice(chapter);
   std::erase_if(all, is_repetition);
   Pairs missing;
@@ -94,39 +94,39 @@ std::vector<Shape> pairwise_shapes(const Chapter& chapter) {
   // Greedily picks the choice that covers the most missing pairs. N = 1000 costs minutes in the simulator, so
   // one such shape is enough: its other pairs are not required.
   const int longest = int(std::size(kLengths)) - 1;
-  std::vector<Shape> shapes;
+  std::vector<Spec> specs;
   for (;;) {
     const Choice* best = nullptr;
     int best_count = 0;
     for (const Choice& choice : all)
       if (const int count = missing.count(choice); count > best_count) best_count = count, best = &choice;
-    if (!best) return shapes;
-    shapes.push_back(shape_of(*best, chapter));
+    if (!best) return specs;
+    specs.push_back(spec_of(*best, chapter));
     missing.set(*best, false);
     if ((*best)[0] == longest)
       for (auto& values : missing.has[0][longest]) std::ranges::fill(values, false);
   }
 }
 
-std::vector<Shape> quick_shapes(const Chapter& chapter, int head_dim) {
+std::vector<Spec> quick_specs(const Chapter& chapter, int head_dim) {
   constexpr double kMaxFlops = 3e7;
   constexpr std::size_t kCount = 8;
-  std::vector<Shape> shapes = pairwise_shapes(chapter);
+  std::vector<Spec> specs = pairwise_specs(chapter);
   const bool has_bf16 = std::ranges::find(chapter.dtypes, DType::bf16) != chapter.dtypes.end();
-  std::erase_if(shapes, [&](const Shape& shape) {
-    return flops(shape) > kMaxFlops || (shape.dtype == DType::f16 && has_bf16) ||
-           (head_dim != 0 && shape.head_dim != head_dim);
+  std::erase_if(specs, [&](const Spec& spec) {
+    return flops(spec) > kMaxFlops || (spec.dtype == DType::f16 && has_bf16) ||
+           (head_dim != 0 && spec.head_dim != head_dim);
   });
-  std::vector<Shape> chosen;
-  for (std::size_t i = 0; i < kCount; ++i) chosen.push_back(shapes[shapes.size() * i / kCount]);
+  std::vector<Spec> chosen;
+  for (std::size_t i = 0; i < kCount; ++i) chosen.push_back(specs[specs.size() * i / kCount]);
   return chosen;
 }
 
-std::string name_of(const Shape& shape) {
-  return "q" + std::to_string(shape.seqlen_q) + "_k" + std::to_string(shape.seqlen_k) + "_d" +
-         std::to_string(shape.head_dim) + "_" + std::string(flashbook::name_of(shape.dtype)) + "_batch" +
-         std::to_string(shape.batch) + "_heads" + std::to_string(shape.heads) + "of" +
-         std::to_string(shape.kv_heads) + (shape.causal() ? "_causal" : "_full");
+std::string name_of(const Spec& spec) {
+  return "q" + std::to_string(spec.seqlen_q) + "_k" + std::to_string(spec.seqlen_k) + "_d" +
+         std::to_string(spec.head_dim) + "_" + std::string(flashbook::name_of(spec.dtype)) + "_batch" +
+         std::to_string(spec.batch) + "_heads" + std::to_string(spec.heads) + "of" +
+         std::to_string(spec.kv_heads) + (spec.causal() ? "_causal" : "_full");
 }
 
 }  // namespace flashbook::testing

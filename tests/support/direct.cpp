@@ -23,7 +23,7 @@ std::array<uint32_t, 4> philox(std::array<uint32_t, 4> c, std::array<uint32_t, 2
 
 /// Returns whether dropout keeps a pair. Among 32 keys, the eight with index modulo 8 equal to 2 t or 2 t + 1
 /// share a call. Keys count from the first one of the query's document.
-bool keeps_by_definition(const Shape& s, int b, int h, int i, int j) {
+bool keeps_by_definition(const Spec& s, int b, int h, int i, int j) {
   if (const Documents& d = s.visibility.documents; !d.first_query.empty()) {
     std::size_t document = 0;
     while (d.first_query[document + 1] <= i) ++document;
@@ -37,7 +37,7 @@ bool keeps_by_definition(const Shape& s, int b, int h, int i, int j) {
 
 }  // namespace
 
-DirectRow::DirectRow(const Shape& s, const Inputs& inputs, int b, int h, int i)
+DirectRow::DirectRow(const Spec& s, const Inputs& inputs, int b, int h, int i)
     : o(s.value_dim), lse(-INFINITY) {
   const int shared = h / (s.heads / s.kv_heads);
   const auto q = [&](int c) {

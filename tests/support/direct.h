@@ -13,7 +13,7 @@ struct DirectRow {
   long double lse;
 
   /// Query `i` of head `h` of batch entry `b`. K and V are not paged.
-  DirectRow(const Shape& shape, const Inputs& inputs, int b, int h, int i);
+  DirectRow(const Spec& spec, const Inputs& inputs, int b, int h, int i);
 };
 
 }  // namespace flashbook::testing

@@ -19,14 +19,14 @@ constexpr Fault kFaults[] = {Fault::zero_value_row, Fault::swap_key_rows, Fault:
                              Fault::double_probability};
 
 struct Problem {
-  Shape shape;
+  Spec spec;
   Inputs inputs;
 };
 
 /// Returns the problem with a fault in the last key head of the last batch entry. `key`, from 0 to seqlen_k -
 /// 2, is the affected row of V or K, or the first of two. Outputs have the original problem's shape. Full or
 /// causal attention in the default layout; drop_last_key needs seqlen_k >= 2.
-Problem with_fault(const Shape& shape, const Inputs& inputs, Fault fault, int key);
+Problem with_fault(const Spec& spec, const Inputs& inputs, Fault fault, int key);
 
 /// "zero_value_row".
 std::string name_of(Fault fault);

@@ -13,34 +13,34 @@ using features::between, features::one_in;
 
 }  // namespace
 
-Shape with_feature(Feature feature, Shape shape) {
+Spec with_feature(Feature feature, Spec spec) {
   Random random(7);
-  definition_of(feature).give(shape, random);
-  return shape;
+  definition_of(feature).give(spec, random);
+  return spec;
 }
 
-Shape masked_shape(int seqlen_q, int seqlen_k, Visibility visibility, int head_dim) {
-  return {.batch = 1,
-          .heads = 4,
-          .kv_heads = 2,
-          .seqlen_q = seqlen_q,
-          .seqlen_k = seqlen_k,
-          .head_dim = head_dim,
-          .visibility = std::move(visibility),
-          .dtype = DType::bf16,
-          .scale = default_scale(head_dim)};
+Spec masked_spec(int seqlen_q, int seqlen_k, Visibility visibility, int head_dim) {
+  return {{.batch = 1,
+           .heads = 4,
+           .kv_heads = 2,
+           .seqlen_q = seqlen_q,
+           .seqlen_k = seqlen_k,
+           .head_dim = head_dim,
+           .dtype = DType::bf16,
+           .scale = default_scale(head_dim)},
+          std::move(visibility)};
 }
 
-bool sees_by_definition(const Shape& shape, int batch, int head, int query, int key) {
+bool sees_by_definition(const Spec& spec, int batch, int head, int query, int key) {
   return std::ranges::none_of(definitions(), [&](const Definition* feature) {
-    return feature->mask != nullptr && feature->is_in(shape) &&
-           feature->mask->hides(shape, batch, head, query, key);
+    return feature->mask != nullptr && feature->is_in(spec) &&
+           feature->mask->hides(spec, batch, head, query, key);
   });
 }
 
-std::vector<float> slopes_by_sequence(const Shape& shape) {
-  const std::size_t documents = shape.visibility.documents.first_query.size();
-  std::vector<float> slopes((documents > 0 ? documents - 1 : std::size_t(shape.batch)) * shape.heads);
+std::vector<float> slopes_by_sequence(const Spec& spec) {
+  const std::size_t documents = spec.visibility.documents.first_query.size();
+  std::vector<float> slopes((documents > 0 ? documents - 1 : std::size_t(spec.batch)) * spec.heads);
   for (std::size_t i = 0; i < slopes.size(); ++i) slopes[i] = 1.5f / float(1 + i);
   return slopes;
 }
@@ -51,56 +51,56 @@ RelativeBias random_bias(Random& random, int heads, int reach) {
   return bias;
 }
 
-Shape with_dense_mask(Shape shape) {
-  Dense dense{.heads = shape.heads};
-  dense.visible.resize(int64_t(shape.batch) * dense.heads * shape.seqlen_q * shape.seqlen_k);
+Spec with_dense_mask(Spec spec) {
+  Dense dense{.heads = spec.heads};
+  dense.visible.resize(int64_t(spec.batch) * dense.heads * spec.seqlen_q * spec.seqlen_k);
   auto pair = dense.visible.begin();
-  for (int batch = 0; batch < shape.batch; ++batch)
+  for (int batch = 0; batch < spec.batch; ++batch)
     for (int head = 0; head < dense.heads; ++head)
-      for (int query = 0; query < shape.seqlen_q; ++query)
-        for (int key = 0; key < shape.seqlen_k; ++key) *pair++ = sees(shape, batch, head, query, key);
-  shape.visibility = {.dense = std::move(dense)};
-  return shape;
+      for (int query = 0; query < spec.seqlen_q; ++query)
+        for (int key = 0; key < spec.seqlen_k; ++key) *pair++ = sees(spec, batch, head, query, key);
+  spec.visibility = {.dense = std::move(dense)};
+  return spec;
 }
 
-Shape with_columns(Shape shape) {
-  Columns columns{.heads = shape.kv_heads, .bounds = 4};
-  for (int batch = 0; batch < shape.batch; ++batch)
-    for (int head = 0; head < shape.kv_heads; ++head)
-      for (int key = 0; key < shape.seqlen_k; ++key) {
-        int begin = 0, end = shape.seqlen_q;
+Spec with_columns(Spec spec) {
+  Columns columns{.heads = spec.kv_heads, .bounds = 4};
+  for (int batch = 0; batch < spec.batch; ++batch)
+    for (int head = 0; head < spec.kv_heads; ++head)
+      for (int key = 0; key < spec.seqlen_k; ++key) {
+        int begin = 0, end = spec.seqlen_q;
         const auto seen_by = [&](int query) {
-          return sees(shape, batch, head * (shape.heads / shape.kv_heads), query, key);
+          return sees(spec, batch, head * (spec.heads / spec.kv_heads), query, key);
         };
         while (begin < end && !seen_by(begin)) ++begin;
         while (begin < end && !seen_by(end - 1)) --end;
         for (int query = begin; query < end; ++query)
           if (!seen_by(query)) throw std::logic_error("a key is seen by queries that are not consecutive");
-        columns.queries.insert(columns.queries.end(), {end, shape.seqlen_q, 0, begin});
+        columns.queries.insert(columns.queries.end(), {end, spec.seqlen_q, 0, begin});
       }
-  shape.visibility = {.columns = std::move(columns)};
-  return shape;
+  spec.visibility = {.columns = std::move(columns)};
+  return spec;
 }
 
-Shape random_mask(Random& random, Features among) {
-  Shape shape{.batch = between(random, 1, 2),
-              .heads = 4,
-              .kv_heads = 2,
-              .seqlen_q = between(random, 1, 24),
-              .seqlen_k = between(random, 1, 24)};
+Spec random_mask(Random& random, Features among) {
+  Spec spec{{.batch = between(random, 1, 2),
+             .heads = 4,
+             .kv_heads = 2,
+             .seqlen_q = between(random, 1, 24),
+             .seqlen_k = between(random, 1, 24)}};
   for (std::size_t bit = 0; bit < definitions().size(); ++bit) {
     const Definition& feature = *definitions()[bit];
     if (feature.mask == nullptr || !among.has(Feature(bit)) || !one_in(random, 4)) continue;
-    Shape more = shape;
+    Spec more = spec;
     feature.give(more, random);
     try {
       validate(more);
     } catch (const InputError&) {
-      continue;  // it does not go with what the shape has
+      continue;  // it does not go with what the problem has
     }
-    shape = std::move(more);
+    spec = std::move(more);
   }
-  return shape;
+  return spec;
 }
 
 }  // namespace flashbook::testing

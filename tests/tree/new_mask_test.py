@@ -20,20 +20,20 @@ DEFINITION = """\
 
 namespace flashbook::features {
 
-constexpr Mask kDilated = {.hides = [](const Shape& shape, int, int, int query, int key) {
-  return (query - key) % shape.visibility.dilation != 0;
+constexpr Mask kDilated = {.hides = [](const Spec& spec, int, int, int query, int key) {
+  return (query - key) % spec.visibility.dilation != 0;
 }};
 
 const Definition dilation = {
     .plural = "dilated windows",
-    .is_in = [](const Shape& shape) { return shape.visibility.dilation != 1; },
-    .give = [](Shape& shape, std::mt19937& random) { shape.visibility.dilation = between(random, 2, 5); },
-    .validate = [](const Shape& shape) { require(shape.visibility.dilation > 0, "dilation is 0: give 1 or more"); },
-    .describe = [](const Shape& shape) { return concat("dilation ", shape.visibility.dilation); },
+    .is_in = [](const Spec& spec) { return spec.visibility.dilation != 1; },
+    .give = [](Spec& spec, std::mt19937& random) { spec.visibility.dilation = between(random, 2, 5); },
+    .validate = [](const Spec& spec) { require(spec.visibility.dilation > 0, "dilation is 0: give 1 or more"); },
+    .describe = [](const Spec& spec) { return concat("dilation ", spec.visibility.dilation); },
     .options = {{.name = "--dilation",
                  .type = "N",
                  .help = "A query sees every N-th key, counted from its own",
-                 .read = [](const Value& value, Request& to) { to.shape.visibility.dilation = value.count(); }}},
+                 .read = [](const Value& value, Request& to) { to.spec.visibility.dilation = value.count(); }}},
     .mask = &kDilated,
 };
 
@@ -52,18 +52,18 @@ CHANGES = {
     ],
     "chapters/02_online_softmax/rows.h": [
         ("      const Row row = {", """\
-      const int stride = shape.visibility.dilation;
+      const int stride = spec.visibility.dilation;
       std::vector<float> seen_k, seen_v;
       int seen = 0;
-      for (int key = query % stride; key < keys_seen(shape, 0, 0, query, 1).end; key += stride, ++seen) {
-        const auto first = int64_t(key) * shape.head_dim;
-        seen_k.insert(seen_k.end(), head_k.begin() + first, head_k.begin() + first + shape.head_dim);
-        seen_v.insert(seen_v.end(), head_v.begin() + first, head_v.begin() + first + shape.head_dim);
+      for (int key = query % stride; key < keys_seen(spec, 0, 0, query, 1).end; key += stride, ++seen) {
+        const auto first = int64_t(key) * spec.head_dim;
+        seen_k.insert(seen_k.end(), head_k.begin() + first, head_k.begin() + first + spec.head_dim);
+        seen_v.insert(seen_v.end(), head_v.begin() + first, head_v.begin() + first + spec.head_dim);
       }
       const Row row = {"""),
         (".k = head_k.data()", ".k = seen_k.data()"),
         (".v = head_v.data()", ".v = seen_v.data()"),
-        (".keys = shape.visible_keys(query)", ".keys = seen"),
+        (".keys = spec.visible_keys(query)", ".keys = seen"),
     ],
     "common/app/supported.h": [
         ("{2, forward, float32 | causal}", "{2, forward, float32 | causal | dilation}"),

@@ -38,24 +38,24 @@ template <int kStep>
 constexpr bool kHasWarpSoftmax = kStep >= 2;
 
 template <int kStep>
-Problem problem_of(const Shape& shape) {
+Problem problem_of(const Spec& spec) {
   // A warp loads rows of S 16 bytes at a time, so each row starts at a multiple of 8 elements.
   const int align = kHasWarpSoftmax<kStep> ? naive::kScoreAlign : 1;
-  const int stride = int(ceil_div(int64_t(shape.seqlen_k), align)) * align;
-  return {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads, stride, shape.causal(), shape.scale};
+  const int stride = int(ceil_div(int64_t(spec.seqlen_k), align)) * align;
+  return {spec.seqlen_q, spec.seqlen_k, spec.heads / spec.kv_heads, stride, spec.causal(), spec.scale};
 }
 
 /// Rounds up to a multiple of 256 bytes, the alignment of memory from cudaMalloc.
 int64_t aligned(int64_t bytes) { return ceil_div(bytes, 256) * 256; }
 
 template <int kStep>
-int64_t score_bytes(const Shape& shape) {
-  return aligned(shape.q_rows() * problem_of<kStep>(shape).score_stride * int64_t(sizeof(float)));
+int64_t score_bytes(const Spec& spec) {
+  return aligned(spec.q_rows() * problem_of<kStep>(spec).score_stride * int64_t(sizeof(float)));
 }
 
 template <int kStep>
-int64_t probability_bytes(const Shape& shape) {
-  return shape.q_rows() * problem_of<kStep>(shape).score_stride * int64_t(size_of(shape.dtype));
+int64_t probability_bytes(const Spec& spec) {
+  return spec.q_rows() * problem_of<kStep>(spec).score_stride * int64_t(size_of(spec.dtype));
 }
 
 //| ## What cannot run
@@ -64,17 +64,17 @@ int64_t probability_bytes(const Shape& shape) {
 //| memory. Larger shapes are rejected with a message that names the cure, and no kernel checks them again.
 //| The table of steps has the rest: tensor cores take 16-bit types, so step 5 does not accept float32.
 template <int kStep>
-std::string limits(const Shape& shape) {
-  if (shape.heads > kMaxGridYZ)
-    return "--heads is at most 65535, what a grid has in z, and it is " + std::to_string(shape.heads);
+std::string limits(const Spec& spec) {
+  if (spec.heads > kMaxGridYZ)
+    return "--heads is at most 65535, what a grid has in z, and it is " + std::to_string(spec.heads);
   constexpr int kQueries = kQueriesPerBlock<kStep>;
-  if (ceil_div(int64_t(shape.seqlen_q), kQueries) > kMaxGridYZ)
+  if (ceil_div(int64_t(spec.seqlen_q), kQueries) > kMaxGridYZ)
     return "--seqlen is at most " + std::to_string(kMaxGridYZ * kQueries) +
            " in this step, what a grid has in y";
-  if (kHasWarpSoftmax<kStep> && shape.q_rows() > kMaxGridX)
+  if (kHasWarpSoftmax<kStep> && spec.q_rows() > kMaxGridX)
     return "batch * heads * seqlen is at most 2^31 - 1 in this step, what a grid has in x: give a smaller "
            "--batch";
-  if (kHasWarpSoftmax<kStep> && shape.seqlen_k > kLongestRow)
+  if (kHasWarpSoftmax<kStep> && spec.seqlen_k > kLongestRow)
     return "this step keeps a row of scores in shared memory, so --seqlen-k is at most " +
            std::to_string(kLongestRow) + ": use --step textbook, or a later chapter";
   return "";
@@ -85,19 +85,19 @@ std::string limits(const Shape& shape) {
 //| The workspace holds $S$ in float32 and $P$ in the tensors' type; in step 2, $K^\top$ comes after them.
 //| `memory` is the cost model that the chapter derives, and the profiler's counts are compared with it.
 template <int kStep>
-int64_t workspace(const Shape& shape) {
-  const int64_t s_and_p = score_bytes<kStep>(shape) + probability_bytes<kStep>(shape);
-  return kStep == 2 ? aligned(s_and_p) + shape.k_elements() * int64_t(size_of(shape.dtype)) : s_and_p;
+int64_t workspace(const Spec& spec) {
+  const int64_t s_and_p = score_bytes<kStep>(spec) + probability_bytes<kStep>(spec);
+  return kStep == 2 ? aligned(s_and_p) + spec.k_elements() * int64_t(size_of(spec.dtype)) : s_and_p;
 }
 
 template <int kStep>
-double memory(const Shape& shape) {
-  const double element = double(size_of(shape.dtype));
+double memory(const Spec& spec) {
+  const double element = double(size_of(spec.dtype));
   // S is written once, and read once by a warp; step 1 reads it for the maximum, the sum and the quotient. P:
   // written, read. K^T: written, read.
   const double s_passes = kHasWarpSoftmax<kStep> ? 2 : 4, p_passes = 2, k_passes = kStep == 2 ? 2 : 0;
-  return compulsory_bytes(shape) + k_passes * double(shape.k_elements()) * element +
-         visible_pairs(shape) * (s_passes * sizeof(float) + p_passes * element);
+  return compulsory_bytes(spec) + k_passes * double(spec.k_elements()) * element +
+         visible_pairs(spec) * (s_passes * sizeof(float) + p_passes * element);
 }
 
 //| ## How the kernels follow one another
@@ -105,7 +105,7 @@ double memory(const Shape& shape) {
 //| Three launches per step, and one more where K is transposed. `Call` holds their common arguments.
 template <typename T>
 struct Call {
-  const Shape& shape;
+  const Spec& spec;
   const Tensors& tensors;
   device::Stream stream;
   Problem problem;
@@ -115,30 +115,30 @@ struct Call {
   const T *q = static_cast<const T*>(tensors.q), *k = static_cast<const T*>(tensors.k),
           *v = static_cast<const T*>(tensors.v);
   T* o = static_cast<T*>(tensors.o);
-  unsigned heads = unsigned(shape.batch * shape.heads);
+  unsigned heads = unsigned(spec.batch * spec.heads);
 
   /// Returns a grid whose blocks make tiles of `rows` queries by `columns` of `all`, for every head.
   dim3 grid(int all, int columns, int rows) const {
-    return dim3(ceil_div(all, columns), ceil_div(shape.seqlen_q, rows), heads);
+    return dim3(ceil_div(all, columns), ceil_div(spec.seqlen_q, rows), heads);
   }
 };
 
 template <typename T>
 void run_textbook(const Call<T>& c) {
   constexpr int kSide = naive::kTextbookSide;
-  const int64_t rows = c.shape.q_rows();
-  device::launch(naive::textbook_scores<T>, c.grid(c.shape.seqlen_k, kSide, kSide), dim3(kSide, kSide), 0,
-                 c.stream, c.q, c.k, c.scores, c.shape.head_dim, c.problem);
+  const int64_t rows = c.spec.q_rows();
+  device::launch(naive::textbook_scores<T>, c.grid(c.spec.seqlen_k, kSide, kSide), dim3(kSide, kSide), 0,
+                 c.stream, c.q, c.k, c.scores, c.spec.head_dim, c.problem);
   device::launch(naive::textbook_softmax<T>, dim3(ceil_div(rows, 256)), dim3(256), 0, c.stream, c.scores,
                  c.probabilities, c.tensors.lse, rows, c.problem);
-  device::launch(naive::textbook_output<T>, dim3(c.shape.seqlen_q, 1, c.heads), dim3(c.shape.head_dim), 0,
+  device::launch(naive::textbook_output<T>, dim3(c.spec.seqlen_q, 1, c.heads), dim3(c.spec.head_dim), 0,
                  c.stream, c.probabilities, c.v, c.o, c.problem);
 }
 
 /// Runs the softmax of steps 2 to 5.
 template <typename T>
 void run_softmax(const Call<T>& c) {
-  device::launch(naive::warp_softmax<T>, dim3(c.shape.q_rows()), dim3(32),
+  device::launch(naive::warp_softmax<T>, dim3(c.spec.q_rows()), dim3(32),
                  c.problem.score_stride * sizeof(float), c.stream, c.scores, c.probabilities, c.tensors.lse,
                  c.problem);
 }
@@ -146,32 +146,32 @@ void run_softmax(const Call<T>& c) {
 template <typename T>
 void run_coalesced(const Call<T>& c) {
   constexpr int kKeys = naive::kRowKeys, kQueries = naive::kRowQueries;
-  const dim3 key_blocks(ceil_div(c.shape.seqlen_k, kKeys), c.shape.head_dim / kQueries,
-                        c.shape.batch * c.shape.kv_heads);
+  const dim3 key_blocks(ceil_div(c.spec.seqlen_k, kKeys), c.spec.head_dim / kQueries,
+                        c.spec.batch * c.spec.kv_heads);
   device::launch(naive::transpose_keys<T>, key_blocks, dim3(kKeys, kQueries), 0, c.stream, c.k,
-                 c.k_transposed, c.shape.head_dim, c.shape.seqlen_k);
-  device::launch(naive::coalesced_scores<T>, c.grid(c.shape.seqlen_k, kKeys, kQueries), dim3(kKeys, kQueries),
-                 0, c.stream, c.q, static_cast<const T*>(c.k_transposed), c.scores, c.shape.head_dim,
+                 c.k_transposed, c.spec.head_dim, c.spec.seqlen_k);
+  device::launch(naive::coalesced_scores<T>, c.grid(c.spec.seqlen_k, kKeys, kQueries), dim3(kKeys, kQueries),
+                 0, c.stream, c.q, static_cast<const T*>(c.k_transposed), c.scores, c.spec.head_dim,
                  c.problem);
   run_softmax(c);
-  device::launch(naive::textbook_output<T>, dim3(c.shape.seqlen_q, 1, c.heads), dim3(c.shape.head_dim), 0,
+  device::launch(naive::textbook_output<T>, dim3(c.spec.seqlen_q, 1, c.heads), dim3(c.spec.head_dim), 0,
                  c.stream, c.probabilities, c.v, c.o, c.problem);
 }
 
 template <typename T>
 void run_shared(const Call<T>& c) {
   constexpr int kSide = naive::kSquare;
-  device::launch(naive::shared_scores<T>, c.grid(c.shape.seqlen_k, kSide, kSide), dim3(kSide, kSide), 0,
-                 c.stream, c.q, c.k, c.scores, c.shape.head_dim, c.problem);
+  device::launch(naive::shared_scores<T>, c.grid(c.spec.seqlen_k, kSide, kSide), dim3(kSide, kSide), 0,
+                 c.stream, c.q, c.k, c.scores, c.spec.head_dim, c.problem);
   run_softmax(c);
-  device::launch(naive::shared_output<T>, c.grid(c.shape.head_dim, kSide, kSide), dim3(kSide, kSide), 0,
-                 c.stream, c.probabilities, c.v, c.o, c.shape.head_dim, c.problem);
+  device::launch(naive::shared_output<T>, c.grid(c.spec.head_dim, kSide, kSide), dim3(kSide, kSide), 0,
+                 c.stream, c.probabilities, c.v, c.o, c.spec.head_dim, c.problem);
 }
 
 template <typename T, int kHeadDim>
 void run_tiled(const Call<T>& c) {
   constexpr int kTile = naive::kTile;
-  device::launch(naive::tiled_scores<T, kHeadDim>, c.grid(c.shape.seqlen_k, kTile, kTile),
+  device::launch(naive::tiled_scores<T, kHeadDim>, c.grid(c.spec.seqlen_k, kTile, kTile),
                  dim3(naive::kThreads), 0, c.stream, c.q, c.k, c.scores, c.problem);
   run_softmax(c);
   device::launch(naive::tiled_output<T, kHeadDim>, c.grid(kHeadDim, kTile, kTile), dim3(naive::kThreads), 0,
@@ -181,7 +181,7 @@ void run_tiled(const Call<T>& c) {
 template <typename T, int kHeadDim>
 void run_wmma(const Call<T>& c) {
   constexpr int kTile = naive::kWmmaTile;
-  device::launch(naive::wmma_scores<T, kHeadDim>, c.grid(c.shape.seqlen_k, kTile, kTile),
+  device::launch(naive::wmma_scores<T, kHeadDim>, c.grid(c.spec.seqlen_k, kTile, kTile),
                  dim3(naive::kWmmaThreads), 0, c.stream, c.q, c.k, c.scores, c.problem);
   run_softmax(c);
   device::launch(naive::wmma_output<T, kHeadDim>, c.grid(kHeadDim, kTile, kTile), dim3(naive::kWmmaThreads),
@@ -189,13 +189,13 @@ void run_wmma(const Call<T>& c) {
 }
 
 template <int kStep, typename T>
-void run_as(const Shape& shape, const Tensors& tensors, device::Stream stream) {
+void run_as(const Spec& spec, const Tensors& tensors, device::Stream stream) {
   auto* bytes = static_cast<unsigned char*>(tensors.workspace);
-  const int64_t s = score_bytes<kStep>(shape), p = probability_bytes<kStep>(shape);
-  const Call<T> call{shape,
+  const int64_t s = score_bytes<kStep>(spec), p = probability_bytes<kStep>(spec);
+  const Call<T> call{spec,
                      tensors,
                      stream,
-                     problem_of<kStep>(shape),
+                     problem_of<kStep>(spec),
                      reinterpret_cast<float*>(bytes),
                      reinterpret_cast<T*>(bytes + s),
                      reinterpret_cast<T*>(bytes + aligned(s + p))};
@@ -206,22 +206,22 @@ void run_as(const Shape& shape, const Tensors& tensors, device::Stream stream) {
   if constexpr (kStep == 2) run_coalesced(call);
   if constexpr (kStep == 3) run_shared(call);
   if constexpr (kStep >= 4)
-    device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
+    device::with_head_dim(spec.head_dim, [&]<int kHeadDim>() {
       if constexpr (kStep == 4) run_tiled<T, kHeadDim>(call);
       if constexpr (kStep == 5) run_wmma<T, kHeadDim>(call);
     });
 }
 
 template <int kStep>
-void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
+void run(const Spec& spec, const Tensors& tensors, device::Stream stream) {
   const auto body = [&]<typename T>() {
-    run_in_slices(shape, tensors, kMaxGridYZ,
-                  [&](const Shape& part, const Tensors& t) { run_as<kStep, T>(part, t, stream); });
+    run_in_slices(spec, tensors, kMaxGridYZ,
+                  [&](const Spec& part, const Tensors& t) { run_as<kStep, T>(part, t, stream); });
   };
   if constexpr (kStep == 5)
-    device::with_16_bit_type(shape.dtype, body);
+    device::with_16_bit_type(spec.dtype, body);
   else
-    device::with_type(shape.dtype, body);
+    device::with_type(spec.dtype, body);
 }
 
 //| ## The steps

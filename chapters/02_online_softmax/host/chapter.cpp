@@ -25,27 +25,27 @@ constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16};
 //| tiles and loop over the rows themselves. For both, `head_dim` is known at compile time, so that the
 //| compiler can unroll their loops.
 template <typename T, int kStep>
-void run_step(const Shape& shape, const Tensors& t) {
+void run_step(const Spec& spec, const Tensors& t) {
   const auto *q = static_cast<const T*>(t.q), *k = static_cast<const T*>(t.k),
              *v = static_cast<const T*>(t.v);
   auto* o = static_cast<T*>(t.o);
-  if constexpr (kStep == 1) for_each_row(shape, q, k, v, o, t.lse, attention_row_safe);
-  if constexpr (kStep == 2) for_each_row(shape, q, k, v, o, t.lse, attention_row_two_passes);
-  if constexpr (kStep == 3) for_each_row(shape, q, k, v, o, t.lse, attention_row_one_pass);
+  if constexpr (kStep == 1) for_each_row(spec, q, k, v, o, t.lse, attention_row_safe);
+  if constexpr (kStep == 2) for_each_row(spec, q, k, v, o, t.lse, attention_row_two_passes);
+  if constexpr (kStep == 3) for_each_row(spec, q, k, v, o, t.lse, attention_row_one_pass);
   if constexpr (kStep == 4)
-    device::with_head_dim(shape.head_dim,
-                          [&]<int kHeadDim>() { attention_blocked<T, kHeadDim>(shape, q, k, v, o, t.lse); });
-  if constexpr (kStep == 5) attention_in_registers<T>(shape, t);
+    device::with_head_dim(spec.head_dim,
+                          [&]<int kHeadDim>() { attention_blocked<T, kHeadDim>(spec, q, k, v, o, t.lse); });
+  if constexpr (kStep == 5) attention_in_registers<T>(spec, t);
 }
 
 template <int kStep>
-void run(const Shape& shape, const Tensors& tensors, device::Stream) {
-  with_host_type(shape.dtype, [&]<typename T>(T) {
-    if constexpr (!std::is_same_v<T, e4m3>) run_step<T, kStep>(shape, tensors);  // no step accepts e4m3
+void run(const Spec& spec, const Tensors& tensors, device::Stream) {
+  with_host_type(spec.dtype, [&]<typename T>(T) {
+    if constexpr (!std::is_same_v<T, e4m3>) run_step<T, kStep>(spec, tensors);  // no step accepts e4m3
   });
 }
 
-double no_device_memory(const Shape&) { return 0; }
+double no_device_memory(const Spec&) { return 0; }
 
 //| ## The steps
 //|
@@ -76,7 +76,7 @@ constexpr Step kSteps[] = {
         "is transposed."),
 };
 
-const Shape kDefaultShape = square_shape(1, 1, 2048, 64, DType::f32);
+const Spec kDefaultSpec = square_spec(1, 1, 2048, 64, DType::f32);
 
 }  // namespace
 
@@ -87,8 +87,8 @@ const Chapter kOnlineSoftmax = {
     .runs_on = device::Place::host,
     .steps = kSteps,
     .dtypes = kTypes,
-    .gpu_shape = kDefaultShape,
-    .cpu_shape = kDefaultShape,
+    .gpu_spec = kDefaultSpec,
+    .cpu_spec = kDefaultSpec,
 };
 
 }  // namespace flashbook

@@ -7,15 +7,15 @@
 namespace flashbook {
 
 template <typename T>
-void attention_in_registers(const Shape& shape, const Tensors& t) {
-  device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
-    attention_in_registers<T, kHeadDim>(shape, static_cast<const T*>(t.q), static_cast<const T*>(t.k),
+void attention_in_registers(const Spec& spec, const Tensors& t) {
+  device::with_head_dim(spec.head_dim, [&]<int kHeadDim>() {
+    attention_in_registers<T, kHeadDim>(spec, static_cast<const T*>(t.q), static_cast<const T*>(t.k),
                                         static_cast<const T*>(t.v), static_cast<T*>(t.o), t.lse);
   });
 }
 
-template void attention_in_registers<float>(const Shape&, const Tensors&);
-template void attention_in_registers<f16>(const Shape&, const Tensors&);
-template void attention_in_registers<bf16>(const Shape&, const Tensors&);
+template void attention_in_registers<float>(const Spec&, const Tensors&);
+template void attention_in_registers<f16>(const Spec&, const Tensors&);
+template void attention_in_registers<bf16>(const Spec&, const Tensors&);
 
 }  // namespace flashbook

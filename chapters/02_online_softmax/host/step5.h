@@ -5,8 +5,8 @@
 
 namespace flashbook {
 
-/// Computes attention with step5_register_blocks.h. T: float, f16 or bf16, as in shape.dtype.
+/// Computes attention with step5_register_blocks.h. T: float, f16 or bf16, as in spec.dtype.
 template <typename T>
-void attention_in_registers(const Shape& shape, const Tensors& tensors);
+void attention_in_registers(const Spec& spec, const Tensors& tensors);
 
 }  // namespace flashbook

@@ -16,37 +16,37 @@ template <int kHeadDim, int kBlock>
 constexpr std::size_t kTileBytes = sizeof(fa1::Tiles<Element, kHeadDim, kBlock>);
 
 template <int kBlock>
-std::size_t shared_bytes(const Shape& shape) {
+std::size_t shared_bytes(const Spec& spec) {
   std::size_t bytes = 0;
-  device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() { bytes = kTileBytes<kHeadDim, kBlock>; });
+  device::with_head_dim(spec.head_dim, [&]<int kHeadDim>() { bytes = kTileBytes<kHeadDim, kBlock>; });
   return bytes;
 }
 
 template <int kBlock>
-std::string limits(const Shape& shape) {
-  if (shape.dtype != kType) return kOtherType;
-  if (const std::string reason = kFlashAttention1.refusal("queries_outside", shape); !reason.empty())
+std::string limits(const Spec& spec) {
+  if (spec.dtype != kType) return kOtherType;
+  if (const std::string reason = kFlashAttention1.refusal("queries_outside", spec); !reason.empty())
     return reason;
   const auto granted = std::size_t(device::granted_shared_bytes());
-  if (const std::size_t bytes = shared_bytes<kBlock>(shape); bytes > granted)
+  if (const std::size_t bytes = shared_bytes<kBlock>(spec); bytes > granted)
     return "does not fit: tiles of " + std::to_string(kBlock) + " rows take " + std::to_string(bytes / 1024) +
            " KB of shared memory, a block has " + std::to_string(granted / 1024);
   return "";
 }
 
 template <int kBlock>
-void run(const Shape& shape, const Tensors& t, device::Stream stream) {
-  device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
+void run(const Spec& spec, const Tensors& t, device::Stream stream) {
+  device::with_head_dim(spec.head_dim, [&]<int kHeadDim>() {
     if constexpr (kTileBytes<kHeadDim, kBlock> <=
                   kMaxSharedBytes)  // no kernel is compiled where they do not fit
-      fa1::run_queries_outside<Element, kHeadDim, kBlock>(shape, t, stream);
+      fa1::run_queries_outside<Element, kHeadDim, kBlock>(spec, t, stream);
   });
 }
 
 /// Returns the bytes requested, which depend on the size of the tiles.
 template <int kBlock>
-double memory(const Shape& shape) {
-  return fa1::bytes_queries_outside(shape, kBlock, kBlock);
+double memory(const Spec& spec) {
+  return fa1::bytes_queries_outside(spec, kBlock, kBlock);
 }
 
 template <int kBlock>
@@ -80,23 +80,23 @@ struct Waiting : Overlapping<kHeadDim> {
 };
 
 template <template <int> typename Traits>
-std::size_t split_k_bytes(const Shape& shape) {
-  return shape.head_dim == 64 ? sizeof(fa1::SplitKTiles<Element, Traits<64>>)
-                              : sizeof(fa1::SplitKTiles<Element, Traits<128>>);
+std::size_t split_k_bytes(const Spec& spec) {
+  return spec.head_dim == 64 ? sizeof(fa1::SplitKTiles<Element, Traits<64>>)
+                             : sizeof(fa1::SplitKTiles<Element, Traits<128>>);
 }
 
-std::string limits_of_split_k(const Shape& shape) {
-  if (shape.dtype != kType) return kOtherType;
-  if (shape.head_dim == 256) return "chapter 4's tiles of 64 by 64 are for head_dim 64 and 128";
-  return kFlashAttention1.refusal("split_k", shape);
+std::string limits_of_split_k(const Spec& spec) {
+  if (spec.dtype != kType) return kOtherType;
+  if (spec.head_dim == 256) return "chapter 4's tiles of 64 by 64 are for head_dim 64 and 128";
+  return kFlashAttention1.refusal("split_k", spec);
 }
 
 template <template <int> typename Traits>
-void run_split_k(const Shape& shape, const Tensors& t, device::Stream stream) {
-  if (shape.head_dim == 64)
-    fa1::run_split_k<Element, Traits<64>>(shape, t, stream);
+void run_split_k(const Spec& spec, const Tensors& t, device::Stream stream) {
+  if (spec.head_dim == 64)
+    fa1::run_split_k<Element, Traits<64>>(spec, t, stream);
   else
-    fa1::run_split_k<Element, Traits<128>>(shape, t, stream);
+    fa1::run_split_k<Element, Traits<128>>(spec, t, stream);
 }
 
 template <template <int> typename Traits>

@@ -15,7 +15,7 @@ struct BlockSize {
   std::string name;   ///< in results: b64, split_k_64x64
   std::string label;  ///< what is measured, in words
   Chapter chapter;
-  std::size_t (*shared_bytes)(const Shape& shape);  ///< per block
+  std::size_t (*shared_bytes)(const Spec& spec);  ///< per block
 };
 
 /// Returns the sweep, BF16 only: step 2 with tiles of 16, 32, 64, 96 and 128 rows; step 3 with chapter 4's

@@ -65,42 +65,40 @@ void with_traits(const Run& run) {
 }
 
 /// Returns the rows of a tile in steps 1 and 2.
-int block_of(const Shape& shape) {
+int block_of(const Sizes& sizes) {
   int rows = 0;
-  device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
+  device::with_head_dim(sizes.head_dim, [&]<int kHeadDim>() {
     with_block<__nv_bfloat16, kHeadDim>([&]<int kRows>() { rows = kRows; });
   });
   return rows;
 }
 
 template <int kStep>
-std::string limits(const Shape& shape) {
+std::string limits(const Spec& spec) {
   constexpr int64_t kMax = kStep == 1 ? kMaxGridX : kMaxGridY;
-  if (shape.heads > kMax)
+  if (spec.heads > kMax)
     return "--heads is at most " + std::to_string(kMax) + " in this step, what a grid has in " +
-           (kStep == 1 ? "x" : "y") + ", and it is " + std::to_string(shape.heads);
+           (kStep == 1 ? "x" : "y") + ", and it is " + std::to_string(spec.heads);
   return "";
 }
 
 /// Returns the bytes in which step 1 saves the unfinished O and two numbers per row, in float32.
-int64_t state_bytes(const Shape& shape) {
-  return shape.q_rows() * (shape.head_dim + 2) * int64_t(sizeof(float));
-}
+int64_t state_bytes(const Spec& spec) { return spec.q_rows() * (spec.head_dim + 2) * int64_t(sizeof(float)); }
 
 /// The unfinished O of step 1 goes to device memory and back. Steps 2 and 3 request K and V again and again,
 /// and the L2 has them: traffic.h counts the requests.
-double memory_keys_outside(const Shape& shape) { return fa1::bytes_keys_outside(shape, block_of(shape)); }
+double memory_keys_outside(const Spec& spec) { return fa1::bytes_keys_outside(spec, block_of(spec)); }
 
 /// Returns the bytes requested from the L2, which serves K and V again and again.
 template <int kStep>
-double requested(const Shape& shape) {
-  const int block = block_of(shape);
-  if (kStep == 1) return fa1::bytes_keys_outside(shape, block, fa1::kRequestedNumber);
-  if (kStep == 2) return fa1::bytes_queries_outside(shape, block, block, fa1::kRequestedNumber);
+double requested(const Spec& spec) {
+  const int block = block_of(spec);
+  if (kStep == 1) return fa1::bytes_keys_outside(spec, block, fa1::kRequestedNumber);
+  if (kStep == 2) return fa1::bytes_queries_outside(spec, block, block, fa1::kRequestedNumber);
   double bytes = 0;
-  device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
+  device::with_head_dim(spec.head_dim, [&]<int kHeadDim>() {
     with_traits<__nv_bfloat16, kHeadDim>([&]<typename Traits>() {
-      bytes = fa1::bytes_queries_outside(shape, Traits::kRowsQ, Traits::kRowsK, fa1::kRequestedRow);
+      bytes = fa1::bytes_queries_outside(spec, Traits::kRowsQ, Traits::kRowsK, fa1::kRequestedRow);
     });
   });
   return bytes;
@@ -111,31 +109,31 @@ double requested(const Shape& shape) {
 //| Step 1 has one block per head and keeps its state in the workspace: $O$, then the maxima, then the sums.
 //| Steps 2 and 3 have one block per tile of queries, and need no workspace.
 template <int kStep>
-void run_part(const Shape& shape, const Tensors& t, device::Stream stream) {
-  device::with_16_bit_type_and_head_dim(shape.dtype, shape.head_dim, [&]<typename T, int kHeadDim>() {
+void run_part(const Spec& spec, const Tensors& t, device::Stream stream) {
+  device::with_16_bit_type_and_head_dim(spec.dtype, spec.head_dim, [&]<typename T, int kHeadDim>() {
     if constexpr (kStep == 2) {
       with_block<T, kHeadDim>(
-          [&]<int kRows>() { fa1::run_queries_outside<T, kHeadDim, kRows>(shape, t, stream); });
+          [&]<int kRows>() { fa1::run_queries_outside<T, kHeadDim, kRows>(spec, t, stream); });
     } else if constexpr (kStep == 3) {
-      with_traits<T, kHeadDim>([&]<typename Traits>() { fa1::run_split_k<T, Traits>(shape, t, stream); });
+      with_traits<T, kHeadDim>([&]<typename Traits>() { fa1::run_split_k<T, Traits>(spec, t, stream); });
     } else {
       auto* workspace = static_cast<float*>(t.workspace);
-      const fa1::State state = {workspace, workspace + shape.q_elements(),
-                                workspace + shape.q_elements() + shape.q_rows()};
+      const fa1::State state = {workspace, workspace + spec.q_elements(),
+                                workspace + spec.q_elements() + spec.q_rows()};
       with_block<T, kHeadDim>([&]<int kRows>() {
-        device::launch(fa1::keys_outside<T, kHeadDim, kRows>, dim3(unsigned(shape.batch * shape.heads)),
+        device::launch(fa1::keys_outside<T, kHeadDim, kRows>, dim3(unsigned(spec.batch * spec.heads)),
                        dim3(fa1::kThreads), sizeof(fa1::Tiles<T, kHeadDim, kRows>), stream,
                        static_cast<const T*>(t.q), static_cast<const T*>(t.k), static_cast<const T*>(t.v),
-                       static_cast<T*>(t.o), t.lse, state, fa1::problem_of(shape));
+                       static_cast<T*>(t.o), t.lse, state, fa1::problem_of(spec));
       });
     }
   });
 }
 
 template <int kStep>
-void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
-  run_in_slices(shape, tensors, kStep == 1 ? kMaxGridX : kMaxGridY,
-                [&](const Shape& part, const Tensors& t) { run_part<kStep>(part, t, stream); });
+void run(const Spec& spec, const Tensors& tensors, device::Stream stream) {
+  run_in_slices(spec, tensors, kStep == 1 ? kMaxGridX : kMaxGridY,
+                [&](const Spec& part, const Tensors& t) { run_part<kStep>(part, t, stream); });
 }
 
 constexpr Step kSteps[] = {

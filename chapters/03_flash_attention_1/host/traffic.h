@@ -13,7 +13,7 @@
 #include <algorithm>
 
 #include "common/attention/cost.h"
-#include "common/attention/shape.h"
+#include "common/attention/spec.h"
 
 namespace flashbook::fa1 {
 
@@ -22,10 +22,10 @@ constexpr int tiles_of(int count, int rows) { return (count - 1) / rows + 1; }
 
 /// Calls body(queries, visible) for each tile of queries of one head: its rows, and the keys they see.
 template <typename Body>
-void for_each_query_tile(const Shape& shape, int rows_q, Body body) {
-  for (int64_t first = 0; first < shape.seqlen_q; first += rows_q) {
-    const int queries = int(std::min<int64_t>(rows_q, shape.seqlen_q - first));
-    body(queries, shape.visible_keys(int(first + queries - 1)));
+void for_each_query_tile(const Spec& spec, int rows_q, Body body) {
+  for (int64_t first = 0; first < spec.seqlen_q; first += rows_q) {
+    const int queries = int(std::min<int64_t>(rows_q, spec.seqlen_q - first));
+    body(queries, spec.visible_keys(int(first + queries - 1)));
   }
 }
 
@@ -43,31 +43,30 @@ constexpr double kRequestedRow = 32;
 
 /// Returns the bytes that step 1 requests: K and V once, and for each tile of keys all of Q, O, m and l that
 /// see it. `number` is what one of a row's numbers takes.
-inline double bytes_keys_outside(const Shape& shape, int block, double number = sizeof(float)) {
-  const double element = double(size_of(shape.dtype)), heads = double(shape.batch) * shape.heads;
+inline double bytes_keys_outside(const Spec& spec, int block, double number = sizeof(float)) {
+  const double element = double(size_of(spec.dtype)), heads = double(spec.batch) * spec.heads;
   double q_rows = 0, state_rows = 0;
-  for_each_query_tile(shape, block, [&](int queries, int visible) {
+  for_each_query_tile(spec, block, [&](int queries, int visible) {
     const int key_tiles = std::max(1, tiles_of(visible, block));  // the first one even if nothing is seen
     q_rows += double(queries) * key_tiles;
     state_rows +=
         2.0 * queries * (key_tiles - 1);  // stored by all but the last, fetched by all but the first
   });
-  const double k_rows = 2.0 * shape.seqlen_k, o_rows = shape.seqlen_q;
-  return heads * (element * shape.head_dim * (q_rows + k_rows + o_rows) +
-                  (sizeof(float) * shape.head_dim + 2 * number) * state_rows + number * o_rows);
+  const double k_rows = 2.0 * spec.seqlen_k, o_rows = spec.seqlen_q;
+  return heads * (element * spec.head_dim * (q_rows + k_rows + o_rows) +
+                  (sizeof(float) * spec.head_dim + 2 * number) * state_rows + number * o_rows);
 }
 
 /// Returns the bytes that steps 2 and 3 request: Q, O and the log-sum-exp once, K and V for each tile of
 /// queries as far as it sees them. `number` as above.
-inline double bytes_queries_outside(const Shape& shape, int rows_q, int rows_k,
-                                    double number = sizeof(float)) {
-  const double element = double(size_of(shape.dtype)), heads = double(shape.batch) * shape.heads;
+inline double bytes_queries_outside(const Spec& spec, int rows_q, int rows_k, double number = sizeof(float)) {
+  const double element = double(size_of(spec.dtype)), heads = double(spec.batch) * spec.heads;
   double k_rows = 0;
-  for_each_query_tile(shape, rows_q, [&](int, int visible) {
-    if (visible > 0) k_rows += 2.0 * std::min(tiles_of(visible, rows_k) * rows_k, shape.seqlen_k);
+  for_each_query_tile(spec, rows_q, [&](int, int visible) {
+    if (visible > 0) k_rows += 2.0 * std::min(tiles_of(visible, rows_k) * rows_k, spec.seqlen_k);
   });
-  const double rows = shape.seqlen_q;
-  return heads * (element * shape.head_dim * (2 * rows + k_rows) + number * rows);
+  const double rows = spec.seqlen_q;
+  return heads * (element * spec.head_dim * (2 * rows + k_rows) + number * rows);
 }
 
 }  // namespace flashbook::fa1

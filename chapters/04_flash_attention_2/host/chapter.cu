@@ -61,24 +61,24 @@ Launch<T> late_launch() {
 //|
 //| A grid has at most 65535 blocks in y, and two stages at $d = 256$ need 160 KB of shared memory.
 template <typename LaunchOf>
-std::string limits(const Shape& shape) {
-  if (shape.heads > kMaxHeads)
-    return "--heads is at most 65535, what a grid has in y, and it is " + std::to_string(shape.heads);
+std::string limits(const Spec& spec) {
+  if (spec.heads > kMaxHeads)
+    return "--heads is at most 65535, what a grid has in y, and it is " + std::to_string(spec.heads);
   int bytes = 0;  // per block; the same for both element types
-  device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
+  device::with_head_dim(spec.head_dim, [&]<int kHeadDim>() {
     bytes = LaunchOf()(For<__nv_bfloat16, kHeadDim>()).shared_bytes;
   });
   if (const int64_t granted = device::granted_shared_bytes(); bytes > granted)
     return "this step needs " + std::to_string(bytes / 1024) + " KB of shared memory per block at head_dim " +
-           std::to_string(shape.head_dim) + ", and this GPU grants " + std::to_string(granted / 1024) +
+           std::to_string(spec.head_dim) + ", and this GPU grants " + std::to_string(granted / 1024) +
            " KB: choose another --step";
   return {};
 }
 
 template <typename LaunchOf>
-void run(const Shape& shape, const Tensors& t, device::Stream stream) {
-  device::with_16_bit_type_and_head_dim(shape.dtype, shape.head_dim, [&]<typename T, int kHeadDim>() {
-    run_in_slices(shape, t, kMaxHeads, [&](const Shape& part, const Tensors& part_tensors) {
+void run(const Spec& spec, const Tensors& t, device::Stream stream) {
+  device::with_16_bit_type_and_head_dim(spec.dtype, spec.head_dim, [&]<typename T, int kHeadDim>() {
+    run_in_slices(spec, t, kMaxHeads, [&](const Spec& part, const Tensors& part_tensors) {
       run_launch(LaunchOf()(For<T, kHeadDim>()), part, part_tensors, stream);
     });
   });

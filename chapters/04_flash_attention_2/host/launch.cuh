@@ -43,10 +43,10 @@ constexpr Launch<T> launch_with(void (*kernel)(const T*, const T*, const T*, T*,
 
 /// Launches one block per query tile and head.
 template <typename T>
-void run_launch(const Launch<T>& how, const Shape& shape, const Tensors& t, device::Stream stream) {
-  const Problem problem = {shape.seqlen_q, shape.seqlen_k, shape.heads / shape.kv_heads,
-                           shape.causal(), shape.scale,    shape.scale * kLog2e};
-  const dim3 grid(ceil_div(int64_t(shape.seqlen_q), how.queries), shape.batch * shape.heads);
+void run_launch(const Launch<T>& how, const Spec& spec, const Tensors& t, device::Stream stream) {
+  const Problem problem = {spec.seqlen_q, spec.seqlen_k, spec.heads / spec.kv_heads,
+                           spec.causal(), spec.scale,    spec.scale * kLog2e};
+  const dim3 grid(ceil_div(int64_t(spec.seqlen_q), how.queries), spec.batch * spec.heads);
   device::launch(how.kernel, grid, dim3(how.threads), how.shared_bytes, stream, static_cast<const T*>(t.q),
                  static_cast<const T*>(t.k), static_cast<const T*>(t.v), static_cast<T*>(t.o), t.lse,
                  problem);

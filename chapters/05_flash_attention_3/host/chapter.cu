@@ -17,8 +17,8 @@ constexpr int64_t kMaxGridX = 2147483647;
 //|
 //| A refusal is a text that names the cure; an empty text means that the step runs. A grid has at most
 //| 2^31 - 1 blocks in x, and step 1 has the most blocks: one for 64 queries.
-std::string limits(const Shape& shape) {
-  if (query_tiles(shape, kRowsPerWarpgroup) > kMaxGridX)
+std::string limits(const Spec& spec) {
+  if (query_tiles(spec, kRowsPerWarpgroup) > kMaxGridX)
     return "batch * heads * seqlen / 64 is at most 2^31 - 1, what a grid has in x: give a smaller "
            "--batch";
   return "";
@@ -30,7 +30,7 @@ std::string limits(const Shape& shape) {
 //| causal mask they differ, and the next tile goes to the first block that is free: that takes a counter that
 //| all blocks share, four bytes of device memory. The last block to read it resets it to 0 for the next call.
 /// Returns the size of the counter with which step 5 hands out tiles under a causal mask.
-int64_t counter_bytes(const Shape& shape) { return shape.causal() ? sizeof(int) : 0; }
+int64_t counter_bytes(const Spec& spec) { return spec.causal() ? sizeof(int) : 0; }
 
 //| ## From a step to its kernel
 //|
@@ -38,16 +38,16 @@ int64_t counter_bytes(const Shape& shape) { return shape.causal() ? sizeof(int) 
 //| are compiled. `with_16_bit_type_and_head_dim` turns the two into a type and a constant: the lambda is
 //| compiled once for each. A head dimension between two sizes of tiles takes the larger (`tiles.h`).
 template <int kStep>
-void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
-  const int columns = tile_columns(shape.head_dim);
-  device::with_16_bit_type_and_head_dim(shape.dtype, columns, [&]<typename T, int kHeadDim>() {
+void run(const Spec& spec, const Tensors& tensors, device::Stream stream) {
+  const int columns = tile_columns(spec.head_dim);
+  device::with_16_bit_type_and_head_dim(spec.dtype, columns, [&]<typename T, int kHeadDim>() {
     if constexpr (kStep == 1)
-      run_single<T, kHeadDim>(shape, tensors, stream);
+      run_single<T, kHeadDim>(spec, tensors, stream);
     else if constexpr (kStep < 5)
-      run_specialised<T, kStep, SpecialisedFor<kHeadDim>>(shape, tensors, stream);
+      run_specialised<T, kStep, SpecialisedFor<kHeadDim>>(spec, tensors, stream);
     else
-      with_version<kHeadDim>(shape,
-                             [&]<typename Traits>() { run_persistent<T, Traits>(shape, tensors, stream); });
+      with_version<kHeadDim>(spec,
+                             [&]<typename Traits>() { run_persistent<T, Traits>(spec, tensors, stream); });
   });
 }
 

@@ -24,13 +24,12 @@ namespace flashbook::fa3 {
 //| a multiprocessor.
 /// Launches step 1.
 template <typename T, int kHeadDim>
-void run_single(const Shape& shape, const Tensors& t, device::Stream stream) {
+void run_single(const Spec& spec, const Tensors& t, device::Stream stream) {
   constexpr int kKeys = kHeadDim == 256 ? 64 : 128;
-  device::launch(single_warpgroup<T, kHeadDim, kKeys>, dim3(query_tiles(shape, kRowsPerWarpgroup)),
+  device::launch(single_warpgroup<T, kHeadDim, kKeys>, dim3(query_tiles(spec, kRowsPerWarpgroup)),
                  dim3(kWarpgroup), sizeof(SingleShared<T, kHeadDim, kKeys>), stream,
-                 tile_map(shape, TensorId::q, t.q, kRowsPerWarpgroup),
-                 tile_map(shape, TensorId::k, t.k, kKeys), tile_map(shape, TensorId::v, t.v, kKeys),
-                 static_cast<T*>(t.o), t.lse, problem_of(shape));
+                 tile_map(spec, TensorId::q, t.q, kRowsPerWarpgroup), tile_map(spec, TensorId::k, t.k, kKeys),
+                 tile_map(spec, TensorId::v, t.v, kKeys), static_cast<T*>(t.o), t.lse, problem_of(spec));
 }
 
 //| Steps 2 to 4 have a block for each 128 queries, or 192 at d = 64. Four stages are two tiles of keys and
@@ -42,13 +41,13 @@ using SpecialisedFor = SpecialisedTraits<SpecialisedSizes{
 
 /// Launches step 2, 3 or 4.
 template <typename T, int kStep, typename Traits>
-void run_specialised(const Shape& shape, const Tensors& t, device::Stream stream) {
+void run_specialised(const Spec& spec, const Tensors& t, device::Stream stream) {
   const auto launch = [&](auto* kernel) {
     device::launch(
-        kernel, dim3(query_tiles(shape, Traits::kConsumers * kRowsPerWarpgroup)), dim3(Traits::kThreads),
-        sizeof(SpecialisedShared<T, Traits>), stream, tile_map(shape, TensorId::q, t.q, kRowsPerWarpgroup),
-        tile_map(shape, TensorId::k, t.k, Traits::kKeys), tile_map(shape, TensorId::v, t.v, Traits::kKeys),
-        static_cast<T*>(t.o), t.lse, problem_of(shape));
+        kernel, dim3(query_tiles(spec, Traits::kConsumers * kRowsPerWarpgroup)), dim3(Traits::kThreads),
+        sizeof(SpecialisedShared<T, Traits>), stream, tile_map(spec, TensorId::q, t.q, kRowsPerWarpgroup),
+        tile_map(spec, TensorId::k, t.k, Traits::kKeys), tile_map(spec, TensorId::v, t.v, Traits::kKeys),
+        static_cast<T*>(t.o), t.lse, problem_of(spec));
   };
   if constexpr (kStep == 2) launch(specialised<T, Traits>);
   if constexpr (kStep == 3) launch(pingpong<T, Traits>);
@@ -59,18 +58,18 @@ void run_specialised(const Shape& shape, const Tensors& t, device::Stream stream
 /// Launches a version of step 5. The workspace holds the counter, if the version has one: 0 before the first
 /// launch, and after every launch. Two calls that may run at the same time need a workspace each.
 template <typename T, typename Traits>
-void run_persistent(const Shape& shape, const Tensors& t, device::Stream stream) {
+void run_persistent(const Spec& spec, const Tensors& t, device::Stream stream) {
   //| Under a causal mask a section of heads has 32 MB of keys and values. With 512 keys that would be 128
   //| heads or more, and smaller sections are up to 7 % faster (measured on an H200; not at d = 256).
-  const bool is_short = Traits::kHeadDim <= 128 && shape.seqlen_k <= 1024;
+  const bool is_short = Traits::kHeadDim <= 128 && spec.seqlen_k <= 1024;
   const TileOrder order =
-      tile_order(shape, Traits::kRows, Traits::kCausal, is_short ? int64_t(8) << 20 : kSectionBytes);
+      tile_order(spec, Traits::kRows, Traits::kCausal, is_short ? int64_t(8) << 20 : kSectionBytes);
   auto* counter = static_cast<int*>(t.workspace);
   device::launch(
       persistent<T, Traits>, dim3(blocks_for(order, Traits::kSchedule)), dim3(Traits::kThreads),
-      sizeof(PersistentShared<T, Traits>), stream, tile_map(shape, TensorId::q, t.q, kRowsPerWarpgroup),
-      tile_map(shape, TensorId::k, t.k, Traits::kKeys), tile_map(shape, TensorId::v, t.v, Traits::kKeys),
-      tile_map(shape, TensorId::o, t.o, kRowsPerWarpgroup), static_cast<T*>(t.o), t.lse, problem_of(shape),
+      sizeof(PersistentShared<T, Traits>), stream, tile_map(spec, TensorId::q, t.q, kRowsPerWarpgroup),
+      tile_map(spec, TensorId::k, t.k, Traits::kKeys), tile_map(spec, TensorId::v, t.v, Traits::kKeys),
+      tile_map(spec, TensorId::o, t.o, kRowsPerWarpgroup), static_cast<T*>(t.o), t.lse, problem_of(spec),
       order, counter);
 }
 
@@ -100,16 +99,16 @@ struct ShortD128 : PersistentTraits<PersistentSizes{.head_dim = 128, .causal = t
 //| tests check it, and the ablation derives from it.
 /// Calls `use.operator()<Traits>()` with step 5's version for a head dimension, a mask and a length.
 template <int kHeadDim, typename Use>
-void with_version(const Shape& shape, Use use) {
-  with_causal(shape, [&]<bool kCausal>() {
+void with_version(const Spec& spec, Use use) {
+  with_causal(spec, [&]<bool kCausal>() {
     if constexpr (kHeadDim == 64) {
       if constexpr (kCausal)
-        if (shape.seqlen_q <= kShortD64) return use.template operator()<ShortD64>();
+        if (spec.seqlen_q <= kShortD64) return use.template operator()<ShortD64>();
       use.template operator()<PersistentTraits<PersistentSizes{
           .head_dim = 64, .consumers = 3, .stages = 8, .causal = kCausal}>>();
     } else if constexpr (kHeadDim == 128) {
       if constexpr (kCausal)
-        if (shape.seqlen_q <= kShortD128) return use.template operator()<ShortD128>();
+        if (spec.seqlen_q <= kShortD128) return use.template operator()<ShortD128>();
       use.template operator()<PersistentTraits<PersistentSizes{.head_dim = 128, .causal = kCausal}>>();
     } else {
       use.template

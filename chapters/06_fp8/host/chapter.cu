@@ -23,8 +23,8 @@ constexpr int64_t kMaxGridX = 2147483647;
 //| A grid has at most 2^31 - 1 blocks in x. Block scales are the subject of steps 3 and 4. Of the other
 //| steps, only step 9 accepts them, so that one step is right in every case. Step 4 runs the kernel of step
 //| 3: its own work is done beforehand, when Q and K are rotated.
-std::string limits(const Shape& shape) {
-  if (query_tiles(shape, 2 * kRowsPerWarpgroup) > kMaxGridX)
+std::string limits(const Spec& spec) {
+  if (query_tiles(spec, 2 * kRowsPerWarpgroup) > kMaxGridX)
     return "batch * heads * seqlen / 128 is at most 2^31 - 1, what a grid has in x: give a smaller "
            "--batch";
   return "";
@@ -43,14 +43,14 @@ constexpr int kLongD128 = 2048, kShortD64 = 512, kShortD64Causal = 1024;
 /// Calls `use` with the version of steps 5 and 6 for a head dimension, a mask and a length. `Of` turns it
 /// into the version of the step.
 template <template <typename> typename Of, int kHeadDim, bool kCausal, typename Use>
-void with_tuned(const Shape& shape, const Use& use) {
+void with_tuned(const Sizes& sizes, const Use& use) {
   if constexpr (kHeadDim == 64) {
     // In short sequences, tiles of 192 queries waste more above the diagonal than tiles of 128.
-    if (shape.seqlen_q <= (kCausal ? kShortD64Causal : kShortD64))
+    if (sizes.seqlen_q <= (kCausal ? kShortD64Causal : kShortD64))
       return use.template operator()<Of<ShortD64<kCausal ? 2 : 3, kCausal>>>();
   }
   if constexpr (kHeadDim == 128) {
-    if (shape.seqlen_k >= kLongD128) return use.template operator()<Of<LongD128<kCausal>>>();
+    if (sizes.seqlen_k >= kLongD128) return use.template operator()<Of<LongD128<kCausal>>>();
   }
   use.template operator()<Of<Fastest<kHeadDim, kCausal>>>();
 }
@@ -77,7 +77,7 @@ constexpr int kOnceFrom = kHeadDim == 256           ? (kCausal ? 1024 : 1)
 
 /// Calls `use` with the version of step 7 for this shape, or of step 8 if kLine.
 template <bool kLine, int kHeadDim, bool kCausal, typename Use>
-void with_once(const Shape& shape, const Use& use) {
+void with_once(const Sizes& sizes, const Use& use) {
   const auto once = [&]<typename Traits>() {
     if constexpr (kLine)
       use.template operator()<ByLine<TransposedOnce<Traits>>>();
@@ -86,20 +86,20 @@ void with_once(const Shape& shape, const Use& use) {
   };
   if constexpr (kHeadDim == 256) {
     // Narrower tiles, and so more of them, are faster by line if there are many.
-    if (kLine && !kCausal && shape.seqlen_k >= 4096) return once.template operator()<Fastest<256, false>>();
-    if (shape.seqlen_k >= kOnceFrom<kLine, 256, kCausal>)
+    if (kLine && !kCausal && sizes.seqlen_k >= 4096) return once.template operator()<Fastest<256, false>>();
+    if (sizes.seqlen_k >= kOnceFrom<kLine, 256, kCausal>)
       return once.template operator()<WideD256<kCausal>>();
     // By line it is no faster here.
-    return with_tuned<SumsByProduct, 256, kCausal>(shape, use);
+    return with_tuned<SumsByProduct, 256, kCausal>(sizes, use);
   } else {
-    if (shape.seqlen_k < kOnceFrom<kLine, kHeadDim, kCausal>)
-      return kLine ? with_tuned<SumsByLine, kHeadDim, kCausal>(shape, use)
-                   : with_tuned<SumsByProduct, kHeadDim, kCausal>(shape, use);
+    if (sizes.seqlen_k < kOnceFrom<kLine, kHeadDim, kCausal>)
+      return kLine ? with_tuned<SumsByLine, kHeadDim, kCausal>(sizes, use)
+                   : with_tuned<SumsByProduct, kHeadDim, kCausal>(sizes, use);
     if constexpr (kHeadDim == 64)
       return once.template operator()<Fastest<64, kCausal>>();
     else if constexpr (kLine && !kCausal)
       return once.template operator()<WideD128>();
-    else if (kCausal || shape.seqlen_k >= kLongD128)
+    else if (kCausal || sizes.seqlen_k >= kLongD128)
       return once.template operator()<LongD128<kCausal>>();
     once.template operator()<Fastest<128, kCausal>>();
   }
@@ -113,12 +113,12 @@ constexpr int kMaxUnpromoted = 1024;  ///< keys
 
 /// Calls `use` with the version of step 9 for this shape, without block scales.
 template <int kHeadDim, bool kCausal, typename Use>
-void with_promoted(const Shape& shape, const Use& use) {
-  if (shape.seqlen_k <= kMaxUnpromoted) return with_once<false, kHeadDim, kCausal>(shape, use);
+void with_promoted(const Sizes& sizes, const Use& use) {
+  if (sizes.seqlen_k <= kMaxUnpromoted) return with_once<false, kHeadDim, kCausal>(sizes, use);
   if constexpr (kHeadDim == 256)
     use.template operator()<Promoted<TransposedOnce<NarrowD256<kCausal>>>>();
   else
-    with_once<false, kHeadDim, kCausal>(shape, [&]<typename Traits>() {
+    with_once<false, kHeadDim, kCausal>(sizes, [&]<typename Traits>() {
       // Without a mask rows of this length have their V transposed once.
       if constexpr (kCausal || Traits::kTransposeOnce) use.template operator()<Promoted<Traits>>();
     });
@@ -126,8 +126,8 @@ void with_promoted(const Shape& shape, const Use& use) {
 
 /// Calls `use` with the version of step 9 for this shape, with block scales.
 template <int kHeadDim, typename Use>
-void with_promoted_blocks(const Shape& shape, const Use& use) {
-  if (shape.seqlen_k <= kMaxUnpromoted) return use.template operator()<BlockScaled<kHeadDim>>();
+void with_promoted_blocks(const Sizes& sizes, const Use& use) {
+  if (sizes.seqlen_k <= kMaxUnpromoted) return use.template operator()<BlockScaled<kHeadDim>>();
   use.template operator()<Promoted<LazyBlockScaled<kHeadDim>>>();
 }
 
@@ -137,37 +137,37 @@ void with_promoted_blocks(const Shape& shape, const Use& use) {
 //| disagree.
 /// Calls `use` with the version of a step.
 template <int kStep, typename Use>
-void with_version(const Shape& shape, const Use& use) {
-  device::with_head_dim(shape.head_dim, [&]<int kHeadDim>() {
+void with_version(const Spec& spec, const Use& use) {
+  device::with_head_dim(spec.head_dim, [&]<int kHeadDim>() {
     if constexpr (kStep == 1)
       use.template operator()<Straight<kHeadDim>>();
     else if constexpr (kStep == 2)
       use.template operator()<Overlapped<kHeadDim>>();
     else if constexpr (kStep <= 4)
       use.template operator()<BlockScaled<kHeadDim>>();
-    else if (kStep == 9 && shape.scaling == Scaling::block)
-      with_promoted_blocks<kHeadDim>(shape, use);
+    else if (kStep == 9 && spec.e4m3.scaling == Scaling::block)
+      with_promoted_blocks<kHeadDim>(spec, use);
     else
-      hopper::with_causal(shape, [&]<bool kCausal>() {
-        if constexpr (kStep == 5) with_tuned<AsItIs, kHeadDim, kCausal>(shape, use);
-        if constexpr (kStep == 6) with_tuned<SumsByProduct, kHeadDim, kCausal>(shape, use);
-        if constexpr (kStep == 7 || kStep == 8) with_once<kStep == 8, kHeadDim, kCausal>(shape, use);
-        if constexpr (kStep == 9) with_promoted<kHeadDim, kCausal>(shape, use);
+      hopper::with_causal(spec, [&]<bool kCausal>() {
+        if constexpr (kStep == 5) with_tuned<AsItIs, kHeadDim, kCausal>(spec, use);
+        if constexpr (kStep == 6) with_tuned<SumsByProduct, kHeadDim, kCausal>(spec, use);
+        if constexpr (kStep == 7 || kStep == 8) with_once<kStep == 8, kHeadDim, kCausal>(spec, use);
+        if constexpr (kStep == 9) with_promoted<kHeadDim, kCausal>(spec, use);
       });
   });
 }
 
 /// Counters and, from step 7 on, the transposed V.
 template <int kStep>
-int64_t workspace(const Shape& shape) {
+int64_t workspace(const Spec& spec) {
   int64_t bytes = 0;
-  with_version<kStep>(shape, [&]<typename Traits>() { bytes = WorkspaceLayout<Traits>(shape).bytes(); });
+  with_version<kStep>(spec, [&]<typename Traits>() { bytes = WorkspaceLayout<Traits>(spec).bytes(); });
   return bytes;
 }
 
 template <int kStep>
-void run_step(const Shape& shape, const Tensors& tensors, device::Stream stream) {
-  with_version<kStep>(shape, [&]<typename Traits>() { run<Traits>(shape, tensors, stream); });
+void run_step(const Spec& spec, const Tensors& tensors, device::Stream stream) {
+  with_version<kStep>(spec, [&]<typename Traits>() { run<Traits>(spec, tensors, stream); });
 }
 
 template <int kStep>
@@ -220,8 +220,8 @@ const Chapter kFp8 = {
     .title = "FP8",
     .steps = kSteps,
     .dtypes = kTypes,
-    .gpu_shape = shape_for_gpu(DType::e4m3),
-    .cpu_shape = shape_for_simulator(DType::e4m3),
+    .gpu_spec = spec_for_gpu(DType::e4m3),
+    .cpu_spec = spec_for_simulator(DType::e4m3),
 };
 
 //| ## Next to the steps
@@ -229,35 +229,35 @@ const Chapter kFp8 = {
 //| The quantiser makes 8-bit Q, K and V of 16- or 32-bit ones: a
 //| scale for a tensor, for a group of heads or for a tile, Q and K rotated if requested, and the column means
 //| of K and V removed.
-int64_t quantise_workspace_bytes(const Shape& shape) {
-  return shape.mean_subtracted ? mean_workspace_bytes(shape.k_columns()) : 0;
+int64_t quantise_workspace_bytes(const Spec& spec) {
+  return spec.e4m3.mean_subtracted ? mean_workspace_bytes(spec.k_columns()) : 0;
 }
 
-void quantise_fp8(const Shape& shape, DType from, const void* q, const void* k, const void* v,
+void quantise_fp8(const Spec& spec, DType from, const void* q, const void* k, const void* v,
                   const Quantised& to, bool incoherent, uint32_t seed, device::Stream stream) {
   const auto run = [&](TensorId tensor, const void* values, void* encoded, float* scales, int heads, int rows,
                        int rows_of_block, bool rotated, float* means) {
     const int heads_of_scale =
-        shape.scaling == Scaling::tensor ? shape.batch * heads : heads / shape.kv_heads;
+        spec.e4m3.scaling == Scaling::tensor ? spec.batch * heads : heads / spec.kv_heads;
     quantise({.dtype = from,
-              .batch = shape.batch,
+              .batch = spec.batch,
               .heads = heads,
               .rows = rows,
-              .head_dim = shape.head_dim,
-              .rows_of_scale = shape.scaling == Scaling::block ? rows_of_block : 0,
+              .head_dim = spec.head_dim,
+              .rows_of_scale = spec.e4m3.scaling == Scaling::block ? rows_of_block : 0,
               .heads_of_scale = heads_of_scale,
               .rotation = rotated ? std::optional<uint64_t>(seed) : std::nullopt,
-              .strides = shape.strides(tensor),
+              .strides = spec.strides(tensor),
               .values = values,
               .encoded = encoded,
               .scales = scales,
-              .means = shape.mean_subtracted ? means : nullptr,
+              .means = spec.e4m3.mean_subtracted ? means : nullptr,
               .workspace = to.workspace},
              stream);
   };
-  run(TensorId::q, q, to.q, to.q_scale, shape.heads, shape.seqlen_q, kQueriesPerScale, incoherent, nullptr);
-  run(TensorId::k, k, to.k, to.k_scale, shape.kv_heads, shape.seqlen_k, kKeysPerScale, incoherent, to.k_mean);
-  run(TensorId::v, v, to.v, to.v_scale, shape.kv_heads, shape.seqlen_k, kKeysPerScale, false, to.v_mean);
+  run(TensorId::q, q, to.q, to.q_scale, spec.heads, spec.seqlen_q, kQueriesPerScale, incoherent, nullptr);
+  run(TensorId::k, k, to.k, to.k_scale, spec.kv_heads, spec.seqlen_k, kKeysPerScale, incoherent, to.k_mean);
+  run(TensorId::v, v, to.v, to.v_scale, spec.kv_heads, spec.seqlen_k, kKeysPerScale, false, to.v_mean);
 }
 
 }  // namespace flashbook

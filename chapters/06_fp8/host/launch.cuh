@@ -19,24 +19,24 @@ static_assert(kRowsPerWarpgroup == kQueriesPerScale, "a warpgroup's queries have
 //| Scales come as an array, or not at all: then all are 1. There may be one for a tensor, one for a key head,
 //| or one for each block of rows. The kernel sees one form of it: how far to go for a head, and whether to go
 //| on for a block.
-inline Problem problem_of(const Shape& shape, const Tensors& t) {
+inline Problem problem_of(const Spec& spec, const Tensors& t) {
   const auto scales = [&](const float* scale, int seqlen, int rows) {
-    const bool block = shape.scaling == Scaling::block;
-    const int per_head = block ? ceil_div(seqlen, rows) : shape.scaling == Scaling::head;
+    const bool block = spec.e4m3.scaling == Scaling::block;
+    const int per_head = block ? ceil_div(seqlen, rows) : spec.e4m3.scaling == Scaling::head;
     return Scales{scale, per_head, block};
   };
-  return {hopper::problem_of(shape),
-          scales(t.q_scale, shape.seqlen_q, kQueriesPerScale),
-          shape.scaling == Scaling::head,
-          scales(t.k_scale, shape.seqlen_k, kKeysPerScale),
-          scales(t.v_scale, shape.seqlen_k, kKeysPerScale),
+  return {hopper::problem_of(spec),
+          scales(t.q_scale, spec.seqlen_q, kQueriesPerScale),
+          spec.e4m3.scaling == Scaling::head,
+          scales(t.k_scale, spec.seqlen_k, kKeysPerScale),
+          scales(t.v_scale, spec.seqlen_k, kKeysPerScale),
           t.k_mean,
           t.v_mean};
 }
 
 /// Returns the map of Q, K or V: panels as wide as a row, up to 128 bytes.
-inline CUtensorMap input_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
-  return tile_map(shape, tensor, DType::e4m3, base, std::min(shape.head_dim, 128), box_rows);
+inline CUtensorMap input_map(const Spec& spec, TensorId tensor, const void* base, int box_rows) {
+  return tile_map(spec, tensor, DType::e4m3, base, std::min(spec.head_dim, 128), box_rows);
 }
 
 //| The launch comes from chapter 5 (`common/hopper/launch.h`): the order of tiles, the counter set to 0, as
@@ -60,9 +60,9 @@ struct WorkspaceLayout {
   int kv_heads, pieces_of_head, counters;
   int64_t first_tile;  ///< bytes before the tiles of V
 
-  explicit WorkspaceLayout(const Shape& shape)
-      : kv_heads(shape.batch * shape.kv_heads),
-        pieces_of_head(ceil_div(shape.seqlen_k, Traits::kKeys) * (Traits::kKeys / Traits::kPieceKeys)),
+  explicit WorkspaceLayout(const Spec& spec)
+      : kv_heads(spec.batch * spec.kv_heads),
+        pieces_of_head(ceil_div(spec.seqlen_k, Traits::kKeys) * (Traits::kKeys / Traits::kPieceKeys)),
         counters(Traits::kTransposeOnce                              ? 2 + kv_heads
                  : Traits::kSchedule == Schedule::dynamic_persistent ? 1
                                                                      : 0),
@@ -90,11 +90,11 @@ int64_t section_bytes(int seqlen_k) {
 
 /// Launches a version of the kernel.
 template <typename Traits>
-void run(const Shape& shape, const Tensors& t, device::Stream stream) {
+void run(const Spec& spec, const Tensors& t, device::Stream stream) {
   constexpr int kRows = Traits::kConsumers * kRowsPerWarpgroup;
-  const TileOrder order = tile_order(shape, kRows, Traits::kSchedule == Schedule::dynamic_persistent,
-                                     section_bytes<Traits::kHeadDim>(shape.seqlen_k));
-  const WorkspaceLayout<Traits> layout(shape);
+  const TileOrder order = tile_order(spec, kRows, Traits::kSchedule == Schedule::dynamic_persistent,
+                                     section_bytes<Traits::kHeadDim>(spec.seqlen_k));
+  const WorkspaceLayout<Traits> layout(spec);
   auto* const counters = static_cast<int*>(t.workspace);
   TransposedValues values{};
   if constexpr (Traits::kTransposeOnce)
@@ -112,11 +112,11 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
       device::launch(attend<Traits>, arguments...);
   };
   launch(dim3(blocks_for(order, Traits::kSchedule)), dim3(Traits::kThreads), sizeof(Shared<Traits>), stream,
-         input_map(shape, TensorId::q, t.q, kRowsPerWarpgroup),
-         input_map(shape, TensorId::k, t.k, Traits::kKeys),
-         input_map(shape, TensorId::v, t.v, Traits::kPieceKeys),
-         tile_map(shape, TensorId::o, DType::bf16, t.o, 64, kRowsPerWarpgroup),
-         static_cast<__nv_bfloat16*>(t.o), t.lse, problem_of(shape, t), order, counters, values);
+         input_map(spec, TensorId::q, t.q, kRowsPerWarpgroup),
+         input_map(spec, TensorId::k, t.k, Traits::kKeys),
+         input_map(spec, TensorId::v, t.v, Traits::kPieceKeys),
+         tile_map(spec, TensorId::o, DType::bf16, t.o, 64, kRowsPerWarpgroup),
+         static_cast<__nv_bfloat16*>(t.o), t.lse, problem_of(spec, t), order, counters, values);
 }
 
 //| ## The versions

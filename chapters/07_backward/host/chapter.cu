@@ -52,27 +52,27 @@ struct KeyTraitsFor<256> : KeyKernelTraits<KeySizes{.head_dim = 256, .split = 4}
 //|
 //| Rows of the workspace are counted in 32 bits, and every head of it is padded to whole tiles: so the limit
 //| is on the rows after padding.
-std::string limits(const Shape& shape) {
-  if (shape.q_rows() / 16 > kMaxGridX || shape.k_rows() / 16 > kMaxGridX)
+std::string limits(const Spec& spec) {
+  if (spec.q_rows() / 16 > kMaxGridX || spec.k_rows() / 16 > kMaxGridX)
     return "batch * heads * seqlen / 16 is at most 2^31 - 1, what a grid has in x: give a smaller "
            "--batch";
   constexpr int64_t kMaxRows = (int64_t(1) << 31) - 1, kPadding = 256;  // no tile has more queries
-  if (int64_t(shape.batch) * shape.heads * (shape.seqlen_q + kPadding) > kMaxRows)
+  if (int64_t(spec.batch) * spec.heads * (spec.seqlen_q + kPadding) > kMaxRows)
     return "the workspace counts its rows in 32 bits, each head rounded up to whole tiles: give a smaller "
            "--batch or --seqlen";
   return "";
 }
 
 template <int kStep>
-int64_t workspace(const Shape& shape) {
-  if (kStep >= 3) return hopper_workspace_bytes(shape, kStep);
-  return bytes_of_workspace(shape, kWorkspaceTile, kStep == 2);  // step 2 adds dQ
+int64_t workspace(const Spec& spec) {
+  if (kStep >= 3) return hopper_workspace_bytes(spec, kStep);
+  return bytes_of_workspace(spec, kWorkspaceTile, kStep == 2);  // step 2 adds dQ
 }
 
 template <int kStep>
-double memory(const Shape& shape) {
+double memory(const Spec& spec) {
   // The workspace is written once and read once, at least.
-  return compulsory_bytes(shape, Operation::backward) + 2.0 * double(workspace<kStep>(shape));
+  return compulsory_bytes(spec, Operation::backward) + 2.0 * double(workspace<kStep>(spec));
 }
 
 unsigned tiles_of(int64_t heads, int64_t rows, int tile) { return unsigned(heads * ceil_div(rows, tile)); }
@@ -84,54 +84,54 @@ unsigned tiles_of(int64_t heads, int64_t rows, int tile) { return unsigned(heads
 //| and a last kernel rounds these to 16 bits. Kernels of one stream run one after another, so nothing has
 //| to wait in between.
 template <typename T, typename Traits, bool kAddsDq>
-void run_keys(const Shape& shape, const Tensors& t, device::Stream stream, const Problem& problem,
+void run_keys(const Spec& spec, const Tensors& t, device::Stream stream, const Problem& problem,
               const Workspace& workspace) {
   device::launch(keys_outside<T, Traits, kAddsDq>,
-                 dim3(tiles_of(int64_t(shape.batch) * shape.kv_heads, shape.seqlen_k, Traits::kKeys)),
+                 dim3(tiles_of(int64_t(spec.batch) * spec.kv_heads, spec.seqlen_k, Traits::kKeys)),
                  dim3(Traits::kThreads), Traits::kSharedBytes, stream, static_cast<const T*>(t.q),
                  static_cast<const T*>(t.k), static_cast<const T*>(t.v), static_cast<const T*>(t.d_o),
                  workspace, static_cast<T*>(t.dk), static_cast<T*>(t.dv), problem);
 }
 
 template <typename T, int kHeadDim>
-void run_two_passes(const Shape& shape, const Tensors& t, device::Stream stream) {
-  run_prepare<T, kHeadDim, false>(shape, t, stream, kWorkspaceTile);
-  const Problem problem = problem_of(shape, kWorkspaceTile);
-  const Workspace workspace = workspace_of(shape, kWorkspaceTile, t);
+void run_two_passes(const Spec& spec, const Tensors& t, device::Stream stream) {
+  run_prepare<T, kHeadDim, false>(spec, t, stream, kWorkspaceTile);
+  const Problem problem = problem_of(spec, kWorkspaceTile);
+  const Workspace workspace = workspace_of(spec, kWorkspaceTile, t);
   using Traits = QueryTraitsFor<kHeadDim>;
   device::launch(queries_outside<T, Traits>,
-                 dim3(tiles_of(int64_t(shape.batch) * shape.heads, shape.seqlen_q, Traits::kQueries)),
+                 dim3(tiles_of(int64_t(spec.batch) * spec.heads, spec.seqlen_q, Traits::kQueries)),
                  dim3(Traits::kThreads), Traits::kSharedBytes, stream, static_cast<const T*>(t.q),
                  static_cast<const T*>(t.k), static_cast<const T*>(t.v), static_cast<const T*>(t.d_o),
                  static_cast<const float*>(workspace.lse), static_cast<const float*>(workspace.d),
                  static_cast<T*>(t.dq), problem);
-  run_keys<T, KeyTraitsFor<kHeadDim>, false>(shape, t, stream, problem, workspace);
+  run_keys<T, KeyTraitsFor<kHeadDim>, false>(spec, t, stream, problem, workspace);
 }
 
 template <typename T, int kHeadDim>
-void run_one_pass(const Shape& shape, const Tensors& t, device::Stream stream) {
-  run_prepare<T, kHeadDim, true>(shape, t, stream, kWorkspaceTile);
-  const Problem problem = problem_of(shape, kWorkspaceTile);
-  const Workspace workspace = workspace_of(shape, kWorkspaceTile, t);
+void run_one_pass(const Spec& spec, const Tensors& t, device::Stream stream) {
+  run_prepare<T, kHeadDim, true>(spec, t, stream, kWorkspaceTile);
+  const Problem problem = problem_of(spec, kWorkspaceTile);
+  const Workspace workspace = workspace_of(spec, kWorkspaceTile, t);
   using Traits = KeyTraitsFor<kHeadDim>;
-  run_keys<T, Traits, true>(shape, t, stream, problem, workspace);
+  run_keys<T, Traits, true>(spec, t, stream, problem, workspace);
   device::launch(convert_dq<T, Traits>,
-                 dim3(tiles_of(int64_t(shape.batch) * shape.heads, problem.padded_q, Traits::kQueries)),
+                 dim3(tiles_of(int64_t(spec.batch) * spec.heads, problem.padded_q, Traits::kQueries)),
                  dim3(Traits::kThreads), Traits::kQueryTileBytes, stream,
                  static_cast<const float*>(workspace.dq), static_cast<T*>(t.dq), problem);
 }
 
 //| ## From a step to its kernels
 template <int kStep>
-void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
-  const int columns = tile_columns(shape.head_dim);
-  device::with_16_bit_type_and_head_dim(shape.dtype, columns, [&]<typename T, int kHeadDim>() {
+void run(const Spec& spec, const Tensors& tensors, device::Stream stream) {
+  const int columns = tile_columns(spec.head_dim);
+  device::with_16_bit_type_and_head_dim(spec.dtype, columns, [&]<typename T, int kHeadDim>() {
     if constexpr (kStep == 1)
-      run_two_passes<T, kHeadDim>(shape, tensors, stream);
+      run_two_passes<T, kHeadDim>(spec, tensors, stream);
     else if constexpr (kStep == 2)
-      run_one_pass<T, kHeadDim>(shape, tensors, stream);
+      run_one_pass<T, kHeadDim>(spec, tensors, stream);
     else
-      run_hopper<kHeadDim>(shape, tensors, stream, kStep);
+      run_hopper<kHeadDim>(spec, tensors, stream, kStep);
   });
 }
 

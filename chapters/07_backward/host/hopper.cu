@@ -3,8 +3,8 @@
 
 namespace flashbook::backward {
 
-int64_t hopper_workspace_bytes(const Shape& shape, int step) {
-  return bytes_of_workspace(shape, kWorkspaceRows, true) + counters(shape, step) * int64_t(sizeof(int));
+int64_t hopper_workspace_bytes(const Spec& spec, int step) {
+  return bytes_of_workspace(spec, kWorkspaceRows, true) + counters(spec, step) * int64_t(sizeof(int));
 }
 
 }  // namespace flashbook::backward

@@ -1,4 +1,4 @@
 #include "chapters/07_backward/host/hopper.h"
 #include "chapters/07_backward/host/hopper_launch.cuh"
 
-template void flashbook::backward::run_hopper<256>(const Shape&, const Tensors&, device::Stream, int);
+template void flashbook::backward::run_hopper<256>(const Spec&, const Tensors&, device::Stream, int);

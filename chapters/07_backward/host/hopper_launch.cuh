@@ -53,18 +53,18 @@ struct KernelTraits {
 //| Under a causal mask, where the longest tiles should go first, they go first within a section of heads that
 //| fits the L2. Step 6 has the sections without a mask, too: where blocks work on several heads, fewer of
 //| them wait for each other's turns.
-inline int64_t key_tiles(const Shape& shape) {
-  return int64_t(shape.batch) * shape.kv_heads * ceil_div(shape.seqlen_k, kTileKeys);
+inline int64_t key_tiles(const Sizes& sizes) {
+  return int64_t(sizes.batch) * sizes.kv_heads * ceil_div(sizes.seqlen_k, kTileKeys);
 }
 
 /// Returns the order of tiles of keys. Under a causal mask in sections of heads whose queries and sums of dQ
 /// fit the L2 cache.
-inline TileOrder key_order(const Shape& shape, bool sections, int64_t section_bytes = kSectionBytes) {
-  return {int(key_tiles(shape)),
-          ceil_div(shape.seqlen_k, kTileKeys),
-          shape.batch,
-          shape.kv_heads,
-          kv_heads_of_gradient_section(shape, section_bytes),
+inline TileOrder key_order(const Sizes& sizes, bool sections, int64_t section_bytes = kSectionBytes) {
+  return {int(key_tiles(sizes)),
+          ceil_div(sizes.seqlen_k, kTileKeys),
+          sizes.batch,
+          sizes.kv_heads,
+          kv_heads_of_gradient_section(sizes, section_bytes),
           sections};
 }
 
@@ -74,14 +74,14 @@ constexpr int kShort = 1024;
 //| Counters and semaphores must be 0 at the start, which `prepare` ensures.
 /// Returns the counters of steps 5 and 6, which follow the sums of dQ: a tile counter for each kind of block,
 /// and the semaphores.
-inline int* counters_of(const Shape& shape, const Tensors& tensors) {
+inline int* counters_of(const Spec& spec, const Tensors& tensors) {
   return reinterpret_cast<int*>(static_cast<char*>(tensors.workspace) +
-                                bytes_of_workspace(shape, kWorkspaceRows, true));
+                                bytes_of_workspace(spec, kWorkspaceRows, true));
 }
 /// Returns a step's number of counters.
-inline int64_t counters(const Shape& shape, int step) {
+inline int64_t counters(const Spec& spec, int step) {
   return (step >= 5 ? 4 : 0) +
-         (step == 6 ? workspace_rows(shape, kWorkspaceRows) / kRowsPerWarpgroup * kKeyConsumers : 0);
+         (step == 6 ? workspace_rows(spec, kWorkspaceRows) / kRowsPerWarpgroup * kKeyConsumers : 0);
 }
 
 //| ## Launches
@@ -93,56 +93,55 @@ inline int64_t counters(const Shape& shape, int step) {
 //| ![Two loops over the same tiles](../../../docs/figures/backward_loops.svg)
 /// Launches a kernel of steps 3 to 6, which all begin with the same arguments.
 template <typename T, typename Traits, typename Kernel, typename... More>
-void run_kernel(Kernel kernel, int64_t blocks, int threads, const Shape& shape, const Tensors& t,
+void run_kernel(Kernel kernel, int64_t blocks, int threads, const Spec& spec, const Tensors& t,
                 device::Stream stream, const More&... more) {
-  const Workspace workspace = workspace_of(shape, kWorkspaceRows, t);
-  const int64_t rows = workspace_rows(shape, kWorkspaceRows);
+  const Workspace workspace = workspace_of(spec, kWorkspaceRows, t);
+  const int64_t rows = workspace_rows(spec, kWorkspaceRows);
   device::launch_dependent(
       kernel, dim3(unsigned(blocks)), dim3(threads), sizeof(HopperShared<T, Traits>), stream,
-      tile_map(shape, TensorId::q, t.q, Traits::kQueries), tile_map(shape, TensorId::k, t.k, kTileKeys),
-      tile_map(shape, TensorId::v, t.v, kTileKeys), tile_map(shape, TensorId::d_o, t.d_o, Traits::kQueries),
+      tile_map(spec, TensorId::q, t.q, Traits::kQueries), tile_map(spec, TensorId::k, t.k, kTileKeys),
+      tile_map(spec, TensorId::v, t.v, kTileKeys), tile_map(spec, TensorId::d_o, t.d_o, Traits::kQueries),
       row_map(workspace.lse, rows, Traits::kQueries), row_map(workspace.d, rows, Traits::kQueries),
-      static_cast<T*>(t.dk), static_cast<T*>(t.dv), workspace, problem_of(shape, kWorkspaceRows), more...);
+      static_cast<T*>(t.dk), static_cast<T*>(t.dv), workspace, problem_of(spec, kWorkspaceRows), more...);
 }
 
 /// Launches a version of steps 4 to 6.
 template <typename T, typename Traits>
-void run_blocks(const Shape& shape, const Tensors& t, device::Stream stream) {
+void run_blocks(const Spec& spec, const Tensors& t, device::Stream stream) {
   //| Late dQ at short lengths: sections of 8 MB measured 5 to 8 % faster than of 32 under a causal mask. Step
   //| 6 has the shortest tiles first there, so a section ends with the longest of all its heads at once, and
   //| the fewer heads the better.
   int64_t section_bytes = kSectionBytes;
-  if (Traits::kLateDq && shape.seqlen_q <= kShort) section_bytes = 8 << 20;
+  if (Traits::kLateDq && spec.seqlen_q <= kShort) section_bytes = 8 << 20;
   if (Traits::kDeterministic && Traits::kCausal) section_bytes = 4 << 20;
   if (!Traits::kSections) section_bytes = 0;  // sections of one head
-  const TileOrder order = key_order(shape, Traits::kLongestFirst, section_bytes);
-  int* const counter = counters_of(shape, t);
+  const TileOrder order = key_order(spec, Traits::kLongestFirst, section_bytes);
+  int* const counter = counters_of(spec, t);
   run_kernel<T, Traits>(hopper_backward<T, Traits>, blocks_for(order, Traits::kSchedule), Traits::kThreads,
-                        shape, t, stream, order, counter + (Traits::kSums == Sums::values ? 1 : 0),
+                        spec, t, stream, order, counter + (Traits::kSums == Sums::values ? 1 : 0),
                         counter + 4);
 }
 
 /// Launches the kernels with which steps 3 to 6 begin.
 template <typename T, int kHeadDim>
-void begin(const Shape& shape, const Tensors& t, device::Stream stream, int step) {
-  run_prepare<T, kHeadDim, true>(shape, t, stream, kWorkspaceRows, counters_of(shape, t),
-                                 counters(shape, step));
+void begin(const Spec& spec, const Tensors& t, device::Stream stream, int step) {
+  run_prepare<T, kHeadDim, true>(spec, t, stream, kWorkspaceRows, counters_of(spec, t), counters(spec, step));
 }
 
 //| Step 3 has no roles, so a block has two warpgroups only.
 template <typename T, typename Traits>
-void run_single(const Shape& shape, const Tensors& t, device::Stream stream) {
-  run_kernel<T, Traits>(hopper_single<T, Traits>, key_tiles(shape), kKeyConsumerThreads, shape, t, stream);
+void run_single(const Spec& spec, const Tensors& t, device::Stream stream) {
+  run_kernel<T, Traits>(hopper_single<T, Traits>, key_tiles(spec), kKeyConsumerThreads, spec, t, stream);
 }
 
 template <typename T, int kHeadDim, int kQueries>
-void run_convert(const Shape& shape, const Tensors& t, device::Stream stream) {
-  const int tiles = ceil_div(shape.seqlen_q, kQueries);
+void run_convert(const Spec& spec, const Tensors& t, device::Stream stream) {
+  const int tiles = ceil_div(spec.seqlen_q, kQueries);
   device::launch_dependent(convert_dq_parts<T, kHeadDim, kQueries>,
-                           dim3(unsigned(int64_t(shape.batch) * shape.heads * tiles)),
+                           dim3(unsigned(int64_t(spec.batch) * spec.heads * tiles)),
                            dim3(kKeyConsumerThreads), 0, stream,
-                           static_cast<const float*>(workspace_of(shape, kWorkspaceRows, t).dq),
-                           static_cast<T*>(t.dq), problem_of(shape, kWorkspaceRows));
+                           static_cast<const float*>(workspace_of(spec, kWorkspaceRows, t).dq),
+                           static_cast<T*>(t.dq), problem_of(spec, kWorkspaceRows));
 }
 
 //| ## Which version
@@ -220,13 +219,13 @@ void with_versions(Use use) {
 
 /// Does the same with step 5's version, or both, for a shape's length.
 template <int kHeadDim, bool kCausal, typename Use>
-void with_step5(const Shape& shape, Use use) {
+void with_step5(const Sizes& sizes, Use use) {
   with_versions<kHeadDim, kCausal>([&]<typename Traits>() {
     if constexpr (kHeadDim == 64) {
       use.template operator()<LateDq<Traits>>();
     } else {
       if constexpr (kHeadDim == 128)
-        if (shape.seqlen_q <= kShort) return use.template operator()<FromRegisters<Traits>>();
+        if (sizes.seqlen_q <= kShort) return use.template operator()<FromRegisters<Traits>>();
       use.template operator()<Traits>();
     }
   });
@@ -236,31 +235,31 @@ void with_step5(const Shape& shape, Use use) {
 //| stream, one after another, and count in the time that the page gives.
 /// Launches steps 3 to 6.
 template <typename T, int kHeadDim, bool kCausal>
-void run_step(const Shape& shape, const Tensors& t, device::Stream stream, int step) {
-  begin<T, kHeadDim>(shape, t, stream, step);
+void run_step(const Spec& spec, const Tensors& t, device::Stream stream, int step) {
+  begin<T, kHeadDim>(spec, t, stream, step);
   if (step == 5)
-    with_step5<kHeadDim, kCausal>(shape, [&]<typename Traits>() { run_blocks<T, Traits>(shape, t, stream); });
+    with_step5<kHeadDim, kCausal>(spec, [&]<typename Traits>() { run_blocks<T, Traits>(spec, t, stream); });
   else
     with_versions<kHeadDim, kCausal>([&]<typename Traits>() {
       switch (step) {
         case 3:
-          return run_single<T, FromRegisters<Traits>>(shape, t, stream);
+          return run_single<T, FromRegisters<Traits>>(spec, t, stream);
         case 4:
-          return run_blocks<T, OneTile<Traits>>(shape, t, stream);
+          return run_blocks<T, OneTile<Traits>>(spec, t, stream);
         default:
-          return run_blocks<T, Step6<Traits>>(shape, t, stream);
+          return run_blocks<T, Step6<Traits>>(spec, t, stream);
       }
     });
-  run_convert<T, kHeadDim, kHeadDim == 64 ? 128 : 64>(shape, t, stream);
+  run_convert<T, kHeadDim, kHeadDim == 64 ? 128 : 64>(spec, t, stream);
 }
 
 //| The type and the mask become template arguments here, so kernels need not check them. Each head dimension
 //| is compiled in its own file, `hopper_d64.cu` and the like, so that the three compile in parallel.
 /// Launches a step for a shape's type and mask.
 template <int kHeadDim>
-void run_hopper(const Shape& shape, const Tensors& tensors, device::Stream stream, int step) {
-  device::with_16_bit_type(shape.dtype, [&]<typename T>() {
-    with_causal(shape, [&]<bool kCausal>() { run_step<T, kHeadDim, kCausal>(shape, tensors, stream, step); });
+void run_hopper(const Spec& spec, const Tensors& tensors, device::Stream stream, int step) {
+  device::with_16_bit_type(spec.dtype, [&]<typename T>() {
+    with_causal(spec, [&]<bool kCausal>() { run_step<T, kHeadDim, kCausal>(spec, tensors, stream, step); });
   });
 }
 

@@ -59,11 +59,11 @@ struct EarlyDq<LateDq<Traits>> : FromRegisters<Traits> {};
 //| ## The launches
 /// Launches step 5 with other versions in place of its own.
 template <typename T, int kHeadDim, bool kCausal, template <typename> typename Turned>
-void run_turned(const Shape& shape, const Tensors& t, device::Stream stream) {
-  begin<T, kHeadDim>(shape, t, stream, 5);
-  with_step5<kHeadDim, kCausal>(shape,
-                                [&]<typename Traits>() { run_blocks<T, Turned<Traits>>(shape, t, stream); });
-  run_convert<T, kHeadDim, Version<kHeadDim, kCausal>::kQueries>(shape, t, stream);
+void run_turned(const Spec& spec, const Tensors& t, device::Stream stream) {
+  begin<T, kHeadDim>(spec, t, stream, 5);
+  with_step5<kHeadDim, kCausal>(spec,
+                                [&]<typename Traits>() { run_blocks<T, Turned<Traits>>(spec, t, stream); });
+  run_convert<T, kHeadDim, Version<kHeadDim, kCausal>::kQueries>(spec, t, stream);
 }
 
 }  // namespace flashbook::backward

@@ -19,10 +19,10 @@ namespace decoding {
 //|
 //| A window that is not the causal mask, functions on scores, and sinks are [rules](../rules.cuh), separate
 //| kernels in `rules_d64.cu` to `rules_d256.cu`.
-bool has_rules(const Shape& shape) {
-  const Window& window = shape.visibility.window;
-  return window.left >= 0 || window.right > 0 || shape.score.softcap != 0 || !shape.score.alibi.empty() ||
-         !shape.score.sinks.empty() || !shape.paging.paddings.empty() || shape.packed_queries > 0;
+bool has_rules(const Spec& spec) {
+  const Window& window = spec.visibility.window;
+  return window.left >= 0 || window.right > 0 || spec.score.softcap != 0 || !spec.score.alibi.empty() ||
+         !spec.score.sinks.empty() || !spec.paging.paddings.empty() || spec.batching.packed_queries > 0;
 }
 
 }  // namespace decoding
@@ -31,17 +31,17 @@ namespace {
 using namespace decoding;
 
 /// Returns the shape for one new token in each of 16 sequences of 8192 tokens: Llama-3-8B's attention.
-Shape shape_of_cache(int batch, int heads, int kv_heads, int seqlen_k, int head_dim) {
-  Shape shape = square_shape(batch, heads, 1, head_dim, DType::bf16);
-  shape.kv_heads = kv_heads, shape.seqlen_k = seqlen_k;
-  return shape;
+Spec spec_of_cache(int batch, int heads, int kv_heads, int seqlen_k, int head_dim) {
+  Spec spec = square_spec(batch, heads, 1, head_dim, DType::bf16);
+  spec.kv_heads = kv_heads, spec.seqlen_k = seqlen_k;
+  return spec;
 }
 
 constexpr int64_t kMaxGridX = 2147483647;
 constexpr int kMaxKeys = 1 << 30;
 constexpr int kRowsPerSwizzle = 8;  // rows after which its pattern repeats
 
-int group_of(const Shape& shape) { return shape.heads / shape.kv_heads; }
+int group_of(const Sizes& sizes) { return sizes.heads / sizes.kv_heads; }
 
 //| ## What cannot run
 //|
@@ -49,25 +49,25 @@ int group_of(const Shape& shape) { return shape.heads / shape.kv_heads; }
 //| a page, the keys that a kernel can count. `softcap` has one, since c * tanh(s / c) is
 //| 2c / (1 + e^(-2s/c)) - c in the kernel, whose float32 is good to c * 2^-22.
 template <int kStep>
-std::string limits(const Shape& shape) {
-  if (shape.q_rows() > kMaxGridX)
-    return "batch * heads * seqlen is " + std::to_string(shape.q_rows()) +
+std::string limits(const Spec& spec) {
+  if (spec.q_rows() > kMaxGridX)
+    return "batch * heads * seqlen is " + std::to_string(spec.q_rows()) +
            ", and chapter 8 takes at most 2^31 - 1: give a smaller --batch";
-  if (shape.score.softcap > 1024)
+  if (spec.score.softcap > 1024)
     return "chapter 8 takes a softcap up to 1024: a larger one hardly changes scores, so leave it out";
-  if (has_rules(shape) && std::max(shape.seqlen_q, shape.seqlen_k) > kMaxKeys)
+  if (has_rules(spec) && std::max(spec.seqlen_q, spec.seqlen_k) > kMaxKeys)
     return "chapter 8 takes at most 2^30 queries and keys under a window or a function: give fewer";
-  const int rows = shape.paging.rows;
+  const int rows = spec.paging.rows;
   if (rows == 0) return "";
-  if (kStep == 7) return limits_of_latent_pages(shape);
-  const bool several = rows < shape.seqlen_k;  // pages of a sequence
-  if (several && !shape.paging.paddings.empty())
+  if (kStep == 7) return limits_of_latent_pages(spec);
+  const bool several = rows < spec.seqlen_k;  // pages of a sequence
+  if (several && !spec.paging.paddings.empty())
     return "paddings are of caches of one piece, or of one page a sequence: give pages of seqlen_k rows, or "
            "none";
   if (several && !std::has_single_bit(unsigned(rows)))
     return "pages have 1, 2, 4, 8, ... rows here, a power of two, or all of a sequence: give such a number";
-  if (shape.seqlen_k > kMaxKeys) return "pages hold at most 2^30 keys of a sequence: give fewer";
-  if (kStep == 8 && shape.scaling == Scaling::block && rows < kRowsPerMma)
+  if (spec.seqlen_k > kMaxKeys) return "pages hold at most 2^30 keys of a sequence: give fewer";
+  if (kStep == 8 && spec.e4m3.scaling == Scaling::block && rows < kRowsPerMma)
     return "a scale of its own is for pages of 16 keys or more: give such pages, or a scale per head";
   if (kStep == 10 && rows < kRowsPerSwizzle)
     return "pages of " + std::to_string(rows) +
@@ -75,8 +75,8 @@ std::string limits(const Shape& shape) {
   return "";
 }
 
-int64_t warpgroup_bytes(const Shape& shape) {
-  return ring_workspace_bytes(shape, warpgroup_launch(shape, false));
+int64_t warpgroup_bytes(const Spec& spec) {
+  return ring_workspace_bytes(spec, warpgroup_launch(spec, false));
 }
 
 //| ## The workspace
@@ -84,38 +84,37 @@ int64_t warpgroup_bytes(const Shape& shape) {
 //| Partial results, if the keys are split: a row of O in float32 and its log-sum-exp for each query and part.
 //| From step 4 on there are counters of arrived blocks, too. Those must be zero before the first call, and
 //| the last block of a sequence sets its own back.
-int64_t parts_bytes(const Shape& shape) {
-  const int parts = parts_of(shape);
-  return parts == 1 ? 0 : partial_bytes(shape, parts);
+int64_t parts_bytes(const Spec& spec) {
+  const int parts = parts_of(spec);
+  return parts == 1 ? 0 : partial_bytes(spec, parts);
 }
 
 template <int kStep>
-int64_t ring_bytes(const Shape& shape) {
-  return ring_workspace_bytes(shape, ring_launch(shape, kStep == 6));
+int64_t ring_bytes(const Spec& spec) {
+  return ring_workspace_bytes(spec, ring_launch(spec, kStep == 6));
 }
 
 /// Returns the workspace of several sequences, which is larger because their prefixes may be shared.
-int64_t shared_bytes(const Shape& shape) {
-  return shape.batch > 1 ? std::max(ring_bytes<6>(shape), shared_workspace_bytes(shape))
-                         : ring_bytes<6>(shape);
+int64_t shared_bytes(const Spec& spec) {
+  return spec.batch > 1 ? std::max(ring_bytes<6>(spec), shared_workspace_bytes(spec)) : ring_bytes<6>(spec);
 }
 
 /// Returns the counters of steps 4 to 7, which reset themselves, at the beginning of a workspace.
-template <int64_t (*kWorkspace)(const Shape&)>
-int64_t counters(const Shape& shape) {
-  return kWorkspace(shape) > 0 ? kArrivalBytes : 0;
+template <int64_t (*kWorkspace)(const Spec&)>
+int64_t counters(const Spec& spec) {
+  return kWorkspace(spec) > 0 ? kArrivalBytes : 0;
 }
 
 /// Counts keys and values once per query head.
-double memory_by_head(const Shape& shape) {
-  const double cache = 2.0 * double(shape.k_elements()) * double(size_of(shape.dtype));
-  return compulsory_bytes(shape, Operation::decode) + (group_of(shape) - 1) * cache;
+double memory_by_head(const Spec& spec) {
+  const double cache = 2.0 * double(spec.k_elements()) * double(size_of(spec.dtype));
+  return compulsory_bytes(spec, Operation::decode) + (group_of(spec) - 1) * cache;
 }
 
 /// Counts keys and values once, and partial results as written and read.
-template <int64_t (*kParts)(const Shape&)>
-double memory(const Shape& shape) {
-  return compulsory_bytes(shape, Operation::decode) + 2.0 * double(kParts(shape));
+template <int64_t (*kParts)(const Spec&)>
+double memory(const Spec& spec) {
+  return compulsory_bytes(spec, Operation::decode) + 2.0 * double(kParts(spec));
 }
 
 //| ## From a step to its kernel
@@ -124,34 +123,34 @@ double memory(const Shape& shape) {
 //| into how many parts the keys are split. Steps 4 to 6 are another; a page table and a plan are data to it.
 //| Step 9 is the same with other producers, and takes step 6's plan.
 template <int kStep>
-void run(const Shape& shape, const Tensors& tensors, device::Stream stream) {
-  const int columns = tile_columns(shape.head_dim);
-  if (kStep >= 4 && (has_rules(shape) || columns != shape.head_dim))
+void run(const Spec& spec, const Tensors& tensors, device::Stream stream) {
+  const int columns = tile_columns(spec.head_dim);
+  if (kStep >= 4 && (has_rules(spec) || columns != spec.head_dim))
     return device::with_head_dim(columns, [&]<int kHeadDim>() {
-      run_with_rules<kHeadDim>(shape, tensors, stream, kStep >= 6, kStep >= 9);
+      run_with_rules<kHeadDim>(spec, tensors, stream, kStep >= 6, kStep >= 9);
     });
-  device::with_16_bit_type_and_head_dim(shape.dtype, shape.head_dim, [&]<typename T, int kHeadDim>() {
+  device::with_16_bit_type_and_head_dim(spec.dtype, spec.head_dim, [&]<typename T, int kHeadDim>() {
     switch (kStep) {
       case 1:
-        return run_pack_gqa<T, kHeadDim>(shape, tensors, stream, 1, 1);
+        return run_pack_gqa<T, kHeadDim>(spec, tensors, stream, 1, 1);
       case 2:
-        return run_pack_gqa<T, kHeadDim>(shape, tensors, stream, group_of(shape), 1);
+        return run_pack_gqa<T, kHeadDim>(spec, tensors, stream, group_of(spec), 1);
       case 3:
-        return run_pack_gqa<T, kHeadDim>(shape, tensors, stream, group_of(shape), parts_of(shape));
+        return run_pack_gqa<T, kHeadDim>(spec, tensors, stream, group_of(spec), parts_of(spec));
       default:
-        return run_ring<T, kHeadDim>(shape, tensors, stream, kStep >= 6, kStep >= 9);
+        return run_ring<T, kHeadDim>(spec, tensors, stream, kStep >= 6, kStep >= 9);
     }
   });
 }
 
 /// Launches step 10.
-void run_step10(const Shape& shape, const Tensors& tensors, device::Stream stream) {
-  device::with_head_dim(tile_columns(shape.head_dim),
-                        [&]<int kHeadDim>() { run_warpgroups<kHeadDim>(shape, tensors, stream); });
+void run_step10(const Spec& spec, const Tensors& tensors, device::Stream stream) {
+  device::with_head_dim(tile_columns(spec.head_dim),
+                        [&]<int kHeadDim>() { run_warpgroups<kHeadDim>(spec, tensors, stream); });
 }
 
 /// Returns 0: step 3's merge also checks parts without keys, and ignores their values.
-int64_t no_counters(const Shape&) { return 0; }
+int64_t no_counters(const Spec&) { return 0; }
 
 //| ## The steps
 //|
@@ -172,9 +171,9 @@ constexpr Features accepted() {
 }
 
 /// Steps 4 to 10 have counters at the beginning of their workspace.
-template <int kStep, int64_t (*kWorkspace)(const Shape&), int64_t (*kParts)(const Shape&) = kWorkspace>
+template <int kStep, int64_t (*kWorkspace)(const Spec&), int64_t (*kParts)(const Spec&) = kWorkspace>
 constexpr Step row(const char* slug, const char* name, const char* idea,
-                   void (*run)(const Shape&, const Tensors&, device::Stream)) {
+                   void (*run)(const Spec&, const Tensors&, device::Stream)) {
   Features needs;
   if (kStep == 7) needs = Feature::latent;
   if (kStep == 8) needs = Feature::e4m3_cache;
@@ -252,8 +251,8 @@ const Chapter kDecoding = {
     .name = "08_decoding",
     .title = "Decoding",
     .steps = kSteps,
-    .gpu_shape = shape_of_cache(16, 32, 8, 8192, 128),
-    .cpu_shape = shape_of_cache(2, 8, 2, 1000, 64),
+    .gpu_spec = spec_of_cache(16, 32, 8, 8192, 128),
+    .cpu_spec = spec_of_cache(2, 8, 2, 1000, 64),
 };
 
 }  // namespace flashbook

@@ -5,9 +5,9 @@
 
 namespace flashbook::decoding {
 
-void run_e4m3_cache(const Shape& shape, const Tensors& tensors, device::Stream stream) {
-  device::with_16_bit_type_and_head_dim(shape.dtype, shape.head_dim, [&]<typename T, int kHeadDim>() {
-    run_ring<T, kHeadDim, 1>(shape, tensors, stream, true, true);
+void run_e4m3_cache(const Spec& spec, const Tensors& tensors, device::Stream stream) {
+  device::with_16_bit_type_and_head_dim(spec.dtype, spec.head_dim, [&]<typename T, int kHeadDim>() {
+    run_ring<T, kHeadDim, 1>(spec, tensors, stream, true, true);
   });
 }
 

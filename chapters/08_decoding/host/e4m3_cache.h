@@ -7,6 +7,6 @@
 namespace flashbook::decoding {
 
 /// Launches step 8, for an e4m3 cache and queries of 16 bits. The workspace is that of step 6.
-void run_e4m3_cache(const Shape& shape, const Tensors& tensors, device::Stream stream);
+void run_e4m3_cache(const Spec& spec, const Tensors& tensors, device::Stream stream);
 
 }  // namespace flashbook::decoding

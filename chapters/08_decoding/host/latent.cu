@@ -21,11 +21,11 @@ struct LatentLaunch {
 // so there are at most `places` for a tile of rows. As in step 6 there are fewer if each block then has one
 // part, or whole items that need not be cut, and nine of ten places are busy. `even`: all sequences are as
 // long as the shape says.
-LatentLaunch latent_launch(const Shape& shape, bool even = false) {
-  const int64_t rows = int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q;
+LatentLaunch latent_launch(const Spec& spec, bool even = false) {
+  const int64_t rows = int64_t(spec.heads / spec.kv_heads) * spec.seqlen_q;
   const int row_tiles = int(ceil_div(rows, LatentKernelTraits::kRows));
-  const int64_t items = int64_t(shape.batch) * shape.kv_heads;
-  const int64_t key_tiles = ceil_div(int64_t(shape.seqlen_k), LatentKernelTraits::kKeys);
+  const int64_t items = int64_t(spec.batch) * spec.kv_heads;
+  const int64_t key_tiles = ceil_div(int64_t(spec.seqlen_k), LatentKernelTraits::kKeys);
   const int64_t places = std::max(device::multiprocessors() / row_tiles, 1);
   const int64_t parts = std::clamp<int64_t>(places / items, 1, key_tiles);
   const int64_t items_of_block = ceil_div(items, places);  // if no item is cut
@@ -44,7 +44,7 @@ LatentLaunch latent_launch(const Shape& shape, bool even = false) {
           .plan = {.parts = 1,
                    .equal_work = true,
                    .row_tiles = 1,
-                   .items_of_sequence = shape.kv_heads,
+                   .items_of_sequence = spec.kv_heads,
                    .team = 1,
                    .first_key = 0}};
 }
@@ -59,22 +59,22 @@ constexpr int64_t kPiecesPerPart = LatentParts::kPieces * LatentKernelTraits::kC
 constexpr int64_t kRowsPerPart = 2 * LatentKernelTraits::kRows;
 
 template <typename T>
-void run(const Shape& shape, const Tensors& t, device::Stream stream) {
+void run(const Spec& spec, const Tensors& t, device::Stream stream) {
   const bool even = t.tables[int(TableId::lengths)] == nullptr;
-  const LatentLaunch launch = latent_launch(shape, even);
+  const LatentLaunch launch = latent_launch(spec, even);
   LatentParts parts = {.arrivals = nullptr, .o = nullptr, .rows = nullptr, .blocks = launch.blocks};
   if (launch.blocks > 1) {
     parts.arrivals = static_cast<unsigned*>(t.workspace);
     parts.o = reinterpret_cast<uint4*>(static_cast<unsigned char*>(t.workspace) + kArrivalBytes);
     parts.rows = reinterpret_cast<PartRow*>(parts.o + places_of(launch) * kPiecesPerPart);
   }
-  const int page_rows = shape.paging.rows > 0 ? shape.paging.rows : shape.seqlen_k;
+  const int page_rows = spec.paging.rows > 0 ? spec.paging.rows : spec.seqlen_k;
   const LatentCache cache = {.table = static_cast<const int*>(t.tables[int(TableId::page_table)]),
                              .page_rows = page_rows,
-                             .pages_of_sequence = ceil_div(shape.seqlen_k, page_rows)};
-  const Problem problem = problem_of(shape, t, shape.heads / shape.kv_heads);
+                             .pages_of_sequence = ceil_div(spec.seqlen_k, page_rows)};
+  const Problem problem = problem_of(spec, t, spec.heads / spec.kv_heads);
   const dim3 grid(launch.row_tiles, launch.blocks);
-  const CUtensorMap map = tile_map(shape, TensorId::k, shape.dtype, t.k, kPanel, LatentKernelTraits::kKeys,
+  const CUtensorMap map = tile_map(spec, TensorId::k, spec.dtype, t.k, kPanel, LatentKernelTraits::kKeys,
                                    LatentKernelTraits::kBoxPanels);
   // Blocks that share items wait for one another, so they must all run at the same time. One block for each
   // tile of rows shares nothing, and there may be more tiles of rows than run at the same time.
@@ -85,26 +85,26 @@ void run(const Shape& shape, const Tensors& t, device::Stream stream) {
                    t.lse, cache, parts, problem, plan);
   };
   if (!even) return with(launch.plan);
-  const int units_per_item = launch.units / (shape.batch * shape.kv_heads);
-  with(EvenPlan{launch.plan, launch.units, launch.most, units_per_item, units_per_item * shape.kv_heads});
+  const int units_per_item = launch.units / (spec.batch * spec.kv_heads);
+  with(EvenPlan{launch.plan, launch.units, launch.most, units_per_item, units_per_item * spec.kv_heads});
 }
 
 }  // namespace
 
-int64_t latent_workspace_bytes(const Shape& shape) {
-  const int64_t places = places_of(latent_launch(shape));
+int64_t latent_workspace_bytes(const Spec& spec) {
+  const int64_t places = places_of(latent_launch(spec));
   if (places == 0) return 0;
   return kArrivalBytes +
          places * (kPiecesPerPart * int64_t(sizeof(uint4)) + kRowsPerPart * int64_t(sizeof(PartRow)));
 }
 
-std::string limits_of_latent_pages(const Shape& shape) {
-  if (shape.paging.rows % LatentKernelTraits::kKeys == 0) return "";
+std::string limits_of_latent_pages(const Spec& spec) {
+  if (spec.paging.rows % LatentKernelTraits::kKeys == 0) return "";
   return "pages have 64 rows or a multiple here: give such a number";
 }
 
-void run_latent(const Shape& shape, const Tensors& tensors, device::Stream stream) {
-  device::with_16_bit_type(shape.dtype, [&]<typename T>() { run<T>(shape, tensors, stream); });
+void run_latent(const Spec& spec, const Tensors& tensors, device::Stream stream) {
+  device::with_16_bit_type(spec.dtype, [&]<typename T>() { run<T>(spec, tensors, stream); });
 }
 
 }  // namespace flashbook::decoding

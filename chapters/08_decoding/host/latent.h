@@ -3,19 +3,19 @@
 #pragma once
 #include <string>
 
-#include "common/attention/shape.h"
+#include "common/attention/spec.h"
 #include "common/attention/tensors.h"
 #include "common/device/device.h"
 
 namespace flashbook::decoding {
 
 /// Returns why the step cannot use the shape's pages and what to do; empty if it can, or if there are none.
-std::string limits_of_latent_pages(const Shape& shape);
+std::string limits_of_latent_pages(const Spec& spec);
 
 /// Returns the bytes of the workspace: counters, as in steps 4 to 6, and two parts per block.
-int64_t latent_workspace_bytes(const Shape& shape);
+int64_t latent_workspace_bytes(const Spec& spec);
 
-/// Launches it. `shape` is latent, of 16-bit elements.
-void run_latent(const Shape& shape, const Tensors& tensors, device::Stream stream);
+/// Launches it. `spec` is latent, of 16-bit elements.
+void run_latent(const Spec& spec, const Tensors& tensors, device::Stream stream);
 
 }  // namespace flashbook::decoding

@@ -10,7 +10,7 @@
 #include "chapters/08_decoding/host/parts.h"
 #include "chapters/08_decoding/step1_pack_gqa.cuh"
 #include "chapters/08_decoding/step9_boxes.cuh"
-#include "common/attention/shape.h"
+#include "common/attention/spec.h"
 #include "common/attention/tensors.h"
 #include "common/hopper/launch.h"
 
@@ -18,27 +18,27 @@ namespace flashbook::decoding {
 
 /// Returns whether each query sees its own key and those before. Lengths may differ by sequence, which
 /// Visibility::is_causal does not know.
-inline bool is_causal(const Shape& shape) {
-  Visibility visibility = shape.visibility;
+inline bool is_causal(const Spec& spec) {
+  Visibility visibility = spec.visibility;
   visibility.lengths.clear();
   return visibility.is_causal();
 }
 
 /// `pack`: query heads that are rows of a tile.
-inline Problem problem_of(const Shape& shape, const Tensors& t, int pack) {
-  return {.seqlen_q = shape.seqlen_q,
-          .seqlen_k = shape.seqlen_k,
-          .batch = shape.batch,
-          .heads = shape.heads,
+inline Problem problem_of(const Spec& spec, const Tensors& t, int pack) {
+  return {.seqlen_q = spec.seqlen_q,
+          .seqlen_k = spec.seqlen_k,
+          .batch = spec.batch,
+          .heads = spec.heads,
           .pack = pack,
-          .packs = shape.heads / pack,
-          .group = shape.heads / shape.kv_heads,
-          .causal = is_causal(shape),
-          .scale_log2 = float(shape.scale * std::numbers::log2e),
+          .packs = spec.heads / pack,
+          .group = spec.heads / spec.kv_heads,
+          .causal = is_causal(spec),
+          .scale_log2 = float(spec.scale * std::numbers::log2e),
           .lengths = static_cast<const int*>(t.tables[int(TableId::lengths)]),
-          .q_strides = shape.strides(TensorId::q),
-          .o_strides = shape.strides(TensorId::o),
-          .number_strides = {int64_t(shape.heads) * shape.seqlen_q, shape.seqlen_q, 1}};
+          .q_strides = spec.strides(TensorId::q),
+          .o_strides = spec.strides(TensorId::o),
+          .number_strides = {int64_t(spec.heads) * spec.seqlen_q, spec.seqlen_q, 1}};
 }
 
 //| A contiguous cache and a cache of pages have the same map, chapter 5's `tile_map`. Without pages a
@@ -47,26 +47,26 @@ inline Problem problem_of(const Shape& shape, const Tensors& t, int pack) {
 constexpr int pack_gqa_keys(int head_dim) { return head_dim == 256 ? 64 : 128; }
 
 /// Returns the number of blocks in steps 1 to 3 before keys are split.
-inline int64_t row_tiles(const Shape& shape, int pack) {
-  const int64_t rows = int64_t(pack) * shape.seqlen_q;
-  return int64_t(shape.batch) * (shape.heads / pack) * ceil_div(rows, kRowsPerWarpgroup);
+inline int64_t row_tiles(const Sizes& sizes, int pack) {
+  const int64_t rows = int64_t(pack) * sizes.seqlen_q;
+  return int64_t(sizes.batch) * (sizes.heads / pack) * ceil_div(rows, kRowsPerWarpgroup);
 }
 
 /// Returns the number of step 3's parts.
-inline int parts_of(const Shape& shape) {
-  const int keys = pack_gqa_keys(shape.head_dim);
-  return parts_for(row_tiles(shape, shape.heads / shape.kv_heads), ceil_div(shape.seqlen_k, keys),
+inline int parts_of(const Sizes& sizes) {
+  const int keys = pack_gqa_keys(sizes.head_dim);
+  return parts_for(row_tiles(sizes, sizes.heads / sizes.kv_heads), ceil_div(sizes.seqlen_k, keys),
                    2 * device::multiprocessors());
 }
 
 /// Returns the bytes of `parts` partial results, O and then the log-sum-exp.
-inline int64_t partial_bytes(const Shape& shape, int parts) {
-  return parts * shape.q_rows() * (shape.head_dim + 1) * int64_t(sizeof(float));
+inline int64_t partial_bytes(const Sizes& sizes, int parts) {
+  return parts * sizes.q_rows() * (sizes.head_dim + 1) * int64_t(sizeof(float));
 }
 
-inline Partials partials_in(void* workspace, const Shape& shape, int parts) {
+inline Partials partials_in(void* workspace, const Sizes& sizes, int parts) {
   auto* o = static_cast<float*>(workspace);
-  return {o, o + parts * shape.q_elements()};
+  return {o, o + parts * sizes.q_elements()};
 }
 
 /// Launches step 3's second kernel, which merges `parts` partial results.
@@ -80,13 +80,13 @@ void run_merge(const Problem& problem, const Partials& partials, int parts, cons
 
 /// Launches steps 1 to 3 with `pack` heads per tile. With more than one part the workspace has partial_bytes.
 template <typename T, int kHeadDim>
-void run_pack_gqa(const Shape& shape, const Tensors& t, device::Stream stream, int pack, int parts) {
+void run_pack_gqa(const Spec& spec, const Tensors& t, device::Stream stream, int pack, int parts) {
   constexpr int kKeys = pack_gqa_keys(kHeadDim);
-  const Problem problem = problem_of(shape, t, pack);
-  const Partials partials = parts == 1 ? Partials{} : partials_in(t.workspace, shape, parts);
-  device::launch(pack_gqa<T, kHeadDim, kKeys>, dim3(row_tiles(shape, pack), parts), dim3(kWarpgroup),
+  const Problem problem = problem_of(spec, t, pack);
+  const Partials partials = parts == 1 ? Partials{} : partials_in(t.workspace, spec, parts);
+  device::launch(pack_gqa<T, kHeadDim, kKeys>, dim3(row_tiles(spec, pack), parts), dim3(kWarpgroup),
                  sizeof(PackGqaShared<T, kHeadDim, kKeys>), stream, static_cast<const T*>(t.q),
-                 tile_map(shape, TensorId::k, t.k, kKeys), tile_map(shape, TensorId::v, t.v, kKeys),
+                 tile_map(spec, TensorId::k, t.k, kKeys), tile_map(spec, TensorId::v, t.v, kKeys),
                  static_cast<T*>(t.o), t.lse, partials, problem);
   if (parts > 1) run_merge<T, kHeadDim>(problem, partials, parts, t, stream);
 }
@@ -96,9 +96,9 @@ void run_pack_gqa(const Shape& shape, const Tensors& t, device::Stream stream, i
 //| One block per multiprocessor. Equal parts: as many as let all blocks run at once.
 
 /// Returns the 16-row tiles per block in steps 4 to 6: as many as the pack needs, up to 4, or 2 at d = 256.
-inline int ring_row_tiles(const Shape& shape) {
-  const int64_t rows = int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q;
-  const int most = tile_columns(shape.head_dim) == 256 ? 1 : 4;
+inline int ring_row_tiles(const Sizes& sizes) {
+  const int64_t rows = int64_t(sizes.heads / sizes.kv_heads) * sizes.seqlen_q;
+  const int most = tile_columns(sizes.head_dim) == 256 ? 1 : 4;
   int tiles = 1;
   while (tiles < most && tiles * kRowsPerMma < rows) tiles *= 2;
   return tiles;
@@ -117,44 +117,42 @@ struct RingLaunch {
 //| Under a window only its keys are distributed. A copy loads whole pages, or a tile's share of one, so the
 //| first may begin before the window does.
 /// Returns whether keys and values of a head are contiguous.
-inline bool rows_are_dense(const Shape& shape) {
-  return shape.strides(TensorId::k).row == shape.head_dim && shape.strides(TensorId::v).row == shape.head_dim;
+inline bool rows_are_dense(const Spec& spec) {
+  return spec.strides(TensorId::k).row == spec.head_dim && spec.strides(TensorId::v).row == spec.head_dim;
 }
 
 /// Returns whether keys are in pages that are shorter than a sequence.
-inline bool has_pages(const Shape& shape) {
-  return shape.paging.rows > 0 && shape.paging.rows < shape.seqlen_k;
-}
+inline bool has_pages(const Spec& spec) { return spec.paging.rows > 0 && spec.paging.rows < spec.seqlen_k; }
 
 //| Step 9's boxes begin at multiples of 128 bytes in shared memory. If boxes of a few short rows do not, each
 //| key is a separate copy, as in step 6.
 /// Returns the keys per box in step 9.
-inline int box_keys_of(const Shape& shape, int tile_keys) {
-  return std::min({kBoxKeys, tile_keys, has_pages(shape) ? shape.paging.rows : tile_keys});
+inline int box_keys_of(const Spec& spec, int tile_keys) {
+  return std::min({kBoxKeys, tile_keys, has_pages(spec) ? spec.paging.rows : tile_keys});
 }
 
 /// Returns whether step 9 loads the cache in boxes.
-inline bool fits_boxes(const Shape& shape, int tile_keys) {
-  const int bytes = shape.head_dim * int(size_of(type_of(shape, TensorId::k)));
-  return box_keys_of(shape, tile_keys) * bytes % 128 == 0;
+inline bool fits_boxes(const Spec& spec, int tile_keys) {
+  const int bytes = spec.head_dim * int(size_of(type_of(spec, TensorId::k)));
+  return box_keys_of(spec, tile_keys) * bytes % 128 == 0;
 }
 
 /// Keys per copy: one for scattered rows, otherwise as many of a tile as are in one page. `boxes`: by step 9.
-inline int copy_rows_of(const Shape& shape, int tile_keys, bool boxes) {
-  if (boxes && fits_boxes(shape, tile_keys)) return box_keys_of(shape, tile_keys);
-  if (!rows_are_dense(shape)) return 1;
-  return shape.paging.rows > 0 ? std::min(shape.paging.rows, tile_keys) : tile_keys;
+inline int copy_rows_of(const Spec& spec, int tile_keys, bool boxes) {
+  if (boxes && fits_boxes(spec, tile_keys)) return box_keys_of(spec, tile_keys);
+  if (!rows_are_dense(spec)) return 1;
+  return spec.paging.rows > 0 ? std::min(spec.paging.rows, tile_keys) : tile_keys;
 }
 
 /// Copies of a sequence begin at multiples of this many keys. A sequence of one page has no such limit.
-inline int copies_begin_at(const Shape& shape, int tile_keys, bool boxes = false) {
-  return has_pages(shape) ? copy_rows_of(shape, tile_keys, boxes) : 1;
+inline int copies_begin_at(const Spec& spec, int tile_keys, bool boxes = false) {
+  return has_pages(spec) ? copy_rows_of(spec, tile_keys, boxes) : 1;
 }
 
 /// Returns how many keys some query sees, at most: the last ones of a sequence.
-inline int keys_seen_of(const Shape& shape) {
-  const int left = shape.visibility.window.left;
-  return left < 0 ? shape.seqlen_k : int(std::min<int64_t>(shape.seqlen_k, int64_t(left) + shape.seqlen_q));
+inline int keys_seen_of(const Spec& spec) {
+  const int left = spec.visibility.window.left;
+  return left < 0 ? spec.seqlen_k : int(std::min<int64_t>(spec.seqlen_k, int64_t(left) + spec.seqlen_q));
 }
 
 /// Up to this many keys an item is short (measured on an H200).
@@ -175,16 +173,16 @@ inline int team_of(int items_of_sequence, int processors) {
 /// `begin_at` keys. Without `equal_work`: equal parts. `even`: all sequences are as long as the shape says.
 /// `halves`: there is a kernel with two blocks per multiprocessor. Items of up to `short_item` keys go to
 /// resident blocks.
-inline RingLaunch plan_launch(const Shape& shape, int rows, int keys, int begin_at, bool equal_work,
-                              bool even, bool halves = false, int short_item = kShortItem) {
-  const int row_tiles = int(ceil_div(int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q, rows));
-  const int64_t items = int64_t(shape.batch) * shape.kv_heads * row_tiles;
-  const int64_t seen = int64_t(keys_seen_of(shape)) + begin_at - 1;  // with other keys of a page
-  const int key_tiles = int(ceil_div(std::min<int64_t>(seen, shape.seqlen_k), keys));
+inline RingLaunch plan_launch(const Spec& spec, int rows, int keys, int begin_at, bool equal_work, bool even,
+                              bool halves = false, int short_item = kShortItem) {
+  const int row_tiles = int(ceil_div(int64_t(spec.heads / spec.kv_heads) * spec.seqlen_q, rows));
+  const int64_t items = int64_t(spec.batch) * spec.kv_heads * row_tiles;
+  const int64_t seen = int64_t(keys_seen_of(spec)) + begin_at - 1;  // with other keys of a page
+  const int key_tiles = int(ceil_div(std::min<int64_t>(seen, spec.seqlen_k), keys));
   const int processors = device::multiprocessors();
   //| The kernel that merges many parts has a row of blocks for each item, and a grid has at most 65,535 rows.
   //| More items than that keep every multiprocessor busy for hundreds of items each, so none is cut.
-  const bool unsplit = shape.unsplit || items > kMaxItemsToSplit;
+  const bool unsplit = spec.batching.unsplit || items > kMaxItemsToSplit;
   const int parts = unsplit ? 1 : int(std::clamp<int64_t>(processors / items, 1, key_tiles));
   //| Equal work on all multiprocessors cuts nearly every item at a different place, and every cut costs a
   //| merge. If equal parts keep nine of ten multiprocessors busy, it is better to have as many blocks as
@@ -199,9 +197,8 @@ inline RingLaunch plan_launch(const Shape& shape, int rows, int keys, int begin_
   //| blocks per multiprocessor, with half as many warps and half as large stages, because the other block
   //| keeps reading. Resident blocks have the same number of items, or one fewer: 1024 items are four for each
   //| of 256 blocks, not four for 232 and three for 32.
-  const bool even_items = even && shape.packed_queries == 0;  // else sequences have different numbers
-  const bool short_items =
-      equal_work && even_items && keys_seen_of(shape) <= short_item && items > processors;
+  const bool even_items = even && spec.batching.packed_queries == 0;  // else sequences have different numbers
+  const bool short_items = equal_work && even_items && keys_seen_of(spec) <= short_item && items > processors;
   const auto staying = [&](int64_t most) { return ceil_div(items, ceil_div(items, most)); };
   const int64_t pairs = staying(2 * int64_t(processors));
   const bool in_halves =
@@ -209,11 +206,12 @@ inline RingLaunch plan_launch(const Shape& shape, int rows, int keys, int begin_
   const bool items_fill =
       items > processors && 10 * ((items - 1) % processors + 1) >= 6 * int64_t(processors);
   if (even_items && (parts_fill || items_fill || in_halves)) equal_work = false;
-  if (shape.packed_queries > 0) equal_work = true;
+  if (spec.batching.packed_queries > 0) equal_work = true;
   if (unsplit) equal_work = false;
-  const int items_of_sequence = shape.kv_heads * row_tiles;
+  const int items_of_sequence = spec.kv_heads * row_tiles;
   // Sequences of different numbers of queries have different numbers of items.
-  const int team = equal_work && shape.packed_queries == 0 ? team_of(items_of_sequence, processors) : 1;
+  const int team =
+      equal_work && spec.batching.packed_queries == 0 ? team_of(items_of_sequence, processors) : 1;
   const int64_t most = parts_fill ? items * parts : processors / team * team;
   return {.blocks = equal_work    ? int(std::min<int64_t>(most, items * key_tiles))
                     : in_halves   ? int(pairs)
@@ -232,11 +230,11 @@ inline RingLaunch plan_launch(const Shape& shape, int rows, int keys, int begin_
 }
 
 /// Steps 4 and 5: equal parts. Step 6: equal work. `boxes`: this is for step 9.
-inline RingLaunch ring_launch(const Shape& shape, bool equal_work, bool even = false, bool halves = false,
+inline RingLaunch ring_launch(const Spec& spec, bool equal_work, bool even = false, bool halves = false,
                               bool boxes = false) {
-  const int keys = kStageBytes / int(size_of(type_of(shape, TensorId::k))) / tile_columns(shape.head_dim);
-  RingLaunch launch = plan_launch(shape, ring_row_tiles(shape) * kRowsPerMma, keys,
-                                  copies_begin_at(shape, keys, boxes), equal_work, even, halves);
+  const int keys = kStageBytes / int(size_of(type_of(spec, TensorId::k))) / tile_columns(spec.head_dim);
+  RingLaunch launch = plan_launch(spec, ring_row_tiles(spec) * kRowsPerMma, keys,
+                                  copies_begin_at(spec, keys, boxes), equal_work, even, halves);
   launch.boxes = boxes;
   return launch;
 }
@@ -246,20 +244,20 @@ constexpr int kFewRows = 2048;
 
 //| Step 10's blocks have the rows of one warpgroup, or of two.
 /// Returns a launch of step 10. `even`: all sequences are as long as the shape says.
-inline RingLaunch warpgroup_launch(const Shape& shape, bool even) {
-  const int columns = tile_columns(shape.head_dim), keys = columns == 256 ? 64 : 128;
-  const int64_t rows = int64_t(shape.heads / shape.kv_heads) * shape.seqlen_q;
+inline RingLaunch warpgroup_launch(const Spec& spec, bool even) {
+  const int columns = tile_columns(spec.head_dim), keys = columns == 256 ? 64 : 128;
+  const int64_t rows = int64_t(spec.heads / spec.kv_heads) * spec.seqlen_q;
   const int groups = columns < 256 && rows > kRowsPerWarpgroup ? 2 : 1;
-  const int begin_at = has_pages(shape) ? box_keys_of(shape, keys) : 1;
+  const int begin_at = has_pages(spec) ? box_keys_of(spec, keys) : 1;
   //| Its blocks stay resident for items of any length: the producers load the next item's tiles while the
   //| consumers finish.
   RingLaunch launch =
-      plan_launch(shape, groups * kRowsPerWarpgroup, keys, begin_at, true, even, false, INT_MAX);
+      plan_launch(spec, groups * kRowsPerWarpgroup, keys, begin_at, true, even, false, INT_MAX);
   launch.boxes = true;
   //| An item of 64 rows and sixteen parts keeps its last block busy for longer than a second kernel would
   //| need, which spreads the rows over all multiprocessors. But that kernel has a block per row, and if there
   //| are many rows, most of its blocks find nothing to merge.
-  const int64_t rows_of_grid = int64_t(shape.batch) * int(launch.plan.items_of_sequence) * launch.rows;
+  const int64_t rows_of_grid = int64_t(spec.batch) * int(launch.plan.items_of_sequence) * launch.rows;
   if (!launch.plan.equal_work && rows_of_grid <= kFewRows) launch.plan.parts_of_last = 4;
   return launch;
 }
@@ -268,17 +266,17 @@ constexpr int64_t kArrivalBytes = kMaxRingBlocks * kMaxRingWarps * int64_t(sizeo
 
 /// Returns the bytes of the ring's workspace: counters, and two parts per block. Equal parts that are whole
 /// items need none.
-inline int64_t ring_workspace_bytes(const Shape& shape, const RingLaunch& launch) {
+inline int64_t ring_workspace_bytes(const Sizes& sizes, const RingLaunch& launch) {
   if (!launch.plan.equal_work && launch.plan.parts == 1) return 0;
   const int64_t places = 2 * int64_t(launch.blocks) * launch.rows;
-  return kArrivalBytes + places * (tile_columns(shape.head_dim) + 1) * int64_t(sizeof(float));
+  return kArrivalBytes + places * (tile_columns(sizes.head_dim) + 1) * int64_t(sizeof(float));
 }
 
-inline Workspace ring_workspace(void* memory, const Shape& shape, const RingLaunch& launch) {
+inline Workspace ring_workspace(void* memory, const Sizes& sizes, const RingLaunch& launch) {
   const int64_t places = 2 * int64_t(launch.blocks) * launch.rows;
   auto* arrivals = static_cast<unsigned*>(memory);
   auto* o = reinterpret_cast<float*>(static_cast<unsigned char*>(memory) + kArrivalBytes);
-  return {.partials = {o, o + places * tile_columns(shape.head_dim)}, .arrivals = arrivals, .whole = {}};
+  return {.partials = {o, o + places * tile_columns(sizes.head_dim)}, .arrivals = arrivals, .whole = {}};
 }
 
 //| A cache that would fill the L2 several times over evicts its earlier contents, and dirty lines must be
@@ -287,45 +285,45 @@ inline Workspace ring_workspace(void* memory, const Shape& shape, const RingLaun
 constexpr double kEvictFirstBytes = 128e6;
 
 /// Returns the cache, in tiles of `tile_keys` keys. `boxes`: step 9 reads it.
-inline Cache cache_of(const Shape& shape, const Tensors& t, int tile_keys, bool boxes) {
-  const int page_rows = shape.paging.rows > 0 ? shape.paging.rows : shape.seqlen_k;
-  const auto bytes = int64_t(size_of(type_of(shape, TensorId::k)));
+inline Cache cache_of(const Spec& spec, const Tensors& t, int tile_keys, bool boxes) {
+  const int page_rows = spec.paging.rows > 0 ? spec.paging.rows : spec.seqlen_k;
+  const auto bytes = int64_t(size_of(type_of(spec, TensorId::k)));
   const auto in_bytes = [&](TensorId tensor) {
-    const Strides strides = shape.strides(tensor);
+    const Strides strides = spec.strides(tensor);
     return Strides{strides.batch * bytes, strides.head * bytes, strides.row * bytes};
   };
-  const int copy_rows = copy_rows_of(shape, tile_keys, boxes);
+  const int copy_rows = copy_rows_of(spec, tile_keys, boxes);
   return {.k = static_cast<const unsigned char*>(t.k),
           .v = static_cast<const unsigned char*>(t.v),
           .k_strides = in_bytes(TensorId::k),
           .v_strides = in_bytes(TensorId::v),
           .table = static_cast<const int*>(t.tables[int(TableId::page_table)]),
-          .page_bits = page_rows >= shape.seqlen_k ? 30 : std::countr_zero(unsigned(page_rows)),
-          .pages_of_sequence = ceil_div(shape.seqlen_k, page_rows),
+          .page_bits = page_rows >= spec.seqlen_k ? 30 : std::countr_zero(unsigned(page_rows)),
+          .pages_of_sequence = ceil_div(spec.seqlen_k, page_rows),
           .copy_rows = copy_rows,
           .copies = std::min(tile_keys / copy_rows, 32),
-          .keep = 2.0 * double(shape.k_elements()) * double(bytes) <= kEvictFirstBytes ? KeepInL2::evict_first
-                                                                                       : KeepInL2::normal};
+          .keep = 2.0 * double(spec.k_elements()) * double(bytes) <= kEvictFirstBytes ? KeepInL2::evict_first
+                                                                                      : KeepInL2::normal};
 }
 
 //| An e4m3 cache finds its scales by three strides: a single scale is at 0 for every index. A page's keys are
 //| those of all sequences that share it.
 /// cache_of, with everything else that the configuration reads.
 template <typename Traits>
-CacheOf<Traits> cache_of(const Shape& shape, const Tensors& t, bool boxes = false) {
-  const Cache cache = cache_of(shape, t, Traits::kKeys, boxes);
+CacheOf<Traits> cache_of(const Spec& spec, const Tensors& t, bool boxes = false) {
+  const Cache cache = cache_of(spec, t, Traits::kKeys, boxes);
   if constexpr (Traits::kElementBytes == 2) {
     return cache;
   } else {
-    const bool by_group = shape.scaling == Scaling::block, paged = shape.paging.rows > 0;
-    const int groups = by_group && !paged ? ceil_div(shape.seqlen_k, kKeysPerScale) : 1;  // scales per head
+    const bool by_group = spec.e4m3.scaling == Scaling::block, paged = spec.paging.rows > 0;
+    const int groups = by_group && !paged ? ceil_div(spec.seqlen_k, kKeysPerScale) : 1;  // scales per head
     return {cache,
             t.k_scale,
             t.v_scale,
-            (by_group && paged) || shape.scaling == Scaling::tensor ? 0 : shape.kv_heads * groups,
-            shape.scaling == Scaling::tensor ? 0 : groups,
+            (by_group && paged) || spec.e4m3.scaling == Scaling::tensor ? 0 : spec.kv_heads * groups,
+            spec.e4m3.scaling == Scaling::tensor ? 0 : groups,
             !by_group ? 0
-            : paged   ? shape.kv_heads
+            : paged   ? spec.kv_heads
                       : 1,
             std::countr_zero(unsigned(kKeysPerScale))};
   }
@@ -334,12 +332,12 @@ CacheOf<Traits> cache_of(const Shape& shape, const Tensors& t, bool boxes = fals
 //| A map's rows end where a page does, or a sequence without pages, and boxes that reach past it load zeros.
 /// Returns the map of K or V whose boxes are `box_keys` keys by `box_columns` columns of a head: {column, key
 /// in its page, key head, page}.
-inline CUtensorMap box_map(const Shape& shape, const Tensors& t, TensorId id, int box_keys, int box_columns,
+inline CUtensorMap box_map(const Spec& spec, const Tensors& t, TensorId id, int box_keys, int box_columns,
                            Swizzle swizzle) {
-  const DType type = type_of(shape, id);
-  const Strides strides = shape.strides(id);
+  const DType type = type_of(spec, id);
+  const Strides strides = spec.strides(id);
   const uint64_t bytes = size_of(type);
-  const std::vector<int64_t> dims = dims_of(shape, id);  // [batch or pages, heads, rows, head_dim]
+  const std::vector<int64_t> dims = dims_of(spec, id);  // [batch or pages, heads, rows, head_dim]
   return device::tensor_map(
       {.dtype = type,
        .base = id == TensorId::k ? t.k : t.v,
@@ -350,10 +348,10 @@ inline CUtensorMap box_map(const Shape& shape, const Tensors& t, TensorId id, in
 }
 
 /// Returns step 9's maps of a cache in tiles of `tile_keys` keys.
-inline KeyMaps key_maps(const Shape& shape, const Tensors& t, int tile_keys) {
-  if (!fits_boxes(shape, tile_keys)) return {};
+inline KeyMaps key_maps(const Spec& spec, const Tensors& t, int tile_keys) {
+  if (!fits_boxes(spec, tile_keys)) return {};
   const auto map = [&](TensorId id) {
-    return box_map(shape, t, id, box_keys_of(shape, tile_keys), shape.head_dim, Swizzle::none);
+    return box_map(spec, t, id, box_keys_of(spec, tile_keys), spec.head_dim, Swizzle::none);
   };
   return {map(TensorId::k), map(TensorId::v), true};
 }
@@ -391,31 +389,31 @@ void run_ring(const Problem& problem, const CacheOf<Traits>& cache, const KeyMap
                            0, stream, workspace, static_cast<T*>(t.o), t.lse, blocks, problem, plan);
 }
 
-inline Workspace workspace_of(const Shape& shape, const Tensors& t, const RingLaunch& launch) {
-  return ring_workspace_bytes(shape, launch) == 0 ? Workspace{} : ring_workspace(t.workspace, shape, launch);
+inline Workspace workspace_of(const Spec& spec, const Tensors& t, const RingLaunch& launch) {
+  return ring_workspace_bytes(spec, launch) == 0 ? Workspace{} : ring_workspace(t.workspace, spec, launch);
 }
 
 /// Launches the ring for a whole problem. `plan` is the plan of `launch`, or the same with rules.
 template <typename T, typename Traits, typename PlanType>
-void run_ring(const Shape& shape, const Problem& problem, const Workspace& workspace, const Tensors& t,
+void run_ring(const Spec& spec, const Problem& problem, const Workspace& workspace, const Tensors& t,
               device::Stream stream, const RingLaunch& launch, const PlanType& plan) {
-  const CacheOf<Traits> cache = cache_of<Traits>(shape, t, launch.boxes);
+  const CacheOf<Traits> cache = cache_of<Traits>(spec, t, launch.boxes);
   if (!launch.boxes)
     return run_ring<T, Traits>(problem, cache, nullptr, workspace, t, stream, launch.blocks, plan);
-  const KeyMaps maps = key_maps(shape, t, Traits::kKeys);
+  const KeyMaps maps = key_maps(spec, t, Traits::kKeys);
   run_ring<T, Traits>(problem, cache, &maps, workspace, t, stream, launch.blocks, plan);
 }
 
 template <typename T, typename Traits>
-void run_ring(const Shape& shape, const Tensors& t, device::Stream stream, const RingLaunch& launch) {
-  run_ring<T, Traits>(shape, problem_of(shape, t, shape.heads / shape.kv_heads),
-                      workspace_of(shape, t, launch), t, stream, launch, launch.plan);
+void run_ring(const Spec& spec, const Tensors& t, device::Stream stream, const RingLaunch& launch) {
+  run_ring<T, Traits>(spec, problem_of(spec, t, spec.heads / spec.kv_heads), workspace_of(spec, t, launch), t,
+                      stream, launch, launch.plan);
 }
 
 /// Calls `body` with the configuration, its template argument, that has as many rows as the shape needs.
 template <int kHeadDim, int kElementBytes = 2, typename Body>
-void with_rows(const Shape& shape, Body body) {
-  const int row_tiles = ring_row_tiles(shape);
+void with_rows(const Spec& spec, Body body) {
+  const int row_tiles = ring_row_tiles(spec);
   if (row_tiles == 1)
     return body.template
     operator()<RingKernelTraits<RingSizes{.head_dim = kHeadDim, .element_bytes = kElementBytes}>>();

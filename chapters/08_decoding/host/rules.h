@@ -9,10 +9,10 @@ namespace flashbook::decoding {
 
 /// Returns whether a launch needs rules: it has a mask other than the causal one, a function on scores, sinks
 /// or paddings.
-bool has_rules(const Shape& shape);
+bool has_rules(const Spec& spec);
 
 template <int kHeadDim>
-void run_with_rules(const Shape& shape, const Tensors& tensors, device::Stream stream, bool equal_work,
+void run_with_rules(const Spec& spec, const Tensors& tensors, device::Stream stream, bool equal_work,
                     bool boxes);
 
 }  // namespace flashbook::decoding

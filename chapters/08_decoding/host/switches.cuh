@@ -61,9 +61,9 @@ inline int64_t places_of_turned(const RingLaunch& launch) {
 }
 
 /// Returns the bytes of workspace that the versions need.
-inline int64_t turned_workspace_bytes(const Shape& shape) {
+inline int64_t turned_workspace_bytes(const Spec& spec) {
   return kArrivalBytes +
-         places_of_turned(ring_launch(shape, false)) * (shape.head_dim + 1) * int64_t(sizeof(float));
+         places_of_turned(ring_launch(spec, false)) * (spec.head_dim + 1) * int64_t(sizeof(float));
 }
 
 /// A version that sets how many parts the last block to arrive merges.
@@ -74,13 +74,13 @@ concept LimitsParts = requires(const Traits& traits) {
 
 /// Launches another version of step 4, for a shape with up to 16 rows.
 template <typename T, typename Traits>
-void run_turned(const Shape& shape, const Tensors& t, device::Stream stream) {
-  RingLaunch launch = ring_launch(shape, false);
+void run_turned(const Spec& spec, const Tensors& t, device::Stream stream) {
+  RingLaunch launch = ring_launch(spec, false);
   if constexpr (LimitsParts<Traits>) launch.plan.parts_of_last = Traits::kPartsForLast;
   auto* o = reinterpret_cast<float*>(static_cast<unsigned char*>(t.workspace) + kArrivalBytes);
   const Workspace workspace = {
-      {o, o + places_of_turned(launch) * shape.head_dim}, static_cast<unsigned*>(t.workspace), {}};
-  run_ring<T, Traits>(shape, problem_of(shape, t, shape.heads / shape.kv_heads), workspace, t, stream, launch,
+      {o, o + places_of_turned(launch) * spec.head_dim}, static_cast<unsigned*>(t.workspace), {}};
+  run_ring<T, Traits>(spec, problem_of(spec, t, spec.heads / spec.kv_heads), workspace, t, stream, launch,
                       launch.plan);
 }
 

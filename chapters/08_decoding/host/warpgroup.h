@@ -7,6 +7,6 @@
 namespace flashbook::decoding {
 
 template <int kHeadDim>
-void run_warpgroups(const Shape& shape, const Tensors& tensors, device::Stream stream);
+void run_warpgroups(const Spec& spec, const Tensors& tensors, device::Stream stream);
 
 }  // namespace flashbook::decoding

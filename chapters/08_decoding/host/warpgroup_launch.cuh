@@ -10,13 +10,13 @@
 namespace flashbook::decoding {
 
 template <typename T, typename Traits, typename PlanType>
-void launch_warpgroups(const Shape& shape, const Problem& problem, const Tensors& t, device::Stream stream,
+void launch_warpgroups(const Spec& spec, const Problem& problem, const Tensors& t, device::Stream stream,
                        const RingLaunch& launch, const PlanType& plan) {
-  const int box_keys = box_keys_of(shape, Traits::kKeys);
-  const auto map = [&](TensorId id) { return box_map(shape, t, id, box_keys, kPanel, Swizzle::b128); };
-  Cache cache = cache_of(shape, t, Traits::kKeys, true);
+  const int box_keys = box_keys_of(spec, Traits::kKeys);
+  const auto map = [&](TensorId id) { return box_map(spec, t, id, box_keys, kPanel, Swizzle::b128); };
+  Cache cache = cache_of(spec, t, Traits::kKeys, true);
   cache.copy_rows = box_keys;
-  const Workspace workspace = workspace_of(shape, t, launch);
+  const Workspace workspace = workspace_of(spec, t, launch);
   device::launch(warpgroups<T, Traits, PlanType>, dim3(launch.blocks), dim3(Traits::kThreads),
                  sizeof(WarpgroupShared<T, Traits>), stream,
                  KeyMaps{map(TensorId::k), map(TensorId::v), true}, static_cast<const T*>(t.q),
@@ -32,15 +32,15 @@ void launch_warpgroups(const Shape& shape, const Problem& problem, const Tensors
 }
 
 template <int kHeadDim>
-void run_warpgroups(const Shape& shape, const Tensors& t, device::Stream stream) {
-  const RingLaunch launch = warpgroup_launch(shape, t.tables[int(TableId::lengths)] == nullptr);
-  device::with_16_bit_type(shape.dtype, [&]<typename T>() {
+void run_warpgroups(const Spec& spec, const Tensors& t, device::Stream stream) {
+  const RingLaunch launch = warpgroup_launch(spec, t.tables[int(TableId::lengths)] == nullptr);
+  device::with_16_bit_type(spec.dtype, [&]<typename T>() {
     const auto run = [&]<typename Traits>() {
-      if (shape.head_dim == kHeadDim && !has_rules(shape))
-        return launch_warpgroups<T, Traits>(shape, problem_of(shape, t, shape.heads / shape.kv_heads), t,
-                                            stream, launch, launch.plan);
-      launch_warpgroups<T, Traits>(shape, problem_with_rules(shape, t), t, stream, launch,
-                                   rules_of<true, true>(shape, t, launch));
+      if (spec.head_dim == kHeadDim && !has_rules(spec))
+        return launch_warpgroups<T, Traits>(spec, problem_of(spec, t, spec.heads / spec.kv_heads), t, stream,
+                                            launch, launch.plan);
+      launch_warpgroups<T, Traits>(spec, problem_with_rules(spec, t), t, stream, launch,
+                                   rules_of<true, true>(spec, t, launch));
     };
     if (launch.rows == kRowsPerWarpgroup) return run.template operator()<WarpgroupTraits<kHeadDim, 1>>();
     if constexpr (kHeadDim < 256) run.template operator()<WarpgroupTraits<kHeadDim, 2>>();

@@ -46,23 +46,23 @@ void CacheMemory::write(const Sequence& sequence, int place, const std::vector<f
   }
 }
 
-Shape shape_of(const PagePool& pool, const Sequence& sequence) {
-  Shape shape = square_shape(1, Decoder::kHeads, 1, Decoder::kHeadDim, kType);
-  shape.kv_heads = Decoder::kKvHeads;
+Spec spec_of(const PagePool& pool, const Sequence& sequence) {
+  Spec spec = square_spec(1, Decoder::kHeads, 1, Decoder::kHeadDim, kType);
+  spec.kv_heads = Decoder::kKvHeads;
   const Sequence* const batch[] = {&sequence};
-  set_sequences(shape, pool, batch);
-  return shape;
+  set_sequences(spec, pool, batch);
+  return spec;
 }
 
 std::vector<float> attend(const Chapter& chapter, int step, const PagePool& pool, const CacheMemory& memory,
                           const Sequence& sequence, const std::vector<float>& query) {
-  const Shape shape = shape_of(pool, sequence);
+  const Spec spec = spec_of(pool, sequence);
   const device::Place place = chapter.runs_on;
   const device::Buffer q = uploaded(place, encode(kType, query));
   device::Buffer o(place, q.bytes()), lse(place, Decoder::kHeads * sizeof(float));
   const Step& row = chapter.step(step);
-  device::Buffer workspace(place, row.workspace_bytes(shape));
-  workspace.upload(std::vector<std::byte>(row.zeroed_bytes(shape)), 0);
+  device::Buffer workspace(place, row.workspace_bytes(spec));
+  workspace.upload(std::vector<std::byte>(row.zeroed_bytes(spec)), 0);
   Tensors tensors = {.q = q.data(),
                      .k = memory.keys(),
                      .v = memory.values(),
@@ -70,11 +70,11 @@ std::vector<float> attend(const Chapter& chapter, int step, const PagePool& pool
                      .lse = static_cast<float*>(lse.data()),
                      .workspace = workspace.data()};
   std::vector<device::Buffer> tables;
-  for (const ShapeTable& table : tables_of(shape)) {
+  for (const FeatureTable& table : tables_of(spec)) {
     tables.push_back(uploaded(place, table.bytes));
     tensors.tables[int(table.id)] = tables.back().data();
   }
-  row.run(shape, tensors, nullptr);
+  row.run(spec, tensors, nullptr);
   std::vector<std::byte> bytes(o.bytes());
   o.download(bytes);
   device::synchronize();  // reports what went wrong

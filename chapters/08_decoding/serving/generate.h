@@ -45,6 +45,6 @@ std::vector<float> attend(const Chapter& chapter, int step, const PagePool& pool
                           const Sequence& sequence, const std::vector<float>& query);
 
 /// Returns the shape of that attention: one query, the sequence's pages.
-Shape shape_of(const PagePool& pool, const Sequence& sequence);
+Spec spec_of(const PagePool& pool, const Sequence& sequence);
 
 }  // namespace flashbook::decoding

@@ -22,11 +22,11 @@ constexpr int kFirstToken = 0;
 int last_step(PagePool& pool) {
   Sequence sequence(pool);
   (void)sequence.append(1);  // an empty pool has nothing to copy
-  const Shape shape = shape_of(pool, sequence);
+  const Spec spec = spec_of(pool, sequence);
   const int last = int(kDecoding.steps.size());
   for (int step = last; step > 0; --step)
-    if (kDecoding.refusal(step, shape).empty()) return step;
-  throw InputError(kDecoding.refusal(last, shape));
+    if (kDecoding.refusal(step, spec).empty()) return step;
+  throw InputError(kDecoding.refusal(last, spec));
 }
 
 std::string seconds_text(double seconds) {

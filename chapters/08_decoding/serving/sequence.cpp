@@ -64,19 +64,19 @@ void Sequence::reset(int length) {
   length_ = length;
 }
 
-void set_sequences(Shape& shape, const PagePool& pool, std::span<const Sequence* const> sequences) {
-  shape.batch = int(sequences.size());
-  shape.seqlen_k = 1;
-  shape.visibility.lengths.clear();
+void set_sequences(Spec& spec, const PagePool& pool, std::span<const Sequence* const> sequences) {
+  spec.batch = int(sequences.size());
+  spec.seqlen_k = 1;
+  spec.visibility.lengths.clear();
   for (const Sequence* sequence : sequences) {
-    shape.seqlen_k = std::max(shape.seqlen_k, sequence->length());
-    shape.visibility.lengths.push_back(sequence->length());
+    spec.seqlen_k = std::max(spec.seqlen_k, sequence->length());
+    spec.visibility.lengths.push_back(sequence->length());
   }
-  const int pages = pages_for(shape.seqlen_k, pool.rows());
-  shape.paging = {.rows = pool.rows(), .pages = pool.pages(), .table = {}};
+  const int pages = pages_for(spec.seqlen_k, pool.rows());
+  spec.paging = {.rows = pool.rows(), .pages = pool.pages(), .table = {}};
   for (const Sequence* sequence : sequences) {
-    shape.paging.table.insert(shape.paging.table.end(), sequence->pages().begin(), sequence->pages().end());
-    shape.paging.table.resize(shape.paging.table.size() + pages - sequence->pages().size(), -1);
+    spec.paging.table.insert(spec.paging.table.end(), sequence->pages().begin(), sequence->pages().end());
+    spec.paging.table.resize(spec.paging.table.size() + pages - sequence->pages().size(), -1);
   }
 }
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "chapters/08_decoding/serving/page_pool.h"
-#include "common/attention/shape.h"
+#include "common/attention/spec.h"
 
 namespace flashbook::decoding {
 
@@ -55,6 +55,6 @@ class Sequence {
 
 /// Describes a batch of sequences to attention: batch, seqlen_k (the longest, 1 at least), lengths and the
 /// page table, which is -1 where a sequence has no page.
-void set_sequences(Shape& shape, const PagePool& pool, std::span<const Sequence* const> sequences);
+void set_sequences(Spec& spec, const PagePool& pool, std::span<const Sequence* const> sequences);
 
 }  // namespace flashbook::decoding

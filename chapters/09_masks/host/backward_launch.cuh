@@ -22,9 +22,9 @@ namespace flashbook::masks {
 //| Intervals, listed blocks and masks of pairs count queries and keys over all documents, so with one of them
 //| documents are a part of the mask.
 /// Returns whether documents have their own tiles.
-inline bool is_varlen(const Shape& shape) {
-  const Visibility& v = shape.visibility;
-  return shape.batch == 1 && !v.documents.first_query.empty() && v.columns.bounds == 0 &&
+inline bool is_varlen(const Spec& spec) {
+  const Visibility& v = spec.visibility;
+  return spec.batch == 1 && !v.documents.first_query.empty() && v.columns.bounds == 0 &&
          v.blocks.queries == 0 && v.dense.empty();
 }
 
@@ -39,12 +39,12 @@ struct MaskCount {
   int heads;      ///< query heads that share one
   int masks;      ///< in total
 };
-inline MaskCount masks_of(const Shape& shape) {
-  const Visibility& v = shape.visibility;
-  if (!v.dense.empty()) return {shape.heads, 1, shape.batch * shape.heads};
-  if (v.columns.bounds == 0) return {0, shape.heads, 1};
-  if (v.columns.heads == 1) return {1, shape.heads, shape.batch};
-  return {shape.kv_heads, shape.heads / shape.kv_heads, shape.batch * shape.kv_heads};
+inline MaskCount masks_of(const Spec& spec) {
+  const Visibility& v = spec.visibility;
+  if (!v.dense.empty()) return {spec.heads, 1, spec.batch * spec.heads};
+  if (v.columns.bounds == 0) return {0, spec.heads, 1};
+  if (v.columns.heads == 1) return {1, spec.heads, spec.batch};
+  return {spec.kv_heads, spec.heads / spec.kv_heads, spec.batch * spec.kv_heads};
 }
 
 //| ## The workspace
@@ -61,21 +61,21 @@ struct WorkspaceLayout {
   int key_tiles;  ///< per head, or a few more
   int64_t lists, entries, hidden, classes;
 
-  explicit WorkspaceLayout(const Shape& shape) {
-    const Documents& d = shape.visibility.documents;
-    documents = is_varlen(shape) ? int(d.first_query.size()) - 1 : 0;
-    padded_q = documents > 0 ? (shape.seqlen_q / kWorkspaceRows + documents) * kWorkspaceRows
-                             : int(tiles_of(shape.seqlen_q, kWorkspaceRows)) * kWorkspaceRows;
-    rows = int64_t(shape.batch) * shape.heads * padded_q;
-    const int64_t masks = masks_of(shape).masks, query_tiles = tiles_of(shape.seqlen_q, kLeastQueries);
+  explicit WorkspaceLayout(const Spec& spec) {
+    const Documents& d = spec.visibility.documents;
+    documents = is_varlen(spec) ? int(d.first_query.size()) - 1 : 0;
+    padded_q = documents > 0 ? (spec.seqlen_q / kWorkspaceRows + documents) * kWorkspaceRows
+                             : int(tiles_of(spec.seqlen_q, kWorkspaceRows)) * kWorkspaceRows;
+    rows = int64_t(spec.batch) * spec.heads * padded_q;
+    const int64_t masks = masks_of(spec).masks, query_tiles = tiles_of(spec.seqlen_q, kLeastQueries);
     key_tiles =
-        documents > 0 ? shape.seqlen_k / kTileKeys + documents : int(tiles_of(shape.seqlen_k, kTileKeys));
+        documents > 0 ? spec.seqlen_k / kTileKeys + documents : int(tiles_of(spec.seqlen_k, kTileKeys));
     lists = masks * key_tiles;
     // k tiles of keys times q of queries, summed over documents whose lengths the host need not know.
-    entries = masks * tiles_of(shape.seqlen_k, kTileKeys) * query_tiles +
+    entries = masks * tiles_of(spec.seqlen_k, kTileKeys) * query_tiles +
               (documents > 0 ? key_tiles + query_tiles : 0);
-    hidden = shape.visibility.columns.bounds > 0 ? lists : 0;
-    classes = is_by_pairs(shape.visibility) ? lists * query_tiles : 0;
+    hidden = spec.visibility.columns.bounds > 0 ? lists : 0;
+    classes = is_by_pairs(spec.visibility) ? lists * query_tiles : 0;
   }
 
   int64_t semaphores() const { return rows / kLeastQueries * kKeyConsumers; }
@@ -104,23 +104,23 @@ struct BumpAllocator {
 
 //| ## What kernels know of the shape
 
-inline GradientProblem gradient_problem_of(const Shape& shape, const Tensors& t,
-                                           const WorkspaceLayout& layout, float score_offset, bool in_turns) {
+inline GradientProblem gradient_problem_of(const Spec& spec, const Tensors& t, const WorkspaceLayout& layout,
+                                           float score_offset, bool in_turns) {
   GradientProblem problem;
-  static_cast<Problem&>(problem) = problem_of(shape);
-  problem.kv_heads = shape.kv_heads;
-  problem.scale = shape.scale;
+  static_cast<Problem&>(problem) = problem_of(spec);
+  problem.kv_heads = spec.kv_heads;
+  problem.scale = spec.scale;
   problem.score_offset = score_offset;
   problem.in_turns = in_turns;
   problem.padded_q = layout.padded_q;
   if (layout.documents > 0) {
-    problem.varlen = documents_of(shape, t);
-    problem.q_map_strides = varlen_strides(shape, TensorId::q),
-    problem.d_o_map_strides = varlen_strides(shape, TensorId::d_o);
-    problem.k_map_strides = varlen_strides(shape, TensorId::k),
-    problem.v_map_strides = varlen_strides(shape, TensorId::v);
+    problem.varlen = documents_of(spec, t);
+    problem.q_map_strides = varlen_strides(spec, TensorId::q),
+    problem.d_o_map_strides = varlen_strides(spec, TensorId::d_o);
+    problem.k_map_strides = varlen_strides(spec, TensorId::k),
+    problem.v_map_strides = varlen_strides(spec, TensorId::v);
   }
-  problem.at = layout_given(shape);
+  problem.at = layout_given(spec);
   return problem;
 }
 
@@ -128,14 +128,14 @@ inline GradientProblem gradient_problem_of(const Shape& shape, const Tensors& t,
 
 /// Launches the gradient kernel for all gradients or, at d = 256, for some of them.
 template <typename T, typename Traits, typename Mask, typename Score>
-void run_gradients_of(const Shape& shape, const Tensors& t, device::Stream stream,
+void run_gradients_of(const Spec& spec, const Tensors& t, device::Stream stream,
                       const GradientWorkspace& workspace, const WorkspaceLayout& layout,
                       const GradientProblem& problem, const KeyTiles& tiles, const Lists& lists,
                       const Mask& mask, const Score& score) {
   const auto map = [&](TensorId id, const void* base, int rows) {
-    return layout.documents > 0 ? varlen_map(shape, id, base, rows) : tile_map(shape, id, base, rows);
+    return layout.documents > 0 ? varlen_map(spec, id, base, rows) : tile_map(spec, id, base, rows);
   };
-  const int64_t most_tiles = int64_t(shape.batch) * shape.kv_heads * layout.key_tiles;
+  const int64_t most_tiles = int64_t(spec.batch) * spec.kv_heads * layout.key_tiles;
   const int blocks = int(std::min<int64_t>(most_tiles, device::multiprocessors()));
   device::launch(masked_backward<T, Traits, Mask, Score>, dim3(blocks), dim3(Traits::kThreads),
                  sizeof(GradientShared<T, Traits>), stream, map(TensorId::q, t.q, Traits::kQueries),
@@ -153,13 +153,13 @@ void run_gradients_of(const Shape& shape, const Tensors& t, device::Stream strea
 /// Makes all launches with one mask and one function on scores. `mask_of(...)` makes the mask, and launches
 /// what it needs beforehand.
 template <typename T, int kHeadDim, typename MaskOf, typename Score>
-void run_with_mask(const Shape& shape, const Tensors& t, device::Stream stream, bool in_turns,
+void run_with_mask(const Spec& spec, const Tensors& t, device::Stream stream, bool in_turns,
                    const MaskOf& mask_of, const Score& score) {
   constexpr bool kSplit = kHeadDim == 256 || kHasSlope<Score>;
   using Traits = GradientKernelTraits<kHeadDim, kSplit ? Sums::values : Sums::all>;
   constexpr int kQueries = Traits::kQueries;
-  const WorkspaceLayout layout(shape);
-  const MaskCount count = masks_of(shape);
+  const WorkspaceLayout layout(spec);
+  const MaskCount count = masks_of(spec);
   BumpAllocator left{static_cast<char*>(t.workspace)};
   GradientWorkspace workspace;
   workspace.lse = left.take<float>(layout.rows);
@@ -180,7 +180,7 @@ void run_with_mask(const Shape& shape, const Tensors& t, device::Stream stream, 
 
   float score_offset = 0;
   if constexpr (Score::kExtras.changes) score_offset = score.score_offset;
-  const GradientProblem problem = gradient_problem_of(shape, t, layout, score_offset, in_turns);
+  const GradientProblem problem = gradient_problem_of(spec, t, layout, score_offset, in_turns);
   device::launch(prepare<T, kHeadDim>, dim3(unsigned(tiles_of(layout.rows, kPrepareRows<kHeadDim>))),
                  dim3(kPrepareThreads), 0, stream, static_cast<const T*>(t.o), static_cast<const T*>(t.d_o),
                  static_cast<const float*>(t.lse), t.d_lse, workspace, layout.rows, problem);
@@ -189,18 +189,18 @@ void run_with_mask(const Shape& shape, const Tensors& t, device::Stream stream, 
   if (layout.documents > 0) {
     const int *queries_end = problem.varlen.first_query + layout.documents,
               *keys_end = problem.varlen.first_key + layout.documents;
-    const OpenEnds open{{open_end(shape, TensorId::dq, t.dq, queries_end),
-                         open_end(shape, TensorId::dk, t.dk, keys_end),
-                         open_end(shape, TensorId::dv, t.dv, keys_end)}};
+    const OpenEnds open{{open_end(spec, TensorId::dq, t.dq, queries_end),
+                         open_end(spec, TensorId::dk, t.dk, keys_end),
+                         open_end(spec, TensorId::dv, t.dv, keys_end)}};
     device::launch(make_plan<kTileKeys, kQueries, Packed>, dim3(1 + clearing_blocks(open)),
                    dim3(kPlanThreads), 0, stream,
                    Packed{{problem.varlen.first_key, problem.varlen.first_query, problem.varlen.count}}, plan,
                    open);
   }
   const auto mask = mask_of(layout, problem, scanned, classes);
-  const int key_tiles = int(tiles_of(shape.seqlen_k, kTileKeys)), heads = kv_heads_of_gradient_section(shape);
-  const KeyTiles tiles{{shape.batch * shape.kv_heads * key_tiles, key_tiles, shape.batch, shape.kv_heads,
-                        heads, in_turns || is_uneven(shape.visibility)},
+  const int key_tiles = int(tiles_of(spec.seqlen_k, kTileKeys)), heads = kv_heads_of_gradient_section(spec);
+  const KeyTiles tiles{{spec.batch * spec.kv_heads * key_tiles, key_tiles, spec.batch, spec.kv_heads, heads,
+                        in_turns || is_uneven(spec.visibility)},
                        plan,
                        heads,
                        in_turns};
@@ -211,17 +211,17 @@ void run_with_mask(const Shape& shape, const Tensors& t, device::Stream stream, 
   device::launch(list_queries<kTileKeys, kQueries, std::remove_const_t<decltype(mask)>>,
                  dim3(unsigned(tiles_of(layout.key_tiles, kTilesPerBlock)), unsigned(count.masks)),
                  dim3(kListThreads), 0, stream, mask, problem, tiles, lists,
-                 !in_turns && shape.visibility.window.right < 0, workspace.entries);
+                 !in_turns && spec.visibility.window.right < 0, workspace.entries);
   if (in_turns)
     device::launch(number_turns<kTileKeys, kQueries, std::remove_const_t<decltype(mask)>>,
                    dim3(unsigned(tiles_of(layout.key_tiles, kTilesPerBlock)), unsigned(count.masks)),
                    dim3(kListThreads), 0, stream, mask, problem, tiles, lists);
 
-  run_gradients_of<T, Traits>(shape, t, stream, workspace, layout, problem, tiles, lists, mask, score);
+  run_gradients_of<T, Traits>(spec, t, stream, workspace, layout, problem, tiles, lists, mask, score);
   if constexpr (kSplit) {
     device::launch(hopper::clear_counter, dim3(1), dim3(1), 0, stream, workspace.counter);
     run_gradients_of<T, GradientKernelTraits<kHeadDim, Sums::keys_and_queries>>(
-        shape, t, stream, workspace, layout, problem, tiles, lists, mask, score);
+        spec, t, stream, workspace, layout, problem, tiles, lists, mask, score);
   }
   device::launch(convert_dq<T, kHeadDim, kQueries>, dim3(unsigned(layout.rows / kQueries)),
                  dim3(kKeyConsumerThreads), 0, stream, static_cast<const float*>(workspace.dq),
@@ -232,46 +232,46 @@ void run_with_mask(const Shape& shape, const Tensors& t, device::Stream stream, 
 
 /// Windows, documents and intervals, with a function on scores.
 template <typename T, int kHeadDim, typename Score>
-void run_by_intervals(const Shape& shape, const Tensors& t, device::Stream stream, bool in_turns,
+void run_by_intervals(const Spec& spec, const Tensors& t, device::Stream stream, bool in_turns,
                       const Score& score) {
   const auto mask_of = [&](const WorkspaceLayout& layout, const GradientProblem&, const Scanned& scanned,
                            TileClass*) {
-    const MaskCount count = masks_of(shape);
+    const MaskCount count = masks_of(spec);
     if (layout.hidden > 0) {
-      const Visibility& v = shape.visibility;
+      const Visibility& v = spec.visibility;
       const ColumnBounds bounds{static_cast<const int*>(t.tables[int(TableId::columns)]), v.columns.bounds,
                                 v.window.right == 0};
       constexpr int kTilesPerBlock = kScanThreads / 32;
       device::launch(scan_columns<kTileKeys>, dim3(unsigned(tiles_of(layout.hidden, kTilesPerBlock))),
-                     dim3(kScanThreads), 0, stream, bounds, shape.seqlen_q, shape.seqlen_k,
-                     int(layout.hidden), scanned);
+                     dim3(kScanThreads), 0, stream, bounds, spec.seqlen_q, spec.seqlen_k, int(layout.hidden),
+                     scanned);
     }
-    return IntervalMask{band_of(shape.visibility),
-                        layout.documents > 0 ? DocumentBounds{} : documents_of(shape, t),
+    return IntervalMask{band_of(spec.visibility),
+                        layout.documents > 0 ? DocumentBounds{} : documents_of(spec, t),
                         scanned,
                         layout.key_tiles,
                         kTileKeys,
                         count.per_batch,
                         count.heads};
   };
-  run_with_mask<T, kHeadDim>(shape, t, stream, in_turns, mask_of, score);
+  run_with_mask<T, kHeadDim>(spec, t, stream, in_turns, mask_of, score);
 }
 
 /// Launches the gradient with a mask of pairs or of blocks.
 template <typename T, int kHeadDim>
-void run_by_pairs(const Shape& shape, const Tensors& t, device::Stream stream, bool in_turns) {
+void run_by_pairs(const Spec& spec, const Tensors& t, device::Stream stream, bool in_turns) {
   constexpr int kQueries = GradientKernelTraits<kHeadDim>::kQueries;
-  const Visibility& v = shape.visibility;
+  const Visibility& v = spec.visibility;
   const auto table = [&](TableId id) { return static_cast<const int*>(t.tables[int(id)]); };
   const auto mask_of = [&](const WorkspaceLayout& layout, const GradientProblem& problem, const Scanned&,
                            TileClass* classes) {
-    const int query_tiles = int(tiles_of(shape.seqlen_q, kQueries));
+    const int query_tiles = int(tiles_of(spec.seqlen_q, kQueries));
     const PairMask mask{
         v.dense.empty() ? nullptr : static_cast<const unsigned char*>(t.tables[int(TableId::dense)]),
         v.dense.heads,
-        shape.seqlen_q,
-        shape.seqlen_k,
-        {{{0, shape.seqlen_q, 0, shape.seqlen_k}, ranges_of(shape, t)},
+        spec.seqlen_q,
+        spec.seqlen_k,
+        {{{0, spec.seqlen_q, 0, spec.seqlen_k}, ranges_of(spec, t)},
          table(TableId::block_first),
          table(TableId::block_keys),
          std::max(v.blocks.queries, 1),
@@ -281,33 +281,33 @@ void run_by_pairs(const Shape& shape, const Tensors& t, device::Stream stream, b
         layout.key_tiles};
     device::launch(classify_tiles<kQueries, kTileKeys, PairMask>,
                    dim3(unsigned(tiles_of(layout.key_tiles, kClassifyThreads / 32)), unsigned(query_tiles),
-                        unsigned(masks_of(shape).masks)),
+                        unsigned(masks_of(spec).masks)),
                    dim3(kClassifyThreads), 0, stream, mask, problem, layout.key_tiles, classes);
     return mask;
   };
-  run_with_mask<T, kHeadDim>(shape, t, stream, in_turns, mask_of, Unchanged{});
+  run_with_mask<T, kHeadDim>(spec, t, stream, in_turns, mask_of, Unchanged{});
 }
 
 /// Steps 6 and 7 of a head dimension.
 template <int kHeadDim>
-void run_gradients(const Shape& shape, const Tensors& t, device::Stream stream, bool in_turns) {
-  device::with_16_bit_type(shape.dtype, [&]<typename T>() {
-    if (is_by_pairs(shape.visibility)) return run_by_pairs<T, kHeadDim>(shape, t, stream, in_turns);
-    if (shape.score.dropout > 0)
-      return run_by_intervals<T, kHeadDim>(shape, t, stream, in_turns,
-                                           RandomDropout{{}, Dropout(shape.score.dropout, shape.score.seed)});
-    Ranges ranges = ranges_of(shape, t);
-    if (is_varlen(shape)) ranges.documents = {};
-    if (const RelativeBias& bias = shape.score.bias; !bias.values.empty()) {
+void run_gradients(const Spec& spec, const Tensors& t, device::Stream stream, bool in_turns) {
+  device::with_16_bit_type(spec.dtype, [&]<typename T>() {
+    if (is_by_pairs(spec.visibility)) return run_by_pairs<T, kHeadDim>(spec, t, stream, in_turns);
+    if (spec.score.dropout > 0)
+      return run_by_intervals<T, kHeadDim>(spec, t, stream, in_turns,
+                                           RandomDropout{{}, Dropout(spec.score.dropout, spec.score.seed)});
+    Ranges ranges = ranges_of(spec, t);
+    if (is_varlen(spec)) ranges.documents = {};
+    if (const RelativeBias& bias = spec.score.bias; !bias.values.empty()) {
       const auto count = int64_t(bias.values.size());
       if (t.d_bias != nullptr)
         device::launch(clear_floats, dim3(unsigned(ceil_div(count, int64_t(kClearThreads)))),
                        dim3(kClearThreads), 0, stream, t.d_bias, count);
-      return run_by_intervals<T, kHeadDim>(shape, t, stream, in_turns,
-                                           LearnedBias{bias_of(shape, t, ranges), t.d_bias});
+      return run_by_intervals<T, kHeadDim>(spec, t, stream, in_turns,
+                                           LearnedBias{bias_of(spec, t, ranges), t.d_bias});
     }
-    with_function(shape, t, ranges, [&](const auto& score) {
-      run_by_intervals<T, kHeadDim>(shape, t, stream, in_turns, score);
+    with_function(spec, t, ranges, [&](const auto& score) {
+      run_by_intervals<T, kHeadDim>(spec, t, stream, in_turns, score);
     });
   });
 }

@@ -59,9 +59,9 @@ constexpr Features accepted() {
 constexpr int kFewestPageRows = 8;  // the swizzle's pattern
 
 /// Features that do not go together.
-std::string exclusive(const Shape& shape) {
-  const Visibility& v = shape.visibility;
-  const ScoreFunction& score = shape.score;
+std::string exclusive(const Spec& spec) {
+  const Visibility& v = spec.visibility;
+  const ScoreFunction& score = spec.score;
   const bool has_function = score != ScoreFunction{};
   if (!v.dense.empty() && v != Visibility{.dense = v.dense})
     return "a mask of pairs says all there is to say: leave windows, prefixes and documents out";
@@ -69,7 +69,7 @@ std::string exclusive(const Shape& shape) {
     return "a gradient takes listed blocks or intervals by key: leave one of them out";
   if ((score.softcap > 0 || !score.alibi.empty()) + !score.bias.values.empty() + (score.dropout > 0) > 1)
     return "chapter 9 takes a softcap, slopes or both, a bias, or a dropout: leave the others out";
-  if (score.dropout > 0 && !v.documents.first_query.empty() && (shape.batch > 1 || v.columns.bounds > 0))
+  if (score.dropout > 0 && !v.documents.first_query.empty() && (spec.batch > 1 || v.columns.bounds > 0))
     return "dropout takes documents in one batch entry and without intervals: give --batch 1, or leave the "
            "dropout or the documents out";
   if (has_function && v.blocks.queries > 0)
@@ -80,57 +80,57 @@ std::string exclusive(const Shape& shape) {
 }
 
 template <int kStep>
-std::string limits(const Shape& shape) {
-  if (shape.seqlen_q > kMaxRows || shape.seqlen_k > kMaxRows)
+std::string limits(const Spec& spec) {
+  if (spec.seqlen_q > kMaxRows || spec.seqlen_k > kMaxRows)
     return "chapter 9 takes at most 2^30 queries and keys: give fewer";
-  if (int64_t(shape.batch) * shape.heads * (shape.seqlen_q / 64 + 1) > kMaxRows)
+  if (int64_t(spec.batch) * spec.heads * (spec.seqlen_q / 64 + 1) > kMaxRows)
     return "batch * heads * seqlen / 64 is at most 2^30: give a smaller --batch";
-  if (shape.score.softcap > 1024)
+  if (spec.score.softcap > 1024)
     return "chapter 9 takes a softcap up to 1024: a larger one hardly changes scores, so leave it out";
-  if (kStep == kPacked && !shape.visibility.documents.first_query.empty() && shape.batch > 1)
+  if (kStep == kPacked && !spec.visibility.documents.first_query.empty() && spec.batch > 1)
     return "packed sequences are one batch entry: give --batch 1, or --step ranges";
-  if ((kStep == kGradient || kStep == kInTurns) && !gradients_fit(shape))
+  if ((kStep == kGradient || kStep == kInTurns) && !gradients_fit(spec))
     return "the lists of tiles or the rows of all heads are more than 2^30: split the batch, or give fewer "
            "tokens";
-  const int rows = shape.paging.rows;
-  if (rows > 0 && rows < shape.seqlen_k && (rows < kFewestPageRows || !std::has_single_bit(unsigned(rows))))
+  const int rows = spec.paging.rows;
+  if (rows > 0 && rows < spec.seqlen_k && (rows < kFewestPageRows || !std::has_single_bit(unsigned(rows))))
     return "pages have 8, 16, 32, ... rows in this step, or all of a sequence: give such a number, or take "
            "chapter 8";
-  return exclusive(shape);
+  return exclusive(spec);
 }
 
 //| ## The workspace
 //|
 //| Steps that build lists on the GPU keep them here. The others need no more than a counter, from which
 //| blocks take their tiles. It is 0 before the first launch, and every launch leaves it so.
-int64_t counter_bytes(const Shape&) { return kCounterBytes; }
+int64_t counter_bytes(const Spec&) { return kCounterBytes; }
 
 /// Counts every tensor and every mask's data once.
-template <Operation kOperation, int64_t (*kWorkspace)(const Shape&)>
-double memory(const Shape& shape) {
-  double bytes = compulsory_bytes(shape, kOperation) + 2.0 * double(kWorkspace(shape));
-  for (const ShapeTable& table : tables_of(shape)) bytes += double(table.bytes.size());
+template <Operation kOperation, int64_t (*kWorkspace)(const Spec&)>
+double memory(const Spec& spec) {
+  double bytes = compulsory_bytes(spec, kOperation) + 2.0 * double(kWorkspace(spec));
+  for (const FeatureTable& table : tables_of(spec)) bytes += double(table.bytes.size());
   return bytes;
 }
 
 template <bool kTurns>
-int64_t gradient_bytes(const Shape& shape) {
-  return gradients_workspace_bytes(shape, kTurns);
+int64_t gradient_bytes(const Spec& spec) {
+  return gradients_workspace_bytes(spec, kTurns);
 }
 
 template <bool kTurns>
-void run_gradient(const Shape& shape, const Tensors& tensors, device::Stream stream) {
-  device::with_head_dim(hopper::tile_columns(shape.head_dim),
-                        [&]<int kHeadDim>() { run_gradients<kHeadDim>(shape, tensors, stream, kTurns); });
+void run_gradient(const Spec& spec, const Tensors& tensors, device::Stream stream) {
+  device::with_head_dim(hopper::tile_columns(spec.head_dim),
+                        [&]<int kHeadDim>() { run_gradients<kHeadDim>(spec, tensors, stream, kTurns); });
 }
 
 //| ## The steps
 //|
 //| A step is a row. The gradient has different inputs and outputs from the forward steps, as its operation
 //| says.
-template <int kStep, int64_t (*kWorkspace)(const Shape&)>
+template <int kStep, int64_t (*kWorkspace)(const Spec&)>
 constexpr Step row(const char* slug, const char* name, const char* idea,
-                   void (*run)(const Shape&, const Tensors&, device::Stream)) {
+                   void (*run)(const Spec&, const Tensors&, device::Stream)) {
   constexpr Operation kOperation = kStep == kPrompts    ? Operation::decode
                                    : kStep >= kGradient ? Operation::backward
                                                         : Operation::forward;

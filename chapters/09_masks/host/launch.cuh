@@ -15,19 +15,19 @@ namespace flashbook::masks {
 
 //| ## What kernels know of the shape
 
-inline Problem problem_of(const Shape& shape) {
-  return {.batch = shape.batch,
-          .seqlen_q = shape.seqlen_q,
-          .seqlen_k = shape.seqlen_k,
-          .heads = shape.heads,
-          .group = shape.heads / shape.kv_heads,
+inline Problem problem_of(const Spec& spec) {
+  return {.batch = spec.batch,
+          .seqlen_q = spec.seqlen_q,
+          .seqlen_k = spec.seqlen_k,
+          .heads = spec.heads,
+          .group = spec.heads / spec.kv_heads,
           .q_map_strides = {},
           .k_map_strides = {},
           .v_map_strides = {},
           .o_map_strides = {},
-          .scale_log2 = float(shape.scale * std::numbers::log2e),
-          .o_strides = shape.strides(TensorId::o),
-          .head_dim = shape.head_dim};
+          .scale_log2 = float(spec.scale * std::numbers::log2e),
+          .o_strides = spec.strides(TensorId::o),
+          .head_dim = spec.head_dim};
 }
 
 /// Returns a window and a prefix. A side that is longer than any sequence is no limit.
@@ -36,14 +36,14 @@ inline Band band_of(const Visibility& v) {
   return {side(v.window.left), side(v.window.right), v.window.sinks, v.prefix};
 }
 
-inline DocumentBounds documents_of(const Shape& shape, const Tensors& t) {
+inline DocumentBounds documents_of(const Spec& spec, const Tensors& t) {
   const auto table = [&](TableId id) { return static_cast<const int*>(t.tables[int(id)]); };
   return {table(TableId::document_query), table(TableId::document_key),
-          std::max(int(shape.visibility.documents.first_query.size()) - 1, 0)};
+          std::max(int(spec.visibility.documents.first_query.size()) - 1, 0)};
 }
 
-inline Ranges ranges_of(const Shape& shape, const Tensors& t) {
-  return {band_of(shape.visibility), documents_of(shape, t)};
+inline Ranges ranges_of(const Spec& spec, const Tensors& t) {
+  return {band_of(spec.visibility), documents_of(spec, t)};
 }
 
 //| ## The order of tiles
@@ -63,38 +63,38 @@ inline bool is_uneven(const Visibility& v) { return v.window.right >= 0 && v.win
 
 /// Returns how many keys of a head are in use at the same time: those of a window, or of a document. The host
 /// knows how many documents there are, and not how long each is.
-inline int64_t keys_in_use(const Shape& shape) {
-  const Visibility& v = shape.visibility;
-  int64_t keys = shape.seqlen_k;
+inline int64_t keys_in_use(const Spec& spec) {
+  const Visibility& v = spec.visibility;
+  int64_t keys = spec.seqlen_k;
   if (v.window.left >= 0 && v.window.right >= 0)
     keys = std::min(keys, int64_t(v.window.left) + v.window.right + v.prefix + kRowsInUse);
   if (const std::size_t bounds = v.documents.first_key.size(); bounds > 1)
-    keys = std::min(keys, shape.seqlen_k / int64_t(bounds - 1));
+    keys = std::min(keys, spec.seqlen_k / int64_t(bounds - 1));
   return std::max<int64_t>(keys, 1);
 }
 
 template <typename Traits>
-InBatch in_batch(const Shape& shape) {
-  return InBatch(tile_order(shape, Traits::kRows, shape.visibility.window.right >= 0,
-                            kSectionBytes * shape.seqlen_k / keys_in_use(shape)));
+InBatch in_batch(const Spec& spec) {
+  return InBatch(tile_order(spec, Traits::kRows, spec.visibility.window.right >= 0,
+                            kSectionBytes * spec.seqlen_k / keys_in_use(spec)));
 }
 
 //| ## After the last sequence
 
 /// Returns a packed tensor whose rows end at `*end`.
-inline OpenEnd open_end(const Shape& shape, TensorId id, void* first, const int* end) {
+inline OpenEnd open_end(const Spec& spec, TensorId id, void* first, const int* end) {
   const bool is_query = id == TensorId::o || id == TensorId::dq;
   return {first,
-          shape.strides(id),
-          is_query ? shape.heads : shape.kv_heads,
-          is_query ? shape.seqlen_q : shape.seqlen_k,
-          columns_of(shape, id),
+          spec.strides(id),
+          is_query ? spec.heads : spec.kv_heads,
+          is_query ? spec.seqlen_q : spec.seqlen_k,
+          columns_of(spec, id),
           end};
 }
 
 /// Returns the outputs of a forward pass, whose queries end at `*end`.
-inline OpenEnds open_ends(const Shape& shape, const Tensors& t, const int* end) {
-  return {{open_end(shape, TensorId::o, t.o, end)}, t.lse};
+inline OpenEnds open_ends(const Spec& spec, const Tensors& t, const int* end) {
+  return {{open_end(spec, TensorId::o, t.o, end)}, t.lse};
 }
 
 /// Blocks that clear: enough for all rows, and fewer than there are multiprocessors, since one block plans.
@@ -117,25 +117,25 @@ struct Maps {
 
 /// Returns the maps of tensors that are all of one kind: batch entries, or packed.
 template <typename Traits>
-Maps maps_of(const Shape& shape, const Tensors& t, TileMap (*map)(const Shape&, TensorId, const void*, int),
-             MapStrides (*strides)(const Shape&, TensorId)) {
-  return {map(shape, TensorId::q, t.q, kRowsPerWarpgroup),
-          map(shape, TensorId::k, t.k, Traits::kKeys),
-          map(shape, TensorId::v, t.v, Traits::kKeys),
-          map(shape, TensorId::o, t.o, kRowsPerWarpgroup),
-          strides(shape, TensorId::q),
-          strides(shape, TensorId::k),
-          strides(shape, TensorId::v),
-          strides(shape, TensorId::o)};
+Maps maps_of(const Spec& spec, const Tensors& t, TileMap (*map)(const Spec&, TensorId, const void*, int),
+             MapStrides (*strides)(const Spec&, TensorId)) {
+  return {map(spec, TensorId::q, t.q, kRowsPerWarpgroup),
+          map(spec, TensorId::k, t.k, Traits::kKeys),
+          map(spec, TensorId::v, t.v, Traits::kKeys),
+          map(spec, TensorId::o, t.o, kRowsPerWarpgroup),
+          strides(spec, TensorId::q),
+          strides(spec, TensorId::k),
+          strides(spec, TensorId::v),
+          strides(spec, TensorId::o)};
 }
 
 /// Launches the kernel for `tiles` tiles of queries, or more than there are. The counter is 0.
 template <typename T, typename Traits, typename Policy>
-void run_masked(const Shape& shape, const Tensors& t, device::Stream stream, const Policy& policy,
+void run_masked(const Spec& spec, const Tensors& t, device::Stream stream, const Policy& policy,
                 int64_t tiles, int* counter, const Maps& maps) {
   const int blocks = int(std::min<int64_t>(tiles, device::multiprocessors()));
-  Problem problem = problem_of(shape);
-  problem.head_dim = shape.value_dim;
+  Problem problem = problem_of(spec);
+  problem.head_dim = spec.value_dim;
   problem.blocks = blocks;
   problem.q_map_strides = maps.q_strides, problem.o_map_strides = maps.o_strides;
   problem.k_map_strides = maps.k_strides, problem.v_map_strides = maps.v_strides;
@@ -146,18 +146,18 @@ void run_masked(const Shape& shape, const Tensors& t, device::Stream stream, con
 }
 
 /// Returns strides with which a batch entry's heads are a separate index in its maps.
-inline MapStrides batch_strides(const Shape&, TensorId) { return {}; }
+inline MapStrides batch_strides(const Spec&, TensorId) { return {}; }
 
 /// Calls `body.operator()<T, Traits>()` for a shape of 16-bit elements. `kWide`: there is a kernel for wide
 /// keys.
 template <bool kLight, bool kWide = false, typename Body>
-void with_traits(const Shape& shape, Body body) {
+void with_traits(const Sizes& sizes, Body body) {
   if constexpr (kWide && device::kHasAllHeadDims)
-    if (has_wide_keys(shape))
-      return device::with_16_bit_type(shape.dtype,
+    if (has_wide_keys(sizes))
+      return device::with_16_bit_type(sizes.dtype,
                                       [&]<typename T>() { body.template operator()<T, WideKeys>(); });
-  const int columns = tile_columns(std::max(shape.head_dim, shape.value_dim));
-  device::with_16_bit_type_and_head_dim(shape.dtype, columns, [&]<typename T, int kHeadDim>() {
+  const int columns = tile_columns(std::max(sizes.head_dim, sizes.value_dim));
+  device::with_16_bit_type_and_head_dim(sizes.dtype, columns, [&]<typename T, int kHeadDim>() {
     body.template operator()<T, KernelTraits<kHeadDim, kLight>>();
   });
 }
@@ -165,13 +165,13 @@ void with_traits(const Shape& shape, Body body) {
 /// One step whose sequences are batch entries. `policy_of.operator()<Traits>(order)` makes its policy, and
 /// launches the kernel that prepares, if there is one.
 template <bool kLight, bool kWide = false, typename PolicyOf>
-void run_in_batch(const Shape& shape, const Tensors& t, device::Stream stream, const PolicyOf& policy_of) {
+void run_in_batch(const Spec& spec, const Tensors& t, device::Stream stream, const PolicyOf& policy_of) {
   auto* counter = static_cast<int*>(t.workspace);
-  with_traits<kLight, kWide>(shape, [&]<typename T, typename Traits>() {
-    const InBatch order = in_batch<Traits>(shape);
+  with_traits<kLight, kWide>(spec, [&]<typename T, typename Traits>() {
+    const InBatch order = in_batch<Traits>(spec);
     const auto policy = policy_of.template operator()<Traits>(order);
-    run_masked<T, Traits>(shape, t, stream, policy, order.order.tiles, counter,
-                          maps_of<Traits>(shape, t, tile_map, batch_strides));
+    run_masked<T, Traits>(spec, t, stream, policy, order.order.tiles, counter,
+                          maps_of<Traits>(spec, t, tile_map, batch_strides));
   });
 }
 

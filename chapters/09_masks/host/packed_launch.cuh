@@ -12,22 +12,21 @@ namespace flashbook::masks {
 /// change the sizes of its tiles.
 template <bool kLight, template <typename> typename Sized = std::type_identity_t, bool kWide = false,
           typename PolicyOf>
-void run_packed(const Shape& shape, const Tensors& tensors, device::Stream stream,
-                const PolicyOf& policy_of) {
-  const DocumentBounds documents = documents_of(shape, tensors);
-  with_traits<kLight, kWide>(shape, [&]<typename T, typename Default>() {
+void run_packed(const Spec& spec, const Tensors& tensors, device::Stream stream, const PolicyOf& policy_of) {
+  const DocumentBounds documents = documents_of(spec, tensors);
+  with_traits<kLight, kWide>(spec, [&]<typename T, typename Default>() {
     using Traits = Sized<Default>;
     auto* counter = static_cast<int*>(tensors.workspace);
     int* const sorted = counter + kCounterBytes / int64_t(sizeof(int));
     const Plan plan{sorted, sorted + documents.count};
-    const OpenEnds open = open_ends(shape, tensors, documents.first_query + documents.count);
+    const OpenEnds open = open_ends(spec, tensors, documents.first_query + documents.count);
     device::launch(make_plan<Traits::kRows, Traits::kKeys, Packed>, dim3(1 + clearing_blocks(open)),
                    dim3(kPlanThreads), 0, stream, Packed{documents}, plan, open);
-    const TileOrder order = tile_order(shape, Traits::kRows, true);
-    const int64_t tiles = int64_t(shape.heads) * (shape.seqlen_q / Traits::kRows + documents.count);
+    const TileOrder order = tile_order(spec, Traits::kRows, true);
+    const int64_t tiles = int64_t(spec.heads) * (spec.seqlen_q / Traits::kRows + documents.count);
     const InPlan<Packed> planned{{documents}, plan, order.heads_of_section};
-    run_masked<T, Traits>(shape, tensors, stream, policy_of(planned), tiles, counter,
-                          maps_of<Traits>(shape, tensors, varlen_map, varlen_strides));
+    run_masked<T, Traits>(spec, tensors, stream, policy_of(planned), tiles, counter,
+                          maps_of<Traits>(spec, tensors, varlen_map, varlen_strides));
   });
 }
 

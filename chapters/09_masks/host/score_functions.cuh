@@ -9,40 +9,40 @@
 
 namespace flashbook::masks {
 
-inline Softcap softcap_of(const Shape& shape) {
-  const double c = shape.score.softcap;
-  return {.factor = float(-2 * std::numbers::log2e * shape.scale / c),
+inline Softcap softcap_of(const Spec& spec) {
+  const double c = spec.score.softcap;
+  return {.factor = float(-2 * std::numbers::log2e * spec.scale / c),
           .scale_log2 = float(2 * c * std::numbers::log2e),
           .score_offset = float(-c)};
 }
 
 /// `scale`: what the softmax multiplies by, without log2(e).
-inline Alibi alibi_of(const Shape& shape, const Tensors& tensors, const Ranges& ranges, double scale) {
+inline Alibi alibi_of(const Spec& spec, const Tensors& tensors, const Ranges& ranges, double scale) {
   return {.slopes = static_cast<const float*>(tensors.tables[int(TableId::slopes)]),
           .ranges = ranges,
           .scale_log2 = float(scale * std::numbers::log2e),
           .per_scale = float(1 / scale),
-          .to_sequence = shape.score.alibi.size() > std::size_t(shape.heads) ? shape.heads : 0};
+          .to_sequence = spec.score.alibi.size() > std::size_t(spec.heads) ? spec.heads : 0};
 }
 
-inline DistanceBias bias_of(const Shape& shape, const Tensors& tensors, const Ranges& ranges) {
+inline DistanceBias bias_of(const Spec& spec, const Tensors& tensors, const Ranges& ranges) {
   return {.bias = static_cast<const float*>(tensors.tables[int(TableId::bias)]),
-          .reach = shape.score.bias.reach,
+          .reach = spec.score.bias.reach,
           .ranges = ranges,
-          .scale_log2 = float(shape.scale * std::numbers::log2e),
-          .per_scale = 1 / shape.scale};
+          .scale_log2 = float(spec.scale * std::numbers::log2e),
+          .per_scale = 1 / spec.scale};
 }
 
 /// Calls `use(score)` with the shape's function: a softcap, slopes, one after the other, or none.
 template <typename Use>
-void with_function(const Shape& shape, const Tensors& tensors, const Ranges& ranges, const Use& use) {
-  const ScoreFunction& score = shape.score;
+void with_function(const Spec& spec, const Tensors& tensors, const Ranges& ranges, const Use& use) {
+  const ScoreFunction& score = spec.score;
   if (score.softcap == 0 && score.alibi.empty()) return use(Unchanged{});
-  if (score.softcap == 0) return use(alibi_of(shape, tensors, ranges, shape.scale));
-  const Softcap softcap = softcap_of(shape);
+  if (score.softcap == 0) return use(alibi_of(spec, tensors, ranges, spec.scale));
+  const Softcap softcap = softcap_of(spec);
   if (score.alibi.empty()) return use(softcap);
   use(Composed<Softcap, Alibi>{.first = softcap,
-                               .second = alibi_of(shape, tensors, ranges, 2.0 * score.softcap),
+                               .second = alibi_of(spec, tensors, ranges, 2.0 * score.softcap),
                                .scale_log2 = softcap.scale_log2,
                                .score_offset = softcap.score_offset});
 }

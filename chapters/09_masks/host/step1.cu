@@ -4,10 +4,10 @@
 
 namespace flashbook::masks {
 
-void run_pairs(const Shape& shape, const Tensors& tensors, device::Stream stream) {
-  const Dense& dense = shape.visibility.dense;
-  if (dense.empty()) return run_ranges(shape, tensors, stream);
-  run_in_batch<false>(shape, tensors, stream, [&]<typename Traits>(const InBatch& order) {
+void run_pairs(const Spec& spec, const Tensors& tensors, device::Stream stream) {
+  const Dense& dense = spec.visibility.dense;
+  if (dense.empty()) return run_ranges(spec, tensors, stream);
+  run_in_batch<false>(spec, tensors, stream, [&]<typename Traits>(const InBatch& order) {
     const auto* visible = static_cast<const unsigned char*>(tensors.tables[int(TableId::dense)]);
     return ByPairs{order, visible, dense.heads, {}};
   });

@@ -3,9 +3,9 @@
 
 namespace flashbook::masks {
 
-void run_ranges(const Shape& shape, const Tensors& tensors, device::Stream stream) {
-  run_in_batch<true, true>(shape, tensors, stream, [&]<typename Traits>(const InBatch& order) {
-    return ByRanges{order, {ranges_of(shape, tensors)}, {}};
+void run_ranges(const Spec& spec, const Tensors& tensors, device::Stream stream) {
+  run_in_batch<true, true>(spec, tensors, stream, [&]<typename Traits>(const InBatch& order) {
+    return ByRanges{order, {ranges_of(spec, tensors)}, {}};
   });
 }
 

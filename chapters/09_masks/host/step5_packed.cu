@@ -5,9 +5,9 @@ namespace flashbook::masks {
 namespace {
 
 template <template <typename> typename Sized = std::type_identity_t, typename Score>
-void run(const Shape& shape, const Tensors& tensors, device::Stream stream, const Score& score) {
-  const Ranges ranges{band_of(shape.visibility), {}};
-  run_packed<false, Sized>(shape, tensors, stream, [&](const InPlan<Packed>& planned) {
+void run(const Spec& spec, const Tensors& tensors, device::Stream stream, const Score& score) {
+  const Ranges ranges{band_of(spec.visibility), {}};
+  run_packed<false, Sized>(spec, tensors, stream, [&](const InPlan<Packed>& planned) {
     return VarlenByFunctions<Score>{planned, {ranges}, {score}};
   });
 }
@@ -20,17 +20,17 @@ struct FewerKeys : Traits {
 
 }  // namespace
 
-void run_packed_functions(const Shape& shape, const Tensors& tensors, device::Stream stream) {
-  if (shape.score == ScoreFunction{}) return run_varlen(shape, tensors, stream);
-  if (shape.score.dropout > 0)
-    return run(shape, tensors, stream, RandomDropout{{}, Dropout(shape.score.dropout, shape.score.seed)});
+void run_packed_functions(const Spec& spec, const Tensors& tensors, device::Stream stream) {
+  if (spec.score == ScoreFunction{}) return run_varlen(spec, tensors, stream);
+  if (spec.score.dropout > 0)
+    return run(spec, tensors, stream, RandomDropout{{}, Dropout(spec.score.dropout, spec.score.seed)});
   // A row knows its sequence, and has to search for its number only if sequences have their own slopes.
-  Ranges ranges = ranges_of(shape, tensors);
-  if (shape.score.alibi.size() <= std::size_t(shape.heads)) ranges.documents = {};
-  if (!shape.score.bias.values.empty())
-    return run<FewerKeys>(shape, tensors, stream, bias_of(shape, tensors, ranges));
-  with_function(shape, tensors, ranges, [&]<typename Score>(const Score& score) {
-    if constexpr (!std::is_same_v<Score, Unchanged>) run(shape, tensors, stream, score);
+  Ranges ranges = ranges_of(spec, tensors);
+  if (spec.score.alibi.size() <= std::size_t(spec.heads)) ranges.documents = {};
+  if (!spec.score.bias.values.empty())
+    return run<FewerKeys>(spec, tensors, stream, bias_of(spec, tensors, ranges));
+  with_function(spec, tensors, ranges, [&]<typename Score>(const Score& score) {
+    if constexpr (!std::is_same_v<Score, Unchanged>) run(spec, tensors, stream, score);
   });
 }
 

@@ -2,13 +2,13 @@
 
 namespace flashbook::masks {
 
-int64_t gradients_workspace_bytes(const Shape& shape, bool in_turns) {
-  return WorkspaceLayout(shape).bytes(tile_columns(shape.head_dim), in_turns);
+int64_t gradients_workspace_bytes(const Spec& spec, bool in_turns) {
+  return WorkspaceLayout(spec).bytes(tile_columns(spec.head_dim), in_turns);
 }
 
-bool gradients_fit(const Shape& shape) {
+bool gradients_fit(const Spec& spec) {
   constexpr int64_t kMax = 1 << 30;
-  const WorkspaceLayout layout(shape);
+  const WorkspaceLayout layout(spec);
   return layout.rows <= kMax && layout.entries <= kMax && layout.lists <= kMax;
 }
 

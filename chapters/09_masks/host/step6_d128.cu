@@ -1,3 +1,3 @@
 #include "chapters/09_masks/host/backward_launch.cuh"
 
-template void flashbook::masks::run_gradients<128>(const Shape&, const Tensors&, device::Stream, bool);
+template void flashbook::masks::run_gradients<128>(const Spec&, const Tensors&, device::Stream, bool);

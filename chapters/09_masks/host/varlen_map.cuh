@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "chapters/09_masks/step2_varlen.cuh"
-#include "common/attention/shape.h"
+#include "common/attention/spec.h"
 #include "common/device/device.h"
 #include "common/device/tensor_map.h"
 #include "common/hopper/launch.h"
@@ -13,19 +13,19 @@
 namespace flashbook::masks {
 
 /// Returns the bytes that divide the distances between a packed tensor's rows and between its heads.
-inline uint64_t map_unit(const Shape& shape, TensorId tensor) {
-  const Strides strides = shape.strides(tensor);
-  return std::gcd(uint64_t(strides.row), uint64_t(strides.head)) * size_of(shape.dtype);
+inline uint64_t map_unit(const Spec& spec, TensorId tensor) {
+  const Strides strides = spec.strides(tensor);
+  return std::gcd(uint64_t(strides.row), uint64_t(strides.head)) * size_of(spec.dtype);
 }
 
 /// Returns how a kernel addresses heads and rows in a packed tensor's map. Throws UsageError if the numbers
 /// get too large.
-inline MapStrides varlen_strides(const Shape& shape, TensorId tensor) {
-  const Strides strides = shape.strides(tensor);
-  const uint64_t elements = map_unit(shape, tensor) / size_of(shape.dtype);
+inline MapStrides varlen_strides(const Spec& spec, TensorId tensor) {
+  const Strides strides = spec.strides(tensor);
+  const uint64_t elements = map_unit(spec, tensor) / size_of(spec.dtype);
   const uint64_t head = strides.head / elements, row = strides.row / elements;
-  const uint64_t rows = uint64_t(std::max(shape.seqlen_q, shape.seqlen_k));
-  if (head * uint64_t(shape.heads) + row * rows > std::numeric_limits<int>::max())
+  const uint64_t rows = uint64_t(std::max(spec.seqlen_q, spec.seqlen_k));
+  if (head * uint64_t(spec.heads) + row * rows > std::numeric_limits<int>::max())
     throw device::UsageError("packed sequences of more than 2^31 rows in all heads: split the heads");
   return {int(head), int(row)};
 }
@@ -42,16 +42,16 @@ inline void count_to_an_end(device::TensorTiles& tiles, uint64_t unit_bytes) {
 
 /// Returns the map of a packed tensor, or of pages, whose rows are counted up to the end of a sequence.
 /// As in `tile_map`, its boxes are panels if head_dim is not a whole number of them, or if `box_panels` is 1.
-inline TileMap map_to_an_end(const Shape& shape, TensorId tensor, const void* base, uint64_t unit_bytes,
+inline TileMap map_to_an_end(const Spec& spec, TensorId tensor, const void* base, uint64_t unit_bytes,
                              int box_rows, int box_panels) {
-  const int row = columns_of(shape, tensor);
+  const int row = columns_of(spec, tensor);
   const bool by_panels = row % kPanel != 0;
   const int columns = by_panels ? row : kPanel, panels = by_panels ? 1 : row / kPanel;
   device::TensorTiles tiles = {
-      .dtype = shape.dtype,
+      .dtype = spec.dtype,
       .base = base,
       .size = {uint64_t(columns), 0, uint64_t(panels), 0, 0},
-      .stride = {uint64_t(shape.strides(tensor).row) * size_of(shape.dtype), kPanelRowBytes, 0, 0},
+      .stride = {uint64_t(spec.strides(tensor).row) * size_of(spec.dtype), kPanelRowBytes, 0, 0},
       .box = {kPanel, uint32_t(box_rows), by_panels ? 1 : uint32_t(box_panels), 1, 1},
       .swizzle = Swizzle::b128};
   count_to_an_end(tiles, unit_bytes);
@@ -59,9 +59,9 @@ inline TileMap map_to_an_end(const Shape& shape, TensorId tensor, const void* ba
 }
 
 /// Returns the map of a packed tensor.
-inline TileMap varlen_map(const Shape& shape, TensorId tensor, const void* base, int box_rows) {
-  return map_to_an_end(shape, tensor, base, map_unit(shape, tensor), box_rows,
-                       tile_columns(shape, tensor) / kPanel);
+inline TileMap varlen_map(const Spec& spec, TensorId tensor, const void* base, int box_rows) {
+  return map_to_an_end(spec, tensor, base, map_unit(spec, tensor), box_rows,
+                       tile_columns(spec, tensor) / kPanel);
 }
 
 }  // namespace flashbook::masks

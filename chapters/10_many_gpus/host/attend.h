@@ -5,14 +5,14 @@
 //| dimension each.
 #pragma once
 #include "chapters/10_many_gpus/documents.cuh"
-#include "common/attention/shape.h"
+#include "common/attention/spec.h"
 #include "common/device/queue.h"
 
 namespace flashbook::many_gpus {
 
 /// One launch: queries of a rank on keys of one rank or of all.
 struct Attention {
-  Shape shape;           ///< with as many queries and keys as the launch has, in the default layout
+  Spec spec;             ///< with as many queries and keys as the launch has, in the default layout
   Tokens queries, keys;  ///< which tokens these are
   int shift;             ///< seqlen_k - seqlen_q of the whole sequence
   const void *q, *k, *v;

@@ -11,18 +11,18 @@ namespace flashbook::many_gpus {
 namespace {
 
 CacheProblem problem_of(const Cache& cache) {
-  const Shape& shape = cache.shape;
-  return {.rows = shape.heads / shape.kv_heads * shape.seqlen_q,
-          .queries = shape.seqlen_q,
-          .causal = shape.causal(),
-          .scale_log2 = float(shape.scale * std::numbers::log2e),
+  const Spec& spec = cache.spec;
+  return {.rows = spec.heads / spec.kv_heads * spec.seqlen_q,
+          .queries = spec.seqlen_q,
+          .causal = spec.causal(),
+          .scale_log2 = float(spec.scale * std::numbers::log2e),
           .keys = cache.keys,
-          .shift = shape.seqlen_k - shape.seqlen_q};
+          .shift = spec.seqlen_k - spec.seqlen_q};
 }
 
 /// Returns the number of row tiles of all key heads.
 int row_tiles(const Cache& cache) {
-  return cache.shape.batch * cache.shape.kv_heads * ceil_div(problem_of(cache).rows, kRowsPerWarpgroup);
+  return cache.spec.batch * cache.spec.kv_heads * ceil_div(problem_of(cache).rows, kRowsPerWarpgroup);
 }
 
 template <typename Out, int kHeadDim>
@@ -39,7 +39,7 @@ void launch_merge(const float* part_o, const float* part_lse, int parts, int64_t
 //| little fewer.
 int parts_of(const Cache& cache) {
   int tiles = 0;
-  device::with_head_dim(cache.shape.head_dim, [&]<int kHeadDim>() {
+  device::with_head_dim(cache.spec.head_dim, [&]<int kHeadDim>() {
     tiles = ceil_div(cache.keys.total(), CacheVersion<kHeadDim>::kKeys);
   });
   return std::min(tiles, std::max((device::multiprocessors() - cache.margin) / row_tiles(cache), 1));
@@ -47,26 +47,26 @@ int parts_of(const Cache& cache) {
 
 void attend(const Cache& cache, int parts, float* o, float* lse, device::Queue& queue) {
   const CacheProblem problem = problem_of(cache);
-  const int64_t rows_of_o = cache.shape.q_rows();
-  Shape shape = cache.shape;  // shape of the launch: one head per key head, one query per row
-  shape.kv_heads *= shape.batch;
-  shape.heads = shape.kv_heads;
-  shape.batch = 1;
-  shape.seqlen_q = problem.rows;
-  shape.seqlen_k = cache.keys.total();
-  device::with_16_bit_type_and_head_dim(shape.dtype, shape.head_dim, [&]<typename T, int kHeadDim>() {
+  const int64_t rows_of_o = cache.spec.q_rows();
+  Spec spec = cache.spec;  // shape of the launch: one head per key head, one query per row
+  spec.kv_heads *= spec.batch;
+  spec.heads = spec.kv_heads;
+  spec.batch = 1;
+  spec.seqlen_q = problem.rows;
+  spec.seqlen_k = cache.keys.total();
+  device::with_16_bit_type_and_head_dim(spec.dtype, spec.head_dim, [&]<typename T, int kHeadDim>() {
     using Version = CacheVersion<kHeadDim>;
     device::launch(attend_cache<T, Version>, dim3(unsigned(row_tiles(cache)), unsigned(parts)),
                    dim3(Version::kThreads), sizeof(CacheShared<T, Version>), queue.stream(),
-                   tile_map(shape, TensorId::q, cache.q, kRowsPerWarpgroup),
-                   tile_map(shape, TensorId::k, cache.k, Version::kKeys),
-                   tile_map(shape, TensorId::v, cache.v, Version::kKeys), o, lse, rows_of_o, problem);
+                   tile_map(spec, TensorId::q, cache.q, kRowsPerWarpgroup),
+                   tile_map(spec, TensorId::k, cache.k, Version::kKeys),
+                   tile_map(spec, TensorId::v, cache.v, Version::kKeys), o, lse, rows_of_o, problem);
   });
 }
 
 void merge_parts(const Cache& cache, const float* part_o, const float* part_lse, int parts, int64_t rows,
                  float* o, float* lse, device::Queue& queue) {
-  device::with_head_dim(cache.shape.head_dim, [&]<int kHeadDim>() {
+  device::with_head_dim(cache.spec.head_dim, [&]<int kHeadDim>() {
     launch_merge<float, kHeadDim>(part_o, part_lse, parts, rows, o, lse, queue);
   });
 }
@@ -74,7 +74,7 @@ void merge_parts(const Cache& cache, const float* part_o, const float* part_lse,
 void merge_result(const Cache& cache, const float* part_o, const float* part_lse, int parts, int64_t rows,
                   void* o, float* lse, device::Queue& queue) {
   device::with_16_bit_type_and_head_dim(
-      cache.shape.dtype, cache.shape.head_dim, [&]<typename T, int kHeadDim>() {
+      cache.spec.dtype, cache.spec.head_dim, [&]<typename T, int kHeadDim>() {
         launch_merge<T, kHeadDim>(part_o, part_lse, parts, rows, static_cast<T*>(o), lse, queue);
       });
 }

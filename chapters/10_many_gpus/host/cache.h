@@ -3,14 +3,14 @@
 //| As in [attend.h](attend.h), these functions choose the kernel of a launch.
 #pragma once
 #include "chapters/10_many_gpus/tokens.cuh"
-#include "common/attention/shape.h"
+#include "common/attention/spec.h"
 #include "common/device/queue.h"
 
 namespace flashbook::many_gpus {
 
 /// One launch: all queries on the keys of a rank.
 struct Cache {
-  Shape shape;  ///< for all ranks together
+  Spec spec;    ///< for all ranks together
   Tokens keys;  ///< the rank's keys
   int margin;   ///< number of multiprocessors to leave free
   const void *q = nullptr, *k = nullptr,

@@ -24,38 +24,38 @@ constexpr Features accepted() {
 //| ## What cannot run
 //|
 //| Any number of ranks can run any length: some ranks may have no token, and some may see nothing.
-std::string limits(const Shape& shape) {
-  if (int64_t(shape.batch) * shape.heads > kMaxHeads)
+std::string limits(const Spec& spec) {
+  if (int64_t(spec.batch) * spec.heads > kMaxHeads)
     return "batch * heads is at most 65535: give a smaller --batch";
-  if (shape.seqlen_q > kMaxRows || shape.seqlen_k > kMaxRows)
+  if (spec.seqlen_q > kMaxRows || spec.seqlen_k > kMaxRows)
     return "chapter 10 takes at most 2^30 queries and keys: give fewer";
-  if (shape.visibility.documents.first_query.is_on_device())
+  if (spec.visibility.documents.first_query.is_on_device())
     return "chapter 10 divides documents on the host, and these are in device memory: run its program, or "
            "use chapter 9";
-  const std::size_t documents = shape.visibility.documents.first_query.size();
+  const std::size_t documents = spec.visibility.documents.first_query.size();
   if (documents > 0 &&
-      int64_t(shape.batch) * shape.heads * (shape.seqlen_q / 128 + int64_t(documents)) > kMaxRows)
+      int64_t(spec.batch) * spec.heads * (spec.seqlen_q / 128 + int64_t(documents)) > kMaxRows)
     return "batch * heads * (seqlen / 128 + documents) is at most 2^30: give a smaller --batch";
   return "";
 }
 
 /// Returns the limits of the gradient and of decoding, which count the rows of all heads.
-std::string limits_of_rows(const Shape& shape) {
-  if (int64_t(shape.batch) * shape.heads * (shape.seqlen_q / 128 + 1) > kMaxRows / 128)
+std::string limits_of_rows(const Spec& spec) {
+  if (int64_t(spec.batch) * spec.heads * (spec.seqlen_q / 128 + 1) > kMaxRows / 128)
     return "batch * heads * seqlen is at most 2^30 here: give a smaller --batch";
-  return limits(shape);
+  return limits(spec);
 }
 
 template <int kStep>
-std::unique_ptr<DealtOut> deal_out(const Shape& shape, const Tensors& tensors,
+std::unique_ptr<DealtOut> deal_out(const Spec& spec, const Tensors& tensors,
                                    const device::Together& together) {
-  return std::make_unique<many_gpus::Ranks>(shape, tensors, kStep, together);
+  return std::make_unique<many_gpus::Ranks>(spec, tensors, kStep, together);
 }
 
 /// Waits for whatever the device does, and returns when the outputs are there, whichever the stream is.
 template <int kStep>
-void run(const Shape& shape, const Tensors& tensors, device::Stream) {
-  many_gpus::Ranks ranks(shape, tensors, kStep, {.transport = device::default_transport(shape.ranks)});
+void run(const Spec& spec, const Tensors& tensors, device::Stream) {
+  many_gpus::Ranks ranks(spec, tensors, kStep, {.transport = device::default_transport(spec.sharding.ranks)});
   ranks.run();
   ranks.collect();
 }
@@ -96,9 +96,9 @@ constexpr Step kSteps[] = {
 };
 
 /// Returns a sequence that is worth several GPUs.
-Shape over_two(Shape shape) {
-  shape.ranks = 2;
-  return shape;
+Spec over_two(Spec spec) {
+  spec.sharding.ranks = 2;
+  return spec;
 }
 
 }  // namespace
@@ -108,8 +108,8 @@ const Chapter kManyGpus = {
     .name = "10_many_gpus",
     .title = "Sequences longer than one GPU",
     .steps = kSteps,
-    .gpu_shape = over_two(square_shape(1, 16, 65536, 128, DType::bf16)),
-    .cpu_shape = over_two(shape_for_simulator()),
+    .gpu_spec = over_two(square_spec(1, 16, 65536, 128, DType::bf16)),
+    .cpu_spec = over_two(spec_for_simulator()),
 };
 
 }  // namespace flashbook

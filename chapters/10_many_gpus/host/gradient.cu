@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kWorkspaceRows = 128;  ///< every tile of queries is whole in the workspace
 
-int64_t query_heads(const Gradient& g) { return int64_t(g.shape.batch) * g.shape.heads; }
+int64_t query_heads(const Gradient& g) { return int64_t(g.spec.batch) * g.spec.heads; }
 
 dim3 grid_of(int64_t threads, int block_threads) {
   return dim3(unsigned(ceil_div(threads, int64_t(block_threads))));
@@ -22,17 +22,17 @@ dim3 grid_of(int64_t threads, int block_threads) {
 int padded_rows(int queries) { return ceil_div(queries, kWorkspaceRows) * kWorkspaceRows; }
 
 void prepare(const Gradient& g, const void* o, const float* lse, device::Queue& queue) {
-  device::with_16_bit_type_and_head_dim(g.shape.dtype, g.shape.head_dim, [&]<typename T, int kHeadDim>() {
-    const int padded = padded_rows(g.shape.seqlen_q);
+  device::with_16_bit_type_and_head_dim(g.spec.dtype, g.spec.head_dim, [&]<typename T, int kHeadDim>() {
+    const int padded = padded_rows(g.spec.seqlen_q);
     const int64_t rows = query_heads(g) * padded;
     device::launch(prepare<T, kHeadDim>, grid_of(rows, kPrepareRows<kHeadDim>), dim3(kPrepareThreads), 0,
                    queue.stream(), static_cast<const T*>(o), static_cast<const T*>(g.d_o), lse, g.workspace,
-                   rows, g.shape.seqlen_q, padded);
+                   rows, g.spec.seqlen_q, padded);
   });
 }
 
 void differentiate(const Gradient& gradient, device::Queue& queue) {
-  device::with_head_dim(gradient.shape.head_dim,
+  device::with_head_dim(gradient.spec.head_dim,
                         [&]<int kHeadDim>() { differentiate_with<kHeadDim>(gradient, queue); });
 }
 
@@ -50,24 +50,23 @@ void clear(float* to, int64_t floats, device::Queue& queue) {
 }
 
 void round_keys(const Gradient& g, const float* own, const float* home, device::Queue& queue) {
-  const int64_t fours =
-      2 * int64_t(g.shape.batch) * g.shape.kv_heads * g.shape.seqlen_k * g.shape.head_dim / 4;
+  const int64_t fours = 2 * int64_t(g.spec.batch) * g.spec.kv_heads * g.spec.seqlen_k * g.spec.head_dim / 4;
   if (fours == 0) return;
-  device::with_16_bit_type(g.shape.dtype, [&]<typename T>() {
+  device::with_16_bit_type(g.spec.dtype, [&]<typename T>() {
     device::launch(round_sums<T, kSumThreads>, grid_of(fours, kSumThreads), dim3(kSumThreads), 0,
                    queue.stream(), reinterpret_cast<const float4*>(own),
                    reinterpret_cast<const float4*>(home), static_cast<uint2*>(g.dk), fours, fours / 2,
-                   g.shape.scale);
+                   g.spec.scale);
   });
 }
 
 void round_queries(const Gradient& g, void* dq, device::Queue& queue) {
-  device::with_16_bit_type_and_head_dim(g.shape.dtype, g.shape.head_dim, [&]<typename T, int kHeadDim>() {
+  device::with_16_bit_type_and_head_dim(g.spec.dtype, g.spec.head_dim, [&]<typename T, int kHeadDim>() {
     constexpr int kQueries = GradientVersion<kHeadDim, Seen::all>::kQueries;
     device::launch(round_queries<T, kHeadDim, kQueries>,
-                   dim3(unsigned(query_heads(g) * ceil_div(g.shape.seqlen_q, kQueries))),
+                   dim3(unsigned(query_heads(g) * ceil_div(g.spec.seqlen_q, kQueries))),
                    dim3(kKeyConsumerThreads), 0, queue.stream(), static_cast<const float*>(g.workspace.dq),
-                   static_cast<T*>(dq), g.shape.seqlen_q, padded_rows(g.shape.seqlen_q), g.shape.scale);
+                   static_cast<T*>(dq), g.spec.seqlen_q, padded_rows(g.spec.seqlen_q), g.spec.scale);
   });
 }
 

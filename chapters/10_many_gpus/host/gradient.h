@@ -3,7 +3,7 @@
 //| As in [attend.h](attend.h), these functions choose the kernel of a launch, for step 6.
 #pragma once
 #include "chapters/10_many_gpus/documents.cuh"
-#include "common/attention/shape.h"
+#include "common/attention/spec.h"
 #include "common/device/queue.h"
 #include "common/hopper/gradient_prepare.h"
 
@@ -11,7 +11,7 @@ namespace flashbook::many_gpus {
 
 /// One launch: queries of a rank, keys of one rank, all heads or some.
 struct Gradient {
-  Shape shape;           ///< with as many queries and keys as the launch has, in the default layout
+  Spec spec;             ///< with as many queries and keys as the launch has, in the default layout
   Tokens queries, keys;  ///< which tokens these are
   int shift;             ///< seqlen_k - seqlen_q of the whole sequence
   const void *q, *d_o, *k, *v;

@@ -15,21 +15,21 @@ namespace flashbook::many_gpus {
 template <typename T, typename Version>
 void launch_gradient(const Gradient& g, device::Queue& queue) {
   constexpr int kHeadDim = Version::kHeadDim;
-  Shape shape = g.shape;
-  const int group = shape.heads / shape.kv_heads;
-  const int64_t keys = int64_t(shape.seqlen_k) * kHeadDim, first_key = g.first_head * keys;
-  const int64_t first_query = int64_t(g.first_head) * group * shape.seqlen_q * kHeadDim;
-  const int64_t all_keys = int64_t(shape.batch) * shape.kv_heads * keys;
-  shape.batch = 1;
-  shape.kv_heads = g.heads;
-  shape.heads = g.heads * group;
-  typename Version::Problem problem{GradientProblem{.seqlen_q = shape.seqlen_q,
-                                                    .seqlen_k = shape.seqlen_k,
+  Spec spec = g.spec;
+  const int group = spec.heads / spec.kv_heads;
+  const int64_t keys = int64_t(spec.seqlen_k) * kHeadDim, first_key = g.first_head * keys;
+  const int64_t first_query = int64_t(g.first_head) * group * spec.seqlen_q * kHeadDim;
+  const int64_t all_keys = int64_t(spec.batch) * spec.kv_heads * keys;
+  spec.batch = 1;
+  spec.kv_heads = g.heads;
+  spec.heads = g.heads * group;
+  typename Version::Problem problem{GradientProblem{.seqlen_q = spec.seqlen_q,
+                                                    .seqlen_k = spec.seqlen_k,
                                                     .group = group,
                                                     .causal = g.masked,
-                                                    .scale = shape.scale,
-                                                    .scale_log2 = shape.scale * kLog2e,
-                                                    .padded_q = padded_rows(shape.seqlen_q),
+                                                    .scale = spec.scale,
+                                                    .scale_log2 = spec.scale * kLog2e,
+                                                    .padded_q = padded_rows(spec.seqlen_q),
                                                     .queries = g.queries,
                                                     .keys = g.keys,
                                                     .shift = g.shift}};
@@ -38,11 +38,11 @@ void launch_gradient(const Gradient& g, device::Queue& queue) {
     problem.seen = g.seen;
     problem.tiles = g.tiles;
   }
-  const int64_t rows = int64_t(shape.heads) * problem.padded_q,
+  const int64_t rows = int64_t(spec.heads) * problem.padded_q,
                 first_row = int64_t(g.first_head) * group * problem.padded_q;
-  const int tiles = ceil_div(shape.seqlen_k, kTileKeys);
+  const int tiles = ceil_div(spec.seqlen_k, kTileKeys);
   const TileOrder order = {
-      g.heads * tiles, tiles, 1, g.heads, kv_heads_of_gradient_section(shape), Version::kSeen != Seen::all};
+      g.heads * tiles, tiles, 1, g.heads, kv_heads_of_gradient_section(spec), Version::kSeen != Seen::all};
   const auto from = [](const void* base, int64_t element) { return static_cast<const T*>(base) + element; };
   const auto to = [&](void* whole, float* part) {
     return KeyGradient<T>{part == nullptr ? static_cast<T*>(whole) + first_key : nullptr,
@@ -51,10 +51,10 @@ void launch_gradient(const Gradient& g, device::Queue& queue) {
   device::launch(clear_counter, dim3(1), dim3(1), 0, queue.stream(), g.counter);
   device::launch(gradient<T, Version>, dim3(blocks_for(order, Version::kSchedule, g.margin)),
                  dim3(Version::kThreads), sizeof(BackwardShared<T, Version>), queue.stream(),
-                 tile_map(shape, TensorId::q, from(g.q, first_query), Version::kQueries),
-                 tile_map(shape, TensorId::k, from(g.k, first_key), kTileKeys),
-                 tile_map(shape, TensorId::v, from(g.v, first_key), kTileKeys),
-                 tile_map(shape, TensorId::d_o, from(g.d_o, first_query), Version::kQueries),
+                 tile_map(spec, TensorId::q, from(g.q, first_query), Version::kQueries),
+                 tile_map(spec, TensorId::k, from(g.k, first_key), kTileKeys),
+                 tile_map(spec, TensorId::v, from(g.v, first_key), kTileKeys),
+                 tile_map(spec, TensorId::d_o, from(g.d_o, first_query), Version::kQueries),
                  row_map(g.workspace.lse + first_row, rows, Version::kQueries),
                  row_map(g.workspace.d + first_row, rows, Version::kQueries), to(g.dk, g.part),
                  to(g.dv, g.part == nullptr ? nullptr : g.part + all_keys),
@@ -70,7 +70,7 @@ void launch_versions(const Gradient& g, device::Queue& queue) {
 
 template <int kHeadDim>
 void differentiate_with(const Gradient& g, device::Queue& queue) {
-  device::with_16_bit_type(g.shape.dtype, [&]<typename T>() {
+  device::with_16_bit_type(g.spec.dtype, [&]<typename T>() {
     if (g.tiles != nullptr)
       launch_versions<T, kHeadDim, Seen::documents>(g, queue);
     else if (g.masked)

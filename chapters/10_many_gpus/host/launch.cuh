@@ -12,7 +12,7 @@ namespace flashbook::many_gpus {
 
 /// Returns the problem of a launch whose first `first_tile` tiles of queries are left out.
 inline Problem part_of_problem(const Attention& a, int first_tile) {
-  return {problem_of(a.shape), a.queries, a.keys, a.shift, first_tile};
+  return {problem_of(a.spec), a.queries, a.keys, a.shift, first_tile};
 }
 
 //| ## The launch
@@ -23,22 +23,22 @@ inline Problem part_of_problem(const Attention& a, int first_tile) {
 template <typename T, typename Traits>
 void launch_attention(const Attention& a, device::Queue& queue) {
   const int first_tile = a.carried.first / Traits::kRows;
-  Shape rest = a.shape;
+  Spec rest = a.spec;
   rest.seqlen_q -= first_tile * Traits::kRows;
   TileOrder order = tile_order(rest, Traits::kRows, Traits::kCausal);
   typename Traits::Problem problem{part_of_problem(a, first_tile)};
   problem.causal = a.masked;
   if constexpr (Traits::kDocuments) {
     problem.tiles = a.tiles;
-    order.tiles = a.shape.batch * a.shape.heads * a.tile_count;
+    order.tiles = a.spec.batch * a.spec.heads * a.tile_count;
     order.tiles_of_head = a.tile_count;
   }
   device::launch(attention<T, Traits>, dim3(blocks_for(order, Traits::kSchedule, a.margin)),
                  dim3(Traits::kThreads), sizeof(PersistentShared<T, Traits>), queue.stream(),
-                 tile_map(a.shape, TensorId::q, a.q, kRowsPerWarpgroup),
-                 tile_map(a.shape, TensorId::k, a.k, Traits::kKeys),
-                 tile_map(a.shape, TensorId::v, a.v, Traits::kKeys),
-                 tile_map(a.shape, TensorId::o, a.o, kRowsPerWarpgroup), static_cast<T*>(a.o), a.lse, problem,
+                 tile_map(a.spec, TensorId::q, a.q, kRowsPerWarpgroup),
+                 tile_map(a.spec, TensorId::k, a.k, Traits::kKeys),
+                 tile_map(a.spec, TensorId::v, a.v, Traits::kKeys),
+                 tile_map(a.spec, TensorId::o, a.o, kRowsPerWarpgroup), static_cast<T*>(a.o), a.lse, problem,
                  a.carried, order, a.counter);
 }
 
@@ -79,7 +79,7 @@ void with_version(const Attention& a, Use use) {
     return use.template operator()<Long<kHeadDim, false, true>>();
   }
   if (!a.masked) return use.template operator()<Long<kHeadDim, false, false>>();
-  const int queries = a.shape.seqlen_q;
+  const int queries = a.spec.seqlen_q;
   if constexpr (kHeadDim == 64) {
     if (queries <= kShortD64) return use.template operator()<ShortD64>();
   } else if constexpr (kHeadDim == 128) {
@@ -90,7 +90,7 @@ void with_version(const Attention& a, Use use) {
 
 template <int kHeadDim>
 void attend_with(const Attention& a, device::Queue& queue) {
-  device::with_16_bit_type(a.shape.dtype, [&]<typename T>() {
+  device::with_16_bit_type(a.spec.dtype, [&]<typename T>() {
     with_version<kHeadDim>(a, [&]<typename Traits>() { launch_attention<T, Traits>(a, queue); });
   });
 }

@@ -80,13 +80,13 @@ void copy(const Dealt& dealt, Role role) {
 
 }  // namespace
 
-Ranks::Ranks(const Shape& shape, const Tensors& tensors, int step, const device::Together& together)
-    : shape_(shape),
+Ranks::Ranks(const Spec& spec, const Tensors& tensors, int step, const device::Together& together)
+    : spec_(spec),
       tensors_(tensors),
       step_(step),
-      order_(shape.order.value_or(order_of(step))),
+      order_(spec.sharding.order.value_or(order_of(step))),
       together_(together) {
-  for (const int rank : device::ranks_here(shape.ranks)) {
+  for (const int rank : device::ranks_here(spec.sharding.ranks)) {
     device::use_device(device::device_of_rank(rank));
     dealt_.push_back(deal(rank));
     programs_.push_back(program_of(step, dealt_.back()));
@@ -101,7 +101,7 @@ Ranks::Ranks(const Shape& shape, const Tensors& tensors, int step, const device:
 Dealt Ranks::deal_cache(int rank) const {
   Dealt dealt;
   dealt.cache =
-      std::unique_ptr<CacheShare>(new CacheShare{.whole = shape_, .rank = rank, .margin = together_.margin});
+      std::unique_ptr<CacheShare>(new CacheShare{.whole = spec_, .rank = rank, .margin = together_.margin});
   const CacheShare& share = *dealt.cache;
   const Tokens rows = {{int(share.first_row(rank)), 0}, {int(share.rows(rank)), 0}};
   const auto add_queries = [&](Role role, const void* tensor, const Buffer& part, int64_t row_bytes) {
@@ -112,7 +112,7 @@ Dealt Ranks::deal_cache(int rank) const {
   for (int i = 0; i < 2; ++i)
     dealt.pieces.push_back({Role::input, const_cast<void*>(i == 0 ? tensors_.k : tensors_.v),
                             at(share.kv.data(), i * int64_t(share.kv.bytes()) / 2), share.kv_heads,
-                            shape_.seqlen_k, share.keys, share.row_bytes});
+                            spec_.seqlen_k, share.keys, share.row_bytes});
   add_queries(Role::output, tensors_.o, share.o, share.row_bytes);
   add_queries(Role::output, tensors_.lse, share.lse, sizeof(float));
   return dealt;
@@ -122,25 +122,25 @@ Dealt Ranks::deal_cache(int rank) const {
 Dealt Ranks::deal(int rank) const {
   if (step_ == kDecode) return deal_cache(rank);
   Dealt dealt;
-  Shape whole = shape_;  // its mask is full or causal, in each document
+  Spec whole = spec_;  // its mask is full or causal, in each document
   whole.visibility.documents = {};
   dealt.share = std::unique_ptr<Share>(new Share{.whole = whole,
                                                  .order = order_,
                                                  .rank = rank,
-                                                 .documents = shape_.visibility.documents,
+                                                 .documents = spec_.visibility.documents,
                                                  .margin = together_.margin});
   const Share& share = *dealt.share;
   const bool is_striped = order_ == Order::striped;
-  const int stride = is_striped ? shape_.ranks : 1, offset = is_striped ? rank : 0;
+  const int stride = is_striped ? spec_.sharding.ranks : 1, offset = is_striped ? rank : 0;
   const auto add_queries = [&](Role role, const void* tensor, const Buffer& part, int64_t row_bytes) {
-    dealt.pieces.push_back({role, const_cast<void*>(tensor), part.data(), share.query_heads, shape_.seqlen_q,
+    dealt.pieces.push_back({role, const_cast<void*>(tensor), part.data(), share.query_heads, spec_.seqlen_q,
                             share.queries, row_bytes, stride, offset});
   };
   const auto add_keys = [&](Role role, const void* k, const void* v, const Buffer& part) {
     for (int i = 0; i < 2; ++i)
       dealt.pieces.push_back({role, const_cast<void*>(i == 0 ? k : v),
                               at(part.data(), i * int64_t(part.bytes()) / 2), share.key_value_heads / 2,
-                              shape_.seqlen_k, share.keys, share.row_bytes, stride, offset});
+                              spec_.seqlen_k, share.keys, share.row_bytes, stride, offset});
   };
   const Role result = step_ == kGradient ? Role::input : Role::output;
   add_queries(Role::input, tensors_.q, share.q, share.row_bytes);
@@ -159,7 +159,7 @@ Dealt Ranks::deal(int rank) const {
 template <typename Body>
 void Ranks::on_all(const Body& body) {
   device::run_ranks(
-      shape_.ranks,
+      spec_.sharding.ranks,
       [&](device::Rank& rank) {
         body(rank, *programs_[programs_.size() == 1 ? 0 : std::size_t(rank.number())]);
       },
@@ -175,7 +175,7 @@ std::vector<double> Ranks::time(int reps) {
   struct Span {
     Clock::time_point begin, end;
   };
-  std::vector<std::vector<Span>> spans(std::size_t(shape_.ranks));
+  std::vector<std::vector<Span>> spans(std::size_t(spec_.sharding.ranks));
   on_all([&](device::Rank& rank, Program& program) {
     Queue queue;
     Gathering gathering(rank);

@@ -40,7 +40,7 @@ struct Dealt {
 class Ranks final : public DealtOut {
  public:
   /// Gives every rank its rows of the inputs. Every process has the whole tensors.
-  Ranks(const Shape& shape, const Tensors& tensors, int step, const device::Together& together);
+  Ranks(const Spec& spec, const Tensors& tensors, int step, const device::Together& together);
 
   void run() override;
   std::vector<double> time(int reps) override;
@@ -55,7 +55,7 @@ class Ranks final : public DealtOut {
   Dealt deal(int rank) const;
   Dealt deal_cache(int rank) const;
 
-  const Shape shape_;
+  const Spec spec_;
   const Tensors tensors_;
   const int step_;
   const Order order_;

@@ -10,44 +10,44 @@ namespace flashbook::features {
 namespace {
 
 template <typename Sum>
-Changed<Sum> biased(const Shape& shape, const Pair& pair, Sum score) {
-  return {score + shape.score.bias.at(pair.head, pair.distance)};
+Changed<Sum> biased(const Spec& spec, const Pair& pair, Sum score) {
+  return {score + spec.score.bias.at(pair.head, pair.distance)};
 }
 
 /// A bias by distance, [heads, 2 * reach + 1].
 void read_bias(const Value& file, Request& to) {
   NpyArray array = read_npy(file.text);
   const std::vector<int64_t>& dims = array.shape;
-  if (dims.size() != 2 || dims[0] != to.shape.heads || dims[1] % 2 == 0 ||
+  if (dims.size() != 2 || dims[0] != to.spec.heads || dims[1] % 2 == 0 ||
       dims[1] > std::numeric_limits<int>::max())
-    throw InputError("--bias ", file.text, " has shape ", dims_text(dims), ": it must be [", to.shape.heads,
+    throw InputError("--bias ", file.text, " has shape ", dims_text(dims), ": it must be [", to.spec.heads,
                      ", an odd number]");
-  to.shape.score.bias = {int(dims[1] / 2), std::move(array.values)};
+  to.spec.score.bias = {int(dims[1] / 2), std::move(array.values)};
 }
 
 }  // namespace
 
 const Definition bias = {
     .plural = "biases by distance",
-    .is_in = [](const Shape& shape) { return !shape.score.bias.values.empty(); },
+    .is_in = [](const Spec& spec) { return !spec.score.bias.values.empty(); },
     .give =
-        [](Shape& shape, std::mt19937& random) {
+        [](Spec& spec, std::mt19937& random) {
           const int reach = between(random, 0, 5);
-          shape.score.bias = {reach, std::vector<float>(std::size_t(shape.heads * (2 * reach + 1)))};
-          for (float& value : shape.score.bias.values) value = float(between(random, -16, 16)) / 8;
+          spec.score.bias = {reach, std::vector<float>(std::size_t(spec.heads * (2 * reach + 1)))};
+          for (float& value : spec.score.bias.values) value = float(between(random, -16, 16)) / 8;
         },
     .validate =
-        [](const Shape& shape) {
-          const RelativeBias& bias = shape.score.bias;
-          const int64_t wanted = shape.heads * (2 * int64_t(bias.reach) + 1);
+        [](const Spec& spec) {
+          const RelativeBias& bias = spec.score.bias;
+          const int64_t wanted = spec.heads * (2 * int64_t(bias.reach) + 1);
           require(bias.reach >= 0 && int64_t(bias.values.size()) == wanted, "the bias has ",
                   bias.values.size(), " values: give ", wanted, ", 2 * reach + 1 for each head");
           for (const float value : bias.values)
             require(std::isfinite(value), "a bias is not finite: give finite biases");
         },
-    .describe = [](const Shape&) { return std::string("bias"); },
-    .tables = [](const Shape& shape) -> Tables {
-      return {table(TableId::bias, "bias", shape.score.bias.values)};
+    .describe = [](const Spec&) { return std::string("bias"); },
+    .tables = [](const Spec& spec) -> Tables {
+      return {table(TableId::bias, "bias", spec.score.bias.values)};
     },
     .options = {{.name = "--bias",
                  .type = "FILE",

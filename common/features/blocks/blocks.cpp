@@ -7,18 +7,17 @@ namespace flashbook::features {
 
 constexpr Mask kBlocks = {
     .hides =
-        [](const Shape& shape, int, int, int query, int key) {
-          const Blocks& b = shape.visibility.blocks;
+        [](const Spec& spec, int, int, int query, int key) {
+          const Blocks& b = spec.visibility.blocks;
           const int row = query / b.queries;
           return std::ranges::count(b.key_blocks.begin() + b.first[row],
                                     b.key_blocks.begin() + b.first[row + 1], key / b.keys) == 0;
         },
     .classify =
-        [](const Shape& shape, int, int, const ScoreTile& tile) {
-          const Blocks& b = shape.visibility.blocks;
+        [](const Spec& spec, int, int, const ScoreTile& tile) {
+          const Blocks& b = spec.visibility.blocks;
           const int last_query = tile.first_query + tile.queries - 1;
-          const int last_key =
-              int(std::min<int64_t>(shape.seqlen_k, int64_t(tile.first_key) + tile.keys) - 1);
+          const int last_key = int(std::min<int64_t>(spec.seqlen_k, int64_t(tile.first_key) + tile.keys) - 1);
           const int first_block = tile.first_key / b.keys, last_block = last_key / b.keys;
           bool any = false, all = true;
           for (int row = tile.first_query / b.queries; row <= last_query / b.queries; ++row) {
@@ -32,38 +31,38 @@ constexpr Mask kBlocks = {
           return class_of(any, all);
         },
     .keys_seen =
-        [](const Shape& shape, int, int first_query, int last_query) {
-          const Blocks& b = shape.visibility.blocks;
-          int64_t first_block = shape.seqlen_k, end_block = 0;
+        [](const Spec& spec, int, int first_query, int last_query) {
+          const Blocks& b = spec.visibility.blocks;
+          int64_t first_block = spec.seqlen_k, end_block = 0;
           for (int row = first_query / b.queries; row <= last_query / b.queries; ++row) {
             if (b.first[row] == b.first[row + 1]) continue;
             first_block = std::min<int64_t>(first_block, b.key_blocks[b.first[row]]);
             end_block = std::max<int64_t>(end_block, b.key_blocks[b.first[row + 1] - 1] + 1);
           }
-          return KeyRange{int(std::min<int64_t>(first_block * b.keys, shape.seqlen_k)),
-                          int(std::min<int64_t>(end_block * b.keys, shape.seqlen_k))};
+          return KeyRange{int(std::min<int64_t>(first_block * b.keys, spec.seqlen_k)),
+                          int(std::min<int64_t>(end_block * b.keys, spec.seqlen_k))};
         },
 };
 
 const Definition blocks = {
     .plural = "lists of visible blocks",
-    .is_in = [](const Shape& shape) { return shape.visibility.blocks.queries != 0; },
+    .is_in = [](const Spec& spec) { return spec.visibility.blocks.queries != 0; },
     .give =
-        [](Shape& shape, std::mt19937& random) {
+        [](Spec& spec, std::mt19937& random) {
           Blocks blocks{.queries = between(random, 1, 9), .keys = between(random, 1, 9), .first = {0}};
-          for (int query = 0; query < shape.seqlen_q; query += blocks.queries) {
-            for (int block = 0; block * blocks.keys < shape.seqlen_k; ++block)
+          for (int query = 0; query < spec.seqlen_q; query += blocks.queries) {
+            for (int block = 0; block * blocks.keys < spec.seqlen_k; ++block)
               if (!one_in(random, 3)) blocks.key_blocks.push_back(block);
             blocks.first.push_back(int(blocks.key_blocks.size()));
           }
-          shape.visibility.blocks = std::move(blocks);
+          spec.visibility.blocks = std::move(blocks);
         },
     .validate =
-        [](const Shape& shape) {
-          const Blocks& b = shape.visibility.blocks;
+        [](const Spec& spec) {
+          const Blocks& b = spec.visibility.blocks;
           require(b.queries > 0 && b.keys > 0, "a block has no pairs: give at least 1 query and 1 key");
-          const int64_t rows = ceil_div(int64_t(shape.seqlen_q), b.queries);
-          const int64_t columns = ceil_div(int64_t(shape.seqlen_k), b.keys);
+          const int64_t rows = ceil_div(int64_t(spec.seqlen_q), b.queries);
+          const int64_t columns = ceil_div(int64_t(spec.seqlen_k), b.keys);
           require_count("first blocks", b.first.size(), rows + 1, "one per row of blocks, and the end");
           require_sums("first blocks", b.first, int(b.key_blocks.size()), "rows' blocks");
           require_range("key_blocks", b.key_blocks, columns - 1, "the number of blocks of keys");
@@ -73,13 +72,13 @@ const Definition blocks = {
                       ": sort them, without duplicates");
         },
     .describe =
-        [](const Shape& shape) {
-          return concat("listed blocks of ", shape.visibility.blocks.queries, " x ",
-                        shape.visibility.blocks.keys);
+        [](const Spec& spec) {
+          return concat("listed blocks of ", spec.visibility.blocks.queries, " x ",
+                        spec.visibility.blocks.keys);
         },
-    .tables = [](const Shape& shape) -> Tables {
-      return {table(TableId::block_first, "block_first", shape.visibility.blocks.first),
-              table(TableId::block_keys, "block_keys", shape.visibility.blocks.key_blocks)};
+    .tables = [](const Spec& spec) -> Tables {
+      return {table(TableId::block_first, "block_first", spec.visibility.blocks.first),
+              table(TableId::block_keys, "block_keys", spec.visibility.blocks.key_blocks)};
     },
     .mask = &kBlocks,
 };

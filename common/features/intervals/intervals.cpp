@@ -23,19 +23,18 @@ struct Hidden {
   }
 };
 
-const int* bounds_of_key(const Shape& shape, int batch, int head, int key) {
-  const Columns& c = shape.visibility.columns;
-  const int64_t column_head = c.heads == 1 ? 0 : head / (shape.heads / shape.kv_heads);
-  return &c.queries[std::size_t(((int64_t(batch) * c.heads + column_head) * shape.seqlen_k + key) *
-                                c.bounds)];
+const int* bounds_of_key(const Spec& spec, int batch, int head, int key) {
+  const Columns& c = spec.visibility.columns;
+  const int64_t column_head = c.heads == 1 ? 0 : head / (spec.heads / spec.kv_heads);
+  return &c.queries[std::size_t(((int64_t(batch) * c.heads + column_head) * spec.seqlen_k + key) * c.bounds)];
 }
 
-Hidden hidden(const Shape& shape, int batch, int head, int key) {
-  const int* const bound = bounds_of_key(shape, batch, head, key);
-  const int bounds = shape.visibility.columns.bounds, n = shape.seqlen_q;
+Hidden hidden(const Spec& spec, int batch, int head, int key) {
+  const int* const bound = bounds_of_key(spec, batch, head, key);
+  const int bounds = spec.visibility.columns.bounds, n = spec.seqlen_q;
   if (bounds == 1) return {bound[0], n, 0, 0};
   if (bounds == 4) return {bound[0], bound[1], bound[2], bound[3]};
-  if (shape.visibility.window.right == 0) return {bound[0], bound[1], 0, 0};
+  if (spec.visibility.window.right == 0) return {bound[0], bound[1], 0, 0};
   return {bound[0], n, 0, bound[1]};
 }
 
@@ -43,23 +42,23 @@ Hidden hidden(const Shape& shape, int batch, int head, int key) {
 
 constexpr Mask kIntervals = {
     .hides =
-        [](const Shape& shape, int batch, int head, int query, int key) {
-          const int* const bound = bounds_of_key(shape, batch, head, key);
-          const int count = shape.visibility.columns.bounds;
-          const bool is_causal = shape.visibility.window.right == 0;
+        [](const Spec& spec, int batch, int head, int query, int key) {
+          const int* const bound = bounds_of_key(spec, batch, head, key);
+          const int count = spec.visibility.columns.bounds;
+          const bool is_causal = spec.visibility.window.right == 0;
           const int lts = bound[0];
-          const int lte = count == 4 || (count == 2 && is_causal) ? bound[1] : shape.seqlen_q;
+          const int lte = count == 4 || (count == 2 && is_causal) ? bound[1] : spec.seqlen_q;
           const int uts = count == 4 ? bound[2] : 0;
           const int ute = count == 4 ? bound[3] : count == 2 && !is_causal ? bound[1] : 0;
           return (lts <= query && query < lte) || (uts <= query && query < ute);
         },
     .classify =
-        [](const Shape& shape, int batch, int head, const ScoreTile& tile) {
+        [](const Spec& spec, int batch, int head, const ScoreTile& tile) {
           const int last_query = tile.first_query + tile.queries - 1;
-          const int end = int(std::min<int64_t>(shape.seqlen_k, int64_t(tile.first_key) + tile.keys));
+          const int end = int(std::min<int64_t>(spec.seqlen_k, int64_t(tile.first_key) + tile.keys));
           bool any = false, all = true;
           for (int key = tile.first_key; key < end; ++key) {
-            const Hidden queries = hidden(shape, batch, head, key);
+            const Hidden queries = hidden(spec, batch, head, key);
             any |= !queries.has_all(tile.first_query, last_query);
             all &= !queries.has_any(tile.first_query, last_query);
           }
@@ -69,30 +68,30 @@ constexpr Mask kIntervals = {
 
 const Definition intervals = {
     .plural = "interval masks",
-    .is_in = [](const Shape& shape) { return shape.visibility.columns.bounds != 0; },
+    .is_in = [](const Spec& spec) { return spec.visibility.columns.bounds != 0; },
     .give =
-        [](Shape& shape, std::mt19937& random) {
-          Columns columns{.heads = one_in(random, 2) ? 1 : shape.kv_heads,
+        [](Spec& spec, std::mt19937& random) {
+          Columns columns{.heads = one_in(random, 2) ? 1 : spec.kv_heads,
                           .bounds = 1 << between(random, 0, 2)};
-          columns.queries.resize(std::size_t(shape.batch * columns.heads * shape.seqlen_k * columns.bounds));
-          for (int& bound : columns.queries) bound = between(random, 0, shape.seqlen_q);
-          shape.visibility.columns = std::move(columns);
+          columns.queries.resize(std::size_t(spec.batch * columns.heads * spec.seqlen_k * columns.bounds));
+          for (int& bound : columns.queries) bound = between(random, 0, spec.seqlen_q);
+          spec.visibility.columns = std::move(columns);
         },
     .validate =
-        [](const Shape& shape) {
-          const Columns& c = shape.visibility.columns;
+        [](const Spec& spec) {
+          const Columns& c = spec.visibility.columns;
           require(c.bounds == 1 || c.bounds == 2 || c.bounds == 4, "a key has ", c.bounds,
                   " bounds: give 1, 2 or 4");
-          require(c.heads == 1 || c.heads == shape.kv_heads, "intervals are for ", c.heads,
-                  " heads: give 1 or ", shape.kv_heads, ", the number of key heads");
+          require(c.heads == 1 || c.heads == spec.kv_heads, "intervals are for ", c.heads,
+                  " heads: give 1 or ", spec.kv_heads, ", the number of key heads");
           require_count("intervals", c.queries.size(),
-                        int64_t(shape.batch) * c.heads * shape.seqlen_k * c.bounds,
+                        int64_t(spec.batch) * c.heads * spec.seqlen_k * c.bounds,
                         "batch * heads * seqlen_k * bounds");
-          require_range("intervals", c.queries, shape.seqlen_q, "the number of queries");
+          require_range("intervals", c.queries, spec.seqlen_q, "the number of queries");
         },
-    .describe = [](const Shape&) { return std::string("intervals by key"); },
-    .tables = [](const Shape& shape) -> Tables {
-      return {table(TableId::columns, "columns", shape.visibility.columns.queries)};
+    .describe = [](const Spec&) { return std::string("intervals by key"); },
+    .tables = [](const Spec& spec) -> Tables {
+      return {table(TableId::columns, "columns", spec.visibility.columns.queries)};
     },
     .mask = &kIntervals,
     .by_head = true,

@@ -5,18 +5,18 @@
 
 namespace flashbook {
 
-/// Returns the shape with contiguous keys and values.
-Shape without_pages(const Shape& shape);
+/// Returns the problem with contiguous keys and values.
+Spec without_pages(const Spec& spec);
 
-/// Pages of `rows` keys for the shape's sequences, in random order; the first `shared` keys, a multiple of
+/// Pages of `rows` keys for the problem's sequences, in random order; the first `shared` keys, a multiple of
 /// `rows`, are in the same pages for all sequences.
-Paging random_pages(const Shape& shape, int rows, int shared, uint64_t seed);
+Paging random_pages(const Sizes& sizes, int rows, int shared, uint64_t seed);
 
 /// Copies K and V from their pages to [batch, kv_heads, seqlen_k, head_dim]; the rest of the inputs is kept.
 /// Rows past a sequence's length become NaN.
-Inputs gather_pages(const Shape& shape, const Inputs& inputs);
+Inputs gather_pages(const Spec& spec, const Inputs& inputs);
 
 /// Copies K and V into pages. Rows that no sequence uses become NaN, which exposes kernels that read them.
-Inputs scatter_pages(const Shape& shape, const Inputs& inputs);
+Inputs scatter_pages(const Spec& spec, const Inputs& inputs);
 
 }  // namespace flashbook

@@ -11,29 +11,31 @@ namespace features {
 const Definition ranks = {
     .plural = "several GPUs",
     .cure = "use one GPU, and no token order",
-    .is_in = [](const Shape& shape) { return shape.ranks != 1 || shape.order.has_value(); },
-    .give = [](Shape& shape, std::mt19937&) { shape.ranks = 2; },
-    .validate = [](const Shape& shape) { require_positive("--ranks", shape.ranks); },
+    .is_in = [](const Spec& spec) { return spec.sharding.ranks != 1 || spec.sharding.order.has_value(); },
+    .give = [](Spec& spec, std::mt19937&) { spec.sharding.ranks = 2; },
+    .validate = [](const Spec& spec) { require_positive("--ranks", spec.sharding.ranks); },
     .describe =
-        [](const Shape& shape) {
-          const std::string order = shape.order ? concat(", ", name_of(*shape.order), " tokens") : "";
-          return shape.ranks > 1 ? concat(shape.ranks, " ranks", order) : order.substr(2);
+        [](const Spec& spec) {
+          const std::string order =
+              spec.sharding.order ? concat(", ", name_of(*spec.sharding.order), " tokens") : "";
+          return spec.sharding.ranks > 1 ? concat(spec.sharding.ranks, " ranks", order) : order.substr(2);
         },
     .group = "The shape",
     .options = {{.name = "--ranks",
                  .type = "N",
                  .help = "GPUs to divide the tokens among; any number in the simulator. Under torchrun or "
                          "mpirun: the number of processes",
-                 .read = [](const Value& value, Request& to) { to.shape.ranks = value.count(); }},
+                 .read = [](const Value& value, Request& to) { to.spec.sharding.ranks = value.count(); }},
                 {.name = "--order",
                  .type = "NAME",
                  .help =
                      "Which tokens each GPU holds: contiguous, zigzag or striped (default: the step's order)",
                  .read =
                      [](const Value& value, Request& to) {
-                       to.shape.order = value.one_of<TokenOrder>({{"contiguous", TokenOrder::contiguous},
-                                                                  {"zigzag", TokenOrder::zigzag},
-                                                                  {"striped", TokenOrder::striped}});
+                       to.spec.sharding.order =
+                           value.one_of<TokenOrder>({{"contiguous", TokenOrder::contiguous},
+                                                     {"zigzag", TokenOrder::zigzag},
+                                                     {"striped", TokenOrder::striped}});
                      }}},
 };
 
@@ -41,10 +43,11 @@ const Definition token_order = {
     .plural = "zigzag or striped tokens",
     .cure = "divide them contiguously",
     .is_in =
-        [](const Shape& shape) {
-          return shape.order.value_or(TokenOrder::contiguous) != TokenOrder::contiguous;
+        [](const Spec& spec) {
+          return spec.sharding.order.value_or(TokenOrder::contiguous) != TokenOrder::contiguous;
         },
-    .give = [](Shape& shape, std::mt19937&) { shape.ranks = 2, shape.order = TokenOrder::striped; },
+    .give = [](Spec& spec,
+               std::mt19937&) { spec.sharding.ranks = 2, spec.sharding.order = TokenOrder::striped; },
 };
 
 }  // namespace features

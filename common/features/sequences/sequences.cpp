@@ -10,37 +10,35 @@ namespace {
 
 constexpr std::size_t kMaxDocuments = 1 << 28;
 
-const Documents& documents_in(const Shape& shape) { return shape.visibility.documents; }
+const Documents& documents_in(const Spec& spec) { return spec.visibility.documents; }
 
-bool is_packed(const Shape& shape) { return documents_in(shape) != Documents{}; }
+bool is_packed(const Spec& spec) { return documents_in(spec) != Documents{}; }
 
 }  // namespace
 
-int document_count(const Shape& shape) {
-  return std::max(1, int(documents_in(shape).first_query.size()) - 1);
-}
+int document_count(const Spec& spec) { return std::max(1, int(documents_in(spec).first_query.size()) - 1); }
 
-int document_of(const Shape& shape, int query) {
-  const Array<int>& first = documents_in(shape).first_query;
+int document_of(const Spec& spec, int query) {
+  const Array<int>& first = documents_in(spec).first_query;
   if (first.empty()) return 0;
   return int(std::ranges::upper_bound(first, query) - first.begin()) - 1;
 }
 
-Segment segment(const Shape& shape, int batch, int document) {
-  if (!is_packed(shape)) return {0, shape.seqlen_q, 0, shape.length_of(batch)};
-  const Documents& d = documents_in(shape);
+Segment segment(const Spec& spec, int batch, int document) {
+  if (!is_packed(spec)) return {0, spec.seqlen_q, 0, spec.length_of(batch)};
+  const Documents& d = documents_in(spec);
   const int query = d.first_query[document], key = d.first_key[document];
   return {query, d.first_query[document + 1] - query, key, d.first_key[document + 1] - key};
 }
 
-int64_t sequences_of(const Shape& shape) { return is_packed(shape) ? document_count(shape) : shape.batch; }
+int64_t sequences_of(const Spec& spec) { return is_packed(spec) ? document_count(spec) : spec.batch; }
 
-int sequence_of(const Shape& shape, int batch, int query) {
-  return is_packed(shape) ? document_of(shape, query) : batch;
+int sequence_of(const Spec& spec, int batch, int query) {
+  return is_packed(spec) ? document_of(spec, query) : batch;
 }
 
-int64_t own_key(const Shape& shape, int batch, int query) {
-  return segment(shape, batch, document_of(shape, query)).own_key(query);
+int64_t own_key(const Spec& spec, int batch, int query) {
+  return segment(spec, batch, document_of(spec, query)).own_key(query);
 }
 
 namespace features {
@@ -56,7 +54,7 @@ std::vector<int> evenly(int rows, int parts) {
 /// Sequences of a cache, or packed into one batch entry.
 void read_lengths(const Value& value, Request& to) {
   const Given& given = to.given;
-  Shape& shape = to.shape;
+  Spec& spec = to.spec;
   const bool cache = to.operation == Operation::decode;
   for (const char* option : {cache ? "--batch" : "--seqlen", "--seqlen-k", cache ? "" : "--documents"})
     if (given.contains(option))
@@ -70,29 +68,29 @@ void read_lengths(const Value& value, Request& to) {
     first.push_back(int(tokens));
   }
   if (cache) {
-    shape.batch = int(lengths.size());
-    shape.seqlen_k = std::max(1, *std::ranges::max_element(lengths));
-    shape.visibility.lengths = lengths;
+    spec.batch = int(lengths.size());
+    spec.seqlen_k = std::max(1, *std::ranges::max_element(lengths));
+    spec.visibility.lengths = lengths;
     return;
   }
   if (const auto batch = given.find("--batch"); batch != given.end() && batch->second.text != "1")
     throw InputError("--batch is ", batch->second.text,
                      ", and --lengths packs all sequences into one entry: leave it out");
   if (tokens == 0) throw InputError("--lengths has no tokens: give a length above 0");
-  shape.batch = 1;
-  shape.seqlen_q = shape.seqlen_k = int(tokens);
-  shape.visibility.documents = {first, first};
+  spec.batch = 1;
+  spec.seqlen_q = spec.seqlen_k = int(tokens);
+  spec.visibility.documents = {first, first};
 }
 
 /// Documents of equal length, as evenly as possible.
 void read_documents(const Value& value, Request& to) {
-  Shape& shape = to.shape;
+  Spec& spec = to.spec;
   const int parts = value.count();
-  const int most = std::max(shape.seqlen_q, shape.seqlen_k);  // more documents would be empty
+  const int most = std::max(spec.seqlen_q, spec.seqlen_k);  // more documents would be empty
   if (parts > most)
     throw InputError("--documents is ", value.text, ": give at most ", most,
                      ", the larger of the numbers of queries and keys");
-  shape.visibility.documents = {evenly(shape.seqlen_q, parts), evenly(shape.seqlen_k, parts)};
+  spec.visibility.documents = {evenly(spec.seqlen_q, parts), evenly(spec.seqlen_k, parts)};
 }
 
 }  // namespace
@@ -100,24 +98,24 @@ void read_documents(const Value& value, Request& to) {
 const Definition lengths = {
     .plural = "sequences of different lengths in a batch",
     .cure = "give all sequences the same length",
-    .is_in = [](const Shape& shape) { return !shape.visibility.lengths.empty(); },
+    .is_in = [](const Spec& spec) { return !spec.visibility.lengths.empty(); },
     .give =
-        [](Shape& shape, std::mt19937& random) {
-          shape.visibility.lengths.resize(std::size_t(shape.batch));
-          for (int& length : shape.visibility.lengths) length = between(random, 0, shape.seqlen_k);
+        [](Spec& spec, std::mt19937& random) {
+          spec.visibility.lengths.resize(std::size_t(spec.batch));
+          for (int& length : spec.visibility.lengths) length = between(random, 0, spec.seqlen_k);
         },
     .validate =
-        [](const Shape& shape) {
-          const Array<int>& lengths = shape.visibility.lengths;
-          require_count("lengths", lengths.size(), shape.batch, "one per sequence");
-          require_range("lengths", lengths, shape.seqlen_k, "the number of keys");
-          require(!is_packed(shape),
+        [](const Spec& spec) {
+          const Array<int>& lengths = spec.visibility.lengths;
+          require_count("lengths", lengths.size(), spec.batch, "one per sequence");
+          require_range("lengths", lengths, spec.seqlen_k, "the number of keys");
+          require(!is_packed(spec),
                   "both documents and lengths are given: give documents for one sequence, or lengths for a "
                   "batch");
         },
-    .describe = [](const Shape&) { return std::string("lengths by sequence"); },
-    .tables = [](const Shape& shape) -> Tables {
-      return {table(TableId::lengths, "lengths", shape.visibility.lengths)};
+    .describe = [](const Spec&) { return std::string("lengths by sequence"); },
+    .tables = [](const Spec& spec) -> Tables {
+      return {table(TableId::lengths, "lengths", spec.visibility.lengths)};
     },
     .options = {{.name = "--lengths",
                  .type = "LIST",
@@ -133,27 +131,27 @@ const Definition documents = {
     .plural = "packed documents",
     .is_in = is_packed,
     .give =
-        [](Shape& shape, std::mt19937& random) {
+        [](Spec& spec, std::mt19937& random) {
           const int parts = between(random, 1, 4);
-          shape.visibility.documents = {cuts(random, parts, shape.seqlen_q),
-                                        cuts(random, parts, shape.seqlen_k)};
+          spec.visibility.documents = {cuts(random, parts, spec.seqlen_q),
+                                       cuts(random, parts, spec.seqlen_k)};
         },
     .validate =
-        [](const Shape& shape) {
-          const Documents& d = documents_in(shape);
+        [](const Spec& spec) {
+          const Documents& d = documents_in(spec);
           require(d.first_query.size() >= 2,
                   "first_query has no documents: give at least a start and an end");
           require(d.first_query.size() <= kMaxDocuments, "there are ", d.first_query.size() - 1,
                   " documents: give at most 2^28");
           require_count("first_key", d.first_key.size(), int64_t(d.first_query.size()),
                         "as many as first_query");
-          require_sums("first_query", d.first_query, shape.seqlen_q, "documents' queries");
-          require_sums("first_key", d.first_key, shape.seqlen_k, "documents' keys");
+          require_sums("first_query", d.first_query, spec.seqlen_q, "documents' queries");
+          require_sums("first_key", d.first_key, spec.seqlen_k, "documents' keys");
         },
-    .describe = [](const Shape& shape) { return concat(document_count(shape), " documents"); },
-    .tables = [](const Shape& shape) -> Tables {
-      return {table(TableId::document_query, "document_query", documents_in(shape).first_query),
-              table(TableId::document_key, "document_key", documents_in(shape).first_key)};
+    .describe = [](const Spec& spec) { return concat(document_count(spec), " documents"); },
+    .tables = [](const Spec& spec) -> Tables {
+      return {table(TableId::document_query, "document_query", documents_in(spec).first_query),
+              table(TableId::document_key, "document_key", documents_in(spec).first_key)};
     },
     .options = {{.name = "--documents",
                  .type = "N",

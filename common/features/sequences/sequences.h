@@ -7,7 +7,7 @@
 
 namespace flashbook {
 
-struct Shape;
+struct Spec;
 
 /// Sequences packed one after another (FlashAttention's cu_seqlens): a query sees keys of its document only,
 /// and windows and prefixes count within it. A document may have no queries or no keys. None: one document.
@@ -27,18 +27,18 @@ struct Segment {
 };
 
 /// Returns the number of documents in a batch entry, at least one.
-int document_count(const Shape& shape);
+int document_count(const Spec& spec);
 /// Returns the document that a query belongs to.
-int document_of(const Shape& shape, int query);
-Segment segment(const Shape& shape, int batch, int document);
+int document_of(const Spec& spec, int query);
+Segment segment(const Spec& spec, int batch, int document);
 
 /// Returns the number of sequences: documents, or otherwise batch entries.
-int64_t sequences_of(const Shape& shape);
+int64_t sequences_of(const Spec& spec);
 /// Returns the sequence that a query belongs to.
-int sequence_of(const Shape& shape, int batch, int query);
+int sequence_of(const Spec& spec, int batch, int query);
 
 /// Returns the key at the query's own place, aligned to the bottom right of its document: query + seqlen_k -
 /// seqlen_q if there is one. Negative, or past the last key, if there is no such key.
-int64_t own_key(const Shape& shape, int batch, int query);
+int64_t own_key(const Spec& spec, int batch, int query);
 
 }  // namespace flashbook

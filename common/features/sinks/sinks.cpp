@@ -7,33 +7,31 @@ namespace flashbook::features {
 
 const Definition sinks = {
     .plural = "sink logits",
-    .is_in = [](const Shape& shape) { return !shape.score.sinks.empty(); },
+    .is_in = [](const Spec& spec) { return !spec.score.sinks.empty(); },
     .give =
-        [](Shape& shape, std::mt19937& random) {
-          shape.score.sinks.resize(std::size_t(shape.heads));
-          for (float& sink : shape.score.sinks) sink = float(between(random, -8, 8)) / 4;
+        [](Spec& spec, std::mt19937& random) {
+          spec.score.sinks.resize(std::size_t(spec.heads));
+          for (float& sink : spec.score.sinks) sink = float(between(random, -8, 8)) / 4;
         },
     .validate =
-        [](const Shape& shape) {
-          const Array<float>& sinks = shape.score.sinks;
-          require(int64_t(sinks.size()) == shape.heads, "there are ", sinks.size(), " sinks: give ",
-                  shape.heads, ", one per head");
+        [](const Spec& spec) {
+          const Array<float>& sinks = spec.score.sinks;
+          require(int64_t(sinks.size()) == spec.heads, "there are ", sinks.size(), " sinks: give ",
+                  spec.heads, ", one per head");
           for (const float sink : sinks)
             require(!std::isnan(sink) && sink != std::numeric_limits<float>::infinity(), "a sink is ", sink,
                     ": give finite ones, or -inf for none");
         },
-    .describe = [](const Shape&) { return std::string("sinks"); },
-    .tables = [](const Shape& shape) -> Tables {
-      return {table(TableId::sinks, "sinks", shape.score.sinks)};
-    },
+    .describe = [](const Spec&) { return std::string("sinks"); },
+    .tables = [](const Spec& spec) -> Tables { return {table(TableId::sinks, "sinks", spec.score.sinks)}; },
     .options = {{.name = "--sinks",
                  .type = "X",
                  .help = "Give every head one more score, X, that belongs to no key",
                  .read =
                      [](const Value& value, Request& to) {
-                       to.shape.score.sinks.assign(std::size_t(to.shape.heads), value.real());
+                       to.spec.score.sinks.assign(std::size_t(to.spec.heads), value.real());
                      }}},
-    .sink = [](const Shape& shape, int head) { return shape.score.sinks[std::size_t(head)]; },
+    .sink = [](const Spec& spec, int head) { return spec.score.sinks[std::size_t(head)]; },
 };
 
 }  // namespace flashbook::features

@@ -4,12 +4,12 @@ namespace flashbook::features {
 namespace {
 
 void read_layout(const Value& value, Request& to) {
-  Shape& shape = to.shape;
-  const auto layout = value.one_of<Layout (*)(const Shape&)>(
+  Spec& spec = to.spec;
+  const auto layout = value.one_of<Layout (*)(const Spec&)>(
       {{"bhsd", nullptr}, {"bshd", layout_bshd}, {"qkv", layout_packed_qkv}});
-  if (layout == layout_packed_qkv && shape.seqlen_q != shape.seqlen_k)
+  if (layout == layout_packed_qkv && spec.seqlen_q != spec.seqlen_k)
     throw InputError("--layout qkv needs as many keys as queries: leave --seqlen-k out");
-  if (layout != nullptr) shape.layout = layout(shape);
+  if (layout != nullptr) spec.layout = layout(spec);
 }
 
 }  // namespace
@@ -17,13 +17,11 @@ void read_layout(const Value& value, Request& to) {
 const Definition strides = {
     .plural = "layouts other than [batch, heads, seqlen, head_dim]",
     .cure = "copy the tensors to that layout",
-    .is_in = [](const Shape& shape) { return !shape.is_default_layout(); },
-    .give = [](Shape& shape, std::mt19937&) { shape.layout = layout_bshd(shape); },
+    .is_in = [](const Spec& spec) { return !spec.is_default_layout(); },
+    .give = [](Spec& spec, std::mt19937&) { spec.layout = layout_bshd(spec); },
     .validate = validate_layout,
     .describe =
-        [](const Shape& shape) {
-          return std::string(shape.layout == layout_bshd(shape) ? "BSHD" : "strided");
-        },
+        [](const Spec& spec) { return std::string(spec.layout == layout_bshd(spec) ? "BSHD" : "strided"); },
     .group = "The shape",
     .options = {{.name = "--layout",
                  .type = "NAME",

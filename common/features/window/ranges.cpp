@@ -27,21 +27,21 @@ RowKeys row_keys(const Visibility& v, const Segment& of, int64_t query) {
 /// Calls body(segment, first, last) for every segment that has queries here, with the ranges of the first and
 /// the last of these. A later query sees at least as much of the prefix, so these two suffice.
 template <typename Body>
-void for_each_segment(const Shape& shape, int batch, int first_query, int64_t last_query, Body body) {
-  for (int i = document_of(shape, first_query); i < document_count(shape); ++i) {
-    const Segment of = segment(shape, batch, i);
+void for_each_segment(const Spec& spec, int batch, int first_query, int64_t last_query, Body body) {
+  for (int i = document_of(spec, first_query); i < document_count(spec); ++i) {
+    const Segment of = segment(spec, batch, i);
     if (of.first_query > last_query) break;
     if (of.queries == 0) continue;
-    body(of, row_keys(shape.visibility, of, std::max<int64_t>(first_query, of.first_query)),
-         row_keys(shape.visibility, of, std::min(last_query, of.first_query + of.queries - 1)));
+    body(of, row_keys(spec.visibility, of, std::max<int64_t>(first_query, of.first_query)),
+         row_keys(spec.visibility, of, std::min(last_query, of.first_query + of.queries - 1)));
   }
 }
 
 /// Windows and prefixes count keys within the query's document, or within its sequence.
-bool is_out_of_range(const Shape& shape, int batch, int, int query, int key) {
-  const auto& [left, right, sinks] = shape.visibility.window;
-  int queries = shape.seqlen_q, keys = shape.length_of(batch), i = query, j = key;
-  const Documents& d = shape.visibility.documents;
+bool is_out_of_range(const Spec& spec, int batch, int, int query, int key) {
+  const auto& [left, right, sinks] = spec.visibility.window;
+  int queries = spec.seqlen_q, keys = spec.length_of(batch), i = query, j = key;
+  const Documents& d = spec.visibility.documents;
   for (std::size_t n = 0; n + 1 < d.first_query.size(); ++n) {
     if (query < d.first_query[n] || query >= d.first_query[n + 1]) continue;
     queries = d.first_query[n + 1] - d.first_query[n], keys = d.first_key[n + 1] - d.first_key[n];
@@ -50,14 +50,14 @@ bool is_out_of_range(const Shape& shape, int batch, int, int query, int key) {
   const int own = i + keys - queries;
   const bool before_end = right < 0 || j <= own + right;
   const bool after_begin = left < 0 || j >= own - left || j < sinks;
-  return j < 0 || j >= keys || (!(before_end && after_begin) && j >= shape.visibility.prefix);
+  return j < 0 || j >= keys || (!(before_end && after_begin) && j >= spec.visibility.prefix);
 }
 
-TileClass classify_ranges(const Shape& shape, int batch, int, const ScoreTile& tile) {
+TileClass classify_ranges(const Spec& spec, int batch, int, const ScoreTile& tile) {
   const int64_t last_query = tile.first_query + int64_t(tile.queries) - 1;
   const int64_t first_key = tile.first_key, last_key = first_key + tile.keys - 1;
   bool any = false, all = true;
-  for_each_segment(shape, batch, tile.first_query, last_query,
+  for_each_segment(spec, batch, tile.first_query, last_query,
                    [&](const Segment& of, const RowKeys& first, const RowKeys& last) {
                      const int64_t from = first_key - of.first_key, to = last_key - of.first_key;
                      const auto meets = [&](int64_t begin, int64_t end) {
@@ -69,9 +69,9 @@ TileClass classify_ranges(const Shape& shape, int batch, int, const ScoreTile& t
   return class_of(any, all);
 }
 
-KeyRange keys_in_ranges(const Shape& shape, int batch, int first_query, int last_query) {
-  int64_t begin = shape.seqlen_k, end = 0;
-  for_each_segment(shape, batch, first_query, last_query,
+KeyRange keys_in_ranges(const Spec& spec, int batch, int first_query, int last_query) {
+  int64_t begin = spec.seqlen_k, end = 0;
+  for_each_segment(spec, batch, first_query, last_query,
                    [&](const Segment& of, const RowKeys& first, const RowKeys& last) {
                      const int64_t from = last.head > 0 ? 0 : first.begin, to = std::max(last.head, last.end);
                      if (from >= to) return;

@@ -181,31 +181,31 @@ void run_watched(void (*kernel)(Params...), const Args&... args) {
 }
 
 void run_block() {
-  const Shape shape{.batch = 1,
-                    .heads = 1,
-                    .kv_heads = 1,
-                    .seqlen_q = kRounds * Traits::kQueries,
-                    .seqlen_k = kTileKeys,
-                    .head_dim = Traits::kHeadDim,
-                    .dtype = DType::bf16,
-                    .scale = default_scale(Traits::kHeadDim)};
+  const Spec spec{{.batch = 1,
+                   .heads = 1,
+                   .kv_heads = 1,
+                   .seqlen_q = kRounds * Traits::kQueries,
+                   .seqlen_k = kTileKeys,
+                   .head_dim = Traits::kHeadDim,
+                   .dtype = DType::bf16,
+                   .scale = default_scale(Traits::kHeadDim)}};
   const auto buffer = [](std::size_t bytes) { return device::Buffer(device::Place::device, bytes); };
-  const std::size_t rows = std::size_t(shape.seqlen_q) * Traits::kHeadDim * sizeof(Element);
+  const std::size_t rows = std::size_t(spec.seqlen_q) * Traits::kHeadDim * sizeof(Element);
   const device::Buffer q = buffer(rows), d_o = buffer(rows), k = buffer(rows), v = buffer(rows),
                        dk = buffer(rows), dv = buffer(rows),
-                       sums = buffer(std::size_t(bytes_of_workspace(shape, kWorkspaceRows, true)));
+                       sums = buffer(std::size_t(bytes_of_workspace(spec, kWorkspaceRows, true)));
   Tensors tensors;
   tensors.workspace = sums.data();
-  const Workspace workspace = workspace_of(shape, kWorkspaceRows, tensors);
-  const TileMap q_map = tile_map(shape, TensorId::q, q.data(), Traits::kQueries),
-                k_map = tile_map(shape, TensorId::k, k.data(), kTileKeys),
-                v_map = tile_map(shape, TensorId::v, v.data(), kTileKeys),
-                do_map = tile_map(shape, TensorId::d_o, d_o.data(), Traits::kQueries);
-  const CUtensorMap lse_map = row_map(workspace.lse, shape.seqlen_q, Traits::kQueries),
-                    d_map = row_map(workspace.d, shape.seqlen_q, Traits::kQueries);
+  const Workspace workspace = workspace_of(spec, kWorkspaceRows, tensors);
+  const TileMap q_map = tile_map(spec, TensorId::q, q.data(), Traits::kQueries),
+                k_map = tile_map(spec, TensorId::k, k.data(), kTileKeys),
+                v_map = tile_map(spec, TensorId::v, v.data(), kTileKeys),
+                do_map = tile_map(spec, TensorId::d_o, d_o.data(), Traits::kQueries);
+  const CUtensorMap lse_map = row_map(workspace.lse, spec.seqlen_q, Traits::kQueries),
+                    d_map = row_map(workspace.d, spec.seqlen_q, Traits::kQueries);
   run_watched(hopper_backward<Element, Traits>, q_map, k_map, v_map, do_map, lse_map, d_map,
               static_cast<Element*>(dk.data()), static_cast<Element*>(dv.data()), workspace,
-              problem_of(shape, kWorkspaceRows), key_order(shape, false), nullptr, nullptr);
+              problem_of(spec, kWorkspaceRows), key_order(spec, false), nullptr, nullptr);
 }
 
 }  // namespace

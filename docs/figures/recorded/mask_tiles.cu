@@ -61,55 +61,55 @@ __global__ void ask(Policy policy, Problem problem, TileClass* classes) {  // [k
 }
 
 template <typename Policy>
-std::vector<TileClass> classes_by(const Policy& policy, const Shape& shape) {
+std::vector<TileClass> classes_by(const Policy& policy, const Spec& spec) {
   std::vector<TileClass> said(kTiles * kTiles);
   device::Buffer classes(device::Place::device, sizeof(TileClass) * said.size());
-  device::launch(ask<Policy>, dim3(1), dim3(32), 0, device::Stream{}, policy, problem_of(shape),
+  device::launch(ask<Policy>, dim3(1), dim3(32), 0, device::Stream{}, policy, problem_of(spec),
                  static_cast<TileClass*>(classes.data()));
   classes.download(std::as_writable_bytes(std::span(said)));
   return said;
 }
 
-std::vector<TileClass> classes_of(const Shape& shape) {
+std::vector<TileClass> classes_of(const Spec& spec) {
   std::vector<device::Buffer> buffers;
   Tensors tensors;
-  for (const ShapeTable& table : tables_of(shape)) {
+  for (const FeatureTable& table : tables_of(spec)) {
     device::Buffer& buffer = buffers.emplace_back(device::Place::device, table.bytes.size());
     buffer.upload(table.bytes);
     tensors.tables[int(table.id)] = buffer.data();
   }
-  const InBatch order{hopper::tile_order(shape, kRows, is_uneven(shape.visibility))};
-  const Ranges ranges = ranges_of(shape, tensors);
-  const Columns& columns = shape.visibility.columns;
-  if (columns.bounds == 0) return classes_by(ByRanges{order, {ranges}, {}}, shape);
+  const InBatch order{hopper::tile_order(spec, kRows, is_uneven(spec.visibility))};
+  const Ranges ranges = ranges_of(spec, tensors);
+  const Columns& columns = spec.visibility.columns;
+  if (columns.bounds == 0) return classes_by(ByRanges{order, {ranges}, {}}, spec);
   device::Buffer hidden(device::Place::device, sizeof(Hidden) * kLength);
   device::Buffer of_tiles(device::Place::device, sizeof(HiddenOfTile) * kTiles);
   const Scanned scanned{static_cast<Hidden*>(hidden.data()), static_cast<HiddenOfTile*>(of_tiles.data())};
   const ColumnBounds bounds{static_cast<const int*>(tensors.tables[int(TableId::columns)]), columns.bounds,
-                            shape.visibility.window.right == 0};
+                            spec.visibility.window.right == 0};
   device::launch(scan_columns<kKeys>, dim3((kTiles + 3) / 4), dim3(kScanThreads), 0, device::Stream{}, bounds,
                  kLength, kLength, kTiles, scanned);
-  return classes_by(ByColumns{order, {ranges}, scanned, 1, 1, kTiles, kKeys, {}}, shape);
+  return classes_by(ByColumns{order, {ranges}, scanned, 1, 1, kTiles, kKeys, {}}, spec);
 }
 
 /// Counts the visible pairs of a tile by the mask's definition.
-int visible_pairs_of(const Shape& shape, int row, int tile) {
+int visible_pairs_of(const Spec& spec, int row, int tile) {
   int count = 0;
   for (int query = row * kRows; query < (row + 1) * kRows; ++query)
-    for (int key = tile * kKeys; key < (tile + 1) * kKeys; ++key) count += sees(shape, 0, 0, query, key);
+    for (int key = tile * kKeys; key < (tile + 1) * kKeys; ++key) count += sees(spec, 0, 0, query, key);
   return count;
 }
 
 void print(const Mask& mask, bool first) {
-  const Shape shape{.batch = 1,
-                    .heads = 1,
-                    .kv_heads = 1,
-                    .seqlen_q = kLength,
-                    .seqlen_k = kLength,
-                    .head_dim = 128,
-                    .visibility = mask.visibility,
-                    .dtype = DType::bf16};
-  const std::vector<TileClass> classes = classes_of(shape);
+  const Spec spec{{.batch = 1,
+                   .heads = 1,
+                   .kv_heads = 1,
+                   .seqlen_q = kLength,
+                   .seqlen_k = kLength,
+                   .head_dim = 128,
+                   .dtype = DType::bf16},
+                  mask.visibility};
+  const std::vector<TileClass> classes = classes_of(spec);
   std::printf("%s\n  {\"name\": \"%s\", \"words\": \"%s\", \"classes\": [", first ? "" : ",", mask.name,
               mask.words);
   for (int row = 0; row < kTiles; ++row) {
@@ -120,7 +120,7 @@ void print(const Mask& mask, bool first) {
   std::printf("], \"pairs\": [");
   for (int i = 0; i < kTiles * kTiles; ++i)
     std::printf("%s%d", i ? "," : "",
-                classes[i] == TileClass::partial ? visible_pairs_of(shape, i / kTiles, i % kTiles)
+                classes[i] == TileClass::partial ? visible_pairs_of(spec, i / kTiles, i % kTiles)
                 : classes[i] == TileClass::full  ? kRows * kKeys
                                                  : 0);
   std::printf("]}");

@@ -18,7 +18,7 @@ constexpr int kRanks[] = {1, 2, 4, 8, 16, 32};
 
 /// Returns the relative RMS error of O over all ranks, each processed on the keys of one rank after another.
 /// A rank's keys and values are its tokens of K and V.
-double error(const Shape& whole, const Inputs& inputs, const Reference& reference, bool rounds) {
+double error(const Spec& whole, const Inputs& inputs, const Reference& reference, bool rounds) {
   double squares = 0, of_reference = 0;
   const int dim = whole.head_dim;
   /// Returns a rank's tokens of a tensor, encoded.
@@ -36,18 +36,19 @@ double error(const Shape& whole, const Inputs& inputs, const Reference& referenc
   };
   Queue queue;
   Counter counter;
-  for (int rank = 0; rank < whole.ranks; ++rank) {
-    const Tokens queries = tokens_of(Order::contiguous, kTokens, rank, whole.ranks);
+  for (int rank = 0; rank < whole.sharding.ranks; ++rank) {
+    const Tokens queries = tokens_of(Order::contiguous, kTokens, rank, whole.sharding.ranks);
     const std::size_t rows = std::size_t(queries.total() * whole.heads);
     const Buffer q = of(inputs.q, queries), o(Place::device, rows * dim * kElementBytes),
                  lse(Place::device, rows * sizeof(float)), carried_lse(Place::device, lse.bytes());
     Buffer carried_o(Place::device, rows * dim * sizeof(float));
     std::vector<std::byte> bytes(carried_o.bytes());
-    for (int hop = 0; hop < whole.ranks; ++hop) {
+    for (int hop = 0; hop < whole.sharding.ranks; ++hop) {
       const Tokens keys =
-          tokens_of(Order::contiguous, kTokens, (rank - hop + whole.ranks) % whole.ranks, whole.ranks);
+          tokens_of(Order::contiguous, kTokens, (rank - hop + whole.sharding.ranks) % whole.sharding.ranks,
+                    whole.sharding.ranks);
       const Buffer k = of(inputs.k, keys), v = of(inputs.v, keys);
-      Attention a{.shape = whole,
+      Attention a{.spec = whole,
                   .queries = queries,
                   .keys = keys,
                   .shift = 0,
@@ -58,7 +59,7 @@ double error(const Shape& whole, const Inputs& inputs, const Reference& referenc
                   .lse = static_cast<float*>(lse.data()),
                   .counter = counter.get(),
                   .masked = false};
-      a.shape.ranks = 1, a.shape.seqlen_q = queries.total(), a.shape.seqlen_k = keys.total();
+      a.spec.sharding.ranks = 1, a.spec.seqlen_q = queries.total(), a.spec.seqlen_k = keys.total();
       // From the second hop on every row has a carried result, and none is final: they are rounded to the
       // output type below.
       a.carried = {static_cast<float*>(carried_o.data()), static_cast<float*>(carried_lse.data()), 0,
@@ -86,20 +87,20 @@ double error(const Shape& whole, const Inputs& inputs, const Reference& referenc
 }
 
 void print() {
-  Shape shape{.heads = kHeads,
-              .kv_heads = kHeads,
-              .seqlen_q = kTokens,
-              .seqlen_k = kTokens,
-              .head_dim = 64,
-              .dtype = DType::bf16,
-              .scale = default_scale(64)};
-  const Inputs inputs = make_inputs(shape, InputKind::normal, 1);
-  const Reference reference = make_reference(shape, inputs, all_rows(shape));
+  Spec spec{{.heads = kHeads,
+             .kv_heads = kHeads,
+             .seqlen_q = kTokens,
+             .seqlen_k = kTokens,
+             .head_dim = 64,
+             .dtype = DType::bf16,
+             .scale = default_scale(64)}};
+  const Inputs inputs = make_inputs(spec, InputKind::normal, 1);
+  const Reference reference = make_reference(spec, inputs, all_rows(spec));
   std::printf("{\"tokens\": %d, \"errors\": [", kTokens);
   for (int ranks : kRanks) {
-    shape.ranks = ranks;
+    spec.sharding.ranks = ranks;
     std::printf("%s\n  {\"ranks\": %d, \"float32\": %.2g, \"bf16\": %.2g}", ranks == 1 ? "" : ",", ranks,
-                error(shape, inputs, reference, false), error(shape, inputs, reference, true));
+                error(spec, inputs, reference, false), error(spec, inputs, reference, true));
   }
   std::printf("\n]}\n");
 }

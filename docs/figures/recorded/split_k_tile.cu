@@ -11,17 +11,17 @@ namespace {
 constexpr int kTile = 64, kWarps = 4;
 constexpr DType kTypes[] = {DType::f16, DType::bf16};
 
-std::string limits(const Shape& shape) { return shape.head_dim == 256 ? "give head_dim 64 or 128" : ""; }
+std::string limits(const Spec& spec) { return spec.head_dim == 256 ? "give head_dim 64 or 128" : ""; }
 
-void run_tile(const Shape& shape, const Tensors& t, device::Stream stream) {
-  device::with_16_bit_type(shape.dtype, [&]<typename T>() {
-    if (shape.head_dim == 64)
+void run_tile(const Spec& spec, const Tensors& t, device::Stream stream) {
+  device::with_16_bit_type(spec.dtype, [&]<typename T>() {
+    if (spec.head_dim == 64)
       fa1::run_split_k<T, fa1::KernelTraits<fa1::SplitKSizes{
-                              .head_dim = 64, .queries = kTile, .keys = kTile, .warps = kWarps}>>(shape, t,
+                              .head_dim = 64, .queries = kTile, .keys = kTile, .warps = kWarps}>>(spec, t,
                                                                                                   stream);
     else
       fa1::run_split_k<T, fa1::KernelTraits<fa1::SplitKSizes{
-                              .head_dim = 128, .queries = kTile, .keys = kTile, .warps = kWarps}>>(shape, t,
+                              .head_dim = 128, .queries = kTile, .keys = kTile, .warps = kWarps}>>(spec, t,
                                                                                                    stream);
   });
 }
@@ -34,13 +34,13 @@ constexpr Step kSteps[] = {{.slug = "split_k",
                             .run = run_tile,
                             .limits = limits}};
 
-const Shape kShape = {.batch = 1,
-                      .heads = 1,
-                      .kv_heads = 1,
-                      .seqlen_q = kTile,
-                      .seqlen_k = kTile,
-                      .head_dim = 64,
-                      .scale = default_scale(64)};
+const Spec kSpec = {{.batch = 1,
+                     .heads = 1,
+                     .kv_heads = 1,
+                     .seqlen_q = kTile,
+                     .seqlen_k = kTile,
+                     .head_dim = 64,
+                     .scale = default_scale(64)}};
 
 const Chapter kSplitKTile = {
     .number = 3,
@@ -49,8 +49,8 @@ const Chapter kSplitKTile = {
     .runs_on = device::Place::device,
     .steps = kSteps,
     .dtypes = kTypes,
-    .gpu_shape = kShape,
-    .cpu_shape = kShape,
+    .gpu_spec = kSpec,
+    .cpu_spec = kSpec,
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 /// \file
-/// Which elements of an e4m3 tensor share a scale.
+/// How tensors are stored in e4m3.
 #pragma once
 #include <string>
 
@@ -17,5 +17,14 @@ constexpr int kKeysPerScale = 128;    ///< rows of K or V that share a scale in 
 
 /// Returns the name used on the command line: "tensor", "head", "block".
 std::string name_of(Scaling scaling);
+
+/// Has no effect on tensors of other types.
+struct E4m3 {
+  Scaling scaling = Scaling::tensor;
+  bool mean_subtracted = false;  ///< K and V are stored without the means of their columns, which are tensors
+  bool cache = false;            ///< K and V are e4m3, whatever type Q and O have; for decoding
+
+  bool operator==(const E4m3&) const = default;
+};
 
 }  // namespace flashbook
