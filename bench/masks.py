@@ -8,9 +8,10 @@ FlashAttention-2's windows and dense masks, and FlashAttention-3's package if it
 
 bench/race.py documents the method. FLOPS counts visible pairs, and `executed` is their fraction of all pairs in the tiles that our kernel
 multiplies. FlexAttention's block mask is made beforehand, in `making` milliseconds. Step 4 uses intervals per key for windows and documents, step
-1 a byte per pair for four masks. wide and wide_causal have keys of 192 columns and values of 128, and cuDNN as another peer. Ours is checked
-against float64 attention first; a peer that cannot run is reported, and the others continue. With --backward only the gradient is timed, with
-the forward pass's results made beforehand, and FLOPs are 2.5 times those of the forward pass.
+1 a byte per pair for four masks. window128 and the like are causal windows of other widths, run only with step 3; wide and wide_causal have keys of
+192 columns and values of 128, and cuDNN as another peer. Ours is checked against float64 attention first; a peer that cannot run is reported, and
+the others continue. With --backward only the gradient is timed, with the forward pass's
+results made beforehand, and FLOPs are 2.5 times those of the forward pass.
 """
 
 import argparse
@@ -37,9 +38,10 @@ PAIRS, PACKED, RANGES, COLUMNS, FUNCTIONS, GRADIENT = "dense", "varlen", "ranges
 WINDOW, PREFIX, SOFTCAP, REACH, DROPOUT = 1024, 2048, 30.0, 128, 0.1
 PEERS = ("flex", "flex_flash", "varlen", "flash2", "fa3", "dense", "cudnn")
 LENGTHS = (1000, 37, 4096, 1, 2047, 512, 300, 8391)  # packed
+WIDTHS = {f"window{keys}": keys for keys in (128, 256, 512, 2048, 4096)}  # besides WINDOW
 AS_PAIRS = ("causal", "window", "documents", "prefix")  # also timed as masks in memory, with a byte per pair
 WIDE, WIDE_KEY, WIDE_VALUE = ("wide", "wide_causal"), 192, 128  # without a mask, and under a causal one
-MASKS = ("full", "causal", "window", "documents", "prefix", "softcap", "alibi", "bias", "dropout", "lengths", *WIDE)
+MASKS = ("full", "causal", "window", "documents", "prefix", "softcap", "alibi", "bias", "dropout", "lengths", *WIDTHS, *WIDE)
 torch: Any = None
 
 
@@ -98,10 +100,10 @@ def make_problem(word, layout=race.LAYOUTS[0]):
     visible = torch.ones(n, n, device="cuda", dtype=torch.bool) if is_full else row >= column
     hidden_from = None  # for each key, the first query that no longer sees it
     found = Problem(word, shape, Mask(), q, k, v, visible, lengths, layout=layout)
-    if word == "window":
-        fields["window_left"] = WINDOW
-        found.visible &= row - column <= WINDOW
-        hidden_from = (torch.arange(n, device="cuda") + WINDOW + 1).clamp(max=n)
+    if word.startswith("window"):
+        fields["window_left"] = width = WIDTHS.get(word, WINDOW)
+        found.visible &= row - column <= width
+        hidden_from = (torch.arange(n, device="cuda") + width + 1).clamp(max=n)
     if word == "prefix":
         fields["prefix"] = PREFIX
         found.visible |= column < PREFIX
@@ -390,6 +392,8 @@ def contestants_of(library, options, problem):
         flex_takes = "flex" in options.peers and problem.word != "dropout"
         found = [our_gradient(library, problem, learns) for learns in ((False, True) if problem.bias is not None else (False,))]
         return found + ([guarded("flex_backward", flex_gradient, problem)] if flex_takes else [])
+    if problem.word in WIDTHS:
+        return [ours(library, RANGES, problem)]
     if problem.word in WIDE:
         found = [guarded(who, make, problem) for who, make in (("fa3", fa3), ("cudnn", cudnn)) if who in options.peers]
         return [ours(library, RANGES, problem), *found]
@@ -474,7 +478,7 @@ def parse():
     race.add_options(parser)
     options = parser.parse_args()
     if options.backward:
-        options.mask = [word for word in options.mask if word not in WIDE]
+        options.mask = [word for word in options.mask if word not in (*WIDTHS, *WIDE)]
     return options
 
 
