@@ -358,7 +358,7 @@ def flash_attn_combine(out_partial: Tensor, lse_partial: Tensor, out: Tensor | N
                              f"{out_partial.device}")
     lse = lse_partial.logsumexp(0)
     weights = (lse_partial - lse.masked_fill(lse.isneginf(), 0)).exp()[..., None]
-    merged = torch.where(weights > 0, weights * out_partial, 0).sum(0)
+    merged = (weights * out_partial).masked_fill_(weights == 0, 0).sum(0)
     return (merged.to(dtype) if out is None else out.copy_(merged)), lse
 
 

@@ -104,6 +104,7 @@ def simulate() -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("others")
     group.addoption("--source", help="the source of FlashAttention")
+    group.addoption("--commit", help="its commit, for the report")
     group.addoption("--longest", type=int, help="leave out cases whose seqlen, seqlen_q or seqlen_k is larger")
     group.addoption("--sample", type=int, help="run only N cases of each test, drawn with a fixed seed")
     group.addoption("--seconds", type=float, help="start no test after N seconds; cases run in an order drawn with a fixed seed")
@@ -216,7 +217,8 @@ class Counts:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         machine = "simulator" if ON_CPU else torch.cuda.get_device_name()
-        found = {"machine": machine, **{name: self.counts[name] for name in ("passed", "refused", "failed", "skipped by the test", "out of time")},
+        option = self.config.getoption
+        found = {"machine": machine, "source": option("--commit"), "cases of each test": option("--sample") or "all", **{name: self.counts[name] for name in ("passed", "refused", "failed", "skipped by the test", "out of time")},
                  "refused for": dict(self.refused.most_common()), "which failed": self.failed[:MAX_NAMED],
                  "left out": LEFT_OUT}
         terminalreporter.write_line(json.dumps(found, indent=2))

@@ -3,7 +3,7 @@
 
     python3 python/tests/others/run.py --flash-attention DIR [--flash-attention-3] [--longest N] [--sample N] [--seconds N] [--report FILE] [PYTEST ARGUMENTS]
 
-DIR is a checkout, which is not built, changed or copied; the tests need pytest and einops. The package is the one that Python imports, on a GPU or in the simulator,
+DIR is a checkout, or some of its files and a file COMMIT; it is not built or changed. The tests need pytest and einops. The package is the one that Python imports, on a GPU or in the simulator,
 where `--longest 128 --sample 10` selects tests that finish in minutes. To run fewer tests, use `-k` or `--seconds`; with pytest-xdist, `-n 4` runs them in parallel.
 """
 
@@ -28,8 +28,11 @@ def main() -> int:
         return 2
     # FlashAttention-3's tests import modules from their own folder.
     found = [str(HERE), *([str(source / "hopper")] if given.flash_attention_3 else []), *filter(None, [os.environ.get("PYTHONPATH")])]
+    commit = subprocess.run(["git", "-C", source, "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
+    if (source / "COMMIT").is_file():
+        commit = (source / "COMMIT").read_text().strip()
     command = [sys.executable, "-m", "pytest", "-p", "adapter", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(source), "-q", "-rfE",
-               "--tb=short", f"--source={source}", *others, str(tests)]
+               "--tb=short", f"--source={source}", f"--commit={commit or 'unknown'}", *others, str(tests)]
     print(" ".join(command), file=sys.stderr)
     return subprocess.run(command, env={**os.environ, "PYTHONPATH": os.pathsep.join(found)}, check=False).returncode
 
