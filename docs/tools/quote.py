@@ -41,7 +41,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))  # the pack
 from bench import results, steps
 from bench.names import Name
 from bench.results import Entry, Refused, Results, Unmeasured
-from docs.tools import blackwell, diffs, made, pages
+from docs.tools import accepted, blackwell, diffs, made, pages
 from docs.tools.pages import row
 
 WAITS = "…"  # stands for a first measurement
@@ -257,7 +257,7 @@ def exercises_table(chapter: str) -> str:
 
 
 TABLES: dict[str, Callable[..., str]] = {  # tables that are not made from results
-    "exercises": exercises_table,
+    "exercises": exercises_table, "accepted": accepted.accepted, "foreign": accepted.foreign,
     "blackwell": lambda what: {"clocks": blackwell.clocks_table, "cubic": blackwell.cubic_table, "fp4": blackwell.fp4_table}[what]()}
 
 

@@ -348,7 +348,7 @@ def flash_attn_combine(out_partial: Tensor, lse_partial: Tensor, out: Tensor | N
     """
     arguments.tensors(5, "[num_splits, batch, seqlen, heads, head_dim]", out_partial=out_partial)
     arguments.tensors(4, "[num_splits, batch, seqlen, heads]", lse_partial=lse_partial)
-    dtype = out_dtype or (torch.float32 if out is None else out.dtype)
+    dtype = out_dtype if out_dtype is not None else torch.float32 if out is None else out.dtype
     if dtype not in (torch.float32, torch.float16, torch.bfloat16):
         raise ValueError(f"out_dtype is {dtype}: pass float32, float16 or bfloat16")
     for name, tensor, shape, kind in (("out_partial", out_partial, out_partial.shape, torch.float32),

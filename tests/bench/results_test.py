@@ -17,7 +17,7 @@ from bench import peers, race, results
 from bench.names import Name
 from bench.results import Refused
 from bench.structs import Shape
-from docs.tools import pages, quote
+from docs.tools import accepted, pages, quote
 
 STEP1, STEP4 = (f"forward/ch01/{step}/bf16/d128/full/n4096" for step in ("textbook", "register_tile"))
 ACCURACY = "accuracy/outliers/ch06/block_scales_block/e4m3/d128/full/n4096"
@@ -350,6 +350,17 @@ class Racing(Case):
         found = race.entry(problem, ours, [ours, in_fp8, in_bf16], 1e12)
         self.assertEqual({key: round(value, 3) for key, value in found.items() if key.startswith("vs_")}, {"vs_cudnn_frontend": 1.2, "vs_cudnn_bf16": 2.0})
         self.assertEqual([problem.name(who).split("/")[1] for who in (in_fp8, in_bf16)], ["cudnn_frontend", "cudnn_bf16"])
+
+
+class ArgumentsOfThePackage(Case):
+    def test_every_argument_has_one_row(self):
+        for change, because in ((("causal", "casual"), "no row for causal of flash_attn_func"), (("num_splits", "num_splits causal"), "two rows for causal"),
+                                (("num_splits", "num_splits tiles"), "there is no tiles of any function")):
+            for name in ("interface.py", "accepted.py"):
+                text = (accepted.PACKAGE / name).read_text(encoding="utf-8")
+                (self.folder / name).write_text(text.replace(f'("{change[0]}"', f'("{change[1]}"') if name == "accepted.py" else text, encoding="utf-8")
+            with self.assertRaisesRegex(results.Refused, because):
+                accepted.accepted("2", self.folder)
 
 
 class Counting(Case):
