@@ -98,6 +98,11 @@ def check_links() -> Iterator[str]:
                 continue
             path, _, anchor = unquote(link).partition("#")
             target = path or name
+            figure, asked, _ = anchor.partition("?")
+            if asked and target in site:  # the state of an interactive figure
+                if not any(source.endswith(f"/{figure}.svg") for source in site[target].links):
+                    yield f"{name}: {link} names a figure that {target} does not show"
+                continue
             if not (SITE / target).is_file():
                 yield f"{name}: {link} leads nowhere"
             elif anchor and target in site and anchor not in site[target].anchors:
@@ -137,7 +142,7 @@ def check_figures() -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         copies = Path(folder) / "docs" / "figures"
         copies.mkdir(parents=True)
-        for name in ("bench", "chapters", "common"):  # sources of some figures
+        for name in ("bench", "chapters", "common", "docs/tools"):  # sources of some figures
             (Path(folder) / name).symlink_to(book.ROOT / name)
         for file in (*figures.glob("*.py"), *figures.glob("*.json")):
             shutil.copy(file, copies)

@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # docs/pages in reading order, followed by pages not listed here.
 PAGE_ORDER = ("symptoms", "glossary", "which_one_when", "often_said", "in_pytorch", "measuring", "memory_hierarchy", "roofline",
-              "blackwell", "reading_sources", "reading", "simulator", "dialect", "mutations", "simulator_limits", "golden",
+              "blackwell", "reading_sources", "reading", "simulator", "timelines", "dialect", "mutations", "simulator_limits", "golden",
               "exercises", "instructor", "weeks", "hardening")
 
 

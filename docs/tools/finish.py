@@ -8,10 +8,11 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from bench import steps
 from docs.tools import book, formulas, kernel_source, made, modules
 from docs.tools.book import Page
 from docs.tools.github_markdown import Document
-from docs.tools.interactive import scripts_of
+from docs.tools.interactive import data_of, scripts_of
 from docs.tools.raw_page import RawPage
 from docs.tools.sources import Definition, Sources, escaped
 
@@ -251,6 +252,8 @@ class Site:
                 body = self.link_names(body, page)
             if page and kind == "kernel":
                 body = self.kernel(page, body)
+            if page and kind in ("chapter", "second", "kernel"):
+                body = with_timelines(body, page)
             if page and kind == "chapter":
                 body += self.kernel_list(page.chapter)
             self.write(name, kind, title, above, body, steps, page)
@@ -271,7 +274,7 @@ class Site:
                 page = path or name
                 if page not in articles:
                     return found[0]
-                return f'href="#{page[:-5]}--{anchor}"' if anchor else f'href="#{page[:-5]}"'
+                return f'href="#{page[:-5]}--{anchor}"' if anchor and "?" not in anchor else f'href="#{page[:-5]}"'
 
             body = re.sub(r'(?<=\s)id="([^"]+)"', rf'id="{name[:-5]}--\1"', body)
             return re.sub(r'href="([^":]*)"', target, body).replace("<details>", "<details open>")
@@ -342,6 +345,25 @@ def with_captions(body: str, chapter: str) -> str:
         return f'<figure id="figure-{count}">{shown}<figcaption><b>Figure {number}.</b> {text}</figcaption></figure>'
 
     return re.sub(r'<p>\s*(<img class="figure" src="([^"]*)" alt="([^"]+)"/>)\s*</p>', figure, body)
+
+
+def with_timelines(body: str, page: Page) -> str:
+    """Returns `body` with links to the timelines of the steps that its title and its headings name."""
+    recorded = {slug for slug, _ in data_of(INTERACTIVE, "timelines")["steps"]}
+
+    def links(heading: str) -> str:
+        found = re.match(r"Steps? (\d+)(?: (?:to|and) (\d+))?", heading)
+        numbers = range(int(found[1]), int(found[2] or found[1]) + 1) if found else ()
+        shown = [step for step in steps.of(int(page.number)) if step.number in numbers and step.name in recorded]
+        text = ""
+        for step in shown:
+            block = f"Step {step.number}, one block" if len(shown) > 1 else "One block"
+            address = f"timelines.html#timelines?slug={step.name}"
+            text += (f'<p class="timeline">{block}, event by event: <a href="{address}">unmodified</a>, '
+                     f'<a href="{address}&amp;at=report">with a planted fault</a></p>')
+        return text
+
+    return links(page.title) + re.sub(r"<h2 [^>]*>(.*?)</h2>", lambda found: found[0] + links(found[1]), body)
 
 
 def figures_list(pages: Sequence[Page], articles: dict[str, str]) -> str:

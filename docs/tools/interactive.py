@@ -1,15 +1,25 @@
 """The scripts in docs/figures/interactive and the figures that they replace."""
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 
 def scripts_of(folder: Path) -> dict[str, list[str]]:
-    """Returns {figure's name: the names of its scripts, in order}: the common script, its data if there are any, then
-    the script that draws it."""
+    """Returns {figure's name: the names of its scripts, in order}: the common script, one that its first line says it
+    is used after, its data if there are any, then the script that draws it."""
     found = {}
     for file in sorted(folder.glob("*.js")):
         data = folder / f"{file.stem}_data.js"
-        scripts = ["kit.js", *([data.name] if data.exists() else []), file.name]
-        for name in re.findall(r"window\.flashbookFigures\.(\w+) = ", file.read_text(encoding="utf-8")):
+        text = file.read_text(encoding="utf-8")
+        needed = re.findall(r"after (\w+\.js)", text.partition("\n")[0])
+        scripts = ["kit.js", *needed, *([data.name] if data.exists() else []), file.name]
+        for name in re.findall(r"window\.flashbookFigures\.(\w+) = ", text):
             found[name] = scripts
+    return found
+
+
+def data_of(folder: Path, name: str) -> dict[str, Any]:
+    """Returns the data of NAME_data.js."""
+    found: dict[str, Any] = json.loads((folder / f"{name}_data.js").read_text(encoding="utf-8").partition(" = ")[2].rstrip(";\n"))
     return found

@@ -8,6 +8,7 @@ In a page, `<!-- made NAME WORD -->` on its own line is replaced by a table.
     dialect              the CUDA that the simulator's tests accept, and the answers to the rest
     exercises            the exercises of all chapters
     wrong [NN]           plausible wrong answers to a chapter's exercises, or to those of all chapters, with their points
+    timelines            the recorded steps, with the faults that their timelines show
     variants KIND        the masks (Mask) or score functions (Score) that a capstone's variant is drawn from
 """
 import importlib
@@ -20,13 +21,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the packages, for python3 docs/tools/made.py
 
 from course import manifest, variant
-from docs.tools import book, pages
+from docs.tools import book, interactive, pages
 from docs.tools.pages import FENCE, Refused, row
 
 MARK = re.compile(r"<!-- made (.+?) -->")
 GOLDEN = book.ROOT / "tests" / "simulator" / "golden_h200.txt"
 MUTATION = book.ROOT / "tests" / "mutation"
 DIALECT = book.ROOT / "tests" / "simulator" / "dialect"
+FIGURES = book.ROOT / "docs" / "figures" / "interactive"
 WRONG_RESULT = "wrong result"
 
 
@@ -125,6 +127,15 @@ def wrong(chapter: str = "[0-9][0-9]") -> str:
     return text
 
 
+def timelines() -> str:
+    text = row("Step", "In", "The fault", "The simulator reports") + row("---", "---", "---", "---")
+    for slug, title in interactive.data_of(FIGURES, "timelines")["steps"]:
+        step = interactive.data_of(FIGURES, f"fault_{slug[:4]}")["steps"][slug[5:]]
+        change = f"`{step['line']}` becomes `{step['now']}`" if step["now"] else f"`{step['line']}` is left out"
+        text += row(f"[{title}](#timelines?slug={slug})", f"`{Path(step['file']).name}`", change, step["report"])
+    return text
+
+
 def variants(kind: str) -> str:
     if kind not in variant.KINDS:
         raise Refused(f"there are no variants {kind}: there are {', '.join(variant.KINDS)}")
@@ -133,7 +144,8 @@ def variants(kind: str) -> str:
 
 
 TABLES: dict[str, Callable[..., str]] = {
-    "golden": golden, "mutations": mutations, "dialect": dialect, "exercises": exercises, "wrong": wrong, "variants": variants,
+    "golden": golden, "mutations": mutations, "dialect": dialect, "exercises": exercises, "wrong": wrong, "timelines": timelines,
+    "variants": variants,
 }
 
 

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
+from bench import steps
 from docs.tools.interactive import scripts_of
 
 FIGURES = pathlib.Path(__file__).resolve().parents[2] / "docs" / "figures"
@@ -321,22 +322,33 @@ class Sectors(unittest.TestCase):
 
 class FaultTraces(unittest.TestCase):
     def test_the_runs_part_and_one_goes_wrong(self):
-        """The runs are identical up to the first difference; the simulator reports the fault in only one, and the steps lead there."""
+        """The runs differ from the first difference on; the simulator reports the fault in only one, and the steps lead there."""
         results = run_script("""
-          const { count, eventOf, parts, stepsOf } = flashbookFigures.fault_ch03.model;
-          return data.map((name) => {
-            const trace = flashbookData[name], steps = stepsOf(trace), first = parts(trace);
-            const faults = (rows) => [...Array(count(rows)).keys()].filter((k) => trace.groups[eventOf(trace, rows, k).group] === 'faults');
-            return { name, first, steps, good: faults(trace.good), broken: faults(trace.broken), same: JSON.stringify(trace.good.slice(0, 5 * first)) === JSON.stringify(trace.broken.slice(0, 5 * first)) };
-          });""", data=[name for name in NAMES if name.startswith("fault_")])
-        self.assertEqual(len(results), 7)
+          const { traceOf, stepsOf } = flashbookFigures.fault_ch03.model;
+          return flashbookData.timelines.steps.map(([name]) => {
+            const trace = traceOf(flashbookData[`fault_${name.slice(0, 4)}`], name.slice(5)), { good, broken, first } = trace;
+            const faults = (rows) => rows.flatMap((event, k) => event.isFault ? [k] : []);
+            return { name, first, steps: stepsOf(trace), good: faults(good), broken: faults(broken), same: JSON.stringify(good[first]) === JSON.stringify(broken[first]) };
+          });""")
+        recorded = {result["name"] for result in results}
+        self.assertLessEqual({step.name for chapter in (5, 6, 9) for step in steps.of(chapter)}, recorded)
         for result in results:
-            with self.subTest(figure=result["name"]):
-                self.assertTrue(result["same"])
+            with self.subTest(step=result["name"]):
+                self.assertFalse(result["same"])
                 self.assertEqual(result["good"], [])
                 self.assertIn(result["broken"][0], result["steps"])
                 self.assertIn(result["first"], result["steps"])
                 self.assertGreater(result["first"], 0)
+
+    def test_an_address_leads_to_a_step_and_to_its_report(self):
+        [shown, said] = run_script("""
+          history.replaceState(null, '', '#timelines?slug=ch06/promoted_sums&at=report');
+          const host = document.createElement('div');
+          document.body.append(host);
+          flashbookFigures.timelines(host, null);
+          return [host.querySelector('.planted').textContent, host.querySelector('[aria-live]').textContent];""")
+        self.assertIn("./flashbook trace 06 -- --step promoted_sums", shown)
+        self.assertRegex(said, "With the fault: .*the simulator reports: deadlock")
 
 
 class Pages(unittest.TestCase):
@@ -406,6 +418,7 @@ class Pages(unittest.TestCase):
 
     CHOICES: ClassVar[dict[str, list[dict[str, Any]]]] = {
         **{f"fault_ch{chapter}": [{}] for chapter in ("01", "03", "04", "05", "06", "07", "08")},
+        "timelines": [{}, {"slug": "ch08/boxes"}],
         "online_softmax": [{}, {"block": 1}, *({"preset": k} for k in range(1, 6)), {"scores": "-1.25, 3; 2 2 -inf 0.001", "block": 4}],
         "attention_tiles": [{"schedule": s, "causal": c, "tiles": t} for s in ("naive", "keysOutside", "queriesOutside")
                             for c, t in (("no", "128x128"), ("yes", "128x64"), ("yes", "64x128"))],

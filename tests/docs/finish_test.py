@@ -11,7 +11,8 @@ sys.path.insert(0, str(ROOT / "docs" / "figures"))
 
 import svg
 
-from docs.tools import formulas
+from docs.tools import finish, formulas
+from docs.tools.book import Page
 from docs.tools.github_markdown import Document
 
 
@@ -32,6 +33,17 @@ class Markdown(unittest.TestCase):
 
     def test_headings_have_githubs_anchors_once_each(self):
         self.assertEqual(re.findall(r'id="(.*?)"', self.of("## Step 1: `two` passes", "", "## Step 1: two passes")), ["step-1-two-passes", "step-1-two-passes-1"])
+
+
+class Timelines(unittest.TestCase):
+    def links(self, title, body=""):
+        return re.findall(r"slug=(\w+/\w+)", finish.with_timelines(body, Page("kernel", "", title, chapter="05_flash_attention_3")))
+
+    def test_a_step_links_to_both_of_its_timelines(self):
+        self.assertEqual(self.links("Step 3: pingpong"), ["ch05/pingpong"] * 2)
+        self.assertEqual(self.links("", '<h2 id="a">Step 1: TMA and WGMMA</h2><p>Step 2</p>'), ["ch05/single_warpgroup"] * 2)
+        self.assertEqual(self.links("Steps 4 to 5: the rest"), ["ch05/overlap"] * 2 + ["ch05/persistent"] * 2)
+        self.assertEqual(self.links("Step 6"), [])
 
 
 class Formulas(unittest.TestCase):

@@ -62,6 +62,8 @@ VARLEN = ["--lengths", "60,200,100", "--causal"]
 LONGER = ["--lengths", "700,1500", "--causal", "--heads", "1", "--head-dim", "64"]
 # intervals.npy: queries 128 to 254 do not see keys 0 to 127.
 INTERVALS = ["--batch", "1", "--seqlen", "260", "--causal", "--mask", "tests/mutation/intervals.npy"]
+# pairs.npy: of 4 queries, even ones see the even keys of 640, and odd ones the odd keys.
+PAIRS = ["--seqlen", "4", "--seqlen-k", "640", "--mask", "tests/mutation/pairs.npy"]
 # bias.npy: one head, distances -4 to 4.
 BIAS = ["--heads", "1", "--bias", "tests/mutation/bias.npy"]
 
@@ -311,6 +313,12 @@ FAULTS = {
                                 ["--step", "backward", "--ranks", "3", "--seqlen", "200", "--causal", "--order", "contiguous"]),
     "no_weights_10": Fault("10_many_gpus/step7_cache.cuh", "const float weight = exp2_approx((part_lse[place] - top) * kLog2e);",
                            "exp2_approx((part_lse[place] - top) * kLog2e)", "1", ("decode",), ["--step", "decode", "--ranks", "3", "--seqlen", "1", "--seqlen-k", "300"]),
+    # Shown in timelines (docs/figures/recorded/fault_traces.py), the second in steps of all later chapters.
+    "same_parity_05": Fault("05_flash_attention_3/step1_single_warpgroup.cuh", "mbarrier_wait(&shared.landed, phase);", "phase", "0", (),
+                            traced=["--step", "single_warpgroup", "--seqlen", "256", *SMALL], says="data race in block"),
+    "never_released_05": Fault("common/hopper/pipeline.h", "if (threadIdx.x % 32 == 0) mbarrier_arrive(&pipeline.empty[state.stage]);",
+                               "if (threadIdx.x % 32 == 0) mbarrier_arrive(&pipeline.empty[state.stage]);", "", (),
+                               traced=["--step", "overlap", "--seqlen", "192", "--seqlen-k", "640", *SMALL], says="deadlock in block"),
 }
 
 

@@ -1,33 +1,40 @@
 // A block without and with a planted fault, side by side, event by event. Use: flashbookFigures.fault_chNN(host, img).
 // fault_chNN_data.js has the simulator's events and is loaded when the reader opens the figure; `model` reads them and
-// draws nothing.
+// draws nothing. timelines.js uses the parts in flashbookTraces.
 (function () {
   'use strict';
 
   // ---- The model ----
 
-  const fields = 5;
-  const count = (rows) => rows.length / fields;
+  const fields = 4, digits = 57;  // recorded/fault_traces.py describes how events are written
 
-  function eventOf(data, rows, k) {
-    const [group, warp, warps, says, line] = rows.slice(fields * k, fields * (k + 1));
-    return { group, warp, warps, who: warp < 0 ? 'block' : warps > 1 ? `warps ${warp}-${warp + warps - 1}` : `warp ${warp}`, says: data.texts[says], line: data.texts[line] };
+  /** The events of a text. */
+  function unpacked(data, text) {
+    const events = [];
+    for (let at = 0, warp = -1; at < text.length; at += 2) {
+      if (text[at] > '\\') warp = text.charCodeAt(at++) - 94;
+      const kind = fields * ((text.charCodeAt(at) - 35) * digits + text.charCodeAt(at + 1) - 35);
+      const [group, warps, says, line] = data.events.slice(kind, kind + fields);
+      const who = warp < 0 ? 'block' : warps > 1 ? `warps ${warp}-${warp + warps - 1}` : `warp ${warp}`;
+      events.push({ group, warp, warps, who, says: data.texts[says], line: data.texts[line], isFault: data.groups[group] === 'faults' });
+    }
+    return events;
   }
 
-  /** The first event that is another one with the fault. */
-  function parts(data) {
-    const { good, broken } = data;
-    let at = 0;
-    while (at < good.length && good[at] === broken[at]) ++at;
-    return Math.floor(at / fields);
+  /** A step's two runs; `first` is the first event that differs. */
+  function traceOf(data, slug) {
+    const step = data.steps[slug], good = unpacked(data, step.good);
+    return { ...step, good, broken: [...good.slice(0, step.same), ...unpacked(data, step.broken)], first: step.same };
   }
+
+  const length = ({ good, broken }) => Math.max(good.length, broken.length);
 
   /** The events to step through: those around the first difference, around what the simulator reports, and the last. */
-  function stepsOf(data) {
-    const first = parts(data), most = Math.max(count(data.good), count(data.broken)), chosen = new Set([most - 1]);
+  function stepsOf(trace) {
+    const most = length(trace), chosen = new Set([most - 1]);
     const around = (at, before, behind) => { for (let k = Math.max(0, at - before); k <= Math.min(most - 1, at + behind); ++k) chosen.add(k); };
-    around(first, 3, 24);
-    for (let k = 0, faults = 0; k < count(data.broken) && faults < 3; ++k) if (data.groups[eventOf(data, data.broken, k).group] === 'faults') around(k, 6, 2 * ++faults);
+    around(trace.first, 3, 24);
+    for (let k = 0, faults = 0; k < trace.broken.length && faults < 3; ++k) if (trace.broken[k].isFault) around(k, 6, 2 * ++faults);
     return [...chosen].sort((a, b) => a - b);
   }
 
@@ -45,76 +52,100 @@
 .fb-fault_traces li.fault{color:var(--red-ink);font-weight:600}
 .fb-fault_traces .halves p.quiet{height:6em;overflow:hidden;overflow-wrap:anywhere;margin-top:4px}
 .fb-fault_traces .closed img{display:block;max-width:100%;margin:0 auto 10px}
+.fb-fault_traces .planted{margin:0 0 12px;overflow-wrap:anywhere}
+.fb-fault_traces .planted code{font-size:12px;background:none;border:0;padding:0;white-space:pre-wrap}
 ` + [...new Set(looks)].map((look) => `.fb-fault_traces .${look}{--of:var(--c-${look})}.fb-fault_traces svg.map path.${look}{stroke:var(--c-${look})}`).join('');
 
-  function figure(name, host, img) {
-    const { el, frame } = window.flashbookKit;
-    frame(host, img, 'fault_traces', css, 'A block without a fault and with it, event by event');
-    const button = el('button.main', { type: 'button', 'data-action': 'open' }, 'Step through both runs');
-    const still = el('div.closed', {}, ...(img ? [el('img', { src: img.src, alt: img.alt })] : []), button);
-    host.replaceChildren(still);
-    const ready = () => window.flashbookData && window.flashbookData[name];
-    const show = () => open(name, host, ready());
-    button.onclick = () => {
-      if (ready()) return show();
-      button.disabled = true;
-      return document.head.append(Object.assign(document.createElement('script'), { src: `interactive/${name}_data.js`, onload: show }));
-    };
-    if (ready() || location.hash.startsWith(`#${name}?`)) button.click();
+  /** Calls done(data) with a chapter's data, at once if they are there. */
+  function withData(name, done) {
+    const data = window.flashbookData && window.flashbookData[name];
+    if (data) done(data);
+    else document.head.append(Object.assign(document.createElement('script'), { src: `interactive/${name}_data.js`, onload: () => done(window.flashbookData[name]) }));
   }
 
-  function side(data, rows, title) {
-    const { el, svg, range } = window.flashbookKit, most = Math.max(count(data.good), count(data.broken)), high = 110, tall = high / (data.warps + 1);
+  function side(rows, warps, most, title, goTo) {
+    const { el, svg, range } = window.flashbookKit, high = 110, tall = high / (warps + 1);
     const map = svg('svg.map', { viewBox: `0 0 ${most} ${high}`, preserveAspectRatio: 'none', role: 'img', 'aria-label': title });
     const paths = {};
-    range(count(rows)).forEach((k) => {
-      const e = eventOf(data, rows, k), look = looks[e.group], y = tall * (e.warp < 0 ? data.warps : e.warp);
+    rows.forEach((e, k) => {
+      const look = looks[e.group], y = tall * (e.warp < 0 ? warps : e.warp);
       paths[look] = (paths[look] || '') + (look === 'red' ? `M${k + 0.5} 0V${high}` : `M${k + 0.5} ${y.toFixed(1)}v${(tall * e.warps - 1).toFixed(1)}`);
     });
     for (const [look, d] of Object.entries(paths)) map.append(svg(`path.${look}`, { d, 'stroke-width': Math.max(1, most / 250) }));
     const mark = svg('line', { y1: 0, y2: high, 'vector-effect': 'non-scaling-stroke', 'stroke-width': 2 });
     map.append(mark);
+    map.onclick = (event) => goTo(Math.floor(most * (event.clientX - map.getBoundingClientRect().left) / map.clientWidth));
     const list = el('ol'), line = el('p.quiet');
     return {
       root: el('div', {}, el('p.sentence', {}, title), map, list, line),
       show(k) {
-        const last = count(rows) - 1, at = Math.min(k, last);
+        const last = rows.length - 1, at = Math.min(k, last);
         mark.setAttribute('x1', at + 0.5);
         mark.setAttribute('x2', at + 0.5);
         list.replaceChildren(...range(7).map((i) => {
-          const n = at + i - 3;
-          if (n < 0 || n > last) return el('li.soft', {}, '\u00a0');
-          const e = eventOf(data, rows, n), look = looks[e.group];
-          return el(`li.${look}${look === 'red' ? '.fault' : ''}`, { title: `${e.who}: ${e.says}`, ...(n === at ? { 'aria-current': 'true' } : {}) }, `${n} ${e.who}: ${e.says}`);
+          const n = at + i - 3, e = rows[n];
+          if (!e) return el('li.soft', {}, '\u00a0');
+          return el(`li.${looks[e.group]}${e.isFault ? '.fault' : ''}`, { title: `${e.who}: ${e.says}`, ...(n === at ? { 'aria-current': 'true' } : {}) }, `${n} ${e.who}: ${e.says}`);
         }));
-        const { line: source } = eventOf(data, rows, at);
-        line.textContent = k > last ? 'This run is over.' : source || 'Not a line of the kernel.';
+        line.textContent = k > last ? 'This run is over.' : rows[at].line || 'Not a line of the kernel.';
       },
     };
   }
 
-  function open(name, host, data) {
-    const kit = window.flashbookKit, { el } = kit, steps = stepsOf(data), first = parts(data);
-    const words = el('p.sentence', { 'aria-live': 'polite' });
-    const said = (rows, k) => (k < count(rows) ? `${eventOf(data, rows, k).who}: ${eventOf(data, rows, k).says}` : 'nothing any more');
-    const sentence = (k) => `Event ${k} without the fault: ${said(data.good, k)}. With the fault: ${said(data.broken, k)}.`;
+  /** Both runs and a player, in `root`. show(trace, steps, at) shows another trace, which `steps` leads through. */
+  function runs(delay) {
+    const kit = window.flashbookKit, { el } = kit, halves = el('div.halves'), words = el('p.sentence', { 'aria-live': 'polite' }), hint = el('p.quiet.try');
+    let trace = null, steps = [], sides = [];
+    const said = (rows, k) => (rows[k] ? `${rows[k].who}: ${rows[k].says}` : 'nothing any more');
+    const sentence = (k) => `Event ${k} without the fault: ${said(trace.good, k)}. With the fault: ${said(trace.broken, k)}.`;
     const walk = kit.player((step, announce) => {
+      if (!trace) return;  // its data are still being loaded
       kit.say(words, sentence(steps[step]), announce);
       for (const one of sides) one.show(steps[step]);
-    }, 600);
-    const sides = [side(data, data.good, `Without the fault: ${count(data.good)} events`), side(data, data.broken, `With the fault: ${count(data.broken)} events`)];
-    host.replaceChildren(el('div.halves', {}, ...sides.map((one) => one.root)), words, walk.root,
-      el('div.legend', {}, ...[['amber', 'barriers'], ['green', 'copies'], ['blue', 'products'], ['soft', 'all else'], ['red', 'the fault']].map(([look, words]) =>
-        el('span', {}, el('i', { style: `background:var(--c-${look})` }), words))),
-      el('p.quiet.try', {}, `One row per warp. The order is that of the simulator, which does not model time. Event ${first} is the first that differs. Continue to the simulator’s report.`));
-    kit.link(host, name, { nodes: {} }, walk, () => walk.reset(steps.length, 0));
-    const reserve = () => kit.reserve(words, steps.map(sentence));
-    reserve();
-    kit.onWidth(host, reserve);
+    }, delay);
+    return {
+      walk,
+      root: el('div', {}, halves, words, walk.root,
+        el('div.legend', {}, ...[['amber', 'barriers'], ['green', 'copies'], ['blue', 'products'], ['soft', 'all else'], ['red', 'the fault']].map(([look, meant]) =>
+          el('span', {}, el('i', { style: `background:var(--c-${look})` }), meant))), hint),
+      show(newTrace, newSteps, at) {
+        [trace, steps] = [newTrace, newSteps];
+        const goTo = (k) => walk.go(steps.findIndex((event) => event >= k)), made = (rows, title) => side(rows, trace.warps, length(trace), `${title}: ${rows.length} events`, goTo);
+        sides = [made(trace.good, 'Without the fault'), made(trace.broken, 'With the fault')];
+        halves.replaceChildren(...sides.map((one) => one.root));
+        hint.textContent = `One row per warp. The order is that of the simulator, which does not model time. Event ${trace.first} is the first that differs. Continue to the simulator’s report.`;
+        walk.reset(steps.length, Math.max(0, steps.indexOf(at)));
+      },
+      reserve() {
+        if (trace) kit.reserve(words, steps.map(sentence).sort((a, b) => b.length - a.length).slice(0, 40));
+      },
+    };
   }
 
+  /** The fault of a chapter's page; the reader opens it. */
+  function figure(name, host, img) {
+    const kit = window.flashbookKit, { el } = kit;
+    kit.frame(host, img, 'fault_traces', css, 'A block without a fault and with it, event by event');
+    const button = el('button.main', { type: 'button', 'data-action': 'open' }, 'Step through both runs');
+    const still = el('div.closed', {}, ...(img ? [el('img', { src: img.src, alt: img.alt })] : []), button);
+    host.replaceChildren(still);
+    const open = (data) => {
+      const both = runs(600), trace = traceOf(data, Object.keys(data.steps).find((slug) => data.steps[slug].on_page));
+      host.replaceChildren(both.root);
+      kit.link(host, name, { nodes: {} }, both.walk, () => both.show(trace, stepsOf(trace), 0));
+      both.reserve();
+      kit.onWidth(host, both.reserve);
+    };
+    button.onclick = () => {
+      button.disabled = true;
+      withData(name, open);
+    };
+    if ((window.flashbookData && window.flashbookData[name]) || location.hash.startsWith(`#${name}?`)) button.click();
+  }
+
+  window.flashbookTraces = { css, length, traceOf, runs, withData };
   window.flashbookFigures = window.flashbookFigures || {};
-  const named = (name) => Object.assign((host, img) => figure(name, host, img), { model: { count, eventOf, parts, stepsOf } });
+  const named = (name) => Object.assign((host, img) => figure(name, host, img), { model: { traceOf, stepsOf } });
   window.flashbookFigures.fault_ch01 = named('fault_ch01');
   window.flashbookFigures.fault_ch03 = named('fault_ch03');
   window.flashbookFigures.fault_ch04 = named('fault_ch04');
