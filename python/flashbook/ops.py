@@ -114,8 +114,9 @@ class Plan:
 
 
 _plans: dict[object, Plan] = {}
-_kept: dict[tuple[int, int, int], Tensor] = {}  # workspaces with counters, by device, stream and chapter
-_scratch: dict[tuple[int, int, int], Tensor] = {}  # by device, stream and thread, see scratch_of
+# Memory that later calls reuse, by device, stream and thread, since the kernels of two threads' calls may alternate.
+_kept: dict[tuple[int, int, int, int], Tensor] = {}  # workspaces with counters, also by chapter
+_scratch: dict[tuple[int, int, int], Tensor] = {}
 
 
 # ---- checks ------------------------------------------------------------------------------------------------------------------------
@@ -444,21 +445,33 @@ def planned(plan: Plan, what: str, tensors: tuple[Tensor, ...], q: Tensor, k: Te
         plan.workspace = (c.flashbook_workspace_bytes(*plan.first) if cache is None
                           else c.flashbook_decode_workspace_bytes(*plan.first, ctypes.addressof(cache)))
         plan.call = getattr(c, f"flashbook_{what}")
+    return with_workspace(plan, q.device)
+
+
+def with_workspace(plan: Plan, device: torch.device) -> Plan:
+    """Returns the plan with a template of its workspace. Raises the library's error if there is no size."""
     if plan.workspace < 0:
         _library.check(_library.BAD_ARGUMENT)
-    plan.memory = without_memory(torch.empty(plan.workspace, dtype=torch.uint8, device=q.device))
+    plan.memory = without_memory(torch.empty(plan.workspace, dtype=torch.uint8, device=device))
     return plan
 
 
-class Simulated:
-    """Copies CPU tensors to memory that the simulator's kernels may access."""
+class Launch:
+    """A launch of a plan: the stream, the workspace, and the addresses of tensors. For the simulator, tensors are copied to
+    memory that kernels may access."""
 
-    def __init__(self) -> None:
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.stream = plan, int(raw_stream(plan.index)) if plan.index >= 0 else 0
         self.copies: dict[int, tuple[int, int]] = {}  # keyed by the original's address: the copy's address and its size in bytes
+        self.workspace, self.memory = workspace_of(plan, self.stream, self.address)
 
-    def __call__(self, tensor: Tensor) -> int:
-        """Copies a tensor and returns the copy's address."""
+    def address(self, tensor: Tensor | None) -> int:
+        """Returns the address that kernels get: 0 for None."""
+        if tensor is None:
+            return 0
         place = tensor.data_ptr()
+        if not self.plan.simulated:
+            return place
         size = tensor.element_size() * (1 + sum((count - 1) * stride for count, stride in zip(tensor.shape, tensor.stride())))
         if place in self.copies and self.copies[place][1] >= size:  # since q and k may be the same tensor
             return self.copies[place][0]
@@ -469,9 +482,16 @@ class Simulated:
         self.copies[place] = int(address), size
         return int(address)
 
-    def bring_back(self, *results: Tensor) -> None:
+    def tensors(self, *inputs: Tensor, scales: Scales = NO_SCALES) -> bytes:
+        """Returns FlashbookTensors of q, k, v, O and the log-sum-exp."""
+        return pack_tensors(TENSORS, *map(self.address, inputs), self.workspace, *map(self.address, scales), 0, 0)
+
+    def run(self, *arguments: Any, results: tuple[Tensor | None, ...]) -> None:
+        if status := self.plan.call(*arguments, self.stream):
+            _library.check(status)
         for tensor in results:
-            ctypes.memmove(tensor.data_ptr(), *self.copies[tensor.data_ptr()])
+            if tensor is not None and self.plan.simulated:
+                ctypes.memmove(tensor.data_ptr(), *self.copies[tensor.data_ptr()])
 
     def __del__(self) -> None:
         for address, _ in self.copies.values():
@@ -480,15 +500,15 @@ class Simulated:
 
 def workspace_of(plan: Plan, stream: int, address: Callable[[Tensor], int]) -> tuple[int, Tensor | None]:
     """Returns the workspace's address, and the tensor that keeps it alive until the launch. A workspace with counters
-    is reused by later calls on the same stream; a CUDA graph gets its own."""
+    is reused by this thread's later calls on the stream; a CUDA graph gets its own."""
     if plan.workspace == 0 or plan.memory is None:
         return 0, None
     if not plan.counts:
-        memory = torch.empty_like(plan.memory)
+        memory = empty_like(plan.memory)
     elif plan.index < 0 or is_capturing():
         memory = torch.zeros_like(plan.memory)
     else:
-        place = (plan.index, stream, plan.chapter)
+        place = (plan.index, stream, get_ident(), plan.chapter)
         kept = _kept.get(place)
         if kept is None or kept.numel() < plan.workspace:
             kept = _kept[place] = torch.zeros_like(plan.memory)
@@ -496,13 +516,13 @@ def workspace_of(plan: Plan, stream: int, address: Callable[[Tensor], int]) -> t
     return address(memory), memory
 
 
-def scratch_of(plan: Plan, stream: int, thread: int) -> Tensor:
-    """Returns scratch memory that later calls on the stream reuse: with thread 0 for log-sum-exps that the caller does
-    not want, otherwise for the workspaces of gradients. The launches of two threads may alternate, so each thread has
-    its own."""
-    found = _scratch.get((plan.index, stream, thread))
+def scratch_of(plan: Plan, stream: int) -> Tensor:
+    """Returns memory without counters that this thread's later calls on the stream reuse: for log-sum-exps that the
+    caller does not want, and for small workspaces of gradients."""
+    place = (plan.index, stream, get_ident())
+    found = _scratch.get(place)
     if found is None:
-        found = _scratch[plan.index, stream, thread] = torch.empty(SCRATCH, dtype=torch.uint8, device=plan.results[0].device)
+        found = _scratch[place] = torch.empty(SCRATCH, dtype=torch.uint8, device=plan.results[0].device)
     return found
 
 
@@ -516,11 +536,7 @@ def on(plan: Plan) -> Any:
     return torch.cuda.device(plan.index) if is_elsewhere(plan) else contextlib.nullcontext()
 
 
-def stream_of(plan: Plan) -> int:
-    return int(raw_stream(plan.index)) if plan.index >= 0 else 0
-
-
-def arguments(plan: Plan, address: Callable[[Tensor], int], slopes: Tensor | None, first_query: Tensor | None, first_key: Tensor | None,
+def arguments(plan: Plan, address: Callable[[Tensor | None], int], slopes: Tensor | None, first_query: Tensor | None, first_key: Tensor | None,
               seed: Tensor | None, bias: Tensor | None) -> Any:
     """Returns the C function's first arguments, with arrays and the seed in its mask."""
     if plan.mask is None or (slopes is None and first_query is None and seed is None and bias is None):
@@ -528,13 +544,13 @@ def arguments(plan: Plan, address: Callable[[Tensor], int], slopes: Tensor | Non
     return (*plan.first[:3], mask_with(plan.mask, address, seed, slopes=slopes, first_query=first_query, first_key=first_key, bias=bias))
 
 
-def mask_with(mask: Mask, address: Callable[[Tensor], int], seed: Tensor | None = None, **arrays: Tensor | None) -> bytes:
+def mask_with(mask: Mask, address: Callable[[Tensor | None], int], seed: Tensor | None = None, **arrays: Tensor | None) -> bytes:
     """Returns the mask with these arrays, named as its fields."""
     found, slopes = Mask.from_buffer_copy(mask), arrays["slopes"]
     found.seed = 0 if seed is None else int(seed)
     found.slope_sequences = slopes.shape[0] if slopes is not None and slopes.dim() == 2 else 0  # 0: all sequences share them
     for name, array in arrays.items():
-        setattr(found, name, None if array is None else address(array))
+        setattr(found, name, address(array))
     return bytes(found)
 
 
@@ -602,7 +618,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int
         return forward(*(readable(tensor, plan.compact) for tensor in (q, k, v)), scale, left, right, softcap, slopes, first_query, first_key,
                        deterministic, chapter, step, *scales, dropout, seed, bias)
     with on(plan):
-        return launch_forward(plan, plan.results, q, k, v, slopes, first_query, first_key, scales, seed, bias)
+        return launch_forward(plan, q, k, v, slopes, first_query, first_key, scales, seed, bias)
 
 
 def forward_plan(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, slopes: Tensor | None,
@@ -639,21 +655,15 @@ def plan_forward(inputs: tuple[Tensor, ...], scale: float, left: int, right: int
     return plan
 
 
-def launch_forward(plan: Plan, results: tuple[Tensor, ...], q: Tensor, k: Tensor, v: Tensor, slopes: Tensor | None = None,
-                   first_query: Tensor | None = None, first_key: Tensor | None = None, scales: Scales = NO_SCALES,
-                   seed: Tensor | None = None, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    o, lse = torch.empty_like(results[0]), torch.empty_like(results[1])
+def launch_forward(plan: Plan, q: Tensor, k: Tensor, v: Tensor, slopes: Tensor | None = None, first_query: Tensor | None = None,
+                   first_key: Tensor | None = None, scales: Scales = NO_SCALES, seed: Tensor | None = None,
+                   bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    o, lse = empty_like(plan.results[0]), empty_like(plan.results[1])
     if plan.empty:
         return o.zero_(), lse.fill_(float("-inf"))
-    stream = stream_of(plan)
-    address: Any = Simulated() if plan.simulated else Tensor.data_ptr
-    workspace, _memory = workspace_of(plan, stream, address)
-    q_scale, k_scale, v_scale = (0 if array is None else address(array) for array in scales)
-    tensors = pack_tensors(TENSORS, address(q), address(k), address(v), address(o), address(lse), workspace, q_scale, k_scale, v_scale, 0, 0)
-    if status := plan.call(*arguments(plan, address, slopes, first_query, first_key, seed, bias), tensors, stream):
-        _library.check(status)
-    if plan.simulated:
-        address.bring_back(o, lse)
+    launch = Launch(plan)
+    tensors = launch.tensors(q, k, v, o, lse, scales=scales)
+    launch.run(*arguments(plan, launch.address, slopes, first_query, first_key, seed, bias), tensors, results=(o, lse))
     return o, lse
 
 
@@ -679,7 +689,7 @@ def backward(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tenso
         return backward(*(readable(tensor, False) for tensor in (d_o, q, k, v, o)), lse, scale, left, right, softcap, slopes, first_query,
                         first_key, deterministic, dropout, seed, bias, d_lse, d_bias)
     with on(plan):
-        return launch_backward(plan, plan.results, d_o, q, k, v, o, lse, slopes, first_query, first_key, seed, bias, d_lse, d_bias)
+        return launch_backward(plan, d_o, q, k, v, o, lse, slopes, first_query, first_key, seed, bias, d_lse, d_bias)
 
 
 def backward_with_bias(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, bias: Tensor, scale: float, left: int, right: int,
@@ -716,28 +726,21 @@ def plan_backward(inputs: tuple[Tensor, ...], scale: float, left: int, right: in
     return plan
 
 
-def launch_backward(plan: Plan, results: tuple[Tensor, ...], d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor,
-                    slopes: Tensor | None = None, first_query: Tensor | None = None, first_key: Tensor | None = None,
-                    seed: Tensor | None = None, bias: Tensor | None = None, d_lse: Tensor | None = None,
-                    d_bias: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    dq, dk, dv = torch.empty_like(results[0]), torch.empty_like(results[1]), torch.empty_like(results[2])
+def launch_backward(plan: Plan, d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, slopes: Tensor | None = None,
+                    first_query: Tensor | None = None, first_key: Tensor | None = None, seed: Tensor | None = None, bias: Tensor | None = None,
+                    d_lse: Tensor | None = None, d_bias: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    dq, dk, dv = (empty_like(like) for like in plan.results)
     if plan.empty:
         if d_bias is not None:
             d_bias.zero_()
         return dq.zero_(), dk.zero_(), dv.zero_()
-    stream = stream_of(plan)
-    address: Any = Simulated() if plan.simulated else Tensor.data_ptr
-    workspace, _memory = workspace_of(plan, stream, address)
-    lse = lse.contiguous()  # a saved-tensor hook may have changed its strides
-    tensors = pack_tensors(TENSORS, address(q), address(k), address(v), address(o), address(lse), workspace, 0, 0, 0, 0, 0)
-    gradients = pack_gradients(GRADIENTS, address(d_o), address(dq), address(dk), address(dv)) + plan.gradients
+    launch = Launch(plan)
+    tensors = launch.tensors(q, k, v, o, lse := lse.contiguous())  # a saved-tensor hook may have changed its strides
+    gradients = pack_gradients(GRADIENTS, *map(launch.address, (d_o, dq, dk, dv))) + plan.gradients
     if d_bias is not None or d_lse is not None:
         d_lse = None if d_lse is None else d_lse.contiguous()  # kept alive until the launch
-        gradients = gradients[:Gradients.d_bias.offset] + struct.pack("=2Q", *(0 if of is None else address(of) for of in (d_bias, d_lse)))
-    if status := plan.call(*arguments(plan, address, slopes, first_query, first_key, seed, bias), tensors, gradients, stream):
-        _library.check(status)
-    if plan.simulated:
-        address.bring_back(dq, dk, dv, *(() if d_bias is None else (d_bias,)))
+        gradients = gradients[:Gradients.d_bias.offset] + pack_pointers(launch.address(d_bias), launch.address(d_lse))
+    launch.run(*arguments(plan, launch.address, slopes, first_query, first_key, seed, bias), tensors, gradients, results=(dq, dk, dv, d_bias))
     return dq, dk, dv
 
 
@@ -896,10 +899,7 @@ def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: fl
         plan.workspace = c.flashbook_masked_decode_workspace_bytes(*first, ctypes.addressof(sized))
     elif pages is not None or paddings:
         plan.workspace = c.flashbook_decode_workspace_bytes(*first)
-    if plan.workspace < 0:
-        _library.check(_library.BAD_ARGUMENT)
-    plan.memory = without_memory(torch.empty(plan.workspace, dtype=torch.uint8, device=q.device))
-    return plan
+    return with_workspace(plan, q.device)
 
 
 def launch_decode(plan: Plan, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, slopes: Tensor | None = None,
@@ -911,20 +911,13 @@ def launch_decode(plan: Plan, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor |
         return o.zero_(), lse
     if first_query is not None and plan.chapter == DECODING:  # chapter 8 does not write the rows after the last sequence, whereas chapter 9 does
         o.zero_(), lse.fill_(float("-inf"))
-    stream = stream_of(plan)
-    address: Any = Simulated() if plan.simulated else Tensor.data_ptr
-    workspace, _memory = workspace_of(plan, stream, address)
-    cache = pack_cache(CACHE, *(0 if array is None else address(array) for array in (lengths, pages)), plan.cache_parts[0],
-                       *(0 if array is None else address(array) for array in (paddings, first_query)), plan.cache_parts[1])
+    launch = Launch(plan)
+    cache = pack_cache(CACHE, *map(launch.address, (lengths, pages)), plan.cache_parts[0], *map(launch.address, (paddings, first_query)),
+                       plan.cache_parts[1])
     first: tuple[Any, ...] = (*plan.first, cache)
     if plan.mask is not None:
-        first += (mask_with(plan.mask, address, slopes=slopes, sink_logits=sinks),)
-    tensors = pack_tensors(TENSORS, address(q), address(k), address(v), address(o), address(lse), workspace, 0,
-                           *(0 if array is None else address(array) for array in (k_scale, v_scale)), 0, 0)
-    if status := plan.call(*first, tensors, stream):
-        _library.check(status)
-    if plan.simulated:
-        address.bring_back(o, lse)
+        first += (mask_with(plan.mask, launch.address, slopes=slopes, sink_logits=sinks),)
+    launch.run(*first, launch.tensors(q, k, v, o, lse, scales=(None, k_scale, v_scale)), results=(o, lse))
     return o, lse
 
 
@@ -1035,7 +1028,8 @@ class CachedCall:
         self.is_direct = plan.index >= 0 and not plan.empty and (plan.workspace == 0 or plan.counts)
         self.is_short = plan.results[1].nbytes <= SCRATCH
         self.without_arrays = self.arguments(None, None) if self.is_direct else ()
-        self.kept: dict[int, tuple[int, int, tuple[Tensor, ...]]] = {}  # keyed by stream: addresses of log-sum-exp and workspace, their tensors
+        # Keyed by stream and thread: addresses for the log-sum-exp and the workspace, and their tensors.
+        self.kept: dict[tuple[int, int], tuple[int, int, tuple[Tensor, ...]]] = {}
 
     def template(self, like: Tensor) -> Tensor:
         """Returns a template, in the callers' layout, of a view's result or gradient."""
@@ -1074,7 +1068,7 @@ class CachedCall:
         stream = raw_stream(plan.index)
         if stream and is_capturing():  # the legacy stream, 0, cannot be captured
             return self.again(q, k, v, first, second)
-        kept = self.kept.get(stream)
+        kept = self.kept.get((stream, get_ident()))
         if kept is None:
             kept = self.keep(stream)
         o = empty_like(self.results[0])
@@ -1088,10 +1082,10 @@ class CachedCall:
         return o, lse
 
     def keep(self, stream: int) -> tuple[int, int, tuple[Tensor, ...]]:
-        """Returns the addresses to which calls on this stream write."""
+        """Returns the addresses to which this thread's calls on the stream write."""
         workspace, memory = workspace_of(self.plan, stream, Tensor.data_ptr)
-        unread = scratch_of(self.plan, stream, 0)
-        kept = self.kept[stream] = unread.data_ptr(), workspace, (unread,) if memory is None else (unread, memory)
+        unread = scratch_of(self.plan, stream)
+        kept = self.kept[stream, get_ident()] = unread.data_ptr(), workspace, (unread,) if memory is None else (unread, memory)
         return kept
 
     def backward_again(self, d_o: Tensor, d_lse: Tensor | None, saved: tuple[Tensor, ...], deterministic: bool, first: Tensor | None,
@@ -1108,7 +1102,7 @@ class CachedCall:
             documents = -1 if first is None else first.shape[0] - 1
             plan, stream = _plans.get(backward_key(views, *self.options[:4], False, documents, deterministic, 0.0, -1)), raw_stream(self.plan.index)
             if plan is not None and not (plan.copies or plan.empty or (stream and is_capturing())):
-                memory = scratch_of(plan, stream, get_ident()) if 0 < plan.workspace <= SCRATCH else None
+                memory = scratch_of(plan, stream) if 0 < plan.workspace <= SCRATCH else None
                 workspace = 0 if memory is None else memory.data_ptr()
                 self.gradients[d_o.stride(), deterministic, stream, get_ident()] = plan, *map(self.template, plan.results), memory, workspace
         return tuple(map(self.given, found))
@@ -1156,7 +1150,7 @@ class RepeatedCall(torch.autograd.Function):
         gradients = pack_gradients(GRADIENTS, d_o_place, dq.data_ptr(), dk.data_ptr(), dv.data_ptr()) + plan.gradients
         if d_lse is not None:
             d_lse = d_lse.contiguous()  # kept alive until the launch
-            gradients = gradients[:Gradients.d_lse.offset] + struct.pack("=Q", d_lse.data_ptr())
+            gradients = gradients[:Gradients.d_bias.offset] + pack_pointers(0, d_lse.data_ptr())
         before = plan.first if first is None or second is None else plan.for_sequences(first, second)
         if status := plan.call(*before, pack_unscaled(TENSORS, *places, workspace), gradients, stream):
             _library.check(status)
