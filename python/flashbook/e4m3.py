@@ -4,14 +4,14 @@ Every e4m3 value is exact in 16 bits. The scales, [batch, kv_heads], are factors
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from flashbook import ops
 
-Scale = Tensor | None
+Scale: TypeAlias = Tensor | None
 
 
 class _In16Bits(torch.autograd.Function):

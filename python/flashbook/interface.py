@@ -109,7 +109,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None, left: i
     after a query's own; -1 means all."""
     q, k, v = _cast(q, k, v)
     if v.shape[-1] > ops.MAX_HEAD_DIM >= q.shape[-1] and not dropout:  # each part of the columns computes the scores again
-        options = softmax_scale, left, right, softcap, slopes, first_query, first_key, deterministic, chapter, step, scales, dropout, bias
+        options: tuple[Any, ...] = (softmax_scale, left, right, softcap, slopes, first_query, first_key, deterministic, chapter, step, scales,
+                                    dropout, bias)
         parts = [attend(q, k, part, *options) for part in v.split(ops.MAX_HEAD_DIM, -1)]
         by_token = q.stride(1) < q.stride(2)
         o = torch.cat([part.transpose(1, 2) if by_token else part for part, _ in parts], -1)

@@ -469,7 +469,7 @@ class Launch:
         """Returns the address that kernels get: 0 for None."""
         if tensor is None:
             return 0
-        place = tensor.data_ptr()
+        place: int = tensor.data_ptr()
         if not self.plan.simulated:
             return place
         size = tensor.element_size() * (1 + sum((count - 1) * stride for count, stride in zip(tensor.shape, tensor.stride())))
