@@ -139,10 +139,11 @@ __device__ __forceinline__ void store_row(const WarpRow<kHeadDim>& result, const
 //| ## Many parts of a row
 //|
 //| One warp would need several rounds of loads for a hundred parts, each as long as a trip to memory.
-//| Instead, each of a block's eight warps merges an eighth of the parts, and the first warp merges the eight
-//| results.
+//| Instead, each of a block's four warps merges a quarter of the parts, and the first warp merges the four
+//| results. With four warps such a block fits onto a multiprocessor beside one of step 10's, and can be ready
+//| before that one ends.
 
-constexpr int kManyWarps = 8;
+constexpr int kManyWarps = 4;
 
 /// Merges a row as merge_row does, and hands it to `store` in the first warp. A block of kManyWarps warps.
 template <int kHeadDim, typename Place, typename Store>

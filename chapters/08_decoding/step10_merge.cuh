@@ -1,9 +1,9 @@
-//| # Step 10: merging four rows at a time
+//| # Step 10: merging eight rows at a time
 //|
 //| As in [step 4](last_arriver.cuh), the last to arrive merges, but here a block may have 128 rows of sixteen
 //| parts, and what counts is how often a warp waits for the L2. With a row at a time and 16 rows per warp, it
 //| waited so often that merging took longer than reading 8k keys. So a warpgroup arrives as a whole, its four
-//| warps share its rows evenly, and each warp requests eight parts of four rows before it uses the first.
+//| warps share its rows evenly, and each warp requests four parts of eight rows before it uses the first.
 #pragma once
 #include "chapters/08_decoding/last_arriver.cuh"
 
@@ -11,8 +11,8 @@ namespace flashbook::decoding {
 
 //| The warpgroups share tiles but are otherwise independent: each has a named barrier for its queries. They
 //| meet only where both zero the last values.
-/// Named barriers: one per warpgroup of consumers, and one for both.
-enum WarpgroupBarrier { kFirstGroup = 1, kSecondGroup = 2, kBothGroups = 3 };
+/// Named barriers: one per warpgroup of consumers, one for both, and one for the consumers and the producers.
+enum WarpgroupBarrier { kFirstGroup = 1, kSecondGroup = 2, kBothGroups = 3, kQueriesRequested = 4 };
 
 /// Waits for the other warps of the thread's warpgroup.
 __device__ __forceinline__ void sync_warpgroup() {
@@ -22,14 +22,14 @@ __device__ __forceinline__ void sync_warpgroup() {
     named_barrier_sync<kSecondGroup, kWarpgroup>();
 }
 
-/// Merges rows `first`, ..., `first` + 3 and every `step` rows further on, up to `end`; `place(part, row)` is
+/// Merges rows `first`, ..., `first` + 7 and every `step` rows further on, up to `end`; `place(part, row)` is
 /// where a part of a row is. One warp.
 template <int kHeadDim, typename Place, typename Store>
 __device__ __forceinline__ void merge_rows(const Partials& partials, int parts, int first, int end, int step,
                                            Place place, Store store) {
   using Row = WarpRow<kHeadDim>;
-  constexpr int kAtOnce = 4, kPartsAtOnce = 32 / kAtOnce;  // a lane has the weight of one part of one row
-  constexpr int kInFlight = kHeadDim == 256 ? 4 : kPartsAtOnce;  // parts whose loads fit into registers
+  constexpr int kAtOnce = 8, kPartsAtOnce = 32 / kAtOnce;  // a lane has the weight of one part of one row
+  constexpr int kInFlight = kHeadDim == 256 ? 2 : kPartsAtOnce;  // parts whose loads fit into registers
   const int lane = threadIdx.x % 32;
 #pragma unroll 1
   for (int row = first; row < end; row += step) {
@@ -50,7 +50,7 @@ __device__ __forceinline__ void merge_rows(const Partials& partials, int parts, 
       const int own_part = group + lane / kAtOnce;
       const float lse = own_part < parts ? partials.lse[place(own_part, own_row)] : -INFINITY;
       load(group);
-      //| Eight lanes share a row. Its maximum may grow from group to group, and then the earlier sums shrink,
+      //| Four lanes share a row. Its maximum may grow from group to group, and then the earlier sums shrink,
       //| as in the softmax.
       float new_max = fmaxf(max, lse);
 #pragma unroll
@@ -122,7 +122,7 @@ __device__ __forceinline__ void finish_parts_of_rows(const Problem& problem, con
   const int first = threadIdx.x / kWarpgroup * kRowsPerWarpgroup;  // its first row in the block
   const int end = min(first + kRowsPerWarpgroup, plan.rows_of(problem, segment.pack) - first_row);
   if (first >= end || !group_arrives_last(segment, workspace, is_last)) return;
-  constexpr int kStep = 4;
+  constexpr int kStep = 8;
   const int warp = threadIdx.x / 32 % kWarpsPerWarpgroup;
   const Pack of = plan.rows_at(problem, segment.pack);
   merge_rows<Traits::kHeadDim>(

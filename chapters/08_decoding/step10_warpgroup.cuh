@@ -63,6 +63,16 @@ struct WarpgroupShared {
 //| the last key has nothing to load, but without it the stage would keep old bytes, which may be NaN. So it
 //| is requested from beyond the map's end, and arrives as zeros.
 
+/// Threads that meet when a block's first queries are requested: consumers and two warps of producers.
+template <typename Traits>
+constexpr int kRequestThreads = (Traits::kWarps + 2) * 32;
+
+/// Waits until the consumers have requested the block's first queries.
+template <typename Traits>
+__device__ __forceinline__ void wait_for_request() {
+  named_barrier_sync<kQueriesRequested, kRequestThreads<Traits>>();
+}
+
 /// Fills the stages of keys, or those of values. One warp.
 template <bool kValues, typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void produce_panels(WarpgroupShared<T, Traits>& shared, const CUtensorMap& map,
@@ -74,6 +84,7 @@ __device__ __forceinline__ void produce_panels(WarpgroupShared<T, Traits>& share
   const int in_tile = lane / Traits::kPanels * cache.copy_rows;  // the first key of this lane's box
   PipelineState<Traits::kStages> state;
   Segment segment;
+  int before_queries = kValues ? 0 : 1;  // tiles that are requested before the queries
   while (segments.next(segment)) {
     const Pack of = problem.pack_of(segment.pack);
     const int start = plan.first_key_of(problem, of.batch, segment.length);
@@ -88,6 +99,9 @@ __device__ __forceinline__ void produce_panels(WarpgroupShared<T, Traits>& share
       } else if (tile >= segment.begin + 2) {
         state.advance();  // skips the values of the tile before the last
       }
+      //| The first keys are requested at once, the rest only after the block's first queries. All blocks fill
+      //| their stages at the same time, with 25 MB, and queries requested after that would wait 6 µs for it.
+      if (before_queries-- == 0) wait_for_request<Traits>();
       wait_empty(shared.ring, state);
       auto& stage = shared.ring.tile[state.stage];
       uint64_t* full = &shared.ring.full[state.stage];
@@ -110,6 +124,7 @@ __device__ __forceinline__ void produce_panels(WarpgroupShared<T, Traits>& share
       for (int i = 0; i < min(segment.end - segment.begin, 2); ++i)
         state.advance();  // skips the last tiles' values
   }
+  if (before_queries >= 0) wait_for_request<Traits>();  // a block with one tile, or none
 }
 
 //| ## Queries
@@ -327,6 +342,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   Segments<Traits::kKeys, PlanType> segments(plan, problem, gridDim.x);
   segments.begin(blockIdx.x);  // meanwhile, all other warps
   __syncthreads();             // all threads see the barriers
+  let_dependents_launch();     // merge_many may set itself up meanwhile
   //| A block of three warpgroups begins with 168 registers per thread. The third warpgroup, in which two
   //| warps produce, keeps 56, so each of the others can have 224: 2 * 224 + 56 = 3 * 168.
   if (warp >= Traits::kWarps) {
@@ -362,6 +378,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   if (threadIdx.x % 32 == 0) shared.at[warp] = segments.at;
   __syncwarp();
   bool is_there = begin_next(0);
+  named_barrier_arrive<kQueriesRequested, kRequestThreads<Traits>>();
   for (int place = 0; is_there; place = kLastPlace - place) {
     cp_async_wait<0>();   // this thread's pieces of Q are in,
     fence_proxy_async();  // and visible to wgmma,
