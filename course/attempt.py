@@ -183,7 +183,7 @@ def race(tried: Attempt, progress: Progress = nothing) -> str:
 def attempt(exercise: manifest.Exercise, show: Show = nothing, progress: Progress = nothing, of_solution: bool = False) -> Attempt:
     """Builds the exercise and runs its tests, kernels in all modes of the simulator or only in FLASHBOOK_SIM_ASYNC. `show` is called with each
     test's verdict, and again if it fails in another mode. `of_solution`: tries the book's solution, which only the book has."""
-    exercise = variant.of_this_copy(manifest.ROOT, exercise)
+    exercise = variant.for_this_copy(manifest.ROOT, exercise)
     tried = Attempt(exercise, mode=os.environ.get("FLASHBOOK_SIM_ASYNC", ""), of_solution=of_solution)
     refused = refusal(exercise)
     if refused:

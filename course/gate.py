@@ -103,7 +103,7 @@ def unreadable(lines: list[str], first_line: int) -> list[Objection]:
     return found
 
 
-def of_standard(text: str, begin: int) -> str:
+def standard_name(text: str, begin: int) -> str:
     """Returns the name that follows `std::`, where `std` ends at `begin`; empty if none does, as in `namespace s =
     std`."""
     words = [token for token in itertools.islice(TOKEN.finditer(text, begin), MOST) if token.lastgroup not in ("space", "comment")]
@@ -139,7 +139,7 @@ def objections(lines: list[str], first_line: int = 1) -> list[Objection]:
         elif kind == "word" and before and ((value == "thread" and text[before.start() - 1:before.end()] == "::") or
                                             (value == "std" and before[0] == "namespace")):
             found.append((line, "std::thread is not allowed, nor is reopening namespace std"))
-        elif kind == "word" and value == "std" and (named := of_standard(text, token.end())) not in STANDARD:
+        elif kind == "word" and value == "std" and (named := standard_name(text, token.end())) not in STANDARD:
             found.append((line, f"'{f'std::{named}' if named else 'std'}' is not allowed: use std's math, arrays and type traits, or write a loop"))
         elif kind == "number" and text.startswith("'", token.end()):  # 1'é is one number to some compilers
             found.append((line, "a stray ' after a number"))

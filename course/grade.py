@@ -143,7 +143,7 @@ class Grader:
 
     def set_to(self, one: HandedIn) -> list[manifest.Exercise]:
         """Returns the exercises with a student's variants."""
-        return [variant.of_student(self.root, e, variant.Student(self.class_seed, one.id or one.title)) for e in self.exercises]
+        return [variant.for_student(self.root, e, variant.Student(self.class_seed, one.id or one.title)) for e in self.exercises]
 
     def answers(self, exercises: Sequence[manifest.Exercise], answers: Mapping[str, Written], missing: Mapping[str, str], jobs: int) -> list[Score]:
         """Returns the scores of the exercises; `answers` and `missing` as returned by submission.answers."""

@@ -79,7 +79,7 @@ def next_step(exercises: Iterable[Exercise]) -> str:
 
 def set_here(exercise: Exercise) -> str:
     """Returns the variant that this copy tests, in parentheses; empty if there is none."""
-    name = variant.name(manifest.ROOT, variant.of_this_copy(manifest.ROOT, exercise))
+    name = variant.name(manifest.ROOT, variant.for_this_copy(manifest.ROOT, exercise))
     return f" ({name})" if name else ""
 
 

@@ -60,7 +60,7 @@ def drawn(student: Student, count: int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode(errors="replace")).digest()[:8], "big") % count
 
 
-def of_student(root: Path, exercise: Exercise, student: Student) -> Exercise:
+def for_student(root: Path, exercise: Exercise, student: Student) -> Exercise:
     """Returns the exercise with the student's variant, if it has variants."""
     return exercise if exercise.variant is None else replace(exercise, variant=drawn(student, len(names(root))))
 
@@ -74,12 +74,12 @@ def here(root: Path) -> Student:
         return Student("", getpass.getuser())
 
 
-def of_this_copy(root: Path, exercise: Exercise) -> Exercise:
+def for_this_copy(root: Path, exercise: Exercise) -> Exercise:
     """Returns the exercise with the variant that VARIABLE names, or else that of this copy."""
     number = os.environ.get(VARIABLE, "")
     if exercise.variant is not None and number.isdigit():
         return replace(exercise, variant=int(number) % len(names(root)))
-    return of_student(root, exercise, here(root))
+    return for_student(root, exercise, here(root))
 
 
 def name(root: Path, exercise: Exercise) -> str:

@@ -23,15 +23,15 @@ struct Operand {
 /// of row l / 4, or of column l / 4 if transposed.
 template <bool kLoad>
 void move(void* const* operands, uint32_t, Location) {
-  const auto of_lane = [&](int lane) { return static_cast<const Operand*>(operands[lane]); };
-  const bool transposed = of_lane(0)->transposed;
+  const auto operand = [&](int lane) { return static_cast<const Operand*>(operands[lane]); };
+  const bool transposed = operand(0)->transposed;
   for (int matrix = 0; matrix < kMatrices; ++matrix) {
     for (int lane = 0; lane < 32; ++lane) {
-      uint16_t* halves = of_lane(lane)->halves[matrix];
+      uint16_t* halves = operand(lane)->halves[matrix];
       for (int half = 0; half < 2; ++half) {
         const int line = lane / 4, place = lane % 4 * 2 + half;
         const int row = transposed ? place : line, column = transposed ? line : place;
-        unsigned char* element = of_lane(matrix * kRows + row)->row + column * sizeof(uint16_t);
+        unsigned char* element = operand(matrix * kRows + row)->row + column * sizeof(uint16_t);
         if (kLoad)
           std::memcpy(&halves[half], element, sizeof(uint16_t));
         else

@@ -706,7 +706,7 @@ class Variants(unittest.TestCase):
     EXERCISE = next(e for e in manifest.load() if e.variant is not None)
 
     def drawn(self, seed, id):
-        return variant.of_student(self.ROOT, self.EXERCISE, variant.Student(seed, id)).variant
+        return variant.for_student(self.ROOT, self.EXERCISE, variant.Student(seed, id)).variant
 
     def test_the_same_student_of_the_same_class_has_the_same_variant(self):
         self.assertEqual(self.drawn("fall26", "Ada@school.edu "), self.drawn("Fall26", "ada@school.edu"))

@@ -22,7 +22,7 @@ __device__ inline void store(__half* tensor, int64_t row, const Two& x, float fa
 }
 
 /// dQ, and D = rowsum(dO * O) for the kernel that follows. Grid: (seqlen_q, batch * heads).
-__global__ void __launch_bounds__(32) of_queries(Backward p, float* delta) {
+__global__ void __launch_bounds__(32) query_gradients(Backward p, float* delta) {
   const int query = blockIdx.x, batch = blockIdx.y / p.heads, head = blockIdx.y % p.heads;
   const int64_t row = int64_t(blockIdx.y) * p.seqlen_q + query;
   const int64_t keys = (int64_t(batch) * p.kv_heads + head / (p.heads / p.kv_heads)) * p.seqlen_k;
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(32) of_queries(Backward p, float* delta) {
 }
 
 /// dK and dV, sums over the query heads of a group. Grid: (seqlen_k, batch * kv_heads).
-__global__ void __launch_bounds__(32) of_keys(Backward p, const float* delta) {
+__global__ void __launch_bounds__(32) key_gradients(Backward p, const float* delta) {
   const int key = blockIdx.x, group = p.heads / p.kv_heads;
   const int64_t key_row = int64_t(blockIdx.y) * p.seqlen_k + key;
   const int first = p.causal ? max(0, key - (p.seqlen_k - p.seqlen_q)) : 0;
@@ -60,6 +60,6 @@ __global__ void __launch_bounds__(32) of_keys(Backward p, const float* delta) {
 
 inline void plan(Plan& plan, const Backward& p) {
   float* delta = plan.workspace<float>(std::size_t(p.batch) * p.heads * p.seqlen_q);
-  plan.launch(of_queries, dim3(p.seqlen_q, p.batch * p.heads), dim3(32), 0, p, delta);
-  plan.launch(of_keys, dim3(p.seqlen_k, p.batch * p.kv_heads), dim3(32), 0, p, delta);
+  plan.launch(query_gradients, dim3(p.seqlen_q, p.batch * p.heads), dim3(32), 0, p, delta);
+  plan.launch(key_gradients, dim3(p.seqlen_k, p.batch * p.kv_heads), dim3(32), 0, p, delta);
 }

@@ -14,7 +14,7 @@ __device__ inline void fetch(unsigned char* tile, const __half* rows, int valid)
   }
 }
 
-__device__ inline float of_row(float x, bool sums) {
+__device__ inline float row_reduced(float x, bool sums) {
   for (int lanes = 1; lanes < 4; lanes *= 2) {
     const float other = __shfl_xor_sync(kEveryLane, x, lanes);
     x = sums ? x + other : fmaxf(x, other);
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(128) forward(Forward p) {
         if (key + i / 2 * 8 + lane % 4 * 2 + i % 2 >= visible[half]) x = -INFINITY;
         most = fmaxf(most, x);
       }
-      most = of_row(most, false);
+      most = row_reduced(most, false);
       const float base = most == -INFINITY ? 0 : most;  // the row has seen no key
       const float correction = exp2_approx((top[half] - base) * to_log2);
       top[half] = most;
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(128) forward(Forward p) {
   }
 
   for (int half = 0; half < 2; ++half) {
-    const float whole = of_row(sum[half], true);
+    const float whole = row_reduced(sum[half], true);
     const int row = first_row + half * 8 + lane / 4;
     if (first + row >= p.seqlen_q) continue;
     for (int n = 0; n < 8; ++n) {

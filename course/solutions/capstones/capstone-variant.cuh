@@ -36,7 +36,7 @@ __device__ inline float changed(const Variant& p, float score, int head, int d) 
 }
 
 /// Grid: (seqlen_q, batch * heads).
-__global__ void __launch_bounds__(32) of_queries(Variant p) {
+__global__ void __launch_bounds__(32) attend(Variant p) {
   const int batch = blockIdx.y / p.heads, head = blockIdx.y % p.heads, dim = threadIdx.x * 2;
   const int own = int(blockIdx.x) + p.seqlen_k - p.seqlen_q;
   const int64_t row = int64_t(blockIdx.y) * p.seqlen_q + blockIdx.x;
@@ -64,5 +64,5 @@ __global__ void __launch_bounds__(32) of_queries(Variant p) {
 }
 
 inline void plan(Plan& plan, const Variant& p) {
-  plan.launch(of_queries, dim3(p.seqlen_q, p.batch * p.heads), dim3(32), 0, p);
+  plan.launch(attend, dim3(p.seqlen_q, p.batch * p.heads), dim3(32), 0, p);
 }
