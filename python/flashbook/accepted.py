@@ -17,7 +17,8 @@ FLASH_ATTENTION_2: tuple[Row, ...] = (
      "scores again. With a gradient, `softcap`, `alibi_slopes` or `dropout_p` the narrower ones are copied with columns of 0"),
     ("k_cache v_cache", "", "taken",
      "`head_dim` as above: a multiple of 8 is [read in place](../../chapters/08_decoding/as_models_do_it.md), and for any other the whole "
-     "cache is copied, so allocate it wider; pages have 1, 2, 4, 8, ... rows, whereas FlashAttention-2's are multiples of 256"),
+     "cache is copied, so allocate it wider. Pages have any number of rows; unless it is a power of two, they are read as pages of one row, "
+     "which is slower"),
     ("dropout_p", "", "taken",
      "by [chapter 9](../../chapters/09_masks/gradient.md), gradients included. PyTorch's generator on the CPU draws a seed for each call, so "
      "`torch.manual_seed` repeats it. Refused together with `softcap`, `alibi_slopes`, `block_table` and `return_attn_probs`, and within a "
@@ -41,7 +42,7 @@ FLASH_ATTENTION_2: tuple[Row, ...] = (
     ("cache_seqlens", "", "taken", "a number, or one per sequence; values are not checked"),
     ("rotary_cos rotary_sin rotary_interleaved", "", "taken", "PyTorch rotates `q` and `k` before the kernel: about a dozen launches"),
     ("cache_batch_idx", "", "taken", "with `cache_seqlens`, and without `block_table`"),
-    ("cache_leftpad", "", "taken", "with `block_table`, which FlashAttention-2 refuses, rows are read as pages of one row, which is slower"),
+    ("cache_leftpad", "", "taken", "with `block_table`, which FlashAttention-2 refuses, pages are read as pages of one row"),
     ("num_splits", "", "hint", "chapter 8 distributes the keys evenly"),
     ("return_softmax_lse", "", "taken", "`(o, lse)`"),
     ("s_aux", "", "taken", "not in FlashAttention-2, so by keyword only: gpt-oss's sinks, one per head, which are added to the row's sum"),
@@ -53,9 +54,8 @@ FLASH_ATTENTION_3: tuple[Row, ...] = (
      "of 64, 128 or 256. Other calls, and `flash_attn_varlen_func`, run on copies in `bfloat16`. `flash_attn_with_kvcache` copies `q` to "
      "`bfloat16`"),
     ("k_cache v_cache", "", "taken",
-     "as above; pages have 1, 2, 4, 8, ... rows, those of FlashAttention-3 may have any number. Also `float8_e4m3fn`, read in place with a "
-     "`head_dim` of 64, 128 or 256. With another one, a window, chunks, `softcap`, `s_aux`, `cache_leftpad` or packed tokens, every call "
-     "copies the whole cache to 16 bits. New keys must be `float8_e4m3fn`, too"),
+     "as above. Also `float8_e4m3fn`, read in place with a `head_dim` of 64, 128 or 256. With another one, a window, chunks, `softcap`, "
+     "`s_aux`, `cache_leftpad` or packed tokens, every call copies the whole cache to 16 bits. New keys must be `float8_e4m3fn`, too"),
     ("softmax_scale", "", "taken", "above 0"),
     ("causal", "", "taken", ""),
     ("window_size", "", "taken", "as above"),

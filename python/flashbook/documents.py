@@ -95,7 +95,7 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, new: list[Tensor], first
     keys = keys if paddings is None else keys - paddings
     chunk = min(chunk, whole)
     k_read, v_read = k_cache, v_cache
-    if pages.shape[1] > 1 and (paddings is not None or chunk % rows):
+    if interface.are_read_by_row(pages, rows, paddings) or (pages.shape[1] > 1 and chunk % rows):
         k_read, v_read, table = interface.rows_as_pages(k_cache, v_cache, pages, paddings)
         paddings = None
     if chunk:

@@ -195,8 +195,8 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
 
     Args:
         q: [batch, seqlen_q, heads, head_dim], or with cu_seqlens_q [all queries, heads, head_dim]
-        k_cache, v_cache: [batch, seqlen_cache, kv_heads, head_dim], or [pages, rows per page, kv_heads, head_dim] with page_table. The number of
-            rows per page is a power of two; 64 or more are fastest
+        k_cache, v_cache: [batch, seqlen_cache, kv_heads, head_dim], or [pages, rows per page, kv_heads, head_dim] with page_table. Powers
+            of two from 64 rows per page on are fastest; pages whose number of rows is no power of two are slow
         k, v: [batch, new keys, kv_heads, head_dim], appended after cache_seqlens keys, or None
         cache_seqlens: number of keys in the cache before appending: [batch], int32, or one int; None means that the cache is full
         qv: as q, with the columns of v_cache: qv v^T is added to q k^T, in full or causal attention. k_cache has up to 64 columns, v_cache up to 512,

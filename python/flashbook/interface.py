@@ -465,8 +465,8 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
 
     Args:
         q: [batch, seqlen_q, heads, head_dim]
-        k_cache, v_cache: [batch, seqlen_cache, kv_heads, head_dim], or [pages, rows per page, kv_heads, head_dim] with block_table. The number of
-            rows per page is a power of two; 64 or more are fastest
+        k_cache, v_cache: [batch, seqlen_cache, kv_heads, head_dim], or [pages, rows per page, kv_heads, head_dim] with block_table. Powers
+            of two from 64 rows per page on are fastest; pages whose number of rows is no power of two are slow
         k, v: [batch, new keys, kv_heads, head_dim], appended after cache_seqlens keys, or None
         rotary_cos, rotary_sin: [positions, rotated columns / 2]. Each new key is rotated by its position in the cache. A query is rotated by its
             the position of its own key, or without causal and window_size by that of the first new key. PyTorch does this before the kernel
@@ -550,7 +550,7 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Ten
     whole = k_cache.shape[1] if pages is None else pages.shape[1] * k_cache.shape[1]
     written = _lengths(q, cache_seqlens, whole - added)  # number of keys in the cache, including padding
     k_read, v_read, table, hidden = k_cache, v_cache, pages, paddings
-    if pages is not None and paddings is not None and pages.shape[1] > 1:
+    if pages is not None and are_read_by_row(pages, k_cache.shape[1], paddings):
         k_read, v_read, table = rows_as_pages(k_cache, v_cache, pages, paddings)
         paddings = None
     views: tuple[Any, ...] = (q.transpose(1, 2), k_read.transpose(1, 2), v_read.transpose(1, 2))
@@ -582,9 +582,14 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Ten
     return o[..., :q.shape[-1]].transpose(1, 2), lse
 
 
+def are_read_by_row(pages: Tensor, rows: int, paddings: Tensor | None = None) -> bool:
+    """Returns whether kernels cannot read pages of this many rows, and each row must be a page."""
+    return pages.shape[1] > 1 and (paddings is not None or rows & (rows - 1) != 0)
+
+
 def rows_as_pages(k_cache: Tensor, v_cache: Tensor, pages: Tensor, paddings: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the pages, [pages, rows, heads, head_dim], as pages of one row each, and a table of each sequence's rows
-    after its padding. The caches are views unless the distance between pages is no multiple of that between rows."""
+    after its padding, if there is one. The caches are views unless the distance between pages is no multiple of that between rows."""
     rows = k_cache.shape[1]
     row = torch.arange(pages.shape[1] * rows, device=pages.device).expand(len(pages), -1)
     if paddings is not None:
@@ -637,6 +642,9 @@ def cached_packed(q: Tensor, k_cache: Tensor, v_cache: Tensor, first_query: Tens
     ops.check_tangents(q, k_cache, v_cache)
     ops.check_other_gradients(alibi_slopes=slopes, s_aux=sinks)
     slopes = _contiguous_slopes(slopes)
+    if are_read_by_row(pages, k_cache.shape[1], paddings):
+        k_cache, v_cache, pages = rows_as_pages(k_cache, v_cache, pages, paddings)
+        paddings = None
     views = packed_views(q, k_cache, v_cache)
     call = ops.decode if ops.is_untraced(q, k_cache, v_cache) else torch.ops.flashbook.decode
     o, lse = call(*padded(*views), lengths, pages, _scale(softmax_scale, q.shape[-1]), left, right, softcap, slopes, sinks, paddings, first_query,

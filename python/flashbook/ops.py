@@ -821,7 +821,7 @@ def is_prompt(q: Tensor, k: Tensor, pages: Tensor | None, max_queries: int, unsp
     if (max_queries or queries) * group <= MAX_ROWS or (tiles < MIN_TILES and not unsplit):
         return False
     rows = k.shape[2]
-    return pages is None or pages.shape[1] == 1 or (rows >= MIN_PAGE_ROWS and rows & (rows - 1) == 0)
+    return pages is None or (rows >= MIN_PAGE_ROWS and (pages.shape[1] == 1 or rows & (rows - 1) == 0))
 
 
 def choose_decode(rows: int, contiguous: bool, page_rows: int, e4m3: bool, prompt: bool, many: bool = False) -> tuple[int, str, str]:
@@ -849,7 +849,7 @@ def chosen_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, of_chap
     rows = (max_queries or q.shape[2]) * (q.shape[1] // k.shape[1])
     contiguous = k.stride(2) == k.shape[3] and v.stride(2) == v.shape[3]
     prompt = not of_chapter_8 and is_prompt(q, k, pages, max_queries, unsplit)
-    page_rows = 0 if pages is None or pages.shape[1] == 1 else k.shape[2]
+    page_rows = 0 if pages is None or (pages.shape[1] == 1 and k.shape[2] >= MIN_PAGE_ROWS) else k.shape[2]
     many = not unsplit and q.shape[0] * k.shape[1] > MULTIPROCESSORS
     return choose_decode(rows, contiguous, page_rows, is_e4m3_cache(q, k), prompt, many)
 

@@ -739,7 +739,7 @@ def test_entries_of_a_cache_and_paddings(padded):
 
 
 @pytest.mark.kernels
-@pytest.mark.parametrize("rows", [1, 4, 16])
+@pytest.mark.parametrize("rows", [1, 4, 6])
 @pytest.mark.parametrize("layout", ["pages", "keys and values in one tensor", "heads before rows"])
 def test_paddings_of_pages(layout, rows):
     q, k, v = (torch.randn(2, count, heads, 64, device=DEVICE, dtype=torch.bfloat16) for count, heads in ((2, 4), (3, 2), (3, 2)))
@@ -760,6 +760,17 @@ def test_paddings_of_pages(layout, rows):
             k_rows, v_rows = (tensor[table[i].long()].flatten(0, 1)[None, padding[i]:lengths[i] + 3] for tensor in pages)
             assert torch.equal(k_rows[0, -3:], k[i])
             held(o[i:i + 1], q[i:i + 1], k_rows, v_rows, causal=True, window=window)
+
+
+@pytest.mark.kernels
+@pytest.mark.parametrize("queries", [1, 20, 300])
+@pytest.mark.parametrize("rows", [1, 3, 8])
+def test_one_small_page_per_sequence(rows, queries):
+    """Steps for many rows cannot read pages of fewer than 8 rows, not even a single one."""
+    q, pages = torch.randn(2, queries, 4, 64, device=DEVICE, dtype=torch.bfloat16), torch.randn(2, 5, rows, 2, 64, device=DEVICE, dtype=torch.bfloat16)
+    table = torch.tensor([[3], [1]], device=DEVICE, dtype=torch.int32)
+    o = flashbook.flash_attn_with_kvcache(q, *pages, block_table=table, causal=True)
+    held(o, q, *(part[[3, 1]] for part in pages), causal=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
