@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <functional>
 #include <string>
-#include <tuple>
 
 #include "common/device/device.h"
 #include "common/device/kernel.h"
@@ -44,8 +43,22 @@ constexpr bool kIsTraced = false;
 #else
 using sim::kIsTraced;
 
+/// A launch and the body of its threads.
+struct Work {
+  dim3 grid, block;
+  std::size_t dynamic_shared_bytes;
+  std::function<void()> thread_body;
+  const void* kernel;
+  sim::Watcher* watcher;
+  bool is_dependent;
+};
+
 /// Runs it immediately on the default stream, otherwise when the queue reaches it.
-void run_on(Stream stream, std::function<void()> work);
+void run_on(Stream stream, Work work);
+
+/// Calls `check`, and rethrows what the simulator throws as an error of a launch.
+void check_launch(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
+                  const std::function<void()>& check);
 #endif
 
 /// Implements launch and the functions like it.
@@ -92,28 +105,16 @@ void launch(Start start, void (*kernel)(Params...), dim3 grid, dim3 block, std::
     throw DeviceError(describe_launch(grid, block, dynamic_shared_bytes), cudaGetErrorString(error));
   }
 #else
-  const auto translated = [=](const auto& work) {
-    try {
-      work();
-    } catch (const sim::SettingError& error) {
-      throw UsageError(error.what());
-    } catch (const sim::Error& error) {
-      throw DeviceError(describe_launch(grid, block, dynamic_shared_bytes), error.what());
-    }
-  };
-  // g++ 12 with -ftrivial-auto-var-init clears what it takes for padding of an object that holds a tuple, and
+  // g++ 12 with -ftrivial-auto-var-init clears what it takes for padding of an object with empty parts, and
   // overwrites the 8 bytes after it: it must not initialise these two. (A shared_ptr would do as well, but
   // its functions, instrumented here, would become the simulator's own.)
   FLASHBOOK_KEEP_PADDING const auto parameters = sim::parameters<Params...>(args...);
-  translated([&] { sim::require_device_pointers(reinterpret_cast<const void*>(kernel), parameters); });
-  FLASHBOOK_KEEP_PADDING const auto work = [=] {
-    translated([&] {
-      sim::run_grid(
-          grid, block, dynamic_shared_bytes, [&] { std::apply(kernel, parameters); },
-          reinterpret_cast<const void*>(kernel), sim::watcher_of<kTraced>(), start == Start::dependent);
-    });
-  };
-  detail::run_on(stream, work);
+  const auto* code = reinterpret_cast<const void*>(kernel);
+  check_launch(grid, block, dynamic_shared_bytes,
+               [&] { sim::require_device_pointers<Params...>(code, parameters); });
+  FLASHBOOK_KEEP_PADDING const auto thread_body = [kernel, parameters] { parameters.pass_to(kernel); };
+  run_on(stream, {grid, block, dynamic_shared_bytes, thread_body, code, sim::watcher_of<kTraced>(),
+                  start == Start::dependent});
 #endif
 }
 

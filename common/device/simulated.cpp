@@ -137,13 +137,30 @@ void copy_rows_async(Stream stream, void* target, std::size_t target_pitch, cons
   });
 }
 
-void detail::run_on(Stream stream, std::function<void()> work) {
-  if (!stream) return work();
+void detail::check_launch(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
+                          const std::function<void()>& check) {
+  try {
+    check();
+  } catch (const sim::SettingError& error) {
+    throw UsageError(error.what());
+  } catch (const sim::Error& error) {
+    throw DeviceError(describe_launch(grid, block, dynamic_shared_bytes), error.what());
+  }
+}
+
+void detail::run_on(Stream stream, Work work) {
+  const auto run = [work = std::move(work)] {
+    check_launch(work.grid, work.block, work.dynamic_shared_bytes, [&] {
+      sim::run_grid(work.grid, work.block, work.dynamic_shared_bytes, work.thread_body, work.kernel,
+                    work.watcher, work.is_dependent);
+    });
+  };
+  if (!stream) return run();
   sim::Queue& queue = queue_of(stream);
   if (const int device = sim::device_of(queue); device != sim::current_device())
     throw DeviceError("a launch on device ", sim::current_device(), " names a queue of device ", device,
                       ": use_device before");
-  sim::enqueue(queue, std::move(work));
+  sim::enqueue(queue, run);
 }
 
 namespace backend {

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <functional>
 #include <stdexcept>
-#include <tuple>
 #include <type_traits>
 
 #include "common/simulator/parameters.h"
@@ -94,14 +93,13 @@ void require_device_pointer(const void* kernel, int number, const volatile void*
 /// Throws Error if any argument of a kernel is a pointer to host memory. The traced mode checks pointers
 /// inside structs.
 template <typename... Params>
-void require_device_pointers(const void* kernel, const std::tuple<Params...>& parameters) {
+void require_device_pointers(const void* kernel, const Parameters<Params...>& parameters) {
   int number = 0;
-  [[maybe_unused]] const auto require = [&]<typename T>(const T& argument) {
+  parameters.for_each([&]<typename T>(const T& argument) {
     number += !std::is_same_v<T, GridConstant>;
     if constexpr (std::is_pointer_v<T> && !std::is_function_v<std::remove_pointer_t<T>>)
       require_device_pointer(kernel, number, argument);
-  };
-  std::apply([&](const Params&... all) { (require(all), ...); }, parameters);
+  });
 }
 
 /// Returns the calling block's dynamic shared memory, aligned to 1024 bytes.

@@ -3,7 +3,6 @@
 #pragma once
 #include <array>
 #include <cstddef>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -26,28 +25,61 @@ class PassesGridConstant {
   PassesGridConstant& operator=(const PassesGridConstant&) = delete;
 };
 
+template <std::size_t kNumber, typename T>
+struct Parameter {
+  T value;
+};
+
+template <std::size_t kNumber, typename T>
+const T& get(const Parameter<kNumber, T>& parameter) {
+  return parameter.value;
+}
+
+template <typename Numbers, typename... Params>
+struct ParameterList;
+
+template <std::size_t... kNumbers, typename... Params>
+struct ParameterList<std::index_sequence<kNumbers...>, Params...> : Parameter<kNumbers, Params>... {
+  void pass_to(void (*kernel)(Params...)) const { kernel(get<kNumbers>(*this)...); }
+  template <typename Function>
+  void for_each(Function function) const {
+    (function(get<kNumbers>(*this)), ...);
+  }
+};
+
+/// The values of a kernel's parameters. (A std::tuple of twenty takes seconds to compile, since its
+/// constructors have constraints.)
+template <typename... Params>
+using Parameters = ParameterList<std::index_sequence_for<Params...>, Params...>;
+
+/// Returns the value of one parameter.
+template <typename Param, bool kIsGridConstant, typename Arg>
+Param parameter(const Arg& arg) {
+  const PassesGridConstant guard(kIsGridConstant);
+  return static_cast<Param>(arg);
+}
+
 /// Returns the values of a kernel's parameters, each converted from its argument.
 template <typename... Params, typename... Args>
-std::tuple<Params...> parameters(const Args&... args) {
+Parameters<Params...> parameters(const Args&... args) {
   static_assert(kNamedParameters<Params...> == sizeof...(Args),
                 "pass one argument for each of the kernel's parameters");
   constexpr std::array<bool, sizeof...(Params) + 1> kIsMark{std::is_same_v<Params, GridConstant>...};
-  [[maybe_unused]] const std::tuple<const Args&...> given(args...);
+  constexpr auto kArguments = [&] {  // the number of each parameter's argument
+    std::array<std::size_t, sizeof...(Params) + 1> numbers{};
+    for (std::size_t i = 0; i < sizeof...(Params); ++i) numbers[i + 1] = numbers[i] + !kIsMark[i];
+    return numbers;
+  }();
+  [[maybe_unused]] const Parameters<const Args&...> given{{args}...};
   [[maybe_unused]] const auto value = [&]<std::size_t kNumber, typename Param>() -> Param {
-    if constexpr (kIsMark[kNumber]) {
+    if constexpr (kIsMark[kNumber])
       return {};
-    } else {
-      constexpr std::size_t kArgument = [&] {
-        std::size_t named = 0;
-        for (std::size_t i = 0; i < kNumber; ++i) named += !kIsMark[i];
-        return named;
-      }();
-      const PassesGridConstant guard(kNumber > 0 && kIsMark[kNumber - (kNumber > 0)]);
-      return static_cast<Param>(std::get<kArgument>(given));
-    }
+    else
+      return parameter < Param,
+             kNumber != 0 && kIsMark[kNumber - (kNumber != 0)] > (get<kArguments[kNumber]>(given));
   };
   return [&]<std::size_t... kNumbers>(std::index_sequence<kNumbers...>) {
-    return std::tuple<Params...>(value.template operator()<kNumbers, Params>()...);
+    return Parameters<Params...>{{value.template operator()<kNumbers, Params>()}...};
   }
   (std::index_sequence_for<Params...>());
 }

@@ -176,7 +176,7 @@ void run_watched(void (*kernel)(Params...), const Args&... args) {
   const auto parameters = sim::parameters<Params...>(args...);
   Watcher watcher;
   sim::run_grid(
-      dim3(1), dim3(Traits::kThreads), sizeof(Shared), [&] { std::apply(kernel, parameters); }, nullptr,
+      dim3(1), dim3(Traits::kThreads), sizeof(Shared), [&] { parameters.pass_to(kernel); }, nullptr,
       &watcher);
 }
 
