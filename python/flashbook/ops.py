@@ -494,7 +494,7 @@ class Launch:
                 ctypes.memmove(tensor.data_ptr(), *self.copies[tensor.data_ptr()])
 
     def __del__(self) -> None:
-        for address, _ in self.copies.values():
+        for address, _ in getattr(self, "copies", {}).values():  # compiled autograd also makes objects without __init__
             _library.library().flashbook_free(address)
 
 

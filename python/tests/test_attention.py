@@ -51,6 +51,15 @@ def held_with_gradients(q, k, v, **options):
         assert_as_good_as_plain(gradient, right, by_torch, factor=3, floor=2e-4)
 
 
+def in_pages(k, v, rows):
+    """Returns a block_table and copies of k and v in pages of this many rows, in random order; with 0, None and copies."""
+    if not rows:
+        return None, k.clone(), v.clone()
+    table = torch.randperm(k.shape[0] * k.shape[1] // rows, device=DEVICE)
+    pages = (tensor.reshape(-1, rows, *tensor.shape[2:])[table.argsort()] for tensor in (k, v))
+    return table.view(k.shape[0], -1).to(torch.int32), *pages
+
+
 @pytest.mark.kernels
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("head_dim", [64, 128, 256])
@@ -155,9 +164,7 @@ def test_caches_whose_head_dimension_tiles_pad(head_dim, pages):
     k_cache, v_cache = (torch.cat([tensor, torch.full_like(tensor[..., :8], math.nan)], 3)[..., :head_dim] for tensor in (k, v))
     table, lengths = None, torch.tensor([90, 37], device=DEVICE, dtype=torch.int32)
     if pages:
-        table = torch.randperm(2 * 96 // pages, device=DEVICE).view(2, -1).to(torch.int32)
-        order = table.flatten().long().argsort()
-        k_cache, v_cache = (tensor.reshape(-1, pages, 2, head_dim)[order] for tensor in (k, v))
+        table, k_cache, v_cache = in_pages(k, v, pages)
     for options in ({"causal": True}, {"window_size": (20, 0), "softcap": 2.0, "alibi_slopes": torch.tensor([0.5, 0.25, 0.125, 1.0], device=DEVICE)}):
         call = {"cache_seqlens": lengths, "block_table": table, **options}
         assert not flashbook.explain(flashbook.flash_attn_with_kvcache, q, k_cache, v_cache, **call).copied
@@ -465,13 +472,7 @@ def test_cache(pages, new, queries, causal):
     make = lambda *size: torch.randn(*size, d, device=DEVICE, dtype=torch.bfloat16)
     q, k, v = make(batch, queries, heads), make(batch, most, kv_heads), make(batch, most, kv_heads)
     k_new, v_new = (make(batch, new, kv_heads), make(batch, new, kv_heads)) if new else (None, None)
-    table = None
-    k_cache, v_cache = k.clone(), v.clone()
-    if pages:
-        table = torch.randperm(batch * most // pages, device=DEVICE).view(batch, -1).to(torch.int32)
-        k_cache, v_cache = (torch.empty_like(tensor).view(-1, pages, kv_heads, d) for tensor in (k, v))
-        for cache, whole in ((k_cache, k), (v_cache, v)):
-            cache[table.flatten().long()] = whole.view(-1, pages, kv_heads, d)
+    table, k_cache, v_cache = in_pages(k, v, pages)
     o, lse = flashbook.flash_attn_with_kvcache(q, k_cache, v_cache, k_new, v_new, cache_seqlens=lengths, block_table=table, causal=causal,
                                                return_softmax_lse=True)
     for i, length in enumerate(lengths.tolist()):
@@ -495,9 +496,8 @@ def test_cache_in_e4m3(pages, dtype):
     k, v = ((tensor.float() * scale[:, None, :, None]).double() for tensor, scale in zip(encoded, scales))
     table = None
     if pages:
-        table = torch.randperm(batch * most // pages, device=DEVICE).view(batch, -1).to(torch.int32)
-        order = table.flatten().long().argsort()
-        encoded = [tensor.view(torch.uint8).view(-1, pages, kv_heads, d)[order].view(torch.float8_e4m3fn) for tensor in encoded]
+        table, *encoded = in_pages(*(tensor.view(torch.uint8) for tensor in encoded), pages)
+        encoded = [tensor.view(torch.float8_e4m3fn) for tensor in encoded]
     options = {"k_descale": scales[0], "v_descale": scales[1], "cache_seqlens": lengths, "page_table": table}
     o, lse = flashbook.flash_attn_3.flash_attn_with_kvcache(q, *encoded, return_softmax_lse=True, **options)
     assert o.dtype == dtype
@@ -639,12 +639,7 @@ def test_cache_as_models_have_it(rule, pages):
             tensor[i, length:] = math.nan
             if left >= 0:
                 tensor[i, :max(0, length + new - queries - left)] = math.nan
-    table, (k_cache, v_cache) = None, (k.clone(), v.clone())
-    if pages:
-        table = torch.randperm(batch * most // pages, device=DEVICE).view(batch, -1).to(torch.int32)
-        k_cache, v_cache = (torch.empty_like(tensor).view(-1, pages, kv_heads, d) for tensor in (k, v))
-        for cache, whole in ((k_cache, k), (v_cache, v)):
-            cache[table.flatten().long()] = whole.view(-1, pages, kv_heads, d)
+    table, k_cache, v_cache = in_pages(k, v, pages)
     given = {{"slopes": "alibi_slopes", "sinks": "s_aux"}.get(name, name): torch.tensor(value, device=DEVICE) if isinstance(value, list) else value
              for name, value in options.items()}
     o, lse = flashbook.flash_attn_with_kvcache(q, k_cache, v_cache, k_new, v_new, cache_seqlens=lengths, block_table=table, return_softmax_lse=True, **given)
