@@ -73,11 +73,9 @@ int guarded(Body body) noexcept {
 
 const Chapter& find(int number, int step) {
   const Chapter* chapter = chapter_numbered(number);
-  if (chapter == nullptr)
-    throw InputError("unknown chapter " + std::to_string(number) + ": flashbook_chapter lists them");
+  if (chapter == nullptr) throw InputError("unknown chapter ", number, ": flashbook_chapter lists them");
   if (step < 1 || step > chapter->last_step())
-    throw InputError("chapter " + std::to_string(number) + " has no step " + std::to_string(step) +
-                     ": it has steps 1 to " + std::to_string(chapter->last_step()));
+    throw InputError("chapter ", number, " has no step ", step, ": it has steps 1 to ", chapter->last_step());
   return *chapter;
 }
 
@@ -98,7 +96,7 @@ const Chapter& find(int number, int step, std::initializer_list<Operation> opera
 
 template <typename T>
 T& required(T* pointer, const char* name) {
-  if (pointer == nullptr) throw InputError(std::string(name) + " is null: pass its address");
+  if (pointer == nullptr) throw InputError(name, " is null: pass its address");
   return *pointer;
 }
 
@@ -108,8 +106,8 @@ template <typename T>
 T completed(const T* from, const char* name, std::size_t first) {
   const std::size_t size = required(from, name).size;
   if (size < first || size > sizeof(T))
-    throw InputError(std::string(name) + ".size is " + std::to_string(size) + ": set it to sizeof, " +
-                     std::to_string(sizeof(T)) + " in this library's flashbook.h");
+    throw InputError(name, ".size is ", size, ": set it to sizeof, ", sizeof(T),
+                     " in this library's flashbook.h");
   T given = {};
   std::memcpy(&given, from, size);
   return given;
@@ -127,8 +125,7 @@ Paging paging_of(const FlashbookShape& shape, const FlashbookCache& cache) {
     throw InputError("shared_keys needs pages, and page_table is null: set page_table, or shared_keys to 0");
   const Array<int> paddings = array_of(cache.paddings, shape.batch);
   if (cache.page_table == nullptr) return {.paddings = paddings};
-  if (cache.page_rows < 1)
-    throw InputError("page_rows is " + std::to_string(cache.page_rows) + ": set it to at least 1");
+  if (cache.page_rows < 1) throw InputError("page_rows is ", cache.page_rows, ": set it to at least 1");
   const int64_t pages_per_sequence = ceil_div(int64_t(shape.seqlen_k), cache.page_rows);
   return {.rows = cache.page_rows,
           .pages = cache.pages,
@@ -216,11 +213,10 @@ Spec checked_spec(const Chapter& chapter, const Call& call) {
   const FlashbookCache& cache = call.cache;
   constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16, DType::e4m3};
   if (given.dtype < 0 || given.dtype >= int(std::size(kTypes)))
-    throw InputError("dtype is " + std::to_string(given.dtype) + ": set it to a FlashbookType, 0 to 3");
+    throw InputError("dtype is ", given.dtype, ": set it to a FlashbookType, 0 to 3");
   constexpr Scaling kScalings[] = {Scaling::tensor, Scaling::head, Scaling::block};
   if (given.scaling < 0 || given.scaling >= int(std::size(kScalings)))
-    throw InputError("scaling is " + std::to_string(given.scaling) +
-                     ": set it to a FlashbookScaling, 0 to 2");
+    throw InputError("scaling is ", given.scaling, ": set it to a FlashbookScaling, 0 to 2");
   const auto strides = [](const FlashbookStrides& of) { return Strides{of.batch, of.head, of.row}; };
   Spec spec{{.batch = given.batch,
              .heads = given.heads,
@@ -246,11 +242,10 @@ Spec checked_spec(const Chapter& chapter, const Call& call) {
   spec.paging = paging_of(given, cache);
   spec.visibility.lengths = array_of(cache.lengths, given.batch);
   if (cache.first_query != nullptr && cache.queries < 1)
-    throw InputError("queries is " + std::to_string(cache.queries) +
-                     ": set it to the number of packed queries, at least 1");
+    throw InputError("queries is ", cache.queries, ": set it to the number of packed queries, at least 1");
   if (cache.first_query != nullptr) spec.batching.packed_queries = cache.queries;
   if (cache.splits < 0 || cache.splits > 1)
-    throw InputError("splits is " + std::to_string(cache.splits) + ": set it to 0 or 1");
+    throw InputError("splits is ", cache.splits, ": set it to 0 or 1");
   spec.batching.unsplit = cache.splits == 1;
   if (call.is_masked) {
     if (given.causal != 0) throw InputError("causal is set with a mask: set window_right to 0 instead");
@@ -258,8 +253,8 @@ Spec checked_spec(const Chapter& chapter, const Call& call) {
   }
   validate(spec);
   if (!chapter.takes(spec.dtype))
-    throw InputError("chapter " + std::to_string(chapter.number) + " does not support " +
-                     std::string(name_of(spec.dtype)) + ": set another dtype");
+    throw InputError("chapter ", chapter.number, " does not support ", name_of(spec.dtype),
+                     ": set another dtype");
   if (const std::string reason = chapter.refusal(call.step, spec); !reason.empty()) throw InputError(reason);
   return spec;
 }
@@ -361,10 +356,10 @@ constexpr std::size_t kRowAlignment = 16;  // size in bytes: kernels load and st
 constexpr std::size_t kWorkspaceAlignment = 256;
 
 void require_aligned(const void* pointer, const char* name, std::size_t alignment) {
-  if (pointer == nullptr) throw InputError(std::string(name) + " is null: set q, k, v, o and lse");
+  if (pointer == nullptr) throw InputError(name, " is null: set q, k, v, o and lse");
   if (reinterpret_cast<std::uintptr_t>(pointer) % alignment != 0)
-    throw InputError(std::string(name) + " is not aligned: pass an address that is a multiple of " +
-                     std::to_string(alignment) + " bytes, or copy the tensor to one");
+    throw InputError(name, " is not aligned: pass an address that is a multiple of ", alignment,
+                     " bytes, or copy the tensor to one");
 }
 
 /// Throws if the gradient of a bias is requested and not available.
@@ -372,7 +367,7 @@ void check_bias_gradient(const Chapter& chapter, int step, const Spec& spec) {
   if (spec.score.bias.values.empty())
     throw InputError("d_bias is set, and the mask has no bias: set bias, or leave d_bias null");
   if (chapter.step(step).same_bits)
-    throw InputError("step " + std::to_string(step) + " of chapter " + std::to_string(chapter.number) +
+    throw InputError("step ", step, " of chapter ", chapter.number,
                      " is deterministic, and the gradient of a bias is not: use a step that is not, "
                      "or leave d_bias null");
 }
@@ -390,37 +385,8 @@ void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const
   require_aligned(given.o, "o", kRowAlignment);
   require_aligned(given.lse, "lse", alignof(float));
   if (workspace > 0 && given.workspace == nullptr)
-    throw InputError("workspace is null: this step needs " + std::to_string(workspace) + " bytes");
+    throw InputError("workspace is null: this step needs ", workspace, " bytes");
   if (workspace > 0) require_aligned(given.workspace, "workspace", kWorkspaceAlignment);
-  for (const auto& [mean, name] : {std::pair(given.k_mean, "k_mean"), {given.v_mean, "v_mean"}})
-    if (mean != nullptr) require_aligned(mean, name, kRowAlignment);
-  const FlashbookMask& given_mask = call.mask;
-  for (const auto& [array, name] : {std::pair<const void*, const char*>(given.q_scale, "q_scale"),
-                                    {given.k_scale, "k_scale"},
-                                    {given.v_scale, "v_scale"},
-                                    {cache.lengths, "lengths"},
-                                    {cache.page_table, "page_table"},
-                                    {given_mask.first_query, "first_query"},
-                                    {given_mask.first_key, "first_key"},
-                                    {given_mask.columns, "columns"},
-                                    {given_mask.first_block, "first_block"},
-                                    {given_mask.key_blocks, "key_blocks"},
-                                    {given_mask.slopes, "slopes"},
-                                    {given_mask.bias, "bias"},
-                                    {gradients.d_bias, "d_bias"},
-                                    {gradients.d_lse, "d_lse"},
-                                    {given_mask.sink_logits, "sink_logits"},
-                                    {cache.paddings, "paddings"},
-                                    {cache.first_query, "first_query"}})
-    if (array != nullptr) require_aligned(array, name, alignof(float));
-  if (chapter.step(step).operation == Operation::backward) {
-    const std::pair<const void*, const char*> pointers[] = {
-        {gradients.d_o, "d_o"}, {gradients.dq, "dq"}, {gradients.dk, "dk"}, {gradients.dv, "dv"}};
-    for (const auto& [pointer, name] : pointers) {
-      required(static_cast<const char*>(pointer), name);
-      require_aligned(pointer, name, kRowAlignment);
-    }
-  }
   Tensors all = {.q = given.q,
                  .k = given.k,
                  .v = given.v,
@@ -438,19 +404,45 @@ void launch(const Chapter& chapter, int step, const FlashbookShape* shape, const
                  .v_scale = given.v_scale,
                  .k_mean = given.k_mean,
                  .v_mean = given.v_mean};
-  all.tables[int(TableId::lengths)] = cache.lengths;
-  all.tables[int(TableId::page_table)] = cache.page_table;
-  all.tables[int(TableId::document_query)] = given_mask.first_query;
-  all.tables[int(TableId::document_key)] = given_mask.first_key;
-  all.tables[int(TableId::columns)] = given_mask.columns;
-  all.tables[int(TableId::block_first)] = given_mask.first_block;
-  all.tables[int(TableId::block_keys)] = given_mask.key_blocks;
-  all.tables[int(TableId::dense)] = given_mask.pairs;
-  all.tables[int(TableId::slopes)] = given_mask.slopes;
-  all.tables[int(TableId::bias)] = given_mask.bias;
-  all.tables[int(TableId::sinks)] = given_mask.sink_logits;
-  all.tables[int(TableId::paddings)] = cache.paddings;
-  if (cache.first_query != nullptr) all.tables[int(TableId::document_query)] = cache.first_query;
+  for (const auto& [mean, name] : {std::pair(all.k_mean, "k_mean"), {all.v_mean, "v_mean"}})
+    if (mean != nullptr) require_aligned(mean, name, kRowAlignment);
+  for (const auto& [array, name] : {std::pair<const float*, const char*>(all.q_scale, "q_scale"),
+                                    {all.k_scale, "k_scale"},
+                                    {all.v_scale, "v_scale"},
+                                    {all.d_bias, "d_bias"},
+                                    {all.d_lse, "d_lse"}})
+    if (array != nullptr) require_aligned(array, name, alignof(float));
+  struct Table {
+    TableId id;
+    const void* array;
+    const char* name;
+    std::size_t alignment = alignof(float);
+  };
+  for (const Table& table : {Table{TableId::lengths, cache.lengths, "lengths"},
+                             {TableId::page_table, cache.page_table, "page_table"},
+                             {TableId::document_query, call.mask.first_query, "first_query"},
+                             {TableId::document_query, cache.first_query, "first_query"},
+                             {TableId::document_key, call.mask.first_key, "first_key"},
+                             {TableId::columns, call.mask.columns, "columns"},
+                             {TableId::block_first, call.mask.first_block, "first_block"},
+                             {TableId::block_keys, call.mask.key_blocks, "key_blocks"},
+                             {TableId::dense, call.mask.pairs, "pairs", 1},
+                             {TableId::slopes, call.mask.slopes, "slopes"},
+                             {TableId::bias, call.mask.bias, "bias"},
+                             {TableId::sinks, call.mask.sink_logits, "sink_logits"},
+                             {TableId::paddings, cache.paddings, "paddings"}}) {
+    if (table.array == nullptr) continue;
+    require_aligned(table.array, table.name, table.alignment);
+    all.tables[int(table.id)] = table.array;
+  }
+  if (chapter.step(step).operation == Operation::backward)
+    for (const auto& [pointer, name] : {std::pair<const void*, const char*>(all.d_o, "d_o"),
+                                        {all.dq, "dq"},
+                                        {all.dk, "dk"},
+                                        {all.dv, "dv"}}) {
+      required(static_cast<const char*>(pointer), name);
+      require_aligned(pointer, name, kRowAlignment);
+    }
   chapter.step(step).run(problem, all, static_cast<device::Stream>(stream));
 }
 
@@ -464,8 +456,8 @@ int32_t flashbook_chapter_count(void) { return int32_t(all_chapters().size()); }
 int flashbook_chapter(int32_t place, FlashbookChapter* chapter) {
   return guarded([&] {
     if (place < 0 || place >= flashbook_chapter_count())
-      throw InputError("place is " + std::to_string(place) + ": there are " +
-                       std::to_string(flashbook_chapter_count()) + " chapters, counted from 0");
+      throw InputError("place is ", place, ": there are ", flashbook_chapter_count(),
+                       " chapters, counted from 0");
     const Chapter& from = *all_chapters()[place];
     required(chapter, "chapter") = {from.number, int32_t(from.last_step()),
                                     from.runs_on == device::Place::device, from.name, from.title};

@@ -70,7 +70,6 @@ class Call {
   /// For a step whose tensors are distributed, the copies there and back do not count.
   double time() const;
 
-  /// Returns the outputs.
   Outputs download() const;
   /// Returns the outputs. Of tensors with a row per query it reads only `rows`, ascending; all others are
   /// NaN.

@@ -151,7 +151,6 @@ struct Chapter {
   /// steps that do, or one of its limits. Empty if it can.
   std::string refusal(int step, const Spec& spec) const;
   std::string refusal(std::string_view step, const Spec& spec) const { return refusal(place(step), spec); }
-  /// Returns whether any step accepts these features.
   bool accepts(Features features) const {
     return std::ranges::any_of(steps, [&](const Step& s) { return s.knows(features); });
   }

@@ -158,7 +158,6 @@ class Parser {
     });
   }
 
-  /// The options of all features.
   void declare_features() {
     for (std::size_t bit = 0; bit < definitions().size(); ++bit) {
       const Definition& feature = *definitions()[bit];

@@ -19,7 +19,6 @@ enum class CheckMode {
   off,
 };
 
-/// A row of O.
 struct RowOf {
   int batch, head, query;
 };

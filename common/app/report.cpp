@@ -141,7 +141,6 @@ class Speeds {
   std::vector<Line> lines_;
 };
 
-/// Returns the verdict on a step.
 std::string outcome(const StepReport& step) {
   return !step.why_not.empty() ? "not run"
          : !step.ok()          ? "WRONG"

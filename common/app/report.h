@@ -17,7 +17,6 @@ namespace flashbook {
 /// that is wrong. Empty if none is.
 std::string describe_failure(const std::vector<TensorVerdict>& verdicts, const std::string& against);
 
-/// The result of one step.
 struct StepReport {
   int step = 0;
   std::string slug = {}, name = {};
@@ -38,7 +37,6 @@ struct StepReport {
   bool ok() const;
 };
 
-/// The report of one program.
 struct Report {
   int chapter = 0;
   std::string name = {}, title = {};

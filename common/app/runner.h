@@ -6,7 +6,6 @@
 
 namespace flashbook {
 
-/// The results of a run.
 struct RunResult {
   Report report;
   Outputs outputs;  ///< outputs of the last step that ran

@@ -14,7 +14,6 @@ struct TensorVerdict {
   Verdict verdict;
 };
 
-/// Returns the verdicts of a check, by tensor.
 std::vector<TensorVerdict> by_tensor(const CheckResult& result);
 
 }  // namespace flashbook

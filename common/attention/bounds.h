@@ -26,7 +26,6 @@ inline double largest_error(std::span<const double> exact, std::span<const float
   return largest;
 }
 
-/// Returns the largest absolute value.
 inline double largest_value(std::span<const double> values) {
   double largest = 0;
   for (double value : values) largest = std::max(largest, std::abs(value));

@@ -21,7 +21,6 @@ std::string_view name_of(Operation operation);
 
 enum class Role { input, output };
 
-/// A tensor of an operation.
 struct TensorSpec {
   TensorId id;
   std::string_view name;  ///< name in files, options and messages: "q", "lse", "do", "dq"

@@ -51,7 +51,6 @@ struct Tensors {
   const float* v_mean = nullptr;   ///< like k_mean
   const void* tables[kTables] = {};  ///< by TableId; null if the problem has no such table
 
-  /// Sets the pointer to a tensor.
   void set(TensorId id, void* address);
 };
 

@@ -9,7 +9,6 @@
 namespace flashbook {
 namespace {
 
-/// Returns the features that are masks.
 const std::vector<const Definition*>& masks() {
   static const std::vector<const Definition*> kMasks = [] {
     std::vector<const Definition*> masks(definitions().begin(), definitions().end());
@@ -54,7 +53,6 @@ double count(const Spec& spec, int batch, int head, const ScoreTile& tile) {
   return count(spec, batch, head, one) + count(spec, batch, head, other);
 }
 
-/// Returns whether any mask has a property.
 bool any_mask(const Spec& spec, bool Definition::*property) {
   return std::ranges::any_of(masks(),
                              [&](const Definition* mask) { return mask->*property && mask->is_in(spec); });

@@ -13,7 +13,6 @@ namespace flashbook::device::backend {
 /// Allocates device memory; never null. Throws UsageError if there is not enough.
 void* allocate(std::size_t bytes);
 
-/// Frees it.
 void free(void* address) noexcept;
 
 /// Copies between host and device, in either direction, after all earlier work.

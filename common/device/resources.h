@@ -8,7 +8,6 @@
 
 namespace flashbook::device {
 
-/// The resources of a kernel as it was launched.
 struct KernelResources {
   int registers;             ///< per thread
   std::size_t shared_bytes;  ///< per block, static and dynamic

@@ -35,7 +35,6 @@ auto translated(const Work& work) {
 
 constexpr int kDevices = 8;
 
-/// Returns the queue behind a stream.
 sim::Queue& queue_of(Stream stream) {
   if (!sim::is_queue(stream))
     throw DeviceError(

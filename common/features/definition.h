@@ -39,7 +39,6 @@ struct Request {
   const Given& given;
 };
 
-/// An option of a program.
 struct Option {
   const char* name = nullptr;  ///< "--softcap"
   const char* type = nullptr;  ///< "X": the help's word for its value; null: it has none

@@ -99,7 +99,6 @@ inline void every_member_has_a_feature(const Visibility& visibility, const Score
   [[maybe_unused]] const auto& [softcap, alibi, bias, sinks, dropout, seed] = score;
 }
 
-/// A set of features.
 class Features {
  public:
   constexpr Features() = default;
@@ -108,7 +107,6 @@ class Features {
   static constexpr Features every() { return from((uint64_t(1) << int(Feature::unknown)) - 1); }
 
   constexpr bool empty() const { return bits_ == 0; }
-  /// Returns whether these include all of `other`.
   constexpr bool has(Features other) const { return (other.bits_ & ~bits_) == 0; }
   constexpr Features operator|(Features other) const { return from(bits_ | other.bits_); }
   constexpr Features operator&(Features other) const { return from(bits_ & other.bits_); }

@@ -133,7 +133,6 @@ FLASHBOOK_UNTRACED T reduced(uint32_t mask, T value, Location where) {
 uint32_t match(const Collective& which, uint32_t mask, uint64_t bits, Location where);
 extern const Collective kMatchAny, kMatchAll;
 
-/// Returns the bits of a value of 4 or 8 bytes.
 template <typename T>
 uint64_t bits_of(T value) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "numbers of 4 or 8 bytes are compared");

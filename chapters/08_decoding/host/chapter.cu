@@ -143,7 +143,6 @@ void run(const Spec& spec, const Tensors& tensors, device::Stream stream) {
   });
 }
 
-/// Launches step 10.
 void run_step10(const Spec& spec, const Tensors& tensors, device::Stream stream) {
   device::with_head_dim(tile_columns(spec.head_dim),
                         [&]<int kHeadDim>() { run_warpgroups<kHeadDim>(spec, tensors, stream); });

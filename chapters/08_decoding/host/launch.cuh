@@ -104,7 +104,6 @@ inline int ring_row_tiles(const Sizes& sizes) {
   return tiles;
 }
 
-/// The blocks of a ring launch.
 struct RingLaunch {
   int blocks;
   Plan plan;

@@ -58,7 +58,6 @@ inline TileMap map_to_an_end(const Spec& spec, TensorId tensor, const void* base
   return {device::tensor_map(tiles), by_panels};
 }
 
-/// Returns the map of a packed tensor.
 inline TileMap varlen_map(const Spec& spec, TensorId tensor, const void* base, int box_rows) {
   return map_to_an_end(spec, tensor, base, map_unit(spec, tensor), box_rows,
                        tile_columns(spec, tensor) / kPanel);

@@ -60,7 +60,6 @@ void run(const Spec& spec, const Tensors& tensors, device::Stream) {
   ranks.collect();
 }
 
-/// Returns a step of the table.
 template <int kStep, Operation kOperation = Operation::forward>
 constexpr Step step(const char* slug, const char* name, const char* idea) {
   return {.slug = slug,

@@ -36,10 +36,8 @@ void prepare(const Gradient& gradient, const void* o, const float* lse, device::
 /// Launches the kernel: adds to the workspace's dQ, and stores dK and dV.
 void differentiate(const Gradient& gradient, device::Queue& queue);
 
-/// Adds `from` to `to`.
 void add(float* to, const float* from, int64_t floats, device::Queue& queue);
 
-/// Sets floats to 0.
 void clear(float* to, int64_t floats, device::Queue& queue);
 
 /// Rounds own + home to dK and dV, which are contiguous.

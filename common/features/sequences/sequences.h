@@ -28,13 +28,11 @@ struct Segment {
 
 /// Returns the number of documents in a batch entry, at least one.
 int document_count(const Spec& spec);
-/// Returns the document that a query belongs to.
 int document_of(const Spec& spec, int query);
 Segment segment(const Spec& spec, int batch, int document);
 
 /// Returns the number of sequences: documents, or otherwise batch entries.
 int64_t sequences_of(const Spec& spec);
-/// Returns the sequence that a query belongs to.
 int sequence_of(const Spec& spec, int batch, int query);
 
 /// Returns the key at the query's own place, aligned to the bottom right of its document: query + seqlen_k -

@@ -28,7 +28,6 @@ class SharedMatrix {
 
   /// Returns the span of the swizzle in bytes; 16 if there is none.
   uint32_t swizzle_bytes() const { return line_bytes_; }
-  /// Returns the offset of the operand in shared memory.
   uint32_t start() const { return start_; }
   /// Returns the offset of a piece in shared memory.
   uint32_t address(int line, int piece) const;

@@ -30,7 +30,6 @@ class Warpgroups final : public Awaited {
   void begin_block(SharedBytes shared);
   /// Waits until all threads of the current warpgroup take part, from the same place in the source.
   void gather(const WarpgroupCollective& collective, void* operand, Location where);
-  /// Returns whether lanes of a warpgroup wait in a collective.
   bool is_gathering() const { return gathering_ > 0; }
   /// Throws Error if lanes of the current warp wait in a collective of their warpgroup.
   void require_together(const char* what, Location where) const {

@@ -61,7 +61,6 @@ class DeviceMemory {
     uint32_t clock;     ///< clock of the agent or thread
     BlockOrder& order;  ///< what the block knows of others
   };
-  /// Returns the conflict of an access, if any.
   std::optional<BlockConflict> access(const Who& who, std::uintptr_t address, std::size_t bytes,
                                       Access access, Site site);
 
