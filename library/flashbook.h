@@ -74,8 +74,8 @@ typedef struct FlashbookShape {
                        magnitudes up to 65536, which is not checked */
   FlashbookStrides q, k, v, o; /**< chapters 1 to 4 support only 0 */
   int32_t scaling;             /**< a FlashbookScaling, for FLASHBOOK_E4M3 tensors and caches, else 0 */
-  int32_t value_dim; /**< columns of v and o: a multiple of 8 up to 256; 0: head_dim. Others than head_dim
-                      * only in chapter 9, steps 2 and 3 */
+  int32_t value_dim; /**< columns of v and o: a multiple of 8 up to 256; 0: head_dim. Other widths than
+                      * head_dim: only steps 2 and 3 of 09_masks */
 } FlashbookShape;
 
 /** Device pointers. q, k, v and o are 16-byte aligned. */

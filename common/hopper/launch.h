@@ -35,8 +35,8 @@ inline Problem problem_of(const Spec& spec) {
 
 //| ## Columns of tiles
 //|
-//| If values are not as wide as keys, their tiles are, except that chapter 9 has tiles for keys of up to 192
-//| columns and values of up to 128.
+//| If values are not as wide as keys, their tiles are, except that keys of up to 192 columns and values of up
+//| to 128 have tiles of their own widths.
 /// Returns whether the tiles of keys have 192 columns, and those of values 128.
 inline bool has_wide_keys(const Sizes& sizes) {
   return sizes.head_dim > 128 && sizes.head_dim <= 192 && sizes.value_dim <= 128;
