@@ -110,8 +110,7 @@ void launch(Start start, void (*kernel)(Params...), dim3 grid, dim3 block, std::
   // its functions, instrumented here, would become the simulator's own.)
   FLASHBOOK_KEEP_PADDING const auto parameters = sim::parameters<Params...>(args...);
   const auto* code = reinterpret_cast<const void*>(kernel);
-  check_launch(grid, block, dynamic_shared_bytes,
-               [&] { sim::require_device_pointers<Params...>(code, parameters); });
+  check_launch(grid, block, dynamic_shared_bytes, [&] { sim::require_device_pointers(code, parameters); });
   FLASHBOOK_KEEP_PADDING const auto thread_body = [kernel, parameters] { parameters.pass_to(kernel); };
   run_on(stream, {grid, block, dynamic_shared_bytes, thread_body, code, sim::watcher_of<kTraced>(),
                   start == Start::dependent});

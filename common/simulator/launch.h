@@ -92,8 +92,8 @@ void require_device_pointer(const void* kernel, int number, const volatile void*
 
 /// Throws Error if any argument of a kernel is a pointer to host memory. The traced mode checks pointers
 /// inside structs.
-template <typename... Params>
-void require_device_pointers(const void* kernel, const Parameters<Params...>& parameters) {
+template <typename Numbers, typename... Params>
+void require_device_pointers(const void* kernel, const ParameterList<Numbers, Params...>& parameters) {
   int number = 0;
   parameters.for_each([&]<typename T>(const T& argument) {
     number += !std::is_same_v<T, GridConstant>;
