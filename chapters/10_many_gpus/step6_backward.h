@@ -6,13 +6,13 @@
 //| ranks have summed for them, and passes the sum on behind the keys. After the last hop the sums reach the
 //| rank that owns the keys.
 //|
-//|     first half of the own heads                         under it the first keys arrive
+//|     own keys, first half of the heads                   under it the first keys arrive
 //|     hop h = 1 ... P - 1:                                the rank holds the keys of rank r - h
 //|       keys:     send what is held to rank r + 1, receive from rank r - 1
 //|       compute:  the part of dK and dV for the keys held; dQ grows
 //|                 from hop 2 on: wait until the sum of hop h - 1 has come; add it to the part
 //|       sums:     wait until the part is complete; send it to rank r + 1, receive from rank r - 1
-//|     second half of the own heads                        under it the last sum comes home
+//|     own keys, second half of the heads                  under it the last sum comes home
 //|     round (own part + sum)
 //|
 //| **What travels.** Each element of a key and its value is 4 bytes in 16-bit types, and the sums of their
