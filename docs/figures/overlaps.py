@@ -1,14 +1,22 @@
 #!/usr/bin/env python3
 """Writes overlaps.svg: what overlaps in steps 1 to 4 of chapter 5, in clocks on paper: products and softmax take the chapter's
 clocks, or the softmax what was recorded in step 3, and the overlap is perfect."""
+import sys
+from pathlib import Path
+
 from svg import Figure
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from bench import results
+from bench.names import Name
 
 LEFT, HIGH, HALF, PITCH = 104, 26, 17, 36
 CLOCK = 0.053          # pixels
 PRODUCT = 512          # a product of 64 queries and 128 keys: 2048 / 4
 PAPER = 832            # a consumer's softmax: 1664 / 2
-RECORDED = 1262 + 245  # in step 3: the softmax, and rounding P and rescaling O
-COPY = 1770            # 64 KB at 37 bytes per clock
+RECORDED = round(results.load().measured(Name("timeline", "ch05/pingpong", "bf16", 128, "full", 4096)).values["softmax_cycles"])
+COPY = 1769            # 64 KB at 37.05 bytes per clock
 END = 7700
 LOOKS = ("blue", "amber")  # one per consumer
 
@@ -20,18 +28,18 @@ def span(row, begin, clocks, look, words="", high=HIGH):
         figure.text(round(x + width / 2), row + high / 2 + 5, words, "small", "middle")
 
 
-def panel(y, title, clocks, *rows):
+def panel(y, title, result, *rows):
     figure.text(16, y - 10, title, "bold")
-    figure.text(figure.width - 16, y - 10, f"{clocks} clocks", "small", "end")
+    figure.text(figure.width - 16, y - 10, result, "small", "end")
     for i, name in enumerate(rows):
         figure.text(16, y + i * PITCH + 18, name, "small soft")
     return [y + i * PITCH for i in range(len(rows))]
 
 
-def alternate(y, title, softmax_clocks, round_clocks, issued, hidden):
-    """Draws consumers whose rounds begin half a round apart. `issued`: the products of a round and their clocks;
+def alternate(y, title, result, softmax_clocks, round_clocks, issued, hidden):
+    """Draws consumers whose rounds begin half a round apart. `result`: what the panel shows; `issued`: the products of a round and their clocks;
     `hidden`: clocks after which a consumer's softmax begins."""
-    tensor, softmax = panel(y, title, round_clocks, "tensor cores", "softmax")
+    tensor, softmax = panel(y, title, result, "tensor cores", "softmax")
     for i, look in enumerate(LOOKS):
         begin = i * round_clocks / 2
         while begin + issued[0][1] <= END:
@@ -46,8 +54,8 @@ def alternate(y, title, softmax_clocks, round_clocks, issued, hidden):
 
 
 figure = Figure(528, 696, "On paper. Steps 1 and 2 take 3712 clocks for a tile: products and softmax do not overlap. In step 3 one consumer's softmax runs "
-                          "under the other's products: 2048 clocks, but 2531 with the softmax as recorded. Step 4 hides that, too: 2048.")
-copies, tensor, softmax = panel(40, "Step 1: one block copies, the other computes", 2 * (2 * PRODUCT + PAPER), "copies", "tensor cores", "softmax")
+                          "under the other's products: 2048 clocks. With the softmax as recorded, gaps appear between the products. Step 4 closes them.")
+copies, tensor, softmax = panel(40, "Step 1: one block copies, the other computes", f"{2 * (2 * PRODUCT + PAPER)} clocks", "copies", "tensor cores", "softmax")
 for tile in range(4):
     begin, look, first = tile * (2 * PRODUCT + PAPER), LOOKS[tile % 2], tile < 2
     span(copies, begin, COPY, LOOKS[1 - tile % 2], "K, V" if first else "")
@@ -55,7 +63,7 @@ for tile in range(4):
     span(softmax, begin + PRODUCT, PAPER, look)
     span(tensor, begin + PRODUCT + PAPER, PRODUCT, look, "O" if first else "")
 
-copies, tensor, softmax = panel(186, "Step 2: two consumers, if they begin together", 4 * PRODUCT + 2 * PAPER, "copies", "tensor cores", "softmax")
+copies, tensor, softmax = panel(186, "Step 2: two consumers, if they begin together", f"{4 * PRODUCT + 2 * PAPER} clocks", "copies", "tensor cores", "softmax")
 span(copies, 0, END, "", "K, V, K, V, ...")
 for tile in range(2):
     for i, look in enumerate(LOOKS):
@@ -64,9 +72,9 @@ for tile in range(2):
         span(softmax + i * HALF, begin + 4 * PRODUCT, 2 * PAPER, look, "", HALF)
 
 BOTH = [("O, S", 2 * PRODUCT)]
-alternate(336, "Step 3: pingpong", PAPER, 4 * PRODUCT, BOTH, 2 * PRODUCT)
-alternate(450, "Step 3, with the softmax as recorded", RECORDED, 2 * PRODUCT + RECORDED, BOTH, 2 * PRODUCT)
-alternate(564, "Step 4, with the softmax as recorded", RECORDED, 4 * PRODUCT, [("S", PRODUCT), ("O", PRODUCT)], PRODUCT)
+alternate(336, "Step 3: pingpong", f"{4 * PRODUCT} clocks", PAPER, 4 * PRODUCT, BOTH, 2 * PRODUCT)
+alternate(450, "Step 3, with the softmax as recorded", "gaps", RECORDED, 2 * PRODUCT + RECORDED, BOTH, 2 * PRODUCT)
+alternate(564, "Step 4, with the softmax as recorded", "no gaps", RECORDED, 4 * PRODUCT, [("S", PRODUCT), ("O", PRODUCT)], PRODUCT)
 figure.text(16, 664, "To scale, for 128 queries and 128 keys. A consumer's product: 512 clocks;", "small soft")
 figure.text(16, 682, f"its softmax: {PAPER} on paper, {RECORDED} as recorded. Steps 3, 4: copies as in step 2.", "small soft")
 figure.write(__file__)

@@ -8,8 +8,8 @@ from pathlib import Path
 from svg import Figure
 
 LEFT, STAMP, ROW, HIGH = 104, 23, 44, 26
-STEPS = (("specialised", "Step 2: no order", "All issue side by side, so all wait, and all take exponentials at the end."),
-         ("pingpong", "Step 3: pingpong", "Each issues after the previous one: its softmax overlaps their products."))
+STEPS = (("specialised", "Step 2: no order", "Both issue at the same time, both wait, and both need the softmax."),
+         ("pingpong", "Step 3: pingpong", "One issues after the other, so its softmax overlaps the other's products."))
 
 
 def tile_of(stamps):
@@ -41,12 +41,12 @@ def panel(figure, y, title, words, stamps):
     return tops[-1] + ROW + 22
 
 
-figure = Figure(520, 436, "One tile of keys. Without turns three consumers issue their products side by side, and take their exponentials together. "
-                          "With pingpong each begins to issue when the previous one has issued, and passes the turn on.")
+figure = Figure(520, 348, "One tile of keys. Without turns, two consumers issue their products at the same time, and then both compute their softmax. "
+                          "With pingpong, one issues first and passes the turn on, so its softmax overlaps the other's products.")
 runs = json.loads(Path(__file__).with_suffix(".json").read_text())
 y = 28
 for step, title, words in STEPS:
     y = panel(figure, y, title, words, runs[step])
 figure.text(16, y - 2, "i: issues; exp: softmax; dashed: waits for scores; green: the turn", "small soft")
-figure.text(16, y + 18, "The simulator's order of events, d = 64: who comes first, no time.", "small soft")
+figure.text(16, y + 18, "The order of events in the simulator, d = 128. Lengths are not times.", "small soft")
 figure.write(__file__)

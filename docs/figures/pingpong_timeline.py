@@ -80,7 +80,7 @@ figure = Figure(540, 1110, "Consumers of a block on an H200. They begin together
                            "alternate from the first tile on; with overlap, and in the last loop, they hardly wait for their scores.")
 legend(figure, 16)
 y = 74
-for head_dim in (64, 128):
+for head_dim in (128, 64):
     for step in STEPS:
         passes = run_of(step, head_dim).stamps
         first = min(one["turn"] for one in passes if one["warpgroup"])

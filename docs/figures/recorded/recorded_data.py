@@ -74,7 +74,7 @@ def pingpong_order(program):
     """Returns the order in which simulated warpgroups pass the moments of chapter 5's loop, without and with pingpong:
     pingpong_order.json."""
     runs = {run["name"]: run["stamps"] for run in answer(program)["benchmarks"]}
-    return json.dumps({step: runs[str(Name("timeline", f"ch05/{step}", "bf16", 64, "full", 1024))] for step in ("specialised", "pingpong")}, indent=1) + "\n"
+    return json.dumps({step: runs[str(Name("timeline", f"ch05/{step}", "bf16", 128, "full", 1024))] for step in ("specialised", "pingpong")}, indent=1) + "\n"
 
 
 def sectors(program):
