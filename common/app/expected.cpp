@@ -1,6 +1,5 @@
 #include "common/app/expected.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "common/app/call.h"

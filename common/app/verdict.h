@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "common/attention/check.h"
-#include "common/attention/operation.h"
 
 namespace flashbook {
 

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 #include <stdexcept>
-#include <string>
 
 #include "common/attention/parallel.h"
 #include "common/concat.h"

@@ -1,7 +1,6 @@
 /// \file
 /// Which keys a query may see: one value that the oracle, kernels, the cost model, tests and figures query.
 #pragma once
-#include <cstdint>
 #include <string>
 
 #include "common/features/list.h"

@@ -1,5 +1,4 @@
 #include <cstring>
-#include <string>
 #include <utility>
 
 #include "common/device/backend.h"

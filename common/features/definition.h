@@ -2,7 +2,6 @@
 /// The definition of a feature. The oracle, bounds, costs, programs and tests query every feature, and none
 /// by name.
 #pragma once
-#include <functional>
 #include <random>
 #include <span>
 #include <string>

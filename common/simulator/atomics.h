@@ -3,7 +3,6 @@
 /// well.
 #pragma once
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstdint>
 #include <span>

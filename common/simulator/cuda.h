@@ -2,7 +2,6 @@
 /// Allows a host compiler to read a kernel: the simulator's replacement for <cuda_runtime.h>.
 #pragma once
 #include <cstddef>
-#include <cstdint>
 
 #include "common/simulator/atomics.h"
 #include "common/simulator/barrier.h"

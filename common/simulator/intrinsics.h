@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <type_traits>
 
 #include "common/simulator/clock.h"
 #include "common/simulator/vector_types.h"

@@ -4,7 +4,6 @@
 /// CUDA does not specify which element of a matrix is where in a fragment. Here the layout depends on the
 /// seed, so a kernel that relies on one layout fails.
 #pragma once
-#include <cstdint>
 #include <type_traits>
 
 #include "common/simulator/language.h"

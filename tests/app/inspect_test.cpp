@@ -5,14 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <limits>
-#include <sstream>
 #include <vector>
 
 #include "common/attention/error.h"
 #include "common/attention/inputs.h"
-#include "common/attention/npy.h"
 #include "tests/support/specs.h"
 
 namespace flashbook::testing {

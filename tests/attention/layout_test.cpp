@@ -2,9 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <numeric>
-
 #include "common/attention/tensors.h"
 #include "tests/support/input_error.h"
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "common/attention/check.h"
 #include "common/attention/inputs.h"

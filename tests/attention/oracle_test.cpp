@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 
 #include "common/attention/check.h"
 #include "common/attention/inputs.h"

@@ -1,9 +1,7 @@
 #include <memory>
-#include <sstream>
 
 #include "chapters/02_online_softmax/exp2.h"
 #include "chapters/02_online_softmax/host/chapter.h"
-#include "chapters/02_online_softmax/host/worked_example.h"
 #include "chapters/02_online_softmax/step2_online_softmax.h"
 #include "chapters/02_online_softmax/step5_register_blocks.h"
 #include "tests/chapters/forward.h"

@@ -2,7 +2,6 @@
 
 #include "chapters/06_fp8/host/beside_steps.h"
 #include "chapters/06_fp8/host/chapter.h"
-#include "common/attention/error.h"
 #include "tests/chapters/forward.h"
 #include "tests/chapters/layouts.h"
 

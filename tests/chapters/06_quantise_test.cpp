@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
 #include <span>
-#include <tuple>
 
 #include "chapters/06_fp8/host/quantise.h"
 #include "common/attention/random.h"

@@ -1,8 +1,6 @@
 // Compares chapter 9's classes of tiles and visible pairs with the definition of the mask, for random masks.
 #include <gtest/gtest.h>
 
-#include <map>
-
 #include "chapters/09_masks/host/backward_launch.cuh"
 #include "chapters/09_masks/host/launch.cuh"
 #include "chapters/09_masks/step1_dense.cuh"

@@ -1,9 +1,6 @@
 // The tokens of each rank, and the work that they cause.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <vector>
-
 #include "chapters/10_many_gpus/tokens.cuh"
 
 namespace flashbook::many_gpus {

@@ -4,11 +4,7 @@
 #pragma once
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
-#include <limits>
-#include <numeric>
-#include <random>
 
 #include "common/app/call.h"
 #include "common/app/expected.h"

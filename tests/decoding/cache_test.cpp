@@ -7,7 +7,6 @@
 
 #include "chapters/08_decoding/serving/prefix_tree.h"
 #include "chapters/08_decoding/serving/sequence.h"
-#include "common/attention/error.h"
 
 namespace flashbook::decoding {
 namespace {

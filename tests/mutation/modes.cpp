@@ -8,7 +8,6 @@
 #include <cstring>
 #include <exception>
 #include <functional>
-#include <stdexcept>
 #include <system_error>
 
 #include "common/simulator/launch.h"

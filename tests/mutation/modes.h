@@ -1,7 +1,6 @@
 /// \file
 /// Runs of a kernel in the simulator, in every mode.
 #pragma once
-#include <cstdint>
 #include <string>
 #include <string_view>
 

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <limits>
-
 #include "tests/numeric/format_reference.h"
 
 namespace flashbook {

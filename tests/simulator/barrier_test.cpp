@@ -1,7 +1,6 @@
 #include "common/ptx/barrier.h"
 
 #include <string>
-#include <vector>
 
 #include "tests/simulator/simulated.h"
 

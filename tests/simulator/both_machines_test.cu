@@ -3,8 +3,6 @@
 /// the same.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <functional>
 #include <limits>
 #include <vector>
 

@@ -2,13 +2,9 @@
 
 #include <unistd.h>
 
-#include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "common/device/host_memory.h"

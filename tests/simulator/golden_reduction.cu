@@ -1,7 +1,6 @@
 /// \file
 /// Golden cases of additions in global memory, bulk copies, atomic operations, and collectives of a warp or a
 /// block.
-#include <cstring>
 #include <limits>
 #include <string>
 #include <vector>

@@ -1,10 +1,6 @@
 #include "common/device/launch.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cstdlib>
-#include <fstream>
-#include <numeric>
 #include <string>
 #include <vector>
 

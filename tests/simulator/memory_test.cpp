@@ -4,11 +4,9 @@
 
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <fstream>
 #include <set>
 #include <utility>
-#include <vector>
 
 #include "common/simulator/launch.h"
 

@@ -1,5 +1,4 @@
 // A rank that does not wait for its messages: certain to fail in the simulator, and possibly on a GPU.
-#include <string>
 #include <vector>
 
 #include "common/device/ranks.h"

@@ -3,7 +3,6 @@
 #include "common/ptx/setmaxnreg.h"
 
 #include <string>
-#include <vector>
 
 #include "common/device/launch.h"
 #include "common/simulator/registers.h"

@@ -5,7 +5,6 @@
 
 #include <functional>
 #include <string>
-#include <vector>
 
 #include "common/device/kernel.h"
 #include "common/simulator/launch.h"

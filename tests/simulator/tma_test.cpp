@@ -9,7 +9,6 @@
 #include "common/device/launch.h"
 #include "common/device/tensor_map.h"
 #include "common/ptx/bulk_copy.h"
-#include "common/ptx/fence.h"
 #include "common/ptx/mbarrier.h"
 #include "tests/simulator/simulated.h"
 #include "tests/values.h"

@@ -1,7 +1,6 @@
 /// \file
 /// Races between dependent launches, which overlap. This file is instrumented (flashbook_traced).
 #include <string>
-#include <vector>
 
 #include "common/device/launch.h"
 #include "common/ptx/dependent_launch.h"

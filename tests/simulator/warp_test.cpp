@@ -1,6 +1,5 @@
 #include "common/simulator/warp.h"
 
-#include <numeric>
 #include <set>
 #include <string>
 #include <vector>

@@ -2,7 +2,6 @@
 /// Errors in the use of wgmma and the simulator's reports.
 #include <cmath>
 #include <string>
-#include <vector>
 
 #include "common/ptx/wgmma.h"
 #include "tests/simulator/simulated.h"

@@ -4,7 +4,6 @@
 /// A count is not a time: units work concurrently, and waits are not counted. Nor are instructions (except
 /// those below), registers and their spills, occupancy, or cache hits.
 #pragma once
-#include <cstdint>
 #include <functional>
 #include <optional>
 #include <vector>

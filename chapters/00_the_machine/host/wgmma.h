@@ -2,7 +2,6 @@
 /// The kernels of chapter 0's program that need a Hopper, compiled separately: those of
 /// warpgroup_products.cuh and additions.cuh.
 #pragma once
-#include <cstddef>
 #include <cstdint>
 
 #include "chapters/00_the_machine/additions.cuh"

@@ -1,9 +1,7 @@
 /// \file
 /// A program that runs the four small kernels before step 1 and checks their results.
-#include <cstdio>
 #include <iostream>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "chapters/05_flash_attention_3/ramp_mbarrier.cuh"

@@ -6,7 +6,6 @@
 #include "chapters/06_fp8/host/chapter.h"
 #include "chapters/06_fp8/host/launch.cuh"
 #include "chapters/06_fp8/host/quantise.h"
-#include "common/attention/error.h"
 #include "common/device/dispatch.h"
 
 namespace flashbook {

@@ -1,6 +1,5 @@
 //| # How the Hopper kernels are launched
 #pragma once
-#include <algorithm>
 #include <type_traits>
 
 #include "chapters/07_backward/prepare.cuh"

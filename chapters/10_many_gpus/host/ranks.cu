@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <chrono>
-#include <utility>
 
 #include "chapters/10_many_gpus/host/ranks.h"
 #include "chapters/10_many_gpus/step1_all_gather.h"

@@ -1,6 +1,5 @@
 #include "common/simulator/block/shared_matrix.h"
 
-#include <algorithm>
 #include <cstring>
 #include <string>
 

@@ -7,7 +7,6 @@
 #include <fstream>
 #include <iterator>
 #include <map>
-#include <string>
 #include <string_view>
 #include <utility>
 

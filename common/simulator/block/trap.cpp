@@ -1,7 +1,6 @@
 #include "common/simulator/trap.h"
 
 #include "common/simulator/block/worker.h"
-#include "common/simulator/language.h"
 
 namespace flashbook::sim {
 

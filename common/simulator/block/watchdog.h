@@ -12,7 +12,6 @@
 /// and glibc; otherwise such a kernel hangs.
 #pragma once
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>

@@ -7,7 +7,6 @@
 #include <mutex>
 #include <set>
 #include <tuple>
-#include <utility>
 
 #include "common/simulator/source_lines.h"
 #include "common/simulator/trace/callers.h"

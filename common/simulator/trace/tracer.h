@@ -2,7 +2,6 @@
 /// The tracing observer. Internal to the simulator.
 #pragma once
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <map>
 #include <memory>

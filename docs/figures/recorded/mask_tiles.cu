@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "chapters/09_masks/host/launch.cuh"
