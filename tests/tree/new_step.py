@@ -1,17 +1,14 @@
-#!/usr/bin/env python3
-"""Adding a step takes a row and a kernel file: new_step_test.py CXX. A step is inserted before chapter 4's third in a copy of the tree.
+"""Adding a step takes a row and a kernel file. A step is inserted before chapter 4's third in a copy of the tree (new_parts_test.py).
 Everything that names a step must still mean the same one."""
 import json
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-COMPILER = sys.argv[1] if len(sys.argv) > 1 else "c++"
+TARGETS = ["04_flash_attention_2"]
 CHAPTER = Path("chapters/04_flash_attention_2")
 NEW, NEXT = "one_stage", "two_stages"  # the new step, and the one that moves from 3 to 4
 INCLUDE = f'#include "{CHAPTER}/step2_ldmatrix.cuh"\n'
@@ -53,34 +50,22 @@ def row_of(tree, title):
 
 
 class NewStep(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.tree, build = Path(folder.name) / "tree", Path(folder.name) / "build"
-        shutil.copytree(ROOT, cls.tree, ignore=shutil.ignore_patterns("build", ".git", "__pycache__"))
-        add_step(cls.tree)
-        for command in (["cmake", "-S", cls.tree, "--preset", "sim", "-B", build, f"-DCMAKE_CXX_COMPILER={COMPILER}"],
-                        ["cmake", "--build", build, "--target", "04_flash_attention_2"]):
-            done = cls.run_in_tree(*command)
-            assert done.returncode == 0, done.stdout[-4000:]
-        cls.program = build / "bin" / "04_flash_attention_2"
+    tree = bin = None  # folders, set by new_parts_test.py
 
-    @classmethod
-    def run_in_tree(cls, *command):
-        return subprocess.run(command, cwd=cls.tree, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    def run_in_tree(self, *command):
+        return subprocess.run(command, cwd=self.tree, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
 
     def test_programs_know_it_by_slug_and_number(self):
         reports = []
         for step in (NEW, "3", NEXT, "4"):
-            done = self.run_in_tree(self.program, "--seqlen", "64", "--step", step, "--json", "report.json")
+            done = self.run_in_tree(self.bin / "04_flash_attention_2", "--seqlen", "64", "--step", step, "--json", "report.json")
             self.assertEqual(done.returncode, 0, done.stdout)
             [report] = json.loads((self.tree / "report.json").read_text())["steps"]
             reports.append((report["step"], report["slug"]))
             # The book's time belongs to the step that was measured.
             self.assertEqual("2.24 ms" in done.stdout, report["slug"] == NEXT, done.stdout)
         self.assertEqual(reports, [(3, NEW), (3, NEW), (4, NEXT), (4, NEXT)])
-        done = self.run_in_tree(self.program, "--step", "three_stages")
+        done = self.run_in_tree(self.bin / "04_flash_attention_2", "--step", "three_stages")
         self.assertEqual(done.returncode, 2)
         self.assertIn(f"give split_q, ldmatrix, {NEW}, {NEXT}, ", done.stdout)
 
@@ -99,7 +84,3 @@ class NewStep(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout)
         self.assertEqual(row_of(self.tree, "two stages"), ("4", row_of(ROOT, "two stages")[1]))
         self.assertEqual(row_of(self.tree, "one stage")[0], "3")
-
-
-if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])

@@ -1,18 +1,12 @@
-#!/usr/bin/env python3
-"""Adding a mask takes five files: new_mask_test.py CXX. A dilated window is added to a copy of the tree and to one step of chapter 2. The
-program is built and compared with attention in Python, and the oracle's property tests run with the new mask."""
+"""Adding a mask takes five files. A dilated window is added to a copy of the tree (new_parts_test.py) and to one step of chapter 2. The program
+is built and compared with attention in Python, and the oracle's property tests run with the new mask."""
 import math
 import random
-import shutil
 import struct
 import subprocess
-import sys
-import tempfile
 import unittest
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-COMPILER = sys.argv[1] if len(sys.argv) > 1 else "c++"
+TARGETS = ["02_online_softmax", "attention"]
 SEQLEN, HEAD_DIM, DILATION, STEP = 40, 64, 3, 3
 
 DEFINITION = """\
@@ -107,19 +101,7 @@ def attention(q, k, v, sees):
 
 
 class NewMask(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.folder = Path(folder.name)
-        tree, build = cls.folder / "tree", cls.folder / "build"
-        shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns("build", ".git", "__pycache__"))
-        add_mask(tree)
-        for command in (["cmake", "-S", tree, "--preset", "sim", "-B", build, f"-DCMAKE_CXX_COMPILER={COMPILER}"],
-                        ["cmake", "--build", build, "--target", "02_online_softmax", "attention"]):
-            done = subprocess.run(command, cwd=tree, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-            assert done.returncode == 0, done.stdout[-4000:]
-        cls.bin = build / "bin"
+    tree = bin = None  # folders, set by new_parts_test.py
 
     def run_program(self, *options):
         command = [self.bin / "02_online_softmax", "--seqlen", str(SEQLEN), *map(str, options)]
@@ -136,15 +118,15 @@ class NewMask(unittest.TestCase):
         q, k, v = ([draw.gauss(0, 1) for _ in range(SEQLEN * HEAD_DIM)] for _ in range(3))
         files = []
         for name, values in (("q", q), ("k", k), ("v", v)):
-            write_npy(self.folder / f"{name}.npy", values)
-            files += [f"--{name}", self.folder / f"{name}.npy"]
+            write_npy(self.tree / f"{name}.npy", values)
+            files += [f"--{name}", self.tree / f"{name}.npy"]
         masks = ((("--dilation", DILATION), lambda i, j: (i - j) % DILATION == 0),
                  (("--dilation", DILATION, "--causal"), lambda i, j: (i - j) % DILATION == 0 and j <= i))
         for options, sees in masks:
-            done = self.run_program("--step", STEP, "--check", "full", *options, *files, "--output", self.folder / "o.npy")
+            done = self.run_program("--step", STEP, "--check", "full", *options, *files, "--output", self.tree / "o.npy")
             self.assertEqual(done.returncode, 0, done.stdout)
             self.assertIn(f"dilation {DILATION}", done.stdout)
-            for got, wanted in zip(read_npy(self.folder / "o.npy"), attention(q, k, v, sees), strict=True):
+            for got, wanted in zip(read_npy(self.tree / "o.npy"), attention(q, k, v, sees), strict=True):
                 self.assertAlmostEqual(got, wanted, places=4)
 
     def test_is_refused_by_every_other_step(self):
@@ -157,7 +139,3 @@ class NewMask(unittest.TestCase):
         done = subprocess.run([self.bin / "attention", "--gtest_filter=Features.*:Visibility.*:OracleMasks.*:Gradient.*RandomMasks*"],
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         self.assertEqual(done.returncode, 0, done.stdout[-4000:])
-
-
-if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
