@@ -128,11 +128,11 @@ def wrong(chapter: str = "[0-9][0-9]") -> str:
 
 
 def timelines() -> str:
-    text = row("Step", "In", "The fault", "The simulator reports") + row("---", "---", "---", "---")
+    text = row("Step", "The fault", "The report") + row("---", "---", "---")
     for slug, title in interactive.data_of(FIGURES, "timelines")["steps"]:
         step = interactive.data_of(FIGURES, f"fault_{slug[:4]}")["steps"][slug[5:]]
         change = f"`{step['line']}` becomes `{step['now']}`" if step["now"] else f"`{step['line']}` is left out"
-        text += row(f"[{title}](#timelines?slug={slug})", f"`{Path(step['file']).name}`", change, step["report"])
+        text += row(f"[{title}](#timelines?slug={slug})", change, step["report"])
     return text
 
 
