@@ -70,6 +70,17 @@ def packed_block_table():
     return lambda: flashbook.flash_attn_varlen_func(q, k, v, first, keys, 200, 300, causal=True, block_table=TABLE)
 
 
+def latents():
+    tokens, queries, first, lengths = make(40, 64, 1, 576), make(5, 16, 576), numbers(0, 3, 5), numbers(300, 77)
+    return lambda: flash_attn_3.flash_attn_with_kvcache(queries[..., 512:], tokens[..., 512:], tokens[..., :512], qv=queries[..., :512], cu_seqlens_q=first,
+                                                        cache_seqlens=lengths, page_table=TABLE, max_seqlen_q=3, causal=True)
+
+
+def combine():
+    parts, lse = make(3, 2, 9, HEADS, 64, dtype=torch.float32), make(3, 2, 9, HEADS, dtype=torch.float32)
+    return lambda: flash_attn_3.flash_attn_combine(parts, lse, out_dtype=torch.float16)
+
+
 NEW = {"k": lambda: make(2, 3, HEADS, 64), "v": lambda: make(2, 3, HEADS, 64), "rotary_cos": lambda: make(320, 16), "rotary_sin": lambda: make(320, 16)}
 FORWARDS = {
     "forward": lambda: dense(300), "one_query": lambda: dense(1), "fp8": lambda: dense(300, flash_attn_3.flash_attn_func, torch.float8_e4m3fn),
@@ -81,6 +92,9 @@ FORWARDS = {
     "entries": lambda: cache(cache_batch_idx=lambda: numbers(1, 0)), "e4m3": lambda: cache(flash_attn_3, dtype=torch.float8_e4m3fn),
     "new_keys": lambda: cache(queries=3, **NEW), "new_keys_in_pages": lambda: pages("block_table", **NEW),
     "pages": lambda: pages("block_table"), "pages_3": lambda: pages("page_table", flash_attn_3),
+    "padded_pages": lambda: pages("block_table", cache_leftpad=lambda: numbers(5, 0)), "latents": latents, "combine": combine,
+    "fp8_window": lambda: dense(300, flash_attn_3.flash_attn_func, torch.float8_e4m3fn, window_size=(9, 0)),
+    "e4m3_window": lambda: cache(flash_attn_3, dtype=torch.float8_e4m3fn, window_size=(9, 0)),
     "packed_pages": lambda: packed_pages(10), "packed_prompts": lambda: packed_pages(200), "packed_block_table": packed_block_table,
 }
 
