@@ -21,7 +21,7 @@ class Explanation:
     name: str  # name of the step
     reason: str
     machine: str  # "CPU", "simulator" or "sm_90"
-    copied: tuple[str, ...]  # names of tensors that kernels cannot read in place
+    copied: tuple[str, ...]  # names of tensors of which kernels read copies
     workspace: int  # size in addition to inputs and outputs
     backward: "Explanation | None" = None  # explanation of the gradient, if a tensor requires one
 
@@ -38,7 +38,7 @@ def explain(function: Callable[..., Any], *arguments: Any, **options: Any) -> Ex
         print(flashbook.explain(flashbook.flash_attn_func, q, k, v, causal=True))
     """
     seen: list[tuple[Explanation, Callable[[], Explanation]]] = []
-    with _Recorder(seen):
+    with _Recorder(seen, {_storage(value) for value in (*arguments, *options.values()) if isinstance(value, Tensor)}):
         found = function(*arguments, **options)
     if not seen:
         raise ValueError(f"{getattr(function, '__name__', function)} calls no kernel of this package: pass flash_attn_func, attention, ...")
@@ -47,26 +47,29 @@ def explain(function: Callable[..., Any], *arguments: Any, **options: Any) -> Ex
     return dataclasses.replace(explanation, backward=backward()) if result.requires_grad else explanation
 
 
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
 class _Recorder(TorchDispatchMode):
     """Intercepts the operator: records what it and its gradient would run, and returns empty results."""
 
-    def __init__(self, seen: list[tuple[Explanation, Callable[[], Explanation]]]) -> None:
+    def __init__(self, seen: list[tuple[Explanation, Callable[[], Explanation]]], given: set[int]) -> None:
         super().__init__()
         self.seen = seen
-        self.pads = False  # q, k and v were copied to a head dimension that is a multiple of 8
+        self.given = given  # the storages of the caller's tensors: q, k and v in others are copies
 
     def __torch_dispatch__(self, operator: Any, types: Any, arguments: tuple[Any, ...] = (), options: Mapping[str, Any] | None = None) -> Any:
         if operator is torch.ops.aten.index_put_.default:
             return arguments[0]  # explains the call without appending new keys
-        self.pads |= operator is torch.ops.aten.constant_pad_nd.default
         if operator not in (torch.ops.flashbook.forward.default, torch.ops.flashbook.decode.default):
             return operator(*arguments, **(options or {}))
-        q, _, v = arguments[:3]
+        q, k, v = arguments[:3]
         o = ops.result(q, torch.bfloat16 if q.dtype == torch.float8_e4m3fn else q.dtype, v.shape[3])
         lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
         explanation = (_explain_forward if operator is torch.ops.flashbook.forward.default else _explain_decode)(*arguments)
-        if self.pads:
-            explanation = dataclasses.replace(explanation, copied=("q", "k", "v"))
+        copied = {name for name, tensor in (("q", q), ("k", k), ("v", v)) if _storage(tensor) not in self.given}
+        explanation = dataclasses.replace(explanation, copied=tuple(name for name in ("q", "k", "v") if name in copied | set(explanation.copied)))
         self.seen.append((explanation, lambda: _explain_backward(o, *arguments)))
         return o, lse
 

@@ -568,9 +568,11 @@ def test_e4m3_queries_new_keys_and_rules(dtype, rules):
     given = {name: torch.tensor(of, device=DEVICE, dtype=torch.int32) if isinstance(of, list) else of for name, of in rules.items()}
     given |= {"q_descale": q_scale} if dtype == torch.float8_e4m3fn else {}
     given |= {"max_seqlen_q": 2} if "cu_seqlens_q" in rules else {}
-    o, lse = flash_attn_3.flash_attn_with_kvcache(
-        q.flatten(0, 1) if "cu_seqlens_q" in rules else q, *caches, *new, cache_seqlens=torch.tensor(lengths, device=DEVICE, dtype=torch.int32) - 2,
-        k_descale=k_scale, v_descale=v_scale, return_softmax_lse=True, **given)
+    given |= {"cache_seqlens": torch.tensor(lengths, device=DEVICE, dtype=torch.int32) - 2, "k_descale": k_scale, "v_descale": v_scale}
+    tensors = q.flatten(0, 1) if "cu_seqlens_q" in rules else q, *caches, *new
+    copied = flashbook.explain(flash_attn_3.flash_attn_with_kvcache, *tensors, **given).copied
+    assert copied == (("q", "k", "v") if rules or head_dim == 96 else ("q",) if dtype == torch.float8_e4m3fn else ())
+    o, lse = flash_attn_3.flash_attn_with_kvcache(*tensors, return_softmax_lse=True, **given)
     assert o.dtype == (torch.bfloat16 if dtype == torch.float8_e4m3fn else dtype)
     assert all(torch.equal(cache.view(torch.uint8), old.view(torch.uint8)) for cache, old in zip(caches, before))
     o, lse = o.view(q.shape), lse.view(4, 2, 2).transpose(0, 1) if "cu_seqlens_q" in rules else lse
