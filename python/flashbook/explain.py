@@ -48,7 +48,7 @@ def explain(function: Callable[..., Any], *arguments: Any, **options: Any) -> Ex
 
 
 def _storage(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
+    return int(tensor.untyped_storage().data_ptr())
 
 
 class _Recorder(TorchDispatchMode):
