@@ -132,7 +132,7 @@ def check_boxes(page: book.Page) -> Iterator[str]:
         if (section.startswith("Step ") or found) and not wanted.fullmatch(f"{found} "):
             yield f"{page.source}: {title}: its box says {found or 'nothing'}; docs/README.md has the order"
         for name, text in paragraphs:
-            if name == "Prediction" and not re.search(r"\d|\bguess|^ None\b", text):
+            if name == "Prediction" and not re.search(r"\d|\b[Gg]uess|^ None\b", text):
                 yield f"{page.source}: {title}: its prediction is neither a number nor a guess"
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Writes the figures of chapter 7: backward_products.svg, the five products of a tile and the memory of their operands; backward_loops.svg, the two
-loops; backward_orders.svg, one element of dQ summed in two orders; backward_starts.svg, the order in which blocks process the queries."""
+"""Writes the figures of chapter 7: backward_products.svg, the five products of a tile and the memory of their operands;
+backward_loops.svg, the two loops; backward_pair.svg, two warps that share keys; backward_orders.svg, one element of dQ
+summed in two orders; backward_starts.svg, the order in which blocks process the queries."""
 import struct
 from pathlib import Path
 
@@ -46,19 +47,34 @@ def loops():
                 figure.box(x + 30 * j, 60 + 30 * i, 30, 30, look)
 
     grid(16, "Pass 1: dQ", 1, None)
-    grid(186, "Pass 2: dK, dV", None, 2)
-    grid(356, "One pass", None, 2)
+    grid(176, "Pass 2: dK, dV", None, 2)
+    grid(350, "One pass", None, 2)
     figure.arrow(16, 200, 136, 200, "green")
-    figure.arrow(316, 60, 316, 180, "amber")
-    figure.arrow(486, 60, 486, 180, "amber")
+    figure.arrow(306, 60, 306, 180, "amber")
+    figure.arrow(340, 60, 340, 180, "amber")
+    figure.text(493, 50, "dQ", "small", "middle")
     for i in range(4):
-        figure.arrow(416, 75 + 30 * i, 362, 75 + 30 * i, "green")
+        figure.box(480, 60 + 30 * i, 26, 30, "green")
+        figure.arrow(440, 75 + 30 * i, 478, 75 + 30 * i, "green")
     figure.text(16, 222, "a block of queries", "small green")
-    figure.text(186, 204, "a block of keys", "small amber")
-    figure.text(356, 204, "a block of keys, and", "small amber")
-    figure.text(356, 222, "four blocks add to dQ", "small green")
+    figure.text(176, 204, "a block of keys", "small amber")
+    figure.text(350, 204, "a block of keys", "small amber")
+    figure.text(350, 222, "adds to every tile of dQ", "small green")
     figure.text(16, 252, "Rows: tiles of queries. Two passes: seven products. One pass: five.", "small soft")
     write(figure, "loops")
+
+
+def pair():
+    figure = Figure(520, 178, "Two warps share 32 keys. For the scores each has half of the queries, for the sums each has half of the columns. In between "
+                              "they exchange their halves of P and dS transposed through shared memory.")
+    for x, title in ((16, "Sᵀ and dPᵀ: 64 queries"), (304, "dV and dK: 128 columns")):
+        figure.text(x, 28, title, "bold")
+        for side, look in enumerate(("blue", "amber")):
+            figure.box(x + 100 * side, 44, 100, 72, look, f"warp {side}")
+    figure.arrow(222, 80, 298, 80, "green")
+    figure.text(260, 70, "Pᵀ, dSᵀ", "small green", "middle")
+    figure.lines(16, 142, ("Rows: 32 keys, for both warps. Green: the warps exchange their halves", "through shared memory, since a column sums over all queries."), "small soft")
+    write(figure, "pair")
 
 
 def rounded(value):
@@ -95,12 +111,13 @@ def starts():
                 first = query == key
                 figure.box(x + 64 + 40 * key, 62 + 34 * query, 37, 31, "amber" if first else "", str((query - key) % 4), "bold" if first else "")
     figure.text(16, 222, "Left: when a block reaches a tile of queries. Right: how many add before it.", "small soft")
-    figure.text(16, 240, "Amber: where a block begins.", "small soft")
+    figure.text(16, 240, "Queries and keys are numbered by tile. Amber: where a block begins.", "small soft")
     write(figure, "starts")
 
 
 if __name__ == "__main__":
     products()
     loops()
+    pair()
     orders()
     starts()

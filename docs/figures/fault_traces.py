@@ -79,7 +79,7 @@ def main():
             overview.append((f"Step {step.number}, {step.title}: {len(good)} events", good, traced["warps"]))
             if traced["on_page"]:
                 draw(name, "What the warps of a block do without the fault and with it, from the first event to the last",
-                     [(f"{traced['kernel']}, unmodified: {len(good)} events", good, traced["warps"]),
+                     [(f"Step {step.number}, {step.title}, unmodified: {len(good)} events", good, traced["warps"]),
                       (f"with the fault: {len(broken)} events; red is what the simulator reports", broken, traced["warps"])],
                      f"A row for each of {traced['warps']} warps, from left to right in the order of events.")
         if chapter == 5:
