@@ -54,7 +54,7 @@ def afterwards(chapter):
 
 def limits(chapter):
     """Returns what limits each step according to the page: {step: words}."""
-    found = {step: re.search(r"ottleneck (?:is )?now:? \*([^*]+)\*", re.sub(r"\n> ?", " ", text)) for step, text in boxes(chapter).items()}
+    found = {step: re.search(r"ottleneck (?:is )?(?:now|still):? \*([^*]+)\*", re.sub(r"\n> ?", " ", text)) for step, text in boxes(chapter).items()}
     return {f"{chapter}.{step}": words[1].rstrip(".:") for step, words in found.items() if words}
 
 
