@@ -319,6 +319,8 @@ FAULTS = {
     "never_released_05": Fault("common/hopper/pipeline.h", "if (threadIdx.x % 32 == 0) mbarrier_arrive(&pipeline.empty[state.stage]);",
                                "mbarrier_arrive(&pipeline.empty[state.stage]);", "", (),
                                traced=["--step", "overlap", "--seqlen", "192", "--seqlen-k", "640", *SMALL], says="deadlock in block"),
+    "same_parity_08": Fault("08_decoding/step1_pack_gqa.cuh", "mbarrier_wait(&shared.landed, phase);", "phase", "0", (),
+                            traced=["--step", "pack_gqa", "--seqlen", "1", "--seqlen-k", "300", *SMALL], says="data race in block"),
 }
 
 

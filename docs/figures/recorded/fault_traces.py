@@ -50,6 +50,9 @@ RECORDED = {
     "ch07/specialised": ("no_wait_for_reading_07", None),
     "ch07/persistent": ("never_released_05", ONE_KEY_TILE),
     "ch07/deterministic": ("no_fence_07", None),
+    "ch08/per_head": ("same_parity_08", None),
+    "ch08/pack_gqa": ("same_parity_08", ["--batch", "1", "--heads", "4", "--kv-heads", "1", "--seqlen", "1", "--seqlen-k", "300"]),
+    "ch08/split_kv": ("same_parity_08", ["--batch", "64", "--seqlen", "1", "--seqlen-k", "600"]),
     "ch08/ring": ("keys_behind_the_last_08", None),
     "ch08/paged": ("wrong_parity_05", ["--seqlen", "1", "--seqlen-k", "100", "--page-rows", "16"]),
     "ch08/equal_work": ("last_keys_08", ["--seqlen", "1", "--seqlen-k", "100"]),
@@ -69,7 +72,7 @@ RECORDED = {
 ON_PAGES = {"ch01/shared_tile", "ch03/queries_outside", "ch04/two_stages", "ch05/specialised", "ch06/overlapped", "ch07/specialised",
             "ch08/ring"}  # the chapter shows this one next to its fault
 # Steps of chapters 5 to 9 that run on Ampere as well.
-NOT_HOPPER = {"ch07/two_passes", "ch07/one_pass", "ch08/per_head", "ch08/pack_gqa", "ch08/split_kv"}
+NOT_HOPPER = {"ch07/two_passes", "ch07/one_pass"}
 REPORTS = "the simulator reports: "
 VERBS = {"waits": " waits at", "passes": " passes", "lands": " has landed in", "over": " at"}
 DIGITS = 57  # an event is written as two characters from # to [, after one from ] on if its warp is not the last event's
