@@ -255,9 +255,10 @@ inline RingLaunch warpgroup_launch(const Spec& spec, bool even) {
   launch.boxes = true;
   //| An item of 64 rows and sixteen parts keeps its last block busy for longer than a second kernel would
   //| need, which spreads the rows over all multiprocessors. But that kernel has a block per row, and if there
-  //| are many rows, most of its blocks find nothing to merge.
+  //| are many rows, most of its blocks find nothing to merge. With few it is launched even if the lengths on
+  //| the device may leave it without work: it starts early, so that costs little.
   const int64_t rows_of_grid = int64_t(spec.batch) * int(launch.plan.items_of_sequence) * launch.rows;
-  if (!launch.plan.equal_work && rows_of_grid <= kFewRows) launch.plan.parts_of_last = 4;
+  if (rows_of_grid <= kFewRows) launch.plan.parts_of_last = 4;
   return launch;
 }
 
