@@ -5,6 +5,7 @@ import random
 import struct
 import subprocess
 import unittest
+from pathlib import Path
 
 TARGETS = ["02_online_softmax", "attention"]
 SEQLEN, HEAD_DIM, DILATION, STEP = 40, 64, 3, 3
@@ -101,7 +102,7 @@ def attention(q, k, v, sees):
 
 
 class NewMask(unittest.TestCase):
-    tree = bin = None  # folders, set by new_parts_test.py
+    tree = bin = Path()  # folders, set by new_parts_test.py
 
     def run_program(self, *options):
         command = [self.bin / "02_online_softmax", "--seqlen", str(SEQLEN), *map(str, options)]

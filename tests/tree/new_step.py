@@ -37,8 +37,8 @@ def add_step(tree):
     kernel = (tree / CHAPTER / "step3_two_stages.cuh").read_text()
     (tree / CHAPTER / f"{NEW}.cuh").write_text(re.sub(rf"\b{NEXT}\(", f"{NEW}(", kernel))
     table = (tree / CHAPTER / "host" / "chapter.cu").read_text()
-    before = re.search(rf'    row\("{NEXT}"', table)
-    table = table[:before.start()] + ROW + table[before.start():]
+    before = table.index(f'    row("{NEXT}"')
+    table = table[:before] + ROW + table[before:]
     (tree / CHAPTER / "host" / "chapter.cu").write_text(table.replace(INCLUDE, INCLUDE + f'#include "{CHAPTER}/{NEW}.cuh"\n'))
 
 
@@ -50,7 +50,7 @@ def row_of(tree, title):
 
 
 class NewStep(unittest.TestCase):
-    tree = bin = None  # folders, set by new_parts_test.py
+    tree = bin = Path()  # folders, set by new_parts_test.py
 
     def run_in_tree(self, *command):
         return subprocess.run(command, cwd=self.tree, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)

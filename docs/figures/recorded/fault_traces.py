@@ -134,7 +134,7 @@ class Recording:
         good, broken = (launches_of(program, options, asked) for asked in (-1, list(chapters.FAULTS).index(faulty)))
         found = ((launch, words(event)) for launch in broken if launch["error"] for event in launch["blocks"][0]["events"] if event.kind == "fault")
         wrong, report = next(found, (None, None))
-        if wrong is None:
+        if wrong is None or report is None:
             sys.exit(f"{name}: the simulator does not report {faulty} in block 0 of {program} {' '.join(options)}")
         right = next(launch for launch in good if launch["kernel"] == wrong["kernel"])
         rows = [[self.number(event) for event in launch["blocks"][0]["events"]] for launch in (right, wrong)]
