@@ -105,7 +105,7 @@ class NewMask(unittest.TestCase):
     tree = bin = Path()  # folders, set by new_parts_test.py
 
     def run_program(self, *options):
-        command = [self.bin / "02_online_softmax", "--seqlen", str(SEQLEN), *map(str, options)]
+        command = [str(self.bin / "02_online_softmax"), "--seqlen", str(SEQLEN), *map(str, options)]
         return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
 
     def test_takes_five_files(self):
