@@ -171,7 +171,8 @@ class RowBlock {
       with_widest_vectors([&]<typename>() __attribute__((always_inline)) {
         for (std::size_t r = 0; r < rows_.size(); ++r) {
           const Sum* const p = &scores_[r * stride_ + first];
-          for (int64_t j = 0; j < std::min(count, visible_keys(r) - first); ++j) {
+          const int64_t visible = std::min(count, visible_keys(r) - first);
+          for (int64_t j = 0; j < visible; ++j) {
             if (is_hidden(r, first + j)) continue;  // since its values may be NaN
             int64_t c = 0;
             for (; c + kLanes <= value_dims_; c += kLanes)
