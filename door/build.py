@@ -74,8 +74,8 @@ def fail_to_build(preset: str) -> NoReturn:
 
 
 class Background:
-    """Builds targets while programs run. Ninja reports each program that it links; those that were up to date are known to
-    be ready when it ends."""
+    """Builds targets while programs run. Ninja reports each program that it links; those that were up to date are known
+    to be ready when it ends."""
 
     def __init__(self, preset: str, targets: Sequence[str]) -> None:
         self.preset, self.targets = preset, targets
@@ -86,7 +86,8 @@ class Background:
     @property
     def left(self) -> int:
         """Returns the number of steps until everything is built; 0 if that is not known."""
-        progress = re.match(r"\[(\d+)/(\d+)\] ", self.child.last)
+        # Before the first step, Ninja counts "Re-checking globbed directories" in the same way.
+        progress = re.match(r"\[(\d+)/(\d+)\] (?!Re-)", self.child.last)
         return int(progress[2]) - int(progress[1]) if progress else 0
 
     def wait_for(self, target: str) -> None:

@@ -86,8 +86,8 @@ class Child:
         self.lines.put(None)
 
     def output(self, busy: str, hidden: bool = False) -> Iterator[str]:
-        """Yields the next lines as they arrive. After some seconds without any, prints `busy`, unless it is empty. If the
-        lines are `hidden`, prints the last of them every few seconds instead."""
+        """Yields the next lines as they arrive. After some seconds without any, prints `busy`, unless it is empty. If
+        the lines are `hidden`, prints the last of them every few seconds instead."""
         heard = time.monotonic()
         while True:
             try:

@@ -16,7 +16,7 @@ from unittest import mock
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from door import console
+from door import build, console
 
 CMAKE = """#!/bin/sh
 mkdir -p build/sim/bin
@@ -197,6 +197,10 @@ class FrontDoor(unittest.TestCase):
         self.assertNotIn("02_second", done.stdout)
         self.assertIn("an error\nflashbook: build/sim did not compile, see above\n", done.stderr)
         self.assertEqual(done.returncode, 2)
+
+    def test_what_is_left_to_build(self):
+        for last, left in (("[0/2] Re-checking globbed directories...", 0), ("[3/63] Building CXX object x.o", 60), ("", 0)):
+            self.assertEqual(build.Background.left.fget(mock.Mock(child=mock.Mock(last=last))), left)
 
     def test_nothing_is_built_for_a_submission_that_is_none(self):
         (self.tree / "course/grade.py").write_text("raise SystemExit(2)\n")
