@@ -15,8 +15,8 @@
 
 namespace flashbook::sim {
 
-/// Notes that the calling thread has read memory with an operation that changed nothing, like a loop that
-/// waits for another thread. After several such reads in a row, other threads get a turn.
+/// Notes that the calling thread has read memory with an operation that changed nothing, as a loop does while
+/// it waits for another thread. After several such reads in a row, other threads get a turn.
 void poll_memory(const char* what, Location where);
 /// Notes that the calling thread has changed memory that another thread may be waiting for.
 void change_memory();
@@ -74,11 +74,11 @@ T add_acq_rel(T* address, T value) {
   return old;
 }
 
-/// The types of CUDA's integer atomics.
+/// The types that CUDA's integer atomics accept.
 template <typename T>
 concept AtomicInteger =
     std::is_same_v<T, int> || std::is_same_v<T, unsigned> || std::is_same_v<T, unsigned long long>;
-/// The types of atomicMax and atomicMin.
+/// The types that atomicMax and atomicMin accept.
 template <typename T>
 concept OrderedInteger = AtomicInteger<T> || std::is_same_v<T, long long>;
 

@@ -8,7 +8,7 @@ namespace flashbook::sim {
 /// Every block has barriers 0 ... 15; __syncthreads is barrier 0.
 constexpr int kBarriers = 16;
 
-/// Stands for all threads of the block that have not exited.
+/// The thread count that means all threads of the block that have not exited.
 constexpr int kWholeBlock = 0;
 
 /// Waits at a barrier until `threads` threads (a multiple of 32), or the whole block, have arrived. `what` is
@@ -21,15 +21,15 @@ int barrier_count(const char* what, bool predicate, Location where);
 /// Arrives at a barrier without waiting.
 void barrier_arrive(const char* what, int barrier, int threads, Location where);
 
-/// Orders what the calling thread did before against what it does afterwards. Only the traced mode needs
+/// Orders the calling thread's earlier memory accesses before its later ones. Only the traced mode needs
 /// this: threads run one after another, so memory is always in order.
 void memory_fence();
 
-/// Waits until the previous launch has finished. Only the traced mode needs this, since it always has
-/// finished.
+/// Waits until the previous launch has finished. Only the traced mode needs this; in all modes the launch has
+/// already finished.
 void wait_for_launch_before(Location where);
 
-/// Allows the next launch to begin, as far as this block is concerned. Only the traced mode needs this.
+/// Allows the next launch to begin once all blocks have done so. Only the traced mode needs this.
 void let_dependents_launch();
 
 }  // namespace flashbook::sim

@@ -20,16 +20,16 @@
 namespace flashbook::sim {
 namespace {
 
-/// Rounded to whole pages, so that the processor can refuse accesses to them.
+/// Returns a page's size: shared memory is rounded up to whole pages so that it can be protected.
 std::size_t page() {
   static const auto bytes = std::size_t(sysconf(_SC_PAGESIZE));
   return bytes;
 }
 std::size_t whole_pages() { return (kMaxSharedBytes + page() - 1) / page() * page(); }
 
-/// The shared memory of all OS threads.
+/// The shared memory of every OS thread.
 struct All {
-  std::mutex mutex;  ///< the mutex also protects what `enter_grid` changes
+  std::mutex mutex;  ///< the mutex also protects the state that `enter_grid` changes
   std::vector<const SharedMemory*> memories;
 };
 
@@ -43,7 +43,7 @@ bool lies_in(const void* address, std::size_t bytes, const unsigned char* begin,
   return offset < size && bytes <= size - offset;
 }
 
-// The reports are separate functions that never return, as in barriers.cpp.
+// The reports are separate functions that never return, like those in barriers.cpp.
 
 [[noreturn]] void misaligned(const char* what, const void* address, std::size_t alignment, Location where) {
   throw Error(describe_call(what, where) + ": misaligned address, " +
@@ -137,7 +137,7 @@ std::string SharedMemory::describe(const void* address) const {
     return "dynamic shared memory" + std::string(offset < 0 ? " - " : " + ") +
            std::to_string(offset < 0 ? -offset : offset) + " of " + std::to_string(bytes_) + " bytes";
   if (is_global(address)) return describe_global(address);
-  // An uninitialised pointer is all 0xff bytes. An index moves it away from there, possibly past the end.
+  // Every byte of an uninitialised pointer is 0xff. Adding an index moves it, possibly past the end.
   constexpr std::intptr_t kNear = 1 << 24;
   const bool is_unset = address && std::intptr_t(address) > -kNear && std::intptr_t(address) < kNear;
   return std::string("address ") + digits +

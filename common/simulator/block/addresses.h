@@ -25,20 +25,20 @@ class SharedMemory {
   /// Fills shared memory with NaN in every type, since a kernel must not rely on its initial contents.
   void begin_block();
 
-  /// Saves the contents of the `__shared__` arrays, for blocks that share an OS thread: another block uses
-  /// the arrays next,
+  /// Saves the contents of the `__shared__` arrays before another block on the same OS thread uses the
+  /// arrays,
   void put_aside();
-  /// and this restores them.
+  /// and restores them afterwards.
   void bring_back();
 
   std::span<unsigned char> dynamic() const { return {data_.get(), bytes_}; }
   const std::vector<std::span<unsigned char>>& static_arrays() const { return arrays_; }
 
   bool contains(const void* address, std::size_t bytes) const;
-  /// "dynamic shared memory + 64 of 1024 bytes", for any address.
+  /// Returns a description such as "dynamic shared memory + 64 of 1024 bytes", for any address.
   std::string describe(const void* address) const;
-  /// "another block's shared memory" if the address is in the shared memory of another OS thread's blocks;
-  /// otherwise empty.
+  /// Returns "another block's shared memory" if the address is in the shared memory of blocks on another OS
+  /// thread; otherwise an empty string.
   static std::string describe_of_others(const void* address);
 
  private:
@@ -51,14 +51,14 @@ class SharedMemory {
   std::vector<unsigned char> aside_;  ///< the saved contents of the arrays
 };
 
-/// Throws Error unless `address` is a multiple of `alignment` and its `bytes` bytes are in the calling
+/// Throws Error unless `address` is a multiple of `alignment` and all `bytes` bytes are in the calling
 /// block's shared memory, either in the dynamic part or in one `__shared__` array. `what` is the
-/// instruction's name in reports. Where `__shared__` arrays cannot be found (static_shared.h), any address is
-/// accepted.
+/// instruction's name in reports. On systems where `__shared__` arrays cannot be found (static_shared.h), any
+/// address is accepted.
 void require_shared(const char* what, const void* address, std::size_t bytes, std::size_t alignment,
                     Location where);
 
-/// Throws Error unless `address` is a multiple of `alignment` and its `bytes` bytes are in one allocation of
+/// Throws Error unless `address` is a multiple of `alignment` and all `bytes` bytes are in one allocation of
 /// device memory. Zero bytes are accepted at any address.
 void require_global(const char* what, const void* address, std::size_t bytes, std::size_t alignment,
                     Location where);

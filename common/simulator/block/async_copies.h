@@ -1,5 +1,5 @@
 /// \file
-/// cp.async copies that have not landed. Internal to the simulator: kernels call cp_async.h.
+/// cp.async copies that have not landed. Internal to the simulator: kernels include cp_async.h.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -19,7 +19,7 @@ struct PendingCopy {
   int group;  ///< number of the copy's group within its thread, committed or not
 };
 
-/// The copies that each thread has issued and not yet waited for. They land within the wait itself, so no
+/// The copies that each thread has issued but not yet waited for. They land during the wait itself, so no
 /// thread ever has to wait for another.
 class AsyncCopies {
  public:
@@ -33,7 +33,7 @@ class AsyncCopies {
   void wait_for_all(Location where);
   bool may_be_in_flight();
 
-  /// Returns a thread's last wait: "cp_async_wait<1> at kernel.cuh:12"; empty if it has never waited.
+  /// Describes a thread's last wait, e.g. "cp_async_wait<1> at kernel.cuh:12"; empty if it has never waited.
   std::string describe_last_wait(int thread) const;
 
  private:
@@ -42,7 +42,7 @@ class AsyncCopies {
     int groups = 0;  ///< number of committed groups
     // The thread's last wait.
     Location waited;
-    int let_fly = 0;  ///< number of groups that it left in flight
+    int let_fly = 0;  ///< number of groups that the wait left in flight
   };
 
   OfThread& mine() { return threads_[std::size_t(scheduler_.current().number)]; }

@@ -12,8 +12,8 @@
 namespace flashbook::sim {
 namespace {
 
-// Reports are separate functions that never return and are not inlined: their strings would enlarge the stack
-// frames, and hundreds of these frames wait on the fibers' stacks and compete for the cache.
+// Reports are separate functions that never return and are not inlined. Their strings would enlarge the stack
+// frames, and hundreds of these frames are kept on suspended fibers and compete for the cache.
 
 [[noreturn, gnu::noinline]] void disagree(const char* what, Location where, int barrier, int threads,
                                           Location first, int expected) {
@@ -22,12 +22,12 @@ namespace {
               " threads, but the first arrival, at " + to_string(first) + ", " + std::to_string(expected));
 }
 
-/// "32 threads", or "the whole block".
+/// Returns "32 threads", for example, or "the whole block".
 std::string describe_count(int threads) {
   return threads == kWholeBlock ? "the whole block" : std::to_string(threads) + " threads";
 }
 
-/// "warps 0, 1, 2".
+/// Returns a list such as "warps 0, 1, 2".
 std::string describe_warps(uint32_t warps) {
   std::string text = (warps & (warps - 1)) == 0 ? "warp " : "warps ";
   for (uint32_t left = warps; left; left &= left - 1)
@@ -65,8 +65,8 @@ std::string describe_warps(uint32_t warps) {
 
 }  // namespace
 
-/// The fast path for a lane that follows another lane of its warp and is not the last. Returns false for any
-/// other lane.
+/// The fast path for a lane whose warp already has a lane at the barrier and which is not the last to arrive.
+/// Returns false for any other lane.
 inline bool Barriers::follows(int number, int threads, const char* what, Location where) {
   if (number < 0 || number >= kBarriers) return false;
   Barrier& barrier = barriers_[std::size_t(number)];
@@ -92,7 +92,7 @@ void Barriers::sync(const char* what, int number, int threads, Location where) {
   wait(arrive_in(count_arrival(what, number, threads, where), what, where, false, false), what, where);
 }
 
-/// The barrier whose round the current thread has joined. `predicate` matters only if `counts` is true.
+/// Returns the barrier, after joining its round. `predicate` matters only if `counts` is true.
 Barriers::Barrier& Barriers::arrive_in(Barrier& barrier, const char* what, Location where, bool counts,
                                        bool predicate) {
   if (barrier.arrived == 1) {
@@ -104,8 +104,8 @@ Barriers::Barrier& Barriers::arrive_in(Barrier& barrier, const char* what, Locat
   return barrier;
 }
 
-/// Waits until all threads have arrived. (Always a tail call, so that a waiting thread has one frame on its
-/// stack.)
+/// Waits until all threads have arrived. (Always a tail call, so that a waiting thread has only one frame on
+/// its stack.)
 void Barriers::wait(Barrier& barrier, const char* what, Location where) {
   const Thread& self = scheduler_.current();
   const uint32_t own = 1u << self.lane;
@@ -207,8 +207,8 @@ Barriers::Barrier& Barriers::count_arrival(const char* what, int number, int thr
 }
 
 /// A barrier counts any arrival. So a warp that took no part in the barrier's last round must have waited for
-/// something since; otherwise it might have arrived earlier and been counted in that round. (A warp that
-/// arrived twice in that round is the actual error, and is reported soon.)
+/// something since that round; otherwise it might have arrived earlier and been counted in it. (A warp that
+/// arrived twice in that round is the actual error, which is reported soon.)
 void Barriers::require_order(const char* what, int number, int threads, Location where) const {
   const Round& last = last_[std::size_t(number)];
   const Thread& self = scheduler_.current();
@@ -225,8 +225,8 @@ void Barriers::require_order(const char* what, int number, int threads, Location
               "the two barriers a different number (__syncthreads is 0), or wait between them");
 }
 
-/// Ends the barrier's round and wakes the waiting threads. `own` is the current thread's lane if that thread
-/// waits, too. (Not inlined, like the reports.)
+/// Ends the barrier's round and wakes the waiting threads. If the current thread waits as well, `own` is its
+/// lane. (Not inlined, like the reports.)
 [[gnu::noinline]] void Barriers::complete(Barrier& barrier, uint32_t own) {
   if (Observer* observer = scheduler_.observer()) {
     for (int warp = 0; warp < scheduler_.warps(); ++warp)
@@ -263,7 +263,7 @@ void Barriers::tell_of_arriving(Barrier& barrier, int warp) const {
     scheduler_.observer()->releases(warp * kWarpLanes + __builtin_ctz(left), &barrier);
 }
 
-/// "barrier 1".
+/// Returns a name such as "barrier 1".
 std::string Barriers::name_of(const Barrier& barrier) const {
   return "barrier " + std::to_string(&barrier - barriers_.data());
 }

@@ -1,5 +1,5 @@
 /// \file
-/// The barriers of a block. Internal to the simulator: kernels call barrier.h.
+/// The barriers of a block. Internal to the simulator: kernels include barrier.h.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -33,7 +33,7 @@ class Barriers final : public Awaited {
   const void* whole_block() const { return &barriers_[0]; }
 
   std::string describe_wait(const Thread& thread) const override;
-  /// Possible causes of an error in the block: threads that arrived twice in a round. Empty if none did.
+  /// Describes a possible cause of an error: threads that arrived twice in a round. Empty if none did.
   std::string suspects() const;
   bool is_suspicious() const { return !second_arrivals_.empty(); }
 
@@ -44,8 +44,8 @@ class Barriers final : public Awaited {
     int arrived = 0;
     int yes = 0;                                ///< number of true predicates, if they are counted
     bool counts = false;                        ///< whether predicates are counted
-    const char* what = "";                      ///< name of the first thread's call
-    Location where;                             ///< place of the first thread's call
+    const char* what = "";                      ///< name of the first arriving thread's call
+    Location where;                             ///< location of that call
     std::array<uint32_t, kMaxWarps> waiting{};  ///< mask of the waiting lanes of each warp
     uint32_t told = 0;                          ///< mask of the warps already reported to the observer
     uint32_t warps = 0;                         ///< mask of the warps that have arrived in this round
@@ -59,12 +59,12 @@ class Barriers final : public Awaited {
     Location where;
   };
 
-  /// An arrival of a warp's lanes at a barrier without waiting.
+  /// The lanes of a warp that have arrived at a barrier without waiting.
   struct Arrival {
     uint64_t turn = 0;   ///< turn in which the previous round completed
     uint32_t lanes = 0;  ///< mask of the lanes that have arrived in this round
   };
-  /// Warps that have arrived a second time in a round, at that place.
+  /// Warps that have arrived a second time in a round, all at the same place in the source.
   struct SecondArrival {
     int barrier;
     uint32_t warps;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::size_t kChunkBytes = 16;  // a swizzle moves chunks of this size
 
-/// The range of a dimension's elements that are in both the box and the tensor, relative to the box.
+/// The range of elements along one dimension that are in both the box and the tensor, relative to the box.
 struct Overlap {
   int64_t begin, end;
 };
@@ -21,19 +21,19 @@ Overlap overlap(const CUtensorMap& map, const BoxPlace& at, int dimension) {
   return {begin, std::clamp<int64_t>(size - first, begin, map.box[dimension])};
 }
 
-/// Returns a chunk's place under a swizzle, which XORs address bits as the hardware does.
+/// Returns a chunk's swizzled address: the swizzle XORs address bits, as the hardware does.
 template <typename Byte>
 Byte* swizzled(Byte* chunk, uint32_t span) {
   const auto address = reinterpret_cast<std::uintptr_t>(chunk);
   return chunk + (std::intptr_t(address ^ (address >> 3 & (span - kChunkBytes))) - std::intptr_t(address));
 }
 
-/// Returns the distance of an element from the base. Sums wrap around at 2^64, as on the GPU, so the strides
-/// of a map may add up to a negative offset (chapters/09_masks/step2_varlen.cuh).
+/// Returns the distance of an element from the base. Sums wrap around at 2^64, as on the GPU, so a map's
+/// strides may add up to a negative offset (chapters/09_masks/step2_varlen.cuh).
 std::uintptr_t distance(int64_t coordinate, uint64_t stride) { return std::uintptr_t(coordinate) * stride; }
 
-/// Calls `move(global, row)` for each row of a box, in the order of shared memory. `global` is the address
-/// that element 0 of the row has, or would have; null if the whole row is outside the tensor.
+/// Calls `move(global, row)` for each row of a box, in shared-memory order. `global` is the address of the
+/// row's element 0, even if that element is outside the tensor; it is null if the whole row is outside.
 template <typename Move>
 void for_each_row(const CUtensorMap& map, const BoxPlace& at, Move move) {
   int index[5] = {};
@@ -53,7 +53,7 @@ void for_each_row(const CUtensorMap& map, const BoxPlace& at, Move move) {
 }
 
 /// Calls `move(global, place, bytes)` for the part of each row of a box that is inside the tensor. `place` is
-/// the offset of that part if rows are stored contiguously.
+/// that part's offset when the rows are stored contiguously.
 template <typename Move>
 void for_each_part_inside(const CUtensorMap& map, const BoxPlace& at, Move move) {
   const std::size_t row_bytes = std::size_t(map.box[0]) * map.element_bytes;

@@ -18,7 +18,7 @@ using BoxPlace = std::array<int, 5>;
 /// Returns the size of a box in shared memory.
 std::size_t box_bytes(const CUtensorMap& map);
 
-/// Returns the device memory from the first to the last byte of a box; empty if all of it is outside.
+/// Returns the device memory between the first and the last byte of a box; empty if the whole box is outside.
 std::span<unsigned char> touched_memory(const CUtensorMap& map, const BoxPlace& at);
 
 /// Calls `row(address, bytes)` for the part of each row of a box that is inside the tensor.
@@ -34,7 +34,7 @@ std::vector<unsigned char> read_tile(const CUtensorMap& map, const unsigned char
 /// Returns the rows of a box, read from the tensor.
 std::vector<unsigned char> rows_of(const CUtensorMap& map, const BoxPlace& at);
 
-/// Returns the name of a swizzle by its span: "the 128-byte swizzle".
+/// Returns the name of a swizzle with this span, such as "the 128-byte swizzle".
 std::string name_of_swizzle(uint32_t span);
 
 /// Copies these rows to the tensor, except for elements outside it.

@@ -10,8 +10,8 @@
 
 namespace flashbook::sim {
 
-/// Compares device memory with its state some seconds ago. A thread that only counts, one addition after
-/// another, gives no other thread a turn in between.
+/// Compares device memory with its state some seconds ago. A thread that does nothing but add to a counter
+/// gives no other thread a turn.
 void CounterLoop::look(const Scheduler& scheduler, const char* what, Location where) {
   const double now =
       std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();

@@ -1,8 +1,8 @@
 /// \file
 /// Detects loops that take numbers from a counter and never end. Internal to the simulator.
 ///
-/// A persistent block takes tiles from a counter until none are left. If it misses the last one, every
-/// iteration still makes progress: the counter grows, and threads meet at barriers. But nothing else in
+/// A persistent block takes tiles from a counter until none are left. If it fails to stop after the last one,
+/// every iteration still makes progress: the counter grows, and threads meet at barriers. But nothing else in
 /// device memory changes any more.
 #pragma once
 #include <cstdint>

@@ -23,7 +23,7 @@ extern "C" void flashbook_first_frame();
 // The switch ends with a `ret`: lanes of a warp have the same call stack, so the processor's return-address
 // predictor is right about the next lane and about all returns above it. A fiber begins in the first frame,
 // with its function in r12 and the argument in r13; rbp = 0 ends a debugger's backtrace. (The stack may
-// overflow right here, and the report needs the caller.)
+// overflow right here, and the report must find the caller.)
 asm(".text\n"
     ".p2align 4\n"
     ".globl " FLASHBOOK_SYMBOL(flashbook_switch_stacks) "\n"
@@ -95,7 +95,7 @@ asm(".text\n"
 
 #elif defined(FLASHBOOK_FIBERS_BY_ASYNCIFY)
 
-// The pass replaces these functions; the linker defines the other two symbols.
+// Binaryen's pass replaces these functions; the linker defines the other two symbols.
 #define FLASHBOOK_ASYNCIFY(name) __attribute__((import_module("asyncify"), import_name(name)))
 extern "C" {
 FLASHBOOK_ASYNCIFY("start_unwind") void flashbook_start_unwind(void* saved);
@@ -115,7 +115,7 @@ constexpr std::uintptr_t kStackAlignment = 64;
 
 #if defined(__x86_64__)
 
-/// Builds the initial contents of a stack, for flashbook_switch_stacks to pop.
+/// Builds the initial contents of a stack, which flashbook_switch_stacks pops.
 void* first_stack_pointer(std::uintptr_t top, Fiber::Entry function, void* argument) {
   auto* frame = reinterpret_cast<void**>(top) - 9;
   frame[0] = nullptr;                                          // r15
@@ -132,7 +132,7 @@ void* first_stack_pointer(std::uintptr_t top, Fiber::Entry function, void* argum
 
 #elif defined(__aarch64__)
 
-/// Builds the initial contents of a stack, for flashbook_switch_stacks to load.
+/// Builds the initial contents of a stack, which flashbook_switch_stacks loads.
 void* first_stack_pointer(std::uintptr_t top, Fiber::Entry function, void* argument) {
   auto* frame = reinterpret_cast<void**>(top) - 20;
   for (int i = 0; i < 20; ++i) frame[i] = nullptr;
@@ -151,7 +151,7 @@ bool is_rewinding = false;
 
 #else
 
-/// makecontext passes only ints, so a pointer is split in two.
+/// makecontext passes only ints, so each pointer is split in two.
 void call_run(unsigned low, unsigned high, unsigned function_low, unsigned function_high) {
   const auto pointer = [](unsigned low, unsigned high) {
     return std::uintptr_t(low) | std::uint64_t(high) << 32;
@@ -203,8 +203,8 @@ void Fiber::run(void* fiber) {
 
 #if defined(FLASHBOOK_FIBERS_BY_ASYNCIFY)
 
-/// The OS thread's own computation stays in this call and runs fibers until one of them switches back to it.
-/// For a fiber, this call returns when the fiber is suspended, and again when it continues.
+/// The OS thread's own computation stays in this call, which runs fibers until one of them switches back. In
+/// a fiber, this call returns when the fiber is suspended, and again when it continues.
 [[gnu::noinline]] void Fiber::switch_stacks(Fiber& from, Fiber& to) {
   if (!from.locals_) return run_fibers(to);
   suspend(from, to);
@@ -223,7 +223,7 @@ void Fiber::run(void* fiber) {
   flashbook_start_unwind(&from.saved_);
 }
 
-/// Nothing guards the end of a stack here: overflow is detected when the fiber waits.
+/// No guard protects the end of a stack here: overflow is detected when the fiber waits.
 bool Fiber::is_full() const {
   return stack_pointer_ <= reinterpret_cast<std::uintptr_t>(locals_) + kLocalsBytes ||
          std::memcmp(locals_ + kLocalsBytes, &kIntact, sizeof kIntact) != 0;
@@ -251,7 +251,7 @@ bool Fiber::is_full() const {
 
 namespace {
 
-/// A stack as AddressSanitizer describes it.
+/// A stack in the form that AddressSanitizer expects.
 struct Stack {
   const void* bottom;
   std::size_t bytes;
@@ -270,8 +270,8 @@ Stack own_stack() {
 
 }  // namespace
 
-/// Announces the switch to AddressSanitizer. `fake_stack` stores the state of the fiber being left; null
-/// frees it.
+/// Announces the switch to AddressSanitizer. `fake_stack` receives the state of the suspended fiber; null
+/// frees that state.
 void Fiber::announce_switch(Fiber& to, void** fake_stack) {
   static thread_local const Stack own = own_stack();  // cached, since finding it is slow
   const Stack target = to.stack_ ? Stack{to.stack_, to.stack_bytes_} : own;

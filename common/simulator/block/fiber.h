@@ -4,7 +4,7 @@
 /// A switch is a function call that returns on another stack: it saves the callee-saved registers, exchanges
 /// the stack pointer, and restores the other side's registers. That takes a few nanoseconds; the two system
 /// calls of ucontext take twenty times as long, so ucontext is used only on processors other than x86-64 and
-/// arm64. In WebAssembly, call frames are out of reach: a fiber returns from all of its calls, saving their
+/// arm64. WebAssembly code cannot access its call frames: a fiber returns from all of its calls, saving their
 /// locals, and repeats the calls when it continues. Binaryen's --asyncify pass adds the code for both to
 /// functions that may wait (docs/web).
 #pragma once
@@ -30,7 +30,7 @@
 
 namespace flashbook::sim {
 
-/// Whether the system has more than one OS thread. A web page has only one, on which everything takes turns.
+/// Whether several OS threads can run. A web page has only one, on which all computations take turns.
 #ifdef FLASHBOOK_FIBERS_BY_ASYNCIFY
 constexpr bool kHasOsThreads = false;
 #else
@@ -43,20 +43,20 @@ class Fiber {
   /// The function that a fiber runs. It must call leave() instead of returning.
   using Entry = void (*)(void* argument);
 
-  /// Thrown when a fiber that has overflowed its stack is about to be suspended: in WebAssembly nothing
-  /// detects the overflow earlier.
+  /// Thrown when a fiber that has overflowed its stack is about to be suspended: in WebAssembly the overflow
+  /// cannot be detected earlier.
   struct Full {};
 
-  /// The calling OS thread's own computation, or a fiber that `start` will set up.
+  /// Represents the calling OS thread's own computation, or a fiber that `start` will set up.
   Fiber() = default;
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  /// Makes this fiber begin `entry(argument)` on the given stack when it is first switched to. Its previous
-  /// computation is dropped without unwinding its frames.
+  /// Sets up this fiber to call `entry(argument)` on the given stack when it is first switched to. Its
+  /// previous computation is dropped without unwinding its frames.
   void start(void* stack, std::size_t bytes, Entry entry, void* argument);
 
-  /// Suspends `from`, which is running, and continues `to`. Returns when something switches back to `from`.
+  /// Suspends `from`, which is running, and continues `to`. Returns when `from` is continued.
   static void switch_to(Fiber& from, Fiber& to);
 
   /// Switches permanently: `from` is never continued, but may be started again.
@@ -73,7 +73,7 @@ class Fiber {
   static void run_fibers(Fiber& first);
   bool is_full() const;
 
-  /// The memory in which the pass saves locals, from `next` up to `end`.
+  /// The memory, from `next` up to `end`, in which the pass saves locals.
   struct Saved {
     void* next;
     void* end;

@@ -12,11 +12,11 @@
 namespace flashbook::sim {
 namespace {
 
-/// Limits of the PTX ISA on arrivals and pending bytes.
+/// The PTX ISA's limits on arrivals and pending bytes.
 constexpr uint32_t kMaxArrivals = (1u << 20) - 1;
 constexpr int64_t kMaxBytes = (1 << 20) - 1;
 
-/// Upper half of every barrier's word; its number is in the lower half.
+/// The upper half of every barrier's word; the lower half is the barrier's number.
 constexpr uint64_t kMark = uint64_t(0x6d626172) << 32;
 
 uint64_t word_at(const void* address) {
@@ -25,7 +25,7 @@ uint64_t word_at(const void* address) {
   return word;
 }
 
-// The reports are separate functions that never return, as in barriers.cpp.
+// The reports are separate functions that never return, like those in barriers.cpp.
 
 [[noreturn]] void not_a_barrier(const char* what, const void* address, const std::vector<Mbarrier>& known,
                                 Location where) {
@@ -53,7 +53,7 @@ uint64_t word_at(const void* address) {
               ": initialise it only once, or call mbarrier_inval before doing so again");
 }
 
-/// ". The last arrival of these threads was in phase 3: 128-135"; empty if there was none.
+/// Returns ". These threads last arrived in phase 3: 128-135", or similar; empty if none did.
 std::string describe_arrivals(const Mbarrier& barrier, uint32_t phase) {
   std::string text;
   const int count = int(barrier.arrived.size());
@@ -68,7 +68,7 @@ std::string describe_arrivals(const Mbarrier& barrier, uint32_t phase) {
   }
   return text.empty()
              ? ""
-             : ". The last arrival of these threads was in phase " + std::to_string(phase) + ": " + text;
+             : ". These threads last arrived in phase " + std::to_string(phase) + ": " + text;
 }
 
 [[noreturn]] void used_too_early(const char* what, const Mbarrier& barrier, Location where) {
@@ -93,8 +93,8 @@ std::string describe_arrivals(const Mbarrier& barrier, uint32_t phase) {
       " pending bytes, more than an mbarrier can count (1048575): use smaller boxes or more barriers");
 }
 
-/// ". The first to arrive in phase 4, too early, was thread 128 in mbarrier_arrive at kernel.cuh:12"; empty
-/// if that was too long ago.
+/// Returns ". The first to arrive in phase 4, too early, was thread 128 in mbarrier_arrive at kernel.cuh:12",
+/// for example; empty if that was too long ago.
 std::string describe_early(const Mbarrier& barrier, uint32_t phase) {
   const Arrival& first = barrier.first[phase % barrier.first.size()];
   if (first.phase != phase + 1) return "";
@@ -170,7 +170,7 @@ void Mbarriers::init(void* address, uint32_t arrivals, Location where) {
   const uint64_t known = word_at(address) ^ kMark;
   if (known < barriers_.size() && barriers_[known].address == address)
     twice_initialised(barriers_[known], where);
-  // This shared memory may have been used differently before: an old record would describe the wrong barrier.
+  // This shared memory may have held another barrier: its old record would describe the wrong one.
   std::size_t number = 0;
   while (number < barriers_.size() && barriers_[number].address != address) ++number;
   if (number == barriers_.size()) barriers_.emplace_back();
@@ -271,8 +271,8 @@ void Mbarriers::complete_if_over(Mbarrier& barrier) {
   barrier.waiting.fill(0);
 }
 
-/// The thread's own warp sees an initialised barrier after __syncwarp; other warps see it after waiting at a
-/// barrier.
+/// The lanes of the initialising thread's warp see the barrier after __syncwarp; other warps see it after
+/// they have waited at a barrier.
 void Mbarriers::require_order(const char* what, const Mbarrier& barrier, Location where) const {
   const Thread& self = scheduler_.current();
   if (barrier.initialiser / kWarpLanes != self.warp && scheduler_.synchronised() <= barrier.turn)
@@ -289,8 +289,8 @@ void Mbarriers::pass(Mbarrier& barrier) {
     observer->acquires(scheduler_.current().number, barrier.address);
 }
 
-/// Returns the number of times that the thread, or another one on behalf of its warp, has waited. Only
-/// changes of this number matter.
+/// Returns how often the thread, or another thread on behalf of its warp, has waited. Only changes of this
+/// number matter.
 uint32_t Mbarriers::waits_of(const Thread& thread) const {
   return waits_[std::size_t(thread.warp)] + uint32_t(scheduler_.synchronised());
 }
@@ -317,8 +317,8 @@ bool Mbarriers::wait(const char* what, const void* address, uint32_t parity, boo
   Waited& waited = waited_[std::size_t(self.number)];
   const bool has_tried = waited.barrier == number && waited.tried == phase + 1;
   waited = {number, parity, may_fail ? phase + 1 : 0};
-  // A kernel must repeat a wait that may report an unfinished phase, so such a wait fails the first time, or
-  // at random.
+  // A kernel must retry a wait that may report an unfinished phase, so such a wait fails at the first
+  // attempt, or at random.
   if (may_fail && (options().async == Async::random ? scheduler_.random().below(4) == 0 : !has_tried))
     return false;
   barriers_[number].waiting[warp] |= own;
@@ -330,8 +330,8 @@ bool Mbarriers::wait(const char* what, const void* address, uint32_t parity, boo
     scheduler_.suspend(*this, what, where);
   barriers_[number].waiting[warp] &= ~own;
   Mbarrier& barrier = barriers_[number];
-  // The thread slept while two phases completed, and waited for the first of them. On a GPU it would have
-  // seen that one only by chance, or thanks to an order that the kernel does not enforce.
+  // The thread was waiting for the first of two phases that completed while it slept. On a GPU it would have
+  // observed that phase only by chance, or because of an order that the kernel does not enforce.
   if (barrier.phase > phase + 1) lapped(what, barrier, phase, where);
   if (barrier.phase == phase) return false;
   if (scheduler_.log()) [[unlikely]]
@@ -442,7 +442,7 @@ void mbarrier_wait(const void* barrier, uint32_t parity, Location where) {
   running_worker("mbarrier_wait", where).mbarriers.wait("mbarrier_wait", barrier, parity, false, where);
 }
 
-// Handles a fence. Memory is always in order here, so this only makes barriers visible to TMA.
+// Handles a fence. Memory is always in order here, so the fence only makes barriers visible to TMA.
 void fence_proxy_async(Location where) {
   Worker& worker = running_worker("fence_proxy_async", where);
   worker.mbarriers.fence();

@@ -1,5 +1,5 @@
 /// \file
-/// The mbarriers of a block. Internal to the simulator: kernels call mbarrier.h.
+/// The mbarriers of a block. Internal to the simulator: kernels include mbarrier.h.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -30,8 +30,8 @@ struct Mbarrier {
   bool passed = false;  ///< whether a wait has observed a completed phase
   int initialiser;      ///< number of the initialising thread in the block
   uint64_t turn;        ///< turn in which the barrier was initialised
-  Location where;       ///< place of its initialisation
-  Location ended{};     ///< place of the call of mbarrier_inval, if any
+  Location where;       ///< location of the initialisation
+  Location ended{};     ///< location of the call of mbarrier_inval, if any
   const char* name = nullptr;
   int index = -1;                         ///< index shown with the name, unless negative
   std::array<uint32_t, 32> waiting = {};  ///< mask of each warp's lanes that wait for the phase to complete
@@ -42,14 +42,14 @@ struct Mbarrier {
   Arrival brought = {};                   ///< call whose bytes landed last
 };
 
-/// "mbarrier full[1]", or its address if it has no name. Call it only while a block runs.
+/// Returns "mbarrier full[1]", or the address of an unnamed barrier. Works only while a block runs.
 std::string describe(const Mbarrier& barrier);
 
-/// "it is in phase 3 (parity 1), 0 of 2 arrivals pending, 4096 bytes pending".
+/// Returns a description such as "it is in phase 3 (parity 1), 0 of 2 arrivals pending, 4096 bytes pending".
 std::string describe_state(const Mbarrier& barrier);
 
-/// All mbarriers, by number. The word in shared memory holds only that number and a mark, which reveals a
-/// word that was never initialised or that a tile has overwritten.
+/// All mbarriers, by number. The word in shared memory holds only that number and a mark, which distinguishes
+/// it from a word that was never initialised or that a tile has overwritten.
 class Mbarriers final : public Awaited {
  public:
   explicit Mbarriers(Scheduler& scheduler) : scheduler_(scheduler) {}
@@ -62,8 +62,8 @@ class Mbarriers final : public Awaited {
   void fence();
   /// Counts an arrival of the current thread. The phase also waits for `bytes` to land.
   void arrive(const char* what, const void* address, uint32_t bytes, Location where);
-  /// Returns whether the phase with that parity has completed. If not, waits until it has or, if the wait
-  /// `may_fail`, until no other thread can run.
+  /// Returns whether the phase with that parity has completed. If it has not, waits until it completes or, if
+  /// `may_fail` is true, until no other thread can run.
   bool wait(const char* what, const void* address, uint32_t parity, bool may_fail, Location where);
   /// Notes that TMA has delivered this many bytes.
   void land_bytes(std::size_t number, std::size_t bytes, const Arrival& from);
@@ -73,15 +73,15 @@ class Mbarriers final : public Awaited {
   const Mbarrier& operator[](std::size_t number) const { return barriers_[number]; }
 
   std::string describe_wait(const Thread& thread) const override;
-  /// Possible causes of an error in the block: a wait for a phase that its thread had already seen complete;
-  /// a thread that arrived twice in a phase, or in two consecutive phases without waiting in between. All of
-  /// these are allowed and rarely intended. Empty if there was none.
+  /// Describes possible causes of an error in the block: a wait for a phase that its thread had already seen
+  /// complete, or a thread that arrived twice in a phase or in two consecutive phases without waiting in
+  /// between. All of these are allowed and rarely intended. Empty if there was none.
   std::string suspects() const;
   bool is_suspicious() const { return stale_wait_ || second_arrival_; }
-  /// Names the barriers of a stuck block for which more bytes were announced than its loads deliver; empty if
-  /// there are none.
+  /// Names the barriers of a stuck block whose announced bytes exceed the bytes that its loads deliver; empty
+  /// if there are none.
   std::string missing_bytes() const;
-  /// Errors that can be detected only at the end of the block; empty if there are none.
+  /// Describes errors that can be detected only at the end of the block; empty if there are none.
   std::string end_error() const;
 
  private:
@@ -89,7 +89,7 @@ class Mbarriers final : public Awaited {
   struct Waited {
     std::size_t barrier = 0;
     uint32_t parity = 0;
-    uint32_t tried = 0;  ///< phase of its last failed try, counted from 1; 0 if there is none
+    uint32_t tried = 0;  ///< phase of its last failed attempt, counted from 1; 0 if none
   };
 
   /// The first suspicious wait or arrival.

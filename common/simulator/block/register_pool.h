@@ -1,5 +1,5 @@
 /// \file
-/// The registers of a block, which setmaxnreg moves between warps. Internal to the simulator: kernels call
+/// The registers of a block, which setmaxnreg moves between warps. Internal to the simulator: kernels include
 /// registers.h.
 #pragma once
 #include <string>
@@ -12,7 +12,7 @@ namespace flashbook::sim {
 
 class Warps;
 
-/// The registers that a block's warps have released, and the warps that wait for registers.
+/// The registers that a block's warps have released, and the warps that are waiting for registers.
 class RegisterPool final : public Awaited {
  public:
   RegisterPool(Scheduler& scheduler, Warps& warps) : scheduler_(scheduler), warps_(warps) {}
@@ -26,7 +26,7 @@ class RegisterPool final : public Awaited {
   void take(int registers, Location where);
 
   std::string describe_wait(const Thread& thread) const override;
-  /// Errors that can be detected only at the end of the block; empty if there are none.
+  /// Describes errors that can be detected only at the end of the block; empty if there are none.
   std::string end_error() const;
 
  private:

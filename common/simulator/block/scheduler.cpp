@@ -18,20 +18,20 @@
 namespace flashbook::sim {
 namespace {
 
-/// The guard at the end of a stack, which stops infinite recursion. (It need not be page-aligned, so up to
-/// one page of it may be unprotected.)
+/// The size of the guard at the end of a stack, which stops infinite recursion. (The guard need not be
+/// page-aligned, so up to one page of it may be unprotected.)
 constexpr std::size_t kStackGuard = sizeof(void*) == 4 ? 0 : 16 * 1024;
-/// Address space of a fiber's stack; memory is committed on first touch. The size is a page and some cache
-/// lines more than a power of two: otherwise the locals of all threads would compete for the same few sets of
-/// the caches and the TLB.
+/// Address space of a fiber's stack; memory is committed on first touch. The size exceeds a power of two by a
+/// page and some cache lines: otherwise the locals of all threads would compete for the same few sets of the
+/// caches and the TLB.
 constexpr std::size_t kStackBytes =
     kUsableStackBytes + kStackGuard + (sizeof(void*) == 4 ? 8192 : 4096) + 5 * 64;
 
 /// Whether memory is committed on allocation instead of on first touch.
 constexpr bool kTakesMemoryAtOnce = sizeof(void*) == 4;
 
-/// The maximum number of stacks with a guard. The system allows about 65,000 mappings per process, and each
-/// guard creates two.
+/// The maximum number of stacks with a guard. Linux allows about 65,000 mappings per process, and each guard
+/// creates two.
 constexpr int kMaxGuards = 16 * 1024;
 std::atomic<int> guards = 0;
 
@@ -43,8 +43,8 @@ void guard(unsigned char* stack) {
     mprotect(reinterpret_cast<void*>(begin), kStackGuard / page * page, PROT_NONE);
 }
 
-/// After this many rounds in which threads only poll what the block itself can change, the block is stuck: no
-/// kernel polls that long on purpose.
+/// The block is stuck after this many rounds in which its threads poll only memory that the block itself can
+/// change: no kernel polls that long on purpose.
 constexpr int kMaxFruitlessPolls = 1 << 15;
 
 /// After this many consecutive reads of unchanged memory, other threads get a turn.
@@ -157,10 +157,10 @@ void Scheduler::begin_block(Random random, bool random_order) {
   if (random_order_) shuffle_warps();
 }
 
-/// Chooses how the warps of this block take random turns. If every turn chose a new warp, none would get far
-/// ahead of the others. So warps have priorities that rarely change, as in Burckhardt, Kothari, Musuvathi and
-/// Nagarakatte, "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs" (ASPLOS 2010). Each
-/// block draws its average number of turns between changes: 1, 16, 256 or 4096.
+/// Chooses how the warps of this block take random turns. If every turn chose a new warp, no warp would get
+/// far ahead of the others. So warps have priorities that rarely change, as in Burckhardt, Kothari, Musuvathi
+/// and Nagarakatte, "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs" (ASPLOS 2010).
+/// Each block draws its average number of turns between changes: 1, 16, 256 or 4096.
 void Scheduler::shuffle_warps() {
   turns_a_priority_ = 1 << 4 * random_.below(4);
   for (int& priority : priority_) priority = random_.below(1 << 30);
@@ -193,12 +193,12 @@ inline Thread* Scheduler::next_ready() {
   return &threads_[std::size_t(warp * kWarpLanes + lane)];
 }
 
-/// Returns the next thread to run. If none is ready, copies land, since they can be delayed no longer; then
-/// polling threads try again. Null if the block has finished, is stuck, or was ended by an error. The calling
-/// thread ran on the fiber `running`.
+/// Returns the next thread to run. If no thread is ready, copies land, since they can be delayed no longer;
+/// then polling threads try again. Returns null if the block has finished, is stuck, or was ended by an
+/// error. The calling thread ran on the fiber `running`.
 inline Thread* Scheduler::next_thread(Fiber& running) {
-  // A missing wait for a load shows if that load is still in flight when a later one has landed. So in random
-  // order any load may land first, and few land before they are needed.
+  // A missing wait for a load shows only if that load is still in flight when a later load has landed. So in
+  // random order any load may land first, and few land before they are needed.
   if (in_any_order_ && block_.has_copies() && random_.below(1024) == 0) block_.land_copy(true);
   for (;;) {
     if (!error_.empty()) return nullptr;
@@ -230,7 +230,7 @@ bool Scheduler::run() {
   run_next(*current_);
   is_running_ = true;
 #ifdef FLASHBOOK_FIBERS_BY_ASYNCIFY
-  // Exceptions must not stay inside the fiber's function, since a call that may be repeated cannot contain a
+  // Exceptions are caught outside the fiber's function, since a call that may be repeated cannot contain a
   // catch.
   run_guarded([&] { Fiber::switch_to(os_thread_, *fiber); });
 #else
@@ -270,7 +270,7 @@ Fiber* Scheduler::idle_fiber() {
 
 void Scheduler::run_fiber(void* scheduler) { static_cast<Scheduler*>(scheduler)->run_threads(); }
 
-/// Runs the current thread, then, whenever one exits, the next thread that has not started.
+/// Runs the current thread and then, each time a thread exits, the next one that has not started.
 void Scheduler::run_threads() {
   for (;;) {
     run_current();
@@ -350,7 +350,7 @@ bool Scheduler::is_polling_memory() const {
                      [this](const Thread* thread) { return thread->awaited == &memory_; });
 }
 
-/// Lets polling threads try again; false if they have failed for too long.
+/// Lets polling threads try again. Returns false if they have failed for too long.
 bool Scheduler::wake_pollers() {
   if (pollers_.empty()) return false;
   ++fruitless_polls_;

@@ -28,17 +28,17 @@ constexpr int kWarpLanes = 32;
 constexpr int kMaxThreads = 1024;  ///< maximum number of threads per block
 constexpr int kMaxWarps = kMaxThreads / kWarpLanes;
 
-/// The minimum stack space that a thread has for local variables. (It is smaller where memory is committed on
+/// The minimum stack space for a thread's local variables. (It is smaller on systems that commit memory on
 /// allocation instead of on first touch.)
 constexpr std::size_t kUsableStackBytes = sizeof(void*) == 4 ? 16 * 1024 : 256 * 1024;
 
 struct Thread;
 
-/// A part of a block in which threads wait: barriers, mbarriers, a warp, and so on. It can describe what a
-/// waiting thread is missing.
+/// A part of a block in which threads wait, such as the barriers, the mbarriers or a warp. It can describe
+/// what a waiting thread is waiting for.
 class Awaited {
  public:
-  /// Returns what `thread` waits for, in words that follow "mbarrier_wait at kernel.cuh:12" in a report.
+  /// Returns what `thread` waits for, phrased to follow "mbarrier_wait at kernel.cuh:12" in a report.
   virtual std::string describe_wait(const Thread& thread) const = 0;
 
  protected:
@@ -57,7 +57,7 @@ struct alignas(64) Thread {
   Location where;
 };
 
-/// "in block (0,2,0), thread (5,0,0), warp 0, lane 5", for a thread of the current block.
+/// Returns "in block (0,2,0), thread (5,0,0), warp 0, lane 5", for a thread of the current block.
 std::string describe_current(const Thread& thread);
 
 struct Meeting;
@@ -90,10 +90,10 @@ class Scheduled {
   virtual void run_thread() = 0;
   /// Returns whether copies are in flight that land on their own.
   virtual bool has_copies() const = 0;
-  /// Lands one of them, either the oldest or any; false if there is none.
+  /// Lands one of these copies, either the oldest or any. Returns false if there is none.
   virtual bool land_copy(bool any) = 0;
   /// Notes that for `rounds` rounds, threads have only polled memory. Returns whether another block may still
-  /// change what they read.
+  /// change the memory that they read.
   virtual bool wait_for_other_blocks(int rounds) = 0;
   /// Notes that these rounds have ended.
   virtual void stop_waiting() = 0;
@@ -137,13 +137,13 @@ class Scheduler {
   Random& random() { return random_; }
   /// Returns the memory of all threads' local variables.
   std::span<const unsigned char> stacks() const;
-  /// Returns the thread that has a local variable at an address in a stack; null if the stack is unused.
+  /// Returns the thread whose local variable is at this address in a stack; null if the stack is unused.
   const Thread* owner_of_local(const void* address) const;
-  /// Returns the number of turns so far.
+  /// Returns the number of turns since the start.
   uint64_t turns() const { return turns_; }
-  /// Notes that the current thread has waited for others and sees what they have done.
+  /// Notes that the current thread has waited for others and sees their memory accesses.
   void synchronise() { synchronised_[std::size_t(current_->number)] = turns_; }
-  /// Notes that these lanes, which will run again in later turns, see what others have done.
+  /// Notes that these lanes, which will run again in later turns, see the memory accesses of others.
   void synchronise(int warp, uint32_t lanes) {
     for (; lanes; lanes &= lanes - 1)
       synchronised_[std::size_t(warp * kWarpLanes + __builtin_ctz(lanes))] = turns_ + 1;
@@ -155,8 +155,8 @@ class Scheduler {
   /// Notes that the current thread waits for other blocks. A new turn keeps the watchdog from mistaking the
   /// wait for an endless loop.
   void note_turn() { ++turns_; }
-  /// Notes that the current thread has let another block run. That is not a turn, since it has done nothing
-  /// else meanwhile.
+  /// Notes that the current thread has let another block run. This does not count as a turn, since the thread
+  /// has done nothing else meanwhile.
   void note_hand_over() { ++hand_overs_; }
   Observer* observer() const { return observer_; }
   /// Returns the log of the block's events; null if they are not logged.
@@ -167,9 +167,9 @@ class Scheduler {
   Meeting& meeting() const { return *lanes_->meeting; }
   void set_meeting(int warp, Meeting& meeting) { warps_[std::size_t(warp)].meeting = &meeting; }
 
-  /// Runs other threads until the current one is made ready again. It waits in `awaited`. (Inlined for the
-  /// usual case, in which the next thread is another lane of the warp: then a waiting thread need not save
-  /// its callers' registers.)
+  /// Runs other threads until the current one, which waits in `awaited`, is made ready again. (Inlined for
+  /// the usual case, in which the next thread is another lane of the warp: then a waiting thread need not
+  /// save its callers' registers.)
   [[gnu::always_inline]] void suspend(const Awaited& awaited, const char* what, Location where) {
     Thread& self = *current_;
     self.awaited = &awaited;
@@ -208,20 +208,20 @@ class Scheduler {
     error_ = std::move(error);
     in_order_ = stays_with_warp_ = false;
   }
-  /// Ends the block with an error, from code that must not throw. The frames of the current thread are not
+  /// Ends the block with an error, from code that must not throw. The current thread's frames are not
   /// unwound.
   [[noreturn]] void abandon(const std::string& error);
   /// For the watchdog's signal handler: leaves the current thread if its turn has lasted too long.
   void tick();
   /// Notes that the current thread has ended its block; the OS thread continues on its own.
   void note_crash(Crash crash) { crashed_ = crash; }
-  /// For a signal handler: the processor has refused an instruction of the current thread, which may have
-  /// accessed `address`. Leaves the thread. Returns if no thread is running.
+  /// For a signal handler: reports that the processor has refused an instruction of the current thread, which
+  /// may have accessed `address`, and leaves the thread. Returns if no thread is running.
   void crash(Crash crash, const void* address);
   const LongTurn& long_turn() const { return long_turn_; }
 
  private:
-  /// The object at which threads wait that poll memory.
+  /// The object at which threads wait while they poll memory.
   class Memory final : public Awaited {
     std::string describe_wait(const Thread&) const override { return ", again and again"; }
   };
@@ -281,8 +281,8 @@ class Scheduler {
   std::optional<Crash> crashed_;
   const void* bad_address_ = nullptr;
 
-  // A thread gets a fiber when it starts and leaves it to the next thread when it exits: a kernel whose
-  // threads never wait runs on a single stack.
+  // A thread receives a fiber when it starts and passes it on to the next thread when it exits: a kernel
+  // whose threads never wait runs on a single stack.
   Fiber os_thread_;
   Fiber* waiting_fiber_ = nullptr;  // continues when the other blocks of the OS thread have run
   std::unique_ptr<Fiber[]> fibers_;

@@ -24,7 +24,7 @@ constexpr uint64_t kReservedBits = 0x3ff1'c000'c000'c000, kBaseOffsetBits = uint
 /// Returns a 14-bit field of a descriptor, converted to bytes.
 uint32_t field(uint64_t descriptor, int bit) { return uint32_t(descriptor >> bit & 0x3fff) << 4; }
 
-/// The line size in bytes, by the descriptor's swizzle code.
+/// The line size in bytes, indexed by the descriptor's swizzle code.
 constexpr uint32_t kLineBytes[] = {16, 128, 64, 32};
 
 std::string bytes(uint32_t count) { return std::to_string(count) + " bytes"; }
@@ -42,12 +42,12 @@ SharedMatrix::SharedMatrix(uint64_t descriptor, bool mn_major, int rows)
 
 uint32_t SharedMatrix::address(int line, int piece) const {
   const uint32_t group = uint32_t(line) / kGroupLines, along = uint32_t(piece) * kPieceBytes;
-  // Without a swizzle, the two distances of an MN-major matrix are exchanged.
+  // Without a swizzle, the two strides of an MN-major matrix are exchanged.
   const bool exchanged = mn_major_ && line_bytes_ == kPieceBytes;
   const uint32_t linear = start_ + along / line_bytes_ * (exchanged ? stride_ : leading_) +
                           along % line_bytes_ + group * (exchanged ? leading_ : stride_) +
                           uint32_t(line) % kGroupLines * line_bytes_;
-  // The swizzle uses bits of the address, not of the offset within the tile.
+  // The swizzle uses the bits of the address, not those of the offset within the tile.
   return (linear ^ (linear >> 3 & (line_bytes_ - kPieceBytes))) & kAddressMask;
 }
 
@@ -99,7 +99,7 @@ void read(const SharedMatrix& matrix, bool transposed, SharedBytes shared, float
   constexpr int kElements = kPieceBytes / sizeof(ElementBits<kType>);
   constexpr int kInner = 2 * kElements;
   const int rows = matrix.mn_major() ? matrix.pieces() * kElements : matrix.lines();
-  // The distances between elements of a piece and between lines.
+  // The distances between the elements of a piece and between lines.
   const bool along_k = !matrix.mn_major();
   const int row_step = transposed ? 1 : kInner, k_step = transposed ? rows : 1;
   const int step = along_k ? k_step : row_step, line_step = along_k ? row_step : k_step;

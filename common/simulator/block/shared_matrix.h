@@ -1,5 +1,5 @@
 /// \file
-/// A matrix in shared memory, given by a wgmma descriptor. Internal to the simulator.
+/// A matrix in shared memory, described by a wgmma descriptor. Internal to the simulator.
 #pragma once
 #include <cstdint>
 
@@ -14,10 +14,10 @@ struct SharedBytes {
   uint32_t size = 0;
 };
 
-/// An operand of wgmma: `rows` rows (m for a, n for b) of 32 bytes along k.
+/// An operand of wgmma: `rows` rows (m for a, n for b), each with 32 bytes along k.
 ///
-/// It is read in pieces of 16 bytes. A K-major operand has `rows` lines of 2 pieces along k; an MN-major one
-/// has 16 lines, one per k, of rows / 8 pieces each.
+/// It is read in 16-byte pieces. A K-major operand has `rows` lines of 2 pieces along k; an MN-major one has
+/// 16 lines, one per k, of rows / 8 pieces each.
 class SharedMatrix {
  public:
   SharedMatrix(uint64_t descriptor, bool mn_major, int rows);
@@ -45,7 +45,7 @@ class SharedMatrix {
 };
 
 /// Writes the values of `matrix` as [rows][inner], or as [inner][rows] if `transposed`, where inner is 16, or
-/// 32 for e4m3. This is the only function with which wgmma reads shared memory.
+/// 32 for e4m3. Only this function reads shared memory for wgmma.
 void read_matrix(const SharedMatrix& matrix, DType type, bool transposed, SharedBytes shared, float* values);
 
 }  // namespace flashbook::sim

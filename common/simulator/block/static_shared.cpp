@@ -15,7 +15,7 @@
 #endif
 
 #if defined(__EMSCRIPTEN__)
-// The linker defines these symbols, if there are such arrays.
+// The linker defines these symbols if the program has such arrays.
 extern "C" {
 extern unsigned char __start_cuda_shared[] __attribute__((weak));
 extern unsigned char __stop_cuda_shared[] __attribute__((weak));
@@ -26,7 +26,7 @@ namespace flashbook::sim {
 
 #if defined(__EMSCRIPTEN__)
 
-// All arrays of the program are contiguous; their names are not known.
+// The program's arrays are contiguous here, and their names are unknown.
 std::vector<std::span<unsigned char>> static_shared_arrays() {
   if (!static_shared_arrays_are_known()) return {};
   return {{__start_cuda_shared, __stop_cuda_shared}};
@@ -45,7 +45,7 @@ struct Range {
   std::size_t offset, bytes;
 };
 
-/// The relevant contents of the symbol table.
+/// The information needed from the symbol table.
 struct Symbols {
   std::vector<Range> shared;
   std::map<std::uintptr_t, std::size_t> of_kernels;  ///< bytes of each function's arrays, by its address
@@ -53,7 +53,7 @@ struct Symbols {
   std::size_t thread_idx = 0;  ///< offset of threadIdx, to check that the table was read correctly
 };
 
-/// `count` objects of a file; none if the file is too short.
+/// Returns `count` objects of a file; none if the file is too short.
 template <typename T>
 std::vector<T> read(std::ifstream& file, std::size_t offset, std::size_t count) {
   std::vector<T> objects(count);
@@ -62,8 +62,8 @@ std::vector<T> read(std::ifstream& file, std::size_t offset, std::size_t count) 
   return objects;
 }
 
-/// Returns whether a variable has the tag of `__shared__`. (A name that begins with _ZGV would be a
-/// variable's guard.)
+/// Returns whether a variable's symbol has the tag of `__shared__` variables. (A name that begins with _ZGV
+/// is the guard of a variable.)
 bool is_shared_array(std::string_view symbol) {
   return symbol.starts_with("_Z") && !symbol.starts_with("_ZGV") &&
          symbol.find("B46use_dynamic_shared_T_in_place_of_extern_shared") != symbol.npos;
@@ -72,7 +72,7 @@ bool is_shared_array(std::string_view symbol) {
 /// An array's symbol and size.
 using Array = std::pair<std::string_view, std::size_t>;
 
-/// A variable of function _Z<name> is called _ZZ<name>E<variable>.
+/// Sums array sizes by function: a variable of function _Z<name> has the symbol _ZZ<name>E<variable>.
 void count_by_function(const std::vector<ElfW(Sym)>& table, const std::vector<char>& names,
                        const std::vector<Array>& arrays, std::map<std::uintptr_t, std::size_t>& bytes) {
   for (const auto& symbol : table) {

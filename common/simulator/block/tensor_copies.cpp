@@ -56,7 +56,7 @@ void require_copy(const char* what, const CUtensorMap& map, const void* tile, co
   require_shared(what, tile, box_bytes(map), kTileAlignment, where);
 }
 
-/// The memory must still belong to the tensor; elements outside the tensor are not accessed.
+/// Throws unless the tensor's memory is still allocated; elements outside the tensor are not accessed.
 void require_tensor(const char* what, const CUtensorMap& map, const BoxPlace& at, Location where) {
   if (!is_allocated(map.base, map.element_bytes))
     throw Error(
@@ -83,8 +83,8 @@ void require_store(const char* what, const CUtensorMap& map, const void* tile, c
                 "begin before the tensor");
 }
 
-/// Treats a contiguous range of bytes as a one-dimensional tensor that is one box. Throws unless the copy
-/// follows the rules of copies without a map.
+/// Treats a contiguous range of bytes as a one-dimensional tensor with a single box. Throws unless the copy
+/// follows the rules for copies without a tensor map.
 CUtensorMap bulk_map(const char* what, const void* shared, const void* global, uint32_t bytes,
                      Location where) {
   if (bytes == 0 || bytes % kBulkAlignment != 0)
@@ -111,7 +111,7 @@ BoxPlace place(const int* at, int rank) {
   return box;
 }
 
-/// A copy, as reported to an observer.
+/// A copy, in the form in which it is reported to an observer.
 struct Copy {
   const char* what;
   const CUtensorMap& map;
@@ -120,7 +120,7 @@ struct Copy {
   Location where;
 };
 
-/// "shared + 1024 (16384 bytes)": the name of a tile in events.
+/// Returns the name of a tile in events, such as "shared + 1024 (16384 bytes)".
 std::string name_of_tile(const void* tile, std::size_t bytes) {
   const auto offset = static_cast<const unsigned char*>(tile) - current_worker->memory.dynamic().data();
   return "shared + " + std::to_string(offset) + " (" + std::to_string(bytes) + " bytes)";
@@ -188,7 +188,7 @@ void TensorCopies::load(const char* what, void* tile, const CUtensorMap& map, co
   loads_.push_back(load);
 }
 
-/// Throws if another load to the same place is in flight.
+/// Throws if another load to the same place is still in flight.
 void TensorCopies::require_free(const Load& load) const {
   for (const Load& other : loads_)
     if (other.tile < load.tile + load.bytes && load.tile < other.tile + other.bytes)
@@ -230,7 +230,7 @@ bool TensorCopies::land_one(bool any) {
   return true;
 }
 
-/// "\n  issued in block (0,0,0), thread (0,0,0), warp 0, lane 0".
+/// Returns a line such as "\n  issued in block (0,0,0), thread (0,0,0), warp 0, lane 0".
 std::string TensorCopies::issued(const Load& load) const {
   return "\n  issued " + describe_current(scheduler_.threads()[std::size_t(load.thread)]);
 }
@@ -292,7 +292,7 @@ void TensorCopies::land(Store& store) {
   store.landed = true;
 }
 
-/// Completes these stores in random order, which affects sums in float32.
+/// Completes these stores in random order, which affects the rounding of sums in float32.
 void TensorCopies::land(std::vector<Store*> stores) {
   if (options().seed != 0 || options().async == Async::random)
     for (std::size_t left = stores.size(); left > 1; --left)
@@ -338,7 +338,7 @@ void TensorCopies::end_block() {
   land(std::move(landing));
 }
 
-// A block's shared memory is released when the block ends.
+// A block's shared memory is freed when the block ends.
 void TensorCopies::require_stores_read() {
   const auto store = std::find_if(mine().stores.begin(), mine().stores.end(),
                                   [](const Store& store) { return !store.waited; });

@@ -1,5 +1,5 @@
 /// \file
-/// TMA copies that have not completed. Internal to the simulator: kernels call tma.h.
+/// TMA copies that have not completed. Internal to the simulator: kernels include tma.h.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace flashbook::sim {
 
-/// Loads land on their own, and threads wait for them at mbarriers. Stores belong to the thread that issued
+/// Loads land asynchronously, and threads wait for them at mbarriers. Stores belong to the thread that issued
 /// them: a wait for reads copies the tile, a wait for the store writes the tensor, and the remaining stores
 /// are written when the block ends.
 class TensorCopies {
@@ -33,19 +33,19 @@ class TensorCopies {
   /// Throws Error if the current thread has stores that may still be reading their tiles.
   void require_stores_read();
 
-  /// "the tile there was loaded by tma_load at kernel.cuh:12 through a map with the 128-byte swizzle", if a
-  /// load brought the tile at this address, the tile is unchanged, and a swizzle over `span` bytes would
-  /// misread it; otherwise empty.
+  /// Returns a text such as "the tile there was loaded by tma_load at kernel.cuh:12 through a map with the
+  /// 128-byte swizzle" if a load has written the tile at this address, the tile is unchanged, and a swizzle
+  /// over `span` bytes would misread it; otherwise an empty string.
   std::string other_swizzle(const unsigned char* address, uint32_t span);
 
   bool any_load() const { return !loads_.empty(); }
-  /// Completes one load in flight, either the oldest or any; false if there is none. The current thread did
-  /// not cause an error in it, so the error ends the block.
+  /// Completes one load in flight, either the oldest or any; returns false if there is none. An error in the
+  /// load is not the current thread's fault, so it ends the block.
   bool land_one(bool any);
 
-  /// Completes, at the end of the block, the stores that have only read their tiles.
+  /// Completes the remaining stores, whose tiles have already been read, at the end of the block.
   void end_block();
-  /// Errors that can be detected only at the end of the block; empty if there are none.
+  /// Describes errors that can be detected only at the end of the block; empty if there are none.
   std::string end_error() const;
 
  private:
@@ -90,7 +90,7 @@ class TensorCopies {
     std::vector<Store> stores;
     int groups = 0;  ///< number of committed groups
 
-    // The objects that identify the thread's reads and writes to an observer.
+    // The addresses that identify the thread's reads and writes to an observer.
     const void* reading() const { return &stores; }
     const void* writing() const { return &groups; }
   };

@@ -1,10 +1,10 @@
 /// \file
 /// Blocks that take turns. Internal to the simulator.
 ///
-/// Blocks that run one after another, or each on an uninterrupted OS thread, show few of the interleavings
+/// If blocks run one after another, or each on an uninterrupted OS thread, they show few of the interleavings
 /// that are possible on a GPU: after a block has stored a flag, it usually overwrites the announced data long
 /// before the reader arrives, or never. So in random order a block lets another one run after some of the
-/// operations that other blocks can see, and sometimes before it begins. The seed decides which one
+/// operations that other blocks can see, and sometimes before it begins. The seed decides which block
 /// continues: with one OS thread at a time, the same seed gives the same order. Without a seed, blocks on one
 /// OS thread switch only when they wait for each other.
 #pragma once
@@ -18,8 +18,8 @@
 
 namespace flashbook::sim {
 
-/// OS threads of which only a given number run at a time. They are numbered from 0 in the order in which they
-/// enter.
+/// OS threads of which only a given number may run at a time. They are numbered from 0 in the order in which
+/// they enter.
 class Turns {
  public:
   Turns(int at_one_time, uint64_t seed) : free_(at_one_time), random_(seed) {}

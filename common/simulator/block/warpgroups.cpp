@@ -9,7 +9,7 @@
 namespace flashbook::sim {
 namespace {
 
-// The reports are separate functions that never return, as in barriers.cpp.
+// The reports are separate functions that never return, like those in barriers.cpp.
 
 [[noreturn]] void no_warpgroup(const char* what, Location where, std::size_t threads) {
   throw Error(describe_call(what, where) +
@@ -30,7 +30,7 @@ namespace {
 
 }  // namespace
 
-/// "warp 4, lanes 0-31; warp 5, lane 3".
+/// Returns a list such as "warp 4, lanes 0-31; warp 5, lane 3".
 std::string Warpgroups::describe_arrived(const Warpgroup& group, int first_warp) {
   std::string text;
   for (int i = 0; i < kWarpgroupWarps; ++i) {
@@ -110,7 +110,7 @@ void Warpgroups::require_apart(const char* what, Location where) const {
     report_divergence(what, where, self, *group);
 }
 
-/// Returns the warpgroup of a thread; null if it is incomplete.
+/// Returns the warpgroup of a thread; null if the warpgroup is incomplete.
 const Warpgroups::Warpgroup* Warpgroups::find(const Thread& thread) const {
   const auto number = std::size_t(thread.warp / kWarpgroupWarps);
   return number < groups_.size() ? &groups_[number] : nullptr;

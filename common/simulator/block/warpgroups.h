@@ -1,5 +1,5 @@
 /// \file
-/// The meeting points of a warpgroup's four warps. Internal to the simulator: kernels call wgmma.h.
+/// The meeting points of a warpgroup's four warps. Internal to the simulator: kernels include wgmma.h.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -35,15 +35,15 @@ class Warpgroups final : public Awaited {
   void require_together(const char* what, Location where) const {
     if (gathering_ > 0) require_apart(what, where);
   }
-  /// Throws Error if the current thread must not exit because of its warpgroup.
+  /// Throws Error if the current thread's warpgroup does not allow the thread to exit.
   void leave() const;
 
   std::string describe_wait(const Thread& thread) const override;
 
  private:
   struct Warpgroup {
-    const WarpgroupCollective* collective = nullptr;  ///< where threads are waiting; null if nowhere
-    Location where;                                   ///< place of the first thread's call
+    const WarpgroupCollective* collective = nullptr;  ///< what threads are waiting in; null if none
+    Location where;                                   ///< location of the first thread's call
     int arrived = 0;
     std::array<uint32_t, kWarpgroupWarps> lanes{};  ///< mask of each warp's lanes that have arrived
     std::array<void*, kWarpgroupThreads> operands;

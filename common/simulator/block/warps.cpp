@@ -12,7 +12,7 @@
 namespace flashbook::sim {
 namespace {
 
-// The reports are separate functions that never return, as in barriers.cpp.
+// The reports are separate functions that never return, like those in barriers.cpp.
 
 [[noreturn, gnu::noinline]] void not_in_mask(const Collective& collective, Location where, uint32_t mask,
                                              int lane) {
@@ -62,7 +62,7 @@ void Warps::note_only(Meeting& meeting) {
         (!collective.aligned || same_place(other.where, where))) {
       mine = i;
     } else if ((other.mask & own) && (other.arrived() & mask)) {
-      // These lanes are waiting for this one, so it must not wait for them.
+      // These lanes are waiting for the current one, so it must not wait for them.
       divergent(collective, where, mask, self.lane, other);
     }
   }
@@ -117,7 +117,7 @@ void Warps::leave() {
   }
 }
 
-/// Lanes that reach the same place while other threads of the block can still run count as one group.
+/// Lanes that reach the same place while other threads of the block can still run form one group.
 uint32_t Warps::active(Location where) {
   Meeting& warp = scheduler_.meeting();
   const auto lane = std::size_t(scheduler_.current().lane);
@@ -151,8 +151,8 @@ std::string Warps::describe_wait(const Thread& thread) const {
   return "";
 }
 
-/// Most lanes follow another lane to the same place and are not the last. They need no frame here, and so no
-/// registers saved for one, while they wait.
+/// Most lanes follow another lane to the same place and are not the last. These need no stack frame here
+/// while they wait, and so save no registers.
 void warp_collective(const Collective& collective, uint32_t mask, void* operand, Location where) {
   Worker* const worker = current_worker;
   if (!worker) [[unlikely]]

@@ -1,5 +1,5 @@
 /// \file
-/// The meeting points of a warp's lanes. Internal to the simulator: kernels call warp.h.
+/// The meeting points of a warp's lanes. Internal to the simulator: kernels include warp.h.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -12,13 +12,13 @@ namespace flashbook::sim {
 
 class Warpgroups;
 
-/// A collective at which some lanes of a warp have arrived and others have not.
+/// A collective operation that some lanes of a warp have reached and others have not.
 struct Gathering {
   const Collective* collective = nullptr;
   uint32_t mask = 0;     ///< mask of the call
-  uint32_t missing = 0;  ///< lanes of the mask that can still arrive
+  uint32_t missing = 0;  ///< lanes of the mask that may still arrive
   uint32_t gone = 0;     ///< lanes of the mask that have exited without arriving
-  Location where;        ///< place of the first lane's call
+  Location where;        ///< location of the first lane's call
 
   uint32_t arrived() const { return mask & ~missing & ~gone; }
 };
@@ -44,7 +44,7 @@ class Warps final : public Awaited {
       : scheduler_(scheduler), warpgroups_(warpgroups) {}
 
   void begin_block();
-  /// Waits until the collective has been computed. The lane's operand is already in the meeting.
+  /// Waits until the collective has been computed. The lane's operand is already stored in the meeting.
   void gather(const Collective& collective, uint32_t mask, Location where);
   /// Stores the operand in the meeting, then waits until the collective has been computed.
   void take_part(const Collective& collective, uint32_t mask, void* operand, Location where);

@@ -21,8 +21,8 @@ namespace {
 constexpr int kSignal = SIGVTALRM;
 constexpr int kTicks = 8;  ///< number of ticks per timeout
 
-/// The fraction of the timeout during which the thread must have used the processor: more than a debugger's
-/// single steps take, and less than its share of a busy machine.
+/// The fraction of the timeout during which the thread must have used the processor. Single-stepping in a
+/// debugger uses less, and a thread's share of a busy machine is larger.
 constexpr double kLeastShare = 1.0 / 32;
 
 double seconds_on(clockid_t clock) {
@@ -31,7 +31,7 @@ double seconds_on(clockid_t clock) {
   return double(now.tv_sec) + 1e-9 * double(now.tv_nsec);
 }
 
-/// The unwinder fills this, once it has left the signal handler's frames.
+/// Filled in by the unwinder once it has left the signal handler's frames.
 struct Walk {
   const void** next;
   const void** end;
@@ -40,7 +40,7 @@ struct Walk {
 
 _Unwind_Reason_Code visit(_Unwind_Context* context, void* argument) {
   Walk& walk = *static_cast<Walk*>(argument);
-  int is_exact = 0;  // whether the address is that of the interrupted instruction, not a return address
+  int is_exact = 0;  // whether it is the address of the interrupted instruction, not a return address
   const auto address = _Unwind_GetIPInfo(context, &is_exact);
   walk.interrupted = walk.interrupted || is_exact;
   if (walk.interrupted) *walk.next++ = reinterpret_cast<const void*>(is_exact ? address : address - 1);
@@ -54,7 +54,7 @@ void tick(int) {
   if (current_worker) current_worker->scheduler.tick();
 }
 
-/// The handler may leave its stack without returning, so the signal must not be blocked while it runs.
+/// The handler may leave its stack without returning, so the signal must not be blocked in the handler.
 void install_handler() {
   struct sigaction action = {};
   action.sa_handler = &tick;
@@ -129,7 +129,7 @@ constexpr std::array kCrashes{SIGSEGV, SIGBUS, SIGFPE};
 std::array<struct sigaction, kCrashes.size()> handlers_before;
 
 void crash(int signal, siginfo_t* info, void*) {
-  // x86 gives no address for a misaligned or non-canonical access.
+  // x86 reports no address for a misaligned or non-canonical access.
   const bool is_of_alignment = (signal == SIGSEGV && info->si_code == SI_KERNEL && !info->si_addr) ||
                                (signal == SIGBUS && info->si_code == BUS_ADRALN);
   if (current_worker)
@@ -137,7 +137,7 @@ void crash(int signal, siginfo_t* info, void*) {
                                     : is_of_alignment ? Crash::alignment
                                                       : Crash::memory,
                                     info->si_addr);
-  // The kernel did not cause this: the previous handler gets it when the instruction is retried.
+  // The kernel did not cause this fault: retrying the instruction invokes the previous handler.
   for (std::size_t i = 0; i < kCrashes.size(); ++i)
     if (kCrashes[i] == signal) sigaction(signal, &handlers_before[i], nullptr);
 }
@@ -156,7 +156,7 @@ CrashGuard::~CrashGuard() {
 }
 
 CrashStack::CrashStack() {
-  constexpr std::size_t kBytes = 128 * 1024;  // the handler walks the full stack
+  constexpr std::size_t kBytes = 128 * 1024;  // the handler unwinds the full stack
   memory_ = std::make_unique_for_overwrite<unsigned char[]>(kBytes);
   stack_t stack = {};
   stack.ss_sp = memory_.get();

@@ -1,15 +1,15 @@
 /// \file
 /// Stops kernels that never return, and kernels that access unmapped memory. Internal to the simulator.
 ///
-/// A thread yields to the next one when it waits, polls or exits. A thread that does none of these keeps the
-/// OS thread forever: an endless loop, or a loop that reads a flag in plain or volatile memory, which on a
+/// A thread yields to the next one when it waits, polls or exits. A thread that does none of these never
+/// yields: it is in an endless loop, or in a loop that reads a flag in plain or volatile memory, which on a
 /// GPU another warp would set. (Polling with mbarrier_try_wait or with atomics does yield, and is counted:
 /// Scheduler::wake_pollers.) So a timer of the OS thread ticks. If the turn has not changed within the
 /// timeout, the signal handler, which runs on the stack of the looping thread, leaves that stack for good.
 ///
-/// The timer measures wall-clock time, so that a busy machine reports as soon as an idle one. A program
-/// stopped in a debugger is safe, since the thread must also have used the processor. All this needs Linux
-/// and glibc; otherwise such a kernel hangs.
+/// The timer measures wall-clock time, so that a busy machine reports a hang as soon as an idle one does.
+/// Stopping a program in a debugger is safe, since the thread must also have used the processor. The watchdog
+/// needs Linux and glibc; on other systems such a kernel hangs.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -22,14 +22,14 @@ namespace flashbook::sim {
 class LongTurn {
  public:
   /// For the signal handler: `turns` is the number of turns that the scheduler has given. Returns whether the
-  /// last of them has taken too long.
+  /// latest one has taken too long.
   bool tick(uint64_t turns, int seconds);
 
   /// For a signal handler: replaces the samples with the current place.
   void note_place();
 
-  /// ", at kernel.cuh:12-14" if the samples are lines of a loop; ", at tile.cuh:7 from kernel.cuh:12" if the
-  /// loop is in a helper; empty if the program has no debug information.
+  /// Returns ", at kernel.cuh:12-14" if the samples are lines of a loop; ", at tile.cuh:7 from kernel.cuh:12"
+  /// if the loop is in a helper; empty without debug information.
   std::string describe_loop() const;
 
  private:
@@ -54,8 +54,8 @@ enum class Crash {
 };
 
 /// While an object of this class exists, an instruction that the processor refuses ends the block with a
-/// report instead of killing the process. (AddressSanitizer has its own handler.) Only one may exist at a
-/// time.
+/// report instead of killing the process. (AddressSanitizer has its own handler.) Only one such object may
+/// exist at a time.
 class CrashGuard {
  public:
   CrashGuard();
@@ -65,7 +65,7 @@ class CrashGuard {
 };
 
 /// While an object of this class exists, a crash in the calling OS thread is handled on a separate stack,
-/// since a full stack has no room for the handler. Only one may exist per OS thread.
+/// since a full stack has no room for the handler. Only one such object may exist per OS thread.
 class CrashStack {
  public:
   CrashStack();
@@ -77,7 +77,7 @@ class CrashStack {
   std::unique_ptr<unsigned char[]> memory_;
 };
 
-/// Ticks in the calling OS thread while the object exists.
+/// Runs a timer in the calling OS thread while the object exists.
 class Watchdog {
  public:
   /// Calls the scheduler's tick() eight times within that many seconds; 0 means never.

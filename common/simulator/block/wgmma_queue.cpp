@@ -26,7 +26,7 @@ const WgmmaCall& call_of(void* const* calls, int thread) {
 
 int inner_of(DType type) { return type == DType::e4m3 ? 32 : 16; }
 
-/// "wgmma m64n128k16 of f16 at kernel.cuh:12".
+/// Returns a description such as "wgmma m64n128k16 of f16 at kernel.cuh:12".
 std::string describe(const WgmmaKind& kind, Location where) {
   return "wgmma m64n" + std::to_string(kind.n) + "k" + std::to_string(inner_of(kind.type)) + " of " +
          std::string(name_of(kind.type)) + " at " + to_string(where);
@@ -87,8 +87,8 @@ void WgmmaQueue::issue(void* const* calls, Location where) {
   }
 }
 
-/// Throws Error if a descriptor is invalid, or has a different swizzle from the map through which TMA loaded
-/// the tile.
+/// Throws Error if a descriptor is invalid, or if its swizzle differs from that of the map through which TMA
+/// loaded the tile.
 void WgmmaQueue::require_operand(const char* which, const SharedMatrix& matrix, const WgmmaKind& kind,
                                  Location where) const {
   const uint32_t span = matrix.swizzle_bytes();
@@ -134,7 +134,7 @@ std::size_t WgmmaQueue::take_accumulator(void* const* calls, Location where) {
   if (first.accumulate) {
     require_fenced(mine, first.kind, where);
   } else if (mine.fences_at_wait == fences_) {
-    // The last result was presumably read after that wait, so the next product needs a fence.
+    // The kernel has presumably read the last result after that wait, so the next product needs a fence.
     no_fence(first.kind, where,
              "there was a wgmma_wait for this accumulator's last product since the last fence");
   }
@@ -144,7 +144,7 @@ std::size_t WgmmaQueue::take_accumulator(void* const* calls, Location where) {
   return found;
 }
 
-/// Reads the values to which a product adds, which must be unchanged since the last fence or product.
+/// Reads the values to which a product adds; they must not have changed since the last fence or product.
 void WgmmaQueue::require_fenced(Accumulator& accumulator, const WgmmaKind& kind, Location where) {
   static thread_local std::vector<float> now;
   now.resize(accumulator.values.size());
@@ -162,8 +162,8 @@ void WgmmaQueue::require_fenced(Accumulator& accumulator, const WgmmaKind& kind,
   accumulator.values = now;
 }
 
-/// Returns the accumulator in these registers. Forgets other accumulators that overlap them: their place on
-/// the stack now belongs to another variable.
+/// Returns the accumulator in these registers. Forgets other accumulators that overlap them: their stack
+/// memory now belongs to another variable.
 std::size_t WgmmaQueue::find_accumulator(const std::array<float*, kThreads>& registers, const WgmmaKind& kind,
                                          Location where) {
   std::size_t found = accumulators_.size();
@@ -238,7 +238,7 @@ void WgmmaQueue::tell_of_reads(const WgmmaCall& call, Location where) {
         const Touched touched{Access::load, shared_.data + matrix.address(line, piece), kPiece, "wgmma",
                               where};
         observer->touches_async(first_thread_, this, ticket, touched);
-        // Each warp is checked on its own. (A few pieces are enough, since tiles are written as a whole.)
+        // Each warp is checked separately. (A few pieces are enough, since tiles are written as a whole.)
         if (line % 8 == 0 && piece == 0)
           for (int warp = 1; warp < kThreads / kWarpLanes; ++warp)
             observer->reads_for_warp(first_thread_ / kWarpLanes + warp, touched);

@@ -1,6 +1,6 @@
 /// \file
-/// The products that a warpgroup has issued: when each of them is done, and what must not be accessed until
-/// then. Internal to the simulator.
+/// The products that a warpgroup has issued: when each product is complete, and what must not be accessed
+/// before. Internal to the simulator.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -24,15 +24,15 @@ struct WgmmaCall {
   bool accumulate;
 };
 
-/// The products of one warpgroup, in order. They are computed when the scheduler decides, at the latest when
-/// they are waited for.
+/// The products of one warpgroup, in order. The scheduler decides when they are computed, at the latest when
+/// the kernel waits for them.
 ///
-/// From the issue of the first product on an accumulator to the end of the last one, the accumulator's values
-/// are kept here, and the threads' registers hold a signalling NaN. A copy keeps its bits and arithmetic sets
-/// the quiet bit, so both are detected at the end. Registers of a are copied and compared.
+/// From the issue of the first product on an accumulator until the last one completes, the accumulator's
+/// values are kept here, and the threads' registers hold a signalling NaN. Copying keeps the NaN's bits and
+/// arithmetic sets the quiet bit, so both are detected at the end. Registers of a are copied and compared.
 class WgmmaQueue {
  public:
-  /// Starts a new block and forgets everything. `first_thread` is the warpgroup's first.
+  /// Starts a new block and discards all state. `first_thread` is the warpgroup's first thread.
   void begin_block(int first_thread, SharedBytes shared);
 
   /// Issues a product with the operands of 128 threads. Throws Error if they disagree, if a descriptor
@@ -40,8 +40,8 @@ class WgmmaQueue {
   void issue(void* const* calls, Location where);
   void fence(Location where);
   void commit(Location where);
-  /// Computes all groups except for the latest `groups_in_flight`; after that, threads may access their
-  /// registers and overwrite their tiles.
+  /// Computes all groups except for the latest `groups_in_flight`. After that, threads may access the
+  /// registers and overwrite the tiles of the computed groups.
   void wait(int groups_in_flight, Location where);
 
   /// Returns the number of products that have not been computed yet.
@@ -88,7 +88,7 @@ class WgmmaQueue {
   void require_fenced(Accumulator& accumulator, const WgmmaKind& kind, Location where);
   std::size_t take_fragment(void* const* calls, Location where);
   static void copy_registers(Fragment& fragment);
-  /// Reads the tiles and computes: this is the only place where a product reads shared memory.
+  /// Reads the tiles and computes the product. Only this function reads shared memory for a product.
   void compute(const Product& product);
   void tell_of_reads(const WgmmaCall& call, Location where);
   void tell_of_wait();
@@ -103,7 +103,7 @@ class WgmmaQueue {
   int fences_ = 0, commits_ = 0;
   int waited_for_ = 0;     ///< number of groups that have been waited for
   int last_group_ = -1;    ///< group of the product issued last
-  Location last_product_;  ///< its place
+  Location last_product_;  ///< location of that product
   /// The observer's last ticket for each group that has not been waited for.
   std::map<int, uint32_t> tickets_;
 };

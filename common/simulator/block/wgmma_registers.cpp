@@ -7,7 +7,7 @@
 namespace flashbook::sim {
 namespace {
 
-/// Row of a thread's first register; the second is 8 below.
+/// Returns the row of a thread's first register; its second row is 8 below.
 int row_of(int thread) { return thread / 32 * 16 + thread % 32 / 4; }
 
 /// Calls `move` for every pair of adjacent floats in a row, with its offset in values [64][n]. Float 4j + i

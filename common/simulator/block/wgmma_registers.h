@@ -1,5 +1,5 @@
 /// \file
-/// How wgmma distributes matrices over the registers of 128 threads. Internal to the simulator.
+/// How wgmma distributes matrices across the registers of 128 threads. Internal to the simulator.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace flashbook::sim {
 
-/// The number of registers per thread that hold a matrix a.
+/// The number of registers per thread for a matrix a.
 constexpr int kFragmentRegisters = 4;
 
 /// Reads an accumulator's values, [64][n], from the n / 2 floats of each thread.

@@ -31,7 +31,7 @@ std::string describe_wait(const Thread& thread) {
 
 namespace {
 
-/// Suspicions about blocks that ended well: those of the first such block are kept.
+/// Suspicions about blocks that ended without an error; only those of the first such block are kept.
 std::mutex suspects_mutex;
 std::optional<std::pair<uint64_t, std::string>> suspects_of_block;
 
@@ -137,7 +137,7 @@ void Worker::begin_block(uint64_t number, uint64_t seed) {
                               memory.static_arrays()});
 }
 
-/// Events of a thread's life cycle have no place in the source.
+/// Events of a thread's life cycle have no source location.
 void Worker::run_thread() {
   if (EventLog* log = scheduler.log()) log->add(current_number(), {EventKind::starts, "starts", {}});
   (*body_)();
@@ -152,8 +152,8 @@ void Worker::run_thread() {
     if (scheduler.alive_lanes(warp) == 0)
       observer()->converges(warp, others < kWarpLanes ? (1u << others) - 1 : kAllLanes);
   }
-  // Other threads may have been waiting only for this one: from compute capability 7.0 on, exited threads
-  // take part in nothing.
+  // Other threads may have been waiting only for this one: from compute capability 7.0 on, barriers do not
+  // wait for exited threads.
   barriers.leave();
   warps.leave();
 }
@@ -187,7 +187,7 @@ void Worker::write_down_stuck() {
 
 std::string Worker::deadlock_report() const {
   std::ostringstream report;
-  // No load is in flight, since it would have landed.
+  // No load is in flight here: it would have landed.
   if (scheduler.is_polling())
     report << "livelock in block " << triple(blockIdx)
            << ": threads are polling, and nothing changes any more";
@@ -217,7 +217,7 @@ std::string Worker::describe_all_waits() const {
   return report.str();
 }
 
-/// Describes where the lanes of a warp are, in one line per group of lanes in the same state.
+/// Describes the state of a warp's lanes, in one line per group of lanes in the same state.
 std::vector<std::string> Worker::describe_waits(int warp) const {
   std::vector<std::string> waits;
   std::vector<uint32_t> lanes;
