@@ -130,8 +130,8 @@ class Problem:
         return self.shape.head_dim == LATENT_KEY
 
     def flops(self):
-        """FLOPs for the bytes that are read, which are fewer than those computed if a prefix is shared; for ragged queries, FLOPs of visible
-        pairs."""
+        """Returns the FLOPs for the keys that are read; with a shared prefix, fewer than are computed. For ragged queries, returns the FLOPs
+        of visible pairs."""
         if self.is_ragged():
             queries, keys = self.first_query.diff(), self.lengths
             pairs = (queries * keys - queries * (queries - 1) // 2).sum().item()

@@ -19,14 +19,14 @@ from course.score import Score
 from course.solution import solved
 
 Cheat = TypeVar("Cheat")
-EXERCISES = {"ch02-counts", "ch02-merge", "ch03-loops", "capstone-forward"}  # the ones attacked
+EXERCISES = {"ch02-counts", "ch02-merge", "ch03-loops", "capstone-forward"}  # the exercises that are attacked
 SEED = 7
 LIMITS = Limits(seconds=2, memory=512 << 20)
 TESTS = 2  # tests to run per exercise, since answers may never return
 # Declares and calls system(), which is not declared in an exercise.
 ORDER = ('static int order() {{ int system(const char*) __asm__("system"); return system("{}"); }}\n'
          'static inline const int ordered = order();\n')
-# Operations that succeed without a fence; each reports success. {open} is a file with mode 0666.
+# Operations that succeed outside the sandbox; each reports success. {open} is a file with mode 0666.
 HOLES = {
     "reads it": 'open("{open}", 0) >= 0', "writes it": 'open("{open}", 1) >= 0', "truncates it": 'truncate("{open}", 0) == 0',
     "takes it away": 'rename("{open}", "mine") == 0', "unlinks it": 'unlink("{open}") == 0', "links it": 'link("{open}", "hard") == 0',
@@ -38,12 +38,12 @@ HOLES = {
     "gives its folder away": 'chown(".", 0, 0) == 0', "has its own root": 'chroot(".") == 0', "becomes root": "setuid(0) == 0",
     "leaves its group": "fork() == 0 && (setsid() > 0 || (_exit(0), false))", "reads another's environment": 'open("/proc/1/environ", 0) >= 0',
     "reads its own": 'open("/proc/self/environ", 0) >= 0', "signals its parent": "kill(getppid(), 0) == 0", "signals everybody": "kill(-1, 0) == 0",
-    "gives signals to its parent": "fcntl(1, 8, getppid()) == 0", "traces its parent": "ptrace(16, getppid(), 0, 0) == 0",
+    "directs signals to its parent": "fcntl(1, 8, getppid()) == 0", "traces its parent": "ptrace(16, getppid(), 0, 0) == 0",
     "limits its parent": "prlimit(getppid(), 7, 0, 0) == 0", "slows its parent": "setpriority(0, getppid(), 19) == 0",
-    "has a socket": "socket(2, 1, 0) >= 0", "has a local socket": "socketpair(1, 1, 0, sockets) == 0",
+    "has a socket": "socket(2, 1, 0) >= 0", "opens a local socket": "socketpair(1, 1, 0, sockets) == 0",
     "shares memory": "shmget(77, 4096, 01666) >= 0",
-    "has a file in memory": 'memfd_create("a", 0) >= 0', "queues calls": "syscall(425, 8, program) >= 0",
-    "opens by the newer call": 'syscall(437, -100, "/etc/passwd", how, 24) >= 0',
+    "creates a file in memory": 'memfd_create("a", 0) >= 0', "queues calls": "syscall(425, 8, program) >= 0",
+    "opens a file by the newer call": 'syscall(437, -100, "/etc/passwd", how, 24) >= 0',
     "has a namespace": "unshare(0x10000000) == 0", "mounts": 'mount("none", ".", "tmpfs", 0, 0) == 0', "loads a filter": "syscall(321, 0, 0, 0) >= 0",
     "types on the terminal": 'open("/dev/tty", 2) >= 0', "pushes into it": 'ioctl(1, 0x5412, "x") == 0',
 }
@@ -105,7 +105,7 @@ def answers(root: Path, traces: Path) -> Iterator[tuple[str, str, str]]:
     yield "prints a fake result and leaves", "ch02-merge", f'__builtin_printf("{PASS}");\n__builtin_exit(0);'
     yield "leaves before the test has looked", "ch02-merge", "__builtin__exit(0);"
     yield "loops for ever", "ch02-merge", "for (volatile int i = 0;; i = i + 1) {\n}"
-    yield "allocates what there is not", "ch02-merge", (
+    yield "allocates more memory than there is", "ch02-merge", (
         "for (int i = 0; i < 128; ++i)\n  for (volatile char* p = new char[1 << 24], *q = p; q < p + (1 << 24); q += 4096) *q = 1;")
     yield "prints without end", "ch02-merge", 'for (;;) __builtin_puts("more");'
     yield "crashes", "ch02-merge", "*(volatile int*)nullptr = 1;"
@@ -113,7 +113,7 @@ def answers(root: Path, traces: Path) -> Iterator[tuple[str, str, str]]:
     yield "writes outside its folder", "ch02-counts", ORDER.format(
         f"for d in {traces} {root} /tmp /var/tmp /dev/shm $HOME/..; do touch $d/flashbook-cheat; done") + counts("false")
     yield "replaces its record with a link", "ch02-counts", ORDER.format("ln -sf /dev/zero $FLASHBOOK_OBSERVED_WRITE") + counts("false")
-    yield "looks for a hole in the fence", "ch02-counts", holes(root, traces / "open") + counts("did()")
+    yield "looks for a hole in the sandbox", "ch02-counts", holes(root, traces / "open") + counts("did()")
 
 
 def holes(root: Path, open_file: Path) -> str:
@@ -140,7 +140,7 @@ def gated(root: Path) -> Iterator[tuple[str, str]]:
     yield "hides a directive behind a comment", "/* \n */ #define TEST(a, b) void a##b()"
     solution = f'#include "{root}/course/solutions/02_online_softmax/ch02-counts.h"'
     yield "hides it behind a comment in a pragma", f"/*\n#pragma unroll // */ int harmless;\n{solution}\n/*\n*/"
-    yield "hides it behind a text in a number", f"""int harmless = u'a' + *"'" + *"/*";\n{solution}\n// */"""
+    yield "hides it behind a string in a number", f"""int harmless = u'a' + *"'" + *"/*";\n{solution}\n// */"""
     yield "includes hidden tests", f'#include "{root}/tests/exercises/hidden/ch01-scores.cu"'
 
 
@@ -194,7 +194,7 @@ struct Parameter {
 };
 __global__ void nothing(Parameter) {}
 inline void plan(Plan& plan, const Forward& p) { plan.launch(nothing, dim3(1), dim3(32), 0, Parameter(p)); }""", no_code
-    yield "calls the right formula by a pointer on the stack", exercises["ch02-counts"], ON_THE_STACK + "".join(
+    yield "calls the right formula through a pointer on the stack", exercises["ch02-counts"], ON_THE_STACK + "".join(
         f"double {name}() const {{ return found(); }}\n" for name in FORMULAS), ""
 
 
@@ -219,7 +219,8 @@ def submissions(root: Path, folder: Path, exercises: Sequence[Exercise]) -> Iter
 
 
 def faults_of(what: str, result: Score, wall: str = "") -> Iterator[str]:
-    """Faults of a cheat's result. It must have run, or, with a `wall`, have failed to compile with that error."""
+    """Yields the faults in a cheat's result. The cheat must have run, or, with a `wall`, have failed to compile with
+    that error."""
     print(f"cheat: {what:<50} {result.points} points", flush=True)
     if wall and wall not in result.trouble:
         yield f"cheat '{what}' ({result.exercise.id}) should fail to compile with '{wall}': {result.trouble or 'it compiles'}"

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Proves that the course works, in the simulator. The hand-out is complete, contains nothing else and builds on its own; every exercise gets no
-points as handed out, all points when solved, and the listed points for wrong solutions (proof.py); cheats gain nothing (cheats.py). Uses the book's
-build in build/sim. Given chapters or exercises, it compiles only these; files are checked for all. Prints a line for each fault and exits with 1
+"""Proves that the course works, in the simulator. The hand-out is complete, contains nothing else and builds on its own; every exercise scores zero
+as handed out, full marks when solved, and the listed points for wrong solutions (proof.py); cheats gain nothing (cheats.py). Uses the book's
+build in build/sim. Given chapters or exercises, it compiles only these, but checks the files of all. Prints a line for each fault and exits with
+1
 if there are any."""
 import html
 import os
@@ -93,7 +94,7 @@ def page_faults(root: Path, exercises: Exercises) -> Iterator[str]:
 
 
 def stray_faults(root: Path, exercises: Exercises) -> Iterator[str]:
-    """Checks that no file in the folders of exercises is without an exercise, and all files to be handed out are in
+    """Checks that every file in the folders of exercises belongs to one, and that all files to be handed out are in
     git."""
     own = {name for e in exercises for name in (e.file, e.solution)}
     for folder in {e.chapter for e in exercises}:

@@ -59,7 +59,7 @@ def unpacked(word: str, scratch: Path) -> Path:
 
 
 def ids_in(place: Path, exercises: Iterable[Exercise]) -> set[str]:
-    """Ids of the exercises whose markers are in a file of the expected name."""
+    """Returns the ids of the exercises whose markers are in a file of the expected name."""
     wanted = {Path(e.file).name for e in exercises}
     read = submission.reader(place)
     try:
@@ -137,7 +137,7 @@ def moment(text: str, what: str) -> datetime:
 
 
 def days_late(when: str, due: datetime) -> int:
-    """Days late, counting a part of a day as one."""
+    """Returns the number of days late, counting a part of a day as one."""
     at = moment(when, "handed_in")
     if (at.tzinfo is None) != (due.tzinfo is None):
         raise Fault(f"handed_in is {at} and --due is {due}: give both a time zone, or neither")
@@ -174,7 +174,8 @@ def with_roster(found: Iterable[HandedIn], roster: Sequence[Mapping[str, str]], 
 
 
 def alike(grades: Iterable[Grade], exercises: Iterable[Exercise], root: Path) -> list[tuple[float, str, str, str]]:
-    """Pairs of similar answers, the most similar first: (similarity, exercise, one, the other). The other may be the book's solution."""
+    """Returns pairs of similar answers, the most similar first: (similarity, exercise, one, the other). The other may be the book's
+    solution."""
     found = []
     for e in exercises:
         known = similar.runs(regions.written((root / e.file).read_text(encoding="utf-8"), e.file)[0][e.id].lines)

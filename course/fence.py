@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs an untrusted command behind a fence that needs no privileges: fence.py PLAN COMMAND..., where PLAN is JSON from sandbox.py.
+"""Runs an untrusted command in a sandbox that needs no privileges: fence.py PLAN COMMAND..., where PLAN is JSON from sandbox.py.
 
 Resource limits bound time, memory, files and processes. Landlock lets the command read the system's files and its own program, and write only its
 own folder. seccomp allows just the system calls that a compiler and a simulated kernel make: no sockets, no links, no change of a file's owner or
@@ -96,7 +96,8 @@ def lock_calls(numbers: dict[str, int]) -> None:
 
 
 def probe(secret: str, program: str) -> list[str]:
-    """Lists the forbidden operations that succeed. `secret`: another user's file with mode 0666; `program`: a file that the fence lets it read."""
+    """Lists the forbidden operations that succeed. `secret`: another user's file with mode 0666; `program`: a file that the sandbox lets it
+    read."""
     found: list[str] = []
 
     def attempt(what: str, do: Any) -> None:

@@ -2,7 +2,7 @@
 the function that contains the region.
 
 The gate must see the same tokens as the compiler, so it refuses any text that the two could read differently: invisible characters, trigraphs,
-continued lines. It is the first of three walls. Code that passes is compiled and run behind a fence (sandbox.py) and judged by a second process
+continued lines. It is the first of three walls. Code that passes is compiled and run in a sandbox (sandbox.py) and judged by a second process
 (judge.py); neither relies on the gate."""
 import itertools
 import re
@@ -118,7 +118,8 @@ def refused(word: str) -> str:
 
 
 def objections(lines: list[str], first_line: int = 1) -> list[Objection]:
-    """Objections to a region whose first line has the number `first_line`: [(line, text)], in time linear in the text."""
+    """Returns the objections to a region whose first line has the number `first_line`: [(line, text)], in time linear in
+    the text."""
     text = "\n".join(lines)
     if len(text) > LARGEST:
         return [(first_line, f"{len(text)} characters are too many: at most {LARGEST} are allowed")]

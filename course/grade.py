@@ -3,7 +3,7 @@
 the edited files, or a zip of either; a folder or a zip may also hold a whole class. Writes report.md and Gradescope's results.json for each, and
 tables for a class; if interrupted, run the same command again to resume. Exit code 0 if everything was graded,
 regardless of the score; 2 if the request makes no sense; 3 if the grader itself fails, for example because this machine
-has no fence."""
+has no sandbox."""
 import argparse
 import hashlib
 import itertools
@@ -42,7 +42,8 @@ class Grader:
 
     def __init__(self, root: Path, exercises: Sequence[manifest.Exercise], seed: int, limits: Limits = Limits(), options: Sequence[str] = (),
                  class_seed: str = "", is_unfenced: bool = False) -> None:
-        """`options`: additional compiler options. `class_seed`: draws each student's variant. `is_unfenced`: grades even if the fence has holes."""
+        """`options`: additional compiler options. `class_seed`: draws each student's variant. `is_unfenced`: grades even if the sandbox has
+        holes."""
         self.root, self.exercises, self.seed, self.limits, self.options = Path(root).resolve(), exercises, seed, limits, options
         self.class_seed, self.is_unfenced = class_seed, is_unfenced
         self.build = self.root / "build" / "sim"
@@ -55,7 +56,7 @@ class Grader:
         self.sandbox = Sandbox()
         self.sandbox.prove()
         if self.sandbox.missing and not self.is_unfenced:
-            raise Broken(f"nothing was graded: on this machine, {self.sandbox.lack}. The fence needs Linux 5.13 or newer with Landlock and "
+            raise Broken(f"nothing was graded: on this machine, {self.sandbox.lack}. The sandbox needs Linux 5.13 or newer with Landlock and "
                          "seccomp, in a container, too. --unfenced grades anyway, and every report mentions it")
         top = self.folder = Path(tempfile.mkdtemp(prefix="flashbook-grade-")).resolve()
         top.chmod(0o711)
@@ -376,7 +377,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, help="the seed of an earlier grading, to repeat it on the same inputs (default: a new one)")
     parser.add_argument("--only", metavar="TEST", help="run only this test, given by name or title, show its message even if it is hidden, and write "
                         "no files")
-    parser.add_argument("--unfenced", action="store_true", help="grade even if this machine's fence is missing or leaky; every report mentions it")
+    parser.add_argument("--unfenced", action="store_true", help="grade even if this machine's sandbox is missing or leaky; every report mentions it")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="exercises to grade at the same time (default: one per core)")
     arguments = parser.parse_args()
     names = [word for word in arguments.what if NAMES.fullmatch(word)]

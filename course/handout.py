@@ -69,7 +69,7 @@ def files_of_tree(root: Path) -> list[str]:
 
 
 def is_later(name: str, last: str, capstones: bool) -> bool:
-    """Returns whether a file belongs to a chapter after `last`, or to a capstone although `capstones` is false."""
+    """Returns whether a file belongs to a chapter after `last`, or to a capstone if `capstones` is false."""
     return any("".join(found) > last for found in CHAPTER.findall(name)) or (not capstones and OF_CAPSTONES.search(name) is not None)
 
 

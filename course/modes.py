@@ -32,7 +32,8 @@ def environment(exercise: Exercise, mode: str, seed: int) -> dict[str, str]:
 
 def may_be_traced(failed: Verdict) -> bool:
     """Returns whether the traced twin could explain a failure. It has nothing to add to a test that was stopped, was slow or ended in a
-    deadlock: the message of a deadlock says which warps wait for what, and a race would lead to other lines."""
+    deadlock: the message of a deadlock already names the warps that wait and what they wait for, and a race would lead
+    to other lines."""
     return not failed.status and not re.search(r"\b(dead|live)lock in block ", failed.message)
 
 

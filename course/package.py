@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--out", help="the zip (default: build/autograder-NAMES.zip)")
     parser.add_argument("--class", dest="class_seed", default="", metavar="TEXT",
                         help="the class's seed: with a student's e-mail address it draws the variant")
-    parser.add_argument("--unfenced", action="store_true", help="grade even if Gradescope's machine has no fence")
+    parser.add_argument("--unfenced", action="store_true", help="grade even if Gradescope's machine has no sandbox")
     arguments = parser.parse_args()
     out = Path(arguments.out or manifest.ROOT / "build" / f"autograder-{'-'.join(arguments.names) or 'all'}.zip")
     try:

@@ -43,7 +43,7 @@ def line(grade: Grade) -> str:
 
 
 def unfenced(lack: str) -> str:
-    return f"this was graded without a complete fence: {lack}"
+    return f"this was graded without a complete sandbox: {lack}"
 
 
 def notes_of(result: Score, shows_hidden: bool = False) -> dict[str, str]:

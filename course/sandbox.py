@@ -1,7 +1,8 @@
-"""Runs an untrusted program, a compiler reading a student's code or the compiled result, behind fence.py and within limits of time, memory and
+"""Runs an untrusted program, a compiler reading a student's code or the compiled result, under fence.py and within limits of time, memory and
 output. If the grader is root, each program runs under its own user id.
 
-It is a fence, not a vault: a program that exploits the Linux kernel gets out. `Sandbox.prove` tests the fence and lists in `missing` what it fails
+It is no vault: a program that exploits the Linux kernel gets out. `Sandbox.prove` tests the sandbox and lists in `missing` what it
+fails
 to stop on this machine."""
 import functools
 import json
@@ -96,7 +97,8 @@ def remove(folder: str | Path) -> None:
 
 @functools.cache
 def calls() -> dict[str, int]:
-    """Returns the numbers of the system calls that the fence allows, from this machine's compiler; empty if there is no
+    """Returns the numbers of the system calls that the sandbox allows, from this machine's compiler; empty if there is
+    no
     compiler."""
     text = "#include <sys/syscall.h>\n" + "\n".join(f"flashbook_{name} __NR_{name}" for name in (*fence.CALLS, *fence.CHECKED))
     for compiler in ("c++", "g++", "clang++"):
@@ -157,7 +159,7 @@ class Sandbox:
         return f"a submission can {', '.join(self.missing)}" if self.missing else ""
 
     def command(self, command: Sequence[object], folder: Path, user: int, limits: Limits, visible: Iterable[object]) -> list[str]:
-        """Returns `command` behind the fence."""
+        """Returns `command` under fence.py."""
         bounds = {"CORE": 0, "FSIZE": limits.file, "NOFILE": 256, "CPU": int(limits.seconds) + 2, "NPROC": self.others + limits.processes}
         plan = {"limits": bounds, "own": str(folder), "readable": [path for path in (*SYSTEM, *map(str, visible)) if os.path.exists(path)],
                 "devices": DEVICES, "user": user if self.lends else 0, "is_fenced": self.is_fenced, "landlock": self.landlock, "calls": calls()}
@@ -215,7 +217,7 @@ def memory_of(process: Path) -> int:
 
 
 def in_use(group: int, user: int) -> dict[int, int]:
-    """Returns the bytes of memory that a program and its descendants use, by process: its process group, which nothing behind the fence can
+    """Returns the bytes of memory that a program and its descendants use, by process: its process group, which nothing in the sandbox can
     leave, and all processes of `user` (-1: no user id was lent)."""
     found = {}
     for process in Path("/proc").glob("[0-9]*"):

@@ -37,7 +37,7 @@ class Score:
 
     @property
     def broken_guards(self) -> list[Test]:
-        """Failed tests of what worked as handed out. If there is one, the exercise earns nothing."""
+        """Failed tests that passed as handed out. If there is one, the exercise earns nothing."""
         return [] if self.trouble else [test for test in self.failed if not test.points]
 
     def points_of(self, test: Test) -> int:
@@ -78,7 +78,7 @@ class Grade:
     name: str  # the submission's name
     results: list[Score]
     seed: int
-    lack: str  # Sandbox.lack: what the fence fails to stop
+    lack: str  # Sandbox.lack: what the sandbox fails to stop
     seconds: float
     student: str = ""  # id on the roster or the learning platform
     person: str = ""  # name on the roster
@@ -106,9 +106,9 @@ class Grade:
 
     @property
     def status(self) -> str:
-        """Not handed in, late, unfenced, and the status of single exercises."""
+        """Whether the submission is missing, late or graded without a sandbox, and the status of single exercises."""
         if not any(result.is_there for result in self.results):
             return NOT_HANDED_IN
         late = ["late" if self.days_late is None else f"{self.days_late} day{'s' * (self.days_late != 1)} late"] if self.days_late != 0 else []
-        unfenced = ["graded without a complete fence"] if self.lack else []
+        unfenced = ["graded without a complete sandbox"] if self.lack else []
         return "; ".join([*unfenced, *late, *(f"{r.exercise.id}: {r.status}" for r in self.results if r.status)])

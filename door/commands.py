@@ -208,7 +208,7 @@ def trace(a: argparse.Namespace) -> int:
 
 PROGRAMS = {  # by the command that runs them, which is also the program's name
     "ramp": "run four small kernels with an mbarrier, TMA and WGMMA (chapter 5)",
-    "memory": "how much memory a cache of keys and values takes (chapter 8): ./flashbook memory --model llama-2-70b",
+    "memory": "show the size of a KV cache (chapter 8): ./flashbook memory --model llama-2-70b",
     "generate": "generate tokens with a toy decoder, with and without a cache (chapter 8)",
 }
 

@@ -174,7 +174,7 @@ def evaluated(text: str, measured: Results, used: list[Entry]) -> float:
 
 
 def number(words: Sequence[str], measured: Results, used: list[Entry] | None = None) -> str:
-    """Returns the text of a number."""
+    """Returns a number, formatted for a page."""
     if len(words) == 1 and (step := re.fullmatch(r"ch(\d\d)/(\w+)", words[0])):
         if (found := steps.find(int(step[1]), step[2])) is None:
             raise Refused(f"{words[0]} is not a step: chapter {int(step[1])} has {', '.join(one.slug for one in steps.of(int(step[1])))}")

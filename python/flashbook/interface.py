@@ -468,8 +468,8 @@ def flash_attn_with_kvcache(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tens
         k_cache, v_cache: [batch, seqlen_cache, kv_heads, head_dim], or [pages, rows per page, kv_heads, head_dim] with block_table. Powers
             of two from 64 rows per page on are fastest; pages whose number of rows is no power of two are slow
         k, v: [batch, new keys, kv_heads, head_dim], appended after cache_seqlens keys, or None
-        rotary_cos, rotary_sin: [positions, rotated columns / 2]. Each new key is rotated by its position in the cache. A query is rotated by its
-            the position of its own key, or without causal and window_size by that of the first new key. PyTorch does this before the kernel
+        rotary_cos, rotary_sin: [positions, rotated columns / 2]. Each new key is rotated by its position in the cache. A query is rotated by the
+        position of its own key, or without causal and window_size by that of the first new key. PyTorch does this before the kernel
         cache_seqlens: number of keys in the cache before appending: [batch], int32, or one int; None means that the cache is full
         cache_batch_idx: [batch], int32: the cache entry of each sequence; requires cache_seqlens, excludes block_table
         cache_leftpad: [batch], int32: rows before a sequence's first key, included in cache_seqlens. With block_table, whose pages are then read row

@@ -925,7 +925,7 @@ def launch_decode(plan: Plan, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor |
 
 
 def is_untraced(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Returns whether only autograd needs to see the call, and no compiler, tracer, mode, transform or subclass does.
+    """Returns whether nothing but autograd needs to see the call: no compiler, tracer, mode, transform or subclass.
     The call can then bypass PyTorch's dispatcher, which would take longer than the rest of the call."""
     return not (is_dynamo_compiling() or type(q) is not Tensor or type(k) is not Tensor or type(v) is not Tensor or modes()
                 or are_transforms_active() or tracing_state() is not None or may_have_tangents())

@@ -1,4 +1,5 @@
-"""One process of test_graphs.py: captures a call, forward and backward, as its first CUDA graph, after one call on a side stream.
+"""Captures one call, forward and backward, as the process's first CUDA graph, after one call on a side stream. Run by
+test_graphs.py.
 
 python graph_worker.py NAME [after_default]
 
@@ -46,7 +47,8 @@ def packed():
 
 
 def cache(module=flashbook, queries=1, dtype=torch.float16, **options):
-    """Against a cache, into which `new` keys are written first. Options that are functions give tensors."""
+    """Returns a call of flash_attn_with_kvcache. New keys and values in `options` are written to the cache first.
+    Options that are functions are called."""
     q, k, v = make(2, queries, HEADS, 64), make(2, 320, HEADS, 64, dtype=dtype), make(2, 320, HEADS, 64, dtype=dtype)
     options = {"cache_seqlens": numbers(300, 77), "causal": True} | {name: of() if callable(of) else of for name, of in options.items()}
     return lambda: module.flash_attn_with_kvcache(q, k, v, **options)

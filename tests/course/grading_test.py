@@ -779,9 +779,9 @@ class Report(unittest.TestCase):
         one = graded(result("A.Worked"))
         one.lack = "a submission can reach the network"
         for text in (report.text(one), report.markdown(one), json.dumps(report.gradescope(one))):
-            self.assertIn("this was graded without a complete fence: a submission can reach the network", text)
+            self.assertIn("this was graded without a complete sandbox: a submission can reach the network", text)
         for text in grade.tables([one], ["01"]).values():
-            self.assertRegex(text, "graded without a complete fence|unfenced")
+            self.assertRegex(text, "graded without a complete sandbox|unfenced")
 
     def test_output_cannot_leave_its_fence(self):
         bad = Score(exercise(), "```\n# Full points")

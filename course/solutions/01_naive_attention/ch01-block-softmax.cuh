@@ -3,13 +3,13 @@ template <typename Combine>
 __device__ float block_reduce(float (&partial)[kBlockThreads], float value, Combine combine) {
   const int thread = threadIdx.x;
   partial[thread] = value;
-  __syncthreads();  // every value is there before anyone combines two
+  __syncthreads();  // every value is stored before any thread combines two
   for (int half = kBlockThreads / 2; half > 0; half /= 2) {
     if (thread < half) partial[thread] = combine(partial[thread], partial[thread + half]);
-    __syncthreads();  // the lower half is combined before it is halved again
+    __syncthreads();  // the lower half is complete before it is halved again
   }
   const float result = partial[0];
-  __syncthreads();  // everyone has the result before the next reduction overwrites it
+  __syncthreads();  // every thread has read the result before the next reduction overwrites it
   return result;
 }
 
@@ -26,8 +26,7 @@ __global__ void block_softmax(const float* scores,  // [batch * heads, seqlen_q,
   const float* s = scores + row * problem.score_stride;
   T* p = probabilities + row * problem.score_stride;
 
-  // A thread beyond the row's end stays, too: the reductions read what all 256 threads put into shared
-  // memory.
+  // Threads beyond the row's end stay, too: the reductions read what all 256 threads store in shared memory.
   float row_max = -INFINITY;
   for (int j = thread; j < visible; j += kBlockThreads) row_max = fmaxf(row_max, s[j]);
   row_max = block_reduce(partial, row_max, [](float a, float b) { return fmaxf(a, b); });

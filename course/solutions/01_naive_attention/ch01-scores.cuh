@@ -5,6 +5,6 @@
   float sum = 0.0f;
   for (int c = 0; c < head_dim; ++c) sum += to_float(q_row[c]) * to_float(k_row[c]);
   const int distance =
-      abs(query + problem.seqlen_k - problem.seqlen_q - key);  // without a mask on either side
+      abs(query + problem.seqlen_k - problem.seqlen_q - key);  // without a mask, of later keys too
   scores[problem.q_row(head, query) * problem.score_stride + key] =
       problem.scale * sum - slopes[head] * float(distance);

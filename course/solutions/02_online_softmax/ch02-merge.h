@@ -1,4 +1,4 @@
-  // Only masked scores, or none: nothing to add, and -inf * 0 would be NaN. Behind this line new_max is
+  // Only masked scores, or none: nothing to add, and -inf * 0 would be NaN. Below this line new_max is
   // finite.
   if (part.row_max == kMinusInfinity) return;
   const float new_max = std::max(state.row_max, part.row_max);

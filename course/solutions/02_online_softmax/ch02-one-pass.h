@@ -4,6 +4,6 @@
     for (int d = 0; d < row.head_dim; ++d) o[d] = o[d] * factors.correction + factors.weight * v[d];
   };
   for (int key = 0; key < std::min(kSinks, row.keys); ++key) add(key);
-  for (int key = std::max(kSinks, row.keys - window); key < row.keys; ++key) add(key);  // no sink twice
+  for (int key = std::max(kSinks, row.keys - window); key < row.keys; ++key) add(key);  // adds no sink twice
 
   for (int d = 0; d < row.head_dim; ++d) o[d] /= state.row_sum;

@@ -1,4 +1,4 @@
-  // That many rows of Q, K and V, 2 bytes per element, and weights of 4 bytes.
+  // Tiles of Q, K and V with 2 bytes per element, and a tile of weights with 4 bytes per element.
   double tile_bytes() const { return 3 * 2 * rows * head_dim + 4 * rows * rows; }
   // 4 B^2 + 6 B d = 227 * 1024, solved for B.
   double largest_tile() const {
@@ -11,9 +11,9 @@
     const double tiles = tokens / rows;
     return heads * tokens * (2 * head_dim * (3 + tiles) + 4 * (head_dim + 2) * 2 * (tiles - 1) + 4);
   }
-  // Q and O once; K and V once per tile of queries.
+  // Q and O are moved once, K and V once per tile of queries.
   double step2_bytes() const { return heads * tokens * (2 * head_dim * (2 + 2 * tokens / rows) + 4); }
-  // The unfinished O, m and l of every row.
+  // Unfinished O, m and l are stored for every row.
   double step1_memory() const { return heads * tokens * 4 * (head_dim + 2); }
-  // S of 4 bytes and P of 2, for every pair of every query head.
+  // S takes 4 bytes and P takes 2 for every pair of every query head.
   double chapter1_memory() const { return heads * tokens * tokens * (4 + 2); }

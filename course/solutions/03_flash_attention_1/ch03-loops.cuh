@@ -6,10 +6,10 @@
     rows.clear();
   else
     load_state(rows, state, problem, head, first_query);
-  __syncthreads();  // all three tiles are complete before anyone multiplies
+  __syncthreads();  // all three tiles are complete before any thread multiplies
   process_tile(tiles, rows, problem, first_query, first_key);
   if (first_key > 0)
     store_state(rows, state, problem, head, first_query);
   else
     write_result(rows, o, lse, problem, head, first_query);
-  __syncthreads();  // everyone is done with Q, K and V before the next ones overwrite them
+  __syncthreads();  // all threads are done with Q, K and V before the next tiles overwrite them

@@ -35,7 +35,7 @@ __global__ void shared_rows(const T* q,  // [batch * heads, seqlen_q, kHeadDim]
 
     for (int d = 0; d < kDims; ++d) part_o[warp][lane + 32 * d] = own_o[d];
     if (lane == 0) part_max[warp] = row_max, part_sum[warp] = row_sum;
-    __syncthreads();  // the parts of all warps are there before anyone merges them
+    __syncthreads();  // all warps' partial results are stored before any thread merges them
 
     float all_max = -INFINITY, all_sum = 0.0f;
     for (int w = 0; w < kSharingWarps; ++w) all_max = merge(all_max, part_max[w]).row_max;
@@ -47,6 +47,6 @@ __global__ void shared_rows(const T* q,  // [batch * heads, seqlen_q, kHeadDim]
       o[problem.q_row(head, query) * kHeadDim + c] = from_float<T>(sum * inverse_sum(all_sum));
     }
     if (threadIdx.x == 0) lse[problem.q_row(head, query)] = log_sum_exp(all_max, all_sum);
-    __syncthreads();  // everyone has read the parts before the next query's overwrite them
+    __syncthreads();  // all threads have read the partial results before the next query's overwrite them
   }
 }

@@ -1,6 +1,6 @@
     for (int round = 0; round < tiles; ++round) {
       const int tile = (block + round) % tiles, buffer = round % 2;
-      mbarrier_wait(&shared.full[buffer], round / 2 % 2);  // the part is written
+      mbarrier_wait(&shared.full[buffer], round / 2 % 2);  // the partial sums are stored
       while (load_acquire(semaphores + tile) != round) {
       }
       bulk_reduce_add(&sums[tile * kPartWriters].x, &shared.part[buffer][0].x, sizeof(shared.part[buffer]));

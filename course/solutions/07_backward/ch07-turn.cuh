@@ -13,8 +13,8 @@ __global__ void __launch_bounds__(kMeanColumns)
     float sum = 0;
     for (int i = 0; i < kMeanRows; ++i) sum += from[i * kMeanColumns];
     part[column] = sum;
-    fence_proxy_async();  // this thread's number becomes visible to TMA
-    __syncthreads();      // the part is complete
+    fence_proxy_async();  // makes this thread's sum visible to TMA
+    __syncthreads();      // all threads' sums are stored
     if (column == 0) {
       while (load_acquire(semaphores + tile) != turn) {
       }
@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(kMeanColumns)
       tma_store_wait<0>();  // the sums are in memory, for the next block and for this one
       store_release(semaphores + tile, turn + 1);
     }
-    __syncthreads();  // TMA has read the part: the next one may be written
+    __syncthreads();  // TMA has read the sums: the next ones may be written
     if (block == 0)   // no block adds after this one
       means[tile * kMeanColumns + column] = sums[tile * kMeanColumns + column] / float(blocks * kMeanRows);
   }

@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(32)
         element = from_float<__half>(to_float(element) * factor[sequence]);
       }
       fence_proxy_async();
-      __syncwarp();  // all lanes have written, for TMA to see
+      __syncwarp();  // all lanes have written, and TMA sees it
       if (threadIdx.x == 0) {
         tma_store(to, shared.tile, {0, row, end, kBack});
         tma_store_commit();

@@ -10,7 +10,7 @@
       tiles += row - std::floor(std::max(row * tile - window, 0.0) / tile) + 1;
     return tiles;
   }
-  // Its last query sees the least on the left, and its first one decides at the diagonal.
+  // A tile's last query sees the fewest keys on the left, and its first query decides at the diagonal.
   double window_full_tiles() const {
     double tiles = 0;
     for (double row = 0; row < rows_of_tiles(n); ++row) {
@@ -21,14 +21,14 @@
   }
   // Each document has its own tiles.
   double varlen_tiles() const { return documents * rows_of_tiles(length) * (rows_of_tiles(length) + 1) / 2; }
-  // From the tile in which the document of the row's first query begins.
+  // The first tile of keys in a row is the one in which the document of the row's first query begins.
   double document_tiles() const {
     double tiles = 0;
     for (double row = 0; row < rows_of_tiles(documents * length); ++row)
       tiles += row - std::floor(std::floor(row * tile / length) * length / tile) + 1;
     return tiles;
   }
-  // 1 + 2 + ... up to the window, and then window + 1 for each query.
+  // Queries see 1, 2, ... keys up to the window's width, and from then on window + 1 keys each.
   double visible_share() const {
     const double rising = std::min(n, window + 1);
     return (rising * (rising + 1) / 2 + (n - rising) * (window + 1)) / (window_tiles() * tile * tile);

@@ -4,8 +4,8 @@ inline void exchange_edges(Rank& rank, Queue& queue, void* first, void* last, vo
                            std::size_t bytes) {
   const int next = (rank.number() + 1) % rank.count(),
             previous = (rank.number() + rank.count() - 1) % rank.count();
-  // With two ranks or one both messages go to the same: they are received in the order in which they were
-  // sent.
+  // With one or two ranks, both messages go to the same rank, which receives them in the order in which they
+  // were sent.
   rank.exchange(queue, {{next, last, bytes}, {previous, first, bytes}},
                 {{previous, before, bytes}, {next, behind, bytes}});
 }
