@@ -255,7 +255,7 @@ struct Gradients {
     if constexpr (kHasBefore) issue_dq_before(state, dq);
     store_transposed_to_smem(shared.ds[state.stage], ds, warp_key);
     issue_accumulate<T>(dk, ds, mn_major(shared.q.tile[state.stage]));
-    //| A warp reports dS only after dQ of the previous round, which keeps its buffer from being overwritten.
+    //| A warp arrives at `ds_full` only once the previous dQ is done, so the dS that it reads stays intact.
     wgmma_wait<1>();  // dV is done, and dQ of the previous round; dK still runs
     wgmma_pin(dv);
     wgmma_pin(p);

@@ -28,7 +28,7 @@ struct LatentKernelTraits {
   static constexpr int kWarps = 8, kConsumers = 32 * 8;       ///< warps and threads that have O
   static constexpr int kThreads = kConsumers + 128;           ///< with the warpgroup that computes scores
   static constexpr int kSteps = kLatentValueDim / kMmaK - 1;  ///< steps of 16 columns of Q in registers
-  /// A thread starts with 168 registers. They change hands by whole warpgroups.
+  /// Every thread starts with 168 registers; setmaxnreg moves them between whole warpgroups.
   static constexpr int kScoreRegisters = 184, kValueRegisters = 160;
 };
 

@@ -60,16 +60,16 @@ struct Consumer {
         keys(k_major(shared.pipeline.tile[0])),
         values(mn_major(shared.values().tile[0])) {}
 
-  //| Rows past the end of the sequence see what the last row sees. They are never stored, so policies need
-  //| not handle them.
+  //| Rows past the end of the sequence see the same keys as the last row. They are never stored, so policies
+  //| need not handle them.
   /// Row `r` of the thread, 0 or 1, in the sequence.
   __device__ __forceinline__ int row_query(int r) const {
     return min(query + 8 * r, work.sequence.queries - 1);
   }
 
-  //| Most tiles of queries lie within one document. Then `work.document` has it, and no row searches for its
-  //| own. One branch decides for both rows, and one whether to check for a prefix.
-  /// Returns the policy's answers for a partial tile. `document`: that of the work.
+  //| Most tiles of queries lie within one document. Then `work.document` holds it, and no row searches for
+  //| its own. One branch covers both rows, and another decides whether to check for a prefix.
+  /// Returns the policy's answers for a partial tile. `document` is the work's document.
   __device__ __forceinline__ Answers<kKeys> ask(int first_key, const Sequence& document) const {
     Answers<kKeys> answers{};
     const auto see = [&](const auto& row_of) {
@@ -94,7 +94,7 @@ struct Consumer {
     return answers;
   }
 
-  //| Function first, mask second: so a function never gets the -inf of a hidden score.
+  //| The function is applied before the mask, so it never receives the -inf of a hidden score.
   /// Applies the policy to a tile's scores.
   template <bool kMasked>
   __device__ __forceinline__ void apply(int first_key, const Answers<kKeys>& answers) {
@@ -118,8 +118,8 @@ struct Consumer {
   }
 
   //| `shared.first_key` is a word next to each stage. It is read between `full` and the release of the stage.
-  //| A full tile needs it only for a function that takes the key.
-  /// Returns the first key of the tile at `at`, if it is needed.
+  //| In a full tile, only a score function that takes the key needs it.
+  /// Returns the first key of the tile in the stage `at`, if it is needed.
   template <bool kMasked>
   __device__ __forceinline__ int first_key(const PipelineState<Traits::kStages>& at) const {
     if constexpr (!kMasked && !decltype(policy.score)::kExtras.keys) return 0;
@@ -135,7 +135,7 @@ struct Consumer {
       return problem.scale_log2;
   }
 
-  //| If the output takes the queries' place, the thread that stores it releases the place.
+  //| If the output reuses the queries' place, the thread that stores the output releases it.
   /// Releases the queries after this warp's last scores, if that frees their place.
   __device__ __forceinline__ void release_queries() const {
     if constexpr (!Traits::kStoreByTma)
@@ -199,8 +199,8 @@ struct Consumer {
     Answers<kKeys> answers{};
     if constexpr (kMasked) answers = ask(key, work.document);
 
-    //| The keys' stage is free as soon as the scores are computed. So are the queries after their last
-    //| scores, if there is only one place.
+    //| The keys' stage is free as soon as the scores are computed. If there is only one place for queries, it
+    //| is free after their last scores.
     wgmma_wait<1>();  // the scores are done; the product with V still runs
     wgmma_pin(scores);
     release(shared.pipeline, k_state);
@@ -210,7 +210,7 @@ struct Consumer {
     const bool rescale = softmax_lazily(scores, rows, correction, scale_log2());
     drop(key);
 
-    //| Only now may P be overwritten and O rescaled, which happens if a maximum has risen by more than 8 log2
+    //| Only now may P be overwritten and O rescaled; O is rescaled if a maximum has risen by more than 8 log2
     //| units (chapter 5).
     wgmma_wait<0>();  // the product with V is done: P may be overwritten, O rescaled
     wgmma_pin(output);
@@ -229,7 +229,7 @@ struct Consumer {
     int left = partial + full;
     mbarrier_wait(&shared.barriers.q_full[place.stage][number], place.phase);  // the queries have landed
     if (left == 0) {
-      __syncwarp();  // all lanes have waited: after lane 0's arrival the next queries may come
+      __syncwarp();  // all lanes have waited: after lane 0 arrives, the next queries may land
       release_queries();
 #pragma unroll
       for (int i = 0; i < kValueDim / 2; ++i) output[i] = 0.0f;
@@ -237,8 +237,8 @@ struct Consumer {
       return;
     }
     //| `left` counts the tiles that have not begun. While it exceeds the number of full tiles, the next tile
-    //| is partial. So the first loop counts down to that number, which it reads again, and the second
-    //| continues to 0.
+    //| is partial. So the first loop counts down to that number, which it rereads, and the second continues
+    //| to 0.
     begin(partial > 0, --left == 0);
     if (partial > 1) {
 #pragma unroll 1
@@ -258,8 +258,8 @@ struct Consumer {
   //| ### The output, where the queries were
   //|
   //| A product reads the queries of all four warps, so before a warp overwrites them, all four must have
-  //| their last scores. They have: each has taken the turn of the last values since then, and a turn is a
-  //| barrier of the consumer's threads. Without tiles of keys there are no products.
+  //| their last scores. They do: each has since taken the turn of the last values, and a turn is a barrier of
+  //| the consumer's threads. Without tiles of keys there are no products.
   /// Hands this warp's rows of the output over to the thread that stores.
   __device__ __forceinline__ void hand_over(int first_row) {
     static_assert(Traits::kPingpong,
@@ -272,7 +272,7 @@ struct Consumer {
   //| ### From sums to results
   //|
   //| The book's other kernels divide exactly, but the machine code of an exact division has a branch.
-  //| `__fdividef` has none, so both rows' sums go through the pipes together. It is accurate to 2 units in
+  //| `__fdividef` has none, so the divisions for both rows overlap. It is accurate to 2 units in
   //| the last place of float32, and the output is rounded to 16 bits.
   /// Divides the output by its rows' sums.
   __device__ __forceinline__ void divide() {
@@ -288,7 +288,7 @@ struct Consumer {
     rescale_rows(output, inverse);
   }
 
-  //| The log-sum-exp is stored as `[batch, heads, seqlen_q]`, with documents or without. A score function may
+  //| The log-sum-exp is stored as `[batch, heads, seqlen_q]`, with or without documents. A score function may
   //| have left out a constant (`step5_mask_functions.cuh`), which is added here. It is stored last, when the
   //| output is already on its way.
   /// Stores the rows' log-sum-exp.
@@ -332,11 +332,11 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) masked(
   auto& shared = *dynamic_shared<Shared>();
   if (threadIdx.x == 0) initialise(shared, Policy::kExtras.producer ? 2 : 1);
   if constexpr (Policy::kExtras.prepared)
-    wait_for_launch_before();  // that launch makes a plan, or classifies tiles
+    wait_for_launch_before();  // the previous launch makes a plan, or classifies tiles
   __syncthreads();             // the barriers are ready
 
-  //| The producer gives up registers, and the consumers take them. 32 or 40 per thread (`Traits`) are enough
-  //| to classify tiles.
+  //| The producer gives up registers, and the consumers take them. The 32 or 40 registers that remain per
+  //| thread (`Traits`) are enough to classify tiles.
   const int warp = warp_of_block(), warpgroup = warp / kWarpsPerWarpgroup;
   if (warpgroup == 0) {
     setmaxnreg_dec<Traits::kProducerRegisters>();

@@ -2,9 +2,9 @@
 //|
 //| Shared memory is that of chapter 5's step 5, with five differences. The broadcast of the next tile of
 //| queries is a `Work`: where its rows are, and how many tiles of keys follow. `TileBallot` lists these tiles
-//| for the streaming thread. A word next to each stage of the pipeline has its tile's first key. The
+//| for the streaming thread. A word next to each stage of the pipeline holds its tile's first key. The
 //| streaming thread uses the barrier `near_end` to request the next tile of queries from the deciding warp.
-//| And queries have two places, which they share with outputs.
+//| And there are two places for queries, which outputs share.
 //|
 //| ![Warp 3 decides on a row, thread 0 streams its tiles, two more threads load queries and store outputs;
 //| the memory between them and the consumers, and the barriers](../../docs/figures/masks_block.svg)
@@ -46,7 +46,7 @@ constexpr int kBallotStages =
 //| | `output_full` | lane 0 of each of its warps, when all lanes have written | 4 | the thread that stores | parity 0 |
 //| | `q_empty` | the thread that stores, when TMA has read the output; at d = 256 lane 0 of each of its warps, after its last scores | 1, or 4 | the thread that loads queries | parity 1 |
 //|
-//| All of them go through the places as through the stages of a pipeline, with a state of the same kind.
+//| All of them cycle through the places as through the stages of a pipeline, with the same kind of state.
 /// The barriers at which consumers take their queries and hand over their outputs.
 template <int kPlaces, int kConsumers>
 struct QueryBarriers {
@@ -70,7 +70,7 @@ struct BlockTiles {
 };
 
 //| If values are narrower than keys, they have a ring of their own.
-/// The same with two rings.
+/// Tiles of queries, and separate rings for keys and values.
 template <typename T, typename Traits>
 requires Traits::kTwoRings struct BlockTiles<T, Traits> {
   using KeyTile = Tile<T, Traits::kKeys, Traits::kHeadDim>;
@@ -110,8 +110,8 @@ __device__ inline void initialise(QueryBarriers<kPlaces, kConsumers>& barriers, 
     }
 }
 
-//| Each count is the number of arrivals: one thread for `near_end`, all warps of the consumers for the stages
-//| of the pipeline.
+//| The barriers count arrivals: one thread's at `near_end`, those of all consumer warps at the stages of the
+//| pipeline.
 /// Initialises the barriers, in one thread, before the block's first __syncthreads. `ballot_readers`:
 /// threads, or warps.
 template <typename T, typename Traits>
@@ -131,8 +131,8 @@ __device__ inline void initialise(BlockShared<T, Traits>& shared, int ballot_rea
 }
 
 //| A thread of the producer copies the work and releases its place at once. At d = 64 and d = 256 a consumer
-//| has no register to spare for a copy, so it reads the work in place and releases it when the tile is done.
-/// Writes what comes next. One thread.
+//| has no registers to spare for a copy, so it reads the work in place and releases it when the tile is done.
+/// Broadcasts the next work. Called by one thread.
 template <typename T, int kStages>
 __device__ __forceinline__ void publish(Pipeline<T, kStages>& broadcast, const PipelineState<kStages>& state,
                                         const T& next) {
@@ -141,7 +141,7 @@ __device__ __forceinline__ void publish(Pipeline<T, kStages>& broadcast, const P
   mbarrier_arrive(&broadcast.full[state.stage]);
 }
 
-/// Returns a copy of what comes next. One thread, lane 0 of its warp.
+/// Returns a copy of the next work. Called by one thread, lane 0 of its warp.
 template <typename T, int kStages>
 __device__ __forceinline__ T next_of(Pipeline<T, kStages>& broadcast, PipelineState<kStages>& state) {
   wait_full(broadcast, state);
@@ -161,7 +161,7 @@ struct KeysAndValues {
   PipelineState<kStages> keys, values;
 };
 
-/// Returns the places of the next tile; `state` moves past them.
+/// Returns the stages of the next tile and advances `state` past them.
 template <typename Traits, int kStages>
 __device__ __forceinline__ KeysAndValues<kStages> next_places(PipelineState<kStages>& state) {
   const PipelineState<kStages> keys = state;

@@ -1,8 +1,8 @@
 //| # The mask of a partial tile
 //|
-//| A thread has two rows of a tile, and asks the policy once for each. The answer is a small value that knows
-//| which keys the row sees. A thread has two neighbouring columns of every 8, which makes 32 per row in a
-//| tile of 128, and builds a word with one bit for each.
+//| A thread has two rows of a tile, and queries the policy once for each. The answer is a small value that
+//| determines which keys the row sees. A thread has two neighbouring columns of every 8, which makes 32 per
+//| row in a tile of 128, and builds a word with one bit for each.
 //|
 //| It builds the words while the tensor cores compute the scores. Then only two instructions are left per
 //| score: test a bit, and select.
@@ -23,10 +23,10 @@ namespace flashbook::masks {
 /// Column `i` of those that a thread has of a tile.
 __host__ __device__ constexpr int column_of(int i) { return i / 2 * 8 + i % 2; }
 
-//| A concept asks whether a row has its word at once. The question could be a `requires` expression in the
-//| consumer on its own members. But if such an expression calls a member function without `this->`, nvcc
+//| A concept tests whether a row can build its word directly. The test could be a `requires` expression in
+//| the consumer on its own members. But if such an expression calls a member function without `this->`, nvcc
 //| 13.0 evaluates it to false and g++ to true (see the chapter's appendix).
-/// A row that has a word for all of a thread's columns.
+/// A row that can build one word for all of a thread's columns.
 template <typename Row, int kColumns>
 concept HasWord = requires(const Row& row) {
   row.template columns<kColumns>(0);
@@ -77,8 +77,8 @@ __device__ __forceinline__ void hide(float (&scores)[kFloats], const Answers<2 *
     if ((answers.seen[row_of(i)] >> (i / 4 * 2 + i % 2) & 1) == 0) scores[i] = -INFINITY;
 }
 
-//| A lane gets the word of its scores' two keys by a shuffle. It needs four of its bits: two keys, two rows.
-//| After a shift by the lane's row they are at the same four places in all lanes.
+//| A lane gets the word for its scores' two keys by a shuffle. It needs four bits of the word: two keys, two
+//| rows. After a shift by the lane's row, they are at the same four positions in all lanes.
 /// Scores of keys that hide a row become -inf. All lanes of a warp.
 template <int kFloats>
 __device__ __forceinline__ void hide_by_key(float (&scores)[kFloats], const Answers<2 * kFloats>& answers) {
@@ -108,7 +108,7 @@ __device__ __forceinline__ void change(float (&scores)[kFloats], const RowOf& ro
       float& score = scores[i / 2 * 4 + 2 * r + i % 2];
       score = row_function(score, column_of(i));
       if constexpr (decltype(row_function)::kReadsMemory)
-        if (i % 8 == 7) __syncwarp();  // closes no hazard: see above
+        if (i % 8 == 7) __syncwarp();  // limits loads in flight; prevents no hazard
     }
   }
 }

@@ -1,4 +1,4 @@
-//| # The problem, and who does what
+//| # The problem and the policies
 //|
 //| One kernel serves steps 1 to 5. It is chapter 5's last kernel: a producer, consumers, a pipeline,
 //| persistent blocks. The steps differ in a template parameter, the **policy**, a small type that answers
@@ -11,9 +11,9 @@
 //| | which keys does this query see? | consumers, in partial tiles | `policy.row(work, query)`, which has `sees(key)` |
 //| | what becomes of a score? | consumers, in all tiles | `policy.score.row(work, query)`, called with a score and its key |
 //|
-//| It also has the number of tiles of queries (`policy.count(problem)`), and names in `kExtras` what it does
-//| beyond these questions. For each extra the kernel then calls the functions below; for none of them, it has
-//| no code.
+//| It also provides the number of tiles of queries (`policy.count(problem)`), and lists in `kExtras` what it
+//| does beyond these questions. For each extra the kernel calls the functions below; without an extra, it has
+//| no code for it.
 //|
 //| | extra | what it is for | functions |
 //| | --- | --- | --- |
@@ -47,7 +47,7 @@ struct Extras {
   bool producer = false;
 };
 
-//| A function on scores (`policy.score`) names in the same way what it does; by default it does nothing.
+//| A function on scores (`policy.score`) lists its extras in the same way; by default there are none.
 /// What a function on scores does.
 struct ScoreExtras {
   bool changes = false;  ///< scores: `row`, `scale_log2` and `score_offset`
@@ -86,8 +86,8 @@ struct MapRows {
 };
 
 //| A warp decides on a tile of queries and broadcasts it. Consumers need no list of tiles, only two numbers,
-//| since partial tiles come first. `document` spares them the search for a row's document: with eight
-//| documents, three dependent loads, and then the loads of its bounds.
+//| since partial tiles come first. `document` spares them the search for a row's document, which takes three
+//| dependent loads for eight documents, and then the loads of its bounds.
 /// A block's work: a tile of queries, of one head and one sequence.
 struct Work {
   Head head;
@@ -135,7 +135,7 @@ concept CountsInDocuments = requires(const Mask& mask, const Work& work) {
   mask.has_prefix();
 };
 
-//| A warp searches with all its lanes: each reads one of 32 positions in what is left.
+//| A warp searches with all its lanes: each reads one of 32 positions in the remaining range.
 
 /// Returns which of `count` ascending numbers is the last that is at most `place`; the first is 0. All lanes
 /// of a warp.
@@ -188,7 +188,7 @@ __device__ __forceinline__ Number head_of_row(const Policy& policy, Number head)
 
 //| ## What a policy must have
 //|
-//| An extra and the functions that come with it must go together, or a mask might be dropped without a word.
+//| An extra and the functions that come with it must go together, or a mask might be dropped silently.
 template <typename Policy>
 concept HidesByKey = requires(const Policy& policy, const Work& work) {
   policy.hidden(work, 0);
@@ -219,7 +219,7 @@ struct Problem {
   int blocks = 0;     ///< blocks in the launch: gridDim.x would take a register
 };
 
-//| ## How large tiles are
+//| ## Tile sizes
 //|
 //| The sizes are as in chapter 5. At d = 64 three consumers hide more of the softmax than two, but leave each
 //| thread only 160 registers. That is enough for comparisons; a mask that reads memory, or a function on
@@ -250,8 +250,8 @@ struct KernelTraits {
 
 //| **Wide keys.** In DeepSeek's prompts a key has 192 columns, 64 of which carry its position, and a value
 //| has 128. At 128 keys per tile K takes 48 KB, V 32 KB and the queries of both consumers 48 KB. Four equal
-//| stages would not fit into 227 KB, since a value would occupy a key's space. So keys and values have a ring
-//| each, of two stages: 48 + 2 (48 + 32) = 208 KB. There is no space for outputs, which are stored from
+//| stages would not fit in 227 KB, since a value would occupy a key's space. So keys and values have separate
+//| rings of two stages: 48 + 2 (48 + 32) = 208 KB. There is no space for outputs, which are stored from
 //| registers, as at d = 256. Registers are those of d = 128, because O has 128 columns.
 /// The sizes for keys of 192 columns and values of 128.
 struct WideKeys : KernelTraits<128, true> {

@@ -13,7 +13,7 @@
 //|
 //| **Two warps.** One warp could decide and then stream. But a decision takes some 1000 clocks, and more with
 //| documents, and the loads of every row would begin that much later, while a row of five tiles takes only
-//| some 14,000 clocks ([the appendix](appendix.md#where-a-row-spends-its-clocks)).
+//| about 14,000 clocks ([the appendix](appendix.md#where-a-row-spends-its-clocks)).
 //|
 //| ![Warp 3 decides on a row, thread 0 streams its tiles, two more threads load queries and store outputs;
 //| the memory between them and the consumers, and the barriers](../../docs/figures/masks_block.svg)
@@ -41,7 +41,7 @@ __device__ __forceinline__ Classes classes_from(const Tiles& tiles, int first) {
 
 //| ## The deciding warp
 //|
-//| The whole warp has the work, since all lanes classify. Only lane 0 waits, writes and increments the
+//| All lanes hold the work, since all of them classify. Only lane 0 waits, writes and increments the
 //| counter. It writes the work at once, and the two counts when they are known, so that the producer's few
 //| registers need not keep the work.
 //|
@@ -117,8 +117,8 @@ __device__ void decide(Shared& shared, const Problem& problem, const Policy& pol
 //| read before they mask. The word shares the stage's barriers: it is written before the arrival at `full`,
 //| and read before the arrival at `empty`.
 //|
-//| This thread also follows the row's progress. When two of its tiles are left to send, it arrives at
-//| `near_end` to request the next row. A row with fewer tiles does so at once.
+//| This thread also tracks the row's progress. When two tiles are left to send, it arrives at `near_end` to
+//| request the next row. If a row has fewer tiles, it does so at once.
 
 constexpr int kTilesBefore = 2;  ///< the next row is requested this many tiles before a row's end
 
@@ -136,8 +136,8 @@ __device__ void produce_keys(Shared& shared, const TileMap& k_map, const TileMap
     int left = work.partial + work.full;
     if (left < kTilesBefore) mbarrier_arrive(&shared.near_end);
 
-    //| As in chapter 5, keys run one tile ahead of values. So a tile's values are sent when the next tile is
-    //| known, or when there is none.
+    //| As in chapter 5, keys run one tile ahead of values. So a tile's values are sent once the next tile is
+    //| known, or once there is none.
     const int kv_head = work.head.head / problem.group;
     const Head k_rows = work.k_rows.of(kv_head, problem.k_map_strides);
     const Head v_rows = work.k_rows.of(kv_head, problem.v_map_strides);
@@ -208,8 +208,8 @@ __device__ void produce_queries(Shared& shared, const TileMap& q_map, const Prob
 
 //| The output is stored to the same rows. TMA skips rows past the end of the map's tensor, which is the end
 //| of the rows of the batch entry, or of the packed sequence. `tma_store_wait_read` returns when TMA has read
-//| the tile from shared memory, so that other queries may take its place. The bytes are certain to be in
-//| device memory only at the end of the kernel.
+//| the tile from shared memory, so that other queries may take its place. Only the end of the kernel
+//| guarantees that the bytes are in device memory.
 /// Runs the thread that stores outputs.
 template <typename Traits, typename Shared, typename Policy>
 __device__ void store_outputs(Shared& shared, const TileMap& output_map, const MapStrides& strides,

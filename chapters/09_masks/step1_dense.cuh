@@ -13,7 +13,7 @@ namespace flashbook::masks {
 
 //| A thread reads two neighbouring bytes of a row for every 8 keys. The four lanes of a quad read 8 bytes
 //| together, and the next row is N bytes away. So one warp-level load touches eight cache lines for 32 bytes.
-/// The keys of a query by its row of the mask.
+/// The visible keys of a query, from its row of the mask.
 struct PairsOfRow {
   const unsigned char* pair;  // [keys]
   int keys;
@@ -28,7 +28,7 @@ struct AllTiles {
   __device__ TileClass classify(int) const { return TileClass::partial; }
 };
 
-//| If each head has its own mask, 65 heads of 8192 tokens have more than 2^32 bytes, so offsets have 64 bits.
+//| If each head has its own mask, 65 heads of 8192 tokens take more than 2^32 bytes, so offsets have 64 bits.
 /// Step 1.
 struct ByPairs : InBatch {
   static constexpr Extras kExtras = {};

@@ -1,9 +1,9 @@
 //| # Step 2: packed sequences
 //|
 //| If a batch of 1000, 37 and 4096 tokens is padded to the longest, 58 % of it is padding. So sequences are
-//| packed one after another, without gaps, and `cu_seqlens` has where each begins. Each sequence is cut into
-//| its own tiles, and a block must find out which sequence its tile of queries belongs to. (The code calls a
-//| packed sequence a document with bounds.)
+//| packed one after another, without gaps, and `cu_seqlens` stores where each begins. Each sequence is cut
+//| into its own tiles, and a block must find out which sequence its tile of queries belongs to. (The code
+//| calls a packed sequence a document with bounds.)
 //|
 //| ![Three packed sequences: the last tile of the first reaches into the second, and the map ends where the
 //| sequence does](../../docs/figures/packed_end.svg)
@@ -21,10 +21,10 @@ namespace flashbook::masks {
 
 constexpr int kPlanThreads = 1024;
 
-/// In device memory.
+/// The plan, in device memory.
 struct Plan {
   int* sorted;      // [documents], the longest first
-  int* first_tile;  // [documents + 1], of the sorted ones: tiles of queries of a head before it
+  int* first_tile;  // [documents + 1], in sorted order: a head's query tiles before it
 };
 
 //| Each thread gets the sum of all threads before it: first within its warp, by shuffles over distances of 1,
@@ -64,9 +64,9 @@ struct OpenEnd {
   int heads = 0, rows = 0, columns = 0;
   const int* end = nullptr;
 
-  //| All threads of those blocks number the pieces of 16 bytes alike, and each takes its share in strides:
-  //| the pieces of a row, then its heads, then the next row. So neighbouring threads write neighbouring
-  //| bytes.
+  //| All threads of those blocks number the 16-byte pieces in the same order, and each takes its share in
+  //| strides: the pieces of a row, then its heads, then the next row. So neighbouring threads write
+  //| neighbouring bytes.
   /// Writes zeros to all rows from the end on, 16 bytes per thread and iteration.
   __device__ void clear(int64_t thread, int64_t threads) const {
     const int pieces = columns / 8, from = heads > 0 ? *end : 0;
@@ -108,8 +108,8 @@ __global__ void __launch_bounds__(kPlanThreads) make_plan(Sequences documents, P
   if (blockIdx.x > 0)
     return open.clear(int64_t(blockIdx.x - 1) * kPlanThreads + threadIdx.x,
                       int64_t(gridDim.x - 1) * kPlanThreads);
-  //| There is a bucket for each length in tiles of keys, the longest first. This is a counting sort: count
-  //| each bucket, sum the counts to find where each begins, and let each sequence take the next place of its
+  //| Each length in tiles of keys has a bucket, the longest first. This is a counting sort: count each
+  //| bucket, sum the counts to find where each begins, and let each sequence take the next place of its
   //| bucket.
   __shared__ int bucket[kPlanThreads];  // the longest first; all longer ones share bucket 0
   const int thread = threadIdx.x;
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(kPlanThreads) make_plan(Sequences documents, P
 //|
 //| The tensor map solves both. It claims that the tensor has M = 2^30 rows, and that a sequence of n rows is
 //| the last n of them. So the row after the sequence's last would be row M, which does not exist: TMA loads
-//| zeros in its place and does not store it. A second index, e, locates the rows: row e of the tensor is the
+//| zeros in its place and never stores to it. A second index, e, locates the rows: row e of the tensor is the
 //| one after the sequence.
 //|
 //|     address(row, e) = base + row * row_bytes + e * row_bytes - M * row_bytes,   0 <= row < M
@@ -168,11 +168,11 @@ __global__ void __launch_bounds__(kPlanThreads) make_plan(Sequences documents, P
 //| there, and then gave an illegal address, see [the
 //| appendix](appendix.md#a-map-that-began-before-its-tensor).) But addresses have 64 bits, and their sums
 //| wrap around. So one more dimension, with a stride of 2^34 - row_bytes and the constant index 2^30, adds
-//| 2^64 - M * row_bytes. (Triton's `ragged_tma.py` has these ideas.)
+//| 2^64 - M * row_bytes. (Triton's `ragged_tma.py` uses the same ideas.)
 //|
-//| **Five dimensions** are all that a map has: column, row, panel, e and the wrap. The head has to share one
-//| with e. Both are multiples of a unit, the greatest common divisor of the bytes between heads and between
-//| rows (`MapStrides`).
+//| **Five dimensions** are all that a map can have: column, row, panel, e and the wrap. The head has to share
+//| one with e. Both are multiples of a unit, the greatest common divisor of the bytes between heads and
+//| between rows (`MapStrides`).
 
 constexpr int kVarlenMapRows = 1 << 30;
 constexpr int kWrap = 1 << 30;

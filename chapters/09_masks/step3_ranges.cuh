@@ -1,8 +1,8 @@
 //| # Step 3: ranges of tiles
 //|
 //| Under a window, a prefix, attention sinks or documents a query sees one or two *ranges* of keys. So two
-//| numbers per range decide about a pair, and the first and the last row of a tile of queries determine which
-//| tiles of keys it needs. Only the documents' bounds are read from memory.
+//| numbers per range decide whether a pair is visible, and the first and the last row of a tile of queries
+//| determine which tiles of keys it needs. Only the documents' bounds are read from memory.
 //|
 //| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are
 //| partial](../../docs/figures/mask_tiles.svg)
@@ -68,7 +68,7 @@ struct KeyRanges {
     return {prefix_begin - first, prefix_end - first, begin - first, end - first};
   }
   //| A tile that begins in the prefix may extend into the window, if there is no gap between the two.
-  /// Returns whether it has all keys from `first` to `last`.
+  /// Returns whether the ranges contain all keys from `first` to `last`.
   __device__ bool has_all(int first, int last) const {
     const bool in_prefix = (first >= prefix_begin) & (first < prefix_end);
     return in_prefix ? (last < prefix_end) | ((last < end) & (begin <= prefix_end))
@@ -76,9 +76,9 @@ struct KeyRanges {
   }
 };
 
-//| An unlimited side is a number larger than any sequence, so no comparison needs a special case. A range
-//| ends where the keys end, or earlier, so no query sees a key past them.
-/// A window and a prefix, as a kernel gets them.
+//| An unlimited side is stored as a number larger than any sequence, so no comparison needs a special case. A
+//| range ends where the keys end, or earlier, so no query sees a key past them.
+/// A window and a prefix, as passed to a kernel.
 struct Band {
   int left, right;  ///< keys visible before and after a query's own; kNoLimit: all
   int sinks, prefix;
@@ -88,7 +88,7 @@ struct Band {
   /// Returns whether a query may also see the first keys.
   __device__ bool has_prefix() const { return (sinks | prefix) != 0; }
 
-  /// Returns the keys of `query`, which the sequence has.
+  /// Returns the keys of `query`, a query of the sequence.
   __device__ KeyRanges ranges(const Sequence& s, int query) const {
     const int own = query + s.keys - s.queries;
     const int begin = max(own - left, 0);
@@ -118,15 +118,15 @@ __device__ inline TileClass classify_ranges(const KeyRanges& first, const KeyRan
 //| ## Documents as a mask
 //|
 //| Here tiles are cut without regard to documents, and one may hold the end of a document and the beginning
-//| of the next. A query's ranges are those within its document, moved to where that begins. Its document is
-//| found by binary search.
+//| of the next. A query's ranges are those within its document, shifted to where the document begins. Its
+//| document is found by binary search.
 //|
-//| **What it costs.** A tile of keys at the border is loaded and multiplied for rows of both documents, and a
-//| NaN in one of them reaches the other's rows, since 0 times NaN is NaN. Different users' sequences belong
+//| **What it costs.** A tile of keys at the boundary is loaded and multiplied for rows of both documents, and
+//| a NaN in one of them reaches the other's rows, since 0 times NaN is NaN. Different users' sequences belong
 //| in step 2.
 
 //| A row whose document is not known yet finds it alone: a thread, by binary search.
-/// Documents, as a kernel gets them.
+/// Documents, as passed to a kernel.
 struct DocumentBounds {
   const int* first_query = nullptr;  // [count + 1]
   const int* first_key = nullptr;    // [count + 1]
@@ -159,11 +159,11 @@ struct Ranges {
   Band band;
   DocumentBounds documents;
 
-  /// Returns the document of `query`, which its ranges count from.
+  /// Returns the document of `query`, from whose first key its ranges are counted.
   __device__ Sequence document_of(const Sequence& s, int query) const {
     return documents.count == 0 ? Sequence{0, s.queries, 0, s.keys} : documents.at(documents.find(query));
   }
-  /// Returns the keys of `query`, which counts in `document`.
+  /// Returns the keys of `query`, which is counted within `document`.
   __device__ KeyRanges row_in(const Sequence& document, int query) const {
     return band.ranges(document, query - document.first_query).from(-document.first_key);
   }
@@ -172,8 +172,8 @@ struct Ranges {
     return row_in(document_of(s, query), query);
   }
 
-  /// Returns the document of all `rows` queries from `first` on, or of those that exist; one without queries
-  /// if they span several. All lanes of a warp.
+  /// Returns the document of all `rows` queries from `first` on, or of those that exist; a document without
+  /// queries if they span several. All lanes of a warp.
   __device__ Sequence document_of_all(const Sequence& s, int first, int rows) const {
     const Sequence document = documents.count == 0
                                   ? Sequence{0, s.queries, 0, s.keys}
@@ -183,7 +183,7 @@ struct Ranges {
 };
 
 //| To classify tiles of keys, the deciding warp needs the ranges of the first and the last row. They are
-//| computed once. If all rows are in one document, it is not searched for again.
+//| computed once. If all rows are in one document, the search is not repeated.
 /// The tiles of keys for a tile of queries.
 template <int kKeys>
 struct RangeTiles {
@@ -227,7 +227,7 @@ struct InBatch {
   int last_section;
 
   InBatch() = default;
-  /// On the host.
+  /// Called on the host.
   InBatch(const TileOrder& order)
       : order(order),
         tiles_of_section(order.tiles_of_head * order.heads_of_section),
@@ -262,13 +262,13 @@ struct InBatch {
 
 //| Most policies leave scores and probabilities unchanged. The kernel then has no code that would change
 //| them.
-/// Scores as they are.
+/// Leaves scores unchanged.
 struct Unchanged {
   static constexpr ScoreExtras kExtras = {};
 };
 
 //| Steps 2 and 4 answer in the same way. There may be documents, so the three functions for them are here.
-/// What a policy based on ranges answers.
+/// The answers of a policy based on ranges.
 struct InRanges {
   Ranges ranges;
 

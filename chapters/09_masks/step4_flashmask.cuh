@@ -1,6 +1,6 @@
 //| # Step 4: FlashMask
 //|
-//| FlashMask (arXiv 2410.01359) is a middle way between a formula and N^2 bytes. It stores, for each *key*,
+//| FlashMask (arXiv 2410.01359) is a compromise between a formula and N^2 bytes. It stores, for each *key*,
 //| at most two intervals of queries that must not see it, one below the diagonal and one above. Four numbers
 //| per key are enough for documents, windows and prefixes, causal or not, and each head and batch entry may
 //| have its own mask. They are not enough for a key that is hidden from three separate intervals of queries.
@@ -25,7 +25,7 @@ namespace flashbook::masks {
 //| | no key hides any, if | last query < least begin, or largest end <= first query | the same |
 //|
 //| The rule is *conservative*. If the lower interval hides half of the keys and the upper one the other half,
-//| no query sees the tile, but it is called partial. That costs time and never gives a wrong result.
+//| no query sees the tile, but it is called partial. That costs time but never gives a wrong result.
 
 /// The queries that must not see a key: two intervals, ends not included.
 struct alignas(16) Hidden {
@@ -75,8 +75,8 @@ struct ColumnBounds {
   }
 };
 
-//| The scan writes 16 bytes per key and 32 per tile of keys. At 8192 keys that is 130 KB per head, against 64
-//| MB of pairs.
+//| The scan writes 16 bytes per key and 32 per tile of keys. At 8192 keys that is 130 KB per head, compared
+//| with 64 MB for pairs.
 /// The scan's results in device memory.
 struct Scanned {
   Hidden* hidden;       // [batch, heads, tiles of keys, keys of a tile]

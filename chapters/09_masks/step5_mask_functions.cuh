@@ -47,10 +47,10 @@ struct RangeMask {
   }
 };
 
-//| A mask without a formula: the user lists the visible blocks, of any size. For each key, a binary search
+//| Some masks have no formula: the user lists the visible blocks, of any size. For each key, a binary search
 //| looks for its block in the row's list. That is slow, but happens in partial tiles only, and blocks of the
 //| size of tiles make no partial tiles.
-/// Blocks that are listed: a mask without a formula. Ranges may restrict it further.
+/// A mask of listed blocks. Ranges may restrict it further.
 struct BlockMask {
   static constexpr bool kByHead = false;
   RangeMask other;
@@ -58,7 +58,7 @@ struct BlockMask {
   const int* key_blocks;  // ascending within a row
   device::Divisor queries_of_block, keys_of_block;
 
-  //| A row holds little: where its blocks begin and end in the list. The list itself belongs to the mask.
+  //| A row only stores where its blocks begin and end in the list. The list itself belongs to the mask.
   struct Row {
     const BlockMask& mask;
     KeyRanges ranges;
@@ -96,7 +96,7 @@ struct BlockMask {
 
 constexpr int kClassifyThreads = 128;
 
-/// Returns the class of a tile of kKeys keys, pair by pair. All lanes of a warp call it and divide the rows.
+/// Returns the class of a tile of kKeys keys, pair by pair. All lanes of a warp call it and share the rows.
 template <int kKeys, typename Mask>
 __device__ __forceinline__ TileClass ask_every_pair(const Mask& mask, const Problem& problem, int number,
                                                     int first_query, int last_query, int first_key) {
@@ -104,7 +104,7 @@ __device__ __forceinline__ TileClass ask_every_pair(const Mask& mask, const Prob
   for (int query = first_query + threadIdx.x % 32; query <= last_query; query += 32) {
     const auto row = mask.row(number / problem.heads, number % problem.heads, query);
     for (int key = first_key; key < min(first_key + kKeys, problem.seqlen_k); ++key) seen += row.sees(key);
-    asked += kKeys;  // keys past the end are not visible, so their tile is not full
+    asked += kKeys;  // keys past the end are hidden, so their tile is not full
   }
   if (!__any_sync(kWholeWarp, seen > 0)) return TileClass::skip;
   return __all_sync(kWholeWarp, seen == asked) ? TileClass::full : TileClass::partial;
@@ -123,8 +123,8 @@ template <int kRows, int kKeys, typename Mask>
 __global__ void __launch_bounds__(kClassifyThreads)
     classify_tiles(const __grid_constant__ Mask mask, const __grid_constant__ Problem problem, int key_tiles,
                    TileClass* classes) {  // [masks, query tiles, key tiles]
-  //| A warp has a tile of keys, a row of the grid a tile of queries. Whether the mask has a `classify` is
-  //| known at compile time.
+  //| Each warp handles a tile of keys, each row of the grid a tile of queries. Whether the mask has a
+  //| `classify` is known at compile time.
   const int tile = (blockIdx.x * kClassifyThreads + threadIdx.x) / 32;
   if (tile >= key_tiles) return;
   const int first_query = blockIdx.y * kRows, last_query = min(first_query + kRows, problem.seqlen_q) - 1;
@@ -183,7 +183,7 @@ struct Softcap {
 //| slope is divided by the scale first. Distances count within a document, so a row first looks for its
 //| document. FlashAttention also takes slopes per sequence, so there is a distance between the slopes of two
 //| sequences: 0 if all share them.
-/// Where a query is.
+/// The position of a query.
 struct OwnPlace {
   int sequence;  ///< the query's document, or batch entry
   int key;       ///< the key at the query's own place there
@@ -199,7 +199,7 @@ __device__ __forceinline__ OwnPlace own_place_of(const Ranges& ranges, const Wor
   return {number, s.first_key + query - s.first_query + s.keys - s.queries};
 }
 
-/// Takes slope * |own key - key| from a score.
+/// Subtracts slope * |own key - key| from a score.
 struct Alibi {
   static constexpr ScoreExtras kExtras = {.changes = true, .keys = true};
   const float* slopes;  // [heads], or [sequences, heads]
@@ -229,10 +229,10 @@ struct Alibi {
 //| ### A bias by distance
 //|
 //| T5 (arXiv 1910.10683) learns what ALiBi fixes: a number for each head and each distance, which many
-//| distances may share. It comes as a table, one row per head. A distance past either end of the table has
-//| the number at that end. It costs a load and a multiply-add per score; the tables of all heads are a few KB
-//| and stay in the L1.
-/// Adds the number of a key's distance.
+//| distances may share. It comes as a table, one row per head. A distance past either end of the table uses
+//| the number at that end. The bias costs a load and a multiply-add per score; the tables of all heads are a
+//| few KB and stay in the L1.
+/// Adds the bias of a key's distance.
 struct DistanceBias {
   static constexpr ScoreExtras kExtras = {.changes = true, .keys = true};
   const float* bias;  // [heads, 2 * reach + 1]
@@ -297,12 +297,12 @@ struct Composed {
 //| makes 128 of them from a seed and a counter, and the counter is the element's place: batch entry, head,
 //| query, key (`common/features/dropout/dropout.h`).
 //|
-//| 16 bits per element are enough, so one call serves eight keys. Which eight? Those that one thread has of
-//| 32 columns: two neighbours of every eight. Then no bit is computed twice, and the answer still depends on
-//| the place alone.
+//| 16 bits per element are enough, so one call serves eight keys. Which eight? The eight of 32 columns that
+//| one thread has: two neighbours of every eight. Then no bit is computed twice, and the answer still depends
+//| on the place alone.
 //|
-//| In packed sequences the key counts from its sequence's first. So a thread's eight keys share a call
-//| wherever the sequence begins.
+//| In packed sequences, keys are counted from the first key of their sequence. So a thread's eight keys share
+//| a call wherever the sequence begins.
 //|
 //| The factor 1 / (1 - p) is the same for all elements, and is applied where the output is divided by its
 //| sum.
@@ -311,7 +311,7 @@ struct RandomDropout : Unchanged {
   static constexpr ScoreExtras kExtras = {.keys = true, .drops = true};
   Dropout dropout;
 
-  /// Returns the query by whose number bits are drawn.
+  /// Returns the query whose number the random bits depend on.
   __device__ static int query_of(const Work&, int query) { return query; }
 };
 
@@ -336,7 +336,7 @@ struct ByFunctions : InBatch {
   __device__ auto row(const Work& work, int query) const {
     return mask.row(work.head.batch, work.head.head, query);
   }
-  //| If the mask has documents, so has the policy.
+  //| If the mask has documents, so does the policy.
   __device__ auto row_in(const Sequence& document, int query) const requires CountsInDocuments<Mask> {
     return mask.row_in(document, query);
   }

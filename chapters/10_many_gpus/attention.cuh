@@ -1,9 +1,9 @@
 //| # Attention over a part of the keys
 //|
 //| This is step 5 of chapter 5 with two changes. The problem knows which tokens the queries and keys are
-//| (`tokens.cuh`). And a result may leave in a different way (`step4_carried.cuh`): as a part in float32,
-//| merged with what the rank carries. Its consumers ([`consumer.cuh`](consumer.cuh)) work as in chapter 5:
-//| if one rank has all tokens, the results are the same, bit by bit.
+//| (`tokens.cuh`), and a result may be stored differently (`step4_carried.cuh`): as a part in float32, merged
+//| with what the rank carries. Its consumers ([`consumer.cuh`](consumer.cuh)) work as in chapter 5: if one
+//| rank has all tokens, the results are the same, bit by bit.
 //|
 //| ![Three threads of warpgroup 0 and the consumers, the shared memory between them, and its
 //| barriers](../../docs/figures/hopper_block_persistent.svg)
@@ -19,7 +19,7 @@ namespace flashbook::many_gpus {
 
 //| ## The sizes
 //|
-//| They are as in chapter 5. A version that carries stores directly from registers, because an output in
+//| They are as in chapter 5. A version that merges parts stores directly from registers, because an output in
 //| float32 needs twice the shared memory that is available.
 /// The choices that each version states.
 struct VersionSizes {
@@ -56,7 +56,7 @@ struct Version {
 //| ## The producers
 //|
 //| Three threads of warpgroup 0, as in chapter 5: one streams keys and values, one loads queries, one stores
-//| outputs. Tiles of queries are counted from the first one that sees any of these keys.
+//| outputs. Query tiles are numbered from the first one that sees any of these keys.
 /// Runs the thread that decides on the next tile, broadcasts it and streams its keys and values, the last
 /// tile of keys first, each K before the V of the tile after it.
 template <typename Traits, typename Shared>
@@ -77,8 +77,8 @@ __device__ void produce_keys(Shared& shared, const CUtensorMap& k_map, const CUt
   });
 }
 
-//| The other two follow from tile to tile. All three count tiles of queries from `first_tile` on, so that a
-//| row has the same place in its warp whether earlier tiles are left out or not.
+//| The other two process the same tiles. All three number query tiles from `first_tile` on, so a row keeps
+//| its place in its warp whether or not earlier tiles are left out.
 /// Runs the thread that loads queries.
 template <typename Traits, typename Shared>
 __device__ void produce_queries(Shared& shared, const CUtensorMap& q_map,
@@ -91,7 +91,7 @@ __device__ void produce_queries(Shared& shared, const CUtensorMap& q_map,
   }
 }
 
-//| A version that carries has no such thread: its results leave from registers.
+//| A version that merges parts has no such thread: its results are stored from registers.
 /// Runs the thread that stores outputs.
 template <typename Traits, typename Shared>
 __device__ void consume_outputs(Shared& shared, const CUtensorMap& output_map,
@@ -106,7 +106,7 @@ __device__ void consume_outputs(Shared& shared, const CUtensorMap& output_map,
 
 //| ## The kernel
 //|
-//| A whole result leaves as in chapter 5. A part is merged by `take_in`.
+//| A whole result is stored as in chapter 5. A part is merged by `take_in`.
 /// Computes attention for a rank's queries, for the tiles of `order` that this block takes, over the keys of
 /// one rank or of all. Grid: as many blocks as there are multiprocessors, or fewer.
 template <typename T, typename Traits>
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   static_assert(sizeof(Shared) <= kMaxSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
   if (threadIdx.x == 0) {
-    // The next tile is read by the consumers' warps, and by the threads that load queries and store.
+    // The consumers' warps and the threads that load queries and store outputs read the next tile.
     initialise(shared.pipeline, 1, kConsumers * kWarpsPerWarpgroup, "full", "empty");
     initialise(shared.broadcast, kConsumers * kWarpsPerWarpgroup + (Traits::kStoreByTma ? 2 : 1));
     initialise(shared.barriers);
@@ -144,8 +144,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   }
 
   //| A consumer goes from tile to tile until there are none left. Another rank's keys may end at any token,
-  //| so a causal version decides tile by tile whether to mask, as chapter 5 does. A row's number counts
-  //| within the rank; the problem maps it to its place in the sequence.
+  //| so a causal version decides tile by tile whether to mask, as chapter 5 does. Rows are numbered within
+  //| the rank; the problem maps it to its place in the sequence.
   setmaxnreg_inc<kConsumerRegisters<kConsumers>>();
   const int number = warpgroup - 1,
             row = warp % kWarpsPerWarpgroup * kRowsPerWarp;  // the warp's first row in the warpgroup
@@ -163,8 +163,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
         shared, here, state, parity, number, first_query, first_query + row + threadIdx.x % 32 / 4);
     consumer.attend(here.key_tiles(block_query + Traits::kRows - 1, Traits::kKeys));
     //| Here the two kinds of result diverge. A part is merged with what the rank carries; with documents
-    //| every result is a part. A whole result is divided by its row sums and leaves by TMA, or straight from
-    //| registers where shared memory has no space for it.
+    //| every result is a part. A whole result is divided by its row sums and stored by TMA, or straight from
+    //| registers where it does not fit in shared memory.
     if constexpr (Traits::kCarries) {
       take_in<T>(consumer.output, consumer.rows, here, here.carried(carried), o, lse, head, consumer.query);
     } else {

@@ -38,8 +38,8 @@ struct PersistentShared {
 //| ## A consumer
 //|
 //| A thread of a consumer keeps everything in registers. A new Consumer is made for every tile of queries: if
-//| scores and output lived on from one to the next, ptxas would run out of registers at d = 256 and put a
-//| wait after every product (its warning C7512).
+//| scores and output lived on from one to the next, ptxas would run out of registers at d = 256 and insert a
+//| wait after every product (warning C7512).
 
 /// A thread of a consumer, for one tile of queries.
 template <typename T, typename Traits, typename AnyProblem>
@@ -61,8 +61,8 @@ struct Consumer {
   Fragments<kKeys> p;
   SoftmaxRows<Traits::kLazy> rows;
 
-  //| The descriptors are recomputed for each Consumer, from constants, which saves the registers to keep
-  //| them.
+  //| The descriptors are recomputed for each Consumer, from constants, which saves the registers that would
+  //| hold them.
   __device__ __forceinline__ Consumer(PersistentShared<T, Traits>& shared, const AnyProblem& problem,
                                       PipelineState<Traits::kStages>& state, uint32_t parity, int number,
                                       int first_query, int query)
@@ -81,7 +81,7 @@ struct Consumer {
   //|
   //| These two and the last P V are the loop of chapter 5 in pieces: the first scores alone, then scores and
   //| P V together, then P V alone. `begin` starts a tile of queries: it sets O and the sums to zero. After
-  //| the last scores the queries have been read, so their place is released, and TMA can load the next ones
+  //| the last scores the queries have been read, so their buffer is released, and TMA can load the next ones
   //| during the remaining work.
   /// Computes the first scores of a query tile.
   __device__ __forceinline__ void begin(int tile) {
@@ -104,7 +104,7 @@ struct Consumer {
   }
 
   //| One round of the loop. `kMasked` makes two loops of it: one whose tiles may need the mask, and one
-  //| without any trace of it.
+  //| without any code for it.
   /// Computes the scores of `tile`, together with P V of the tile before it in the loop, tile + 1.
   template <bool kMasked>
   __device__ __forceinline__ void step(int tile) {
@@ -138,8 +138,8 @@ struct Consumer {
     else
       softmax(scores, rows, correction, problem.scale_log2);
 
-    //| `softmax_lazily` returned whether any row of the warp needs its output rescaled. With lazy rescaling
-    //| hardly any does after a few tiles, and the branch is the same for the whole warp.
+    //| `softmax_lazily` returned whether any row of the warp needs its output rescaled. With lazy rescaling,
+    //| hardly any row does after the first few tiles, and the branch is the same for the whole warp.
     wgmma_wait<0>();  // P V is done: P may be overwritten, O rescaled
     wgmma_pin(output);
     wgmma_pin(p);
@@ -151,7 +151,7 @@ struct Consumer {
   //| ### One tile of queries
   //|
   //| A consumer waits for its queries, begins with the last tile of keys, processes the masked tiles and then
-  //| the unmasked ones. All consumers see the same tiles of keys pass, as many as the block's last query
+  //| the unmasked ones. All consumers process the same tiles of keys, as many as the block's last query
   //| needs.
   /// Processes a query tile. `key_tiles`: how many tiles of keys come through the pipeline, as many as the
   /// last query of the block sees.
@@ -159,18 +159,18 @@ struct Consumer {
     mbarrier_wait(&shared.barriers.q_full[number], parity);
     begin(key_tiles - 1);
 
-    //| Where does the mask end? The warpgroup's first query sees the fewest keys. Tiles that it sees whole
+    //| Where does the mask end? The warpgroup's first query sees the fewest keys. Tiles that it sees in full
     //| need no mask in any row, so from there on the second loop runs, or the only one, if there is no mask.
     int tile = key_tiles - 2;
     if constexpr (Traits::kCausal && Traits::kSplitLoops) {
-      const int unmasked = (problem.last_key(first_query) + 1) / kKeys;  // tiles that all rows see whole
+      const int unmasked = (problem.last_key(first_query) + 1) / kKeys;  // tiles that all rows see in full
 #pragma unroll 1
       for (; tile >= max(unmasked, 0); --tile) step<true>(tile);
     }
 #pragma unroll 1
     for (; tile >= 0; --tile) step<Traits::kCausal && !Traits::kSplitLoops>(tile);
-    //| The last product takes a turn, too, and releases its stage, since the producer has begun to load the
-    //| next tile's keys (`common/hopper/epilogue.h`).
+    //| The last product also takes a pingpong turn, and releases its stage, since the producer has begun to
+    //| load the next tile's keys (`common/hopper/epilogue.h`).
     last_values<T, Traits>(output, p, values, shared.pipeline, state, number);
   }
 };

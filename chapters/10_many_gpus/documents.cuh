@@ -1,9 +1,9 @@
 //| # Packed documents
 //|
 //| A sequence may pack several documents one after another, where each query sees only keys of its own
-//| document. Then it sees a piece in the middle of a rank's keys, not a prefix. Within the *document*,
-//| however, it is a prefix again: in every order, a rank stores a document's tokens contiguously and in the
-//| order of the sequence. So tiles of queries are cut document by document, and each tile records where its
+//| document. Then it sees a range in the middle of a rank's keys, not a prefix. Within its *document*,
+//| however, it sees a prefix: in every order, a rank stores a document's tokens contiguously and in the order
+//| of the sequence. So tiles of queries are cut document by document, and each tile records where its
 //| document's keys begin on this rank. From there on the mask is again one number per row.
 //|
 //| The host knows where documents begin, so it makes the list of tiles for each hop
@@ -23,7 +23,7 @@ namespace flashbook::many_gpus {
 //| rows that see none have no tile.
 constexpr int kRowsPerDocumentTile = 128;  ///< queries per tile, for every head dimension
 
-/// A tile of queries of one document, and the keys of that document among those that are here.
+/// A tile of queries of one document, and the keys of that document among this hop's keys.
 struct DocumentTile {
   int query, end;   ///< its first row, and one past its last
   int key, keys;    ///< the document's first key, and its number of keys
@@ -34,11 +34,11 @@ struct DocumentTile {
 
 //| ## What a tile sees
 //|
-//| These functions answer as `Problem` does, with keys counted from the document's first. TMA also loads
-//| keys of the next document, after this one's last, and the mask hides them. Their values are multiplied by
+//| These functions replace those of `Problem`, with keys counted from the document's first. TMA also loads
+//| keys of the next document, past this one's last, and the mask hides them. Their values are multiplied by
 //| 0, so a NaN in them still reaches this document, as in [step 3 of chapter
 //| 9](../09_masks/step3_ranges.cuh).
-/// The shape of a launch, and one tile of it.
+/// The shape of a launch, restricted to one tile.
 struct InDocument : Problem {
   DocumentTile tile;
 
@@ -69,10 +69,10 @@ struct DocumentsProblem : Problem {
 //| ## The queries of a key
 //|
 //| In the gradient (step 6) blocks own keys and need to know which queries see a key. A rank's queries of a
-//| document are a run, and each key is seen by an end of this run: two numbers per key. Keys and queries have
-//| their documents in the same order, so later keys are never seen by earlier queries. Hence the queries that
-//| see a tile of keys are also a run, and tiles need not be cut at documents: short ones share tiles of 128
-//| keys.
+//| document are contiguous, and each key is seen by the last ones of them: two numbers per key. Keys and
+//| queries store their documents in the same order, so later keys are never seen by earlier queries. Hence
+//| the queries that see a tile of keys are also contiguous, and tiles need not be cut at documents: short
+//| ones share tiles of 128 keys.
 constexpr int kKeysPerGradientTile = 128;  ///< keys per tile, for every head dimension
 
 /// Which of a rank's queries see a key, or some key of a tile: `begin` to `end` - 1.

@@ -1,8 +1,8 @@
-//| # Which tiles documents have
+//| # The tiles of documents
 //|
-//| The host's part of [`documents.cuh`](documents.cuh). It lists tiles of queries for each hop of a ring, or
-//| for the single launch of steps 1 and 5, and tiles of keys for each hop of the gradient's ring. The lists
-//| are made once, with the program, because all layers of a training step have the same documents.
+//| This is the host's part of [`documents.cuh`](documents.cuh). It lists tiles of queries for each hop of a
+//| ring, or for the single launch of steps 1 and 5, and tiles of keys for each hop of the gradient's ring.
+//| The lists are built once, with the program, because all layers of a training step have the same documents.
 //|
 //| A document that fits one rank has tiles at hop 0 only. A document that straddles ranks also has tiles at
 //| the hops that bring its other tokens. A hop without any key of the rank's documents launches nothing, but
@@ -19,7 +19,7 @@
 
 namespace flashbook::many_gpus {
 
-/// Tokens, and the rank that has them.
+/// Tokens, and the rank that stores them.
 struct OfRank {
   Tokens tokens;
   int rank;
@@ -95,7 +95,7 @@ struct DocumentLists {
   }
 };
 
-/// Returns a list in device memory.
+/// Copies a list to device memory.
 template <typename T>
 device::Buffer on_device(const std::vector<T>& list) {
   const std::span<const std::byte> bytes = std::as_bytes(std::span(list));
@@ -133,7 +133,7 @@ class DocumentHops {
 //| ## The gradient's lists
 //|
 //| `at_hop` finds which of a document's queries see its first key. A later key is seen from a later query on,
-//| by the transposed mask of `tokens.cuh`. A key that no query of this rank sees has an empty run.
+//| by the transposed mask of `tokens.cuh`. A key that no query of this rank sees gets an empty range.
 /// Which of a rank's queries see each key of one hop after another.
 struct KeyLists {
   struct Hop {
@@ -168,7 +168,7 @@ struct KeyLists {
 
   static int queries_of(const KeyTile& tile) { return tile.queries.end - tile.queries.begin; }
 
-  /// From the first query that sees a key of the tile to the last one.
+  /// Returns a tile's queries: from the first to the last one that sees one of its keys.
   static KeyTile tile_of(const std::vector<QueriesOfKey>& keys, int tile) {
     const int first = tile * kKeysPerGradientTile;
     KeyTile key_tile = {first, {0, 0}};

@@ -28,9 +28,9 @@ struct Carried {
 
 //| ## Two weights
 //|
-//| Both exponents are taken relative to the larger one, so neither overflows; `e^LSE` itself would from LSE =
-//| 89 on. A part without keys has the log-sum-exp -inf and the weight 0. If neither has keys, the merged row
-//| has none either; computing -inf - (-inf) would give NaN, so it returns early.
+//| Both exponents are taken relative to the larger one, so neither overflows; `e^LSE` itself would overflow
+//| from LSE = 89 on. A part without keys has the log-sum-exp -inf and the weight 0. If neither has keys, the
+//| merged row has none either; computing -inf - (-inf) would give NaN, so the function returns early.
 
 /// The weights of two parts of a row, and their common log-sum-exp.
 struct Weights {
@@ -42,7 +42,7 @@ __device__ __forceinline__ Weights weights_of(float part_lse, float carried_lse)
   if (top == -INFINITY) return {0, 0, -INFINITY};
   const float part = exp2_approx((part_lse - top) * kLog2e),
               carried = exp2_approx((carried_lse - top) * kLog2e);
-  const float sum = part + carried;  // is at least 1
+  const float sum = part + carried;  // at least 1
   return {part / sum, carried / sum, top + __log2f(sum) * kLn2};
 }
 
@@ -73,8 +73,8 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
   const Weights weights = weights_of(part_lse[place], is_carried ? carried.lse[place] : -INFINITY);
   __syncwarp();  // all lanes have read the log-sum-exp that lane 0 may overwrite
   if (lane == 0) (is_final ? lse : carried.lse)[place] = weights.lse;
-    //| A row that carries nothing yet becomes the part. Its place in memory was never written, so it is not
-    //| read either.
+    //| A row that carries nothing yet takes the part's values. Its place in memory was never written, so it
+    //| is not read either.
 #pragma unroll
   for (int column = 2 * lane; column < kHeadDim; column += 64) {
     const int64_t at = place * kHeadDim + column;
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kMergeWarps * 32)
 //| ## Rows that see nothing
 //|
 //| Under a causal mask with more queries than keys, the first queries see no key of any rank, so no part ever
-//| touches them.
+//| writes their rows.
 /// O = 0 and the log-sum-exp -inf for the first `rows` rows of every head. Grid: as merge_part.
 template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(kMergeWarps * 32) see_nothing(T* o,  // [batch, heads, seqlen_q, kHeadDim]

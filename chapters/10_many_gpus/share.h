@@ -19,16 +19,16 @@ using device::Buffer, device::Message, device::Place, device::Queue;
 
 constexpr int64_t kElementBytes = 2;  ///< bytes per element of Q, K, V and O
 
-/// Adds a message that begins `offset` bytes after `base`. Both ends leave out empty ones.
+/// Adds a message that begins `offset` bytes after `base`. Sender and receiver both omit empty messages.
 inline void add(std::vector<Message>& messages, int rank, const Buffer& base, int64_t offset, int64_t bytes) {
   if (bytes > 0)
     messages.push_back({rank, static_cast<std::byte*>(base.data()) + offset, std::size_t(bytes)});
 }
 
-//| K and V share one buffer, V after K, since they always travel together. In a message, V's heads are simply
-//| more heads.
+//| K and V share one buffer, V after K, since they always travel together. In a message, V's heads simply
+//| follow K's.
 
-/// A rank's tensors, in the memory of its device. Made with that device in use.
+/// A rank's tensors, in the memory of its device. Construct it while that device is current.
 struct Share {
   Spec whole;  ///< the problem of all ranks together
   Order order;
@@ -57,7 +57,7 @@ struct Share {
     return a;
   }
 
-  /// Returns a launch on any keys, except those of stripes, whose places also depend on the other rank.
+  /// Returns a launch with any keys except striped ones, whose places also depend on the other rank.
   Attention attention(const Tokens& on, const Buffer& from, int* counter) const {
     Attention a{
         .spec = whole,
@@ -79,8 +79,8 @@ struct Share {
   }
 };
 
-/// Returns the tiles of a share's queries on the keys of some ranks, one after another; empty if there are no
-/// documents.
+/// Returns the tiles of a share's queries for the keys of some ranks, one rank after another; empty if there
+/// are no documents.
 inline std::optional<DocumentHops> document_hops(const Share& share, const std::vector<OfRank>& keys) {
   if (share.documents.first_query.empty()) return {};
   return DocumentHops({share.documents, share.whole.causal(), share.order, share.whole.sharding.ranks,

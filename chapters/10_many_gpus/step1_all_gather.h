@@ -5,7 +5,7 @@
 //|
 //| It has three costs. Every rank holds all keys and values, so memory limits the length of the sequence as
 //| on one GPU. Copies come first and products after, so nothing overlaps. And under a causal mask the last
-//| rank has 2 - 1/P times the work of an average one, the first only 1/P.
+//| rank does 2 - 1/P times the work of an average one, and the first only 1/P.
 //|
 //| ![Keys by token and head that two ranks hold before and after an all-gather, at both hops of a ring, and
 //| before and after Ulysses](../../docs/figures/rank_exchanges.svg)
@@ -23,8 +23,8 @@ class AllGather final : public Program {
         all_(Place::device, std::size_t(share.key_value_heads * bytes_of_head())),
         documents_(document_hops(share, {{everything_, 0}})) {}
 
-  //| Heads are the outer dimension of a tensor, so a rank's tokens are one contiguous piece of each head.
-  //| Every piece is a message that arrives in its final place among all tokens, so no kernel has to sort
+  //| Heads are the outer dimension of a tensor, so a rank's tokens form one contiguous piece of each head.
+  //| Every piece is a message that arrives at its final place among all tokens, so no kernel has to sort
   //| them. A rank also sends to itself.
   void run(device::Rank& rank) override {
     std::vector<Message> sends, receives;

@@ -1,8 +1,8 @@
 //| # Steps 2, 3 and 4: a ring
 //|
 //| In step 1 a rank waits for all keys before it computes. Here it computes with the keys that it has while
-//| the next ones arrive. The ranks form a ring. At each *hop* a rank passes the keys and values that it holds
-//| on to the next rank and receives those of the previous one. After P - 1 hops it has seen all of them, and
+//| the next ones arrive. The ranks form a ring. At each *hop* a rank sends the keys and values that it holds
+//| to the next rank and receives those of the previous one. After P - 1 hops it has seen all of them, and has
 //| never held more than three ranks' shares.
 //|
 //|     hop h = 0 ... P - 1:                       the rank holds the keys of rank r - h
@@ -14,7 +14,7 @@
 //|
 //| Copies and products run in two queues, which wait for each other only at these two points.
 //|
-//| **Step 3** distributes tokens in zigzag, or in stripes (`tokens.cuh`), and changes nothing else. **Step
+//| **Step 3** distributes tokens in zigzag or striped order (`tokens.cuh`), and changes nothing else. **Step
 //| 4** merges inside the attention kernel (`step4_carried.cuh`); in steps 2 and 3 a separate kernel merges
 //| (`merge.cuh`).
 //|
@@ -30,9 +30,9 @@ namespace flashbook::many_gpus {
 //| ## Which rows a hop changes
 //|
 //| A row sees a prefix of a hop's keys, and later rows see more of them. So the rows that see any key are the
-//| last ones, from `first` on. A row already carries a result if an earlier hop showed it a key, and its
-//| result is final if no later hop does. Three row numbers per hop describe all of this.
-/// Whose keys a rank holds at a hop: those of the rank `hop` places earlier.
+//| last ones, from `first` on. A row already carries a result if it saw a key at an earlier hop, and its
+//| result is final if it sees none at a later hop. Three row numbers per hop describe all of this.
+/// Returns whose keys a rank holds at a hop: those of the rank `hop` places earlier.
 inline int owner_at_hop(const Share& share, int hop, int ranks) { return (share.rank - hop + ranks) % ranks; }
 
 /// What a hop's launch needs, for all hops of a rank.
@@ -68,7 +68,7 @@ class Hops {
   std::vector<int> first_;
 };
 
-/// Whose keys a rank holds at each hop.
+/// Returns whose keys a rank holds at each hop.
 inline std::vector<OfRank> keys_of_hops(const Share& share) {
   std::vector<OfRank> keys;
   for (int hop = 0; hop < share.whole.sharding.ranks; ++hop) {
@@ -85,7 +85,7 @@ class Ring final : public Program {
  public:
   Ring(const Share& share, bool merges_inside)
       : share_(share), merges_inside_(merges_inside), documents_(document_hops(share, keys_of_hops(share))) {
-    int most = 0;  // keys of the rank that has most
+    int most = 0;  // the largest number of keys on a rank
     for (int rank = 0; rank < share.whole.sharding.ranks; ++rank)
       most = std::max(most, share.keys_of(rank).total());
     for (Buffer& buffer : travelling_)
@@ -98,9 +98,9 @@ class Ring final : public Program {
   }
 
   //| The rank's own keys stay in place, and two buffers alternate for those of others. While hop h is
-  //| computed from one, hop h + 1 arrives in the other and overwrites hop h - 1. By then this rank's launch
-  //| of hop h - 1 must have read it, and the next rank must have received its copy. The queue `copies` takes
-  //| care of the latter, since its exchanges run in order.
+  //| computed from one, the keys of hop h + 1 arrive in the other and overwrite those of hop h - 1. By then
+  //| this rank's launch of hop h - 1 must have read them, and the next rank must have received its copy. The
+  //| queue `copies` ensures the latter, since its exchanges run in order.
   void run(device::Rank& rank) override {
     const int ranks = rank.count(), next = (share_.rank + 1) % ranks,
               previous = (share_.rank + ranks - 1) % ranks;
@@ -110,7 +110,7 @@ class Ring final : public Program {
     const auto bytes = [&](int hop) {
       return share_.key_value_heads * share_.keys_of(owner(hop)).total() * share_.row_bytes;
     };
-    device::Event arrived, computed;  // computed: the previous hop is computed
+    device::Event arrived, computed;  // computed: the previous hop is done
     for (int hop = 0; hop < ranks; ++hop) {
       const device::Event here = arrived;
       if (hop + 1 < ranks) {
@@ -142,8 +142,8 @@ class Ring final : public Program {
   };
 
   //| If only one hop's keys are seen, there is nothing to merge, and the launch is an ordinary one. So a
-  //| single rank computes exactly what chapter 5 does. If all queries see all keys of a hop, the launch needs
-  //| no mask.
+  //| single rank computes exactly what chapter 5 computes. If all queries see all keys of a hop, the launch
+  //| needs no mask.
   void attend_hop(const Hops& hops, int hop, Attention a) {
     if (documents_) {
       a.carried = carried_.carried(0, 0, 0);

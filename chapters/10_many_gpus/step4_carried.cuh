@@ -20,7 +20,7 @@ namespace flashbook::many_gpus {
 //| The part's O is not divided by its row sums first: one factor combines the division with the part's
 //| weight.
 /// Merges a thread's part of 64 rows with what is carried and stores it, final rows as the result. `query` is
-/// the first of the thread's two rows, `head` counts over batch and heads together.
+/// the first of the thread's two rows; `head` indexes batch and heads together.
 template <typename T, int kFloats, typename AnyProblem>
 __device__ __forceinline__ void take_in(const float (&output)[kFloats], const Rows& rows,
                                         const AnyProblem& problem, const Carried& carried,
@@ -31,8 +31,8 @@ __device__ __forceinline__ void take_in(const float (&output)[kFloats], const Ro
   Weights weights[2];
   int64_t place[2];
   bool is_stored[2], is_final[2];
-  //| First the weights of both rows. As in `finish_rows` of chapter 5, the quad adds up its row sums, and the
-  //| log-sum-exp follows from maximum and sum. Only the log-sum-exp that the row already carries is new.
+  //| First the weights of both rows. As in `finish_rows` of chapter 5, the quad combines its row sums, and
+  //| the log-sum-exp follows from maximum and sum. Only the log-sum-exp that the row already carries is new.
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = query + 8 * r;
@@ -45,14 +45,14 @@ __device__ __forceinline__ void take_in(const float (&output)[kFloats], const Ro
                             is_carried ? carried.lse[place[r]] : -INFINITY);
     weights[r].part_weight = sum > 0 ? weights[r].part_weight / sum : 0;
   }
-  __syncwarp();  // all lanes have read the log-sum-exps that one of the quad overwrites
+  __syncwarp();  // all lanes have read the log-sum-exps that one lane overwrites
 #pragma unroll
   for (int r = 0; r < 2; ++r)
     if (threadIdx.x % 4 == 0 && is_stored[r]) (is_final[r] ? lse : carried.lse)[place[r]] = weights[r].lse;
 
-      //| Then the elements, two by two. Rows before `first` may already be final, and rows past the end do
-      //| not exist, so neither is stored. A weight of 0 also marks a row that carries nothing yet, whose
-      //| place was never written.
+      //| Then come the elements, two at a time. Rows before `first` may already be final, and rows past the
+      //| end do not exist, so neither is stored. A weight of 0 also marks a row that carries nothing yet,
+      //| whose place was never written.
 #pragma unroll
   for (int i = 0; i < kFloats; i += 2) {
     const int r = row_of(i);

@@ -1,12 +1,12 @@
 //| # Step 5: heads for tokens
 //|
-//| Heads of attention are independent. So instead of passing keys around, ranks exchange once: each gives
+//| Heads of attention are independent. So instead of passing keys around, ranks exchange once: each sends
 //| away its tokens of most heads and receives all tokens of the heads it keeps. Then it computes ordinary
-//| attention, whatever the mask, and the outputs go back the same way. The scheme comes from
-//| DeepSpeed-Ulysses (arXiv 2309.14509).
+//| attention, whatever the mask, and the outputs return the same way. The scheme comes from DeepSpeed-Ulysses
+//| (arXiv 2309.14509).
 //|
 //| Each rank sends (P - 1) / P of its Q, K, V and O, once, whereas in the ring K and V travel P - 1 times.
-//| But nothing overlaps, and at most as many ranks as key heads have work.
+//| But nothing overlaps, and only as many ranks as there are key heads can have work.
 //|
 //| With many ranks the two are combined: heads are exchanged within a host, and a ring connects the hosts
 //| (USP, arXiv 2405.07719).
@@ -18,7 +18,7 @@
 
 namespace flashbook::many_gpus {
 
-/// A run of heads.
+/// A range of heads.
 struct Heads {
   int first, count;
 };
@@ -78,9 +78,9 @@ class Ulysses final : public Program {
   }
 
  private:
-  //| A piece is one rank's tokens of one head. Every piece has two homes: on the rank that has the tokens,
-  //| next to all other heads of those tokens, and on the rank that has the head, next to all other tokens of
-  //| that head. On the way in, pieces move from the first to the second; on the way out, back.
+  //| A piece is one rank's tokens of one head. Every piece has two homes: on the rank that owns the tokens,
+  //| next to all other heads of those tokens, and on the rank that computes the head, next to all other
+  //| tokens of that head. On the way in, pieces move from the first to the second; on the way out, back.
   struct Pieces {
     std::vector<Message> by_tokens, by_heads;
   };

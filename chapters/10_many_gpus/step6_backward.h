@@ -15,11 +15,11 @@
 //|     own keys, second half of the heads                  under it the last sum comes home
 //|     round (own part + sum)
 //|
-//| **What travels.** Each element of a key and its value is 4 bytes in 16-bit types, and the sums of their
-//| gradients are 8 bytes in float32. That makes 12 bytes, three times as much as in the forward pass, while a
-//| part has 2.5 times the FLOPs. At the same rate, hiding a hop would take 12 / 4 / 2.5 = 1.2 times as many
-//| tokens. If queries travelled instead, Q, dO and dQ's sums would be 8 bytes per element: two thirds as much
-//| with as many key heads as query heads, but more with grouped queries.
+//| **What travels.** In 16-bit types, an element of a key and of its value takes 4 bytes, and the sums of
+//| their gradients take 8 in float32. That makes 12 bytes, three times as much as in the forward pass, while
+//| a part has 2.5 times the FLOPs. At the same rate, hiding a hop would take 12 / 4 / 2.5 = 1.2 times as many
+//| tokens. If queries travelled instead, Q, dO and dQ's sums would take 8 bytes per element: two thirds as
+//| much with as many key heads as query heads, but more with grouped queries.
 //|
 //| **Why a sum arrives one hop late.** The sum is added after the kernel that computes the part. If the
 //| kernel added it, it could not start before the sum had arrived, and nothing would hide the copy.
@@ -32,7 +32,7 @@
 
 namespace flashbook::many_gpus {
 
-/// A rank's further tensors for the gradient. The share's O and log-sum-exp are inputs here.
+/// A rank's additional tensors for the gradient. The share's O and log-sum-exp are inputs here.
 struct GradientShare {
   explicit GradientShare(const Share& share)
       : d_o(Place::device, share.q.bytes()),
@@ -98,7 +98,7 @@ class BackwardRing final : public Program {
         if (hop == 1 || is_seen(hop))
           compute(hop, launch(hop, owner(hop), held(hop), floats(part)), 0, heads);
         else
-          std::swap(part, received_);  // nothing is added to what has arrived
+          std::swap(part, received_);  // the received sum is passed on as it is
         compute_.wait_for(summed);
         if (hop > 1 && is_seen(hop)) add(floats(part), floats(received_), elements(hop), compute_);
         sums_.wait_for(compute_.record());
@@ -132,8 +132,8 @@ class BackwardRing final : public Program {
 
   bool is_seen(int hop) const { return documents_ ? documents_->at(hop).is_seen : hops_.is_seen(hop); }
 
-  /// Returns a hop's launch of this rank's queries on another's keys, which are in `from`. Their gradients go
-  /// to `part`, or to the results if that is null.
+  /// Returns a hop's launch of this rank's queries with another's keys, which are in `from`. Their gradients
+  /// go to `part`, or to the results if that is null.
   Gradient launch(int hop, int other, const Buffer& from, float* part) const {
     const KeyHops::Hop* const listed = documents_ ? &documents_->at(hop) : nullptr;
     const Attention a = share_.attention(other, from, counter_.get());
@@ -160,7 +160,7 @@ class BackwardRing final : public Program {
   }
 
   //| If none of this rank's queries sees the keys held, nothing is computed, and the sum received for them is
-  //| passed on unchanged. At hop 1 a sum begins as the part itself, which may be zeros.
+  //| passed on unchanged. At hop 1 a sum starts as the part itself, which may be zeros.
   /// Computes some heads of a hop.
   void compute(int hop, Gradient g, int first_head, int heads) {
     if (heads == 0 || g.spec.seqlen_k == 0) return;
@@ -173,7 +173,7 @@ class BackwardRing final : public Program {
       if (g.part != nullptr)
         clear(g.part, all, compute_);
       else
-        clear(static_cast<float*>(g.dk), all / 2, compute_);  // two elements are as many zeros as a float
+        clear(static_cast<float*>(g.dk), all / 2, compute_);  // two 16-bit zeros are one float zero
     }
   }
 
@@ -183,8 +183,8 @@ class BackwardRing final : public Program {
   std::optional<KeyHops> documents_;
   Buffer lse_, d_, dq_;   // [heads, padded tokens], and dQ's sums [heads, padded tokens, head_dim]
   Buffer travelling_[2];  // [2, heads, tokens, head_dim] of another rank
-  Buffer own_, part_[2];  // same layout in float32: gradients of the own keys, and of those held
-  Buffer received_;       // same layout: what earlier ranks have summed
+  Buffer own_, part_[2];  // same layout in float32: gradients of own keys and of those held
+  Buffer received_;       // same layout: the sums of earlier ranks
   Counter counter_;
   Queue compute_, keys_, sums_;
 };

@@ -1,10 +1,10 @@
 //| # The gradient's blocks
 //|
 //| Chapter 7's roles around the round of [`step6_round.cuh`](step6_round.cuh): one thread hands out tiles of
-//| keys and loads Q, one loads K, V and dO, two issue TMA's additions to dQ, and two warpgroups multiply. Two
-//| things are new. No query of this rank may see a tile of keys; then no tile of queries is loaded, and the
-//| gradients are zeros. And dK and dV may be a *part*, which is stored in float32 because other ranks add to
-//| it.
+//| keys and loads Q, one loads K, V and dO, two issue TMA additions to dQ, and two warpgroups multiply. Two
+//| things are new. It can happen that no query of this rank sees a tile of keys; then no tile of queries is
+//| loaded, and the gradients are zeros. And dK and dV may be a *part*, which is stored in float32 because
+//| other ranks add to it.
 //|
 //| ![Chapter 7's loops over the same tiles. This is the one on the right: a block owns keys, goes down a
 //| column, and adds to dQ](../../docs/figures/backward_loops.svg)
@@ -18,10 +18,10 @@ namespace flashbook::many_gpus {
 //| ## Which keys, which queries
 //|
 //| All roles of a block compute the same tiles of queries from the tile of keys, or read them from the host's
-//| list of documents. Under a causal mask, different tiles of keys start at different queries, which keeps
-//| blocks apart. Without a mask, every block starts at a different tile and wraps around; otherwise all would
-//| add to the same dQ at once.
-/// The tiles of queries that come for a tile of keys.
+//| list of documents. Under a causal mask, different tiles of keys start at different queries, so blocks
+//| rarely add to the same dQ. Without a mask, every block starts at a different tile and wraps around;
+//| otherwise all would add to the same dQ at once.
+/// The tiles of queries that are processed for a tile of keys.
 struct QueryTiles {
   int first, end, start;
 
@@ -33,7 +33,7 @@ struct QueryTiles {
   }
 };
 
-/// Returns which those are.
+/// Returns the query tiles for a tile of keys.
 template <typename Version>
 __device__ __forceinline__ QueryTiles queries_of(const typename Version::Problem& problem,
                                                  const WorkTile& work, int first_key) {
@@ -43,7 +43,7 @@ __device__ __forceinline__ QueryTiles queries_of(const typename Version::Problem
     const int first = min(problem.first_query(first_key) / kQueries, end);
     return {first, end, first};
   }
-  //| With documents, the list has the run of queries that see a key of the tile, which may be empty.
+  //| With documents, the list has the range of queries that see a key of the tile, which may be empty.
   if constexpr (Version::kSeen == Seen::documents) {
     const QueriesOfKey seen = problem.tiles[work.query_tile].queries;
     const int first = seen.begin / kQueries, last = (seen.end + kQueries - 1) / kQueries;
@@ -130,7 +130,7 @@ __device__ __forceinline__ void produce_kv(BackwardShared<T, Version>& shared, c
   }
 }
 
-//| For each consumer a thread passes its part of dQ to TMA: a pipeline of one stage, which the consumer fills
+//| One thread per consumer passes that part of dQ to TMA: a pipeline of one stage, which the consumer fills
 //| and TMA empties. The sums stay in place from hop to hop, and every hop adds to them, so dQ needs no merge.
 /// Runs a thread that adds one consumer's part of dQ, tile after tile.
 template <typename T, typename Version>
@@ -151,7 +151,7 @@ __device__ __forceinline__ void add_dq(BackwardShared<T, Version>& shared, float
       const int row = (work.head.head * problem.group + member) * problem.padded_q;
 #pragma unroll 1
       for (int round = 0; round < seen.tiles(); ++round, parity ^= 1) {
-        mbarrier_wait(&shared.dq_full[number], parity);  // the part is written
+        mbarrier_wait(&shared.dq_full[number], parity);  // the part has been written
         bulk_reduce_add(Part::sums_of(dq, row + seen.tile(round) * Version::kQueries, number),
                         &shared.dq[number][0][0].x, Part::kPieceFloats * sizeof(float));
         tma_store_commit();
@@ -162,10 +162,10 @@ __device__ __forceinline__ void add_dq(BackwardShared<T, Version>& shared, float
   }
 }
 
-//| ## What a consumer leaves
+//| ## The results of a consumer
 //|
-//| On a single rank dK and dV are final: rounded, and dK times the scale of the scores. A part is stored in
-//| float32 as it was summed; a quad's lanes hold 32 contiguous bytes of a row.
+//| On a single rank dK and dV are final: both are rounded, and dK is multiplied by the scale of the scores. A
+//| part is stored in float32 as it was summed; a quad's lanes hold 32 contiguous bytes of a row.
 /// Where dK or dV of a tile of keys goes.
 template <typename T>
 struct KeyGradient {
@@ -207,8 +207,8 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
              float* dq,                                    // [heads * padded_q, head_dim], sums
              typename Version::Problem problem, TileOrder order,
              int* counter) {  // must be 0 at the start
-  //| One warpgroup loads and adds, and gives up most of its registers; two multiply. If consumers add to dQ
-  //| themselves, its last two warps are idle.
+  //| One warpgroup loads and issues additions, and releases most of its registers; two multiply. If consumers
+  //| add to dQ themselves, its last two warps are idle.
   using Shared = BackwardShared<T, Version>;
   static_assert(sizeof(Shared) <= kMaxSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();

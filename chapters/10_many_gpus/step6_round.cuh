@@ -77,7 +77,7 @@ using BackwardShared = GradientShared<T, Version, TileBroadcast>;
 //| ## A consumer
 //|
 //| Registers per thread at d = 128 with 64 queries: 64 floats each for dK and dV, 32 each for scores and dP,
-//| and while dQ is computed another 32 for it, 16 for P and 16 for dS.
+//| 16 each for P and dS, and 32 more for dQ while it is computed.
 /// A thread of a consumer, for one tile of keys.
 template <typename T, typename Version>
 struct Gradients {
@@ -116,7 +116,7 @@ struct Gradients {
 
   //| ### The mask
   //|
-  //| Rows are keys, of which a thread has two, and columns are queries. Queries before the first that sees
+  //| Rows are keys, two per thread, and columns are queries. Queries before the first that sees
   //| the key are hidden. Keys past the end are hidden from all queries: TMA fills them with zeros, but an
   //| infinite probability times zero is NaN.
   /// Scores of keys that a query does not see become -inf. `first_key` and `first_query` begin the tile.
@@ -158,7 +158,7 @@ struct Gradients {
   //| ### The round
   //|
   //| Both S^T and dP^T are issued before the first wait, so S^T becomes P^T while dP^T is still being
-  //| computed. Only tiles that the mask or the last key cuts are masked, a branch that is uniform across a
+  //| computed. Only tiles that the mask or the last key cuts are masked; this branch is uniform across a
   //| warpgroup.
   /// Processes a query tile. `sums` is where this warpgroup's part of its dQ is added, if registers add it.
   __device__ __forceinline__ void step(PipelineState<Version::kStages>& state, int first_key, int first_query,
@@ -192,7 +192,7 @@ struct Gradients {
       round_to_fragments<T>(ds, scores);
     }
 
-    //| P^T is an operand straight from registers, so dV is issued before this warpgroup waits for the other
+    //| P^T is a register operand, so dV is issued before this warpgroup waits for the other
     //| one.
     if constexpr (kHasDv) {
       wgmma_pin(dv);
@@ -203,7 +203,7 @@ struct Gradients {
     if constexpr (!kHasDk) {
       finish_values(shared, state, dv, p);
     } else {
-      //| dS^T is, too. With a single stage, dK goes first and runs while both warpgroups wait for dS.
+      //| So is dS^T. With a single stage, dK is issued first and runs while both warpgroups wait for dS.
       const uint64_t q_columns = mn_major(shared.q.tile[state.stage]);
       if constexpr (Version::kStages == 1) {
         __syncwarp();  // all lanes have read D, before lane 0 releases it
@@ -219,13 +219,13 @@ struct Gradients {
       if constexpr (Version::kDsStages == 1) named_barrier_sync<kDsRead, kKeyConsumerThreads>();
       auto& ds_tile = shared.ds[state.stage % Version::kDsStages];
       store_transposed_to_smem(ds_tile, ds, warp_key);
-      named_barrier_sync<kDsWritten, kKeyConsumerThreads>();  // both halves of dS are written
+      named_barrier_sync<kDsWritten, kKeyConsumerThreads>();  // both halves of dS have been written
       const uint64_t ds_rows = k_major(ds_tile), k_columns = mn_major(shared.k);
       wgmma_fence();
       if constexpr (Version::kStages == 1) {
         finish_keys_and_queries<T, Version>(shared, state, dk, ds, ds_rows, k_columns, sums, number);
       } else {
-        //| dQ comes before dK, so that dK runs while dQ is handed over to the thread that lets TMA add it.
+        //| dQ is issued before dK, so that dK runs while dQ is handed over to the thread that adds it.
         wgmma_pin(dk);
         wgmma_pin(ds);
         float dq[Part::kFloats];
@@ -236,7 +236,7 @@ struct Gradients {
         wgmma_pin(p);
         wgmma_pin(dq);
         release(shared.d_o, state);
-        hand_over(shared, dq, number, state.stage);  // two stages: the stage's number is the parity
+        hand_over(shared, dq, number, state.stage);  // with two stages, the stage is the parity
         wgmma_wait<0>();
         wgmma_pin(dk);
         wgmma_pin(ds);

@@ -1,4 +1,4 @@
-//| # Before the hops, between them, and after
+//| # Before, between and after the hops
 //|
 //| There are three small kernels. The first computes what every round needs to know about a query, the second
 //| adds a rank's part of dK and dV to the sum of earlier ranks, and the third rounds.
@@ -55,8 +55,8 @@ __global__ void __launch_bounds__(kThreads) no_part(float4* sums, int64_t fours)
 
 //| ## At the end
 //|
-//| When the sums have come home, a rank adds its own part and rounds. The parts have left out dK's factor,
-//| the scale of the scores; it is applied here. dQ never travelled; its sums are rounded as in chapter 7.
+//| When the sums have returned home, a rank adds its own part and rounds. The parts of dK lack one factor,
+//| the scale of the scores, which is applied here. dQ never travelled; its sums are rounded as in chapter 7.
 /// to = (own + home) in 16 bits, the first `scaled` fours times `scale`: dK, and dV after it.
 template <typename T, int kThreads>
 __global__ void __launch_bounds__(kThreads)
@@ -71,8 +71,8 @@ __global__ void __launch_bounds__(kThreads)
 
 //| The sums of dQ are stored in register order, which the workspace is free to choose; dQ itself is
 //| row-major.
-/// Rounds the sums to dQ. Each of a block's kKeyConsumers warpgroups takes a part of a tile of queries. Grid:
-/// tiles of queries of all heads.
+/// Rounds the sums to dQ. Each of a block's kKeyConsumers warpgroups processes a part of a tile of queries.
+/// Grid: tiles of queries of all heads.
 template <typename T, int kHeadDim, int kQueries>
 __global__ void __launch_bounds__(kKeyConsumerThreads)
     round_queries(const float* sums,  // [heads, padded_q, head_dim], in the order of registers

@@ -5,8 +5,8 @@
 //| travels: every rank computes every query on its own keys, and the parts are merged.
 //|
 //| This file has a rank's two kernels: attention for a few queries over some of the keys, and the merge of
-//| any number of parts. They are the simplest form of those of chapter 8. A tile has 64 rows anyway, so they
-//| hold all query heads that share a key head. A rank's keys are split among blocks, so that all
+//| any number of parts. They are the simplest form of chapter 8's kernels. A tile has 64 rows anyway, so it
+//| holds all query heads that share a key head. A rank's keys are split among blocks, so that all
 //| multiprocessors read. Loading a tile takes longer than its products, so throughput depends on the bytes in
 //| flight: the pipeline holds up to 160 KB.
 //|
@@ -24,8 +24,8 @@ namespace flashbook::many_gpus {
 //| ## Rows
 //|
 //| A row of a tile is one query of one head of the group: all queries of the first head, then those of the
-//| second, as they are in memory. So TMA loads them the way it loads keys. Batch entries and key heads are
-//| counted together.
+//| second, as they are in memory. So TMA loads them the way it loads keys. One index counts batch entries and
+//| key heads together.
 /// The shape of one launch.
 struct CacheProblem {
   int rows;                 ///< rows per key head: the queries of all heads that share it
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
   auto& shared = *dynamic_shared<Shared>();
   const int row_tiles = (problem.rows + kRowsPerWarpgroup - 1) / kRowsPerWarpgroup;
   const int head = int(blockIdx.x) / row_tiles, first_row = int(blockIdx.x) % row_tiles * kRowsPerWarpgroup;
-  //| Parts differ by one tile at most. A part may have none: then its log-sum-exp is -inf.
+  //| The sizes of parts differ by at most one tile. A part without tiles has the log-sum-exp -inf.
   const int tiles = (problem.last_key(problem.queries - 1) + kKeys) / kKeys;
   const int begin = int(int64_t(tiles) * blockIdx.y / gridDim.y),
             end = int(int64_t(tiles) * (blockIdx.y + 1) / gridDim.y);
@@ -95,8 +95,8 @@ __global__ void __launch_bounds__(Version::kThreads, 1)
   }
   __syncthreads();  // the barriers are ready
 
-  //| The producer loads the queries once, then alternately a tile of keys and one of values. TMA fills rows
-  //| past the last with zeros.
+  //| The producer loads the queries once, then tiles of keys and values alternately. TMA fills rows past the
+  //| last with zeros.
   PipelineState<Version::kStages> state;
   if (threadIdx.x >= kWarpgroup) {
     if (threadIdx.x > kWarpgroup) return;

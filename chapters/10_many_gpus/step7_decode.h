@@ -20,7 +20,7 @@
 
 namespace flashbook::many_gpus {
 
-/// A rank's memory: the queries of some heads, and the keys of some tokens for all heads.
+/// A rank's tensors: the queries of some heads, and the keys of some tokens for all heads.
 struct CacheShare {
   Spec whole;  ///< the problem of all ranks together
   int rank;
@@ -73,7 +73,7 @@ class Decode final : public Program {
     }
     rank.exchange(queue_, sends, receives);
 
-    //| If one block handles all keys of this rank, its part already is the rank's part. If the rank has no
+    //| If one block handles all keys of this rank, its part is already the rank's part. If the rank has no
     //| keys, there are no parts, and `merge_parts` writes an empty one.
     const Part& first = parts_ > 1 ? split_ : part_;
     if (parts_ > 0) attend(launch_, parts_, first.floats(), first.lses(), queue_);
@@ -81,8 +81,8 @@ class Decode final : public Program {
       merge_parts(launch_, first.floats(), first.lses(), parts_, share_.all_rows(), part_.floats(),
                   part_.lses(), queue_);
 
-    //| The rows that go to one rank are contiguous in a part. This rank receives one part from each rank, one
-    //| after the other.
+    //| The rows that go to one rank are contiguous in a part. This rank receives one part from each rank and
+    //| stores them one after the other.
     sends.clear();
     receives.clear();
     const int64_t mine = share_.rows(share_.rank), row = share_.whole.head_dim * int64_t(sizeof(float));

@@ -1,13 +1,13 @@
-//| # Which tokens a rank has
+//| # A rank's tokens
 //|
 //| A *rank* is one of P GPUs that work on the same sequence. Each has some of its tokens: their queries, keys
-//| and values, of all heads. An *order* says which ones:
+//| and values, of all heads. An *order* determines which ones:
 //|
 //| | order | rank r of P has | under a causal mask |
 //| | --- | --- | --- |
-//| | contiguous | chunk r of P | the last rank has the most work, the first the least |
-//| | zigzag | chunks r and 2P - 1 - r of 2P | all have the same |
-//| | striped | tokens r, r + P, r + 2P and so on | all have the same, except for a diagonal |
+//| | contiguous | chunk r of P | the last rank does the most work, the first the least |
+//| | zigzag | chunks r and 2P - 1 - r of 2P | all ranks do equal work |
+//| | striped | tokens r, r + P, r + 2P and so on | all ranks do equal work, except for a diagonal |
 //|
 //| A rank stores its tokens contiguously, in the order of the sequence.
 //|
@@ -40,7 +40,7 @@ struct Tokens {
   /// Returns where token i of the rank, 0 <= i < total(), is in the sequence.
   __host__ __device__ int place(int i) const { return i < count[0] ? first[0] + i : first[1] + i - count[0]; }
 
-  /// Returns how many of them come before a place of the sequence. They are the rank's first ones.
+  /// Returns how many of the rank's tokens come before a place in the sequence. They are its first tokens.
   __host__ __device__ int before(int place) const {
     int tokens = 0;
     for (int run = 0; run < 2; ++run) {
@@ -51,8 +51,8 @@ struct Tokens {
   }
 };
 
-//| If the chunks do not divide the tokens evenly, their lengths differ by one at most; with fewer tokens than
-//| chunks some are empty.
+//| If the chunks do not divide the tokens evenly, their lengths differ by at most one; with fewer tokens than
+//| chunks, some are empty.
 /// Returns the tokens of a rank.
 inline Tokens tokens_of(Order order, int tokens, int rank, int ranks) {
   if (order == Order::striped) return {{0, 0}, {int((int64_t(tokens) + ranks - 1 - rank) / ranks), 0}};
@@ -87,7 +87,7 @@ inline int tokens_before(Order order, const Tokens& tokens, int place, int rank,
 //| ## The mask
 //|
 //| In the whole sequence query i sees the keys up to i + seqlen_k - seqlen_q. A rank starts from its queries'
-//| places in the sequence and counts which of the keys at hand, its own or those of another rank, come before
+//| places in the sequence and counts how many of the keys at hand, its own or another rank's, come before
 //| that limit. Since keys are stored in the order of the sequence, a query always sees a prefix of them. So
 //| the mask is again one number per row, the last visible key, and chapter 5's kernel needs no other,
 //| whatever the order.
@@ -100,7 +100,7 @@ struct Problem : hopper::Problem {
   int first_tile;  ///< first tile of queries; earlier ones see none of these keys
 
   /// Returns the last of these keys that `query` sees; negative if it sees none. Rows past the end see what
-  /// the last one does.
+  /// the last row sees.
   __host__ __device__ int last_key(int query) const {
     if (!causal) return seqlen_k - 1;
     const int row = query < seqlen_q ? query : seqlen_q - 1;

@@ -13,8 +13,8 @@ template <typename T, int kHeadDim, int kBlock>
 __device__ void meet(Tiles<T, kHeadDim, kBlock>& tiles, const T* q, T* o, float* lse, const State& state,
                      const Problem& problem, int head, int first_query, int first_key) {
   // BEGIN EXERCISE ch03-loops: rows that travel backwards
-  // TODO: So far, each tile of queries is processed only with the first tile of keys, which comes last, and
-  // its rows are written as a result. Rows with more keys to come have to wait in `state`.
+  // TODO: So far, each tile of queries is processed with the first tile of keys only, which comes last, and
+  // its rows are written out as if they were final. Rows with more keys to come have to wait in `state`.
   [[maybe_unused]] const State& unfinished = state;
   if (first_key > 0) return;  // uniform: all threads return together
   load_tile<T, kHeadDim>(tiles.q, q + problem.q_row(head, 0) * kHeadDim, first_query, problem.seqlen_q);

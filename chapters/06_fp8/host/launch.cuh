@@ -122,8 +122,8 @@ void run(const Spec& spec, const Tensors& t, device::Stream stream) {
 //| ## The versions
 //|
 //| Tiles are 128 keys wide up to d = 128. At d = 256 they are 96: O takes 128 registers of a thread, and S
-//| and P must fit into the rest. A block scale belongs to 128 keys, so with block scales tiles there are 64
-//| wide.
+//| and P must fit into the rest. With block scales, they are only 64 wide at d = 256, because a scale covers
+//| 128 keys and 96 does not divide 128.
 
 /// Step 5 for sequences of medium length.
 template <int kHeadDim, bool kCausal>
@@ -167,8 +167,8 @@ struct LongD128 : KernelTraits<Fp8Sizes{.head_dim = 128, .consumers = 3, .keys =
   static constexpr int kProducerRegisters = 32, kConsumerRegisters = 160;  // 32 + 3 * 160 = 4 * 128
 };
 
-/// Step 5 for short ones of head_dim 64, without turns: measured faster so. (In 16 bits, chapter 5, short
-/// sequences were faster with turns. Why FP8 differs we do not know.)
+/// Step 5 for short sequences with head_dim 64, without pingpong, which measured faster. (In 16 bits, in
+/// chapter 5, short sequences were faster with pingpong. We do not know why FP8 differs.)
 template <int kConsumers, bool kCausal>
 struct ShortD64 : KernelTraits<Fp8Sizes{.head_dim = 64, .consumers = kConsumers, .causal = kCausal}> {
   static constexpr bool kPingpong = false;

@@ -7,7 +7,7 @@ namespace flashbook::backward {
 // dV = P^T dO where the sequences of a batch have their own lengths: no query sees the keys past a sequence's
 // length, whatever they contain. The caller reads dV of all seqlen_k keys.
 
-constexpr int kValueDim = 64, kValueKeys = 16;  ///< keys of a block, whose threads are the dims
+constexpr int kValueDim = 64, kValueKeys = 16;  ///< a block's threads, one per dim, and its keys
 
 // BEGIN EXERCISE ch07-unseen: keys that no query sees
 /// dV of a tile of keys. Grid: (key tiles, batch), kValueDim threads.

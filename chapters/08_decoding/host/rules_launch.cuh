@@ -42,7 +42,7 @@ Rules<kFunctions, kPadded> rules_of(const Spec& spec, const Tensors& t, const Ri
 
 inline Problem problem_with_rules(const Spec& spec, const Tensors& t) {
   Problem problem = problem_of(spec, t, spec.heads / spec.kv_heads);
-  problem.causal = false;  // the rules say it
+  problem.causal = false;  // `rules` holds the causal limit
   //| If queries are packed, a row takes the role of the batch entry.
   if (spec.batching.packed_queries > 0) {
     problem.q_strides.batch = problem.q_strides.row;

@@ -5,9 +5,9 @@
 
 namespace flashbook::masks {
 
-// Scores x are capped, c tanh(x / c), then masked, and then go through the softmax: P. The gradient goes
-// backwards: with dP, the gradient of P, and D, the sum of P dP over a row, that of the capped scores is P
-// (dP - D). The gradient of x also has the cap's derivative as a factor, 1 - tanh^2(x / c).
+// Scores x are capped, c tanh(x / c), then masked, and then go through the softmax: P. The gradient flows
+// backwards: given dP, the gradient of P, and D, the sum of P dP over a row, the gradient of the capped
+// scores is P (dP - D). The gradient of x also has the cap's derivative as a factor, 1 - tanh^2(x / c).
 
 /// Returns the sum over a warp, in all lanes.
 __device__ inline float sum_of_warp(float value) {
@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(32) capped_gradient(const float* x,   // [rows
   const auto score = [&](int key) { return key < end ? cap * tanhf(x[key] / cap) : -INFINITY; };
   float sum = 0, d = 0;
   for (int key = threadIdx.x; key < keys; key += 32) {
-    const float p = expf(score(key) - cap);  // no score is above the cap
+    const float p = expf(score(key) - cap);  // no score exceeds the cap
     sum += p;
     d += p * dp[key];
   }

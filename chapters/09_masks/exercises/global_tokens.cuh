@@ -7,9 +7,9 @@
 namespace flashbook::masks {
 
 // Longformer's mask (arXiv 2004.05150): a window to both sides, and the first tokens are *global*. All
-// queries see a global key, and a global query sees all keys. So of two rows the upper one may see more on
-// both sides, and step 3's argument, that the first row and the last one determine those between them, does
-// not hold.
+// queries see a global key, and a global query sees all keys. So the upper of two rows may see more on both
+// sides, and step 3's argument, that the first row and the last one determine those between them, does not
+// hold.
 
 /// `tokens` queries and as many keys.
 struct GlobalTokens {
@@ -23,7 +23,7 @@ struct GlobalTokens {
 __device__ inline TileClass classify_global(const GlobalTokens& mask, int first_query, int last_query,
                                             int first_key, int last_key) {
   // BEGIN EXERCISE ch09-classify: skip, partial or full
-  // TODO: skip, partial or full? This is right as long as everything is seen in part.
+  // TODO: skip, partial or full? This is right only if every tile is seen in part.
   static_cast<void>(mask), static_cast<void>(first_query), static_cast<void>(last_query);
   static_cast<void>(first_key), static_cast<void>(last_key);
   return TileClass::partial;

@@ -1,5 +1,5 @@
 /// \file
-/// Exercise ch09-search: a search that 32 lanes do together, in numbers that descend.
+/// Exercise ch09-search: a search by 32 lanes together, in descending numbers.
 #pragma once
 #include "common/device/kernel.h"
 
@@ -7,7 +7,7 @@ namespace flashbook::masks {
 
 // A scheduler of packed sequences can go in rounds: the first tile of every sequence, then the second of
 // every sequence that has two, and so on. Sequences are sorted, the longest first, so those with more than n
-// tiles are the first ones. How many are they? With a thousand sequences it should not read them all.
+// tiles are the first ones. How many are there? With a thousand sequences it should not read them all.
 
 /// Returns how many of `count` descending numbers are above `limit`: 0 to `count`. All lanes of a warp call
 /// it, and all get the answer. A number is read as numbers[i]; for any count, a lane reads few of them, for

@@ -5,12 +5,12 @@
 
 namespace flashbook::masks {
 
-// A prefix model reads a prompt as a whole and writes from left to right. So all queries see the keys of the
-// prompt, and a query sees whatever was written up to its own place: the last query is at the last key, as
+// A prefix model reads a prompt as a whole and generates from left to right. So all queries see the keys of
+// the prompt, and a query also sees all tokens up to its own place: the last query is at the last key, as
 // always. Each batch entry has its own prompt, which may be longer than all existing keys.
 //
 // Step 5 calls row(batch, head, query) once for each of a thread's rows, and sees(key) for each key. The less
-// work sees does, the better.
+// work `sees` does, the better.
 
 /// The mask of a prefix model, as a function for step 5.
 struct PrefixMask {

@@ -1,5 +1,5 @@
 /// \file
-/// Exercise ch09-next: a store over the next document.
+/// Exercise ch09-next: a store that overwrites the next document.
 #pragma once
 #include "common/device/kernel.h"
 #include "common/ptx/convert.h"
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(32)
         element = from_float<__half>(to_float(element) * factor[sequence]);
       }
       fence_proxy_async();
-      __syncwarp();  // all lanes have written, for TMA to see
+      __syncwarp();  // all lanes have written, so TMA may read
       if (threadIdx.x == 0) {
         tma_store(to, shared.tile, {0, row, end, kBack});
         tma_store_commit();

@@ -7,7 +7,7 @@
 namespace flashbook::masks {
 
 // FlashMask with one interval per key: queries `begin` to `end` - 1 do not see it. For a tile of keys the
-// least and the largest of both bounds are known.
+// smallest and the largest of both bounds are known.
 
 /// Queries that do not see a key.
 struct HiddenFrom {

@@ -6,17 +6,17 @@
 
 namespace flashbook::masks {
 
-// Queries and keys in tiles of `tile` by `tile`. All masks here are causal: query i sees keys up to i. A tile
-// is executed unless no query in it sees a key. Lengths need not be multiples of a tile; nothing past the
-// last query counts.
+// Queries and keys are cut into tiles of `tile` by `tile`. All masks here are causal: query i sees keys up to
+// i. A tile is executed unless no query in it sees a key. Lengths need not be multiples of a tile; nothing
+// past the last query counts.
 //
-// Each function is a formula of these sizes, or a loop. `try` checks it with the sizes below and others, the
-// grader with further ones. Sizes are double, so a quotient keeps its fraction; std::floor and std::ceil make
-// it whole. Functions may call those above them.
+// Each function is a formula of these sizes, or a loop. `try` checks it with the sizes below and others; the
+// grader uses more. Sizes are double, so a quotient keeps its fraction; std::floor and std::ceil make it
+// whole. Functions may call those above them.
 struct Tiled {
   double n = 8192;                      // queries, and keys
   double window = 1024;                 // keys that a query sees before its own
-  double documents = 8, length = 1024;  // documents, and tokens of each
+  double documents = 8, length = 1024;  // documents, and tokens per document
   double tile = 128;
 
   // BEGIN EXERCISE ch09-tiles: how many tiles

@@ -1,9 +1,9 @@
 //| # How step 6 is launched
 //|
-//| The host's part: the layout of the workspace, the shape's mask, and the kernels in one stream: D and the
-//| log-sum-exp, the mask's preparation, lists, gradients, dQ's rounding. The preparation is step 2's plan for
-//| packed documents, step 4's scan for FlashMask, or step 5's classes for a mask of pairs; other masks need
-//| none.
+//| This is the host's part: the layout of the workspace, the shape's mask, and the kernels in one stream: D
+//| and the log-sum-exp, the mask's preparation, lists, gradients, dQ's rounding. The preparation is step 2's
+//| plan for packed documents, step 4's scan for FlashMask, or step 5's classes for a mask of pairs; other
+//| masks need none.
 //|
 //| ![Four masks in tiles: the lists have the tiles of a column that are not
 //| skipped](../../../docs/figures/mask_tiles.svg)
@@ -33,7 +33,7 @@ inline bool is_by_pairs(const Visibility& v) { return !v.dense.empty() || v.bloc
 
 inline int64_t tiles_of(int64_t rows, int per_tile) { return ceil_div(rows, per_tile); }
 
-/// The number of masks in a launch, and so of lists per key tile; and the heads that share one.
+/// The number of masks in a launch, which is the number of lists per key tile, and how many heads share one.
 struct MaskCount {
   int per_batch;  ///< 0: all batch entries share them
   int heads;      ///< query heads that share one
@@ -49,9 +49,9 @@ inline MaskCount masks_of(const Spec& spec) {
 
 //| ## The workspace
 //|
-//| Sums of dQ and two numbers for each row, as in chapter 7, and the lists. Only the device knows how long
-//| the lists are, so there is room for the longest: a word for each pair of tiles. Each packed document may
-//| have one more tile of queries and one more of keys.
+//| The workspace holds sums of dQ and two numbers per row, as in chapter 7, and the lists. Only the device
+//| knows how long the lists are, so there is room for the longest: a word for each pair of tiles. Each packed
+//| document may have one more tile of queries and one more of keys.
 /// Bytes of the parts of the workspace, one after another, and what they depend on.
 struct WorkspaceLayout {
   static constexpr int kLeastQueries = 64;  ///< per tile, at any head dimension
@@ -80,7 +80,7 @@ struct WorkspaceLayout {
 
   int64_t semaphores() const { return rows / kLeastQueries * kKeyConsumers; }
 
-  /// `in_turns`: of step 7, with semaphores and a turn for each entry.
+  /// `in_turns` is for step 7: adds semaphores and a turn per entry.
   int64_t bytes(int columns, bool in_turns) const {
     return rows * int64_t(sizeof(float)) * (2 + columns) +
            hidden * int64_t(sizeof(HiddenOfTile) + kTileKeys * sizeof(Hidden)) +
@@ -90,7 +90,7 @@ struct WorkspaceLayout {
   }
 };
 
-/// Takes the parts of the workspace, one after another.
+/// Hands out the parts of the workspace, one after another.
 struct BumpAllocator {
   char* at;
 
@@ -102,7 +102,7 @@ struct BumpAllocator {
   }
 };
 
-//| ## What kernels know of the shape
+//| ## The kernels' view of the shape
 
 inline GradientProblem gradient_problem_of(const Spec& spec, const Tensors& t, const WorkspaceLayout& layout,
                                            float score_offset, bool in_turns) {
@@ -146,12 +146,12 @@ void run_gradients_of(const Spec& spec, const Tensors& t, device::Stream stream,
                  static_cast<T*>(t.dv), workspace.dq, problem, tiles, lists, mask, score, workspace.counter);
 }
 
-//| Where dK and dV do not fit the registers together, one kernel sums dV and a second one dK and dQ. Both
+//| Where dK and dV do not fit in registers together, one kernel sums dV and a second one dK and dQ. Both
 //| take tiles from one counter, and a kernel of one thread sets it to 0 between them. At d = 256 that is so
 //| for every mask. A softcap needs this at every head dimension: P, its product with the slope, dP, dK and dV
 //| are 224 registers at d = 64 and 208 at d = 128, and in one kernel nvcc spilled 84 and 4 bytes.
-/// Makes all launches with one mask and one function on scores. `mask_of(...)` makes the mask, and launches
-/// what it needs beforehand.
+/// Makes all launches with one mask and one function on scores. `mask_of(...)` makes the mask, and first
+/// launches the kernels that the mask needs.
 template <typename T, int kHeadDim, typename MaskOf, typename Score>
 void run_with_mask(const Spec& spec, const Tensors& t, device::Stream stream, bool in_turns,
                    const MaskOf& mask_of, const Score& score) {
@@ -228,7 +228,7 @@ void run_with_mask(const Spec& spec, const Tensors& t, device::Stream stream, bo
                  static_cast<T*>(t.dq), problem);
 }
 
-//| ## Which mask
+//| ## Choosing the mask
 
 /// Windows, documents and intervals, with a function on scores.
 template <typename T, int kHeadDim, typename Score>

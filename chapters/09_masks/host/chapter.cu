@@ -1,8 +1,8 @@
 //| # Chapter 9's descriptor
 //|
-//| Five forward steps, two of the gradient and one that reads a cache, each with the masks that it supports.
-//| It runs on the host. The kernels are compiled in separate files, `step1.cu` to `step6_d256.cu`, so that a
-//| change to one policy does not compile the others; [launch.cuh](launch.cuh) and
+//| The chapter has five forward steps, two gradient steps and one that reads a cache, each with the masks
+//| that it supports. This file runs on the host. The kernels are compiled in separate files, `step1.cu` to
+//| `step6_d256.cu`, so that a change to one policy does not compile the others; [launch.cuh](launch.cuh) and
 //| [backward_launch.cuh](backward_launch.cuh) have the launches.
 #include <bit>
 
@@ -53,12 +53,12 @@ constexpr Features accepted() {
 
 //| ## What cannot run
 //|
-//| Numbers are counted in 32 bits, and some features do not go together: lists are made by one kind of mask,
-//| and a kernel has one function on scores compiled in. A softcap c * tanh(s / c) is
-//| 2c / (1 + e^(-2s/c)) - c in the kernels, whose float32 is good to c * 2^-22.
+//| Indices have 32 bits, and some features cannot be combined: only one kind of mask makes lists, and a
+//| kernel has one score function compiled in. A softcap c * tanh(s / c) is 2c / (1 + e^(-2s/c)) - c in the
+//| kernels, whose float32 is good to c * 2^-22.
 constexpr int kFewestPageRows = 8;  // the swizzle's pattern
 
-/// Features that do not go together.
+/// Rejects features that cannot be combined.
 std::string exclusive(const Spec& spec) {
   const Visibility& v = spec.visibility;
   const ScoreFunction& score = spec.score;
@@ -101,8 +101,8 @@ std::string limits(const Spec& spec) {
 
 //| ## The workspace
 //|
-//| Steps that build lists on the GPU keep them here. The others need no more than a counter, from which
-//| blocks take their tiles. It is 0 before the first launch, and every launch leaves it so.
+//| Steps that build lists on the GPU keep them here. The others need only a counter, from which blocks take
+//| their tiles. It is 0 before the first launch, and every launch resets it.
 int64_t counter_bytes(const Spec&) { return kCounterBytes; }
 
 /// Counts every tensor and every mask's data once.
@@ -126,8 +126,8 @@ void run_gradient(const Spec& spec, const Tensors& tensors, device::Stream strea
 
 //| ## The steps
 //|
-//| A step is a row. The gradient has different inputs and outputs from the forward steps, as its operation
-//| says.
+//| Each step is one row. The gradient's inputs and outputs differ from those of the forward steps; its
+//| operation determines them.
 template <int kStep, int64_t (*kWorkspace)(const Spec&)>
 constexpr Step row(const char* slug, const char* name, const char* idea,
                    void (*run)(const Spec&, const Tensors&, device::Stream)) {

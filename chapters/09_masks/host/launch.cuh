@@ -13,7 +13,7 @@
 
 namespace flashbook::masks {
 
-//| ## What kernels know of the shape
+//| ## The kernels' view of the shape
 
 inline Problem problem_of(const Spec& spec) {
   return {.batch = spec.batch,
@@ -50,7 +50,7 @@ inline Ranges ranges_of(const Spec& spec, const Tensors& t) {
 //|
 //| Under every mask that hides what comes later, the last tile of queries of a head goes first, since its row
 //| of tiles is the longest. Under a window only the first rows of a head are shorter than the others. They
-//| come last, and fill the gaps at the end of the launch.
+//| are processed last, and fill the gaps at the end of the launch.
 //|
 //| A section of heads (chapter 5) is as many heads as have their keys in the L2 at the same time. Under a
 //| window or in documents blocks use few of a head's keys at the same time, so a section has more heads, or
@@ -62,7 +62,7 @@ constexpr int kRowsInUse = 1024;  ///< a head's queries that blocks work on at t
 inline bool is_uneven(const Visibility& v) { return v.window.right >= 0 && v.window.left < 0; }
 
 /// Returns how many keys of a head are in use at the same time: those of a window, or of a document. The host
-/// knows how many documents there are, and not how long each is.
+/// knows the number of documents, but not their lengths.
 inline int64_t keys_in_use(const Spec& spec) {
   const Visibility& v = spec.visibility;
   int64_t keys = spec.seqlen_k;
@@ -79,7 +79,7 @@ InBatch in_batch(const Spec& spec) {
                             kSectionBytes * spec.seqlen_k / keys_in_use(spec)));
 }
 
-//| ## After the last sequence
+//| ## Rows after the last sequence
 
 /// Returns a packed tensor whose rows end at `*end`.
 inline OpenEnd open_end(const Spec& spec, TensorId id, void* first, const int* end) {
@@ -109,13 +109,13 @@ inline unsigned clearing_blocks(const OpenEnds& open) {
 //| In steps 2, 4, 5 and 8 a small kernel runs before this one, and makes a plan or classifies tiles. Then the
 //| launch is a dependent one: its blocks begin while the small kernel ends, initialise their barriers, and
 //| wait for it.
-/// Tensor maps, and how a kernel names heads and rows in them.
+/// Tensor maps, and how a kernel addresses heads and rows in them.
 struct Maps {
   TileMap q, k, v, o;
   MapStrides q_strides, k_strides, v_strides, o_strides;
 };
 
-/// Returns the maps of tensors that are all of one kind: batch entries, or packed.
+/// Returns the maps of tensors that are all batch entries or all packed.
 template <typename Traits>
 Maps maps_of(const Spec& spec, const Tensors& t, TileMap (*map)(const Spec&, TensorId, const void*, int),
              MapStrides (*strides)(const Spec&, TensorId)) {

@@ -1,4 +1,4 @@
-//| # Which function on scores
+//| # Choosing the score function
 //|
 //| The host's part of a softcap and of slopes, which the forward pass and the gradient share.
 #pragma once
@@ -16,7 +16,7 @@ inline Softcap softcap_of(const Spec& spec) {
           .score_offset = float(-c)};
 }
 
-/// `scale`: what the softmax multiplies by, without log2(e).
+/// `scale` is the softmax's factor, without log2(e).
 inline Alibi alibi_of(const Spec& spec, const Tensors& tensors, const Ranges& ranges, double scale) {
   return {.slopes = static_cast<const float*>(tensors.tables[int(TableId::slopes)]),
           .ranges = ranges,

@@ -9,7 +9,7 @@ int64_t varlen_workspace_bytes(const Spec& spec) {
 
 void run_varlen(const Spec& spec, const Tensors& tensors, device::Stream stream) {
   if (documents_of(spec, tensors).count == 0)
-    return run_ranges(spec, tensors, stream);  // one sequence a batch entry
+    return run_ranges(spec, tensors, stream);  // one sequence per batch entry
   const Ranges ranges{band_of(spec.visibility), {}};
   run_packed<true, std::type_identity_t, true>(spec, tensors, stream, [&](const InPlan<Packed>& planned) {
     return Varlen{planned, {ranges}, {}};

@@ -17,8 +17,8 @@ namespace {
 
 //| ## The map of pages
 //|
-//| It is `varlen_map`, with boxes of one piece and one panel, and a unit that divides the distance between
-//| pages, too.
+//| It is `varlen_map`, with boxes of one piece and one panel, and a unit that also divides the distance
+//| between pages.
 
 /// Elements that divide the distances between pages, heads and rows.
 int64_t page_unit(const Strides& strides) {
@@ -31,7 +31,7 @@ TileMap page_map(const Spec& spec, TensorId tensor, const void* base, int box_ro
 }
 
 /// Returns how a kernel addresses heads and rows in that map, and how far a page is from the next. Throws
-/// UsageError if the numbers get too large.
+/// UsageError if an index would overflow.
 std::pair<MapStrides, int> page_strides(const Spec& spec, TensorId tensor) {
   const Strides strides = spec.strides(tensor);
   const int64_t unit = page_unit(strides), pages = spec.paging.rows > 0 ? spec.paging.pages : spec.batch;
@@ -119,7 +119,7 @@ void run_prompts(const Spec& spec, const Tensors& t, device::Stream stream) {
                  dim3(kPlanThreads), 0, stream, sequences, plan, open);
   const Pages cache_pages{table(TableId::page_table), whole ? 30 : std::countr_zero(unsigned(page_rows)),
                           piece_rows, k_distance, v_distance};
-  //| To the kernel heads that share tiles are one head.
+  //| To the kernel, heads that share tiles are one head.
   Spec kernel_spec = query_spec;
   kernel_spec.heads >>= bits;
   kernel_spec.layout.o = query_spec.strides(TensorId::o);

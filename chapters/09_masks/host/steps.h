@@ -1,5 +1,5 @@
 /// \file
-/// The chapter's steps, each in a file of its own: a kernel is compiled for two types and three head
+/// The chapter's steps, each in a separate file: a kernel is compiled for two types and three head
 /// dimensions.
 #pragma once
 #include "common/attention/tensors.h"
@@ -25,8 +25,8 @@ void run_gradients(const Spec& spec, const Tensors& tensors, device::Stream stre
 /// The counter of tiles, at the beginning of every step's workspace. What follows it is aligned.
 constexpr int64_t kCounterBytes = 16;
 
-/// Returns the bytes of the workspace: of the counter, and the plan if there are documents; the scanned
-/// intervals, if there are any; the classes of tiles.
+/// Returns the bytes of the workspace: the counter, and the plan if there are documents; the scanned
+/// intervals, if any; the classes of tiles.
 int64_t varlen_workspace_bytes(const Spec& spec);
 int64_t columns_workspace_bytes(const Spec& spec);
 int64_t functions_workspace_bytes(const Spec& spec);

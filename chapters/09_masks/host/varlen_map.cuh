@@ -18,8 +18,8 @@ inline uint64_t map_unit(const Spec& spec, TensorId tensor) {
   return std::gcd(uint64_t(strides.row), uint64_t(strides.head)) * size_of(spec.dtype);
 }
 
-/// Returns how a kernel addresses heads and rows in a packed tensor's map. Throws UsageError if the numbers
-/// get too large.
+/// Returns how a kernel addresses heads and rows in a packed tensor's map. Throws UsageError if an index
+/// would overflow.
 inline MapStrides varlen_strides(const Spec& spec, TensorId tensor) {
   const Strides strides = spec.strides(tensor);
   const uint64_t elements = map_unit(spec, tensor) / size_of(spec.dtype);

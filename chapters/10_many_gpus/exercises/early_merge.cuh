@@ -18,7 +18,7 @@ __global__ void __launch_bounds__(32) take_part_in(const float* part_o,    // [r
   const int row = blockIdx.x;
   const float part = expf(part_lse[row]), carried = expf(lse[row]);
   const float sum = part + carried;
-  __syncwarp();  // all lanes have read the log-sum-exp that one overwrites
+  __syncwarp();  // all lanes have read the log-sum-exp that one lane overwrites
   for (int column = threadIdx.x; column < 64; column += 32) {
     const int at = row * 64 + column;
     o[at] = (part * part_o[at] + carried * o[at]) / sum;

@@ -6,8 +6,8 @@
 namespace flashbook::many_gpus {
 
 // Attention within a window needs only the last keys of the previous rank, and, looking ahead, the first keys
-// of the next one. So every rank sends its last keys forwards and its first keys backwards round a ring, and
-// receives two edges. A single rank is its own neighbour.
+// of the next one. So every rank sends its last keys forwards and its first keys backwards around a ring, and
+// receives both neighbours' edges. A single rank is its own neighbour.
 
 using device::Queue, device::Rank;
 
@@ -18,7 +18,7 @@ inline void exchange_edges(Rank& rank, Queue& queue, void* first, void* last, vo
                            std::size_t bytes) {
   const int next = (rank.number() + 1) % rank.count(),
             previous = (rank.number() + rank.count() - 1) % rank.count();
-  // First the last keys go round, then the first ones.
+  // The last keys travel around the ring first, then the first keys.
   rank.exchange(queue, {{next, last, bytes}}, {});
   rank.exchange(queue, {}, {{previous, before, bytes}});
   rank.exchange(queue, {{previous, first, bytes}}, {});

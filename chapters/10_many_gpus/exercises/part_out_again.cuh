@@ -12,7 +12,7 @@ namespace flashbook::many_gpus {
 //
 // The part's keys are among those of the whole. If a part has no keys, its log-sum-exp is -inf, its O was
 // never written, and the row stays as it is. If the part is all that the row saw, or slightly more after
-// rounding, no key is left: O = 0 and the log-sum-exp -inf. Log-sum-exps may be 10000.
+// rounding, no key is left: O = 0 and the log-sum-exp is -inf. A log-sum-exp may be as large as 10000.
 
 // BEGIN EXERCISE ch10-merge: a part out again
 /// Removes a part from each row, in place. Grid: rows; a block is a warp.

@@ -8,9 +8,9 @@
 
 namespace flashbook::many_gpus {
 
-// Every rank needs the sum of all ranks' numbers, in float32. They go round the ring: at each hop a rank adds
-// the numbers that it holds to its sum while it passes them on and receives the next ones. Two buffers
-// alternate, as in the chapter.
+// Every rank needs the sum of all ranks' numbers, in float32. The numbers travel around the ring: at each hop
+// a rank adds the numbers that it holds to its sum while it passes them on and receives the next ones. Two
+// buffers alternate, as in the chapter.
 
 constexpr int kAddThreads = 128;
 

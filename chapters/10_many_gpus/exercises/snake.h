@@ -1,12 +1,12 @@
 /// \file
-/// Exercise ch10-owner: who has a token, and where.
+/// Exercise ch10-owner: which rank stores a token, and where.
 #pragma once
 
 namespace flashbook::many_gpus {
 
 // Zigzag gives rank r chunks r and 2P - 1 - r of 2P. In decoding the final length of a sequence is unknown,
-// so it cannot be cut into 2P chunks. Instead, tokens are distributed in blocks of `block` tokens as they
-// come: the first P blocks to ranks 0, 1, ..., P - 1, the next P to ranks P - 1, ..., 1, 0, the next P
+// so it cannot be cut into 2P chunks. Instead, tokens are distributed in blocks of `block` tokens as they are
+// generated: the first P blocks to ranks 0, 1, ..., P - 1, the next P to ranks P - 1, ..., 1, 0, the next P
 // forwards again, and so on. With 2P blocks that is zigzag.
 //
 // A rank stores its tokens contiguously, in the order of the sequence.

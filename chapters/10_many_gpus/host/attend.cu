@@ -1,6 +1,6 @@
 //| # From a launch to its kernel
 //|
-//| Type and head dimension are known when the program runs, and kernels need them when they are compiled.
+//| The element type and the head dimension are known only at run time, but kernels need them at compile time.
 #include "chapters/10_many_gpus/host/attend.h"
 #include "chapters/10_many_gpus/host/launch.cuh"
 
@@ -22,7 +22,7 @@ int Attention::last_key(int query) const {
 
 int Attention::first_seeing() const {
   int begin = 0, end = spec.seqlen_q;
-  while (begin < end) {  // later queries see more
+  while (begin < end) {  // binary search: later queries see more keys
     const int middle = begin + (end - begin) / 2;
     if (last_key(middle) < 0)
       begin = middle + 1;

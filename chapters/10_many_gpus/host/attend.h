@@ -1,8 +1,8 @@
 //| # What a rank's program launches
 //|
-//| The programs of the ranks (`step1_all_gather.h`, `step2_ring.h`, `step5_ulysses.h`) run on the host and
-//| name no type: these functions choose the kernel of a launch, in files that are compiled for one head
-//| dimension each.
+//| The programs of the ranks (`step1_all_gather.h`, `step2_ring.h`, `step5_ulysses.h`) run on the host and do
+//| not depend on the element type. These functions choose the kernel of a launch, in files that are compiled
+//| for one head dimension each.
 #pragma once
 #include "chapters/10_many_gpus/documents.cuh"
 #include "common/attention/spec.h"
@@ -10,7 +10,7 @@
 
 namespace flashbook::many_gpus {
 
-/// One launch: queries of a rank on keys of one rank or of all.
+/// One launch: a rank's queries with the keys of one rank or of all.
 struct Attention {
   Spec spec;             ///< with as many queries and keys as the launch has, in the default layout
   Tokens queries, keys;  ///< which tokens these are
@@ -21,7 +21,7 @@ struct Attention {
   int* counter;    ///< 0; the launch leaves it so
   bool masked;     ///< some query does not see all keys
   int margin = 0;  ///< number of multiprocessors to leave free
-  /// For documents: the tiles of queries, in device memory, each with its keys. Null: tiles of all queries.
+  /// With documents, the query tiles in device memory, each with its keys. Null for tiles of all queries.
   const DocumentTile* tiles = nullptr;
   int tile_count = 0;
   Carried carried = {.o = nullptr, .lse = nullptr, .first = 0, .from = 0, .until = 0};  ///< for a part
@@ -35,7 +35,7 @@ struct Attention {
 /// Launches the attention kernel.
 void attend(const Attention& attention, device::Queue& queue);
 
-/// Takes a part in float32 into what attention.carried has.
+/// Merges a part in float32 into attention.carried.
 void merge(const Attention& attention, const float* part_o, const float* part_lse, device::Queue& queue);
 
 /// Writes the result of the first `rows` rows of every head, which see no key at all.

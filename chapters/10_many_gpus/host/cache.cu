@@ -35,8 +35,8 @@ void launch_merge(const float* part_o, const float* part_lse, int parts, int64_t
 
 }  // namespace
 
-//| A block fills a multiprocessor's shared memory, so there are as many blocks as multiprocessors, or a
-//| little fewer.
+//| A block fills a multiprocessor's shared memory, so the launch has one block per multiprocessor, or
+//| slightly fewer.
 int parts_of(const Cache& cache) {
   int tiles = 0;
   device::with_head_dim(cache.spec.head_dim, [&]<int kHeadDim>() {

@@ -8,7 +8,7 @@
 
 namespace flashbook::many_gpus {
 
-/// One launch: all queries on the keys of a rank.
+/// One launch: all queries with the keys of one rank.
 struct Cache {
   Spec spec;    ///< for all ranks together
   Tokens keys;  ///< the rank's keys
@@ -23,7 +23,7 @@ int parts_of(const Cache& cache);
 /// Computes attention in `parts` parts: o [parts, batch * heads * seqlen_q, head_dim] and lse.
 void attend(const Cache& cache, int parts, float* o, float* lse, device::Queue& queue);
 
-/// Merges parts of `rows` rows into one; without parts, the rows see nothing.
+/// Merges parts of `rows` rows into one; without parts, the rows see no key.
 void merge_parts(const Cache& cache, const float* part_o, const float* part_lse, int parts, int64_t rows,
                  float* o, float* lse, device::Queue& queue);
 

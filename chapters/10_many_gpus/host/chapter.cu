@@ -1,7 +1,7 @@
 //| # Chapter 10's descriptor
 //|
-//| The steps and what they refuse. This code runs on the host; [ranks.cu](ranks.cu) distributes tensors to
-//| the ranks.
+//| The steps, and the inputs that they reject. This code runs on the host; [ranks.cu](ranks.cu) distributes
+//| tensors to the ranks.
 #include "chapters/10_many_gpus/host/chapter.h"
 #include "chapters/10_many_gpus/host/ranks.h"
 
@@ -9,10 +9,10 @@ namespace flashbook {
 namespace {
 
 constexpr int64_t kMaxHeads = 65535;  // a grid's maximum y size
-constexpr int kMaxRows = 1 << 30;     // a place in the sequence, and one past it, are ints
+constexpr int kMaxRows = 1 << 30;     // positions in the sequence, up to one past the end, are ints
 
-/// Steps that pass keys on take tokens in any order. Step 4 merges parts of documents in the kernel; steps 2
-/// and 3 would merge them afterwards, and do not.
+/// The ring steps support every token order. Step 4 merges parts of documents in the kernel; steps 2 and 3,
+/// which merge in a separate kernel, do not support documents.
 template <int kStep>
 constexpr Features accepted() {
   Features accepts = Feature::causal | Feature::ranks;
@@ -23,7 +23,7 @@ constexpr Features accepted() {
 
 //| ## What cannot run
 //|
-//| Any number of ranks can run any length: some ranks may have no token, and some may see nothing.
+//| Any number of ranks can run any length: some ranks may have no tokens, and some may see no keys.
 std::string limits(const Spec& spec) {
   if (int64_t(spec.batch) * spec.heads > kMaxHeads)
     return "batch * heads is at most 65535: give a smaller --batch";
@@ -52,7 +52,7 @@ std::unique_ptr<DealtOut> deal_out(const Spec& spec, const Tensors& tensors,
   return std::make_unique<many_gpus::Ranks>(spec, tensors, kStep, together);
 }
 
-/// Waits for whatever the device does, and returns when the outputs are there, whichever the stream is.
+/// Waits for all work on the device, whatever the stream, and returns when the outputs are complete.
 template <int kStep>
 void run(const Spec& spec, const Tensors& tensors, device::Stream) {
   many_gpus::Ranks ranks(spec, tensors, kStep, {.transport = device::default_transport(spec.sharding.ranks)});
@@ -94,7 +94,7 @@ constexpr Step kSteps[] = {
         "Queries travel to all ranks, each computes them on the keys that it has, and the parts are merged."),
 };
 
-/// Returns a sequence that is worth several GPUs.
+/// Returns a sequence long enough for several GPUs.
 Spec over_two(Spec spec) {
   spec.sharding.ranks = 2;
   return spec;

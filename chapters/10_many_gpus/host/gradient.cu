@@ -1,6 +1,6 @@
 //| # From a launch of step 6 to its kernel
 //|
-//| Type and head dimension are known when the program runs, and kernels need them when they are compiled.
+//| The element type and the head dimension are known only at run time, but kernels need them at compile time.
 #include "chapters/10_many_gpus/host/gradient.h"
 #include "chapters/10_many_gpus/step6_sums.cuh"
 #include "common/device/dispatch.h"

@@ -30,7 +30,7 @@ struct Gradient {
 /// Returns the rows per head in the workspace.
 int padded_rows(int queries);
 
-/// Fills the workspace: with O and the log-sum-exp of the queries, and with zeros for dQ.
+/// Fills the workspace: D and the log-sum-exp of the queries, and zeros for dQ.
 void prepare(const Gradient& gradient, const void* o, const float* lse, device::Queue& queue);
 
 /// Launches the kernel: adds to the workspace's dQ, and stores dK and dV.

@@ -2,7 +2,7 @@
 //|
 //| A launch takes key heads `first_head` to `first_head + heads` - 1 of all batch entries and the query heads
 //| that share them. A rank's tensors are [heads, tokens, head_dim], so these are ordinary tensors that begin
-//| later.
+//| at an offset.
 #pragma once
 #include "chapters/10_many_gpus/host/gradient.h"
 #include "chapters/10_many_gpus/step6_blocks.cuh"

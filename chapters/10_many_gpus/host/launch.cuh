@@ -42,10 +42,10 @@ void launch_attention(const Attention& a, device::Queue& queue) {
                  a.carried, order, a.counter);
 }
 
-//| ## Which version
+//| ## Choosing the version
 //|
-//| A whole result takes the version that chapter 5 takes for the same shape. A part takes the version for
-//| long sequences, since any sequence worth dividing among GPUs is long.
+//| A whole result uses the version that chapter 5 uses for the same shape. A part uses the version for long
+//| sequences, since any sequence worth dividing among GPUs is long.
 
 /// Maximum lengths at which the version for short sequences is faster under a causal mask (chapter 5).
 constexpr int kShortD64 = 1024, kShortD128 = 2048;

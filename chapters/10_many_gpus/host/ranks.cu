@@ -10,7 +10,7 @@
 namespace flashbook::many_gpus {
 namespace {
 
-/// Where ranks wait for one another: each sends every other a few bytes.
+/// A barrier for all ranks: each sends every other rank a few bytes.
 class Gathering {
  public:
   explicit Gathering(device::Rank& rank)
@@ -53,7 +53,7 @@ std::unique_ptr<Program> program_of(int step, const Dealt& dealt) {
 
 std::byte* at(void* base, int64_t bytes) { return static_cast<std::byte*>(base) + bytes; }
 
-//| A rank's tokens of a head are a run or two, and each run is one copy. In stripes its rows are apart.
+//| Per head, a rank's tokens form one or two runs, each copied by one call; striped rows are not contiguous.
 /// Copies inputs to a rank, or its outputs from it.
 void copy(const Dealt& dealt, Role role) {
   for (const Dealt::Piece& piece : dealt.pieces) {
@@ -91,12 +91,12 @@ Ranks::Ranks(const Spec& spec, const Tensors& tensors, int step, const device::T
     programs_.push_back(program_of(step, dealt_.back()));
   }
   device::use_device(home());
-  device::synchronize();  // the inputs are there
+  device::synchronize();  // the inputs are complete
   for (const Dealt& dealt : dealt_) copy(dealt, Role::input);
   device::synchronize();
 }
 
-//| A rank has the cache's queries of some heads, whose rows are one run, and its keys of some tokens.
+//| A rank stores the queries of some heads, whose rows are contiguous, and the keys of some tokens.
 Dealt Ranks::deal_cache(int rank) const {
   Dealt dealt;
   dealt.cache =
@@ -117,11 +117,11 @@ Dealt Ranks::deal_cache(int rank) const {
   return dealt;
 }
 
-//| For a gradient O and the log-sum-exp are inputs. On a rank, V follows K, and dV follows dK.
+//| For a gradient, O and the log-sum-exp are inputs. In a rank's memory, V follows K, and dV follows dK.
 Dealt Ranks::deal(int rank) const {
   if (step_ == kDecode) return deal_cache(rank);
   Dealt dealt;
-  Spec whole = spec_;  // its mask is full or causal, in each document
+  Spec whole = spec_;  // its mask is full or causal within each document
   whole.visibility.documents = {};
   dealt.share = std::unique_ptr<Share>(new Share{.whole = whole,
                                                  .order = order_,
@@ -189,7 +189,7 @@ std::vector<double> Ranks::time(int reps) {
   });
   std::vector<double> seconds;
   for (int rep = 0; rep < reps; ++rep) {
-    std::vector<Clock::time_point> begins, ends;  // for processes with separate clocks, only this one's
+    std::vector<Clock::time_point> begins, ends;  // separate clocks: only this process's times
     for (const std::vector<Span>& rank_spans : spans)
       if (!rank_spans.empty()) {
         begins.push_back(rank_spans[std::size_t(rep)].begin);
@@ -202,8 +202,8 @@ std::vector<double> Ranks::time(int reps) {
   return seconds;
 }
 
-//| Processes send each other their rows of the outputs. Each allocates room for the rows of all others, as
-//| large as the shares that those processes have.
+//| Processes send each other their rows of the outputs. Each allocates room for the rows of all others, with
+//| the sizes of their shares.
 void Ranks::collect() {
   for (const Dealt& dealt : dealt_) copy(dealt, Role::output);
   if (device::processes() != nullptr)

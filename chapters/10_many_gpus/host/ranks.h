@@ -36,10 +36,10 @@ struct Dealt {
   std::vector<Piece> pieces;
 };
 
-/// The ranks of a step that this process has, all or one: their shares and programs.
+/// The ranks that this process runs, all or one: their shares and programs.
 class Ranks final : public DealtOut {
  public:
-  /// Gives every rank its rows of the inputs. Every process has the whole tensors.
+  /// Gives every rank its rows of the inputs. Every process holds the whole tensors.
   Ranks(const Spec& spec, const Tensors& tensors, int step, const device::Together& together);
 
   void run() override;
