@@ -8,7 +8,7 @@
 namespace flashbook::sim {
 
 /// Counts the calls on the calling OS thread, which runs whole blocks: simulated threads take no time, but
-/// earlier events of a block have smaller numbers.
+/// earlier events in a block get smaller numbers.
 inline int64_t clock_ticks() {
   static thread_local int64_t ticks = 0;
   return ++ticks;

@@ -38,13 +38,13 @@ constexpr bool is_empty_text(const char* source) { return source[0] == '"' && so
 
 }  // namespace flashbook::sim
 
-// Keywords that nvcc accepts in more places than g++, or that the simulator supports only in part. Headers
-// included after this file see these macros; they do not change the meaning of standard C++.
+// These are keywords that nvcc accepts in more places than g++, or that the simulator supports only in part.
+// Headers included after this file see these macros; they do not change the meaning of standard C++.
 
 /// g++ rejects alignas in the middle of a declaration, but not this attribute.
 #define alignas(...) __attribute__((aligned(::flashbook::sim::alignment<__VA_ARGS__>())))
 
-/// Only an empty asm, which is a compiler barrier, can run here. `volatile(` occurs only after asm.
+/// Only an empty asm statement, a compiler barrier, can run here. `volatile(` occurs only after asm.
 #define FLASHBOOK_NO_PTX(...)                                  \
   static_assert(::flashbook::sim::is_empty_text(#__VA_ARGS__), \
                 "the simulator cannot run inline PTX: use the functions of common/ptx")

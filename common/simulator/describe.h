@@ -11,22 +11,22 @@
 
 namespace flashbook::sim {
 
-/// "(0,2,0)".
+/// Returns "(0,2,0)", for example.
 std::string triple(uint3 index);
 
-/// "lanes 0-15, 20".
+/// Returns "lanes 0-15, 20", for example.
 std::string describe_lanes(uint32_t lanes);
 
-/// "lanes 0-15 wait", "lane 20 waits".
+/// Returns "lanes 0-15 wait" or "lane 20 waits", for example.
 std::string describe_waiting(uint32_t lanes);
 
-/// "0x0000ffff".
+/// Returns "0x0000ffff", for example.
 std::string describe_mask(uint32_t mask);
 
-/// "cp_async_wait at kernel.cuh:12".
+/// Returns "cp_async_wait at kernel.cuh:12", for example.
 std::string describe_call(const char* what, Location where);
 
-/// "__shfl_sync at kernel.cuh:12 with mask 0x0000ffff".
+/// Returns "__shfl_sync at kernel.cuh:12 with mask 0x0000ffff", for example.
 std::string describe_call(const Collective& collective, Location where, uint32_t mask);
 
 /// Returns whether two calls are certain to be the same call.

@@ -1,5 +1,5 @@
 /// \file
-/// Grids: checks launches and distributes blocks to OS threads.
+/// Checks launches, and distributes the blocks of a grid across OS threads.
 #include <atomic>
 #include <charconv>
 #include <chrono>
@@ -40,7 +40,7 @@ std::string text_of(dim3 size) {
   return "(" + std::to_string(size.x) + "," + std::to_string(size.y) + "," + std::to_string(size.z) + ")";
 }
 
-/// Returns the kernel at this address, as far as it is known: "attend<64> at attention.cuh:58".
+/// Describes the kernel at this address as precisely as possible: "attend<64> at attention.cuh:58".
 std::string describe_kernel(const void* kernel) {
   const std::uintptr_t code = offset_in_program(kernel);
   const auto lines = source_lines_of_code({&code, 1});
@@ -64,7 +64,7 @@ void check_launch(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, const
       bounds.threads && threads > unsigned(bounds.threads))
     throw Error("a block of " + std::to_string(threads) + " threads: the __launch_bounds__ of " +
                 describe_kernel(kernel) + " allow " + std::to_string(bounds.threads) +
-                ", and a GPU refuses the launch. Launch fewer, or raise the bound");
+                ", so a GPU would refuse the launch. Launch fewer threads, or raise the bound");
   if (block.z > kMaxBlockZ) throw Error("a block of " + text_of(block) + " threads: z is at most 64");
   if (grid.x > kMaxGridX) throw Error("a grid of " + text_of(grid) + " blocks: x is at most 2147483647");
   if (grid.y > kMaxGridYZ || grid.z > kMaxGridYZ)
@@ -107,9 +107,9 @@ Async async_from_environment() {
   throw SettingError(std::string(name) + "=" + text + ": use eager, lazy or random");
 }
 
-/// The error of the block with the lowest number. Blocks are handed out in order, so it does not depend on
-/// the number of OS threads. Errors of blocks that waited too long for others rank below all other errors,
-/// since the awaited block may have been stopped.
+/// The error of the block with the lowest number. Blocks are handed out in order, so this error does not
+/// depend on the number of OS threads. Errors of blocks that waited too long for others rank below all other
+/// errors, since the awaited block may have been stopped.
 class FirstError {
  public:
   void add(uint64_t block, std::string text, bool waits_in_vain) {
@@ -135,7 +135,7 @@ class FirstError {
 /// Workers outlive a grid, since their memory is expensive to set up; one grid uses them at a time.
 std::vector<std::unique_ptr<Worker>> workers;
 
-/// Totals over all grids so far, except for the turns, which the workers count.
+/// Totals over all grids run so far, except for the number of turns, which the workers count.
 Counts counts_of_grids;
 
 /// Hands out the blocks of a grid in order to OS threads: to as many as the options allow, and to more when a
@@ -153,7 +153,7 @@ class Blocks final : public OtherBlocks {
     turns_->enter();
   }
 
-  /// Runs all blocks, or those before the first that fails.
+  /// Runs all blocks, or all blocks before the first one that fails.
   void run() {
     provide_workers(1);
     if (!kHasOsThreads) return run_in_turn();
@@ -184,8 +184,8 @@ class Blocks final : public OtherBlocks {
     }
     if (error_.happened()) return false;
     const bool begins = rounds > (working_ == 1 ? 1 : 32) && begin_another();
-    // The last of the other blocks may have ended since this block last polled, after doing what it waits
-    // for.
+    // The last of the other blocks may have ended since this block last polled, after performing the
+    // operation that this block waits for.
     if (working_ > 1 || rounds < unit_->rounds_beside_others) unit_->rounds_beside_others = rounds;
     if (begins || working_ == 1) {
       if (turns_) turns_->hand_over(unit_->number);
@@ -194,7 +194,7 @@ class Blocks final : public OtherBlocks {
     if (kHasOsThreads && (!turns_ || waiting_ >= working_))
       std::this_thread::sleep_for(std::chrono::microseconds(std::min(rounds, 500)));
     if (turns_) turns_->hand_over(unit_->number);
-    // Another block may have stopped waiting while this one slept.
+    // Another block may have stopped waiting while this block slept.
     if (const uint64_t ended = waits_ended_; waiting_ < working_ || ended != unit_->known_to_have_ended) {
       unit_->known_to_have_ended = ended;
       unit_->all_wait_since = now;
@@ -207,8 +207,8 @@ class Blocks final : public OtherBlocks {
     ++waits_ended_;
     --waiting_;
   }
-  /// The first blocks meet at their second additions, except for blocks that are waiting for others: by then
-  /// every block has handled the result of its first addition.
+  /// The first blocks meet before their second additions, except for blocks that are waiting for others: by
+  /// then every block has handled the result of its first addition.
   bool must_wait_at_addition() override {
     if (unit_->added == Added::enough) return false;
     if (unit_->added == Added::nothing) {
@@ -243,12 +243,12 @@ class Blocks final : public OtherBlocks {
   }
 
  private:
-  /// As many blocks as the simulator's multiprocessors run concurrently (device.h).
+  /// Returns as many blocks as the simulator's multiprocessors run concurrently (device.h).
   uint64_t blocks_that_meet() const { return std::min<uint64_t>(count_, 4); }
 
-  static constexpr int kManyBlocks = 64;  ///< blocks after these rarely let others run before they begin
-  /// The maximum number of blocks that run concurrently because one waits for others. (A web page has no
-  /// memory for many.)
+  static constexpr int kManyBlocks = 64;  ///< later blocks rarely let others run before they begin
+  /// The maximum number of blocks that run concurrently because one block waits for others. (A web page has
+  /// too little memory for many.)
   static constexpr int kMaxForOthers = kHasOsThreads ? 64 : 4;
 
   /// Gives another of the concurrent blocks a turn.
@@ -274,7 +274,7 @@ class Blocks final : public OtherBlocks {
     }();
     enter_(worker, *this);
     for (uint64_t number; !error_.happened() && (number = next_++) < count_; stop_waiting()) {
-      // On one OS thread a grid must behave the same every time; in random order blocks meet anyway.
+      // On one OS thread a grid must behave the same on every run; in random order blocks meet anyway.
       const bool meets = number < blocks_that_meet() && options().os_threads > 1 && !turns_;
       unit_->added = meets ? Added::nothing : Added::enough;
       if (hands_over()) {
@@ -290,7 +290,7 @@ class Blocks final : public OtherBlocks {
     if (turns_) turns_->leave();
   }
 
-  /// Runs all units on the calling OS thread, each of them until its block waits for others.
+  /// Runs all units on the calling OS thread, each until its block waits for other blocks.
   void run_in_turn() {
     std::deque<Unit> units;
     SharedMemory* in_place = nullptr;  // the unit whose `__shared__` arrays are in place
@@ -326,7 +326,7 @@ class Blocks final : public OtherBlocks {
     return unit_->has_block = true;
   }
 
-  /// Starts one more unit, unless it would have nothing to do or the system refuses another OS thread.
+  /// Starts another unit, unless it would have no block to run or the system refuses another OS thread.
   bool begin_another() {
     if (next_ >= count_) return false;
     const std::lock_guard lock(mutex_);
@@ -363,17 +363,17 @@ class Blocks final : public OtherBlocks {
   std::mutex mutex_;            ///< protects the members below
   std::vector<std::thread> threads_;
   int begun_ = 1;
-  /// The number of its block's additions to integers in device memory; at its maximum if the block need not
-  /// meet others.
+  /// The number of additions to integers in device memory that the unit's block has made; `enough` if the
+  /// block need not meet others.
   enum class Added { nothing, once, waits, enough };
-  /// Runs one block at a time: on its own OS thread, or on its share of the only one.
+  /// Runs one block at a time, either on its own OS thread or on one that it shares with other units.
   struct Unit {
     int number = 0;      ///< number of the unit, from 0
     bool waits = false;  ///< whether the unit is counted in waiting_
     Added added = Added::enough;
     std::chrono::steady_clock::time_point all_wait_since{};
     uint64_t known_to_have_ended = 0;  ///< value of waits_ended_
-    int rounds_beside_others = 0;      ///< number of rounds it had waited when others last ran
+    int rounds_beside_others = 0;      ///< number of rounds it had waited when other blocks last ran
     bool gives_up = false;             ///< whether its block has waited too long
     Random random{0};                  ///< decides when its block lets others run
     int operations_left = 0;           ///< number of operations until the next decision

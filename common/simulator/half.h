@@ -1,6 +1,6 @@
 /// \file
 /// The functions of <cuda_fp16.h> and <cuda_bf16.h>; the types are in common/numeric/float_formats.h.
-/// Internal to cuda.h. Functions such as hexp round the exact result; a GPU's may differ in the last bit.
+/// Internal to cuda.h. Functions such as hexp round the exact result; a GPU may differ in the last bit.
 #pragma once
 #include <cmath>
 
@@ -26,7 +26,7 @@ struct alignas(4) HalfPair {
   friend HalfPair& operator+=(HalfPair& a, HalfPair b) { return a = a + b; }
   friend HalfPair& operator-=(HalfPair& a, HalfPair b) { return a = a - b; }
   friend HalfPair& operator*=(HalfPair& a, HalfPair b) { return a = a * b; }
-  // Each is true if it holds for both elements, so != is not the negation of ==.
+  // Each comparison is true if it holds for both elements, so != is not the negation of ==.
   friend bool operator==(HalfPair a, HalfPair b) { return a.x == b.x && a.y == b.y; }
   friend bool operator!=(HalfPair a, HalfPair b) { return a.x != b.x && a.y != b.y; }
   friend bool operator<(HalfPair a, HalfPair b) { return a.x < b.x && a.y < b.y; }
@@ -35,7 +35,7 @@ struct alignas(4) HalfPair {
   friend bool operator>=(HalfPair a, HalfPair b) { return a.x >= b.x && a.y >= b.y; }
 };
 
-/// a * b + c, rounded once: the product is exact, and the sum is rounded to odd first.
+/// Returns a * b + c, rounded once: the product is exact, and the sum is first rounded to odd.
 template <Half T>
 T fused(T a, T b, T c) {
   const double product = double(float(a)) * double(float(b)), addend = float(c), sum = product + addend;
@@ -62,7 +62,7 @@ using __nv_bfloat162 = flashbook::sim::HalfPair<__nv_bfloat16>;
 using half2 = __half2;
 using nv_bfloat162 = __nv_bfloat162;
 
-// Conversions.
+// Conversion functions.
 inline __half __float2half(float x) { return x; }
 inline __half __float2half_rn(float x) { return x; }
 inline __half __double2half(double x) { return x; }
@@ -115,7 +115,7 @@ inline __nv_bfloat162 __low2bfloat162(__nv_bfloat162 v) { return {v.x, v.x}; }
 inline __nv_bfloat162 __high2bfloat162(__nv_bfloat162 v) { return {v.y, v.y}; }
 inline __nv_bfloat162 __lowhigh2highlow(__nv_bfloat162 v) { return {v.y, v.x}; }
 
-// Functions that both types share, for single values and for pairs.
+// Functions that both types support, for single values and for pairs.
 template <flashbook::sim::Half T>
 float __low2float(flashbook::sim::HalfPair<T> v) {
   return v.x;
@@ -173,8 +173,8 @@ flashbook::sim::HalfPair<T> __hfma2(flashbook::sim::HalfPair<T> a, flashbook::si
                                     flashbook::sim::HalfPair<T> c) {
   return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)};
 }
-/// Comparisons of single values; of pairs, with a 1 or 0 for each element; and whether they hold for both
-/// elements.
+/// Comparisons of single values; of pairs, which return 1 or 0 for each element; and of pairs, which return
+/// whether the comparison holds for both elements.
 #define FLASHBOOK_HALF_TEST(one, pair, both, result)                                               \
   template <flashbook::sim::Half T>                                                                \
   bool one(T a, std::type_identity_t<T> b) {                                                       \

@@ -17,7 +17,7 @@ namespace flashbook::sim {
 /// Returns whether the address is in the calling block's shared memory.
 bool is_shared(const void* address);
 
-/// Converts an integral floating-point value: NaN gives 0, and the result is clamped to the range.
+/// Converts a floating-point value that is an integer: NaN becomes 0, and the result is clamped.
 template <typename Integer>
 Integer saturated(double whole) {
   constexpr double kEnd = 2.0 * (std::numeric_limits<Integer>::max() / 2 + 1);
@@ -27,7 +27,7 @@ Integer saturated(double whole) {
   return static_cast<Integer>(whole);
 }
 
-/// c plus the dot product of four bytes.
+/// Returns c plus the dot product of four pairs of bytes.
 template <typename Byte, typename Sum>
 Sum dot4(Sum a, Sum b, Sum c) {
   for (int shift = 0; shift < 32; shift += 8)
@@ -88,7 +88,7 @@ inline unsigned __brev(unsigned x) {
 inline unsigned long long __brevll(unsigned long long x) {
   return static_cast<unsigned long long>(__brev(unsigned(x))) << 32 | __brev(unsigned(x >> 32));
 }
-/// Hex digit i of the selector picks byte i of the result; with bit 3 set, that byte's sign is replicated.
+/// Hex digit i of the selector selects byte i of the result; with bit 3 set, that byte's sign is replicated.
 inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
   const uint64_t both = uint64_t(high) << 32 | low;
   unsigned result = 0;
@@ -166,7 +166,7 @@ inline long long clock64() { return flashbook::sim::clock_ticks(); }
 [[noreturn]] inline void __trap(flashbook::sim::Location where = flashbook::sim::Location::current()) {
   flashbook::sim::stop_kernel("__trap", where);
 }
-/// Without a debugger attached, a GPU stops the kernel as well.
+/// A GPU without a debugger attached stops the kernel as well.
 [[noreturn]] inline void __brkpt(flashbook::sim::Location where = flashbook::sim::Location::current()) {
   flashbook::sim::stop_kernel("__brkpt", where);
 }

@@ -1,12 +1,12 @@
 /// \file
-/// CUDA's additions to the C++ language, so that a host compiler accepts a kernel unchanged.
+/// CUDA's additions to the C++ language, which let a host compiler accept a kernel unchanged.
 #pragma once
 #include "common/numeric/float_formats.h"
 #include "common/simulator/launch_bounds.h"
 #include "common/simulator/parameters.h"
 #include "common/simulator/vector_types.h"
 
-// A kernel is a plain function here. CUDA's keywords have to be macros.
+// A kernel is an ordinary function here. CUDA's keywords have to be macros.
 #if defined(__SANITIZE_THREAD__)
 #define __global__ __attribute__((flatten))  // tells the traced mode which kernel called a helper
 #else
@@ -22,7 +22,7 @@
 #define __align__(n) __attribute__((aligned(n)))
 #define __builtin_assume(condition) ((void)0)
 #define __CUDA_ARCH__ 900
-/// If it is in the wrong place, the compiler complains about this name.
+/// If the keyword is in the wrong place, the compiler's message contains this name.
 #define __grid_constant__ ::grid_constant_must_precede_the_type,
 using grid_constant_must_precede_the_type = flashbook::sim::GridConstant;
 #define __cluster_dims__(...) \
@@ -30,7 +30,7 @@ using grid_constant_must_precede_the_type = flashbook::sim::GridConstant;
 
 /// Launches with more threads than the bounds allow are refused (launch_bounds.h). A kernel with bounds is
 /// static because g++ 12 emits a table for it that the linker cannot merge with another file's copy. clang++
-/// does not accept a template's constant here.
+/// does not accept constants that depend on template parameters here.
 #if defined(__GNUC__) && !defined(__clang__) && defined(__ELF__)
 #define __launch_bounds__(...)                                                                             \
   static                                                                                                   \
@@ -41,9 +41,9 @@ using grid_constant_must_precede_the_type = flashbook::sim::GridConstant;
 #endif
 
 /// `__shared__ float tile[64][33];` in a kernel is one array per OS thread, which runs one block at a time.
-/// The tag becomes part of the array's symbol: the simulator finds the array by it and poisons it before
-/// every block. `extern __shared__` has no array, so the tag appears in the linker's message about the
-/// undefined symbol. `used` prevents the compiler from assuming that nothing else writes the array.
+/// The tag becomes part of the array's symbol, by which the simulator finds the array to poison it before
+/// every block. `extern __shared__` defines no array, so the tag appears in the linker's message about the
+/// undefined symbol. `used` keeps the compiler from assuming that no other code writes the array.
 #if defined(__EMSCRIPTEN__)
 #define __shared__ \
   __attribute__((section("cuda_shared"), used)) static  // one copy per OS thread; the linker marks the ends

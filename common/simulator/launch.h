@@ -19,8 +19,8 @@ struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// An environment variable has an invalid value, or the process may have too little memory for the simulated
-/// machine.
+/// An environment variable has an invalid value, or the process is not allowed enough memory for the
+/// simulated machine.
 struct SettingError : Error {
   using Error::Error;
 };
@@ -28,8 +28,8 @@ struct SettingError : Error {
 /// When asynchronous copies land. A correct kernel gives the right result in all three modes.
 enum class Async {
   eager,  ///< as early as possible: when the copy is issued
-  lazy,   ///< as late as the rules allow: in the wait that covers the copy; until then its destination is NaN
-  random  ///< at a time in between that depends on the seed
+  lazy,   ///< as late as the rules allow: in the wait that covers the copy; the destination is NaN until then
+  random  ///< in between, at a time that depends on the seed
 };
 
 /// How grids run.
@@ -50,7 +50,7 @@ struct Options {
 /// Do not change them while a grid runs. Throws Error if a variable has an invalid value.
 Options& options();
 
-/// The most shared memory a block can have on an H100 or H200: 227 KB.
+/// The maximum shared memory of a block on an H100 or H200: 227 KB.
 constexpr std::size_t kMaxSharedBytes = 227 * 1024;
 
 /// Whether the compiler instruments this file for the traced mode (flashbook_traced() in CMakeLists.txt).
@@ -62,8 +62,8 @@ constexpr bool kIsTraced = __has_feature(thread_sanitizer);
 constexpr bool kIsTraced = false;
 #endif
 
-/// The watcher of traced files' launches: the traced mode (trace/trace.h), or null if a program turns it off.
-/// Only programs with traced files define this variable.
+/// The watcher for launches from traced files: the traced mode (trace/trace.h), or null if a program turns it
+/// off. Only programs with traced files define this variable.
 extern Watcher* watcher;
 
 /// Returns the watcher of a file's launches: the traced mode if the file is traced, otherwise null.
@@ -73,18 +73,18 @@ Watcher* watcher_of() {
   return nullptr;
 }
 
-/// Runs `thread_body` for every thread of every block and returns when the last one has exited. Throws Error
-/// if the machine would refuse the launch. Also throws it for the lowest-numbered block in which a thread
-/// breaks a rule or throws; later blocks may then not have run. In a traced program (trace/trace.h) it also
-/// throws for data races and out-of-bounds accesses. `kernel` is the address of the kernel's code, used to
-/// find its name; `watcher` may be null. `dependent`: on a GPU this launch might begin before the previous
-/// one has finished, and the watcher reports accesses that rely on its end without waiting for it.
+/// Runs `thread_body` for every thread of every block and returns when the last thread has exited. Throws
+/// Error if a GPU would refuse the launch, or for the lowest-numbered block in which a thread breaks a rule
+/// or throws; later blocks may not have run. In a traced program (trace/trace.h), Error also reports data
+/// races and out-of-bounds accesses. `kernel` is the address of the kernel's code, used to find its name;
+/// `watcher` may be null. `dependent`: on a GPU this launch might begin before the previous one has finished;
+/// the watcher reports accesses that rely on its end without waiting for it.
 void run_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
               const std::function<void()>& thread_body, const void* kernel = nullptr,
               Watcher* watcher = watcher_of<kIsTraced>(), bool dependent = false);
 
-/// Reports what blocks have done since the last call that is allowed but rarely intended, one line each.
-/// These are hints for when results are wrong. Empty if there is nothing to report.
+/// Reports actions of blocks since the last call that are allowed but rarely intended, one per line. They
+/// hint at the cause of wrong results. Empty if there is nothing to report.
 std::string take_suspects();
 
 /// Throws Error if argument `number` of a kernel, counted from 1, points to host memory.

@@ -4,7 +4,7 @@
 #include <cstddef>
 
 #ifdef __ELF__
-// The linker's table, if there is one: the address of each function's free bytes.
+// The linker's table, if any: the address of each function's reserved bytes.
 extern "C" {
 extern const unsigned char* const __start___patchable_function_entries[] __attribute__((weak));
 extern const unsigned char* const __stop___patchable_function_entries[] __attribute__((weak));
@@ -14,7 +14,7 @@ extern const unsigned char* const __stop___patchable_function_entries[] __attrib
 namespace flashbook::sim {
 namespace {
 
-/// Whether this range contains only no-op instructions, that is, free bytes and no code of another function.
+/// Returns whether this range contains only no-op instructions: reserved bytes, not another function's code.
 [[maybe_unused]] bool is_free(const unsigned char* begin, const unsigned char* end) {
 #ifdef __x86_64__
   return std::all_of(begin, end, [](unsigned char byte) { return byte == 0x90; });

@@ -4,10 +4,10 @@
 
 namespace flashbook::sim {
 
-/// The bounds of a kernel; a bound that it does not have is 0.
+/// The bounds of a kernel; a bound that the kernel does not declare is 0.
 struct LaunchBounds {
-  int threads = 0;  ///< maximum number per block
-  int blocks = 0;   ///< minimum number resident per multiprocessor
+  int threads = 0;  ///< maximum number of threads per block
+  int blocks = 0;   ///< minimum number of blocks resident per multiprocessor
 };
 
 /// Returns the bounds as one number. With `__attribute__((patchable_function_entry))`, g++ leaves this many

@@ -41,7 +41,7 @@ void move(void* const* operands, uint32_t, Location) {
   }
 }
 
-/// Plain and transposed collectives differ, so that lanes that disagree count as divergent.
+/// Plain and transposed collectives differ, so lanes that disagree are reported as divergent.
 constexpr Collective kLoad[] = {{"ldmatrix_x4", &move<true>, true}, {"ldmatrix_x4_trans", &move<true>, true}};
 constexpr Collective kStore[] = {{"stmatrix_x4", &move<false>, true},
                                  {"stmatrix_x4_trans", &move<false>, true}};

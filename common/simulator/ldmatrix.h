@@ -7,8 +7,8 @@
 
 namespace flashbook::sim {
 
-/// Loads four matrices into one register each. `row` is the lane's row: lane 8 * m + r holds the address of
-/// row r of matrix m.
+/// Loads four matrices, each into one register per lane. `row` is the lane's row: lane 8 * m + r holds the
+/// address of row r of matrix m.
 void ldmatrix(uint32_t (&registers)[4], bool transposed, const void* row, Location where);
 
 /// Stores four matrices.

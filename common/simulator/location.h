@@ -32,7 +32,7 @@ struct Location {
 #endif
 };
 
-/// "kernel.cuh:42", without directories.
+/// Returns a text such as "kernel.cuh:42", without directories.
 std::string to_string(Location where);
 
 }  // namespace flashbook::sim

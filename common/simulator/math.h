@@ -1,9 +1,9 @@
 /// \file
-/// CUDA's mathematical functions, as far as attention needs them. fmaxf, exp2f and similar ones come from the
-/// host.
+/// The mathematical functions of CUDA that attention needs. The host provides fmaxf, exp2f and similar
+/// functions.
 ///
 /// The fast functions (__expf, __logf, __fdividef) are accurate to the last bits here and approximate on a
-/// GPU: results agree within the checker's bounds, not bit by bit.
+/// GPU: results agree within the checker's bounds, not bit for bit.
 #pragma once
 #include <math.h>  // declares isnan and the like without std
 

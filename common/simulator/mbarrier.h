@@ -7,7 +7,7 @@
 
 namespace flashbook::sim {
 
-// The implementation of the wrappers in common/ptx/mbarrier.h and fence.h.
+// The functions behind the wrappers in common/ptx/mbarrier.h and fence.h.
 void mbarrier_init(void* barrier, uint32_t arrivals, Location where);
 void mbarrier_inval(void* barrier, Location where);
 void fence_mbarrier_init(Location where);

@@ -19,7 +19,7 @@
 namespace flashbook::sim {
 namespace {
 
-/// Reserves address space. Accessible pages read as zero, and use memory only once they are written.
+/// Reserves address space. Accessible pages read as zero, and use host memory only once they are written.
 void* reserve(std::size_t bytes, int protection) {
   void* address = mmap(nullptr, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (address == MAP_FAILED)
@@ -28,8 +28,8 @@ void* reserve(std::size_t bytes, int protection) {
   return address;
 }
 
-/// Whether the processor refuses accesses to unallocated memory. Where it cannot, such reads return NaN, and
-/// a launch that wrote there is reported when it has finished.
+/// Whether the processor refuses accesses to unallocated memory. If it cannot, reads of such memory return
+/// NaN, and a launch that wrote to it is reported when the launch has finished.
 #ifdef __EMSCRIPTEN__
 constexpr bool kIsGuarded = false;
 #else
@@ -47,7 +47,7 @@ constexpr std::size_t round_up(std::size_t bytes, std::size_t multiple) {
 ///
 /// The processor refuses accesses between allocations, at the granularity of pages: an allocation ends at the
 /// end of its last page (less the padding to a multiple of kGlobalAlignment). If warps run in a random order,
-/// the distances between allocations are random, too: a kernel that relies on them is wrong.
+/// the distances between allocations are random as well: a kernel that relies on them is wrong.
 class Arena {
  public:
   Arena()
@@ -137,7 +137,7 @@ class Arena {
     const std::size_t last = first + bytes - 1;
     if (last >= kGlobalBytes) return false;
     // All granules of an allocation except the last are full, and empty ones follow. So the bytes are in one
-    // allocation if every granule before the last is full.
+    // allocation if every granule before the range's last one is full.
     for (std::size_t granule = first / kGlobalAlignment; granule < last / kGlobalAlignment; ++granule)
       if (valid_bytes_[granule] != kGlobalAlignment) return false;
     return last % kGlobalAlignment < valid_bytes_[last / kGlobalAlignment];
@@ -182,8 +182,8 @@ class Arena {
     return of_a && of_a == find(b, 1).first;
   }
 
-  /// Describes where an address is, relative to the freed allocation that contained it or to the nearest one;
-  /// empty if it is allocated.
+  /// Describes the position of an address relative to the freed allocation that contained it or to the
+  /// nearest allocation; empty if the address is allocated.
   std::string describe_outside(const void* address) {
     if (find(address, 1).first) return "";
     const std::size_t offset = std::uintptr_t(address) - std::uintptr_t(base_);
@@ -233,17 +233,17 @@ class Arena {
  private:
   using Ranges = std::map<std::size_t, std::size_t>;  // maps offsets to sizes in bytes
   struct Allocation {
-    std::size_t begin;  // start of its first page
-    std::size_t size;   // size of its pages and of the guard space after them
+    std::size_t begin;  // start of the allocation's first page
+    std::size_t size;   // size of its pages and the guard space after them
     std::size_t bytes;  // size as requested
     int device;
     bool is_written = false;      // whether all bytes have been written
-    std::vector<bool> written{};  // the bytes that have been written, unless all have; empty if none
+    std::vector<bool> written{};  // the bytes that have been written, unless all have been; empty if none
     std::size_t missing = 0;      // number of bytes that have not been written
   };
   using Allocations = std::map<std::size_t, Allocation>;  // keyed by offset
 
-  /// Returns the allocation that contains these bytes, and their offset in it.
+  /// Returns the allocation that contains these bytes, and their offset in that allocation.
   std::pair<Allocation*, std::size_t> find(const void* address, std::size_t bytes) {
     if (!is_allocated(address, bytes)) return {nullptr, 0};
     const std::size_t offset = std::uintptr_t(address) - std::uintptr_t(base_);
@@ -282,7 +282,7 @@ class Arena {
     allocation.written = {};
   }
 
-  /// Merges a gap with the next one if they touch.
+  /// Merges a gap with the next one if they are adjacent.
   Ranges::iterator merge(Ranges::iterator gap) {
     const auto next = std::next(gap);
     if (next == gaps_.end() || gap->first + gap->second != next->first) return gap;
@@ -295,7 +295,7 @@ class Arena {
   unsigned char* base_;
   std::uint16_t* valid_bytes_;  // one number per granule of kGlobalAlignment bytes
   Ranges gaps_;
-  Ranges freed_;  // last allocations in the gaps
+  Ranges freed_;  // the latest allocations in the gaps
   Allocations allocations_;
   std::size_t last_ = 0;    // end of the last allocation
   uint64_t scattered_ = 0;  // number of allocations at a random distance

@@ -1,5 +1,5 @@
 /// \file
-/// The simulator's device memory: a single address range, so that "is this global memory?" is a comparison.
+/// The simulator's device memory: a single address range, so a comparison tells whether an address is global.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -16,8 +16,8 @@ constexpr std::size_t kGlobalBytes =
 /// The alignment of allocations, as in cudaMalloc.
 constexpr std::size_t kGlobalAlignment = 256;
 
-/// The minimum number of bytes between two allocations. They must not be touched, so an index out of bounds
-/// (a wrong page number, for example) does not reach another allocation.
+/// The minimum number of bytes between two allocations. Accessing these bytes is an error, so an
+/// out-of-bounds index (a wrong page number, for example) does not reach another allocation.
 constexpr std::size_t kGuardBytes = std::size_t(sizeof(void*) == 4 ? 1 : 1024) << 16;
 
 /// Returns the device on which the calling thread allocates memory and launches kernels; initially 0.
@@ -45,12 +45,12 @@ std::span<const unsigned char> global_memory_in_use();
 /// Returns whether the address is in the range of device memory, allocated or not.
 bool is_global(const void* address);
 
-// The following functions track which bytes have been written since they were allocated. The traced mode asks
-// when a read finds 0xff.
+// The following functions track which bytes have been written since they were allocated. The traced mode
+// calls them when a read finds 0xff.
 
 /// Marks these bytes as written if they are in one allocation.
 void note_written(const void* address, std::size_t bytes);
-/// Marks all allocations as written, after something that does not report its writes.
+/// Marks all allocations as written, after code that does not report its writes.
 void note_all_written();
 /// Marks all bytes of the allocation that begins here as unwritten.
 void note_unwritten(const void* address);
@@ -58,8 +58,8 @@ void note_unwritten(const void* address);
 bool is_written(const void* address, std::size_t bytes);
 /// Returns the allocations that have not been written completely.
 std::vector<std::span<const unsigned char>> incomplete_allocations();
-/// For each granule of kGlobalAlignment bytes, from the start of device memory: the number of its bytes that
-/// are allocated. These are always its first bytes.
+/// Returns, for each granule of kGlobalAlignment bytes from the start of device memory, the number of its
+/// bytes that are allocated. These are always its first bytes.
 const std::uint16_t* allocated_of_granules();
 
 /// Returns whether all bytes are in a single allocation that has not been freed.
@@ -71,11 +71,11 @@ bool is_same_allocation(const void* a, const void* b);
 /// Returns a checksum over all allocations, except for the 8 bytes at an address.
 uint64_t checksum_of_allocations(const void* except);
 
-/// Describes where bytes between allocations have been written, on systems that cannot prevent it. Empty if
-/// there are none, or if the processor prevents it.
+/// Describes where bytes between allocations have been written, on systems that cannot prevent such writes;
+/// empty if there are none, or if the processor prevents them.
 std::string describe_written_outside();
 
-/// "global memory 0x7f00 (4 bytes past the end of an allocation of 400 bytes)", for any address in the range.
+/// Returns "global memory 0x7f00 (4 bytes past the end of an allocation of 400 bytes)", or similar.
 std::string describe_global(const void* address);
 
 }  // namespace flashbook::sim

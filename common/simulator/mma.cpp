@@ -13,8 +13,8 @@ struct Operand {
   const float* c;
 };
 
-/// Lane l is thread l % 4 of group l / 4. A group holds one row of a, c and d, the row 8 below it, and a
-/// column of b; each thread holds pairs of adjacent elements.
+/// Lane l is thread l % 4 of group l / 4. A group holds one row of a, c and d, the row 8 below that one, and
+/// a column of b; each thread holds pairs of adjacent elements.
 template <DType kType>
 void multiply(void* const* operands, uint32_t, Location) {
   uint16_t a[16][16], b[16][8];

@@ -8,15 +8,15 @@
 
 namespace flashbook::sim {
 
-/// `__grid_constant__` inserts a parameter of this type before its own, so that a launch can see it.
+/// `__grid_constant__` inserts a parameter of this type before its own, so that a launch can detect it.
 struct GridConstant {};
 
 /// The number of parameters that a kernel's source declares.
 template <typename... Params>
 constexpr std::size_t kNamedParameters = (std::size_t(!std::is_same_v<Params, GridConstant>) + ... + 0);
 
-/// While an object of this class exists, copies go to a parameter that is `__grid_constant__` if `is_one` is
-/// true (tensor_map.h).
+/// While an object of this class exists and `is_one` is true, copies go to a parameter that is
+/// `__grid_constant__` (tensor_map.h).
 class PassesGridConstant {
  public:
   explicit PassesGridConstant(bool is_one);
@@ -47,8 +47,8 @@ struct ParameterList<std::index_sequence<kNumbers...>, Params...> : Parameter<kN
   }
 };
 
-/// The values of a kernel's parameters. (A std::tuple of twenty takes seconds to compile, since its
-/// constructors have constraints.)
+/// The values of a kernel's parameters. (A std::tuple with twenty elements takes seconds to compile, since
+/// its constructors have constraints.)
 template <typename... Params>
 using Parameters = ParameterList<std::index_sequence_for<Params...>, Params...>;
 
@@ -65,7 +65,7 @@ Parameters<Params...> parameters(const Args&... args) {
   static_assert(kNamedParameters<Params...> == sizeof...(Args),
                 "pass one argument for each of the kernel's parameters");
   constexpr std::array<bool, sizeof...(Params) + 1> kIsMark{std::is_same_v<Params, GridConstant>...};
-  constexpr auto kArguments = [&] {  // the number of each parameter's argument
+  constexpr auto kArguments = [&] {  // the index of each parameter's argument
     std::array<std::size_t, sizeof...(Params) + 1> numbers{};
     for (std::size_t i = 0; i < sizeof...(Params); ++i) numbers[i + 1] = numbers[i] + !kIsMark[i];
     return numbers;

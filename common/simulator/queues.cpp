@@ -29,7 +29,7 @@ class Queue {
   explicit Queue(int device) : device(device) {}
 
   const int device;
-  int priority = 0;   ///< in random order, the queue with the highest priority that can proceed does
+  int priority = 0;   ///< in random order, the queue with the highest priority that can proceed runs
   uint64_t done = 0;  ///< number of completed items
   std::deque<Item> items;
 
@@ -52,7 +52,7 @@ class Queue {
 
 namespace {
 
-/// All queues. Used by one host thread at a time.
+/// All queues. Only one host thread at a time uses them.
 class Queues {
  public:
   Queue* make() {
@@ -61,7 +61,7 @@ class Queues {
     return queues_.back().get();
   }
 
-  /// Executes `work` and keeps any exception for the next waiting call.
+  /// Executes `work` and keeps any exception for the next call that waits.
   template <typename Work>
   void quietly(const Work& work) noexcept {
     try {
@@ -73,7 +73,7 @@ class Queues {
 
   void free(Queue* queue) noexcept {
     quietly([&] { finish({queue, queue->end()}); });
-    // Nothing is left to wait for.
+    // No work is left to wait for.
     for (const auto& other : queues_)
       for (Queue::Item& item : other->items)
         if (item.waits_for.queue == queue) item.waits_for = {};
@@ -113,9 +113,9 @@ class Queues {
   }
 
  private:
-  /// Executes a step of a queue that can proceed; false if there is none. If every step chose a new queue,
-  /// none would fall far behind. So queues have priorities that rarely change, like the warps of a block
-  /// (scheduler.cpp).
+  /// Executes a step of a queue that can proceed; returns false if there is none. If every step chose a new
+  /// queue, no queue would fall far behind. So queues have priorities that rarely change, like the warps of a
+  /// block (scheduler.cpp).
   bool step_anywhere() {
     Queue* first = nullptr;
     for (const auto& queue : queues_)
@@ -148,12 +148,12 @@ class Queues {
   }
 
   std::vector<std::unique_ptr<Queue>> queues_;
-  std::exception_ptr error_;  ///< error of work that has not been waited for yet
+  std::exception_ptr error_;  ///< error in work that has not been waited for yet
   static constexpr int kMaxHaste = 4;
 
   std::optional<Random> random_;
   uint64_t seed_ = 0;
-  int haste_ = 0;  ///< chance, out of kMaxHaste, that a step of work is done before any wait for it
+  int haste_ = 0;  ///< chance, out of kMaxHaste, that a step of work runs before any wait for it
 };
 
 std::recursive_mutex mutex;

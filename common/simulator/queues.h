@@ -1,11 +1,11 @@
 /// \file
-/// Queues of work: CUDA's streams and events. Work in one queue is done in order; different queues proceed
+/// Queues of work: CUDA's streams and events. Work in one queue runs in order; different queues proceed
 /// independently.
 ///
-/// options().async determines when work is done: immediately (eager); when a host thread waits for it, and
-/// then no more than necessary (lazy); or at a time in between that depends on the seed (random). A kernel
-/// runs as a whole; a copy runs in two steps: when it begins, its target becomes NaN, and when it lands, it
-/// reads its source. Other queues may do work in between.
+/// options().async determines when work runs: immediately (eager); when a host thread waits for it, and then
+/// no more than necessary (lazy); or at a time in between that depends on the seed (random). A kernel runs as
+/// a whole. A copy runs in two steps: when it begins, its target becomes NaN, and when it lands, it reads its
+/// source. Other queues may run work in between.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace flashbook::sim {
 
 class Queue;
 
-/// A position in a queue, after all work that it held.
+/// A position in a queue, after all work enqueued so far.
 struct Mark {
   Queue* queue = nullptr;  ///< null if there is no work
   uint64_t position = 0;
@@ -23,7 +23,7 @@ struct Mark {
 
 /// Returns a queue of the current device (memory.h).
 Queue* make_queue();
-/// Waits for the queue's work. The next waiting call reports any error.
+/// Waits for the queue's work. The next call that waits reports any error.
 void free_queue(Queue* queue) noexcept;
 bool is_queue(const void* queue);
 int device_of(const Queue& queue);
@@ -46,11 +46,11 @@ Mark mark(const Queue& queue);
 /// Makes later work in the queue wait for the mark.
 void enqueue_wait(Queue& queue, const Mark& mark);
 
-// These functions throw any error of the work in any queue; all other work is then dropped.
+// These functions throw any error from work in any queue; all other work is then dropped.
 
 void finish(const Mark& mark);
 void finish_all();
-/// Finishes all work; the next waiting call throws any error.
+/// Finishes all work; the next call that waits throws any error.
 void finish_all_quietly() noexcept;
 
 }  // namespace flashbook::sim

@@ -21,7 +21,7 @@ std::string hex(uint64_t number) {
   return digits;
 }
 
-/// Returns the offset between addresses in the program's file and in memory.
+/// Returns the difference between addresses in memory and in the program's file.
 std::uintptr_t program_offset() {
 #ifdef __linux__
   static const std::uintptr_t offset = [] {
@@ -40,8 +40,8 @@ std::uintptr_t program_offset() {
 #endif
 }
 
-/// Returns the running program's file, quoted for a shell. It is named explicitly, since /proc/PID/exe of a
-/// program run by qemu is qemu itself.
+/// Returns the running program's file name, quoted for a shell. The file is named explicitly, since
+/// /proc/PID/exe of a program run by qemu is qemu itself.
 const std::string& program_file() {
   static const std::string file = [] {
     std::error_code none;
@@ -66,7 +66,7 @@ std::string output_of([[maybe_unused]] const std::string& command) {
   return text;
 }
 
-/// Returns whether a file implements the language in which kernels are written, as opposed to a kernel.
+/// Returns whether a file implements the language of kernels, as opposed to a kernel.
 bool is_language(std::string_view file) {
   for (const std::string_view folder :
        {"common/simulator/", "common/ptx/", "common/numeric/", "common/device/launch.h", "/include/c++/"})
@@ -74,7 +74,7 @@ bool is_language(std::string_view file) {
   return false;
 }
 
-/// "kernel.cuh:42" from "/path/kernel.cuh:42 (discriminator 3)"; empty if the line is unknown.
+/// Returns "kernel.cuh:42" for "/path/kernel.cuh:42 (discriminator 3)"; empty if the line is unknown.
 std::string short_place(std::string_view line) {
   line = line.substr(0, line.find(' '));
   if (line.find('?') != line.npos) return "";

@@ -14,12 +14,12 @@ std::uintptr_t offset_in_program(const void* code);
 
 /// Returns the source lines of the code at these offsets: "tile.cuh:7" and then, for inlined code, the line
 /// of the call, and so on. Lines of the simulator and its wrappers are left out; code without debug
-/// information has no lines. One call of addr2line (from binutils) reads it for all offsets.
+/// information has no lines. A single call of addr2line (from binutils) looks up all offsets.
 std::map<std::uintptr_t, std::vector<std::string>> source_lines_of_code(
     std::span<const std::uintptr_t> offsets);
 
-/// "textbook_scores<float>": the function that contains this code, without namespaces and parameters; empty
-/// if unknown.
+/// Returns the function that contains this code, such as "textbook_scores<float>", without namespaces and
+/// parameters; empty if unknown.
 std::string function_name(const void* code);
 
 }  // namespace flashbook::sim

@@ -15,8 +15,8 @@ namespace {
 // Plain float32.
 
 /// Keeps kLanes rows and 8 columns in the host's registers while k advances, in vectors of kLanes floats.
-/// (Compilers vectorise such loops only sometimes. They keep the sums in registers if the loops over them are
-/// unrolled; loading a vector in two halves would stall.)
+/// (Compilers vectorise such loops only sometimes. They keep the sums in registers if the loops over the sums
+/// are unrolled; loading a vector in two halves would stall.)
 template <int kLanes>
 [[gnu::always_inline]] inline void multiply_in_blocks(int rows, int columns, int inner, const float* a,
                                                       const float* b, float* d) {
@@ -77,12 +77,12 @@ constexpr Precision precision_of(DType type) {
 constexpr int kFloatMantissaBits = 23, kFloatBias = 127, kSmallestExponent = -126;
 
 /// A finite value as significand * 2^(exponent - mantissa bits). Products are exact, but a tensor core aligns
-/// them by the sum of their factors' exponents, so that sum is the exponent here.
+/// them by the sum of their factors' exponents, so this sum is the exponent here.
 struct Term {
   int32_t significand, exponent;
 };
 
-/// Returns the term of an element, with the exponent of its encoding.
+/// Returns an element as a term, with the exponent of its encoding.
 Term term_of(float value, Precision precision) {
   const auto bits = std::bit_cast<uint32_t>(value);
   const int field = int(bits >> kFloatMantissaBits & 0xff);
@@ -97,7 +97,7 @@ Term term_of(float value, Precision precision) {
   return {bits >> 31 ? -kept : kept, exponent};
 }
 
-/// magnitude >> shift with the sign of `sign`, truncated towards zero.
+/// Returns magnitude >> shift with the sign of `sign`, truncated towards zero.
 int64_t cut_off(uint64_t magnitude, int shift, int64_t sign) {
   const auto kept = int64_t(shift < 64 ? magnitude >> shift : 0);
   return sign < 0 ? -kept : kept;
@@ -109,7 +109,7 @@ float exact_dot(Precision precision, int inner, const Term* x, const Term* y, fl
   int largest = accumulator.exponent;
   for (int k = 0; k < inner; ++k) largest = std::max(largest, x[k].exponent + y[k].exponent);
 
-  // Magnitudes start with more bits than are kept, so they are only ever shifted right.
+  // Magnitudes start with more bits than the sum keeps, so they are only ever shifted right.
   const int raised = precision.fraction_bits + 2;
   int64_t sum = cut_off(uint64_t(std::abs(accumulator.significand)) << raised,
                         largest - accumulator.exponent + kFloatMantissaBits + 2, accumulator.significand);
@@ -127,7 +127,7 @@ float exact_dot(Precision precision, int inner, const Term* x, const Term* y, fl
   return float(std::ldexp(double(kept), scale + dropped));
 }
 
-/// A sum with infinite or NaN terms. Products never overflow, since they are computed in double precision.
+/// Returns a sum with infinite or NaN terms. Products cannot overflow, since they are in double precision.
 float infinite_dot(int inner, const float* row, const float* column, int stride, float c) {
   constexpr uint32_t kNaN = 0x7fff'ffff;  // regardless of the operands' NaNs
   double sum = c;

@@ -6,7 +6,7 @@
 namespace flashbook::sim {
 
 /// The first word of a tensor map. A GPU reads a map in place: from a parameter that is `__grid_constant__`,
-/// or from device memory. A thread's copy is in its local memory, which TMA cannot read.
+/// or from device memory. A thread's own copy is in local memory, which TMA cannot read.
 enum class MapMark : uint32_t {
   none = 0,
   map = 0x544d4150,  ///< a map that TMA can read

@@ -9,7 +9,7 @@
 
 namespace flashbook::sim {
 
-// The implementation of the wrappers in common/ptx/tma.h. `at` has `rank` coordinates.
+// The functions behind the wrappers in common/ptx/tma.h. `at` has `rank` coordinates.
 void tma_load(void* tile, const CUtensorMap& map, void* barrier, const int* at, int rank, Location where);
 void tma_store(const void* tile, const CUtensorMap& map, const int* at, int rank, Location where);
 void tma_reduce_add(const void* tile, const CUtensorMap& map, const int* at, int rank, Location where);
@@ -18,7 +18,7 @@ void tma_store_wait(int groups_in_flight, Location where);
 void tma_store_wait_read(int groups_in_flight, Location where);
 void tma_prefetch(const CUtensorMap& map, Location where);
 
-// The implementation of the wrappers in common/ptx/bulk_copy.h.
+// The functions behind the wrappers in common/ptx/bulk_copy.h.
 void bulk_load(void* shared, const void* global, uint32_t bytes, void* barrier, Location where);
 void bulk_store(void* global, const void* shared, uint32_t bytes, Location where);
 void bulk_reduce_add(float* global, const float* shared, uint32_t bytes, Location where);

@@ -266,7 +266,7 @@ std::string Worker::report_of(Crash crash) {
   return crash_report() + suspects();
 }
 
-/// Returns the report on a current thread that never waited.
+/// Returns the report on a current thread that has run too long without waiting.
 std::string Worker::endless_report() const {
   const Thread& thread = scheduler.current();
   return "a thread has run for " + std::to_string(options().timeout) +

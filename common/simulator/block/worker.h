@@ -1,6 +1,6 @@
 /// \file
-/// Runs the blocks of a grid on one OS thread. Internal to the simulator: kernels see barrier.h, warp.h and
-/// launch.h.
+/// Runs the blocks of a grid on one OS thread. Internal to the simulator: kernels include barrier.h, warp.h
+/// and launch.h.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -23,59 +23,59 @@
 
 namespace flashbook::sim {
 
-/// The other blocks of a grid, as seen by a block that waits for them.
+/// A grid's other blocks, from the point of view of a block that waits for them.
 class OtherBlocks {
  public:
-  /// Notes that the calling block is polling memory. Lets others run, and starts others if that takes more OS
-  /// threads. Returns false if none of them can change that memory any more.
+  /// Notes that the calling block is polling memory. Lets other blocks run, and starts new ones if that takes
+  /// more OS threads. Returns false if none of them can change that memory any more.
   virtual bool go_on(int rounds) = 0;
   /// Notes that the calling block has stopped polling.
   virtual void stop_waiting() = 0;
-  /// Notes that the calling block is about to add to an integer in device memory. Returns true as long as it
-  /// should wait for the other concurrent blocks to get this far.
+  /// Notes that the calling block is about to add to an integer in device memory. Returns true while it
+  /// should wait for the other concurrent blocks to reach the same point.
   virtual bool must_wait_at_addition() = 0;
   /// Returns whether blocks switch to each other at random.
   virtual bool hands_over() const = 0;
-  /// If they do: notes that the calling block has done, or is about to do, something that others can see.
-  /// Returns whether another one has had a turn.
+  /// If they do: notes that the calling block has performed, or is about to perform, an operation that other
+  /// blocks can see. Returns whether another block has had a turn.
   virtual bool may_hand_over() = 0;
-  /// Returns the number of blocks that run concurrently, if there are enough.
+  /// Returns the number of blocks that run concurrently if the grid has enough blocks.
   virtual uint64_t at_once() const = 0;
 
  protected:
   ~OtherBlocks() = default;
 };
 
-/// Runs blocks, one after another, on one OS thread. It is kept from grid to grid, since setting up its
-/// memory is expensive. The parts in which threads wait are members, each with its own file; kernel calls
-/// find them through running_worker().
+/// Runs blocks, one after another, on one OS thread. A worker is reused for later grids, since setting up its
+/// memory is expensive. The parts in which threads wait are members, each with its own file; functions that
+/// kernels call find them through running_worker().
 class Worker final : Scheduled {
  public:
-  /// Prepares the calling OS thread, which must be the one that runs the grid's blocks, and sets its blockDim
-  /// and gridDim. `watcher` may be null.
+  /// Prepares the calling OS thread, which must be the one that runs the grid's blocks, and sets blockDim and
+  /// gridDim for it. `watcher` may be null.
   void enter_grid(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes, const std::function<void()>& body,
                   const void* kernel, Watcher* watcher, OtherBlocks& others);
 
   /// Runs block `number`, counted x first, with the grid's seed. Returns its error, if any.
   std::optional<std::string> run_block(uint64_t number, uint64_t seed);
-  /// The same in parts, for blocks that share an OS thread. This begins a block,
+  /// The same in three steps, for blocks that share an OS thread. This function begins a block,
   void begin_block(uint64_t number, uint64_t seed);
-  /// this continues it and returns true if it waits for other blocks,
+  /// this one continues it and returns true if the block waits for other blocks,
   bool go_on();
-  /// and this ends it and returns its error, if any.
+  /// and this one ends it and returns its error, if any.
   std::optional<std::string> end_block();
   /// Describes where all threads are, in one line per group of threads in the same state.
   std::string describe_all_waits() const;
-  /// Possible causes of an error or a wrong result of the block; empty if there are none.
+  /// Describes possible causes of an error or a wrong result in the block; empty if there are none.
   std::string suspects() const { return mbarriers.suspects() + barriers.suspects(); }
-  /// Returns the report on a block whose current thread ended in this way (trap.h).
+  /// Returns the report on a block whose current thread crashed in this way (trap.h).
   std::string report_of(Crash crash);
 
-  /// Null if there is no watcher.
+  /// Returns null if there is no watcher.
   Observer* observer() const { return scheduler.observer(); }
   /// Notes that the current thread is about to add to an integer in device memory. The first blocks of a grid
-  /// wait for each other before their second addition, so that none takes all tiles from a counter before the
-  /// others have had one.
+  /// wait for each other before their second addition, so that no block takes all tiles from a counter before
+  /// the others have taken one.
   void meets_other_blocks() {
     while (others_->must_wait_at_addition()) scheduler.note_turn();
   }
@@ -86,8 +86,8 @@ class Worker final : Scheduled {
     if (others_->may_hand_over()) scheduler.note_hand_over();
   }
   int current_number() const { return scheduler.current().number; }
-  /// Logs an instruction of the current thread that no other part logs. If it waits, `groups` is the number
-  /// of groups that stay in flight.
+  /// Logs an instruction of the current thread that no other part logs. If the instruction waits, `groups` is
+  /// the number of groups that it leaves in flight.
   void tell(const char* what, Location where, int groups = -1) {
     if (scheduler.log()) [[unlikely]]
       write_down(what, where, groups);

@@ -18,7 +18,7 @@
 namespace flashbook::sim {
 namespace {
 
-/// The limit per block: a page with more events opens slowly.
+/// The maximum number per block: a page with more events opens slowly.
 constexpr std::size_t kMaxEvents = 200'000;
 constexpr std::size_t kMaxCalls = 24;
 
@@ -31,12 +31,12 @@ std::vector<std::uintptr_t> calls() {
         int before = 0;
         const std::uintptr_t address = _Unwind_GetIPInfo(context, &before);
         if (!address) return _URC_END_OF_STACK;
-        // A return address points after the call, possibly to the next line.
+        // A return address points to the instruction after the call, which may belong to the next line.
         code.push_back(offset_in_program(reinterpret_cast<const void*>(address - (before ? 0 : 1))));
         return code.size() < kMaxCalls ? _URC_NO_REASON : _URC_END_OF_STACK;
       },
       &code);
-  // Removes this function and its caller.
+  // Removes the entries of this function and its caller.
   code.erase(code.begin(), code.begin() + std::ptrdiff_t(std::min<std::size_t>(code.size(), 2)));
   return code;
 }
@@ -61,7 +61,7 @@ void append_row(std::string& json, Numbers... numbers) {
   json += ']';
 }
 
-/// "12 loads of 4 bytes per lane, shared memory: 24 wavefronts, 12 would do".
+/// Returns a text such as "12 loads of 4 bytes per lane, shared memory: 24 wavefronts, 12 would do".
 std::string describe(const ToldAccess& access, uint32_t times) {
   const std::string what(access.what);
   const char* unit = access.shared ? "wavefront" : "sector";
@@ -112,7 +112,7 @@ void EventLog::add(int thread, const Told& told) {
   const auto is_told = [&](const Event& event) {
     return event.kind == told.kind && event.what == what && event.object == object;
   };
-  // A loop that polls counts as waiting.
+  // A loop that polls is logged as a wait.
   if (told.what == "mbarrier_try_wait" && told.kind == EventKind::waits && last_[self] >= 0 &&
       is_told(events_[std::size_t(last_[self])]))
     return;
@@ -165,7 +165,7 @@ void EventLog::fault(int thread, std::uintptr_t code, std::function<std::string(
                      place_of({}, code ? std::vector{code} : std::vector<std::uintptr_t>()), 0, 0});
 }
 
-/// A thread's accesses since its last event are logged before its next event.
+/// Logs the accesses that a thread has made since its last event, before its next event.
 void EventLog::note_accesses(int thread) {
   if (!count_accesses || std::size_t(thread) >= noted_.size()) return;
   uint32_t& noted = noted_[std::size_t(thread)];
@@ -310,7 +310,7 @@ class File final : public EventFile {
       log.write(json);
     }
     json += "]}";
-    write();  // writes now, since a program may end in any way
+    write();  // writes now, since a program may end without notice
   }
 
  private:

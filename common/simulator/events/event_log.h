@@ -1,11 +1,11 @@
 /// \file
-/// Logs what a block does, instruction by instruction, for a page that can be stepped through
+/// Logs the actions of a block, instruction by instruction, for a page that can be stepped through
 /// (events/page.py). Internal to the simulator.
 ///
 /// Nothing is logged unless FLASHBOOK_SIM_EVENTS names a file; otherwise every place that would log an event
-/// only tests a pointer. An observer (observer.h) sees everything that orders memory accesses. A log records
-/// what a reader of the source would call a step: which warp executes which instruction, on which line, and
-/// the state of the barrier or tile afterwards.
+/// only tests a pointer. An observer (observer.h) sees everything that orders memory accesses, whereas a log
+/// records the steps that a reader of the source would count: which warp executes which instruction, on which
+/// line, and the state of the barrier or tile afterwards.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -26,7 +26,7 @@ enum class EventKind : uint8_t {
   does,     ///< an instruction without an event of its own
   waits,    ///< lanes wait at an object
   passes,   ///< the wait of these lanes has ended
-  arrives,  ///< an arrival, or landed bytes, at an object
+  arrives,  ///< an arrival at an object, or bytes that have landed there
   over,     ///< the phase of an object has completed: lanes that wait there can continue
   copies,   ///< a copy to or from an object (a tile) is in flight
   lands,    ///< the copy has landed
@@ -46,7 +46,7 @@ struct Told {
 /// The accesses that make up one request of a warp (trace/requests.h).
 struct ToldAccess {
   std::string_view what;  ///< "load", "store", "atomic", or an instruction
-  Location where = {};    ///< place of an instruction; for others see `code`
+  Location where = {};    ///< location of an instruction; for other accesses, see `code`
   std::uintptr_t code = 0;
   bool shared = false;
   uint32_t bytes = 0;  ///< bytes per lane
@@ -55,24 +55,24 @@ struct ToldAccess {
 };
 
 /// The events of one block, in order. The lanes of a warp reach an instruction one after another; their
-/// actions between two meetings are lined up and merged into one event.
+/// actions between two points of convergence are aligned and merged into one event.
 class EventLog {
  public:
   EventLog(uint64_t block, int threads);
 
   /// Logs an action of the current thread, with its call stack.
   void add(int thread, const Told& told);
-  /// Logs an action of whole warps, or of a unit that works for them asynchronously, without a call stack.
+  /// Logs an action of whole warps, or of an asynchronous unit that works for them, without a call stack.
   void add_warps(int first_warp, int warps, const Told& told, bool with_calls = true, uint32_t lanes = ~0u);
-  /// Notes that lanes of a warp have met.
+  /// Notes that lanes of a warp have converged.
   void converges(int warp);
   void rename(const std::string& object, const std::string& name);
   /// Logs a report about a thread or, if `thread` is -1, about the block. `text` is called at the end. `code`
-  /// is the place, unless it is 0.
+  /// is the address of the faulty code, or 0 if unknown.
   void fault(int thread, std::uintptr_t code, std::function<std::string()> text);
 
-  /// Returns the number of accesses that a thread has made since its warp last met. The traced mode sets this
-  /// function, and later reports those accesses by their numbers.
+  /// Returns the number of accesses that a thread has made since its warp last converged. The traced mode
+  /// sets this function, and later reports those accesses by their numbers.
   std::function<uint32_t(int thread)> count_accesses;
   /// Logs a request of a warp, with the number of each participating lane's access.
   void access(int warp, const std::array<uint32_t, 32>& numbers, const ToldAccess& access);
@@ -90,12 +90,12 @@ class EventLog {
     uint32_t lanes;
     uint32_t what, place, object, detail;
   };
-  /// An event since the warp's lanes last met, which other lanes may still join.
+  /// An event since the warp's lanes last converged, which other lanes may still join.
   struct Open {
     uint32_t event;
     Location where;
   };
-  /// The position of a thread's accesses in the order of events.
+  /// The position of a thread's accesses relative to the events.
   struct Span {
     uint32_t event;
     int thread;
@@ -103,7 +103,7 @@ class EventLog {
   };
   /// Accesses of the same kind within one span.
   struct Accesses {
-    ToldAccess access;  ///< units summed over all of them
+    ToldAccess access;  ///< its units are the sum over all of the accesses
     uint32_t times;
   };
   using Place = std::pair<std::pair<std::string, int>, std::vector<std::uintptr_t>>;
@@ -131,19 +131,19 @@ class EventLog {
 
 struct Launch;
 
-/// The file named by FLASHBOOK_SIM_EVENTS: the events of each kernel's first launch, or of its first failing
-/// one, in the blocks that FLASHBOOK_SIM_EVENTS_BLOCKS selects ("2", "0-3"; default: "0").
+/// The file named by FLASHBOOK_SIM_EVENTS: the events of each kernel's first launch, or of its first launch
+/// that fails, in the blocks that FLASHBOOK_SIM_EVENTS_BLOCKS selects ("2", "0-3"; default: "0").
 class EventFile {
  public:
-  /// Null if no file is named. Throws SettingError if a variable has an invalid value.
+  /// Returns null if no file is named. Throws SettingError if a variable has an invalid value.
   static EventFile* asked();
 
   virtual ~EventFile() = default;
-  /// `body` distinguishes between launches that have no kernel.
+  /// `body` distinguishes launches that have no kernel.
   virtual void grid_begins(const Launch& launch, const char* body) = 0;
   /// Returns the log of a block; null if the block is not logged.
   virtual EventLog* log_of(uint64_t block, int threads) = 0;
-  /// `error` is the launch's error; empty if there is none.
+  /// `error` is the launch's error; empty if none.
   virtual void grid_ends(const std::string& error) = 0;
 };
 

@@ -19,7 +19,7 @@ void merge(Knowledge& to, const Knowledge& from) {
   }
 }
 
-/// Returns knowledge in which the async proxy also knows all of `what`.
+/// Returns a copy of `what` in which the async proxy knows the same as the threads.
 Knowledge known_to_proxy(const Knowledge& what) {
   Knowledge result;
   for (const auto& [block, clocks] : what) {
@@ -139,7 +139,7 @@ bool BlockOrder::knows(int thread, const PastValue& value) {
 }
 
 uint64_t BlockOrder::read(int thread, std::uintptr_t word, uint64_t latest, uint32_t accesses) {
-  constexpr int kMaxTimes = 4;  // limit for a loop that does other things as well
+  constexpr int kMaxTimes = 4;  // limit for a loop that does other work as well
 
   const Published::Past* past = published_->past_of(word, latest);
   if (!past) {
@@ -194,14 +194,14 @@ void BlockOrder::will_acquire(int thread, std::uintptr_t word, std::size_t bytes
     *known = load;
 }
 
-/// Returns the knowledge of a thread that has read the word's current value.
+/// Returns the knowledge that a thread acquires by reading the word's current value.
 std::shared_ptr<const Knowledge> BlockOrder::as_of(const Load& load) {
   auto what = published_->as_of(load.word, value_of(load.word, load.bytes));
   if (what != published_->at(load.word)) miss(load.thread, load.clock, load.word);
   return what;
 }
 
-/// Notes that a thread has read a value that may be older.
+/// Notes that a thread has read a value that may be an older, equal one.
 void BlockOrder::miss(int thread, uint32_t clock, std::uintptr_t word) {
   const auto before = std::find_if(missed_.begin(), missed_.end(), [&](const Acquired& one) {
     return one.thread == thread && one.word == word;
@@ -258,7 +258,7 @@ bool BlockOrder::proxy_knows(int thread, uint64_t block, int of, uint32_t clock)
   return any([&](const Acquired& acquired) {
     const auto known = acquired.what->find(block);
     if (known == acquired.what->end()) return false;
-    // The thread that handed it over has fenced, or a thread that has acquired it since has.
+    // Either the publishing thread has fenced, or a thread that has acquired the knowledge since then has.
     return ((*known->second)[clocks_.width() + index] >= clock &&
             clocks_.known(thread, acquired.thread) >= acquired.clock) ||
            ((*known->second)[index] >= clock &&

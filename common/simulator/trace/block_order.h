@@ -19,8 +19,8 @@
 
 namespace flashbook::sim {
 
-/// The clocks of threads of several blocks, as in Clocks::fenced, up to which their work is known. It is
-/// immutable once it is shared.
+/// The clocks of threads in several blocks, as in Clocks::fenced, up to which their work is known. The object
+/// is immutable once it is shared.
 using Knowledge = std::map<uint64_t, std::shared_ptr<const std::vector<uint32_t>>>;
 
 /// Returns the current value of a word of this size. (Words wider than 8 bytes are hashed to 64 bits.)
@@ -30,8 +30,8 @@ uint64_t value_of(std::uintptr_t word, std::size_t bytes);
 struct PastValue {
   uint64_t value;
   std::shared_ptr<const Knowledge> known{};  ///< knowledge that had been published there; null if none
-  // The writer of the value, and the part of its block's work that was published with it; null before the
-  // first.
+  // The writer of the value, and the part of its block's work that was published with the value; null before
+  // the first.
   uint64_t block = 0;
   int thread = 0;
   uint32_t clock = 0;
@@ -40,25 +40,25 @@ struct PastValue {
 
 /// The knowledge that has been published at words of device memory. There is one object per grid.
 ///
-/// As long as every change of a word publishes something, its most recent values are kept as well: a thread
-/// that has not synchronised with the latest one may read an earlier one, as can happen on a GPU.
+/// As long as every change of a word publishes something, the word's most recent values are kept as well: a
+/// thread that has not synchronised with the latest one may read an earlier one, as can happen on a GPU.
 class Published {
  public:
-  /// `before` is the value that is still in the word.
+  /// `before` is the value that the word still contains.
   void add(std::uintptr_t word, const Knowledge& news, uint64_t before);
-  /// Null if nothing was published there.
+  /// Returns null if nothing was published there.
   std::shared_ptr<const Knowledge> at(std::uintptr_t word);
   /// Returns what a thread that reads `value` acquires: if the word already had this value before the last
   /// add(), only what had been published by then.
   std::shared_ptr<const Knowledge> as_of(std::uintptr_t word, uint64_t value);
 
-  /// Hold this lock while changing a word, or while reading a past value, until it has been noted.
+  /// Hold this lock while changing a word, or while reading a past value, until the access has been noted.
   std::mutex& values() { return values_; }
   /// Notes that a word has been written, perhaps with the same value, so that a reader may get the earlier
-  /// one. Without an unbroken sequence of values there is no past.
+  /// value. Past values are kept only while the sequence of values is unbroken.
   void note_value(std::uintptr_t word, uint64_t before, PastValue now);
   /// The number of a word's oldest readable value, and all values starting with that one; null if only the
-  /// latest can be read.
+  /// latest value can be read.
   struct Past {
     uint64_t first = 0;
     std::deque<PastValue> values{};
@@ -88,7 +88,7 @@ class BlockOrder {
 
   void begin(uint64_t block, Published& published);
   void fence(int thread);
-  /// `before` is the value that is still in the word.
+  /// `before` is the value that the word still contains.
   void publish(int thread, std::uintptr_t word, uint64_t before);
   void acquire(int thread, std::uintptr_t word) {
     acquire(thread, clocks_.now(thread), word, published_->at(word));
@@ -96,23 +96,23 @@ class BlockOrder {
   /// Notes that `thread` has written a word with an atomic operation, or may have: a failed compare-and-swap
   /// leaves it unchanged. (Published::values is held.)
   void note_value(int thread, std::uintptr_t word, uint64_t before, uint64_t now, bool may_fail);
-  /// Notes that `thread` reads a word and acquires there. It gets the earliest value allowed: none older than
-  /// those it knows of, and a later one if it only reads the word again and again. `accesses` is the number
-  /// of its accesses so far. (Published::values is held.)
+  /// Notes that `thread` reads a word and acquires there. The thread gets the earliest value allowed: none
+  /// older than those it knows of, and a later one if it only reads the word again and again. `accesses` is
+  /// the number of its accesses so far. (Published::values is held.)
   uint64_t read(int thread, std::uintptr_t word, uint64_t latest, uint32_t accesses);
   /// Notes that `thread` is about to acquire: it may read whatever is published at this word before the read.
   void will_acquire(int thread, std::uintptr_t word, std::size_t bytes);
-  /// Returns whether this is an agent, as opposed to a thread.
+  /// Returns whether `of` is the number of an agent, as opposed to a thread.
   bool is_agent(int of) const { return of >= clocks_.threads(); }
   /// Returns whether `thread` knows what a thread or agent of any block did at `clock`.
   bool knows(int thread, uint64_t block, int of, uint32_t clock);
-  /// Returns whether it would, if its reads had distinguished the latest value from an earlier equal one.
+  /// Returns whether it would, if its reads distinguished the latest value from an earlier equal one.
   bool would_know(int thread, uint64_t block, int of, uint32_t clock);
-  /// Returns whether `thread` has acquired from another block at this very word, and so comes after that
-  /// block's atomic operation.
+  /// Returns whether `thread` has acquired from another block at this very word, and so follows that block's
+  /// atomic operation.
   bool met_at(int thread, std::uintptr_t word, uint64_t block);
-  /// Returns whether the async proxy, too, knows it through a proxy fence for global memory when it works for
-  /// `thread`.
+  /// Returns whether the async proxy also knows of this work when it works for `thread`, through a proxy
+  /// fence for global memory.
   bool proxy_knows(int thread, uint64_t block, int of, uint32_t clock);
 
  private:
@@ -122,8 +122,8 @@ class BlockOrder {
     std::uintptr_t word;
     std::size_t bytes;
   };
-  /// A thread acquired this knowledge when its clock was `clock`: a thread that knows of that clock has it,
-  /// too.
+  /// A thread acquired this knowledge when its clock was `clock`: another thread that knows of that clock has
+  /// the knowledge, too.
   struct Acquired {
     int thread;
     uint32_t clock;
@@ -144,7 +144,7 @@ class BlockOrder {
   uint64_t block_ = 0;
   std::vector<Acquired> acquired_;
   std::vector<Acquired> missed_;  ///< what threads missed by reading a value that may be older
-  std::vector<Load> loads_;       ///< words that threads are about to acquire
+  std::vector<Load> loads_;       ///< words that threads are about to acquire from
   struct Read {
     uint64_t number;  ///< number of the value
     uint32_t clock, accesses;

@@ -15,13 +15,13 @@ struct Call {
   std::uintptr_t at, target;
 };
 
-/// Returns the address in memory of the program's code at an offset.
+/// Returns the address in memory of the code at this offset in the program.
 const unsigned char* in_memory(std::uintptr_t offset) {
   return reinterpret_cast<const unsigned char*>(offset - offset_in_program(nullptr));
 }
 
 /// Returns the calls in a function's code to other functions of the program. x86-64 instructions vary in
-/// length, so everything counts that looks like a call and leads to the first byte of a function.
+/// length, so every byte sequence that looks like a call and leads to the first byte of a function counts.
 std::vector<Call> calls_in(const Function& function) {
   std::vector<Call> calls;
   const auto add = [&](std::uintptr_t at, std::uintptr_t target) {
@@ -60,7 +60,7 @@ std::vector<std::uintptr_t> calls_that_lead_to(std::uintptr_t code, const void* 
   const Function own = function_of(offset_in_program(kernel)), other = function_of(code);
   if (!kernel || own.bytes == 0 || other.bytes == 0 || own.begin == other.begin) return {};
 
-  // All functions that the kernel may reach, and the calls through which it does.
+  // All functions that the kernel may reach, and the calls through which it reaches them.
   const std::vector<Call> of_kernel = calls_in(own);
   std::map<std::uintptr_t, std::set<std::uintptr_t>> callers;
   std::vector<std::uintptr_t> left;

@@ -20,7 +20,7 @@ void raise(std::vector<uint32_t>& to, const uint32_t* from, std::size_t count) {
 void Clocks::begin(int threads) {
   threads_ = threads;
   width_ = std::size_t(threads + kAgents + (threads + 31) / 32);
-  own_.assign(std::size_t(threads), 1);  // every thread knows only its own first count
+  own_.assign(std::size_t(threads), 1);  // at first, every thread knows only its own first count
   rows_.assign(std::size_t(threads), {});
   nothing_.assign(width_, 0);
   for (Vector& known : fenced_) known.clear();
@@ -31,7 +31,7 @@ void Clocks::begin(int threads) {
   tickets_.assign(kAgents, 0);
 }
 
-/// Returns the thread's row, to be changed.
+/// Returns the thread's row for modification.
 uint32_t* Clocks::change(int thread) {
   Row& row = rows_[std::size_t(thread)];
   if (row.changed.empty()) row.changed.assign(known_of_others(thread), known_of_others(thread) + width_);
@@ -39,14 +39,14 @@ uint32_t* Clocks::change(int thread) {
   return row.changed.data();
 }
 
-/// Replaces everything that the thread knows with `known`.
+/// Replaces all of the thread's knowledge with `known`.
 void Clocks::share(Row& row, const SharedRow& known) {
   row.shared = known;
   row.changed.clear();
   row.released_to = nullptr;
 }
 
-/// Updates the lower bound over a warp's threads.
+/// Updates the lower bounds over the threads of each warp.
 void Clocks::note_least(Vector& known, int first_thread) const {
   const auto begin = known.begin() + first_thread, end = begin + std::min(32, threads_ - first_thread);
   known[std::size_t(threads_ + kAgents + first_thread / 32)] = *std::min_element(begin, end);
@@ -110,7 +110,7 @@ void Clocks::acquire(int thread, const void* object) {
   const Object& from = object_at(object);
   Row& row = rows_[std::size_t(thread)];
   if (from.complete && !(row.shared == from.complete)) {
-    // Whether everything that the thread knows was released in that round.
+    // Whether all of the thread's knowledge was released in that round.
     const bool is_part = (row.released_to == object && row.released_round + 1 == from.rounds) ||
                          (row.changed.empty() && (!row.shared || row.shared == from.completed));
     if (is_part)
@@ -125,7 +125,7 @@ void Clocks::acquire(int thread, const void* object) {
       raise(row_of(fenced_[i], thread, width_), known.data(), width_);
 }
 
-/// Returns the thread's row of knowledge behind such a fence, to be changed.
+/// Returns the row of the thread's knowledge behind such a fence, for modification.
 uint32_t* Clocks::fenced_row(Fence fence, int thread) {
   Vector& known = fenced_[std::size_t(fence)];
   if (known.empty()) known.resize(std::size_t(threads_) * width_);
@@ -135,7 +135,7 @@ uint32_t* Clocks::fenced_row(Fence fence, int thread) {
 void Clocks::fence_proxy(int thread, Proxied memory) {
   uint32_t* known = fenced_row(Fence(memory), thread);
   raise(known, known_of_others(thread), width_);
-  // Later work of the thread is not fenced.
+  // The fence does not cover the thread's later work.
   known[thread] = own_[std::size_t(thread)]++;
 }
 
@@ -144,7 +144,7 @@ void Clocks::fence(int thread) {
   raise(known, known_of_others(thread), width_);
   if (Vector& proxy = fenced_[std::size_t(Fence::global)]; !proxy.empty())
     raise(fenced_row(Fence::memory_of_proxy, thread), row_of(proxy, thread, width_), width_);
-  // Later work of the thread is not fenced.
+  // The fence does not cover the thread's later work.
   known[thread] = own_[std::size_t(thread)]++;
 }
 

@@ -1,5 +1,5 @@
 /// \file
-/// Vector clocks: which thread has seen whose work. Internal to the simulator.
+/// Vector clocks, which record whose work each thread has seen. Internal to the simulator.
 ///
 /// Every thread counts its releases. A thread's vector holds, for each other thread, the count up to which it
 /// has seen that thread's work; an access is ordered before another if the second thread has seen the count
@@ -19,7 +19,7 @@
 namespace flashbook::sim {
 
 /// The number of agents per block. Any further agents share the last entry, which may hide races but never
-/// invents one.
+/// causes a false report.
 constexpr int kAgents = 128;
 
 /// A row of counts with several owners on one OS thread. (A std::shared_ptr would use atomic reference
@@ -54,7 +54,7 @@ class SharedRow {
 
 class Clocks {
  public:
-  /// Forgets everything.
+  /// Discards all state.
   void begin(int threads);
 
   int threads() const { return threads_; }
@@ -68,7 +68,7 @@ class Clocks {
     const Row& row = rows_[std::size_t(thread)];
     return !row.changed.empty() ? row.changed.data() : row.shared ? row.shared.data() : nothing_.data();
   }
-  /// Returns the row of counts that all these lanes share, or null if they do not share one.
+  /// Returns the row of counts that all these lanes share, or null if their counts differ.
   const uint32_t* known_to_all(int first_thread, uint32_t lanes) const {
     const uint32_t* known = known_of_others(first_thread + __builtin_ctz(lanes));
     for (uint32_t left = lanes; left; left &= left - 1)
@@ -84,8 +84,8 @@ class Clocks {
   uint32_t known_to_proxy(int thread, int of, Proxied memory) const {
     return behind(Fence(memory), thread, of);
   }
-  /// Returns the count up to which a memory fence has covered what `thread` knows of `of`: a fence of its
-  /// own, or another thread's that it knows of.
+  /// Returns the count up to which a memory fence has covered `thread`'s knowledge of `of`: either its own
+  /// fence, or another thread's that it knows of.
   uint32_t known_behind_fence(int thread, int of) const { return behind(Fence::memory, thread, of); }
   /// Returns the count up to which a proxy fence for global memory, followed by such a memory fence, has made
   /// the work of `of` known to the async proxy.
@@ -98,7 +98,7 @@ class Clocks {
   void complete(const void* object);
   void acquire(int thread, const void* object);
   /// Acquires from a word in which `thread` has read `value`: if the word already had this value before the
-  /// last publish(), only what had been published by then.
+  /// last publish(), acquires only the knowledge published by then.
   void acquire_as_of(int thread, const void* object, uint64_t value);
   /// Returns whether `thread` would know that clock if its reads had distinguished the latest value from an
   /// earlier equal one.
@@ -111,12 +111,12 @@ class Clocks {
   /// Notes a fence: from now on, publish() includes what `thread` knows now, even when it is called by a
   /// thread that knows of the fence.
   void fence(int thread);
-  /// Hands over everything that fences have covered to every thread that acquires from the object: the
-  /// thread's own fences, and any fence that it knows of through a later barrier. `before` is the value that
-  /// is still in the word.
+  /// Publishes everything that fences have covered to every thread that acquires from the object: this
+  /// includes the thread's own fences, and any fence that it knows of through a later barrier. `before` is
+  /// the value that the word still contains.
   void publish(int thread, const void* object, uint64_t before);
-  /// Returns what publish() hands over: a row of counts that memory fences cover, then the row of counts up
-  /// to which work in global memory is known to the async proxy. Empty if there is nothing to hand over.
+  /// Returns the knowledge that publish() hands over: a row of counts that memory fences cover, then the row
+  /// of counts up to which work in global memory is known to the async proxy. Empty if there is none.
   std::vector<uint32_t> fenced(int thread);
   /// Row layout: threads, agents, and a lower bound per warp.
   std::size_t width() const { return width_; }
@@ -125,21 +125,21 @@ class Clocks {
     const uint32_t last = known_behind_fence(thread, thread);
     return last != 0 && last + 1 == now(thread);
   }
-  /// Adds what others know to what `thread` knows.
+  /// Adds the knowledge of others to that of `thread`.
   void learn(int thread, const std::vector<uint32_t>& known);
 
   /// Returns the entry of the agent that represents the object.
   int agent(const void* object);
   uint32_t next_ticket(int agent) { return ++tickets_[std::size_t(agent - threads_)]; }
-  /// Adds the agent's work up to a ticket to what `thread` knows.
+  /// Adds the agent's work up to a ticket to the knowledge of `thread`.
   void learn(int thread, int agent, uint32_t ticket);
   /// Releases the agent's work up to a ticket.
   void release_agent(int agent, uint32_t ticket, const void* object);
 
  private:
   using Vector = std::vector<uint32_t>;
-  /// The fences that may come between an access and a thread that must see it: a proxy fence for either
-  /// memory, a memory fence, or a proxy fence for global memory followed by a memory fence. (In the order of
+  /// The fences that an access may need before another thread can see it: a proxy fence for either memory,
+  /// a memory fence, or a proxy fence for global memory followed by a memory fence. (In the order of
   /// Proxied.)
   enum class Fence { shared, global, memory, memory_of_proxy };
   using Fenced = std::array<Vector, 4>;  // indexed by Fence
@@ -150,13 +150,13 @@ class Clocks {
     SharedRow complete;
     SharedRow gathered, completed;  ///< a row that was merged into them
     uint32_t rounds = 0;            ///< number of complete rounds
-    /// For a word: the last value that differed from the current one, and what had been published by then.
+    /// For a word: the last value that differed from the current one, and the knowledge published by then.
     std::optional<uint64_t> before;
     SharedRow complete_before;
     Fenced gathering_fenced, complete_fenced;
   };
-  /// What a thread knows of all others. Threads that meet at a barrier know the same and share the row, until
-  /// one of them learns more.
+  /// A thread's knowledge of all others. Threads that meet at a barrier have the same knowledge and share the
+  /// row until one of them learns more.
   struct Row {
     SharedRow shared;
     Vector changed;                     ///< the thread's own copy; valid if not empty
@@ -184,12 +184,12 @@ class Clocks {
   std::size_t width_ = 0;
   Vector own_;             // each thread's count
   std::vector<Row> rows_;  // each thread's row
-  Vector nothing_;         // a row of zeros
+  Vector nothing_;         // a row that contains only zeros
   Fenced fenced_;          // each thread's knowledge behind a fence; empty until the first fence of its kind
   std::unordered_map<const void*, Object> objects_;
   const void* last_ = nullptr;  // last object used: threads of a block usually meet at the same one
   Object* last_object_ = nullptr;
-  /// What each thread did not learn because the value it read may be an older, equal one.
+  /// The knowledge that each thread missed because the value it read may be an older, equal one.
   std::vector<std::pair<int, SharedRow>> missed_;
   std::unordered_map<const void*, int> agents_;
   Vector tickets_;

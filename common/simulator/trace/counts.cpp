@@ -5,7 +5,7 @@
 namespace flashbook::sim {
 namespace {
 
-/// Adds to an array that is usually already ascending.
+/// Collects values in an array that is usually already ascending.
 struct Collected {
   uint32_t count = 0;
   bool ascending = true;
@@ -49,7 +49,7 @@ uint32_t distinct_addresses(const Request& request) {
 
 /// Returns the number of wavefronts for lanes that are served together.
 uint32_t wavefronts(const Request& request, uint32_t lanes) {
-  // Usually no bank has to deliver two words.
+  // Usually no bank has to deliver more than one word.
   uint64_t word_of_bank[kBanks];
   uint32_t asked = 0;
   bool conflict = false;
@@ -85,7 +85,7 @@ Sectors sectors_of(const Request& request) {
     first = std::min(first, address / kSectorBytes);
     last = std::max(last, (address + request.bytes - 1) / kSectorBytes);
   }
-  if (last - first < 64) {  // one bit for each
+  if (last - first < 64) {  // fits in one bit each
     uint64_t touched = 0;
     for (uint32_t left = request.lanes; left; left &= left - 1) {
       const uint64_t address = request.of_lane[__builtin_ctz(left)];

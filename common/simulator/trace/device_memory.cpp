@@ -47,7 +47,7 @@ void DeviceMemory::summarise(std::size_t granule, Access access) {
   if (!(load(summary) & bit)) __atomic_fetch_or(&summary, bit, __ATOMIC_RELAXED);
 }
 
-/// Records a plain access if nothing has accessed these granules before.
+/// Records a plain access if no other access has touched these granules before.
 bool DeviceMemory::notes_first(const Who& who, std::size_t begin, std::size_t bytes, Access access,
                                Site site) {
   if (bytes < kGranule || access == Access::atomic || !is_piece_of_sector(begin, bytes)) return false;
@@ -88,7 +88,7 @@ void DeviceMemory::split(std::size_t granule) {
                     __ATOMIC_RELAXED);
 }
 
-/// Returns the writer of one of the granule's bytes; 0 if there is none.
+/// Returns the thread that wrote one of the granule's bytes; 0 if there is none.
 uint64_t DeviceMemory::writer_of(std::size_t granule) const {
   const uint64_t writer = load(cells_[granule].writer);
   return writer == 0 && is_split(granule) ? load(odd_cells_[granule].writer) : writer;
@@ -127,7 +127,7 @@ void DeviceMemory::remember_earlier(Earlier& earlier, uint64_t writer, Site writ
   if (writer == 0) return;
   const Stamp before = Stamp::unpacked(writer), first = Stamp::unpacked(load(earlier.writer));
   if (before.atomic && before.block == now.block && before.thread == now.thread) return;
-  // A plain store before the first atomic operation matters more: all of the atomics must see it.
+  // A plain store before the first atomic operation takes precedence: all of the atomics must see it.
   if (before.atomic && load(earlier.writer) != 0 && !first.atomic) return;
   store(earlier.writer, writer);
   store(earlier.written_at, written_at);
@@ -152,7 +152,7 @@ std::optional<BlockConflict> DeviceMemory::access(const Who& who, std::uintptr_t
     if (other.block == now.block && other.thread == now.thread &&
         (!who.order.is_agent(now.thread) || other.clock == (now.clock & Stamp::kMaxClock)))
       return;
-    // A block that has acquired from another block's atomic operation comes after it.
+    // A block that has acquired from another block's atomic operation follows that operation.
     if (other.atomic && who.order.met_at(who.thread, address, other.block)) return;
     Race::Rule rule = Race::Rule::order;
     if (!who.order.knows(who.thread, other.block, other.thread, other.clock)) {
@@ -181,7 +181,7 @@ std::optional<BlockConflict> DeviceMemory::access(const Who& who, std::uintptr_t
     }
     compare(writer, Access::store, load(cell.written_at), byte);
     const Stamp last_writer = Stamp::unpacked(writer);
-    // A store by the thread that last updated the counter resets the counter.
+    // A store by the thread that last updated the counter is a reset of that counter.
     const bool is_own = last_writer.block == now.block && last_writer.thread == now.thread;
     if (writer != 0 && last_writer.atomic && !(writes(access) && is_own))
       compare(load(earlier.writer), Access::store, load(earlier.written_at), byte);

@@ -28,14 +28,14 @@ struct BlockConflict {
   Race::Rule rule;
   Side first, second;
   std::uintptr_t address;
-  // For Race::Rule::launch_before:
+  // These two are for Race::Rule::launch_before:
   int launches_before = 1;       ///< number of launches from the first side to the second
   bool ends_before_wait = true;  ///< whether wait_for_launch_before would wait for the first side
 };
 
-/// The accesses of one grid; blocks on all OS threads report to it. Only one reader is remembered, and a
-/// record that one OS thread makes just as another checks may be missed. So some races go unnoticed, but no
-/// report is false.
+/// The accesses of one grid; blocks on all OS threads report to it. Only one reader is recorded, and a check
+/// on one OS thread may miss a record that another OS thread makes at the same time. So some races go
+/// unnoticed, but no report is false.
 class DeviceMemory {
  public:
   /// Covers the memory that starts at `begin`, in which addresses up to `end` are in use.
@@ -45,7 +45,7 @@ class DeviceMemory {
   void touch(uint64_t sector, Access access);
 
   /// Returns whether these bytes, an aligned power of two, have never been written and each of them has a
-  /// reader on record: then another read changes nothing.
+  /// recorded reader: another read then changes nothing.
   bool is_known_read(std::uintptr_t address, std::size_t bytes) const {
     const std::size_t begin = address - begin_;
     if (begin >= end_ - begin_ || !is_piece_of_sector(begin, bytes)) return false;
@@ -57,9 +57,9 @@ class DeviceMemory {
   struct Who {
     uint64_t block;
     int thread;
-    int agent;          ///< agent that acts for the thread; the thread itself if there is none
+    int agent;          ///< agent that acts for the thread; otherwise the thread itself
     uint32_t clock;     ///< clock of the agent or thread
-    BlockOrder& order;  ///< what the block knows of others
+    BlockOrder& order;  ///< the block's knowledge of other blocks
   };
   std::optional<BlockConflict> access(const Who& who, std::uintptr_t address, std::size_t bytes,
                                       Access access, Site site);
@@ -67,7 +67,7 @@ class DeviceMemory {
   /// Returns whether the grid has written one of these bytes, or a byte in the same granule.
   bool is_written(std::uintptr_t address, std::size_t bytes) const;
 
-  /// Returns the last block that wrote there; empty if none has.
+  /// Returns the last block that wrote to this address; empty if none has.
   std::optional<uint64_t> last_writer(std::uintptr_t address) const;
 
   /// Records this grid's writes for later grids (memory.h).
@@ -77,17 +77,17 @@ class DeviceMemory {
   std::optional<BlockConflict> conflict_after(const Who& who, std::uintptr_t address, std::size_t bytes,
                                               Access access, Site site) const;
 
-  /// Returns the total size of the distinct sectors that were read, and of those that were written.
+  /// Returns the total size of the distinct sectors that were read; written_bytes() counts those written.
   uint64_t read_bytes() const { return read_; }
   uint64_t written_bytes() const { return written_; }
 
  private:
-  static constexpr std::size_t kGranule = 2;  // bytes; split if one byte is accessed on its own
+  static constexpr std::size_t kGranule = 2;  // bytes; split if one byte is accessed individually
 
   static constexpr std::size_t kGranulesPerSector = kSectorBytes / kGranule;
 
-  /// The summary of a sector, with which most accesses can skip its cells: one bit per granule whose bytes
-  /// have all been read, then one bit per granule in which a byte has been written.
+  /// The summary of a sector, which lets most accesses skip its cells: one bit per granule whose bytes have
+  /// all been read, then one bit per granule in which a byte has been written.
   static constexpr uint32_t kWritten = ~0u << kGranulesPerSector;
   static bool is_piece_of_sector(std::size_t begin, std::size_t bytes) {
     return bytes <= kSectorBytes && ((bytes | begin) & (bytes - 1)) == 0;
@@ -102,7 +102,7 @@ class DeviceMemory {
     uint64_t writer, reader;
     Site written_at, read_at;
   };
-  /// The thread and its clock, packed into one number that is read and written atomically.
+  /// A thread and its clock, packed into one number that is read and written atomically.
   struct Stamp {
     uint32_t block;  ///< below 2^24; later blocks of the grid are not watched
     int thread;      ///< number of the thread or agent
@@ -130,7 +130,7 @@ class DeviceMemory {
   Reserved<Cell> cells_;          // per granule, or for its first byte
   Reserved<Cell> odd_cells_;      // for the second byte of such granules
   /// The atomic operation before that of the last writer, which was also atomic. The two need no order
-  /// between them, but a reader of the result must see both.
+  /// between them, but a reader of the result must see both operations.
   struct Earlier {
     uint64_t writer;
     Site written_at;

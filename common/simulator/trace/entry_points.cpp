@@ -1,9 +1,9 @@
 /// \file
-/// The functions whose calls -fsanitize=thread inserts into a kernel: before loads and stores, and in place
+/// The functions to which -fsanitize=thread inserts calls in a kernel: before loads and stores, and in place
 /// of atomics.
 ///
 /// libtsan, which usually defines these functions, is not linked. The return address of a call leads to the
-/// line in the source. Outside a traced block the calls do nothing except the operation itself.
+/// source line. Outside a traced block, the calls perform only the operation itself.
 #include <cstdint>
 #include <cstring>
 
@@ -40,12 +40,12 @@ void access(const volatile void* address, std::size_t bytes, Access what, bool a
     access(address, bytes, Access::load, true, return_address);
 }
 
-/// An access to any number of bytes, possibly zero.
+/// Reports an access to any number of bytes, possibly zero.
 void access_all(const void* address, std::size_t bytes, Access what, const void* return_address) {
   if (bytes > 0) access(address, bytes, what, false, return_address);
 }
 
-/// A volatile access. Between threads that fence it implements a flag; otherwise it synchronises nothing.
+/// Reports a volatile access. Between fences it implements a flag; otherwise it synchronises nothing.
 void access_volatile(void* address, std::size_t bytes, Access what, const void* return_address) {
   access(address, bytes, what, true, return_address);
   const auto at = reinterpret_cast<std::uintptr_t>(address);
@@ -53,8 +53,8 @@ void access_volatile(void* address, std::size_t bytes, Access what, const void* 
     current_tracer->accesses_volatile(current_worker->current_number(), what, at, return_address);
 }
 
-/// Notes that the calling thread has seen the value left by an atomic operation or a volatile store.
-/// `leaves`: by an operation that does not change the word.
+/// Notes that the calling thread has seen the value left by an atomic operation or a volatile store. `leaves`
+/// means that the thread's own operation does not change the word.
 template <typename T>
 inline void acquire(const volatile T* address, bool leaves) {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
@@ -66,9 +66,9 @@ inline void acquire(const volatile T* address, bool leaves) {
     tracer->acquires_word(current_worker->current_number(), at);
 }
 
-/// An atomic operation; its result depends on the previous value if `kReads`. It publishes before other
-/// threads can see its effect, and then acquires what others have published. `may_fail`: it may not write.
-/// `leaves`: it leaves the word unchanged.
+/// Performs an atomic operation; its result depends on the previous value if `kReads`. It publishes before
+/// other threads can see its effect, and then acquires whatever others have published. `may_fail`: it may not
+/// write. `leaves`: it leaves the word unchanged.
 template <bool kReads = true, typename T, typename Operation>
 auto update(volatile T* address, const void* return_address, Operation operation, bool may_fail = false,
             bool leaves = false) {
@@ -88,9 +88,9 @@ auto update(volatile T* address, const void* return_address, Operation operation
   return result;
 }
 
-/// An atomic load from device memory, or an operation that does not change the word: it may take effect
-/// before others that have already run. (In shared memory the threads of a block take turns, and see the
-/// latest value.)
+/// Loads a word of device memory for an atomic load, or for an operation that leaves the word unchanged;
+/// either may take effect before operations that have already run. Returns whether it set `value`. (In shared
+/// memory the threads of a block take turns, and see the latest value.)
 template <typename T>
 bool reads_past(Access what, const volatile T* address, const void* return_address, T& value) {
   flashbook::sim::Tracer* tracer = current_tracer;
@@ -99,7 +99,7 @@ bool reads_past(Access what, const volatile T* address, const void* return_addre
   return true;
 }
 
-/// Adding to an integer in device memory, or setting a bit, may claim a tile: other blocks get a turn first.
+/// Adding to an integer in device memory, or setting a bit, may claim a tile: first give other blocks a turn.
 inline void meet_other_blocks(const volatile void* address) {
   flashbook::sim::Tracer* tracer = current_tracer;
   if (tracer && tracer->is_of_device(reinterpret_cast<std::uintptr_t>(address)))
@@ -143,7 +143,7 @@ void __tsan_write_range(void* address, std::size_t bytes) {
   access(address, bytes, Access::store, false, __builtin_return_address(0));
 }
 
-// The block copies and fills of a kernel; instrumented.h redirects its calls here.
+// A kernel's copies and fills of whole ranges; instrumented.h redirects the kernel's calls to these.
 void* __tsan_memcpy(void* target, const void* source, std::size_t bytes) {
   access_all(source, bytes, Access::load, __builtin_return_address(0));
   access_all(target, bytes, Access::store, __builtin_return_address(0));

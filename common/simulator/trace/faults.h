@@ -10,13 +10,13 @@
 
 namespace flashbook::sim {
 
-/// Collects faults and keeps one for each pair of places in the source: the one in the block with the lowest
+/// Collects faults and keeps one for each pair of source locations: the one in the block with the lowest
 /// number and, if possible, between different warps, since whatever orders warps also orders lanes.
 class Faults {
  public:
   /// `threads` is the number of threads in a block; `memory` is the location, such as "dynamic shared memory
-  /// + 64 of 1024 bytes". `waited` is the last wait of the thread whose copy is in flight; empty if it does
-  /// not matter.
+  /// + 64 of 1024 bytes". `waited` is the last wait of the thread whose copy is in flight; empty if
+  /// irrelevant.
   void add(const Race& race, uint64_t block, int threads, const std::string& memory,
            const std::string& waited);
   void add(const BlockConflict& conflict, int threads);
