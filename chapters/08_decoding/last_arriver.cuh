@@ -1,4 +1,4 @@
-//| # A block's warps merge, and the last to arrive merges the blocks
+//| # A block's warps merge, and the last to arrive merges the blocks' parts
 //|
 //| Every warp of the ring has a maximum, a sum and an output for its own keys. When a block has finished an
 //| item, its warps merge these. If other blocks have keys of the same item, the result is a part, which goes
@@ -25,7 +25,7 @@ struct WarpSums {
 //| ## The block's warps merge
 //|
 //| Each warp writes its maxima, sums and output to shared memory, the output into stages that the producer
-//| has handed out. Then each thread sums its own columns with the weights of all warps.
+//| has released to them. Then each thread sums its own columns with the weights of all warps.
 //|
 //| Column indices are permuted, depending on row and column, to avoid bank conflicts. Eight lanes write at a
 //| time, to two rows and, in each, four columns that are 32 apart (16 at d = 64 and 256). Without the
@@ -44,8 +44,8 @@ __device__ __forceinline__ float& sums_at(RingShared<Traits>& shared,
   return sums[row * Traits::kHeadDim + (four ^ (four / 8 % 4 + row % 2 * 4)) * 4 + column % 4];
 }
 
-//| A place in the workspace belongs to a block. With equal work a block may hold the last part of one item
-//| and the first of another, so it has two.
+//| Each place in the workspace belongs to a block. With equal work a block may have the last part of one item
+//| and the first of another, so each block has two places.
 /// Returns the place in the workspace of row `row` of a part; `first_block` has part 0 of its item. A block
 /// has at most two parts of items that it shares with other blocks: the end of one that began before, and the
 /// beginning of one that continues.
@@ -54,7 +54,7 @@ __device__ __forceinline__ int place_of(int first_block, int part, int row) {
   return (2 * (first_block + part) + (part == 0)) * Traits::kRows + row;
 }
 
-/// Returns the sum of the block's warps for row `tile_row` of the tile, normalised. One warp.
+/// Returns the normalised sum over the block's warps for row `tile_row` of the tile. Called by one warp.
 template <typename Traits>
 __device__ __forceinline__ WarpRow<Traits::kHeadDim> row_of_warps(RingShared<Traits>& shared,
                                                                   const PipelineState<Traits::kStages>& first,
@@ -152,7 +152,7 @@ __device__ __forceinline__ void finish_block(RingShared<Traits>& shared,
   }
   named_barrier_sync<kAllConsumers, Traits::kConsumers>();  // all warps have written their results
 
-  //| Each warp adds up one row at a time. If other blocks share the item, the row is stored as a part;
+  //| Each warp merges one row at a time. If other blocks share the item, the row is stored as a part;
   //| otherwise it is finished. Both are normalised and stored with their log-sum-exp, so that parts of any
   //| size merge alike.
   const Pack of = plan.rows_at(problem, segment.pack);
@@ -175,8 +175,8 @@ __device__ __forceinline__ void finish_block(RingShared<Traits>& shared,
 //| ## The last to arrive merges
 //|
 //| A warp has stored its rows of the block's part, and adds 1 to a counter. Warps with the same rows in other
-//| blocks add to the same counter, so the last one to count finds all parts stored. To make sure that it also
-//| sees them, there are three steps:
+//| blocks add to the same counter, so the last one to arrive finds all parts stored. Three steps make sure
+//| that it also sees them:
 //|
 //| * All lanes write, followed by a `__syncwarp`, which makes their writes visible to lane 0.
 //| * Lane 0's addition publishes these writes (*release*), and acquires those that earlier arrivals published
@@ -186,10 +186,10 @@ __device__ __forceinline__ void finish_block(RingShared<Traits>& shared,
 //| With a plain `atomicAdd` the last warp may merge stale memory.
 //|
 //| The block's other warps need not wait for any of this. Warp 0 of all blocks has one counter, warp 1
-//| another, so the first warps may be done while the second ones still add up.
+//| another, so the first warps may be done while the second ones are still merging.
 //|
-//| **The counter resets itself.** The last to arrive sets it to 0 for the next launch. That saves a kernel
-//| that clears it, a microsecond or more. In return, the counters must be 0 before the first launch.
+//| **The counter resets itself.** The last warp to arrive sets it to 0 for the next launch. That saves a
+//| kernel that clears it, a microsecond or more. In return, the counters must be 0 before the first launch.
 
 /// Counts the warp as arrived with its part of the segment's item, and returns whether it is the last. All
 /// lanes; those of the last warp may then read all parts.
@@ -203,7 +203,7 @@ __device__ __forceinline__ bool arrives_last(const Segment& segment, const Works
     if (is_last) atomicExch(arrived, 0u);  // reset for the next launch
   }
   if (!__any_sync(kWholeWarp, is_last)) return false;
-  __syncwarp();  // what lane 0 has taken over, all lanes may read
+  __syncwarp();  // all lanes may read what lane 0 has acquired
   return true;
 }
 
@@ -227,12 +227,12 @@ __device__ __forceinline__ void finish_parts(const Problem& problem, const PlanT
   }
 }
 
-//| ## More parts than one block should merge
+//| ## Too many parts for one block
 //|
 //| One query with one key head is split over all 132 blocks. At d = 256 and 16 rows their parts are 2 MB,
-//| which one block would read while 131 multiprocessors idle. So items of more than 48 parts are merged by a
-//| second kernel with one block per row. It is launched while the first one is still running, and waits until
-//| that has ended, which makes all its writes visible without a fence.
+//| which one block would read while 131 multiprocessors idle. So a second kernel with one block per row
+//| merges items of more than 48 parts. It is launched while the first one is still running, and waits until
+//| that has ended, which makes all of the first kernel's writes visible without a fence.
 //|
 /// Merges the parts of items that have more than plan.parts_of_last. Grid: (kRows, items).
 template <typename T, typename Traits, typename PlanType>

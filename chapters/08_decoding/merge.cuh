@@ -1,7 +1,7 @@
 //| # Merging results over parts of the keys
 //|
 //| This is chapter 2's rule, with the log-sum-exp as the weight. If attention over keys A gave O_A and LSE_A,
-//| and over keys B the same, then over all of them
+//| and over keys B it gave O_B and LSE_B, then over all of them
 //|
 //|     LSE = log(e^LSE_A + e^LSE_B)        O = e^(LSE_A - LSE) O_A + e^(LSE_B - LSE) O_B
 //|
@@ -28,9 +28,9 @@ struct Partials {
 };
 
 //| ## The merge
-//| Each warp merges one row. First its lanes read all log-sum-exps, then every lane adds up its own columns.
+//| Each warp merges one row. First its lanes read all log-sum-exps, then every lane sums its own columns.
 //| A part without keys has the log-sum-exp -inf, and its O was never written. It is skipped, since 0 times
-//| whatever is there may be NaN. If all parts are empty, so is the row: O = 0, and -inf.
+//| stale memory may be NaN. If all parts are empty, so is the row: O = 0, and its log-sum-exp is -inf.
 //|
 //| Parts are added in a fixed order, no matter which warp merges or when, so every launch gives the same
 //| bits.
@@ -104,7 +104,7 @@ __device__ __forceinline__ WarpRow<kHeadDim> merge_row(const Partials& partials,
   return row;
 }
 
-//| ## Where a merged row goes
+//| ## Storing a merged row
 //|
 //| A merged row goes to $O$ in its type or, if merging continues at the next level of a tree, back to the
 //| workspace as a part.
@@ -138,10 +138,10 @@ __device__ __forceinline__ void store_row(const WarpRow<kHeadDim>& result, const
 
 //| ## Many parts of a row
 //|
-//| One warp would need several rounds of loads for a hundred parts, each as long as a trip to memory.
+//| One warp would need several rounds of loads for a hundred parts, each with the latency of device memory.
 //| Instead, each of a block's four warps merges a quarter of the parts, and the first warp merges the four
-//| results. With four warps such a block fits onto a multiprocessor beside one of step 10's, and can be ready
-//| before that one ends.
+//| results. With four warps such a block fits on a multiprocessor alongside one of step 10's, and can be
+//| ready before that one ends.
 
 constexpr int kManyWarps = 4;
 
@@ -156,7 +156,7 @@ __device__ __forceinline__ void merge_by_block(const Partials& partials, int par
   store_row<kHeadDim>(merge_row<kHeadDim>(partials, parts * (warp + 1) / kManyWarps - first,
                                           [&](int part) { return place(first + part); }),
                       warp_parts, warp);
-  __syncthreads();  // all warps' rows are there
+  __syncthreads();  // all warps' rows have been written
   if (warp == 0) store(merge_row<kHeadDim>(warp_parts, kManyWarps, [](int part) { return part; }));
 }
 

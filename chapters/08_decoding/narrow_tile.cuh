@@ -1,7 +1,7 @@
 //| # A warp's products with 16 keys
 //|
 //| A warp of the ring multiplies 16 rows of queries by a *chunk* of 16 keys at a time, with `mma.sync` as in
-//| chapter 4. What differs is how keys and values get into registers.
+//| chapter 4. The difference is how keys and values get into registers.
 //|
 //| **A tile has the same layout in shared memory as in device memory**, since the copy does not rearrange
 //| bytes. Its rows are 256 bytes apart (d = 128), so eight of them start in the same banks, and `ldmatrix`,
@@ -22,11 +22,11 @@
 
 namespace flashbook::decoding {
 
-/// A warp's 16 rows of Q, as mma.sync takes them.
+/// A warp's 16 rows of Q, in the layout of mma.sync operands.
 template <typename Traits>
 using Queries = uint32_t[Traits::kHeadDim / 16][4];
 
-//| Step 8's `Scales` add what elements of one byte need: [it](step8_e4m3_cache.cuh) overloads these
+//| Step 8's `Scales` add what elements of one byte need: [step 8](step8_e4m3_cache.cuh) overloads these
 //| functions. Elements of 16 bits have no scales.
 struct NoScales {
   __device__ NoScales(const Cache&, const Problem&, const Segment&, int /*first_key*/) {}
@@ -42,7 +42,7 @@ using Scales = std::conditional_t<Traits::kElementBytes == 1, CacheScales<Traits
 //| ## Queries
 //|
 //| Q goes straight from memory into registers, once per segment, while the first tile of keys is in flight.
-//| Two products need 32 columns, of which lane $t$ of a quad has columns $8t$ to $8t+7$: the first four for
+//| Two products need 32 columns, of which lane $t$ of a quad holds columns $8t$ to $8t+7$: the first four for
 //| the first product, the last four for the second.
 template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void load_queries(Queries<Traits>& fragments, NoScales&,
@@ -71,8 +71,8 @@ __device__ __forceinline__ void load_queries(Queries<Traits>& fragments, NoScale
 //| ## Scores
 //|
 //| A row of K is contiguous along the summed dimension, as `mma.sync` expects its second operand. A lane has
-//| one key of the first eight and one of the other eight. Past the last key nothing was loaded, so such a
-//| lane reads the last key again, and its scores become -inf afterwards.
+//| one key of the first eight and one of the other eight. Nothing was loaded past the last key, so a lane
+//| whose key is missing reads the last key again, and its scores become -inf afterwards.
 
 /// Returns which column of a chunk score i of a thread belongs to.
 __device__ __forceinline__ int column_of(int i) { return i / 4 * 8 + 2 * int(threadIdx.x % 4) + i % 2; }
@@ -83,7 +83,7 @@ __device__ __forceinline__ uint4 piece_of_row(const unsigned char* from, int apa
   return kPadded && apart >= left ? make_uint4(0, 0, 0, 0) : *reinterpret_cast<const uint4*>(from + apart);
 }
 
-/// Loads the 16 bytes at `from` and those `apart` bytes further, the latter first if `reverse`.
+/// Loads the 16 bytes at `from` and those `apart` bytes further on, the latter first if `reverse`.
 template <bool kPadded>
 __device__ __forceinline__ void load_two(uint4 (&to)[2], const unsigned char* from, int apart, bool reverse,
                                          int left) {
@@ -126,15 +126,15 @@ __device__ __forceinline__ void multiply_keys(float* scores, const Queries<Trait
 //| ## Values
 //|
 //| Here the summed dimension is the keys, and a register of the second operand holds the same column of two
-//| keys. A lane loads columns of each of its four keys, those of its scores, and rearranges the 16-bit halves
-//| with `byte_permute`. Lane group $g$ (of eight) has 8 of every 64 columns, from $8g$ on; at $d = 128$ it
-//| has 16 of 128, in two loads.
+//| keys. A lane loads columns of the four keys whose scores it holds, and rearranges the 16-bit halves with
+//| `byte_permute`. Lane group $g$ (of eight) holds 8 of every 64 columns, starting at $8g$; at $d = 128$ it
+//| holds 16 of 128, in two loads.
 //|
-//| The four lanes of a quad have four keys, all in the same banks. If there are two loads, odd lanes do the
-//| second one first, which takes two wavefronts instead of four. Values past the last key may be NaN, and 0
-//| times NaN is NaN, so no lane loads them.
+//| The four lanes of a quad have four keys, all in the same banks. If there are two loads, odd lanes issue
+//| the second one first, which takes two wavefronts instead of four. Values past the last key may be NaN, and
+//| 0 times NaN is NaN, so no lane loads them.
 
-/// A lane group's contiguous columns of V, and a thread's of a row of sums.
+/// A lane group's contiguous columns of V, and a thread's contiguous columns of a row of sums.
 template <int kHeadDim>
 constexpr int kSpan = kHeadDim == 128 ? 128 : 64;
 template <int kHeadDim>
@@ -172,7 +172,7 @@ __device__ __forceinline__ void multiply_values(float (&output)[Traits::kHeadDim
         v[i][4 * j + 2] = loaded[j].z, v[i][4 * j + 3] = loaded[j].w;
       }
     }
-    //| Each column of the lane groups is a product: eight lane groups make eight columns of O.
+    //| One product computes one column of each lane group: eight lane groups make eight columns of O.
 #pragma unroll
     for (int column = 0; column < kColumns; ++column) {
       const auto both = [&](int i) {

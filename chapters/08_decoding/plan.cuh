@@ -5,10 +5,10 @@
 //|
 //| * **Equal parts** (steps 4 and 5). Every item, a tile of rows with all its keys, is cut into the same
 //|   number of parts, one block each. If one sequence is long and the others short, the long one's blocks
-//|   keep reading when all others are done. If there are many items, none is cut, and a block may have
+//|   keep reading when all others are done. If there are many items, none is cut, and a block may process
 //|   several.
 //| * **Equal work** (steps 6 to 8). The key tiles of all items are numbered consecutively, and each block
-//|   takes an equal run of numbers, wherever an item ends. Two blocks differ by one tile at most, whatever
+//|   takes an equal range of numbers, wherever an item ends. Two blocks differ by at most one tile, whatever
 //|   the lengths. (The idea is stream-K's, arXiv 2301.03598.)
 //|
 //| **Teams.** In `[batch, seqlen, kv_heads, d]` the keys of a token's heads are neighbours in memory, and
@@ -17,9 +17,9 @@
 //| teams, with as many members as a sequence has items. The teams share out the keys of all sequences, and
 //| the members of a team read the same keys side by side, each for its own item.
 //|
-//| Lengths change with every token, so the plan is not made on the host. Each warp adds up the lengths
-//| itself, which takes less time than loading its first tile. If all lengths are equal, step 7's host
-//| computes the plan (`EvenPlan`).
+//| Lengths change with every token, so the plan is not made on the host. Each warp sums the lengths itself,
+//| which takes less time than loading its first tile. If all lengths are equal, step 7's host computes the
+//| plan (`EvenPlan`).
 //|
 //| ![Eight blocks over time: with uneven lengths equal parts take 20 tiles, equal work
 //| 8](../../docs/figures/equal_work.svg)
@@ -56,7 +56,7 @@ struct Plan {
   int first_key;                        ///< earlier keys are read by another launch
   int parts_of_last = 48;               ///< the last to arrive merges up to this many, a second kernel more
 
-  //| A block asks the plan for everything else: a plan with [rules](rules.cuh) answers for each sequence.
+  //| A block gets everything else from the plan: a plan with [rules](rules.cuh) decides for each sequence.
   /// Returns the first key that is read of a sequence of `length`.
   __device__ int first_key_of(const Problem&, int /*batch*/, int /*length*/) const { return first_key; }
   /// Returns the number of keys from there on that no query sees.
@@ -75,7 +75,7 @@ struct Plan {
   __device__ static constexpr int columns() {
     return kHeadDim;
   }
-  /// How many units an item of `tiles` tiles has, and which block has a unit.
+  /// The number of units in an item of `tiles` tiles, and the block that has a unit.
   __device__ int units_of(int tiles) const { return max(tiles, 1); }
   __device__ int block_of(int unit, const Shares& shares) const { return shares.of(unit); }
 };
@@ -145,7 +145,7 @@ class Segments {
     at.shares = {all / shares_, all % shares_};
   }
 
-  //| A block begins where its share does. The host's plan already has all numbers for that.
+  //| A block begins where its share does. With the host's plan, all numbers for that are known.
   /// Goes to the first segment of a block. All lanes of a warp.
   __device__ __forceinline__ void begin(int block) {
     if constexpr (PlanType::kEven) {
@@ -165,7 +165,7 @@ class Segments {
     at.member = block / teams_;
     at.first_block = at.member * teams_;
     const int share = block - at.first_block;
-    if (share >= shares_) return;  // more teams than units: this one has none
+    if (share >= shares_) return;  // more teams than units: this block's team has none
     const int first = at.shares.begin(share);
     at.left = at.shares.begin(share + 1) - first;
 
@@ -190,7 +190,7 @@ class Segments {
     }
   }
 
-  //| The kernel that merges many parts asks the opposite question: which blocks had parts of an item?
+  //| The kernel that merges many parts needs the opposite: which blocks had parts of an item?
   /// Item `number` of the launch as one segment: all its tiles, and the blocks that had its parts. All lanes
   /// of a warp.
   __device__ __forceinline__ Segment whole_item(int number) const {
@@ -206,7 +206,7 @@ class Segments {
       segment.parts = plan_.parts;
       return segment;
     }
-    //| With equal work, the units of all earlier sequences are added up again.
+    //| With equal work, the units of all earlier sequences are summed again.
     int base = 0;  // units of all earlier sequences
     for (int i = lane(); i < batch; i += 32) base += units_of_sequence(i);
 #pragma unroll
@@ -218,7 +218,7 @@ class Segments {
 
   //| **The next segment.** With equal parts a block has one segment, or one for each of its items. With equal
   //| work it takes the rest of its current item, up to the units that it has left, and moves on to the next.
-  /// Returns the block's next segment, or false if it has had all.
+  /// Sets the block's next segment; returns false if there are no more.
   __device__ __forceinline__ bool next(Segment& segment) {
     if (at.left == 0) return false;
     if (!PlanType::kEven && at.shares.each == 0) {
@@ -275,14 +275,14 @@ class Segments {
   __device__ int units_of_sequence(int batch) const {
     return max(tiles_of(batch, problem_.length(batch)), 1) * plan_.rounds_of(problem_, batch);
   }
-  /// Sets which blocks have the `units` units of an item, of which `first` is the first. `first_block`: the
-  /// one with the first share of this member of the teams.
+  /// Sets which blocks have the `units` units of an item, of which `first` is the first. `first_block` is the
+  /// block with the first share of this team member.
   __device__ void share(Segment& segment, int first_block, int first, int units) const {
     const int first_share = plan_.block_of(first, at.shares);
     segment.first_block = first_block + first_share;
     segment.parts = plan_.block_of(first + units - 1, at.shares) - first_share + 1;
   }
-  /// Returns a segment's item, all but its tiles and parts.
+  /// Returns a segment's item, without its tiles and parts.
   __device__ Segment item_of(int batch, int item) const {
     Segment segment;
     decltype(auto) row_tiles = plan_.row_tiles_of(problem_, batch);

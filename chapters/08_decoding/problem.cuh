@@ -6,8 +6,8 @@
 //|
 //| ## Rows of a tile
 //|
-//| With grouped queries several query heads read the same key head. The products do not care whether a tile's
-//| rows are queries of one head or heads of one query. So a tile's rows are *packed* (FlashAttention's
+//| With grouped queries several query heads read the same key head. The products are the same whether a
+//| tile's rows are queries of one head or heads of one query. So a tile's rows are *packed* (FlashAttention's
 //| `pack_gqa`): `pack` query heads of the first query, then the same heads of the second, and so on. Step 1
 //| packs a single head, later steps the whole group.
 //|
@@ -32,7 +32,7 @@ struct Pack {
 
 //| ## Numbers of packs and rows
 //|
-//| Every pack has a number, and so has each of its rows. The host prepares each divisor known at launch, such
+//| Packs are numbered, and so are the rows of each pack. The host prepares each divisor known at launch, such
 //| as the heads per group, as a `Divisor`, which turns divisions into multiplications.
 /// The shape of one launch.
 struct Problem {

@@ -1,7 +1,7 @@
-//| # The ring's shared memory, and what a launch is given
+//| # The ring's shared memory, and the arguments of a launch
 //|
 //| Shared memory is one ring of stages. The number of columns and rows determines everything else: the keys
-//| per stage, the rows per block, and which warps have which keys.
+//| per stage, the rows per block, and how keys are divided among warps.
 //|
 //| ![A producer warp keeps three stages of 32 KB filled; eight consumer warps each take 16 keys of a tile and
 //| merge at the end](../../docs/figures/decode_ring.svg)
@@ -43,7 +43,7 @@ struct RingKernelTraits {
   static constexpr int kWarps = (kHeadDim == 256 ? 4 : 8) / kBlocks;
   static constexpr int kKeyWarps = kWarps / kRowTiles;             ///< warps that share a tile's keys
   static constexpr int kChunks = kKeys / kRowsPerMma / kKeyWarps;  ///< chunks of 16 keys per warp and tile
-  /// Chunks whose scores a thread holds at a time: what registers are left for.
+  /// Chunks whose scores a thread holds at a time, as far as registers allow.
   static constexpr int kChunksAtOnce = kHeadDim < 256 && kRowTiles == 1 && kChunks > 1 ? 2 : 1;
   static constexpr int kConsumers = kWarps * 32;    ///< consumer threads
   static constexpr int kThreads = kConsumers + 32;  ///< with the producer warp
@@ -69,7 +69,7 @@ struct RingShared {
   Pipeline<Stage<Traits>, Traits::kStages> ring;
   float max[Traits::kWarps][kRowsPerMma];  ///< maxima of each warp's rows, times scale_log2
   float sum[Traits::kWarps][kRowsPerMma];
-  // Each warp's segment, and where it continues: in registers they would crowd out sums.
+  // Each warp's segment, and where it continues: in registers, they would displace sums.
   Segment segment[Traits::kWarps];
   typename Segments<Traits::kKeys>::Place place[Traits::kWarps];
 };
@@ -79,8 +79,8 @@ enum RingBarrier { kWholeBlock, kAllConsumers };  ///< named barriers
 //| ## Arguments of a launch
 //|
 //| A contiguous cache is treated as pages as long as a sequence, without a table, so one kernel handles both.
-/// Where keys and values are: pages of 2^page_bits keys, of which a sequence has `pages_of_sequence` in its
-/// table. Without a table a sequence is one page, of any length.
+/// The location of keys and values: pages of 2^page_bits keys, of which a sequence has `pages_of_sequence` in
+/// its table. Without a table a sequence is one page, of any length.
 struct Cache {
   const unsigned char *k, *v;    ///< [pages, kv_heads, keys of a page, head_dim]
   Strides k_strides, v_strides;  ///< in bytes; `batch` leads from page to page

@@ -1,12 +1,12 @@
-//| # As models do it: windows, functions on scores, and sinks
+//| # What models add: windows, functions on scores, and sinks
 //|
 //| Many models do more than let a query attend to every key of its cache. The first Mistral 7B, Gemma and
 //| gpt-oss give some or all layers a *window*, the last 128 to 4096 keys. Gemma 2 caps its scores. MPT
 //| subtracts a slope times the distance from them (ALiBi). And gpt-oss learns a *sink logit* for each head: a
 //| score that belongs to no key, takes weight, and contributes no value.
 //|
-//| All of these go into a plan that knows more than that of steps 4 to 6. The kernel takes either plan as a
-//| template parameter and asks it in a few places. The plain plan answers with constants, so its kernel has
+//| All of these go into a plan with more members than that of steps 4 to 6. The kernel takes either plan as a
+//| template parameter and calls it in a few places. The plain plan answers with constants, so its kernel has
 //| no additional instruction.
 //|
 //| | switch | what it asks | where | the plain plan's answer |
@@ -51,12 +51,12 @@ struct Rules : Plan {
   //| ## Which keys are read
   //|
   //| The last query's own key is the sequence's last, and the first query sees furthest back: `left` keys
-  //| before its own. So only the last `left` + $S_q$ keys of a sequence are read. Tiles are counted from
-  //| there. A window of 1024 keys is eight tiles ($d = 128$) of a cache of any length, and only these are
-  //| distributed: the window of a long sequence is as much work as that of a short one.
+  //| before its own. So only the last `left` + $S_q$ keys of a sequence are read. Tiles are counted from the
+  //| first of them. A window of 1024 keys is eight tiles ($d = 128$) of a cache of any length, and only these
+  //| are distributed: the window of a long sequence is as much work as that of a short one.
   //|
   //| With pages a copy loads a page or a piece of one, so the first tile begins at a multiple of a copy's
-  //| keys. That needlessly loads up to a page less one key.
+  //| keys. That loads up to a page minus one key in vain.
   /// Returns the first key that is read in a sequence of `length` keys.
   __device__ int first_key_of(const Problem& problem, int batch, int length) const {
     return max(length - queries_of(problem, batch) - left, 0) & -align;
@@ -74,7 +74,7 @@ struct Rules : Plan {
   //| ## Ragged queries
   //|
   //| A server decodes most sequences while it reads the next chunk of some prompt: one query here, hundreds
-  //| there. Their rows are packed one sequence after another, and `first_query` has where each begins. A
+  //| there. Their rows are packed one sequence after another, and `first_query` stores where each begins. A
   //| sequence then has as many tiles of rows as its own queries fill, so a short one does not pay for a long
   //| one. In tensors of packed queries a sequence is not a batch entry but begins at a row, whose number
   //| replaces that of the batch entry, with strides to match.
@@ -100,7 +100,7 @@ struct Rules : Plan {
     return of;
   }
 
-  //| ## What becomes of scores
+  //| ## Functions on scores
   //|
   //| The functions are those of chapter 9's step 5, in FlashAttention's order. A softcap, $c \tanh(s / c)$,
   //| is $2c / (1 + e^{-2s/c}) - c$: the factor $2c$ is merged into the scale, and the constant $-c$, which
@@ -146,7 +146,7 @@ struct Rules : Plan {
   //| Chapters 5, 7 and 9 leave a head dimension of 80 to the tensor map, which fills the missing columns of a
   //| 128-wide tile with zeros. Copies of whole rows have no map. So a stage has rows as they are in memory,
   //| 160 bytes apart, and readers handle the missing columns: a lane whose 16 bytes would be past its row's
-  //| end uses zeros instead, for Q, K and V. No byte is loaded for nothing or copied beforehand, and columns
+  //| end uses zeros instead, for Q, K and V. No byte is loaded in vain or copied beforehand, and columns
   //| of O past the last are not stored. One comparison per load is hidden behind memory, but to spare 64, 128
   //| and 256 even that, this is a separate kernel, one for all rules.
   template <int kHeadDim>

@@ -12,8 +12,8 @@
 namespace flashbook::decoding {
 
 /// Turns scores into probabilities and adds them to `rows`. Earlier sums must be multiplied by `correction`.
-/// A row that has seen no key has the maximum -inf. `kLazy`: a maximum that has grown by a factor of less
-/// than 2^8 stays, and so do the sums.
+/// A row that has seen no key has the maximum -inf. `kLazy`: if a maximum has grown by a factor of less than
+/// 2^8, the old maximum and the sums are kept.
 template <bool kLazy = false, int kFloats>
 __device__ __forceinline__ void online_softmax(float (&scores)[kFloats], Rows& rows, float (&correction)[2],
                                                float scale_log2) {
@@ -32,8 +32,8 @@ __device__ __forceinline__ void online_softmax(float (&scores)[kFloats], Rows& r
     //| subtract becomes one multiply-add, whose product is not rounded as `subtract` is. What remains is the
     //| rounding error of `subtract`, up to 2^-21 for scaled maxima between 8 and 16: a factor of 1 + 3e-7,
     //| the same every time. Over the 7813 tiles of a million keys, the first tile would then weigh 1.003
-    //| times what the last does, and the log-sum-exp would be off by 1e-3. Random rounding errors of sums are
-    //| harmless in comparison: n terms err by about 2^-25 sqrt(n), which is 2e-5 for the 250,000 that a
+    //| times as much as the last, and the log-sum-exp would be off by 1e-3. Random rounding errors of sums
+    //| are harmless in comparison: n terms err by about 2^-25 sqrt(n), which is 2e-5 for the 250,000 that a
     //| thread adds up.
     const float base = new_max == -INFINITY ? 0.0f : new_max;
     const float subtract = base * scale_log2;
@@ -61,7 +61,7 @@ __device__ __forceinline__ void mask(float (&scores)[kFloats], const int (&last)
 }
 
 //| The log-sum-exp is all that a later merge needs to know about a row's softmax (`merge.cuh`). A row that
-//| saw nothing has O = 0 and -inf.
+//| saw no key has O = 0 and a log-sum-exp of -inf.
 /// Divides the output by its rows' sums and returns their natural log-sum-exp. Adds up the quad's sums.
 template <int kFloats>
 __device__ __forceinline__ void finish_rows(float (&output)[kFloats], const Rows& rows, float (&lse)[2],

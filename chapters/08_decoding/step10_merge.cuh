@@ -10,7 +10,7 @@
 namespace flashbook::decoding {
 
 //| The warpgroups share tiles but are otherwise independent: each has a named barrier for its queries. They
-//| meet only where both zero the last values.
+//| synchronise only where both zero the last values.
 /// Named barriers: one per warpgroup of consumers, one for both, and one for the consumers and the producers.
 enum WarpgroupBarrier { kFirstGroup = 1, kSecondGroup = 2, kBothGroups = 3, kQueriesRequested = 4 };
 
@@ -22,8 +22,8 @@ __device__ __forceinline__ void sync_warpgroup() {
     named_barrier_sync<kSecondGroup, kWarpgroup>();
 }
 
-/// Merges rows `first`, ..., `first` + 7 and every `step` rows further on, up to `end`; `place(part, row)` is
-/// where a part of a row is. One warp.
+/// Merges rows `first`, ..., `first` + 7, and so on every `step` rows, up to `end`; `place(part, row)` is the
+/// place of a row's part. One warp.
 template <int kHeadDim, typename Place, typename Store>
 __device__ __forceinline__ void merge_rows(const Partials& partials, int parts, int first, int end, int step,
                                            Place place, Store store) {

@@ -1,16 +1,16 @@
 //| # Step 10: rows for a warpgroup
 //|
-//| **What step 9 leaves.** With several query tokens a pack has more rows: four tokens of eight heads make
+//| **The limit of step 9.** With several query tokens a pack has more rows: four tokens of eight heads make
 //| 32, sixteen make 128. The ring gives its warps 16 rows each, so with 64 rows four warps read every key
 //| from shared memory, and with 128 rows two blocks read every key from the L2. Neither keeps up with device
 //| memory any more.
 //|
 //| **What this step does.** From 17 rows on, most of a warpgroup's 64 rows are in use. So this is chapter 5's
 //| kernel again: `wgmma` reads a tile of keys once per 64 rows, and the scores of one tile are computed while
-//| the previous tile's values are multiplied. Everything else stays: the plan of step 6, the boxes of step 9,
-//| merging.
+//| the previous tile's values are multiplied. Everything else is unchanged: the plan of step 6, the boxes of
+//| step 9, merging.
 //|
-//| **Budget** (d = 128): 32 KB of Q, two places for 64 rows or one for 128; six stages of 32 KB. Two of them
+//| **Budget** (d = 128): 32 KB of Q, two places for 64 rows or one for 128; six stages of 32 KB. Two stages
 //| are always being read. Registers of a consumer thread: scores 64, O 64, P 32.
 //|
 //| ![A warpgroup's 64 rows belong to four warps; a row is in four neighbouring
@@ -34,12 +34,12 @@ struct WarpgroupTraits {
   static constexpr int kRows = kConsumers * kRowsPerWarpgroup;
   static constexpr int kKeys = kHeadDim == 256 ? 64 : 128;  ///< keys per tile
   static constexpr int kPanels = kHeadDim / kPanel;
-  //| The queries come first, and the stages get what is left of 227 KB.
+  //| The queries are allocated first, and the stages get the rest of 227 KB.
   static constexpr int kQueryPlaces = kConsumers == 1 ? 2 : 1;
   static constexpr int kStages = kHeadDim == 64 ? 12 : kHeadDim == 128 ? 6 : 5;
   static constexpr int kWarps = kConsumers * kWarpsPerWarpgroup;
-  /// And the producers: two warps, or with two consumers a whole warpgroup, which gives up registers: of
-  /// three times 168 it keeps 56, and the consumers get 224 each.
+  /// Consumers and producers: two producer warps, or with two consumers a warpgroup that gives up registers:
+  /// of three times 168 it keeps 56, and the consumers get 224 each.
   static constexpr int kThreads = kWarps * 32 + (kConsumers == 1 ? 64 : kWarpgroup);
 };
 
@@ -57,13 +57,13 @@ struct WarpgroupShared {
 //|
 //| `wgmma` needs a swizzle, whose rows are 128 bytes, so a box is a panel of 64 columns. Each lane loads the
 //| same box of every tile. A page has at least eight keys here, because the swizzle's pattern repeats after
-//| eight rows. As in step 9 keys have one warp, and values another.
+//| eight rows. As in step 9, one warp loads keys, and another loads values.
 //|
 //| The order of the stages follows the consumers: a tile's values come after the next tile's keys. A box past
 //| the last key has nothing to load, but without it the stage would keep old bytes, which may be NaN. So it
 //| is requested from beyond the map's end, and arrives as zeros.
 
-/// Threads that meet when a block's first queries are requested: consumers and two warps of producers.
+/// Threads that synchronise once the block's first queries are requested: consumers and two producer warps.
 template <typename Traits>
 constexpr int kRequestThreads = (Traits::kWarps + 2) * 32;
 
@@ -130,10 +130,10 @@ __device__ __forceinline__ void produce_panels(WarpgroupShared<T, Traits>& share
 //| ## Queries
 //|
 //| A warpgroup copies its rows of the pack to the places that the swizzle assigns, by `cp.async`. It does so
-//| for the next segment while it works on this one, into a second place, since waiting for a load takes some
-//| microseconds while every block reads, and all blocks would wait at the same time. Two warpgroups have no
-//| space for that, since a sixth stage gains more; their next queries are loaded while the results are
-//| stored. Rows and columns past those of the tensor become zeros.
+//| for the next segment while it works on this one, into a second place, since a load takes some microseconds
+//| while every block reads, and all blocks would wait at the same time. Two warpgroups have no space for
+//| that, since a sixth stage gains more; their next queries are loaded while the results are stored. Rows and
+//| columns past those of the tensor become zeros.
 template <typename T, typename Traits, typename PlanType>
 __device__ __forceinline__ void load_rows(Tile<T, kRowsPerWarpgroup, Traits::kHeadDim>& tile, const T* q,
                                           const Problem& problem, const PlanType& plan, int pack,
@@ -158,7 +158,7 @@ __device__ __forceinline__ void load_rows(Tile<T, kRowsPerWarpgroup, Traits::kHe
 //| This is chapter 5's loop: the scores of a tile are issued before the values of the previous one, and the
 //| softmax runs under that product. A tile is masked only if some row does not see all of it.
 
-/// Whether a key is past the last one, or hidden from a row, or its score is changed by the plan's rules.
+/// Whether a key of the tile is past the last one or hidden from a row, or the plan's rules change scores.
 template <typename Traits, typename PlanType>
 __device__ __forceinline__ void change_and_mask(float (&scores)[Traits::kKeys / 2], const Problem& problem,
                                                 const PlanType& plan, const Segment& segment, int row,
@@ -380,7 +380,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   bool is_there = begin_next(0);
   named_barrier_arrive<kQueriesRequested, kRequestThreads<Traits>>();
   for (int place = 0; is_there; place = kLastPlace - place) {
-    cp_async_wait<0>();   // this thread's pieces of Q are in,
+    cp_async_wait<0>();   // this thread's pieces of Q have landed,
     fence_proxy_async();  // and visible to wgmma,
     sync_warpgroup();     // as are those of all four warps, and all are done with the other place
     //| An item without keys has no tiles, but its rows are written all the same: zeros, and -inf for the

@@ -1,9 +1,9 @@
-//| # Steps 1 to 3: chapter 5's way, a group in one tile, keys split
+//| # Steps 1 to 3: chapter 5's method, a group in one tile, keys split
 //|
 //| One kernel, launched in three ways.
 //|
-//| * **Step 1** is chapter 5's way with one query: a block per query head, a tile of 64 rows of which one is
-//|   used. Keys and values are loaded once per *query* head. One sequence of 32 heads leaves 100 of 132
+//| * **Step 1** is chapter 5's method with one query: a block per query head, a tile of 64 rows of which one
+//|   is used. Keys and values are loaded once per *query* head. One sequence of 32 heads leaves 100 of 132
 //|   multiprocessors idle.
 //| * **Step 2** packs a group's heads into the rows of one tile. The products cost the same, since a tile has
 //|   64 rows anyway, but K and V are loaded only once per *key* head.
@@ -85,7 +85,7 @@ __device__ __forceinline__ void store_rows(const float (&output)[kHeadDim / 2], 
   }
 }
 
-//| A part is stored in the same way, in float32 and with its log-sum-exp. All parts of a row are as far apart
+//| A part is stored in the same way, in float32 and with its log-sum-exp. The parts of a row are as far apart
 //| as O has rows, so the merge finds part $i$ without a table.
 /// Stores rows of part `part` in float32, each at index `part` * all_rows() + the row's number.
 template <int kHeadDim>
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(kWarpgroup)
   const int length = problem.length(of.batch);
   const int last[2] = {problem.last_key(length, row), problem.last_key(length, row + 8)};
 
-  //| Parts differ by one tile at most. A part may have no tile, and a sequence no key.
+  //| Parts differ by at most one tile. A part may have no tiles, and a sequence no keys.
   const int last_seen = problem.last_key(length, first_row + kRowsPerWarpgroup - 1);
   const int tiles = (max(last_seen, -1) + kKeys) / kKeys;
   const int parts = gridDim.y, part = blockIdx.y;

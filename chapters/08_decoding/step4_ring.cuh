@@ -1,14 +1,14 @@
 //| # Steps 4 to 6: a deep ring, narrow tiles, and the last to arrive merges
 //|
-//| **What step 3 leaves.** A block waits for a tile, works on it, and only then requests the next. While it
+//| **The limit of step 3.** A block waits for a tile, works on it, and only then requests the next. While it
 //| works, nothing is in flight, and the multiprocessor's second block covers only part of that time. To read
 //| at full rate, memory must always have about a microsecond's worth of requests, 32 KB per multiprocessor,
 //| and in practice two or three times that.
 //|
 //| **What this step does.** Shared memory holds a ring of three stages of 32 KB, and a producer warp does
-//| nothing but request the next tile as soon as a stage is free. So up to 96 KB are in flight. (Seven stages
-//| read no faster, and a block of 227 KB starts later.) The rest follows from the goal of reading all the
-//| time:
+//| nothing except request the next tile as soon as a stage is free. So up to 96 KB are in flight. (Seven
+//| stages read no faster, and a block of 227 KB starts later.) The rest follows from the goal of reading all
+//| the time:
 //|
 //| * **Narrow tiles.** A group of 4 or 8 heads fills only a few of `wgmma`'s 64 rows. `mma.sync` multiplies
 //|   16 rows, with operands in registers. Chapter 5 abandoned it because it cannot use the tensor cores' full
@@ -17,7 +17,7 @@
 //| * **Warps that own keys.** Each warp takes 16 of a tile's keys at a time and has its own maximum, sum and
 //|   output, so that no warp waits for another between tiles. They merge when the block is done with an item.
 //| * **No second kernel** for up to 48 parts. An atomic counter determines which warp arrives last, and that
-//|   one merges: see `finish_parts` ([`last_arriver.cuh`](last_arriver.cuh)).
+//|   warp merges: see `finish_parts` ([`last_arriver.cuh`](last_arriver.cuh)).
 //|
 //| **Budget** (d = 128): a ring of 3 x 32 KB, and 2 KB of barriers and sums. Registers of a consumer: Q 32, O
 //| 64, scores 8.
@@ -54,14 +54,14 @@ __device__ __forceinline__ void produce(RingShared<Traits>& shared, const Cache&
   while (segments.next(segment)) {
     const Pack of = problem.pack_of(segment.pack);
     const int start = plan.first_key_of(problem, of.batch, segment.length);
-    /// The page of a key, if there is such a key.
+    /// The page of a key, if the key exists.
     const auto page_of = [&](int key) {
       if (cache.table == nullptr) return of.batch;
       return key < segment.length ? cache.table[of.batch * cache.pages_of_sequence + (key >> cache.page_bits)]
                                   : 0;
     };
-    //| Each lane has the page of one copy: with four copies per tile, lanes 4 to 7 have those of the second
-    //| tile.
+    //| Each lane holds the page of one copy: with four copies per tile, lanes 4 to 7 hold the pages of the
+    //| second tile.
     const auto look_up = [&](int tile) {
       return page_of(start + (tile + lane / cache.copies) * Traits::kKeys +
                      lane % cache.copies * cache.copy_rows);
@@ -168,7 +168,7 @@ __device__ __forceinline__ WarpSums<Traits> attend(RingShared<Traits>& shared,
         const int chunk_keys = keys_left - chunk * kRowsPerMma;  // keys that exist
         if (chunk_keys > 0)
           multiply_keys<T, Traits>(own, q, scales, shared.ring.tile[keys.stage], chunk, keys_left, plan);
-        if constexpr (PlanType::kFunctions || PlanType::kWindow)  // what a model does with its scores
+        if constexpr (PlanType::kFunctions || PlanType::kWindow)  // score functions and the window
           if (chunk_keys > 0)
             plan.change(own, problem, segment, row_of_pack<Traits>(segment), tile_key + chunk * kRowsPerMma);
         //| Only chunks that the last key or a causal mask cuts are masked key by key.

@@ -7,7 +7,7 @@
 //|
 //| **Why it is hard.** A row of O has 512 columns in float32, so 64 rows are 128 KB, half of a
 //| multiprocessor's registers. No single warpgroup can hold them: a thread would need 256 registers for O
-//| alone, and the limit is 255. And 64 rows of Q are 72 KB, which leaves shared memory with space for two
+//| alone, and the limit is 255. And 64 rows of Q take 72 KB, which leaves space in shared memory for two
 //| tiles of keys, too few to load one while two are in use.
 //|
 //| **What this step does.** There are three warpgroups. Two have half of O each, 256 columns. The third keeps
@@ -40,8 +40,8 @@ namespace flashbook::decoding {
 //| **Past the last key** there may be anything. The mask overwrites a score, but not a value, and 0 times NaN
 //| is NaN. So the last tile's rows past the end are zeroed in shared memory before any product reads them.
 
-/// Makes P of scores and publishes it: the tile in `stage`, whose first key is `first_key`, with `keys` keys
-/// from there to the end. `turn`: the slot of its corrections. The warpgroup that computes scores.
+/// Computes P from scores and publishes it: the tile in `stage`, whose first key is `first_key`, with `keys`
+/// keys from there to the end. `turn`: the slot of its corrections. The warpgroup that computes scores.
 template <typename T>
 __device__ __forceinline__ void publish(LatentShared<T>& shared, float (&scores)[32], Rows& rows,
                                         const Problem& problem, const Segment& segment, int stage,
@@ -101,10 +101,10 @@ __device__ __forceinline__ void publish(LatentShared<T>& shared, float (&scores)
 //| waits, a call takes 8 % longer ([the table](appendix.md#latents-scores-by-one-warpgroup)).
 //|
 //| **Two slots for corrections.** Those of tile t overwrite those of tile t - 2, which both halves must have
-//| read. They have, once they have released the last third of tile t - 2, which both of them read.
+//| read. Both have done so once they have released the last third of tile t - 2, which both of them read.
 
-/// Makes the scores of a segment's tiles, and P of them. `rows` receives maxima and sums. The warpgroup that
-/// computes scores.
+/// Computes the scores of a segment's tiles, and P from them. `rows` receives maxima and sums. The warpgroup
+/// that computes scores.
 template <typename T>
 __device__ __forceinline__ void make_scores(LatentShared<T>& shared, LatentFlags& flags,
                                             uint32_t (&q)[LatentKernelTraits::kSteps][4], Rows& rows,
@@ -133,7 +133,7 @@ __device__ __forceinline__ void make_scores(LatentShared<T>& shared, LatentFlags
   mbarrier_wait(&shared.empty[next_stage(stage)][kLastBox], flags.of(next_stage(stage)) ^ 1);
 }
 
-/// Adds P V of a segment's tiles to the warpgroup's half of O. A warpgroup of the two that have O.
+/// Adds P V of a segment's tiles to the warpgroup's half of O. For the two warpgroups that have O.
 template <typename T>
 __device__ __forceinline__ void add_values(LatentShared<T>& shared, LatentFlags& flags, float (&output)[128],
                                            const CUtensorMap& map, const LatentCache& cache,
@@ -155,7 +155,7 @@ __device__ __forceinline__ void add_values(LatentShared<T>& shared, LatentFlags&
     release(shared, stage, warpgroup);
     flags.flip(stage);
     flags.flip(kTurn);
-    //| The right half releases a tile last, so it requests the tile that comes next to the same place.
+    //| The right half releases a tile last, so it requests the next tile for the same stage.
     if (warpgroup == 1)
       fill(shared, map, cache, problem, stage, flags.of(stage), segment, tile + LatentKernelTraits::kStages);
     stage = next;
@@ -168,7 +168,7 @@ __device__ __forceinline__ void add_values(LatentShared<T>& shared, LatentFlags&
 //| and passes on the inverse of the sum the way it does corrections. The others store their halves: to O, or
 //| as a part to the workspace. [The blocks that have parts of an
 //| item](step7_latent_merge.cuh#all-blocks-merge), a tile of rows with all its keys, merge them together. In
-//| steps 4 to 6 the last to arrive does that alone. Here it would have to read 64 rows of 512 columns from
+//| steps 4 to 6 the last to arrive merges them alone. Here it would have to read 64 rows of 512 columns from
 //| each of the others, megabytes, while all other multiprocessors idle.
 
 /// Publishes the sums of a segment's rows. The warpgroup that computes scores.
@@ -205,7 +205,7 @@ __device__ __forceinline__ void announce_rows(LatentShared<T>& shared, const Row
   if (thread % 32 == 0) mbarrier_arrive(&shared.rows_known);
 }
 
-/// Divides the warpgroup's half by its rows' sums and stores it. A warpgroup of the two that have O.
+/// Divides the warpgroup's half by its rows' sums and stores it. For the two warpgroups that have O.
 template <typename T>
 __device__ __forceinline__ void finish_rows(LatentShared<T>& shared, float (&output)[128],
                                             const Problem& problem, const Segment& segment,

@@ -15,7 +15,7 @@
 
 namespace flashbook::decoding {
 
-/// Where the pages are. Without a table a sequence is one page.
+/// The location of the pages. Without a table a sequence is one page.
 struct LatentCache {
   const int* table;           ///< [batch, pages_of_sequence], or null
   device::Divisor page_rows;  ///< a multiple of LatentKernelTraits::kKeys, if there is a table
@@ -25,14 +25,14 @@ struct LatentCache {
 //| ## Tiles of keys
 //|
 //| A *panel* is 64 columns of a tile, and a key has nine
-//| ([`step7_latent_tiles.cuh`](step7_latent_tiles.cuh)). A tile comes in three copies of three panels, each
-//| with its own barrier, so that the first products can begin after the first third. Three warps request one
-//| third each. There is no dedicated producer: the warpgroup of the right half, which releases a tile last,
-//| refills its place. Only a segment's first three tiles are requested by the warpgroup that computes the
-//| scores, since it begins a segment first.
+//| ([`step7_latent_tiles.cuh`](step7_latent_tiles.cuh)). A tile is loaded in three copies of three panels,
+//| each with its own barrier, so that the first products can begin after the first third. Three warps request
+//| one third each. There is no dedicated producer: the warpgroup of the right half, which releases a tile
+//| last, refills its place. Only a segment's first three tiles are requested by the warpgroup that computes
+//| the scores, since it begins a segment first.
 //|
-//| A tile never crosses a page, since a page has 64 keys or a multiple. Without a table the batch entry takes
-//| the role of the page.
+//| A tile never crosses a page, since a page has 64 keys or a multiple. Without a table, the batch entry
+//| plays the role of the page.
 
 /// Waits until `stage`, whose next phase is `phase`, is empty, and requests a tile of a segment, if there is
 /// one. A warpgroup.
@@ -64,9 +64,9 @@ __device__ __forceinline__ void fill(LatentShared<T>& shared, const CUtensorMap&
 
 //| ## Queries
 //|
-//| A tile's rows are heads of one query, then heads of the next, so in general they are no box of a tensor.
-//| Threads load them by `cp.async`, 16 bytes at a time, to the places that the swizzle assigns in the last
-//| stage, which is free while the first two are being filled. The warpgroups that have O do it while the
+//| A tile's rows are heads of one query, then heads of the next, so in general they do not form a box of a
+//| tensor. Threads load them by `cp.async`, 16 bytes at a time, to the places that the swizzle assigns in the
+//| last stage, which is free while the first two are being filled. The warpgroups that have O do it while the
 //| third one requests keys. A lane computes the address of one of the warp's eight rows.
 //|
 //| **All loads are in flight before any thread waits**: one trip to memory. (A first version loaded and

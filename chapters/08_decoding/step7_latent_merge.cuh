@@ -146,7 +146,7 @@ struct alignas(16) MergedPiece {
 //| and powers of two, before it needs any of them. If fewer parts are left, the last one is requested again
 //| with a weight of 0.
 
-/// `count` of an item's parts, from part `first` on.
+/// A range of `count` parts of an item, from part `first` on.
 struct PartRange {
   int row_tile, first_block, first, count;
 };
@@ -168,7 +168,7 @@ struct Square {
   __device__ int first_column() const { return number % (2 * LatentParts::kPieces) * 16; }
 };
 
-//| All loads of a round are issued before the first addition, as for queries, so that their trips to memory
+//| All loads of a round are issued before the first addition, as for queries, so that their latencies
 //| overlap.
 
 /// Merges parts of `kCount` neighbouring squares, which have the same rows and the same half of the columns.
@@ -186,7 +186,7 @@ __device__ __forceinline__ void merge_squares(MergedPiece (&merged)[kCount], con
     uint4 o[kAtOnce][kCount];
     PartRow rows[kAtOnce / 2];
     //| Only the last parts compute their places one by one. Otherwise places are equally far apart, so their
-    //| offsets are constants in the loads and cost no instruction. Part 0 is one place further.
+    //| offsets are constants in the loads and cost no instruction. Part 0 is one place further on.
     const auto place = [&](int i) {
       return parts.place(range.row_tile, range.first_block, range.first + min(first + i, range.count - 1));
     };
@@ -231,7 +231,7 @@ __device__ __forceinline__ void merge_squares(MergedPiece (&merged)[kCount], con
 #pragma unroll
         for (int i = 2 * r; i < 8; i += 4) merged[n].o[i] *= factor, merged[n].o[i + 1] *= factor;
     }
-    //| A missing part weighs nothing; its values repeat those of the last part, so they are numbers.
+    //| A missing part has weight 0; its values repeat those of the last part, so they are finite.
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
 #pragma unroll
@@ -257,8 +257,8 @@ __device__ __forceinline__ void merge_squares(MergedPiece (&merged)[kCount], con
   }
 }
 
-//| The merged square goes to O: two rows of a lane, two columns at a time. A row's four lanes fill 32 bytes
-//| of it.
+//| The merged square goes to O: two rows of a lane, two columns at a time. A row's four lanes write 32
+//| contiguous bytes of it.
 
 /// Stores a merged square of a tile of rows whose first is row `first_row` of the pack. One warp.
 template <typename T>
@@ -292,11 +292,11 @@ __device__ __forceinline__ void store_square(const MergedPiece& merged, const Sq
 //|
 //| **Blocks that wait for one another must run at the same time.** Otherwise they may wait forever for a
 //| block that cannot start. A *cooperative* launch ([`launch.h`](../../common/device/launch.h)) guarantees
-//| it: the machine starts all blocks together, or refuses. And a block stores all its parts before it waits,
-//| so no two blocks can deadlock.
+//| it: the GPU starts all blocks together, or the launch fails. And a block stores all its parts before it
+//| waits, so no two blocks can deadlock.
 //|
 //| The counter counts the blocks that have stored their parts, and then those that have seen that all parts
-//| are there. The last block sets it back to 0.
+//| are stored. The last block resets it to 0.
 
 constexpr int kManyParts = 16;  ///< from this number on, several warps may share a square
 
@@ -372,7 +372,7 @@ __device__ __forceinline__ void merge_share(MergedPiece (&warp_parts)[LatentKern
                          square);
     warp_parts[warp][lane] = merged[0];
   }
-  named_barrier_sync<kValues, LatentKernelTraits::kConsumers>();  // all warps' sums are there
+  named_barrier_sync<kValues, LatentKernelTraits::kConsumers>();  // all warps' sums are stored
   if (square.number >= begin + own || share > 0) return;
   MergedPiece merged = warp_parts[warp][lane];
   for (int w = 1; w < sharers; ++w) merged.add(warp_parts[warp + w][lane]);

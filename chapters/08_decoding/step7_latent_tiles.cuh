@@ -1,7 +1,7 @@
 //| # Latent attention: tiles and products
 //|
-//| The shared memory of [step 7](step7_latent.cuh), and its two products. A tile of keys is also a tile of
-//| values, and becomes a tile of probabilities.
+//| This file has the shared memory of [step 7](step7_latent.cuh) and its two products. A tile of keys is also
+//| a tile of values, and becomes a tile of probabilities.
 //|
 //| ![A tile of K and one of V: where the 16-byte pieces of a row lie, and which product reads them. A product
 //| takes two pieces of every row of K, and all pieces of 16 rows of V](../../docs/figures/wgmma_tiles.svg)
@@ -35,7 +35,7 @@ struct LatentKernelTraits {
 //| ## The layout of a tile
 //|
 //| As in chapter 5, a tile is made of panels of 64 columns, whose rows are the 128 bytes of the widest
-//| swizzle. A key of 576 elements has nine panels. Eight of them are values too, and the ninth has the
+//| swizzle. A key of 576 elements has nine panels. Eight of them are values too, and the ninth holds the
 //| position. Keys are read along their rows for the scores and across them for the values, so one copy in
 //| shared memory is both K and V: only the descriptors differ.
 
@@ -61,11 +61,11 @@ struct LatentShared {
   Segments<LatentKernelTraits::kKeys>::Place place[2];  ///< and where each continues
 };
 
-//| **Barriers.** How many warps release a third of a tile? Four release the first, which has values of the
+//| **Barriers.** How many warps release each third of a tile? Four release the first, which has values of the
 //| left half only; eight the second, which has values of both halves, and the last, with values of the right
 //| half and P.
 
-/// Makes the barriers. One thread.
+/// Initialises the barriers. One thread.
 template <typename T>
 __device__ __forceinline__ void initialise(LatentShared<T>& shared) {
   for (int stage = 0; stage < LatentKernelTraits::kStages; ++stage) {
@@ -122,7 +122,7 @@ __device__ __forceinline__ int next_stage(int stage) {
 /// register in between.
 __device__ __forceinline__ unsigned thread_number() { return hide_origin(threadIdx.x); }
 
-/// `value`, the same in all lanes, in a uniform register.
+/// Returns `value`, the same in all lanes, in a uniform register.
 __device__ __forceinline__ int uniform(int value) {
   return int(__reduce_or_sync(kWholeWarp, unsigned(value)));
 }
@@ -186,8 +186,8 @@ __device__ __forceinline__ void issue_accumulate(float (&output)[128], LatentSha
   wgmma_commit();
 }
 
-/// Reports that this warp has read its half of the values in `stage`, and P, so everything except the other
-/// half's panels.
+/// Signals that this warp has read its half of the values in `stage`, and P, which is everything except the
+/// other half's panels.
 template <typename T>
 __device__ __forceinline__ void release(LatentShared<T>& shared, int stage, int warpgroup) {
   const int box = thread_number() % 32;  // one lane per box

@@ -1,11 +1,11 @@
 //| # Step 8: keys and values of one byte
 //|
-//| **What step 6 leaves.** Device memory is the bottleneck, and time is proportional to the cache's bytes. So
-//| a cache in e4m3 should take half as long.
+//| **The limit of step 6.** Device memory is the bottleneck, and time is proportional to the cache's bytes.
+//| So a cache in e4m3 should take half as long.
 //|
 //| **What this step does.** Keys and values are [e4m3](../../docs/pages/glossary.md#e4m3), while queries and
 //| output stay in 16 bits. The ring, the plan, pages and the last to arrive are those of steps 4 to 6. This
-//| file has what is new, the path from a stage to the tensor cores.
+//| file contains what is new, the path from a stage to the tensor cores.
 //|
 //| * **f16 in between.** Hopper converts two e4m3 to two f16 in one instruction, and exactly: f16 has more
 //|   bits of exponent and of fraction. It has no such instruction for bf16. So `mma.sync` multiplies f16,
@@ -15,8 +15,8 @@
 //|   always share a scale.
 //|
 //| **What it costs**, at $d = 128$, for each 16 keys of 4 KB: 64 conversions per warp. At 4.3 TB/s and 1.7
-//| GHz a multiprocessor gets 19.2 bytes per clock, so 16 keys every 213 clocks, in which its four schedulers
-//| have 850 issue slots.
+//| GHz a multiprocessor receives 19.2 bytes per clock, or 16 keys every 213 clocks, in which its four
+//| schedulers have 850 issue slots.
 //|
 //| ![A lane loads 16 bytes of a key, eight columns: four are its part of one product, four of the
 //| next](../../docs/figures/decode_lanes.svg)
@@ -107,7 +107,7 @@ class CacheScales {
   int first_key_;
   int next_group_;         // group of the lane's chunk in the next tile
   float k_ = 1, v_ = 1;    // scales of its chunk in this one
-  float lift_ = INFINITY;  // 2^15 over the reference scale of V; none yet
+  float lift_ = INFINITY;  // 2^15 over the reference scale of V; not set yet
 };
 
 //| ## Queries in f16
@@ -118,7 +118,7 @@ class CacheScales {
 //| to between $2^{14}$ and $2^{15}$. Elements more than 28 powers smaller lose bits that would not affect the
 //| sum. Scores are multiplied by the power in return.
 
-/// Returns the power of two that is 2^(exponent).
+/// Returns 2^exponent.
 __device__ __forceinline__ float power_of_two(int exponent) {
   return __uint_as_float(uint32_t(exponent + 127) << 23);
 }
@@ -136,7 +136,7 @@ __device__ __forceinline__ void load_queries(Queries<Traits>& fragments, CacheSc
     const bool exists = row < plan.rows_of(problem, number);
     const T* from = q + (exists ? problem.offset(problem.q_strides, of, row) : 0) + lane % 4 * 16;
     float largest = 0;
-    //| A load covers two steps of 16 columns; a row that does not exist is zeros.
+    //| A load covers two steps of 16 columns; missing rows are zeros.
 #pragma unroll
     for (int step = 0; step < Traits::kHeadDim / 16; step += 2) {
       const uint4 columns = exists ? *reinterpret_cast<const uint4*>(from + step / 4 * 64 + step % 4 * 4)

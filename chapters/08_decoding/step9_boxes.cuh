@@ -1,6 +1,6 @@
-//| # Step 9: the layout that people have
+//| # Step 9: the layout that libraries use
 //|
-//| **What step 6 leaves.** Its copies load bytes that lie next to each other. In `[batch, kv_heads, seqlen,
+//| **The limit of step 6.** Its copies load contiguous bytes. In `[batch, kv_heads, seqlen,
 //| d]` a tile of one head is such a piece of memory. But FlashAttention, vLLM and FlashInfer all store
 //| `[batch, seqlen, kv_heads, d]`: a token's heads are neighbours, and a head's next key is
 //| `kv_heads * d` elements away. There step 6 needs a copy per key, 128 of them per tile, and one warp cannot
@@ -42,10 +42,10 @@ constexpr int kBoxKeys = 64;
 //| lanes of a producer look up the pages of 32 boxes at once, those of several tiles, and the next 32 while
 //| these are being issued.
 
-/// The pages of a segment's boxes. All lanes of a warp call it together, tile by tile.
+/// The pages of a segment's boxes. All lanes of a warp call its functions together, tile by tile.
 class PagesAhead {
  public:
-  /// `start`: the segment's first key. A tile of `keys` keys is brought in `cache.copies` boxes.
+  /// `start`: the segment's first key. A tile of `keys` keys is loaded in `cache.copies` boxes.
   __device__ __forceinline__ PagesAhead(const Cache& cache, int batch, const Segment& segment, int start,
                                         int keys)
       : cache_(cache), batch_(batch), length_(segment.length), start_(start), keys_(keys) {
@@ -53,8 +53,8 @@ class PagesAhead {
     left_ = 0;
   }
 
-  //| A round of pages serves 32 / `copies` tiles. When it is used up, the next round has arrived, and the one
-  //| after it is looked up.
+  //| A round of pages serves 32 / `copies` tiles. When a round is used up, the next one has arrived, and the
+  //| one after that is looked up.
   /// Returns the page of box `box` of the next tile, which is `tile`.
   __device__ __forceinline__ int of(int tile, int box) {
     const int tiles_at_once = 32 / cache_.copies;
@@ -87,8 +87,8 @@ class PagesAhead {
 //| ## Two producers
 //|
 //| Each lane issues one box. With pages of 16 keys, a tile of keys and its values is 16 boxes, and a warp
-//| issues them one after another. So keys have one warp and values another. Both go through all stages in the
-//| same order, each skipping those that the other fills.
+//| issues them one after another. So one warp loads keys and another loads values. Both go through all stages
+//| in the same order, each skipping those that the other fills.
 //|
 //| A box that begins past the last key is skipped, so the stage expects only the bytes of other boxes. The
 //| last box may reach past the sequence's end. It loads whatever the cache holds there, and as in step 4 no
@@ -154,7 +154,7 @@ __device__ __forceinline__ void produce_boxes(RingShared<Traits>& shared, const 
 /// Warps that produce.
 constexpr int kBoxProducers = 2;
 
-/// Computes attention for all tiles of rows. Grid: as many blocks as the plan wants; shared memory:
+/// Computes attention for all tiles of rows. Grid: as many blocks as the plan needs; shared memory:
 /// RingShared. `PlanType` is Plan, or Rules.
 template <typename T, typename Traits, typename PlanType>
 __global__ void __launch_bounds__(Traits::kConsumers + kBoxProducers * 32, Traits::kBlocks)

@@ -144,8 +144,8 @@ struct Consumer {
 
   //| ### Begin, step, end
   //|
-  //| These are as in chapter 5. If a version has pingpong (`Traits`), each step takes a turn, and so do the
-  //| last values. All consumers of a block see the same tiles, so all take as many turns under any mask.
+  //| These are as in chapter 5. If a version uses pingpong (`Traits`), each step takes a turn, and so do the
+  //| last values. All consumers of a block see the same tiles, so all take equally many turns.
   //|
   //| The first scores are computed alone, each step computes the scores of one tile and the values of the
   //| previous one, and the last values are again computed alone. Partial tiles come first, so the first tile

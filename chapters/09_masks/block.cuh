@@ -153,8 +153,8 @@ __device__ __forceinline__ T next_of(Pipeline<T, kStages>& broadcast, PipelineSt
 
 //| ## One ring or two
 //|
-//| In one ring a tile's keys are followed by the values of the tile before it. In two rings tile n has the
-//| n-th place of both. So a single state is enough, and the values of the previous tile are one place back.
+//| In one ring a tile's keys are followed by the values of the tile before it. In two rings, tile n has the
+//| n-th place of each. So a single state is enough, and the values of the previous tile are one place back.
 /// The places of a tile's keys, and of the previous tile's values.
 template <int kStages>
 struct KeysAndValues {

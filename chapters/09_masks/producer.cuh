@@ -179,7 +179,7 @@ __device__ __forceinline__ void load_queries(Shared& shared, const TileMap& q_ma
   for (int i = 0; i < Traits::kConsumers; ++i) {
     auto& queries = shared.q[place.stage][i];
     uint64_t* const full = &shared.barriers.q_full[place.stage][i];
-    mbarrier_wait(&shared.barriers.q_empty[place.stage][i], place.phase ^ 1);  // what was here has been read
+    mbarrier_wait(&shared.barriers.q_empty[place.stage][i], place.phase ^ 1);  // the place is free
     mbarrier_arrive_expect_tx(full, sizeof(queries));
     load(queries, q_map, full, first_row + i * rows, head);
   }

@@ -62,7 +62,7 @@ struct KeyRanges {
   __device__ uint32_t columns(int first) const {
     return own().columns<kColumns>(first) | prefix().columns<kColumns>(first);
   }
-  //| A document's ranges count from its own first key. `from` makes them count from that of the tensor.
+  //| A document's ranges count from the document's first key, those that `from` returns from the tensor's.
   /// Returns the ranges counted from key `first`.
   __device__ KeyRanges from(int first) const {
     return {prefix_begin - first, prefix_end - first, begin - first, end - first};

@@ -1,9 +1,9 @@
 //| # The kernel of step 6
 //|
-//| Roles are those of chapter 7: two threads load tiles, two add dQ, two warpgroups multiply. The four
-//| threads of the first warpgroup go through the same lists, each at its own pace. The thread that loads Q
-//| takes the next tile of keys and broadcasts it with its number of rounds. Next to each stage that it fills
-//| it writes the list's entry.
+//| Roles are those of chapter 7: two threads load tiles, two add dQ, two warpgroups multiply. The four active
+//| threads of the first warpgroup process the same lists, each at its own pace. The thread that loads Q takes
+//| the next tile of keys and broadcasts it with its number of rounds. Next to each stage that it fills it
+//| writes the list's entry.
 //|
 //| | thread | does | waits for |
 //| | --- | --- | --- |
@@ -21,10 +21,10 @@
 
 namespace flashbook::masks {
 
-//| ## Going through the lists
+//| ## Processing the lists
 //|
 //| A tile of keys has a list for each query head of the group, the heads that share its key head. The block
-//| goes through one after another, and dK and dV stay in registers until the last one is done.
+//| processes one list after another, and dK and dV stay in registers until the last one is done.
 /// Calls `use(q, entry)` for every tile of queries that sees the work's keys, head after head of the group;
 /// or `use(q, entry, turn)`, if it takes that.
 template <typename Use>
@@ -47,11 +47,11 @@ __device__ __forceinline__ void for_each_query_tile(const GradientProblem& probl
 
 //| ## Producers
 //|
-//| Rows past the end of the sequence are loaded as zeros, by a tensor map that ends there
+//| Rows past the end of the sequence are loaded as zeros, by a tensor map that ends with the sequence
 //| (`step2_varlen.cuh`), and their log-sum-exp is +inf.
 
-//| The thread takes the next tile of keys after it has requested the last queries of this one, and not
-//| earlier. A tile taken too early would wait until this one is done, although another block might be free.
+//| The thread takes the next tile of keys only after it has requested the last queries of this one. A tile
+//| taken too early would wait until this one is done, although another block might be free.
 /// Runs the thread that takes tiles of keys, broadcasts them, and loads Q.
 template <typename T, typename Traits>
 __device__ __forceinline__ void produce_q(GradientShared<T, Traits>& shared, const TileMap& q_map,
@@ -65,7 +65,7 @@ __device__ __forceinline__ void produce_q(GradientShared<T, Traits>& shared, con
     if (work.first_key >= 0)
       for (int member = 0; member < problem.group; ++member)
         work.rounds += lists.at({work.head.head * problem.group + member, work.head.batch}, work.tile).count;
-    //| There is a round for each entry of each head of the group. A consumer gets only their number, and
+    //| There is a round for each entry of each head of the group. A consumer receives only their number, and
     //| needs no list.
     wait_empty(shared.broadcast.work, next);  // all have read what was here before
     shared.broadcast.work.tile[next.stage] = work;
@@ -83,7 +83,7 @@ __device__ __forceinline__ void produce_q(GradientShared<T, Traits>& shared, con
   }
 }
 
-//| The other three threads copy the work into registers, of which they have enough, and release its place at
+//| The other three threads have enough registers to copy the work into them, and release its place at
 //| once.
 /// Returns a copy of the block's next work. One thread, alone in its warp.
 template <typename Broadcast>
@@ -130,7 +130,7 @@ __device__ __forceinline__ void produce_keys_and_do(GradientShared<T, Traits>& s
 
 //| ## The threads that add
 //|
-//| For each consumer a thread passes its part of dQ to TMA. Other blocks add to the same rows at the same
+//| For each consumer, one thread passes the part of dQ to TMA. Other blocks add to the same rows at the same
 //| time, in any order. So two launches of step 6 differ in the last bits.
 //|
 //| **Step 7** is the same kernel with turns, which are stored next to the entries, and the thread waits for
@@ -153,7 +153,7 @@ __device__ __forceinline__ void add_dq(GradientShared<T, Traits>& shared, float*
       int* const semaphore = lists.semaphores + row / Traits::kQueries * kKeyConsumers + number;
       //| With turns, the next block may add only when the sums are in memory, not when TMA has read them.
       if constexpr (Traits::kAddByTma) {
-        mbarrier_wait(&shared.dq_full[number], parity);  // the part is written
+        mbarrier_wait(&shared.dq_full[number], parity);  // the part has been written
         if (problem.in_turns) wait_for_turn(semaphore, turn);
         bulk_reduce_add(Consumer::Part::sums_of(dq, row, number), &shared.dq[number][0][0].x,
                         Consumer::Part::kPieceFloats * sizeof(float));
@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
                     const __grid_constant__ Lists lists, const __grid_constant__ Mask mask,
                     const __grid_constant__ Score score,
                     int* counter) {  // must be 0 at the start
-  //| Mask and function are arguments too, in constant memory.
+  //| The mask and the score function are arguments too, in constant memory.
   using Shared = GradientShared<T, Traits>;
   using Consumer = Gradients<T, Traits, Mask, Score>;
   static_assert(sizeof(Shared) <= kMaxSharedBytes, "more shared memory than a block of sm_90 may have");
@@ -214,8 +214,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     return;
   }
 
-  //| A consumer takes a tile of keys, zeroes dK and dV, goes through the work's rounds, and stores. It reads
-  //| the work in place, and releases it at the end.
+  //| A consumer takes a tile of keys, zeroes dK and dV, goes through the work's rounds, and stores the
+  //| results. It reads the work in place, and releases it at the end.
   setmaxnreg_inc<Traits::kConsumerRegisters>();
   const int number = warpgroup - 1;
   PipelineState<2> next;
@@ -229,7 +229,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     mbarrier_wait(&shared.keys_full, parity);
 #pragma unroll 1
     for (int left = work.rounds; left > 0; --left) gradients.step(state, dq);
-    //| K and V are free from here on; dK and dV are stored from registers.
+    //| K and V may be overwritten from here on; dK and dV are stored from registers.
     __syncwarp();  // all lanes have waited for their last products
     if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.keys_empty);
     gradients.store(dk, dv);
@@ -241,10 +241,10 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
 
 //| ## dQ, rounded
 //|
-//| The last kernel goes through all tiles of the workspace, and skips those that belong to no document. A
-//| query that saw nothing has sums of zero, and zeros are written.
-/// Rounds dQ from the sums. A block takes a tile of kQueries queries, and each of its warpgroups a part of
-/// it. Grid: tiles of the workspace.
+//| The last kernel converts all tiles of the workspace, and skips those that belong to no document. A query
+//| that saw no key has sums of zero, so zeros are written.
+/// Rounds dQ from the sums. A block processes a tile of kQueries queries, and each of its warpgroups a part
+/// of the tile. Grid: tiles of the workspace.
 template <typename T, int kHeadDim, int kQueries>
 __global__ void __launch_bounds__(kKeyConsumerThreads)
     convert_dq(const float* sums,  // [heads, padded_q, head_dim], parts of tiles in the order of registers

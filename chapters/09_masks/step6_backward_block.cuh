@@ -1,6 +1,6 @@
 //| # A round of step 6
 //|
-//| A block keeps 128 keys. Its two warpgroups own 64 each, and go through a list's tiles of queries together.
+//| A block keeps 128 keys. Its two warpgroups own 64 each, and process a list's tiles of queries together.
 //| Each tile is one *round*, as in chapter 7: S^T and dP^T; the exponential while dP^T is computed; dV and
 //| dK, whose left operands are registers; and dQ, for which dS goes through shared memory. It is built from
 //| [`gradient_round.h`](../../common/hopper/gradient_round.h). Three things differ: a list determines the
@@ -35,8 +35,8 @@ struct GradientKernelTraits {
 //| ## Shared memory
 //|
 //| Shared memory is as in chapter 7. The broadcasts are new: the work, as in the forward pass, and next to a
-//| stage of Q the list's entry for its tile, and the head. So a consumer needs no list: it gets the number of
-//| rounds, and finds the rest next to the stage.
+//| stage of Q the list's entry for its tile, and the head. So a consumer needs no list: it receives the
+//| number of rounds, and reads the rest next to the stage.
 
 /// The tile of queries in a stage.
 struct QueryTile {
@@ -52,7 +52,7 @@ struct GradientBroadcast {
   QueriesOfKey seen[kTileKeys];   ///< queries that see each key, by ranges
 };
 
-/// Makes the barriers, in one thread. `readers` are warps.
+/// Initialises the barriers, in one thread. `readers` counts warps.
 template <int kStages>
 __device__ __forceinline__ void initialise(GradientBroadcast<kStages>& broadcast, int readers) {
   initialise(broadcast.work, 1, readers, "work full", "work empty");
@@ -108,14 +108,14 @@ struct Gradients {
 
   //| ### The mask of a partial tile
   //|
-  //| This is the forward pass's mask transposed: rows are keys, of which a thread has two, and columns are
-  //| queries, two of every eight. The thread finishes one key before the next, so it needs registers for only
+  //| This is the forward pass's mask transposed: rows are keys, two per thread, and columns are queries,
+  //| two of every eight. The thread finishes one key before the next, so it needs registers for only
   //| one.
 
   //| Rows and columns are numbered by the accumulator's layout: of every four floats the first two are in row
   //| 0, the last two in row 1.
-  /// The query of a thread's column i, counted from its first query of the tile; and its float of row r
-  /// there.
+  /// The query of a thread's column i, counted from its first query of the tile; and the float of row r in
+  /// that column.
   static constexpr __host__ __device__ int column_of(int i) { return i / 2 * 8 + i % 2; }
   static constexpr __host__ __device__ int float_of(int r, int i) { return i / 2 * 4 + 2 * r + i % 2; }
 
@@ -126,7 +126,7 @@ struct Gradients {
   __device__ __forceinline__ int key_of(int r) const { return work.first_key + tile_key_of(r); }
 
   //| The ranges of a warp's 16 keys are the same in all rounds, so they are computed once per tile of keys,
-  //| one key per lane, and kept in shared memory. So the search for a document is over before the first
+  //| one key per lane, and kept in shared memory. So the search for a document is done before the first
   //| product.
   /// Computes the ranges of the warp's keys before the first round.
   __device__ __forceinline__ void begin() {
@@ -135,11 +135,11 @@ struct Gradients {
       if (lane < kRowsPerWarp)
         shared.broadcast.seen[warp_key + lane] =
             mask.column(work, work.head, work.first_key + warp_key + lane);
-      __syncwarp();  // the warp's ranges are written
+      __syncwarp();  // the warp's ranges have been written
     }
   }
 
-  //| A thread reads the data next to a stage whenever it needs it, since it has no free register to keep it.
+  //| A thread rereads the data next to a stage whenever it is needed, since no register is free to keep it.
   __device__ __forceinline__ Head head_of(int stage) const {
     return {shared.broadcast.query_tile[stage].head, work.head.batch};
   }
@@ -206,7 +206,7 @@ struct Gradients {
       return problem.scale_log2;
   }
 
-  //| **With a slope** dS has one factor more, 4y(1 - y) for a softcap, and there are no registers for it: P,
+  //| **With a slope** dS has one more factor, 4y(1 - y) for a softcap, and there are no registers for it: P,
   //| dP and the slope would be three floats per element. But dV takes P in 16 bits, and dS takes only the
   //| product of P and the slope. So `to_probabilities_with_slope` rounds P and replaces it by the product at
   //| once, while dP^T still runs, and `to_ds` is the same for all functions. The slope is that of the score
@@ -222,7 +222,7 @@ struct Gradients {
       return score_column(score, work, head_of(stage), key_of(r), query);
     };
     const decltype(column_of_row(0)) row_columns[2] = {column_of_row(0), column_of_row(1)};
-    //| `after` is a second function's result; only the exponential uses it.
+    //| `after` is the result of a second function; only the exponential uses it.
 #pragma unroll
     for (int group = 0; group < kQueries / 8; ++group) {
       const float2 column_lse = lse[4 * group];
@@ -300,7 +300,7 @@ struct Gradients {
       p[i / 8][i / 2 % 4] = pack<T>(fmaxf(scores[i], 0.0f), fmaxf(scores[i + 1], 0.0f));
   }
 
-  /// dP^T of marked elements becomes 0, that of the others grows by the factor, and the marks go.
+  /// Zeroes dP^T of marked elements, multiplies the others by the factor, and removes the marks.
   __device__ __forceinline__ void drop(Scores& dp, Scores& scores) const {
 #pragma unroll
     for (int i = 0; i < kQueries / 2; ++i) {
@@ -383,7 +383,7 @@ struct Gradients {
     else
       wgmma_wait<0>();
     wgmma_pin(scores);
-    //| Function, mask, exponential, in this order, all while dP^T is computed.
+    //| The score function, the mask and the exponential follow in this order, all while dP^T is computed.
     if constexpr (Score::kExtras.changes) change(scores, state.stage);
     if constexpr (kSlopes) {
       if (is_partial(state.stage))
@@ -408,7 +408,7 @@ struct Gradients {
       round_to_fragments<T>(ds, scores);
     }
 
-    //| P^T is an operand straight from registers, so dV is issued before this warpgroup waits for the other
+    //| P^T is a register operand, so dV is issued before this warpgroup waits for the other
     //| one.
     if constexpr (kHasDv) {
       wgmma_pin(dv);
@@ -419,7 +419,7 @@ struct Gradients {
     if constexpr (!kHasDk) {
       finish_values(shared, state, dv, p);
     } else {
-      //| If one kind of block sums dK and dQ, dK goes first and runs while both wait for dS.
+      //| If one launch sums dK and dQ, dK is issued first and runs while both warpgroups wait for dS.
       const uint64_t q_columns = mn_major(shared.q.tile[state.stage]);
       if constexpr (!Traits::kAddByTma) {
         __syncwarp();  // all lanes have read the stage's data, before lane 0 releases it
@@ -436,7 +436,7 @@ struct Gradients {
                            kKeyConsumerThreads>();  // dQ of the previous round is computed
       auto& ds_tile = shared.ds[state.stage % Traits::kDsStages];
       store_transposed_to_smem(ds_tile, ds, warp_key);
-      named_barrier_sync<kDsWritten, kKeyConsumerThreads>();  // both halves of dS are written
+      named_barrier_sync<kDsWritten, kKeyConsumerThreads>();  // both halves of dS have been written
       const uint64_t ds_rows = k_major(ds_tile), k_columns = mn_major(shared.k);
       wgmma_fence();
       if constexpr (!Traits::kAddByTma) {
@@ -457,7 +457,7 @@ struct Gradients {
         wgmma_pin(p);
         wgmma_pin(dq);
         release(shared.d_o, state);
-        hand_over(shared, dq, number, state.stage);  // two stages: the stage's number is the parity
+        hand_over(shared, dq, number, state.stage);  // with two stages, the stage is the parity
         wgmma_wait<0>();
         wgmma_pin(dk);
         wgmma_pin(ds);

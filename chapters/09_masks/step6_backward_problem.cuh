@@ -15,7 +15,7 @@
 
 namespace flashbook::masks {
 
-//| ## Where rows are
+//| ## The layout of rows
 //|
 //| A sequence is a batch entry, or a document of a packed one. Everything is counted from the beginning of
 //| its sequence, as in the forward steps. The workspace, with float sums of dQ and two numbers per row, is
@@ -25,7 +25,7 @@ namespace flashbook::masks {
 //|
 //| $$128\,\left(\left\lfloor \mathrm{first\_query}_b / 128 \right\rfloor + b\right)$$
 //|
-//| (This is FlashAttention's formula). A document from row $\mathrm{first}$ to row $e$ of the tensor then has
+//| (This is FlashAttention's formula.) A document from row $\mathrm{first}$ to row $e$ of the tensor then has
 //| $\lfloor e/128 \rfloor - \lfloor \mathrm{first}/128 \rfloor + 1$ tiles, which is at least as many as it
 //| needs. All documents together need at most one tile each more than the tensor has.
 
@@ -51,7 +51,7 @@ struct GradientProblem : Problem {
   __device__ int workspace_row(const Head& q) const { return (q.batch * heads + q.head) * padded_q; }
 
   //| From a row of the workspace back to its query, with a binary search for the document. Rows that the
-  //| formula leaves over belong to no query; `row` is then past the sequence's end.
+  //| formula leaves unused belong to no query; `row` is then past the sequence's end.
   /// Returns the sequence of a head's row in the workspace. `row` becomes a number in the sequence, which may
   /// be past its end.
   __device__ Sequence sequence_of(int& row) const {
@@ -77,9 +77,9 @@ __device__ inline int64_t offset_of(const Strides& strides, const Head& head, in
 
 //| ## The workspace
 //|
-//| Two floats per query, and its dQ as float sums. Only the lists grow with the square of the length, by one
-//| word for each pair of *tiles* that is not skipped.
-/// Buffers apart from the tensors.
+//| It holds two floats per query, and its dQ as float sums. Only the lists grow with the square of the
+//| length, by one word for each pair of *tiles* that is not skipped.
+/// The buffers besides the tensors.
 struct GradientWorkspace : hopper::GradientWorkspace {
   int* counter;     ///< tiles that have been handed out
   int* entries;     ///< entries of all lists so far

@@ -7,8 +7,8 @@
 //| the bias is added to a score that already includes it.
 //|
 //| The tiles of step 6 have dS in registers, as floats, before it is rounded for dQ and dK, and this file
-//| adds it up there, without storing dS. A warp has 16 keys by 64 queries (128 at d = 64), which are on 79
-//| diagonals. Its lanes first add up what they have of each diagonal, and one addition per diagonal goes to
+//| sums it there, without storing dS. A warp has 16 keys by 64 queries (128 at d = 64), which lie on 79
+//| diagonals. Its lanes first sum their elements of each diagonal, and one addition per diagonal goes to
 //| memory: 79 floats for 1024 elements. dQ gets 8192 floats at d = 128 for the block's 8 warps.
 //|
 //| ![The diagonals of a warp's keys and queries: a thread's floats eight apart, lanes that have the same
@@ -72,7 +72,7 @@ __device__ __forceinline__ void add_diagonals(const float (&ds)[kFloats], float*
       const float odd = wraps[1] ? thread_value(1, n - 1) : thread_value(1, n);
       lane_sums[i] = even + __shfl_sync(kWholeWarp, odd, (lane + 4) % 32);
     }
-    //| The four lanes of a t are 9 apart: the next key but one, and the next column pair.
+    //| The four lanes with the same t are 9 apart: two keys further, and the next column pair.
     float pair_sums[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -88,7 +88,7 @@ __device__ __forceinline__ void add_diagonals(const float (&ds)[kFloats], float*
   }
 }
 
-//| Additions of many blocks to one float come in any order, so two launches differ in the last bits. Step 7,
+//| Blocks add to the same float in any order, so two launches differ in the last bits. Step 7,
 //| whose bits are always the same, does not support this gradient: it would need a table for each tile of
 //| keys.
 

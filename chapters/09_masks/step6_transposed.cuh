@@ -1,9 +1,9 @@
 //| # Masks and lists, transposed
 //|
 //| The forward pass asks which keys a query sees. A block that owns keys asks *which queries see a key*. For
-//| a window that is the same arithmetic with left and right exchanged. FlashMask stores exactly that:
-//| intervals of queries, by key. And the tiles of queries that a tile of keys needs are a column of the
-//| picture of tiles, where the forward pass reads a row.
+//| a window that is the same arithmetic with left and right exchanged. FlashMask stores exactly what is
+//| needed: intervals of queries, by key. And the tiles of queries that a tile of keys needs are a column of
+//| the picture of tiles, where the forward pass reads a row.
 //|
 //| ![Four masks in tiles: forward reads a row of such a picture, step 6 a
 //| column](../../docs/figures/mask_tiles.svg)
@@ -16,7 +16,7 @@
 
 namespace flashbook::masks {
 
-//| ## Which keys a block works on
+//| ## The keys of a block
 
 /// A block's work: a tile of keys, of one key head and one sequence.
 struct KeyWork {
@@ -69,9 +69,9 @@ struct KeyTiles {
             0};
   }
 
-  //| **Order.** Under a causal mask the first keys are seen by most queries, so a head's first tiles come
-  //| first. Chapter 5's order has the last tiles first, which is right for queries. So tiles are numbered
-  //| from the other end, as in chapter 7.
+  //| **Order.** Under a causal mask the first keys are seen by the most queries, so a head's first tiles are
+  //| processed first. Chapter 5's order has the last tiles first, which is right for queries. So tiles are
+  //| numbered from the other end, as in chapter 7.
   /// Tile number `index` of the launch.
   template <int kKeys>
   __device__ KeyWork at(const GradientProblem& problem, int index) const {
@@ -179,7 +179,7 @@ struct IntervalMask {
     return queries_of_key(band, own, key - own.first_key).from(-own.first_query);
   }
 
-  /// Whether and which further queries intervals hide. A row has whole tiles of keys.
+  /// Whether intervals hide further queries, and which. A row has whole tiles of keys.
   __device__ bool has_intervals() const { return scanned.hidden != nullptr; }
   __device__ Hidden hidden(const Head& q, int key) const {
     const int64_t list = q.batch * lists_of_batch + q.head / heads_of_list;
@@ -302,7 +302,7 @@ struct PairMask {
 //| **Softcap, then ALiBi.** The slope is the softcap's alone. `slope` takes it from the softcap's result,
 //| `after` is what ALiBi makes of that, and only the exponential uses `after`.
 
-/// The function on a key's scores, for queries counted from a thread's first. The slope is 1.
+/// The function on a key's scores, for queries counted from a thread's first query. The slope is 1.
 struct UnchangedColumn {
   static constexpr bool kHasSlope = false;
   __device__ float operator()(float score, int) const { return score; }
@@ -350,7 +350,7 @@ struct LearnedBias : DistanceBias {
   __device__ int64_t middle_of(int head) const { return head * (2 * int64_t(reach) + 1) + reach; }
 };
 
-/// Returns the query at a key's own place, in a sequence, or in the key's document if documents are a mask.
+/// Returns the query at a key's place in its sequence, or in its document if documents are a mask.
 __device__ inline int query_at(const DocumentBounds& documents, const Sequence& s, int key) {
   if (documents.count == 0 || key >= s.keys) return key - s.keys + s.queries;
   const Sequence own =
@@ -358,7 +358,7 @@ __device__ inline int query_at(const DocumentBounds& documents, const Sequence& 
   return key - own.first_key - own.keys + own.queries + own.first_query;
 }
 
-//| A distance is an index relative to that of distance 0, and may be negative.
+//| A distance is an index relative to the entry of distance 0, and may be negative.
 /// A bias by distance of a key.
 struct BiasColumn {
   static constexpr bool kHasSlope = false;
@@ -418,10 +418,10 @@ constexpr bool kHasSlope = ColumnOf<Score>::kHasSlope;
 
 //| ## Lists
 //|
-//| Four threads of a block load tiles or add, and must agree on the tiles of queries and their order. So they
-//| read one list in memory. It has an entry for each tile that is not skipped: the tile's number, and one bit
-//| for whether it is partial. Heads that share a mask share its lists.
-/// Where the list for a tile of keys is.
+//| Four threads of a block load tiles or add to dQ, and must agree on the tiles of queries and their order.
+//| So they read one list in memory. It has an entry for each tile that is not skipped: the tile's number, and
+//| one bit for whether it is partial. Heads that share a mask share its lists.
+/// The position of the list for a tile of keys.
 struct QueryList {
   int first, count;  ///< its first entry among those of all lists; its number of entries
 
@@ -446,8 +446,8 @@ struct Lists {
 };
 
 //| A warp makes a list. Each lane determines the class of one tile of queries, and a ballot collects 32
-//| answers. It goes through the tiles twice: first it counts, then it adds the count to a counter in memory,
-//| whose old value is the place for its entries, and the second time it writes them. So lists are densely
+//| answers. It goes through the tiles twice: first it counts, then adds the count to a counter in memory,
+//| whose old value is where its entries begin, and the second time it writes them. So lists are densely
 //| packed, in any order, and the lists of a window have no more entries than it has tiles.
 //|
 //| **Where a list begins.** Without a mask all tiles of keys have the same list, and all blocks would begin
@@ -461,8 +461,8 @@ __global__ void __launch_bounds__(kListThreads)
     list_queries(const __grid_constant__ Mask mask, const __grid_constant__ GradientProblem problem,
                  const __grid_constant__ KeyTiles tiles, const __grid_constant__ Lists lists, bool rotate,
                  int* entries) {  // number of entries, 0 at the start
-  //| The last warps of the grid may have no tile. Packed sequences have as many tiles as the plan has; the
-  //| host launches the grid for the most that there can be.
+  //| The last warps of the grid may have no tile. The plan determines the number of tiles of packed
+  //| sequences; the host launches the grid for the largest possible number.
   const int tile = (blockIdx.x * kListThreads + threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (tile >= lists.key_tiles) return;
   if (problem.varlen.count > 0 && tile >= tiles.plan.first_tile[problem.varlen.count]) return;
@@ -499,9 +499,9 @@ __global__ void __launch_bounds__(kListThreads)
 //| ## Turns
 //|
 //| Step 7 adds to a tile of dQ from the last keys to the first, as chapter 7's deterministic step does. There
-//| the turns follow from arithmetic; here a mask may have any holes. So each entry gets its turn: the number
-//| of later tiles of keys that see its queries. A lane evaluates the mask for each of them. These are 262,000
-//| evaluations of a few comparisons at 8192 tokens, where tiles have 64 queries.
+//| the turns follow from arithmetic; here a mask may have any holes. So each entry is given a turn: the
+//| number of later tiles of keys that its queries see. A lane evaluates the mask for each of them. These are
+//| 262,000 evaluations of a few comparisons at 8192 tokens, where tiles have 64 queries.
 /// Writes the turn of each entry. Grid: that of list_queries, which has written the lists.
 template <int kKeys, int kQueries, typename Mask>
 __global__ void __launch_bounds__(kListThreads)

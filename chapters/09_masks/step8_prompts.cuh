@@ -22,12 +22,12 @@ namespace flashbook::masks {
 //| memory as within a whole tile.
 //|
 //| **The map** of step 2 has 2^30 rows; a piece of n rows is the last n of them, and e is where they end.
-//| Here e counts from the first page on, and pages have a fixed distance in its units. Keys past the end of a
-//| sequence are rows past the map's end, and are loaded as zeros, whatever the rest of the page holds.
+//| Here e counts from the first page on, and pages are a fixed number of its units apart. Keys past the end
+//| of a sequence are rows past the map's end, and are loaded as zeros, whatever the rest of the page holds.
 
-/// Where keys and values are.
+/// The location of keys and values.
 struct Pages {
-  const int* table;            // page of each place, or null: sequence i has page i
+  const int* table;            // the page at each place; null: sequence i has page i
   int bits;                    ///< a page has 2^bits rows
   int piece_rows;              ///< rows per copy: those of a page, but at most those of a tile
   int k_distance, v_distance;  ///< distance between pages, in the units of K's and V's map
@@ -43,7 +43,7 @@ struct Pieces {
   MapStrides strides;
   int distance;  ///< distance between pages
 
-  /// Returns the map's fourth index for `rows` rows of a page from the one on that has `key`.
+  /// Returns the map's fourth index for `rows` rows of a page, starting at the row of `key`.
   __device__ int place(const Pages& pages, int page, int head, int key, int rows) const {
     const int end = (key & ((1 << pages.bits) - 1)) + rows;  // in the page
     return page * distance + head * strides.head + end * strides.row;
@@ -78,8 +78,8 @@ __device__ __forceinline__ void fill_by_pieces(Shared& shared, PipelineState<Tra
 //| `produce_keys`: K of the first tile, then K of the next and V of the one before. Each skips the stages
 //| that the other fills.
 
-//| The broadcasts count a warp as one reader: all its lanes read, and then lane 0 releases the place.
-/// Returns a copy of what comes next. All lanes of a warp.
+//| The broadcasts treat a warp as one reader: all its lanes read, and then lane 0 releases the place.
+/// Returns a copy of the next work. Called by all lanes of a warp.
 template <typename T, int kStages>
 __device__ __forceinline__ T next_of_warp(Pipeline<T, kStages>& broadcast, PipelineState<kStages>& state) {
   wait_full(broadcast, state);
@@ -90,8 +90,8 @@ __device__ __forceinline__ T next_of_warp(Pipeline<T, kStages>& broadcast, Pipel
   return next;
 }
 
-//| A lane has the same piece of every tile. If its row is past the tile, the lane loads nothing.
-/// The data of both warps, and the place of each.
+//| A lane loads the same piece of every tile. If its row is past the end of the tile, the lane loads nothing.
+/// The data of both loading warps, and the position of each.
 template <typename Traits, typename Shared>
 struct Asker {
   Shared& shared;
@@ -146,8 +146,8 @@ struct Asker {
   }
 };
 
-//| **Keys.** Tile 0's keys have the first stage of a row, tile 1's the second, and from then on a stage of
-//| values comes between two of keys. This warp also requests the next row, and writes each tile's first key
+//| **Keys.** Tile 0's keys use the first stage of a row, tile 1's the second, and from then on a stage of
+//| values lies between two of keys. This warp also requests the next row, and writes each tile's first key
 //| next to its stage.
 /// Runs the warp that streams keys.
 template <typename Traits, typename Shared>
@@ -175,7 +175,7 @@ __device__ void produce_keys_by_pieces(Shared& shared, const TileMap& map, const
 }
 
 //| **Queries and values.** Values are not needed before the first scores. So this warp can wait for the
-//| queries' place while the other already requests the keys of the new row's first ballot.
+//| queries' place while the other warp already requests the keys of the new row's first ballot.
 /// Runs the warp that loads queries and streams values.
 template <typename Traits, typename Shared>
 __device__ void produce_queries_and_values(Shared& shared, const TileMap& q_map, const TileMap& v_map,

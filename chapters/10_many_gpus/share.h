@@ -50,7 +50,7 @@ struct Share {
   Tokens keys_of(int other) const { return tokens_of(order, whole.seqlen_k, other, whole.sharding.ranks); }
   Tokens queries_of(int other) const { return tokens_of(order, whole.seqlen_q, other, whole.sharding.ranks); }
 
-  /// Returns a launch of this rank's queries on another's keys, which `from` has, followed by their values.
+  /// Returns a launch of this rank's queries with another's keys; `from` holds these, then the values.
   Attention attention(int other, const Buffer& from, int* counter) const {
     Attention a = attention(keys_of(other), from, counter);
     a.shift = shift_between(order, a.shift, rank, other, whole.sharding.ranks);
@@ -97,7 +97,7 @@ class Counter {
   Buffer memory_{Place::device, sizeof(int)};
 };
 
-/// A step as one rank runs it, with its memory apart from the share. Made with the rank's device in use.
+/// A step as one rank runs it, with its own buffers. Construct it while the rank's device is current.
 class Program {
  public:
   virtual ~Program() = default;

@@ -1,5 +1,5 @@
 /// \file
-/// Exercise ch08-boxes: keys and values of a cache by token, brought in boxes.
+/// Exercise ch08-boxes: keys and values of a cache by token, loaded in boxes.
 #pragma once
 #include "common/device/kernel.h"
 #include "common/ptx/mbarrier.h"
@@ -29,7 +29,7 @@ struct PairStage {
   uint64_t full;
 };
 
-/// Where the keys of a sequence are.
+/// The location of a sequence's keys.
 struct TokenCache {
   const int* table;       ///< [sequences, pages_of_sequence]
   int pages_of_sequence;  ///< pages in a row of the table
@@ -42,12 +42,12 @@ __host__ __device__ inline int box_keys(const TokenCache& cache) {
 }
 
 // BEGIN EXERCISE ch08-boxes: a cache by token
-/// Requests keys first_key ... first_key + kStageKeys - 1 of a sequence and their values, as far as the
-/// sequence, which has `length` keys, has them. `first_key` is a multiple of kStageKeys. One warp, all lanes.
+/// Requests keys first_key ... first_key + kStageKeys - 1 of a sequence and their values, as far as they
+/// exist: the sequence has `length` keys. `first_key` is a multiple of kStageKeys. One warp, all lanes.
 __device__ __forceinline__ void bring(PairStage& stage, const CUtensorMap& map,
                                       [[maybe_unused]] const TokenCache& cache, int sequence, int head,
                                       [[maybe_unused]] int length, int first_key) {
-  // TODO: this knows no table, and a stage is one box
+  // TODO: this ignores the table, and a stage is one box
   if (threadIdx.x % 32 != 0) return;
   mbarrier_arrive_expect_tx(&stage.full, sizeof(stage.k) + sizeof(stage.v));
   tma_load(stage.k, map, &stage.full, {0, first_key, head, 0, sequence});

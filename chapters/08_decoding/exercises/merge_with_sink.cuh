@@ -6,8 +6,8 @@
 namespace flashbook::decoding {
 
 // gpt-oss learns a sink logit for each head, a score that belongs to no key. In the softmax it takes weight
-// like any other score, but it contributes no value. The blocks that attend to parts of the keys ignore it,
-// so it must be added where parts are merged, once per row.
+// like any other score, but contributes no value. The blocks that attend to parts of the keys ignore it, so
+// it must be added where parts are merged, once per row.
 //
 // A part has a row of O, divided by its own sum, and its log-sum-exp (natural). A part without keys has -inf,
 // and its O was never written. A sink logit of -inf means that there is none. The merged log-sum-exp is that

@@ -7,7 +7,7 @@ namespace flashbook::decoding {
 
 // Many sequences begin with the same keys, the prefix. Attention over it was computed once for all of them,
 // and attention over each sequence's own keys separately. A prefix may be empty, and so may a sequence's own
-// keys; a part without keys has the log-sum-exp -inf, and its O was never written. A row without any key is O
+// keys; a part without keys has the log-sum-exp -inf, and its O was never written. A row without keys gets O
 // = 0 and -inf.
 
 // BEGIN EXERCISE ch08-empty: NaN, but not always

@@ -9,7 +9,7 @@ namespace flashbook::decoding {
 constexpr int kLaneKeys = 32;  // a tile: each lane has the score of one key
 
 // BEGIN EXERCISE ch08-sign: the formula of a write-up
-/// Attention, with one block of a single warp per query. Scores are times log2(e).
+/// Attention, with one block of a single warp per query. Scores are already multiplied by log2(e).
 __global__ void __launch_bounds__(32) attend_one_query(const float* scores,  // [rows, keys]
                                                        const float* v,       // [keys, 32]
                                                        float* o,             // [rows, 32]

@@ -1,7 +1,7 @@
 //| # Chapter 8's descriptor
 //|
-//| Ten steps of decoding: few queries, a long cache. It runs on the host; [launch.cuh](launch.cuh) has the
-//| launches.
+//| The chapter has ten decoding steps: few queries, a long cache. This file runs on the host;
+//| [launch.cuh](launch.cuh) has the launches.
 #include "chapters/08_decoding/host/chapter.h"
 #include "chapters/08_decoding/host/e4m3_cache.h"
 #include "chapters/08_decoding/host/latent.h"
@@ -39,7 +39,7 @@ Spec spec_of_cache(int batch, int heads, int kv_heads, int seqlen_k, int head_di
 
 constexpr int64_t kMaxGridX = 2147483647;
 constexpr int kMaxKeys = 1 << 30;
-constexpr int kRowsPerSwizzle = 8;  // rows after which its pattern repeats
+constexpr int kRowsPerSwizzle = 8;  // rows after which the pattern repeats
 
 int group_of(const Sizes& sizes) { return sizes.heads / sizes.kv_heads; }
 
@@ -81,9 +81,9 @@ int64_t warpgroup_bytes(const Spec& spec) {
 
 //| ## The workspace
 //|
-//| Partial results, if the keys are split: a row of O in float32 and its log-sum-exp for each query and part.
-//| From step 4 on there are counters of arrived blocks, too. Those must be zero before the first call, and
-//| the last block of a sequence sets its own back.
+//| If the keys are split, it holds partial results: a row of O in float32 and its log-sum-exp for each query
+//| and part. From step 4 on, it also holds counters of arrived blocks. They must be zero before the first
+//| call, and the last block of a sequence resets its counter.
 int64_t parts_bytes(const Spec& spec) {
   const int parts = parts_of(spec);
   return parts == 1 ? 0 : partial_bytes(spec, parts);
@@ -94,7 +94,7 @@ int64_t ring_bytes(const Spec& spec) {
   return ring_workspace_bytes(spec, ring_launch(spec, kStep == 6));
 }
 
-/// Returns the workspace of several sequences, which is larger because their prefixes may be shared.
+/// Returns the workspace for several sequences, which is larger because they may share a prefix.
 int64_t shared_bytes(const Spec& spec) {
   return spec.batch > 1 ? std::max(ring_bytes<6>(spec), shared_workspace_bytes(spec)) : ring_bytes<6>(spec);
 }
@@ -120,8 +120,8 @@ double memory(const Spec& spec) {
 //| ## From a step to its kernel
 //|
 //| Steps 1 to 3 are one kernel that differs in two numbers: how many query heads are rows of one tile, and
-//| into how many parts the keys are split. Steps 4 to 6 are another; a page table and a plan are data to it.
-//| Step 9 is the same with other producers, and takes step 6's plan.
+//| into how many parts the keys are split. Steps 4 to 6 are another; the page table and the plan are its
+//| inputs. Step 9 is the same kernel with other producers, and uses step 6's plan.
 template <int kStep>
 void run(const Spec& spec, const Tensors& tensors, device::Stream stream) {
   const int columns = tile_columns(spec.head_dim);
@@ -153,8 +153,8 @@ int64_t no_counters(const Spec&) { return 0; }
 
 //| ## The steps
 //|
-//| Steps 4 to 6, 9 and 10 share their rules: windows, functions on scores, paddings and packed queries. Pages
-//| come with step 5. Steps 1 and 2 have one part per sequence anyway.
+//| Steps 4 to 6, 9 and 10 share their rules: windows, functions on scores, paddings and packed queries. Step
+//| 5 introduces pages. Steps 1 and 2 have one part per sequence anyway.
 constexpr Features kDense = Feature::causal | Feature::lengths | Feature::strides;
 constexpr Features kRules = Feature::any_head_dim | Feature::window | Feature::softcap | Feature::alibi |
                             Feature::sinks | Feature::paddings | Feature::packed_queries;

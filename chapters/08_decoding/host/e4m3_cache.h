@@ -1,5 +1,5 @@
 /// \file
-/// Step 8 of chapter 8, a cache in e4m3: a file of its own, so that it compiles in parallel.
+/// Step 8 of chapter 8, a cache in e4m3: a separate file, so that it compiles in parallel.
 #pragma once
 #include "common/attention/tensors.h"
 #include "common/device/device.h"

@@ -16,8 +16,8 @@ struct LatentLaunch {
   Plan plan;
 };
 
-// The plan divides tiles of keys among `blocks` blocks, independently of tiles of rows: each of these has its
-// own `blocks` blocks, which read the same keys at the same time. Each block has a multiprocessor of its own,
+// The plan divides tiles of keys among `blocks` blocks, independently of tiles of rows: each tile of rows has
+// its own `blocks` blocks, which read the same keys at the same time. Each block occupies a multiprocessor,
 // so there are at most `places` for a tile of rows. As in step 6 there are fewer if each block then has one
 // part, or whole items that need not be cut, and nine of ten places are busy. `even`: all sequences are as
 // long as the shape says.
@@ -31,8 +31,8 @@ LatentLaunch latent_launch(const Spec& spec, bool even = false) {
   const int64_t items_of_block = ceil_div(items, places);  // if no item is cut
   int64_t blocks = places;
   if (10 * items * parts >= 9 * places * items_of_block) blocks = ceil_div(items * parts, items_of_block);
-  // All sequences as long as the shape says: no more blocks than the longest share needs. With 2048 tiles, 66
-  // blocks have 31 or 32 each. 64 blocks have 32, which takes as long and makes fewer parts.
+  // If all sequences are as long as the shape says: no more blocks than the longest share needs. With 2048
+  // tiles, 66 blocks have 31 or 32 each. 64 blocks have 32, which takes as long and makes fewer parts.
   const int64_t units = items * key_tiles;
   blocks = std::min(blocks, units);
   const int64_t most = ceil_div(units, blocks);
@@ -76,8 +76,8 @@ void run(const Spec& spec, const Tensors& t, device::Stream stream) {
   const dim3 grid(launch.row_tiles, launch.blocks);
   const CUtensorMap map = tile_map(spec, TensorId::k, spec.dtype, t.k, kPanel, LatentKernelTraits::kKeys,
                                    LatentKernelTraits::kBoxPanels);
-  // Blocks that share items wait for one another, so they must all run at the same time. One block for each
-  // tile of rows shares nothing, and there may be more tiles of rows than run at the same time.
+  // Blocks that share items wait for one another, so they must all run at the same time. With one block per
+  // tile of rows nothing is shared, and there may be more tiles of rows than run at the same time.
   const auto start = launch.blocks == 1 ? device::Start::plain : device::Start::cooperative;
   const auto with = [&]<typename PlanType>(const PlanType& plan) {
     device::launch(start, latent<T, PlanType>, grid, dim3(LatentKernelTraits::kThreads),

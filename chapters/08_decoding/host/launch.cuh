@@ -17,7 +17,7 @@
 namespace flashbook::decoding {
 
 /// Returns whether each query sees its own key and those before. Lengths may differ by sequence, which
-/// Visibility::is_causal does not know.
+/// Visibility::is_causal does not consider.
 inline bool is_causal(const Spec& spec) {
   Visibility visibility = spec.visibility;
   visibility.lengths.clear();
@@ -113,8 +113,8 @@ struct RingLaunch {
   int begin_at;    ///< copies begin at multiples of this many keys
 };
 
-//| Under a window only its keys are distributed. A copy loads whole pages, or a tile's share of one, so the
-//| first may begin before the window does.
+//| Under a window, only the window's keys are distributed. A copy loads whole pages, or a tile's share of
+//| one, so the first may begin before the window does.
 /// Returns whether keys and values of a head are contiguous.
 inline bool rows_are_dense(const Spec& spec) {
   return spec.strides(TensorId::k).row == spec.head_dim && spec.strides(TensorId::v).row == spec.head_dim;
@@ -148,13 +148,13 @@ inline int copies_begin_at(const Spec& spec, int tile_keys, bool boxes = false) 
   return has_pages(spec) ? copy_rows_of(spec, tile_keys, boxes) : 1;
 }
 
-/// Returns how many keys some query sees, at most: the last ones of a sequence.
+/// Returns the largest number of keys that any query sees: the last ones of a sequence.
 inline int keys_seen_of(const Spec& spec) {
   const int left = spec.visibility.window.left;
   return left < 0 ? spec.seqlen_k : int(std::min<int64_t>(spec.seqlen_k, int64_t(left) + spec.seqlen_q));
 }
 
-/// Up to this many keys an item is short (measured on an H200).
+/// The most keys of a short item (measured on an H200).
 constexpr int kShortItem = 4096;
 
 /// A grid's y size.
@@ -192,7 +192,7 @@ inline RingLaunch plan_launch(const Spec& spec, int rows, int keys, int begin_at
   //| the other. Long ones get a block each: the next then goes to whichever multiprocessor is free first, and
   //| since multiprocessors are not equally fast, that saves more than a block's start costs.
   //|
-  //| Between two items a block waits for queries, and its warps merge. So short items do better with two
+  //| Between two items a block waits for queries, and its warps merge. So short items run faster with two
   //| blocks per multiprocessor, with half as many warps and half as large stages, because the other block
   //| keeps reading. Resident blocks have the same number of items, or one fewer: 1024 items are four for each
   //| of 256 blocks, not four for 232 and three for 32.
@@ -228,7 +228,7 @@ inline RingLaunch plan_launch(const Spec& spec, int rows, int keys, int begin_at
           .begin_at = begin_at};
 }
 
-/// Steps 4 and 5: equal parts. Step 6: equal work. `boxes`: this is for step 9.
+/// Steps 4 and 5: equal parts. Step 6: equal work. `boxes`: for step 9.
 inline RingLaunch ring_launch(const Spec& spec, bool equal_work, bool even = false, bool halves = false,
                               bool boxes = false) {
   const int keys = kStageBytes / int(size_of(type_of(spec, TensorId::k))) / tile_columns(spec.head_dim);
@@ -241,7 +241,7 @@ inline RingLaunch ring_launch(const Spec& spec, bool equal_work, bool even = fal
 /// Up to this many rows in all, a second kernel merges items with more than a few parts. (Chosen on an H200.)
 constexpr int kFewRows = 2048;
 
-//| Step 10's blocks have the rows of one warpgroup, or of two.
+//| Step 10's blocks process the rows of one warpgroup, or of two.
 /// Returns a launch of step 10. `even`: all sequences are as long as the shape says.
 inline RingLaunch warpgroup_launch(const Spec& spec, bool even) {
   const int columns = tile_columns(spec.head_dim), keys = columns == 256 ? 64 : 128;
@@ -255,8 +255,8 @@ inline RingLaunch warpgroup_launch(const Spec& spec, bool even) {
   launch.boxes = true;
   //| An item of 64 rows and sixteen parts keeps its last block busy for longer than a second kernel would
   //| need, which spreads the rows over all multiprocessors. But that kernel has a block per row, and if there
-  //| are many rows, most of its blocks find nothing to merge. With few it is launched even if the lengths on
-  //| the device may leave it without work: it starts early, so that costs little.
+  //| are many rows, most of its blocks find nothing to merge. With few rows it is launched even if the
+  //| lengths on the device may leave it without work: it starts early, so that costs little.
   const int64_t rows_of_grid = int64_t(spec.batch) * int(launch.plan.items_of_sequence) * launch.rows;
   if (rows_of_grid <= kFewRows) launch.plan.parts_of_last = 4;
   return launch;
@@ -280,7 +280,7 @@ inline Workspace ring_workspace(void* memory, const Sizes& sizes, const RingLaun
 }
 
 //| A cache that would fill the L2 several times over evicts its earlier contents, and dirty lines must be
-//| written to memory first. A small one is read as *evict first*, so that its bytes replace one another.
+//| written to memory first. A small cache is read as *evict first*, so that its lines replace one another.
 /// Bytes of keys and values up to which the L2 should keep none of them.
 constexpr double kEvictFirstBytes = 128e6;
 
@@ -306,8 +306,8 @@ inline Cache cache_of(const Spec& spec, const Tensors& t, int tile_keys, bool bo
                                                                                       : KeepInL2::normal};
 }
 
-//| An e4m3 cache finds its scales by three strides: a single scale is at 0 for every index. A page's keys are
-//| those of all sequences that share it.
+//| Scales of an e4m3 cache are addressed by three strides: a single scale is at offset 0 for every index. A
+//| page's keys belong to all sequences that share it.
 /// cache_of, with everything else that the configuration reads.
 template <typename Traits>
 CacheOf<Traits> cache_of(const Spec& spec, const Tensors& t, bool boxes = false) {
@@ -329,7 +329,7 @@ CacheOf<Traits> cache_of(const Spec& spec, const Tensors& t, bool boxes = false)
   }
 }
 
-//| A map's rows end where a page does, or a sequence without pages, and boxes that reach past it load zeros.
+//| A map's rows end with the page, or without pages with the sequence, and boxes past that end load zeros.
 /// Returns the map of K or V whose boxes are `box_keys` keys by `box_columns` columns of a head: {column, key
 /// in its page, key head, page}.
 inline CUtensorMap box_map(const Spec& spec, const Tensors& t, TensorId id, int box_keys, int box_columns,
@@ -393,7 +393,7 @@ inline Workspace workspace_of(const Spec& spec, const Tensors& t, const RingLaun
   return ring_workspace_bytes(spec, launch) == 0 ? Workspace{} : ring_workspace(t.workspace, spec, launch);
 }
 
-/// Launches the ring for a whole problem. `plan` is the plan of `launch`, or the same with rules.
+/// Launches the ring for a whole problem. `plan` is the plan of `launch`, possibly with rules.
 template <typename T, typename Traits, typename PlanType>
 void run_ring(const Spec& spec, const Problem& problem, const Workspace& workspace, const Tensors& t,
               device::Stream stream, const RingLaunch& launch, const PlanType& plan) {
@@ -410,7 +410,7 @@ void run_ring(const Spec& spec, const Tensors& t, device::Stream stream, const R
                       stream, launch, launch.plan);
 }
 
-/// Calls `body` with the configuration, its template argument, that has as many rows as the shape needs.
+/// Calls `body` with the configuration, its template argument, with as many rows as the shape needs.
 template <int kHeadDim, int kElementBytes = 2, typename Body>
 void with_rows(const Spec& spec, Body body) {
   const int row_tiles = ring_row_tiles(spec);

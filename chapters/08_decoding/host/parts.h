@@ -1,4 +1,4 @@
-//| # Into how many parts
+//| # The number of parts
 //|
 //| Step 3 splits the keys of every sequence into the same number of parts. With too few, multiprocessors
 //| idle. With too many, starting a part and merging its result take longer than its keys. In between the
@@ -11,8 +11,8 @@
 
 namespace flashbook::decoding {
 
-/// The cost of a block's start and end, in tiles of keys: the first tile's way through memory, and a partial
-/// result that is written and merged. An estimate.
+/// The cost of a block's start and end, in tiles of keys: loading the first tile, and writing and merging a
+/// partial result. This is an estimate.
 constexpr int kOverheadTiles = 2;
 
 constexpr int kMaxParts = 128;
@@ -26,8 +26,8 @@ constexpr int kMaxParts = 128;
 //| overhead, but may make many short parts.
 /// Returns the number of parts if all sequences have the same length. `tiles`: blocks without a split, over
 /// the tiles of rows of all sequences and key heads. `key_tiles`: a sequence's tiles of keys. `places`:
-/// blocks that the machine runs at once. At most kMaxParts, at most one part per tile of keys. On a tie the
-/// smallest, which has the fewest partial results.
+/// blocks that the GPU runs at once. At most kMaxParts, and at most one part per tile of keys. On a tie,
+/// returns the smallest number.
 inline int parts_for(int64_t tiles, int key_tiles, int places) {
   int best = 1;
   int64_t best_time = INT64_MAX;

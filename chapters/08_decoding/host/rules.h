@@ -1,6 +1,6 @@
 /// \file
-/// Steps 4 to 6 with windows, functions on scores and sinks. Each head dimension has its own file, since they
-/// take long to compile.
+/// Steps 4 to 6 with windows, functions on scores and sinks. Each head dimension has its own file, since the
+/// kernels take long to compile.
 #pragma once
 #include "common/attention/tensors.h"
 #include "common/device/device.h"

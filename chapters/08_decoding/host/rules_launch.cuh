@@ -1,7 +1,7 @@
 //| # How the ring is launched with rules
 //|
-//| The host's part of [rules.cuh](../rules.cuh): the shape's words become the kernel's numbers, and the
-//| launch is that of steps 4 to 6.
+//| This is the host's part of [rules.cuh](../rules.cuh): it converts the shape to the kernel's arguments, and
+//| launches as steps 4 to 6 do.
 //|
 //| ![A sequence's keys, of which a window at the end is cut into tiles and dealt out to blocks; what lies
 //| before it is not read; a sink comes in where parts are merged](../../../docs/figures/decode_rules.svg)
@@ -43,7 +43,7 @@ Rules<kFunctions, kPadded> rules_of(const Spec& spec, const Tensors& t, const Ri
 inline Problem problem_with_rules(const Spec& spec, const Tensors& t) {
   Problem problem = problem_of(spec, t, spec.heads / spec.kv_heads);
   problem.causal = false;  // `rules` holds the causal limit
-  //| If queries are packed, a row takes the role of the batch entry.
+  //| If queries are packed, a row plays the role of the batch entry.
   if (spec.batching.packed_queries > 0) {
     problem.q_strides.batch = problem.q_strides.row;
     problem.o_strides.batch = problem.o_strides.row;
@@ -63,7 +63,7 @@ void run_with_rules(const Spec& spec, const Tensors& t, device::Stream stream, c
   });
 }
 
-//| Three kernels for each type and tile of rows: one with functions on scores, one without, and one for all
+//| Each type and tile of rows has three kernels: one with functions on scores, one without, and one for all
 //| tensors with fewer columns than tiles.
 /// Steps 4 to 6 and 9 with rules.
 template <int kHeadDim>

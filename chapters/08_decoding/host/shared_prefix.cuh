@@ -1,7 +1,7 @@
 //| # A prefix read once
 //|
 //| All sequences may share their first pages. Attention over these, for all sequences at once, is a separate
-//| problem, which has sequences where others have queries. Attention over the rest is step 6 from the first
+//| problem, in which sequences play the role of queries. Attention over the rest is step 6 from the first
 //| key after the prefix on. Both write their rows in float32, and step 3's second kernel merges the two
 //| parts.
 #pragma once
@@ -59,7 +59,7 @@ void run_shared(const Spec& spec, const Tensors& t, device::Stream stream, bool 
     CacheOf<Traits> cache = cache_of<Traits>(spec, t, boxes);
     const KeyMaps maps = boxes ? key_maps(spec, t, Traits::kKeys) : KeyMaps{};
     cache.pages_of_sequence = 0;                           // all sequences share the first one's pages
-    if constexpr (kElementBytes == 1) cache.to_batch = 0;  // and so are its scales
+    if constexpr (kElementBytes == 1) cache.to_batch = 0;  // and its scales
     run_ring<T, Traits>(prefix_part, cache, boxes ? &maps : nullptr, workspace, t, stream,
                         launch.prefix_part.blocks, launch.prefix_part.plan);
   });
@@ -71,7 +71,7 @@ void run_shared(const Spec& spec, const Tensors& t, device::Stream stream, bool 
   run_merge<T, kHeadDim>(problem, both, 2, t, stream);
 }
 
-//| Without such a prefix a step is one launch.
+//| Without such a prefix, a step is one launch.
 /// Runs steps 4 to 6 and 9, or step 8 for elements of one byte, with as many rows as the shape needs.
 template <typename T, int kHeadDim, int kElementBytes = 2>
 void run_ring(const Spec& spec, const Tensors& t, device::Stream stream, bool equal_work,

@@ -21,7 +21,7 @@ struct AsItIs : Traits {};
 //| Keys and values of a tile have a stage each, so two stages hold one tile. With `TileByTile` the next tile
 //| is requested when this one is done, as in step 3; with `TwoStages` its keys are requested as soon as the
 //| scores are computed.
-/// One tile; no copy is in flight while it is in use.
+/// One tile at a time; no copy is in flight while it is used.
 template <typename Traits>
 struct TileByTile : Traits {
   static constexpr int kStages = 2;
@@ -41,7 +41,7 @@ struct SixStages : Traits {
 };
 
 //| ## The tile and the merge
-/// 64 rows, of which as many are used as the group has: four warps read each key.
+/// 64 rows, of which the group fills only some: four warps read each key.
 template <typename Traits>
 struct SixtyFourRows : RingKernelTraits<RingSizes{.head_dim = Traits::kHeadDim, .row_tiles = 4}> {};
 
@@ -53,8 +53,8 @@ struct SecondKernel : Traits {
 
 //| ## The launches
 //|
-//| A part has a place for each row of the tile, used or not: the workspace is that of 64 rows, whatever the
-//| version has.
+//| A part has a place for each row of the tile, used or not, so the workspace always has room for 64
+//| rows.
 /// Returns where 64 rows of each part fit, in a workspace of `turned_workspace_bytes`.
 inline int64_t places_of_turned(const RingLaunch& launch) {
   return 2 * int64_t(launch.blocks) * RingKernelTraits<RingSizes{.head_dim = 128, .row_tiles = 4}>::kRows;
@@ -66,7 +66,7 @@ inline int64_t turned_workspace_bytes(const Spec& spec) {
          places_of_turned(ring_launch(spec, false)) * (spec.head_dim + 1) * int64_t(sizeof(float));
 }
 
-/// A version that sets how many parts the last block to arrive merges.
+/// A version that sets how many parts the last arriving block merges.
 template <typename Traits>
 concept LimitsParts = requires(const Traits& traits) {
   traits.kPartsForLast;

@@ -1,5 +1,5 @@
 /// \file
-/// Step 10. Each head dimension has its own file, since they take long to compile.
+/// Step 10. Each head dimension has its own file, since the kernels take long to compile.
 #pragma once
 #include "common/attention/tensors.h"
 #include "common/device/device.h"

@@ -19,7 +19,7 @@ float random_float(uint64_t seed, Stream stream, uint64_t index) {
   return float(std::sqrt(3.0) * (2.0 * double(bits >> 11) * 0x1p-53 - 1.0));
 }
 
-/// Returns [results, kWidth]: rows of length 1, so that results are as large as what they are computed from.
+/// Returns [results, kWidth]: rows of norm 1, so that results are as large as their inputs.
 std::vector<float> random_weights(uint64_t seed, Stream stream, int results) {
   std::vector<float> weights(std::size_t(results) * kWidth);
   for (std::size_t i = 0; i < weights.size(); ++i)

@@ -6,8 +6,8 @@
 
 namespace flashbook::decoding {
 
-/// A decoder of one layer on the host, in float: embedding and place, RMS norm, projections to queries, keys
-/// and values, projection back, and the likeliest token. The caller computes attention.
+/// A one-layer decoder on the host, in float: embedding and position, RMS norm, projections to queries, keys
+/// and values, output projection, and the most likely token. The caller computes attention.
 class Decoder {
  public:
   static constexpr int kHeads = 8, kKvHeads = 2, kHeadDim = 64;
@@ -15,14 +15,14 @@ class Decoder {
 
   explicit Decoder(uint64_t seed);
 
-  /// Returns the row that stands for a token at its place, counted from 0. [kWidth]
+  /// Returns the embedding of a token at a position, counted from 0. [kWidth]
   std::vector<float> embed(int token, int place) const;
 
   std::vector<float> query(const std::vector<float>& x) const;  ///< [kHeads, kHeadDim]
   std::vector<float> key(const std::vector<float>& x) const;    ///< [kKvHeads, kHeadDim]
   std::vector<float> value(const std::vector<float>& x) const;  ///< [kKvHeads, kHeadDim]
 
-  /// Returns the likeliest token after the one with row `x` and attention result `o`, [kHeads, kHeadDim].
+  /// Returns the most likely token after the one with row `x` and attention result `o`, [kHeads, kHeadDim].
   int next_token(const std::vector<float>& x, const std::vector<float>& o) const;
 
  private:

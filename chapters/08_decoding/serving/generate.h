@@ -1,5 +1,5 @@
 /// \file
-/// The loop that writes: a token, its key and value into the cache, attention, the next token.
+/// The generation loop: a token, its key and value into the cache, attention, the next token.
 #pragma once
 #include <vector>
 
@@ -9,7 +9,7 @@
 
 namespace flashbook::decoding {
 
-/// Keys and values of one layer where the kernels run, in pages: [pages, kv_heads, rows, head_dim], bf16.
+/// Keys and values of one layer in the kernels' memory, in pages: [pages, kv_heads, rows, head_dim], bf16.
 class CacheMemory {
  public:
   CacheMemory(const PagePool& pool, device::Place place);
@@ -28,15 +28,15 @@ class CacheMemory {
   device::Buffer k_, v_;
 };
 
-/// What was written, and what it took.
+/// The generated tokens, and their cost.
 struct Generated {
   std::vector<int> tokens;
   int64_t keys = 0;  ///< computed, of a key head; and as many values
   double seconds = 0;
 };
 
-/// Writes `tokens` tokens after `first`, with the attention of a chapter's `step`, which must take pages.
-/// Without a cache, keys and values of all tokens so far are recomputed for each. Throws OutOfPages.
+/// Generates `tokens` tokens after `first`, with the attention of a chapter's `step`, which must support
+/// pages. Without a cache, keys and values of all tokens so far are recomputed for each. Throws OutOfPages.
 Generated generate(const Chapter& chapter, int step, const Decoder& decoder, PagePool& pool, int first,
                    int tokens, bool with_cache);
 

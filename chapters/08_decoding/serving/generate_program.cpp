@@ -18,7 +18,7 @@ constexpr const char* kName = "generate";
 constexpr int kPageRows = 16;
 constexpr int kFirstToken = 0;
 
-/// Returns the chapter's last step that takes such a cache.
+/// Returns the chapter's last step that supports such a cache.
 int last_step(PagePool& pool) {
   Sequence sequence(pool);
   (void)sequence.append(1);  // an empty pool has nothing to copy

@@ -7,7 +7,7 @@
 
 namespace flashbook::decoding {
 
-/// A decoder, as far as its cache goes.
+/// The properties of a decoder that determine its cache.
 struct Model {
   const char* name;
   int layers;

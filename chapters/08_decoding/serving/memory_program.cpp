@@ -1,5 +1,5 @@
 /// \file
-/// `./flashbook memory`: what a model's cache takes.
+/// `./flashbook memory`: the size of a model's cache.
 #include <cstdio>
 #include <iostream>
 
@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kName = "memory";
 
-/// 131072 is "128 KiB": with a whole number before the unit where there is one.
+/// Formats 131072 as "128 KiB": with the largest unit that gives a whole number.
 std::string bytes_text(double bytes) {
   constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   int unit = 0;

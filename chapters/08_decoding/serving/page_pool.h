@@ -1,24 +1,24 @@
 /// \file
-/// Pages of a cache, and how many hold each.
+/// The pages of a cache, and their reference counts.
 #pragma once
 #include <stdexcept>
 #include <vector>
 
 namespace flashbook::decoding {
 
-/// There are not enough free pages. Nothing was changed. To cure this, drop sequences, evict
-/// prefixes (PrefixTree::evict), or make the pool larger.
+/// There are not enough free pages. Nothing was changed. Drop sequences, evict prefixes (PrefixTree::evict),
+/// or make the pool larger.
 struct OutOfPages : std::runtime_error {
   OutOfPages(int needed, int free, int pages);
 
   int needed, free, pages;
 };
 
-/// Numbers of pages, and how many holders each has: sequences and the tree of prefixes. It has no memory: the
-/// owner of keys and values decides where page i is. A page without holders is free.
+/// Page numbers and the number of holders of each: sequences and the tree of prefixes. The pool owns no
+/// memory: the owner of keys and values decides where page i is. A page without holders is free.
 class PagePool {
  public:
-  /// `rows` are keys of a page. Both at least 1, or std::invalid_argument.
+  /// `rows` is the number of keys per page. Throws std::invalid_argument unless both are at least 1.
   PagePool(int pages, int rows);
 
   /// Returns a free page, which the caller holds. Throws OutOfPages.
@@ -36,7 +36,7 @@ class PagePool {
  private:
   int rows_;
   std::vector<int> holders_;
-  std::vector<int> free_;  // a stack: the page that was freed last is likeliest to be in a cache still
+  std::vector<int> free_;  // a stack: the page freed last is most likely still in a cache
 };
 
 }  // namespace flashbook::decoding

@@ -11,28 +11,28 @@
 
 namespace flashbook::decoding {
 
-/// Which pages have the keys and values of which tokens. Two prompts that begin alike share a path from the
-/// root. A node has a run of whole pages; partly filled pages are not remembered. The tree holds its pages
-/// until evict() drops some that have no other holder. The pool outlives the tree.
+/// Which pages have the keys and values of which tokens. Two prompts with a common beginning share a path
+/// from the root. A node has a run of whole pages; partly filled pages are not remembered. The tree holds its
+/// pages until evict() drops some that have no other holder. The pool outlives the tree.
 class PrefixTree {
  public:
   explicit PrefixTree(PagePool& pool) : pool_(pool) {}
   ~PrefixTree();
   PrefixTree(const PrefixTree&) = delete;
 
-  /// Returns the pages of the longest known prefix of `tokens`. Make a Sequence of them before the next call,
-  /// which holds them.
+  /// Returns the pages of the longest known prefix of `tokens`. Before the next call, make a Sequence of
+  /// them, which holds them.
   std::vector<int> find(std::span<const int> tokens);
 
   /// Remembers the whole pages of a sequence: `pages[i]` has tokens i * rows ... i * rows + rows - 1. For
   /// tokens that are already known, the known pages stay, and those of the sequence are not held.
   void insert(std::span<const int> tokens, std::span<const int> pages);
 
-  /// Drops up to `wanted` pages that only the tree holds, and so frees them: the least recently used leaf
+  /// Frees up to `wanted` pages that only the tree holds: the least recently used leaf
   /// first, each from its end. Returns how many.
   int evict(int wanted);
 
-  /// Returns how many pages it holds.
+  /// Returns how many pages the tree holds.
   int pages() const { return pages_; }
 
  private:

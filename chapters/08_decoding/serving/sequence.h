@@ -35,13 +35,13 @@ class Sequence {
   /// writes.
   Sequence fork() const;
 
-  /// Makes room for `tokens` more: keys length() ... length() + tokens - 1 may be written after the call. If
-  /// the last page has room and another holder, a fresh page takes its place, and its rows so far must be
-  /// copied as the result says. Throws OutOfPages, and the sequence is as it was.
+  /// Makes room for `tokens` more tokens: keys length() ... length() + tokens - 1 may be written after the
+  /// call. If the last page has room and another holder, a fresh page takes its place, and its rows so far
+  /// must be copied as the result says. Throws OutOfPages, and leaves the sequence unchanged.
   [[nodiscard]] std::optional<PageCopy> append(int tokens);
 
   /// Keeps the first `length` tokens, none by default, and drops the pages of the others. A speculative
-  /// decoder takes back its wrong guesses. At most length(), or std::invalid_argument.
+  /// decoder drops rejected drafts this way. Throws std::invalid_argument if `length` exceeds length().
   void reset(int length = 0);
 
   int length() const { return length_; }
@@ -53,7 +53,7 @@ class Sequence {
   int length_ = 0;
 };
 
-/// Describes a batch of sequences to attention: batch, seqlen_k (the longest, 1 at least), lengths and the
+/// Describes a batch of sequences to attention: batch, seqlen_k (the longest, at least 1), lengths and the
 /// page table, which is -1 where a sequence has no page.
 void set_sequences(Spec& spec, const PagePool& pool, std::span<const Sequence* const> sequences);
 

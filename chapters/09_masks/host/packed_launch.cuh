@@ -1,6 +1,6 @@
 //| # How packed sequences are launched
 //|
-//| The plan, then the kernel, whose tensor maps end where a sequence does. Steps 2 and 5 share this.
+//| Launches the plan, then the kernel, whose tensor maps end where a sequence does. Steps 2 and 5 share it.
 #pragma once
 #include "chapters/09_masks/host/launch.cuh"
 #include "chapters/09_masks/host/steps.h"
