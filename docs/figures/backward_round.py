@@ -9,8 +9,8 @@ WIDTH = 41  # width of a product
 
 
 def draw(name, description, left, actor, places, thread_0, add, tma):
-    """Draws a round. `left`: x of the first product; `places`: where each actor's products begin, of S and dP, dV, dQ and dK; `thread_0`: how many places its requests take;
-    `add`: what an actor's threads do with dQ; `tma`: (place, width, words)."""
+    """Draws a round. `left`: x of the first product; `places`: where each actor's products begin, of S and dP, dV, dQ and dK; `thread_0`: how many places thread 0's
+    requests take; `add`: how an actor's threads add dQ; `tma`: (place, width, words)."""
     figure = Figure(430 + left, 262, description)
     barrier = left + 6 * WIDTH - 1.5
     for row, (first, dv, dq, dk) in enumerate(places):

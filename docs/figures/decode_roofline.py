@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes decode_roofline.svg: where decoding and prefill lie under the roofline of an H200. It shows limits, not
+"""Writes decode_roofline.svg: decoding and prefill under the roofline of an H200. It shows limits, not
 measurements."""
 from svg import BOTTOM, LEAST_INTENSITY, RIGHT, Figure, roofline_axes
 

@@ -47,7 +47,7 @@
     });
   }
 
-  /** Runs a chapter with these settings, and with a fault or none. Resolves to what the program answers; stop() ends it before. */
+  /** Runs a chapter with these settings, and with a fault or none. Resolves to the program's answer; stop() ends the run early. */
   function run(chapter, settings, fault) {
     const environment = { FLASHBOOK_SIM_THREADS: '1', FLASHBOOK_SIM_ASYNC: settings.mode, FLASHBOOK_SIM_SEED: settings.seed };
     if (fault) environment.FLASHBOOK_FAULT = String(chapter.faults.indexOf(fault));
@@ -78,7 +78,7 @@
     return { answer, stop: () => end({ stopped: true }) };
   }
 
-  /** A text whose places, like pipeline.h:79, lead to the lines. */
+  /** Returns a text in which places such as pipeline.h:79 link to their lines. */
   function withPlaces(text, places) {
     const nodes = [];
     let past = 0;
@@ -93,13 +93,13 @@
 
   const isRight = (answer) => Boolean(answer.tensors) && answer.tensors.every((tensor) => tensor.ok);
 
-  /** What does the same without a page. */
+  /** Returns the command that runs the same without a page. */
   function command(chapter, settings, words) {
     const mode = settings.mode === 'lazy' && settings.seed === '0' ? '' : `FLASHBOOK_SIM_ASYNC=${settings.mode} FLASHBOOK_SIM_SEED=${settings.seed} `;
     return `${mode}./flashbook run ${chapter.number} -- ${words.join(' ')}`;
   }
 
-  /** What is said of a run. */
+  /** Returns the elements that describe the outcome of a run. */
   function shown(answer, chapter, settings, fault) {
     const verdict = (good, words) => el(`p.verdict.${good ? 'good' : 'bad'}`, {}, words);
     const report = (text) => el('pre', { tabindex: 0 }, ...withPlaces(text, chapter.places));
@@ -129,7 +129,7 @@
     ];
   }
 
-  /** What a fault changes. */
+  /** Returns the lines that a fault changes, as a diff. */
   function change(fault, places) {
     const file = fault.file.replace(/.*\//, '');
     const lines = (mark, text) => text.split('\n').filter(Boolean).map((line) => `${mark} ${line}`).join('\n');
@@ -147,7 +147,7 @@
     line.after(el('span.line.planted', {}, el('span.text', {}, indent + fault.new)));
   }
 
-  /** What shows a fault. */
+  /** Returns the settings that show a fault. */
   const settingsOf = (fault) => Object.fromEntries(Object.entries({ step: fault.steps[0], n: 256, d: 64, mask: 'full', mode: 'lazy', seed: 0, more: '', ...fault.settings })
     .map(([key, value]) => [key, String(value)]));
 

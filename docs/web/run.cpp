@@ -61,7 +61,7 @@ void set_made_mask(std::string_view name, Spec& spec) {
     for (int64_t pair = 0; pair < int64_t(spec.batch) * spec.seqlen_q * spec.seqlen_k; ++pair)
       visible.dense.visible.push_back(pair % 7 != 3);
   } else if (name == "intervals") {
-    // Causal, and of the queries' second half only the last query sees the first half of the keys.
+    // Causal; in the second half of the queries, only the last query sees the first half of the keys.
     const int half = spec.seqlen_q / 2, last = std::max(half, spec.seqlen_q - 1);
     visible.window.right = 0;
     visible.columns.bounds = 2;
@@ -82,11 +82,12 @@ void set_made_mask(std::string_view name, Spec& spec) {
   }
 }
 
-/// Says why the module cannot run a shape: it is not compiled in, or too large for a page.
+/// Reports why the module cannot run a shape: it is not compiled in, or too large for a page.
 void refuse_too_much(const Spec& spec) {
-  if (spec.dtype == DType::f16) throw InputError("a page has bf16: ./flashbook run has the other types");
+  if (spec.dtype == DType::f16)
+    throw InputError("a page supports only bf16: ./flashbook run has the other types");
   if (spec.head_dim > 128 && !spec.is_latent())
-    throw InputError("a page has head dimensions up to 128: ./flashbook run has no such limit");
+    throw InputError("a page supports head dimensions up to 128: ./flashbook run has no such limit");
   if (std::max(spec.seqlen_q, spec.seqlen_k) > kMaxRows)
     throw InputError("N is at most ", kMaxRows, " in a page: ./flashbook run has no such limit");
   if (spec.batch * spec.heads > kMaxHeads)

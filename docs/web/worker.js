@@ -13,7 +13,7 @@ function trapOf(error) {
   return 3;
 }
 
-/** Settings as words of the chapter's program. What a mask, the step or the reader says otherwise is not said twice. */
+/** Returns the settings as options of the chapter's program, without those that the mask, the step or the reader sets. */
 function wordsOf(chapter, settings) {
   const more = [chapter.masks[settings.mask].options, chapter.of_step[settings.step] || '', settings.more || ''].join(' ').split(' ').filter(Boolean);
   const named = [['--step', settings.step], [chapter.keys, settings.n], ['--head-dim', settings.d]];

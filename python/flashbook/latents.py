@@ -49,7 +49,7 @@ def one_tensor(k: Tensor, v: Tensor) -> Tensor:
 
 
 def _columns(values: Tensor, keys: Tensor) -> Tensor:
-    """Concatenates, with columns of 0 after those that are fewer than the kernel's."""
+    """Concatenates values and keys, each padded with zero columns to the kernel's sizes."""
     parts = ((values, VALUE_DIM), (keys, KEY_DIM))
     return torch.cat([interface._with_columns(part, columns - part.shape[-1]) for part, columns in parts], -1)
 

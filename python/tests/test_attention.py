@@ -118,7 +118,8 @@ def test_values_of_another_width_in_a_compiled_call():
 @pytest.mark.parametrize("options", [{"causal": True}, {"causal": True, "softcap": 15.0}], ids=str)
 @pytest.mark.parametrize("dims", [(192, 128), (40, 80)], ids=str)
 def test_values_of_another_width_have_gradients(dims, options):
-    """In copies with zero columns, also if the same call without a gradient has been remembered."""
+    """Gradients are computed in copies with zero columns, also if the same call without a gradient has been
+    remembered."""
     head_dim, value_dim = dims
     q, k, v = inputs(113, 203, *HEADS[-1], 256, torch.bfloat16)
     q, k, v = q[..., :head_dim], k[..., :head_dim], v[..., :value_dim]
@@ -515,7 +516,7 @@ def test_cache_in_e4m3(pages, dtype):
 
 
 def in_e4m3(*size):
-    """Returns a tensor and what it is worth with its scales, [batch, heads], of one size."""
+    """Returns an e4m3 tensor, its scales, [batch, heads], and the scaled values in float64."""
     tensor, scale = torch.randn(*size, device=DEVICE).to(torch.float8_e4m3fn), torch.rand(size[0], size[2], device=DEVICE) + 0.5
     return tensor, scale, tensor.double() * scale[:, None, :, None]
 
@@ -553,7 +554,7 @@ def test_e4m3_without_a_kernel(head_dim, options):
                                    {"cu_seqlens_q": [0, 2, 4], "causal": True}], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float8_e4m3fn])
 def test_e4m3_queries_new_keys_and_rules(dtype, rules):
-    """The cache's rows after the last key stay as they are."""
+    """The cache's rows after the last key are not overwritten."""
     rules, head_dim = dict(rules), rules.get("head_dim", 64)
     rules.pop("head_dim", 0)
     lengths, padding = [30, 71], rules.get("cache_leftpad", [0, 0])
@@ -701,7 +702,7 @@ def test_packed_queries_against_pages(rule, chapter):
 @pytest.mark.parametrize("by_token", (True, False))
 @pytest.mark.parametrize("queries", (1, 5))
 def test_num_splits_1_gives_the_same_bits_in_any_batch(by_token, queries):
-    """A sequence alone and among others (flash-attention#1897, #2450; vllm#58131)."""
+    """A sequence gives the same bits alone and among others (flash-attention#1897, #2450; vllm#58131)."""
     lengths = torch.tensor([1000, 1, 17, 300, 900, 64, 129, 999], device=DEVICE, dtype=torch.int32)
     make = lambda rows, heads: torch.randn(8, rows, heads, 64, device=DEVICE, dtype=torch.bfloat16)
     q, k, v = make(queries, 8), make(1000, 2), make(1000, 2)

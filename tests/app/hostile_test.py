@@ -89,19 +89,19 @@ def fault_of(words: list[str], done: "subprocess.CompletedProcess[bytes]", folde
     if done.returncode not in ((0, 2, 77) if "gpu" in words else (0, 2)):
         return f"exit code {done.returncode}"
     if UNSEEMLY.search(complaint + said):
-        return "it tells of its own machinery"
+        return "the message mentions the program's internals"
     if done.returncode == 2:
         last = complaint.rstrip("\n").split("\n")[-1]
         if not last.strip():
-            return "exit code 2 and no word"
+            return "exit code 2 without a message"
         if len(last) > 1100:  # values are truncated to 1,000
             return f"a message of {len(last)} characters"
         if any(not c.isprintable() for c in last):
-            return "a message with characters that are not seen"
+            return "a message with unprintable characters"
     if list(folder.rglob("*.partial-*")):
-        return "half a file is left behind"
+        return "a partial file is left behind"
     if (folder / "kept.npy").read_bytes() != b"kept":
-        return "a file changed that no option names"
+        return "a file that no option names was changed"
     return ""
 
 
@@ -111,7 +111,7 @@ def run(program: Path, words: list[str], folder: Path) -> tuple[str, int]:
         done = subprocess.run([program, *(word.encode(errors="surrogateescape") for word in words)], cwd=folder, stdin=subprocess.DEVNULL,
                               capture_output=True, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        return f"it still ran after {SECONDS} s", -1
+        return f"it was still running after {SECONDS} s", -1
     fault = fault_of(words, done, folder)
     return (fault and f"{fault}\n{done.stdout[-300:]!r}\n{done.stderr[-600:]!r}"), done.returncode
 

@@ -60,7 +60,7 @@ def wait_until_they_have_met(port, ranks):
             break
         time.sleep(0.1)
     else:
-        expect(False, "they have not met", *connections)
+        expect(False, "the ranks are not connected", *connections)
     time.sleep(0.5)
 
 
@@ -87,7 +87,7 @@ def they_are_right_as_one_is():
 
 
 def who_is_lost_is_named(signal_, reason, timeout):
-    """Loses rank 1 of 3, and then rank 0, while they work."""
+    """Kills rank 1 of 3, and then rank 0, while the ranks work."""
     for lost in (1, 0):
         with tempfile.TemporaryDirectory() as folder:
             output = pathlib.Path(folder, "o.npy")

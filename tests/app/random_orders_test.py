@@ -37,7 +37,7 @@ def attempt(program: str, words: list[str], seed: int) -> str | None:
     try:
         run = subprocess.run([program, *words], env=environment, capture_output=True, text=True, timeout=SECONDS)
     except subprocess.TimeoutExpired:
-        return f"no end within {SECONDS} s"
+        return f"it did not end within {SECONDS} s"
     return None if run.returncode == 0 else f"exit code {run.returncode}\n{run.stdout}{run.stderr}"
 
 
@@ -45,7 +45,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
     parser.add_argument("--seeds", type=int, default=int(os.environ.get("FLASHBOOK_RANDOM_SEEDS", "8")))
-    parser.add_argument("--first", type=int, default=int(os.environ.get("FLASHBOOK_RANDOM_FIRST", "1")), help="the first seed; 0 is the order of the warps' numbers")
+    parser.add_argument("--first", type=int, default=int(os.environ.get("FLASHBOOK_RANDOM_FIRST", "1")), help="the first seed; 0 runs warps in the order of their numbers")
     arguments = parser.parse_args()
     failed = 0
     shapes = SHAPES.get(Path(arguments.program).name[:2], FORWARD)

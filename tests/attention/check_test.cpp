@@ -172,7 +172,7 @@ TEST_F(Check, HoldsEachRowAgainstItsOwnBound) {
   EXPECT_FALSE(compared().lse.ok);
 }
 
-// Cores share the rows: what each finds is put together as if one had read them all.
+// Cores share the rows. Their findings are merged as if one core had read all rows.
 TEST(CheckManyRows, FindsTheFirstOfTheWorstElements) {
   const Spec spec{{.seqlen_q = 5000}};
   const Outputs before{std::vector<float>(5000 * 64, 1.0f), std::vector<float>(5000, 1.0f)};

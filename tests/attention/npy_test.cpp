@@ -161,7 +161,7 @@ TEST_F(Npy, RefusesFilesLargerThanMemory) {
   const fs::path file = folder / "huge.npy";
   std::ofstream(file) << kGood;
   std::error_code error;
-  fs::resize_file(file, std::uintmax_t(1) << 42, error);  // sparse: takes no space
+  fs::resize_file(file, std::uintmax_t(1) << 42, error);  // sparse: occupies no space
   if (error) GTEST_SKIP() << "this file system has no files of 4 TB";
   EXPECT_EQ(testing::input_error_of([&] { read_npy(file); }),
             file.string() + " is too large for this machine's memory: give a smaller tensor");

@@ -83,7 +83,7 @@ TEST(OracleMasks, DocumentsAreProblemsOfTheirOwn) {
   }
 }
 
-// Random123's known answers (its file kat_vectors); and the requested fraction is dropped, also when the
+// Matches Random123's known answers (its file kat_vectors), and drops the requested fraction, also when the
 // seed, batch entry, head, query and group of 32 keys change.
 TEST(Dropout, LeavesOutAsManyAsAskedForByPhilox) {
   const auto words = [](uint32_t a, uint32_t b, uint32_t c, uint32_t d, uint32_t key0, uint32_t key1) {

@@ -51,7 +51,7 @@ TEST(Visibility, TileClassesKeepTheirWordUnderRandomMasks) {
           << tile.first_query << " " << tile.queries << ", keys from " << tile.first_key << " " << tile.keys;
     }
   }
-  for (int tiles : classes) EXPECT_GT(tiles, kMasks / 10) << "of each class there are many";
+  for (int tiles : classes) EXPECT_GT(tiles, kMasks / 10) << "every class occurs often";
 }
 
 TEST(Visibility, PairsAndRangesAgreeWithTheDefinitionUnderRandomMasks) {

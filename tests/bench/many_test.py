@@ -49,7 +49,7 @@ with tempfile.TemporaryDirectory() as folder:
             entry = entries[f"many/{who}/bf16/d64/{kind}_p4h2/n144"]
             assert entry["real_time"] > 0 and entry["error"] <= entry["error_bound"], entry
     before = out.read_text()
-    done = many("--seqlen", "128", "--mask", "causal,full", "--out", out)  # all done before
+    done = many("--seqlen", "128", "--mask", "causal,full", "--out", out)  # all were done before
     assert done.returncode == 0 and out.read_text() == before, done.stderr
     done = many("--seqlen", "64", "--mask", "full", "--seconds", "0", "--resume", "--out", out)
     assert done.returncode == 75 and "not started" in done.stdout and out.read_text() == before, done.stdout

@@ -15,7 +15,7 @@ namespace {
 
 Spec square(int seqlen, int head_dim, bool causal) { return make_spec(seqlen, seqlen, head_dim, causal); }
 
-// With an RTX 4090's 99 KB, tiles are smaller only where the usual ones do not fit.
+// With an RTX 4090's 99 KB of shared memory, tiles are smaller only where the usual ones do not fit.
 TEST_F(ChapterTest, SmallerTilesWhereABlockIsGrantedLess) {
   const auto of_this_machine = std::exchange(device::granted_shared_bytes, [] { return int64_t(99 * 1024); });
   for (int head_dim : {64, 128, 256}) {
@@ -38,7 +38,7 @@ TEST(FlashAttention1, CountsWhatTheLoopsAskFor) {
   const double n = 512, d = 64, tiles = 512 / 64;
   const Spec full = square(512, 64, false), causal = square(512, 64, true);
   const double lse = 4 * n;
-  // K, V and O once; Q for every tile of keys; O, m and l stored and fetched between two tiles of keys.
+  // K, V and O are moved once, Q for every tile of keys, and O, m and l between two tiles of keys.
   EXPECT_EQ(fa1::bytes_keys_outside(full, 64),
             2 * n * d * (3 + tiles) + 2 * (tiles - 1) * n * 4 * (d + 2) + lse);
   EXPECT_EQ(fa1::bytes_queries_outside(full, 64, 64), 2 * n * d * (2 + 2 * tiles) + lse);

@@ -35,7 +35,8 @@ TEST_F(ChapterTest, SlicesOfABatchAreTheWhole) {
   EXPECT_EQ(describe_failure(expected.judge(call.download()), "the oracle"), "");
 }
 
-// With an A100's 163 KB and an RTX 4090's 99, tiles are smaller at d = 256 where the usual ones do not fit.
+// With the shared memory of an A100, 163 KB, or an RTX 4090, 99 KB, tiles that do not fit at d = 256 are
+// smaller.
 TEST_F(ChapterTest, SmallerTilesWhereABlockIsGrantedLess) {
   const auto of_this_machine = device::granted_shared_bytes;
   for (int64_t (*granted)() : {+[] { return int64_t(163 * 1024); }, +[] { return int64_t(99 * 1024); }}) {

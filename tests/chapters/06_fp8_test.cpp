@@ -233,8 +233,8 @@ TEST_F(ChapterTest, PromotedSumsAreRightAtEveryLength) {
   }
 }
 
-// Without their means, values have both signs, and the loss disappears. The simulator runs the last step, a
-// GPU all.
+// Without their means, values have both signs, and the loss disappears. The simulator runs the last step; a
+// GPU runs all steps.
 TEST_F(ChapterTest, LongSumsOfCentredValuesAreRight) {
   struct Kind {
     const char* name;

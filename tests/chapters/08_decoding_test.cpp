@@ -131,7 +131,7 @@ TEST_F(ChapterTest, CachesByTokenAreRight) {
   }
 }
 
-// From one row to more than a block of two warpgroups has, with and without splitting over blocks.
+// From one row to more rows than a block of two warpgroups has, with and without splitting keys over blocks.
 TEST_F(ChapterTest, TokensOfCachesByTokenAreRowsOfTiles) {
   for (const auto& [heads, queries] : {std::pair(2, 1), {8, 4}, {16, 8}, {16, 9}, {6, 33}, {32, 20}})
     for (int head_dim : {64, 256}) {
@@ -186,7 +186,7 @@ TEST_F(ChapterTest, LatentKeysAreValuesToo) {
   }
 }
 
-// Beyond f16's range on both sides, in parts of f16.
+// Values above and below f16's range, split into parts of f16.
 TEST_F(ChapterTest, PartsOfLatentValuesMayBeOfAnySize) {
   for (float size : {0x1p60f, 0x1p-60f}) {
     Spec spec = latent_of({600}, 16);
@@ -241,7 +241,7 @@ TEST_F(ChapterTest, CallsOfAllStepsMayShareAWorkspace) {
   }
 }
 
-// More tiles than pages looked up at a time.
+// A sequence has more tiles than the number of pages looked up at a time.
 TEST_F(ChapterTest, PagesOfManyTilesAreLookedUpAgainAndAgain) {
   for (int head_dim : {64, 128, 256, kLatentKeyDim}) {
     const bool latent = head_dim == kLatentKeyDim;
@@ -488,7 +488,8 @@ TEST_F(RulesTest, FunctionsAndSinksGoWithLengthsPagesAndWindows) {
       }
 }
 
-// From no sink to sinks that make the keys' weights negligible. A row without keys has the sink as its
+// Sinks range from none to so large that the keys' weights are negligible. A row without keys has the sink as
+// its
 // log-sum-exp, and O = 0. The parts of a long sequence are merged first.
 TEST_F(RulesTest, ASinkMayDominate) {
   for (float first : {-90.0f, 3.0f, 120.0f}) {
@@ -560,7 +561,7 @@ Spec random_rules(std::mt19937& random) {
   return spec;
 }
 
-// For any order of warps and any time at which copies complete.
+// The results hold for any order of warps and any time at which copies complete.
 TEST_F(RulesTest, AnyRulesAreRightInAnyOrder) {
   std::mt19937 random(11);
   for (int seed = 0; seed < 24; ++seed) {

@@ -93,7 +93,7 @@ void expect_ring_right(const Spec& spec, const RingLaunch& launch) {
     for (int64_t byte = 0; byte < kArrivalBytes; ++byte)
       ASSERT_EQ(after[byte], std::byte(0)) << "a counter is left at byte " << byte;
     if (i == 1) {
-      EXPECT_TRUE(o == first) << "the second launch gives other bits";
+      EXPECT_TRUE(o == first) << "the second launch gives different bits";
     }
     first = o;
   }
@@ -112,7 +112,7 @@ RingLaunch equal_work(const Spec& spec, int blocks) {
   return launch;
 }
 
-// One part, fewer than a merge takes at once, exactly as many, one more, and more than there are tiles.
+// Numbers of parts: one, fewer than a merge takes at once, as many, one more, and more than there are tiles.
 TEST_F(Parts, OfAnyNumberAreMergedByTheLastToArrive) {
   for (int parts : {1, 2, 3, 16, 17, 40, 128}) {
     expect_ring_right(spec_with({1500}), equal_parts(spec_with({1500}), parts));

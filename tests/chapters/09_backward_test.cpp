@@ -66,14 +66,14 @@ void expect_right(const Spec& spec) {
 /// Every visibility, with small shapes. Head dimensions and types alternate.
 std::vector<Spec> masks() {
   std::vector<Spec> specs = {
-      // a window, at tiles' edges, with sinks, wider than the sequence, without a limit before or after
+      // windows: at tiles' edges, with sinks, wider than the sequence, unlimited on one side
       masked_spec(200, 200, {.window = {.left = 0, .right = 0}}, 128),
       masked_spec(330, 300, {.window = {.left = 127, .right = 0}}, 64),
       masked_spec(200, 331, {.window = {.left = 64, .right = 63}}, 256),
       masked_spec(300, 300, {.window = {.left = 50, .right = 0, .sinks = 5}}, 64),
       masked_spec(130, 300, {.window = {.left = 37}}, 128),
       masked_spec(200, 300, {.window = {.right = 0}, .prefix = 130}, 64),
-      // packed: without tokens first, in the middle, last; of one token; about a tile long; uneven
+      // packed sequences: empty first, in the middle and last; of one token; about a tile long; uneven
       packed_spec({0, 0, 1, 128, 128, 256, 257}, {0, 0, 1, 128, 128, 256, 257}, 64),
       packed_spec({0, 65, 66, 66, 130}, {0, 65, 66, 66, 130}, 128, {}),
       packed_spec({0, 0, 20, 150, 151, 151}, {0, 40, 40, 130, 300, 310}, 256),

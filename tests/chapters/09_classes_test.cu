@@ -21,7 +21,8 @@ constexpr int kRows = 5, kKeys = 4;
 // Numbers of random masks, fewer of those that read memory and so take longer.
 constexpr int kByRanges = 7000, kByColumns = 2000, kByFunctions = 500;
 
-// A policy names what it does in one struct. A misspelt name does not compile; an extra without its function
+// A policy declares its features in one struct. A misspelt name does not compile; an extra without its
+// function
 // and a function without its extra are refused.
 template <typename Named>
 concept TakesMisspelt = requires(Named named) {

@@ -62,7 +62,8 @@ TEST_F(TracedRanks, ReadNoOtherDocumentsRows) {
   }
 }
 
-// A hop whose keys no query of a rank sees launches nothing: step 4 has one kernel for each other hop.
+// A hop whose keys no query of a rank sees launches nothing: step 4 launches one kernel for each remaining
+// hop.
 TEST_F(ChapterTest, HopsThatShowNothingLaunchNothing) {
   for (Spec spec : specs_with_empty_hops())
     for (many_gpus::Order order : many_gpus::kOrders) {

@@ -336,7 +336,7 @@ class ASandbox(unittest.TestCase):
     def test_it_needs_no_privilege(self):
         """Runs this class again without permission to mount, and as an ordinary user."""
         if os.geteuid() or "FLASHBOOK_AGAIN" in os.environ:
-            self.skipTest("it is tried by root, once")
+            self.skipTest("only root runs this test, once")
         for rights in (["--bounding-set=-sys_admin", "--inh-caps=-sys_admin"], ["--reuid=65534", "--regid=65534", "--clear-groups"]):
             python = sys.executable if "--regid" not in str(rights) else "/usr/bin/python3"  # readable by that user
             done = subprocess.run(["setpriv", *rights, python, "-B", __file__, "ASandbox"], env={**os.environ, "FLASHBOOK_AGAIN": "1"},

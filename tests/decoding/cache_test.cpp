@@ -60,7 +60,7 @@ TEST(Sequence, AForkCopiesTheLastPageWhenItIsWritten) {
   ASSERT_TRUE(copy);
   EXPECT_EQ(*copy, (PageCopy{.from = first.pages()[1], .to = second.pages()[1], .rows = 2}));
   memory.write(second, copy, {9});
-  EXPECT_FALSE(first.append(1)) << "the first has its last page to itself again";
+  EXPECT_FALSE(first.append(1)) << "the first sequence no longer shares its last page";
   memory.write(first, {}, {7});
   EXPECT_EQ(memory.read(first), Tokens({0, 1, 2, 3, 4, 5, 7}));
   EXPECT_EQ(memory.read(second), Tokens({0, 1, 2, 3, 4, 5, 9}));
@@ -118,7 +118,7 @@ class RandomCache {
     for (const auto& [page, count] : holders) {
       used.insert(page);
       EXPECT_GE(pool_.holders(page), count);
-      EXPECT_LE(pool_.holders(page), count + 1) << "the tree holds a page once";
+      EXPECT_LE(pool_.holders(page), count + 1) << "the tree contains each page once";
     }
     int of_tree_only = 0, of_tree = 0;
     for (int page = 0; page < pool_.pages(); ++page) {

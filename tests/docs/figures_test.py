@@ -465,14 +465,14 @@ class Pages(unittest.TestCase):
         for name, visits in self.seen.items():
             for number, seen in enumerate(visits):
                 with self.subTest(figure=name, visit=number):
-                    self.assertLessEqual(seen["overflow"], 0, "the figure is wider than its place")
+                    self.assertLessEqual(seen["overflow"], 0, "the figure is wider than its container")
                     self.assertEqual(seen["unnamed"], 0)
                     if "step" not in seen["last"]:
                         continue
                     last = int(seen["last"]["step"])
                     self.assertTrue(seen["backAtStart"])
                     self.assertEqual(seen["heights"], 1, "the figure changes its height between two steps")
-                    self.assertTrue(seen["again"], "stepping back does not undo stepping forth")
+                    self.assertTrue(seen["again"], "stepping back does not undo stepping forward")
                     self.assertEqual(seen["started"], "0")
                     self.assertEqual(seen["sentences"], 2 * last + 1)
                     if "playing" in seen:
@@ -480,7 +480,7 @@ class Pages(unittest.TestCase):
                         self.assertGreaterEqual(seen["played"], min(2, last))
                         self.assertEqual(seen["afterArrow"], seen["played"] - 1)
                         self.assertIn(f"#{name}?", seen["address"])
-                        self.assertEqual(int(seen["opened"]), last, "the address does not lead to what it was written for")
+                        self.assertEqual(int(seen["opened"]), last, "the address does not restore the state that it was written for")
 
     @staticmethod
     def weight(names):

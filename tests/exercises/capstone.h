@@ -44,7 +44,7 @@ inline void record(const std::optional<Work>& counted, double least) {
   if (!is_counted) return;
   const Work work = observed(counted.value_or(Work{}));
   if (!(work.clocks() >= least && work.clocks() < 1e15)) {
-    ADD_FAILURE() << "the count is one that no kernel can have";
+    ADD_FAILURE() << "no kernel can have a count as low as this";
     return;
   }
   const auto whole = [](double clocks) { return int64_t(std::llround(clocks)); };

@@ -22,7 +22,7 @@ void expect_divided(int rows, int columns) {
     const int row = int(i) / columns;
     comparison.expect(got[i], row < rows ? numbers[i] / sums[std::size_t(row)] : numbers[i], 1e-5, [&] {
       return "row " + std::to_string(row) + ", column " + std::to_string(int(i) % columns) +
-             (row < rows ? "" : ", behind the last row,");
+             (row < rows ? "" : ", past the last row,");
     });
   }
   comparison.finish();

@@ -55,7 +55,7 @@ void expect_scores(int heads, int head_dim, Problem problem) {
     behind.expect(got[std::size_t(rows) * stride + i], NAN, 0, [&] {
       return "head " + std::to_string(heads - 1) + ", query " +
              std::to_string(problem.seqlen_q + i / stride) + ", key " + std::to_string(i % stride) +
-             ", behind the last row,";
+             ", past the last row,";
     });
   comparison.finish();
   behind.finish();

@@ -38,9 +38,9 @@ TEST_F(Turns, InAnyOrderOfTheWarps) {
     const RandomWarpOrder order(seed);
     expect_right(8, 12);
     if (HasFailure())
-      ADD_FAILURE()
-          << "The warps ran in the order of seed " << seed
-          << ". If the other tests pass, two warps were at one piece at once, or a barrier is missing.";
+      ADD_FAILURE() << "The warps ran in the order of seed " << seed
+                    << ". If the other tests pass, two warps added to one piece at the same time, or a "
+                       "barrier is missing.";
   }
 }
 

@@ -101,7 +101,7 @@ class Comparison {
     ++elements_;
     if (right || wrong_++ > 0) return;
     first_ = where() + " is " +
-             (std::isnan(got) ? "NaN (never written, or made of what never was, or inf - inf, or 0 / 0)"
+             (std::isnan(got) ? "NaN (never written, computed from what never was, or inf - inf or 0 / 0)"
                               : std::to_string(got)) +
              " and should " +
              (std::isnan(want) ? "not be written" + if_stray_ : "be " + std::to_string(want));

@@ -618,7 +618,7 @@ TEST_F(CInterfaceOnMachine, RefusesWhatDiffersFromACallThatWasTaken) {
     // Without one of its arrays, it is another call.
     const FlashbookCache none = but(pages, [](auto& c) { c.page_table = nullptr; });
     refuse(good, but(none, [](auto& c) { c.shared_keys = kRows; }), tensors, "shared_keys");
-    // More calls than the memory holds.
+    // Makes more calls than the memory of checked calls holds.
     for (int keys = kKeys; keys > kKeys - 20; --keys)
       EXPECT_EQ(status(but(good, [&](auto& s) { s.seqlen_k = keys; }), pages, tensors), FLASHBOOK_OK) << keys;
     ASSERT_EQ(status(good, pages, tensors), FLASHBOOK_OK) << flashbook_last_error();

@@ -14,7 +14,7 @@ class CorrectTest : public MachineTest {
   explicit CorrectTest(const Kernel& kernel) : kernel_(kernel) {}
 
   void TestBody() override {
-    const std::pair<int, int> shortened{std::min(kernel_.seqlen_q, 17), 65};  // most of a tile is not there
+    const std::pair<int, int> shortened{std::min(kernel_.seqlen_q, 17), 65};  // most of a tile is missing
     for (const auto& [seqlen_q, seqlen_k] :
          {std::pair(kernel_.seqlen_q, kernel_.seqlen_k), shortened, std::pair(1, 1), std::pair(64, 128)})
       for (const auto& [head_dim, attention] :

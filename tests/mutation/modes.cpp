@@ -74,7 +74,7 @@ namespace {
 /// since the last call; empty if nowhere. Since slowness does not affect the result, it is only checked if
 /// the result is right.
 std::string bank_conflicts() {
-  constexpr uint64_t kMany = 4;  // times the least: what a padding or a swizzle is for
+  constexpr uint64_t kMany = 4;  // times the minimum: worth padding or a swizzle
   for (const sim::LaunchTrace& launch : sim::take_trace())
     for (const sim::LineCounts& line : launch.lines)
       if (line.shared && line.counts.units >= kMany * line.counts.ideal)

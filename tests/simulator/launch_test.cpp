@@ -22,7 +22,7 @@ __global__ void write_position(unsigned* positions) {
 
 /// Four warps that never wait for each other: how many of 16 rounds the others have done when each one
 /// finishes.
-__global__ void race_to_the_end(int* rounds,     // [4], so far
+__global__ void race_to_the_end(int* rounds,     // [4], rounds done so far
                                 int* at_the_end  // [4, 4]
 ) {
   const int warp = int(threadIdx.x) / 32;

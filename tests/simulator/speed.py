@@ -45,7 +45,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("commit", help="the older commit")
     parser.add_argument("--rounds", type=int, default=5, help="pairs of runs (default: %(default)s)")
-    parser.add_argument("--floor", type=float, default=0.95, help="the least ratio that passes (default: %(default)s)")
+    parser.add_argument("--floor", type=float, default=0.95, help="the minimum ratio that passes (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2, help="of the builds")
     a = parser.parse_args()
     commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", f"{a.commit}^{{commit}}"],

@@ -96,7 +96,7 @@ Spec random_mask(Random& random, Features among) {
     try {
       validate(more);
     } catch (const InputError&) {
-      continue;  // it does not go with what the problem has
+      continue;  // it is incompatible with the problem's features
     }
     spec = std::move(more);
   }

@@ -39,7 +39,7 @@ std::optional<Work> work_of(const std::vector<std::function<void()>>& launches, 
     calls.exponentials = calls.mma = calls.wgmma = calls.operand_bytes = 0;
     launch();
     Work one;
-    double idle = 0;  // for memory
+    double idle = 0;  // clocks of idle multiprocessors
     for (const sim::LaunchTrace& trace : sim::take_trace()) {
       // Blocks without work occupy no multiprocessor.
       const double blocks = std::max(1.0, double(trace.busy_blocks));

@@ -14,9 +14,9 @@
 
   const tilesQ = (p) => p.n / p.rowsQ;
   const tilesK = (p) => p.n / p.rowsK;
-  /** Does any query of tile i see a key of tile j? */
+  /** Returns whether any query of tile i sees a key of tile j. */
   const visible = (p, i, j) => !p.causal || j * p.rowsK < (i + 1) * p.rowsQ;
-  /** Does the diagonal run through tile (i, j), so that a part of it is masked? */
+  /** Returns whether the diagonal runs through tile (i, j), so that a part of the tile is masked. */
   const masked = (p, i, j) => p.causal && visible(p, i, j) && (j + 1) * p.rowsK - 1 > i * p.rowsQ;
   const range = (count) => [...Array(count).keys()];
 
@@ -38,7 +38,7 @@
         sram.set(tile, held);
         measure();
       },
-      /** A tile that comes into being in SRAM. */
+      /** Creates a tile in SRAM. */
       make(tile, bytes) {
         sram.set(tile, bytes);
         made.add(tile);
@@ -50,7 +50,7 @@
         written.set(tile, bytes);
       },
       drop(...tiles) { tiles.forEach((tile) => sram.delete(tile)); },
-      /** The reader's next step: all that happened since the last one. */
+      /** Ends the reader's current step, which contains everything since the previous one. */
       step(what) {
         const before = steps.length ? steps[steps.length - 1].counters : null;
         const now = structuredClone(counters);
@@ -158,7 +158,7 @@
     },
   };
 
-  /** { steps, counters, peak, moved }: step 0 is the empty start, the last one the sum. */
+  /** Returns { steps, counters, peak, moved }; step 0 is the empty start, and the last step shows the totals. */
   function walk(schedule, p) {
     const sram = machine();
     sram.step({ kind: 'start' });

@@ -8,7 +8,7 @@
 
   const actors = ['brings Q', 'brings K, V, dO', 'adds dQ of 0', 'adds dQ of 1', 'consumer 0', 'consumer 1'];
   const products = ['S', 'dP', 'dV', 'dQ', 'dK'];
-  /** What a product reads of shared memory; a stage is that of the round. */
+  /** Returns the tiles in shared memory that a product reads; stages are those of the round. */
   const operands = { S: ['K', 'Q'], dP: ['V', 'dO'], dV: ['dO'], dQ: ['dS', 'K'], dK: ['Q'] };
 
   /** The block after the first k events: its tiles { K, V, Q0, Q1, dO0, ..., dq1 }: { is: free, coming or full, round }; its consumers; phases of barriers. */
@@ -38,7 +38,7 @@
     return { tiles, phases, consumers, rounds };
   }
 
-  /** Which tiles the products under way read. */
+  /** Returns the tiles that the products in flight read. */
   function readNow(state) {
     const names = new Set();
     for (const { round, of } of state.consumers)

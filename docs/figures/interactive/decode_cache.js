@@ -1,6 +1,6 @@
 // A paged cache, operation by operation, and which block reads which of its keys. Use:
-// flashbookFigures.page_table(host, img) and .equal_work(host, img). decode_cache_data.js has what the library and the
-// plans return; `model` counts it and draws nothing.
+// flashbookFigures.page_table(host, img) and .equal_work(host, img). decode_cache_data.js contains the
+// results of the library and of the plans; `model` counts it and draws nothing.
 (function () {
   'use strict';
 
@@ -8,7 +8,7 @@
 
   const names = 'ABC';
 
-  /** What the pages of a step hold: of each page its keys (first, and how many rows are used) and who holds it. */
+  /** Returns the pages of a step: for each page its first key, the number of rows in use, and the sequences that hold it. */
   function pagesOf(story, k) {
     const { sequences, holders } = story.steps[k];
     return holders.map((count, page) => {
@@ -25,7 +25,7 @@
       separate: story.steps[k].sequences.reduce((sum, s) => sum + (s ? s.length : 0), 0) };
   }
 
-  /** Tiles of each block, the most of a block, and the items that more than one block works on, whose parts are merged. */
+  /** Returns the tiles of each block, the largest number per block, and the items split over several blocks, whose parts are merged. */
   function loads(plan) {
     const tiles = plan.segments.map((list) => list.reduce((sum, [, begin, end]) => sum + end - begin, 0));
     const merged = new Set(plan.segments.flat().filter(([, , , , parts]) => parts > 1).map(([pack]) => pack));

@@ -29,7 +29,7 @@
 
   const length = ({ good, broken }) => Math.max(good.length, broken.length);
 
-  /** The events to step through: those around the first difference, around what the simulator reports, and the last. */
+  /** Returns the events to step through: those around the first difference and around the simulator's report, and the last one. */
   function stepsOf(trace) {
     const most = length(trace), chosen = new Set([most - 1]);
     const around = (at, before, behind) => { for (let k = Math.max(0, at - before); k <= Math.min(most - 1, at + behind); ++k) chosen.add(k); };
@@ -56,7 +56,7 @@
 .fb-fault_traces .planted code{font-size:12px;background:none;border:0;padding:0;white-space:pre-wrap}
 ` + [...new Set(looks)].map((look) => `.fb-fault_traces .${look}{--of:var(--c-${look})}.fb-fault_traces svg.map path.${look}{stroke:var(--c-${look})}`).join('');
 
-  /** Calls done(data) with a chapter's data, at once if they are there. */
+  /** Calls done(data) with a chapter's data, immediately if they are loaded. */
   function withData(name, done) {
     const data = window.flashbookData && window.flashbookData[name];
     if (data) done(data);

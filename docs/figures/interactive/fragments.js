@@ -1,6 +1,6 @@
-// Where elements are: which thread holds an element of the scores, and its place in P, the left operand of the next
-// product. Use: flashbookFigures.mma_fragments(host, img), .wgmma_fragments or .fp8_keys. fragments_data.js has the
-// layouts of common/ptx and chapter 6's order of keys.
+// The thread that holds an element of the scores, and the element's place in P, the left operand of the next product.
+// Use: flashbookFigures.mma_fragments(host, img), .wgmma_fragments or .fp8_keys. fragments_data.js has the layouts of
+// common/ptx and chapter 6's order of keys.
 (function () {
   'use strict';
 
@@ -12,7 +12,7 @@
     fp8: { words: 'wgmma m64, FP8', rows: 64, float: (i) => `float ${i}` },
   };
 
-  /** Who holds an element: a function (row, column) -> { thread, i }, of `scores` or of the `operand`. */
+  /** Returns a function (row, column) -> { thread, i } that finds the holder of an element of `scores` or of the `operand`. */
   function holders(data, instruction, matrix) {
     const places = data[instruction][matrix], at = new Map();
     for (let n = 0; n < places.length / 2; ++n) at.set(`${places[2 * n]},${places[2 * n + 1]}`, { thread: n >> 3, i: n & 7 });
@@ -22,7 +22,7 @@
     };
   }
 
-  /** Which of 16 keys stands at each column of P: FP8 may have them in the order that its threads hold. */
+  /** Returns the key, of 16, in each column of P: in FP8, keys may be in the order in which the threads hold them. */
   const keysOf = (data, instruction, order) => (instruction === 'fp8' && order === 'packed' ? data.fp8.keys : [...Array(16).keys()]);
 
   // ---- The page ----

@@ -3,7 +3,7 @@
 (function () {
   'use strict';
 
-  /** An element: el('div.note', { title: 'x' }, child, ...). */
+  /** Creates an element: el('div.note', { title: 'x' }, child, ...). */
   const el = (selector, attributes, ...children) => make((tag) => document.createElement(tag), selector, attributes, children);
   /** The same for SVG. */
   const svg = (selector, attributes, ...children) => make((tag) => document.createElementNS('http://www.w3.org/2000/svg', tag), selector, attributes, children);
@@ -72,7 +72,7 @@ html.dark-mode .fb{${dark}}
     if (!document.getElementById(id)) document.head.append(el('style', { id }, text));
   }
 
-  /** Makes `host` the figure NAME, with its own style on top of the common one; it is called what the picture `img` is. */
+  /** Turns `host` into the figure NAME, with its own style on top of the common one, and labels it like the picture `img`. */
   function frame(host, img, name, style, title) {
     addStyle('fb-style', css);
     addStyle(`fb-style-${name}`, style);
@@ -84,7 +84,7 @@ html.dark-mode .fb{${dark}}
   // ---- Controls ----
 
   /**
-   * Fields in a row. A field is { key, words, value, options: [[value, words], ...], grow }, or { ..., text: true } for one to type in. Calls
+   * Fields in a row. A field is { key, words, value, options: [[value, words], ...], grow }, or { ..., text: true } for a text input. Calls
    * changed(key) when the reader changes one. Values are texts.
    */
   function settings(fields, changed) {
@@ -100,7 +100,7 @@ html.dark-mode .fb{${dark}}
     return {
       root, nodes,
       get: (key) => nodes[key].value,
-      /** Takes a value that the field has, and else leaves it. */
+      /** Sets a field to a value if the field offers it. */
       set(key, value) {
         const node = nodes[key], before = node.value;
         node.value = value;
@@ -110,8 +110,8 @@ html.dark-mode .fb{${dark}}
   }
 
   /**
-   * Start, Back, Play, Next and a slider over steps 0 to `last`. Calls show(k, announce): announce is false while it plays. delay is the
-   * milliseconds of a step, or says them: delay(last).
+   * Start, Back, Play, Next and a slider over steps 0 to `last`. Calls show(k, announce); announce is false during playback. delay is the
+   * milliseconds per step, or a function that returns them: delay(last).
    */
   function player(show, delay) {
     const button = (action, words) => el(action === 'next' ? 'button.main' : 'button', { type: 'button', 'data-action': action }, words);
@@ -157,7 +157,7 @@ html.dark-mode .fb{${dark}}
     };
     return {
       root,
-      /** There are `count` steps now; shows step `at`. */
+      /** Sets the number of steps to `count` and shows step `at`. */
       reset(count, at) { stop(); last = count - 1; go(at); },
       go(to) { stop(); go(to); },
       again() { go(k); },
@@ -179,10 +179,10 @@ html.dark-mode .fb{${dark}}
     node.style.minHeight = `${height}px`;
   }
 
-  /** An entry of a legend, in the colour of the class `kind`. */
+  /** Creates an entry of a legend, in the colour of the class `kind`. */
   const legend = (kind, text) => el('span', {}, el(`i.${kind}`), text);
 
-  /** Puts `parts` into a picture of this size; `label` says what it shows. */
+  /** Puts `parts` into a picture of this size, described by `label`. */
   function draw(picture, width, height, label, parts) {
     picture.setAttribute('viewBox', `0 0 ${width} ${height}`);
     picture.setAttribute('aria-label', label);
@@ -223,7 +223,7 @@ html.dark-mode .fb{${dark}}
   }
 
   /**
-   * Loads what the address says, or else the figure as it is; and keeps the address at what the reader chose, once they have touched it.
+   * Loads the state in the address, or else the figure's default, and keeps the address up to date once the reader has touched the figure.
    * load() shows the settings from their first step. fields are kit.settings, walk a player or null.
    */
   function link(host, name, fields, walk, load) {
@@ -242,7 +242,7 @@ html.dark-mode .fb{${dark}}
       if (!host.isConnected || (walk && walk.plays())) return;
       const state = new URLSearchParams(keys.filter((key) => fields.get(key) !== normal[key]).map((key) => [key, fields.get(key)]));
       if (walk && walk.step()) state.set('step', walk.step());
-      try { history.replaceState(null, '', `#${name}?${state}`); } catch { /* a page from a disk may not; then there is no link */ }
+      try { history.replaceState(null, '', `#${name}?${state}`); } catch { /* not allowed for a page on a disk, which then has no link */ }
     }
     for (const event of ['click', 'input', 'keyup']) host.addEventListener(event, write);
     addEventListener('hashchange', () => {

@@ -31,14 +31,14 @@
 
   const peerNames = { eager: 'PyTorch, P in memory', flash: 'FlashAttention-2, by PyTorch', cudnn: 'cuDNN', flex: 'FlexAttention', flash2: 'FlashAttention-2, its window', varlen: 'varlen_attn, by PyTorch', dense: 'PyTorch, a mask of pairs' };
 
-  /** The rungs of a chapter that measures something of its own at a shape: its steps, and { peers: [[words, rate], ...] }. */
+  /** Returns the rungs of a chapter with measurements of its own at a shape: its steps, and { peers: [[words, rate], ...] }. */
   function ownRungs(data, chapter, shape) {
     const rates = data.own[chapter][shape], steps = Object.keys(rates).filter((key) => key in peerNames === false && key > 0);
     const rungs = steps.map((step) => ({ chapter, step: Number(step), rate: rates[step], lit: true, words: `${chapter}.${step} ${data.steps[`${chapter}.${step}`]}` }));
     return { rungs: rungs.map((r, i) => ({ ...r, before: rungs[i - 1] })), peers: Object.keys(peerNames).filter((key) => key in rates).map((key) => [peerNames[key], rates[key]]) };
   }
 
-  /** The place of a rate between 0 and 1, of rates up to `most`; logarithmic from 0.1 on. */
+  /** Returns the position of a rate, from 0 to 1, on a scale up to `most`; logarithmic from 0.1 on. */
   const place = (rate, most, scale) => (scale === 'log' ? Math.max(0, Math.log(rate / 0.1) / Math.log(most / 0.1)) : rate / most);
 
   const text = (rate, unit) => (unit === 'TB/s' ? rate.toFixed(2) : rate < 99.5 ? rate.toFixed(1) : rate.toFixed(0));
@@ -69,13 +69,13 @@
     full: 'none', softcap: 'softcap', alibi: 'ALiBi, causal', bias: 'bias by distance, causal', dropout: 'dropout, causal',
   };
 
-  /** A cache, as its result is named: d128/b16h32k8/n8192. */
+  /** Describes a cache from the name of its result: d128/b16h32k8/n8192. */
   function cacheWords(shape) {
     const [, dim, b, h, k, uneven, n] = shape.match(/d(\d+)\/b(\d+)h(\d+)k(\d+)(\w*)\/n(\d+)/);
     return `${b} × ${Number(n).toLocaleString('en-US')}${uneven ? ' and less' : ''} keys, ${h}/${k} heads, d ${dim}`;
   }
 
-  /** Of each ladder what it asks for, its unit, and what it says below. */
+  /** The settings, the unit and the note of each ladder. */
   function specOf(data, lit) {
     if (lit === 2) return { fields: [sizes(512, 1024, 2048, 4096)], unit: 'GFLOP/s', note: '16 cores, one head, d = 64, no mask, float32. Steps 1 to 3 use one core.' };
     if (lit === 7) return { fields: [d, mask, sizes(512, 1024, 4096, 16384)], unit: 'TFLOP/s', note: 'Backward, BF16, on an H200. Batch times N is 16k tokens, heads times d is 2048. PyTorch’s backends for comparison.' };
@@ -93,7 +93,7 @@
     };
   }
 
-  /** What a ladder shows at what was chosen: { rungs, peers: [[who, rate], ...], beside: the words above the peers }. */
+  /** Returns what a ladder shows with these settings: { rungs, peers: [[who, rate], ...], beside: the words above the peers }. */
   function shownAt(data, lit, get) {
     if (lit === 2) return { ...ownRungs(data, 2, get('n')), beside: '' };
     if (lit === 7) return { ...ownRungs(data, 7, `${get('d')}/${get('mask')}/n${get('n')}`), beside: 'Beside them' };
@@ -121,7 +121,7 @@
             lit === 9 ? 'Try: press a rung to see what the step is. Which masks does only one step support? What does a window cost as intervals, and as a mask of pairs?' :
               'Try: press a rung to see the lines that it changed. Which step gained most at d = 64, and is it the same at d = 256? Does a step gain as much at N = 512?'));
 
-    /** What the page says of a step: its idea, and the lines that change, or else the first that it shows; or the link to it. */
+    /** Returns the page's text on a step: its idea, and the lines that change or, failing that, the first lines shown; or a link to it. */
     function sectionOf(step) {
       const section = [];
       for (let node = document.querySelector(`h2[id^="step-${step}-"]`)?.nextElementSibling; node && node.tagName !== 'H2'; node = node.nextElementSibling) section.push(node);
@@ -132,7 +132,7 @@
       return copies;
     }
 
-    /** The way to a chapter, if the page has one. */
+    /** Returns the address of a chapter, if the page links to it. */
     function linkTo(chapter) {
       const found = document.querySelector(`a[href*="0${chapter}_"]`);
       return found ? [el('p', {}, el('a', { href: found.getAttribute('href') }, `Chapter ${chapter}: ${data.chapters[chapter]}`))] : [];

@@ -88,7 +88,7 @@
       point(at.row, at.tile);
     }
 
-    /** What an H200 reached under a mask of the same kind. */
+    /** The rate that an H200 reached under a mask of the same kind. */
     function measuredOf() {
       const rates = mask.measured, window = ', a causal window of 1024', like = { window1024: window, sinks: window, prefix: ', causal, a prefix of 2048', causal_documents: ', eight causal documents' }[mask.name] || '';
       if (!rates) return 'No mask of this kind was measured.';

@@ -23,7 +23,7 @@
     return valid ? scores : null;
   }
 
-  /** exp(x - m), the term of a score x. A masked score counts nothing, also where no other was seen: -inf - -inf would be NaN. */
+  /** exp(x - m), the term of a score x. The term of a masked score is 0, even if no other score has been seen: -inf - -inf would be NaN. */
   const term = (x, m) => (x === -Infinity ? 0 : Math.exp(x - m));
   const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
 
@@ -38,7 +38,7 @@
     return { m, l, weights, o: sum(weights.map((w, i) => w * value(i))) };
   }
 
-  /** One entry a block: what it does to the running maximum m, the running sum l and the unfinished output o. */
+  /** One entry per block: its effect on the running maximum m, the running sum l and the unfinished output o. */
   function online(scores, blockSize) {
     const blocks = [];
     let m = -Infinity, l = 0, o = 0;
@@ -58,7 +58,7 @@
     return { m, l, o: l > 0 ? o / l : 0, weights: scores.map((x) => (l > 0 ? term(x, m) / l : 0)), blocks };
   }
 
-  /** What the reader steps through: start; for each block `correct` and `add`; `compare`. */
+  /** The reader's steps: start; for each block `correct` and `add`; `compare`. */
   function run(scores, blockSize) {
     const result = online(scores, blockSize);
     const check = twoPass(scores);
@@ -73,7 +73,7 @@
 
   const superscript = (n) => String(n).replace('-', '⁻').replace(/\d/g, (c) => '⁰¹²³⁴⁵⁶⁷⁸⁹'[c]);
 
-  /** Up to `digits` decimals; what would round to 0 is written as a power of ten. */
+  /** Up to `digits` decimals; a number that would round to 0 is written as a power of ten. */
   function text(x, digits = 4) {
     if (x === -Infinity) return '−∞';
     if (x === Infinity) return '∞';
@@ -353,7 +353,7 @@
     const reserve = () => kit.reserve(words, result.steps.map((_, k) => sentence(result, k)));
 
     // -- Settings --
-    /** Shows the scores and the block size that are set; scores that are none leave the row before. */
+    /** Shows the scores and the block size that are set; invalid scores leave the previous row in place. */
     function load() {
       const scores = parse(input.value);
       input.setAttribute('aria-invalid', !scores);

@@ -28,14 +28,14 @@
     return state;
   }
 
-  /** What an actor waits for before its n-th filling: the barrier, its stage, the parity. 'p' is the producer, a digit a warp. */
+  /** Returns what an actor waits for before its n-th filling: barrier, stage and parity. 'p' is the producer, a digit a warp. */
   function wish(run, who, n) {
     const round = Math.floor(n / run.stages), stage = n % run.stages;
     if (who !== 'p') return { barrier: 'full', stage, parity: round % 2 };
     return { barrier: 'empty', stage, parity: (run.fault === 'wrong first parity' ? round : round + 1) % 2 };
   }
 
-  /** Where an actor stands after k events: { at, n, wish }: it waits, announces or copies (the producer), reads (a warp), or is done. */
+  /** Returns an actor's state after k events, { at, n, wish }: it waits, announces or copies (the producer), reads (a warp), or is done. */
   function actorAt(run, who, k) {
     const mine = run.events.slice(0, k).filter((e) => e.who === who);
     const passed = mine.filter((e) => e.kind === 'P').length, last = mine.length ? mine[mine.length - 1].kind : '';
@@ -165,7 +165,7 @@
       host.dataset.phases = [...state.full, ...state.empty].map((b) => b.phase).join();
     }
 
-    /** The line of each: the producer's by what it brings next, a warp's by whether it waits or reads. */
+    /** Returns each actor's line: the producer's depends on its next load, a warp's on whether it waits or reads. */
     function drawCode(where) {
       const lineOf = (who, a) => (a.at === 'done' ? -1 : who !== 'p' ? (a.at === 'reads' ? 3 : 1) : run.tiles[a.n][0] === 'K' ? 1 : 2);
       const standing = { producer: {}, consumer: {} };
@@ -179,7 +179,7 @@
         }))));
     }
 
-    /** The phases of each barrier over the events, as in the still picture. */
+    /** Draws the phases of each barrier over the events, as in the static picture. */
     function drawStrip(k) {
       const width = Math.max(260, left.clientWidth || 400), label = 62, count = Math.max(1, run.events.length), x = (i) => label + (i / count) * (width - label - 2);
       const parts = [];

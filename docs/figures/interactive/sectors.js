@@ -1,6 +1,6 @@
 // A warp's memory request: 32 lanes, their addresses, and the sectors moved. Use: flashbookFigures.sectors(host, img),
-// in chapter 1 flashbookFigures.sectors_ch01. sectors_data.js has what the simulator's traced mode counted for chapter
-// 1's kernels.
+// in chapter 1 flashbookFigures.sectors_ch01. sectors_data.js contains the simulator's counts, in the traced
+// mode, for chapter 1's kernels.
 (function () {
   'use strict';
 
@@ -8,9 +8,9 @@
 
   const SECTOR = 32;
   /**
-   * The loads: { words, row, at(lane, s), bytes(s), loads(s) }: where a lane's address is, how many bytes it wants, how many such loads a thread
-   * makes one after another. s has stride and offset in floats, e the bytes of an element, d the head dimension, c the load. `row` is the bytes of
-   * a row of the matrix, or 0.
+   * The loads: { words, row, at(lane, s), bytes(s), loads(s) }: a lane's address, the number of bytes that it loads, and how many such loads a
+   * thread executes one after another. s has stride and offset in floats, e the bytes of an element, d the head dimension, c the load. `row` is
+   * the bytes of a row of the matrix, or 0.
    */
   const patterns = {
     stride: { words: 'strided floats', at: (lane, s) => 4 * (lane * s.stride + s.offset), bytes: () => 4, row: () => 0, loads: () => 1 },
@@ -41,7 +41,7 @@
     return first === last ? [first] : [first, last];
   };
 
-  /** What `lanes` lanes ask for: { sectors: Map of a sector to the bytes of it that are wanted, wanted, moved }. */
+  /** Returns the requests of `lanes` lanes: { sectors: Map of a sector to its requested bytes, wanted, moved }. */
   function ask(name, s, lanes) {
     const p = patterns[name], used = new Map();
     for (let lane = 0; lane < lanes; ++lane) {

@@ -13,7 +13,7 @@
     swizzled: ['swizzled, as in the kernel', 'row * rowBytes + (piece ^ row % 8) * 16'],
     own: ['your formula', ''],
   };
-  /** What a lane asks for: its row, its first byte in the row, and how many. `step` counts 16 columns. */
+  /** Returns a lane's access: its row, its first byte in the row, and the number of bytes. `step` counts 16 columns. */
   const accesses = {
     qk_plain: ['plain loads of Q and K, 4 bytes', (lane, step) => [Math.floor(lane / 4), 32 * step + 4 * (lane % 4), 4]],
     v_plain: ['plain loads of V, 2 bytes', (lane, step) => [2 * (lane % 4), 32 * step + 2 * Math.floor(lane / 4), 2]],
@@ -23,7 +23,7 @@
     copy: ['cp.async writes the tile', (lane, step, rowBytes) => [Math.floor(16 * lane / rowBytes), 16 * lane % rowBytes, 16]],
   };
 
-  /** The function of a formula in C, of whole numbers: place(row, piece, rowBytes) in bytes; null if it is none. */
+  /** Returns the function of a C formula of whole numbers, place(row, piece, rowBytes) in bytes; null if it is invalid. */
   function parse(text) {
     const tokens = text.match(/<<|>>|\d+|[A-Za-z_]\w*|\S/g) || [];
     const strength = { '|': 1, '^': 2, '&': 3, '<<': 4, '>>': 4, '+': 5, '-': 5, '*': 6, '/': 6, '%': 6 };
@@ -63,7 +63,7 @@
     }
   }
 
-  /** Why a formula is no layout of the tile, or ''. */
+  /** Returns why a formula is not a layout of the tile; '' if it is one. */
   function fault(place, rowBytes) {
     if (!place) return 'This is not a formula in row, piece and rowBytes.';
     const owner = new Map();
@@ -193,7 +193,7 @@
       host.dataset.wavefronts = cost.waves.length;
     }
 
-    /** Shows what is set; a formula that is no layout leaves the one before. */
+    /** Shows the current settings; a formula that is not a layout leaves the previous one in place. */
     function load() {
       if (settings.get('layout') !== 'own') settings.set('formula', layouts[settings.get('layout')][1]);
       const rowBytes = Number(settings.get('bytes')), wanted = parse(settings.get('formula')), wrong = fault(wanted, rowBytes);

@@ -3,7 +3,7 @@
 (function () {
   'use strict';
 
-  /** Every recorded step: #timelines?slug=ch05/pingpong, and with &at=report from what the simulator reports. */
+  /** Every recorded step: #timelines?slug=ch05/pingpong; with &at=report it starts at the simulator's report. */
   function figure(host, img) {
     const kit = window.flashbookKit, { el } = kit, { css, length, traceOf, runs, withData } = window.flashbookTraces;
     kit.frame(host, img, 'fault_traces', css, 'The timelines of the recorded steps');

@@ -51,7 +51,7 @@ class App {
       if (option.is_given_) throw ParseError(option.name_ + " is given twice");
       option.is_given_ = true;
       if (option.value_ == nullptr) continue;
-      if (++i == count) throw ParseError(option.name_ + " wants a value");
+      if (++i == count) throw ParseError(option.name_ + " needs a value");
       *option.value_ = words[i];
     }
   }
