@@ -21,7 +21,7 @@ import re
 import sys
 from typing import Any
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/as_called.py
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # so that python3 bench/as_called.py finds the packages
 
 from bench import flash_attention_3, packages, race, results
 from bench.names import Name

@@ -23,7 +23,7 @@ import pathlib
 import sys
 from typing import Any
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/backward.py
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # so that python3 bench/backward.py finds the packages
 
 from bench import packages, peers, race, results
 from bench.peers import DTYPES

@@ -38,7 +38,7 @@ import pathlib
 import sys
 from typing import Any
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/decode.py
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # so that python3 bench/decode.py finds the packages
 
 from bench import caches, cells, packages, peers, race, results
 from bench.caches import in_pages, largest_error
@@ -200,7 +200,7 @@ def ours(library, slug, problem, page_rows=0, once=False, ablation=False, chapte
         there = Cache(e4m3=1)
         size = library.c.flashbook_decode_workspace_bytes(CHAPTER, step, ctypes.byref(shape), ctypes.byref(there))
     if problem.has_rules():
-        there = Cache(None, 16 if page_rows else None, page_rows, 1, **packing)  # it checks only for null
+        there = Cache(None, 16 if page_rows else None, page_rows, 1, **packing)  # the library checks only for null
         size = library.c.flashbook_masked_decode_workspace_bytes(chapter, step, ctypes.byref(problem.shape), ctypes.byref(there), ctypes.byref(mask))
     if size < 0:
         found.skipped = library.error()

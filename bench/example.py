@@ -5,7 +5,7 @@ import pathlib
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "python"), str(ROOT / "python" / "examples")]  # the packages, for python3 bench/example.py
+sys.path[:0] = [str(ROOT), str(ROOT / "python"), str(ROOT / "python" / "examples")]  # so that python3 bench/example.py finds the packages
 
 
 def main() -> None:

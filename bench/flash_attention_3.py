@@ -36,7 +36,7 @@ def library() -> Any:
         importlib.import_module("flash_attn_interface")
         return torch.ops.flash_attn_3
     runtime = [path for folder in folders("nvidia.cuda_runtime") for path in folder.glob("lib/libcudart.so.12")]
-    if runtime:  # otherwise the system's would be found
+    if runtime:  # otherwise the system's libraries would be found
         ctypes.CDLL(str(runtime[0]))
     torch.ops.load_library(str(operators()))
     return torch.ops.flash_attn_3

@@ -17,7 +17,7 @@ import sys
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))  # the packages, for python3 bench/in_triton.py
+sys.path.insert(0, str(ROOT))  # so that python3 bench/in_triton.py finds the packages
 
 try:
     import triton
@@ -57,7 +57,7 @@ def tiles_of_keys(q, k_map, v_map, output, maximum, total, head_row, first_query
 def attention(q_map, k_map, v_map, o_map, lse, seqlen, scale,
               CAUSAL: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, HEAD_DIM: tl.constexpr):
     head, first_query = tl.program_id(1), tl.program_id(0) * ROWS
-    head_row = head * seqlen  # the head's first row: in the tensor maps all heads follow one another
+    head_row = head * seqlen  # the head's first row: heads are consecutive in the tensor maps
     q = q_map.load([head_row + first_query, 0])
     output = tl.zeros([ROWS, HEAD_DIM], tl.float32)
     maximum, total = tl.full([ROWS], -float("inf"), tl.float32), tl.zeros([ROWS], tl.float32)

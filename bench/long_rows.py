@@ -14,7 +14,7 @@ import pathlib
 import sys
 from typing import Any
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/long_rows.py
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # so that python3 bench/long_rows.py finds the packages
 
 from bench import packages, peers, race
 from bench.names import Name
@@ -48,7 +48,7 @@ def cell(file, options, library, kind, head_dim, keys):
             try:
                 o = contestant.run()[0, 0].double()
                 found |= {"relative_rms": ((o - exact).norm() / exact.norm()).item(), "left": ((o * exact).sum() / exact.square().sum()).item()}
-            except Exception as error:  # packages raise all kinds
+            except Exception as error:  # packages raise all kinds of exceptions
                 if contestant.who.startswith("ch"):
                     raise race.Wrong(f"{name}: {error}") from None
                 contestant.skipped = (str(error).splitlines() or [type(error).__name__])[0]

@@ -26,7 +26,7 @@ import sys
 import time
 from typing import Any
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/masks.py
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # so that python3 bench/masks.py finds the packages
 
 from bench import packages, peers, race
 from bench.names import Name
@@ -38,7 +38,7 @@ PAIRS, PACKED, RANGES, COLUMNS, FUNCTIONS, GRADIENT = "dense", "varlen", "ranges
 WINDOW, PREFIX, SOFTCAP, REACH, DROPOUT = 1024, 2048, 30.0, 128, 0.1
 PEERS = ("flex", "flex_flash", "varlen", "flash2", "fa3", "dense", "cudnn")
 LENGTHS = (1000, 37, 4096, 1, 2047, 512, 300, 8391)  # packed
-WIDTHS = {f"window{keys}": keys for keys in (128, 256, 512, 2048, 4096)}  # besides WINDOW
+WIDTHS = {f"window{keys}": keys for keys in (128, 256, 512, 2048, 4096)}  # in addition to WINDOW
 AS_PAIRS = ("causal", "window", "documents", "prefix")  # also timed as masks in memory, with a byte per pair
 WIDE, WIDE_KEY, WIDE_VALUE = ("wide", "wide_causal"), 192, 128  # without a mask, and under a causal one
 MASKS = ("full", "causal", "window", "documents", "prefix", "softcap", "alibi", "bias", "dropout", "lengths", *WIDTHS, *WIDE)
@@ -330,7 +330,7 @@ def d_o_of(problem):
 def flex_gradient(problem):
     """Returns torch.autograd.grad of FlexAttention, without the forward pass, as in bench/backward.py."""
     config: Any = importlib.import_module("torch._functorch.config")
-    config.donated_buffer = False  # otherwise the graph could not be kept for the next launch
+    config.donated_buffer = False  # else the graph would be freed before the next launch
     leaves = [tensor.detach().requires_grad_() for tensor in (problem.q, problem.k, problem.v)]
     found = flex(dataclasses.replace(problem, q=leaves[0], k=leaves[1], v=leaves[2]))
     if found.skipped:

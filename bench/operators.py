@@ -26,7 +26,7 @@ import time
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "python")]  # the packages, for python3 bench/operators.py
+sys.path[:0] = [str(ROOT), str(ROOT / "python")]  # so that python3 bench/operators.py finds the packages
 
 from bench import flash_attention_3, packages, peers, race
 from bench.names import Name

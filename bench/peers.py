@@ -24,7 +24,7 @@ import re
 import sys
 from typing import Any
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/peers.py
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # so that python3 bench/peers.py finds the packages
 
 from bench import on_cpu, packages, race, results
 from bench.names import Name
@@ -46,7 +46,7 @@ class Problem:
     q: Any
     k: Any
     v: Any
-    encoded: Any = ()  # what ours reads instead of q, k and v: their e4m3
+    encoded: Any = ()  # read by ours instead of q, k and v: the same in e4m3
     layout: str = race.LAYOUTS[0]
 
     def name(self, contestant):
@@ -93,7 +93,7 @@ def ours(library, chapter, slug, problem, ablation=False, means=False):
         found.skipped = f"needs {size / 1e9:.1f} GB of GPU memory in addition to its inputs and outputs"
         return found
     tensors = Tensors(*(t.data_ptr() for t in (q, k, v, o, lse, workspace)))
-    given = torch.zeros(*k.shape[:2], k.shape[3], device="cuda", dtype=torch.float32) if means else None  # the work goes to O, which is unchanged
+    given = torch.zeros(*k.shape[:2], k.shape[3], device="cuda", dtype=torch.float32) if means else None  # zeros, which leave O unchanged
     if given is not None:
         tensors.k_mean = tensors.v_mean = given.data_ptr()
     moved = library.cost(chapter, step, problem.shape)[1]
@@ -201,7 +201,7 @@ def check(problem, contestants):
                 o = contestant.run()
                 end.record()
             torch.cuda.synchronize()
-        except Exception as error:  # torch.OutOfMemoryError is one, and packages raise all kinds
+        except Exception as error:  # includes torch.OutOfMemoryError; packages raise all kinds
             refused = isinstance(error, results.Refused) or "memory" in str(error)
             if contestant.who.startswith("ch") and not refused:
                 raise Wrong(f"{problem.name(contestant)}: {error}") from None

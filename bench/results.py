@@ -26,7 +26,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeGuard
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/results.py
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # so that python3 bench/results.py finds the packages
 
 from bench.names import DTYPES, Name
 

@@ -9,7 +9,7 @@ import pathlib
 import sys
 from collections.abc import Iterator, Sequence
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # the packages, for python3 bench/rungs.py
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # so that python3 bench/rungs.py finds the packages
 
 from bench import results, steps
 from bench.results import Entry, Results

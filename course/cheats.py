@@ -1,5 +1,6 @@
 """Submissions that try to get points without solving the exercise. None may earn a point or leave a trace outside its folder. Most of them skip
-the gate, since the walls behind it must hold without it. Each is bounded, so that a hole in a wall does not take down the machine."""
+the gate, since the walls behind it must hold without it. Each has bounded effects, so that a hole in a wall does not take down the
+machine."""
 import os
 import re
 import shutil

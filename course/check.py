@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/check.py
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that python3 course/check.py finds the packages
 
 from course import attempt, cheats, digests, handout, manifest, modes, proof, quiz, regions
 from course.grade import chosen

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/digests.py
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that python3 course/digests.py finds the packages
 
 from course import manifest
 from course.manifest import Exercise

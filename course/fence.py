@@ -72,7 +72,7 @@ def program(numbers: dict[str, int]) -> bytes:
         return b"".join(instruction(0x15, value, 0, 1) + allow for value in values) + refuse
 
     def opening(flags: int) -> bytes:
-        """Refuses O_RDONLY | O_TRUNC, which Landlock treats as a read, and access mode 3 (neither reading nor writing), for which it asks for no
+        """Refuses O_RDONLY | O_TRUNC, which Landlock treats as a read, and access mode 3 (neither reading nor writing), for which it requires no
         right: versions 1 and 2 let both truncate."""
         return (load(flags) + instruction(0x54, 3) + instruction(0x15, 3, 4, 0) +
                 load(flags) + instruction(0x54, TRUNCATING | 3) + instruction(0x15, TRUNCATING, 1, 0) + allow + refuse)

@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/grade.py
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that python3 course/grade.py finds the packages
 
 from course import classroom, gate, gtest, manifest, modes, report, submission, variant
 from course.attempt import NO_PROGRAM

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/handout.py
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that python3 course/handout.py finds the packages
 
 from course import manifest, quiz, similar
 from course.attempt import AS_HANDED_OUT, digest_outside

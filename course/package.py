@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/package.py
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that python3 course/package.py finds the packages
 
 from course import handout, manifest
 from course.grade import chosen

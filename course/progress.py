@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/progress.py
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that python3 course/progress.py finds the packages
 
 from course import attempt, manifest, regions, variant
 from course.attempt import Attempt

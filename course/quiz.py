@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/quiz.py
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that python3 course/quiz.py finds the packages
 
 from course import manifest
 from course.regions import Fault

@@ -237,7 +237,7 @@ def end(group: int, user: int) -> None:
         left = in_use(group, user)
         if not left:
             return
-        for kill, target in ((os.killpg, group), *((os.kill, process) for process in left)):  # a group at once, even if it forks meanwhile
+        for kill, target in ((os.killpg, group), *((os.kill, process) for process in left)):  # kills a whole group, even if it forks meanwhile
             try:
                 kill(target, signal.SIGKILL)
             except OSError:

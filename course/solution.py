@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/solution.py
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that python3 course/solution.py finds the packages
 
 from course import manifest
 from course.manifest import Exercise

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/try_exercise.py
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that python3 course/try_exercise.py finds the packages
 
 from course import counted, manifest, variant
 from course import progress as kept

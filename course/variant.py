@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 course/variant.py
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that python3 course/variant.py finds the packages
 
 from course import manifest
 from course.manifest import Exercise

@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the packages, for python3 docs/check.py
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that python3 docs/check.py finds the packages
 
 from docs.tools import book, kernel_source
 

@@ -1,4 +1,4 @@
-"""What all modules here share: paths, running and printing commands, and errors."""
+"""Shared by all modules here: paths, running and printing commands, and errors."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ LEFT = 74
 
 
 def keys(figure, y, first_load):
-    """Draws two rows of eight bank groups. `first_load` says with which half each key begins."""
+    """Draws two rows of eight bank groups. `first_load` selects the half with which each key begins."""
     for key, half in enumerate(first_load):
         row = y + key * 34
         figure.text(16, row + 19, f"key {key}", "small soft")

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes pingpong_order.svg: in which order the simulator's consumers issue products and take exponentials for one tile
+"""Writes pingpong_order.svg: the order in which the simulator's consumers issue products and take exponentials for one
+tile
 of keys, without turns and with them. The order comes from pingpong_order.json (docs/figures/recorded/recorded_data.py)."""
 import itertools
 import json

@@ -6,8 +6,8 @@ from typing import Any
 
 
 def scripts_of(folder: Path) -> dict[str, list[str]]:
-    """Returns {figure's name: the names of its scripts, in order}: the common script, one that its first line says it
-    is used after, its data if there are any, then the script that draws it."""
+    """Returns {figure's name: the names of its scripts, in order}: the common script, a script that must precede it
+    according to its first line, its data if there are any, and the script that draws it."""
     found = {}
     for file in sorted(folder.glob("*.js")):
         data = folder / f"{file.stem}_data.js"

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the packages, for python3 docs/tools/made.py
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # so that python3 docs/tools/made.py finds the packages
 
 from course import manifest, variant
 from docs.tools import book, interactive, pages

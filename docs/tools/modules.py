@@ -67,7 +67,7 @@ def with_panels(page: Page, body: str, modules: dict[str, dict[str, Any]]) -> st
     number = page.chapter[:2]
     if page.kind != "kernel" or number not in modules or re.search("/host/|/serving/|/ramp_", page.source):
         return body
-    name = re.match(r"step(\d+)_(\w+)", page.path.name)  # a file named after a step goes by its slug
+    name = re.match(r"step(\d+)_(\w+)", page.path.name)  # a file named after a step is identified by its slug
     shown = {"step": str(found.number if (found := steps.find(int(number), name[2])) else name[1])} if name else {}
     # After the first row, which describes the whole file.
     return body.replace("</section>", host(number, file=page.source, **shown) + "</section>", 1)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "figures")]  # the packages, for python3 docs/tools/plot.py; and svg.py
+sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "figures")]  # so that python3 docs/tools/plot.py finds the packages and svg.py
 
 import svg
 

@@ -36,7 +36,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))  # the packages, for python3 docs/tools/quote.py
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))  # so that python3 docs/tools/quote.py finds the packages
 
 from bench import results, steps
 from bench.names import Name
@@ -49,7 +49,7 @@ CONSTANTS = {  # properties of hardware
     "1.7 GHz", "582 TFLOP/s", "919 TFLOP/s", "57.4 TFLOP/s",  # the clock of predictions; an H200's mma.sync, wgmma and CUDA cores at that clock
     "1.98 GHz", "1.83 GHz", "67 TFLOP/s", "989 TFLOP/s", "4.8 TB/s",  # an H200's highest clock, and its data sheet
     "3.78 TB/s", "4.3 TB/s", "4.30 TB/s", "4 TB/s",  # a copy in its memory: chapter 0's, an earlier session's, the one in chapter 10's predictions
-    "1.41 GHz", "1.8 GHz", "2,039 GB/s", "2.0 TB/s", "1.5 TB/s", "19 TB/s", "19.5 TFLOP/s",  # an A100; and a question's
+    "1.41 GHz", "1.8 GHz", "2,039 GB/s", "2.0 TB/s", "1.5 TB/s", "19 TB/s", "19.5 TFLOP/s",  # an A100, and the card of a question
     "1,979 TFLOP/s", "3 GHz", "50 GB/s"}  # a data sheet's sparse rate; chapter 2's CPU; a network card
 GENERATED = re.compile(r"<!-- (num|table|excerpt) .*?<!-- /\1 -->", re.DOTALL)
 NOT_PROSE = re.compile(r"^\s*(```+|~~~+).*?^\s*\1|<!--.*?-->|^    [^\n]*$|(?<!`)(`+)(?!`).*?(?<!`)\2(?!`)|^[> ]*\|[^\n]*$", re.DOTALL | re.MULTILINE)

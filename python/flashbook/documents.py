@@ -34,7 +34,7 @@ def split(first_query: Tensor, first_key: Tensor, chunk: int, max_keys: int, seq
         query_cuts[1:] = [(multiples - (keys - queries)).clamp(begin, queries)]
         key_cuts[1:] = [torch.minimum(multiples, keys)]
     if seqused_q is not None or seqused_k is not None:
-        query_cuts.append(every_query)  # the rest of the queries, without keys; the rest of the keys comes after it
+        query_cuts.append(every_query)  # the remaining queries, without keys; the remaining keys follow
         key_cuts.append(keys)
     return _absolute(first_query, query_cuts), _absolute(first_key, key_cuts)
 

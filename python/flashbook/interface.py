@@ -165,7 +165,7 @@ def attend_packed(q: Tensor, k: Tensor, v: Tensor, first_query: Tensor, first_ke
 
 def _with_lse(o: Tensor, lse: Tensor, has_empty_rows: bool) -> WithLse:
     """Returns FlashAttention-2's results, whose log-sum-exp is +inf for a row that sees no key."""
-    return o, lse.nan_to_num(math.nan, math.inf, math.inf) if has_empty_rows else lse, None  # one kernel, whereas masked_fill needs two
+    return o, lse.nan_to_num(math.nan, math.inf, math.inf) if has_empty_rows else lse, None  # one kernel; masked_fill launches two
 
 
 def _may_have_empty_rows(seqlen_q: int, seqlen_k: int, right: int) -> bool:
@@ -291,7 +291,7 @@ def scaled_dot_product_attention(query: Tensor, key: Tensor, value: Tensor, attn
     dropout_p = arguments.number("dropout_p", dropout_p)
     is_causal, lower_right = arguments.flag("is_causal", is_causal), False
     if isinstance(attn_mask, Tensor) and type(attn_mask) is not Tensor:
-        from torch.nn.attention.bias import CausalBias, CausalVariant  # since this imports the compiler
+        from torch.nn.attention.bias import CausalBias, CausalVariant  # here, since this imports the compiler
 
     if isinstance(attn_mask, Tensor) and type(attn_mask) is not Tensor and isinstance(attn_mask, CausalBias):
         if is_causal:

@@ -71,7 +71,7 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Ten
         most = arguments.whole_number("max_seqlen_q", max_queries)
         sequence, row = documents._rows(first_query, len(q))
         count = first_query.diff()
-        place = (first_query[1:, None] - most + torch.arange(most, device=q.device)).clamp(0, max(len(q) - 1, 0))  # the last queries come last
+        place = (first_query[1:, None] - most + torch.arange(most, device=q.device)).clamp(0, max(len(q) - 1, 0))  # ends with the last query
         q, qv = q[place], qv[place]
     whole = k_cache.shape[1] if pages is None else pages.shape[1] * k_cache.shape[1]
     added = new[0].shape[1] if new else 0

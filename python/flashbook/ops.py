@@ -203,7 +203,7 @@ def check_gradient(q: Tensor, value_dim: int, masked: bool) -> None:
     if value_dim != q.shape[-1]:
         raise NotImplementedError(f"v has {value_dim} columns and q has {q.shape[-1]}, and there is no gradient for that: pad the narrower ones with "
                                   "zero columns and pass softmax_scale, or call under torch.no_grad()")
-    if q.dtype == torch.float8_e4m3fn:  # backward raises, as in FlashAttention-3
+    if q.dtype == torch.float8_e4m3fn:  # the backward pass raises instead, as in FlashAttention-3
         return
     if q.dtype not in (torch.float16, torch.bfloat16):
         raise TypeError(f"q is {q.dtype} and requires a gradient: pass float16 or bfloat16, call under torch.no_grad(), or use "
@@ -1116,7 +1116,7 @@ class RepeatedCall(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, call: tuple[CachedCall, bool, Tensor | None, Tensor | None, bool]) -> Any:
         known, _, first, second, wants_lse = ctx.call = call
-        ctx.places = None  # stays so under saved-tensor hooks, which may change strides
+        ctx.places = None  # remains None under saved-tensor hooks, which may change strides
         o, lse = known.forward(q, k, v, first, second, True, ctx if saved_tensor_hooks(False) is None else None)
         ctx.save_for_backward(q, k, v, o, lse)
         if not wants_lse:

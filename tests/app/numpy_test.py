@@ -41,7 +41,8 @@ CASES = [  # q shape, kv heads, keys, causal
     ((1, 8, 65, 128), 1, 65, True),
     ((1, 2, 70, 256), 2, 33, True),
 ]
-# By type: the file's element type, and the tolerances of O and log-sum-exp for values around 1 (a few units in the last place).
+# For each type: the file's element type, and the tolerances of O and log-sum-exp for values around 1:
+# a few units in the last place.
 TOLERANCE = {np.float32: (5e-6, 2e-5), np.float16: (4e-3, 2e-5)}
 # For e4m3 the inputs are quarters up to 2, which are exact unless a mean is subtracted. Each probability is off by at most a 16th, and sums of
 # products keep about 14 bits. The last step approximates exponentials by a line and sums those approximations.

@@ -65,7 +65,7 @@ class Profile(unittest.TestCase):
         self.assertEqual(store["wavefronts"], 4 * store["requests"])
 
     def test_counts_barriers(self):
-        # Two around each chunk of 32 dims, or of 64 in step 5; the textbook's kernels have none.
+        # Two barriers per chunk of 32 dims, or of 64 in step 5; the textbook's kernels have none.
         blocks = lambda launch: math.prod(launch["grid"])
         self.assertEqual([launch["barriers"] for launch in self.launches(1)], [0, 0, 0])
         for step, chunks in ((3, 2), (4, 2), (5, 1)):

@@ -453,7 +453,7 @@ class Submission(unittest.TestCase):
         self.assertEqual([title for title, *_ in self.handed_in(single=True)], ["handed-in"])
 
     def test_a_class_as_platforms_export_it(self):
-        """Exports of Moodle, with folders and without, and of Canvas."""
+        """Tests exports of Moodle, with and without folders, and of Canvas."""
         moodle = [("Ada Lovelace", "123", 0, ["ch01-a"]), ("Bob Noyce", "124", 0, ["ch01-a"])]
         canvas = [("lovelaceada", "77", 0, ["ch01-a"]), ("noycebob", "78", None, ["ch01-a"])]
         for ada, bob, found in (("Ada Lovelace_123_assignsubmission_file_/a.cuh", "Bob Noyce_124_assignsubmission_file_/hw.zip", moodle),

@@ -148,7 +148,7 @@ class RandomCache {
   };
 
   int pick(int count) { return int(random_() % unsigned(count)); }
-  /// Only two different tokens, so that prompts share prefixes.
+  /// Draws from only two tokens, so that prompts share prefixes.
   Tokens some_tokens(int most) {
     Tokens tokens(pick(most + 1));
     for (int& token : tokens) token = pick(2);

@@ -47,7 +47,7 @@ inline std::vector<float> rising(int count) {
   return scores;
 }
 
-/// Returns scores that fall: the first one stays the maximum.
+/// Returns descending scores: the first one stays the maximum.
 inline std::vector<float> falling(int count) {
   const std::vector<float> scores = rising(count);
   return {scores.rbegin(), scores.rend()};

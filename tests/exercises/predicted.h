@@ -59,8 +59,8 @@ inline int64_t grain(double value, double tolerance) {
   return 4 * std::llround(std::log(std::abs(value)) / tolerance) + (value < 0 ? 1 : 2);
 }
 
-/// Six hexadecimal digits for the number that the running test asks for in its problem of that index. They
-/// confirm a right number without revealing it.
+/// Six hexadecimal digits that identify the number expected by the running test for the problem of that
+/// index. They confirm a right number without revealing it.
 inline std::string digest(int64_t grain, std::size_t problem) {
   uint64_t hash = 14695981039346656037u;  // FNV-1a
   const auto mix = [&](uint64_t byte) { hash = (hash ^ (byte & 0xff)) * 1099511628211u; };
@@ -93,8 +93,8 @@ void expect_digests(const std::vector<Size<Problem>>& sizes, double (Problem::*p
 }
 
 /// Checks a formula against `want` for each of the problems() of course_seed(), within `tolerance`, which by
-/// default allows only rounding. A failure says whether the number is too small or too large, and for which
-/// sizes, but not the right number. With FLASHBOOK_PREDICTED_DIGESTS set, prints the argument of
+/// default allows only rounding. A failure reports whether the number is too small or too large, and for
+/// which sizes, but not the right number. With FLASHBOOK_PREDICTED_DIGESTS set, prints the argument of
 /// expect_digests().
 template <typename Problem>
 void expect_predicted(const std::vector<Size<Problem>>& sizes, double (Problem::*predicted)() const,

@@ -615,7 +615,7 @@ TEST_F(CInterfaceOnMachine, RefusesWhatDiffersFromACallThatWasTaken) {
     refuse(good, pages, but(tensors, [&](auto& all) { all.k = shifted(all.k); }), "k is not aligned");
     refuse(good, but(pages, [&](auto& c) { c.lengths = shifted(c.lengths); }), tensors,
            "lengths is not aligned");
-    // Without one of its arrays, it is another call.
+    // Without one of its arrays, a call is a different one.
     const FlashbookCache none = but(pages, [](auto& c) { c.page_table = nullptr; });
     refuse(good, but(none, [](auto& c) { c.shared_keys = kRows; }), tensors, "shared_keys");
     // Makes more calls than the memory of checked calls holds.

@@ -73,7 +73,7 @@ __device__ void produce(Shared<kHeadDim>& shared, const CUtensorMap& q_map, cons
     tma_load(shared.q[panel], q_map, &shared.q_full, {panel * kPanel, first_query, head});
   for (int tile = 0; tile < tiles; ++tile) {
     const int stage = tile % kStages;
-    mbarrier_wait(&shared.empty[stage], (tile / kStages + 1) % 2);  // the first waits pass at once
+    mbarrier_wait(&shared.empty[stage], (tile / kStages + 1) % 2);  // the first waits return immediately
     mbarrier_arrive_expect_tx(&shared.full[stage], sizeof(shared.k[stage]) + sizeof(shared.v[stage]));
     for (int panel = 0; panel < shared.kPanels; ++panel) {
       tma_load(shared.k[stage][panel], k_map, &shared.full[stage], {panel * kPanel, tile * kKeys, head});

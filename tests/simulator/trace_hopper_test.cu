@@ -15,7 +15,7 @@
 namespace flashbook {
 namespace {
 
-/// What is wrong with a kernel.
+/// The fault of a kernel.
 enum class Wrong { nothing, no_fence, writes_the_tensor };
 
 constexpr unsigned kThreads = 128, kRows = 32, kColumns = 32;

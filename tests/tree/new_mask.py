@@ -35,7 +35,7 @@ const Definition dilation = {
 }  // namespace flashbook::features
 """
 
-# What is replaced in files of the tree, by file.
+# Replacements in the tree, by file.
 CHANGES = {
     "common/features/list.h": [
         ("  ROW(blocks) ", "  ROW(dilation) ROW(blocks) "),

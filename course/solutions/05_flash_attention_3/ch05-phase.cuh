@@ -20,7 +20,8 @@ __global__ void __launch_bounds__(kNormThreads)
   if (threadIdx.x >= kWarpgroup) {  // the producer
     for (int tile = 0; threadIdx.x == kWarpgroup && tile < tiles; ++tile) {
       const int stage = tile % kNormStages, round = tile / kNormStages;
-      // The phase of the previous round: at first the one before the first, which counts as complete.
+      // Waits for the previous round's phase. In round 0 this is the phase before the first, which counts as
+      // complete.
       mbarrier_wait(&shared.empty[stage], (round + 1) % 2);
       mbarrier_arrive_expect_tx(&shared.full[stage], sizeof(shared.tile[stage]));
       load(shared.tile[stage], map, &shared.full[stage], tile * kNormRows, {head, 0});

@@ -1,7 +1,8 @@
-/// Returns how many tiles of keys a part has: the length whose waves finish first; of several that take as
-/// long, the largest, which has the fewest parts. `key_tiles` are the tiles of keys of each sequence, at
-/// least one sequence; `heads` the key heads of each; `places` the blocks that the machine runs at once. At
-/// most as long as the longest sequence, at least 1, and no sequence has more than kMaxParts parts.
+/// Returns the number of tiles of keys per part: the length whose waves finish first; on a tie the largest,
+/// which makes the fewest parts. `key_tiles` has the number of tiles of keys of each sequence, at least one
+/// sequence; `heads` is the number of key heads, and `places` the number of blocks that run at once. The
+/// length is at least 1 and at most that of the longest sequence, and no sequence has more than kMaxParts
+/// parts.
 inline int tiles_of_part(const std::vector<int>& key_tiles, int heads, int places) {
   const int longest = std::max(*std::max_element(key_tiles.begin(), key_tiles.end()), 1);
   int best = longest;

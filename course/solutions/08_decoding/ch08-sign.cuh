@@ -10,7 +10,7 @@ __global__ void __launch_bounds__(32) attend_one_query(const float* scores,  // 
     float new_max = fmaxf(max, own);
     for (int distance = 16; distance > 0; distance /= 2)
       new_max = fmaxf(new_max, __shfl_xor_sync(0xffffffff, new_max, distance));
-    // What is relative to the old maximum becomes smaller: 2^(s - new) is 2^(s - old) * 2^(old - new).
+    // Numbers relative to the old maximum become smaller: 2^(s - new) is 2^(s - old) * 2^(old - new).
     const float correction = first == 0 ? 0.0f : exp2_approx(max - new_max);
     max = new_max;
     const float p = exp2_approx(own - max);

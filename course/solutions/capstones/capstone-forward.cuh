@@ -5,7 +5,7 @@ constexpr unsigned kEveryLane = 0xffffffff;
 /// Returns the place of 16 bytes of a row, so that eight rows touch all banks.
 __device__ inline int place(int row, int piece) { return row * 128 + (piece ^ row % 8) * 16; }
 
-/// Rows of a tensor; zeros where it has none.
+/// Loads rows of a tensor; rows past the last are zero-filled.
 __device__ inline void fetch(unsigned char* tile, const __half* rows, int valid) {
   for (int i = threadIdx.x; i < kRows * 8; i += blockDim.x) {
     uint4 piece = {0, 0, 0, 0};

@@ -6,7 +6,7 @@ __device__ inline float sum_of_lanes(float x) {
   return x;
 }
 
-/// d: how far the key comes before the query's own.
+/// `d` is the distance from the key to the query's own; negative if the key comes later.
 __device__ inline bool sees(const Variant& p, int key, int d) {
   switch (p.mask) {
     case Mask::dilated:

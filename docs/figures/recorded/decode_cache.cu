@@ -96,7 +96,7 @@ void print_pages(int rows) {
 
 constexpr int kKeys = 64, kMaxSegments = 16;
 
-/// Which keys a block reads, in five numbers per segment: pack, first tile, end of the tiles, part, parts.
+/// The keys that a block reads, as five numbers per segment: pack, first tile, end of the tiles, part, parts.
 /// Each block has one warp.
 __global__ void ask(Plan plan, decoding::Problem problem, int blocks,
                     int* found) {  // [blocks, kMaxSegments, 5]

@@ -49,13 +49,13 @@ using SmallTile = Tile<Element, 64, kPanel>;
 template <int kStages>
 using SmallPipeline = Pipeline<SmallTile, kStages>;
 
-/// What the producer must know about the small tiles.
+/// The traits of the small tiles that the producer needs.
 template <int kStages_>
 struct SmallTraits : Unrecorded {
   static constexpr int kKeys = 64, kStages = kStages_;
 };
 
-/// What can go wrong in a run.
+/// Faults that a run may have.
 enum class Fault { none, wrong_first_parity, missing_release };
 
 /// One thread streams tiles; every consumer takes and releases every tile.

@@ -45,7 +45,7 @@ std::vector<Mask> masks_of_figure() {
           {"answers", "a question, two answers", {.window = {.right = 0}, .columns = two_answers()}}};
 }
 
-/// For every tile of queries the tiles of keys, as the producer requests them. Called by one warp.
+/// Writes the classes of the tiles of keys that the producer requests for each tile of queries. One warp.
 template <typename Policy>
 __global__ void ask(Policy policy, Problem problem, TileClass* classes) {  // [kTiles, kTiles]
   for (int index = 0; index < kTiles; ++index) {

@@ -28,7 +28,7 @@ import flashbook
 from flashbook import _library, flash_attn_3, ops
 
 ON_CPU = _library.is_simulated()
-# Tests of something else, which are left out and listed in the report.
+# Tests that do not apply to the package: they are skipped and listed in the report.
 _OPERATORS = "tests FlashAttention's own operators, which the package does not have"
 LEFT_OUT = {"test_flash3_bw_compatibility": _OPERATORS, "test_flash_attn_varlen_paged_kv_num_splits": _OPERATORS,
             "test_flash_attn_generator_arg_must_be_none": _OPERATORS,
