@@ -178,7 +178,7 @@ def largest_errors(problem, outputs):
         largest = max(largest, exact.abs().max().item())
         for who, o in outputs.items():
             error = far(o[b, h, rows])
-            errors[who] = error if math.isnan(error) else max(errors[who], error)  # NaN must stick
+            errors[who] = error if math.isnan(error) else max(errors[who], error)  # keeps NaN
     return errors, 2 * plain_error + torch.finfo(problem.q.dtype).eps * 2 ** math.floor(math.log2(largest))
 
 
@@ -208,9 +208,9 @@ def check(problem, contestants):
             contestant.skipped = (str(error).splitlines() or [type(error).__name__])[0]
             continue
         contestant.launches = max(1, min(20, int(100 / begin.elapsed_time(end))))
-        if contestant.flops:  # not attention
+        if contestant.flops:  # a contestant that does not compute attention
             continue
-        if o.dtype != problem.q.dtype:  # cuDNN writes e4m3
+        if o.dtype != problem.q.dtype:  # cuDNN writes O in e4m3
             contestant.values["error"], bound = fp8_error(problem, contestant.who, o)
             contestant.values["error_bound"] = bound
             if not contestant.values["error"] <= bound:

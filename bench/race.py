@@ -34,7 +34,7 @@ from bench.structs import BAD_ARGUMENT, HARDWARE_MISSING, Chapter, Shape, Tensor
 LAYOUTS = ("bhsd", "bshd")  # layouts of tensors and caches: [batch, heads, seqlen, d] or [batch, seqlen, heads, d]
 NAP = 0.06  # seconds
 SEED = 1
-APART, NEAR = 0.03, 1.25  # a larger spread needs more rounds; a contestant within this factor of the fastest is near it
+APART, NEAR = 0.03, 1.25  # a larger spread requires more rounds; a contestant within this factor of the fastest is near it
 UNFINISHED = 75  # exit code if cells are left for the next call
 BEGAN = time.monotonic()
 SAME = ("commit", "machine", "gpu", "driver", "toolkit", "pytorch", "cudnn")  # must be equal in all calls of one race
@@ -193,7 +193,7 @@ def timed(contestant, cache_filler):
     with contestant.context():
         for _ in range(contestant.launches + (contestant.launches > 1)):
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            cache_filler.zero_()  # takes long enough to hide the host's time for the launch below
+            cache_filler.zero_()  # runs long enough to hide the host's time for the launch below
             if contestant.called:
                 torch.cuda.synchronize()
             begin.record()

@@ -38,9 +38,9 @@ TIMED = ("forward", "backward", "decode", "called", "alone", "masked", "cpu", "b
 BOOK_GPU = "h200"  # the machine that pages quote, by the name of its folder; releases of other machines have their own folders
 
 COLUMNS = ("name", "ms", "spread", "call", "label", "counters")  # of a table
-STAMP = "stamp"  # in place of a time: this line belongs to the timeline above it
+STAMP = "stamp"  # replaces a time: this line belongs to the timeline above it
 CONTEXT = "context.json"
-NO_MATTER = ("cpu_scaling_enabled", "library_build_type", "mhz_per_cpu")  # Google Benchmark's fields about the host
+NO_MATTER = ("cpu_scaling_enabled", "library_build_type", "mhz_per_cpu")  # fields that Google Benchmark writes about the host
 KEPT = re.compile(r"""FLOPS|bytes_per_second|(tensor|workspace|kept|peak|cache)_bytes|vs_\w+|of_product|share|chosen|executed
     |clocks|per_clock|kernel\d_\w+|(l2_)?(model_)?bytes|(l2_)?over_model|\w+_cycles|idle_share|slowdown
     |rmse|relative_rms|d[qkv]|left|quantise_ms|rows|batch|heads
@@ -65,7 +65,7 @@ class Entry:
     """A measured or skipped cell."""
 
     cell: Name
-    context: dict[str, Any]  # of its file
+    context: dict[str, Any]  # that of its file
     when: datetime.datetime
     milliseconds: float  # median; NaN if skipped
     values: dict[str, float]  # the counters: FLOPS, bytes_per_second, workspace_bytes, error, ...
@@ -277,7 +277,7 @@ class Results:
     """The newest entry of every name in some files of one machine."""
 
     def __init__(self, paths: Iterable[str | pathlib.Path]) -> None:
-        self.history: list[Entry] = []  # every entry, oldest first
+        self.history: list[Entry] = []  # all entries, oldest first
         self.folder = RESULTS
         for path in paths:
             self.history += read(path)
@@ -286,7 +286,7 @@ class Results:
         machines = sorted({folder_of(entry.context) for entry in self.history})
         if len(machines) > 1:
             raise Refused(f"the results are from several machines, {', '.join(machines)}: use a folder for each")
-        self.named: dict[str, list[Entry]] = {}  # every entry of a name, oldest first
+        self.named: dict[str, list[Entry]] = {}  # all entries of a name, oldest first
         for entry in self.history:
             self.named.setdefault(entry.name, []).append(entry)
         self.newest = {name: entries[-1] for name, entries in self.named.items()}
@@ -408,12 +408,12 @@ def accuracy(measured: Results, machine: str) -> dict[tuple[str, str], dict[str,
     if machine == "simulator":
         measured = load(RESULTS / "simulator")
     found: dict[tuple[str, str], dict[str, Entry]] = {}
-    for entry in measured.history:  # in the order of the newest file
+    for entry in measured.history:  # sorted as in the newest file
         if entry.cell.kind.startswith("accuracy/") and not entry.skipped and measured.newest[entry.name] is entry:
             found.setdefault((entry.cell.who, entry.cell.dtype), {})[entry.cell.inputs] = entry
     if not found:
         raise Refused("accuracy was never measured on this machine: run ./flashbook accuracy, with --no-cuda for the simulator")
-    late = ("ch06/persistent", "ch06/row_sums", "ch06/linear_exp")  # from another run than the earlier steps
+    late = ("ch06/persistent", "ch06/row_sums", "ch06/linear_exp")  # measured in a different run than the earlier steps
     return dict(sorted(found.items(), key=lambda item: (item[0][1] != "f16", item[0][0].startswith(late))))
 
 

@@ -18,7 +18,7 @@ Show = Callable[[manifest.Test, gtest.Verdict], None]
 BUILD = manifest.ROOT / "build" / "sim"
 SECONDS = 20  # limit per test
 PATIENCE = 1.5  # times SECONDS, after which even a slow test is stopped
-ENDLESS = 8  # a test that fails after this many seconds counts as endless: the simulator stops a thread after 10
+ENDLESS = 8  # a test that fails after this many seconds counts as endless, since the simulator stops a thread after 10
 ERRORS = 3  # compiler errors that are shown
 NO_PROGRAM = "it does not compile"
 AS_HANDED_OUT = "course/as_handed_out.json"  # a digest of each file to edit, without its regions
@@ -27,7 +27,7 @@ AS_HANDED_OUT = "course/as_handed_out.json"  # a digest of each file to edit, wi
 @dataclass
 class Attempt(Score):
     of_solution: bool = False  # tries the book's solution instead of the file
-    warnings: list[str] = field(default_factory=list)  # warnings of the compiler in the file to edit
+    warnings: list[str] = field(default_factory=list)  # the compiler's warnings about the file to edit
     mode: str = ""  # the mode of the simulator, if only one is tried
 
     @property

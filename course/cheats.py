@@ -52,7 +52,7 @@ FORMULAS = {"maximum": "first + (scores - 1) * step", "rises": "scores - 1", "ri
             "sum": "(1 - std::exp(-scores * step)) / (1 - std::exp(-step))", "maxima": "std::log(scores) + 0.5772",
             "tiles_with_a_maximum": "std::log(scores / tile) + 0.5772", "multiplications_of_step3": "scores * head_dim",
             "multiplications_of_step4": "scores / tile * head_dim"}
-# Attention without a kernel.
+# Computes attention without a kernel.
 ON_THE_HOST = """
 inline void on_the_host(const Forward& p) {
   for (int64_t row = 0; row < int64_t(p.batch) * p.heads * p.seqlen_q; ++row) {

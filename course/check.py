@@ -237,7 +237,7 @@ def check(root: Path, names: Sequence[str]) -> Iterator[str]:
     exercises = chosen(listed, names) if names else listed
     faults = [fault for faults_of in (region_faults, page_faults, stray_faults, quiz_faults, points_faults) for fault in faults_of(root, listed)]
     faults += names_faults(root, exercises)
-    if faults:  # the rest takes minutes
+    if faults:  # the remaining checks take minutes
         yield from faults
         return
     with tempfile.TemporaryDirectory(prefix="flashbook-course-") as folder:

@@ -65,7 +65,7 @@ def ids_in(place: Path, exercises: Iterable[Exercise]) -> set[str]:
     try:
         return {id for name in submission.plain_files(place) if Path(name).name in wanted for id in read(name)[0]}
     except Fault:
-        return set()  # grading reports the fault
+        return set()  # the grader reports the fault
 
 
 def children(place: Path) -> list[Path]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from course.gtest import Verdict
 from course.manifest import Exercise, Test
 
-CLOCKS = "clocks"  # the sum of these
+CLOCKS = "clocks"  # the sum of these parts
 PARTS = {"sectors": "device memory", "wavefronts": "shared memory", "exponentials": "exponentials", "tensor_cores": "tensor cores",
          "cuda_cores": "multiply-adds elsewhere", "idle": "idle multiprocessors"}
 HONOUR = "This is a count, not a measured time, and comes from the process that runs the student's code, so it earns no points."

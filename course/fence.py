@@ -142,7 +142,7 @@ def main() -> None:
         os.setresuid(*[plan["user"]] * 3)
     if plan["is_fenced"]:
         lock_calls(plan["calls"])
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these signals
         signal.signal(number, signal.SIG_DFL)
     if command[0] == "probe":
         print(*probe(*command[1:]), sep="\n", end="")

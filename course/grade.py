@@ -33,8 +33,8 @@ from course.score import NOT_HANDED_IN, Grade, Score
 from course.toolchain import Toolchain
 
 LONGEST = 120  # limit on the name of a folder or a file
-ENDLESS = 2  # number of tests of an exercise, or compilations of a submission, that may time out before the rest is skipped
-SECONDS = 12  # seconds of one core per exercise, as a first estimate: solved ones took 8 to 15
+ENDLESS = 2  # number of tests of an exercise, or compilations of a submission, that may time out before the others are skipped
+SECONDS = 12  # seconds of one core per exercise, a first estimate: solved exercises took 8 to 15
 
 
 class Grader:
@@ -61,7 +61,7 @@ class Grader:
         top = self.folder = Path(tempfile.mkdtemp(prefix="flashbook-grade-")).resolve()
         top.chmod(0o711)
         self.private, self.programs = top / "private", top / "programs"
-        for folder in (self.private, self.programs):  # the compiler has to enter it
+        for folder in (self.private, self.programs):  # the compiler must be able to enter it
             folder.mkdir()
             folder.chmod(0o711)
         self.judge = Judge(self.build, self.sandbox, self.private, self.limits)
@@ -85,7 +85,7 @@ class Grader:
         programs = {} if programs is None else programs
         for mode in chosen_modes or modes.of(exercise, self.root, self.toolchain.knows(exercise.solved_program + modes.TWIN)):
             if result.verdicts and not result.points:
-                break  # no points are left to lose
+                break  # the exercise has no points left to lose
             suffix = modes.suffix(mode)
             if suffix not in programs:
                 program, result.trouble = self.program(exercise, answer, suffix)
@@ -256,10 +256,10 @@ class Progress:
     def resumed(cls, file: Path, what: tuple[object, ...], seed: int | None) -> "Progress":
         """Returns the progress of an interrupted run, or a new one, with a random seed unless one is given."""
         try:
-            left: Progress = pickle.loads(file.read_bytes())  # safe: submissions cannot write here
+            left: Progress = pickle.loads(file.read_bytes())  # safe, since submissions cannot write here
             if (left.file, left.what) == (file, what) and seed in (None, left.seed):
                 return left
-        except Exception:  # no such file, or another version of the book wrote it
+        except Exception:  # the file does not exist, or another version of the book wrote it
             pass
         return cls(file, what, secrets.randbelow(1 << 31) if seed is None else seed)
 

@@ -15,7 +15,7 @@ MEANINGS = {"SIGSEGV": "an invalid address", "SIGBUS": "an invalid address", "SI
             "SIGXFSZ": "a file grew too large", "SIGKILL": "killed from outside, perhaps for using too much memory"}
 
 STOPPED, SLOW = "stopped", "slow"
-PATIENCE = 3  # times a test's limit, within which it may prove slow but right
+PATIENCE = 3  # factor on a test's limit for answers that are right but slow
 FAILURE = re.compile(r"(\S+:\d+|unknown file): Failure$")
 STILL_RUNS = re.compile(r"^After \d+ s it still runs.*\n?", re.MULTILINE)  # tests/support/machine_sim.cpp
 FRAME = re.compile(r"Running main\(\) from |\[[ =A-Z-]{10}\]|Note: (Google|Randomizing)|\s*\d+ FAILED TESTS?$")
@@ -24,7 +24,7 @@ FRAME = re.compile(r"Running main\(\) from |\[[ =A-Z-]{10}\]|Note: (Google|Rando
 @dataclass
 class Verdict:
     passed: bool
-    message: str = ""  # what is wrong, and what the program printed; for the student
+    message: str = ""  # for the student: what is wrong, and what the program printed
     status: str = ""  # STOPPED, SLOW or empty
     counts: dict[str, int] = field(default_factory=dict)  # recorded by the test (counted.py)
 
@@ -82,7 +82,7 @@ class Causes:
     """The causes of failures so far."""
 
     def __init__(self) -> None:
-        self.titles: dict[str, str] = {}  # first test with each cause
+        self.titles: dict[str, str] = {}  # the first test with each cause
 
     def told(self, message: str, title: str) -> str:
         """Returns the message, or a reference to an earlier test whose message names the same lines of code. Wrong numbers alone are never
@@ -132,6 +132,6 @@ def run(program: Path, test: str, environment: Mapping[str, str] | None = None, 
             found = failures(written)
         except (OSError, ValueError):
             return Verdict(False, with_output(f"it ended with exit code {done.returncode}", output))
-    if not found:  # it took a while, but passed
+    if not found:  # it passed, although it took long
         output = STILL_RUNS.sub("", output)
     return None if found is None else Verdict(not found, with_output("\n".join(found), output), counts=counts(written))

@@ -40,14 +40,14 @@ HANDED_OUT = (
 )
 # Exceptions. often_said.md corrects three sentences whose corrections are exercises.
 KEPT = ("tests/exercises/hidden/*", "docs/pages/hardening.md", "docs/pages/instructor.md", "docs/pages/often_said.md", "docs/pages/weeks.md")
-# A link to a file; or code, in order to skip it. Images do not match: pages keep theirs.
+# Matches a link to a file, or code, in order to skip it. Images do not match: pages keep theirs.
 LINK = re.compile(r"```.*?```|`[^`\n]*`|(?<!!)\[([^\]]*)\]\(([^)\s#]+)[^)]*\)", re.DOTALL)
-# Comments that only scripts need, with the whole line if there is nothing else in it.
+# Matches comments that only scripts need, including the whole line if it contains nothing else.
 MARK = re.compile(r"(?<=\n)<!-- [^\n]*? -->\n|<!-- [^\n]*? -->")
-# The sentence of a chapter's page that tells readers to make a hand-out.
+# Matches the sentence of a chapter's page that tells readers to make a hand-out.
 HAVE_IT = re.compile(r"`\./flashbook course handout DIR` makes\s+the\s+students'\s+copy(\.\s+There )?")
 TABLE = "<!-- exercises -->\n"
-EXAMPLE = {"@ID@": "id", "@FILE@": "file", "@NN@": "number"}  # fields of the first exercise to be done
+EXAMPLE = {"@ID@": "id", "@FILE@": "file", "@NN@": "number"}  # fields of the first unsolved exercise
 # Files that are elsewhere in the book.
 MOVED = {"AGENTS.md": "course/agents.md", ".github/workflows/exercises.yml": "course/workflow.yml"}
 CHAPTER = re.compile(r"(?:^|/)(?:ch(\d\d)-|(\d\d)_[a-z])")

@@ -8,7 +8,7 @@ from course.manifest import Exercise
 
 LAZY = "lazy"
 MODES = (LAZY, "eager", "random", "traced")
-TWIN = "_traced"  # suffix of programs that find races and accesses out of bounds; they run in lazy mode
+TWIN = "_traced"  # suffix of programs that detect races and accesses out of bounds; they run in lazy mode
 
 
 def of(exercise: Exercise, root: Path, has_twin: bool) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ class Case:
     points: int
     modes: tuple[str, ...] | None = (modes.LAZY,)  # None: all
     reseeded: bool = False  # whether a second seed must give the same verdicts
-    programs: dict[str, Path] = field(default_factory=dict)  # shared by cases with the same text
+    programs: dict[str, Path] = field(default_factory=dict)  # cache shared by cases with the same text
 
 
 def wrong_solutions(root: Path, exercises: Sequence[manifest.Exercise]) -> list[Case]:

@@ -16,7 +16,7 @@ from course import manifest
 from course.regions import Fault
 
 DRAWN, LETTERS = 3, "abcd"
-Question = dict[str, Any]  # question, section (the one that answers it), right and wrong; in a hand-out choices instead
+Question = dict[str, Any]  # question, section (which answers it), right and wrong; in a hand-out, choices instead of the last two
 
 
 def load(root: Path, number: str) -> list[Question]:

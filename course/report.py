@@ -49,7 +49,7 @@ def unfenced(lack: str) -> str:
 def notes_of(result: Score, shows_hidden: bool = False) -> dict[str, str]:
     """Returns the message for each test, by its name. A cause that several tests share is explained once."""
     if result.trouble:
-        return {test.name: "" for test in result.exercise.tests}  # reported once for the exercise
+        return {test.name: "" for test in result.exercise.tests}  # already reported for the whole exercise
     notes, causes = {}, gtest.Causes()
     for test in result.exercise.tests:
         verdict = result.verdicts[test.name]

@@ -47,7 +47,7 @@ class Outcome:
     code: int  # exit code; negative: the signal that ended it
     output: str
     seconds: float
-    stopped: str = ""  # reason why it was stopped, if it was
+    stopped: str = ""  # the reason why the program was stopped, if it was
 
     @property
     def trouble(self) -> str:
@@ -210,7 +210,7 @@ def memory_of(process: Path) -> int:
         try:
             text = status.read_text(errors="replace")
         except OSError:
-            continue  # it has just ended
+            continue  # the process has just ended
         if not re.search(r"^State:\s*[ZX]", text, re.MULTILINE):
             most = max(most, sum(map(int, re.findall(r"^Vm(?:RSS|Swap|PTE):\s*(\d+) kB$", text, re.MULTILINE))) << 10)
     return most

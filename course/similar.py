@@ -7,7 +7,7 @@ from course import gate
 
 RUN = 12  # tokens
 LEAST = 25  # runs; shorter texts are not compared
-ALIKE = 0.8  # similarity from which on a pair is listed
+ALIKE = 0.8  # pairs at least this similar are listed
 KEYWORDS = frozenset("alignas auto bool break case char const constexpr continue default do double else enum false float for if inline int long "
                      "namespace operator return short signed sizeof static struct switch template this true typename unsigned using void "
                      "volatile while".split())

@@ -65,13 +65,13 @@ def plain_files(folder: Path) -> Iterator[str]:
     if folder.is_file():
         yield from files_in_zip(folder)
         return
-    count, folders = 0, [(folder, 0)]  # folders: still to be searched
+    count, folders = 0, [(folder, 0)]  # `folders` are still to be searched
     while folders:
         place, depth = folders.pop()
         try:
             entries = sorted(os.scandir(place), key=lambda entry: entry.name)
         except OSError:
-            continue  # unreadable or gone
+            continue  # an unreadable or deleted folder
         inside: list[tuple[Path, int]] = []
         for entry in entries:
             count += 1
@@ -101,7 +101,7 @@ def contents(folder: Path, name: str, most: int, archive: Callable[[Path], zipfi
     try:
         with archive(Path(zipped + ".zip")).open(inner) as member:
             return member.read(most)
-    except Exception:  # each way of unpacking has exceptions of its own
+    except Exception:  # each compression method raises its own exceptions
         return b""
 
 
@@ -138,7 +138,7 @@ def answer(written: Reader, names: Sequence[str], exercise: Exercise) -> tuple[W
     if not files:
         lost = f": {named[0]} lacks the lines '// BEGIN EXERCISE {exercise.id}' and '// END EXERCISE {exercise.id}'" if named else ""
         return None, f"{name} was not handed in{lost}"
-    file, found, faults = files[0]  # any others are identical
+    file, found, faults = files[0]  # if there are several, they are identical
     if exercise.id in found:
         return found[exercise.id], ""
     return None, faults.get(exercise.id, regions.absent(exercise.id, file))

@@ -16,7 +16,7 @@ from course.regions import Fault, Written, graft
 from course.sandbox import Limits, Outcome, Sandbox
 
 COMPILE = Limits(seconds=120, file=256 << 20)
-HEADER = "tests/exercises/attention_kernel.h"  # includes no exercise
+HEADER = "tests/exercises/attention_kernel.h"  # a library that contains no exercise
 
 
 @dataclass

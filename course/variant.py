@@ -34,7 +34,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Student:
-    seed: str  # the class's
+    seed: str  # that of the class
     id: str
 
 

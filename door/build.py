@@ -120,7 +120,7 @@ def background(preset: str, *targets: str) -> Iterator[Background]:
             building.child.stop()
 
 
-NOT_IN_THE_SIMULATOR = {  # CUDA that the compiler or the linker rejects without saying why, and what to write
+NOT_IN_THE_SIMULATOR = {  # CUDA that the compiler or the linker rejects without an explanation, and the replacement
     r"[\w>]<<<": (
         "launches with <<<...>>>",
         "use device::launch(kernel, grid, block, shared_bytes, stream, args...)",

@@ -43,10 +43,10 @@ def run(a: argparse.Namespace) -> int:
         targets[preset].append(programs[name])
     last = presets[names[-1]]
     if len(names) > 1:
-        targets[last].append("ladder")  # a single chapter prints everything
+        targets[last].append("ladder")  # with a single chapter, everything is printed
     worst, written = 0, []
     first = presets[names[0]]
-    if first == "sim":  # with few cores, the first rows come sooner if nothing else is being compiled
+    if first == "sim":  # with few cores, the first rows appear sooner if nothing else is being compiled
         build(first, targets[first].pop(0))
     with contextlib.ExitStack() as stack:
         builds = {preset: stack.enter_context(background(preset, *some)) for preset, some in targets.items() if some}
@@ -125,7 +125,7 @@ def measure(a: argparse.Namespace) -> int:
             reason = "the GPU cannot be used" if gpu.is_there() else "kernels are measured on a GPU, and there is none"
             fail(f"{reason}; CPU chapters can be measured with ./flashbook bench {' '.join(on_cpu)}", 77)
     packages.need("to build the bench", (*packages.PROGRAMS, "benchmark"))
-    limits = ["00_the_machine"] if preset == "gpu" and name == "forward" else []  # limits of the card
+    limits = ["00_the_machine"] if preset == "gpu" and name == "forward" else []  # measures the card's limits
     build(preset, name, *limits)
     result = folder(preset) / f"{name}.json"
     result.unlink(missing_ok=True)
@@ -206,7 +206,7 @@ def trace(a: argparse.Namespace) -> int:
     return code
 
 
-PROGRAMS = {  # by the command that runs them, which is also the program's name
+PROGRAMS = {  # keyed by the command that runs them, which is also the program's name
     "ramp": "run four small kernels with an mbarrier, TMA and WGMMA (chapter 5)",
     "memory": "show the size of a KV cache (chapter 8): ./flashbook memory --model llama-2-70b",
     "generate": "generate tokens with a toy decoder, with and without a cache (chapter 8)",

@@ -99,7 +99,7 @@ class Child:
                 say(f"  {now - self.began:.0f} s: {self.last[:100] if hidden and self.last else busy}")
                 heard = now
             if line is None:
-                self.lines.put(None)  # for the next call
+                self.lines.put(None)  # ends the next call as well
                 return
             if line:
                 yield line

@@ -126,7 +126,7 @@ def has_network() -> bool:
 
 def host_answers(host: str, port: int = 443) -> bool:
     """Returns whether a host answers within a second, including the name lookup. A proxy is assumed to answer."""
-    from urllib.request import getproxies  # importing it takes longer than all other modules here
+    from urllib.request import getproxies  # importing this takes longer than importing all other modules here
 
     if getproxies():
         return True

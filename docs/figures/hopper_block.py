@@ -39,7 +39,7 @@ def handed_over(figure, y, where, holds, barriers):
     if where in ("output", "dQ"):
         figure.arrow(382, y + 24, 346, y + 24)
         figure.arrow(194, y + 24, 158, y + 24)
-    elif where == "dS":  # among the consumers
+    elif where == "dS":  # barriers among the consumers
         figure.arrow(382, y + 15, 346, y + 15)
         figure.arrow(346, y + 33, 382, y + 33)
     else:

@@ -33,7 +33,7 @@ for way, (heading, colour, stations) in enumerate(WAYS):
         middle = y + BOX_HEIGHT / 2
         if column + 1 < COLUMNS:
             figure.arrow(x + BOX_WIDTH, middle, x + STEP_X, middle)
-        else:  # continues in the next row
+        else:  # the arrow continues in the next row
             lane = y + BOX_HEIGHT + (STEP_Y - BOX_HEIGHT) / 2
             first = LEFT + BOX_WIDTH / 2
             figure.line([(x + BOX_WIDTH / 2, y + BOX_HEIGHT), (x + BOX_WIDTH / 2, lane), (first, lane)])

@@ -90,7 +90,7 @@ def polynomial(degree: int) -> list[float]:
         found = [1.0, *solved([[*(x ** power / 2 ** x for power in range(1, degree + 1)), (-1.0) ** i, 1 - 1 / 2 ** x]
                                for i, x in enumerate(places)])[:degree]]
         errors = [sum(c * x ** power for power, c in enumerate(found)) / 2 ** x - 1 for x in grid]
-        runs: list[list[int]] = []  # runs of equal sign
+        runs: list[list[int]] = []  # runs of errors with the same sign
         for i, error in enumerate(errors[1:], 1):
             if runs and errors[runs[-1][-1]] * error > 0:
                 runs[-1].append(i)
@@ -153,7 +153,7 @@ def largest_power(most: float) -> Callable[[float], float]:
 
 
 def nvfp4(values: Sequence[float]) -> list[float]:
-    tensor = max(map(abs, values)) / (6 * 448)  # makes the largest block's scale the largest e4m3 number
+    tensor = max(map(abs, values)) / (6 * 448)  # so that the largest block's scale is the largest e4m3 number
     return by_blocks(values, 16, lambda largest: e4m3(largest / 6 / tensor) * tensor, e2m1)
 
 

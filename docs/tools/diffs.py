@@ -112,7 +112,7 @@ def decided(text: str, switches: Mapping[str, bool]) -> str:
                 chosen = ""
             if chosen.startswith("{"):
                 chosen = moved(chosen[1:-1].strip("\n").rstrip(), found[1])
-            else:  # its other lines were indented by two more columns
+            else:  # the branch's other lines were indented by two more columns
                 chosen = found[1] + chosen.replace("\n  ", "\n")
             text = text[:found.start()] + chosen + text[end:]
     return text

@@ -23,9 +23,9 @@ SITE = book.ROOT / "docs" / "site"
 INTERACTIVE = book.ROOT / "docs" / "figures" / "interactive"
 PICTURES = (".svg", ".png", ".jpg", ".webp", ".gif")
 
-ROW_END = "<!-- row -->"  # follows the prose of a row, in place of its code
+ROW_END = "<!-- row -->"  # follows the prose of a row and stands for its code
 REFERENCE = {"namespaces.html": "Namespaces", "annotated.html": "Types", "files.html": "Files"}
-OWN_FILES = ("site.css", "site.js", "favicon.svg", "card.png")  # copied from docs/site unchanged
+OWN_FILES = ("site.css", "site.js", "favicon.svg", "card.png")  # copied unchanged from docs/site
 # Doxygen's indices of members, which the site's search replaces.
 UNUSED = re.compile(r"((functions|globals|namespacemembers)(_.+)?|classes|index|hierarchy|doxygen_crawl|.*-members)\.html")
 

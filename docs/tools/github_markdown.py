@@ -138,7 +138,7 @@ class Document:
     # ---- Rendering of tokens ---------------------------------------------------------------------------------------
 
     def code(self, token: Token) -> str:
-        look = ' class="short"' if len(token.content) <= 24 else ""  # does not wrap
+        look = ' class="short"' if len(token.content) <= 24 else ""  # short code does not wrap
         return f"<code{look}>{html.escape(token.content, quote=False)}</code>"
 
     def image(self, token: Token) -> str:

@@ -63,7 +63,7 @@ def rows_of(path: Path) -> list[Row]:
             del code[-1]
     joined: list[Row] = []
     for texts, code in rows:
-        if joined and not joined[-1][1]:  # two pieces of prose with only blank lines between them
+        if joined and not joined[-1][1]:  # two pieces of prose separated only by blank lines
             joined[-1] = ([*joined[-1][0], (0, ""), *texts], code)
         else:
             joined.append((texts, code))

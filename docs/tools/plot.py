@@ -173,7 +173,7 @@ def seqlen(measured, paper):
     best = max(rate for series in panels.values() for by_n in series.values() for rate in by_n.values())
     in_fp8 = {key for key in keys for series in panels.values() for n in series.get(key, {})
               if measured.by_step(seqlen=n)[key].cell.dtype == "e4m3"}
-    keys = [key for key in keys if key not in in_fp8]  # FP8 is compared with FP8, in the plot `peers`
+    keys = [key for key in keys if key not in in_fp8]  # FP8 is compared with FP8 in the plot `peers`
     fast = lambda by_n: max(by_n.values(), default=0) >= best / 30  # slower ones appear only in the ladder
     keys = [key for key in keys if any(fast(series.get(key, {})) for series in panels.values())]
     rivals = {peer: {panel: peer_tflops(measured, peer, mask=panel[0], head_dim=panel[1]) for panel in panels}
@@ -192,7 +192,7 @@ def seqlen(measured, paper):
             places = [x + (i - (len(bars) - 1) / 2) * width for x, n in enumerate(lengths) if n in by_n]
             heights = [by_n[n] for n in lengths if n in by_n]
             drawn = axes.bar(places, heights, width * 0.92, label=label, **style)
-            if i == len(keys) - 1 or (i < len(keys) and len(bars) <= 3):  # all of ours where there is room, otherwise only the latest
+            if i == len(keys) - 1 or (i < len(keys) and len(bars) <= 3):  # labels all of our bars if they fit, otherwise only the newest
                 axes.bar_label(drawn, [digits(rate) for rate in heights], fontsize=6.5, padding=2,
                                rotation=90 if len(bars) > 3 else 0, color=GREY)
             if i < len(keys):
@@ -260,10 +260,10 @@ def memory(measured, paper):
                 lines.setdefault(chapter, {})[n] = entry
     if not lines:
         return False
-    # Lengths that all were measured at: longer ones have one sequence and more tokens.
+    # Lengths at which all chapters were measured: longer ones have one sequence and more tokens.
     lengths = sorted(set.intersection(*({*lines.get(chapter, {}), *lacking.get(chapter, ())} for chapter in {*lines, *lacking})))
     lines = {chapter: {n: by_n[n] for n in lengths if n in by_n} for chapter, by_n in sorted(lines.items())}
-    groups: dict[Any, list[int]] = {}  # chapters that need equally much
+    groups: dict[Any, list[int]] = {}  # chapters that need the same memory
     for chapter, by_n in lines.items():
         nothing_else = all(e.values["workspace_bytes"] < 0.02 * e.values["tensor_bytes"] for e in by_n.values())
         groups.setdefault(min(by_n.values(), key=lambda e: e.cell.seqlen).cell.dtype if nothing_else else chapter, []).append(chapter)
@@ -319,7 +319,7 @@ def roofline(measured, paper):
     named = fastest_steps(measured)
     for key, (x, y) in points.items():
         axes.plot(x, y, "o", ms=7 if key in named else 4, color=shade(measured, key), zorder=3 if key in named else 2)
-        if key in named:  # labels of neighbours go to different sides
+        if key in named:  # neighbours have their labels on different sides
             left_side = key[0] in (4, 5)
             axes.annotate(label_of(measured, key), (x, y), (-7 if left_side else 7, -9 if key[0] == 6 else 0), textcoords="offset points",
                           va="center", ha="right" if left_side else "left", fontsize=7.5, weight="bold")
@@ -366,7 +366,7 @@ def blocks(measured, paper):
     warps."""
     found: dict[int, dict[int, Entry]] = {}
     for entry in measured.newest.values():
-        rows = entry.cell.variant.removeprefix("b")  # step 3 names its tiles
+        rows = entry.cell.variant.removeprefix("b")  # step 3's results name their tiles
         if entry.cell.kind == "blocks" and rows.isdigit() and entry.cell.seqlen == LADDER["seqlen"] and entry.cell.mask == LADDER["mask"]:
             found.setdefault(entry.cell.head_dim, {})[int(rows)] = entry
     if not found:
@@ -424,7 +424,7 @@ def accuracy(measured, paper):
     entries = [next(iter(by_kind.values())) for by_kind in found.values()]
     names = [f"{entry.cell.dtype}: {entry.label}" for entry in entries]
     axes.set_yticks(range(len(entries)), [""] * len(entries) if paper.phone else names, fontsize=8)
-    for place, name in enumerate(names if paper.phone else []):  # above the row, since a phone has no room beside it
+    for place, name in enumerate(names if paper.phone else []):  # above the row, since there is no room next to it on a phone
         axes.text(0.01, place - 0.3, name, transform=axes.get_yaxis_transform(), fontsize=7)
     axes.set_ylim(len(entries) - 0.5, -1)
     axes.set(xscale="log", xlabel="RMS error relative to RMS of O", title="Accuracy against FP64")

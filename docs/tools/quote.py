@@ -75,7 +75,7 @@ FIELDS: dict[str, Callable[[Entry], float]] = {
     "l2_gbytes": lambda entry: entry.values["l2_bytes"] / 1e9,
     "l2_model_gbytes": lambda entry: entry.values["l2_model_bytes"] / 1e9,
     "memory_times": lambda entry: 1 + entry.values["workspace_bytes"] / entry.values["tensor_bytes"],
-    "multiplied_tflops": lambda entry: entry.values["FLOPS"] / entry.values["executed"] / 1e12,  # counts all pairs in executed tiles
+    "multiplied_tflops": lambda entry: entry.values["FLOPS"] / entry.values["executed"] / 1e12,  # FLOPs of all pairs in executed tiles
     "vs_best": over_best,
     "model_gbytes": lambda entry: entry.values["model_bytes"] / 1e9,
     "kept": lambda entry: entry.values["kept_bytes"] / 1e9,  # for the backward pass, besides Q, K, V and O
@@ -127,7 +127,7 @@ def value(term: str, measured: Results, used: list[Entry]) -> float:
     card, _, name = words[0].rpartition(":")
     measured = other_card(card) if card else measured
     field, _, counter = words[1].partition("@")
-    if field.startswith("raced_"):  # interleaved with cuDNN, since PyTorch has no FP8
+    if field.startswith("raced_"):  # measured next to cuDNN, since PyTorch has no FP8
         counter = "vs_cudnn_bf16" if "/e4m3/" in name else "vs_cudnn"
     if field in IN_TURN:
         cell = Name.parse(name)
@@ -147,7 +147,7 @@ def value(term: str, measured: Results, used: list[Entry]) -> float:
     try:
         return FIELDS[field](entry) if field in FIELDS else entry.values[field]
     except KeyError as missing:
-        kind, lacks = (Unmeasured, "was never measured with") if field.startswith("vs_") else (Refused, "has no")  # a peer is measured separately
+        kind, lacks = (Unmeasured, "was never measured with") if field.startswith("vs_") else (Refused, "has no")  # peers are measured separately
         raise kind(f"{name} {lacks} {missing.args[0]}: it has {', '.join([*FIELDS, *sorted(entry.values)])}") from None
 
 

@@ -3,7 +3,7 @@ import html
 import re
 from pathlib import Path
 
-TIP = re.compile(r'<div class="ttc" id="[^"]*">.*?</div></div>\n', re.DOTALL)  # the site has no script to show it
+TIP = re.compile(r'<div class="ttc" id="[^"]*">.*?</div></div>\n', re.DOTALL)  # elements for which the site has no script
 
 
 class RawPage:

@@ -22,7 +22,7 @@ class Piece(NamedTuple):
 
     look: str  # keyword, comment, ..., or normal
     text: str
-    meant: Definition | None  # what the name refers to
+    meant: Definition | None  # the definition that the name refers to
 
 
 def text_of(element: ElementTree.Element) -> str:
@@ -57,7 +57,7 @@ class Sources:
     def define(self, element: ElementTree.Element, place: ElementTree.Element, name: str, address: str) -> None:
         definition = element.find("definition")
         declaration = text_of(definition) + element.findtext("argsstring", "") if definition is not None else name
-        declaration = " ".join(declaration.split())  # Doxygen 1.17 puts a line break into some
+        declaration = " ".join(declaration.split())  # Doxygen 1.17 breaks some of these lines
         file, line = place.get("bodyfile", place.get("file", "")), place.get("bodystart", place.get("line", "0"))
         kind = element.get("kind", element.tag)
         self.definitions[element.get("id", "")] = Definition(kind, name, declaration, file, int(line), address)

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-SECONDS = 60  # per program; all computations here are small
+SECONDS = 60  # limit per program; all computations here are small
 SMALL = ["1", "2", "3", "7", "33"]
 NUMBERS = ["0", "-1", "-0", "+3", "", " ", "x", "1.5", "0x10", "1e3", "nan", "inf", "-inf", "2147483647", "2147483648", "4294967297", "9" * 20, "9" * 400,
            "4g", "999999999k", "1k1", "7 ", "\u0664", "7\n", "\x1b[2J", "%s%n", "1,2", "--", "-", "=", "a" * 5000, "\udcff"]

@@ -34,7 +34,7 @@ class Study(unittest.TestCase):
             assert done.returncode == 0, done.stderr
             cls.said = done.stderr
             whole = json.loads(path.read_text())
-            whole["context"]["commit"] = "abc"  # as ./flashbook accuracy sets it
+            whole["context"]["commit"] = "abc"  # set as in ./flashbook accuracy
             path.write_text(json.dumps(whole))
             measured = results.Results([path])
         cls.table = {variant: {kind: entry.values["relative_rms"] for kind, entry in by_kind.items()}

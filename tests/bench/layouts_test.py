@@ -79,7 +79,7 @@ class Layouts(unittest.TestCase):
     def test_every_program_that_races_has_each_cell_in_both(self):
         programs = racing()
         self.assertEqual(set(programs) - {"cells"}, {"as_called", "backward", "decode", "in_triton", "masks", "operators", "peers"})
-        for program in sorted(set(programs) - ONE_LAYOUT - {"cells"}):  # cells is run by decode
+        for program in sorted(set(programs) - ONE_LAYOUT - {"cells"}):  # decode runs the cells of cells.py
             with self.subTest(program):
                 if program == "operators":
                     self.assertEqual(programs[program], {"race"})

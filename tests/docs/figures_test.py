@@ -21,7 +21,7 @@ from docs.tools.interactive import scripts_of
 
 FIGURES = pathlib.Path(__file__).resolve().parents[2] / "docs" / "figures"
 INTERACTIVE = FIGURES / "interactive"
-SCRIPTS = sorted(INTERACTIVE.glob("*.js"), key=lambda file: (file.stem != "kit", file.stem))  # the shared script first
+SCRIPTS = sorted(INTERACTIVE.glob("*.js"), key=lambda file: (file.stem != "kit", file.stem))  # starts with the shared script
 SCRIPTS_OF = scripts_of(INTERACTIVE)
 NAMES = sorted(SCRIPTS_OF)
 CHROMIUM = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None)

@@ -46,7 +46,7 @@ class FrontDoor(unittest.TestCase):
         shutil.copytree(ROOT / "door", self.tree / "door", ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copytree(ROOT / "course", self.tree / "course", ignore=shutil.ignore_patterns("__pycache__"))
         (self.tree / "tests/exercises/ch01-scores.cu").touch()
-        compiler = "#!/bin/sh\ncat >/dev/null\n"  # finds every header
+        compiler = "#!/bin/sh\ncat >/dev/null\n"  # a compiler that finds every header
         for name, text in {
             "cmake": CMAKE,
             "g++": compiler,

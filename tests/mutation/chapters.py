@@ -366,7 +366,7 @@ def with_all(text, places, begin, end):
     parts, at = [], begin
     for place in rest:
         if place.begin < at:
-            continue  # it is within the previous one
+            continue  # this place is within the previous one
         inner = with_all(text, [other for other in rest if other is not place], place.begin, place.end)
         parts += [text[at:place.begin], chosen(inner, place.others)]
         at = place.end
@@ -407,7 +407,7 @@ def plant(folder, faults, all_faults):
         target = Path(folder) / file
         target.parent.mkdir(parents=True, exist_ok=True)
         head, pragma, rest = text.partition("#pragma once\n")
-        line = f'#line {head.count(chr(10)) + 2} "{ROOT / file}"\n'  # names what follows like the chapter's own file
+        line = f'#line {head.count(chr(10)) + 2} "{ROOT / file}"\n'  # gives the following lines the name of the chapter's own file
         text = f"{head}{pragma}extern const int flashbook_fault;\n{line}{rest}"
         if not target.exists() or target.read_text(encoding="utf-8") != text:  # files that include it need not be recompiled
             target.write_text(text, encoding="utf-8")

@@ -120,7 +120,7 @@ class Page(unittest.TestCase):
     def run_in(self, trace, script):
         """Returns the result of an async function's body in a trace's page; errors fail the test."""
         text = page.html(trace)
-        self.assertNotRegex(text, r"https?://(?!www\.w3\.org)")  # it works offline
+        self.assertNotRegex(text, r"https?://(?!www\.w3\.org)")  # the page works offline
         text = text.replace("<head>", "<head><script>const errors = []; addEventListener('error', (e) => errors.push(e.message));</script>", 1)
         text = text.replace("</body>", f"""<script>(async () => {{ {script} }})().catch((e) => {{ errors.push(String(e)); }}).then((value) => {{
           const pre = document.createElement('pre');

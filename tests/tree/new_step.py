@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = ["04_flash_attention_2"]
 CHAPTER = Path("chapters/04_flash_attention_2")
-NEW, NEXT = "one_stage", "two_stages"  # the new step, and the one that moves from 3 to 4
+NEW, NEXT = "one_stage", "two_stages"  # the new step, and the step that moves from 3 to 4
 INCLUDE = f'#include "{CHAPTER}/step2_ldmatrix.cuh"\n'
 ROW = f"""\
     row("{NEW}", "one stage", "The kernel of two stages under another name.",

@@ -21,9 +21,9 @@ from svg import data_text
 import chapters
 from bench import steps
 
-page = importlib.import_module("page")  # common/simulator/events/page.py; tests/mutation has another page.py
+page = importlib.import_module("page")  # common/simulator/events/page.py, not the page.py in tests/mutation
 
-MANY_KEYS = ["--seqlen", "192", "--seqlen-k", "640"]  # more tiles of keys than a ring has stages
+MANY_KEYS = ["--seqlen", "192", "--seqlen-k", "640"]  # so that there are more tiles of keys than a ring has stages
 FP8_KEYS = ["--seqlen", "192", "--seqlen-k", "384"]
 ONE_KEY_TILE = ["--seqlen", "384", "--seqlen-k", "128"]
 # The recorded steps, each with the fault that its timeline shows, and the program's options if they are not those with

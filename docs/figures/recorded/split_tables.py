@@ -25,7 +25,7 @@ CHAPTER = ROOT / "chapters" / "04_flash_attention_2"
 PAGES = {CHAPTER / "README.md": "table split", CHAPTER / "appendix.md": "table conflicts"}
 TILE, TILES = 64, 8
 
-# The purpose of an access: that of the first of these texts found in its line.
+# The purpose of an access, determined by the first of these texts found in its line.
 SPLIT_ROWS = (
     ("$K$ and $V$ copied in", r"cp_async_cg"),
     ("$O$ read and written", r"tiles\.o\["),
