@@ -1,7 +1,7 @@
 //| # One round of the loop
 //|
-//| A block keeps a tile of 128 keys. Its two warpgroups own 64 each and go through the queries together, tile
-//| after tile. A round, in the order of issue:
+//| A block keeps a tile of 128 keys. Its two warpgroups own 64 each and process the queries together, tile by
+//| tile. A round issues, in this order:
 //|
 //| ![A round of two warpgroups as a timeline: five products, the exponential, dS through shared memory, dQ
 //| handed over](../../docs/figures/backward_round.svg)
@@ -22,11 +22,11 @@ struct HopperShared : GradientShared<T, Traits, TileBroadcast> {
   uint64_t ds_full[2];  ///< kLateDq: both consumers have written their halves of this tile of dS
 };
 
-//| ## Which queries, and where to begin
+//| ## The queries of a tile of keys, and where to begin
 //|
 //| Under a causal mask a tile of keys is seen from its diagonal on, up to the last query, which sees every
 //| key.
-/// The tiles of queries that see something of a tile of keys: first, and the one after the last.
+/// The tiles of queries that see some key of a tile of keys: the first, and the one after the last.
 struct QueryTiles {
   int first, end;
 
@@ -40,8 +40,8 @@ struct QueryTiles {
   }
 };
 
-/// Returns the tiles of kQueries queries that see a key from `first_key` on. The last query does, so there is
-/// at least one.
+/// Returns the tiles of kQueries queries that see a key from `first_key` on. The last query sees all keys, so
+/// there is at least one tile.
 template <int kQueries>
 __device__ __forceinline__ QueryTiles queries_of(const Problem& problem, int first_key) {
   return {problem.first_query(first_key) / kQueries, ceil_div(problem.seqlen_q, kQueries)};
@@ -123,8 +123,8 @@ struct Gradients {
   }
 
   //| ### The round
-  /// Processes a query tile. `sums` is where this warpgroup's part of its dQ is added, if registers add it;
-  /// or that of the previous round, if kLateDq. kHasBefore: there is one.
+  /// Processes a query tile. `sums` is where this warpgroup's part of dQ is added, if registers add it: this
+  /// tile's, or with kLateDq the previous round's. kHasBefore: there is one.
   template <bool kHasBefore = false>
   __device__ __forceinline__ void step(PipelineState<Traits::kStages>& state, int first_key, int first_query,
                                        float* sums) {
@@ -179,7 +179,7 @@ struct Gradients {
     } else if constexpr (Traits::kLateDq) {
       finish_late<kHasBefore>(state, p, ds, sums);
     } else {
-      //| dS^T is an operand in registers, too. With a single stage, dK goes first and runs while both wait
+      //| dS^T is a register operand, too. With a single stage, dK is issued first and runs while both wait
       //| for dS.
       const uint64_t q_columns = mn_major(shared.q.tile[state.stage]);
       if constexpr (Traits::kStages == 1) {
@@ -195,13 +195,13 @@ struct Gradients {
       if constexpr (Traits::kDsStages == 1) named_barrier_sync<kDsRead, kKeyConsumerThreads>();
       auto& ds_tile = shared.ds[state.stage % Traits::kDsStages];
       store_transposed_to_smem(ds_tile, ds, warp_key);
-      named_barrier_sync<kDsWritten, kKeyConsumerThreads>();  // both halves of dS are written
+      named_barrier_sync<kDsWritten, kKeyConsumerThreads>();  // both halves of dS have been written
       const uint64_t ds_rows = k_major(ds_tile), k_columns = mn_major(shared.k);
       wgmma_fence();
       if constexpr (Traits::kStages == 1) {
         finish_keys_and_queries<T, Traits>(shared, state, dk, ds, ds_rows, k_columns, sums, number);
       } else {
-        //| dQ comes before dK, so that dK runs while dQ is handed over.
+        //| dQ is issued before dK, so that dK runs while dQ is handed over.
         wgmma_pin(dk);
         wgmma_pin(ds);
         float dq[Part::kFloats];
@@ -216,7 +216,7 @@ struct Gradients {
         release(shared.d_o, state);
         //| dQ is done, and dK still runs. Each thread sends 32 floats to shared memory, or to the L2.
         if constexpr (Traits::kAddByTma)
-          hand_over(shared, dq, number, state.stage);  // two stages: the stage's number is the parity
+          hand_over(shared, dq, number, state.stage);  // with two stages, the stage is the parity
         else
           add_from_registers(dq, sums);
         wgmma_wait<0>();
@@ -231,10 +231,10 @@ struct Gradients {
   //| ### Late dQ
   //|
   //| The barrier in the middle of a round keeps both warpgroups in lockstep: both compute exponentials while
-  //| the tensor cores idle, then both wait for products. But nothing forces dQ to be that of this round. With
-  //| two buffers for dS, a warpgroup can compute dQ of the *previous* round. It then waits, at one mbarrier
-  //| per buffer, for data that both wrote a whole round ago. So they may drift apart by up to a round, and
-  //| one multiplies while the other computes its exponentials.
+  //| the tensor cores idle, then both wait for products. But nothing requires this round to compute its own
+  //| dQ. With two buffers for dS, a warpgroup can compute dQ of the *previous* round. It then waits, at one
+  //| mbarrier per buffer, for data that both wrote a whole round ago. So they may drift apart by up to a
+  //| round, and one multiplies while the other computes its exponentials.
   //|
   //| | barrier | who arrives | arrivals of a phase | who waits | first wait |
   //| | --- | --- | --- | --- | --- |
@@ -270,8 +270,8 @@ struct Gradients {
     release(shared.q, state);
   }
 
-  //| The stages of Q and the buffers of dS alternate together. So the previous round is the other buffer, and
-  //| its phase is that of this round, or at buffer 0 the one before.
+  //| The stages of Q and the buffers of dS alternate together. So the previous round used the other buffer,
+  //| and its phase is that of this round, or the preceding one at buffer 0.
   /// Waits until both consumers have written dS in the round before that of `state`.
   __device__ __forceinline__ void wait_for_ds_before(const PipelineState<Traits::kStages>& state) const {
     mbarrier_wait(&shared.ds_full[state.stage ^ 1], state.stage == 0 ? state.phase ^ 1 : state.phase);
@@ -284,7 +284,7 @@ struct Gradients {
                                                number, 0);
   }
 
-  //| After the last round of a tile of keys no round is left to compute its dQ in, and K will be overwritten.
+  //| After the last round of a tile of keys, no round is left to compute its dQ, and K will be overwritten.
   /// Computes the last dQ of a key tile, after its last round. `state` is one past it.
   __device__ __forceinline__ void finish_last(const PipelineState<Traits::kStages>& state,
                                               float* sums) const {

@@ -37,8 +37,8 @@ inline Workspace workspace_of(const Spec& spec, int tile, const Tensors& tensors
 //| also has rows past the last query, because each head has whole tiles there. The counters of later kernels
 //| must begin at 0. There are fewer of them than threads here, so the first threads set one each, which saves
 //| a launch.
-/// Computes D, and the log-sum-exp in the kernels' units, for every row of the workspace; and zeros in
-/// `workspace.dq` if kClearsDq; and in `counts` counters. kHeadDim / 8 lanes share a row. Grid: (rows of
+/// Computes D, and the log-sum-exp in the kernels' units, for every row of the workspace. Clears
+/// `workspace.dq` if kClearsDq, and `counts` counters. kHeadDim / 8 lanes share a row. Grid: (rows of
 /// workspace.d / rows of a block).
 template <typename T, int kHeadDim, bool kClearsDq>
 __global__ void __launch_bounds__(kPrepareThreads)
@@ -64,8 +64,8 @@ __global__ void __launch_bounds__(kPrepareThreads)
 
 //| ## The launch
 //|
-//| One thread per 16 bytes of a row. The order of the launches on one stream is the only synchronisation that
-//| the later kernels need.
+//| Each thread handles 16 bytes of a row. The order of the launches on one stream is the only synchronisation
+//| that the later kernels need.
 /// Launches `prepare` for tiles of `tile` queries and `counts` counters. Static, because the simulator has
 /// kernels with bounds.
 template <typename T, int kHeadDim, bool kClearsDq>

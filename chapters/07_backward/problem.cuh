@@ -2,9 +2,9 @@
 //|
 //| This is a kernel's view of the shape: which query sees which key, and where each row is stored.
 //|
-//| A backward pass has eight tensors with rows of `head_dim` elements: Q, K, V, O and dO come in, dQ, dK and
-//| dV go out. Each may have its own layout in memory, so the kernel gets strides for all of them. They are
-//| arguments of the launch, in constant memory, and cost no register until they are used.
+//| A backward pass has eight tensors with rows of `head_dim` elements: the inputs Q, K, V, O and dO, and the
+//| outputs dQ, dK and dV. Each may have its own layout in memory, so the kernel receives strides for all of
+//| them. Strides are launch arguments, in constant memory, and cost no register until they are used.
 //|
 //| ![The causal mask is aligned to the bottom right: the last query sees every
 //| key](../../docs/figures/visible_keys.svg)

@@ -1,6 +1,6 @@
 //| # Step 1, first kernel: dQ
 //|
-//| A block owns a tile of queries and goes through the keys. It is chapter 4's forward kernel with one more
+//| A block owns a tile of queries and loops over the keys. It is chapter 4's forward kernel with one more
 //| product, and without the difficult part of a softmax: the log-sum-exp is final, so there is no running
 //| maximum, nothing is rescaled, and the order of the tiles does not matter.
 //|
@@ -10,10 +10,10 @@
 //|
 //| ![Two passes and one pass over the same tiles](../../docs/figures/backward_loops.svg)
 //|
-//| **Budget**, $d = 128$: Q and dO 16 KB each, two stages of K and V 64 KB, 96 KB together: two blocks of
-//| four warps per multiprocessor. Registers: dQ 64, S and dP 32 each. With 32 rows per warp, operands would
-//| be read half as often. A sweep on an H200 found that faster, but the compiler spilled registers in the
-//| loop, which no kernel of the book does.
+//| **Budget**, $d = 128$: Q and dO take 16 KB each, two stages of K and V 64 KB, 96 KB together: two blocks
+//| of four warps per multiprocessor. Registers: dQ 64, S and dP 32 each. With 32 rows per warp, operands
+//| would be read half as often. A sweep on an H200 found that faster, but the compiler spilled registers in
+//| the loop, which no kernel of the book does.
 //|
 //| **The same bits every time.** No other block writes these rows, and the order of the tiles is fixed.
 #pragma once
@@ -68,8 +68,8 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   const int last_key = problem.last_key(first_query + min(Traits::kQueries, valid_rows) - 1);
   const int tiles = last_key < 0 ? 0 : last_key / kKeys + 1;
 
-  //| Q and dO stay for the whole block. Two stages of K and V alternate: while one is used, the next tile is
-  //| in flight.
+  //| Q and dO stay in shared memory for the whole block. Two stages of K and V alternate: while one is used,
+  //| the next tile is in flight.
   const int warp_row = threadIdx.x / 32 * Traits::kWarpRows, lane = threadIdx.x % 32;
   unsigned char* q_tile = dynamic_shared<unsigned char>();                 // [kQueries, kHeadDim], then dQ
   unsigned char* do_tile = q_tile + Traits::kQueries * Traits::kRowBytes;  // [kQueries, kHeadDim]
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   //| ## One tile of keys
   //|
   //| The scores' registers are used three times: S, then P, then dS. `kMasked` compiles the loop's body
-  //| twice, with the comparisons of the mask and without.
+  //| twice, with and without the comparisons of the mask.
   Blocks<kRowBlocks, kHeadDim / 8> sums = {};
   const auto use = [&]<bool kMasked>(int tile) {
     cp_async_wait<0>();

@@ -1,7 +1,7 @@
 //| # Step 1, second kernel, and step 2
 //|
-//| A block owns a tile of keys and goes through the queries. For step 1 it computes dK and dV. For step 2 it
-//| also contributes to dQ, so that S and dP are computed only once: FlashAttention-2's loop.
+//| A block owns a tile of keys and loops over the queries. In step 1 it computes dK and dV. In step 2 it also
+//| contributes to dQ, so that S and dP are computed only once: FlashAttention-2's loop.
 //|
 //| **The idea: keys are rows.** The kernel computes $S^\top = K Q^\top$ and $dP^\top = V\,dO^\top$. Each warp
 //| owns keys, and its results have a row for each of them. Then $P^\top$ and $dS^\top$ are left operands of
@@ -12,8 +12,8 @@
 //|
 //| **The fifth product** is $dQ = dS\,K$, a sum over keys, which are spread over all warps. So $dS^\top$ goes
 //| through shared memory, once, and the warps divide the queries and dims of dQ among themselves. The result
-//| is only this block's part of dQ. Other blocks, which own other keys, have other parts. `atomicAdd` adds
-//| them up in device memory, in float32.
+//| is only this block's part of dQ. Other blocks, which own other keys, have other parts. `atomicAdd` sums
+//| the parts in device memory, in float32.
 //|
 //| **Budget**, $d = 128$: K and V of 128 keys 64 KB, two stages of Q and dO of 64 queries 64 KB, $dS^\top$
 //| and $P^\top$ 16 KB each: 161 KB, one block of eight warps. Registers: dK and dV 128, the scores and dP 64,
@@ -28,7 +28,7 @@ namespace flashbook::backward {
 //|
 //| dK and dV are two sums of `head_dim` floats per key, and they stay in registers from the first query to
 //| the last. That determines everything else. At $d = 64$ a warp owns 32 keys: 128 registers of sums. At
-//| $d = 128$ the same would take 256, more than there are. There are two ways out: 16 keys per warp, or 32
+//| $d = 128$ the same would take 256, more than a thread has. There are two ways out: 16 keys per warp, or 32
 //| keys shared by two warps, each with half of the dims. The second reads every operand for two row blocks,
 //| and was faster in a sweep on an H200. At $d = 256$ four warps share 32 keys.
 //|
@@ -71,10 +71,10 @@ struct KeyKernelTraits {
   static_assert(kDqFloats * kThreads == kQueries * kHeadDim, "the warps' parts are dQ's tile, each once");
 };
 
-//| **An order of its own.** A lane's four results of a block are in two rows. In row-major order a warp's 32
-//| additions would touch eight rows, 32 bytes each. But only `convert_dq` reads these sums, so we may choose
-//| their order in memory: float number $i$ of all threads is contiguous, and one instruction of a warp adds
-//| to 128 contiguous bytes.
+//| **A layout for dQ's sums.** A lane's four results of a block are in two rows. In row-major order a warp's
+//| 32 additions would touch eight rows, 32 bytes each. But only `convert_dq` reads these sums, so we may
+//| choose their order in memory: float number $i$ of all threads is contiguous, and one instruction of a warp
+//| adds to 128 contiguous bytes.
 /// Returns the place of this thread's float `i` of dQ in a tile of the workspace, next to its neighbours'.
 template <typename Traits>
 __device__ __forceinline__ int place_of_dq(int i) {
@@ -119,9 +119,9 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
                  Problem problem) {
   //| ## Where the block is
   //|
-  //| A block has one tile of keys of one key head, and goes through the queries of *every* query head of the
-  //| group, one after another. So the sum over the group happens in its registers, and nothing has to be
-  //| added up afterwards. The price is fewer blocks.
+  //| A block has one tile of keys of one key head, and processes the queries of *every* query head of the
+  //| group, one head after another. So it sums over the group in registers, and nothing has to be summed
+  //| afterwards. The price is fewer blocks.
   //|
   //| Under the causal mask the first tile of queries is the one with the first query that sees the first key.
   //| All queries see tile 0 of the keys, so the longest blocks have the smallest numbers and start first.
@@ -177,8 +177,8 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
 
   //| ## One tile of queries
   //|
-  //| The sums begin at zero and are always written. So a block whose keys no query sees writes zeros, as it
-  //| must.
+  //| The sums begin at zero and are always written. So a block whose keys no query sees still writes
+  //| zeros.
   Blocks<kRowBlocks, Traits::kDims / 8> dk_sums = {}, dv_sums = {};
   const auto use = [&]<bool kMasked>(int i) {
     const int first_query = query_of(i);
@@ -221,9 +221,9 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
     if constexpr (kAddsDq || kShares) write_blocks<T, kPairRowBytes>(ds_tile, ds, warp_key, warp_column);
     if constexpr (kShares) {
       write_blocks<T, kPairRowBytes>(p_tile, p, warp_key, warp_column);
-      __syncthreads();  // P^T and dS^T of the warps that share keys are written
+      __syncthreads();  // the warps that share keys have written P^T and dS^T
     }
-//| Two products by columns. dO and Q are read again, now transposed by `ldmatrix`.
+//| Two products by columns follow. dO and Q are read again, now transposed by `ldmatrix`.
 #pragma unroll
     for (int step = 0; step < kQueries / 16; ++step) {
       uint32_t a[kRowBlocks][4];
@@ -290,7 +290,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
     else
       use.template operator()<false>(i);
     if constexpr (kAddsDq) {
-      if (!kShares) __syncthreads();  // dS^T of all warps is written
+      if (!kShares) __syncthreads();  // all warps have written dS^T
       add_dq(i);
     }
   }
@@ -310,7 +310,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
 //| ## The conversion
 //|
 //| A last kernel rounds the sums of dQ to 16 bits. It has as many threads as the kernel above, and each reads
-//| the floats at the places where it would have added them. So they come back as fragments, in the same
+//| the floats at the places where it would have added them. So they are read back as fragments, in the same
 //| lanes, and are stored like any other result. Reads are coalesced just as the additions were.
 /// Rounds the sums of dQ. A thread reads what it would have added in keys_outside. Grid: (tiles of
 /// Traits::kQueries queries of the workspace); dynamic shared memory: Traits::kQueryTileBytes.

@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kKeyConsumerThreads, 1)
   }
 
   //| The waits are those of later steps; only the requests differ. That one thread's detour costs its whole
-  //| warpgroup: its other lanes, and so its products, wait for it.
+  //| warpgroup: the other lanes, and so the products, wait for it.
   const int warp = warp_of_block(), number = warp / kWarpsPerWarpgroup;
   Gradients<T, Traits> gradients(shared, problem, number, warp);
   // Always true: the last query sees every key. But without the test, nvcc 13.0 spills a register at d = 64.
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kKeyConsumerThreads, 1)
 #pragma unroll 1
     for (int query = first_query; query <= last_query; query += Traits::kQueries) {
       //| With two stages the next tile is in flight while this one is used. At d = 256 there is space for
-      //| only one, and it is waited for.
+      //| only one stage, and every load is waited for.
       if (threadIdx.x == 0) {
         if constexpr (Traits::kStages == 2) {
           PipelineState<2> other = state;

@@ -9,7 +9,7 @@
 //| | --- | --- | --- |
 //| | 0 | takes the next tile of keys, loads Q and log-sum-exp | an empty stage |
 //| | 32 | loads K, V, dO and D | empty stages, and the last products with K and V |
-//| | 64, 96 | add a consumer's dQ, or signal when it may | the consumer; in step 6 the blocks before |
+//| | 64, 96 | add a consumer's dQ, or signal when it may | the consumer; in step 6, earlier blocks |
 //| | 128 to 383 | two consumers: five products | full stages; each other's dS |
 #pragma once
 #include "chapters/07_backward/hopper_gradients.cuh"
@@ -20,13 +20,13 @@
 
 namespace flashbook::backward {
 
-//| ## Which keys, which queries
+//| ## Which keys and which queries
 //|
 //| Chapter 5's scheduler hands out the tiles of a head from the last to the first, since under a causal mask
 //| the last queries have the most keys. Keys are the other way round: all queries see the first key. So the
 //| number is reversed, except in step 6, where the block with the last keys has to come first.
-/// Returns the first key of a tile of the order, whose longest tiles are the last of a head; but the most
-/// queries see the first keys.
+/// Returns the first key of a tile of the order, whose longest tiles are the last of a head; whereas the
+/// first keys are seen by the most queries.
 template <typename Traits>
 __device__ __forceinline__ int first_key_of(const TileOrder& order, const WorkTile& work) {
   constexpr bool reversed = !Traits::kDeterministic;
@@ -119,12 +119,12 @@ __device__ __forceinline__ int turn_of(const Problem& problem, int first_key, in
 
 //| ## The threads that add
 //|
-//| For each consumer a thread passes its part of dQ to TMA. Its two barriers are those of a pipeline with one
+//| For each consumer a thread passes the part of dQ to TMA. Its two barriers are those of a pipeline with one
 //| stage, with the roles exchanged: the consumer fills it, and TMA empties it.
 //|
 //| ![Four parts of one element of dQ, added in two orders, end in different last
 //| digits](../../docs/figures/backward_orders.svg)
-/// Whether dedicated threads add dQ, or wait for the consumer's turn to do so.
+/// Whether dedicated threads add dQ, or wait for the consumer's turn to add it.
 template <typename Traits>
 constexpr bool kHasAdders = Traits::kAddByTma || (Traits::kDeterministic && Traits::kSums != Sums::values);
 
@@ -140,7 +140,7 @@ __device__ __forceinline__ void add_dq(HopperShared<T, Traits>& shared, const Wo
   for (;;) {
     const WorkTile work = next_tile<false>(shared.broadcast, next);
     if (work.query_tile < 0) return;
-    //| This thread goes through the same tiles of queries as all other roles in the block.
+    //| This thread processes the same tiles of queries as all other roles in the block.
     const int first_key = first_key_of<Traits>(order, work);
     const QueryTiles tiles_seen = queries_of<Traits::kQueries>(problem, first_key);
     const int start = start_of<Traits>(tiles_seen, first_key);
@@ -159,7 +159,7 @@ __device__ __forceinline__ void add_dq(HopperShared<T, Traits>& shared, const Wo
           //| from shared memory, and the consumer may write the next one. The sums may still be on their way
           //| to the L2. The next block may add only when they are in memory, after `tma_store_wait`. Only
           //| then comes the release of the semaphore.
-          mbarrier_wait(&shared.dq_full[number], parity);  // the part is written
+          mbarrier_wait(&shared.dq_full[number], parity);  // the part has been written
           if constexpr (Traits::kDeterministic) wait_for_turn(semaphore, turn);
           bulk_reduce_add(Part::sums_of(workspace.dq, first_row, number), &shared.dq[number][0][0].x,
                           Part::kPieceFloats * sizeof(float));
@@ -173,7 +173,7 @@ __device__ __forceinline__ void add_dq(HopperShared<T, Traits>& shared, const Wo
           //| the turn on when all warps have added.
           wait_for_turn(semaphore, turn);
           mbarrier_arrive(&shared.dq_empty[number]);       // the consumer may add
-          mbarrier_wait(&shared.dq_full[number], parity);  // it has
+          mbarrier_wait(&shared.dq_full[number], parity);  // it has added
         }
         if constexpr (Traits::kDeterministic) store_release(semaphore, turn + 1);
         parity ^= 1;
@@ -245,7 +245,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) hopper_backward(
   __syncthreads();  // the barriers are ready
 
   //| The roles diverge here, and registers are redistributed. A producer keeps 24 or 40; a consumer at d =
-  //| 128 holds 128 floats of dK and dV and up to 64 of scores and dP all at once, and has 240 or 232.
+  //| 128 holds 128 floats of dK and dV and up to 64 of scores and dP at the same time, and gets 240 or 232.
   const int warp = warp_of_block(), warpgroup = warp / kWarpsPerWarpgroup;
   if (warpgroup == 0) {
     setmaxnreg_dec<Traits::kProducerRegisters>();
@@ -268,8 +268,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) hopper_backward(
       if constexpr (!Shared::kHasDp) wait_for_launch_before();
       return;
     }
-    //| A consumer takes a tile of keys, zeroes dK and dV, goes through the queries, and stores. The last
-    //| query sees every key, so each tile has work, and each gradient is written.
+    //| A consumer takes a tile of keys, zeroes dK and dV, loops over the queries, and stores the results. The
+    //| last query sees every key, so each tile has work, and each gradient is written.
     const int first_key = first_key_of<Traits>(order, work);
     const int kv_head = work.head.batch * problem.kv_heads + work.head.head;
     const QueryTiles tiles_seen = queries_of<Traits::kQueries>(problem, first_key);
@@ -309,7 +309,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) hopper_backward(
 //|
 //| The last kernel rounds the sums, tile by tile, as
 //| [`gradient_round.h`](../../common/hopper/gradient_round.h) explains.
-/// Rounds dQ from the sums. Each of a block's kKeyConsumers warpgroups takes a part of a tile of queries.
+/// Rounds dQ from the sums. Each of a block's kKeyConsumers warpgroups processes a part of a tile of queries.
 /// Grid: tiles of queries of all heads.
 template <typename T, int kHeadDim, int kQueries>
 __global__ void __launch_bounds__(kKeyConsumerThreads) convert_dq_parts(

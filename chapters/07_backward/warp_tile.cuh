@@ -1,4 +1,4 @@
-//| # What a warp multiplies
+//| # Products of a warp
 //|
 //| The building blocks of both steps with `mma.sync`. Chapter 4 explains each: the
 //| [swizzle](../04_flash_attention_2/warp_tile.cuh), copies by `cp.async`, and how `mma.sync` distributes its
@@ -42,11 +42,11 @@ __device__ __forceinline__ int swizzled(int row, int piece) {
   return row * kRowBytes + (piece ^ (kRowBytes == 64 ? row / 2 % 4 : row % 8)) * 16;
 }
 
-/// From the place of piece 0 or 1 of an aligned group of eight, 2 * step pieces further along the same row.
+/// Moves the place of piece 0 or 1 of an aligned group of eight 2 * step pieces further along the row.
 __device__ __forceinline__ int walk(int place, int step) { return (place ^ step % 4 * 32) + step / 4 * 128; }
 
 //| Rows may be any distance apart in memory, `stride` elements. Rows past the end become zeros without
-//| being read. Leftovers would not do, since a probability of 0 times NaN is NaN.
+//| being read. Stale data would not do, since a probability of 0 times NaN is NaN.
 /// Starts copying kRows rows into a swizzled tile; rows from `valid_rows` on become zeros.
 template <int kRows, int kHeadDim, int kThreads, typename T>
 __device__ __forceinline__ void copy_tile(unsigned char* tile,
@@ -66,9 +66,9 @@ __device__ __forceinline__ void copy_tile(unsigned char* tile,
 
 //| ## Two kinds of products
 //|
-//| The loop goes along `head_dim` 16 elements at a time. A fragment of B is loaded once and used for every
-//| row block of the warp. That is the purpose of a second row block: it halves the shared memory traffic per
-//| product.
+//| The loop advances along `head_dim` 16 elements at a time. A fragment of B is loaded once and used for
+//| every row block of the warp. That is the purpose of a second row block: it halves the shared memory
+//| traffic per product.
 /// sums = A B^T, summed along the rows of both: A the warp's rows, B kColumnBlocks * 8 rows.
 template <typename T, int kHeadDim, int kRowBlocks, int kColumnBlocks>
 __device__ __forceinline__ void multiply_rows(Blocks<kRowBlocks, kColumnBlocks>& sums,
@@ -104,7 +104,7 @@ __device__ __forceinline__ void multiply_rows(Blocks<kRowBlocks, kColumnBlocks>&
   }
 }
 
-//| The second kind gets its left operand in registers. It is called once per 16 rows of B, and adds to its
+//| The second kind takes its left operand from registers. It is called once per 16 rows of B, and adds to its
 //| result from tile to tile.
 /// sums += A B for 16 rows of B, which are summed over, and kColumnBlocks * 8 of its columns.
 template <typename T, int kHeadDim, int kRowBlocks, int kColumnBlocks>
@@ -136,7 +136,7 @@ __device__ __forceinline__ void round_blocks(uint32_t (&a)[kRowBlocks][4],
   for (int r = 0; r < kRowBlocks; ++r) results_as_a<T>(a[r], sums[r][2 * step], sums[r][2 * step + 1]);
 }
 
-//| ## Out of the registers
+//| ## Storing results
 //|
 //| A result is stored through shared memory: first to its own part of a tile, swizzled, then as whole lines
 //| to device memory. `write_blocks` also passes $dS^\top$ to the other warps.

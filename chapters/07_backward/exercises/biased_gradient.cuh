@@ -1,5 +1,5 @@
 /// \file
-/// Exercise ch07-ds: dS where the scores have a bias that is learned.
+/// Exercise ch07-ds: dS where the scores have a learned bias.
 #pragma once
 #include "common/device/kernel.h"
 #include "common/ptx/math.h"
@@ -11,7 +11,7 @@ namespace flashbook::backward {
 // multiplied: it is also added to dB. As in step 3, keys go down and queries across: two products have left
 // S^T and dP^T in the registers of a warpgroup, distributed as by wgmma (common/ptx/wgmma_layout.h).
 
-/// The shape, as a tile must know it.
+/// The shape, as far as a tile needs it.
 struct BiasedProblem {
   int seqlen_q, seqlen_k;
   bool causal;       ///< aligned to the bottom right: the last query sees every key

@@ -6,8 +6,8 @@
 
 namespace flashbook::backward {
 
-// Blocks add up rows as step 6 adds up dQ: each has its part of every tile's sums, TMA adds it, and a
-// semaphore for each tile lets the blocks add in turn, the last block first. Block 0 adds last, and divides.
+// Blocks sum rows as step 6 sums dQ: each has its part of every tile's sums, TMA adds the part, and a
+// semaphore per tile makes the blocks add in turn, the last block first. Block 0 adds last, and divides.
 
 constexpr int kMeanColumns = 64, kMeanRows = 3;  ///< columns of a tile; rows of a tile that a block has
 

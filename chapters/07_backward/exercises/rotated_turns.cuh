@@ -11,12 +11,12 @@ namespace flashbook::backward {
 
 // Here keys are the inner loop: each block has a tile of queries and adds a part to dK of every tile of keys.
 // There are as many blocks as tiles of keys, and no mask. If all blocks began with tile 0, all but one would
-// wait. So block b adds first to tile b, then to tile b + 1, and after the last to tile 0. In its round r it
-// is the r-th block that adds to its tile, counted from 0: in every round each tile has one block, and the
-// order of additions is fixed.
+// wait. So block b adds first to tile b, then to tile b + 1, and wraps around to tile 0 after the last. In
+// its round r it is the r-th block that adds to its tile, counted from 0: in every round each tile has one
+// block, and the order of additions is fixed.
 //
 // Warps 0 to 3 write the parts into shared memory, and one thread of warp 4 adds them through TMA. There are
-// two buffers, so that the next part is written while TMA reads this one. Round r takes buffer r % 2.
+// two buffers, so that the next part is written while TMA reads this one. Round r uses buffer r % 2.
 
 constexpr int kPartWriters = 128;
 
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kPartWriters + 32)
     }
   } else if (threadIdx.x == kPartWriters) {
     // BEGIN EXERCISE ch07-adder: the warp that adds
-    // TODO: round after round, take the part when it is written and it is this block's turn, add it, release
+    // TODO: in each round, wait until the part is written and it is this block's turn, add it, release
     // the buffer, and pass the turn on.
     static_cast<void>(sums), static_cast<void>(semaphores);
     // END EXERCISE ch07-adder

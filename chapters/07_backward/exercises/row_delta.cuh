@@ -6,7 +6,7 @@
 
 namespace flashbook::backward {
 
-// Merging partial results takes their log-sum-exps L, and so a loss depends on L, too: the backward pass gets
+// Merging partial results uses their log-sum-exps L, so a loss depends on L, too: the backward pass receives
 // dL along with dO. The derivative of L_i by a score S_ij is P_ij, so
 //
 //     dS_ij = P_ij (dP_ij - sum_c dO_ic O_ic + dL_i) = P_ij (dP_ij - D_i),   D_i = sum_c dO_ic O_ic - dL_i

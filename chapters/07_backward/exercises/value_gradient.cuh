@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kValueDim)
                    int seqlen_q, int seqlen_k) {
   __shared__ float p[kValueDim];
   const int batch = blockIdx.y, length = lengths[batch], first_key = blockIdx.x * kValueKeys;
-  if (first_key >= length) return;  // no query sees these keys: there is nothing to do
+  if (first_key >= length) return;  // no query sees these keys: nothing to do
   q += int64_t(batch) * seqlen_q * kValueDim;
   d_o += int64_t(batch) * seqlen_q * kValueDim;
   for (int key = first_key; key < min(first_key + kValueKeys, length); ++key) {

@@ -1,8 +1,8 @@
 //| # Chapter 7's descriptor
 //|
-//| Six steps of one operation: Q, K, V, O, its gradient and the log-sum-exp come in, the gradients of Q, K
-//| and V go out. It runs on the host and launches the kernels of steps 1 and 2; those for Hopper are launched
-//| in [hopper_launch.cuh](hopper_launch.cuh).
+//| Six steps of one operation: its inputs are Q, K, V, O, O's gradient and the log-sum-exp, its outputs the
+//| gradients of Q, K and V. This file runs on the host and launches steps 1 and 2; those for Hopper are
+//| launched in [hopper_launch.cuh](hopper_launch.cuh).
 #include "chapters/07_backward/host/chapter.h"
 #include "chapters/07_backward/host/hopper.h"
 #include "chapters/07_backward/prepare.cuh"
@@ -20,14 +20,14 @@ using backward::Problem;
 
 constexpr int64_t kMaxGridX = 2147483647;
 
-/// Queries of a tile of the workspace: all tiles that the kernels of steps 1 and 2 read are parts of it.
+/// Queries per workspace tile, which every query tile of the kernels of steps 1 and 2 divides.
 constexpr int kWorkspaceTile = 128;
 
 //| ## The sizes
 //|
 //| Steps 1 and 2 have sizes for each head dimension. A block that keeps keys holds two sums, $dK$ and $dV$,
-//| whereas one that keeps queries holds one, $dQ$. From $d$ = 128 on the two are too much for a warp: two
-//| warps share their keys there, at 256 four, and each sums a part of the columns.
+//| whereas one that keeps queries holds one, $dQ$. From $d$ = 128 on the two are too large for a warp: there
+//| two warps share their keys, and four at 256, and each sums a part of the columns.
 template <int kHeadDim>
 struct QueryTraitsFor;
 template <>
@@ -50,11 +50,11 @@ struct KeyTraitsFor<256> : KeyKernelTraits<KeySizes{.head_dim = 256, .split = 4}
 
 //| ## What cannot run
 //|
-//| Rows of the workspace are counted in 32 bits, and every head of it is padded to whole tiles: so the limit
-//| is on the rows after padding.
+//| Rows of the workspace are counted in 32 bits, and every head is padded to whole tiles. So the limit
+//| applies to the rows after padding.
 std::string limits(const Spec& spec) {
   if (spec.q_rows() / 16 > kMaxGridX || spec.k_rows() / 16 > kMaxGridX)
-    return "batch * heads * seqlen / 16 is at most 2^31 - 1, what a grid has in x: give a smaller "
+    return "batch * heads * seqlen / 16 is at most 2^31 - 1, the largest grid in x: give a smaller "
            "--batch";
   constexpr int64_t kMaxRows = (int64_t(1) << 31) - 1, kPadding = 256;  // no tile has more queries
   if (int64_t(spec.batch) * spec.heads * (spec.seqlen_q + kPadding) > kMaxRows)
@@ -80,9 +80,9 @@ unsigned tiles_of(int64_t heads, int64_t rows, int tile) { return unsigned(heads
 //| ## Steps 1 and 2: which kernels, in which order
 //|
 //| Both begin with `prepare`, which computes D. Step 1 then runs a kernel for $dQ$ and one for $dK$ and $dV$,
-//| which need nothing of each other. Step 2 runs the second one alone; it also adds $dQ$ to sums in float32,
-//| and a last kernel rounds these to 16 bits. Kernels of one stream run one after another, so nothing has
-//| to wait in between.
+//| which are independent. Step 2 runs the second one alone; it also adds $dQ$ to sums in float32, and a last
+//| kernel rounds these to 16 bits. Kernels of one stream run one after another, so no other synchronisation
+//| is needed.
 template <typename T, typename Traits, bool kAddsDq>
 void run_keys(const Spec& spec, const Tensors& t, device::Stream stream, const Problem& problem,
               const Workspace& workspace) {
@@ -153,18 +153,18 @@ constexpr Step row(const char* slug, const char* name, const char* idea) {
 constexpr Step kSteps[] = {
     row<1>(
         "two_passes", "two passes",
-        "One kernel walks along the keys for dQ, one along the queries for dK and dV; both compute P and dS "
-        "again."),
+        "One kernel loops over the keys for dQ, one over the queries for dK and dV; both of them compute P "
+        "and dS."),
     row<2>("one_pass", "one pass",
            "A block keeps a tile of keys, computes dS once, and adds its part of dQ to sums in memory."),
     row<3>("wgmma", "TMA and WGMMA",
-           "Tiles that TMA loads and WGMMA multiplies; scores are computed transposed, so that P and dS are "
+           "TMA loads tiles and WGMMA multiplies them; scores are computed transposed, so that P and dS are "
            "operands in registers."),
-    row<4>("specialised", "roles", "A producer, two consumers, and threads that have TMA add dQ."),
+    row<4>("specialised", "roles", "A producer, two consumers, and threads that issue TMA additions to dQ."),
     row<5>(
         "persistent", "around the loop",
-        "Blocks that stay, longest tiles first, sections of heads that fit the L2, sizes by head dimension."),
-    row<6>("deterministic", "deterministic", "Additions to dQ in a fixed order: the same bits every time."),
+        "Persistent blocks, longest tiles first, sections of heads that fit in L2, sizes by head dimension."),
+    row<6>("deterministic", "deterministic", "Blocks add to dQ in a fixed order: the same bits every time."),
 };
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace flashbook::backward {
 /// Returns the bytes of device memory that steps 3 to 6 need beyond inputs and outputs.
 int64_t hopper_workspace_bytes(const Spec& spec, int step);
 
-/// Launches one of them. Each head dimension has its own file, since they take long to compile.
+/// Launches one of them. Each head dimension has its own file, since the kernels take long to compile.
 template <int kHeadDim>
 void run_hopper(const Spec& spec, const Tensors& tensors, device::Stream stream, int step);
 

@@ -12,8 +12,8 @@ namespace flashbook::backward {
 
 //| ## Versions
 //|
-//| A version is a type: tile, stages, what adds, and how a block gets its tiles. A step is a version with a
-//| switch changed. All versions share one layout of the workspace, 128 rows at a time, for any tile of
+//| A version is a type: tile, stages, who adds dQ, and how a block gets its tiles. A step is a version with
+//| one switch changed. All versions share one layout of the workspace, 128 rows at a time, for any tile of
 //| queries. If a workspace were padded for one tile and used with another, a kernel would read rows that were
 //| never written.
 /// Each head is padded in the workspace to a multiple of this many rows, so that query tiles are complete.
@@ -67,7 +67,7 @@ inline TileOrder key_order(const Sizes& sizes, bool sections, int64_t section_by
           sections};
 }
 
-/// A sequence is short up to this length.
+/// The largest length of a short sequence.
 constexpr int kShort = 1024;
 
 //| Counters and semaphores must be 0 at the start, which `prepare` ensures.
@@ -85,9 +85,9 @@ inline int64_t counters(const Spec& spec, int step) {
 
 //| ## Launches
 //|
-//| As many blocks as multiprocessors, or one per tile in step 4. Each launch is a dependent one: its blocks
-//| begin while the last ones of the previous launch end, initialise their barriers, and wait. That saves a
-//| few microseconds of idle time per launch.
+//| A launch has as many blocks as multiprocessors, or one per tile in step 4. Each launch is a dependent one:
+//| its blocks begin while the last ones of the previous launch end, initialise their barriers, and wait. That
+//| saves a few microseconds of idle time per launch.
 //|
 //| ![Two loops over the same tiles](../../../docs/figures/backward_loops.svg)
 /// Launches a kernel of steps 3 to 6, which all begin with the same arguments.
@@ -107,9 +107,9 @@ void run_kernel(Kernel kernel, int64_t blocks, int threads, const Spec& spec, co
 /// Launches a version of steps 4 to 6.
 template <typename T, typename Traits>
 void run_blocks(const Spec& spec, const Tensors& t, device::Stream stream) {
-  //| Late dQ at short lengths: sections of 8 MB measured 5 to 8 % faster than of 32 under a causal mask. Step
-  //| 6 has the shortest tiles first there, so a section ends with the longest of all its heads at once, and
-  //| the fewer heads the better.
+  //| Late dQ at short lengths: sections of 8 MB measured 5 to 8 % faster than of 32 under a causal mask.
+  //| There, step 6 processes the shortest tiles first, so a section ends with the longest tiles of all its
+  //| heads at once, and fewer heads are better.
   int64_t section_bytes = kSectionBytes;
   if (Traits::kLateDq && spec.seqlen_q <= kShort) section_bytes = 8 << 20;
   if (Traits::kDeterministic && Traits::kCausal) section_bytes = 4 << 20;
@@ -143,10 +143,10 @@ void run_convert(const Spec& spec, const Tensors& t, device::Stream stream) {
                            static_cast<T*>(t.dq), problem_of(spec, kWorkspaceRows));
 }
 
-//| ## Which version
+//| ## Choosing the version
 //|
-//| d = 64 takes tiles of 128 queries: scores and dP are 128 floats per thread, dK and dV 64. At d = 128 it is
-//| the other way round, with 64 queries. Both are 192 floats, and a thread can have 240 registers.
+//| At d = 64 tiles have 128 queries: scores and dP take 128 floats per thread, dK and dV 64. At d = 128, with
+//| 64 queries, it is the other way round. Both are 192 floats, and a thread can have 240 registers.
 /// A version for the gradients of one tile, and dQ's conversion, if it is one that sums all of them; or one
 /// for dV and one for dK and dQ.
 template <int kHeadDim, bool kCausal>
@@ -199,7 +199,7 @@ struct Deterministic : Traits {
   static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;  // the adding threads need them
 };
 
-//| A dV that has a separate launch is summed by one block, in the order of its rounds. So blocks do not take
+//| If dV has a separate launch, one block sums it, in the order of its rounds. So blocks do not take
 //| turns, and the longest tiles go first, as in step 5.
 /// The version of a launch of step 6.
 template <typename Traits>
@@ -216,7 +216,7 @@ void with_versions(Use use) {
   }
 }
 
-/// Does the same with step 5's version, or both, for a shape's length.
+/// Does the same with step 5's version or versions for a shape's length.
 template <int kHeadDim, bool kCausal, typename Use>
 void with_step5(const Sizes& sizes, Use use) {
   with_versions<kHeadDim, kCausal>([&]<typename Traits>() {
@@ -230,8 +230,8 @@ void with_step5(const Sizes& sizes, Use use) {
   });
 }
 
-//| A step: D and the workspace first, then one launch or two, then dQ's rounding. All of them run in one
-//| stream, one after another, and count in the time that the page gives.
+//| A step first computes D and fills the workspace, then makes one launch or two, then rounds dQ. All of them
+//| run in one stream, one after another, and are included in the published times.
 /// Launches steps 3 to 6.
 template <typename T, int kHeadDim, bool kCausal>
 void run_step(const Spec& spec, const Tensors& t, device::Stream stream, int step) {

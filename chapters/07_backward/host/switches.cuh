@@ -15,7 +15,7 @@ namespace flashbook::backward {
 template <typename Traits>
 struct AsItIs : Traits {};
 
-//| ## Which block has which tile
+//| ## Assigning tiles to blocks
 /// One block per key tile, so that consecutive tiles do not overlap.
 template <typename Traits>
 struct NoneStay : Traits {
@@ -29,13 +29,13 @@ struct OneStart : Traits {
   static constexpr bool kRotate = false;
 };
 
-/// Under a causal mask sections of one head each, the longest tiles first.
+/// Under a causal mask, uses sections of one head each, the longest tiles first.
 template <typename Traits>
 struct HeadByHead : Traits {
   static constexpr bool kSections = false;
 };
 
-/// Under a causal mask head by head, and the last keys first, which the fewest queries see.
+/// Under a causal mask, goes head by head, and starts with the last keys, which the fewest queries see.
 template <typename Traits>
 struct ShortestFirst : Traits {
   static constexpr bool kLongestFirst = false;

@@ -62,13 +62,13 @@ std::string limits(const Spec& spec) {
   if (kStep == 7) return limits_of_latent_pages(spec);
   const bool several = rows < spec.seqlen_k;  // pages of a sequence
   if (several && !spec.paging.paddings.empty())
-    return "paddings are of caches of one piece, or of one page a sequence: give pages of seqlen_k rows, or "
+    return "paddings need a contiguous cache, or one page per sequence: give pages of seqlen_k rows, or "
            "none";
   if (several && !std::has_single_bit(unsigned(rows)))
-    return "pages have 1, 2, 4, 8, ... rows here, a power of two, or all of a sequence: give such a number";
+    return "pages must have a power of two of rows here, or hold a whole sequence: give such a number";
   if (spec.seqlen_k > kMaxKeys) return "pages hold at most 2^30 keys of a sequence: give fewer";
   if (kStep == 8 && spec.e4m3.scaling == Scaling::block && rows < kRowsPerMma)
-    return "a scale of its own is for pages of 16 keys or more: give such pages, or a scale per head";
+    return "a scale per page needs pages of 16 keys or more: give such pages, or a scale per head";
   if (kStep == 10 && rows < kRowsPerSwizzle)
     return "pages of " + std::to_string(rows) +
            " rows are not supported by this step: use pages of 8 rows or more, or --step boxes";
@@ -192,7 +192,7 @@ constexpr Step row(const char* slug, const char* name, const char* idea,
 constexpr Step kSteps[] = {
     {.slug = "per_head",
      .name = "chapter 5's way",
-     .idea = "A block for each query head, which reads the keys and values of its key head from the first to "
+     .idea = "One block per query head, which reads the keys and values of its key head from the first to "
              "the last.",
      .operation = Operation::decode,
      .accepts = accepted<1>(),
@@ -218,26 +218,26 @@ constexpr Step kSteps[] = {
      .zeroed = no_counters},
     row<4, ring_bytes<4>>(
         "ring", "a deep ring",
-        "Shared memory is one ring of narrow tiles that a warp keeps filled, and the last to arrive merges.",
+        "A warp keeps a ring of narrow tiles in shared memory filled, and the last warp to arrive merges.",
         run<4>),
     row<5, ring_bytes<5>>(
         "paged", "pages",
-        "A table says which page has a sequence's next keys, and TMA puts a tile together page by page.",
+        "A table lists the pages that hold a sequence's keys, and TMA assembles each tile page by page.",
         run<5>),
     row<6, shared_bytes, ring_bytes<6>>(
         "equal_work", "equal work",
-        "All tiles of keys are numbered through and dealt out evenly, wherever a sequence ends.", run<6>),
+        "All tiles of keys are numbered and distributed evenly, wherever a sequence ends.", run<6>),
     row<7, latent_workspace_bytes>(
         "latent", "latent attention",
-        "Keys of 576 elements are values too, and two warpgroups have a half of the output each.",
+        "Keys of 576 elements are also the values, and two warpgroups hold half of the output each.",
         run_latent),
     row<8, shared_bytes, ring_bytes<6>>(
         "e4m3_cache", "a cache in e4m3",
-        "Keys and values are one byte each, with a scale, and become f16 on their way to tensor cores.",
+        "Elements of keys and values take one byte, with a scale, and are converted to f16 for tensor cores.",
         run_e4m3_cache),
     row<9, shared_bytes, ring_bytes<6>>(
         "boxes", "boxes of rows",
-        "Tensor maps fetch many keys of one head at once, whatever the distance between them.", run<9>),
+        "Tensor maps load many keys of one head at once, whatever the distance between them.", run<9>),
     row<10, warpgroup_bytes>("warpgroup", "a warpgroup's rows",
                              "Several tokens of a group fill the rows of wgmma, which reads each key once.",
                              run_step10),

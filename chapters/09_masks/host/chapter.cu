@@ -64,7 +64,7 @@ std::string exclusive(const Spec& spec) {
   const ScoreFunction& score = spec.score;
   const bool has_function = score != ScoreFunction{};
   if (!v.dense.empty() && v != Visibility{.dense = v.dense})
-    return "a mask of pairs says all there is to say: leave windows, prefixes and documents out";
+    return "a mask of pairs cannot be combined with windows, prefixes and documents: leave them out";
   if (v.blocks.queries > 0 && v.columns.bounds > 0)
     return "a gradient takes listed blocks or intervals by key: leave one of them out";
   if ((score.softcap > 0 || !score.alibi.empty()) + !score.bias.values.empty() + (score.dropout > 0) > 1)
@@ -73,9 +73,9 @@ std::string exclusive(const Spec& spec) {
     return "dropout takes documents in one batch entry and without intervals: give --batch 1, or leave the "
            "dropout or the documents out";
   if (has_function && v.blocks.queries > 0)
-    return "listed blocks go without functions on scores: leave one of them out";
+    return "listed blocks cannot be combined with functions on scores: leave one of them out";
   if (has_function && !v.dense.empty())
-    return "a mask of pairs goes without functions on scores: leave one of them out";
+    return "a mask of pairs cannot be combined with functions on scores: leave one of them out";
   return "";
 }
 
@@ -150,28 +150,28 @@ constexpr Step row(const char* slug, const char* name, const char* idea,
 constexpr Step kSteps[] = {
     row<kPairs, counter_bytes>(
         "dense", "a mask from memory",
-        "A byte for each pair says what is visible, and every tile is asked pair by pair.", run_pairs),
+        "A byte per pair tells what is visible, and every tile is checked pair by pair.", run_pairs),
     row<kPacked, varlen_workspace_bytes>(
         "varlen", "packed sequences",
         "Sequences lie one after another, and a block finds the one that its tile belongs to.", run_varlen),
     row<kRanges, counter_bytes>(
         "ranges", "ranges of tiles",
-        "A window, a prefix or documents say by arithmetic which tiles are skipped, and which need no mask.",
+        "Windows, prefixes and documents determine which tiles are skipped, and which need no mask.",
         run_ranges),
     row<kColumns, columns_workspace_bytes>(
         "flashmask", "FlashMask",
-        "Two intervals of hidden queries for each key, and their least and largest for each tile of keys.",
+        "Each key has two intervals of hidden queries; each tile of keys has their least and largest bounds.",
         run_columns),
     row<kFunctions, functions_workspace_bytes>("mask_functions", "functions",
-                                               "Any function says what is visible and what becomes of a "
+                                               "Any functions decide which keys are visible and change a "
                                                "score, and a kernel lists the tiles beforehand.",
                                                run_functions),
     row<kGradient, gradient_bytes<false>>(
         "backward", "the gradient",
-        "A block keeps a tile of keys, and a list says which tiles of queries see it.", run_gradient<false>),
+        "A block keeps a tile of keys, and a list holds the query tiles that see it.", run_gradient<false>),
     row<kInTurns, gradient_bytes<true>>(
         "deterministic", "deterministic",
-        "The lists also say whose turn it is to add to dQ: the same bits every time.", run_gradient<true>),
+        "The lists also fix the order of additions to dQ: the same bits every time.", run_gradient<true>),
     row<kPrompts, prompts_workspace_bytes>("prompts", "prompts against pages",
                                            "A warp looks up the pages of a tile of keys, and heads that read "
                                            "the same keys share a tile of queries.",

@@ -78,20 +78,20 @@ constexpr Step kSteps[] = {
             "Every rank gathers the keys and values of all, and computes attention for its own queries."),
     step<2>(
         "ring", "ring",
-        "Keys and values travel round a ring while parts are computed, and each part is merged into what a "
+        "Keys and values travel around a ring while parts are computed, and each part is merged into what a "
         "rank carries in float32."),
     step<3>("zigzag", "zigzag",
-            "A rank has an early and a late chunk of tokens, so that a causal mask costs all the same."),
+            "A rank has an early and a late chunk of tokens, so a causal mask costs all ranks the same."),
     step<4>("carried", "merge in the kernel",
-            "The attention kernel takes in what is carried, and no part goes to memory."),
+            "The attention kernel merges with the carried result, and no part is written to memory."),
     step<5>("ulysses", "Ulysses",
-            "Ranks exchange tokens of all heads for all tokens of some heads, once there and once back."),
+            "Ranks exchange tokens of all heads for all tokens of some heads, and later the outputs."),
     step<6, Operation::backward>(
         "backward", "the gradient in a ring",
-        "Keys travel, and behind them the sums of their gradients; dQ grows where the queries are."),
+        "Keys travel, followed by the sums of their gradients; dQ accumulates on the queries' ranks."),
     step<7, Operation::decode>(
         "decode", "a cache over ranks",
-        "Queries travel to all ranks, each computes them on the keys that it has, and the parts are merged."),
+        "Queries travel to all ranks, each attends to the keys that it holds, and the parts are merged."),
 };
 
 /// Returns a sequence long enough for several GPUs.
