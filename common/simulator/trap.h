@@ -1,12 +1,12 @@
 /// \file
-/// Reports crashes where no signal does: on a web page (docs/web).
+/// Reports crashes on systems that raise no signal for them: on a web page (docs/web).
 #pragma once
 #include <cstdint>
 #include <string>
 
 namespace flashbook::sim {
 
-/// The reason why a call has ended without returning.
+/// The reason why a call ended without returning.
 enum class Trap {
   memory,    ///< an access outside of all memory
   stack,     ///< infinite recursion
@@ -14,11 +14,11 @@ enum class Trap {
   other
 };
 
-/// Returns the error of the current thread, with its block and number; outside a kernel, only the error. The
-/// simulator must not be used afterwards.
+/// Returns the error of the current thread, with its block and number; outside a kernel, returns only the
+/// error. The simulator must not be used afterwards.
 std::string describe_trap(Trap trap);
 
-/// Totals since the process began.
+/// Totals since the process started.
 struct Counts {
   uint64_t launches = 0;
   uint64_t blocks = 0;

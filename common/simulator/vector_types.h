@@ -17,8 +17,8 @@ struct alignas(2 * sizeof(T)) Vector2 {
 
   Vector2() = default;
   Vector2(T x, T y) : packed{x, y} {}
-  // A plain struct is split into its members before the memory accesses are counted. Copied through a vector
-  // register, it remains a single access, as on the GPU.
+  // A plain struct is split into its members before memory accesses are counted. When it is copied through a
+  // vector register, it remains a single access, as on the GPU.
   Vector2(const Vector2& other) : packed(other.packed) {}
   Vector2& operator=(const Vector2& other) {
     packed = other.packed;
@@ -46,7 +46,7 @@ struct alignas(4 * sizeof(T)) Vector4 {
   }
 };
 
-/// Vectors of one and of three values, which are read and written individually, as on a GPU.
+/// Vectors of one or three values, which are read and written individually, as on a GPU.
 template <typename T>
 struct Vector1 {
   T x;

@@ -8,15 +8,15 @@
 
 namespace flashbook::sim {
 
-/// A collective operation of a warp's lanes. Each lane passes a pointer to its operand; the last one to
+/// A collective operation of a warp's lanes. Each lane passes a pointer to its operand; the last lane to
 /// arrive computes for all of them. Two calls belong together if they name the same object.
 struct Collective {
   const char* name;  ///< the call's name in reports
   /// Computes for the lanes in `lanes`; `operands[lane]` is a lane's operand, and `where` is the call site of
   /// the first lane to arrive.
   void (*combine)(void* const* operands, uint32_t lanes, Location where);
-  /// Whether PTX calls the instruction .aligned: all 32 lanes execute the same instruction, so none has
-  /// exited and all of them call it from the same place in the source.
+  /// Whether the instruction is .aligned in PTX: all 32 lanes must execute the same instruction, so no lane
+  /// may have exited and all of them must call it from the same place in the source.
   bool aligned = false;
 };
 
@@ -29,7 +29,7 @@ void warp_collective(const Collective& collective, uint32_t mask, void* operand,
 /// Returns the number of the calling thread's lane.
 int lane();
 
-/// Throws an Error: `reader` shuffles from lane `source`, which does not take part.
+/// Throws an Error: `reader` shuffles from lane `source`, which does not participate.
 [[noreturn]] void shuffle_reads_absent_lane(const Collective& collective, Location where, int reader,
                                             int source);
 
@@ -40,7 +40,7 @@ int lane();
 template <typename T>
 struct ShuffleOperand {
   T value;              ///< input: the lane's own value
-  int argument, width;  ///< input: they select the lane to read
+  int argument, width;  ///< input: these select the lane to read
   T result;             ///< output
 };
 
@@ -58,8 +58,8 @@ inline constexpr Collective kShuffleOf{kShuffle == Shuffle::idx    ? "__shfl_syn
                                                                    : "__shfl_xor_sync",
                                        &shuffle<T, kShuffle>};
 
-/// Returns the lane that a shuffle reads (PTX ISA, shfl.sync). A source outside the caller's segment of
-/// `width` lanes becomes the caller itself; only xor may read from an earlier segment.
+/// Returns the lane that a shuffle reads (PTX ISA, shfl.sync). If the source is outside the caller's segment
+/// of `width` lanes, that is the caller itself; only xor may read from an earlier segment.
 template <Shuffle kShuffle>
 FLASHBOOK_UNTRACED int shuffle_source(int lane, int argument, int width) {
   const int first = lane & ~(width - 1);
@@ -93,7 +93,7 @@ FLASHBOOK_UNTRACED T shuffled(uint32_t mask, T value, int argument, int width, L
   return operand.result;
 }
 
-/// A lane's part in a reduction: first its value, then the result.
+/// The kinds of reduction. A lane's operand holds first its value, then the result.
 enum class Reduction { add, min, max, and_, or_, xor_ };
 
 template <typename T, Reduction kReduction>

@@ -44,7 +44,7 @@ void gather(const WarpgroupCollective& collective, void* operand, Location where
 
 uint32_t wgmma_tile_address(const void* tile, uint32_t leading_bytes, uint32_t stride_bytes, Location where) {
   constexpr const char* kWhat = "wgmma_descriptor";
-  constexpr uint32_t kDistances = 1 << 18;  // a descriptor has 14 bits for a multiple of 16
+  constexpr uint32_t kDistances = 1 << 18;  // a descriptor stores a distance as a 14-bit multiple of 16
   if (leading_bytes % 16 || stride_bytes % 16 || leading_bytes >= kDistances || stride_bytes >= kDistances)
     throw Error(describe_call(kWhat, where) + " gets leading_bytes " + std::to_string(leading_bytes) +
                 " and stride_bytes " + std::to_string(stride_bytes) + ": give multiples of 16 below 262144");

@@ -18,17 +18,17 @@ constexpr int kSide = 16;
 constexpr int kElements = kSide * kSide;
 constexpr int kSlots = kElements / kWarpLanes;  ///< number of different elements per lane
 
-/// The element of the matrix that is at a position in a fragment.
+/// Maps a position in a fragment to an element of the matrix.
 class Layout {
  public:
-  /// The layout differs for every seed and use: slots are numbered by an odd multiple and an offset, so that
-  /// each number from 0 to 255 appears once.
+  /// The layout differs for every seed and use: slots are multiplied by an odd number and shifted by an
+  /// offset, so that each number from 0 to 255 appears once.
   explicit Layout(FragmentUse use) {
     Random random(options().seed * 3 + uint64_t(use));
     multiple_ = unsigned(2 * random.below(kElements / 2) + 1);
     offset_ = unsigned(random.below(kElements));
   }
-  /// This layout is row-major.
+  /// Returns an element of the row-major matrix.
   uint8_t element(unsigned lane, unsigned place) const {
     return uint8_t((lane * kSlots + place % kSlots) * multiple_ + offset_);
   }
@@ -74,7 +74,7 @@ void move_elements(void* const* operands, const FragmentInMemory& of, T (&lines)
   }
 }
 
-/// The same between fragments and memory.
+/// Moves the elements of all lanes between fragments and memory.
 template <bool kLoad, typename T>
 void move_matrix(void* const* operands, const FragmentInMemory& of) {
   T lines[kSide][kSide];
@@ -95,7 +95,7 @@ void move(void* const* operands, uint32_t, Location where) {
   const auto& first = *static_cast<const FragmentInMemory*>(operands[0]);
   const char* what = kLoad ? "load_matrix_sync" : "store_matrix_sync";
   const auto size = std::size_t(first.element_bytes);
-  // CUDA programming guide, "Warp Matrix Functions".
+  // The rule is in the CUDA programming guide, "Warp Matrix Functions".
   if (first.stride * size % 16 != 0)
     throw Error(describe_call(what, where) + " has a stride of " + std::to_string(first.stride) +
                 " elements: it must be a multiple of 16 bytes");
@@ -141,7 +141,7 @@ void multiply(void* const* operands, uint32_t, Location) {
       c[of_c.element(lane, place)] = mine.c[place];
     }
   }
-  for (int half = 0; half < 2; ++half) {  // computes 8 columns at a time, like a tensor core's instruction
+  for (int half = 0; half < 2; ++half) {  // computes 8 columns at a time, like a tensor core instruction
     uint16_t half_of_b[kSide][8];
     float d[kSide][8];
     for (int row = 0; row < kSide; ++row) {

@@ -1,8 +1,8 @@
 /// \file
 /// nvcuda::wmma for the simulator: 16x16x16 products of f16 or bf16 with float accumulators.
 ///
-/// CUDA does not specify which element of a matrix is where in a fragment. Here the layout depends on the
-/// seed, so a kernel that relies on one layout fails.
+/// CUDA does not specify the position of a matrix element in a fragment. Here the layout depends on the seed,
+/// so a kernel that relies on one layout fails.
 #pragma once
 #include <type_traits>
 
@@ -26,7 +26,7 @@ struct FragmentInMemory {
 void load_fragment(FragmentInMemory&& fragment, Location where);
 void store_fragment(FragmentInMemory&& fragment, Location where);
 
-/// d = a * b + c; each pointer points to the lane's elements.
+/// Computes d = a * b + c; each pointer points to the lane's elements.
 void multiply_fragments(DType type, float* d, const void* a, const void* b, const float* c, Location where);
 
 }  // namespace flashbook::sim
@@ -40,7 +40,7 @@ struct row_major {};
 struct col_major {};
 enum layout_t { mem_row_major, mem_col_major };
 
-/// A lane's share of a matrix. Elements may be changed, but all of them in the same way, since their
+/// A lane's share of a matrix. Elements may be modified, but only all of them in the same way, since their
 /// positions are unspecified.
 template <typename Use, int m, int n, int k, typename T, typename Layout = void>
 struct fragment {

@@ -20,15 +20,15 @@ class Faults {
   void add(const Race& race, uint64_t block, int threads, const std::string& memory,
            const std::string& waited);
   void add(const BlockConflict& conflict, int threads);
-  /// Adds a read of "shared" memory that no thread of the block writes, or of "device" memory that has never
-  /// been written.
+  /// Adds a read of "shared" memory that no thread of the block has written, or of "device" memory that has
+  /// never been written.
   void add_unwritten(const char* kind, Site site, uint64_t block, int thread, const std::string& memory);
 
-  /// Adds the simulator's suspicions about a block with faults (Mbarriers::suspects). Those of the lowest
-  /// block are kept.
+  /// Adds the simulator's suspicions about a block with faults (Mbarriers::suspects). Only those of the
+  /// lowest-numbered block are kept.
   void add_suspects(uint64_t block, std::string suspects);
 
-  /// All faults of a launch of `kernel`, with source lines and advice.
+  /// Returns all faults of a launch of `kernel`, with source lines and advice.
   std::string report(const void* kernel) const;
 
  private:
@@ -47,7 +47,7 @@ class Faults {
     bool unwritten = false;
   };
   using Places = std::pair<std::pair<Site, Access>, std::pair<Site, Access>>;
-  /// Returns whether a fault should replace the one on record for the same two places.
+  /// Returns whether a fault should replace the recorded one for the same two places.
   bool is_better(const Places& places, uint64_t block, bool one_warp) const;
 
   std::map<Places, Fault> found_;

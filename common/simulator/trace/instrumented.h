@@ -1,9 +1,9 @@
 /// \file
 /// Included before everything else in kernel files that are compiled for the traced mode.
 ///
-/// -fsanitize=thread reports loads and stores, but not calls of memcpy, memmove and memset. Here they are
-/// replaced by functions that report their accesses, whether a kernel calls them itself or through std::copy,
-/// std::fill and similar functions.
+/// -fsanitize=thread reports loads and stores, but not calls of memcpy, memmove and memset. This file
+/// replaces them with functions that report their accesses, whether a kernel calls them itself or through
+/// std::copy, std::fill and similar functions.
 #pragma once
 
 #ifdef __clang__
@@ -24,8 +24,8 @@ void* __tsan_memmove(void* target, const void* source, std::size_t bytes);
 void* __tsan_memset(void* target, int value, std::size_t bytes);
 }
 
-// g++ turns short ones into loads and stores without reporting them, unless they are a single load and store.
-// (It does report copies of structs, and may then call the library's memcpy.)
+// g++ turns short calls into loads and stores without reporting them, unless they are a single load and
+// store. (It does report copies of structs, and may then call the library's memcpy.)
 #define FLASHBOOK_IS_ONE_ACCESS(bytes) \
   (__builtin_constant_p(bytes) && (bytes) <= 16 && ((bytes) & ((bytes)-1)) == 0)
 #define FLASHBOOK_INSTEAD \

@@ -174,8 +174,8 @@ void Requests::count_apart(const Log* logs, uint32_t lanes) {
       count(apart_[i].kind & ~Kind::kUnchecked, request.lanes, request.addresses);
 }
 
-/// Logs requests in the order in which their first lanes make them. The n-th access of a kind is combined
-/// with the n-th access of the other lanes.
+/// Logs requests in the order of their first lanes' accesses. The n-th access of a kind is combined with the
+/// n-th access of that kind by each other lane.
 [[gnu::cold]] void Requests::write_down(int warp, const Log* logs, uint32_t lanes) const {
   struct One {
     uint64_t kind;
@@ -184,7 +184,7 @@ void Requests::count_apart(const Log* logs, uint32_t lanes) {
     std::array<uint64_t, 32> addresses{};
   };
   std::vector<One> requests;
-  std::map<std::pair<uint64_t, uint32_t>, std::size_t> known;  // keyed by kind and its count so far
+  std::map<std::pair<uint64_t, uint32_t>, std::size_t> known;  // keyed by kind and number of earlier ones
   for (uint32_t left = lanes; left; left &= left - 1) {
     const int lane = __builtin_ctz(left);
     std::unordered_map<uint64_t, uint32_t> times;
@@ -223,7 +223,7 @@ bool Requests::is_shifted(Recent& recent, const Kind& kind, uint32_t lanes, cons
   if (recent.lanes != lanes) return false;
   const int leader = __builtin_ctz(lanes);
   const uint64_t shift = addresses[leader] - recent.addresses[leader];
-  uint64_t other = 0;  // inactive lanes have address 0 in both
+  uint64_t other = 0;  // inactive lanes have address 0 in both requests
   for (std::size_t lane = 0; lane < 32; ++lane)
     other |= (addresses[lane] - recent.addresses[lane]) ^ (lanes >> lane & 1 ? shift : 0);
   if (other) return false;

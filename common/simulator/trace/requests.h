@@ -16,8 +16,8 @@
 
 namespace flashbook::sim {
 
-/// An access's place in the source and its type, packed into one number. A request of a warp consists of
-/// accesses for which this number is equal.
+/// An access's source location and type, packed into one number. A request of a warp consists of accesses for
+/// which this number is the same.
 struct Kind {
   Site site;
   uint16_t bytes;  ///< bytes per lane
@@ -62,39 +62,39 @@ class RequestSink {
  public:
   /// Notes that a request for global memory accesses these sectors.
   virtual void touches_sectors(const Sectors& sectors, Access access) = 0;
-  /// Notes that a thread has made an access that is still unchecked.
+  /// Notes that a thread has made an access that has not been checked yet.
   virtual void checks(int thread, const Kind& kind, uint64_t address) = 0;
-  /// Notes that the lanes of a request have made an access that is still unchecked. `first` is the address
-  /// of the first lane.
+  /// Notes that the lanes of a request have made an access that has not been checked yet. `first` is the
+  /// first lane's address.
   virtual void checks(int warp, const Kind& kind, uint64_t first, std::span<const SameAddress> parts) = 0;
 
  protected:
   ~RequestSink() = default;
 };
 
-/// Keeps the accesses of a block's threads until their lanes meet again.
+/// Keeps the accesses of a block's threads until the lanes of their warp converge.
 ///
-/// Race checks may wait that long as well, since one check per request costs less than one per lane. Run the
-/// pending checks before changing the state that a waiting access is checked against.
+/// Race checks may wait until then as well, since one check per request costs less than one per lane. Run the
+/// pending checks before changing the state against which they will be made.
 ///
-/// The lanes of a warp run one after another here, but together on a GPU. Where they meet, in a barrier or a
-/// shuffle, the accesses since the last meeting are lined up: if all lanes did the same, the first accesses
-/// form the first request, and so on. If they took different paths, the n-th access of a kind is combined
-/// with the n-th access of every other lane that has one.
+/// The lanes of a warp run one after another here, but together on a GPU. When they converge, in a barrier or
+/// a shuffle, the accesses since the last convergence are aligned: if all lanes made the same accesses, the
+/// first ones form the first request, and so on. If they took different paths, the n-th access of a kind is
+/// combined with the n-th access of every other lane that has one.
 class Requests {
  public:
   explicit Requests(RequestSink& sink) : sink_(sink) {}
 
-  /// `log` receives the requests, unless it is null.
+  /// `log` receives the requests unless it is null.
   void begin(int threads, EventLog* log);
-  /// Returns the number of a thread's accesses that have not been lined up yet.
+  /// Returns the number of a thread's accesses that have not been aligned yet.
   uint32_t waiting(int thread) const { return logs_[std::size_t(thread)].size; }
   void add(int thread, uint64_t kind, uint64_t address) {
     if (add_if_room(thread, kind, address)) return;
     grow(logs_[std::size_t(thread)]);
     add_if_room(thread, kind, address);
   }
-  /// Adds an access if it fits in the memory available.
+  /// Adds an access if it fits in the available memory.
   bool add_if_room(int thread, uint64_t kind, uint64_t address) {
     Log& log = logs_[std::size_t(thread)];
     if (log.size == log.capacity) return false;
@@ -105,8 +105,8 @@ class Requests {
   }
   /// Returns whether requests are logged.
   bool is_written_down() const { return log_ != nullptr; }
-  /// Adds an access that all lanes of a warp make at once, lane i at addresses[i]. Call it only while
-  /// requests are not being logged.
+  /// Adds an access that all lanes of a warp make at once, lane i at addresses[i]. Works only while requests
+  /// are not being logged.
   void add_together(uint64_t kind, const uint64_t (&addresses)[32]) { count(kind, ~0u, addresses); }
   /// Adds an unchecked access.
   void add_unchecked(int thread, uint64_t kind, uint64_t address) {
@@ -116,7 +116,7 @@ class Requests {
     Log& log = logs_[std::size_t(thread)];
     log.open = log.capacity;
   }
-  /// Adds an unchecked access if it fits in the memory available and the thread already has unchecked ones.
+  /// Adds an unchecked access if it fits in memory and the thread already has unchecked accesses.
   bool add_another_unchecked(int thread, uint64_t kind, uint64_t address) {
     Log& log = logs_[std::size_t(thread)];
     if (log.size >= log.open) return false;
@@ -133,13 +133,13 @@ class Requests {
   void check_all() {
     if (unchecked_warps_) check_logs();
   }
-  /// Adds counts that do not come from a warp's request.
+  /// Adds counts that do not result from a warp's request.
   void add_counts(uint64_t kind, const Counts& counts) { counts_[kind].add(counts); }
-  /// Lines up the accesses of these lanes of a warp.
+  /// Aligns the accesses of these lanes of a warp.
   void converge(int warp, uint32_t lanes);
-  /// Drops the pending accesses of this thread, which never finished.
+  /// Drops this thread's pending access, which never finished.
   void forget(int thread);
-  /// Lines up all remaining accesses at the end of the block.
+  /// Aligns all remaining accesses at the end of the block.
   void finish();
 
   /// Returns the counts since the last call, keyed by Kind::packed.
@@ -153,14 +153,14 @@ class Requests {
   struct Log {
     std::unique_ptr<uint64_t[]> entries;
     uint32_t size = 0, capacity = 0;
-    uint32_t checked = 0;  ///< the first entries, which need no more checks
+    uint32_t checked = 0;  ///< the number of leading entries that need no more checks
     uint32_t open = 0;     ///< equals the capacity if the thread has unchecked accesses, otherwise 0
 
     const uint64_t* kinds() const { return entries.get(); }
     const uint64_t* addresses() const { return entries.get() + capacity; }
   };
   /// The last request of a kind whose cost was computed. A request whose addresses are all shifted by the
-  /// same distance costs the same, if the shift preserves sectors or banks.
+  /// same distance costs the same if the shift preserves sectors or banks.
   struct Recent {
     uint64_t kind = 0;
     Counts* counts = nullptr;
@@ -194,7 +194,7 @@ class Requests {
   void count_apart(const Log* logs, uint32_t lanes);
   void write_down(int warp, const Log* logs, uint32_t lanes) const;
   Recent& count(uint64_t kind, uint32_t lanes, const uint64_t* addresses);
-  /// Returns whether a request costs the same as the recent one. If so, notes the sectors that it accesses.
+  /// Returns whether a request costs the same as the recent one. If so, notes which sectors it accesses.
   bool is_shifted(Recent& recent, const Kind& kind, uint32_t lanes, const uint64_t* addresses);
 
   RequestSink& sink_;

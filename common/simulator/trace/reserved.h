@@ -9,7 +9,7 @@
 
 namespace flashbook::sim {
 
-/// An array of zeros that uses memory only where it is written.
+/// A zero-initialised array that uses memory only for pages that are written.
 template <typename T>
 class Reserved {
  public:

@@ -95,7 +95,7 @@ void SharedRaces::note_read(Cell& cell, const Reads& reads, int warp, uint32_t l
 
 bool SharedRaces::notes_loads(const uint32_t* known, uint32_t now, int warp, uint32_t lanes, std::size_t at,
                               std::size_t bytes, Site site, bool& is_written) {
-  // The writer's own clock is not in `known`; the writer may be a single lane itself.
+  // `known` does not contain the writer's own clock; the writer may be a single lane itself.
   const int alone = lanes & (lanes - 1) ? -1 : warp * 32 + __builtin_ctz(lanes);
   bool noted = true, written = true;
   const auto note = [&](Cell& cell, const Reads& reads) {
@@ -118,8 +118,8 @@ bool SharedRaces::notes_loads(const uint32_t* known, uint32_t now, int warp, uin
   return noted;
 }
 
-/// Records an access by a thread or an agent. (Assigned field by field, which avoids a stall on copying the
-/// struct.)
+/// Records an access by a thread or an agent. (Fields are assigned one by one, which avoids a stall on
+/// copying the struct.)
 void SharedRaces::note_write(Cell& cell, int who, uint32_t now, Site site) {
   cell.readers = 0;
   cell.clock = now;
@@ -129,8 +129,8 @@ void SharedRaces::note_write(Cell& cell, int who, uint32_t now, Site site) {
   cell.written = true;
 }
 
-/// Notes a plain access of whole pieces that is ordered after everything before it, as most are. (If it
-/// returns false for several pieces, it may have noted some of them.)
+/// Notes a plain access of whole pieces that is ordered after everything before it, as most accesses are. (If
+/// it returns false for several pieces, it may have noted some of them.)
 [[gnu::always_inline]] inline bool SharedRaces::notes_pieces(const Clocks& clocks, const uint32_t* known,
                                                              uint32_t now, int thread, std::size_t at,
                                                              std::size_t bytes, Access access, Site site,

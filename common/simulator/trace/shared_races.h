@@ -11,13 +11,13 @@
 
 namespace flashbook::sim {
 
-/// A race: two accesses that are not ordered.
+/// A race, which consists of two accesses that are not ordered.
 struct Race {
   enum class Rule {
-    order,          ///< there is no barrier between them
+    order,          ///< the two accesses have no barrier between them
     proxy_fence,    ///< a plain store precedes an access by the async proxy, without fence.proxy.async in
                     ///< between
-    async_read,     ///< the async proxy may still be reading what a plain store overwrites
+    async_read,     ///< the async proxy may still be reading the data that a plain store overwrites
     async_write,    ///< the async proxy may still be writing
     in_flight,      ///< a cp.async may still be writing
     launch_before,  ///< an earlier launch may still be running
@@ -33,30 +33,30 @@ struct Race {
   std::size_t at;  ///< offset in bytes
 };
 
-/// Remembers the last writer of each byte and its readers since then, and uses the clocks to determine
-/// whether the next access is ordered after them.
+/// Keeps the last writer of each byte and its readers since then, and uses the clocks to determine whether
+/// the next access is ordered after them.
 ///
-/// All lanes of a warp that read with equal clocks are kept as readers. So some races go unnoticed, but no
-/// report is false. As long as a line of 16 bytes is accessed only in aligned pieces of 2, 4, 8 or 16 bytes,
-/// as vectors, copies and matrix instructions do, each piece is one record.
+/// All lanes of a warp that read with equal clocks are recorded as readers. So some races go unnoticed, but
+/// no report is false. As long as a 16-byte line is accessed only in aligned pieces of 2, 4, 8 or 16 bytes,
+/// as vectors, copies and matrix instructions do, each piece has one record.
 class SharedRaces {
  public:
-  /// Covers this many bytes.
+  /// Covers shared memory of this size.
   explicit SharedRaces(std::size_t bytes);
 
   std::size_t bytes() const { return cells_.size(); }
 
-  /// Starts a new block and forgets everything.
+  /// Starts a new block and discards all records.
   void begin() { ++block_; }
 
-  /// Notes that `thread`, which has seen what `clocks` contain, accesses the bytes starting at `at`. Returns
-  /// the race, if any.
+  /// Notes that `thread`, whose knowledge is in `clocks`, accesses the bytes starting at `at`. Returns the
+  /// race, if any.
   std::optional<Race> access(const Clocks& clocks, int thread, std::size_t at, std::size_t bytes,
                              Access access, Site site) {
     bool is_written;
     return this->access(clocks, thread, at, bytes, access, site, is_written);
   }
-  /// `is_written`: whether all these bytes had already been written in this block.
+  /// `is_written` receives whether all these bytes had already been written in this block.
   std::optional<Race> access(const Clocks& clocks, int thread, std::size_t at, std::size_t bytes,
                              Access access, Site site, bool& is_written);
 
@@ -65,8 +65,8 @@ class SharedRaces {
   bool notes_loads(const uint32_t* known, uint32_t now, int warp, uint32_t lanes, std::size_t at,
                    std::size_t bytes, Site site, bool& is_written);
 
-  /// Notes that each lane of a warp makes a plain access of this many bytes at first + offsets[lane], if it
-  /// is certainly no race. Returns the lanes for which it was not noted.
+  /// Notes that each lane of a warp makes a plain access of this many bytes at first + offsets[lane], if that
+  /// is certainly no race. Returns the lanes whose accesses were not noted.
   uint32_t notes_together(const Clocks& clocks, int warp, std::size_t first, const uint64_t (&offsets)[32],
                           std::size_t bytes, Access access, Site site);
 
@@ -77,8 +77,8 @@ class SharedRaces {
   /// Returns whether all these bytes have been written in this block.
   bool is_written(std::size_t at, std::size_t bytes) const;
 
-  /// Returns the race of a read that the async proxy makes for a warp, if none of the warp's lanes has seen
-  /// the last write there.
+  /// Returns the race of a read by the async proxy for a warp, if no lane of the warp has seen the last write
+  /// there.
   std::optional<Race> read_for_warp(const Clocks& clocks, int warp, std::size_t at, std::size_t bytes,
                                     Site site);
 
@@ -96,7 +96,7 @@ class SharedRaces {
   struct Cell {
     uint64_t readers;  ///< columns that have read since the last write
     uint32_t clock;    ///< clock of the last write; 0 if there was none
-    Site site;         ///< place of the last write
+    Site site;         ///< source location of the last write
     uint16_t writer;   ///< thread or agent of the last write
     bool atomic;       ///< whether the last write was atomic
     bool written;      ///< whether the piece has been written
@@ -130,8 +130,8 @@ class SharedRaces {
   static void note_read(Cell& cell, const Reads& reads, int warp, uint32_t lanes, uint32_t now, Site site);
   bool notes_pieces(const Clocks& clocks, const uint32_t* known, uint32_t now, int thread, std::size_t at,
                     std::size_t bytes, Access access, Site site, bool& is_written);
-  /// Calls `touch(cell, reads, at)` for every record of these bytes. `writes`: whether that leaves all
-  /// records in the same state.
+  /// Calls `touch(cell, reads, at)` for every record of these bytes. `writes` means that all records are in
+  /// the same state afterwards.
   template <typename Touch>
   void for_each_cell(std::size_t at, std::size_t bytes, bool writes, const Touch& touch);
   static bool follows_readers(const Clocks& clocks, const Cell& cell, const Reads& reads, int thread);

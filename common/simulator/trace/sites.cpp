@@ -16,7 +16,7 @@ namespace {
 
 constexpr Site kInstruction = 1u << 31;
 
-/// The instructions seen so far. Their numbers never change.
+/// The instructions seen so far, whose numbers never change.
 class Instructions {
  public:
   Site number(const char* instruction, Location where) {
@@ -44,7 +44,7 @@ Instructions& instructions() {
 
 std::string file_of(const std::string& place) { return place.substr(0, place.find(':')); }
 
-/// "kernel.cuh:42 or kernel.cuh:50": the lines of these calls in files other than `helper`.
+/// Returns the lines of these calls in files other than `helper`: "kernel.cuh:42 or kernel.cuh:50".
 std::string lines_of_calls(std::span<const std::uintptr_t> calls, const std::string& helper) {
   constexpr std::size_t kMax = 3;
   std::set<std::string> places;
@@ -59,7 +59,7 @@ std::string lines_of_calls(std::span<const std::uintptr_t> calls, const std::str
   return text + (places.size() > kMax ? ", or another line" : "");
 }
 
-/// "code at 0x1234".
+/// Returns a text such as "code at 0x1234".
 std::string describe_code(Site site) {
   char digits[24];
   std::snprintf(digits, sizeof digits, "code at 0x%x", site);
@@ -71,7 +71,7 @@ std::string describe_code(Site site) {
 const std::uintptr_t code_begin = 0 - offset_in_program(nullptr);
 
 Site site_of_instruction(const char* instruction, Location where) {
-  // An OS thread's last lookup of each place.
+  // An OS thread's last lookup of each site.
   struct Known {
     const char* instruction;
     Location where;

@@ -1,5 +1,5 @@
 /// \file
-/// Places in a kernel's source, as numbers small enough to keep with every record of an access. Internal to
+/// Places in a kernel's source, as numbers small enough to store with every record of an access. Internal to
 /// the simulator.
 #pragma once
 #include <cstdint>
@@ -15,10 +15,10 @@ namespace flashbook::sim {
 /// which it was called.
 using Site = uint32_t;
 
-/// The address of the program's code; sites that are code are relative to it.
+/// The start of the program's code; sites that denote code are relative to this address.
 extern const std::uintptr_t code_begin;
 
-/// Returns the site of the code before `return_address`. (A return address is that of the next instruction,
+/// Returns the site of the code before `return_address`. (A return address points to the next instruction,
 /// which may belong to the next line.)
 inline Site site_of_code(const void* return_address) {
   return Site(std::uintptr_t(return_address) - code_begin) - 1;
@@ -54,8 +54,8 @@ struct SourceLine {
   }
 };
 
-/// Returns the lines of many sites. For inlined code this is the innermost line outside the simulator and its
-/// wrappers; if that line is in a helper outside the kernel's file, the kernel's own line is added.
+/// Returns the lines of many sites. For inlined code, this is the innermost line outside the simulator and
+/// its wrappers; if that line is in a helper outside the kernel's file, the kernel's own line is added.
 /// For a helper that was not inlined, all calls in `kernel` that lead to it are added, unless `kernel` is
 /// null.
 std::map<Site, SourceLine> source_lines(std::span<const Site> sites, const void* kernel = nullptr);

@@ -1,8 +1,8 @@
 /// \file
 /// Suspected races that may turn out to be harmless. Internal to the simulator.
 ///
-/// Threads may store the same value in one place without a barrier, since the order does not matter. And a
-/// plain load may begin a compare-and-swap loop, which detects whether the value was current.
+/// Threads may store the same value in one place without a barrier, since the order does not matter. A plain
+/// load may begin a compare-and-swap loop, which detects whether the loaded value was current.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -40,15 +40,15 @@ class Suspicions {
 
   /// Returns whether no store is under suspicion.
   bool none() const { return waiting_ == 0; }
-  /// Notes the next action of `thread`: its store has happened.
+  /// Notes the next action of `thread`: its store has taken place.
   void goes_on(int thread) {
     if (waiting_ > 0) decide(thread);
   }
-  /// Notes that `thread` performs an atomic operation there.
+  /// Notes that `thread` performs an atomic operation on this word.
   void updates(int thread, std::uintptr_t address) {
     if (!loads_.empty()) loads_.erase({thread, address});
   }
-  /// At the end of the block, all remaining suspicions are races.
+  /// Treats all suspicions that remain at the end of the block as races.
   void finish() {
     for (std::size_t thread = 0; thread < stores_.size(); ++thread) goes_on(int(thread));
     for (const auto& [place, report] : loads_) report();

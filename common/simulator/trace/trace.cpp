@@ -32,7 +32,7 @@ class Tracing final : public Watcher {
   std::vector<LaunchTrace> take();
 
  private:
-  /// The record of a finished launch. Source lines are looked up on request.
+  /// The record of a finished launch. Source lines are looked up only on request.
   struct Done {
     Launch launch;
     std::unordered_map<uint64_t, Counts> counts;
@@ -41,7 +41,7 @@ class Tracing final : public Watcher {
   static constexpr std::size_t kMaxKept = 1000;  // tests launch many grids and never request their records
 
   std::shared_ptr<GridTrace> grid_;
-  std::shared_ptr<GridTrace> before_;  // previous launch, kept for dependent ones
+  std::shared_ptr<GridTrace> before_;  // previous launch, kept for dependent launches
   std::vector<Done> done_;
 };
 
@@ -66,8 +66,8 @@ std::vector<LaunchTrace> Tracing::take() {
     trace.barriers = done.barriers;
     trace.bytes_distinct_read = done.read;
     trace.bytes_distinct_written = done.written;
-    // A line may have been compiled to several places. Two different loads on one line are distinguished by
-    // their costs.
+    // A line may have been compiled to several code addresses. Two different loads on one line are
+    // distinguished by their costs.
     using Line = std::tuple<std::string, std::string, Access, bool, int>;
     using Average = std::pair<double, double>;
     std::map<std::pair<Line, Average>, Counts> of_line;

@@ -2,9 +2,9 @@
 /// The results of a traced program, for printing.
 ///
 /// A program is traced if its kernels were compiled with -fsanitize=thread and linked with this library: the
-/// compiler inserts a call before every load and store, this library defines those functions
+/// compiler inserts a call before every load and store, this library defines the called functions
 /// (entry_points.cpp), and launches in such files name it as their watcher. Races and accesses outside
-/// allocations make a launch throw Error, like any broken rule; the cost of accesses is counted per launch.
+/// allocations make a launch throw Error, like any violation; the cost of accesses is counted per launch.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -23,7 +23,7 @@ struct LineCounts {
   bool shared;
   int bytes;  ///< bytes per lane
   Counts counts;
-  /// Returns the number of sectors or wavefronts that a better layout in memory would save.
+  /// Returns the number of sectors or wavefronts that a better memory layout would save.
   uint64_t waste() const { return counts.units - counts.ideal; }
 };
 
@@ -32,7 +32,7 @@ struct LaunchTrace {
   dim3 grid, block;
   std::vector<LineCounts> lines;  ///< largest waste first
   uint64_t busy_blocks = 0;       ///< number of blocks that made any request
-  uint64_t barriers = 0;          ///< number of barriers passed, named ones included, summed over blocks
+  uint64_t barriers = 0;          ///< number of barriers passed, including named ones, summed over blocks
   // Device memory traffic in whole sectors. Atomics count as both a read and a write.
   uint64_t bytes_requested_read = 0, bytes_requested_written = 0;
   uint64_t bytes_distinct_read = 0, bytes_distinct_written = 0;

@@ -18,7 +18,7 @@ extern char __executable_start[], __data_start[], _end[];
 namespace flashbook::sim {
 namespace {
 
-/// The maximum number of bytes per lane that a warp's instruction moves. A compiler's access may be larger.
+/// The maximum number of bytes per lane in one instruction. An access by the compiler's code may be larger.
 constexpr std::size_t kWidest = 16;
 
 const char* noun(Access access) {
@@ -41,8 +41,8 @@ constexpr const char* kSharedIsOwn =
            "; check that no index exceeds the last row, column or stage");
 }
 
-/// Returns whether code belongs to the kernel or one of its helpers, as opposed to the simulator, a copy of
-/// which may be in a traced file.
+/// Returns whether code belongs to the kernel or one of its helpers, as opposed to the simulator, of which a
+/// traced file may contain a copy.
 bool is_of_kernel(Site site) {
   static thread_local std::map<Site, bool> known;
   const auto [entry, is_new] = known.try_emplace(site);
@@ -278,8 +278,8 @@ void Tracer::reads_before_update(int thread, std::uintptr_t address, std::size_t
   }
 }
 
-/// Checks a loaded word that may be a pointer: blocks that run one after another have their shared memory at
-/// the same address.
+/// Checks a loaded word that may be a pointer: blocks that run one after another on the same OS thread have
+/// their shared memory at the same address.
 void Tracer::check_pointer(std::uintptr_t address, Site site, Place place) {
   if (place.space != Space::global && place.space != Space::variable) return;
   std::uintptr_t pointer;
@@ -292,7 +292,7 @@ void Tracer::check_pointer(std::uintptr_t address, Site site, Place place) {
          "a pointer to shared memory that block " + std::to_string(*writer) + " stored here" + kSharedIsOwn);
 }
 
-/// Checks a load for unwritten memory. Device memory that is not 0xff has been written.
+/// Checks whether a load reads unwritten memory. Device memory that is not 0xff has been written.
 void Tracer::check_written(int thread, std::uintptr_t address, std::size_t bytes, Site site, Place place) {
   if (place.space == Space::shared && !races_->is_written(place.offset, bytes)) {
     unwritten_.try_emplace({site, place.offset}, Unwritten{thread, bytes});
@@ -358,12 +358,12 @@ void Tracer::note(int thread, Access access, std::uintptr_t address, std::size_t
   if (access == Access::atomic) suspicions_.updates(thread, address);
   if (meets(access)) {
     requests_.check_all();
-    // A volatile load has not happened yet, and other OS threads may still write.
+    // A volatile load has not taken place yet, and other OS threads may still write the word.
     if (access == Access::volatile_load && !shared && !acquires_past_)
       order_.will_acquire(thread, address, bytes);
     else if (shared && (access == Access::volatile_load || leaves_word_))
       acquires_word_read(thread, address, bytes);
-    // An atomic operation acquires afterwards: the write that it reads may come after this check.
+    // An atomic operation acquires afterwards: the write that it reads may follow this check.
     else if (!acquires_past_ && (shared || access != Access::atomic))
       acquires_word(thread, address);
   }
@@ -422,8 +422,8 @@ void Tracer::check_global(DeviceMemory& memory, int thread, Access access, std::
     judge(*conflict, thread, address, bytes);
 }
 
-/// Only threads that have waited, or have synchronised with one that has, know that the previous launch has
-/// finished.
+/// Only threads that have waited, or have synchronised with a thread that has, know that the previous launch
+/// has finished.
 void Tracer::check_earlier_launches(const DeviceMemory::Who& who, Access access, std::uintptr_t address,
                                     std::size_t bytes, Site site) {
   const bool has_waited = knows_launch_before_over(who.thread);
@@ -469,7 +469,7 @@ void Tracer::report(const Race& race) {
 }
 
 /// Reports waits and arrivals that may have caused the block's races. If the block was stopped, its report
-/// already contains them.
+/// already contains these.
 void Tracer::report_suspects() const {
   if (current_worker->scheduler.alive() > 0 || !current_worker->scheduler.error().empty()) return;
   const std::lock_guard lock(grid_->mutex);
@@ -483,8 +483,8 @@ std::string Tracer::describe_shared(std::size_t offset) const {
                                : reinterpret_cast<const void*>(static_begin_ + offset - kMaxSharedBytes));
 }
 
-/// Bytes that were written after the read are a race, or intended. Reports only bytes that were never
-/// written.
+/// Reports bytes that were never written. Bytes that were written after the read are either a race or
+/// intended.
 void Tracer::report_unwritten() {
   const std::lock_guard lock(grid_->mutex);
   for (const auto& [place, read] : unwritten_)

@@ -46,7 +46,7 @@ struct GridTrace {
   DeviceMemory variables;  ///< the program's variables: kernels can name those that are `__device__`
   std::vector<Earlier> earlier;
   std::atomic<bool> has_waited{false};  ///< whether any thread has waited for the previous launch
-  /// Whether a block ends, or lets the next launch begin, without knowing that the previous launch has
+  /// Whether a block ends, or lets the next launch begin, before it knows that the previous launch has
   /// finished.
   std::atomic<bool> lets_go_early{false};
   Published published;
@@ -57,7 +57,7 @@ struct GridTrace {
   Faults faults;
 };
 
-/// Nothing is ever mapped below this address: an index into a null pointer ends up here.
+/// No memory is ever mapped below this address: an index into a null pointer ends up here.
 constexpr std::uintptr_t kLowestAddress = 0x10000;
 
 /// Traces the blocks of one OS thread.
@@ -66,10 +66,10 @@ class Tracer final : public Observer, RequestSink {
   void block_begins(const Block& block) override;
   void block_ends() override;
 
-  /// Returns whether an address belongs to a local variable, like most outside global and shared memory.
+  /// Returns whether an address belongs to a local variable.
   bool is_local(std::uintptr_t address) const { return address - stacks_begin_ < stacks_bytes_; }
-  /// Returns whether an address may be in global or shared memory, or is invalid. All others, mostly locals,
-  /// can be ignored.
+  /// Returns whether an address may be in global or shared memory, or is invalid. All other addresses, mostly
+  /// of local variables, can be ignored.
   bool concerns(std::uintptr_t address) const {
     return address - global_begin_ < kGlobalBytes || address - dynamic_begin_ < kMaxSharedBytes ||
            address - static_begin_ < static_end_ - static_begin_ ||
@@ -82,22 +82,22 @@ class Tracer final : public Observer, RequestSink {
   /// Checks an access to a local variable, which may be an accumulator or belong to another thread.
   [[gnu::always_inline]] void accesses_local(int thread, Access access, std::uintptr_t address,
                                              const void* return_address) const {
-    // The thread's own locals begin at its stack pointer; a neighbour's begin half a stack away. (Each
-    // check is a tail call, so that no registers are saved for it.)
+    // The thread's own locals begin at its stack pointer; a neighbour's are half a stack away. (Each check is
+    // a tail call, so that no registers are saved for it.)
     if (address - stack_pointer() >= kUsableStackBytes / 2) [[unlikely]]
       return check_owner(thread, access, address, return_address);
     if (accumulators_ > 0) check_accumulators(thread, access, address, return_address);
   }
   /// Checks an access to any other address: a variable of the OS thread such as threadIdx, or memory that a
-  /// GPU does not have. Only the kernel's own code counts, since the simulator may call functions that the
-  /// linker took from a traced file.
+  /// GPU does not have. Only accesses by the kernel's own code count, since the simulator may call functions
+  /// that the linker took from a traced file.
   void accesses_other(Access access, std::uintptr_t address, std::size_t bytes, const void* return_address) {
     if (address - own_begin_ >= own_bytes_ && std::uintptr_t(return_address) - kernel_begin_ < kernel_bytes_)
       check_host(access, address, bytes, return_address);
   }
   int thread() const { return scheduler_->current().number; }
-  /// Notes a plain, aligned load of the kernel if it is certainly correct or can be checked later, as most
-  /// are. (It calls nothing, so that few registers are saved, and is inlined where `bytes` is constant.)
+  /// Notes a plain, aligned load by the kernel if it is certainly correct or can be checked later, as most
+  /// are. (It calls no function, so few registers are saved, and is inlined where `bytes` is constant.)
   [[gnu::always_inline]] bool notes_load(std::uintptr_t address, std::size_t bytes,
                                          const void* return_address) {
     if (!suspicions_.none()) return false;
@@ -122,16 +122,16 @@ class Tracer final : public Observer, RequestSink {
     std::swap(recent_, other_);
     return true;
   }
-  /// Checks a plain load or store of the kernel in such an array.
+  /// Checks a plain load or store by the kernel in such an array.
   void accesses_recent_array(int thread, Access access, std::uintptr_t address, std::size_t bytes,
                              bool aligned, const void* return_address);
-  /// Checks a load or store of the kernel. Atomic and volatile accesses first publish what the thread has
+  /// Checks a load or store by the kernel. Atomic and volatile accesses first publish whatever the thread has
   /// fenced.
   void accesses(int thread, Access access, std::uintptr_t address, std::size_t bytes, bool aligned,
                 const void* return_address);
 
-  /// Checks an atomic operation on a word. In device memory, reading the word's value and publishing must
-  /// happen together.
+  /// Checks an atomic operation on a word. In device memory, reading the word's value and publishing must be
+  /// one step.
   template <typename T, typename Operation>
   auto changes_word(int thread, const volatile T* word, const Operation& operation, bool may_fail = false) {
     const auto at = std::uintptr_t(word);
@@ -142,8 +142,8 @@ class Tracer final : public Observer, RequestSink {
     order_.note_value(thread, at, before, __atomic_load_n(word, __ATOMIC_SEQ_CST), may_fail);
     return result;
   }
-  /// Returns the result of an atomic load of a word in device memory, or of an operation that does not change
-  /// it: the earliest possible value. The thread acquires what had been published by then.
+  /// Returns the result of an atomic load of a word in device memory, or of an operation that leaves the word
+  /// unchanged: the earliest possible value. The thread acquires the knowledge published by then.
   template <typename T>
   T loads_word(int thread, Access access, const volatile T* word, const void* return_address) {
     const auto at = std::uintptr_t(word);
@@ -166,13 +166,13 @@ class Tracer final : public Observer, RequestSink {
   void reads_before_update(int thread, std::uintptr_t address, std::size_t bytes, const void* return_address);
 
   /// Notes that the thread has performed an atomic operation or a volatile load and sees what others have
-  /// published there.
+  /// published at that word.
   void acquires_word(int thread, std::uintptr_t address);
   /// Notes that the thread has performed a volatile load, or an atomic operation that does not change the
-  /// word. In shared memory it may have come before a store of the same value; then the thread sees only what
-  /// was published by then. (loads_word() handles device memory.)
+  /// word. In shared memory, the access may have preceded a store of the same value; the thread then sees
+  /// only what was published before that store. (loads_word() handles device memory.)
   void acquires_word_read(int thread, std::uintptr_t address, std::size_t bytes);
-  /// Whether the next atomic operation leaves the word unchanged.
+  /// Notes whether the next atomic operation leaves the word unchanged.
   void leaves_word(bool leaves) { leaves_word_ = leaves; }
 
   void touches(int thread, const Touched& touched) override;
@@ -275,7 +275,7 @@ class Tracer final : public Observer, RequestSink {
   }
   void check_earlier_launches(const DeviceMemory::Who& who, Access access, std::uintptr_t address,
                               std::size_t bytes, Site site);
-  /// Logs a fault at the place where it arose, the first time.
+  /// Logs a fault at the place where it arose, the first time that it occurs.
   void write_down(int thread, Site site, Faults fault);
   void report(const Race& race);
   void report(const BlockConflict& conflict);
@@ -294,15 +294,15 @@ class Tracer final : public Observer, RequestSink {
   Suspicions suspicions_;
   VolatileWords volatile_words_{clocks_};
   std::vector<std::vector<Accumulator>> in_flight_;     ///< accumulators in flight of each thread
-  int accumulators_ = 0;                                ///< total number over all threads
-  std::vector<std::pair<int, uint32_t>> launch_waits_;  ///< threads that waited, and their clocks then
+  int accumulators_ = 0;                                ///< total number of these over all threads
+  std::vector<std::pair<int, uint32_t>> launch_waits_;  ///< threads that waited, with their clocks
   bool has_let_go_ = false;                             ///< whether this block lets the next launch begin
   /// A load of unwritten shared memory.
   struct Unwritten {
     int thread;
     std::size_t bytes;
   };
-  std::map<std::pair<Site, std::size_t>, Unwritten> unwritten_;  ///< keyed by place in source and memory
+  std::map<std::pair<Site, std::size_t>, Unwritten> unwritten_;  ///< keyed by source location and memory
   GridTrace* grid_ = nullptr;
   const DeviceMemory* known_reads_ = nullptr;  ///< null if an earlier launch may still write there
   const Scheduler* scheduler_ = nullptr;

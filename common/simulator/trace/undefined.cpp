@@ -1,16 +1,16 @@
 /// \file
-/// The calls that -fsanitize=shift-exponent, float-cast-overflow, bounds-strict and object-size insert into a
-/// kernel where C++ leaves the result undefined, and a host and a GPU may differ. They come before a shift by
-/// a negative number or by at least the width of the type; before a conversion to an integer type that cannot
-/// hold the value; before an index out of bounds, which would reach adjacent memory or another register; and
-/// before an access through a pointer beyond the variable that the compiler knows it points into.
+/// The functions that -fsanitize=shift-exponent, float-cast-overflow, bounds-strict and object-size call
+/// where C++ leaves the result undefined and a host and a GPU may differ: before a shift by a negative number
+/// or by at least the width of the type; before a conversion to an integer type that cannot hold the value;
+/// before an index out of bounds, which would reach adjacent memory or another register; and before an access
+/// through a pointer beyond the variable that the compiler knows it points into.
 ///
-/// libubsan, which usually defines these functions, is not linked. Outside a traced block they do nothing,
-/// except for the one about indices, which ends the block in every mode.
+/// libubsan, which usually defines these functions, is not linked. Outside a traced block the functions do
+/// nothing, except for the one for indices, which ends the block in every mode.
 ///
 /// This file also handles comparisons, before which -fsanitize-coverage=trace-cmp inserts calls, and replaces
-/// the C library's maximum and minimum: only these can hide that a local variable had no value, because the
-/// result does not show it.
+/// the C library's maximum and minimum: only these operations can hide that a local variable was
+/// uninitialised, because their result does not show it.
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -52,7 +52,7 @@ inline void require_value(const char* what, T a, T b, const void* return_address
          return_address);
 }
 
-/// The compiler's description of an index or pointer out of bounds: the beginning of clang's OutOfBoundsData
+/// The compiler's description of an out-of-bounds index or pointer: the beginning of clang's OutOfBoundsData
 /// and TypeMismatchData.
 struct Described {
   const char* file;
@@ -83,7 +83,7 @@ float fminf(float a, float b) noexcept {
   return std::isnan(b) ? a : b;
 }
 
-// Shorter integers have too few values to reserve one for this purpose.
+// Shorter integers have too few values to reserve one as a marker.
 #define FLASHBOOK_COMPARISON(suffix, type)                          \
   void __sanitizer_cov_trace_##suffix(type a, type b) {             \
     require_value("comparison", a, b, __builtin_return_address(0)); \
@@ -118,7 +118,7 @@ void __ubsan_handle_float_cast_overflow(void*, void*) {
          __builtin_return_address(0));
 }
 
-// Never returns in any mode, so that loops over arrays need not save registers for it.
+// Never returns, in any mode, so that loops over arrays need not save registers for the call.
 [[noreturn]] void __ubsan_handle_out_of_bounds_abort(void* data, void* index) {
   const auto* array = static_cast<const Described*>(data);
   const std::string report = described("index",

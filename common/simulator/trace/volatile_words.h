@@ -2,7 +2,7 @@
 /// Lanes of a warp that communicate through volatile shared memory. Internal to the simulator.
 ///
 /// Volatile accesses implement flags and are not races. But reductions once used them without a barrier, when
-/// the lanes of a warp ran in lock-step; since Volta they do not. A thread that polls a flag reads it
+/// the lanes of a warp ran in lock-step; since Volta, lanes no longer do. A thread that polls a flag reads it
 /// repeatedly, and a thread that sets a flag has fenced before; threads that do neither rely on lock-step.
 #pragma once
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace flashbook::sim {
 
-/// The volatile words of a block. A possible race is kept until it is certain that no thread polls.
+/// The volatile words of a block. A possible race is kept until it is certain that no thread is polling.
 class VolatileWords {
  public:
   explicit VolatileWords(Clocks& clocks) : clocks_(clocks) {}
@@ -41,7 +41,7 @@ class VolatileWords {
     }
   }
 
-  /// Notes that `thread` writes the word.
+  /// Notes that `thread` writes the word at this position.
   void store(int thread, std::size_t at, Site site) {
     Word& word = words_[at];
     word.writer.reset();
@@ -80,7 +80,7 @@ class VolatileWords {
 
   Clocks& clocks_;
   std::unordered_map<std::size_t, Word> words_;
-  std::map<std::tuple<int, std::size_t, uint32_t>, Race> suspected_;  ///< keyed by reader, place and clock
+  std::map<std::tuple<int, std::size_t, uint32_t>, Race> suspected_;  ///< keyed by reader, position and clock
 };
 
 }  // namespace flashbook::sim
