@@ -25,12 +25,12 @@ namespace {
 
 void check(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return;
-  cudaGetLastError();  // clears the error, so that the next launch does not report it as its own
+  cudaGetLastError();  // clears the error, so that the next launch does not report it
   throw DeviceError(call, ": ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")");
 }
 
-/// "13.0" for CUDA's 13000, from one of its two version functions; "none" for 0, which they return without a
-/// driver.
+/// Returns "13.0" for CUDA's 13000, as returned by one of its two version functions; "none" for 0, which they
+/// return if there is no driver.
 std::string version(cudaError_t (*ask)(int*), const char* name) {
   int version = 0;
   check(ask(&version), name);
@@ -96,7 +96,7 @@ struct Launch {
   friend bool operator==(const Launch&, const Launch&) = default;
 };
 
-/// The list in which this thread's launches are recorded; null while nothing records them.
+/// The list in which this thread's launches are recorded; null when they are not recorded.
 thread_local std::vector<Launch>* noted = nullptr;
 
 KernelResources resources_of(const Launch& launch) {
@@ -160,14 +160,14 @@ std::string take_suspects() { return ""; }
 void allow_unwritten(const void*, std::size_t) {}
 
 void flush_l2(Stream stream) {
-  // Allocated once for each device and kept, since an allocation between two timed launches would disturb
+  // Allocated once per device and kept, since an allocation between two timed launches would disturb
   // them.
   static std::mutex mutex;
   static std::map<int, Buffer> buffers;
   const int device = current_device();
   const std::lock_guard lock(mutex);
   Buffer& buffer = buffers[device];
-  // twice the cache's size, since the order in which it evicts lines is unknown
+  // twice the cache's size, since the L2's eviction order is unknown
   if (buffer.bytes() == 0) buffer = Buffer(Place::device, 2 * std::size_t(l2_bytes(device)));
   check(cudaMemsetAsync(buffer.data(), 0, buffer.bytes(), stream), "cudaMemsetAsync");
 }
@@ -294,9 +294,9 @@ void* allocate(std::size_t bytes) {
 void free(void* address) noexcept { cudaFree(address); }
 
 void copy(void* target, const void* source, std::size_t bytes) {
-  // The default stream waits for other streams only if they were created blocking. A copy must wait for all
-  // streams, and they for it: cudaMemcpy returns once the host's bytes are staged, before they are in the
-  // buffer.
+  // The default stream waits for another stream only if that stream was created blocking. A copy must wait
+  // for all streams, and they must wait for it: cudaMemcpy returns once the host's bytes are staged, before
+  // they are in the buffer.
   synchronize();
   check(cudaMemcpy(target, source, bytes, cudaMemcpyDefault), "cudaMemcpy");
   synchronize();

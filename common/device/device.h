@@ -1,6 +1,6 @@
 /// \file
-/// The machine that runs kernels, as the host sees it: memory, time and properties. It is backed by CUDA or
-/// by the simulator; a build contains one of the two.
+/// The machine that runs kernels, from the host's point of view: memory, time and properties. It is backed by
+/// CUDA or by the simulator; a build contains one of the two.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace flashbook::device {
 enum class Machine { gpu, simulator };
 
 /// A CUDA stream (the same type as cudaStream_t). Null is the default stream, on which the simulator runs
-/// every launch immediately. queue.h creates others.
+/// every launch immediately. queue.h creates other streams.
 using Stream = CUstream_st*;
 
 /// There is no GPU, or not the required one. Exit code 77.
@@ -33,7 +33,7 @@ struct DeviceError : ErrorOfParts<std::runtime_error> {
 };
 
 /// The request cannot be fulfilled here: it needs more memory than there is, or a setting is out of range.
-/// The message says what to do.
+/// The message suggests a remedy.
 struct UsageError : DeviceError {
   using DeviceError::DeviceError;
 };
@@ -46,11 +46,11 @@ struct Info {
   int multiprocessors;     ///< number of SMs; 4 in the simulator
   int64_t memory_free;     ///< number of bytes that can be allocated now
   int64_t l2_bytes;        ///< size of the L2 cache; 0 in the simulator
-  std::string driver;      ///< "13.0", the highest CUDA that the driver supports; empty in the simulator
+  std::string driver;      ///< "13.0", the latest CUDA version for this driver; empty in the simulator
   std::string runtime;     ///< "13.0", the CUDA runtime of this build; empty in the simulator
 };
 
-/// Returns the kind of machine of this build, without accessing it.
+/// Returns the kind of machine that this build uses, without accessing it.
 Machine machine();
 
 /// Describes the machine. Throws HardwareMissing if this is a GPU build and no GPU can be used.
@@ -63,7 +63,7 @@ enum class Place { host, device };
 /// an A100. A GPU build without a GPU assumes an H200; a launch reports what is missing.
 int64_t shared_bytes_of_block();
 
-/// The value by which chapters choose tiles: shared_bytes_of_block, unless tests substitute that of
+/// The limit by which chapters choose tiles: shared_bytes_of_block, unless tests substitute the limit of
 /// another machine.
 extern int64_t (*granted_shared_bytes)();
 
@@ -76,7 +76,7 @@ int multiprocessors();
 class Buffer {
  public:
   Buffer() = default;
-  /// Allocates `bytes` (0 gives a null pointer). Throws UsageError if there is not enough.
+  /// Allocates `bytes` bytes (0 gives a null pointer). Throws UsageError if there is not enough memory.
   Buffer(Place place, std::size_t bytes);
   ~Buffer();
   Buffer(Buffer&& other) noexcept;
@@ -100,23 +100,23 @@ class Buffer {
   std::size_t bytes_ = 0;
 };
 
-/// Waits until the device has finished all its work; throws DeviceError if some of it failed.
+/// Waits until the device has finished all its work. Throws DeviceError if any of it failed.
 void synchronize();
 
-/// Returns the seconds that `work`, launched on `stream`, takes on the device: between two CUDA events, or by
-/// the host's clock in the simulator.
+/// Returns the seconds that `work`, launched on `stream`, takes on the device: measured between two CUDA
+/// events, or by the host's clock in the simulator.
 double time_on_device(Stream stream, const std::function<void()>& work);
 
 /// Overwrites a buffer larger than the L2 cache, so that the next launch finds none of its data there. Each
 /// device has its own buffer. Does nothing in the simulator.
 void flush_l2(Stream stream);
 
-/// Reports what launches in the simulator have done since the last call that is allowed but rarely intended,
-/// in lines that may explain a wrong result. Empty if there is nothing to report, and on a GPU.
+/// Reports actions of launches in the simulator since the last call that are allowed but rarely intended, in
+/// lines that may explain a wrong result. Empty if there is nothing to report, and on a GPU.
 std::string take_suspects();
 
-/// Declares that kernels also load bytes of this device memory that were never written, and discard them. The
-/// simulator's traced mode then does not check them; on a GPU this does nothing.
+/// Declares that kernels may also load bytes of this device memory that were never written, if they discard
+/// them. The simulator's traced mode then does not check them; on a GPU this does nothing.
 void allow_unwritten(const void* address, std::size_t bytes);
 
 }  // namespace flashbook::device

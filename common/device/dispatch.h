@@ -1,5 +1,5 @@
 /// \file
-/// Maps a Spec's run-time numbers to a kernel's template arguments.
+/// Maps the run-time values of a Spec to a kernel's template arguments.
 #pragma once
 #include <stdexcept>
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace flashbook::device {
 
-/// Returns the error that there is no kernel for `what`. In a quick program, which has only the kernels of a
-/// run without options, its message says how to build all kernels.
+/// Returns the error that reports that there is no kernel for `what`. In a quick program, which has only the
+/// kernels of a run without options, its message explains how to build all kernels.
 inline std::logic_error no_kernel(const std::string& what) {
 #ifdef FLASHBOOK_ONLY_HEAD_DIM
   return std::logic_error("this program has no kernel for " + what +
@@ -80,7 +80,7 @@ void with_head_dim(int head_dim, Body body) {
   throw no_kernel("head_dim " + std::to_string(head_dim));
 }
 
-/// Both: calls `body.operator()<T, kHeadDim>()` for a 16-bit type.
+/// Does both: calls `body.operator()<T, kHeadDim>()` for a 16-bit type.
 template <typename Body>
 void with_16_bit_type_and_head_dim(DType dtype, int head_dim, Body body) {
   with_16_bit_type(dtype, [&]<typename T>() {

@@ -1,5 +1,5 @@
 /// \file
-/// Division by a number that the host knows: a multiplication and a shift instead of some twenty
+/// Division by a number that the host knows in advance: a multiplication and a shift instead of some twenty
 /// instructions.
 #pragma once
 #include <cstdint>
@@ -9,9 +9,9 @@
 namespace flashbook::device {
 
 /// A divisor, at least 1, as a kernel's parameter: `n / divisor` and `n % divisor` are exact for 0 <= n <
-/// 2^31; everywhere else it converts to the int that it was made from. With m = ceil(2^s / d) and s = 31 +
-/// ceil(log2 d), floor(n * m / 2^s) is floor(n / d): m is too large by less than 1, so the quotient by less
-/// than n / 2^s < 1 / d (Granlund and Montgomery, PLDI 1994, theorem 4.2).
+/// 2^31; elsewhere it converts to the int from which it was made. With m = ceil(2^s / d) and s = 31 +
+/// ceil(log2 d), floor(n * m / 2^s) is floor(n / d): m is too large by less than 1, so the quotient is too
+/// large by less than n / 2^s < 1 / d (Granlund and Montgomery, PLDI 1994, theorem 4.2).
 class Divisor {
  public:
   Divisor() = default;

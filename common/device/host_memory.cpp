@@ -16,8 +16,8 @@ constexpr std::size_t kAlignment = 256;
 
 using Path = std::filesystem::path;
 
-/// Returns the number after `key` in a file of keys and numbers, or the only number in a file; `otherwise` if
-/// there is none ("max" is not a number).
+/// Returns the number that follows `key` in a file of keys and numbers, or the only number in a file; returns
+/// `otherwise` if there is none ("max" is not a number).
 int64_t number_in(const Path& file, const std::string& key, int64_t otherwise) {
   std::ifstream content(file);
   for (std::string word; !key.empty() && word != key;)
@@ -26,9 +26,9 @@ int64_t number_in(const Path& file, const std::string& key, int64_t otherwise) {
   return content >> value ? value : otherwise;
 }
 
-/// Returns the bytes that one control group leaves; kUnknown or more if it has no limit, or does not exist.
-/// Pages of files count as used, but are reclaimed when memory is short; those of tmpfs are not reclaimed,
-/// and are on neither of the two lists.
+/// Returns the bytes that one control group still allows; kUnknown or more if it has no limit, or does not
+/// exist. File cache pages count as used, but are reclaimed when memory is short; tmpfs pages are not
+/// reclaimed, and appear in neither of the two lists.
 int64_t left_in(const Path& group) {
   const int64_t limit = number_in(group / "memory.max", "", kUnknown);
   if (limit >= kUnknown) return kUnknown;
@@ -37,9 +37,9 @@ int64_t left_in(const Path& group) {
          number_in(stat, "inactive_file", 0);
 }
 
-/// Returns the memory left under the limits of this process's control group, which the list calls "0::/a/b",
-/// and of the enclosing groups. A container may see itself as the root although its name is longer, so
-/// missing groups are ignored.
+/// Returns the memory left under the limits of this process's control group, which the file lists as
+/// "0::/a/b", and of the enclosing groups. A container may see itself as the root although its name is
+/// longer, so missing groups are ignored.
 int64_t left_in_control_groups(const Path& root) {
   Path inner = root / "sys/fs/cgroup";
   int64_t left = left_in(inner);

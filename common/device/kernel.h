@@ -1,5 +1,5 @@
 /// \file
-/// The header that every file with a kernel includes: CUDA's language, from CUDA or from the simulator.
+/// The header that every kernel file includes: CUDA's language, provided by CUDA or by the simulator.
 #pragma once
 #ifdef __CUDACC__
 #include <cuda_bf16.h>
@@ -16,7 +16,7 @@
 
 namespace flashbook {
 
-/// Returns the block's dynamic shared memory as T, 1024-byte aligned. The launch sets its size.
+/// Returns the block's dynamic shared memory as T, aligned to 1024 bytes. The launch sets its size.
 template <typename T>
 __device__ __forceinline__ T* dynamic_shared() {
 #ifdef __CUDACC__

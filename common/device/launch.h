@@ -17,7 +17,7 @@
 
 namespace flashbook::device {
 
-/// "launch <<<(8,4,1), (128,1,1), 65536>>>: ", the start of every message about a launch.
+/// Returns the start of every message about a launch: "launch <<<(8,4,1), (128,1,1), 65536>>>: ".
 inline std::string describe_launch(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes) {
   const auto triple = [](dim3 d) {
     return "(" + std::to_string(d.x) + "," + std::to_string(d.y) + "," + std::to_string(d.z) + ")";
@@ -26,13 +26,13 @@ inline std::string describe_launch(dim3 grid, dim3 block, std::size_t dynamic_sh
          ">>>: ";
 }
 
-/// The way in which the blocks of a launch are started.
+/// How the blocks of a launch are started.
 enum class Start {
   plain,       ///< each block when there is room for it
   dependent,   ///< while the previous launch on the stream may still run (dependent_launch.h)
   cooperative  ///< all together, or the launch fails: for blocks that wait for one another. With plain
-               ///< launches, two such kernels could each occupy a part of the GPU and wait for the rest
-               ///< forever. (In the simulator a block begins when others wait for it, however it was
+               ///< launches, two such kernels could each occupy a part of the GPU and wait forever for the
+               ///< rest. (In the simulator a block begins when others wait for it, no matter how it was
                ///< launched.)
 };
 
@@ -43,7 +43,7 @@ constexpr bool kIsTraced = false;
 #else
 using sim::kIsTraced;
 
-/// A launch and the body of its threads.
+/// A launch and the code that its threads run.
 struct Work {
   dim3 grid, block;
   std::size_t dynamic_shared_bytes;
@@ -53,22 +53,22 @@ struct Work {
   bool is_dependent;
 };
 
-/// Runs it immediately on the default stream, otherwise when the queue reaches it.
+/// Runs the work immediately on the default stream; on other streams, when the queue reaches it.
 void run_on(Stream stream, Work work);
 
-/// Calls `check`, and rethrows what the simulator throws as an error of a launch.
+/// Calls `check`, and rethrows the simulator's exceptions as launch errors.
 void check_launch(dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
                   const std::function<void()>& check);
 #endif
 
-/// Implements launch and the functions like it.
+/// Implements launch and its variants.
 template <bool kTraced, typename... Params, typename... Args>
 void launch(Start start, void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
             Stream stream, Args... args) {
 #ifdef __CUDACC__
   static_assert(sizeof...(Params) == sizeof...(Args),
                 "pass one argument for each of the kernel's parameters");
-  // the shared memory of a block by default; more must be allowed for each kernel
+  // a block's default shared memory limit; each kernel must be allowed more
   constexpr std::size_t kDefaultSharedBytes = 48 * 1024;
   cudaError_t error = cudaSuccess;
   if (dynamic_shared_bytes > kDefaultSharedBytes)
@@ -94,7 +94,7 @@ void launch(Start start, void (*kernel)(Params...), dim3 grid, dim3 block, std::
                 dynamic_shared_bytes);
   }
   if (error != cudaSuccess) {
-    cudaGetLastError();  // a refusal would be reported again by the next call
+    cudaGetLastError();  // otherwise the next call would report the refusal again
     if (error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver)
       throw HardwareMissing("CUDA found no usable GPU (", cudaGetErrorString(error),
                             "): build for the simulator with cmake --preset sim");
@@ -105,9 +105,9 @@ void launch(Start start, void (*kernel)(Params...), dim3 grid, dim3 block, std::
     throw DeviceError(describe_launch(grid, block, dynamic_shared_bytes), cudaGetErrorString(error));
   }
 #else
-  // g++ 12 with -ftrivial-auto-var-init clears what it takes for padding of an object with empty parts, and
-  // overwrites the 8 bytes after it: it must not initialise these two. (A shared_ptr would do as well, but
-  // its functions, instrumented here, would become the simulator's own.)
+  // g++ 12 with -ftrivial-auto-var-init clears the supposed padding of an object with empty parts, and
+  // overwrites the 8 bytes after it: it must not initialise these two. (A shared_ptr would avoid this, too,
+  // but its functions, instrumented here, would replace the simulator's own.)
   FLASHBOOK_KEEP_PADDING const auto parameters = sim::parameters<Params...>(args...);
   const auto* code = reinterpret_cast<const void*>(kernel);
   check_launch(grid, block, dynamic_shared_bytes, [&] { sim::require_device_pointers(code, parameters); });
@@ -119,11 +119,11 @@ void launch(Start start, void (*kernel)(Params...), dim3 grid, dim3 block, std::
 
 }  // namespace detail
 
-/// Launches `kernel` with `args`, each converted to the parameter's type, its blocks started as `start`
-/// specifies. On a GPU it returns immediately, in the simulator when the kernel has finished. Throws
-/// HardwareMissing if there is no GPU, or not the one that the kernel was built for; DeviceError if the
-/// machine refuses the launch, the simulator also if a thread breaks a rule. (`kTraced` keeps the launches of
-/// traced files apart from others with the same parameters.)
+/// Launches `kernel` with `args`, each converted to the parameter's type; `start` specifies how its blocks
+/// start. On a GPU it returns immediately, in the simulator when the kernel has finished. Throws
+/// HardwareMissing if there is no GPU, or not the one that the kernel was built for. Throws DeviceError if
+/// the machine refuses the launch; in the simulator, also if a thread breaks a rule. (`kTraced` keeps
+/// launches from traced files apart from others with the same parameters.)
 template <bool kTraced = detail::kIsTraced, typename... Params, typename... Args>
 void launch(Start start, void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_shared_bytes,
             Stream stream, Args... args) {

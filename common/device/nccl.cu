@@ -22,7 +22,7 @@ namespace flashbook::device::backend {
 #if __has_include(<nccl.h>)
 namespace {
 
-/// The functions of the library that are used. It is opened on first use, so nothing is linked with it.
+/// The library functions that are used. The library is opened on first use, so it need not be linked.
 struct Library {
   decltype(&ncclGetVersion) version;
   decltype(&ncclGetUniqueId) unique_id;
@@ -66,8 +66,8 @@ const Library* library() {
   return opened.second ? &opened.first : nullptr;
 }
 
-/// Returns the communicator of this process with the others, on the current device. Rank 0 distributes the
-/// name by which they find each other.
+/// Returns this process's communicator with the other processes, on the current device. Rank 0 distributes
+/// the name by which they find each other.
 ncclComm_t with_other_processes(Processes& all) {
   static const ncclComm_t made = [&] {
     ncclUniqueId id;
@@ -105,7 +105,7 @@ class Communicators {
     return made;
   }
 
-  /// Aborts everything that waits in them; the next run gets new ones.
+  /// Aborts all pending work in these communicators; the next run creates new ones.
   void abort(int count) {
     const std::lock_guard lock(mutex_);
     const auto found = by_count_.find(count);
@@ -150,7 +150,7 @@ class NcclRank final : public Rank {
 
 std::string why_not_nccl(int ranks) {
   if (library() == nullptr) return "libnccl.so.2 was not found: install NCCL, or send messages by copies";
-  // The number of devices on other hosts is not known here: NCCL itself refuses two ranks on one device.
+  // The number of devices on other hosts is unknown here: NCCL itself rejects two ranks on one device.
   if (const int devices = device_count(); processes() == nullptr && ranks > devices)
     return concat("NCCL needs one GPU per rank, but ", ranks, " ranks share ", devices,
                   ": give fewer ranks, or send messages by copies");
@@ -184,7 +184,7 @@ void run_nccl_ranks(int count, const std::function<void(Rank&)>& body) {
         const std::lock_guard lock(mutex);
         if (error) return;
         error = std::current_exception();
-        Communicators::all().abort(count);  // since the others may be waiting for this rank
+        Communicators::all().abort(count);  // other ranks may be waiting for this one
       }
     });
   for (std::thread& thread : threads) thread.join();

@@ -76,7 +76,7 @@ struct Address {
   socklen_t size = sizeof(sockaddr_storage);
 
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&bytes); }
-  /// In network byte order, as in both address families.
+  /// Returns the port in network byte order, as both address families store it.
   in_port_t& port() {
     return bytes.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&bytes)->sin6_port
                                        : reinterpret_cast<sockaddr_in*>(&bytes)->sin_port;
@@ -121,7 +121,7 @@ void prepare(const Socket& socket) {
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
 }
 
-/// Waits for the socket to be ready, at most until the deadline.
+/// Waits until the socket is ready, but no longer than until the deadline.
 bool is_ready(const Socket& socket, short events, Deadline deadline) {
   pollfd one = {socket.get(), events, 0};
   while (Clock::now() < deadline)
@@ -129,7 +129,7 @@ bool is_ready(const Socket& socket, short events, Deadline deadline) {
   return false;
 }
 
-/// Transfers all bytes; false if the other end has closed or time is up.
+/// Transfers all bytes. Returns false if the other end has closed or time is up.
 bool receive_all(const Socket& socket, void* data, std::size_t bytes, Deadline deadline) {
   for (std::size_t done = 0; done < bytes;) {
     if (!is_ready(socket, POLLIN, deadline)) return false;
@@ -140,7 +140,7 @@ bool receive_all(const Socket& socket, void* data, std::size_t bytes, Deadline d
   return true;
 }
 
-/// For messages short enough to fit in the other end's buffer.
+/// Sends a message that is short enough to fit in the other end's buffer.
 bool send_all(const Socket& socket, const void* data, std::size_t bytes) {
   return ::send(socket.get(), data, bytes, MSG_NOSIGNAL) == ssize_t(bytes);
 }
@@ -152,7 +152,7 @@ Socket accepted(const Socket& listener, Deadline deadline) {
   return socket;
 }
 
-/// Connects, and retries until the deadline, since the other end may start later.
+/// Connects, and retries until the deadline, since the other process may start later.
 Socket connected(Address address, Deadline deadline) {
   do {
     Socket socket(::socket(address.bytes.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -165,14 +165,14 @@ Socket connected(Address address, Deadline deadline) {
   return {};
 }
 
-/// The first message of a process on every connection.
+/// The first message that a process sends on every connection.
 struct Hello {
   uint64_t magic = kMagic;
   int32_t rank, count;
   Address listens = {};  ///< address at which ranks with higher numbers reach it; set by rank 0
 };
 
-/// The messages while the ranks are working: one byte each, and the rank after `lost`.
+/// The messages sent while the ranks are working: one byte each, plus the lost rank after `lost`.
 enum class Word : char { alive = 'a', parting = 'p', lost = 'l' };
 
 /// Returns a number from the environment; empty if it is not set.
@@ -222,7 +222,7 @@ std::optional<Launched> launched() {
   return found;
 }
 
-/// The connections, and a thread that listens for the others' signs of life.
+/// The connections to other processes, and a thread that monitors whether these are alive.
 class Processes::Peers {
  public:
   Peers(const Launched& launched, double patience) : me_(launched), patience_(patience) {
@@ -294,9 +294,9 @@ class Processes::Peers {
   struct Moving {
     uint64_t size;
     Message message;
-    std::size_t done = 0;  ///< number of bytes done, size included
+    std::size_t done = 0;  ///< number of bytes transferred, including the size
   };
-  /// The messages to a rank, and those from it.
+  /// The messages to one rank, and those from that rank.
   struct Lane {
     std::deque<Moving> out, in;
   };
@@ -342,7 +342,7 @@ class Processes::Peers {
 
   // ---- how they meet
 
-  /// Returns the greeting on a new connection, if it is one of ours.
+  /// Returns the greeting on a new connection if it comes from one of our processes.
   std::optional<Hello> hello(const Socket& socket, Deadline deadline) const {
     Hello said{.rank = -1, .count = 0};
     if (!socket || !receive_all(socket, &said, sizeof said, std::min(deadline, in(5))) ||
@@ -365,7 +365,7 @@ class Processes::Peers {
                       " not connected: start all of them, or wait longer with --timeout");
   }
 
-  /// Rank 0: the others connect to its address, and learn where each of them listens.
+  /// Runs on rank 0: the other ranks connect, and learn the addresses at which the others listen.
   void gather(Deadline deadline) {
     const Socket door = listening(resolved(me_.address, me_.port));
     std::vector<Address> listens(std::size_t(me_.count));
@@ -390,7 +390,7 @@ class Processes::Peers {
     connect_all(listener, listens, deadline);
   }
 
-  /// The other ranks: they connect to rank 0 first.
+  /// Runs on the other ranks: connects to rank 0 first.
   void go_to_first(Deadline deadline) {
     Socket& first = watched_[0] = connected(resolved(me_.address, me_.port), deadline);
     if (!first) missing(1);
@@ -407,13 +407,14 @@ class Processes::Peers {
     connect_all(listener, listens, deadline);
   }
 
-  /// Connects each pair for messages: the higher rank connects to the lower one.
+  /// Connects each pair of ranks for messages: the higher rank connects to the lower one.
   void connect_all(const Socket& listener, const std::vector<Address>& listens, Deadline deadline) {
     for (int other = 0; other < me_.rank; ++other) {
       Socket socket = connected(listens[std::size_t(other)], deadline);
       const Hello mine = own_hello();
       if (!socket || !send_all(socket, &mine, sizeof mine))
-        throw DeviceError("rank ", me_.rank, " cannot reach rank ", other, ": open its host's ports to it");
+        throw DeviceError("rank ", me_.rank, " cannot reach rank ", other, ": allow connections from rank ",
+                          me_.rank, "'s host to rank ", other, "'s");
       data_[std::size_t(other)] = std::move(socket);
     }
     for (int met = me_.rank + 1; met < me_.count;) {
@@ -466,7 +467,7 @@ class Processes::Peers {
     }
   }
 
-  /// Ends this process immediately. Its output files appear completely or not at all (app/whole_file.h).
+  /// Ends this process immediately. Its output files are then either complete or absent (app/whole_file.h).
   [[noreturn]] void end_without(int rank, const std::string& why) {
     for (const Socket& socket : watched_) {
       const char words[2] = {char(Word::lost), char(rank)};
@@ -480,7 +481,7 @@ class Processes::Peers {
 
   const Launched me_;
   const double patience_;
-  std::vector<Socket> watched_;  ///< rank 0: connections to all others; others: to rank 0
+  std::vector<Socket> watched_;  ///< on rank 0, connections to all other ranks; on others, to rank 0
   std::vector<Socket> data_;     ///< connections to each other rank
   std::vector<Deadline> heard_;
   std::atomic<bool> has_parted_ = false;
@@ -502,7 +503,7 @@ void Processes::exchange(const std::vector<Message>& sends, const std::vector<Me
 
 namespace {
 
-// Never deleted, so that the others miss a process that returns from main without parting.
+// Never deleted, so that a process that returns from main without parting is noticed by the others.
 Processes* met = nullptr;
 
 }  // namespace

@@ -28,12 +28,12 @@ void require_rank(int rank, int count) {
 /// A message in transit. Its sender waits for `landed`.
 struct Sent {
   Message message;
-  Event ready;  ///< recorded when its memory has been written
+  Event ready;  ///< recorded when the message's memory has been written
   bool received = false;
   Event landed;
 };
 
-/// The state that the ranks of a run share.
+/// The state that all ranks of a run share.
 class Meeting {
  public:
   Meeting(int count, Turns turns)
@@ -99,7 +99,7 @@ class Meeting {
       ++changes_;
       changed_.notify_all();
     }
-    // Only now: waiting before the last copy would make the copies of a ring wait for each other.
+    // Waits only now: waiting before the last copy would make the copies of a ring wait for each other.
     for (const auto& own : mine) queue.wait_for(own->landed);
   }
 
@@ -112,7 +112,7 @@ class Meeting {
     return sent_[std::size_t(from) * std::size_t(count_) + std::size_t(to)];
   }
 
-  /// Issues the copies for what has been sent, and removes it from the list. Returns their number.
+  /// Issues the copies for messages already sent, and removes them from the list. Returns their number.
   int receive(int rank, Queue& queue, std::vector<Message>& open) {
     return int(std::erase_if(open, [&](const Message& message) {
       auto& from = sent(message.rank, rank);
@@ -143,7 +143,7 @@ class Meeting {
     changed_.wait(lock, [&] { return turn_ == rank; });
   }
 
-  /// Lets the others continue, and throws if all of them have had their turn and none could proceed.
+  /// Lets the other ranks continue; throws if all of them have had a turn and none could proceed.
   void await_next_turn(int rank, bool has_moved, std::unique_lock<std::mutex>& lock) {
     in_vain_ = has_moved ? 0 : in_vain_ + 1;
     if (in_vain_ > std::ranges::count(over_, false)) throw DeviceError(describe_deadlock());
@@ -151,7 +151,7 @@ class Meeting {
     await_turn(rank, lock);
   }
 
-  /// Waits until another rank has sent, received or ended, and throws if all ranks are waiting like this.
+  /// Waits until another rank has sent, received or ended; throws if all ranks are waiting in this way.
   void await_change(int rank, bool has_moved, std::unique_lock<std::mutex>& lock) {
     if (has_moved) {
       ++changes_;
@@ -181,7 +181,7 @@ class Meeting {
   std::condition_variable changed_;
   int turn_ = 0;
   std::vector<char> over_;
-  std::vector<std::string> waits_for_;  ///< what each rank in an exchange waits for
+  std::vector<std::string> waits_for_;  ///< for each rank in an exchange, what it is waiting for
   int in_vain_ = 0;                     ///< number of consecutive turns without progress
   uint64_t changes_ = 0;                ///< how often a rank has sent, received or ended
   std::vector<uint64_t> seen_;          ///< how many of these changes each waiting rank has seen
@@ -204,7 +204,7 @@ class RankOfThread final : public Rank {
   const int number_;
 };
 
-/// A rank that is a separate process. Messages go through the hosts' memory.
+/// A rank that is a separate process. Messages go through the memory of the hosts.
 class RankOfProcess final : public Rank {
  public:
   explicit RankOfProcess(Processes& all) : all_(all) {}

@@ -1,6 +1,6 @@
 /// \file
-/// Ranks: programs that run concurrently, each on its own device, and send each other memory. Their memory,
-/// queues and launches are the usual ones (device.h, queue.h); this file adds communication.
+/// Ranks: programs that run concurrently, each on its own device, and send each other memory. They use the
+/// usual memory, queues and launches (device.h, queue.h); this file adds communication.
 ///
 ///     device::run_ranks(4, [&](device::Rank& rank) {
 ///       const int next = (rank.number() + 1) % rank.count(), previous = (rank.number() + 3) % rank.count();
@@ -18,28 +18,28 @@
 
 namespace flashbook::device {
 
-/// Device memory that is sent to a rank, or that receives memory from it.
+/// Device memory that is sent to a rank, or that receives data from it.
 struct Message {
   int rank;
   void* data;
   std::size_t bytes;
 };
 
-/// One of several concurrent programs: its number is what NCCL calls its rank in a communicator.
+/// One of several concurrent programs: its number is the rank that NCCL assigns in a communicator.
 class Rank {
  public:
   virtual ~Rank() = default;
   virtual int number() const = 0;
   virtual int count() const = 0;
 
-  /// Sends and receives, all of them side by side: what NCCL calls a group. Sent to every rank, including the
+  /// Sends and receives all messages concurrently, as an NCCL group does. Sent to every rank, including the
   /// sender, these messages form an all-to-all; if they all have the same source, an all-gather. The exchange
-  /// begins when the earlier work in the queue is done, and later work in the queue waits until every message
-  /// has landed and its source may be overwritten. Messages from one rank to another are received in the
-  /// order in which they were sent. A send whose receive is in a later exchange of the other rank waits for
-  /// it, so two ranks that send first and receive later wait for each other. With Transport::copies it
+  /// begins when the earlier work in the queue has finished, and later work in the queue waits until every
+  /// message has landed and its source may be overwritten. Messages from one rank to another are received in
+  /// the order in which they were sent. A send waits if the other rank receives it in a later exchange, so
+  /// two ranks that send first and receive later wait for each other. With Transport::copies, this function
   /// returns when all messages have been matched, and throws DeviceError if all ranks wait, if the sizes at
-  /// the two ends differ, or if another rank has failed. With sockets it returns when all messages have
+  /// the two ends differ, or if another rank has failed. With sockets, it returns when all messages have
   /// landed. NCCL returns immediately and detects none of these errors: it waits forever.
   virtual void exchange(Queue& queue, const std::vector<Message>& sends,
                         const std::vector<Message>& receives) = 0;
@@ -51,33 +51,33 @@ class Rank {
 };
 
 /// Returns the device of a rank: 0, 1, ... and, if there are more ranks than devices, 0 again. For a rank
-/// that is a process (processes.h), it depends on its number on its host.
+/// that is a process (processes.h), the device depends on the rank's number on its host.
 int device_of_rank(int rank);
 
-/// Returns the ranks that this process runs: all of them, or only its own.
+/// Returns the ranks that this process runs: all of them, or only one.
 std::vector<int> ranks_here(int count);
 
 /// How messages travel.
 enum class Transport {
   copies,  ///< copy_async, which uses no multiprocessor; all ranks in one process
-  nccl,    ///< NCCL's kernels, which need some multiprocessors; one device per rank
+  nccl,    ///< NCCL's kernels, which occupy some multiprocessors; one device per rank
   sockets  ///< TCP through the hosts' memory, between processes: slow, but without requirements
 };
 
 /// How the ranks of a program communicate.
 struct Together {
   Transport transport = Transport::copies;
-  int margin = 0;  ///< multiprocessors that kernels leave free while messages travel
+  int margin = 0;  ///< number of multiprocessors that kernels leave free while messages travel
 };
 
-/// Returns why messages between this many ranks cannot travel this way here; empty if they can.
+/// Returns why this transport cannot serve this many ranks here; empty if it can.
 std::string why_not(Transport transport, int ranks);
 
-/// Copies within one process. Between processes NCCL, or sockets where NCCL is not available.
+/// Returns copies within one process; between processes NCCL, or sockets if NCCL is unavailable.
 Transport default_transport(int ranks);
 
-/// Whether the host threads of ranks run one at a time, from one exchange to the next. Then the simulator
-/// does the same in every run. On a GPU, a rank that waits for its device must not block the others.
+/// Whether the host threads of ranks run one at a time, from one exchange to the next. If so, every run in
+/// the simulator is the same. On a GPU, a rank that waits for its device must not block the others.
 enum class Turns { one_at_a_time, free };
 Turns default_turns();
 

@@ -1,6 +1,6 @@
 /// \file
-/// The resources of a multiprocessor that kernels use: registers, shared memory, and the number of blocks
-/// that fit.
+/// The multiprocessor resources that kernels use: registers, shared memory, and the number of blocks that
+/// fit.
 #pragma once
 #include <cstddef>
 #include <functional>
@@ -17,17 +17,17 @@ struct KernelResources {
   int threads_per_multiprocessor;  ///< maximum number of resident threads, the denominator of occupancy
 };
 
-/// Runs `work` and returns the resources of each kernel that it launches on this thread, in the order of the
-/// launches, each kernel once. Empty in the simulator, which has no registers. Throws DeviceError if CUDA
-/// does not answer.
+/// Runs `work` and returns the resources of each kernel that it launches on this thread, once per kernel, in
+/// launch order. Empty in the simulator, which has no registers. Throws DeviceError if CUDA returns an
+/// error.
 std::vector<KernelResources> resources_of_kernels(const std::function<void()>& work);
 
-/// Reports a launch on a GPU to resources_of_kernels, if that is running. For launch.h.
+/// Reports a GPU launch to resources_of_kernels if that function is running. launch.h calls it.
 void note_launch(const void* kernel, int threads, std::size_t dynamic_shared_bytes);
 
 #ifdef __CUDACC__
 /// Allows a kernel's blocks this many bytes of dynamic shared memory on the current device, unless this
-/// thread has already done so. For launch.h.
+/// thread has already done so. launch.h calls it.
 cudaError_t allow_shared_bytes(const void* kernel, std::size_t bytes);
 #endif
 

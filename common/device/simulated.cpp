@@ -57,8 +57,8 @@ Info info() {
           .runtime = ""};
 }
 
-/// Several, so that blocks compete for the tiles of persistent kernels; and a multiple of the two OS threads
-/// that small machines have, so that neither idles while the other runs the last block.
+/// Returns a number greater than 1, so that blocks compete for the tiles of persistent kernels; it is a
+/// multiple of a small machine's two OS threads, so that neither idles while the other runs the last block.
 int multiprocessors() { return 4; }
 
 int64_t shared_bytes_of_block() { return int64_t(sim::kMaxSharedBytes); }

@@ -20,7 +20,7 @@ std::string text_of(uint64_t number) { return std::to_string(number); }
 
 [[noreturn]] void refuse(const std::string& rule) { throw DeviceError("tensor map: ", rule); }
 
-/// Throws if CUDA would refuse the map, and says why, which CUDA does not. (CUDA Driver API,
+/// Throws if CUDA would reject the map, and explains why, which CUDA does not. (CUDA Driver API,
 /// cuTensorMapEncodeTiled)
 void check(const TensorTiles& tiles) {
   const std::size_t rank = tiles.size.size();
@@ -43,7 +43,7 @@ void check(const TensorTiles& tiles) {
   const uint64_t row = tiles.box[0] * size_of(tiles.dtype);
   if (row % kAlignment != 0)
     refuse("a row of the box has " + text_of(row) + " bytes; it must be a multiple of 16");
-  // CUDA also takes rows shorter than the span, but does not say how they are then laid out in shared memory.
+  // CUDA also accepts rows shorter than the span, but does not document their layout in shared memory.
   const uint64_t span = swizzle_bytes(tiles.swizzle);
   if (tiles.swizzle != Swizzle::none && row != span)
     refuse("a row of the box has " + text_of(row) + " bytes; with this swizzle it must have " +
@@ -56,10 +56,10 @@ void check(const TensorTiles& tiles) {
 
 namespace {
 
-/// By DType. TMA moves e4m3 without knowing it.
+/// Indexed by DType. TMA moves e4m3 as bytes.
 constexpr CUtensorMapDataType kTypes[] = {CU_TENSOR_MAP_DATA_TYPE_FLOAT32, CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
                                           CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, CU_TENSOR_MAP_DATA_TYPE_UINT8};
-/// By Swizzle.
+/// Indexed by Swizzle.
 constexpr CUtensorMapSwizzle kModes[] = {CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_SWIZZLE_32B,
                                          CU_TENSOR_MAP_SWIZZLE_64B, CU_TENSOR_MAP_SWIZZLE_128B};
 
@@ -86,9 +86,9 @@ CUtensorMap tensor_map(const TensorTiles& tiles) {
   uint64_t stride[kMaxRank] = {};  // the driver refuses a null pointer even for a tensor without strides
   std::ranges::copy(tiles.stride, stride);
   CUtensorMap map;
-  // Promotion is the amount of memory that the L2 fetches at a time. With 256 bytes a kernel that keeps
-  // memory busy takes up to 7 % longer than with the 128 of a row; one that waits for each tile takes up to 4
-  // % less (as the appendix on decoding shows).
+  // Promotion is the amount of memory that the L2 fetches at a time. With 256 bytes, a kernel that keeps
+  // memory busy takes up to 7 % longer than with the 128 of a row; a kernel that waits for each tile takes up
+  // to 4 % less (as the appendix on decoding shows).
   const CUresult result = encode(&map, kTypes[int(tiles.dtype)], uint32_t(tiles.size.size()),
                                  const_cast<void*>(tiles.base), tiles.size.data(), stride, tiles.box.data(),
                                  side_by_side, CU_TENSOR_MAP_INTERLEAVE_NONE, kModes[int(tiles.swizzle)],

@@ -1,5 +1,5 @@
 /// \file
-/// Tensor maps: what TMA must know about a tensor, made on the host.
+/// Tensor maps, which describe a tensor to TMA and are created on the host.
 ///
 ///     const CUtensorMap k_map = device::tensor_map({.dtype = DType::bf16,
 ///                                                   .base = k,
@@ -19,20 +19,20 @@
 
 namespace flashbook::device {
 
-/// A tensor of 1 to 5 dimensions in device memory, and the box of it that one copy moves. Dimensions count
+/// A tensor of 1 to 5 dimensions in device memory, and the box that one copy moves. Dimensions are numbered
 /// from the innermost, whose elements are contiguous.
 struct TensorTiles {
   DType dtype;
   const void* base;              ///< multiple of 16
   std::vector<uint64_t> size;    ///< elements of each dimension
-  std::vector<uint64_t> stride;  ///< bytes from one to the next in each dimension but the innermost:
-                                 ///< multiples of 16. Dimensions may overlap and be in any order
-  std::vector<uint32_t> box;     ///< elements in each dimension, up to 256; a row has 16 * n bytes, with a
-                                 ///< swizzle just its span
+  std::vector<uint64_t> stride;  ///< distance in bytes between neighbours in each dimension except the
+                                 ///< innermost, a multiple of 16. Dimensions may overlap and be in any order
+  std::vector<uint32_t> box;     ///< elements in each dimension, up to 256; a row has 16 * n bytes; with a
+                                 ///< swizzle, exactly its span
   Swizzle swizzle = Swizzle::none;
 };
 
-/// Returns the map of these tiles. Throws DeviceError, with the rule that is broken, if there can be none.
+/// Returns the tensor map of these tiles. Throws DeviceError, which names the rule, if it would be invalid.
 CUtensorMap tensor_map(const TensorTiles& tiles);
 
 }  // namespace flashbook::device

@@ -37,9 +37,9 @@ template <int kConsumers>
 constexpr int kConsumerRegisters = kConsumers == 3 ? 160 : 232;
 
 //| Descriptors and barriers are the same for all lanes of a warp, and the hardware wants them in *uniform*
-//| registers. The compiler keeps them there only while it can prove that they are equal in all lanes. It
+//| registers. The compiler keeps them there only while it can prove that they are equal in all lanes, and it
 //| knows that a shuffle from lane 0 returns the same value in all lanes.
-/// Returns the number of this warp in the block, from a shuffle, so that it is uniform.
+/// Returns the number of this warp in the block. The shuffle makes the value uniform.
 __device__ __forceinline__ int warp_of_block() { return __shfl_sync(kWholeWarp, threadIdx.x / 32, 0); }
 
 //| ## The barriers
@@ -47,14 +47,14 @@ __device__ __forceinline__ int warp_of_block() { return __shfl_sync(kWholeWarp, 
 //| Each consumer has four barriers of its own, so that it does not wait for another consumer's queries or
 //| store. A block's shared memory holds them in `barriers`, next to `q` and `output`, which have one tile per
 //| consumer.
-/// The barriers at which consumers take their queries and hand over their outputs.
+/// The barriers at which consumers receive their queries and hand over their outputs.
 template <int kConsumers>
 struct BlockBarriers {
   uint64_t q_full[kConsumers], q_empty[kConsumers];
   uint64_t output_full[kConsumers], output_empty[kConsumers];
 };
 
-/// Replaces a tile that a version of a kernel does not have.
+/// Replaces a tile in versions of a kernel that do not have one.
 struct Nothing {};
 
 //| Each count is the number of arrivals: one thread for `q_full` and `output_empty`, four warps for `q_empty`
@@ -76,18 +76,18 @@ __device__ inline void initialise(BlockBarriers<kConsumers>& barriers) {
 
 //| ## Queries
 //|
-//| Each consumer has one buffer for queries, which is free as soon as the last *scores* with the old ones are
-//| computed; their product with V, the division and the store still run then. Chapter 6 loads additional data
-//| with them: it passes the number of bytes and issues the loads itself.
-/// Loads each consumer's queries: 64 rows of `head` from `first_row` on, the next 64, ... One thread.
-/// `parity`: that of the number of tiles before. `more(consumer)` loads `more_bytes` in addition.
+//| Each consumer has one buffer for queries, which is free as soon as the last *scores* of the old queries
+//| are computed, even though their product with V, the division and the store are still to come. Chapter 6
+//| loads additional data with the queries: it passes the number of bytes and issues the loads itself.
+/// Loads each consumer's queries: 64 rows of `head` from `first_row` on, the next 64, ... One thread calls
+/// it. `parity` is that of the number of earlier tiles. `more(consumer)` loads `more_bytes` more.
 template <typename Shared, typename Map, typename More>
 __device__ __forceinline__ void load_queries(Shared& shared, const Map& q_map, uint32_t parity, int first_row,
                                              const Head& head, uint32_t more_bytes, const More& more) {
   constexpr int kConsumers = sizeof(shared.q) / sizeof(shared.q[0]);
   auto& barriers = shared.barriers;
   for (int i = 0; i < kConsumers; ++i) {
-    mbarrier_wait(&barriers.q_empty[i], parity ^ 1);  // the consumer's last scores are computed
+    mbarrier_wait(&barriers.q_empty[i], parity ^ 1);  // the consumer has computed its last scores
     mbarrier_arrive_expect_tx(&barriers.q_full[i], sizeof(shared.q[i]) + more_bytes);
     load(shared.q[i], q_map, &barriers.q_full[i], first_row + i * kRowsPerWarpgroup, head);
     more(i);
@@ -101,7 +101,7 @@ __device__ __forceinline__ void load_queries(Shared& shared, const Map& q_map, u
   load_queries(shared, q_map, parity, first_row, head, 0, [](int) {});
 }
 
-/// Arrives for this warp: it has read its consumer's queries.
+/// Arrives for this warp, which has read its consumer's queries.
 template <typename Shared>
 __device__ __forceinline__ void release_queries(Shared& shared, int consumer) {
   if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.barriers.q_empty[consumer]);
@@ -111,20 +111,20 @@ __device__ __forceinline__ void release_queries(Shared& shared, int consumer) {
 //|
 //| A consumer writes its output into its buffer in shared memory as soon as TMA has read the previous one.
 //| Then lane 0 of each warp arrives, and the consumer continues with its next queries while TMA stores.
-/// Hands over a consumer's output, of which `write()` writes this warp's rows. `parity`: that of the number
-/// of previous tiles.
+/// Hands over a consumer's output; `write()` writes this warp's rows. `parity` is the parity of the number of
+/// previous tiles.
 template <typename Shared, typename Write>
 __device__ __forceinline__ void hand_over_output(Shared& shared, int consumer, uint32_t parity,
                                                  const Write& write) {
   mbarrier_wait(&shared.barriers.output_empty[consumer], parity ^ 1);  // TMA has read the last output
   write();
-  __syncwarp();  // all lanes have waited, and written
+  __syncwarp();  // all lanes have waited and written
   if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.barriers.output_full[consumer]);
 }
 
 //| `tma_store_wait_read` returns when TMA has read the tile from shared memory, which is enough to reuse the
 //| buffer. Only the end of the kernel guarantees that the bytes are in device memory.
-/// Stores each consumer's output; the counterpart of load_queries. One thread.
+/// Stores each consumer's output: the counterpart of load_queries. One thread calls it.
 template <typename Shared, typename Map>
 __device__ __forceinline__ void store_outputs(Shared& shared, const Map& output_map, uint32_t parity,
                                               int first_row, const Head& head) {

@@ -1,6 +1,6 @@
 //| # Before the products: D and the log-sum-exp
 //|
-//| A kernel that runs first. It reads O and dO once, and leaves two numbers for each query: $D$, and the
+//| This kernel runs first. It reads O and dO once, and leaves two numbers for each query: $D$, and the
 //| log-sum-exp in the form that the other kernels need.
 //|
 //| The derivative of a softmax needs a sum over the whole row:
@@ -9,14 +9,14 @@
 //| $\sum_k P_{ik}\,dP_{ik} = \sum_k P_{ik} \sum_c dO_{ic} V_{kc} = \sum_c dO_{ic} O_{ic}$. So $D_i$ is the
 //| product of two rows of `head_dim` elements, and costs one pass over O and dO.
 //|
-//| A loss may also read the log-sum-exp. Its derivative with respect to a score is that score's probability,
-//| so the gradient $g_i$ of row $i$'s log-sum-exp adds $P_{ij}\,g_i$ to $dS_{ij}$. The kernels get this for
-//| free: they subtract $D_i - g_i$ where they would subtract $D_i$.
+//| A loss may also depend on the log-sum-exp. The derivative of the log-sum-exp with respect to a score is
+//| that score's probability, so the gradient $g_i$ of row $i$'s log-sum-exp adds $P_{ij}\,g_i$ to $dS_{ij}$.
+//| The kernels do this for free: they subtract $D_i - g_i$ where they would subtract $D_i$.
 //|
 //| ![The five products of a tile and the places of their operands](../../docs/figures/backward_products.svg)
 //|
-//| **Budget.** It reads two tensors, writes two numbers per row, and sets dQ in float to zero for steps that
-//| add to it. It is memory-bound.
+//| **Budget.** The kernel reads two tensors, writes two numbers per row, and sets dQ in float to zero for
+//| steps that add to it. It is memory-bound.
 #pragma once
 #include "common/attention/spec.h"
 #include "common/numeric/arithmetic.h"
@@ -38,24 +38,24 @@ inline Layout layout_given(const Spec& spec) {
 
 //| ## The workspace
 //|
-//| The workspace is the memory that a step needs besides its inputs and outputs. It has two floats per query,
-//| whatever the number of keys. A step whose blocks add to dQ also needs dQ in float, since a sum of many
-//| parts in 16 bits would lose most of them. Nothing here has the size of the scores, and a test enforces
+//| The workspace is the memory that a step needs in addition to its inputs and outputs. It has two floats per
+//| query, whatever the number of keys. A step whose blocks add to dQ also needs dQ in float, since a 16-bit
+//| sum of many parts would lose most of them. No buffer here has the size of the scores, and a test enforces
 //| that.
-/// Memory in addition to the tensors: rows of [batch, heads, padded_q].
+/// Memory in addition to the tensors; its rows are [batch, heads, padded_q].
 struct GradientWorkspace {
-  float* lse;  ///< log-sum-exp * log2(e); +inf where a row sees nothing, or is none
-  float* d;    ///< rowsum(dO * O) minus the log-sum-exp's gradient; 0 where a row is none
-  float* dq;   ///< [rows, head_dim], sums before the scale; of steps that add dQ
+  float* lse;  ///< log-sum-exp * log2(e); +inf for a row that sees no key or does not exist
+  float* d;    ///< rowsum(dO * O) minus the log-sum-exp's gradient; 0 for a row that does not exist
+  float* dq;   ///< [rows, head_dim], sums before the scale; for steps that add dQ
 };
 
 //| ## A row for a few lanes
 //|
-//| A row of 64 elements of 16 bits is 128 bytes, which 8 lanes load as 16 bytes each. So `kHeadDim / 8` lanes
-//| share a row, and a warp has four rows, two or one. Each lane adds up its own eight products, and shuffles
-//| add up the lanes of a row. A shuffle's distance is below the number of lanes per row, so it never reaches
+//| A row of 64 16-bit elements is 128 bytes, which 8 lanes load as 16 bytes each. So `kHeadDim / 8` lanes
+//| share a row, and a warp has four rows, two or one. Each lane sums its own eight products, and shuffles sum
+//| over the lanes of a row. A shuffle's distance is below the number of lanes per row, so it never reaches
 //| another row.
-/// What a thread loads at once.
+/// The data that a thread loads at once.
 template <typename T>
 struct alignas(16) Piece {
   T values[8];
@@ -63,17 +63,17 @@ struct alignas(16) Piece {
 
 constexpr int kPrepareThreads = 256;
 
-/// Rows that a block prepares.
+/// The number of rows that a block prepares.
 template <int kHeadDim>
 constexpr int kPrepareRows = kPrepareThreads / (kHeadDim / 8);
 
 //| **Rows that do not exist.** The workspace has whole tiles, so some rows are past the last query. Their
-//| lanes load nothing but take part in the shuffles, which name the whole warp. They only return afterwards,
-//| at `at >= rows`.
-/// Prepares row `at` of the `rows` of the workspace. `o_row()` and `do_row()` are the query's rows of O and
-/// dO, `lse_of()` its log-sum-exp, from which `lse_offset` is subtracted; they are called only if `is_query`.
-/// A row has `columns` elements: lanes beyond them load nothing. `d_lse_of()` is the gradient of its
-/// log-sum-exp.
+//| lanes load nothing but take part in the shuffles, which name the whole warp. They return only after the
+//| shuffles, at `at >= rows`.
+/// Prepares row `at` of the `rows` rows of the workspace. `o_row()` and `do_row()` are the query's rows of O
+/// and dO, `lse_of()` its log-sum-exp, from which `lse_offset` is subtracted; they are called only if
+/// `is_query`. A row has `columns` elements: lanes beyond them load nothing. `d_lse_of()` is the gradient of
+/// the row's log-sum-exp.
 template <typename T, int kHeadDim, bool kClearsDq, typename ORow, typename DoRow, typename LseOf,
           typename DLseOf>
 __device__ __forceinline__ void prepare_row(const GradientWorkspace& workspace, int64_t at, int64_t rows,
@@ -94,9 +94,9 @@ __device__ __forceinline__ void prepare_row(const GradientWorkspace& workspace, 
     sum += __shfl_xor_sync(0xffffffff, sum, distance);
   if (at >= rows) return;
 
-  //| **What the log-sum-exp becomes.** The kernels compute $P = 2^{s \cdot \log_2 e\,\cdot scale - L}$ with
-  //| $L$ the log-sum-exp in powers of two, so it is multiplied once here and not for every score. Two kinds
-  //| of rows get $L = +\infty$. A query that sees no key has a log-sum-exp of $-\infty$, with which
+  //| **The log-sum-exp in powers of two.** The kernels compute $P = 2^{s \cdot \log_2 e\,\cdot scale - L}$,
+  //| where $L$ is the log-sum-exp in powers of two, so it is multiplied once here and not for every score.
+  //| Two kinds of rows get $L = +\infty$. A query that sees no key has a log-sum-exp of $-\infty$, with which
   //| $-\infty - (-\infty)$ would be NaN. A row past the last query has a score of 0, since its Q is zero;
   //| with $L = 0$ its probability would be 1, and every key would get a gradient from a query that does not
   //| exist. $2^{0 - \infty} = 0$ makes both harmless. The log-sum-exp of such a row depends on no score, so
@@ -106,7 +106,7 @@ __device__ __forceinline__ void prepare_row(const GradientWorkspace& workspace, 
     workspace.d[at] = l == -INFINITY ? sum : sum - d_lse_of();
     workspace.lse[at] = l == -INFINITY ? INFINITY : (l - lse_offset) * kLog2e;
   }
-  //| dQ is summed in memory, so it begins with zeros.
+  //| dQ is summed in memory, so it starts at zero.
   if constexpr (kClearsDq) {
     float4* const dq = reinterpret_cast<float4*>(workspace.dq + at * kHeadDim) + lane;
     dq[0] = dq[kLanes] = make_float4(0, 0, 0, 0);

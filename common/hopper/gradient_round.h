@@ -1,9 +1,9 @@
 //| # The parts of an iteration of the gradient
 //|
-//| A block keeps a tile of 128 keys. Its two warpgroups own 64 of them each and loop over the queries
-//| together, one tile per iteration. Chapter 7's loop is in
-//| [`hopper_gradients.cuh`](../../chapters/07_backward/hopper_gradients.cuh), and masks have their own. This
-//| file has the parts of both.
+//| A block keeps a tile of 128 keys. Its two warpgroups own 64 keys each and loop over the queries together,
+//| one tile per iteration. Chapter 7's loop is in
+//| [`hopper_gradients.cuh`](../../chapters/07_backward/hopper_gradients.cuh), and the chapter on masks has
+//| its own. This file contains the parts that both use.
 //|
 //| ![A round of two warpgroups as a timeline: five products, the exponential, dS through shared memory, dQ
 //| handed over](../../docs/figures/backward_round.svg)
@@ -23,12 +23,12 @@ namespace flashbook::hopper {
 
 //| ## What a block sums
 //|
-//| Up to d = 128 a block sums all gradients of its keys. dK and dV of 128 keys are then 128 floats per thread
-//| at d = 128. At d = 256 they would be 256, more than there are registers. FlashAttention-3 takes tiles of
-//| 80 keys there, and adds dQ 1.6 times as often as with 128: its d = 256 is bound by those additions. Here
-//| two kinds of blocks share the work instead. One computes dV: S and dV, two products. The other computes dK
-//| and dQ: S, dP, dK and dQ, four. That is six products where five are counted, but key tiles stay 128 wide,
-//| and dQ is added as rarely as at d = 128.
+//| Up to d = 128, a block sums all gradients of its keys. At d = 128, dK and dV of 128 keys are 128 floats
+//| per thread. At d = 256 they would be 256, more than there are registers. FlashAttention-3 uses tiles of 80
+//| keys there, and adds to dQ 1.6 times as often as with 128: its d = 256 is bound by those additions. Here,
+//| two kinds of blocks share the work instead. One computes dV, with two products: S and dV. The other
+//| computes dK and dQ, with four: S, dP, dK and dQ. That is six products where five are counted, but key
+//| tiles stay 128 wide, and additions to dQ are as rare as at d = 128.
 /// The gradients that a block sums.
 enum class Sums {
   all,              ///< dV, dK, dQ: five products
@@ -44,17 +44,17 @@ constexpr int kKeyConsumerThreads = kKeyConsumers * kWarpgroup;
 /// The uses of the block's named barriers. Barrier 0 is __syncthreads.
 enum GradientBarrier {
   kDsWritten = 1,  ///< both warpgroups have stored their dS
-  kDsRead          ///< the previous iteration's dQ has been computed from it
+  kDsRead          ///< the previous iteration's dQ, which reads dS, has been computed
 };
 
 //| ## Shared memory
 //|
-//| At d = 128: K and V 64 KB, two stages of Q and of dO with 64 queries 64 KB, two tiles of dS 32 KB, dQ as
-//| floats 32 KB, together 192 KB. With 128 queries it would be 320. At d = 64 a tile has 128 queries, and the
-//| sum is the same except for K and V. At d = 256 the kind of block that sums dK has 128 KB of K and V, one
-//| stage of Q and dO, one tile of dS, and no dQ.
+//| At d = 128, K and V take 64 KB, two stages of Q and dO with 64 queries 64 KB, two tiles of dS 32 KB, and
+//| dQ as floats 32 KB: 192 KB in total. With 128 queries it would be 320. At d = 64 a tile has 128 queries,
+//| and the total is the same except for K and V. At d = 256 the kind of block that sums dK has 128 KB of K
+//| and V, one stage of Q and dO, one tile of dS, and no dQ.
 
-/// Shared memory of a block. `Broadcast` tells its warps which tile of keys is next.
+/// The shared memory of a block. `Broadcast` tells its warps which tile of keys is next.
 template <typename T, typename Traits, typename Broadcast>
 struct GradientShared {
   static constexpr int kHeadDim = Traits::kHeadDim, kQueries = Traits::kQueries;
@@ -78,10 +78,10 @@ struct GradientShared {
   uint64_t dq_full[kKeyConsumers], dq_empty[kKeyConsumers];
 };
 
-//| The number of arrivals: 1 for a thread with TMA, 4 for the warps of a consumer, 8 for both. Each
+//| Counts of arrivals are 1 for a thread with TMA, 4 for a consumer's warps, and 8 for both consumers. Each
 //| consumer's dQ goes the other way: four warps fill, one thread empties. The broadcast is read by the eight
-//| warps of the consumers, by the thread that loads K, V and dO, and by the `adders`, threads that add dQ.
-/// Initialises the barriers of a block with roles: one thread, before the first __syncthreads.
+//| consumer warps, the thread that loads K, V and dO, and the `adders`, threads that add dQ.
+/// Initialises the barriers of a block with roles. One thread calls it, before the first __syncthreads.
 template <typename T, typename Traits, typename Broadcast>
 __device__ __forceinline__ void initialise(GradientShared<T, Traits, Broadcast>& shared, int adders) {
   constexpr int kConsumerWarps = kKeyConsumers * kWarpsPerWarpgroup;
@@ -101,10 +101,10 @@ __device__ __forceinline__ void initialise(GradientShared<T, Traits, Broadcast>&
   fence_mbarrier_init();
 }
 
-//| A stage of Q comes with the log-sum-exp of its rows, a stage of dO with their D. Both are announced to one
-//| mbarrier, so a consumer waits once. The small copies use a tensor map of one dimension: a coordinate is
+//| The log-sum-exp of a tile's rows comes with its stage of Q, and D with its stage of dO. Both copies use
+//| one mbarrier, so a consumer waits once. The small copies use a one-dimensional tensor map: a coordinate is
 //| one register, where a pointer is two, and producers have few.
-/// Loads a tile of queries, and the workspace's numbers for its rows. The stage is empty.
+/// Loads a tile of queries, and the workspace's numbers for its rows. The stage must be empty.
 template <typename Queries, int kStages, int kQueries, typename Map>
 __device__ __forceinline__ void fill_queries(Pipeline<Queries, kStages>& pipeline,
                                              PipelineState<kStages>& state,
@@ -120,11 +120,11 @@ __device__ __forceinline__ void fill_queries(Pipeline<Queries, kStages>& pipelin
 
 //| ## P
 //|
-//| There is no maximum to find and no sum to divide by: forward's log-sum-exp includes both, and P comes out
-//| right at once. In S^T a query is a column, so a thread needs the log-sum-exp of its columns, two of every
-//| eight, and reads them from shared memory. Rows beyond the end, and rows that see nothing, have +inf there,
-//| and their P is 0.
-/// scores = P^T, in place. `lse` [kFloats * 2] is of the tile's queries.
+//| There is no maximum to find and no sum to divide by: the forward pass's log-sum-exp includes both, and P
+//| is final immediately. In S^T a query is a column, so a thread needs the log-sum-exp of its columns, two of
+//| every eight, and reads them from shared memory. Rows beyond the end, and rows that see no key, have +inf
+//| there, and their P is 0.
+/// scores = P^T, in place. `lse` [kFloats * 2] holds the values of the tile's queries.
 template <int kFloats>
 __device__ __forceinline__ void to_probabilities(float (&scores)[kFloats], const float* lse,
                                                  float scale_log2) {
@@ -141,9 +141,9 @@ __device__ __forceinline__ void to_probabilities(float (&scores)[kFloats], const
 
 //| ## dS
 //|
-//| dS = P * (dP - D), an element at a time, with D by column like the log-sum-exp. It is rounded at once: as
-//| the left operand of dK it stays in registers, and for dQ it goes through shared memory.
-/// scores = dS^T, from P^T. `d` [kFloats * 2] is of the tile's queries.
+//| dS = P * (dP - D), element by element, with D indexed by column like the log-sum-exp. It is rounded at
+//| once: as the left operand of dK it stays in registers, and for dQ it goes through shared memory.
+/// scores = dS^T, computed from P^T. `d` [kFloats * 2] holds the values of the tile's queries.
 template <int kFloats>
 __device__ __forceinline__ void to_ds(float (&scores)[kFloats], const float (&dp)[kFloats], const float* d) {
   const auto* column_pairs = reinterpret_cast<const float2*>(d) + threadIdx.x % 4;
@@ -158,7 +158,7 @@ __device__ __forceinline__ void to_ds(float (&scores)[kFloats], const float (&dp
 
 //| ## dQ
 //|
-//| There are two ways to add a thread's part of dQ to the sums in memory. Either threads add it from
+//| There are two ways to add a thread's part of dQ to the sums in memory. Either the thread adds it from
 //| registers, four floats per instruction, or the consumer writes it to shared memory and a thread of another
 //| warpgroup adds it by TMA: a pipeline of one stage.
 /// Adds a piece of dQ to `sums`.
@@ -170,9 +170,9 @@ __device__ __forceinline__ void add_from_registers(const float (&dq)[kFloats], f
     red_add(to + i / 4 * kWarpgroup, make_float4(dq[i], dq[i + 1], dq[i + 2], dq[i + 3]));
 }
 
-//| Where additions to a tile of dQ are ordered, each tile has a semaphore for each consumer, which counts the
-//| blocks that have added. A thread reads it with *acquire* until its turn has come. Acquire guarantees that
-//| whatever the earlier blocks had written when they incremented it is visible to this thread, too.
+//| Where additions to a tile of dQ are ordered, each tile has a semaphore per consumer, which counts the
+//| blocks that have added. A thread reads it with *acquire* until its turn has come. Acquire makes everything
+//| that the earlier blocks had written before they incremented it visible to this thread, too.
 __device__ __forceinline__ void wait_for_turn(const int* semaphore, int turn) {
   while (load_acquire(semaphore) != turn) {
   }
@@ -180,7 +180,7 @@ __device__ __forceinline__ void wait_for_turn(const int* semaphore, int turn) {
 
 //| `dq_empty` has one arrival per phase, from the thread that adds. `dq_full` has four: lane 0 of each warp
 //| arrives when all lanes have written and made their writes visible to TMA.
-/// Hands the part of consumer `number` to the thread that adds it.
+/// Hands the part of consumer `number` to the thread that adds it to the sums.
 template <typename Shared, int kFloats>
 __device__ __forceinline__ void hand_over(Shared& shared, const float (&dq)[kFloats], int number,
                                           uint32_t parity) {
@@ -196,11 +196,11 @@ __device__ __forceinline__ void hand_over(Shared& shared, const float (&dq)[kFlo
 
 //| ## The iterations of blocks that sum a part
 //|
-//| Two rare kinds of blocks end their iterations differently. At d = 256, and under a softcap, one
-//| kind sums dK and dQ. It has one stage, so its order is different: dK comes first and frees Q, and the next
-//| Q is loaded while dQ is computed. dQ of d = 256 is two pieces wide, which use the same registers one after
-//| the other.
-/// Ends the iteration of a block that sums these two, when dK has been issued and both consumers have stored
+//| Two less common kinds of blocks end their iterations differently. At d = 256, and under a softcap, one
+//| kind sums dK and dQ. It has a single stage, so its order is different: dK comes first and frees Q, and the
+//| next Q is loaded while dQ is computed. At d = 256, dQ is two pieces wide, which use the same registers one
+//| after the other.
+/// Ends the iteration of a block that sums dK and dQ, when dK has been issued and both consumers have stored
 /// their dS. `ds_tile` and `k` are descriptors; the additions go to `sums`, in order if `in_turns`. All lanes
 /// of the warp have read the numbers that came with the stage of Q: lane 0 releases it here.
 template <typename T, typename Traits, typename Shared, typename State, int kDkFloats, int kSteps>
@@ -218,8 +218,8 @@ __device__ __forceinline__ void finish_keys_and_queries(Shared& shared, const St
   release(shared.q, state);
   wgmma_wait<0>();
   wgmma_pin(dq);
-  //| Where additions have an order, a thread of another warpgroup signals this block's turn, and is notified
-  //| of the end.
+  //| Where additions are ordered, a thread of another warpgroup signals this block's turn, and is notified
+  //| when the block has added.
   if (in_turns) mbarrier_wait(&shared.dq_empty[number], state.phase);
   add_from_registers(dq, sums);
 #pragma unroll
@@ -237,12 +237,12 @@ __device__ __forceinline__ void finish_keys_and_queries(Shared& shared, const St
   }
 }
 
-//| The other kind only sums dV, with two products per iteration. Q is free once S^T is done.
-/// Ends the round of a block that sums dV alone, whose product has been issued.
+//| The other kind sums only dV, with two products per iteration. Q is free once S^T is complete.
+/// Ends the iteration of a block that sums only dV, whose product has been issued.
 template <typename Shared, typename State, int kDvFloats, int kSteps>
 __device__ __forceinline__ void finish_values(Shared& shared, const State& state, float (&dv)[kDvFloats],
                                               uint32_t (&p)[kSteps][4]) {
-  __syncwarp();  // all lanes have read the numbers that came with the stage, and S^T is done
+  __syncwarp();  // all lanes have read the numbers that came with the stage, and S^T is complete
   release(shared.q, state);
   wgmma_wait<0>();
   wgmma_pin(dv);
@@ -254,7 +254,7 @@ __device__ __forceinline__ void finish_values(Shared& shared, const State& state
 //|
 //| A kernel that runs last reads the sums in the order in which threads have added them, so a thread again
 //| holds a `wgmma` accumulator, and stores it like dK. The scale is applied here, once, and not to every dS.
-//| It reads 4 bytes and writes 2 for each element of dQ, a notable share of the total for short
+//| The kernel reads 4 bytes and writes 2 for each element of dQ, a notable share of the total for short
 //| sequences.
 /// Rounds a warpgroup's part of a tile of dQ. `sums` [kQueries, kHeadDim] holds the tile's sums, and `to`
 /// points to row 0 of dQ. A thread stores the first `columns` elements of its rows `row` and `row` + 8, if
@@ -268,7 +268,7 @@ __device__ __forceinline__ void round_dq(const float* sums, float scale, T* to, 
                      number * (Part::kPieces * Part::kPieceFloats / 4) + threadIdx.x % kWarpgroup;
   const int first_column = Part::kByRows ? 0 : number * Part::kColumns;
   to += first_column, columns -= first_column;
-  //| One piece at d = 64 and 128, two at 256.
+  //| There is one piece at d = 64 and 128, and two at 256.
 #pragma unroll
   for (int piece = 0; piece < Part::kPieces; ++piece, from += Part::kPieceFloats / 4) {
     float floats[Part::kFloats];

@@ -1,9 +1,9 @@
 //| # Hopper's five products
 //|
-//| The Hopper steps multiply with `wgmma`. TMA puts tiles of Q, K, V and dO into shared memory as
-//| [`tiles.h`](tiles.h) describes: panels of 64 columns, pieces of a row exchanged. Nothing is copied again,
+//| The Hopper steps multiply with `wgmma`. TMA loads tiles of Q, K, V and dO into shared memory in the layout
+//| of [`tiles.h`](tiles.h): panels of 64 columns, with the pieces of a row permuted. No tile is copied again,
 //| although three of the five products need a transposed operand: the MN-major flag tells `wgmma` in which
-//| direction the summed dimension runs.
+//| direction the contraction dimension runs.
 //|
 //| | product | left operand | right operand | summed over |
 //| | --- | --- | --- | --- |
@@ -31,14 +31,14 @@ namespace flashbook::hopper {
 //| A warpgroup owns 64 keys. It computes S^T and dP^T, keys down and queries across, because of the next
 //| products: P^T and dS^T are left operands, and an accumulator of 64 rows becomes a left operand in
 //| registers without any data movement. If it computed S, both would have to go through shared memory. So
-//| four products are those of [`tiles.h`](tiles.h): `issue_scores` of K and Q and of V and dO, and
-//| `issue_accumulate` of P^T and dO and of dS^T and Q.
+//| four products use functions of [`tiles.h`](tiles.h): `issue_scores` for (K, Q) and (V, dO), and
+//| `issue_accumulate` for (P^T, dO) and (dS^T, Q).
 
 //| ## dS, the one through shared memory
 //|
 //| dQ sums over keys, and the keys of a tile belong to two warpgroups: each needs the other's dS. So both
-//| store their dS^T, transposed on the way by `stmatrix`, as a tile of queries by keys, and both read all of
-//| it.
+//| store their dS^T, transposed on the way by `stmatrix`, as a tile of queries by keys, and both read the
+//| whole tile.
 
 /// Writes a warp's 16 keys of dS^T into the tile of dS. `key` is the first of them.
 template <typename T, int kQueries, int kKeys>
@@ -57,16 +57,16 @@ __device__ __forceinline__ void store_transposed_to_smem(Tile<T, kQueries, kKeys
 
 //| ## Which warpgroup computes which part of dQ
 //|
-//| Two warpgroups share dQ of a tile: if it has 128 queries, each computes 64 of them; if it has 64, each
-//| computes half of the columns. In both cases a thread holds dQ as an accumulator of 64 rows. At d = 256
-//| half of the columns are 128, too many for the remaining registers, so the part is computed in two pieces.
+//| Two warpgroups share dQ of a tile: with 128 queries, each computes 64 of them; with 64, each computes half
+//| of the columns. In both cases a thread holds dQ as an accumulator of 64 rows. At d = 256, half of the
+//| columns are 128, too many for the remaining registers, so they are computed in two pieces.
 
 /// Returns the first of this thread's two rows, among its warpgroup's 64.
 __device__ __forceinline__ int row_of_thread() {
   return threadIdx.x / 32 % kWarpsPerWarpgroup * kRowsPerWarp + threadIdx.x % 32 / 4;
 }
 
-/// A warpgroup's part of dQ of a tile.
+/// A warpgroup's part of a tile's dQ.
 template <int kHeadDim, int kQueries>
 struct DqPart {
   static_assert(kQueries == 64 || kQueries == 128, "an accumulator has 64 rows, and there are two");
@@ -77,16 +77,16 @@ struct DqPart {
   static constexpr int kPieceFloats = kFloats * kWarpgroup;
 
   //| A thread's part of dQ is written to memory in the order of its registers: the four floats of thread t
-  //| are next to those of thread t + 1. So 32 lanes write 512 contiguous bytes, whether into shared memory or
-  //| into the L2. Only the kernel that rounds those sums reads them, in the same order.
-  /// Returns where the part of dQ of warpgroup `number` is summed, for the tile at a row of the workspace.
+  //| are next to those of thread t + 1. So 32 lanes write 512 contiguous bytes, whether to shared memory or
+  //| to the L2. Only the kernel that rounds those sums reads them, in the same order.
+  /// Returns the address of the sums of warpgroup `number`'s part of dQ, for the tile at this row.
   static __device__ __forceinline__ float* sums_of(float* dq, int row, int number) {
     return dq + int64_t(row) * kHeadDim + number * kPieces * kPieceFloats;
   }
 };
 
-//| A piece is as wide as one panel of K, so its columns begin where a swizzle begins. Keys are the summed
-//| dimension here: down the columns of K, and along the rows of dS.
+//| A piece is as wide as one panel of K, so its columns begin where a swizzle begins. The contraction runs
+//| over keys here: down the columns of K, and along the rows of dS.
 /// Issues a piece of a warpgroup's part of dQ = dS K, as one group. `ds` and `k` are the tiles' descriptors.
 template <typename T, int kHeadDim, int kKeys, int kQueries>
 __device__ __forceinline__ void issue_dq(float (&dq)[kPanel / 2], uint64_t ds, uint64_t k, int number,

@@ -35,14 +35,14 @@ inline Problem problem_of(const Spec& spec) {
 
 //| ## Columns of tiles
 //|
-//| If values are not as wide as keys, their tiles are, except that keys of up to 192 columns and values of up
-//| to 128 have tiles of their own widths.
+//| If values are not as wide as keys, their tiles are as wide anyway, except that keys of up to 192 columns
+//| and values of up to 128 have tiles of their own widths.
 /// Returns whether the tiles of keys have 192 columns, and those of values 128.
 inline bool has_wide_keys(const Sizes& sizes) {
   return sizes.head_dim > 128 && sizes.head_dim <= 192 && sizes.value_dim <= 128;
 }
 
-/// Returns the columns of a tensor's tiles.
+/// Returns the number of columns in a tensor's tiles.
 inline int tile_columns(const Sizes& sizes, TensorId tensor) {
   if (!has_wide_keys(sizes)) return tile_columns(std::max(sizes.head_dim, sizes.value_dim));
   return tensor == TensorId::v || tensor == TensorId::o ? 128 : 192;
@@ -50,9 +50,9 @@ inline int tile_columns(const Sizes& sizes, TensorId tensor) {
 
 //| ## Tensor maps
 //|
-//| A tensor's map has five dimensions: {column, row, panel, head, batch}. The caller gives the distances
-//| between rows, heads and batch entries, so `[batch, heads, seqlen, head_dim]`,
-//| `[batch, seqlen, heads, head_dim]` and a slice of one tensor with all of Q, K and V are the same to the
+//| A tensor's map has five dimensions: {column, row, panel, head, batch}. The caller gives the
+//| distances between rows, heads and batch entries, so `[batch, heads, seqlen, head_dim]`, `[batch,
+//| seqlen, heads, head_dim]` and a slice of one tensor with all of Q, K and V look the same to the
 //| kernels.
 /// Returns the map of a tensor of `type` whose boxes are `box_panels` panels, or all, of tiles of `box_rows`
 /// rows of a head: {column, row, panel, head, batch or page}. A panel has `panel` columns, and its row is the
@@ -80,9 +80,9 @@ inline CUtensorMap row_map(const float* base, int64_t rows, int box) {
       {.dtype = DType::f32, .base = base, .size = {uint64_t(rows)}, .stride = {}, .box = {uint32_t(box)}});
 }
 
-//| A head dimension that is not a multiple of 64 has a map whose rows are one piece: the dimension for panels
-//| stays, of size 1, so that kernels use the same coordinates. A multiple of 64, such as 192, keeps its
-//| panels: a tile has four, the tensor three, and TMA fills the fourth with zeros.
+//| For a head dimension that is not a multiple of 64, the rows of the map are one piece: the dimension for
+//| panels remains, with size 1, so that kernels use the same coordinates. A multiple of 64, such as 192,
+//| keeps its panels: a tile has four, the tensor three, and TMA fills the fourth with zeros.
 /// Returns the map of a tensor of the problem's own 16-bit type, whose boxes are tiles of `box_rows` rows, or
 /// their panels. `TileMap` says which.
 inline TileMap tile_map(const Spec& spec, TensorId tensor, const void* base, int box_rows) {
@@ -109,13 +109,13 @@ inline TileMap tile_map(const Spec& spec, TensorId tensor, const void* base, int
 //| that share it.
 constexpr int64_t kSectionBytes = int64_t(32) << 20;  ///< share of the L2 for a section of heads
 
-/// Returns the number of key heads in a section if each needs `bytes` of the L2.
+/// Returns the number of key heads in a section if each occupies `bytes` bytes of the L2.
 inline int kv_heads_of_section(const Sizes& sizes, int64_t bytes, int64_t section_bytes) {
   return int(std::clamp<int64_t>(section_bytes / bytes, 1, int64_t(sizes.batch) * sizes.kv_heads));
 }
 
-/// Returns the order in which to process tiles of `rows` queries. `longest_first`, for a causal mask: in
-/// sections of heads whose keys and values fit into `section_bytes` of the L2, next to its other contents.
+/// Returns the order in which to process tiles of `rows` queries. `longest_first` is for a causal mask, with
+/// sections of heads whose keys and values fit in `section_bytes` of the L2, next to its other contents.
 inline TileOrder tile_order(const Sizes& sizes, int rows, bool longest_first,
                             int64_t section_bytes = kSectionBytes) {
   const int64_t bytes_of_kv_head =
@@ -131,8 +131,8 @@ inline TileOrder tile_order(const Sizes& sizes, int rows, bool longest_first,
               512};  // measured: reading late costs 1 to 2 % there, and gains up to 8 % for longer rows
 }
 
-//| A gradient's block keeps keys, and all blocks read the Q, dO and sums of dQ of the current head: 8 bytes
-//| per element in 16 bits.
+//| A gradient's block keeps its keys, and all blocks read the Q, dO and sums of dQ of the current head: 8
+//| bytes per element for 16-bit types.
 /// Returns the number of key heads in a section of a gradient.
 inline int kv_heads_of_gradient_section(const Sizes& sizes, int64_t section_bytes = kSectionBytes) {
   return kv_heads_of_section(sizes,
@@ -142,17 +142,17 @@ inline int kv_heads_of_gradient_section(const Sizes& sizes, int64_t section_byte
 }
 
 //| A persistent launch has one block per multiprocessor, or per tile if there are fewer tiles. A block
-//| occupies its multiprocessor to the end, so a kernel that should run at the same time needs a few left
-//| free.
-/// Returns the number of blocks of a launch. `margin`: multiprocessors that a persistent launch leaves free.
+//| occupies its multiprocessor until it ends, so a kernel that should run concurrently needs a few
+//| multiprocessors left free.
+/// Returns the number of blocks of a launch. A persistent launch leaves `margin` multiprocessors free.
 inline int blocks_for(const TileOrder& order, Schedule schedule, int margin = 0) {
   return schedule == Schedule::single_tile
              ? order.tiles
              : std::min(order.tiles, std::max(device::multiprocessors() - margin, 1));
 }
 
-/// Sets the counter of Schedule::dynamic_persistent to 0, before the kernel that uses it. One thread. The
-/// counter is part of the call's workspace: two calls that may run at the same time need a workspace each.
+/// Sets the counter of Schedule::dynamic_persistent to 0, before the kernel that uses it; runs in one thread.
+/// The counter is part of the call's workspace: two calls that may run concurrently each need a workspace.
 [[maybe_unused]] static __global__ void clear_counter(int* counter) { *counter = 0; }
 
 /// Calls `body` with a constant that says whether the problem has a causal mask.

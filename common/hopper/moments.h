@@ -17,12 +17,12 @@ enum class Moment {
   keys_sent,    ///< producer: a stage was empty, and the load of the tile's keys was issued
   values_sent,  ///< producer: another stage was empty, and the load of the tile's values was issued
   landed,       ///< consumer: the tile that its first product reads has landed
-  turn,         ///< it may issue
-  issued,       ///< it has issued both products
-  scores,       ///< the scores are done
-  softmax,      ///< the scores are probabilities
-  values,       ///< the product with V is done
-  end           ///< the output is rescaled, and the next tile begins
+  turn,         ///< consumer: it may issue its products
+  issued,       ///< consumer: it has issued both products
+  scores,       ///< consumer: the scores are complete
+  softmax,      ///< consumer: the scores have become probabilities
+  values,       ///< consumer: the product with V is complete
+  end           ///< consumer: the output is rescaled, and the next tile begins
 };
 constexpr int kMoments = int(Moment::end) + 1;
 

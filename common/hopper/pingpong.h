@@ -1,15 +1,15 @@
 //| # Pingpong: consumers take turns
 //|
 //| With **pingpong** the consumers issue their products one after the other, always in the same order: 0, 1,
-//| 0, 1, or 0, 1, 2, 0, if there are three. While the tensor cores work for one, the others are at their
-//| softmax. Only the issue takes turns, since the products run in the background. Without pingpong the
-//| consumers begin together, and alternate by themselves only after two or three tiles, as the timeline
-//| of FlashAttention-3's chapter shows.
+//| 0, 1, or 0, 1, 2, 0, if there are three. While the tensor cores work for one, the others compute their
+//| softmax. Only the issue takes turns, since the products run asynchronously. Without pingpong the consumers
+//| begin together, and start to alternate only after two or three tiles, as the timeline of
+//| FlashAttention-3's chapter shows.
 //|
-//| Each consumer has a named barrier, which takes 256 arrivals: 128 of its own threads, which wait there
-//| (`take_turn`), and 128 of the previous consumer, which arrive and continue (`pass_turn`). The first turn
-//| has to be passed on, too, so the last consumer does it once before its loop (`open_turns`). All consumers
-//| take the same number of turns.
+//| Each consumer has a named barrier, which expects 256 arrivals: 128 from its own threads, which wait there
+//| (`take_turn`), and 128 from the previous consumer, whose threads arrive and continue (`pass_turn`). The
+//| first turn must be passed on, too, so the last consumer does so once before its loop (`open_turns`). All
+//| consumers take the same number of turns.
 //|
 //| ![Without pingpong the simulator's consumers issue side by side; with it, one after the
 //| other](../../docs/figures/pingpong_order.svg)
@@ -29,10 +29,10 @@ enum NamedBarrier {
 
 constexpr int kTurnArrivals = 2 * kWarpgroup;  ///< one warpgroup waits, one arrives
 
-//| A *named barrier* is one of 16 that a block has. `sync` waits until as many threads have arrived as the
-//| barrier takes; `arrive` counts a thread and lets it continue. So one warpgroup can wait for another
-//| without stopping it. Barrier 0 is `__syncthreads`, so turns begin at 1. A kernel without
-//| `Traits::kPingpong` calls the same functions, and they compile to nothing.
+//| A *named barrier* is one of the 16 barriers of a block. `sync` waits until the expected number of threads
+//| have arrived; `arrive` counts a thread and lets it continue. So one warpgroup can wait for another without
+//| stopping it. Barrier 0 is `__syncthreads`, so turns begin at 1. A kernel without `Traits::kPingpong` calls
+//| the same functions, and they compile to nothing.
 /// Waits until the previous consumer has issued its products. There is one branch per consumer, since
 /// barriers are named at compile time.
 template <typename Traits>
@@ -44,9 +44,9 @@ __device__ __forceinline__ void take_turn(int consumer) {
   }
 }
 
-//| The turn is passed on as soon as products are *issued*, not when they are done: they queue at the tensor
-//| cores.
-/// Lets the next consumer issue; after the last, the first.
+//| The turn is passed on as soon as products are *issued*, not when they are complete: they queue at the
+//| tensor cores.
+/// Lets the next consumer issue; the last consumer lets the first one issue.
 template <typename Traits>
 __device__ __forceinline__ void pass_turn(int consumer) {
   if constexpr (Traits::kPingpong) {

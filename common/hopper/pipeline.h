@@ -8,14 +8,14 @@
 //| | `full`  | the producer, with the number of bytes to come; then the bytes | 1 | every consumer thread | parity 0 |
 //| | `empty` | lane 0 of each consumer warp, when the products that read the tile are done | 4 per warpgroup | the producer | parity 1 |
 //|
-//| A wait names a parity, and lasts as long as the running phase has that parity. The first phase has parity
-//| 0. Consumers name it, and wait until a stage has been filled for the first time. The producer must not
-//| wait at first, since the stages begin empty, so it names parity 1. After going once through all stages,
-//| both name the other parity.
+//| A wait specifies a parity, and lasts as long as the current phase has that parity. The first phase has
+//| parity 0. Consumers specify 0, and wait until a stage has been filled for the first time. The producer
+//| must not wait at first, since the stages start out empty, so it specifies parity 1. After going once
+//| through all stages, both flip their parity.
 //|
 //| No tiles are counted. Producer and consumers go through the stages in the same order, each with its own
 //| state, and the barriers keep the producer at most one round of the stages ahead. That is why one bit of
-//| parity is enough. (CUTLASS has the same: `PipelineTmaAsync` and `PipelineState`.)
+//| parity is enough. (CUTLASS has equivalents: `PipelineTmaAsync` and `PipelineState`.)
 //|
 //|     producer:  fill(pipeline, state, map, row, head);      // waits for an empty stage, starts the copy
 //|     consumer:  wait_full(pipeline, state);                 // the tile is there
@@ -32,7 +32,7 @@
 
 namespace flashbook::hopper {
 
-/// In shared memory.
+/// The part of a pipeline that is in shared memory.
 template <typename Tile_, int kStages_>
 struct Pipeline {
   static constexpr int kStages = kStages_;
@@ -58,10 +58,10 @@ struct PipelineState {
   }
 };
 
-//| `full` takes one arrival per phase, from the producer; the real wait is for the bytes. `empty` takes one
-//| arrival for each warp of each consumer. The names are for the simulator: its reports say `empty[1]`.
+//| `full` expects one arrival per phase, from the producer; the real wait is for the bytes. `empty` expects
+//| one arrival per consumer warp. The names are for the simulator: its reports say `empty[1]`.
 /// Initialises the barriers. Call it from one thread, before the block's first __syncthreads. `producers` and
-/// `consumers` are warps that arrive, or 1 for a thread with TMA.
+/// `consumers` are numbers of warps that arrive, or 1 for a thread with TMA.
 template <typename Tile, int kStages>
 __device__ void initialise(Pipeline<Tile, kStages>& pipeline, int producers, int consumers, const char* full,
                            const char* empty) {
@@ -75,8 +75,8 @@ __device__ void initialise(Pipeline<Tile, kStages>& pipeline, int producers, int
 
 //| ## Fill a stage
 //|
-//| First the stage must be empty, then its bytes are announced, then TMA is started. The order is fixed:
-//| announced bytes belong to the phase that begins when the stage is empty.
+//| First the stage must be empty, then its bytes are announced, and then TMA is started. The order is fixed:
+//| announced bytes belong to the phase that begins when the stage becomes empty.
 /// Waits until all consumers have read the stage at `state`.
 template <typename Tile, int kStages>
 __device__ __forceinline__ void wait_empty(Pipeline<Tile, kStages>& pipeline,
@@ -84,7 +84,7 @@ __device__ __forceinline__ void wait_empty(Pipeline<Tile, kStages>& pipeline,
   mbarrier_wait(&pipeline.empty[state.stage], state.phase ^ 1);
 }
 
-/// Waits for the stage to be empty and loads `head`'s rows from `first_row` on into it, by the tile's
+/// Waits for the stage to be empty and loads `head`'s rows from `first_row` on into it, with the tile's
 /// `load(tile, map, barrier, first_row, head)`. Call it from one thread of the producer.
 template <typename Tile, int kStages, typename Map>
 __device__ __forceinline__ void fill(Pipeline<Tile, kStages>& pipeline, PipelineState<kStages>& state,
@@ -103,10 +103,10 @@ __device__ __forceinline__ void wait_full(Pipeline<Tile, kStages>& pipeline,
   mbarrier_wait(&pipeline.full[state.stage], state.phase);
 }
 
-//| One lane may arrive for its whole warp, once all lanes have finished reading. After `wgmma_wait` they
-//| have: it returns when the products of the whole warpgroup are done, and WGMMA is the only reader of a
-//| tile.
-/// Arrives for this warp: it has read the tile at `state`.
+//| One lane may arrive for its whole warp, once all lanes have finished reading. This holds after
+//| `wgmma_wait`, which returns when the products of the whole warpgroup are complete, and WGMMA is the only
+//| reader of a tile.
+/// Arrives for this warp, which has read the tile at `state`.
 template <typename Tile, int kStages>
 __device__ __forceinline__ void release(Pipeline<Tile, kStages>& pipeline,
                                         const PipelineState<kStages>& state) {

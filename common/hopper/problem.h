@@ -1,6 +1,6 @@
 //| # The problem
 //|
-//| What a kernel needs to know about the shape, and the few sizes fixed by Hopper's instructions.
+//| The numbers that a kernel needs to know about the shape, and the few sizes fixed by Hopper's instructions.
 //|
 //| ![The causal mask is aligned to the bottom right: the last query sees every
 //| key](../../docs/figures/visible_keys.svg)
@@ -23,8 +23,8 @@ constexpr int tile_columns(int head_dim) { return head_dim <= 64 ? 64 : head_dim
 
 //| ## The problem, as a kernel sees it
 //|
-//| These kernels get tensors as tensor maps, which contain sizes and strides, so a kernel loads rows and
-//| never computes an address. It needs only the numbers that decide which query sees which key.
+//| These kernels receive tensors as tensor maps, which contain sizes and strides, so a kernel loads rows and
+//| never computes an address. It needs only the numbers that determine which query sees which key.
 
 /// A query head and its batch entry.
 struct Head {
@@ -40,14 +40,14 @@ struct Problem {
   bool causal;            ///< aligned to the bottom right: the last query sees every key
   float scale_log2;   ///< scale * log2(e): exp(scale * s) is 2^(scale_log2 * s), and 2^x is one instruction
   Strides o_strides;  ///< strides of O, for stores without a tensor map
-  int head_dim;       ///< columns of O; tiles may have more
+  int head_dim;       ///< columns of O; tiles may be wider
 
-  //| Where a block or a row of the log-sum-exp needs one number, heads are numbered over batch and heads
-  //| together. With grouped queries several query heads share a key head.
+  //| Where a block or a row of the log-sum-exp needs a single number, heads are numbered over batch and heads
+  //| together. With grouped queries, several query heads share a key head.
   /// Returns the head's number over batch and heads together, which selects its part of the log-sum-exp.
   __device__ int number(Head q) const { return q.batch * heads + q.head; }
 
-  /// Returns the query head of that number.
+  /// Returns the query head with that number.
   __device__ Head head_of(int number) const { return {number % heads, number / heads}; }
 
   /// Returns the key head that serves a query head.
@@ -61,18 +61,18 @@ struct Problem {
   /// Returns the number of tiles of `rows` queries in a head.
   __host__ __device__ int query_tiles(int rows) const { return ceil_div(seqlen_q, rows); }
 
-  //| Both masks amount to one number: the last key that a query sees. The causal diagonal is aligned to the
-  //| bottom right, so with more keys than queries the first query sees some keys already, and with fewer it
+  //| Both masks reduce to one number: the last key that a query sees. The causal diagonal is aligned to the
+  //| bottom right, so with more keys than queries even the first query sees several keys, and with fewer it
   //| may see none. Everything else follows from this function: how many tiles of keys a tile of queries
   //| needs, and which of them the mask cuts.
   /// Returns the last key that `query` sees; negative if it sees none. Rows past the end see the same keys as
-  /// the last one.
+  /// the last row.
   __device__ int last_key(int query) const {
     return causal ? min(query + seqlen_k - seqlen_q, seqlen_k - 1) : seqlen_k - 1;
   }
 
   /// Returns the number of tiles of `keys` keys that the queries up to `last_query` see. At least one: a tile
-  /// of queries that see nothing is multiplied with one tile of keys, which the mask turns into zeros.
+  /// of queries that see no key is multiplied with one tile of keys, which the mask turns into zeros.
   __device__ int key_tiles(int last_query, int keys) const { return max(last_key(last_query), 0) / keys + 1; }
 };
 

@@ -17,19 +17,19 @@ __host__ __device__ constexpr int row_of(int i) { return i / 2 % 2; }
 
 /// The state of a thread's two rows.
 struct Rows {
-  float max[2];  ///< maximum of the scores so far; with lazy rescaling, possibly an older one
+  float max[2];  ///< maximum of the scores so far; with lazy rescaling, possibly an older maximum
   float sum[2];  ///< sum of this thread's own probabilities: the quad's four are added once, at the end
 
   __device__ __forceinline__ static Rows none() { return {{-INFINITY, -INFINITY}, {0.0f, 0.0f}}; }
 };
 
-//| Every softmax of the book keeps `Rows`, in FP8 and decoding too. This one may be lazy (see below), and
-//| then also keeps a limit.
-/// The rows of this softmax. `kLazy_`: maxima are taken lazily.
+//| Every softmax of the book uses `Rows`, in FP8 and decoding too. This one may be lazy (see below), and then
+//| also keeps a limit.
+/// The rows of this softmax. `kLazy_` means that maxima are updated lazily.
 template <bool kLazy_>
 struct SoftmaxRows : Rows {
   static constexpr bool kLazy = kLazy_;
-  int limit[2];  ///< lazy rescaling: bits of the largest score that `max` still serves; -1 if it serves none
+  int limit[2];  ///< lazy rescaling: bits of the largest score for which `max` may stay; -1 if there is none
 
   __device__ __forceinline__ static SoftmaxRows none() { return {Rows::none(), {-1, -1}}; }
 };
@@ -53,28 +53,28 @@ __device__ __forceinline__ float quad_sum(float x) {
 //| `ex2` each. Sums under an older maximum are multiplied by `correction`, and so is the output, by the
 //| caller, when its products are done.
 //|
-//| **A row that has seen no key** has the maximum -inf, and -inf - (-inf) is NaN: such a row subtracts 0.
+//| **A row that has seen no key** has the maximum -inf, and -inf - (-inf) is NaN, so such a row subtracts 0.
 //|
-//| **Large scores.** The multiply-add is exact except for its last rounding, and `c max`, which is rounded
-//| before, is the same for all keys of a row: its error is a common factor of P, which the division takes
-//| out. But the error grows with `c max`, by half a unit in its last place. From 2^31 on that is 2^7, and an
-//| exponential may overflow. So where `c max` exceeds 2^12, the maximum is subtracted before the scale, at
-//| the price of one more addition per score. Below that, the error is at most 2^-13, less than half a unit of
-//| P in f16. So a correction may be computed from the difference of two maxima, even if one was subtracted
-//| before the scale and the other after it.
+//| **Large scores.** The multiply-add is exact except for its final rounding, and `c max`, which is rounded
+//| earlier, is the same for all keys of a row: its error is a common factor of P, which the division cancels.
+//| But the error grows with `c max`, by half a unit in its last place. From 2^31 on that is 2^7, and an
+//| exponential may overflow. So where `c max` exceeds 2^12, the maximum is subtracted before scaling, at the
+//| cost of one more addition per score. Below that, the error is at most 2^-13, less than half a unit of P in
+//| f16. So a correction may be computed from the difference of two maxima, even if one was subtracted before
+//| scaling and the other after it.
 
-constexpr float kLargeScore = 0x1p12;  ///< from this c max on, the maximum is subtracted before the scale
-constexpr float kLazyLimit = 8;        ///< log2 of what a probability may reach before maxima change
+constexpr float kLargeScore = 0x1p12;  ///< from this c max on, the maximum is subtracted before scaling
+constexpr float kLazyLimit = 8;        ///< log2 of the largest probability before maxima are updated
 
 /// Updates `rows` with the maxima of scores, and makes earlier sums relative to them; the output must be
-/// multiplied by `correction`. `subtract` is to be subtracted from scaled scores; scores may be reduced here.
+/// multiplied by `correction`. `subtract` must be subtracted from scaled scores; scores may be reduced here.
 template <int kFloats, bool kLazy>
 __device__ __forceinline__ void take_maxima(float (&scores)[kFloats], SoftmaxRows<kLazy>& rows,
                                             float (&correction)[2], float (&subtract)[2], float scale_log2) {
-  //| A thread reduces its own scores of each row in two chains of `fmaxf`, so that one need not wait for the
-  //| other. Two shuffles then give the quad's four lanes the maximum of the whole row. The warp also votes
-  //| whether some maximum is large. Each thread checks its own scores, so that the vote does not wait for the
-  //| shuffles.
+  //| A thread reduces its own scores of each row in two chains of `fmaxf`, so that one chain need not wait
+  //| for the other. Two shuffles then give the quad's four lanes the maximum of the whole row. The warp also
+  //| votes on whether any maximum is large. Each thread checks its own scores, so that the vote does not wait
+  //| for the shuffles.
   float top[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -88,8 +88,8 @@ __device__ __forceinline__ void take_maxima(float (&scores)[kFloats], SoftmaxRow
   }
   const auto size = [](float x) { return x == -INFINITY ? 0.0f : fabsf(x); };  // 0 for a row without a key
   const bool large = __any_sync(kWholeWarp, fmaxf(size(top[0]), size(top[1])) * scale_log2 > kLargeScore);
-  //| `base` is what the row subtracts, and the correction comes from the difference of two of them. A lazy
-  //| maximum also sets a limit; a limit of -1 requests maxima in every tile.
+  //| `base` is the value that the row subtracts, and the correction follows from the difference of two bases.
+  //| A lazy maximum also sets a limit; a limit of -1 requests maxima in every tile.
   float base[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -116,7 +116,7 @@ template <int kFloats>
 __device__ __forceinline__ void exponentiate(float (&scores)[kFloats], Rows& rows, const float (&subtract)[2],
                                              float scale_log2) {
   //| `scores[i] * scale_log2 - subtract` is one multiply-add. Again there are two chains, here of additions.
-  //| The sum is only of this thread's columns: the quad adds its four sums once, at the end.
+  //| The sum covers only this thread's columns: the quad adds its four sums once, at the end.
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     float a = rows.sum[r], b = 0;
@@ -129,8 +129,8 @@ __device__ __forceinline__ void exponentiate(float (&scores)[kFloats], Rows& row
   }
 }
 
-/// Turns scores into probabilities and adds them to `rows`, in every tile relative to the maxima so far. The
-/// output must be multiplied by `correction`. For LazyRows: the first tile, before softmax_lazily.
+/// Turns scores into probabilities relative to the maxima so far, and adds them to `rows`. The output must be
+/// multiplied by `correction`. LazyRows use it only for the first tile, before softmax_lazily.
 template <int kFloats, bool kLazy>
 __device__ __forceinline__ void softmax(float (&scores)[kFloats], SoftmaxRows<kLazy>& rows,
                                         float (&correction)[2], float scale_log2) {
@@ -142,23 +142,23 @@ __device__ __forceinline__ void softmax(float (&scores)[kFloats], SoftmaxRows<kL
 //| ## Lazily
 //|
 //| The maximum only prevents exponentials from overflowing, and any number near it suffices. So a row keeps
-//| its old maximum until a score exceeds it by 8 log2 units, that is until a probability would exceed
-//| $2^8 = 256$. P may then be up to 256, which f16 and bf16 hold as precisely as 1, and sum and output share
-//| the factor. After a few tiles hardly any row needs a correction, and a warp without one skips head_dim / 2
+//| its old maximum until a score exceeds it by 8 log2 units, so that a probability would exceed $2^8 = 256$.
+//| P may then be up to 256, which f16 and bf16 hold as precisely as 1, and sum and output share the factor.
+//| After a few tiles hardly any row needs a correction, and a warp without one skips head_dim / 2
 //| multiplications. One vote decides for the warp, since a branch that only some lanes take saves nothing.
 //|
 //| Then the maximum itself is not needed, only whether some score is above the limit. Each thread checks its
 //| own scores, and the vote replaces the shuffles. It compares the *bits* of the scores as integers: floats
-//| from 0 on are ordered like their bits, and negative floats have negative bits. `max3` of integers takes
-//| two scores at a time; Hopper has none for floats. This only works with limits that are not negative. A row
-//| whose maximum is more than 8 units below 0 has no limit, and its warp takes the maxima in every tile.
+//| from 0 on are ordered like their bits, and negative floats have negative bits. The integer `max3` takes
+//| two scores at a time; Hopper has none for floats. This works only if limits are not negative. A row whose
+//| maximum is more than 8 units below 0 has no limit, and its warp finds the maxima in every tile.
 //|
-//| The maximum in use is a real score. So a query that sees a single key has exactly p = 1 there, and its O
-//| is that key's V, bit by bit. Any other number nearby would do for the softmax, but not for this: P is
+//| The maximum in use is a real score. So a query that sees a single key has exactly p = 1 for it, and its O
+//| is that key's V, bit for bit. Any number nearby would suffice for the softmax, but not for this: P is
 //| rounded for the product, its sum is not, and their quotient would miss V by a unit in the last place.
 
-/// Turns scores into probabilities relative to the old maxima, as long as none exceeds its maximum by more
-/// than kLazyLimit. Returns whether the output must be multiplied by `correction`.
+/// Turns scores into probabilities relative to the old maxima, as long as no score exceeds its maximum by
+/// more than kLazyLimit. Returns whether the output must be multiplied by `correction`.
 template <int kFloats>
 __device__ __forceinline__ bool softmax_lazily(float (&scores)[kFloats], LazyRows& rows,
                                                float (&correction)[2], float scale_log2) {
@@ -180,8 +180,8 @@ __device__ __forceinline__ bool softmax_lazily(float (&scores)[kFloats], LazyRow
   return rescale;
 }
 
-//| The caller does this when the product that adds to the output is done. It is kHeadDim / 2 multiplications
-//| per thread.
+//| The caller does this when the product that adds to the output is complete. It costs kHeadDim / 2
+//| multiplications per thread.
 /// output *= correction, row by row.
 template <int kFloats>
 __device__ __forceinline__ void rescale_rows(float (&output)[kFloats], const float (&correction)[2]) {

@@ -1,5 +1,5 @@
 /// \file
-/// Arithmetic that the host and kernels share.
+/// Arithmetic shared by the host and kernels.
 #pragma once
 
 namespace flashbook {

@@ -7,7 +7,7 @@
 
 namespace flashbook {
 
-/// Element type of Q, K, V and O.
+/// The element type of Q, K, V and O.
 enum class DType { f32, f16, bf16, e4m3 };
 
 /// Returns the name used on the command line and in result files: "f32", "f16", "bf16", "e4m3".
@@ -16,7 +16,7 @@ constexpr std::string_view name_of(DType type) {
   return kNames[int(type)];
 }
 
-/// Returns the type of that name; empty if there is none.
+/// Returns the type with that name; empty if there is none.
 constexpr std::optional<DType> dtype_named(std::string_view name) {
   for (DType type : {DType::f32, DType::f16, DType::bf16, DType::e4m3})
     if (name_of(type) == name) return type;

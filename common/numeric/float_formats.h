@@ -7,8 +7,8 @@
 ///     e4m3    1     4         3         448           2^-9          no
 ///
 /// Conversions round to nearest, ties to even. Values too large for e4m3 become 448. Every NaN becomes the
-/// one with all bits set except for the sign. f16 and bf16 convert and compute as CUDA's __half and
-/// __nv_bfloat16 do: each operation rounds its exact result once.
+/// one with all bits set except for the sign. f16 and bf16 convert and compute like CUDA's __half and
+/// __nv_bfloat16: each operation rounds its exact result once.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -30,7 +30,7 @@ constexpr float to_odd(Number value) {
   return std::bit_cast<float>((std::bit_cast<uint32_t>(nearest) - too_large) | 1);
 }
 
-/// A type that can represent every value of the number.
+/// A type that can represent every value of type Number.
 template <typename Number>
 using Exact = std::conditional_t<std::is_integral_v<Number> && sizeof(Number) == 8, long double, double>;
 
@@ -73,7 +73,7 @@ struct f16 : detail::Operators<f16> {
   constexpr operator float() const;
 };
 
-/// The upper half of a float.
+/// bfloat16: the upper half of a float.
 struct bf16 : detail::Operators<bf16> {
   uint16_t bits;
   bf16() = default;
@@ -102,14 +102,14 @@ constexpr uint32_t kFloatSign = 0x8000'0000;
 constexpr int kFloatMantissaBits = 23;
 constexpr int kFloatBias = 127;
 
-/// 2^exponent, for exponents of normal floats.
+/// Returns 2^exponent, for exponents of normal floats.
 constexpr float power_of_two(int exponent) {
   return std::bit_cast<float>(uint32_t(exponent + kFloatBias) << kFloatMantissaBits);
 }
 
 /// Adds a number to the bits of a float so that dropping the last `dropped` bits rounds to nearest even: just
-/// under half of the last bit that is kept, and one more if that bit is odd. A carry into the exponent gives
-/// the right result.
+/// under half of the last bit that is kept, plus one if that bit is odd. A carry into the exponent gives the
+/// right result.
 constexpr uint32_t before_dropping(int dropped, uint32_t bits) {
   return bits + ((1u << (dropped - 1)) - 1) + ((bits >> dropped) & 1);
 }
@@ -120,7 +120,7 @@ template <int kMantissaBits, int kBias>
 constexpr uint32_t encode_magnitude(uint32_t magnitude) {
   constexpr int kSmallestExponent = 1 - kBias;  // for normal values; subnormals share its spacing
   if (std::bit_cast<float>(magnitude) < power_of_two(kSmallestExponent)) {
-    // This lets the adder round: floats just above this power of two have the spacing of the format's
+    // This lets the adder round: floats just above this power of two have the same spacing as the format's
     // subnormals.
     constexpr float kSameSpacing = power_of_two(kSmallestExponent - kMantissaBits + kFloatMantissaBits);
     return std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + kSameSpacing) -

@@ -1,13 +1,13 @@
 /// \file
-/// Additions in global memory that no thread waits for, and words with which threads of all blocks hand data
-/// over.
+/// Additions in global memory that no thread waits for, and words with which threads of all blocks hand over
+/// data.
 ///
-/// CUDA's own atomics (atomicAdd and similar ones, also for float2 and float4) need no header. A thread hands
-/// over what it wrote by store_release or by an addition with release to a word. A thread that then reads the
-/// word by load_acquire, or adds with acquire, may read what was handed over. A barrier before the release,
-/// or after the acquire, does it for the whole block. TMA's stores are handed over after a tma_store_wait.
+/// CUDA's own atomics (atomicAdd and similar ones, also for float2 and float4) need no header. A thread
+/// publishes its writes by store_release or by an addition with release to a word. A thread that then reads
+/// the word by load_acquire, or adds with acquire, may read the published data. A barrier before the release,
+/// or after the acquire, extends this to the whole block. TMA's stores are published after a tma_store_wait.
 ///
-/// Preconditions of all: the address is in global memory, at a multiple of the size.
+/// Preconditions of all functions: the address is in global memory, at a multiple of the size.
 #pragma once
 #include "common/ptx/call_site.h"
 
@@ -55,7 +55,7 @@ __device__ __forceinline__ void red_add(float4* address, float4 value,
 #endif
 }
 
-/// Reads a word of 4 or 8 bytes, and acquires what was handed over by the writer of the value that it reads.
+/// Reads a word of 4 or 8 bytes, and acquires the data published by the writer of the value that it reads.
 /// (PTX ISA, ld.acquire.gpu)
 template <typename T>
 __device__ __forceinline__ T load_acquire(const T* address,
@@ -82,7 +82,7 @@ __device__ __forceinline__ T load_acquire(const T* address,
 #endif
 }
 
-/// Stores a word of 4 or 8 bytes, and hands over what the thread has written and what it has acquired from
+/// Stores a word of 4 or 8 bytes, and publishes everything that the thread has written or acquired from
 /// others. (PTX ISA, st.release.gpu)
 template <typename T>
 __device__ __forceinline__ void store_release(T* address, T value) {
@@ -103,7 +103,7 @@ __device__ __forceinline__ void store_release(T* address, T value) {
 #endif
 }
 
-/// Adds to a word of 4 or 8 bytes, and hands data over like store_release. (PTX ISA, red.release.gpu)
+/// Adds to a word of 4 or 8 bytes, and publishes data like store_release. (PTX ISA, red.release.gpu)
 template <typename T>
 __device__ __forceinline__ void red_add_release(T* address, T value) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "a word of 4 or 8 bytes");
@@ -123,9 +123,9 @@ __device__ __forceinline__ void red_add_release(T* address, T value) {
 #endif
 }
 
-/// Adds to a word of 4 or 8 bytes and returns the previous value. Hands data over like store_release, and
-/// acquires it like load_acquire. With this, the last of several blocks to arrive learns that it is the last.
-/// (PTX ISA, atom.acq_rel.gpu)
+/// Adds to a word of 4 or 8 bytes and returns the previous value. Publishes data like store_release, and
+/// acquires data like load_acquire. With this, the last of several blocks to arrive learns that it is the
+/// last. (PTX ISA, atom.acq_rel.gpu)
 template <typename T>
 __device__ __forceinline__ T atomic_add_acq_rel(T* address, T value) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8, "a word of 4 or 8 bytes");

@@ -2,15 +2,15 @@
 /// Bulk copies: TMA copies of contiguous bytes, without a tensor map.
 ///
 /// Stores and additions belong to the same groups as tma_store and tma_reduce_add, and the same calls commit
-/// them and wait for them (tma.h). Preconditions of all: both addresses are multiples of 16, and so is
-/// `bytes`, which is not 0. Needs Hopper (sm_90). (PTX ISA, cp.async.bulk)
+/// them and wait for them (tma.h). Preconditions of all functions: both addresses are multiples of 16, and
+/// `bytes` is a positive multiple of 16. Needs Hopper (sm_90). (PTX ISA, cp.async.bulk)
 #pragma once
 #include "common/ptx/tma.h"
 
 namespace flashbook {
 
-/// Copies to shared memory. When all bytes have landed, they are subtracted from the bytes for which the
-/// barrier's phase waits.
+/// Copies to shared memory. When all bytes have landed, they are subtracted from the pending bytes of the
+/// barrier's phase.
 __device__ __forceinline__ void bulk_load(void* shared, const void* global, uint32_t bytes, uint64_t* barrier,
                                           [[maybe_unused]] KeepInL2 keep = KeepInL2::normal,
                                           [[maybe_unused]] CallSite where = CallSite::current()) {
@@ -27,7 +27,7 @@ __device__ __forceinline__ void bulk_load(void* shared, const void* global, uint
 #endif
 }
 
-/// Copies from shared memory. Precondition: that of tma_store.
+/// Copies from shared memory. The precondition of tma_store applies.
 __device__ __forceinline__ void bulk_store(void* global, const void* shared, uint32_t bytes,
                                            [[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__

@@ -5,8 +5,8 @@
 
 namespace flashbook {
 
-/// Returns the cycles that the multiprocessor has counted. Threads of one block may compare their values; in
-/// the simulator only the order is meaningful. (PTX ISA, %clock64)
+/// Returns the multiprocessor's cycle count. Threads of one block may compare their values; in the simulator
+/// only the order is meaningful. (PTX ISA, %clock64)
 __device__ __forceinline__ int64_t clock_cycles() {
 #ifdef __CUDACC__
   int64_t cycles;

@@ -80,7 +80,7 @@ __device__ __forceinline__ float2 unpack_bf16(uint32_t packed) {
   return make_float2(__uint_as_float(packed << 16), __uint_as_float(packed & 0xffff0000u));
 }
 
-/// Rounds four floats to e4m3 and packs them into a register, the first into its lowest byte. Rounding is to
+/// Rounds four floats to e4m3 and packs them into a register, the first into its lowest byte. Rounds to
 /// nearest even; values beyond 448 become 448. Two instructions. (PTX ISA, cvt.rn.satfinite.e4m3x2.f32)
 __device__ __forceinline__ uint32_t pack_e4m3(float a, float b, float c, float d) {
 #ifdef __CUDACC__

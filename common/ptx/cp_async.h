@@ -2,19 +2,19 @@
 /// cp.async: copies from global to shared memory that bypass the registers and run while the thread
 /// continues.
 ///
-/// A thread's copies land in groups: it issues some, commits them as a group, does other work, and waits
-/// until all but the latest few groups have landed. The wait covers only the thread's own copies; before data
-/// copied by other threads may be read, a barrier must follow. Until then the destination holds nothing that
-/// may be read; in the simulator it is NaN.
+/// A thread's copies land in groups: the thread issues some, commits them as a group, does other work, and
+/// waits until all but the latest few groups have landed. The wait covers only the thread's own copies; a
+/// barrier must follow before data copied by other threads may be read. Until then the destination must not
+/// be read; in the simulator it is NaN.
 #pragma once
 #include "common/ptx/call_site.h"
 #include "common/ptx/shared_address.h"
 
 namespace flashbook {
 
-/// Copies `valid_bytes` bytes and fills up to 16 bytes with zeros, bypassing the L1 cache: for data that is
-/// used once. Preconditions: both addresses are multiples of 16; 0 <= valid_bytes <= 16, and that many bytes
-/// can be read at `global` (none, for a row beyond the tensor's edge). (PTX ISA, cp.async.cg)
+/// Copies `valid_bytes` bytes and fills the rest of 16 bytes with zeros, bypassing the L1 cache: for data
+/// that is used once. Preconditions: both addresses are multiples of 16; 0 <= valid_bytes <= 16, and that
+/// many bytes can be read at `global` (none, for a row beyond the tensor's edge). (PTX ISA, cp.async.cg)
 __device__ __forceinline__ void cp_async_cg(void* shared, const void* global, int valid_bytes = 16,
                                             [[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__
@@ -27,8 +27,8 @@ __device__ __forceinline__ void cp_async_cg(void* shared, const void* global, in
 #endif
 }
 
-/// Copies and fills kBytes = 4, 8 or 16 bytes through the L1 cache. Preconditions: those of cp_async_cg, with
-/// kBytes in place of 16. (PTX ISA, cp.async.ca)
+/// Copies and fills kBytes = 4, 8 or 16 bytes through the L1 cache. The preconditions are those of
+/// cp_async_cg, with kBytes in place of 16. (PTX ISA, cp.async.ca)
 template <int kBytes>
 __device__ __forceinline__ void cp_async_ca(void* shared, const void* global, int valid_bytes = kBytes,
                                             [[maybe_unused]] CallSite where = CallSite::current()) {
@@ -44,7 +44,7 @@ __device__ __forceinline__ void cp_async_ca(void* shared, const void* global, in
 #endif
 }
 
-/// Groups the thread's copies since its last commit; the group is empty if there are none. (PTX ISA,
+/// Commits the thread's copies since its last commit as a group, which is empty if there are none. (PTX ISA,
 /// cp.async.commit_group)
 __device__ __forceinline__ void cp_async_commit([[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__

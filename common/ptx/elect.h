@@ -5,7 +5,7 @@
 
 namespace flashbook {
 
-/// Returns whether the warp elects the calling lane; for the same mask it is always the same lane.
+/// Returns whether the warp elects the calling lane; for the same mask it always elects the same lane.
 /// Precondition: exactly the lanes in `mask` call it together. Needs Hopper (sm_90). (PTX ISA, elect.sync)
 __device__ __forceinline__ bool elect_one(unsigned mask = 0xffffffff,
                                           [[maybe_unused]] CallSite where = CallSite::current()) {

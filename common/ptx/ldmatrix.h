@@ -2,12 +2,12 @@
 /// ldmatrix: loads 8x8 matrices of 16-bit elements from shared memory into the registers of a warp, in the
 /// layout that mma.h expects.
 ///
-/// Each register holds two elements of one matrix. Lane l gets elements 2 * (l % 4) (low half) and 2 * (l %
-/// 4) + 1 (high half) of row l / 4; with `_trans`, of column l / 4. Rows may be anywhere; if eight of them
+/// Each register holds two elements of one matrix. Lane l receives elements 2 * (l % 4) (low half) and 2 * (l
+/// % 4) + 1 (high half) of row l / 4; with `_trans`, of column l / 4. Rows may be anywhere; if eight of them
 /// are in the same banks, the load takes eight times as long.
 ///
-/// Preconditions of all: the whole warp executes the same one; `row`, the lane's row, is 16 bytes in shared
-/// memory, 16-byte aligned. (PTX ISA, ldmatrix)
+/// Preconditions of all functions: the whole warp executes the same one; `row`, the lane's row, is 16 bytes
+/// in shared memory, 16-byte aligned. (PTX ISA, ldmatrix)
 #pragma once
 #include "common/ptx/call_site.h"
 #include "common/ptx/shared_address.h"

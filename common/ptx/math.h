@@ -1,12 +1,12 @@
 /// \file
-/// Arithmetic for which C++ has no name.
+/// Arithmetic instructions that have no name in C++.
 #pragma once
 #include "common/device/kernel.h"
 
 namespace flashbook {
 
-/// 2^x, one instruction of the special function unit. -inf gives 0, and NaN gives NaN. The result is off by
-/// at most 2 units in the last place, and a subnormal argument or result becomes 0; the simulator is more
+/// Returns 2^x with one instruction of the special function unit. -inf gives 0, and NaN gives NaN. The error
+/// is at most 2 units in the last place, and a subnormal argument or result becomes 0; the simulator is more
 /// accurate and keeps subnormals. (PTX ISA, ex2.approx.ftz.f32)
 __device__ __forceinline__ float exp2_approx(float x) {
 #ifdef __CUDACC__
@@ -18,12 +18,12 @@ __device__ __forceinline__ float exp2_approx(float x) {
 #endif
 }
 
-/// `x` clamped to [0, 1]; NaN gives 0. It is free if a multiply-add precedes it. (PTX ISA, fma.rn.sat.f32)
+/// Clamps `x` to [0, 1]; NaN gives 0. It is free after a multiply-add. (PTX ISA, fma.rn.sat.f32)
 __device__ __forceinline__ float saturate(float x) { return __saturatef(x); }
 
-/// tanh(x), one instruction of the special function unit, accurate to 11 bits: the relative error is at most
-/// 2^-10.98. A subnormal result is kept. The simulator is as inaccurate, with different last bits. (PTX ISA,
-/// tanh.approx.f32)
+/// Returns tanh(x) with one instruction of the special function unit, accurate to 11 bits: the relative error
+/// is at most 2^-10.98. A subnormal result is kept. The simulator is equally inaccurate, with different last
+/// bits. (PTX ISA, tanh.approx.f32)
 __device__ __forceinline__ float tanh_approx(float x) {
 #ifdef __CUDACC__
   float y;
@@ -34,7 +34,7 @@ __device__ __forceinline__ float tanh_approx(float x) {
 #endif
 }
 
-/// `x`, with its origin hidden from the compiler: values derived from it are computed again at each use,
+/// Returns `x` with its origin hidden from the compiler: values derived from it are recomputed at each use,
 /// where the compiler would otherwise compute them once and keep them in registers.
 __device__ __forceinline__ unsigned hide_origin(unsigned x) {
 #ifdef __CUDACC__
@@ -52,8 +52,8 @@ __device__ __forceinline__ int max3(int a, int b, int c) {
 #endif
 }
 
-/// Four of the eight bytes of two registers: digit i of the selector, counted from the right, chooses byte i
-/// of the result; 0 to 3 are the bytes of `low`, 4 to 7 those of `high`. (PTX ISA, prmt.b32)
+/// Returns four of the eight bytes of two registers: digit i of the selector, counted from the right, selects
+/// byte i of the result; 0 to 3 are the bytes of `low`, 4 to 7 those of `high`. (PTX ISA, prmt.b32)
 template <uint32_t kSelector>
 __device__ __forceinline__ uint32_t byte_permute(uint32_t low, uint32_t high) {
   return __byte_perm(low, high, kSelector);

@@ -1,11 +1,11 @@
 /// \file
 /// mbarriers: barriers in shared memory that count arrivals of threads and bytes of asynchronous copies.
 ///
-/// A barrier goes from phase to phase. A phase completes when `arrivals` threads have arrived and all bytes
-/// that they announced have landed; the next phase begins immediately. A wait names the parity of its phase:
-/// 0 for the first, 1 for the second, 0 for the third. Parity distinguishes only the current phase and the
-/// previous one, so no thread may fall two phases behind. A new barrier counts as having completed a phase of
-/// parity 1: the first wait for "empty" uses parity 1, and returns immediately.
+/// A barrier goes through a sequence of phases. A phase completes when `arrivals` threads have arrived and
+/// all bytes that they announced have landed; the next phase begins immediately. A wait specifies the parity
+/// of its phase: 0 for the first, 1 for the second, 0 for the third. Parity distinguishes only the current
+/// phase from the previous one, so no thread may fall two phases behind. A new barrier counts as having
+/// completed a phase of parity 1: the first wait for "empty" uses parity 1, and returns immediately.
 ///
 ///     full:   the producer announces the bytes and arrives, TMA writes them, consumers wait
 ///     empty:  consumers arrive when they have read the tile, the producer waits
@@ -18,9 +18,9 @@
 
 namespace flashbook {
 
-/// Initialises a barrier whose phases take `arrivals` arrivals (1 to 2^20 - 1). One thread does it, before a
-/// __syncthreads that lets the others use it; if TMA uses it, fence_mbarrier_init comes in between. (PTX ISA,
-/// mbarrier.init)
+/// Initialises a barrier whose phases expect `arrivals` arrivals (1 to 2^20 - 1). One thread calls it, before
+/// a __syncthreads that lets the others use the barrier; if TMA uses it, fence_mbarrier_init must come in
+/// between. (PTX ISA, mbarrier.init)
 __device__ __forceinline__ void mbarrier_init(uint64_t* barrier, uint32_t arrivals,
                                               [[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__
@@ -33,8 +33,8 @@ __device__ __forceinline__ void mbarrier_init(uint64_t* barrier, uint32_t arriva
 #endif
 }
 
-/// Invalidates a barrier, so that its memory can hold something else or be initialised again. One thread
-/// calls it after a __syncthreads, when no thread waits and no bytes are in flight. (PTX ISA, mbarrier.inval)
+/// Invalidates a barrier, so that its memory can hold other data or be initialised again. One thread calls it
+/// after a __syncthreads, when no thread is waiting and no bytes are in flight. (PTX ISA, mbarrier.inval)
 __device__ __forceinline__ void mbarrier_inval(uint64_t* barrier,
                                                [[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__
@@ -53,8 +53,8 @@ __device__ __forceinline__ void fence_mbarrier_init([[maybe_unused]] CallSite wh
 #endif
 }
 
-/// Gives a barrier a name, with an index if it has one, for the simulator's reports: "full", "full[1]". Does
-/// nothing on a GPU. Preconditions: it is initialised; `name` is a literal.
+/// Names a barrier, with an index if it has one, for the simulator's reports: "full", "full[1]". Does nothing
+/// on a GPU. Preconditions: the barrier is initialised; `name` is a literal.
 __device__ __forceinline__ void name_mbarrier([[maybe_unused]] const uint64_t* barrier,
                                               [[maybe_unused]] const char* name,
                                               [[maybe_unused]] int index = -1,
@@ -64,7 +64,7 @@ __device__ __forceinline__ void name_mbarrier([[maybe_unused]] const uint64_t* b
 #endif
 }
 
-/// Arrives. Threads that then wait see everything that this thread wrote before. (PTX ISA, mbarrier.arrive)
+/// Arrives. Threads that then wait see all earlier writes of this thread. (PTX ISA, mbarrier.arrive)
 __device__ __forceinline__ void mbarrier_arrive(uint64_t* barrier,
                                                 [[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__
@@ -74,8 +74,8 @@ __device__ __forceinline__ void mbarrier_arrive(uint64_t* barrier,
 #endif
 }
 
-/// Announces `bytes` for which the phase must also wait, and arrives. Whole boxes count, including the zeros
-/// that TMA fills in beyond a tensor's edge. (PTX ISA, mbarrier.arrive.expect_tx)
+/// Announces `bytes` bytes for which the phase must also wait, and arrives. Whole boxes count, including the
+/// zeros that TMA fills in beyond a tensor's edge. (PTX ISA, mbarrier.arrive.expect_tx)
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(
     uint64_t* barrier, uint32_t bytes, [[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__
@@ -88,8 +88,8 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(
 #endif
 }
 
-/// Returns whether the phase of that parity has completed. If not, the hardware waits for a while before it
-/// returns false. (PTX ISA, mbarrier.try_wait.parity)
+/// Returns whether the phase with that parity has completed. If it has not, the hardware waits for a while
+/// before it returns false. (PTX ISA, mbarrier.try_wait.parity)
 __device__ __forceinline__ bool mbarrier_try_wait(const uint64_t* barrier, uint32_t parity,
                                                   [[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__
@@ -109,7 +109,7 @@ __device__ __forceinline__ bool mbarrier_try_wait(const uint64_t* barrier, uint3
 #endif
 }
 
-/// Returns at once whether the phase of that parity has completed. (PTX ISA, mbarrier.test_wait.parity)
+/// Returns at once whether the phase with that parity has completed. (PTX ISA, mbarrier.test_wait.parity)
 __device__ __forceinline__ bool mbarrier_test_wait(const uint64_t* barrier, uint32_t parity,
                                                    [[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__
@@ -129,8 +129,8 @@ __device__ __forceinline__ bool mbarrier_test_wait(const uint64_t* barrier, uint
 #endif
 }
 
-/// Waits for the phase of that parity to complete: then everything written by the arriving threads, and by
-/// TMA, can be read. (PTX ISA, mbarrier.try_wait.parity, repeated)
+/// Waits until the phase with that parity has completed: then everything written by the arriving threads, and
+/// by TMA, can be read. (PTX ISA, mbarrier.try_wait.parity, repeated)
 __device__ __forceinline__ void mbarrier_wait(const uint64_t* barrier, uint32_t parity,
                                               [[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__

@@ -9,7 +9,7 @@
 ///     c  floats 0 1 2 3:    row g in 0 and 1, g + 8 in 2 and 3; columns 2t, 2t + 1
 ///
 /// A register of a or b holds two elements, the first in its low half. So c of one product, rounded to 16
-/// bits, is half of a for the next.
+/// bits, is half of the next product's a.
 #pragma once
 #include <type_traits>
 
@@ -18,7 +18,7 @@
 
 namespace flashbook {
 
-/// The place of an element in its matrix.
+/// The position of an element in its matrix.
 struct MatrixPlace {
   int row, column;
   friend constexpr bool operator==(const MatrixPlace&, const MatrixPlace&) = default;
@@ -28,21 +28,21 @@ struct MatrixPlace {
 struct MmaM16N8K16 {
   static constexpr int kElementsA = 8, kElementsB = 4, kElementsC = 4;  ///< elements per lane
 
-  /// Returns the place of element 0 to 7 of a lane's part of a; register element / 2 holds it.
+  /// Returns the position of element 0 to 7 of a lane's part of a, which is in register element / 2.
   __host__ __device__ static constexpr MatrixPlace a(int lane, int element) {
     return {lane / 4 + element / 2 % 2 * 8, lane % 4 * 2 + element % 2 + element / 4 * 8};
   }
-  /// Returns the place of element 0 to 3 of a lane's part of b; register element / 2 holds it.
+  /// Returns the position of element 0 to 3 of a lane's part of b, which is in register element / 2.
   __host__ __device__ static constexpr MatrixPlace b(int lane, int element) {
     return {lane % 4 * 2 + element % 2 + element / 2 * 8, lane / 4};
   }
-  /// Returns the place of float 0 to 3 of a lane's part of c or d.
+  /// Returns the position of float 0 to 3 of a lane's part of c or d.
   __host__ __device__ static constexpr MatrixPlace c(int lane, int element) {
     return {lane / 4 + element / 2 * 8, lane % 4 * 2 + element % 2};
   }
 };
 
-/// d = a * b + c for elements of type T, `__half` or `__nv_bfloat16`, with float sums; d may be c.
+/// Computes d = a * b + c for elements of type T, `__half` or `__nv_bfloat16`, with float sums; d may be c.
 /// Precondition: the whole warp executes it. Tensor cores truncate sums, whereas the simulator rounds them,
 /// unless FLASHBOOK_SIM_EXACT=1 is set. (PTX ISA, mma.sync.aligned.m16n8k16.row.col)
 template <typename T>
@@ -72,7 +72,7 @@ __device__ __forceinline__ void mma_m16n8k16(float (&d)[4], const uint32_t (&a)[
 #endif
 }
 
-/// The results of two products for adjacent blocks of 8 columns, rounded to T, as `a` of the next product.
+/// Returns two products for adjacent blocks of 8 columns, rounded to T, as `a` of the next product.
 template <typename T>
 __device__ __forceinline__ void results_as_a(uint32_t (&a)[4], const float (&left)[4],
                                              const float (&right)[4]) {

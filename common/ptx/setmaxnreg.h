@@ -6,15 +6,15 @@
 /// ptxas cannot know the number and ignores setmaxnreg (its remark C7508). A warpgroup of producers then
 /// releases some, and warpgroups of consumers acquire them.
 ///
-/// Preconditions: all warps of the warpgroup execute the same one; kRegisters is a multiple of 8 from 24 to
-/// 256. Needs sm_90a. (PTX ISA, setmaxnreg)
+/// Preconditions of both functions: all warps of the warpgroup execute the same one; kRegisters is a multiple
+/// of 8 from 24 to 256. Needs sm_90a. (PTX ISA, setmaxnreg)
 #pragma once
 #include "common/ptx/call_site.h"
 
 namespace flashbook {
 
 /// Acquires registers for a total of kRegisters per thread, and waits until others have released enough.
-/// Precondition: the thread has at most that many.
+/// Precondition: the thread has at most kRegisters.
 template <int kRegisters>
 __device__ __forceinline__ void setmaxnreg_inc([[maybe_unused]] CallSite where = CallSite::current()) {
   static_assert(24 <= kRegisters && kRegisters <= 256 && kRegisters % 8 == 0,
@@ -26,7 +26,7 @@ __device__ __forceinline__ void setmaxnreg_inc([[maybe_unused]] CallSite where =
 #endif
 }
 
-/// Releases all but kRegisters per thread. Precondition: the thread has at least that many.
+/// Releases all but kRegisters per thread. Precondition: the thread has at least kRegisters.
 template <int kRegisters>
 __device__ __forceinline__ void setmaxnreg_dec([[maybe_unused]] CallSite where = CallSite::current()) {
   static_assert(24 <= kRegisters && kRegisters <= 256 && kRegisters % 8 == 0,

@@ -5,8 +5,8 @@
 /// Each register holds two elements of one matrix. Lane l provides elements 2 * (l % 4) (low half) and 2 * (l
 /// % 4) + 1 (high half) of row l / 4; with `_trans`, of column l / 4.
 ///
-/// Preconditions of all: the whole warp executes the same one; `row`, the lane's row, is 16 bytes in shared
-/// memory, 16-byte aligned; no two rows overlap. (PTX ISA,
+/// Preconditions of all functions: the whole warp executes the same one; `row`, the lane's
+/// row, is 16 bytes in shared memory, 16-byte aligned; no two rows overlap. (PTX ISA,
 /// stmatrix)
 #pragma once
 #include "common/ptx/call_site.h"

@@ -16,17 +16,17 @@
 
 namespace flashbook {
 
-/// How long the L2 cache should keep the data that a load reads. The values are those of createpolicy, as
-/// CUTLASS uses them (cute/arch/copy_sm90_desc.hpp, TMA::CacheHintSm90).
+/// How long the L2 cache should keep the data that a load reads. The values are createpolicy's, as CUTLASS
+/// uses them (cute/arch/copy_sm90_desc.hpp, TMA::CacheHintSm90).
 enum class KeepInL2 : uint64_t {
   normal = 0x1000000000000000,
   evict_first = 0x12F0000000000000,  ///< for data that is read once
   evict_last = 0x14F0000000000000    ///< for data that every block reads
 };
 
-/// Loads a box. Elements outside the tensor are loaded as zeros. When the box has landed, its bytes, zeros
-/// included, are subtracted from those for which the barrier's phase waits. Until then the tile must not be
-/// read; in the simulator it is NaN.
+/// Loads a box. Elements outside the tensor are loaded as zeros. When the box has landed, its bytes,
+/// including the zeros, are subtracted from the pending bytes of the barrier's phase. Until then the tile
+/// must not be read; in the simulator it is NaN.
 template <int kRank>
 __device__ __forceinline__ void tma_load(void* tile, const CUtensorMap& map, uint64_t* barrier,
                                          const int (&at)[kRank],
@@ -78,9 +78,9 @@ __device__ __forceinline__ void tma_load(void* tile, const CUtensorMap& map, uin
 }
 
 /// Stores a box. Elements beyond the tensor's end are left out; a negative coordinate is an illegal
-/// instruction on an H200. The tile may be overwritten when the store's group has been read, see
-/// tma_store_wait_read. Precondition: the threads that wrote to the tile have called fence_proxy_async,
-/// followed by a barrier.
+/// instruction on an H200. The tile may be overwritten once it has been read: see tma_store_wait_read.
+/// Precondition: the threads that wrote to the tile have called fence_proxy_async, followed by a
+/// barrier.
 template <int kRank>
 __device__ __forceinline__ void tma_store(const CUtensorMap& map, const void* tile, const int (&at)[kRank],
                                           [[maybe_unused]] CallSite where = CallSite::current()) {
@@ -118,9 +118,9 @@ __device__ __forceinline__ void tma_store(const CUtensorMap& map, const void* ti
 }
 
 /// Adds a box of float32 to the tensor, each element atomically: any number of blocks may add to the same
-/// place, in any order, at the same time as red_add and atomicAdd. Unlike these, it keeps subnormals (tested
-/// on an H200). It is committed and waited for like a store, and leaves out everything outside the tensor.
-/// Precondition: that of a store. (PTX ISA, cp.reduce.async.bulk.tensor)
+/// elements, in any order, concurrently with red_add and atomicAdd. Unlike these, it keeps subnormals (tested
+/// on an H200). It is committed and waited for like a store, and leaves out elements outside the tensor. The
+/// precondition of a store applies. (PTX ISA, cp.reduce.async.bulk.tensor)
 template <int kRank>
 __device__ __forceinline__ void tma_reduce_add(const CUtensorMap& map, const void* tile,
                                                const int (&at)[kRank],
@@ -160,7 +160,7 @@ __device__ __forceinline__ void tma_reduce_add(const CUtensorMap& map, const voi
 #endif
 }
 
-/// Groups the thread's stores since its last commit. (PTX ISA, cp.async.bulk.commit_group)
+/// Commits the thread's stores since its last commit as a group. (PTX ISA, cp.async.bulk.commit_group)
 __device__ __forceinline__ void tma_store_commit([[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
@@ -181,8 +181,8 @@ __device__ __forceinline__ void tma_store_wait([[maybe_unused]] CallSite where =
 #endif
 }
 
-/// Waits only until their tiles have been read, and may be overwritten or end with the block. (PTX ISA,
-/// cp.async.bulk.wait_group.read)
+/// Waits only until the tiles of these groups have been read, and may be overwritten or freed at the block's
+/// end. (PTX ISA, cp.async.bulk.wait_group.read)
 template <int kInFlight>
 __device__ __forceinline__ void tma_store_wait_read([[maybe_unused]] CallSite where = CallSite::current()) {
   static_assert(kInFlight >= 0, "a number of groups");

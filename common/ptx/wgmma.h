@@ -2,22 +2,22 @@
 /// wgmma: the four warps of a warpgroup multiply matrices in shared memory, and continue while the tensor
 /// cores work. Needs sm_90a.
 ///
-/// d = a * b, or d += a * b, for a 64xK (rows m, columns k), b KxN and d 64xN; K is 16 for 16-bit elements
-/// and 32 for e4m3, so a row of K elements has 32 bytes. b is in shared memory, given by a descriptor, and a
-/// may be; otherwise a is in registers, and d always is, in the layout of WgmmaM64.
+/// Computes d = a * b, or d += a * b, for a 64xK (rows m, columns k), b KxN and d 64xN; K is 16 for 16-bit
+/// elements and 32 for e4m3, so a row of K elements has 32 bytes. b is in shared memory, described by a
+/// descriptor, and a may be; otherwise a is in registers, and d always is, in the layout of WgmmaM64.
 ///
-/// The products of a warpgroup run in the background, in the order in which they are issued, and are waited
-/// for in groups:
+/// The products of a warpgroup run asynchronously, in the order in which they are issued, and are waited for
+/// in groups:
 ///
-///     wgmma_fence();                               // what threads wrote to registers is there
+///     the threads' writes to registers are visible
 ///     for (int k = 0; k < kSteps; ++k)
 ///       wgmma<__half, 128>(d, wgmma_advance(a, k * 32), wgmma_advance(b, k * 32), k > 0);
 ///     wgmma_commit();                              // a group of kSteps products
 ///     wgmma_wait<0>();
-///     wgmma_pin(d);                                // now d may be read, a be overwritten
+///     now d may be read and a overwritten
 ///
-/// Between issue and wait no thread may touch d, change a's registers, or overwrite a tile in shared memory.
-/// Tiles that threads have written need fence_proxy_async first; those that TMA has loaded do not.
+/// Between issue and wait, no thread may access d, change a's registers, or overwrite a tile in shared
+/// memory. Tiles that threads have written need fence_proxy_async first; those that TMA has loaded do not.
 ///
 /// All functions here except wgmma_descriptor and wgmma_advance are executed by all four warps of the
 /// warpgroup, the first of which has a number that is a multiple of four. (PTX ISA, Asynchronous Warpgroup
@@ -38,9 +38,9 @@ template <typename T>
 concept WgmmaElement =
     std::is_same_v<T, __half> || std::is_same_v<T, __nv_bfloat16> || std::is_same_v<T, __nv_fp8_e4m3>;
 
-/// Makes the register accesses of the warpgroup's threads visible to the products that follow. Needed before
-/// the first wgmma, and before one whose accumulator or a-registers were touched since the last fence; not
-/// between products of one shape on the same accumulator. (PTX ISA, wgmma.fence)
+/// Makes the register accesses of the warpgroup's threads visible to the products that follow. It is needed
+/// before the first wgmma, and before one whose accumulator or a-registers were accessed since the last
+/// fence; not between products of one shape on the same accumulator. (PTX ISA, wgmma.fence)
 __device__ __forceinline__ void wgmma_fence([[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -49,7 +49,7 @@ __device__ __forceinline__ void wgmma_fence([[maybe_unused]] CallSite where = Ca
 #endif
 }
 
-/// Groups the warpgroup's products since its last commit. (PTX ISA, wgmma.commit_group)
+/// Commits the warpgroup's products since its last commit as a group. (PTX ISA, wgmma.commit_group)
 __device__ __forceinline__ void wgmma_commit([[maybe_unused]] CallSite where = CallSite::current()) {
 #ifdef __CUDACC__
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
@@ -58,7 +58,7 @@ __device__ __forceinline__ void wgmma_commit([[maybe_unused]] CallSite where = C
 #endif
 }
 
-/// Waits until all of the warpgroup's groups are done, except for the latest kInFlight. (PTX ISA,
+/// Waits until all of the warpgroup's groups are complete, except for the latest kInFlight. (PTX ISA,
 /// wgmma.wait_group)
 template <int kInFlight>
 __device__ __forceinline__ void wgmma_wait([[maybe_unused]] CallSite where = CallSite::current()) {
@@ -73,7 +73,7 @@ __device__ __forceinline__ void wgmma_wait([[maybe_unused]] CallSite where = Cal
 /// Tells the compiler that `d` has its values here, and new ones from here on. The compiler knows what an asm
 /// statement reads and writes, but not that products continue after it. So it may set d after the fence, or
 /// read it before the wait, and ptxas then inserts its own fences and waits between the products (C7519,
-/// C7514). Call it before the fence if threads set d, and after the wait. Not an instruction.
+/// C7514). Call it before the fence if threads set d, and after the wait. It emits no instruction.
 template <int kFloats>
 __device__ __forceinline__ void wgmma_pin(float (&d)[kFloats]) {
 #ifdef __CUDACC__
@@ -85,9 +85,9 @@ __device__ __forceinline__ void wgmma_pin(float (&d)[kFloats]) {
 }
 
 /// Tells the compiler that kSteps fragments of a left operand keep their values in registers until this call.
-/// Once a product is issued, the compiler regards an operand as read, and may reuse its registers while
-/// the tensor cores still need them, without a message. Call it before the fence if threads set the
-/// fragments, and after the wait. Not an instruction.
+/// Once a product is issued, the compiler regards an operand as read, so without warning it may reuse its
+/// registers while the tensor cores still need them. Call it before the fence if threads set the fragments,
+/// and after the wait. It emits no instruction.
 template <int kSteps>
 __device__ __forceinline__ void wgmma_pin(uint32_t (&a)[kSteps][4]) {
 #ifdef __CUDACC__
@@ -107,7 +107,7 @@ template <Swizzle kSwizzle>
 __device__ __forceinline__ uint64_t wgmma_descriptor(const void* tile, uint32_t leading_bytes,
                                                      uint32_t stride_bytes,
                                                      [[maybe_unused]] CallSite where = CallSite::current()) {
-  // The numbers by which a descriptor encodes swizzles; a tensor map uses others.
+  // A descriptor encodes swizzles by these numbers; a tensor map uses others.
   constexpr uint64_t kMode = kSwizzle == Swizzle::b128  ? 1
                              : kSwizzle == Swizzle::b64 ? 2
                              : kSwizzle == Swizzle::b32 ? 3
@@ -122,14 +122,14 @@ __device__ __forceinline__ uint64_t wgmma_descriptor(const void* tile, uint32_t 
 }
 
 /// Returns the descriptor of the same layout, `bytes` further on: the next step along k, which is 32 bytes
-/// further in a K-major tile. Precondition: bytes is a multiple of 16.
+/// further on in a K-major tile. Precondition: bytes is a multiple of 16.
 __device__ __forceinline__ constexpr uint64_t wgmma_advance(uint64_t descriptor, uint32_t bytes) {
   return descriptor + (bytes >> 4);
 }
 
-/// d = a * b, or d += a * b if `accumulate`, with a and b in shared memory. `accumulate` should be a constant
-/// after unrolling. Preconditions: all threads pass the same descriptors; e4m3 is K-major only. (PTX ISA,
-/// wgmma.mma_async)
+/// Computes d = a * b, or d += a * b if `accumulate`, with a and b in shared memory. `accumulate` should be a
+/// constant after unrolling. Preconditions: all threads pass the same descriptors; e4m3 is K-major only. (PTX
+/// ISA, wgmma.mma_async)
 template <WgmmaElement T, int kN, Major kMajorA = Major::k, Major kMajorB = Major::k>
 __device__ __forceinline__ void wgmma(float (&d)[kN / 2], uint64_t a, uint64_t b, bool accumulate,
                                       [[maybe_unused]] CallSite where = CallSite::current()) {
@@ -144,8 +144,8 @@ __device__ __forceinline__ void wgmma(float (&d)[kN / 2], uint64_t a, uint64_t b
 #endif
 }
 
-/// Multiplies as above, but with `a` in registers. Precondition: these do not change until the product has
-/// been waited for.
+/// Multiplies as above, but with `a` in registers. Precondition: these registers do not change until the
+/// product has been waited for.
 template <WgmmaElement T, int kN, Major kMajorB = Major::k>
 __device__ __forceinline__ void wgmma(float (&d)[kN / 2], const uint32_t (&a)[4], uint64_t b, bool accumulate,
                                       [[maybe_unused]] CallSite where = CallSite::current()) {

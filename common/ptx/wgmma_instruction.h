@@ -21,7 +21,7 @@ struct WgmmaInstruction;
 // clang-format off
 #define FLASHBOOK_WGMMA_FOUR(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 
-// FLASHBOOK_WGMMA_NAMES_n names the accumulator's registers in the string, FLASHBOOK_WGMMA_FLOATS_n binds
+// FLASHBOOK_WGMMA_NAMES_n names the accumulator's registers in the string; FLASHBOOK_WGMMA_FLOATS_n binds
 // them.
 #define FLASHBOOK_WGMMA_NAMES_8 "%0, %1, %2, %3"
 #define FLASHBOOK_WGMMA_FLOATS_8 FLASHBOOK_WGMMA_FOUR(0)
@@ -88,8 +88,8 @@ struct WgmmaInstruction;
 #define FLASHBOOK_WGMMA_NAMES_256 FLASHBOOK_WGMMA_NAMES_248 ", %124, %125, %126, %127"
 #define FLASHBOOK_WGMMA_FLOATS_256 FLASHBOOK_WGMMA_FLOATS_248, FLASHBOOK_WGMMA_FOUR(124)
 
-// `p` says whether d is added. `type` is what follows n in the shape; `majors` names the immediates that say
-// which operands are MN-major.
+// `p` determines whether d is added. `type` is the text that follows n in the shape; `majors` names the
+// immediates that determine which operands are MN-major.
 #define FLASHBOOK_WGMMA_SS(n, type, a_, b_, p_, majors, ...) \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #p_ ", 0;\n" \
                "wgmma.mma_async.sync.aligned.m64n" #n type " {" FLASHBOOK_WGMMA_NAMES_##n "}, " \
@@ -104,7 +104,7 @@ struct WgmmaInstruction;
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate) \
                  __VA_OPT__(,) __VA_ARGS__)
 
-// r0 to r6: the operand numbers that follow those of the accumulator.
+// r0 to r6 are the operand numbers that follow those of the accumulator.
 #define FLASHBOOK_WGMMA(n, r0, r1, r2, r3, r4, r5, r6) \
   template <> struct WgmmaInstruction<n> { \
     template <typename T, int kMnA, int kMnB> \

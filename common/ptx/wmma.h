@@ -1,7 +1,7 @@
 /// \file
-/// nvcuda::wmma, CUDA's own C++ interface to tensor cores: matrices in fragments of unspecified layout.
-/// From CUDA, or from the simulator, where the layout changes with the seed (FLASHBOOK_SIM_SEED). (CUDA
-/// programming guide, Warp Matrix Functions)
+/// nvcuda::wmma, CUDA's own C++ interface to tensor cores: matrices in fragments with an unspecified layout.
+/// Provided by CUDA, or by the simulator, in which the layout changes with the seed (FLASHBOOK_SIM_SEED).
+/// (CUDA programming guide, Warp Matrix Functions)
 #pragma once
 #include "common/ptx/call_site.h"
 #include "common/ptx/shared_address.h"
@@ -16,9 +16,9 @@
 
 namespace flashbook {
 
-/// nvcuda::wmma::load_matrix_sync of an operand from shared memory. nvcc 13 forgets that a bf16 matrix is in
-/// shared memory and loads it through generic addresses, 4 bytes at a time, with an extra instruction for
-/// each transposition. If it knows that the memory is shared, it uses ldmatrix, as it does for f16.
+/// Calls nvcuda::wmma::load_matrix_sync for an operand in shared memory. nvcc 13 forgets that a bf16 matrix
+/// is in shared memory and loads it through generic addresses, 4 bytes at a time, with an extra instruction
+/// for each transposition. If it knows that the memory is shared, it uses ldmatrix, as it does for f16.
 /// Preconditions: those of load_matrix_sync, and `matrix` is in shared memory. (PTX ISA, wmma.load)
 template <typename Use, typename T, typename Layout>
 __device__ __forceinline__ void load_matrix_shared(
