@@ -6,7 +6,7 @@
 
 namespace flashbook {
 
-/// Returns the parts as text, one after another: concat("page ", 3, " of ", name).
+/// Returns the parts as one text, such as concat("page ", 3, " of ", name).
 template <typename... Parts>
 std::string concat(const Parts&... parts) {
   std::ostringstream text;

@@ -1,5 +1,5 @@
 /// \file
-/// Error bounds by row, derived from the errors of plain attention.
+/// Error bounds per row, derived from the errors of plain attention.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -10,8 +10,8 @@
 
 namespace flashbook {
 
-/// Returns the error, relative to the row's scale, that a good kernel may have even where plain attention
-/// happens to be exact.
+/// Returns the error, relative to the row's scale, that is allowed even where plain attention happens to be
+/// exact.
 inline double floor_for(DType output) {
   if (output == DType::f32) return 0x1p-18;        // since the sums differ with every order of addition
   return output == DType::f16 ? 0x1p-10 : 0x1p-7;  // P and O: half a unit in the last place each
@@ -32,8 +32,8 @@ inline double largest_value(std::span<const double> values) {
   return largest;
 }
 
-/// Twice the largest error relative to `scale` in 64 consecutive rows, times the row's own scale, plus its
-/// `floor`, plus a small amount for weights that are so small that the GPU flushes them to 0
+/// Returns bounds: twice the largest error relative to `scale` in 64 consecutive rows, times the row's own
+/// scale, plus its `floor`, plus a small amount for weights so small that the GPU flushes them to 0
 /// (ex2.approx.ftz.f32).
 inline std::vector<double> bounds_of(std::span<const double> errors, std::span<const double> scale,
                                      std::span<const double> floor) {
@@ -41,7 +41,7 @@ inline std::vector<double> bounds_of(std::span<const double> errors, std::span<c
   constexpr double kFlushed = 0x1p-116;
   std::vector<double> bounds(errors.size());
   for (std::size_t begin = 0; begin < errors.size();) {
-    // A remainder of fewer than 64 rows joins the last block.
+    // A remainder of fewer than 64 rows is merged into the last block.
     const std::size_t end = errors.size() - begin < 2 * kBoundRows ? errors.size() : begin + kBoundRows;
     double relative = 0;
     for (std::size_t i = begin; i < end; ++i)

@@ -11,9 +11,9 @@
 namespace flashbook {
 namespace {
 
-constexpr int64_t kRowsComparedAtOnce = 1024;  // unit of work that a core gets at a time
+constexpr int64_t kRowsComparedAtOnce = 1024;  // unit of work that a core receives at a time
 
-/// What the comparison of some rows came to.
+/// The result of comparing some rows.
 struct Part {
   struct Worst {
     double ratio = -1, error = 0, bound = 0;
@@ -24,7 +24,7 @@ struct Part {
   Worst worst;
   double squared_error = 0, squared_norm = 0;
 
-  /// Whether an element with this ratio of error and bound is worse than the worst so far: NaN is the worst.
+  /// Returns whether this ratio of error to bound is worse than the worst so far: NaN is the worst.
   bool has_less_than(double ratio) const { return !std::isnan(worst.ratio) && !(ratio <= worst.ratio); }
 };
 
@@ -65,8 +65,8 @@ struct Comparison {
     return text.str();
   }
 
-  /// Compares the rows of `got` with those of `want`, whose i-th row is row `rows[i]`; the error of each may
-  /// be up to `bound(i)`.
+  /// Compares the rows of `got` with those of `want`, whose i-th row is row `rows[i]` of the tensor; the
+  /// error of each may be up to `bound(i)`.
   template <typename T, typename Bound>
   Verdict judge(const std::string& whose, std::span<const int64_t> compared, std::span<const T> want,
                 std::span<const float> got, Bound bound) const {
@@ -110,7 +110,7 @@ struct Comparison {
   }
 };
 
-/// The bounds of a reference, for rows that it has and for others.
+/// The bounds of a reference, for rows that it contains and for others.
 class RowBounds {
  public:
   RowBounds(const Spec& spec, const Reference& reference) : reference_(reference) {

@@ -9,14 +9,14 @@
 
 namespace flashbook {
 
-/// The verdict on one tensor. Its worst element is the one whose error is the largest fraction of its own
-/// bound.
+/// The verdict on one tensor. Its worst element is the one whose error is the largest fraction of the
+/// element's own bound.
 struct Verdict {
   bool ok = false;
   double max_error = 0;     ///< absolute error of the worst element; NaN or infinite if its value is
   double bound = 0;         ///< bound of that element
   double relative_rms = 0;  ///< ||out - reference|| / ||reference||
-  std::string worst;        ///< place and values: "batch 0, head 1, query 17, dim 5: got 0.25, want 0.5"
+  std::string worst;        ///< position and values: "batch 0, head 1, query 17, dim 5: got 0.25, want 0.5"
 };
 
 /// The verdicts on O and on the log-sum-exp.
@@ -33,8 +33,8 @@ CheckResult check(const Spec& spec, const Reference& reference, const Outputs& o
 Verdict check(const Spec& spec, const TensorReference& reference, std::span<const float> got);
 
 /// Compares every element of two chapters' outputs for one problem. Each is within the bounds of `reference`,
-/// so they differ by at most twice these. `reference` is for this problem, or for one that has these as
-/// its leading heads. A row that the reference lacks may differ, in O relative to its largest |O| and in its
+/// so they differ by at most twice these. `reference` is for this problem, or for a problem whose leading
+/// heads are these. A row that the reference lacks may differ, in O relative to its largest |O| and in its
 /// log-sum-exp, by as much as any row that it has.
 CheckResult compare(const Spec& spec, const Outputs& outputs, const Outputs& before,
                     const Reference& reference);

@@ -6,10 +6,10 @@
 namespace flashbook {
 namespace {
 
-/// Returns the elements that are read or written. Pages and rows beyond a sequence's length do not count.
+/// Returns the elements that are read or written, excluding pages and rows beyond a sequence's length.
 double elements_used(const Spec& spec, TensorId id) {
   if (!is_stored(spec, id) || (id != TensorId::k && id != TensorId::v)) return double(elements_of(spec, id));
-  double keys = 0;  // seen by any query
+  double keys = 0;  // keys seen by any query
   for (int batch = 0; batch < spec.batch; ++batch) {
     const KeyRange seen = keys_seen(spec, batch, 0, 0, spec.seqlen_q);
     keys += seen.end - seen.begin;

@@ -5,14 +5,14 @@
 
 namespace flashbook {
 
-/// Floating-point operations: 2 * (head_dim + value_dim) * visible pairs, two for each multiply-add of Q K^T
-/// and of P V; where the two are equal that is 4 * head_dim. The backward pass has 2.5 times as many: five
-/// products instead of two.
+/// Returns the floating-point operations: 2 * (head_dim + value_dim) * visible pairs, two for each
+/// multiply-add of Q K^T and of P V; if the two are equal, that is 4 * head_dim per pair. The backward pass
+/// needs 2.5 times as many: five products instead of two.
 double flops(const Spec& spec, Operation operation = Operation::forward);
 
-/// Returns the bytes of device memory that no kernel can avoid: every tensor of the operation and every table
-/// of the problem, read or written once. For K and V, only keys within the sequences' lengths count, and
-/// those of a shared prefix once.
+/// Returns the bytes of device memory traffic that no kernel can avoid: every tensor of the operation and
+/// every table of the problem, read or written once. For K and V, only keys within the sequences' lengths
+/// count, and a shared prefix counts once.
 double compulsory_bytes(const Spec& spec, Operation operation = Operation::forward);
 
 }  // namespace flashbook

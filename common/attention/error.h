@@ -7,8 +7,8 @@
 
 namespace flashbook {
 
-/// Input, a problem or an option that cannot be used. The message is one line and says how to fix it. Exit
-/// code 2.
+/// Input, a problem or an option that cannot be used. The message is one line and suggests a fix. Exit code
+/// 2.
 struct InputError : ErrorOfParts<std::runtime_error> {
   using ErrorOfParts::ErrorOfParts;
 };

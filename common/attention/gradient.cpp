@@ -17,14 +17,14 @@
 namespace flashbook {
 namespace {
 
-/// A row: sums of terms, and their size before anything cancels.
+/// A row of sums, and the size of their terms before any cancellation.
 template <typename Sum>
 struct Row {
   std::vector<Sum> values, squares;  // [head_dim]; squares of the terms
 
   explicit Row(int64_t dims) : values(dims), squares(dims) {}
 
-  /// Adds factor * terms. `size` is the size that the factor would have without cancellation.
+  /// Adds factor * terms. `size` is the factor's size before any cancellation.
   void add(std::span<const float> terms, Sum factor, Sum size) {
     for (std::size_t c = 0; c < terms.size(); ++c) {
       values[c] += factor * terms[c];
@@ -35,7 +35,7 @@ struct Row {
 
 template <typename Sum, typename A>
 Sum dot(std::span<const A> a, std::span<const float> b) {
-  constexpr std::size_t kLanes = 16;  // sums that do not wait for each other
+  constexpr std::size_t kLanes = 16;  // number of independent sums
   Sum lanes[kLanes] = {};
   std::size_t c = 0;
   for (; c + kLanes <= a.size(); c += kLanes)
@@ -53,8 +53,8 @@ struct QueryState {
   Sum lse() const { return max + std::log(sum); }
 };
 
-/// Rows of the gradients by the textbook method, in `Sum`. `store(x)` rounds S, P, O, dP and dS as memory
-/// would.
+/// Computes rows of the gradients by the textbook method, in `Sum`. `store(x)` rounds S, P, O, dP and dS as a
+/// store to memory would.
 template <typename Sum, typename Store>
 class Textbook {
  public:
@@ -69,7 +69,7 @@ class Textbook {
     sinks_ = having(&Definition::sink, spec);
   }
 
-  /// Returns a row of dQ. Computes the query's state.
+  /// Returns a row of dQ, and computes the query's state.
   Row<Sum> query(int64_t row, QueryState<Sum>& state) const {
     const Query q = query_of(row);
     const KeyRange range = keys_seen(spec_, q.batch, q.head, q.query, 1);
@@ -107,14 +107,14 @@ class Textbook {
     return dq;
   }
 
-  /// Returns the state of a query, from the given O and log-sum-exp.
+  /// Returns the state of a query, computed from the given O and log-sum-exp.
   QueryState<Sum> given(int64_t row) const {
     QueryState<Sum> state{.max = inputs_.lse[row], .sum = 1};
     set_d(row_of(inputs_.o, row), row, state);
     return state;
   }
 
-  /// Returns a row of dK and of dV. `states` are those of all queries that may see the key.
+  /// Returns a row of dK and one of dV. `states` are those of all queries that may see the key.
   std::pair<Row<Sum>, Row<Sum>> key(int64_t row, const std::vector<QueryState<Sum>>& states) const {
     std::pair<Row<Sum>, Row<Sum>> gradients{Row<Sum>(spec_.head_dim), Row<Sum>(spec_.head_dim)};
     const int64_t heads = spec_.heads / spec_.kv_heads;
@@ -132,7 +132,7 @@ class Textbook {
     return gradients;
   }
 
-  /// Adds a query's contribution to the gradient of the bias. `biases` has a row of one term for each value
+  /// Adds a query's contribution to the gradient of the bias. `biases` has one row, with one term, per value
   /// of the bias.
   void add_to_bias(int64_t row, const QueryState<Sum>& state, std::vector<Row<Sum>>& biases) const {
     const Query q = query_of(row);
@@ -161,7 +161,7 @@ class Textbook {
     Sum kept;          // factor that dropout applies to the probability
   };
   struct Change {
-    Sum value, size;  // scale * dS, and its size before anything cancels
+    Sum value, size;  // scale * dS, and its size before any cancellation
   };
 
   std::span<const float> row_of(const std::vector<float>& tensor, int64_t index) const {
@@ -196,8 +196,8 @@ class Textbook {
     return store_(std::exp(score - state.max) / state.sum);
   }
 
-  /// D of a row, from its O. O is rounded to its type, so the error of D is relative to its terms, not to
-  /// their sum.
+  /// Returns D of a row, from its O. O is rounded to its type, so the error of D is relative to its terms,
+  /// not to their sum.
   template <typename A>
   void set_d(std::span<const A> o, int64_t row, QueryState<Sum>& state) const {
     const std::span<const float> d_o = row_of(inputs_.d_o, row);
@@ -252,7 +252,7 @@ struct Gathered {
   }
 };
 
-/// Calls `use` with the textbook's gradients, in FP64 and in the problem's own type.
+/// Calls `use` with the gradients by the textbook method, in FP64 and in the problem's own type.
 template <typename Use>
 void with_textbooks(const Spec& spec, const Inputs& inputs, const Use& use) {
   with_host_type(spec.dtype, [&]<typename T>(T) {
@@ -293,7 +293,7 @@ std::vector<TensorReference> make_gradient_reference(const Spec& spec, const Inp
   with_textbooks(spec, inputs, [&](const auto& exact, const auto& plain) {
     std::vector<QueryState<double>> states(spec.q_rows());
     std::vector<QueryState<float>> plain_states(spec.q_rows());
-    if (is_sample)  // the sample's queries then get their own states
+    if (is_sample)  // the sample's queries then use their own states
       parallel_for(spec.q_rows(), [&](int64_t row) {
         states[row] = exact.given(row);
         plain_states[row] = plain.given(row);

@@ -1,5 +1,5 @@
 /// \file
-/// The right gradients, and the error that a good kernel may have.
+/// The reference gradients, and the error that a good kernel may have.
 #pragma once
 #include <vector>
 
@@ -7,7 +7,7 @@
 
 namespace flashbook {
 
-/// The right values of rows of a tensor [batch, heads, seqlen, head_dim], in FP64, and the bounds on a
+/// The reference values for rows of a tensor [batch, heads, seqlen, head_dim], in FP64, and the bounds on a
 /// kernel's errors.
 struct TensorReference {
   TensorId id;
@@ -38,14 +38,14 @@ struct TensorReference {
 std::vector<TensorReference> make_gradient_reference(const Spec& spec, const Inputs& inputs,
                                                      const Progress& progress = {});
 
-/// Makes the reference of only some rows of dQ, dK and dV, if all rows would take too long. A row of dK needs
-/// O and the log-sum-exp of every query that sees its key: if `queries` are not all, they are taken from
+/// Makes a reference for only some rows of dQ, dK and dV, if all rows would take too long. A row of dK needs
+/// O and the log-sum-exp of every query that sees its key. If `queries` are not all, these are taken from
 /// `inputs`, except for those of `queries`, whose gradients show whether O and the log-sum-exp are right.
 std::vector<TensorReference> make_gradient_reference(const Spec& spec, const Inputs& inputs,
                                                      std::vector<int64_t> queries, std::vector<int64_t> keys,
                                                      const Progress& progress = {});
 
-/// The gradient of a problem's bias by distance.
+/// The reference gradient of a problem's bias by distance.
 struct BiasReference {
   std::vector<double> values;  ///< [heads, 2 * reach + 1]
   std::vector<double> bound;   ///< [heads, 2 * reach + 1], the largest error that passes

@@ -11,8 +11,8 @@
 namespace flashbook {
 namespace {
 
-/// Returns a sample of N(0, 1): the sum of 256 coin tosses, with a uniform number to fill its steps of 1/8.
-/// The fourth moment is 0.8 % below a normal's, and no logarithm or cosine makes it differ between machines.
+/// Returns a sample of N(0, 1): the sum of 256 coin tosses, plus a uniform number to fill its steps of 1/8.
+/// The fourth moment is 0.8 % below a normal's. No logarithm or cosine makes it differ between machines.
 float normal(uint64_t seed, uint64_t index) {
   int heads = 0;
   for (uint64_t draw = 0; draw < 4; ++draw) heads += std::popcount(random_bits(seed, 5 * index + draw));
@@ -21,7 +21,7 @@ float normal(uint64_t seed, uint64_t index) {
   return float((heads - 128) * 65536 + fill - 32768) * 0x1p-19f;
 }
 
-/// N(0, 1) + N(0, 100) * Bernoulli(0.001). Product and sum are exact in double, so all machines agree.
+/// Returns a sample of N(0, 1) + N(0, 100) * Bernoulli(0.001), exact in double, so all machines agree.
 float normal_with_outliers(uint64_t seed, uint64_t index) {
   const bool outlier = random_bits(random_bits(seed, 0), index) < UINT64_MAX / 1000;
   return float(normal(seed, index) + (outlier ? 10.0 * normal(random_bits(seed, 1), index) : 0.0));
@@ -37,8 +37,8 @@ float element_for_large_score(const Sizes& sizes) {
   return float(std::sqrt(11000 / (double(sizes.scale) * sizes.head_dim)));
 }
 
-/// One tensor: `value(index)` for every element, rounded to its type. e4m3 is rounded once its scales are
-/// known.
+/// Returns one tensor: `value(index)` for every element, rounded to its type. e4m3 is rounded once its scales
+/// are known.
 template <typename Value>
 std::vector<float> make_tensor(DType type, int64_t elements, Value value) {
   constexpr int64_t kBlock = 1 << 14;
@@ -53,7 +53,7 @@ std::vector<float> make_tensor(DType type, int64_t elements, Value value) {
   return values;
 }
 
-/// Fills Q, K and V alike with `value(seed, index)`, where each tensor has its own seed.
+/// Fills Q, K and V with `value(seed, index)`, where each tensor has its own seed.
 template <typename Value>
 Inputs make_alike(const Sizes& sizes, uint64_t seed, Value value) {
   const auto tensor = [&](int number, int64_t elements) {
@@ -63,9 +63,9 @@ Inputs make_alike(const Sizes& sizes, uint64_t seed, Value value) {
   return {tensor(0, sizes.q_elements()), tensor(1, sizes.k_elements()), tensor(2, sizes.v_elements())};
 }
 
-/// In models, large values of Q and K are confined to a few channels of a head, the same in both, and have
-/// one sign there (Jin et al., arXiv 2502.01563). One of every 32 columns is such a channel; query heads have
-/// those of the key head that they read.
+/// In models, large values of Q and K are confined to a few channels of a head, the same in both, and have a
+/// single sign there (Jin et al., arXiv 2502.01563). One of every 32 columns is such a channel; query heads
+/// have the same channels as the key head that they read.
 Inputs make_channels(const Spec& spec, uint64_t seed) {
   Inputs inputs = make_alike(spec, seed, normal);
   const auto tensor = [&](int number, int64_t elements, int64_t elements_of_kv_head) {
@@ -86,7 +86,7 @@ Inputs make_channels(const Spec& spec, uint64_t seed) {
   return inputs;
 }
 
-/// Every row of Q and K is one pattern of signs or its opposite, plus N(0, 1): scores are close to +-11000.
+/// Makes every row of Q and K a pattern of signs or its opposite, plus N(0, 1): scores are near +-11000.
 Inputs make_large_scores(const Sizes& sizes, uint64_t seed) {
   const uint64_t pattern = random_bits(seed, 3);
   const float size = element_for_large_score(sizes);
@@ -111,8 +111,8 @@ int64_t visible_key(const Spec& spec, int64_t row, uint64_t random) {
   return seen.empty() ? 0 : seen[random % seen.size()];
 }
 
-/// Every key has its own pattern of signs, and each query repeats that of one key that it sees. Their score
-/// is 11000; that of any other key is lower by 22000 / head_dim for every sign that differs, some 32 of 64.
+/// Every key has its own pattern of signs, and each query repeats that of a key that it sees. Their score is
+/// 11000; that of any other key is lower by 22000 / head_dim for every sign that differs, some 32 of 64.
 Inputs make_one_hot(const Spec& spec, uint64_t seed) {
   const float size = element_for_large_score(spec);
   Inputs inputs = make_alike(spec, seed, normal);
@@ -130,8 +130,8 @@ Inputs make_one_hot(const Spec& spec, uint64_t seed) {
   return inputs;
 }
 
-/// Rows of Q are N(0, 1) plus or minus a pattern of signs, alternately. In K the pattern is added with a
-/// factor that grows along the keys from -1 to 1 times its size.
+/// Rows of Q are N(0, 1) plus or minus a pattern of signs, alternately. K adds the pattern with a factor that
+/// grows along the keys from -1 to 1 times its size.
 Inputs make_drifting(const Spec& spec, uint64_t seed) {
   constexpr double kRise = 20;  // the total rise of scores from the first key to the last
   const uint64_t pattern = random_bits(seed, 3);
@@ -169,7 +169,7 @@ Inputs make_unscaled(const Spec& spec, InputKind kind, uint64_t seed) {
 Inputs make_inputs(const Spec& spec, InputKind kind, uint64_t seed) {
   if (spec.paging.rows > 0) {
     Inputs inputs = scatter_pages(spec, make_inputs(without_pages(spec), kind, seed));
-    if (spec.e4m3.cache) round_inputs(spec, inputs);  // since pages have other scales
+    if (spec.e4m3.cache) round_inputs(spec, inputs);  // pages have different scales
     return inputs;
   }
   Inputs inputs = make_unscaled(spec, kind, seed);
@@ -180,13 +180,13 @@ Inputs make_inputs(const Spec& spec, InputKind kind, uint64_t seed) {
 
 double largest_score(const Sizes& sizes, const Inputs& inputs) {
   const auto longest_row = [&](const std::vector<float>& values) {
-    constexpr int64_t kRows = 1024;  // unit of work that a core gets at a time
+    constexpr int64_t kRows = 1024;  // unit of work that a core receives at a time
     std::vector<double> squares(values.size() / sizes.head_dim);
     parallel_for_blocks(int64_t(squares.size()), kRows, [&](int64_t row) {
       const float* const of_row = &values[row * sizes.head_dim];
       double sum = 0;
       for (int c = 0; c < sizes.head_dim; ++c) sum += double(of_row[c]) * of_row[c];
-      if (sum > 0) squares[row] = sum;  // leaves out NaN, which pages have in rows without a key
+      if (sum > 0) squares[row] = sum;  // leaves out the NaN in rows of pages without a key
     });
     return squares.empty() ? 0 : std::sqrt(std::ranges::max(squares));
   };

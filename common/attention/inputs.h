@@ -17,17 +17,17 @@ enum class InputKind {
   all_equal,     ///< all elements of a tensor are equal: the softmax is uniform
   drifting,      ///< N(0, 1) plus a direction per head: along the keys, scores of every second query rise by
                  ///< 20 at the default scale and all others fall, so that a running maximum is exceeded
-                 ///< repeatedly, from whichever end a kernel begins
+                 ///< repeatedly, whichever end a kernel starts from
 };
 
-/// Inputs of `spec`, rounded to spec.dtype, as round_inputs does. The same seed gives the same values on
-/// every machine and with any number of threads; `seed` and the element's index determine a value. Values too
-/// large for a type become its largest value. Paged keys and values are those without pages, each row in its
-/// page, and NaN in every row that no sequence uses.
+/// Returns inputs of `spec`, rounded to spec.dtype, as round_inputs does. The same seed gives the same values
+/// on every machine and with any number of threads; `seed` and the element's index determine a value. Values
+/// too large for a type become its largest value. Paged keys and values are those without pages, each row in
+/// its page, and NaN in every row that no sequence uses.
 Inputs make_inputs(const Spec& spec, InputKind kind, uint64_t seed);
 
-/// Returns an upper bound on the size of all scores, both scaled and unscaled: the length of the longest row
-/// of Q times that of the longest row of K, times the scale if it is above 1 (Cauchy-Schwarz inequality).
+/// Returns an upper bound on the absolute value of all scores, scaled and unscaled: the length of the longest
+/// row of Q times that of K, times the scale if it is above 1 (Cauchy-Schwarz inequality).
 double largest_score(const Sizes& sizes, const Inputs& inputs);
 
 }  // namespace flashbook

@@ -12,7 +12,7 @@ namespace flashbook {
 namespace {
 
 constexpr int64_t kAlignment =
-    16;  // in bytes: the size of one load of a thread, and the unit of TMA's strides
+    16;  // in bytes: the size of a thread's load, and the unit of TMA's strides
 constexpr TensorId kStrided[] = {TensorId::q,   TensorId::k,  TensorId::v,  TensorId::o,
                                  TensorId::d_o, TensorId::dq, TensorId::dk, TensorId::dv};
 
@@ -43,7 +43,7 @@ void validate_strides(const Spec& spec, TensorId id) {
     if (axis.stride <= 0 || axis.stride % multiple != 0)
       throw InputError("the ", axis.name, of_tensor, " is ", axis.stride, " elements: give a multiple of ",
                        multiple, ", 16 bytes");
-  // From the shortest stride to the longest, each must step over everything that the previous ones reach.
+  // From the shortest stride to the longest, each must step over everything that the previous strides reach.
   std::ranges::sort(axes, {}, &Axis::stride);
   double reached = columns_of(spec, id);  // number of elements; a double, since products may overflow
   for (const Axis& axis : axes) {

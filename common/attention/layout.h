@@ -1,5 +1,5 @@
 /// \file
-/// The places of a tensor's elements in memory.
+/// The positions of a tensor's elements in memory.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -11,7 +11,7 @@ struct Spec;
 /// The tensors of attention and of its gradient.
 enum class TensorId { q, k, v, o, lse, d_o, dq, dk, dv };
 
-/// Distances in elements from one batch entry (for paged K and V: one page), head and row to the next. The
+/// Distances in elements to the next batch entry (for paged K and V: the next page), head and row. The
 /// elements of a row are contiguous.
 struct Strides {
   int64_t batch = 0, head = 0, row = 0;
@@ -28,12 +28,12 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 };
 
-/// Returns [batch, seqlen, heads, head_dim] without gaps for each tensor, the usual layout in PyTorch.
+/// Returns strides of [batch, seqlen, heads, head_dim] without gaps for each tensor, PyTorch's usual layout.
 Layout layout_bshd(const Spec& spec);
 
-/// Q, K and V are slices of one tensor [batch, seqlen, heads + 2 * kv_heads, head_dim], which is
-/// [batch, seqlen, 3, heads, head_dim] if heads == kv_heads; and so are their gradients. O and dO as
-/// layout_bshd. seqlen_q == seqlen_k.
+/// Returns a layout in which Q, K and V are slices of one tensor [batch, seqlen, heads + 2 * kv_heads,
+/// head_dim], which is [batch, seqlen, 3, heads, head_dim] if heads == kv_heads; the same holds for their
+/// gradients. O and dO are as in layout_bshd. Requires seqlen_q == seqlen_k.
 Layout layout_packed_qkv(const Spec& spec);
 
 /// Returns the number of elements in a buffer from a tensor's first element to its last.
@@ -44,11 +44,11 @@ int64_t elements_spanned(const Spec& spec, TensorId id);
 void scatter(const Spec& spec, TensorId id, std::span<const std::byte> from, std::span<std::byte> to,
              std::size_t element_bytes);
 
-/// The reverse of scatter.
+/// Does the reverse of scatter.
 void gather(const Spec& spec, TensorId id, std::span<const std::byte> from, std::span<std::byte> to,
             std::size_t element_bytes);
 
-/// Throws InputError if a tensor's strides cannot be used, with the tensor and the fix. Strides must be
+/// Throws InputError if a tensor's strides cannot be used, and names the tensor and the fix. Strides must be
 /// multiples of 16 bytes, no two rows may overlap, and a tensor may span at most 2^40 elements.
 void validate_layout(const Spec& spec);
 

@@ -30,7 +30,7 @@ struct Header {
 };
 
 /// Reads the header: a Python dict such as {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }. Every
-/// function skips what it reads, and throws if it finds something else.
+/// function consumes the text that it reads, and throws if it finds something else.
 class HeaderParser {
  public:
   HeaderParser(std::string_view text, const std::string& name) : rest_(text), name_(name) {}
@@ -102,7 +102,7 @@ class HeaderParser {
     fail();
   }
 
-  /// (), (3,) or (3, 4): only a tuple of one element needs its comma.
+  /// Returns a tuple: (), (3,) or (3, 4). Only a tuple of one element needs its comma.
   std::vector<int64_t> tuple() {
     std::vector<int64_t> numbers;
     expect('(');
@@ -172,7 +172,7 @@ std::vector<std::byte> read_bytes(const std::filesystem::path& file) {
   std::ifstream stream(file, std::ios::binary);
   const std::uintmax_t size = std::filesystem::file_size(file, error);
   if (!stream || error) throw InputError(name, " cannot be read: allow it with chmod");
-  // Checked in advance, since a system may promise memory that it does not have.
+  // Checked in advance, since a system may overcommit its memory.
   if (size / sysconf(_SC_PAGESIZE) >= std::uintmax_t(sysconf(_SC_PHYS_PAGES)))
     throw InputError(name, " is too large for this machine's memory: give a smaller tensor");
   std::vector<std::byte> bytes(size);

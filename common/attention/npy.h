@@ -21,12 +21,12 @@ struct NpyArray {
   std::vector<float> values;   ///< converted to float
 };
 
-/// Reads an array from the bytes of a file called `name`, which need not be trustworthy. Throws like
+/// Reads an array from the bytes of a file called `name`, which may be untrusted. Throws like
 /// read_npy.
 NpyArray parse_npy(std::span<const std::byte> bytes, std::string_view name);
 
-/// Reads a little-endian float32 or float16 array in C order; a scalar has shape (). Throws InputError, with
-/// the file and the fix, if the file is missing, truncated, longer than its header says, too large for
+/// Reads a little-endian float32 or float16 array in C order; a scalar has shape (). Throws InputError,
+/// naming the file and the fix, if the file is missing, truncated, longer than its header says, too large for
 /// memory, not .npy, without elements, or of another type or order.
 NpyArray read_npy(const std::filesystem::path& file);
 
@@ -46,7 +46,7 @@ NpyMask read_npy_mask(const std::filesystem::path& file);
 /// Returns the bytes of a file with a float32 array. The number of `values` must match `spec`.
 std::string npy_bytes(std::span<const int64_t> shape, std::span<const float> values);
 
-/// "[2, 16, 4096]"
+/// Returns "[2, 16, 4096]", for example.
 std::string dims_text(const std::vector<int64_t>& dims);
 
 }  // namespace flashbook

@@ -11,12 +11,12 @@
 namespace flashbook {
 
 enum class Operation {
-  forward,   ///< O and the log-sum-exp of Q, K and V
-  backward,  ///< dQ, dK and dV of Q, K, V, O, the log-sum-exp and dO
+  forward,   ///< O and the log-sum-exp, from Q, K and V
+  backward,  ///< dQ, dK and dV, from Q, K, V, O, the log-sum-exp and dO
   decode     ///< forward for a few queries against a cache: K and V are pages
 };
 
-/// "forward", "backward", "decode", as in the names of results.
+/// Returns the name as in result names: "forward", "backward", "decode".
 std::string_view name_of(Operation operation);
 
 enum class Role { input, output };
@@ -30,7 +30,7 @@ struct TensorSpec {
 /// Returns the operation's tensors, inputs first.
 std::span<const TensorSpec> tensors_of(Operation operation);
 
-/// "q", "lse", "do".
+/// Returns the short name: "q", "lse", "do".
 std::string_view name_of(TensorId id);
 
 /// Returns the name in text: "Q", "log-sum-exp", "dO".
@@ -39,18 +39,18 @@ std::string_view title_of(TensorId id);
 /// Returns the elements per row of the tensor: head_dim, value_dim for O and V, and 1 for the log-sum-exp.
 int columns_of(const Sizes& sizes, TensorId id);
 
-/// Returns whether the tensor has its own elements. Latent attention's V has none: it is columns of K.
+/// Returns whether the tensor has its own elements. Latent attention's V is only columns of K.
 bool is_stored(const Sizes& sizes, TensorId id);
 
 /// Returns the tensor's sizes: [batch, heads, seqlen, columns]; for the log-sum-exp [batch, heads, seqlen_q];
 /// for paged K and V [pages, kv_heads, rows per page, columns].
 std::vector<int64_t> dims_of(const Spec& spec, TensorId id);
 
-/// Returns the product of its sizes; 0 for a tensor that is not stored.
+/// Returns the tensor's number of elements; 0 for a tensor that is not stored.
 int64_t elements_of(const Spec& spec, TensorId id);
 
-/// Its element type: Sizes::dtype for inputs (except an e4m3 cache) and gradients, output_type for O and dO,
-/// f32 for the log-sum-exp.
+/// Returns the tensor's element type: Sizes::dtype for inputs (except an e4m3 cache) and gradients,
+/// output_type for O and dO, f32 for the log-sum-exp.
 DType type_of(const Spec& spec, TensorId id);
 
 }  // namespace flashbook

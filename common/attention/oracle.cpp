@@ -23,18 +23,18 @@ constexpr int kBlockRows = 16;  // rows of one head that share a pass over K and
 constexpr int kTileKeys = 64;   // keys per tile: 256 dimensions in FP64 fill 128 KB of a cache
 constexpr int kLanes = 64;      // number of iterations of innermost loops, constant so that they vectorise
 
-/// A sum of a single e4m3 number may be off by half a unit of its three bits, a 16th; in a long row such
+/// The sum of a single e4m3 number may be off by half a unit of its three bits, a 16th. In a long row such
 /// errors cancel, and lse_scale, the root of the sum of squares, measures how well.
 constexpr double kRoundedSum = 0x1p-4;
 
-/// For O, relative to its size: where e4m3 represents P exactly by chance, a linearly approximated
-/// exponential is off by up to a 16th of it (chapters/06_fp8/softmax.cuh), and over a few keys these errors
-/// cancel in part.
+/// The allowance for O, relative to its size: where e4m3 happens to represent P exactly, a linearly
+/// approximated exponential is off by up to a 16th of it (chapters/06_fp8/softmax.cuh), and over a few keys
+/// these errors partly cancel.
 constexpr double kByLine = 0x1p-6;
 
 using RowSpan = std::span<const int64_t>;  // rows of O, ascending
 
-/// Computes attention for a few query rows of one head, as in the textbook: S, then P, then O, all in `Sum`.
+/// Computes textbook attention for a few query rows of one head: S, then P, then O, all in `Sum`.
 template <typename Sum>
 class RowBlock {
  public:
@@ -56,8 +56,8 @@ class RowBlock {
       for (const Definition* feature : having(&Definition::score, spec)) changes_.push_back(feature->score);
   }
 
-  /// `store_score(s)` rounds a score as memory would, `store_probability(p, row_sum)` rounds p / row_sum.
-  /// `sums_stored`: the log-sum-exp is computed from the rounded values.
+  /// `store_score(s)` rounds a score as a store to memory would, and `store_probability(p, row_sum)` rounds p
+  /// / row_sum. `sums_stored`: the log-sum-exp is computed from the rounded values.
   template <typename StoreScore, typename StoreProbability>
   void run(StoreScore store_score, StoreProbability store_probability, bool sums_stored = false) {
     multiply_by_keys();
@@ -96,7 +96,7 @@ class RowBlock {
             key - own, sequence_of(spec_, batch(), query(r))};
   }
 
-  /// S = Q K^T, unscaled. Keys that a row does not see are never read.
+  /// Computes S = Q K^T, unscaled. Keys that a row does not see are never read.
   void multiply_by_keys() {
     for (int64_t first = 0; first < keys_; first += kTileKeys) {
       // Transposed, so that the innermost loop runs over keys, whose sums do not depend on each other.
@@ -157,12 +157,12 @@ class RowBlock {
         s[j] *= Sum(feature->kept(spec_, pair_of(r, int64_t(j), own)));
   }
 
-  /// Returns a row of V; for latent attention the leading columns of the key.
+  /// Returns a row of V; for latent attention, the leading columns of the key.
   const float* value_row(int64_t row) const {
     return is_stored(spec_, TensorId::v) ? &inputs_.v[row * value_dims_] : &inputs_.k[row * dims_];
   }
 
-  /// O = P V; 0 for a row that sees no key.
+  /// Computes O = P V; 0 for a row that sees no key.
   void multiply_by_values() {
     for (int64_t first = 0; first < keys_; first += kTileKeys) {
       const int64_t count = std::min<int64_t>(kTileKeys, keys_ - first);
@@ -173,7 +173,7 @@ class RowBlock {
           const Sum* const p = &scores_[r * stride_ + first];
           const int64_t visible = std::min(count, visible_keys(r) - first);
           for (int64_t j = 0; j < visible; ++j) {
-            if (is_hidden(r, first + j)) continue;  // since its values may be NaN
+            if (is_hidden(r, first + j)) continue;  // its values may be NaN
             int64_t c = 0;
             for (; c + kLanes <= value_dims_; c += kLanes)
               for (int lane = 0; lane < kLanes; ++lane)
@@ -190,8 +190,8 @@ class RowBlock {
   const RowSpan rows_;
   const int64_t dims_, value_dims_;
   const int64_t head_ = rows_[0] / spec_.seqlen_q;  // counted through the batch, like the key head
-  const bool dense_ = spec_.visibility.is_full() || spec_.causal();  // rows see their leading keys
-  std::vector<unsigned char> hidden_;  // [rows, keys_], used otherwise: 1 where a row does not see a key
+  const bool dense_ = spec_.visibility.is_full() || spec_.causal();  // each row sees its leading keys
+  std::vector<unsigned char> hidden_;  // [rows, keys_], if not dense: 1 where a row does not see a key
   int64_t keys_;                       // number of keys that the block sees
   int64_t stride_;                     // number of keys, rounded up to whole tiles
   int64_t first_key_;                  // row of K and V
@@ -200,14 +200,14 @@ class RowBlock {
   std::vector<Sum> tile_;    // keys [head_dim, kTileKeys], then values [kTileKeys, value_dim]
 };
 
-/// Rounds a score as memory would. f16 ends at 65504; beyond that, bf16 stores the score.
+/// Rounds a score as a store to memory would. f16 ends at 65504; beyond that, bf16 stores the score.
 template <typename T>
 float stored_score(float score) {
   const float stored = to_float(from_float<T>(score));
   return std::isinf(stored) ? to_float(to_bf16(score)) : stored;
 }
 
-/// Attention without a fused kernel: S and P go through memory in the inputs' type, and O is rounded.
+/// Computes unfused attention: S and P go through memory in the inputs' type, and O is rounded.
 RowBlock<float> plain_attention(const Spec& spec, const Inputs& inputs, RowSpan rows) {
   RowBlock<float> plain(spec, inputs, rows);
   if (spec.dtype == DType::e4m3) {
@@ -242,7 +242,7 @@ std::vector<int64_t> all(int64_t rows) {
   return numbers;
 }
 
-/// Chooses `count` of `total` rows, with n per head; all if there are no more.
+/// Returns `count` of `total` rows, with n rows per head; all rows if there are no more.
 std::vector<int64_t> sample(int64_t total, int64_t n, int64_t count, uint64_t seed) {
   if (total <= count) return all(total);
   std::set<int64_t> rows;

@@ -1,5 +1,5 @@
 /// \file
-/// The right answer, and the error that a good kernel may have.
+/// The reference answer, and the error that a good kernel may have.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace flashbook {
 
-/// The right answer for some rows, in FP64, and the bounds on a kernel's errors.
+/// The reference answer for some rows, in FP64, and the bounds on a kernel's errors.
 struct Reference {
   std::vector<int64_t> rows;      ///< row numbers in O: (b * heads + h) * seqlen_q + i, ascending
   std::vector<double> o;          ///< [rows, head_dim]; 0 where a row sees no key
@@ -19,28 +19,28 @@ struct Reference {
   std::vector<double> lse_bound;  ///< [rows], the largest |LSE - oracle| that passes
 };
 
-/// Called now and then with the fraction that is done, 0 to 1, from one thread at a time.
+/// Called now and then with the completed fraction, 0 to 1, from one thread at a time.
 using Progress = std::function<void(double)>;
 
 /// Returns the numbers of all rows of O.
 std::vector<int64_t> all_rows(const Sizes& sizes);
 
-/// `count` rows of O, ascending and distinct: the first and the last row of the first and of the last head,
-/// then random ones. All rows if there are no more than `count`.
+/// Returns `count` distinct rows of O, ascending: the first and the last row of the first and of the last
+/// head, then random ones. Returns all rows if there are no more than `count`.
 std::vector<int64_t> sample_rows(const Sizes& sizes, int64_t count, uint64_t seed);
 
 /// Return the numbers of rows of K and V, all or `count` of them: (b * kv_heads + h) * seqlen_k + j.
 std::vector<int64_t> all_key_rows(const Sizes& sizes);
 std::vector<int64_t> sample_key_rows(const Sizes& sizes, int64_t count, uint64_t seed);
 
-/// FP64 attention softmax(scale * Q K^T) V on the rounded inputs, for `rows` (ascending), on all cores, under
-/// the problem's visibility and score function. Never reads pairs that are not visible. Pages are gathered.
+/// Computes FP64 attention softmax(scale * Q K^T) V on the rounded inputs, for `rows` (ascending), on all
+/// cores, under the problem's visibility and score function. Never reads invisible pairs. Pages are gathered.
 ///
 /// The bounds come from plain attention in the same precision, computed alongside for the same rows: float
 /// sums, S and P rounded to Sizes::dtype (S beyond f16's range to bf16), O rounded to its type. (For e4m3, O
 /// is BF16, S is rounded to BF16, and P to e4m3 before the division by the row's sum, since in a long row
-/// most quotients would be rounded to 0. The log-sum-exp is that of the rounded P: a kernel may sum what it
-/// multiplies.)
+/// most quotients would be rounded to 0. The log-sum-exp is that of the rounded P: a kernel may sum the
+/// values that it multiplies.)
 ///
 /// Bounds are per row. The values and errors of a row with a thousand keys are far smaller than those of a
 /// row with one key, and a common bound would hide a key lost in the longer row. A kernel's error may be

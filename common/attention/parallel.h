@@ -10,7 +10,7 @@
 namespace flashbook {
 
 /// Calls body(i) for every i in [0, count) on all cores, handing out the indices in ascending order. The
-/// first exception ends the loop and is rethrown here.
+/// first exception ends the loop and is rethrown.
 void parallel_for(int64_t count, const std::function<void(int64_t)>& body);
 
 /// Calls a short body(i) for every i in [0, count), handing out `block` indices at a time.

@@ -32,7 +32,7 @@ struct Sizes {
   DType dtype = DType::bf16;
   float scale = 0.125f;  ///< factor on the scores; by default 1 / sqrt(head_dim)
 
-  bool is_latent() const { return head_dim == kLatentKeyDim; }  ///< V is the first columns of K
+  bool is_latent() const { return head_dim == kLatentKeyDim; }  ///< V is the leading columns of K
   void set_head_dim(int dim) { head_dim = dim, value_dim = default_value_dim(dim); }
 
   int64_t q_rows() const { return int64_t(batch) * heads * seqlen_q; }     ///< rows of Q, O and log-sum-exp
@@ -40,7 +40,7 @@ struct Sizes {
   int64_t q_elements() const { return q_rows() * head_dim; }               ///< elements of Q
   int64_t k_elements() const { return k_rows() * head_dim; }               ///< elements of K
   int64_t v_elements() const { return k_rows() * value_dim; }              ///< elements of V
-  /// Columns of K and of V, over batch and heads: their means are [batch, kv_heads, head_dim].
+  /// Returns the columns of K and of V, over batch and heads: their means are [batch, kv_heads, head_dim].
   int64_t k_columns() const { return int64_t(batch) * kv_heads * head_dim; }
 
   bool operator==(const Sizes&) const = default;

@@ -7,9 +7,9 @@
 
 namespace flashbook {
 
-/// Calls `run(part, tensors of the part)` for the parts of the batch, one after another, each with at most
-/// `max_heads` query heads. For forward passes in the default layout. The parts share the workspace, so they
-/// must run one after another.
+/// Calls `run(part, tensors of the part)` for the parts of the batch, each with at most `max_heads` query
+/// heads. For forward passes in the default layout. The parts share the workspace, so they must run one after
+/// another.
 template <typename Run>
 void run_in_slices(const Spec& spec, const Tensors& tensors, int64_t max_heads, const Run& run) {
   Spec part = spec;

@@ -9,7 +9,7 @@
 namespace flashbook {
 namespace {
 
-/// "1, 2, 4 or 8"; of many divisors only the smaller ones and the number itself.
+/// Returns "1, 2, 4 or 8", for example; of many divisors, only the smaller ones and the number itself.
 std::string divisors(int number) {
   constexpr std::size_t kListed = 8;
   std::set<int> all;

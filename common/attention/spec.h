@@ -1,5 +1,5 @@
 /// \file
-/// What an attention problem is: its sizes and its features.
+/// An attention problem: its sizes and its features.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -20,19 +20,19 @@ namespace flashbook {
 /// the features, which common/features/list.h lists.
 struct Spec : Sizes {
   Visibility visibility = {};  ///< which keys a query sees
-  ScoreFunction score = {};    ///< what changes the scores before the softmax, and the probabilities after it
+  ScoreFunction score = {};    ///< changes to the scores before the softmax and the probabilities after it
   E4m3 e4m3 = {};              ///< scales and means of tensors in e4m3
-  Layout layout = {};          ///< where the elements of the tensors are
+  Layout layout = {};          ///< positions of the tensors' elements
   Paging paging = {};          ///< keys and values in pages
   Batching batching = {};      ///< how a batch's sequences share a launch
   Sharding sharding = {};      ///< the GPUs that share the tokens
 
   bool causal() const { return visibility.is_causal(); }
   bool is_default_layout() const { return layout == Layout{}; }
-  /// Strides of a tensor with rows of head_dim or value_dim elements, never zero.
+  /// Returns strides of a tensor with rows of head_dim or value_dim elements, never zero.
   Strides strides(TensorId id) const;
 
-  /// Returns the keys of a sequence, and the number of pages for seqlen_k keys.
+  /// Returns the number of keys of a sequence, and the number of pages for seqlen_k keys.
   int length_of(int batch) const {
     const Array<int>& lengths = visibility.lengths;
     return lengths.empty() || lengths.is_on_device() ? seqlen_k : lengths[std::size_t(batch)];
@@ -54,18 +54,18 @@ struct Spec : Sizes {
   bool operator==(const Spec&) const = default;
 };
 
-/// `spec` with latent keys instead of its own, one head for all query heads.
+/// Returns `spec` with latent keys instead of its own, one head for all query heads.
 Spec with_latent_keys(Spec spec);
 
-/// `spec` with keys and values in e4m3, with a scale for each head.
+/// Returns `spec` with keys and values in e4m3, with a scale per head.
 Spec with_e4m3_cache(Spec spec);
 
-/// Throws InputError with the first reason why no chapter could run this, naming the option that fixes it.
-/// Valid: every count >= 1, kv_heads divides heads, head_dim a multiple of 8 up to 256, or 576, scale finite
-/// and > 0, at most 2^40 elements per tensor, and features that fit these sizes.
+/// Throws InputError with the first reason why no chapter could run this problem, naming the option to
+/// change. Valid: every count >= 1, kv_heads divides heads, head_dim a multiple of 8 up to 256, or 576, scale
+/// finite and > 0, at most 2^40 elements per tensor, and features that fit these sizes.
 void validate(const Spec& spec);
 
-/// "batch 1, heads 16 (4 key heads), N 4096 x 1000, d 128, causal, bf16": what a report prints.
+/// Returns a report's text: "batch 1, heads 16 (4 key heads), N 4096 x 1000, d 128, causal, bf16".
 std::string describe(const Spec& spec);
 
 }  // namespace flashbook

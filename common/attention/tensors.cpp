@@ -14,7 +14,7 @@ namespace flashbook {
 namespace {
 
 /// Returns the smallest power of two for which `largest` fits e4m3, but at least 2^-100, whose reciprocal is
-/// a float; a block of zeros gets that one.
+/// a float; the scale of a block of zeros is 2^-100.
 float power_of_two_scale(float largest) {
   // After subtracting a column's mean, an element may exceed 448 by a float's rounding: it counts as 448.
   constexpr float kRounding = 1 - 0x1p-10f;
@@ -23,7 +23,7 @@ float power_of_two_scale(float largest) {
   return std::ldexp(1.0f, largest == 0 ? -100 : std::max(exponent, -100));
 }
 
-constexpr int64_t kElementsAtOnce = 1 << 14, kRowsAtOnce = 64;  // units of work that a core gets at a time
+constexpr int64_t kElementsAtOnce = 1 << 14, kRowsAtOnce = 64;  // units of work that a core receives
 
 /// `scale_of(row)` is the index of a row's scale among the `scales` scales.
 template <typename ScaleOf>
@@ -72,7 +72,7 @@ std::vector<float> means_of(const Spec& spec, std::span<const float> values) {
   return means;
 }
 
-/// Uses the default layout.
+/// Expects and returns the default layout.
 Encoded encode_tensor(const Spec& spec, TensorId id, std::span<const float> values,
                       std::span<const float> means) {
   const DType type = type_of(spec, id);
@@ -91,7 +91,7 @@ Encoded encode_tensor(const Spec& spec, TensorId id, std::span<const float> valu
   return encoded;
 }
 
-/// Returns the members of Inputs or Outputs for each tensor, in the order of TensorId; null if there is none.
+/// Returns the members of Inputs or Outputs for each tensor, in the order of TensorId; null if none.
 template <typename Of, std::size_t kCount>
 auto& member(Of& of, TensorId id, std::vector<float> std::remove_const_t<Of>::*const (&members)[kCount]) {
   if (members[int(id)] == nullptr) throw std::logic_error(concat(name_of(id), " is not among these tensors"));

@@ -11,8 +11,8 @@
 
 namespace flashbook {
 
-/// Arrays of a problem that kernels read: of int, except for slopes, biases and sinks, which are float, and
-/// the dense mask's bytes.
+/// Arrays of a problem that kernels read: int, except for slopes, biases and sinks, which are float, and the
+/// dense mask, which consists of bytes.
 enum class TableId {
   page_table,      ///< Paging::table
   lengths,         ///< Visibility::lengths
@@ -30,7 +30,7 @@ enum class TableId {
 constexpr int kTables = 12;
 
 /// Pointers to the tensors of one call, all in the memory of the machine that runs it. Their extents, types
-/// and strides are dims_of, type_of and Spec::strides; those that the operation does not have are null.
+/// and strides are given by dims_of, type_of and Spec::strides; tensors that the operation lacks are null.
 struct Tensors {
   const void* q = nullptr;         ///< [batch, heads, seqlen_q, head_dim], Sizes::dtype
   const void* k = nullptr;         ///< [batch, kv_heads, seqlen_k, head_dim], Sizes::dtype; or pages
@@ -55,7 +55,7 @@ struct Tensors {
 };
 
 /// An operation's inputs on the host as float, in the default layout, each value already rounded to its type
-/// (e4m3: times its scale, plus the mean of its column if the problem is mean-subtracted), so that every
+/// (for e4m3: times its scale, plus the mean of its column if the problem is mean-subtracted), so that every
 /// machine and the oracle start from the same numbers.
 struct Inputs {
   std::vector<float> q;           ///< [batch, heads, seqlen_q, head_dim]
@@ -87,35 +87,35 @@ struct Outputs {
   const std::vector<float>& operator[](TensorId id) const;
 };
 
-/// A table of a problem, in the form that a machine gets.
+/// A table of a problem, in the form that is passed to a machine.
 struct FeatureTable {
   TableId id;
   std::string_view name;  ///< "page_table"
   std::span<const std::byte> bytes;
 };
 
-/// Returns the tables that a problem has: pages, lengths, documents, intervals, blocks, pairs, slopes and
-/// biases. They point into it.
+/// Returns the tables of a problem: pages, lengths, documents, intervals, blocks, pairs, slopes and biases.
+/// They point into the problem.
 std::vector<FeatureTable> tables_of(const Spec& spec);
 
 /// Returns the values encoded as `type`, rounded to nearest even.
 std::vector<std::byte> encode(DType type, std::span<const float> values);
 
-/// Returns the values encoded in `bytes`, whose size is a multiple of that of an element of `type`.
+/// Returns the values encoded in `bytes`, whose size is a multiple of the size of an element of `type`.
 std::vector<float> decode(DType type, std::span<const std::byte> bytes);
 
 /// Rounds every value to `type` in place.
 void round_to(DType type, std::span<float> values);
 
-/// A tensor in the form that a machine gets.
+/// A tensor in the form that is passed to a machine.
 struct Encoded {
   std::vector<std::byte> bytes;
   std::vector<float> scales;  ///< for e4m3, otherwise empty
 };
 
-/// One of the inputs in its type and with the problem's strides; bytes between rows are kPoison. e4m3: see
-/// encode_inputs. `means`: subtracted from each column first, [heads of the tensor, head_dim]; empty if there
-/// are none.
+/// Encodes an input in its type and with the problem's strides; bytes between rows are kPoison. For e4m3, see
+/// encode_inputs. `means` are subtracted from each column first, [heads of the tensor, head_dim]; empty if
+/// there are none.
 Encoded encode_input(const Spec& spec, TensorId id, std::span<const float> values,
                      std::span<const float> means = {});
 
@@ -125,18 +125,18 @@ std::vector<float> decode_output(const Spec& spec, TensorId id, std::span<const 
 /// The byte of unwritten memory: with every byte 0xff, an element is NaN in f32, f16, bf16 and e4m3.
 constexpr unsigned char kPoison = 0xff;
 
-/// Q, K and V in the form that a machine gets.
+/// Q, K and V in the form that is passed to a machine.
 struct EncodedInputs {
   Encoded q, k, v;
 };
 
-/// Encodes inputs. e4m3: the scale is the smallest power of two with which the largest of the elements that
-/// share it is at most 448, up to the rounding of a float. Scaling by a power of two is exact, so quantised
-/// inputs encode to themselves, and they are values of bf16 too.
+/// Encodes inputs. For e4m3, the scale is the smallest power of two with which the largest of the elements
+/// that share it is at most 448, up to the rounding of a float. Scaling by a power of two is exact, so
+/// quantised inputs encode to themselves, and they are also values of bf16.
 EncodedInputs encode_inputs(const Spec& spec, const Inputs& inputs);
 
-/// Rounds inputs to the values that their encoding represents. For a mean-subtracted problem it first
-/// computes the means, if the inputs have none yet.
+/// Rounds inputs to the values that their encoding represents. For a mean-subtracted problem, first computes
+/// the means if the inputs have none yet.
 void round_inputs(const Spec& spec, Inputs& inputs);
 
 }  // namespace flashbook

@@ -18,7 +18,7 @@ const std::vector<const Definition*>& masks() {
   return kMasks;
 }
 
-/// Calls `use` once for each mask of a problem. Features that share a mask are adjacent.
+/// Calls `use` once for each of a problem's masks. Features that share a mask are adjacent.
 template <typename Use>
 void for_each_mask(const Spec& spec, Use use) {
   const Mask* last = nullptr;
@@ -37,7 +37,7 @@ TileClass classify_pairs(const Mask& mask, const Spec& spec, int batch, int head
   return all ? TileClass::full : any ? TileClass::partial : TileClass::skip;
 }
 
-/// Counts by halving partial tiles until they are not partial.
+/// Counts visible pairs by halving partial tiles until they are no longer partial.
 double count(const Spec& spec, int batch, int head, const ScoreTile& tile) {
   const TileClass kind = classify(spec, batch, head, tile);
   if (kind == TileClass::skip) return 0;
@@ -68,7 +68,7 @@ TileClass classify(const Spec& spec, int batch, int head, const ScoreTile& given
   ScoreTile tile = given;
   tile.queries = int(std::min<int64_t>(tile.queries, int64_t(spec.seqlen_q) - tile.first_query));
   if (tile.queries <= 0 || tile.keys <= 0 || tile.first_key >= spec.seqlen_k) return TileClass::skip;
-  // Every mask restricts, so the class is the smallest of theirs.
+  // Every mask restricts, so the tile's class is the smallest of the masks' classes.
   TileClass found =
       int64_t(tile.first_key) + tile.keys > spec.seqlen_k ? TileClass::partial : TileClass::full;
   for_each_mask(spec, [&](const Mask& mask) {
@@ -95,7 +95,7 @@ double visible_pairs(const Spec& spec, int batch, int head) {
   if (spec.visibility.is_full()) return queries * keys;
   if (spec.causal()) {
     if (queries == keys) return queries * keys / 2;
-    // The last query sees every key, and each earlier one sees one key less, down to none.
+    // The last query sees every key, and each earlier query one key less, down to none.
     const double seeing = std::min(queries, keys);
     const double least = keys - seeing + 1;
     return seeing * (least + keys) / 2;

@@ -1,5 +1,5 @@
 /// \file
-/// Which keys a query may see: one value that the oracle, kernels, the cost model, tests and figures query.
+/// Which keys a query may see: one value that the oracle, kernels, cost model, tests and figures query.
 #pragma once
 #include <string>
 
@@ -39,14 +39,14 @@ TileClass classify(const Spec& spec, int batch, int head, const ScoreTile& tile)
 /// keys. {0, 0} if they see none.
 KeyRange keys_seen(const Spec& spec, int batch, int head, int first_query, int queries);
 
-/// Visible (query, key) pairs of one head. A square causal mask counts N * N / 2, as the papers do (leaving
-/// out half of the diagonal); everything else counts exactly.
+/// Returns the visible (query, key) pairs of one head. A square causal mask counts N * N / 2, as the papers
+/// do (leaving out half of the diagonal); all other masks are counted exactly.
 double visible_pairs(const Spec& spec, int batch, int head);
 
-/// Visible pairs of all heads.
+/// Returns the visible pairs of all heads.
 double visible_pairs(const Spec& spec);
 
-/// "full", "causal", "window of 128 keys before and 0 after, 4 sinks", "causal in 3 documents": for a report.
+/// Returns a report's text: "full", "causal", "window of 128 keys before and 0 after, 4 sinks".
 std::string describe(const Visibility& visibility);
 
 }  // namespace flashbook

@@ -1,5 +1,5 @@
 /// \file
-/// The numbers of a feature.
+/// Arrays of numbers that belong to a feature.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace flashbook {
 
-/// Numbers of a problem: a vector on the host; or a caller's array in device memory, of which the host knows
-/// the length.
+/// An array of numbers in a problem: a vector on the host, or a caller's array in device memory, of which the
+/// host knows only the length.
 template <typename T>
 struct Array : std::vector<T> {
   using std::vector<T>::vector;

@@ -1,6 +1,6 @@
 /// \file
 /// The definition of a feature. The oracle, bounds, costs, programs and tests query every feature, and none
-/// by name.
+/// of them by name.
 #pragma once
 #include <random>
 #include <span>
@@ -17,11 +17,11 @@ namespace flashbook {
 
 using Tables = std::vector<FeatureTable>;
 
-/// A pair of a query and a key that it sees.
+/// A query and a key that it sees.
 struct Pair {
   int batch, head, query, key;
-  int64_t distance;  ///< from the query's own key to this one; positive for later keys
-  int sequence;      ///< the document, or else the batch entry
+  int64_t distance;  ///< from the query's own key to this key; positive for later keys
+  int sequence;      ///< the document or, if there are none, the batch entry
 };
 
 /// A changed score, and its derivative with respect to the original score.
@@ -30,7 +30,7 @@ struct Changed {
   Sum score, slope = 1;
 };
 
-/// The command line as far as it is known when features read their options: all sizes, types and files.
+/// The state of the command line when features read their options: all sizes, types and files are known.
 struct Request {
   Spec& spec;
   Operation operation;
@@ -40,39 +40,39 @@ struct Request {
 
 struct Option {
   const char* name = nullptr;  ///< "--softcap"
-  const char* type = nullptr;  ///< "X": the help's word for its value; null: it has none
+  const char* type = nullptr;  ///< "X": the help's placeholder for its value; null: no value
   const char* help = nullptr;
   void (*read)(const Value& value, Request& request) = nullptr;
-  Features shown_by = {};  ///< other features that show it in the help
+  Features shown_by = {};  ///< other features that also show it in the help
 };
 
 /// A restriction on what queries see. A pair is visible if no mask hides it.
 struct Mask {
-  /// Whether the key is hidden from the query: the plain definition.
+  /// Returns whether the key is hidden from the query, by the plain definition.
   bool (*hides)(const Spec& spec, int batch, int head, int query, int key);
-  /// A faster form of it: the class of a tile whose queries all exist, TileClass::partial if in doubt, but
-  /// exact for a single pair. Null: every pair is checked.
+  /// A faster form of `hides`: returns the class of a tile whose queries all exist. It may return
+  /// TileClass::partial if in doubt, but is exact for a single pair. Null: every pair is checked.
   TileClass (*classify)(const Spec& spec, int batch, int head, const ScoreTile& tile) = nullptr;
-  /// A range of keys outside which these queries see none. Null: all keys.
+  /// Returns a range of keys that contains all keys these queries see. Null: all keys.
   KeyRange (*keys_seen)(const Spec& spec, int batch, int first_query, int last_query) = nullptr;
   bool is_exact = false;  ///< `classify` never returns partial needlessly
 };
 
-/// A feature. All members except the first three are optional, and are only used for problems that have the
+/// A feature. All members except the first three are optional, and are used only for problems that have the
 /// feature.
 struct Definition {
-  const char* plural;  ///< as messages name it: "windows"
+  const char* plural;  ///< its name in messages: "windows"
   const char* cure = "leave them out";
   bool (*is_in)(const Spec& spec);
   /// For tests: adds the feature to a valid problem, with random parameters and whatever else the feature
   /// requires.
   void (*give)(Spec& spec, std::mt19937& random) = nullptr;
 
-  /// Throws InputError if the problem's parameters for it cannot be used.
+  /// Throws InputError if the problem's parameters for this feature cannot be used.
   void (*validate)(const Spec& spec) = nullptr;
-  /// Its description in a report: "a prefix of 3".
+  /// Returns its description in a report: "a prefix of 3".
   std::string (*describe)(const Spec& spec) = nullptr;
-  /// Arrays that a kernel reads; those that are empty, or in device memory already, do not count.
+  /// Returns arrays that a kernel reads, except empty ones and those already in device memory.
   Tables (*tables)(const Spec& spec) = nullptr;
 
   const char* group = nullptr;  ///< heading of its options in the help; null: masks or functions
@@ -80,23 +80,23 @@ struct Definition {
   /// Called when the options are read, whether or not they were given.
   void (*complete)(Request& request) = nullptr;
 
-  /// The pairs that it leaves visible. Several features may share a mask.
+  /// The mask that hides the other pairs. Several features may share a mask.
   const Mask* mask = nullptr;
   bool by_head = false;   ///< heads may see different keys
   bool by_batch = false;  ///< batch entries may see different keys
 
-  /// The changed score, for the oracle and for plain attention in float.
+  /// Returns the changed score, for the oracle and for plain attention in float.
   Changed<double> (*score)(const Spec& spec, const Pair& pair, double score) = nullptr;
   Changed<float> (*score_in_float)(const Spec& spec, const Pair& pair, float score) = nullptr;
-  /// A score of every row that belongs to no key.
+  /// Returns a score that every row has and that belongs to no key.
   float (*sink)(const Spec& spec, int head) = nullptr;
-  /// The factor on a probability after the softmax.
+  /// Returns the factor on a probability after the softmax.
   double (*kept)(const Spec& spec, const Pair& pair) = nullptr;
 
-  /// The same problem without the feature, and its inputs. Null: the oracle does not need to remove it.
+  /// Returns the same problem without the feature, and its inputs. Null: the oracle need not remove it.
   std::pair<Spec, Inputs> (*removed)(const Spec& spec, const Inputs& inputs) = nullptr;
   bool has_gradient = true;
-  /// Keys that count for every sequence although they are stored only once.
+  /// Returns the number of keys that count for every sequence although they are stored only once.
   double (*repeated_keys)(const Spec& spec) = nullptr;
 };
 

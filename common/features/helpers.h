@@ -1,5 +1,5 @@
 /// \file
-/// Shared by the definitions of features.
+/// Functions shared by the definitions of features.
 #pragma once
 #include <algorithm>
 
@@ -19,7 +19,7 @@ inline void require_positive(const char* option, int value) {
 }
 
 inline void require_addressable(const char* options, int batch, int heads, int seqlen, int head_dim) {
-  // A double holds these products closely enough to compare, where an int64_t could overflow.
+  // A double represents these products precisely enough, whereas an int64_t could overflow.
   require(double(batch) * heads * seqlen * head_dim <= 0x1p40,
           "a tensor has more than 2^40 elements: give a smaller ", options);
 }
@@ -34,14 +34,14 @@ inline void require_range(const char* name, const Array<int>& values, int64_t la
             what);
 }
 
-/// Numbers that ascend from 0 to `end`.
+/// Throws unless the numbers ascend from 0 to `end`.
 inline void require_sums(const char* name, const Array<int>& first, int end, const char* what) {
   if (first.is_on_device()) return;
   require(first.front() == 0 && first.back() == end && std::ranges::is_sorted(first), name,
           " does not ascend from 0 to ", end, ": give the sums of the ", what);
 }
 
-/// Returns the class of a tile that has some visible pairs, or only visible ones.
+/// Returns the class of a tile in which any, or all, pairs are visible.
 constexpr TileClass class_of(bool any, bool all) {
   return all ? TileClass::full : any ? TileClass::partial : TileClass::skip;
 }
@@ -53,7 +53,7 @@ inline int between(std::mt19937& random, int least, int most) {
 
 inline bool one_in(std::mt19937& random, int count) { return random() % unsigned(count) == 0; }
 
-/// `parts` + 1 ascending numbers from 0 to `end`.
+/// Returns `parts` + 1 ascending numbers from 0 to `end`.
 inline std::vector<int> cuts(std::mt19937& random, int parts, int end) {
   std::vector<int> cuts = {0, end};
   while (int(cuts.size()) < parts + 1) cuts.push_back(between(random, 0, end));

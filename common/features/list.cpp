@@ -20,7 +20,7 @@ std::string_view name_of(Feature feature) {
   return kNames[int(feature)];
 }
 
-// If this no longer compiles, Spec has a new member: add braces here once the member has a feature.
+// If this no longer compiles, Spec has a new member: add braces here once a feature covers the member.
 template <typename T>
 concept HasMoreMembers = requires {
   T{{}, {}, {}, {}, {}, {}, {}, {}, {}};

@@ -1,5 +1,5 @@
 /// \file
-/// The list of features: what a problem may have beyond its sizes. A feature's folder has everything else
+/// The list of features: what a problem may have beyond its sizes. A feature's folder contains the rest
 /// (definition.h). To add one, give it a row of FLASHBOOK_FEATURES and, if it has data, a member below.
 #pragma once
 #include <cstdint>
@@ -52,13 +52,13 @@ enum class Feature {
       unknown  ///< one past the last known feature
 };
 
-/// What a query may see. Every given part is a restriction; a pair is visible if all parts allow it. The
-/// default is full attention.
+/// Which keys a query may see. Every part that is given is a restriction; a pair is visible if all parts
+/// allow it. The default is full attention.
 struct Visibility {
   Window window = {};
   int prefix = 0;           ///< leading keys that every query sees regardless of the window
-  Array<int> lengths = {};  ///< [batch], the number of keys of each sequence, at most seqlen_k;
-                            ///< windows are aligned to the last key. Empty: all have seqlen_k
+  Array<int> lengths = {};  ///< [batch], the number of keys of each sequence, at most seqlen_k; windows are
+                            ///< aligned to the last key. Empty: all have seqlen_k
   Documents documents = {};
   Columns columns = {};
   Blocks blocks = {};
@@ -80,20 +80,20 @@ struct ScoreFunction {
   /// query i's score of key j. A sequence is a document if there are any, otherwise a batch entry; distances
   /// are measured within it. Empty: none.
   Array<float> alibi = {};
-  RelativeBias bias = {};  ///< counts distances like ALiBi
+  RelativeBias bias = {};  ///< measures distances like ALiBi
   /// A score for each head that belongs to no key (gpt-oss): e^sink is added to every row's sum and
-  /// contributes no value. [heads], -inf: none. Empty: none. The sinks of Window are different: they are
+  /// contributes no value. [heads], -inf: none. Empty: none. These differ from the sinks of Window, which are
   /// keys.
   Array<float> sinks = {};
-  /// The fraction of the probabilities that is dropped (dropout.h), 0 to 1: O is a sum over those that are
-  /// kept, times 1 / (1 - dropout). The log-sum-exp includes all. 0: none.
+  /// The fraction of the probabilities that is dropped (dropout.h), 0 to 1: O is the sum over the others,
+  /// times 1 / (1 - dropout). The log-sum-exp includes all probabilities. 0: none.
   float dropout = 0;
   uint64_t seed = 0;  ///< seed of the dropout
 
   bool operator==(const ScoreFunction&) const = default;
 };
 
-/// If this no longer compiles, there is a new member: name it here once it has a feature above.
+/// If this no longer compiles, there is a new member: name it here once a feature above covers it.
 inline void every_member_has_a_feature(const Visibility& visibility, const ScoreFunction& score) {
   [[maybe_unused]] const auto& [window, prefix, lengths, documents, columns, blocks, dense] = visibility;
   [[maybe_unused]] const auto& [softcap, alibi, bias, sinks, dropout, seed] = score;

@@ -10,8 +10,8 @@
 
 namespace flashbook {
 
-/// An option and the word after it. Each function throws InputError in one line that names the option and the
-/// fix.
+/// An option and the word after it. Each function throws InputError with a single line that names the option
+/// and the fix.
 struct Value {
   std::string option, text;
 
@@ -19,7 +19,7 @@ struct Value {
   int count() const;      ///< a whole number that fits in a Spec, at least 1
   float real() const;
   std::vector<Value> split() const;  ///< the parts of "3,17,0", each as a value
-  /// Returns the value that belongs to this name, one of a few.
+  /// Returns the value with this name, one of a few.
   template <typename T>
   T one_of(std::initializer_list<std::pair<const char*, T>> names) const {
     std::string listed;
@@ -30,14 +30,14 @@ struct Value {
     }
     refuse("give " + listed);
   }
-  /// Throws: "--seqlen is 'x': give a whole number".
+  /// Throws an error such as "--seqlen is 'x': give a whole number".
   [[noreturn]] void refuse(const std::string& cure) const;
 };
 
 /// The options that were given, by name.
 using Given = std::map<std::string, Value>;
 
-/// `text` without line breaks, whatever the user typed.
+/// Returns `text` without line breaks, whatever the user typed.
 std::string one_line(std::string text);
 
 }  // namespace flashbook

@@ -126,7 +126,7 @@ TEST(Visibility, RefusesWhatDoesNotFit) {
   };
   EXPECT_EQ(complaint({.window = {.left = -2}}),
             "a window's side is below -1: give a number of keys, or -1 for all");
-  EXPECT_EQ(complaint({.prefix = -1}), "a prefix is below 0: give a number of keys");
+  EXPECT_EQ(complaint({.prefix = -1}), "the prefix is negative: give a number of keys");
   EXPECT_EQ(complaint({.lengths = {6}}), "lengths has 1 numbers: give 2, one per sequence");
   EXPECT_EQ(complaint({.lengths = {0, 7}}), "lengths has 7: give numbers from 0 to 6, the number of keys");
   EXPECT_EQ(complaint({.lengths = {0, 6}}), "");
@@ -156,7 +156,7 @@ TEST(Visibility, RefusesWhatDoesNotFit) {
   EXPECT_EQ(complaint({.blocks = {4, 4, {0, 1, 2}, {0, 2}}}),
             "key_blocks has 2: give numbers from 0 to 1, the number of blocks of keys");
   EXPECT_EQ(complaint({.blocks = {4, 4, {0, 2, 2}, {1, 0}}}),
-            "key_blocks do not ascend in row 0: sort them, without duplicates");
+            "key_blocks are not in ascending order in row 0: sort them, without duplicates");
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 namespace flashbook::features {
 namespace {
 
-/// There is one slope per head, or per head of each sequence.
+/// Returns whether slopes differ by sequence: otherwise there is one per head.
 bool has_slopes_by_sequence(const Spec& spec) { return spec.score.alibi.size() > std::size_t(spec.heads); }
 
 template <typename Sum>

@@ -4,7 +4,7 @@ namespace flashbook::features {
 
 const Definition packed_queries = {
     .plural = "packed queries against a cache",
-    .cure = "give every sequence the same number",
+    .cure = "give every sequence the same number of queries",
     .is_in = [](const Spec& spec) { return spec.batching.packed_queries != 0; },
     .give = [](Spec& spec, std::mt19937&) { spec.batching.packed_queries = spec.batch * spec.seqlen_q; },
     .validate =

@@ -14,7 +14,7 @@ Changed<Sum> biased(const Spec& spec, const Pair& pair, Sum score) {
   return {score + spec.score.bias.at(pair.head, pair.distance)};
 }
 
-/// A bias by distance, [heads, 2 * reach + 1].
+/// Reads a bias by distance, [heads, 2 * reach + 1].
 void read_bias(const Value& file, Request& to) {
   NpyArray array = read_npy(file.text);
   const std::vector<int64_t>& dims = array.shape;

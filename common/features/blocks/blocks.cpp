@@ -68,8 +68,8 @@ const Definition blocks = {
           require_range("key_blocks", b.key_blocks, columns - 1, "the number of blocks of keys");
           for (int64_t row = 0; row < rows && !b.first.is_on_device(); ++row)
             for (int i = b.first[row] + 1; i < b.first[row + 1]; ++i)
-              require(b.key_blocks[i - 1] < b.key_blocks[i], "key_blocks do not ascend in row ", row,
-                      ": sort them, without duplicates");
+              require(b.key_blocks[i - 1] < b.key_blocks[i], "key_blocks are not in ascending order in row ",
+                      row, ": sort them, without duplicates");
         },
     .describe =
         [](const Spec& spec) {

@@ -9,8 +9,8 @@ namespace flashbook {
 struct Blocks {
   int queries = 0;             ///< rows per block; 0 means no restriction
   int keys = 0;                ///< columns per block
-  Array<int> first = {};       ///< [rows of blocks + 1]: where each row's blocks begin; shared by all heads
-  Array<int> key_blocks = {};  ///< the blocks of keys, ascending in a row
+  Array<int> first = {};       ///< [rows of blocks + 1]: index of each row's first block; shared by all heads
+  Array<int> key_blocks = {};  ///< indices of the blocks of keys, ascending in a row
 
   bool operator==(const Blocks&) const = default;
 };

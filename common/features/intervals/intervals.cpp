@@ -5,7 +5,7 @@
 namespace flashbook::features {
 namespace {
 
-/// The queries that must not see a key: two intervals, ends not included.
+/// The queries that must not see a key: two intervals, each without its end.
 struct Hidden {
   int lower_begin, lower_end, upper_begin, upper_end;
 

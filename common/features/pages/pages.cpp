@@ -10,8 +10,8 @@
 namespace flashbook {
 namespace {
 
-/// Calls body(paged, dense) for every row in use, with its numbers among the rows of all pages and of all
-/// sequences.
+/// Calls body(paged, dense) for every row in use, with its index among the rows of all pages and among those
+/// of all sequences.
 template <typename Body>
 void for_each_row(const Spec& spec, Body body) {
   const int64_t page_rows = spec.paging.rows, pages = spec.pages_of_sequence();
@@ -24,7 +24,7 @@ void for_each_row(const Spec& spec, Body body) {
       }
 }
 
-/// Inputs with K and V in the form of `to`; `ends` gives the source and the destination of each row in use.
+/// Copies K and V to the layout of `to`; `ends` gives source and destination of each row in use.
 template <typename Ends>
 Inputs moved(const Spec& spec, const Inputs& inputs, const Spec& to, Ends ends) {
   Inputs result = inputs;
@@ -110,7 +110,7 @@ void validate_pages(const Spec& spec) {
   require_addressable("number of pages", paging.pages, spec.kv_heads, paging.rows, spec.head_dim);
 }
 
-/// Pages in random order.
+/// Creates pages in random order.
 void make_pages(Request& to) {
   Spec& spec = to.spec;
   const auto [rows, shared] = std::pair(spec.paging.rows, spec.paging.shared);
@@ -191,7 +191,7 @@ const Definition paddings = {
     },
     .removed =
         [](const Spec& spec, const Inputs& inputs) {
-          // There is one page for each sequence, and padding rows are rows of the sequence.
+          // There is one page per sequence, and padding rows are rows of the sequence.
           Spec whole = spec;
           whole.visibility.lengths = {};
           const bool is_paged = spec.paging.rows > 0;

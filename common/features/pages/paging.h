@@ -11,10 +11,10 @@ struct Paging {
   int pages = 0;          ///< number of pages, used or not
   Array<int> table = {};  ///< [batch, ceil(seqlen_k / rows)]: the pages of a sequence's rows. Neither rows
                           ///< nor table entries past a sequence's length are read
-  int shared = 0;  ///< keys of a prefix that all sequences share, in whole pages: every sequence has all of
-                   ///< them, in the same pages. A kernel may read them once
-  /// [batch], rows before a sequence's first key in its part of K and V, which are not read. Pages, if any,
-  /// then hold whole sequences. Empty: none.
+  int shared = 0;  ///< keys of a prefix that all sequences share, in whole pages: every sequence contains all
+                   ///< of it, in the same pages. A kernel may read it once
+  /// [batch], the number of rows before a sequence's first key in its part of K and V, which are not read.
+  /// Pages, if any, then hold whole sequences. Empty: none.
   Array<int> paddings = {};
 
   bool operator==(const Paging&) const = default;

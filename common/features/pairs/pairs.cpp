@@ -6,7 +6,7 @@
 namespace flashbook::features {
 namespace {
 
-/// Returns a query's bytes, one for each key.
+/// Returns a query's bytes, one per key.
 const unsigned char* row_of(const Spec& spec, int batch, int head, int query) {
   const Dense& d = spec.visibility.dense;
   const int64_t row = (int64_t(batch) * d.heads + (d.heads == 1 ? 0 : head)) * spec.seqlen_q + query;
@@ -72,7 +72,7 @@ const Definition pairs = {
         [](Spec& spec, std::mt19937& random) {
           Dense dense{.heads = one_in(random, 2) ? 1 : spec.heads};
           dense.visible.resize(std::size_t(spec.batch * dense.heads * spec.seqlen_q * spec.seqlen_k));
-          // Mostly visible, so that tiles of all classes remain.
+          // Most pairs are visible, so that tiles of all classes remain.
           for (unsigned char& pair : dense.visible) pair = !one_in(random, 20);
           spec.visibility.dense = std::move(dense);
         },

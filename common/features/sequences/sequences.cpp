@@ -44,14 +44,14 @@ int64_t own_key(const Spec& spec, int batch, int query) {
 namespace features {
 namespace {
 
-/// Cuts `rows` into `parts` parts, as evenly as possible.
+/// Splits `rows` into `parts` parts, as evenly as possible.
 std::vector<int> evenly(int rows, int parts) {
   std::vector<int> first;
   for (int64_t part = 0; part <= parts; ++part) first.push_back(int(part * rows / parts));
   return first;
 }
 
-/// Sequences of a cache, or packed into one batch entry.
+/// Reads the lengths of a cache's sequences, or of sequences packed into one batch entry.
 void read_lengths(const Value& value, Request& to) {
   const Given& given = to.given;
   Spec& spec = to.spec;
@@ -82,7 +82,7 @@ void read_lengths(const Value& value, Request& to) {
   spec.visibility.documents = {first, first};
 }
 
-/// Documents of equal length, as evenly as possible.
+/// Splits the sequence into documents whose lengths are as equal as possible.
 void read_documents(const Value& value, Request& to) {
   Spec& spec = to.spec;
   const int parts = value.count();

@@ -9,8 +9,8 @@ namespace flashbook {
 
 struct Spec;
 
-/// Sequences packed one after another (FlashAttention's cu_seqlens): a query sees keys of its document only,
-/// and windows and prefixes count within it. A document may have no queries or no keys. None: one document.
+/// Sequences packed one after another (FlashAttention's cu_seqlens): a query sees only its document's keys,
+/// and windows and prefixes are relative to it. A document may have no queries or keys. None: one document.
 struct Documents {
   Array<int> first_query = {};  ///< [documents + 1], ascending from 0 to seqlen_q
   Array<int> first_key = {};    ///< [documents + 1], ascending from 0 to seqlen_k
@@ -18,7 +18,7 @@ struct Documents {
   bool operator==(const Documents&) const = default;
 };
 
-/// A document, or a batch entry with its length: windows and prefixes count within it.
+/// A document, or a batch entry with its length, to which windows and prefixes are relative.
 struct Segment {
   int64_t first_query, queries;
   int64_t first_key, keys;
@@ -35,8 +35,8 @@ Segment segment(const Spec& spec, int batch, int document);
 int64_t sequences_of(const Spec& spec);
 int sequence_of(const Spec& spec, int batch, int query);
 
-/// Returns the key at the query's own place, aligned to the bottom right of its document: query + seqlen_k -
-/// seqlen_q if there is one. Negative, or past the last key, if there is no such key.
+/// Returns the key at the query's own position, aligned to the bottom right of its document; without
+/// documents it is query + seqlen_k - seqlen_q. Negative, or past the last key, if there is no such key.
 int64_t own_key(const Spec& spec, int batch, int query);
 
 }  // namespace flashbook

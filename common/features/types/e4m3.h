@@ -5,7 +5,7 @@
 
 namespace flashbook {
 
-/// The elements of an e4m3 tensor that share a scale, the factor by which their encodings are multiplied.
+/// Which elements of an e4m3 tensor share a scale, the factor on their encodings.
 enum class Scaling {
   tensor,  ///< all elements
   head,    ///< a key head, or the query heads that read it
@@ -18,7 +18,7 @@ constexpr int kKeysPerScale = 128;    ///< rows of K or V that share a scale in 
 /// Returns the name used on the command line: "tensor", "head", "block".
 std::string name_of(Scaling scaling);
 
-/// Has no effect on tensors of other types.
+/// Settings of e4m3 tensors, which do not affect tensors of other types.
 struct E4m3 {
   Scaling scaling = Scaling::tensor;
   bool mean_subtracted = false;  ///< K and V are stored without the means of their columns, which are tensors

@@ -6,7 +6,7 @@ namespace flashbook::features {
 namespace {
 
 /// The keys that a query sees under the window and the prefix: 0 ... head - 1 and begin ... end - 1, both
-/// within its sequence's keys. All three grow with the query.
+/// within its sequence's keys. All three numbers grow with the query.
 struct RowKeys {
   int64_t head, begin, end;
 
@@ -24,8 +24,8 @@ RowKeys row_keys(const Visibility& v, const Segment& of, int64_t query) {
   return {head, begin, end};
 }
 
-/// Calls body(segment, first, last) for every segment that has queries here, with the ranges of the first and
-/// the last of these. A later query sees at least as much of the prefix, so these two suffice.
+/// Calls body(segment, first, last) for every segment with queries in this range, with the keys of the first
+/// and the last of these. A later query sees at least as much of the prefix, so these two suffice.
 template <typename Body>
 void for_each_segment(const Spec& spec, int batch, int first_query, int64_t last_query, Body body) {
   for (int i = document_of(spec, first_query); i < document_count(spec); ++i) {
@@ -37,7 +37,7 @@ void for_each_segment(const Spec& spec, int batch, int first_query, int64_t last
   }
 }
 
-/// Windows and prefixes count keys within the query's document, or within its sequence.
+/// Windows and prefixes are relative to the query's document, or to its sequence.
 bool is_out_of_range(const Spec& spec, int batch, int, int query, int key) {
   const auto& [left, right, sinks] = spec.visibility.window;
   int queries = spec.seqlen_q, keys = spec.length_of(batch), i = query, j = key;

@@ -79,7 +79,7 @@ const Definition prefix = {
         },
     .validate =
         [](const Spec& spec) {
-          require(spec.visibility.prefix >= 0, "a prefix is below 0: give a number of keys");
+          require(spec.visibility.prefix >= 0, "the prefix is negative: give a number of keys");
         },
     .describe = [](const Spec& spec) { return concat("a prefix of ", spec.visibility.prefix); },
     .options = {{.name = "--prefix",

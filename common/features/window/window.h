@@ -1,11 +1,11 @@
 /// \file
-/// A band of keys around a query's own.
+/// A band of keys around each query's own key.
 #pragma once
 
 namespace flashbook {
 
-/// A band of keys around a query's own, aligned to the bottom right: query i of S_q sees keys
-/// i + S_k - S_q - left ... i + S_k - S_q + right, FlashAttention's window_size. -1: no limit on that side.
+/// A band of keys around each query's own key, aligned to the bottom right: query i of S_q sees keys i + S_k
+/// - S_q - left ... i + S_k - S_q + right, FlashAttention's window_size. -1: no limit on that side.
 struct Window {
   int left = -1;
   int right = -1;
