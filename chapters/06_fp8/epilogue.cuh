@@ -1,7 +1,7 @@
 //| # From sums to results
 //|
 //| After the last tile of keys a quad adds up its four row sums, the output is divided by them and multiplied
-//| by V's scale, and the log-sum-exp follows from maximum and sum. The offset of P is in both: the division
+//| by V's scale, and the log-sum-exp follows from maximum and sum. Both include the offset of P: the division
 //| removes it from the output, and it is subtracted from the log-sum-exp. If V was quantised without the
 //| means of its columns, they are added here, and the log-sum-exp gets what K's means would have added to it.
 //|
@@ -23,12 +23,12 @@ namespace flashbook::fp8 {
 //|
 //| Let $m$ be the mean that the quantiser subtracted from every key. All of a query's scores are then smaller
 //| by the same number, $q \cdot m$ times the scale. That does not affect the softmax, but it does affect the
-//| log-sum-exp. So every row of queries is multiplied by $m$ once, when it arrives: a lane of a quad takes
-//| every fourth piece of 16 columns, and the quad adds up. The result waits in shared memory, since the loop
+//| log-sum-exp. So every row of queries is multiplied by $m$ once, when it arrives: each lane of a quad takes
+//| every fourth piece of 16 columns, and the quad sums. The result is kept in shared memory, since the loop
 //| has no register for it. It is read by the thread that wrote it, so no barrier is needed.
 //|
 //| The means arrive with the queries, by TMA. Loading them from the L2 where they are needed cost up to a
-//| quarter of the speed at 512 keys. Those of the values are read when the next queries may already have
+//| quarter of the speed at 512 keys. The values' means are read when the next queries may already have
 //| arrived, so there are two places for them.
 
 /// The means of one key head's columns.
@@ -62,7 +62,7 @@ __device__ __forceinline__ void put_by_key_means(float (&shift)[kRowsPerWarpgrou
       }
     }
   }
-  //| A row's product is spread over four lanes, so two shuffles add it up, and one lane keeps it.
+  //| A row's product is spread over four lanes, so two shuffles sum it, and one lane keeps it.
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const float sum = quad_sum(product[r]);
@@ -93,12 +93,12 @@ __device__ __forceinline__ void add_value_means(float (&output)[kFloats], const 
   }
 }
 
-//| The rest is done once per tile of queries, after the last keys.
+//| The rest runs once per tile of queries, after the last keys.
 
 /// Divides the output by its rows' sums, adds the means back and stores the log-sum-exp. `query` is the first
 /// of the thread's two rows; `v_scale` is 1 with block scales, since P includes them; `shift` is what
-/// put_by_key_means returned for these rows. `shift` and `v_mean` may be null. `kWholeSums`: a lane has its
-/// row's whole sum, not a quarter.
+/// put_by_key_means returned for these rows. `shift` and `v_mean` may be null. `kWholeSums`: each lane has
+/// its row's whole sum, not a quarter.
 template <int kOffset, bool kWholeSums, int kFloats>
 __device__ __forceinline__ void finish_rows(float (&output)[kFloats], const Rows& rows,
                                             const Problem& problem,

@@ -6,15 +6,15 @@
 
 namespace flashbook::fp8 {
 
-using namespace hopper;  // what chapter 5 has taught, in common/hopper
+using namespace hopper;  // chapter 5's building blocks, in common/hopper
 
 //| ## The problem, as a kernel sees it
 //|
 //| It is as in chapter 5, and everything unchanged is in `common/hopper`: the problem's shape, the pipeline
 //| of stages and phases, the tile scheduler, pingpong, the rows of an accumulator. The scales are new: an
-//| element of Q, K or V stands for its encoding times the scale of its block of rows. And new are the means:
-//| if the quantiser subtracted the mean of each column of K or V (`quantise.cuh`), the epilogue adds it back
-//| (`epilogue.cuh`).
+//| element of Q, K or V stands for its encoding times the scale of its block of rows. The means are new as
+//| well: if the quantiser subtracted the mean of each column of K or V (`quantise.cuh`), the epilogue adds it
+//| back (`epilogue.cuh`).
 
 /// The scales of one tensor.
 struct Scales {
@@ -28,7 +28,7 @@ struct Scales {
   }
 };
 
-/// Chapter 5's problem, scales and means.
+/// Chapter 5's problem with scales and means.
 struct Problem : hopper::Problem {
   Scales q_scale;           ///< by query head and block of 64 rows, or by key head
   bool q_by_kv_head;        ///< whether it is by key head
@@ -43,7 +43,7 @@ struct Problem : hopper::Problem {
 //| From step 7 on V is transposed once, for all blocks (`step7_transpose_once.cuh`): into the workspace, in
 //| the pieces that consumers multiply.
 
-/// The transposed V of all key heads, in global memory, and how much of it is done.
+/// The transposed V of all key heads, in global memory, and how much of it is complete.
 struct TransposedValues {
   unsigned char* first;            ///< [key heads, pieces_of_head] pieces, as shared memory has them
   int* taken;                      ///< pieces that some block works on or has done; 0 at the start

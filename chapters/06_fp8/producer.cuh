@@ -22,7 +22,7 @@ __device__ __forceinline__ int key_tiles_of(const Problem& problem, WorkTile wor
 //|
 //| One thread decides which tile of queries is next, broadcasts it, and keeps two pipelines filled. It is
 //| chapter 5's `produce_keys`, except that keys and values have separate pipelines. In a single pipeline a
-//| tile of values would hold its stage until the transposers are done with it, and the keys behind it would
+//| tile of values would occupy its stage until the transposers are done with it, and the keys behind it would
 //| have to wait. Loads are issued in the order in which consumers need the tiles: the next K before this V.
 /// Runs the loader. A tile's keys precede the previous tile's values, the order in which consumers use them.
 template <typename Traits>
@@ -46,10 +46,10 @@ __device__ void load_tiles(Shared<Traits>& shared, const CUtensorMap& k_map, con
 
 //| ## Queries and outputs
 //|
-//| One thread does both, since the other two warps are busy transposing. So it must not wait for something
-//| late while something else is due. It loads the next queries first, since their place is free early, when
-//| the consumer has read them. Then it stores the output of the *previous* tile, which is finished later.
-//| That is why it remembers that tile, and runs one round more than there are tiles.
+//| One thread does both, since the other two warps are busy transposing. So it must not wait for a late event
+//| while other work is ready. It loads the next queries first, since their place is free early, once the
+//| consumer has read them. Then it stores the output of the *previous* tile, which is finished later. That is
+//| why it remembers that tile, and runs one round more than there are tiles.
 /// Loads the queries of a tile and their means, and then stores the output of the previous tile. One thread.
 template <typename Traits>
 __device__ void serve_consumers(Shared<Traits>& shared, const CUtensorMap& q_map,
@@ -83,9 +83,9 @@ __device__ void serve_consumers(Shared<Traits>& shared, const CUtensorMap& q_map
 
 //| ## A transposer
 //|
-//| It connects two pipelines, as the consumer of `raw` and the producer of `transposed`. So it waits twice
-//| per tile, for data and for a free stage, and arrives twice. All its lanes work, so lane 0 may arrive for
-//| the warp only after a `__syncwarp`.
+//| A transposer connects two pipelines, as the consumer of `raw` and the producer of `transposed`. So it
+//| waits twice per tile, for data and for a free stage, and arrives twice. All its lanes work, so lane 0 may
+//| arrive for the warp only after a `__syncwarp`.
 /// Runs a transposer; `warp` is its index.
 template <typename Traits>
 __device__ void transpose_values(Shared<Traits>& shared, const Problem& problem, int warp) {
@@ -98,9 +98,9 @@ __device__ void transpose_values(Shared<Traits>& shared, const Problem& problem,
 #pragma unroll 1
     for (int tiles = key_tiles_of<Traits>(problem, work); tiles > 0; --tiles) {
       wait_full(shared.raw, from);
-      wait_empty(shared.transposed, to);  // consumers have read what it held before
+      wait_empty(shared.transposed, to);  // consumers have read the stage's last tile
       //| WGMMA reads through the async proxy, which does not see ordinary writes by itself: hence the fence,
-      //| by each lane for its own writes, before the tile is reported as full.
+      //| by each lane for its own writes, before the arrival at `full`.
       if constexpr (Traits::kMatrices)
         transpose_matrices<Traits::kTransposerBatch>(shared.transposed.tile[to.stage].piece[0],
                                                      shared.raw.tile[from.stage], warp);

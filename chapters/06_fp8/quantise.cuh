@@ -15,10 +15,10 @@
 //| columns.
 //|
 //| **Budget.** A thread holds 32 values, 8 columns of four rows, in 38 to 54 registers. A tile of 64 x 64
-//| takes 128 threads, one of 128 x 256 takes 1024. At 1024 threads per multiprocessor and 64 bytes per
-//| thread, 64 KB of loads are in flight, about three times what is needed to hide the latency of memory
-//| (4.3 TB/s times 0.7 microseconds, over 132 multiprocessors, is 23 KB). Shared memory: at most 128 bytes,
-//| for the largest element of each warp; if means are found, `head_dim` floats per warp for each of three
+//| takes 128 threads, a tile of 128 x 256 takes 1024. At 1024 threads per multiprocessor and 64 bytes per
+//| thread, 64 KB of loads are in flight, about three times what is needed to hide the latency of memory (4.3
+//| TB/s times 0.7 microseconds, over 132 multiprocessors, is 23 KB). Shared memory: at most 128 bytes, for
+//| the largest element of each warp; if means are found, `head_dim` floats per warp for each of three
 //| reductions (`over_columns`).
 //|
 //| **Predicted.** Memory is the limit. With a scale per tile, each element takes 3 bytes: 2 read, 1 written.
@@ -41,9 +41,9 @@ constexpr int kRowsPerThread = 4;
 template <int kHeadDim, int kRows>
 constexpr int kThreads = kRows* kHeadDim / (kColumns * kRowsPerThread);
 
-/// Returns the scale with which `largest` becomes 448. If all elements are zeros it is the smallest possible:
-/// a tile of V may then have any share of a row's sum without taking e4m3's range from neighbouring tiles
-/// (softmax.cuh).
+/// Returns the scale with which `largest` becomes 448. If all elements are zero, the scale is the smallest
+/// possible: a tile of V may then have any share of a row's sum without taking e4m3's range from neighbouring
+/// tiles (softmax.cuh).
 __device__ __forceinline__ float scale_for(float largest) {
   return fmaxf(largest / kLargestE4m3, kLeastScale);
 }
@@ -84,7 +84,7 @@ struct Tile {
       for (int c = 0; c < kColumns; ++c) value[i][c] = row(i) < rows ? to_float(columns[i].element[c]) : 0;
   }
 
-  //| Between loading and rounding, a tile changes in registers only.
+  //| Between loading and rounding, a tile changes only in registers.
   /// Rotates every row.
   __device__ __forceinline__ void rotate_rows(const Signs<kHeadDim>& signs) {
 #pragma unroll
@@ -124,7 +124,7 @@ struct Tile {
         found = combine(found, __shfl_xor_sync(kWholeWarp, found, distance));
       if (lane < kLanes) warp_sums[threadIdx.x / 32][lane * kColumns + c] = found;
     }
-    __syncthreads();  // every warp has written its own
+    __syncthreads();  // every warp has written its result
     float found = nothing;
     if (threadIdx.x < kHeadDim)
       for (int warp = 0; warp < kWarps; ++warp) found = combine(found, warp_sums[warp][threadIdx.x]);
@@ -147,7 +147,7 @@ struct Tile {
     for (int distance = 16; distance > 0; distance /= 2)
       found = fmaxf(found, __shfl_xor_sync(kWholeWarp, found, distance));
     if (threadIdx.x % 32 == 0) largest_of[threadIdx.x / 32] = found;
-    __syncthreads();  // every warp has written its own
+    __syncthreads();  // every warp has written its result
     found = largest_of[threadIdx.x % kWarps];
 #pragma unroll
     for (int distance = kWarps / 2; distance > 0; distance /= 2)
@@ -160,7 +160,7 @@ struct Tile {
   /// Stores the tile divided by its scale, rounded to e4m3.
   __device__ __forceinline__ void store(uint8_t* tile,  // e4m3 [rows, kHeadDim], strided
                                         int64_t row_stride, int rows, float scale) const {
-    const float inverse = 1 / scale;  // one division, not 32; what this rounds beyond 448 saturates to it
+    const float inverse = 1 / scale;  // one division, not 32; values beyond 448 saturate
 #pragma unroll
     for (int i = 0; i < kRowsPerThread; ++i) {
       const auto pack_four = [&](int c) {
@@ -192,9 +192,9 @@ struct Source {
     return head() / heads * strides.batch + head() % heads * strides.head + first_row() * strides.row;
   }
 
-  //| A row is rotated on its own, between loading and the search for the largest element. So the means are
+  //| Each row is rotated separately, between loading and the search for the largest element. So the means are
   //| those of the rotated columns, which are the rotated means.
-  /// Returns the block's tile, rotated if wanted, without `means` unless null.
+  /// Returns the block's tile, rotated if kRotate, with `means` subtracted unless null.
   template <bool kRotate>
   __device__ __forceinline__ Tile<T, kHeadDim, kRows> tile(const Signs<kHeadDim>& signs,
                                                            const float* means) const {  // [heads, kHeadDim]
@@ -231,7 +231,7 @@ __global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
 //|
 //| The largest element of all tiles is reduced by `atomicMax`. Non-negative floats are ordered like their
 //| bits read as integers, so the maximum of the integers is that of the floats. The result is stored in the
-//| scale's place: it begins as zero, becomes the largest element, and finally the scale.
+//| scale's place, which starts as zero, becomes the largest element, and finally the scale.
 
 /// Sets every scale to 0, the least of all absolute values.
 __global__ void clear_largest(float* largest,  // [scales]
@@ -267,15 +267,15 @@ __global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
 
 //| ## The mean of a column
 //|
-//| All tiles of a head must agree on it before the first element is rounded, and so on the largest element
-//| *without* it. One pass finds both: the sum of each column and its largest and least element, from which
-//| the two distances from the mean follow.
+//| All tiles of a head must agree on the mean before the first element is rounded, and so also on the largest
+//| element *without* it. One pass finds both: the sum of each column and its largest and least element, from
+//| which the two distances from the mean follow.
 //|
 //| **Sums in any order.** Tiles arrive in any order, and float sums would differ in their last bits each
-//| time. So a tile's sum becomes a multiple of 2^-24, and integers have one sum. Every f16 is such a
-//| multiple, so for f16 the sum is as exact as a float of 64 rows. Any number would do as a mean, as long as
-//| the same one is added back; but one outside of the column would cost range, so if the sum is too large for
-//| integers, the mean is clamped to between the least and the largest element.
+//| time. So a tile's sum is rounded to a multiple of 2^-24, and sums of integers are exact. Every f16 is such
+//| a multiple, so for f16 the sum is as exact as a float of 64 rows. Any number would do as a mean, as long
+//| as the same one is added back; but one outside of the column would cost range, so if the sum is too large
+//| for integers, the mean is clamped to between the least and the largest element.
 
 /// A column's statistics.
 struct Column {

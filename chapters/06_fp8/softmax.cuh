@@ -1,7 +1,7 @@
-//| # Softmax of what a warpgroup holds
+//| # Softmax of a warpgroup's scores
 //|
 //| As in chapter 5, a thread has two of 64 rows, r and r + 8, and every fourth pair of their columns, so a
-//| row is spread over the four lanes of a *quad* (`common/hopper/softmax.h`). `Rows::max` is that of the
+//| row is spread across the four lanes of a *quad* (`common/hopper/softmax.h`). `Rows::max` is that of the
 //| scores times log2(e) and all scales. Three things are new.
 //|
 //| **Scales.** The tensor cores multiply encodings. A score is their sum of products times the scales of its
@@ -10,7 +10,7 @@
 //|
 //| **A range for P.** Probabilities are between 0 and 1, while e4m3 reaches from 2^-9 to 448. So a range of
 //| 2^8.8 above 1 is unused, and everything below 2^-10 is lost. A factor of 2^kOffset on all of P is free,
-//| since the row sum has it too and the division removes it.
+//| since the row sum includes it too and the division removes it.
 //|
 //| | offset | smallest P that is kept | smallest with all 3 bits |
 //| | --- | --- | --- |
@@ -21,10 +21,10 @@
 //| **The scale of V as a bias.** With block scales, V's scale changes from tile to tile, so the sums of
 //| different tiles have different units. Rescaling the output for each tile would undo lazy rescaling.
 //| Instead the scale s goes into P: 2^x * s is 2^(x + log2 s), so log2 s is added to the tile's scores, which
-//| takes one addition per tile. The maximum includes it too, so no P overflows. Only the row sum must lose it
-//| again, by one multiplication per tile. A tile of zeros has the smallest possible scale, so that it never
-//| sets the maximum. With the scale 1 it would: next to tiles whose scale is near 2^-7, like that of N(0, 1),
-//| all other P would be 2^7 times smaller.
+//| takes one addition per tile. The maximum includes it too, so no P overflows. Only in the row sum must it
+//| be removed again, by one multiplication per tile. A tile of zeros has the smallest possible scale, so that
+//| it never sets the maximum. With the scale 1 it would: next to tiles whose scale is near 2^-7, like that of
+//| N(0, 1), all other P would be 2^7 times smaller.
 //|
 //| ![Which powers of two e4m3 holds, and where probabilities fall without an offset and with
 //| one](../../docs/figures/p_range.svg)
@@ -37,7 +37,7 @@ namespace flashbook::fp8 {
 /// The product of two small scales may be 0, and 0 times the -inf of a masked key is NaN.
 __device__ __forceinline__ float not_zero(float factor) { return fmaxf(factor, 0x1p-126f); }
 
-/// What the scales of a tile of keys do to its scores.
+/// How the scales of a tile of keys change its scores.
 struct TileScale {
   float factor;   ///< turns a sum of products into an exponent of 2
   float bias;     ///< log2 of the values' scale, with block scales
@@ -79,7 +79,7 @@ __device__ __forceinline__ float encoded_by_line(float score, float factor, floa
 constexpr float kLazyLimit = 2;  ///< log2 of how far a probability may exceed 1 before rows are rescaled
 
 /// Turns scores into probabilities times 2^kOffset, or with Traits::kLine into floats that contain their
-/// encodings, and adds them to `rows`; to the sums only unless Traits::kSumsByProduct. Earlier sums must be
+/// encodings, and updates `rows`; the sums only without Traits::kSumsByProduct. Earlier sums must be
 /// multiplied by `correction`. Returns whether any row of the warp needs that: always, unless kLazy.
 template <bool kMasked, bool kLazy, typename Traits, int kFloats>
 __device__ __forceinline__ bool softmax(float (&scores)[kFloats], Rows& rows, float (&correction)[2],
@@ -102,7 +102,7 @@ __device__ __forceinline__ bool softmax(float (&scores)[kFloats], Rows& rows, fl
     new_max[r] = fmaxf(rows.max[r], kBlockScales ? tile_max + scale.bias : tile_max);
   }
 
-  //| Rescaling is a vote of the warp, with a limit of 2 where chapter 5 has 8.
+  //| The warp votes on rescaling, with a limit of 2 where chapter 5 has 8.
   bool rescale = true;
   if constexpr (kLazy) {
     const float rise = fmaxf(new_max[0] - rows.max[0], new_max[1] - rows.max[1]);
@@ -130,8 +130,8 @@ __device__ __forceinline__ bool softmax(float (&scores)[kFloats], Rows& rows, fl
       }
       continue;
     }
-    //| Exact exponentials are added up as they are computed, in two chains, unless a product on the tensor
-    //| cores does it.
+    //| Exact exponentials are summed as they are computed, in two chains, unless a product on the tensor
+    //| cores sums them.
     float a = 0, b = 0;
     if constexpr (!kBlockScales) a = rows.sum[r] * correction[r];
 #pragma unroll

@@ -18,8 +18,8 @@ namespace flashbook::fp8 {
 
 //| ## A consumer
 //|
-//| Everything that a consumer's thread holds is in registers; as in chapter 5 a new object is made for every
-//| tile of queries.
+//| Everything that a consumer's thread holds is in registers; as in chapter 5, a new object is constructed
+//| for every tile of queries.
 
 /// A thread of a consumer, for one tile of queries.
 template <typename Traits>
@@ -83,9 +83,9 @@ struct Consumer {
     return {not_zero(factor * problem.k_scale.at(scale_head, block)), __log2f(v_scale), 1 / v_scale};
   }
 
-  //| With queries in registers, shared memory is read once per tile of queries instead of once per tile of
-  //| keys, and their place is free at once. At d = 256 there are no registers for them, and the place is free
-  //| only after the last scores.
+  //| With queries in registers, they are read from shared memory once per tile of queries instead of once per
+  //| tile of keys, and their place is free at once. At d = 256 no registers are left for them, and the place
+  //| is free only after the last scores.
   /// Waits for the queries.
   __device__ __forceinline__ void take_queries(uint32_t parity) {
     mbarrier_wait(&shared.barriers.q_full[number], parity);
@@ -96,13 +96,13 @@ struct Consumer {
   }
 
   //| If keys have means, each row of queries is multiplied by them (`epilogue.cuh`), while the tensor cores
-  //| compute the first scores. After that no thread needs the queries.
+  //| compute the first scores. After that, no thread needs the queries in shared memory.
   /// Uses the queries in the threads themselves.
   __device__ __forceinline__ void use_queries(const Means<kHeadDim>& means) {
     if (problem.k_mean != nullptr)
       put_by_key_means(shared.shift[number], shared.q[number], query - first_query, means.k, query_factor);
     if constexpr (Traits::kQueriesInRegisters) {
-      __syncwarp();  // all lanes have read
+      __syncwarp();  // all lanes have read the queries
       release_queries(shared, number);
     }
   }
@@ -124,13 +124,13 @@ struct Consumer {
   //| After the wait each product's stage is released: that of K to TMA, that of the transposed V to the
   //| transposers. Queries in registers are operands of a product in flight, so they are pinned like the
   //| results.
-  /// The scores are complete, and their queries may be overwritten.
+  /// Called when the scores are complete: their queries may be overwritten.
   __device__ __forceinline__ void pin_scores() {
     wgmma_pin(scores);
     if constexpr (Traits::kQueriesInRegisters) wgmma_pin(q);
   }
 
-  /// The scores at `key` have been read from shared memory.
+  /// Called when the scores at `key` are done: the keys' stage is released.
   __device__ __forceinline__ void scores_done(int tile) {
     release(shared.keys, key);
     key.advance();
@@ -147,7 +147,7 @@ struct Consumer {
     return softmax<kMasked, kLazy, Traits>(scores, rows, correction, scale);
   }
 
-  /// P = the probabilities, in e4m3.
+  /// Rounds the probabilities to P, in e4m3.
   __device__ __forceinline__ void to_operand() {
     if constexpr (Traits::kLine)
       take_encodings(p, scores);
@@ -157,7 +157,7 @@ struct Consumer {
 
   //| Row sums from a product arrive with P V, one tile after the maximum that they belong to. So they are
   //| added first, and then corrected together with the earlier sums.
-  /// P V is done, and with it the sums of the same tile.
+  /// Called when P V is done, and with it the sums of the same tile.
   __device__ __forceinline__ void take_sums(const float (&correction)[2]) {
     if constexpr (Traits::kSumsByProduct) {
       wgmma_pin(sums);
@@ -195,7 +195,7 @@ struct Consumer {
     to_operand();
   }
 
-  //| The two waits for tiles are on two pipelines. If the transposers are late, only the second one waits,
+  //| The two waits for tiles use two pipelines. If the transposers are late, only the second one waits,
   //| and the scores are already running.
   /// Computes the scores of `tile`, and P V of the tile before it in the loop, tile + 1.
   template <bool kMasked>
@@ -216,7 +216,7 @@ struct Consumer {
     //| softmax works on the scores. The mask hides keys that do not exist, or that the query must not see.
     //| TMA fills the former with zeros, and a score of 0 would count.
     if constexpr (!Traits::kOverlap) {
-      wgmma_wait<0>();  // both are done
+      wgmma_wait<0>();  // both products are done
       wgmma_pin(output);
       wgmma_pin(p);
       values_done();
@@ -272,7 +272,7 @@ struct Consumer {
     begin(key_tiles - 1, means);
     int tile = key_tiles - 2;
     if constexpr (Traits::kCausal && Traits::kSplitLoops) {
-      const int unmasked = (problem.last_key(first_query) + 1) / kKeys;  // tiles that all rows see whole
+      const int unmasked = (problem.last_key(first_query) + 1) / kKeys;  // tiles that all rows see in full
 #pragma unroll 1
       for (; tile >= max(unmasked, 0); --tile) step<true>(tile);
     }
@@ -300,8 +300,8 @@ struct Consumer {
 
 //| ## The kernel
 
-//| It sets up the barriers of three pipelines, of the broadcast, of queries and of outputs, assigns the
-//| roles, and lets each consumer go from tile to tile.
+//| The kernel sets up the barriers of three pipelines, of the broadcast, of queries and of outputs, assigns
+//| the roles, and lets each consumer process tile after tile.
 /// Computes attention for the tiles of `order` that this block takes.
 template <typename Traits>
 __global__ void __launch_bounds__(Traits::kThreads, 1) attend(
@@ -346,7 +346,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) attend(
   //| all lanes of the last two warps transpose.
   if (warpgroup == 0) {
     setmaxnreg_dec<Traits::kProducerRegisters>();
-    const int transposer = warp - (kWarpsPerWarpgroup - kTransposers);  // negative: it is none
+    const int transposer = warp - (kWarpsPerWarpgroup - kTransposers);  // negative for other warps
     if constexpr (Traits::kTransposeOnce) {
       if (threadIdx.x == 0) load_transposed_tiles(shared, k_map, values, problem, order, counter);
       if (transposer >= 0) transpose_for_all(shared, v_map, problem, values, transposer);

@@ -23,7 +23,7 @@ constexpr int kColumns = 8;  ///< neighbouring columns that a thread holds: 16 b
 constexpr unsigned kWholeWarp = 0xffffffff;
 
 /// The signs of a rotation: bit i of byte b negates column 8 b + i. Make it a __grid_constant__ of a kernel:
-/// lanes read different bytes, and otherwise each thread would make a copy for that.
+/// lanes read different bytes, and otherwise each thread would copy it to local memory.
 template <int kHeadDim>
 struct Signs {
   uint8_t negative[kHeadDim / kColumns];
@@ -33,14 +33,14 @@ struct Signs {
 //|
 //| A row is spread over $d / 8$ neighbouring lanes. For the three lowest bits of the column's number both
 //| elements are the thread's own. For higher bits one of them is in another lane, and `__shfl_xor_sync`
-//| fetches it: the lane with the bit keeps the difference, the one without it the sum.
+//| fetches it: the lane with the bit set keeps the difference, the other lane the sum.
 //|
 //| **Budget.** No register beyond the values and the one being exchanged. The cost is shuffles: eight for
 //| each bit of the lane, 3, 4 or 5 bits at $d$ = 64, 128, 256. A multiprocessor does 32 lanes of a shuffle
 //| per clock, so 132 of them at 1.7 GHz do $7.2 \cdot 10^{12} / 5 = 1.4 \cdot 10^{12}$ elements per second at
 //| $d = 256$. Memory at 4.3 TB/s moves $1.4 \cdot 10^{12}$ per second, at three bytes per element.
 //|
-//| **Predicted.** They hide behind memory at $d = 64$ and 128, where shuffles take 60 and 80 % of memory's
+//| **Predicted.** Shuffles hide behind memory at $d = 64$ and 128, where they take 60 and 80 % of memory's
 //| time. At $d = 256$ both take the same time and do not overlap perfectly: 1.2 times as long as without a
 //| rotation.
 
@@ -71,7 +71,7 @@ __device__ __forceinline__ void rotate(float (&value)[kColumns], const Signs<kHe
       const float other = __shfl_xor_sync(kWholeWarp, value[i], bit);
       value[i] = place & bit ? other - value[i] : other + value[i];
     }
-  // Lengths stay as they were. A constant: 2^-3, 2^-4, or 2^-3.5 rounded.
+  // The norm is preserved. The factor is a constant: 2^-3, 2^-4, or 2^-3.5 rounded.
   constexpr float kScale = kHeadDim == 64 ? 0.125f : kHeadDim == 128 ? 0.08838834764831845f : 0.0625f;
 #pragma unroll
   for (float& element : value) element *= kScale;

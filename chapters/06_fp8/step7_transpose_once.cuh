@@ -20,14 +20,14 @@
 //| later. So it does not matter how many blocks run at once.
 //|
 //| **Order.** Tiles are taken head by head, as loaders need them. The first tiles of queries belong to the
-//| first few heads, so at the start all blocks need these, and all of them transpose these. From then on the
-//| transposers are ahead.
+//| first few heads, so at the start all blocks need V of these heads, and all of them transpose it. From then
+//| on the transposers stay ahead.
 //|
 //| **Predicted.** A tile takes a block about 2 microseconds: the load, 150 instructions per warp at d = 128,
 //| and the store, one after another. With 16k tokens and heads x head_dim = 2048 a block gets 8 tiles of 128
 //| keys at d = 256 and 21 at d = 128: it is done after 20 to 45 microseconds, and the consumers wait for the
 //| first two tiles, 4 microseconds, instead of 16 for a pass at the speed of memory. Without transposers the
-//| loop was 20 % faster at d = 256 and 7 % at d = 128 (what was tried, in the appendix).
+//| loop was 20 % faster at d = 256 and 7 % at d = 128 (see the appendix on what was tried).
 #pragma once
 #include "chapters/06_fp8/transpose.cuh"
 #include "chapters/06_fp8/version.cuh"
@@ -40,8 +40,8 @@ namespace flashbook::fp8 {
 //| ## A transposer
 //|
 //| Both warps work on one tile, each on every second group of 16 columns. One of their lanes, the leader,
-//| takes a tile, loads it, and stores it. There is one place for the incoming tile and one for the transposed
-//| tile, so the next tile can arrive while this one is stored.
+//| takes a tile, loads it, and stores it. There is one buffer for the incoming tile and one for the
+//| transposed tile, so the next tile can arrive while this one is stored.
 constexpr int kTransposersDone = 4;  ///< the named barrier of the two warps, after those of turns
 
 /// Runs a block's transposer warps until no tile of V is left. `warp` is the warp's index among them.
@@ -75,7 +75,7 @@ __device__ void transpose_for_all(Shared<Traits>& shared, const CUtensorMap& v_m
     named_barrier_sync<kTransposersDone,
                        kTransposers * 32>();  // both have read the one and written the other
     //| A store is complete when its bytes are in global memory, not when they have been read from shared
-    //| memory: only then may the tile be counted. The addition releases what the leader has waited for.
+    //| memory; only then may the tile be counted. The addition releases what the leader has waited for.
     if (leader) {
       bulk_store(values.piece(piece, sizeof(shared.outgoing)), &shared.outgoing, sizeof(shared.outgoing));
       tma_store_commit();

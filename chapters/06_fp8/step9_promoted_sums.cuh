@@ -6,8 +6,8 @@
 //| 0.6 % of O in a row of 1024 keys and 5.7 % in one of 4096, on an H200.
 //|
 //| So sums have to be short. *Promotion* adds O to a running sum every 960 keys. The accumulator starts again
-//| from what rounding the running sum leaves out. Sums of 960 keys lose 0.4 to 0.6 %, and so does a row of
-//| any length.
+//| from the rounding error of the running sum. Sums of 960 keys lose 0.4 to 0.6 %, and so does a row of any
+//| length.
 //|
 //| **Where is the running sum?** It would take 64 more registers per thread at d = 128. With three consumers
 //| a thread has 160, of which O, S, P and the row sums take 128. So it is in shared memory, in bf16, 16 KB
@@ -17,9 +17,9 @@
 //| **What does it cost?** A promotion reads and writes 64 x 128 sums, 32 KB, which takes 256 clocks at 128
 //| bytes per clock. All three consumers need 768 clocks per 960 keys. Their 10 tiles of 96 keys take about
 //| 19,200 clocks at 1102 TFLOP/s, step 7's rate for 16k keys. So promotion costs 4 % if nothing hides it, and
-//| less if the other two consumers keep the tensor cores busy meanwhile. We guessed 3 %, and first measured
-//| 13 to 15 %: that kernel asked after every tile whether to promote, and the branch in the loop spoilt its
-//| schedule. Now step 7's loop is inside one that promotes. **Measured:** 6 % at d = 128, no mask.
+//| less if the other two consumers keep the tensor cores busy meanwhile. We estimated 3 %, and first measured
+//| 13 to 15 %: that kernel checked after every tile whether to promote, and the branch in the loop spoilt its
+//| schedule. Now step 7's loop is nested in one that promotes. **Measured:** 6 % at d = 128, no mask.
 //|
 //| ![What is left of a sum of e4m3 products by the number of keys: less and less if values have a mean, all
 //| of it without the mean](../../docs/figures/means.svg)
@@ -46,7 +46,7 @@ struct RunningSums {
     for (auto& words : piece) words[threadIdx.x % kWarpgroup] = make_uint4(0, 0, 0, 0);
   }
 
-  /// Returns two sums as they are stored, and leaves the error of rounding.
+  /// Returns two sums as they are stored, and leaves the rounding error in `sums`.
   static __device__ __forceinline__ uint32_t take(float* sums) {
     const uint32_t word = pack<__nv_bfloat16>(sums[0], sums[1]);
     const float2 stored = unpack_bf16(word);

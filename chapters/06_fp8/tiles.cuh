@@ -23,7 +23,7 @@ using Element = __nv_fp8_e4m3;
 //| chapter 5 a tile is cut into *panels*, whose rows are the span of the swizzle: 128 bytes, or 64 or 32 if
 //| 128 does not divide the row.
 
-/// kRows rows of kColumns bytes, as TMA lays them down, aligned to 8 rows of a panel, a swizzle's period.
+/// kRows rows of kColumns bytes in TMA's layout, aligned to 8 rows of a panel, a swizzle's period.
 template <int kRows, int kColumns>
 struct alignas(kColumns % 128 == 0 ? 1024 : (kColumns & -kColumns) * 8) Tile {
   static constexpr int kPanel = kColumns % 128 == 0 ? 128 : kColumns % 64 == 0 ? 64 : 32;
@@ -33,8 +33,8 @@ struct alignas(kColumns % 128 == 0 ? 1024 : (kColumns & -kColumns) * 8) Tile {
   static constexpr uint32_t kBytes = kRows * kColumns;
   unsigned char element[kColumns / kPanel][kRows][kPanel];  // [panel][row][column], pieces of a row exchanged
 
-  //| Three functions compute where a byte is. Threads request 16 bytes of a row from some column on, and get
-  //| them swizzled. WGMMA uses descriptors, whose columns are not swizzled, since the hardware does that on
+  //| Three functions compute where a byte is. Threads address 16 bytes of a row from some column on, with the
+  //| swizzle applied. WGMMA uses descriptors, whose columns are not swizzled, since the hardware does that on
   //| the final address.
   /// Returns the bits of a column that the swizzle flips in `row`. They repeat every eight rows.
   __host__ __device__ static constexpr uint32_t exchange(int row) {
@@ -56,7 +56,7 @@ struct alignas(kColumns % 128 == 0 ? 1024 : (kColumns & -kColumns) * 8) Tile {
     return wgmma_descriptor<kSwizzle>(element, 16, 8 * kPanel);  // 16: not used, but must be valid
   }
 
-  /// From the descriptor of column 0 to that of `column`.
+  /// Returns the offset from the descriptor of column 0 to that of `column`.
   __host__ __device__ static constexpr uint32_t column_bytes(int column) {
     return column / kPanel * (kRows * kPanel) + column % kPanel;
   }
@@ -83,8 +83,8 @@ using Fragments = uint32_t[kColumns / kMmaK][4];
 //| Shared memory is the scarce unit in FP8: the tensor cores read tiles twice as fast, and V is read and
 //| written once more to be transposed. So Q, which is multiplied by every tile of keys, is read once and
 //| stays in registers: 16 of them at d = 128. `ldmatrix` moves bytes like any other elements: from 8 rows of
-//| 16 bytes each lane gets four neighbours, which is what `wgmma` expects. At d = 256 there are no registers
-//| left, and Q stays in shared memory.
+//| 16 bytes each lane gets four neighbours, as `wgmma` expects. At d = 256 there are no registers left, and Q
+//| stays in shared memory.
 
 /// Reads a warp's 16 rows of Q, from `first_row` of the tile on.
 template <int kHeadDim>
@@ -97,7 +97,7 @@ __device__ __forceinline__ void read_queries(Fragments<kHeadDim>& q, Tile<kRowsP
     ldmatrix_x4(q[step], tile.piece(row, step * kMmaK + column));
 }
 
-//| The two forms of the product differ only in where the left operand is.
+//| The two forms of the product differ only in the location of the left operand.
 /// Issues scores = Q K^T, as one group, with Q in registers.
 template <int kHeadDim, int kKeys>
 __device__ __forceinline__ void issue_scores(float (&scores)[kKeys / 2],
@@ -176,7 +176,7 @@ __device__ __forceinline__ void take_encodings(uint32_t (&p)[kFloats / 16][4],
 
 //| The transposed tile is contraction-major, like K: keys run along its rows. So the descriptor advances by
 //| 32 bytes for 32 keys.
-/// A tile of V as it is multiplied: pieces of kPieceKeys keys, each transposed by itself.
+/// A tile of V in the layout in which it is multiplied: pieces of kPieceKeys keys, each transposed by itself.
 template <int kHeadDim, int kKeys, int kPieceKeys>
 struct TransposedTile {
   using Piece = Tile<kHeadDim, kPieceKeys>;
@@ -186,7 +186,7 @@ struct TransposedTile {
 
   __device__ __forceinline__ uint64_t descriptor() const { return piece[0].descriptor(); }
 
-  /// From the descriptor of key 0 to that of `key`.
+  /// Returns the offset from the descriptor of key 0 to that of `key`.
   __host__ __device__ static constexpr uint32_t key_bytes(int key) {
     return key / kPieceKeys * uint32_t(sizeof(Piece)) + Piece::column_bytes(key % kPieceKeys);
   }
@@ -204,11 +204,11 @@ __device__ __forceinline__ void issue_accumulate(float (&output)[kHeadDim / 2],
 
 //| ## Row sums, by a product
 //|
-//| A row sum is a product too: P times a column of ones. `wgmma` takes at least eight columns, and a tile of
+//| A row sum is a product too: P times a column of ones. `wgmma` needs at least eight columns, and a tile of
 //| ones is 1 KB, written once. The product joins the group of P V and adds 8 columns to the tensor cores' d;
 //| the softmax has no additions left. It starts from 0 in each tile, where the sum is short and loses hardly
-//| any bits, and the tiles add up in float32. A column of ones in V would be less work, but its sum would
-//| lose bits like every long sum of one sign.
+//| any bits, and sums of tiles are added in float32. A column of ones in V would be less work, but its sum
+//| would lose bits like every long sum of one sign.
 //|
 //| The sum is that of the rounded P. O is divided by exactly the weights that it was summed with, so its
 //| error is no larger; the log-sum-exp now has the error of rounding P, up to some hundredths instead of some

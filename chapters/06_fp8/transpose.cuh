@@ -2,14 +2,14 @@
 //|
 //| V is stored with the head dimension along its rows, but `wgmma` sums along rows. In 16 bits a flag of
 //| `wgmma` selects the other direction; in 8 bits there is none. So two dedicated warps transpose V in shared
-//| memory, tile by tile: TMA loads it as it is, they write it transposed into another pipeline, and consumers
-//| multiply from there.
+//| memory, tile by tile: TMA loads it unchanged, the warps write it transposed into another pipeline, and
+//| consumers multiply from there.
 //|
-//| Row n of the transposed tile is a column of V. Their order is arbitrary, like that of the keys:
+//| Each row of the transposed tile is a column of V. The order of rows is arbitrary, like that of the keys:
 //|
 //| | | | |
 //| | --- | --- | --- |
-//| | along a row, of every 16 keys | 0 1 8 9  2 3 10 11  4 5 12 13  6 7 14 15 | the order in which P has them (`tiles.cuh`) |
+//| | along a row, of every 16 keys | 0 1 8 9  2 3 10 11  4 5 12 13  6 7 14 15 | P's order (`tiles.cuh`) |
 //| | down the rows, of every 16 columns | 0 2 4 6 8 10 12 14, then 1 3 5 7 9 11 13 15 | see step 2 |
 //|
 //| ![The scores of 16 keys and the threads that hold them; the places of P; the order of the keys that
@@ -87,7 +87,7 @@ __host__ __device__ constexpr int batch_of(int blocks, int most) {
   return blocks % most == 0 ? most : batch_of(blocks, most - 1);
 }
 
-/// The same by matrices, 16 columns of a few times 32 keys at a time.
+/// Transposes by matrices, 16 columns of several groups of 32 keys at a time.
 template <int kMaxBatch, int kKeys, int kHeadDim>
 __device__ __forceinline__ void transpose_matrices(Tile<kHeadDim, kKeys>& transposed,
                                                    Tile<kKeys, kHeadDim>& v, int warp) {

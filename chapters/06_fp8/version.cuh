@@ -1,6 +1,6 @@
 //| # The versions of one kernel
 //|
-//| Chapter 5 has shown how a block is divided: a producer warpgroup that loads tiles, consumers that
+//| Chapter 5 shows how a block is divided: a producer warpgroup that loads tiles, consumers that
 //| multiply. In FP8 the producer has more to do. Its four warps:
 //|
 //| | warp | what it does |
@@ -9,8 +9,8 @@
 //| | 1 | one thread loads each consumer's queries, and stores its output |
 //| | 2, 3 | the *transposers* transpose each tile of values (`transpose.cuh`) |
 //|
-//| (From step 7 on the transposers work for all blocks, and the loader loads transposed values.) Keys come
-//| through a pipeline as in chapter 5. Values come through two: `raw`, filled by TMA, and `transposed`,
+//| (From step 7 on the transposers work for all blocks, and the loader loads transposed values.) Keys pass
+//| through a pipeline as in chapter 5. Values pass through two: `raw`, filled by TMA, and `transposed`,
 //| filled by the transposers:
 //|
 //| | pipeline | who fills it | `full`: arrivals of a phase | who empties it | `empty`: arrivals of a phase |
@@ -73,7 +73,7 @@ struct Fp8Sizes {
   bool causal = false;
 };
 
-/// One version of the kernel, as a type; this one is for step 5. To turn a switch, derive from a version.
+/// One version of the kernel, as a type; this one is for step 5. To change a switch, derive from a version.
 template <Fp8Sizes kSizes>
 struct KernelTraits {
   static constexpr int kHeadDim = kSizes.head_dim, kConsumers = kSizes.consumers, kKeys = kSizes.keys;
@@ -91,7 +91,7 @@ struct KernelTraits {
   static constexpr int kProducerRegisters = kConsumers == 3 ? 56 : 40;
   static constexpr int kConsumerRegisters = kConsumers == 3 ? 152 : 232;
   static constexpr int kTransposerBatch = 5;  ///< loads that wait in a transposer's registers, at most
-  static constexpr bool kQueriesInRegisters = kHeadDim != 256;  // where there are none left
+  static constexpr bool kQueriesInRegisters = kHeadDim != 256;  // no registers are left at d = 256
   static constexpr bool kMatrices = true;
   static constexpr bool kOverlap = true;
   static constexpr bool kBlockScales = false;

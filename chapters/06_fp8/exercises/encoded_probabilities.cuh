@@ -5,9 +5,9 @@
 
 namespace flashbook::fp8 {
 
-// P as the second product gets it: p times 2^unit is 2^score. Rescaling is lazy, since each change of the
-// unit would cost a multiplication of O. What must hold: the unit stays while the maximum rises by no more
-// than 2^2, and probabilities down to 2^-12 of the maximum lose no bit of the mantissa.
+// P is encoded as the second product reads it: p times 2^unit is 2^score. Rescaling is lazy, since each
+// change of the unit would cost a multiplication of O. The unit must not change while the maximum rises by no
+// more than 2^2, and probabilities down to 2^-12 of the maximum lose no bit of the mantissa.
 
 // BEGIN EXERCISE ch06-overflow: the element that is too large
 /// Probabilities of each row, tile by tile, as e4m3. One block of a single warp per row.
@@ -16,8 +16,8 @@ __global__ void __launch_bounds__(32)
                          uint32_t* p,          // e4m3 [rows, tiles, 128]
                          float* unit,          // [rows, tiles]
                          int tiles) {
-  constexpr float kShift = 8;  // log2 of what P is multiplied by: 256, and e4m3 ends at 448
-  constexpr float kLimit = 4;  // log2 of how far a probability may exceed 1 before the maximum follows
+  constexpr float kShift = 8;  // log2 of P's factor: 256, and e4m3 ends at 448
+  constexpr float kLimit = 4;  // log2 of how far p may exceed 1 before the maximum follows
   float max = -INFINITY;       // maximum of the row so far, or an older one: rescaling is lazy
   for (int tile = 0; tile < tiles; ++tile) {
     const int64_t place = (int64_t(blockIdx.x) * tiles + tile) * 32 + threadIdx.x;  // place of its four keys

@@ -1,5 +1,5 @@
 /// \file
-/// Exercise ch06-order: P for a V whose keys stand in their own order.
+/// Exercise ch06-order: P for a V whose keys are in their natural order.
 #pragma once
 #include "chapters/06_fp8/problem.cuh"
 #include "common/ptx/convert.h"
@@ -18,7 +18,7 @@ namespace flashbook::fp8 {
 // and something must move. A shuffle moves 32 bits, whatever they are, so threads round first, and exchange
 // registers of four elements. Two shuffles for each register of P are enough.
 
-/// P = scores, which are probabilities by now, rounded to e4m3, the keys in their own order. All lanes of the
+/// P = scores, which are probabilities by now, rounded to e4m3, with keys in natural order. All lanes of the
 /// warp.
 template <int kFloats>
 __device__ __forceinline__ void round_in_order(uint32_t (&p)[kFloats / 16][4],  // as wgmma takes them

@@ -16,8 +16,8 @@ namespace flashbook::quantiser {
 // lane's two rows if i / 2 is even, else to the second, and it is column 8 * (i / 4) + 2 t + i % 2. So a row
 // is spread over the four lanes of the quad, between the floats of another row.
 
-/// Multiplies both rows that a thread has a part of by H diag(s). The factor 1 / sqrt(d) is not applied here:
-/// the division by the row sums has it. All lanes of the warp.
+/// Multiplies both rows of which a thread holds a part by H diag(s). The factor 1 / sqrt(d) is not applied
+/// here: the division by the row sums includes it. All lanes of the warp.
 template <int kHeadDim>
 __device__ __forceinline__ void rotate_back(float (&output)[kHeadDim / 2], const Signs<kHeadDim>& signs) {
   constexpr int kFloats = kHeadDim / 2;

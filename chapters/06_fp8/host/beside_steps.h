@@ -1,12 +1,12 @@
 /// \file
-/// Apart from the steps of chapter 6: the quantiser.
+/// The quantiser, which is not a step of chapter 6.
 #pragma once
 #include "common/attention/tensors.h"
 #include "common/device/device.h"
 
 namespace flashbook {
 
-/// Where the quantiser writes: what Tensors then points to.
+/// Where the quantiser writes: the buffers that Tensors then points to.
 struct Quantised {
   void *q, *k, *v;                     ///< e4m3, as in Tensors
   float *q_scale, *k_scale, *v_scale;  ///< as many as Spec says

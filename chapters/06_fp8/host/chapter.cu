@@ -1,6 +1,6 @@
 //| # Chapter 6's descriptor
 //|
-//| Nine steps, and which version of the kernel is the fastest for a length. It runs on the host;
+//| This file has nine steps, and chooses the fastest version of the kernel for a length. It runs on the host;
 //| [launch.cuh](launch.cuh) has the launches and [version.cuh](../version.cuh) the versions.
 #include "chapters/06_fp8/host/beside_steps.h"
 #include "chapters/06_fp8/host/chapter.h"
@@ -20,11 +20,11 @@ constexpr int64_t kMaxGridX = 2147483647;
 //| ## What cannot run
 //|
 //| A grid has at most 2^31 - 1 blocks in x. Block scales are the subject of steps 3 and 4. Of the other
-//| steps, only step 9 accepts them, so that one step is right in every case. Step 4 runs the kernel of step
+//| steps, only step 9 accepts them, so that one step is correct in every case. Step 4 runs the kernel of step
 //| 3: its own work is done beforehand, when Q and K are rotated.
 std::string limits(const Spec& spec) {
   if (query_tiles(spec, 2 * kRowsPerWarpgroup) > kMaxGridX)
-    return "batch * heads * seqlen / 128 is at most 2^31 - 1, what a grid has in x: give a smaller "
+    return "batch * heads * seqlen / 128 is at most 2^31 - 1, the largest grid in x: give a smaller "
            "--batch";
   return "";
 }
@@ -61,13 +61,13 @@ using AsItIs = Traits;
 template <typename Traits>
 using SumsByLine = ByLine<SumsByProduct<Traits>>;
 
-//| ## When V is transposed once
+//| ## When to transpose V once
 //|
 //| Step 7 transposes each piece of V once, for all blocks, and blocks must then wait for each other's pieces.
 //| A short sequence has few tiles of queries to share the work, and under a causal mask the first tiles need
-//| little of V; there every block does better alone.
-/// From which length on it pays to transpose V once, rather than in every block that sees it: with a mask the
-/// first tiles of queries wait for more of V. (Measured on an H200.)
+//| little of V; there transposing in every block is faster.
+/// The length from which it pays to transpose V once, rather than in every block that sees it: with a mask
+/// the first tiles of queries wait for more of V. (Measured on an H200.)
 template <bool kLine, int kHeadDim, bool kCausal>
 constexpr int kOnceFrom = kHeadDim == 256           ? (kCausal ? 1024 : 1)
                           : kCausal                 ? 4096
@@ -84,11 +84,11 @@ void with_once(const Sizes& sizes, const Use& use) {
       use.template operator()<TransposedOnce<Traits>>();
   };
   if constexpr (kHeadDim == 256) {
-    // Narrower tiles, and so more of them, are faster by line if there are many.
+    // With the linear exponential, narrower tiles are faster if there are many.
     if (kLine && !kCausal && sizes.seqlen_k >= 4096) return once.template operator()<Fastest<256, false>>();
     if (sizes.seqlen_k >= kOnceFrom<kLine, 256, kCausal>)
       return once.template operator()<WideD256<kCausal>>();
-    // By line it is no faster here.
+    // The linear exponential is no faster here.
     return with_tuned<SumsByProduct, 256, kCausal>(sizes, use);
   } else {
     if (sizes.seqlen_k < kOnceFrom<kLine, kHeadDim, kCausal>)
@@ -104,7 +104,7 @@ void with_once(const Sizes& sizes, const Use& use) {
   }
 }
 
-//| ## When sums are promoted
+//| ## When to promote sums
 //|
 //| Promotion takes time, and short rows do not need it: 1024 keys lose 0.6 % of O if V = 1. So up to that
 //| length step 9 runs step 7's version, and beyond it the same version with promoted sums.
@@ -118,7 +118,7 @@ void with_promoted(const Sizes& sizes, const Use& use) {
     use.template operator()<Promoted<TransposedOnce<NarrowD256<kCausal>>>>();
   else
     with_once<false, kHeadDim, kCausal>(sizes, [&]<typename Traits>() {
-      // Without a mask rows of this length have their V transposed once.
+      // Without a mask, V is transposed once for rows of this length.
       if constexpr (kCausal || Traits::kTransposeOnce) use.template operator()<Promoted<Traits>>();
     });
 }
@@ -132,8 +132,8 @@ void with_promoted_blocks(const Sizes& sizes, const Use& use) {
 
 //| ## From a step to its version
 //|
-//| The one place that knows which version a step is. The workspace and the launch both ask it, so they cannot
-//| disagree.
+//| This is the only place that maps a step to its version. The workspace and the launch both use it, so they
+//| cannot disagree.
 /// Calls `use` with the version of a step.
 template <int kStep, typename Use>
 void with_version(const Spec& spec, const Use& use) {
@@ -198,14 +198,14 @@ constexpr Step kSteps[] = {
            "Q and K times a random orthogonal matrix before they are quantised; the attention is that of "
            "step 3."),
     row<5>("persistent", "fast",
-           "Chapter 5's last step: blocks that stay, lazy rescaling, loops split by mask, stores by TMA."),
+           "Chapter 5's last step: persistent blocks, lazy rescaling, loops split by mask, stores by TMA."),
     row<6>("row_sums", "row sums by a product",
-           "P times a tile of ones, next to P V; the softmax sums nothing itself."),
+           "P times a tile of ones, next to P V; the softmax itself sums nothing."),
     row<7>(
         "transpose_once", "V transposed once",
         "Blocks share the transposition: each piece of V is transposed by one of them, into the workspace."),
     row<8>("linear_exp", "exponentials by a line",
-           "The encoding of P in e4m3 is nearly a line of the score: no ex2, no rounding."),
+           "The encoding of P in e4m3 is nearly linear in the score: no ex2, no rounding."),
     row<9>("promoted_sums", "promoted sums",
            "Step 7, and in long rows O leaves the tensor cores every 960 keys, for a running sum in shared "
            "memory."),
@@ -223,9 +223,9 @@ const Chapter kFp8 = {
     .cpu_spec = spec_for_simulator(DType::e4m3),
 };
 
-//| ## Next to the steps
+//| ## The quantiser
 //|
-//| The quantiser makes 8-bit Q, K and V of 16- or 32-bit ones: a
+//| The quantiser converts 16- or 32-bit Q, K and V to 8 bits: a
 //| scale for a tensor, for a group of heads or for a tile, Q and K rotated if requested, and the column means
 //| of K and V removed.
 int64_t quantise_workspace_bytes(const Spec& spec) {

@@ -1,7 +1,7 @@
 //| # How the kernels are launched
 //|
-//| The host's part: tensor maps, scales, the order of tiles, grids. Versions of a step differ in their types
-//| only.
+//| This is the host's part: tensor maps, scales, the order of tiles, grids. Versions of a step differ only in
+//| their types.
 //|
 //| ![Tiles of queries by head, numbered in the order in which blocks take them: sections of heads, the
 //| longest first](../../../docs/figures/tile_order.svg)
@@ -17,8 +17,8 @@ namespace flashbook::fp8 {
 static_assert(kRowsPerWarpgroup == kQueriesPerScale, "a warpgroup's queries have one scale");
 
 //| Scales come as an array, or not at all: then all are 1. There may be one for a tensor, one for a key head,
-//| or one for each block of rows. The kernel sees one form of it: how far to go for a head, and whether to go
-//| on for a block.
+//| or one for each block of rows. The kernel sees one form of it: the stride between heads, and whether each
+//| block has its own scale.
 inline Problem problem_of(const Spec& spec, const Tensors& t) {
   const auto scales = [&](const float* scale, int seqlen, int rows) {
     const bool block = spec.e4m3.scaling == Scaling::block;
@@ -39,12 +39,12 @@ inline CUtensorMap input_map(const Spec& spec, TensorId tensor, const void* base
   return tile_map(spec, tensor, DType::e4m3, base, std::min(spec.head_dim, 128), box_rows);
 }
 
-//| The launch comes from chapter 5 (`common/hopper/launch.h`): the order of tiles, the counter set to 0, as
-//| many blocks as multiprocessors. Maps differ in their type: Q, K and V are bytes, O is BF16.
+//| The launch is chapter 5's (`common/hopper/launch.h`): the order of tiles, the counter set to 0, as many
+//| blocks as multiprocessors. Maps differ in their type: Q, K and V are bytes, O is BF16.
 //|
 //| The workspace holds the counter of tiles, if the version has one. A version that transposes V once has two
-//| kinds of counters more, and the tiles behind them. A small kernel sets all of them to 0, and the attention
-//| is launched as its dependent: it begins in the meantime, and waits before it uses them.
+//| more kinds of counters, and the tiles behind them. A small kernel sets all of them to 0, and the attention
+//| kernel is launched as its dependent: it starts in the meantime, and waits before it uses them.
 /// Resets the counters, one per thread.
 static __global__ void clear_counters(int* counters,  // [count]
                                       int count) {
@@ -74,10 +74,10 @@ struct WorkspaceLayout {
   }
 };
 
-//| Longest tiles first, in sections of heads: the first tiles of all heads of a section begin at once, and
-//| need all of its V. The fewer they are the sooner V is transposed, and the less the L2 has to hold; but a
-//| section ends with its shortest tiles, and in between too few of them may be left for all blocks. The best
-//| size was measured on an H200.
+//| The longest tiles go first, in sections of heads: the first tiles of all heads of a section begin at once,
+//| and need all of its V. The fewer heads, the sooner V is transposed, and the less the L2 has to hold; but a
+//| section ends with its shortest tiles, and too few of these may be left for all blocks. The best size was
+//| measured on an H200.
 /// Returns the bytes of keys and values in a section of heads (see tile_order).
 template <int kHeadDim>
 int64_t section_bytes(int seqlen_k) {
@@ -103,7 +103,7 @@ void run(const Spec& spec, const Tensors& t, device::Stream stream) {
   if (layout.counters > 0)
     device::launch(clear_counters, dim3(ceil_div(layout.counters, 256)), dim3(256), 0, stream, counters,
                    layout.counters);
-  //| Steps up to 6 are launched as chapter 5's kernels are. A dependent launch saves the wait between two
+  //| Steps 1 to 6 are launched as chapter 5's kernels are. A dependent launch saves the wait between two
   //| kernels.
   const auto launch = [](auto... arguments) {
     if constexpr (Traits::kTransposeOnce)
@@ -133,7 +133,7 @@ using Fastest = KernelTraits<Fp8Sizes{.head_dim = kHeadDim,
                                       .causal = kCausal}>;
 
 //| Each step is a type that changes switches of the step after it. So `Straight` is `Overlapped` without some
-//| of them, and the lines of a type say what the next step adds.
+//| of them, and the lines of a type show what the next step adds.
 /// Step 2: a block for each tile of queries, one loop for masked and unmasked tiles of keys.
 template <int kHeadDim>
 struct Overlapped : Fastest<kHeadDim, true> {
@@ -157,7 +157,7 @@ struct BlockScaled : Overlapped<kHeadDim> {
   static constexpr bool kBlockScales = true;
 };
 
-//| The next two are for long sequences and for short ones.
+//| The next two are for long and for short sequences.
 /// Step 5 for long sequences of head_dim 128. A third consumer fills the waits of the other two, and shares
 /// their keys and values, so the transposers have a third less to do. Its registers come from narrower tiles,
 /// and from Q, which stays in shared memory. For short sequences, 192 queries per block leave too few blocks.
@@ -181,8 +181,8 @@ struct SumsByProduct : Traits {
   static constexpr bool kSumsByProduct = true;
 };
 
-/// Step 7: V transposed once. An incoming piece's place is free as soon as the piece is transposed, so one is
-/// enough.
+/// Step 7: V transposed once. The place of an incoming piece is free as soon as the piece is transposed, so
+/// one place is enough.
 template <typename Traits>
 struct TransposedOnce : SumsByProduct<Traits> {
   static constexpr bool kTransposeOnce = true;
@@ -190,7 +190,7 @@ struct TransposedOnce : SumsByProduct<Traits> {
 };
 
 //| Without the second pipeline for raw values, and with a producer that keeps few registers, there is room
-//| for wider tiles: 128 keys at d = 256, where before 96 were the most that registers allowed.
+//| for wider tiles: 128 keys at d = 256, where registers allowed at most 96 before.
 /// Step 7 at head_dim 256. Pieces have 64 keys, since whole tiles do not fit next to the other buffers.
 template <bool kCausal>
 struct WideD256 : KernelTraits<Fp8Sizes{.head_dim = 256, .causal = kCausal}> {
@@ -229,7 +229,7 @@ struct NarrowD256 : KernelTraits<Fp8Sizes{.head_dim = 256, .keys = 96, .causal =
   static constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;  // 24 + 2 * 240 = 3 * 168
 };
 
-/// The version on which it is based with block scales: step 4, with lazy rescaling.
+/// The version on which step 9 is based with block scales: step 4, with lazy rescaling.
 template <int kHeadDim>
 struct LazyBlockScaled : BlockScaled<kHeadDim> {
   static constexpr bool kLazy = true;

@@ -1,6 +1,6 @@
 /// \file
-/// Quantises a tensor of f16 or bf16 to e4m3 on the machine of the build, rotated first and without the means
-/// of its columns if wanted.
+/// Quantises an f16 or bf16 tensor to e4m3 on the device of the build, optionally rotated first and without
+/// the means of its columns.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace flashbook {
 
-/// A tensor and the destination of its encoding. Pointers refer to the machine's memory.
+/// A tensor and the destination of its encoding. Pointers refer to device memory.
 struct Quantisation {
   DType dtype;         ///< f16 or bf16
   int batch, heads;    ///< in the tensor
@@ -34,7 +34,7 @@ struct Quantisation {
 /// Returns the bytes of temporary memory needed to compute the means of a tensor's columns.
 int64_t mean_workspace_bytes(int64_t columns);
 
-/// Returns how many scales there will be.
+/// Returns the number of scales.
 int64_t scales_of(const Quantisation& tensor);
 
 /// Launches the kernels on `stream`.
