@@ -72,7 +72,7 @@ double sum_of_products(const Doubles& a, const Doubles& b) {
   return sum;
 }
 
-/// The derivative along 8 directions, from the gradients and from finite differences.
+/// Compares the derivatives along 8 directions, computed from the gradients and from finite differences.
 void expect_right_slopes(const Spec& spec) {
   Inputs inputs = inputs_of(spec, 1);
   inputs.d_lse.resize(spec.q_rows());

@@ -489,8 +489,7 @@ TEST_F(RulesTest, FunctionsAndSinksGoWithLengthsPagesAndWindows) {
 }
 
 // Sinks range from none to so large that the keys' weights are negligible. A row without keys has the sink as
-// its
-// log-sum-exp, and O = 0. The parts of a long sequence are merged first.
+// its log-sum-exp, and O = 0. The parts of a long sequence are merged first.
 TEST_F(RulesTest, ASinkMayDominate) {
   for (float first : {-90.0f, 3.0f, 120.0f}) {
     Spec spec = cache_of({0, 1, 40, 2500});

@@ -22,8 +22,7 @@ constexpr int kRows = 5, kKeys = 4;
 constexpr int kByRanges = 7000, kByColumns = 2000, kByFunctions = 500;
 
 // A policy declares its features in one struct. A misspelt name does not compile; an extra without its
-// function
-// and a function without its extra are refused.
+// function and a function without its extra are refused.
 template <typename Named>
 concept TakesMisspelt = requires(Named named) {
   named = Named{.hidden_by_kye = true};

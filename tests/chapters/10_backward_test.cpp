@@ -62,8 +62,9 @@ TEST_F(ChapterTest, DocumentsInAnyOrderOfTheWarps) {
 }
 
 // If no query of a rank sees a hop's keys, the hop launches no gradient, and from hop 2 on nothing at all. In
-// addition, each rank prepares, and rounds keys and queries. Each gradient's launch clears the counter first,
-// and from hop 2 on a sum is added. Hops 0 and 1 clear a part if they do not compute it.
+// addition, each rank launches three kernels, which prepare, round keys and round queries. A gradient is
+// preceded by a kernel that clears the counter and, from hop 2 on, followed by one that adds the sum. Hops 0
+// and 1 clear a part if they do not compute it.
 TEST_F(ChapterTest, HopsThatShowNothingLaunchNothing) {
   for (Spec spec : specs_with_empty_hops())
     for (many_gpus::Order order : many_gpus::kOrders) {

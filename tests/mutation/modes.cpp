@@ -18,7 +18,7 @@ namespace flashbook::mutation {
 namespace {
 
 constexpr uint64_t kSeeds = 4;    // random orders tried; a fault may pass under one of them
-constexpr rlim_t kPatience = 20;  // seconds of the processor; a run takes some milliseconds
+constexpr rlim_t kPatience = 20;  // seconds of CPU time; a run takes some milliseconds
 
 /// Returns what `work` returns in its own process.
 std::string in_child(const std::function<std::string()>& work) {
@@ -70,9 +70,9 @@ std::string_view name_of(Mode mode) {
 
 namespace {
 
-/// Says where shared memory served a warp's requests many times more slowly than necessary, in the launches
-/// since the last call; empty if nowhere. Since slowness does not affect the result, it is only checked if
-/// the result is right.
+/// Describes where shared memory served a warp's requests many times more slowly than necessary, in the
+/// launches since the last call; empty if nowhere. Since slowness does not affect the result, it is only
+/// checked if the result is right.
 std::string bank_conflicts() {
   constexpr uint64_t kMany = 4;  // times the minimum: worth padding or a swizzle
   for (const sim::LaunchTrace& launch : sim::take_trace())

@@ -14,7 +14,7 @@ namespace {
 
 constexpr uint64_t kSeeds = 24;
 
-/// Block 0 clears the sums that all blocks add to; `ordered`: after they know that it has.
+/// Block 0 clears the sums to which all blocks add; `ordered`: they first wait until it has.
 __global__ void clear_and_add(float* sums, int* cleared, bool ordered) {
   if (blockIdx.x == 0) {
     sums[threadIdx.x] = 0;
@@ -29,7 +29,8 @@ __global__ void clear_and_add(float* sums, int* cleared, bool ordered) {
   atomicAdd(&sums[threadIdx.x], 1.0f);
 }
 
-/// Block 0 writes three numbers to one place, block 1 reads it three times; `waits`: for each other.
+/// Block 0 writes three numbers to one place, block 1 reads it three times; `waits`: the blocks wait for each
+/// other.
 __global__ void hand_over(float* place, int* filled, int* emptied, float* out, bool waits) {
   for (int round = 0; round < 3; ++round) {
     if (blockIdx.x == 0) {

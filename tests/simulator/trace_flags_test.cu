@@ -46,8 +46,7 @@ __global__ void chunks(float* data, int* flags, float* out, Order order) {
   }
 }
 
-/// The same between warps in shared memory, with a fence per lane. `shift`: the fences come before the
-/// stores.
+/// The same between warps in shared memory, with a fence per lane. `shift`: the fences precede the stores.
 __global__ void chunks_of_a_warp(float* out, bool shift) {
   __shared__ float data[32];
   __shared__ volatile int ready, taken;

@@ -287,7 +287,7 @@ __global__ void sum_of_warps(const float* in, float* out, int rows, bool ordered
     __syncwarp();
   }
 }
-/// A lane waits for another one of its warp.
+/// A lane waits for another lane of its warp.
 __global__ void hand_over_in_a_warp(float* out) {
   __shared__ volatile int flag;
   __shared__ float value;
@@ -337,7 +337,7 @@ __global__ void rounds_of_blocks(float* values, int* rounds, float* out, bool ad
     }
   }
 }
-/// Block 0 clears the sums that all blocks add to; `ordered`: after they know that it has.
+/// Block 0 clears the sums to which all blocks add; `ordered`: they first wait until it has.
 __global__ void clear_and_add(float* sums, int* cleared, bool ordered) {
   if (blockIdx.x == 0) {
     sums[threadIdx.x] = 0;

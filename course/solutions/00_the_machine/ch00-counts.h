@@ -1,4 +1,4 @@
-  // A block runs whole or not at all.
+  // A block is resident as a whole or not at all.
   double blocks_by_registers() const { return std::floor(65536 / (registers * threads)); }
   double blocks_by_shared() const { return std::floor(227 / shared_kb); }
   // Registers, shared memory or warps: whichever runs out first sets the limit.
@@ -6,8 +6,8 @@
     const double warps = threads / 32;
     return std::min({blocks_by_registers(), blocks_by_shared(), std::floor(64 / warps)}) * warps / 64;
   }
-  // The lanes' floats span 128 * stride bytes and touch every sector. From a stride of 8 on, each lane
-  // has its own sector.
+  // The lanes' floats span 128 * stride bytes and touch every sector. From a stride of 8 on, each lane has
+  // its own sector.
   double sectors() const { return std::min(4 * stride, 32.0); }
   // 256 contiguous bytes fill 8 sectors, or parts of 9 if they begin inside one.
   double sectors_of_pairs() const { return std::ceil((std::fmod(offset, 32) + 256) / 32); }

@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(kWarpgroup)
   mbarrier_wait(&shared.landed, 0);  // P and V have arrived
 
   const uint64_t p = k_major(shared.p);
-  // The next 32 columns are a panel on, the next 8 keys are 8 rows on.
+  // The next 32 columns are one panel further, and the next 8 keys 8 rows further.
   const uint64_t v =
       wgmma_descriptor<Swizzle::b64>(shared.v, kMixKeys * kNarrowRowBytes, 8 * kNarrowRowBytes);
   float sums[kHeadDim / 2];

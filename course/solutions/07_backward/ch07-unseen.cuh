@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(kValueDim)
     const int64_t key_row = (int64_t(batch) * seqlen_k + key) * kValueDim;
     float sum = 0;  // stays 0 if no query sees the key
     for (int first = 0; key < length && first < seqlen_q; first += kValueDim) {
-      const int query = first + threadIdx.x;  // a thread has a query for P, and a dim for dV
+      const int query = first + threadIdx.x;  // a thread handles a query of P, and a dim of dV
       float score = 0;
       for (int c = 0; query < seqlen_q && c < kValueDim; ++c)
         score += to_float(q[int64_t(query) * kValueDim + c]) * to_float(k[key_row + c]);

@@ -5,7 +5,7 @@ inline void sum_round_the_ring(Rank& rank, float* sum, float* const (&held)[2], 
             previous = (rank.number() + ranks - 1) % ranks;
   const std::size_t bytes = std::size_t(count) * sizeof(float);
   Queue compute, copies;
-  Event arrived, added;  // added: the previous hop is added
+  Event arrived, added;  // `added`: the previous hop has been added
   for (int hop = 0; hop < ranks; ++hop) {
     const Event here = arrived;
     if (hop + 1 < ranks) {

@@ -4,7 +4,8 @@ __global__ void __launch_bounds__(32) take_part_in(const float* part_o,    // [r
                                                    float* o,               // [rows, 64], carried
                                                    float* lse) {           // [rows], carried
   const int row = blockIdx.x;
-  // Relative to the larger one, neither overflows, and one is 1. If neither has keys, the row has none.
+  // Relative to the larger one, neither weight overflows, and one is 1. If neither has keys, the row has
+  // none.
   const float top = fmaxf(part_lse[row], lse[row]), base = top == -INFINITY ? 0 : top;
   const float part = expf(part_lse[row] - base), carried = expf(lse[row] - base);
   const float sum = part + carried;
