@@ -57,7 +57,7 @@ constexpr NamedInputs kLongInputs[] = {{.name = "long/quarter", .kind = InputKin
 /// One way to compute attention.
 struct Variant {
   const char* name;        ///< part of a result's name, or what follows the step there
-  const char* title;       ///< title in tables
+  const char* title;       ///< the title in tables
   const Chapter* chapter;  ///< null if it is computed on the host, with the reference
   const char* step = "";
   Scaling scaling = Scaling::tensor;

@@ -38,7 +38,7 @@ torch: Any = None
 
 @dataclasses.dataclass
 class Problem(peers.Problem):
-    """One cell: a shape, its inputs, and the results of a forward pass."""
+    """A cell to measure: a shape, its inputs, and the results of a forward pass."""
 
     d_o: Any = None
     o: Any = None

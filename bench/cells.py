@@ -61,7 +61,7 @@ class Cell:
 
     @property
     def lengths(self) -> list[int]:
-        """Keys of each sequence, unsorted."""
+        """The number of keys of each sequence, unsorted."""
         steps = max(self.batch - 1, 1)
         return [round(self.keys * 2 ** (-5 * (7 * b % self.batch) / steps)) if self.ragged else self.keys for b in range(self.batch)]
 

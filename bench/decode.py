@@ -77,7 +77,7 @@ WORDS = dict(enumerate(("window", "rules", *RAGGED), len(ALL_SHAPES) - 2 - len(R
 
 @dataclasses.dataclass
 class Problem:
-    """One query per sequence against a cache, or several, packed."""
+    """A problem with a cache: one query per sequence, or several, which are packed."""
 
     shape: Shape
     q: Any  # [batch, heads, 1, head_dim]; packed, [1, heads, queries, head_dim] with all heads of a query together in memory

@@ -29,7 +29,7 @@ def operators() -> pathlib.Path | None:
 
 @functools.cache
 def library() -> Any:
-    """torch.ops.flash_attn_3, with the wheel's kernels or those of FlashAttention-3's own package."""
+    """Returns torch.ops.flash_attn_3, with the wheel's kernels or those of FlashAttention-3's own package."""
     import torch
 
     if operators() is None:

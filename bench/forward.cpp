@@ -61,7 +61,7 @@ void report(benchmark::State& state, const Cell& cell, const Measurement& result
   if (result.workspace_measured) state.counters["workspace_measured"] = *result.workspace_measured;
 }
 
-/// " --chapter 2", for the chapters that are CPU code.
+/// Returns " --chapter 2", the option that selects the chapters that are CPU code.
 std::string host_chapters() {
   std::string option;
   for (const Chapter* chapter : all_chapters())

@@ -45,7 +45,7 @@ constexpr int kDocuments = 8;
 constexpr int64_t kDrawn = 1 << 22;  // number of random values with which tensors are filled
 constexpr int kRows = 96;            // number of rows compared with the reference
 
-/// Normally distributed 16-bit numbers, repeated.
+/// A sequence of normally distributed 16-bit numbers, repeated.
 std::vector<uint16_t> drawn() {
   std::mt19937 engine(1);
   std::normal_distribution<float> normal;

@@ -320,7 +320,7 @@ class OneProcess(Place):
 
 
 class RankProcesses(Place):
-    """One process per GPU. All get the same requests, and a time is that of the slowest."""
+    """One process per GPU. All get the same requests, and the slowest determines the time."""
 
     def __init__(self, ranks: int, library: pathlib.Path) -> None:
         super().__init__()
@@ -541,7 +541,7 @@ def cells_of(options: Any) -> list[Cell]:
 
 
 def told_by_driver(*words: str) -> list[str]:
-    """nvidia-smi's output; empty if it is missing."""
+    """Returns nvidia-smi's output; empty if it is missing."""
     try:
         return subprocess.run(["nvidia-smi", *words], capture_output=True, text=True, check=False).stdout.splitlines()
     except OSError:

@@ -47,7 +47,7 @@ torch: Any = None
 
 @dataclasses.dataclass
 class Problem:
-    """Q, K and V with a mask."""
+    """A problem: Q, K and V with a mask."""
 
     word: str
     shape: Shape

@@ -20,7 +20,7 @@ struct Measurement {
   double seconds = 0;          ///< median of the timed runs
   int runs = 0;                ///< number of timed runs
   double spread = 0;           ///< interquartile range of the runs divided by their median
-  bool over_limit = false;     ///< one run exceeded the time limit for all, so there is only one
+  bool over_limit = false;     ///< whether the first run exceeded the limit for all, so it is the only one
   double tensor_bytes = 0;     ///< size of Q, K, V, O and log-sum-exp
   double workspace_bytes = 0;  ///< additional memory, according to the chapter
   std::optional<double>
@@ -36,7 +36,7 @@ class Meter {
   /// limit.
   explicit Meter(double max_seconds) : max_seconds_(max_seconds) {}
 
-  /// Never throws for errors of a cell, which are in the measurement.
+  /// Never throws for errors of a cell; these are recorded in the measurement.
   Measurement measure(const Cell& cell);
 
  private:

@@ -36,7 +36,7 @@ torch: Any = None
 
 
 class Problem:
-    """One cell: the shape and the number of cores."""
+    """A cell to measure: the shape and the number of cores."""
 
     encoded = ()  # not quantised
 

@@ -114,7 +114,7 @@ def on_the_host(library, shuffle):
 
 
 def package(problem):
-    """flash_attn_func on views of the same tensors."""
+    """Returns a call of flash_attn_func on views of the same tensors."""
     from flashbook import flash_attn_func
 
     q, k, v = (tensor.transpose(1, 2) for tensor in (problem.q, problem.k, problem.v))

@@ -9,7 +9,7 @@
 namespace flashbook {
 namespace {
 
-/// 4096, or 4k.
+/// Parses a length, such as 4096 or 4k.
 int seqlen_of(const std::string& text) {
   int64_t value = 0;
   const char* end = text.data() + text.size();

@@ -80,12 +80,12 @@ def turned(q: Any, k: Any, v: Any) -> list[Any]:
 
 
 def flash_attn_func(who: str) -> Any:
-    """FlashAttention's function with this name; without FlashAttention-3's own package, from its kernels in xFormers' wheel."""
+    """Returns FlashAttention's function with this name; without FlashAttention-3's own package, from its kernels in xFormers' wheel."""
     return module(PACKAGES[who].module).flash_attn_func if is_there(PACKAGES[who].module) else flash_attention_3.flash_attn_func()
 
 
 def flash_attention(who: str) -> Any:
-    """FlashAttention's function with this name, on views."""
+    """Returns FlashAttention's function with this name, to be called on views."""
     def make(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
         attend = flash_attn_func(who)
 

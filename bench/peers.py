@@ -39,7 +39,7 @@ torch: Any = None  # imported after the options are checked
 
 @dataclasses.dataclass
 class Problem:
-    """One cell: a shape and its inputs."""
+    """A cell to measure: a shape and its inputs."""
 
     shape: Shape
     dtype: str
@@ -149,7 +149,7 @@ def product(dtype):
 
 
 def plain(q, k, v, visible, scale, rounded=False):
-    """softmax(scale q k^T) v for some rows, in the type of the inputs, with P optionally `rounded` to e4m3. visible: [rows, keys]."""
+    """Returns softmax(scale q k^T) v for some rows, in the type of the inputs, with P optionally `rounded` to e4m3. visible: [rows, keys]."""
     scores = ((q @ k.mT) * scale).masked_fill(~visible, float("-inf"))
     if not rounded:
         return torch.softmax(scores, -1) @ v

@@ -82,7 +82,7 @@ class Library:
         return self.c.flashbook_step_name(chapter, step).decode()
 
     def workspace_bytes(self, chapter, step, shape):
-        """Bytes, or -1 if the step cannot run the shape, with the reason in error()."""
+        """Returns the bytes of workspace, or -1 if the step cannot run the shape; error() then has the reason."""
         return self.c.flashbook_workspace_bytes(chapter, step, ctypes.byref(shape))
 
     def cost(self, chapter, step, shape):
@@ -133,7 +133,7 @@ class Contestant:
 
 
 class Replayed:
-    """A launch as a CUDA graph, captured by the first call and replayed by each: it measures the card alone."""
+    """A launch as a CUDA graph, captured by the first call and replayed by every call, which measures the card alone."""
 
     def __init__(self, launch):
         self.launch, self.graph, self.o = launch, None, None
@@ -276,7 +276,7 @@ def told(found):
 
 
 class Unfinished(Exception):
-    """Cells are left for another call."""
+    """Raised if cells are left for another call."""
 
 
 class File:

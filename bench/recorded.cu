@@ -18,7 +18,7 @@ constexpr const char* kMomentNames[] = {"keys_sent", "values_sent", "landed", "t
                                         "scores",    "softmax",     "values", "end"};
 static_assert(std::size(kMomentNames) == kMoments, "one name for each moment");
 
-/// When a warpgroup passed a moment with a tile, or 0.
+/// The clocks at which warpgroups passed a moment with a tile, or 0.
 struct Stamps {
   int64_t at[kMaxTiles][kMaxWarpgroups][kMoments];
 };

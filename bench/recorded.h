@@ -10,8 +10,8 @@
 
 namespace flashbook {
 
-/// Chapter 5, recorded. Supports steps 2 to 5, BF16, head_dim 64 and 128, at most 64 tiles of 128 keys, no
-/// mask.
+/// Chapter 5 with a record. Supports steps 2 to 5, BF16, head_dim 64 and 128, at most 64 tiles of 128 keys,
+/// no mask.
 Chapter recorded_chapter();
 
 /// The moments of a warpgroup's first warp for one tile of keys.

@@ -146,7 +146,7 @@ def gated(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def around(exercises: Mapping[str, Exercise]) -> Iterator[tuple[str, Exercise, str, str]]:
-    """Ways around an exercise's purpose: [(what it tries, the exercise, its text, the compiler error that must stop it, if one must)]."""
+    """Returns ways around an exercise's purpose: [(what it tries, the exercise, its text, the compiler error that must stop it, if one must)]."""
     no_code = "arguments are numbers, pointers, maps, or structs of the parameter's type without constructors"
     # Except in mode random, the simulator places allocations at known distances: the keys end a guard area and whole pages after the queries.
     yield "gives each query a thread, and finds keys by their distance from queries", exercises["ch03-loops"], """

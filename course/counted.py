@@ -32,7 +32,7 @@ def score(exercise: Exercise, verdicts: Mapping[str, Verdict]) -> float | None:
 
 
 def told(counts: Mapping[str, int]) -> str:
-    """"9000 clocks: device memory 5000, ..."; the largest first."""
+    """Returns "9000 clocks: device memory 5000, ...", with the largest part first."""
     parts = sorted(((counts.get(part, 0), name) for part, name in PARTS.items()), reverse=True)
     return f"{counts[CLOCKS]} clocks: " + ", ".join(f"{name} {clocks}" for clocks, name in parts if clocks)
 

@@ -97,9 +97,7 @@ def remove(folder: str | Path) -> None:
 
 @functools.cache
 def calls() -> dict[str, int]:
-    """Returns the numbers of the system calls that the sandbox allows, from this machine's compiler; empty if there is
-    no
-    compiler."""
+    """Returns the numbers of the system calls that the sandbox allows, from this machine's compiler; empty if there is none."""
     text = "#include <sys/syscall.h>\n" + "\n".join(f"flashbook_{name} __NR_{name}" for name in (*fence.CALLS, *fence.CHECKED))
     for compiler in ("c++", "g++", "clang++"):
         try:

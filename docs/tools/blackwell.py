@@ -81,7 +81,7 @@ def solved(matrix: list[list[float]]) -> list[float]:
 
 
 def polynomial(degree: int) -> list[float]:
-    """Coefficients p, with p[0] = 1, that minimise the largest relative error of 2^x on [0, 1], found by Remez'
+    """Returns coefficients p, with p[0] = 1, that minimise the largest relative error of 2^x on [0, 1], found by Remez'
     exchange and rounded to floats."""
     places = [(1 - math.cos(math.pi * (i + 0.5) / (degree + 1))) / 2 for i in range(degree + 1)]
     grid = [i / 4096 for i in range(4097)]

@@ -23,7 +23,7 @@ def tex_of(found: re.Match[str]) -> tuple[str, bool]:
 
 
 def typeset(formulas: Sequence[tuple[str, bool]]) -> Any:
-    """KaTeX's output for each: {"html": ...} or {"error": ...}."""
+    """Returns KaTeX's output for each formula: {"html": ...} or {"error": ...}."""
     with tempfile.NamedTemporaryFile("w", suffix=".js", encoding="ascii") as script:
         script.write("var formulas = " + json.dumps([{"tex": tex, "display": display} for tex, display in formulas]) + ";")
         script.flush()

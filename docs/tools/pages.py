@@ -21,7 +21,7 @@ CODE = re.compile(r"^(```|~~~).*?^\1|(?<!`)(`+)(?!`).*?(?<!`)\2(?!`)", re.S | re
 
 
 class Refused(Exception):
-    """Says why a marked text cannot be written. The text stays unchanged."""
+    """The reason why a marked text cannot be written. The text stays unchanged."""
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ class Malformed(Case):
 
 
 class Limits(Case):
-    """Chapter 0's measurements of a machine, and a file added to those of the book."""
+    """Tests chapter 0's measurements of a machine, and a file added to those of the book."""
 
     def machine(self, *more, per_clock=4096.0, copy=4e12, **context):
         rate = {"name": "machine/rate/warpgroup_product", "run_type": "iteration", "real_time": 0.0, "time_unit": "ms", "per_clock": per_clock}
@@ -277,7 +277,7 @@ class Quoting(Case):
 
 
 class Condensed(Case):
-    """Tables, which bench/release files instead of Google Benchmark's JSON."""
+    """Tests tables, which bench/release files instead of Google Benchmark's JSON."""
 
     TIMELINE = "timeline/ch05/persistent/bf16/d64/full/n512"
 

@@ -420,8 +420,7 @@ class Submission(unittest.TestCase):
             submission.answers(self.folder / "ada.rar", [exercise()])
 
     def test_a_zip_takes_little_memory_and_time(self):
-        """A zip file that claims to be small, and one with so many files that reading the whole list for each would
-        take too long."""
+        """Tests a zip file that claims to be small, and one with so many files that reading the whole list for each would take too long."""
         size, said = (64 << 20).to_bytes(4, "little"), (1000).to_bytes(4, "little")
         for method in (zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
             path = self.zip("ada.zip")

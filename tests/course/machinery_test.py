@@ -54,7 +54,7 @@ It is a
 
 
 class Written(unittest.TestCase):
-    """Reading and replacing the text between a student's markers."""
+    """Tests that the text between a student's markers is read and replaced."""
 
     def faults(self, *lines):
         return regions.written("\n".join(lines), "a.cuh")[1]
@@ -245,7 +245,7 @@ class TheBook(unittest.TestCase):
     """Tests of the real tree that need no build."""
 
     def test_no_answer_is_in_memory_while_a_kernel_runs(self):
-        """A student's kernel could read it there."""
+        """Tests that no solution is where a student's kernel could read it."""
         for file in sorted((manifest.ROOT / "tests/exercises").rglob("*.cu")):
             text = file.read_text()
             run, want = re.search(r"\brun(?:_on_ranks)?\(", text), re.search(r"\bwant\b|\bmake_gradient_reference\(", text)

@@ -57,7 +57,7 @@ class Try(unittest.TestCase):
 
 
 class Source(unittest.TestCase):
-    """The checks before anything is built."""
+    """Tests the checks before anything is built."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -123,7 +123,7 @@ class Run(unittest.TestCase):
 
 
 class Progress(unittest.TestCase):
-    """The records of attempts, in a copy where one of two exercises was tried."""
+    """Tests the records of attempts, in a copy where one of two exercises was tried."""
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

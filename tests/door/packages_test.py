@@ -126,7 +126,7 @@ class Packages(unittest.TestCase):
         self.assertLess(used, 20)  # on a busy machine; bare_root.py tests the limit of two seconds
 
     def test_where_packages_come_from_in_which_order(self):
-        """Each source has what the previous one lacks."""
+        """Each source of packages has some that the previous one lacks."""
         asked, lacking = [], [["cmake", "CLI11"], ["cmake", "CLI11"], ["CLI11"]]
         said = io.StringIO()
 

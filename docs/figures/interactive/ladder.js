@@ -7,8 +7,9 @@
   // ---- The model ----
 
   /**
-   * The rungs of the forward pass at a shape, bottom to top: { chapter, step, words, rate, lit, before }: every step of `lit`, of other chapters of
-   * `from` the fastest; before chapter 5's last step what it is without one of its ideas.
+   * The rungs of the forward pass at a shape, bottom to top: { chapter, step, words, rate, lit, before }:
+   every step of `lit`, the fastest step of each other chapter in `from`, and, before chapter 5's last step,
+   this step without one of its ideas.
    */
   function rungsOf(data, lit, shape, from = lit === 6 ? [1, 3, 4, 5, 6] : [1, 3, 4, 5]) {
     const rates = Object.entries(data.rates[shape]).map(([key, rate]) => {

@@ -5,7 +5,7 @@
 
   const words = { '.': 'skipped', '+': 'partial', '#': 'full' };
 
-  /** Tiles by class, pairs that are visible and pairs that the kernel multiplies, of the tile rows `rows`. */
+  /** Returns, for the tile rows `rows`, the tiles by class, and the numbers of visible pairs and of pairs that the kernel multiplies. */
   function count(data, mask, rows) {
     const side = mask.classes.length, sum = { '.': 0, '+': 0, '#': 0, visible: 0, multiplied: 0 };
     for (const row of rows)

@@ -87,7 +87,7 @@
       kit.draw(node, width, foot + 14, `Step ${step}, the first ${window_} clocks of the loop`, parts);
     }
 
-    /** What each consumer does at a clock. */
+    /** Describes what each consumer does at a clock. */
     function doing(passes, at) {
       return [...new Set(passes.map((p) => p.warpgroup))].filter(Boolean).sort().map((group) => {
         const pass = passes.find((p) => p.warpgroup === group && p.turn <= at && at < p.end), span = pass && spans.find(([from, to]) => pass[from] <= at && at < pass[to]);

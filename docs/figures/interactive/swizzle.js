@@ -90,7 +90,7 @@
     return { bytes, lanes };
   }
 
-  /** Its wavefronts, one after another: { first, lanes, words: [[bank, word], ...] }; and how few they could be. */
+  /** Returns the request's wavefronts in order, { first, lanes, words: [[bank, word], ...] }, and the minimum number of wavefronts. */
   function wavefronts({ bytes, lanes }) {
     const together = bytes > 8 ? 8 : bytes > 4 ? 16 : 32, waves = [];
     for (let first = 0; first < 32; first += together) {

@@ -8,7 +8,7 @@
 
   const rows = 128, columns = 128, panelBytes = rows * 128;
 
-  /** The parts of an element's address in bytes. */
+  /** Returns the parts of an element's address, in bytes. */
   function address(row, column) {
     const inPanel = column % 64, piece = Math.floor(inPanel / 8), place = piece ^ row % 8;
     const parts = { panel: Math.floor(column / 64) * panelBytes, group: Math.floor(row / 8) * 1024, row: row % 8 * 128, place: place * 16, byte: inPanel % 8 * 2 };
