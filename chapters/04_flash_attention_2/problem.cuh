@@ -6,9 +6,9 @@ namespace flashbook::fa2 {
 
 //| ## The problem, as a kernel sees it
 //|
-//| Six numbers, passed by value as launch arguments, so that they cost no load. To every kernel, a batch of
-//| 4 with 16 heads is simply 64 heads. The scale comes twice, since some steps compute $e^x$ and others
-//| $2^x$.
+//| A problem is six numbers, passed by value as launch arguments, so that they cost no load. To every kernel,
+//| a batch of 4 with 16 heads is simply 64 heads. The scale is passed twice, since some steps compute $e^x$
+//| and others $2^x$.
 //|
 //| The causal mask is aligned to the bottom right: the last query sees every key. With fewer keys than
 //| queries the first queries see none, and every kernel must give them $O = 0$ and a log-sum-exp of

@@ -1,8 +1,8 @@
 //| # A warp's softmax
 //|
-//| What happens between a warp's two products, in registers: the mask, the maxima, the rescaling of $O$ where
-//| a maximum rises too far, the exponentials. Steps 1 to 3 use the mask, the maxima and the first
-//| FlashAttention's softmax; steps 4 to 6 use the parts after it.
+//| This file has the work between a warp's two products, in registers: the mask, the maxima, the rescaling of
+//| $O$ where a maximum rises too far, and the exponentials. Steps 1 to 3 use the mask, the maxima and the
+//| first FlashAttention's softmax; steps 4 to 6 use the parts after it.
 //|
 //| ![Online softmax of the scores 2, 5, 3: when the maximum rises, one factor repairs the
 //| sum](../../docs/figures/online_softmax.svg)
@@ -16,9 +16,9 @@ constexpr float kSlack = 8;  // log2 of what a probability may reach before O is
 
 //| ## The state of a row
 //|
-//| It is two numbers. The maximum is equal in the four lanes of a row. The sum is *each lane's own part*:
-//| adding up the four parts in every tile would cost two shuffles per row, and the total is not needed before
-//| the end.
+//| The state is two numbers. The maximum is equal in the four lanes of a row. The sum is *each lane's own
+//| part*: adding up the four parts in every tile would cost two shuffles per row, and the total is not needed
+//| before the end.
 
 /// Maximum and sum of a lane's rows. The maximum is taken before scores are scaled; the sum covers only
 /// the lane's own columns.
@@ -139,9 +139,9 @@ __device__ __forceinline__ void normalized_softmax(Blocks<1, kKeyBlocks>& scores
 //|
 //| [Below](#one-multiply-add-and-one-exp2) a score becomes $2^{cs - cm}$ by one multiply-add. It rounds once,
 //| at its end, but $cm$ was rounded before. That error is the same for all keys of a row, so it is a factor
-//| that the division takes out. But it grows with $cm$, as half a unit in the last place: from $2^{31}$ on
-//| that is $2^7$, and a probability may overflow. So where $|cm|$ exceeds $2^{12}$, the maximum is subtracted
-//| from the scores before they are scaled, one more addition per score. Below that, the error is at most
+//| that the division cancels. But it grows with $cm$, as half a unit in the last place: from $2^{31}$ on that
+//| is $2^7$, and a probability may overflow. So where $|cm|$ exceeds $2^{12}$, the maximum is subtracted from
+//| the scores before scaling, which costs one more addition per score. Below that, the error is at most
 //| $2^{-13}$, less than half a unit of a probability in f16. Therefore `rescale` may use the difference of
 //| two maxima, whichever way each was subtracted.
 //|
@@ -241,7 +241,7 @@ __device__ __forceinline__ void subtract_maxima(float (&offsets)[kRowBlocks][2],
     for (int half = 0; half < 2; ++half) {
       maxima[r][half] = rows.max[r][half];
       if (kMasked && maxima[r][half] == -INFINITY)
-        maxima[r][half] = 0;  // no key so far: exp2(-inf) is 0 all the same
+        maxima[r][half] = 0;  // no key so far: exp2(-inf) is still 0
       offsets[r][half] = -maxima[r][half] * scale_log2e;
       large |= fabsf(offsets[r][half]) > kLarge;
     }

@@ -1,7 +1,7 @@
 //| # Step 1: split queries
 //|
-//| A block takes 64 queries of one head with four warps and goes through the keys in tiles of 64, with a mask
-//| in every tile. Each warp owns 16 rows. Shared memory has only what all warps read: Q, K and V.
+//| A block of four warps takes 64 queries of one head and loops over the keys in tiles of 64, with a mask in
+//| every tile. Each warp owns 16 rows. Shared memory has only what all warps read: Q, K and V.
 //|
 //| ![The same tile twice: split-K, each warp has a quarter of the keys; split-Q, each warp has a quarter of
 //| the queries](../../docs/figures/split_q.svg)
@@ -38,8 +38,8 @@ __device__ __forceinline__ void copy_through_registers(unsigned char* tile,
 
 //| ## Products by plain loads
 //|
-//| Lane l is thread t = l % 4 of group g = l / 4. It needs pairs of neighbours along the summed dimension:
-//| for Q of row g and g + 8, for K of key g, for V of dim g. Rows are 128 bytes or a multiple, so the eight
+//| Lane l is thread t = l % 4 of group g = l / 4. It needs pairs of neighbours along the summed dimension: of
+//| rows g and g + 8 of Q, of key g of K, and of dim g of V. Rows are 128 bytes or a multiple, so the eight
 //| groups of a warp read the same four banks: an eight-way conflict, which step 2 removes.
 
 /// scores = Q K^T by plain loads; `q_rows` is the warp's first row.
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(kThreads) split_q(const T* q,  // [batch * hea
     load(tile);
     __syncthreads();  // the tile has arrived, and Q
 
-    //| Scores of 16 rows by 64 keys: 8 blocks of 4 floats, 32 registers. From here to the end of the loop
+    //| Scores of 16 rows by 64 keys are 8 blocks of 4 floats, 32 registers. From here to the end of the loop
     //| nothing is written to shared memory, and no warp waits for another.
     Blocks<1, kTile / 8> scores;
     multiply_keys_plain<T, kHeadDim>(scores, q_tile + warp_row * kRowBytes, k_tile);
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kThreads) split_q(const T* q,  // [batch * hea
 
 #pragma unroll
     for (int step = 0; step < kTile / 16; ++step) {
-      //| The second product, 16 keys at a time.
+      //| The second product processes 16 keys at a time.
       uint32_t p[1][4];
       round_probabilities<T>(p, scores, step);
       multiply_values_plain<T, kHeadDim>(out, p, v_tile + step * 16 * kRowBytes);

@@ -10,7 +10,7 @@
 
 namespace flashbook::fa2 {
 
-//| Only the place of a piece differs from step 1's copy.
+//| Only the place of each piece differs from step 1's copy.
 /// Copies a tile of kTile rows through registers into a swizzled tile; rows from `valid_rows` on become
 /// zeros.
 template <int kHeadDim, typename T>

@@ -24,7 +24,7 @@ namespace flashbook::fa2 {
 
 //| ## The sizes
 //|
-//| All choices of a kernel are one type, so that the compiler knows them. Others that were slower are in the
+//| All choices of a kernel form one type, so that the compiler knows them. Slower choices are in the
 //| [appendix](appendix.md#what-was-tried).
 /// The sizes of a tuned kernel.
 struct TunedSizes {
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
                        : problem.seqlen_k;
   const int tiles = (seen + kKeys - 1) / kKeys;
 
-  //| Places in shared memory, as in step 3.
+  //| Places in shared memory are as in step 3.
   unsigned char* q_tile = dynamic_shared<unsigned char>();  // [kQueries, kHeadDim], then O
   unsigned char* stages =
       q_tile + Traits::kQueries * Traits::kRowBytes;  // 2 x {K [kKeys, kHeadDim], V the same}
@@ -98,8 +98,8 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
   cp_async_commit();
 
   //| At $d = 64$ the warp's Q fits into 32 registers: it is read from shared memory once instead of with
-  //| every tile, and only then does the kernel have to wait before the loop. `queries` hides the difference
-  //| from `multiply_keys`.
+  //| every tile. Only in this case must the kernel wait before the loop. `queries` hides the difference from
+  //| `multiply_keys`.
   uint32_t kept[Traits::kKeepQueries ? kSteps : 1][kRowBlocks][4];
   if constexpr (Traits::kKeepQueries) {
     cp_async_wait<0>();
@@ -136,8 +136,8 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
 
     Blocks<kRowBlocks, kKeyBlocks> scores;
     multiply_keys<T, kHeadDim, 0, kKeyBlocks>(scores, k_tile(tile), queries);
-    //| The order of step 4: mask, maxima, rescaling if necessary, exponentials. `kMasked` also says whether a
-    //| row may still be without a key, which costs a comparison.
+    //| The order is step 4's: mask, maxima, rescaling if necessary, exponentials. `kMasked` also tells
+    //| whether a row may still be without a key, which costs a comparison.
     const auto softmax = [&] {
       if (kMasked) mask(scores, problem, first_query + warp_row, tile * kKeys);
       float maxima[kRowBlocks][2], offsets[kRowBlocks][2];
@@ -169,8 +169,8 @@ __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocksPerSm)
 
   //| ## The end
   //|
-  //| The rows' sums are completed, and $O$ leaves through Q's tile. In a block that saw no key, Q is still in
-  //| flight here, hence the wait.
+  //| The rows' sums are completed, and $O$ is stored through Q's tile. In a block that saw no key, Q is still
+  //| in flight here, hence the wait.
   cp_async_wait_all();
   __syncthreads();  // if the block saw no key: all of Q must arrive before O overwrites it
   const int lane = threadIdx.x % 32;

@@ -46,12 +46,12 @@ struct LateMaximumTraits {
 //| the exponentials of one group between the products of the next. A group is two key blocks, 16 keys.
 //|
 //| `kLimit` is the test: $2 \cdot 8$ scores of a row in a lane, times $2^8$. A NaN is not `<=` anything, so
-//| it takes the slow way and comes out as NaN, as it must. The slow way multiplies again because the scores
-//| are gone: their registers hold the probabilities.
+//| it takes the slow path and yields NaN, as it must. The slow path multiplies again because the scores are
+//| gone: their registers hold the probabilities.
 
-/// Makes probabilities of a tile's scores, relative to the old maxima, kGroup key blocks at a time;
-/// `multiply` gives the scores of a group. False where maxima are large, or a probability may exceed
-/// 2^kSlack: then the rows are as they were, and the scores have to be computed again.
+/// Turns a tile's scores into probabilities, relative to the old maxima, kGroup key blocks at a time;
+/// `multiply` computes a group's scores. Returns false if maxima are large, or a probability may exceed
+/// 2^kSlack: then rows are unchanged, and the scores have to be computed again.
 template <int kGroup, int kRowBlocks, int kKeyBlocks, typename Multiply>
 __device__ __forceinline__ bool exponentiate_under_old_maxima(Blocks<kRowBlocks, kKeyBlocks>& scores,
                                                               RowState<kRowBlocks>& rows,
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(LateMaximumTraits::kThreads, 2)
 
     Blocks<kRowBlocks, kKeyBlocks> scores;
     //| `with_maximum` is step 5's order: scores, mask, maxima, rescaling if necessary, exponentials. It is
-    //| used for masked tiles, large maxima and whatever does not fit.
+    //| used for masked tiles, large maxima and tiles whose test fails.
     const auto multiply = [&]<int kFirst, int kCount>() {
       multiply_keys<T, kHeadDim, kFirst, kCount>(scores, k_tile(tile), queries);
     };

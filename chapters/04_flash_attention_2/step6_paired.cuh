@@ -1,10 +1,10 @@
 //| # Step 6 at d = 256: two warps share their rows
 //|
 //| At d = 256 a warp cannot own 32 rows: $O$ alone would be 256 registers per thread, and an instruction can
-//| name 255. With 16 rows, every byte of K and V that comes from shared memory serves half as many products.
-//| A warp's tile of 64 keys then reads 64 KB of K and V and 8 KB of Q for 256 `mma.sync`. At 6.3 clocks each
-//| these take 1610 clocks on the warp's tensor core. Its quarter of shared memory, 32 bytes per clock,
-//| delivers 72 KB in 2300: 1.4 times as long.
+//| address only 255. With 16 rows, every byte of K and V that comes from shared memory serves half as many
+//| products. A warp's tile of 64 keys then reads 64 KB of K and V and 8 KB of Q for 256 `mma.sync`. At 6.3
+//| clocks each these take 1610 clocks on the warp's tensor core. Its quarter of shared memory, 32 bytes per
+//| clock, delivers 72 KB in 2300: 1.4 times as long.
 //|
 //| So two warps share 32 rows. For the scores they split the keys: each multiplies all 32 rows by its 32
 //| keys. For $O$ they split the dims: each owns 128 of 256, and needs *all* probabilities. So each stores its
@@ -80,12 +80,12 @@ __global__ void __launch_bounds__(PairedTraits::kThreads, 2)
   cp_async_commit();
 
   Blocks<2, kHalfDim / 8> out = {};  // this side's dims
-  RowState<2> rows;                  // the pair's maxima, the sums of this side's keys
+  RowState<2> rows;                  // the pair's maxima, the sums over this side's keys
   clear(rows);
 
   //| ## One tile, three barriers
   //|
-  //| Each of the three barriers has two jobs, and each copy starts right after the barrier that frees its
+  //| Each of the three barriers has two purposes, and each copy starts right after the barrier that frees its
   //| place:
   //|
   //| 1. K has arrived, and the old V and P have been read: *V starts*.

@@ -1,15 +1,15 @@
 //| # A warp's tiles and products
 //|
-//| The pieces that all six steps are made of. Come here three times: for *Swizzled tiles* and *Products* with
-//| step 2, for *Copying with cp.async* with step 3, and for *Storing O* when you want to know how a kernel
-//| ends. [softmax.cuh](softmax.cuh) has what comes between the products.
+//| This file has the building blocks of all six steps. Come here three times: for *Swizzled tiles* and
+//| *Products* with step 2, for *Copying with cp.async* with step 3, and for *Storing O* when you want to know
+//| how a kernel ends. [softmax.cuh](softmax.cuh) has what comes between the products.
 //|
 //| A warp owns one or two blocks of 16 query rows. For each block it holds three things in registers: the
 //| scores of 16 rows and some keys, the probabilities that replace them, and $O$.
 //|
-//| `mma.sync` decides which lane holds what. It multiplies 16 x 16 by 16 x 8 and gives each lane four floats
-//| of the 16 x 8 result. Lane $l$ has row $l / 4$ in floats 0 and 1, and row $l / 4 + 8$ in floats 2 and 3,
-//| in columns $2 (l \bmod 4)$ and the next.
+//| `mma.sync` determines which lane holds which elements. It multiplies 16 x 16 by 16 x 8 and gives each lane
+//| four floats of the 16 x 8 result. Lane $l$ has row $l / 4$ in floats 0 and 1, and row $l / 4 + 8$ in
+//| floats 2 and 3, in columns $2 (l \bmod 4)$ and the next.
 //|
 //| ![Which lane holds which elements for mma.sync: the results of two products, side by side, lie as the left
 //| operand of the next one does. Follow lane 6, in green](../../docs/figures/mma_fragments.svg)
@@ -67,11 +67,11 @@ __device__ __forceinline__ int walk(int place, int step) { return (place ^ step 
 //| returns at once. Thread $t$ takes piece $t \bmod$ `kPieces` of every `kRowsAtOnce`-th row: neighbouring
 //| threads copy neighbouring pieces, so a warp requests whole lines.
 //|
-//| The last argument says how many of the 16 bytes exist. For a row beyond the end it is 0, and the hardware
-//| writes zeros. These must be zeros: the probability of a missing key is 0, and 0 times an old NaN would be
-//| NaN.
+//| The last argument is the number of the 16 bytes that exist. For a row beyond the end it is 0, and the
+//| hardware writes zeros. These must be zeros: the probability of a missing key is 0, and 0 times an old NaN
+//| would be NaN.
 /// Starts copying kRows rows into a swizzled tile; rows from `valid_rows` on become zeros. kPartial = false
-/// says that all are valid.
+/// promises that all are valid.
 template <bool kPartial, int kRows, int kHeadDim, int kThreads, typename T>
 __device__ __forceinline__ void copy_tile(unsigned char* tile,
                                           const T* rows,  // [kRows, kHeadDim]
@@ -143,8 +143,8 @@ __device__ __forceinline__ void load_rows(uint32_t (&a)[kRowBlocks][4], const un
   for (int r = 0; r < kRowBlocks; ++r) ldmatrix_x4(a[r], tile + place + r * 16 * kRowBytes);
 }
 
-//| $S = QK^\top$. The right operand of a product is $K^\top$, 16 dims by 8 keys, and `mma.sync` wants pairs
-//| that are neighbours along the *summed* dimension, here the dims. K's rows in memory have just these
+//| $S = QK^\top$. The right operand of a product is $K^\top$, 16 dims by 8 keys, and `mma.sync` expects pairs
+//| that are neighbours along the *summed* dimension, here the dims. K's rows in memory have exactly these
 //| neighbours, so K needs no transposition: part 1 of the figure is this function.
 //|
 //| `queries` returns Q's fragments. It is a parameter because step 5 may have kept them in registers, and
@@ -174,9 +174,9 @@ __device__ __forceinline__ void multiply_keys(Blocks<kRowBlocks, kKeyBlocks>& sc
       for (int i = 0; i < 4; ++i) scores[r][n][i] = 0;
 #pragma unroll
   for (int step = 0; step < kHeadDim / 16; ++step) {
-    //| The loop over `step` walks along head_dim, 16 dims at a time. The fragment `b` of K is loaded once and
-    //| used for every row block of the warp: with one row block a load feeds two products, with two it feeds
-    //| four. That ratio decides what shared memory allows, and is the point of step 5.
+    //| The loop over `step` advances along head_dim, 16 dims at a time. The fragment `b` of K is loaded once
+    //| and used for every row block of the warp: with one row block a load feeds two products, with two it
+    //| feeds four. That ratio determines what shared memory allows, and is the point of step 5.
     uint32_t a[kRowBlocks][4];
     queries(a, step);
 #pragma unroll

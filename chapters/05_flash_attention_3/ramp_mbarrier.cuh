@@ -1,6 +1,6 @@
 //| # One warp writes, another reads
 //|
-//| The smallest use of mbarriers: a letter box with room for one letter. Warp 0 writes a letter of 32
+//| This is the smallest use of mbarriers: a letter box with room for one letter. Warp 0 writes a letter of 32
 //| numbers, and warp 1 reads it backwards. Neither may be too early, so each waits for the other: warp 1 at
 //| `full`, until there is a letter, and warp 0 at `empty`, until the previous letter has been taken out.
 //|

@@ -1,8 +1,8 @@
 //| # A panel of V and two products
 //|
-//| The first kernel that looks like attention: $O = PV$ for 64 rows of weights, which the threads hold in
-//| registers, and 32 keys, which TMA loads. The sum runs over the keys, and one `wgmma` takes 16 of them, so
-//| there are two.
+//| This is the first kernel that looks like attention: $O = PV$ for 64 rows of weights, which the threads
+//| hold in registers, and 32 keys, which TMA loads. The sum runs over the keys, and one `wgmma` takes 16 of
+//| them, so there are two.
 //|
 //| * **The panel.** TMA writes each key as a row of 64 columns. That is 128 bytes, the span of the widest
 //|   swizzle: piece $p$ of key $k$, 16 bytes, goes to place $p \oplus (k \bmod 8)$. No thread touches the
@@ -45,12 +45,12 @@ __global__ void __launch_bounds__(128)
   uint32_t weights[kRampKeys / 16][4];
 #pragma unroll
   for (int i = 0; i < kRampKeys / 4; ++i) {
-    const MatrixPlace at = WgmmaM64<kRampDims>::a16(thread, i % 4 * 2);  // place of register i's pair in p
+    const MatrixPlace at = WgmmaM64<kRampDims>::a16(thread, i % 4 * 2);  // position of register i's pair in p
     const float* pair = p + at.row * kRampKeys + i / 4 * 16 + at.column;
     weights[i / 4][i % 4] = pack<__half>(pair[0], pair[1]);
   }
-  mbarrier_wait(&landed, 0);  // the panel is in, and TMA needs no fence_proxy_async
-  const uint64_t values = wgmma_descriptor<Swizzle::b128>(panel, 16, 1024);  // 16 means nothing: one panel
+  mbarrier_wait(&landed, 0);  // the panel has landed; TMA needs no fence_proxy_async
+  const uint64_t values = wgmma_descriptor<Swizzle::b128>(panel, 16, 1024);  // 16 is ignored: one panel
   float sums[kRampDims / 2];
   wgmma_pin(weights);  // for the compiler: wgmma reads these registers
   wgmma_fence();

@@ -1,16 +1,16 @@
 //| # A tile in and out
 //|
 //| TMA loads a tile, the threads double it, and TMA stores it. Each handover needs a separate wait, because
-//| TMA is not a thread and reaches memory by a path of its own:
+//| TMA is not a thread and accesses memory through its own proxy:
 //|
 //| * **In.** Thread 0 announces the tile's bytes at an mbarrier and requests the tile. All threads wait at
 //|   that mbarrier.
 //| * **Out.** Each thread calls `fence_proxy_async`, so that TMA sees what it wrote, and the barrier ensures
-//|   that all threads have. Thread 0 requests the store, commits the group, and waits until the tile has
-//|   been read, because shared memory is gone when the block ends.
+//|   that all threads have done so. Thread 0 requests the store, commits the group, and waits until the tile
+//|   has been read, because shared memory is gone when the block ends.
 //|
 //| The tensor need not be a whole number of tiles. TMA fills the rest of the last tile with zeros, which
-//| count as bytes, and stores none of them.
+//| count as bytes, and does not store them.
 //|
 //| **Break it.** Leave out `fence_proxy_async`. A GPU may still produce the right result, by luck.
 #pragma once
@@ -29,8 +29,8 @@ __global__ void double_tiles(const __grid_constant__ CUtensorMap from,
   __shared__ uint64_t landed;
   const int first_row = int(blockIdx.x) * kRampRows;
   if (threadIdx.x == 0) {
-    mbarrier_init(&landed, 1);  // thread 0 arrives once; bytes are counted apart
-    fence_mbarrier_init();      // TMA may use it
+    mbarrier_init(&landed, 1);  // thread 0 arrives once; bytes are counted separately
+    fence_mbarrier_init();      // TMA may use the barrier
   }
   __syncthreads();
   if (threadIdx.x == 0) {

@@ -6,14 +6,14 @@
 //| apply the swizzle; in the other small kernels TMA does.
 //|
 //| The descriptor tells the tensor cores where the tile begins, which swizzle it has, and how far apart
-//| groups of 8 rows are: 256 bytes. These layouts do not use the other distance, so its 16 means nothing.
+//| groups of 8 rows are: 256 bytes. These layouts ignore the other distance, so its value 16 has no effect.
 //|
-//| The product runs in the background and writes to registers. So these registers change hands: the fence
-//| hands them over, the wait gets them back, and in between no thread touches `sums`. Afterwards thread 0 has
+//| The product runs in the background and writes to registers. So the registers change owners: the fence
+//| hands them over, the wait returns them, and in between no thread touches `sums`. Afterwards thread 0 holds
 //| the first two of every 8 columns in rows 0 and 8 (`common/ptx/wgmma_layout.h`).
 //|
 //| **Break it.** Write the tiles without `swizzled`. Nothing stops, and no rule is broken: the tensor cores
-//| take the bytes for other columns, and only the comparison with the CPU's product finds it.
+//| read the bytes as other columns, and only the comparison with the CPU's product detects it.
 #pragma once
 #include "common/ptx/convert.h"
 #include "common/ptx/fence.h"

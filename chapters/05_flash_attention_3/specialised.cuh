@@ -1,7 +1,7 @@
 //| # A block with roles
 //|
-//| What steps 2 to 4 share, and step 5 in part: the sizes of a version, shared memory, and the order in which
-//| tiles come.
+//| This file has what steps 2 to 4 share, and step 5 in part: the sizes of a version, shared memory, and the
+//| order of tiles.
 //|
 //| ![One thread of warpgroup 0 asks TMA for tiles; two consumers read them; the barriers between
 //| them](../../docs/figures/hopper_block.svg)
@@ -45,11 +45,11 @@ struct SpecialisedShared {
   uint64_t q_full;  ///< the queries of all consumers have landed; one phase
 };
 
-//| ## In which order tiles come
+//| ## The order of tiles
 //|
-//| Tiles of keys go from the last to the first: the ragged end and the causal diagonal come first, and the
-//| loop over the rest needs no mask. Without overlap, consumers need K and V of one tile, then of the next.
-//| With it (step 4) they need the next K before this V:
+//| Tiles of keys are processed from the last to the first: the ragged end and the causal diagonal come first,
+//| and the loop over the rest needs no mask. Without overlap, consumers need K and V of one tile, then of the
+//| next. With it (step 4) they need the next K before this V:
 //|
 //| | | | | | | | |
 //| | --- | --- | --- | --- | --- | --- | --- |

@@ -1,6 +1,6 @@
 //| # Step 1: TMA and WGMMA
 //|
-//| Chapter 4 runs on a Hopper too, but `mma.sync` reaches 63 % of what Hopper's tensor cores can do: its
+//| Chapter 4 runs on Hopper, too, but `mma.sync` reaches 63 % of what Hopper's tensor cores can do: its
 //| operands pass through registers, and a warp stalls while it multiplies. This step introduces the two units
 //| that change this, and nothing else:
 //|
@@ -67,16 +67,16 @@ __global__ void __launch_bounds__(kWarpgroup)
   const int query = first_query + threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
 
   if (threadIdx.x == 0) {
-    //| Thread 0 initialises the barrier: one arrival per phase. TMA is not a thread, so `__syncthreads` does
-    //| not reach it; the fence does.
+    //| Thread 0 initialises the barrier with one arrival per phase. TMA is not a thread, so `__syncthreads`
+    //| does not reach it; the fence does.
     mbarrier_init(&shared.landed, 1);
     name_mbarrier(&shared.landed, "landed");
     fence_mbarrier_init();  // TMA sees the barrier,
   }
   __syncthreads();  // and all threads see it
 
-  //| The three descriptors stay the same for the whole kernel: there is one place for each tile. `output` and
-  //| `scores` are what WGMMA leaves in a thread's registers, a 128th of 64 rows each.
+  //| The three descriptors stay the same for the whole kernel, because each tile has one place. `output` and
+  //| `scores` are a thread's WGMMA results, a 128th of 64 rows each.
   const uint64_t q = k_major(shared.q), k = k_major(shared.k), v = mn_major(shared.v);
   float output[kHeadDim / 2], scores[kKeys / 2], correction[2];
   Fragments<kKeys> p;
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kWarpgroup)
   for (int tile = key_tiles - 1; tile >= 0; --tile, phase ^= 1) {
     if (threadIdx.x == 0) {
       //| Thread 0 announces the number of bytes and requests them from TMA; then all threads wait for the
-      //| phase. The first tile brings Q as well, in the same phase. Tiles go from the last to the first, so
+      //| phase. Q is loaded with the first tile, in the same phase. Tiles go from the last to the first, so
       //| the masked ones come first.
       //|
       //| One instruction announces the bytes and arrives, so the phase cannot end before its bytes are
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kWarpgroup)
       load(shared.k, k_map, &shared.landed, tile * kKeys, kv_head);
       load(shared.v, v_map, &shared.landed, tile * kKeys, kv_head);
     }
-    mbarrier_wait(&shared.landed, phase);  // K, V and Q are in
+    mbarrier_wait(&shared.landed, phase);  // K, V and Q have landed
 
     wgmma_fence();
     //| Now the products run and all threads wait: this is the gap that the next steps fill. `wgmma_wait<0>`
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(kWarpgroup)
     //| come another wait, and a barrier of the block: TMA may overwrite K and V only when all four warps have
     //| read them.
     issue_accumulate<T>(output, p, v);
-    wgmma_wait<0>();  // O is complete up to this tile
+    wgmma_wait<0>();  // O includes this tile
     wgmma_pin(output);
     wgmma_pin(p);
     __syncthreads();  // all warps have read K and V: thread 0 may load new ones

@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   auto& shared = *dynamic_shared<Shared>();
   auto& pipeline = shared.pipeline;
 
-  //| The last query of the block decides how many tiles of keys it needs: under a causal mask it sees the
+  //| The last query of the block determines how many tiles of keys it needs: under a causal mask it sees the
   //| most.
   const int tiles_of_head = problem.query_tiles(kRows);
   const Head head = problem.head_of(blockIdx.x / tiles_of_head);
@@ -49,8 +49,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   const int key_tiles = problem.key_tiles(block_query + kRows - 1, kKeys);
 
   if (threadIdx.x == 0) {
-    //| One thread writes the barriers into shared memory. The fence shows them to TMA, which is not a thread;
-    //| the `__syncthreads` shows them to the threads.
+    //| One thread writes the barriers into shared memory. The fence makes them visible to TMA, which is not a
+    //| thread, and `__syncthreads` to the threads.
     initialise(pipeline, 1, kConsumers * kWarpsPerWarpgroup, "full", "empty");
     mbarrier_init(&shared.q_full, 1);
     name_mbarrier(&shared.q_full, "q_full");
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   //|
   //| First it releases registers. All four warps must do that, since `setmaxnreg` works on a whole warpgroup.
   //| Then one thread announces the bytes of the queries, requests them, and streams the keys and values. It
-  //| never looks at an element: TMA writes into shared memory and counts the bytes down at the barrier. The
+  //| never touches an element: TMA writes to shared memory and counts the bytes down at the barrier. The
   //| other 127 threads exit.
   if (warpgroup == 0) {  // the producer
     setmaxnreg_dec<kProducerRegisters<kConsumers>>();
@@ -81,15 +81,15 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
 
   //| ## A consumer
   //|
-  //| A consumer waits here until the producer has released its registers, and takes them.
+  //| A consumer waits here until the producer has released its registers, then takes them.
   setmaxnreg_inc<kConsumerRegisters<kConsumers>>();
   const int consumer = warpgroup - 1, thread = threadIdx.x % kWarpgroup;
   const int first_query = block_query + consumer * kRowsPerWarpgroup;
   const int query = first_query + thread / 32 * 16 + thread % 32 / 4;  // the first of this thread's two rows
 
-  //| Descriptors are made once, of its own queries and of stage 0. Another stage is a constant distance away,
-  //| which `wgmma_advance` adds to the address in the descriptor. Output and scores are plain arrays. All
-  //| loops over them are unrolled, so that every element is a register.
+  //| Descriptors are built once, for the consumer's own queries and for stage 0. Another stage is a constant
+  //| distance away, which `wgmma_advance` adds to the address in the descriptor. Output and scores are plain
+  //| arrays. All loops over them are unrolled, so that every element is a register.
   const uint64_t q = k_major(shared.q[consumer]);
   const uint64_t keys = k_major(pipeline.tile[0]), values = mn_major(pipeline.tile[0]);
   constexpr uint32_t kTileBytes = sizeof(pipeline.tile[0]);
@@ -122,8 +122,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
 
   //| ### The loop
   //|
-  //| A round begins with P of tile + 1 in registers, and ends with P of `tile`. It goes through two stages of
-  //| the pipeline: the first has V of tile + 1, the second K of `tile`.
+  //| A round begins with P of tile + 1 in registers, and ends with P of `tile`. It uses two stages of the
+  //| pipeline: the first holds V of tile + 1, the second K of `tile`.
 #pragma unroll 1
   for (int tile = key_tiles - 2; tile >= 0; --tile) {
     const PipelineState<Traits::kStages> v_state = state, k_state = state.next();
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     //| ### Waiting
     //|
     //| Both groups must be done. A stage is released only after the wait for the product that reads it:
-    //| earlier, TMA would overwrite keys that the tensor cores still read.
+    //| if it were released earlier, TMA would overwrite keys that the tensor cores still read.
     wgmma_wait<0>();  // both products are done
     wgmma_pin(output);
     wgmma_pin(p);
@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
 
   //| ### The end
   //|
-  //| P V of tile 0 is left. Then the rows are divided by their sums and stored straight from the registers
+  //| P V of tile 0 remains. Then the rows are divided by their sums and stored straight from the registers
   //| (`common/hopper/epilogue.h`).
   wait_full(pipeline, state);
   wgmma_pin(output);

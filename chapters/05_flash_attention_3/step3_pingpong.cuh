@@ -129,8 +129,8 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     Traits::record(Moment::end, tile);
   }
 
-  //| The last product takes a turn, too: all consumers must take the same number, or one would wait for a
-  //| turn that is never passed.
+  //| The last product takes a turn, too: all consumers must take the same number of turns, or one would wait
+  //| for a turn that is never passed.
   wait_full(pipeline, state);
   take_turn<Traits>(consumer);
   wgmma_pin(output);

@@ -2,7 +2,7 @@
 //|
 //| The scores of the next tile are issued *before* the product with V of this one. While the softmax of the
 //| new scores runs, the tensor cores still multiply with V, for the same warpgroup. The price is registers: P
-//| lives through the softmax of the next scores. The producer sends keys one tile ahead of values.
+//| stays live during the softmax of the next scores. The producer sends keys one tile ahead of values.
 //|
 //| **Budget.** As in step 2.
 //|
@@ -120,10 +120,10 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     release(pipeline, k_state);
     if (needs_mask(problem, first_query, tile * kKeys, kKeys)) mask(scores, problem, query, tile * kKeys);
     softmax(scores, rows, correction, problem.scale_log2);
-    //| Between these two records the source has all that overlap can hide: maximum, exponentials, row sums,
-    //| which need the scores and nothing of V's product. The rest does need it: P's registers are the left
-    //| operand of that product, and O is its result. So the consumer waits for it before it rounds the new P
-    //| and rescales O. (In the machine code the compiler may move exponentials behind that wait.)
+    //| Between these two records the source has all that overlap can hide: maximum, exponentials and row
+    //| sums, which need the scores but not V's product. The rest does need the product: P's registers are the
+    //| left operand of that product, and O is its result. So the consumer waits for it before it rounds the
+    //| new P and rescales O. (In the machine code the compiler may move exponentials behind that wait.)
     Traits::record(Moment::softmax, tile);
     wgmma_wait<0>();  // P V is done: P may be overwritten, O rescaled
     wgmma_pin(output);

@@ -6,7 +6,7 @@
 //| | switch | what it does |
 //| | --- | --- |
 //| | `kSchedule` | persistent blocks take tile after tile, longest first (`common/hopper/tile_scheduler.h`) |
-//| | `kSplitLoops` | tiles with a mask and tiles without one in separate loops, so the second has no trace of it |
+//| | `kSplitLoops` | tiles with and without a mask in separate loops, so the second loop has no code for it |
 //| | `kLazy` | maxima are taken, and the output rescaled, only when a score exceeds one by more than 8 log2 units (`common/hopper/softmax.h`) |
 //| | `kStoreByTma` | the output leaves through shared memory while the next tile begins (`common/hopper/epilogue.h`) |
 //| | `kPingpong` | step 3's turns |
@@ -32,8 +32,8 @@ namespace flashbook::fa3 {
 
 //| ## The switches
 //|
-//| Some depend on the head dimension. At d = 256 queries and pipeline fill shared memory, and leave no room
-//| for the output.
+//| Some depend on the head dimension. At d = 256 the queries and the pipeline fill shared memory, and leave
+//| no room for the output.
 /// The choices that each version states.
 struct PersistentSizes {
   int head_dim;
@@ -95,8 +95,8 @@ __device__ void produce_keys(Shared& shared, const TileMap& k_map, const TileMap
   });
 }
 
-//| **Queries.** This thread knows no schedule: it takes each tile from the broadcast, as the consumers do,
-//| and lags behind the thread above.
+//| **Queries.** This thread does not compute a schedule: it takes each tile from the broadcast, as the
+//| consumers do, and lags behind the thread above.
 /// Runs the thread that loads queries.
 template <typename Traits, typename Shared>
 __device__ void produce_queries(Shared& shared, const TileMap& q_map) {
@@ -108,7 +108,7 @@ __device__ void produce_queries(Shared& shared, const TileMap& q_map) {
   }
 }
 
-//| **Outputs.** The same loop once more, one tile later: an output is complete when the last product of its
+//| **Outputs.** This is the same loop, one tile later: an output is complete when the last product of its
 //| tile is.
 /// Runs the thread that stores outputs.
 template <typename Traits, typename Shared>
@@ -124,8 +124,8 @@ __device__ void consume_outputs(Shared& shared, const TileMap& output_map) {
 //| ## A consumer
 //|
 //| A thread of a consumer keeps everything in registers. A new Consumer is made for every tile of queries: if
-//| scores and output lived on from one to the next, ptxas would run out of registers at d = 256 and put a
-//| wait after every product (its warning C7512).
+//| scores and output lived on from one to the next, ptxas would run out of registers at d = 256 and insert a
+//| wait after every product (warning C7512).
 
 /// A thread of a consumer, for one tile of queries.
 template <typename T, typename Traits>
@@ -147,8 +147,8 @@ struct Consumer {
   Fragments<kKeys> p;
   SoftmaxRows<Traits::kLazy> rows;
 
-  //| The descriptors are recomputed for each Consumer, from constants, which saves the registers to keep
-  //| them.
+  //| The descriptors are recomputed for each Consumer, from constants, which saves the registers that would
+  //| hold them.
   __device__ __forceinline__ Consumer(PersistentShared<T, Traits>& shared, const Problem& problem,
                                       PipelineState<Traits::kStages>& state, uint32_t parity, int number,
                                       int first_query, int query)
@@ -167,7 +167,7 @@ struct Consumer {
   //|
   //| These two and the last P V are the loop of step 4 in pieces: the first scores alone, then scores and P V
   //| together, then P V alone. `begin` starts a tile of queries: it sets O and the sums to zero.
-  //| After the last scores the queries have been read, and their place is released, so that TMA can load the
+  //| After the last scores the queries have been read, and their buffer is released, so that TMA can load the
   //| next ones during the remaining work.
   /// Computes the first scores of a query tile.
   __device__ __forceinline__ void begin(int tile) {
@@ -190,7 +190,7 @@ struct Consumer {
   }
 
   //| One round of the loop. `kMasked` makes two loops of it: one whose tiles may need the mask, and one
-  //| without any trace of it.
+  //| without any code for it.
   /// Computes the scores of `tile`, together with P V of the tile before it in the loop, tile + 1.
   template <bool kMasked>
   __device__ __forceinline__ void step(int tile) {
@@ -210,7 +210,7 @@ struct Consumer {
     Traits::record(Moment::issued, tile);
     pass_turn<Traits>(number);
 
-    //| The two waits are those of step 4, too. Between them is the softmax, during which the product with V
+    //| The two waits are also those of step 4. Between them is the softmax, during which the product with V
     //| still runs. K's stage is released after the first wait, V's after the second.
     wgmma_wait<1>();  // the scores are done; the product with V still runs
     wgmma_pin(scores);
@@ -229,8 +229,8 @@ struct Consumer {
       softmax(scores, rows, correction, problem.scale_log2);
     Traits::record(Moment::softmax, tile);
 
-    //| `softmax_lazily` returned whether any row of the warp needs its output rescaled. With lazy rescaling
-    //| hardly any does after a few tiles, and the branch is the same for the whole warp.
+    //| `softmax_lazily` returned whether any row of the warp needs its output rescaled. With lazy rescaling,
+    //| hardly any row does after the first few tiles, and the branch is the same for the whole warp.
     wgmma_wait<0>();  // P V is done: P may be overwritten, O rescaled
     wgmma_pin(output);
     wgmma_pin(p);
@@ -244,7 +244,7 @@ struct Consumer {
   //| ### One tile of queries
   //|
   //| A consumer waits for its queries, begins with the last tile of keys, processes the masked tiles and then
-  //| the unmasked ones. All consumers see the same tiles of keys pass, as many as the block's last query
+  //| the unmasked ones. All consumers process the same tiles of keys, as many as the block's last query
   //| needs.
   /// Processes a query tile. `key_tiles`: how many tiles of keys come through the pipeline, as many as the
   /// last query of the block sees.
@@ -252,11 +252,11 @@ struct Consumer {
     mbarrier_wait(&shared.barriers.q_full[number], parity);
     begin(key_tiles - 1);
 
-    //| Where does the mask end? The warpgroup's first query sees the fewest keys. Tiles that it sees whole
+    //| Where does the mask end? The warpgroup's first query sees the fewest keys. Tiles that it sees in full
     //| need no mask in any row, so from there on the second loop runs, or the only one, if there is no mask.
     int tile = key_tiles - 2;
     if constexpr (Traits::kCausal && Traits::kSplitLoops) {
-      const int unmasked = (problem.last_key(first_query) + 1) / kKeys;  // tiles that all rows see whole
+      const int unmasked = (problem.last_key(first_query) + 1) / kKeys;  // tiles that all rows see in full
 #pragma unroll 1
       for (; tile >= max(unmasked, 0); --tile) step<true>(tile);
     }
@@ -314,17 +314,17 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) persistent(
             row = warp % kWarpsPerWarpgroup * kRowsPerWarp;  // first row of the warp in its warpgroup
   open_turns<Traits>(number);
 
-  //| ## A consumer's life
+  //| ## A consumer's loop
   //|
-  //| It takes the next tile from the broadcast, attends to it, and hands the output over. `parity` changes
-  //| with each tile of queries, since each of the four barriers has one phase per tile. A negative tile ends
-  //| it.
+  //| A consumer takes the next tile from the broadcast, attends to it, and hands the output over. `parity`
+  //| changes with each tile of queries, since each of the four barriers has one phase per tile. A negative
+  //| tile ends the loop.
   PipelineState<kBroadcastStages> next;
   PipelineState<Traits::kStages> state;
   for (uint32_t parity = 0;; parity ^= 1) {
     const WorkTile work = next_tile<true>(shared.broadcast, next);
     if (work.query_tile < 0) return;
-    const int head = problem.number(work.head);  // one register, where work.head is two
+    const int head = problem.number(work.head);  // takes one register, work.head takes two
     const int block_query = work.query_tile * Traits::kRows,
               first_query = block_query + number * kRowsPerWarpgroup;
     Consumer<T, Traits> consumer(shared, problem, state, parity, number, first_query,

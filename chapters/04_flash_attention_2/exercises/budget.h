@@ -1,5 +1,5 @@
 /// \file
-/// Exercise ch04-budget: sizes for head_dim 192 and others, from paper and pencil.
+/// Exercise ch04-budget: sizes for head_dim 192 and others, with paper and pencil.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -25,14 +25,14 @@ struct Budget {
   double registers_o() const { return 0; }
   double registers_scores() const { return 0; }
   // The most registers that a thread can have with this many blocks. They are allocated in multiples of 8,
-  // and no thread can have more than an instruction can name (see the text).
+  // and no thread can have more than an instruction can address (see the text).
   double registers_at_most() const { return 0; }
   // mma.sync (m16n8k16) that a warp executes for one tile of keys, for scores and values together.
   double products() const { return 0; }
   // Bytes of shared memory that a warp reads for one tile of keys.
   double read_bytes() const { return 0; }
-  // Bytes that all warps of a block read for it, if a warp has half as many queries and a block twice as many
-  // warps.
+  // Bytes that all warps of a block read for one tile, if a warp has half as many queries and a block twice
+  // as many warps.
   double block_reads_of_half() const { return 0; }
   // END EXERCISE ch04-budget
 };

@@ -40,12 +40,12 @@ __global__ void mean_of_values(const T* v,   // [heads, seqlen, kMeanDim]
       const unsigned char* piece = stage(tile) + swizzled<kMeanDim * 2>(row, column / 8);
       sum += to_float(reinterpret_cast<const T*>(piece)[column % 8]);
     }
-    __syncthreads();  // nobody reads this stage any more: the tile after the next may overwrite it
+    __syncthreads();  // no thread still reads this stage: the tile after the next may overwrite it
   }
 
   float* parts = reinterpret_cast<float*>(stages);  // the stages are free
   parts[threadIdx.x] = sum;
-  __syncthreads();  // both parts of each column are there
+  __syncthreads();  // both parts of each column are stored
   if (part == 0) mean[blockIdx.x * kMeanDim + column] = (sum + parts[kMeanDim + column]) / seqlen;
 }
 // END EXERCISE ch04-wait

@@ -19,9 +19,9 @@ namespace {
 
 using namespace fa2;
 
-constexpr int64_t kMaxHeads = 65535;  // the machine's limit on blocks in y
+constexpr int64_t kMaxHeads = 65535;  // the largest grid in y
 
-//| ## Which kernel a step is
+//| ## From a step to its kernel
 //|
 //| A row of the table at the end names its kernel, as a function of type and head dimension: `limits` asks it
 //| for the shared memory and `run` launches it, so that the two cannot disagree. [launch.cuh](launch.cuh) has
@@ -100,12 +100,12 @@ constexpr Step kSteps[] = {
         "Every warp owns rows of Q; scores, probabilities and O stay in its registers.",
         []<typename T, int kHeadDim>(For<T, kHeadDim>) { return tiled<kHeadDim>(split_q<T, kHeadDim>, 3); }),
     row("ldmatrix", "ldmatrix, swizzled",
-        "Fragments come by ldmatrix from tiles without bank conflicts, V transposed on the way.",
+        "ldmatrix loads fragments from tiles without bank conflicts, and transposes V on the way.",
         []<typename T, int kHeadDim>(For<T, kHeadDim>) {
           return tiled<kHeadDim>(ldmatrix_swizzled<T, kHeadDim>, 3);
         }),
     row("two_stages", "two stages",
-        "The next tile of keys and values travels by cp.async while this one is used.",
+        "cp.async copies the next tile of keys and values while this one is used.",
         []<typename T, int kHeadDim>(For<T, kHeadDim>) {
           return tiled<kHeadDim>(two_stages<T, kHeadDim>, 5);
         }),

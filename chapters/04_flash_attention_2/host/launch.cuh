@@ -8,11 +8,11 @@
 
 namespace flashbook::fa2 {
 
-// By a sweep on an H200. d = 64: 32 rows per warp and Q in registers, two blocks per multiprocessor. d = 128:
-// O alone takes 128 registers, so Q is read again with every tile; step 6's idea for d = 64 gains nothing
-// here, so step 6 is step 5. d = 256: 16 rows per warp, eight warps, one block; step 6 has a separate kernel
-// there. On cards that grant a block less, such as an A100 with 163 KB or an RTX 4090 with 99, both steps
-// have half as many queries and tiles of 32 keys: 96 KB.
+// Chosen by a sweep on an H200. d = 64: 32 rows per warp and Q in registers, two blocks per multiprocessor. d
+// = 128: O alone takes 128 registers, so Q is read again with every tile; step 6's idea for d = 64 gains
+// nothing here, so step 6 is step 5. d = 256: 16 rows per warp, eight warps, one block; step 6 has a separate
+// kernel there. On GPUs that grant a block less, such as an A100 with 163 KB or an RTX 4090 with 99, both
+// steps have half as many queries and tiles of 32 keys: 96 KB.
 
 /// The sizes of step 5.
 template <int kHeadDim>
@@ -27,7 +27,7 @@ struct TraitsFor<256>
 using SmallTraits256 =
     KernelTraits<TunedSizes{.head_dim = 256, .row_blocks = 1, .blocks_per_sm = 1, .keys = 32}>;
 
-/// A kernel and how it is launched.
+/// A kernel and its launch parameters.
 template <typename T>
 struct Launch {
   void (*kernel)(const T*, const T*, const T*, T*, float*, Problem);
@@ -35,7 +35,7 @@ struct Launch {
   int threads, shared_bytes;
 };
 
-/// Returns the launch of a kernel with its sizes.
+/// Returns the launch of a kernel with the sizes of Traits.
 template <typename Traits, typename T>
 constexpr Launch<T> launch_with(void (*kernel)(const T*, const T*, const T*, T*, float*, Problem)) {
   return {kernel, Traits::kQueries, Traits::kThreads, Traits::kSharedBytes};

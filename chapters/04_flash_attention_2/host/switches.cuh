@@ -18,8 +18,8 @@ struct AsItIs : Traits {};
 //| ## The tile
 //|
 //| The first has twice as many warps, for the same tiles of queries and keys: each fragment of $K$ and $V$
-//| serves 16 rows. The second has step 4's tile: a block takes 64 queries, so the keys come twice as often
-//| from the L2, too. At $d = 256$ a warp has 16 rows anyway.
+//| serves 16 rows. The second has step 4's tile: a block takes 64 queries, so keys are also read twice as
+//| often from the L2. At $d = 256$ a warp has 16 rows anyway.
 /// 16 rows per warp, and twice as many warps.
 template <typename Traits>
 struct SixteenRows : KernelTraits<TunedSizes{.head_dim = Traits::kHeadDim,
@@ -36,7 +36,7 @@ struct TileOfStep4 : KernelTraits<TunedSizes{.head_dim = Traits::kHeadDim,
                                              .keep_queries = Traits::kKeepQueries,
                                              .blocks_per_sm = Traits::kBlocksPerSm}> {};
 
-/// Q read again with every tile where it is kept in registers, at d = 64.
+/// Q is read again with every tile where step 5 keeps it in registers, at d = 64.
 template <typename Traits>
 struct QueriesAgain : Traits {
   static constexpr bool kKeepQueries = false;
@@ -44,7 +44,7 @@ struct QueriesAgain : Traits {
 
 //| ## Work that need not be done
 //|
-//| The last two change something under a causal mask only.
+//| The last two matter only under a causal mask.
 /// Compares every tile with the mask.
 template <typename Traits>
 struct OneLoop : Traits {

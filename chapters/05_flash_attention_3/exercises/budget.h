@@ -1,5 +1,5 @@
 /// \file
-/// Exercise ch05-budget: a cut for head_dim 192 and others, from paper and pencil.
+/// Exercise ch05-budget: tile sizes for head_dim 192 and others, with paper and pencil.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -18,10 +18,10 @@ struct Budget {
   double seqlen_k = 4096, producer_registers = 40;
 
   // BEGIN EXERCISE ch05-budget: head_dim 192 on paper
-  // The most keys that a tile can have, a multiple of 16, if Q and the ring are to fit.
+  // The most keys that a tile can have, a multiple of 16, if Q and the ring must fit.
   double most_keys() const { return 0; }
 
-  // With tiles of `keys` keys: the bytes of one stage of the ring, and those of the block.
+  // With tiles of `keys` keys: the bytes of one stage of the ring, and the bytes of the block.
   double stage_bytes() const { return 0; }
   double shared_bytes() const { return 0; }
   // Arrivals that complete a phase of `empty`.
@@ -38,7 +38,7 @@ struct Budget {
   double registers_p() const { return 0; }
   // wgmma instructions that a consumer issues for one tile of keys, for scores and values together.
   double products() const { return 0; }
-  // Cycles that one tile of keys takes for all consumers together: of the tensor cores, and for the
+  // Cycles that one tile of keys takes for all consumers together: on the tensor cores, and for the
   // exponentials of its scores, without those of the corrections.
   double product_cycles() const { return 0; }
   double exponential_cycles() const { return 0; }

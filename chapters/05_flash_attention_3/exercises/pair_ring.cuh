@@ -9,8 +9,8 @@ namespace flashbook::fa3 {
 
 // In the chapter a stage holds one tile. Here it holds a pair: a tile of K and its tile of V. K and V have a
 // `full` barrier each, since scores can be computed while V is still in flight. They share one `empty`
-// barrier, because a consumer releases the whole stage when it has read V. There is no state to keep:
-// producer and consumers count pairs, 0, 1, 2 and so on, and pair number i goes through stage i % kStages.
+// barrier, because a consumer releases the whole stage when it has read V. No state has to be kept: producer
+// and consumers count pairs, 0, 1, 2 and so on, and pair number i uses stage i % kStages.
 
 constexpr int kPairRows = 32, kPairDim = 64;  ///< rows and columns of a tile
 

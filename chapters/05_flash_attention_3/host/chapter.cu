@@ -1,7 +1,7 @@
 //| # Chapter 5's descriptor
 //|
-//| The steps, what they refuse, the memory that each needs, and the kernel of each. This code runs on the
-//| host; [launch.cuh](launch.cuh) has the launches.
+//| The steps, the inputs that they reject, the memory that each needs, and the kernel of each. This code runs
+//| on the host; [launch.cuh](launch.cuh) has the launches.
 #include "chapters/05_flash_attention_3/host/chapter.h"
 #include "chapters/05_flash_attention_3/host/launch.cuh"
 #include "common/device/dispatch.h"
@@ -15,11 +15,11 @@ constexpr int64_t kMaxGridX = 2147483647;
 
 //| ## What cannot run
 //|
-//| A refusal is a text that names the cure; an empty text means that the step runs. A grid has at most
-//| 2^31 - 1 blocks in x, and step 1 has the most blocks: one for 64 queries.
+//| A rejection is a message that names the remedy; an empty message means that the step runs. A grid has at
+//| most 2^31 - 1 blocks in x, and step 1 has the most blocks: one for 64 queries.
 std::string limits(const Spec& spec) {
   if (query_tiles(spec, kRowsPerWarpgroup) > kMaxGridX)
-    return "batch * heads * seqlen / 64 is at most 2^31 - 1, what a grid has in x: give a smaller "
+    return "batch * heads * seqlen / 64 is at most 2^31 - 1, the largest grid in x: give a smaller "
            "--batch";
   return "";
 }
@@ -34,9 +34,9 @@ int64_t counter_bytes(const Spec& spec) { return spec.causal() ? sizeof(int) : 0
 
 //| ## From a step to its kernel
 //|
-//| Type, head dimension and step are known here only when the program runs, and kernels need them when they
-//| are compiled. `with_16_bit_type_and_head_dim` turns the two into a type and a constant: the lambda is
-//| compiled once for each. A head dimension between two sizes of tiles takes the larger (`tiles.h`).
+//| Type, head dimension and step are known only at run time here, but kernels need them at compile time.
+//| `with_16_bit_type_and_head_dim` turns the two into a type and a constant: the lambda is compiled once for
+//| each. A head dimension between two sizes of tiles takes the larger (`tiles.h`).
 template <int kStep>
 void run(const Spec& spec, const Tensors& tensors, device::Stream stream) {
   const int columns = tile_columns(spec.head_dim);
@@ -66,7 +66,7 @@ constexpr Step row(const char* slug, const char* name, const char* idea) {
 
 constexpr Step kSteps[] = {
     row<1>("single_warpgroup", "TMA and WGMMA",
-           "One warpgroup, tiles that TMA loads and WGMMA multiplies in place, nothing overlapped."),
+           "One warpgroup; TMA loads tiles and WGMMA multiplies them in place; nothing overlaps."),
     row<2>(
         "specialised", "warp specialisation",
         "A producer keeps a pipeline of tiles filled, consumers multiply, and registers move from one to the "

@@ -15,7 +15,7 @@
 
 namespace flashbook::fa3 {
 
-//| The parts that later chapters share are in `common/hopper/launch.h`: the maps of tensors, and the order of
+//| The parts that later chapters share are in `common/hopper/launch.h`: the tensor maps and the order of
 //| tiles. A map's box is a tile: 64 queries, or the keys of a version.
 
 //| ## The launches
@@ -54,9 +54,9 @@ void run_specialised(const Spec& spec, const Tensors& t, device::Stream stream) 
   if constexpr (kStep == 4) launch(overlapping<T, Traits>);
 }
 
-//| Step 5 starts as many blocks as there are multiprocessors, or tiles, if those are fewer.
+//| Step 5 starts as many blocks as there are multiprocessors, or one per tile if there are fewer tiles.
 /// Launches a version of step 5. The workspace holds the counter, if the version has one: 0 before the first
-/// launch, and after every launch. Two calls that may run at the same time need a workspace each.
+/// launch, and after every launch. Two calls that may run at the same time need separate workspaces.
 template <typename T, typename Traits>
 void run_persistent(const Spec& spec, const Tensors& t, device::Stream stream) {
   //| Under a causal mask a section of heads has 32 MB of keys and values. With 512 keys that would be 128
@@ -75,16 +75,16 @@ void run_persistent(const Spec& spec, const Tensors& t, device::Stream stream) {
 
 //| ## Which version of step 5 for which shape
 //|
-//| Chosen by measurements on an H200; the page has the table.
+//| The choice follows measurements on an H200; the page has the table.
 
 /// Maximum lengths at which a version for short sequences is faster under a causal mask.
 constexpr int kShortD64 = 1024, kShortD128 = 2048;
 
 //| A version is a type that derives from `PersistentTraits` and changes a switch. So the compiler sees every
 //| combination that is used, and no other, and an `if constexpr` leaves nothing behind.
-/// The causal version for short sequences of head_dim 64. In these, tiles of 192 queries waste more above the
-/// diagonal than tiles of 128; and most are cut by the mask, where rows that have seen few keys have no limit
-/// yet.
+/// The causal version for short sequences of head_dim 64. In short sequences, tiles of 192 queries waste more
+/// above the diagonal than tiles of 128; and the mask cuts most tiles, where rows that have seen few keys
+/// have no limit yet.
 struct ShortD64 : PersistentTraits<PersistentSizes{.head_dim = 64, .stages = 8, .causal = true}> {
   static constexpr bool kLazy = false;
 };

@@ -1,8 +1,8 @@
 //| # The switches of step 5, each changed
 //|
 //| A version of the kernel is a type (`step5_persistent.cuh`), so a type that derives from it can change a
-//| switch. The bench times them interleaved with unmodified step 5: that is the chapter's ablation table. The
-//| tests compare each with the oracle.
+//| switch. The bench times these types interleaved with unmodified step 5 for the chapter's ablation table.
+//| The tests compare each with the oracle.
 //|
 //| ![What the consumers of a block do at the same time in steps 2 to
 //| 5](../../../docs/figures/pingpong_timeline.svg)
@@ -30,15 +30,15 @@ struct OtherOrder : Traits {
       Traits::kCausal ? Schedule::static_persistent : Schedule::dynamic_persistent;
 };
 
-//| The next three concern a consumer's work around its products: the mask, the rescaling, the output. Each is
-//| a few percent.
+//| The next three concern a consumer's work around its products: the mask, the rescaling, the output. Each
+//| gains a few percent.
 /// One loop, in which every tile checks whether it needs the mask.
 template <typename Traits>
 struct OneLoop : Traits {
   static constexpr bool kSplitLoops = false;
 };
 
-/// Lazy rescaling where there was none, and none where there was.
+/// Turns lazy rescaling on where it was off, and off where it was on.
 template <typename Traits>
 struct OtherRescaling : Traits {
   static constexpr bool kLazy = !Traits::kLazy;
@@ -51,7 +51,7 @@ struct FromRegisters : Traits {
 };
 
 //| Pingpong did not pay everywhere: it is on where it helped.
-/// Turns where there were none, and none where there were.
+/// Switches pingpong on where it was off, and off where it was on.
 template <typename Traits>
 struct OtherPingpong : Traits {
   static constexpr bool kPingpong = !Traits::kPingpong;
