@@ -42,7 +42,7 @@ template <std::size_t... kNumbers, typename... Params>
 struct ParameterList<std::index_sequence<kNumbers...>, Params...> : Parameter<kNumbers, Params>... {
   void pass_to(void (*kernel)(Params...)) const { kernel(get<kNumbers>(*this)...); }
   template <typename Function>
-  void for_each(Function function) const {
+  void for_each([[maybe_unused]] Function function) const {
     (function(get<kNumbers>(*this)), ...);
   }
 };

@@ -55,7 +55,7 @@ FAULTS = [
     Fault("log_sum_exp_past_the_end", "Rows beyond the last query keep a log-sum-exp of minus infinity.",
           "l == -INFINITY ? INFINITY : (l - lse_offset) * kLog2e", "(l - lse_offset) * kLog2e", everywhere(WRONG)),
     Fault("keys_left_unwritten", "Tiles of keys are rounded down, and the gradients of some keys are never written.",
-          "spec.kv_heads * ceil_div(spec.seqlen_k, kTileKeys)", "spec.kv_heads * (spec.seqlen_k / kTileKeys)",
+          "sizes.kv_heads * ceil_div(sizes.seqlen_k, kTileKeys)", "sizes.kv_heads * (sizes.seqlen_k / kTileKeys)",
           everywhere(WRONG)),
     Fault("keys_overwritten", "The next tile of K and V is loaded while the last products with this one run.",
           "    mbarrier_wait(&shared.keys_empty, parity ^ 1);  // the products that read the last tile are done\n", "",
