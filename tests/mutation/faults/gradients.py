@@ -38,7 +38,7 @@ FAULTS = [
     Fault("dk_not_waited_for", "The iteration ends, and finally dK is stored, without waiting for its product.", LAST_WAIT,
           LAST_WAIT.replace("        wgmma_wait<0>();\n", ""), everywhere("wgmma", "lazy", "traced")),
     Fault("no_barrier_for_ds", "dQ is computed before the other warpgroup has written its half of dS.",
-          "      named_barrier_sync<kDsWritten, kKeyConsumerThreads>();  // both halves of dS are written\n", "",
+          "      named_barrier_sync<kDsWritten, kKeyConsumerThreads>();  // both halves of dS have been written\n", "",
           everywhere("data race", "traced")),
     Fault("late_ds_not_waited_for", "Step 5 computes dQ of the previous iteration without waiting for dS.",
           "    if constexpr (kHasBefore) wait_for_ds_before(state);\n", "", everywhere("data race", "traced")),

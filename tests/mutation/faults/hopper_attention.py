@@ -2,7 +2,7 @@
 from fault import Fault, everywhere
 
 ARRIVE = "    if (lane == 0) mbarrier_arrive(&shared.empty[stage]);  // on behalf of its warp\n"
-WAIT_EMPTY = "    mbarrier_wait(&shared.empty[stage], (tile / kStages + 1) % 2);  // the first waits pass at once\n"
+WAIT_EMPTY = "    mbarrier_wait(&shared.empty[stage], (tile / kStages + 1) % 2);  // the first waits return immediately\n"
 WAIT_FULL = "    mbarrier_wait(&shared.full[stage], tile / kStages % 2);\n"
 EXPECT = "sizeof(shared.k[stage]) + sizeof(shared.v[stage])"
 QK_END = """                    wgmma_descriptor<Swizzle::b128>(k, 16, kAtomBytes), step > 0);
