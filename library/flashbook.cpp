@@ -24,8 +24,8 @@ namespace {
 
 thread_local std::string last_error;
 
-/// Replaces options by fields in a message: programs report `--head-dim 7 is not supported`, but callers from
-/// C and Python need the name of the field.
+/// Replaces options by fields in a message: programs report `--head-dim 7 is not supported`, but C and Python
+/// callers need the name of the field.
 std::string without_options(const std::string& reason) {
   std::string named;
   for (std::size_t at = 0; at < reason.size();) {
@@ -43,7 +43,7 @@ std::string without_options(const std::string& reason) {
   return named;
 }
 
-/// Runs `body` and turns exceptions into a status and a last error.
+/// Runs `body` and converts exceptions to a status and a last error.
 template <typename Body>
 int guarded(Body body) noexcept {
   const auto fail = [](const char* reason, int status) {
@@ -79,7 +79,7 @@ const Chapter& find(int number, int step) {
   return *chapter;
 }
 
-/// Returns the chapter with this step. Throws InputError if the step has none of these operations.
+/// Returns the chapter with this step. Throws InputError if the step performs none of these operations.
 const Chapter& find(int number, int step, std::initializer_list<Operation> operations) {
   const Chapter& chapter = find(number, step);
   const Operation operation = chapter.step(step).operation;
@@ -100,8 +100,8 @@ T& required(T* pointer, const char* name) {
   return *pointer;
 }
 
-/// A caller's struct. If the caller's header is older than this one, fields that it lacks are 0. `first` is
-/// the struct's size in the first version of the header.
+/// A caller's struct. If the caller's header is older than this one, the missing fields are 0. `first` is the
+/// struct's size in the first version of the header.
 template <typename T>
 T completed(const T* from, const char* name, std::size_t first) {
   const std::size_t size = required(from, name).size;
@@ -113,10 +113,10 @@ T completed(const T* from, const char* name, std::size_t first) {
   return given;
 }
 
-/// Returns a caller's array in device memory, null if it has none.
+/// Returns a caller's array in device memory; null if it has none.
 template <typename T>
 Array<T> array_of(const T* pointer, double entries) {
-  // An array too long for any problem is refused by the check of its count.
+  // The check of its count rejects an array that is too long for any problem.
   return pointer == nullptr ? Array<T>{} : Array<T>::on_device(int64_t(std::clamp(entries, 0.0, 0x1p62)));
 }
 
@@ -147,7 +147,7 @@ FlashbookGradients completed(const FlashbookGradients* gradients) {
   return completed(gradients, "gradients", offsetof(FlashbookGradients, d_bias));
 }
 
-/// Translates a mask into the problem's terms.
+/// Translates a mask into a problem's features.
 void apply_mask(const FlashbookMask& mask, Spec& spec) {
   Visibility& v = spec.visibility;
   v.window = {mask.window_left, mask.window_right, mask.sinks}, v.prefix = mask.prefix;
@@ -182,7 +182,7 @@ void apply_mask(const FlashbookMask& mask, Spec& spec) {
   if (mask.dropout != 0) spec.score.seed = mask.seed;
 }
 
-/// A caller's description of a problem, in this header's structs.
+/// A caller's description of a problem, in the structs of this header.
 struct Call {
   int number = 0, step = 0;
   FlashbookShape shape = {};
@@ -192,7 +192,7 @@ struct Call {
   FlashbookStrides d_o = {}, dq = {}, dk = {}, dv = {};
 };
 
-/// `mask` is null for calls without one.
+/// `mask` is null for calls without a mask.
 Call call_of(const Chapter& chapter, int step, const FlashbookShape* shape, const FlashbookCache& cache = {},
              const FlashbookGradients& gradients = {}, const FlashbookMask* mask = nullptr) {
   return {.number = chapter.number,
@@ -230,7 +230,7 @@ Spec checked_spec(const Chapter& chapter, const Call& call) {
             Visibility::causal_if(given.causal != 0)};
   spec.e4m3 = {.scaling = kScalings[given.scaling], .cache = cache.e4m3 != 0};
   validate(spec);  // checked before allocating arrays of these sizes, and before strides, which with pages
-                   // are between pages
+                   // are distances between pages
   spec.layout = {.q = strides(given.q),
                  .k = strides(given.k),
                  .v = strides(given.v),
@@ -259,7 +259,7 @@ Spec checked_spec(const Chapter& chapter, const Call& call) {
   return spec;
 }
 
-/// Returns the bytes that the call made by `call` needs; -1 if the step cannot run it.
+/// Returns the bytes that the call made by `call` needs; -1 if the step cannot run that call.
 template <typename MakeCall>
 int64_t workspace_or_error(int number, int step, MakeCall call) {
   int64_t bytes = -1;
@@ -276,8 +276,8 @@ struct Checked {
   int64_t workspace;  ///< size in bytes
 };
 
-/// Caches this thread's recent checks. A model repeats the same few calls, and checking one takes longer than
-/// launching it.
+/// Caches this thread's recent checks. A model repeats the same few calls, and checking a call takes longer
+/// than launching it.
 class LastChecks {
  public:
   /// Returns the result for this call, cached or computed; it is valid until the next call. Throws
@@ -296,12 +296,12 @@ class LastChecks {
  private:
   static constexpr int kCalls = 16;
 
-  /// Everything on which a check depends, as bytes. Of a pointer it contains only whether it is null.
+  /// Everything on which a check depends, as bytes. For a pointer, this is only whether it is null.
   struct Question {
     unsigned char bytes[sizeof(Call) + 2 * sizeof(int)] = {};  // unused bytes remain 0
 
     Question() = default;
-    Question(Call call, int device) {  // since the workspace may depend on the device
+    Question(Call call, int device) {  // the workspace may depend on the device
       uint32_t given = 0;
       const auto reduce = [&](auto&... pointers) {
         ((given = given << 1 | uint32_t(pointers != nullptr), pointers = nullptr), ...);
@@ -314,7 +314,7 @@ class LastChecks {
       const auto add = [&](const auto&... parts) {
         ((std::memcpy(bytes + end, &parts, sizeof parts), end += sizeof parts), ...);
       };
-      // Structs with padding are added field by field, since callers need not clear padding.
+      // Structs with padding are copied field by field, since callers need not clear padding.
       const FlashbookShape& s = call.shape;
       add(device, given, call.number, call.step, int(call.is_masked), s.size, s.batch, s.heads, s.kv_heads,
           s.seqlen_q, s.seqlen_k, s.head_dim, s.causal, s.dtype, s.scale, s.q, s.k, s.v, s.o, s.scaling,
@@ -329,7 +329,7 @@ class LastChecks {
     Checked answer;
   };
 
-  /// Returns the index of the answer; -1 if there is none.
+  /// Returns the index of the cached answer; -1 if there is none.
   int place_of(const Question& asked) const {
     if (known_[last_].question == asked) return last_;
     for (int place = 0; place < kCalls; ++place)
@@ -341,7 +341,7 @@ class LastChecks {
   int next_ = 0, last_ = 0;
 };
 
-/// See LastChecks.
+/// Calls this thread's LastChecks.
 const Checked& checked(const Chapter& chapter, const Call& call) {
   thread_local LastChecks last;
   return last(chapter, call);
@@ -352,7 +352,7 @@ static_assert(sizeof(FlashbookCache) == 4 * sizeof(void*) + sizeof(std::size_t) 
 static_assert(sizeof(FlashbookMask) == 9 * sizeof(void*) + sizeof(std::size_t) + 12 * sizeof(int32_t) +
                                            2 * sizeof(float) + sizeof(uint64_t));
 
-constexpr std::size_t kRowAlignment = 16;  // size in bytes: kernels load and store rows in 16-byte vectors
+constexpr std::size_t kRowAlignment = 16;  // in bytes: kernels load and store rows in 16-byte vectors
 constexpr std::size_t kWorkspaceAlignment = 256;
 
 void require_aligned(const void* pointer, const char* name, std::size_t alignment) {
@@ -362,7 +362,7 @@ void require_aligned(const void* pointer, const char* name, std::size_t alignmen
                      " bytes, or copy the tensor to one");
 }
 
-/// Throws if the gradient of a bias is requested and not available.
+/// Throws if the gradient of a bias is requested but not available.
 void check_bias_gradient(const Chapter& chapter, int step, const Spec& spec) {
   if (spec.score.bias.values.empty())
     throw InputError("d_bias is set, and the mask has no bias: set bias, or leave d_bias null");

@@ -29,10 +29,10 @@ typedef enum FlashbookStatus {
   FLASHBOOK_DEVICE_ERROR = 1, /**< CUDA or the kernel failed */
   FLASHBOOK_BAD_ARGUMENT =
       2, /**< no such chapter or step, an unsupported shape, or a null or misaligned pointer */
-  FLASHBOOK_HARDWARE_MISSING = 77, /**< there is no GPU, or not the required one */
+  FLASHBOOK_HARDWARE_MISSING = 77, /**< no GPU, or not the required one */
 } FlashbookStatus;
 
-/** Element type of Q, K, V and O; with FLASHBOOK_E4M3, O is BF16. */
+/** The element type of Q, K, V and O; with FLASHBOOK_E4M3, O is BF16. */
 typedef enum FlashbookType {
   FLASHBOOK_F32 = 0,
   FLASHBOOK_F16 = 1,
@@ -87,7 +87,7 @@ typedef struct FlashbookTensors {
   void* o;
   float* lse; /**< [batch, heads, seqlen_q], natural log-sum-exp */
   /* Chapters 5, 8 and 9, except for gradients, keep counters in the workspace. Clear it before the first
-     call; every call leaves the counters at 0. If another chapter or a gradient has used the memory in
+     call; every call leaves the counters at 0. If another chapter or a gradient uses the memory in
      between, clear it again. */
   void* workspace; /**< flashbook_workspace_bytes() bytes, 256-byte aligned; may be null if that is 0 */
   /* For FLASHBOOK_E4M3; each may be null. An element's value is its encoding times its scale, plus the mean
@@ -99,10 +99,10 @@ typedef struct FlashbookTensors {
   const float* v_mean;  /**< like k_mean */
 } FlashbookTensors;
 
-/** A decoder's keys: sequences, each with its own length, paged or contiguous. */
+/** A decoder's KV cache: sequences, each with its own length, paged or contiguous. */
 typedef struct FlashbookCache {
   size_t size; /**< sizeof(FlashbookCache) */
-  /** Device memory, [batch]: number of keys of each sequence, 0 ... seqlen_k. Null: all have seqlen_k. */
+  /** Device memory, [batch]: number of keys in each sequence, 0 ... seqlen_k. Null: all have seqlen_k. */
   const int32_t* lengths;
   /** Device memory, [batch, ceil(seqlen_k / page_rows)]: the pages of each sequence in order, 0 ... pages -
    * 1; entries after a sequence's length are not read. Null: no pages. */
@@ -136,7 +136,7 @@ typedef struct FlashbookCache {
 typedef struct FlashbookMask {
   size_t size;          /**< sizeof(FlashbookMask) */
   int32_t window_left;  /**< number of keys before a query's own; -1: all */
-  int32_t window_right; /**< number of keys after it; -1: all, 0: causal */
+  int32_t window_right; /**< number of keys after a query's own; -1: all, 0: causal */
   int32_t sinks;        /**< number of leading keys that window_left does not hide */
   int32_t prefix;       /**< number of leading keys that the window does not hide */
   /** [documents + 1] each, ascending from 0: where the documents' queries and keys begin (cu_seqlens). */
@@ -183,7 +183,7 @@ typedef struct FlashbookGradients {
                          null: all 0. Not read for queries that see no key. Chapters 7 and 9 */
 } FlashbookGradients;
 
-/** A chapter's description. The strings live as long as the library. */
+/** A chapter's description. The strings are valid as long as the library is loaded. */
 typedef struct FlashbookChapter {
   int32_t number;
   int32_t steps;     /**< number of steps, which are numbered from 1 */
@@ -193,17 +193,17 @@ typedef struct FlashbookChapter {
   const char* title; /**< "Naive attention" */
 } FlashbookChapter;
 
-/** The number of chapters. */
+/** Returns the number of chapters. */
 int32_t flashbook_chapter_count(void);
 
 /** Describes the chapter at this index, 0 ... flashbook_chapter_count() - 1. Returns a FlashbookStatus. */
 int flashbook_chapter(int32_t place, FlashbookChapter* chapter);
 
-/** The number of the step with this slug, such as "register_tile"; 0 if there is none. Steps are numbered in
- * the order of the chapter's table, so a number can change when a step is inserted; a slug does not. */
+/** Returns the number of the step with this slug, such as "register_tile"; 0 if there is none. Steps are
+ * numbered as in the chapter's table, so a number can change when a step is inserted; a slug does not. */
 int flashbook_step(int chapter, const char* slug);
 
-/** A step's slug, and its name, such as "a tile of registers"; null if there is no such chapter or step. */
+/** Return a step's slug, and its name, such as "a tile of registers"; null if there is no such step. */
 const char* flashbook_step_slug(int chapter, int step);
 const char* flashbook_step_name(int chapter, int step);
 
@@ -211,7 +211,7 @@ const char* flashbook_step_name(int chapter, int step);
 int flashbook_attention(int chapter, int step, const FlashbookShape* shape, const FlashbookTensors* tensors,
                         void* stream);
 
-/** The same with a cache, for a step that decodes. With pages, the batch strides of k and v are
+/** Launches a decoding step with a cache. With pages, the batch strides of k and v are
  * the distances between pages. `cache` may be null if there are no lengths and no pages. Returns a
  * FlashbookStatus. */
 int flashbook_decode(int chapter, int step, const FlashbookShape* shape, const FlashbookCache* cache,
@@ -221,38 +221,38 @@ int flashbook_decode(int chapter, int step, const FlashbookShape* shape, const F
 int flashbook_masked_decode(int chapter, int step, const FlashbookShape* shape, const FlashbookCache* cache,
                             const FlashbookMask* mask, const FlashbookTensors* tensors, void* stream);
 
-/** The gradients, for a step of the backward pass. Returns a FlashbookStatus. */
+/** Computes gradients, with a step of the backward pass. Returns a FlashbookStatus. */
 int flashbook_backward(int chapter, int step, const FlashbookShape* shape, const FlashbookTensors* tensors,
                        const FlashbookGradients* gradients, void* stream);
 
-/** Attention with a mask, for a step that supports it. The shape's `causal` must be 0; use window_right.
+/** Computes attention with a mask, if the step supports it. The shape's `causal` must be 0; use window_right.
  * Returns a FlashbookStatus. */
 int flashbook_masked(int chapter, int step, const FlashbookShape* shape, const FlashbookMask* mask,
                      const FlashbookTensors* tensors, void* stream);
 
-/** The gradients with a mask. Returns a FlashbookStatus. */
+/** Computes gradients with a mask. Returns a FlashbookStatus. */
 int flashbook_masked_backward(int chapter, int step, const FlashbookShape* shape, const FlashbookMask* mask,
                               const FlashbookTensors* tensors, const FlashbookGradients* gradients,
                               void* stream);
 
-/** flashbook_workspace_bytes for either of these. */
+/** Returns the workspace size for either of these, like flashbook_workspace_bytes. */
 int64_t flashbook_masked_workspace_bytes(int chapter, int step, const FlashbookShape* shape,
                                          const FlashbookMask* mask);
 
-/** flashbook_workspace_bytes with a cache. Also -1 if the step cannot read the pages. */
+/** Returns the workspace size with a cache; also returns -1 if the step cannot read the pages. */
 int64_t flashbook_decode_workspace_bytes(int chapter, int step, const FlashbookShape* shape,
                                          const FlashbookCache* cache);
 
-/** The same with a mask. */
+/** Returns the workspace size with a cache and a mask. */
 int64_t flashbook_masked_decode_workspace_bytes(int chapter, int step, const FlashbookShape* shape,
                                                 const FlashbookCache* cache, const FlashbookMask* mask);
 
-/** The number of bytes of device memory that the step needs in addition to its inputs and outputs; -1 if it
- * cannot run the shape. */
+/** Returns the number of bytes of device memory that the step needs in addition to its inputs and outputs;
+ * -1 if it cannot run the shape. */
 int64_t flashbook_workspace_bytes(int chapter, int step, const FlashbookShape* shape);
 
-/** The cost model: the number of floating-point operations, and of bytes that the step moves to and from
- * device memory. Returns a FlashbookStatus. */
+/** Evaluates the cost model: the number of floating-point operations, and of bytes that the step moves to and
+ * from device memory. Returns a FlashbookStatus. */
 int flashbook_cost(int chapter, int step, const FlashbookShape* shape, double* flops, double* memory_bytes);
 
 /** Allocates device memory, 256-byte aligned, for programs without their own allocator. In a build for the
@@ -260,16 +260,16 @@ int flashbook_cost(int chapter, int step, const FlashbookShape* shape, double* f
  * if out of memory. */
 void* flashbook_allocate(size_t bytes);
 
-/** Frees memory of flashbook_allocate; null is allowed. */
+/** Frees memory from flashbook_allocate; null is allowed. */
 void flashbook_free(void* memory);
 
-/** The reason why this thread's last call failed, and how to fix it, in one line; empty if it succeeded. */
+/** Returns why this thread's last call failed, and how to fix it, in one line; empty if it succeeded. */
 const char* flashbook_last_error(void);
 
-/** The compiler of the kernels: "nvcc 13.0.88". */
+/** Returns the compiler of the kernels: "nvcc 13.0.88". */
 const char* flashbook_toolkit(void);
 
-/** The version of the library, such as "1.2.3". */
+/** Returns the version of the library, such as "1.2.3". */
 const char* flashbook_version(void);
 
 #ifdef __cplusplus

@@ -39,7 +39,7 @@ std::vector<std::byte> bytes_of(const Buffer& buffer) {
   return bytes;
 }
 
-/// Returns whether a tensor has a row, or a number, for each query.
+/// Returns whether a tensor has a row, or a single number, per query.
 bool has_rows_of_queries(TensorId id) {
   return id == TensorId::o || id == TensorId::lse || id == TensorId::dq;
 }

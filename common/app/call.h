@@ -13,8 +13,8 @@
 
 namespace flashbook {
 
-/// The inputs of an operation where a chapter runs: in the problem's types and layout, with its scales and
-/// tables. They are uploaded once, for any number of calls.
+/// An operation's inputs in the memory of the machine that runs a chapter: in the problem's types and layout,
+/// with its scales and tables. They are uploaded once, for any number of calls.
 class UploadedInputs {
  public:
   /// Throws device::UsageError if there is not enough memory.
@@ -23,7 +23,7 @@ class UploadedInputs {
   /// Allocates poisoned inputs, to be filled in place. Throws device::UsageError if memory does not suffice.
   UploadedInputs(Operation operation, const Spec& spec, device::Place place);
 
-  /// Pointers to the inputs, their scales and tables; outputs and workspace are null.
+  /// Returns pointers to the inputs, their scales and tables; outputs and workspace are null.
   const Tensors& tensors() const { return tensors_; }
   device::Place place() const { return place_; }
 
@@ -51,7 +51,7 @@ class UploadedInputs {
 /// A step applied to a problem, with its own outputs and workspace. The inputs must outlive it.
 class Call {
  public:
-  /// Starts the work on the device's default stream, or does it on the host. May return before it is done.
+  /// Starts the work on the device's default stream, or runs it on the host. May return before it is done.
   using Launch = std::function<void(const Tensors&)>;
 
   /// `step` must be able to run the problem. Throws device::UsageError if there is not enough memory.
@@ -66,13 +66,13 @@ class Call {
   void poison();
   /// Runs and waits until everything is done. Throws DeviceError if the machine reports an error.
   void run() const;
-  /// Returns the seconds of one run after flushing the L2 cache, by the clock of the device, or of the host.
-  /// For a step whose tensors are distributed, the copies there and back do not count.
+  /// Returns the seconds of one run after flushing the L2 cache, measured by the clock of the device or the
+  /// host. For a step whose tensors are distributed, copying them there and back does not count.
   double time() const;
 
   Outputs download() const;
-  /// Returns the outputs. Of tensors with a row per query it reads only `rows`, ascending; all others are
-  /// NaN.
+  /// Returns the outputs. For tensors with a row per query, reads only `rows`, which ascend; all other rows
+  /// are NaN.
   Outputs download(const std::vector<int64_t>& rows) const;
   /// Returns the bytes of all outputs, one after another, for a bitwise comparison.
   std::vector<std::byte> download_bytes() const;
@@ -80,8 +80,8 @@ class Call {
   /// Returns whether the bytes of the workspace that must be 0 before a launch (Step::zeroed) are 0 now.
   bool has_zeros() const;
 
-  /// Returns the bytes of the device's memory that have been taken since just before the workspace was
-  /// allocated: the workspace, and the code of kernels that ran for the first time. 0 on the host.
+  /// Returns the bytes of device memory allocated since just before the workspace: the workspace, and the
+  /// code of kernels that ran for the first time. 0 on the host.
   int64_t workspace_taken() const;
 
  private:
@@ -95,7 +95,7 @@ class Call {
   Spec spec_;
   device::Place place_;
   Launch launch_;
-  std::unique_ptr<DealtOut> dealt_out_;  ///< for steps that have it; then nothing is launched
+  std::unique_ptr<DealtOut> dealt_out_;  ///< for steps that distribute their inputs; `launch_` is then unused
   std::vector<Output> outputs_;
   int64_t free_before_workspace_;
   device::Buffer workspace_;
@@ -103,10 +103,10 @@ class Call {
   Tensors tensors_;
 };
 
-/// One untimed run of `step` from host memory to host memory, for checks and tests.
+/// Runs `step` once, untimed, from host memory to host memory, for checks and tests.
 Outputs run_once(const Chapter& chapter, const Spec& spec, const Inputs& inputs, int step);
 
-/// Returns the median time of some runs.
+/// Returns the median of some runs' times.
 double median(std::vector<double> seconds);
 
 }  // namespace flashbook

@@ -18,8 +18,8 @@ std::string in_all_chapters(Operation operation, Feature feature) {
   return text;
 }
 
-/// Names the steps that support a feature: steps of this chapter with the same operation, otherwise chapters
-/// with such steps, otherwise steps with another operation; empty if there are none.
+/// Names the steps that support a feature: steps of this chapter with the same operation; if there are none,
+/// chapters with such steps; if there are none, steps with another operation. Empty if there are none.
 std::string where(const Chapter& chapter, Operation operation, Feature feature) {
   for (const Operation other : {operation, Operation::forward, Operation::backward, Operation::decode}) {
     std::vector<int> numbers = chapter.steps_of(other);

@@ -1,5 +1,5 @@
 /// \file
-/// The descriptor through which programs, tests and benches know a chapter.
+/// The descriptor through which programs, tests and benches access a chapter.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -20,64 +20,64 @@
 
 namespace flashbook {
 
-/// A call whose inputs have been moved to where a step uses them, on several devices.
+/// A call whose inputs have been moved to the devices that use them.
 class DealtOut {
  public:
   virtual ~DealtOut() = default;
-  /// Does the work, as often as it is called. Returns when it is done.
+  /// Does the work; may be called any number of times. Returns when the work is done.
   virtual void run() = 0;
   /// Does the work `reps` times on all devices at once. Returns the seconds of each run, from the common
   /// start until the last device has finished.
   virtual std::vector<double> time(int reps) = 0;
-  /// Copies the outputs back.
+  /// Copies the outputs back to the caller's tensors.
   virtual void collect() = 0;
 };
 
-/// Features that choose other tensors for a step; all other features restrict or change what is computed.
+/// Features that determine which tensors a step takes; other features only restrict or change the result.
 constexpr Features kKinds = Feature::float32 | Feature::e4m3 | Feature::latent | Feature::e4m3_cache;
 
-/// A row of a chapter's table: a version of the kernel that adds one idea. Its number is its place in the
+/// A row of a chapter's table: a version of the kernel that adds one idea. Its number is its position in the
 /// table, counted from 1.
 struct Step {
-  const char* slug;  ///< names its results and tests, and selects it: "two_stages"
+  const char* slug;  ///< identifies its results and tests, and selects it: "two_stages"
   const char* name;  ///< a short name for tables: "one thread per score"
   const char* idea;  ///< one sentence on what this step adds
   Operation operation;
 
   /// The features that its kernel supports beyond sizes and 16-bit types. Problems with any other feature are
-  /// refused.
+  /// rejected.
   Features accepts = {};
   /// Features that a problem must have; they are accepted as well.
   Features needs = {};
-  /// Launches the step on `stream`. `spec` is valid and has not been refused, and the workspace has the
-  /// right size. Returns before the work is done.
+  /// Launches the step on `stream`. `spec` is valid and supported, and the workspace has the right size.
+  /// Returns before the work is done.
   void (*run)(const Spec& spec, const Tensors& tensors, device::Stream stream);
 
-  /// Arithmetic limits, and features that cannot be combined: why the step cannot run `spec`, whose features
-  /// it accepts, and what to do; empty if it can. Null: no such limits.
+  /// Returns why the step cannot run `spec`, whose features it accepts, and a remedy: arithmetic limits, and
+  /// features that cannot be combined. Empty if it can run `spec`. Null: no such limits.
   std::string (*limits)(const Spec& spec) = nullptr;
-  /// The device memory that it needs beyond inputs and outputs, in bytes. Null: none.
+  /// Returns the bytes of device memory that it needs beyond inputs and outputs. Null: none.
   int64_t (*workspace)(const Spec& spec) = nullptr;
-  /// The cost model: the bytes that it moves between its processor and device memory. Null: every tensor
-  /// once.
+  /// The cost model: returns the bytes that it moves between its processor and device memory. Null: every
+  /// tensor once.
   double (*memory)(const Spec& spec) = nullptr;
-  /// The bytes that the multiprocessors request, counted in sectors, whether or not a cache holds them. Null:
-  /// there is no model.
+  /// Returns the bytes that the multiprocessors request, counted in sectors, whether or not a cache holds
+  /// them. Null: there is no model.
   double (*requested)(const Spec& spec) = nullptr;
-  /// The number of leading bytes of the workspace that must be 0 before its first launch; every launch leaves
-  /// them 0. Null: none.
+  /// Returns the number of leading bytes of the workspace that must be 0 before the first launch; every
+  /// launch leaves them 0. Null: none.
   int64_t (*zeroed)(const Spec& spec) = nullptr;
-  /// For a step that uses its tensors on other devices: copies the inputs of `tensors` there, which is not
-  /// timed. `run` does all of it. Null: the step uses tensors where they are.
+  /// For a step that uses its tensors on other devices: copies the inputs of `tensors` there, untimed. `run`
+  /// includes all of this. Null: the step uses the tensors in place.
   std::unique_ptr<DealtOut> (*deal_out)(const Spec& spec, const Tensors& tensors,
                                         const device::Together& together) = nullptr;
-  bool same_bits = true;  ///< the same in every launch; false if the order of blocks affects sums
+  bool same_bits = true;  ///< whether all launches give the same bits; false if sums depend on block order
 
   /// Returns whether its kernel handles these features.
   bool knows(Features features) const { return (accepts | needs).has(features); }
   /// Returns the features of `spec` that the step does not support.
   Features unknown_in(const Spec& spec) const { return features_of(spec) - accepts - needs; }
-  /// Returns whether the step is for keys and a type like those of `spec`, whatever its other features.
+  /// Returns whether the step takes keys and a type like those of `spec`, whatever its other features.
   bool is_for(const Spec& spec) const {
     return (unknown_in(spec) & kKinds).empty() && features_of(spec).has(needs);
   }
@@ -89,7 +89,7 @@ struct Step {
   double requested_bytes(const Spec& spec) const { return requested ? requested(spec) : 0; }
 };
 
-/// As many keys as queries, one key head per query head, no mask.
+/// Returns a problem with as many keys as queries, one key head per query head, and no mask.
 inline Spec square_spec(int batch, int heads, int seqlen, int head_dim, DType dtype) {
   return {{.batch = batch,
            .heads = heads,
@@ -101,16 +101,16 @@ inline Spec square_spec(int batch, int heads, int seqlen, int head_dim, DType dt
            .scale = default_scale(head_dim)}};
 }
 
-/// Returns the problem with which chapters are compared, which fills a GPU.
+/// Returns the problem that is used to compare chapters, which fills a GPU.
 inline Spec spec_for_gpu(DType dtype = DType::bf16) { return square_spec(4, 16, 4096, 128, dtype); }
 
 /// Returns a problem that the simulator finishes in seconds.
 inline Spec spec_for_simulator(DType dtype = DType::bf16) { return square_spec(1, 2, 256, 64, dtype); }
 
-/// Returns the largest score, scaled or not, for which an operation is right in a type; programs refuse
+/// Returns the largest score, scaled or not, for which an operation is accurate in a type; programs reject
 /// inputs with larger ones. A forward pass handles every score that stays finite when multiplied by log2(e).
-/// The backward pass, and ranks that merge parts, subtract a float32 log-sum-exp from an exponent: up to 2^16
-/// the result is good to half a unit of a probability in bf16.
+/// The backward pass, and ranks that merge parts, subtract a float32 log-sum-exp from an exponent: up to
+/// 2^16, the result is accurate to half a unit of a probability in bf16.
 constexpr float right_up_to(Operation operation, DType dtype, int ranks = 1) {
   return operation == Operation::forward && dtype != DType::e4m3 && ranks == 1
              ? std::numeric_limits<float>::max() / 1.5f
@@ -141,14 +141,14 @@ struct Chapter {
   }
   const Step& step(int number) const { return steps[std::size_t(number - 1)]; }
   const Step& step(std::string_view slug) const { return step(place(slug)); }
-  /// Returns the number of a step, given by slug or by number; 0 if there is none.
+  /// Returns the number of a step, given by its slug or its number; 0 if there is none.
   int find(std::string_view step) const;
   /// Returns the number of a step. Throws InputError if there is none.
   int place(std::string_view step) const;
-  /// "split_q, ldmatrix or tuned, or a number from 1 to 3": how to name a step.
+  /// Returns how to name a step: "split_q, ldmatrix or tuned, or a number from 1 to 3".
   std::string slugs() const;
-  /// Returns why a step cannot run `spec` (already validated): a feature that it does not accept, with the
-  /// steps that do, or one of its limits. Empty if it can.
+  /// Returns why a step cannot run `spec` (already validated): either a feature that it does not accept, with
+  /// the steps that do, or one of its limits. Empty if it can.
   std::string refusal(int step, const Spec& spec) const;
   std::string refusal(std::string_view step, const Spec& spec) const { return refusal(place(step), spec); }
   bool accepts(Features features) const {
@@ -165,7 +165,7 @@ struct Chapter {
   }
 };
 
-/// "step 4", "steps 4 to 6, 9 and 10": ascending numbers.
+/// Returns "step 4" or "steps 4 to 6, 9 and 10", for example, for ascending numbers.
 std::string steps_text(const std::vector<int>& steps);
 
 }  // namespace flashbook

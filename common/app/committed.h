@@ -1,6 +1,6 @@
 /// \file
-/// The times of each step on the book's GPU, from the committed results: the simulator's reports show them,
-/// since its own times say nothing about a GPU.
+/// The times of each step on the book's GPU, from the committed results. The simulator's reports show them,
+/// since its own times are unrelated to a GPU's.
 #pragma once
 #include <span>
 #include <string_view>

@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kMaxMessage = 1000;
 constexpr const char* kOutOfMemory = "out of memory: make --batch, --heads or --seqlen smaller";
 
-/// Makes a user's text safe to quote in a message: one line, of limited length, without control characters.
+/// Makes a user's text safe to quote in a message: one line, limited length, no control characters.
 std::string printable(std::string message) {
   std::ranges::replace_if(
       message, [](unsigned char c) { return c < ' ' || c == 127; }, ' ');
@@ -26,8 +26,8 @@ std::string printable(std::string message) {
   return message.replace(kMaxMessage / 4, message.size() - kMaxMessage, left_out);
 }
 
-/// Opens a closed stdin, stdout or stderr on something unusable: otherwise the next file to be opened would
-/// get its number, and printed text would go there.
+/// Opens a closed stdin, stdout or stderr on an unusable file: otherwise the next file to be opened would get
+/// its number, and printed text would go there.
 void keep_standard_descriptors() {
   for (int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (fcntl(descriptor, F_GETFD) < 0)  // open() uses the lowest free number

@@ -12,20 +12,20 @@
 namespace flashbook {
 
 /// Completes an operation's inputs beyond Q, K and V: for backward, O and the log-sum-exp of a forward pass,
-/// and dO from N(0, 1). The oracle computes the whole forward pass; where that takes long, the last step of
+/// and dO from N(0, 1). The oracle computes the whole forward pass; if that would take long, the last step of
 /// `forward` does, if it can run the problem. Returns true in that case.
 bool complete_inputs(Operation operation, const Spec& spec, uint64_t seed, Inputs& inputs,
                      const Chapter* forward = nullptr);
 
-/// make_inputs for Q, K and V, completed.
+/// Calls make_inputs for Q, K and V, and completes the inputs.
 Inputs make_inputs(Operation operation, const Spec& spec, InputKind kind, uint64_t seed,
                    const Chapter* forward = nullptr);
 
-/// The right answer, from the operation's FP64 oracle.
+/// The reference answer, from the operation's FP64 oracle.
 class Expected {
  public:
-  /// For `rows` of O, ascending. For a gradient these are rows of dQ; if they are all rows, every row of dK
-  /// and dV is checked as well, otherwise as many random ones.
+  /// Computes the answer for `rows` of O, ascending. For a gradient these are rows of dQ; if they are all
+  /// rows, every row of dK and dV is checked as well, otherwise as many random rows.
   Expected(Operation operation, const Spec& spec, const Inputs& inputs, std::vector<int64_t> rows,
            const Progress& progress = {});
 

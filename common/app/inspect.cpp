@@ -27,7 +27,7 @@ constexpr int kLargest = 4;
 int tiles_of(const Spec& spec) { return ceil_div(spec.seqlen_k, kInspectedKeys); }
 int end_of(const Spec& spec, int tile) { return std::min((tile + 1) * kInspectedKeys, spec.seqlen_k); }
 
-/// An answer for the row: O, the log-sum-exp, and the possible error of O.
+/// A row's outputs: O, the log-sum-exp, and the possible error of O.
 struct Answer {
   std::vector<float> o;
   float lse;
@@ -40,8 +40,8 @@ int64_t head_of_keys(const Spec& spec, int batch, int head) {
   return int64_t(batch) * spec.kv_heads + head / (spec.heads / spec.kv_heads);
 }
 
-/// Inputs with K or V changed: `change` receives the rows of the inspected row's key head, [seqlen_k,
-/// head_dim], of each batch entry.
+/// Returns inputs with K or V changed: `change` receives the rows of the inspected row's key head, [seqlen_k,
+/// head_dim], for each batch entry.
 Inputs changed(const Spec& spec, const Inputs& inputs, TensorId id, const RowOf& row, bool alone,
                const std::function<void(float*)>& change) {
   const bool paged = spec.paging.rows > 0;
@@ -49,12 +49,12 @@ Inputs changed(const Spec& spec, const Inputs& inputs, TensorId id, const RowOf&
   std::vector<float>& values = found[id];
   if (alone) std::ranges::fill(values, 0.0f);
   if (id == TensorId::v) std::ranges::fill(found.v_mean, 0.0f);
-  for (int batch = 0; batch < spec.batch; ++batch)  // since other batch entries may share its pages
+  for (int batch = 0; batch < spec.batch; ++batch)  // other batch entries may share its pages
     change(values.data() + head_of_keys(spec, batch, row.head) * spec.seqlen_k * spec.head_dim);
   return paged ? scatter_pages(spec, found) : found;
 }
 
-/// Reconstructs the row with `ask`, and how far P may be off in each tile.
+/// Reconstructs the row with `ask`, and computes how far P may be off in each tile.
 InspectedRow trace(const Spec& spec, const Inputs& inputs, const RowOf& row, const Ask& ask,
                    std::vector<double>& bound) {
   const int d = spec.head_dim, tiles = tiles_of(spec);
@@ -111,7 +111,7 @@ int first_nan_by_keys(const Spec& spec, const Inputs& inputs, const RowOf& row, 
 
 std::string text(double value) { return concat(std::setprecision(4), value); }
 
-/// "0 to 63"
+/// Returns a range such as "0 to 63".
 std::string keys_of(const Spec& spec, int tile) {
   return concat(tile * kInspectedKeys, " to ", end_of(spec, tile) - 1);
 }
@@ -148,7 +148,7 @@ Inspection inspect(const Chapter& chapter, const Spec& spec, const Inputs& input
     double worst = 0;
     for (int key = tile * kInspectedKeys; key < end_of(spec, tile); ++key) {
       const double error = std::abs(found.step.p[key] * factor - found.oracle.p[key]);
-      if (!(error <= worst)) worst = error;  // NaN is kept
+      if (!(error <= worst)) worst = error;  // keeps NaN
       if (std::isnan(worst)) break;
     }
     found.error.push_back(worst);

@@ -1,9 +1,9 @@
 /// \file
 /// Reconstructs one row of attention from a step's outputs; no kernel needs support for it.
 ///
-/// The step runs again with different values: V is the identity for one tile of keys, else 0. Then O
-/// is the P that the step multiplied. The scores follow from P and the log-sum-exp, and from them the state
-/// of online softmax after each tile. The oracle is run the same way.
+/// The step runs again with different values: V is the identity for one tile of keys, and 0 elsewhere. Then O
+/// is the P that the step multiplied. The scores follow from P and the log-sum-exp, and from these the state
+/// of online softmax after each tile. The oracle is run in the same way.
 #pragma once
 #include <iosfwd>
 #include <string>
@@ -32,7 +32,7 @@ struct Inspection {
   std::vector<double> error,
       bound;             ///< [tiles], the largest |P - oracle|, relative to the oracle's sum, and its bound
   int first_wrong = -1;  ///< first tile whose P exceeds its bound; -1 if none
-  int first_nan = -1;    ///< first tile with whose keys the log-sum-exp, P or O is NaN; -1 if none
+  int first_nan = -1;    ///< first tile whose keys make the log-sum-exp, P or O NaN; -1 if none
   bool ok() const { return first_wrong < 0 && first_nan < 0; }
 };
 
@@ -41,16 +41,16 @@ struct Inspection {
 Inspection inspect(const Chapter& chapter, const Spec& spec, const Inputs& inputs, const RowOf& row,
                    int step);
 
-/// Prints it tile by tile, and where it goes wrong.
+/// Prints the inspected row tile by tile, and where it goes wrong.
 void print_inspection(std::ostream& out, const Spec& spec, const RowOf& row, const Inspection& found);
 
 /// Writes scores.npy and p.npy [2, keys], maximum.npy, sum.npy and correction.npy [2, tiles], and o.npy [2,
-/// tiles, head_dim] into a folder, which it creates: first the values of the step, then those of the oracle.
-/// Throws InputError if it cannot.
+/// tiles, head_dim] to a folder, which it creates: first the step's values, then the oracle's. Throws
+/// InputError if it cannot.
 void save_inspection(const std::string& folder, const Spec& spec, const Inspection& found);
 
-/// Does what `--inspect` requests, for every step of `options` that can run. Returns true if all are within
-/// their bounds.
+/// Performs the inspection that `--inspect` requests for every step of `options` that can run. Returns true
+/// if all are within their bounds.
 bool inspect_steps(std::ostream& out, const Options& options, const Chapter& chapter);
 
 }  // namespace flashbook

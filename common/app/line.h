@@ -26,11 +26,11 @@ class Line {
     app_.get_formatter()->column_width(26);
   }
 
-  /// Options that are declared from now on form a group in the help.
+  /// Starts a group in the help for options declared from now on.
   void group(const char* name) { group_ = name; }
 
   /// Declares an option with a value, or without one if `type` is null. An option that is not `shown` is left
-  /// out of the help: no step supports it, and giving it causes an error that says so.
+  /// out of the help: no step supports it, and giving it causes an error that explains this.
   void value(const std::string& name, const char* type, const std::string& help, Read read,
              bool shown = true) {
     if (type == nullptr) return flag(name, help, std::move(read), shown);
@@ -42,7 +42,7 @@ class Line {
     value(
         name, "N", help, [&to](const Value& given) { to = given.count(); }, shown);
   }
-  /// Refuses a machine for which this build was not made.
+  /// Rejects a machine for which this build was not made.
   void device() {
     value("--device", "NAME", "auto (default), gpu or sim: refuse to run if this build is for the other",
           [](const Value& given) { check_device(given.text); });
@@ -52,12 +52,12 @@ class Line {
     option.parsed = app_.add_flag(name, help)->group(shown ? group_ : "");
   }
 
-  /// Declares work to be done between the options declared before and after it.
+  /// Declares work to be done between reading the options declared before it and those declared after it.
   void then(std::function<void()> work) {
     declared_.push_back({{}, [work = std::move(work)](const Value&) { work(); }});
   }
 
-  /// Returns the help if it was requested; otherwise nothing, and given() has the options.
+  /// Returns the help if it was requested; otherwise an empty string, and given() returns the options.
   std::string parse(int argc, const char* const* argv) {
     try {
       app_.parse(argc, argv);
@@ -82,7 +82,7 @@ class Line {
       if (option == nullptr || given_.contains(value.option)) read(value);
   }
 
-  /// Does both, and returns whether the program should continue. If not, the help is on `out`.
+  /// Parses and reads, and returns whether the program should continue. If not, the help is on `out`.
   bool read(int argc, const char* const* argv, std::ostream& out) {
     const std::string help = parse(argc, argv);
     out << help;
@@ -94,7 +94,7 @@ class Line {
   struct Declared {
     Value value;
     Read read;
-    CLI::Option* parsed = nullptr;  ///< null for work in between
+    CLI::Option* parsed = nullptr;  ///< null for work between options
   };
 
   /// Suggests the option that is closest to the first unknown one; empty if none is close.
@@ -102,7 +102,7 @@ class Line {
     for (int i = 1; i < argc; ++i) {
       const std::string word = std::string(argv[i]).substr(0, std::string(argv[i]).find('='));
       std::string best;
-      size_t least = 3;  // largest number of edits that still looks like a slip
+      size_t least = 3;  // largest number of edits that still looks like a typo
       for (const auto& [value, read, option] : declared_)
         if (option != nullptr && edits(word, value.option) < least) {
           best = value.option;

@@ -10,9 +10,9 @@ namespace flashbook {
 /// Returns a result file's description of its machine: {key, value}, both text.
 ///
 /// `machine` is "gpu", "simulator" if `kernels` run in it, or "cpu" if only host code runs and there is no
-/// GPU. Then `gpu`, `driver`, `runtime`, `toolkit`, `clocks` (where there is one), `cpu`, `host_compiler` and
-/// `commit` (FLASHBOOK_COMMIT, or "unknown"). Throws device::HardwareMissing if kernels need a GPU and there
-/// is none.
+/// GPU. The other keys are `gpu`, `driver`, `runtime`, `toolkit`, `clocks` (if there is one), `cpu`,
+/// `host_compiler` and `commit` (FLASHBOOK_COMMIT, or "unknown"). Throws device::HardwareMissing if kernels
+/// need a GPU and there is none.
 std::vector<std::pair<std::string, std::string>> machine_context(bool kernels);
 
 /// Returns the current time in the format of result files: "2026-11-22T00:45:00+00:00".

@@ -129,8 +129,8 @@ class Parser {
                 [this](auto& v) { options_.together.margin = v.text == "0" ? 0 : v.count(); });
   }
 
-  /// Files for the tensors of every operation that the chapter computes, and other inputs and outputs of a
-  /// run.
+  /// Declares files for the tensors of every operation that the chapter computes, and a run's other inputs
+  /// and outputs.
   void declare_files() {
     line_.group("Inputs and outputs");
     line_.value("--seed", "N", "Seed for everything random (default: 1)", [this](auto& v) {
@@ -228,8 +228,8 @@ class Parser {
     options_.operation = chapter_.step(step).operation;
   }
 
-  /// If no step of the chapter supports a head dimension, the message lists those that the selected steps
-  /// support.
+  /// If no step of the chapter supports a head dimension, the message lists the dimensions that the selected
+  /// steps support.
   void validate_head_dim() const {
     try {
       validate({{.head_dim = spec_.head_dim}});
@@ -240,7 +240,7 @@ class Parser {
     }
   }
 
-  /// Takes the file of a tensor, if the steps have that tensor.
+  /// Stores the name of a tensor's file, if the steps have that tensor.
   void set_file(const Value& value) {
     for (const Operation operation : operations())
       for (const TensorSpec& tensor : tensors_of(operation)) {
@@ -256,7 +256,7 @@ class Parser {
                          ": choose one of these steps with --step, or leave this option out");
   }
 
-  /// Returns the name of a file to be written, unless another option has it, too.
+  /// Returns the name of a file to be written, unless another option names it, too.
   std::string written(const Value& value) {
     const std::string file = writable(value);
     for (const Value& other : written_)

@@ -23,7 +23,7 @@ struct RowOf {
   int batch, head, query;
 };
 
-/// A valid request: defaults are filled in, files have been read, and the problem is that of the files.
+/// A valid request: defaults are filled in, files have been read, and the problem matches the files.
 struct Options {
   Spec spec;
   Operation operation = Operation::forward;  ///< what the steps compute
@@ -44,8 +44,8 @@ struct Options {
   bool list = false;
 };
 
-/// Meets the processes that are the other ranks, if this program is one of several, and decides how their
-/// messages travel. Throws InputError if the requested transport is not available.
+/// Meets the processes of the other ranks, if this program is one of several, and decides which transport
+/// their messages use. Throws InputError if the requested transport is not available.
 void join_ranks(Options& options);
 
 /// The result of parsing a command line: options to run with, or text to print before exiting.
@@ -54,7 +54,7 @@ struct CommandLine {
   std::string text;  ///< the help, if `options` is empty
 };
 
-/// Parses and validates, with no side effects besides reading files. Throws InputError with one line that
+/// Parses and validates, with no side effects except reading files. Throws InputError with one line that
 /// names the option and the fix, and device::HardwareMissing if --device requests a machine for which this
 /// build was not made. `--step all` means the steps that compute the same operation as the first one.
 CommandLine parse_command_line(int argc, const char* const* argv, const Chapter& chapter);

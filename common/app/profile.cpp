@@ -30,8 +30,8 @@ struct StepProfile {
   std::string name;
   std::vector<sim::LaunchTrace> launches;
   double model_bytes;            ///< from the chapter's cost model
-  double compulsory_bytes;       ///< minimum for any kernel
-  double requested_model_bytes;  ///< what the kernels should request; 0 if the chapter has no model for it
+  double compulsory_bytes;       ///< the minimum for any kernel
+  double requested_model_bytes;  ///< by the model of requested bytes; 0 if the chapter has none
 };
 
 struct Profile {
@@ -52,7 +52,7 @@ const char* name_of(Access access) {
   return access == Access::load ? "load" : access == Access::store ? "store" : "atomic";
 }
 
-/// "global load, 4 B, by cp_async_cg".
+/// Returns a text such as "global load, 4 B, by cp_async_cg".
 std::string kind_of(const LineCounts& line) {
   return concat(line.shared ? "shared " : "global ", name_of(line.access), ", ", line.bytes, " B",
                 line.instruction.empty() ? "" : ", by ", line.instruction);
@@ -136,7 +136,7 @@ json to_json(const LaunchTrace& launch) {
           {"lines", lines}};
 }
 
-/// Prints a table per launch, its lines sorted by waste, and each step's bytes next to those of the cost
+/// Prints a table per launch, with lines sorted by waste, and each step's bytes next to those of the cost
 /// model.
 void print_profile(std::ostream& out, const Profile& profile) {
   out << "Chapter " << profile.chapter << ": " << profile.title << "\n";

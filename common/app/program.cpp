@@ -28,7 +28,7 @@ void write_outputs(const Options& options, const Outputs& outputs) {
     write_whole_file(file, npy_bytes(dims_of(options.spec, tensor), outputs[tensor]));
 }
 
-/// All processes get the same command line, so each of them refuses it itself, and none waits for the others.
+/// All processes get the same command line, so each rejects an invalid one itself, and none waits for others.
 void join(Options& options, const Chapter& chapter) try {
   if (chapter.accepts(Feature::ranks)) join_ranks(options);
 } catch (...) {
@@ -36,8 +36,8 @@ void join(Options& options, const Chapter& chapter) try {
   throw;
 }
 
-/// Makes the program keep the memory that it frees. Each step allocates tensors of up to half a gigabyte, and
-/// if they get new pages every time, the system takes longer to clear those than the program to fill them.
+/// Makes the program keep freed memory. Each step allocates tensors of up to half a gigabyte, and with new
+/// pages every time, the system takes longer to clear them than the program takes to fill them.
 void keep_freed_memory() {
 #ifdef __GLIBC__
   mallopt(M_MMAP_MAX, 0);

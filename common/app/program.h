@@ -10,9 +10,9 @@ namespace flashbook {
 /// Prints a chapter's introduction to its results.
 using Preface = void (*)(std::ostream& out);
 
-/// Parses the command line, generates or reads inputs, runs the selected steps, checks each against the
-/// oracle and against `before` (the last step of the previous chapter; null for the first), times those that
-/// are right, and prints the report.
+/// Parses the command line, generates or reads inputs, and runs the selected steps. It checks each step
+/// against the oracle and against `before` (the last step of the previous chapter; null for the first), times
+/// the correct ones, and prints the report.
 ///
 /// Returns the exit code: 0 if all results are right, 1 if one is wrong, 2 for wrong usage, input or problem,
 /// 77 if hardware is missing. Results go to stdout, progress and errors to stderr.

@@ -11,7 +11,7 @@
 namespace flashbook {
 
 /// A line such as "checking step 2 against the oracle: 43 %". On a terminal it is rewritten in place and
-/// disappears. Elsewhere a line is printed only if there was none for four seconds.
+/// disappears. Elsewhere a line is printed only if none was printed in the last four seconds.
 class ProgressLine {
  public:
   explicit ProgressLine(std::string what) : what_(std::move(what)) {
@@ -23,7 +23,7 @@ class ProgressLine {
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
 
-  /// `fraction` is the part that is done, 0 to 1.
+  /// `fraction` is the completed part, 0 to 1.
   void update(double fraction) {
     if (is_due())
       std::fprintf(stderr, terminal_ ? "\r\033[K%s: %.0f %%" : "%s: %.0f %%\n", what_.c_str(),

@@ -17,7 +17,7 @@ bool all_finite(const std::vector<float>& values) {
   return std::all_of(values.begin(), values.end(), [](float value) { return std::isfinite(value); });
 }
 
-/// "--q, --k and --v"
+/// Returns option names such as "--q, --k and --v".
 std::string input_options(Operation operation) {
   std::vector<std::string> options;
   for (const TensorSpec& tensor : tensors_of(operation))
@@ -165,7 +165,7 @@ void read_inputs(const Given& given, const Chapter& chapter, Options& options) {
   for (auto& [id, array] : arrays) {
     if (const std::vector<int64_t> dims = dims_of(spec, id); array.shape != dims)
       throw InputError("--", name_of(id), " ", given.at("--" + std::string(name_of(id))).text, " has shape ",
-                       dims_text(array.shape), ": beside ", q_file.text, " and ", k_file.text, " it must be ",
+                       dims_text(array.shape), ": with ", q_file.text, " and ", k_file.text, " it must be ",
                        dims_text(dims));
     inputs[id] = std::move(array.values);
   }

@@ -8,8 +8,8 @@
 
 namespace flashbook {
 
-/// Refuses a --device for which this build was not made: HardwareMissing for "gpu", InputError for "sim" and
-/// for anything that is not a machine.
+/// Rejects a --device for which this build was not made: HardwareMissing for "gpu", InputError for "sim" and
+/// for unknown names.
 void check_device(const std::string& text);
 
 /// Returns the name of a writable file. An error is reported now rather than after minutes of work.
@@ -32,14 +32,14 @@ void read_inputs(const Given& given, const Chapter& chapter, Options& options);
 /// Returns the type with this name, if the chapter accepts it.
 DType dtype_of(const Value& name, const Chapter& chapter);
 
-/// Returns whether K and V are mean-subtracted. The columns of what models compute have nonzero means, so
-/// e4m3 subtracts them unless the user says no.
+/// Returns whether K and V are mean-subtracted. The columns that models compute have nonzero means, so e4m3
+/// subtracts them unless the user declines.
 bool is_smoothed(const Given& given, DType type);
 
-/// "f16, bf16"
+/// Returns names such as "f16, bf16".
 std::string names_of(std::span<const DType> types);
 
-/// "3,17" is query 17 of head 3, and "1,3,17" that of batch entry 1.
+/// Returns the row that a value names: "3,17" is query 17 of head 3, and "1,3,17" that of batch entry 1.
 RowOf row_of(const Value& value, const Spec& spec);
 
 }  // namespace flashbook

@@ -23,7 +23,7 @@ namespace {
 
 using nlohmann::json;
 
-/// A number for JSON, which has no NaN or infinity: nlohmann writes null, and read_json turns null into NaN.
+/// Members written to JSON, which has no NaN or infinity: nlohmann writes null, and read_json reads NaN.
 constexpr std::pair<const char*, double Verdict::*> kOfVerdict[] = {
     {"max_error", &Verdict::max_error}, {"bound", &Verdict::bound}, {"relative_rms", &Verdict::relative_rms}};
 constexpr std::pair<const char*, double StepReport::*> kOfStep[] = {
@@ -40,7 +40,7 @@ std::string format(const char* pattern, double value) {
   return text;
 }
 
-/// Returns three significant digits, as people write them: 1.23, 12.3, 123.
+/// Returns a number with three significant digits: 1.23, 12.3, 123.
 std::string three_digits(double value) {
   return format(value < 9.995 ? "%.2f" : value < 99.95 ? "%.1f" : "%.0f", value);
 }
@@ -80,7 +80,7 @@ std::string shape_of(const Report& report, const StepReport& step) {
   return step.shape.empty() ? report.shape : step.shape;
 }
 
-/// The speeds of steps: measured here or, where only the simulator ran, on the book's GPU.
+/// The speeds of steps: measured here or, if only the simulator ran, on the book's GPU.
 class Speeds {
  public:
   explicit Speeds(const Committed& committed) : committed_(committed) {}
@@ -105,8 +105,8 @@ class Speeds {
     return speed;
   }
 
-  /// Returns the shapes for which these times were taken, one line per shape: "chapters 1, 3: batch 4, ...".
-  /// A step that ran another shape than its chapter has its own number.
+  /// Returns the shapes for which these times were measured, one line per shape: "chapters 1, 3: batch 4,
+  /// ...". A step that ran a different shape from its chapter has its own number.
   std::vector<std::string> lines() const {
     std::vector<std::string> texts;
     for (const Line& line : lines_) {
@@ -147,7 +147,7 @@ std::string outcome(const StepReport& step) {
                                : "right";
 }
 
-/// Returns the worst error of the operation's first output, O or dQ, which represents them all.
+/// Returns the worst error of the operation's first output, O or dQ, which represents all outputs.
 std::string error_text(const StepReport& step) {
   return step.oracle.empty() ? "-" : format_error(step.oracle.front().verdict.max_error);
 }
@@ -194,7 +194,7 @@ Verdict verdict_from(const json& from) {
   return verdict;
 }
 
-/// In the order of the operations' lists, O and dQ first.
+/// Returns the verdicts in the order of the operations' lists, O and dQ first.
 std::vector<TensorVerdict> verdicts_from(const json& from) {
   std::vector<TensorVerdict> verdicts;
   for (Operation operation : {Operation::forward, Operation::backward})

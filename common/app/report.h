@@ -13,15 +13,15 @@
 
 namespace flashbook {
 
-/// "O against the oracle: error 3.1e-02, bound 1.2e-03; worst at batch 0, ...": the error of the first tensor
-/// that is wrong. Empty if none is.
+/// Returns the error of the first wrong tensor: "O against the oracle: error 3.1e-02, bound 1.2e-03; worst at
+/// batch 0, ...". Empty if none is wrong.
 std::string describe_failure(const std::vector<TensorVerdict>& verdicts, const std::string& against);
 
 struct StepReport {
   int step = 0;
   std::string slug = {}, name = {};
   std::string shape = {};        ///< description, if it differs from the report's shape
-  std::string why_not = {};      ///< why it could not run this shape; then nothing below is set
+  std::string why_not = {};      ///< why it could not run this shape; if set, the members below are not
   double flops = 0;              ///< from the cost model
   double memory_bytes = 0;       ///< from the chapter's cost model; 0 on the host
   double requested_bytes = 0;    ///< bytes that the multiprocessors request, by the cost model; 0 without one
@@ -45,23 +45,23 @@ struct Report {
   bool simulated = false;         ///< whether times come from the simulator
   std::string shape = {};         ///< description of the shape
   std::string checked_rows = {};  ///< "every row", "512 of 262144 rows", "nothing (--check off)"
-  std::string before = {};  ///< what it was compared with: a chapter, its step and the heads, or why not;
-                            ///< empty for the first chapter
+  std::string before = {};  ///< what the results were compared with: a chapter, its step and the heads, or
+                            ///< why not; empty for the first chapter
   std::vector<StepReport> steps = {};
 
   bool ok() const;  ///< whether no step that ran was wrong
 };
 
-/// "1.5 ms", "2.31 s"
+/// Returns "1.5 ms" or "2.31 s", for example.
 std::string format_seconds(double seconds);
-/// "268 MB", "1.1 TFLOP": three digits and a decimal prefix
+/// Returns "268 MB" or "1.1 TFLOP", for example: three digits and a decimal prefix.
 std::string format_amount(double value, const std::string& unit);
 
 /// Tables are at most this wide, and lines of text at most as wide as the narrowest terminal.
 inline constexpr std::size_t kColumns = 120, kTextColumns = 80;
 
-/// One program's results, with the reasons for anything wrong below the table. The simulator's rows also show
-/// the times of the book's GPU; a GPU's rows show them if the shape is the same.
+/// Prints one program's results, with the reasons for anything wrong below the table. The simulator's rows
+/// also show the times of the book's GPU; a GPU's rows show them if the shape is the same.
 void print_report(std::ostream& out, const Report& report, const Committed& committed = committed_results());
 
 /// Prints all programs' results as one table, with a row per step and the changes from step to step.

@@ -22,10 +22,10 @@ namespace {
 
 using device::Place;
 
-// Limits on the work of a check, in FLOPs of the problem. Each takes a few seconds on a laptop.
+// Limits on the work of a check, in FLOPs of the problem. A check at each limit takes seconds on a laptop.
 constexpr double kFullCheck = 1.5e10;     // up to this size the oracle checks every row
-constexpr double kSampleCheck = 4e9;      // above it, the oracle does about this much
-constexpr double kBeforeOnHost = 3e10;    // limit for the previous chapter, for comparison, on the CPU,
+constexpr double kSampleCheck = 4e9;      // for larger problems, the oracle's approximate work
+constexpr double kBeforeOnHost = 3e10;    // limit for running the previous chapter for comparison on the CPU,
 constexpr double kBeforeSimulated = 1e9;  // limit in the simulator,
 constexpr double kBeforeOnGpu = 1e15;     // and limit on a GPU
 
@@ -46,14 +46,14 @@ std::pair<double, int> time(const Call& call, int step, std::optional<int> reps)
   return {median(seconds), int(seconds.size())};
 }
 
-/// Throws InputError if the problem does not fit, which is better than being killed by the kernel after
+/// Throws InputError if the problem does not fit in memory: otherwise the program might be killed after
 /// minutes of work.
 void check_memory(const Chapter& chapter, const Options& options, const std::vector<int>& steps,
                   bool shares_host_memory) {
   const Spec& spec = options.spec;
   double workspace = 0;
   for (int step : steps) workspace = std::max(workspace, double(chapter.step(step).workspace_bytes(spec)));
-  // On the device: the encoded tensors. On the host: inputs as floats, their encodings, and two sets of
+  // The device holds the encoded tensors. The host holds inputs as floats, their encodings, and two sets of
   // outputs.
   double machine = workspace, host = 0;
   for (const TensorSpec& tensor : tensors_of(options.operation)) {
@@ -74,7 +74,7 @@ void check_memory(const Chapter& chapter, const Options& options, const std::vec
   if (!shares_host_memory) require(machine, device::info().memory_free, " of GPU memory and ");
 }
 
-/// Returns why `chapter` may be wrong in an operation for scores up to `largest`; empty if it is not.
+/// Returns why `chapter` may be inaccurate in an operation for scores up to `largest`; empty if it is not.
 std::string why_not_scores(const Chapter& chapter, Operation operation, const Spec& spec, double largest) {
   const float limit = right_up_to(operation, spec.dtype, spec.sharding.ranks);
   if (largest <= limit) return "";
@@ -87,7 +87,7 @@ std::vector<int64_t> rows_to_check(const Options& options, Report& report) {
   const Spec& spec = options.spec;
   double row_flops = 2.0 * (spec.head_dim + spec.value_dim) * spec.seqlen_k;
   if (options.operation ==
-      Operation::backward)  // a row of dQ, or one of dK and dV, which is a sum over a group
+      Operation::backward)  // a row of dQ, or a row of dK and dV, which sums over a group
     row_flops += 6.0 * spec.head_dim * spec.seqlen_q * (double(spec.heads) / spec.kv_heads);
   const bool small = row_flops * double(spec.q_rows()) <= kFullCheck;
   if (options.check == CheckMode::off) {
@@ -115,7 +115,7 @@ struct Before {
 };
 
 /// Each key head is stored next to the query heads that read it and forms a separate problem: the first
-/// `groups` of them are a problem whose tensors are the front parts of the whole ones.
+/// `groups` key heads are a problem whose tensors are the leading parts of the whole ones.
 Spec leading_groups(const Spec& spec, int groups) {
   Spec part = spec;
   part.batch = groups;
@@ -124,8 +124,8 @@ Spec leading_groups(const Spec& spec, int groups) {
   return part;
 }
 
-/// Runs a chapter that has no means on a mean-subtracted problem: it computes attention over K and V without
-/// their means, which its type can represent, and the means are added to its outputs.
+/// Runs a chapter without mean subtraction on a mean-subtracted problem: it computes attention over K and V
+/// without their means, which its type can represent, and the means are added to its outputs.
 Outputs run_without_means(const Chapter& before, const Spec& spec, Inputs inputs, int step) {
   const auto head_of = [&](int64_t row, int seqlen) { return row / seqlen * spec.head_dim; };
   for (TensorId id : {TensorId::k, TensorId::v})
@@ -208,7 +208,7 @@ Reference leading_rows(const Reference& reference, const Spec& spec) {
 }
 
 /// Describes errors in the previous chapter's outputs; empty if there are none. If there are any, a
-/// difference says nothing about this chapter.
+/// difference is no evidence against this chapter.
 std::string wrong_before(const Before& before, const Reference& reference) {
   const Reference part = leading_rows(reference, before.spec);
   if (part.rows.empty()) return "";
@@ -233,14 +233,14 @@ void name_machine(const Chapter& chapter, Report& report) {
   report.simulated = !report.on_gpu;
 }
 
-/// Returns the default problem, with the kind of keys that the step takes.
+/// Returns the default problem, with the kind of keys that the step accepts.
 Spec spec_for(const Step& step, const Spec& spec) {
   return step.needs.has(Feature::latent)       ? with_latent_keys(spec)
          : step.needs.has(Feature::e4m3_cache) ? with_e4m3_cache(spec)
                                                : spec;
 }
 
-/// Returns the bytes that the step moves by its cost model; 0 if that needs a kernel that the program lacks.
+/// Returns the step's bytes by its cost model; 0 if that needs a kernel that the program lacks.
 double modelled_bytes(const Step& step, const Spec& spec) try {
   return step.memory_bytes(spec);
 } catch (const std::exception&) {
@@ -308,7 +308,7 @@ RunResult run_spec(const Options& options, const Chapter& chapter, const Chapter
     if (expected) entry.oracle = expected->judge(result.outputs);
     if (earlier) entry.before = by_tensor(compare_with(*earlier, result.outputs, expected->forward()));
     if (!entry.ok()) entry.suspects = device::take_suspects();
-    // The simulator's time says nothing about a GPU, so one run is enough. Processes run a step equally
+    // The simulator's time is unrelated to a GPU's, so one run is enough. All processes run a step equally
     // often.
     const bool counted = report.simulated || device::processes() != nullptr;
     const auto reps =
@@ -320,7 +320,7 @@ RunResult run_spec(const Options& options, const Chapter& chapter, const Chapter
   return result;
 }
 
-/// In a default run, a step for latent keys, or for a cache in e4m3, gets the default problem with such keys,
+/// In a default run, a step for latent keys, or for an e4m3 cache, uses the default problem with such keys,
 /// and runs separately.
 void run_other_keys(const Options& options, const Chapter& chapter, Report& report) {
   if (options.inputs || options.spec != chapter.default_spec()) return;
@@ -345,7 +345,7 @@ Spec as_taken_by(const Chapter& chapter, const Spec& spec) {
   taken.sharding.order = {};
   if (!chapter.takes(spec.dtype)) taken.dtype = output_type(spec.dtype);
   taken.e4m3.mean_subtracted = spec.e4m3.mean_subtracted && taken.dtype == DType::e4m3;
-  taken.e4m3.cache = false;  // since its values are those of 16 bits, too
+  taken.e4m3.cache = false;  // the values of an e4m3 cache are 16-bit values, too
   return taken;
 }
 

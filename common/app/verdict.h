@@ -1,5 +1,5 @@
 /// \file
-/// A check's verdicts on an operation's outputs.
+/// The verdicts of a check on an operation's outputs.
 #pragma once
 #include <vector>
 

@@ -23,7 +23,7 @@ constexpr int kMaxLinks = 40;  // the same limit as Linux
 
 std::error_code last_error() { return {errno, std::generic_category()}; }
 
-/// Returns the number after `prefix`, if nothing else follows.
+/// Returns the number after `prefix`, if nothing follows the number.
 std::optional<int> number_behind(const std::string& text, const std::string& prefix) {
   int number = 0;
   if (!text.starts_with(prefix)) return std::nullopt;
@@ -57,7 +57,7 @@ Target target_of(fs::path file) {
   return {file, std::nullopt};
 }
 
-/// Returns whether it is neither a file nor a folder: a device such as /dev/null, a pipe, a socket.
+/// Returns whether `file` is neither a file nor a folder but a device such as /dev/null, a pipe or a socket.
 bool is_special(const fs::path& file) {
   std::error_code error;
   const fs::file_status status = fs::status(file, error);
@@ -90,7 +90,7 @@ std::error_code write_to(const fs::path& file, int flags, mode_t mode, std::stri
 
 std::string partial_name(const fs::path& file) { return file.string() + ".partial-"; }
 
-/// Removes the temporary files of `file` that killed programs left behind.
+/// Removes temporary files of `file` left behind by killed programs.
 void remove_left_over(const fs::path& file) {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder_of(file), error)) {
@@ -114,7 +114,7 @@ std::error_code replace(const fs::path& file, std::string_view contents) {
 
 void write_whole_file(const fs::path& file, std::string_view contents) {
   const Target target = target_of(file);
-  std::cout.flush();  // so that what was printed before comes first
+  std::cout.flush();  // so that earlier output comes first
   const std::error_code error = target.descriptor         ? write_all(*target.descriptor, contents)
                                 : is_special(target.file) ? write_to(target.file, 0, 0, contents)
                                                           : replace(target.file, contents);

@@ -16,8 +16,8 @@ struct TensorReference {
   std::vector<double> bound;   ///< [rows], the largest error that passes
 };
 
-/// dQ, dK and dV of <O, dO> in FP64, from the rounded Q, K, V and dO. O and the log-sum-exp are recomputed,
-/// so the rounding of those in `inputs` counts as the kernel's error. With P = softmax(S), S = scale * Q K^T:
+/// Returns dQ, dK and dV of <O, dO> in FP64, from the rounded Q, K, V and dO. O and the log-sum-exp are
+/// recomputed, so their rounding in `inputs` is the kernel's error. With P = softmax(S), S = scale * Q K^T:
 ///
 ///     D = rowsum(dO * O) - dL    dV = P^T dO    dP = dO V^T    dS = P * (dP - D)
 ///     dQ = scale * dS K     dK = scale * dS^T Q

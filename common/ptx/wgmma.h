@@ -9,12 +9,12 @@
 /// The products of a warpgroup run asynchronously, in the order in which they are issued, and are waited for
 /// in groups:
 ///
-///     the threads' writes to registers are visible
+///     wgmma_fence();                               // the threads' writes to registers are visible
 ///     for (int k = 0; k < kSteps; ++k)
 ///       wgmma<__half, 128>(d, wgmma_advance(a, k * 32), wgmma_advance(b, k * 32), k > 0);
 ///     wgmma_commit();                              // a group of kSteps products
 ///     wgmma_wait<0>();
-///     now d may be read and a overwritten
+///     wgmma_pin(d);                                // now d may be read and a overwritten
 ///
 /// Between issue and wait, no thread may access d, change a's registers, or overwrite a tile in shared
 /// memory. Tiles that threads have written need fence_proxy_async first; those that TMA has loaded do not.
