@@ -79,7 +79,7 @@ def cause(message: str) -> str:
 
 
 class Causes:
-    """The causes of failures so far."""
+    """Remembers the causes of failures so far."""
 
     def __init__(self) -> None:
         self.titles: dict[str, str] = {}  # the first test with each cause

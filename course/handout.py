@@ -113,7 +113,7 @@ def readme(root: Path, exercises: Sequence[manifest.Exercise], open_ones: Sequen
 
 
 def answering(root: Path, tree: Path, exercises: Iterable[manifest.Exercise]) -> Iterator[str]:
-    """Warnings about files in a hand-out that contain an exercise's solution, literally or with other names and numbers."""
+    """Returns warnings about files in a hand-out that contain an exercise's solution, literally or with other names and numbers."""
     solutions = {}
     for e in exercises:
         stub = written((root / e.file).read_text(encoding="utf-8"), e.file)[0][e.id]

@@ -124,7 +124,7 @@ class Sandbox:
             raise Broken(f"a submission cannot be run{' as a user other than root' if self.lends else ''} here: {one_line(done.output)}")
 
     def prove(self) -> None:
-        """Tries what a hostile program would, and adds to `missing` whatever succeeds."""
+        """Tries what a hostile program would try, and adds to `missing` whatever succeeds."""
         with own_folder() as top:
             top.chmod(0o755)
             own, other = top / "own", top / "other"

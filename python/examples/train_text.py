@@ -58,7 +58,7 @@ def corpus() -> torch.Tensor:
 
 
 class Attention(nn.Module):
-    """Causal attention with rotated positions; `kernel` is "flashbook", "sdpa", "cudnn" or "eager"."""
+    """Computes causal attention with rotary positions; `kernel` is "flashbook", "sdpa", "cudnn" or "eager"."""
 
     def __init__(self, width: int, heads: int, kernel: str) -> None:
         super().__init__()

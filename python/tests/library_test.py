@@ -80,7 +80,7 @@ class Loading(unittest.TestCase):
 
 
 class Pages(unittest.TestCase):
-    """The code in docs/pages/in_pytorch.md is right."""
+    """Tests the code in docs/pages/in_pytorch.md."""
 
     def attention(self, library_name):
         page = (ROOT / "docs" / "pages" / "in_pytorch.md").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""One process of test_ranks.py: compares context_parallel, forward and gradients, with attention over the whole sequence.
+"""Compares context_parallel, forward and gradients, with attention over the whole sequence. Run by test_ranks.py.
 
 torchrun --nproc-per-node 2 ranks_worker.py
 """

@@ -22,7 +22,7 @@ def visible(seqlen_q, seqlen_k, causal=False, window=(-1, -1), device="cpu", chu
 
 def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, slopes=None, sinks=None, document=None, kept=None, bias=None,
               chunk=0):
-    """O and the log-sum-exp, [batch, heads, seqlen_q], which are 0 and -inf for a row that sees no key. A sink is a score without a key.
+    """Returns O and the log-sum-exp, [batch, heads, seqlen_q], which are 0 and -inf for a row that sees no key. A sink is a score without a key.
     `document`, [seqlen], is each token's document; `kept` is dropout's factor for each probability; `bias` is indexed by distance."""
     group = q.shape[2] // k.shape[2]
     q, k, v = (tensor.transpose(1, 2) for tensor in (q, k.repeat_interleave(group, 2), v.repeat_interleave(group, 2)))
@@ -50,7 +50,7 @@ def attention(q, k, v, causal=False, window=(-1, -1), softcap=0.0, scale=None, s
 
 
 def assert_as_good_as_plain(got, exact, plain, factor=2, floor=1e-5):
-    """FlashAttention's rule: the largest error is at most `factor` times that of plain attention in the same type, plus a small floor."""
+    """Checks FlashAttention's rule: the largest error is at most `factor` times that of plain attention in the same type, plus a small floor."""
     assert got.shape == exact.shape and not got.isnan().any()
     error, allowed = (of.abs().max().item() if exact.numel() else 0.0 for of in (got.double() - exact, plain.double() - exact))
     assert error <= factor * allowed + floor, f"error {error:.2e}, plain attention's {allowed:.2e}"

@@ -1,4 +1,4 @@
-"""Every argument of FlashAttention-2's and -3's functions: their order, which are supported, which raise errors and when, and the page's tables."""
+"""Tests every argument of FlashAttention-2's and -3's functions: order, support, errors, and the page's tables."""
 
 import contextlib
 import importlib.metadata

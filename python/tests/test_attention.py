@@ -1,4 +1,4 @@
-"""O, the log-sum-exp and gradients against float64, by FlashAttention's rule, with the lengths, heads, masks and strides of its own tests."""
+"""Compares O, the log-sum-exp and gradients with float64, by FlashAttention's rule, with the lengths, heads, masks and strides of its own tests."""
 
 import itertools
 import math
@@ -90,7 +90,7 @@ def test_head_dimensions_that_tiles_pad(head_dim, mask):
 @pytest.mark.parametrize("dims", [(192, 128), (136, 40), (64, 128), (128, 64), (256, 128), (80, 200)] if GPU else [(192, 128), (40, 80)], ids=str)
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 def test_values_of_another_width(dtype, dims, mask):
-    """DeepSeek's 192 and 128, and other pairs, dense and packed. Rows after the last sequence are NaN, and nothing is copied."""
+    """Tests DeepSeek's 192 and 128, and other pairs, dense and packed. Rows after the last sequence are NaN, and nothing is copied."""
     head_dim, value_dim = dims
     for seqlen_q, seqlen_k in LENGTHS if GPU else LENGTHS[:2]:
         q, k, v = inputs(seqlen_q, seqlen_k, *HEADS[-1], 256, dtype)
@@ -160,7 +160,7 @@ def test_values_of_another_width_that_are_refused():
 @pytest.mark.parametrize("head_dim", [8, 40, 80, 96, 136, 192, 248] if GPU else [40, 56])
 @pytest.mark.parametrize("pages", [0, 16])
 def test_caches_whose_head_dimension_tiles_pad(head_dim, pages):
-    """Chapter 8, with and without masks; the columns after those of a row are NaN, and nothing may be copied."""
+    """Tests chapter 8 with and without masks; the columns after those of a row are NaN, and nothing may be copied."""
     q, k, v = inputs(2, 96, 4, 2, head_dim, torch.bfloat16, batch=2)
     k_cache, v_cache = (torch.cat([tensor, torch.full_like(tensor[..., :8], math.nan)], 3)[..., :head_dim] for tensor in (k, v))
     table, lengths = None, torch.tensor([90, 37], device=DEVICE, dtype=torch.int32)
@@ -234,7 +234,7 @@ def test_every_function_pads_head_dimensions():
 @pytest.mark.kernels
 @pytest.mark.parametrize("softcap", [0.0, 3.0])
 def test_slopes_of_each_sequence(softcap):
-    """Slopes per batch entry, per packed sequence, and with a cache. They differ between sequences as much as possible."""
+    """Tests slopes per batch entry, per packed sequence, and with a cache. Sequences have slopes as different as possible."""
     q, k, v = inputs(70, 90, 4, 2, 64, torch.bfloat16, batch=3, grad=True)
     slopes = torch.tensor([[2.0, 1.0, 0.5, 0.25], [0.0, 0.0, 0.0, 0.0], [0.125, 4.0, 0.0625, 8.0]], device=DEVICE)
     o = flashbook.flash_attn_func(q, k, v, causal=True, softcap=softcap, alibi_slopes=slopes)
@@ -387,7 +387,7 @@ def test_more_heads_than_a_grid_has_rows(sizes, options):
 
 @pytest.mark.gpu
 def test_offsets_beyond_an_int():
-    """Batch entries 2^31 + 64 elements apart, which takes 4.3 GB."""
+    """Tests batch entries that are 2^31 + 64 elements apart, which takes 4.3 GB."""
     if torch.cuda.mem_get_info()[0] < 8e9:
         pytest.skip("too little memory")
     apart = 2**31 + 64
@@ -487,7 +487,7 @@ def test_cache(pages, new, queries, causal):
 @pytest.mark.parametrize("pages", [None, 16])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_cache_in_e4m3(pages, dtype):
-    """Scales of any size, per sequence and key head; q and o stay in 16 bits."""
+    """Tests scales of any size, per sequence and key head; q and o stay in 16 bits."""
     batch, heads, kv_heads, d, most = 2, 4, 2, 64, 320
     lengths = torch.tensor([300, 1], device=DEVICE, dtype=torch.int32)
     q = torch.randn(batch, 1, heads, d, device=DEVICE, dtype=dtype)
@@ -587,7 +587,7 @@ def test_e4m3_queries_new_keys_and_rules(dtype, rules):
 @pytest.mark.kernels
 @pytest.mark.parametrize("options", [{}, {"causal": True, "softcap": 5.0}, {"window_size": (20, 3)}], ids=str)
 def test_values_of_more_columns_than_a_tile(options):
-    """Both halves of 512 columns, dense and packed, in chunks, with their gradients."""
+    """Tests both halves of 512 columns, dense and packed, in chunks, with their gradients."""
     q, k, v = (torch.randn(2, 40, heads, columns, device=DEVICE, dtype=torch.bfloat16, requires_grad=True) for heads, columns in ((4, 64), (2, 64), (2, 512)))
     first = torch.tensor([0, 40, 80], device=DEVICE, dtype=torch.int32)
     for chunk in (0, 16):
@@ -630,7 +630,7 @@ RULES = {"window": {"window_size": (40, 0)}, "both sides": {"window_size": (9, 1
 @pytest.mark.parametrize("pages", [0, 4, 64])
 @pytest.mark.parametrize("rule", RULES)
 def test_cache_as_models_have_it(rule, pages):
-    """Windows, score functions and sinks with lengths, pages and new keys. Keys before the window and rows after the last key are NaN."""
+    """Tests windows, score functions and sinks with lengths, pages and new keys. Keys before the window and rows after the last key are NaN."""
     batch, heads, kv_heads, d, most, new, queries = 3, 4, 2, 64, 192, 2, 3
     options = dict(RULES[rule])
     lengths = torch.tensor([0, 150, 64], device=DEVICE, dtype=torch.int32)
@@ -659,7 +659,7 @@ def test_cache_as_models_have_it(rule, pages):
 @pytest.mark.parametrize("chapter", [8, 9])
 @pytest.mark.parametrize("rule", ["window", "all", "causal"])
 def test_packed_queries_against_pages(rule, chapter):
-    """Decoding sequences, chunks of prompts, and a sequence without queries, in one launch: with few rows, or enough for chapter 9."""
+    """Tests decoding sequences, chunks of prompts, and a sequence without queries, in one launch: with few rows, or enough for chapter 9."""
     options = dict(RULES[rule]) if rule in RULES else {"causal": True}
     if rule == "all" and chapter == 9:
         pytest.skip("score functions are for chapter 8")
@@ -773,7 +773,7 @@ def test_one_small_page_per_sequence(rows, queries):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_parts_of_the_keys_are_merged(dtype):
-    """flash_attn_combine, also for rows without keys in some parts or in all of them, whose partial results may be NaN."""
+    """Tests flash_attn_combine, also for rows without keys in some parts or in all of them, whose partial results may be NaN."""
     q, k, v = (torch.randn(2, rows, heads, 64, device=DEVICE, dtype=torch.float64) for rows, heads in ((5, 4), (30, 2), (30, 2)))
     parts = [attention(q, k[:, begin:end], v[:, begin:end]) for begin, end in ((0, 7), (7, 8), (8, 30))]
     o, lse = torch.stack([o for o, _ in parts]).float(), torch.stack([lse.transpose(1, 2) for _, lse in parts]).float()
@@ -796,7 +796,7 @@ def test_parts_of_the_keys_are_merged(dtype):
 
 @pytest.mark.kernels
 def test_flash_attention_3_names_rows_of_a_page_table():
-    """cache_batch_idx together with page_table, and rotary_seqlens without a rotary embedding."""
+    """Tests cache_batch_idx together with page_table, and rotary_seqlens without a rotary embedding."""
     q, k, v = (torch.randn(2, rows, heads, 64, device=DEVICE, dtype=torch.bfloat16) for rows, heads in ((2, 4), (3, 2), (3, 2)))
     k_pages, v_pages = (torch.randn(15, 16, 2, 64, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
     table, entries, lengths = (torch.tensor(of, device=DEVICE, dtype=torch.int32) for of in (torch.randperm(15).view(5, 3).tolist(), [3, 1], [20, 45]))
@@ -809,7 +809,7 @@ def test_flash_attention_3_names_rows_of_a_page_table():
 
 
 def rotated(x, cos, sin, interleaved):
-    """x, [rows, heads, head_dim], rotated as complex numbers."""
+    """Returns x, [rows, heads, head_dim], rotated as complex numbers."""
     half = cos.shape[1]
     turning = x[..., :2 * half].double()
     pairs = turning.unflatten(-1, (half, 2)) if interleaved else turning.unflatten(-1, (2, half)).transpose(-1, -2)
@@ -913,7 +913,8 @@ def seeded(function, *tensors, **options):
 
 
 def kept_by(function, q, k, v, dropout_p, **options):
-    """Dropout's factor for each probability of a seeded call, [batch, heads, seqlen_q, seqlen_k]: if V is the identity, O is P after dropout."""
+    """Returns dropout's factor for each probability of a seeded call, [batch, heads, seqlen_q, seqlen_k]: if V is the identity, O is P after
+    dropout."""
     identity = torch.eye(k.shape[1], k.shape[-1], device=DEVICE, dtype=v.dtype)[:, None].expand(v.shape)
     left = seeded(function, q, k, identity, dropout_p, **options)[..., :k.shape[1]]
     return (left != 0).transpose(1, 2).double() / (1 - dropout_p)
@@ -1011,7 +1012,7 @@ def test_dropout_of_packed_sequences():
 
 
 def biased(q, k, v, bias, **options):
-    """flashbook.attention of [batch, seqlen, heads, head_dim]."""
+    """Calls flashbook.attention on tensors [batch, seqlen, heads, head_dim]."""
     o, lse = flashbook.attention(*(tensor.transpose(1, 2) for tensor in (q, k, v)), bias=bias, return_lse=True, **options)
     return o.transpose(1, 2), lse
 

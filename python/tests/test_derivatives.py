@@ -75,7 +75,7 @@ CALLS = {
 
 
 def projections():
-    """x and weights, and the queries, keys and values computed from them."""
+    """Returns x and weights, and the queries, keys and values computed from them."""
     x = torch.randn(1, ROWS, 1, 64, device=DEVICE, dtype=torch.float16, requires_grad=True)
     weights = [(torch.randn(64, HEADS * 64, device=DEVICE, dtype=torch.float16) / 8).requires_grad_() for _ in range(3)]
     return x, weights, [(x @ weight).view(1, ROWS, HEADS, 64) for weight in weights]
@@ -243,7 +243,7 @@ def test_a_forward_mode_derivative_of_a_cache_is_refused(module, of):
 @pytest.mark.kernels
 @pytest.mark.parametrize("options", [{}, {"window_size": (5, 0)}, {"softcap": 5.0}], ids=str)
 def test_transforms_are_right_or_refuse(options):
-    """torch.func.grad, a vmap of it, and a batch of dO."""
+    """Tests torch.func.grad, a vmap of it, and a batch of dO."""
     leaves = [torch.randn(2, ROWS, HEADS, 64, device=DEVICE, dtype=torch.float16, requires_grad=True) for _ in range(3)]
     call = lambda q, k, v: flashbook.flash_attn_func(q, k, v, deterministic=True, **options)
     loss = lambda q, k, v: call(q, k, v).float().square().sum()

@@ -1,4 +1,4 @@
-"""Chunks and unused rows of sequences, dense and packed, against float64, sequence by sequence."""
+"""Compares chunks and unused rows of sequences, dense and packed, with float64, sequence by sequence."""
 
 import itertools
 import math
@@ -49,7 +49,7 @@ def compare(found, leaves, sequences, window_size=(-1, -1), **options):
 @pytest.mark.parametrize("options", MASKS, ids=str)
 @pytest.mark.parametrize("which, chunk", [("seqused_q", 0), ("seqused_k", 32), ("both", 0), ("both", 32)])
 def test_sequences_shorter_than_their_slots(which, chunk, options):
-    """Including unused slots and a sequence that fills its slot. The rows in between are NaN."""
+    """Includes unused slots and a sequence that fills its slot. The rows in between are NaN."""
     slots_q, slots_k, used_q, used_k = (70, 9, 133, 40, 5), (70, 40, 133, 9, 20), (50, 9, 0, 33, 1), (70, 25, 60, 0, 3)
     used_q, used_k = slots_q if which == "seqused_k" else used_q, slots_k if which == "seqused_q" else used_k
     first, first_key = begins(*slots_q), begins(*slots_k)

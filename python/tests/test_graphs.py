@@ -1,4 +1,4 @@
-"""Every function as the first CUDA graph of a process."""
+"""Captures every function as the first CUDA graph of a process."""
 
 import concurrent.futures
 import pathlib

@@ -1,4 +1,4 @@
-"""qv, a second product in the scores, against float64."""
+"""Compares qv, a second product in the scores, with float64."""
 
 import math
 
@@ -45,7 +45,7 @@ def test_narrow_values_have_every_mask(options):
 @pytest.mark.parametrize("form", ["one tensor", "two tensors", "narrow", "entries", "pages", "packed", "packed pages"])
 @pytest.mark.parametrize("new", [0, 2])
 def test_latents_in_a_cache(form, new):
-    """Rows after the last key are NaN in what is read in place."""
+    """In tensors that are read in place, rows after the last key are NaN."""
     columns = (32, 256) if form == "narrow" else (64, 512)
     batch, most, lengths, queries = 3, 128, [100, 5, 64], [3, 3, 3]
     if "packed" in form:

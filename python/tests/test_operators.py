@@ -1,4 +1,4 @@
-"""PyTorch's requirements for operators: schema, fake tensors, compilation without breaks, autocast, streams, devices, CUDA graphs."""
+"""Tests PyTorch's requirements for operators: schema, fake tensors, compilation without breaks, autocast, streams, devices, CUDA graphs."""
 
 import ctypes
 import pathlib

@@ -1,4 +1,4 @@
-"""context_parallel in processes started by torchrun: over Gloo in the simulator, over NCCL on GPUs."""
+"""Tests context_parallel in processes started by torchrun: over Gloo in the simulator, over NCCL on GPUs."""
 
 import os
 import pathlib

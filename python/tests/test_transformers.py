@@ -1,4 +1,4 @@
-"""Small random Hugging Face models on these kernels: attn_implementation="flashbook" against "sdpa"."""
+"""Tests small random Hugging Face models on these kernels: attn_implementation="flashbook" against "sdpa"."""
 
 import functools
 
@@ -61,7 +61,7 @@ def test_prefill_and_gradients(calls):
 
 
 def test_generate(calls):
-    """The same tokens, or different ones only if both were nearly equally likely."""
+    """Generates the same tokens, or different ones only if both were nearly equally likely."""
     model, tokens = llama(), torch.randint(1, 100, (2, 20), device=DEVICE)
     new = 8 if GPU else 3
     options = {"max_new_tokens": new, "do_sample": False, "pad_token_id": 0, "eos_token_id": None, "output_logits": True,
@@ -80,7 +80,7 @@ def test_generate(calls):
 
 
 def test_padding(calls):
-    """Padding on the left, which transformers removes by packing the sequences."""
+    """Tests padding on the left, which transformers removes by packing the sequences."""
     model, tokens = llama(), torch.randint(1, 100, (2, 20), device=DEVICE)
     mask = torch.ones_like(tokens)
     mask[0, :3] = 0

@@ -20,7 +20,7 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 /// A step's fault.
 enum Fault { none, loses_a_tile, sees_the_future, no_number_from_key_130, no_number_in_one_value };
 
-/// Attention row by row, in float, on the host, as a chapter with one step per fault.
+/// Computes attention row by row, in float, on the host, as a chapter with one step per fault.
 template <Fault kFault>
 void by_the_book(const Spec& spec, const Tensors& t, device::Stream) {
   const auto *q = static_cast<const float*>(t.q), *k = static_cast<const float*>(t.k),

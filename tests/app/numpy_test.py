@@ -17,7 +17,7 @@ except ImportError:
 
 
 def attention(q, k, v, causal):
-    """O and log-sum-exp of softmax(q k^T / sqrt(d)) v, [batch, heads, seqlen, head_dim], in float64."""
+    """Returns O and the log-sum-exp of softmax(q k^T / sqrt(d)) v, [batch, heads, seqlen, head_dim], in float64."""
     q, k, v = (np.asarray(x, dtype=np.float64) for x in (q, k, v))
     group = q.shape[1] // k.shape[1]
     k, v = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)
@@ -52,7 +52,7 @@ GRADIENT_TOLERANCE = {np.float32: 1e-5, np.float16: 4e-3}
 
 
 def gradients(q, k, v, d_o, causal):
-    """dQ, dK and dV from the five products of the backward pass; those of a key head are sums over its group."""
+    """Returns dQ, dK and dV from the five products of the backward pass; those of a key head are sums over its group."""
     group = q.shape[1] // k.shape[1]
     q, k, v, d_o = (array.astype(np.float64) for array in (q, k, v, d_o))
     o, lse = attention(q, k, v, causal)

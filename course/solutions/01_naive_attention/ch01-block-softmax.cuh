@@ -13,7 +13,7 @@ __device__ float block_reduce(float (&partial)[kBlockThreads], float value, Comb
   return result;
 }
 
-/// P = softmax(S) and the log-sum-exp, one block per row. Grid: (rows).
+/// Computes P = softmax(S) and the log-sum-exp, one block per row. Grid: (rows).
 template <typename T>
 __global__ void block_softmax(const float* scores,  // [batch * heads, seqlen_q, score_stride]
                               T* probabilities,     // [batch * heads, seqlen_q, score_stride]

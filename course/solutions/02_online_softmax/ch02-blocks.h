@@ -1,4 +1,5 @@
-/// One row of attention, a block of keys at a time. Adds to `o`, [head_dim] zeros; returns the log-sum-exp.
+/// Computes one row of attention, one block of keys at a time. Adds to `o`, [head_dim] zeros; returns the
+/// log-sum-exp.
 inline float attention_row_in_blocks(const Row& row, float* o) {
   SoftmaxState state;
   for (int first = 0; first < row.keys; first += kBlock) {

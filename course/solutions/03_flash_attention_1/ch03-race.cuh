@@ -1,5 +1,5 @@
-/// Attention, `kRowsPerBlock` queries per block, one after another. Grid: (queries / kRowsPerBlock, batch *
-/// heads); 128 threads.
+/// Computes attention, `kRowsPerBlock` queries per block, one after another. Grid: (queries / kRowsPerBlock,
+/// batch * heads); 128 threads.
 template <typename T, int kHeadDim, int kRowsPerBlock>
 __global__ void shared_rows(const T* q,  // [batch * heads, seqlen_q, kHeadDim]
                             const T* k,  // [batch * kv_heads, seqlen_k, kHeadDim]

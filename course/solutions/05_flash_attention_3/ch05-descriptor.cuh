@@ -1,4 +1,5 @@
-/// output = P V for 64 queries and 64 keys. 128 threads; dynamic shared memory: MixShared<T, kHeadDim>.
+/// Computes output = P V for 64 queries and 64 keys. 128 threads; dynamic shared memory: MixShared<T,
+/// kHeadDim>.
 template <typename T, int kHeadDim>
 __global__ void __launch_bounds__(kWarpgroup)
     weighted_values(const __grid_constant__ CUtensorMap p_map,  // [1, 1, 64, 64 keys]

@@ -1,4 +1,5 @@
-/// The squared norm of each key, one block per head. kNormThreads threads; shared memory: NormShared<T>.
+/// Computes the squared norm of each key, one block per head. kNormThreads threads; shared memory:
+/// NormShared<T>.
 template <typename T>
 __global__ void __launch_bounds__(kNormThreads)
     squared_norms(const __grid_constant__ CUtensorMap map,  // [heads, panels, keys, 64]

@@ -1,4 +1,4 @@
-/// Probabilities of each row, tile by tile, as e4m3. One block of a single warp per row.
+/// Computes the probabilities of each row, tile by tile, in e4m3. One block of a single warp per row.
 __global__ void __launch_bounds__(32)
     encode_probabilities(const float* scores,  // [rows, tiles, 128], times log2(e)
                          uint32_t* p,          // e4m3 [rows, tiles, 128]

@@ -1,4 +1,4 @@
-/// The weights of kWeightThreads keys of a head. Grid: (key tiles, heads).
+/// Computes the weights of kWeightThreads keys of a head. Grid: (key tiles, heads).
 template <typename T>
 __global__ void __launch_bounds__(kWeightThreads)
     key_weights(const T* q,        // [heads, seqlen_q, kWeightDim]

@@ -1,4 +1,5 @@
-/// Means of the columns of each tile. Grid: the blocks whose rows are added up, kMeanColumns threads each.
+/// Computes the means of the columns of each tile. Grid: the blocks whose rows are added up, kMeanColumns
+/// threads each.
 __global__ void __launch_bounds__(kMeanColumns)
     column_means(const float* rows,  // [tiles, blocks, kMeanRows, kMeanColumns]
                  float* sums,        // [tiles, kMeanColumns], 0 at the start

@@ -1,4 +1,4 @@
-/// dV of a tile of keys. Grid: (key tiles, batch), kValueDim threads.
+/// Computes dV of a tile of keys. Grid: (key tiles, batch), kValueDim threads.
 template <typename T>
 __global__ void __launch_bounds__(kValueDim)
     value_gradient(const T* q,          // [batch, seqlen_q, kValueDim]

@@ -1,4 +1,4 @@
-/// Attention, with one block of a single warp per query. Scores include the factor log2(e).
+/// Computes attention, with one block of a single warp per query. Scores include the factor log2(e).
 __global__ void __launch_bounds__(32) attend_one_query(const float* scores,  // [rows, keys]
                                                        const float* v,       // [keys, 32]
                                                        float* o,             // [rows, 32]

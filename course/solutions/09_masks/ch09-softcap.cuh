@@ -1,4 +1,4 @@
-/// The gradient of each row of scores. One block of a single warp per row.
+/// Computes the gradient of each row of scores. One block of a single warp per row.
 __global__ void __launch_bounds__(32) capped_gradient(const float* x,   // [rows, keys]
                                                       const float* dp,  // [rows, keys]
                                                       float* dx,        // [rows, keys]

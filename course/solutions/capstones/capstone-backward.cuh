@@ -21,7 +21,7 @@ __device__ inline void store(__half* tensor, int64_t row, const Two& x, float fa
   at[0] = from_float<__half>(x.a * factor), at[1] = from_float<__half>(x.b * factor);
 }
 
-/// dQ, and D = rowsum(dO * O) for the kernel that follows. Grid: (seqlen_q, batch * heads).
+/// Computes dQ, and D = rowsum(dO * O) for the kernel that follows. Grid: (seqlen_q, batch * heads).
 __global__ void __launch_bounds__(32) query_gradients(Backward p, float* delta) {
   const int query = blockIdx.x, batch = blockIdx.y / p.heads, head = blockIdx.y % p.heads;
   const int64_t row = int64_t(blockIdx.y) * p.seqlen_q + query;
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(32) query_gradients(Backward p, float* delta) 
   if (threadIdx.x == 0) delta[row] = d;
 }
 
-/// dK and dV, sums over the query heads of a group. Grid: (seqlen_k, batch * kv_heads).
+/// Computes dK and dV, which are sums over the query heads of a group. Grid: (seqlen_k, batch * kv_heads).
 __global__ void __launch_bounds__(32) key_gradients(Backward p, const float* delta) {
   const int key = blockIdx.x, group = p.heads / p.kv_heads;
   const int64_t key_row = int64_t(blockIdx.y) * p.seqlen_k + key;

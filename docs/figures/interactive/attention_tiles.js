@@ -67,7 +67,7 @@
     };
   }
 
-  /** The bytes of each kind of tile. */
+  /** Returns the bytes of each kind of tile. */
   const sizes = (p) => ({
     Q: bf16 * p.rowsQ * p.d, K: bf16 * p.rowsK * p.d, V: bf16 * p.rowsK * p.d, O: bf16 * p.rowsQ * p.d, sums: f32 * p.rowsQ * p.d,
     S: f32 * p.rowsQ * p.rowsK, P: bf16 * p.rowsQ * p.rowsK, ml: 2 * f32 * p.rowsQ,
@@ -167,7 +167,7 @@
     return sram.result();
   }
 
-  /** The bytes of S and P. */
+  /** Returns the bytes of S and P. */
   const ofScores = (c) => c.S.read + c.S.written + c.P.read + c.P.written;
 
   const schedules = {
@@ -190,7 +190,7 @@
     .replace(/\d+/g, (d) => subscript(String(Number(d) + 1)));
   const name = (tensor, ...index) => label(tensor + index.join(','));
 
-  /** The sentence of a step. */
+  /** Returns the sentence for a step. */
   function sentence(schedule, p, result, k) {
     const s = result.steps[k], { i, j } = s;
     const cost = [...s.read.values(), ...s.written.values()].reduce((a, b) => a + b, 0);

@@ -11,7 +11,8 @@
   /** Returns the tiles in shared memory that a product reads; stages are those of the round. */
   const operands = { S: ['K', 'Q'], dP: ['V', 'dO'], dV: ['dO'], dQ: ['dS', 'K'], dK: ['Q'] };
 
-  /** The block after the first k events: its tiles { K, V, Q0, Q1, dO0, ..., dq1 }: { is: free, coming or full, round }; its consumers; phases of barriers. */
+  /** Returns the block after the first k events: its tiles { K, V, Q0, Q1, dO0, ..., dq1 }: { is: free,
+  coming or full, round }; its consumers; phases of barriers. */
   function stateAt(events, k) {
     const tiles = {}, phases = {}, loads = { Q: 0, dO: 0 }, consumers = [0, 1].map(() => ({ round: -1, of: {} }));
     for (const name of ['K', 'V', 'Q0', 'Q1', 'dO0', 'dO1', 'dS0', 'dS1', 'dq0', 'dq1']) tiles[name] = { is: 'free', round: -1 };
@@ -74,7 +75,7 @@
   const spelt = { 'q full': 'Q is there', 'q empty': 'Q may be overwritten', 'do full': 'dO is there', 'do empty': 'dO may be overwritten', 'keys full': 'K and V are there',
     'keys empty': 'K and V may be overwritten', 'dq full': 'its part of dQ is written', 'dq empty': 'its part of dQ has been read', 'ds written': 'both halves of dS are written' };
 
-  /** An event's action, as a sentence without its subject. */
+  /** Returns an event's action, as a sentence without its subject. */
   function doing([who, what, object]) {
     const barrier = object.replace(/ \d$/, ''), stage = /\d$/.test(object) ? ` (stage ${object.slice(-1)})` : '', own = barrier.startsWith('dq') ? '' : stage;
     if (what === 'passes') return `passes: ${spelt[barrier]}${own}`;

@@ -18,7 +18,7 @@
     });
   }
 
-  /** Unused rows of pages in use, and the rows that separate caches of `longest` tokens would take for the current sequences. */
+  /** Returns the unused rows of pages in use, and the rows that separate caches of `longest` tokens would take. */
   function waste(story, k) {
     const pages = pagesOf(story, k).filter((p) => p.count);
     return { held: pages.length * story.rows, unused: pages.reduce((sum, p) => sum + story.rows - p.used, 0),

@@ -8,7 +8,7 @@
 
   const fields = 4, digits = 57;  // recorded/fault_traces.py describes how events are written
 
-  /** The events of a text. */
+  /** Returns the events encoded in a text. */
   function unpacked(data, text) {
     const events = [];
     for (let at = 0, warp = -1; at < text.length; at += 2) {
@@ -21,7 +21,7 @@
     return events;
   }
 
-  /** A step's two runs; `first` is the first event that differs. */
+  /** Returns a step's two runs; `first` is the first event that differs. */
   function traceOf(data, slug) {
     const step = data.steps[slug], good = unpacked(data, step.good);
     return { ...step, good, broken: [...good.slice(0, step.same), ...unpacked(data, step.broken)], first: step.same };

@@ -88,7 +88,7 @@
   const times = (a, b) => `${text(a)} · ${text(b)}`;
   const inParentheses = (x) => (x < 0 ? `(${text(x)})` : text(x));
 
-  /** The sentence of a step. */
+  /** Returns the sentence for a step. */
   function sentence(r, k) {
     const { kind, index } = r.steps[k];
     const name = `Block ${index + 1} of ${r.blocks.length}`;

@@ -7,7 +7,7 @@
 
   const spans = [['turn', 'issued', 'issues', 'issues its products'], ['issued', 'scores', 'waits', 'waits for its scores'], ['scores', 'end', 'softmax', 'softmax, output rescaled']];
 
-  /** The passes of a run: { tile, warpgroup, and its moments in clocks }, the first moment of a consumer at 0; tiles count from 1 in their order. */
+  /** Returns the passes of a run: { tile, warpgroup, and its moments in clocks }, the first moment of a consumer at 0; tiles count from 1 in their order. */
   function passesOf({ moments, stamps }) {
     const all = stamps.map(([warpgroup, tile, ...times]) => ({ warpgroup, tile, ...Object.fromEntries(moments.map((m, i) => [m, times[i]]).filter(([, t]) => t !== null)) }));
     const first = Math.min(...all.filter((p) => p.warpgroup).map((p) => p.turn)), newest = Math.max(...all.filter((p) => p.warpgroup).map((p) => p.tile));
@@ -18,7 +18,7 @@
     return all.sort((a, b) => (a.turn ?? a.keys_sent ?? a.values_sent) - (b.turn ?? b.keys_sent ?? b.values_sent));
   }
 
-  /** The share of the consumers' time between two clocks that each span takes. */
+  /** Returns the share of the consumers' time between two clocks that each span takes. */
   function shares(passes, from, to) {
     const consumers = passes.filter((p) => p.warpgroup), groups = new Set(consumers.map((p) => p.warpgroup)).size;
     const within = (a, b) => Math.max(0, Math.min(b, to) - Math.max(a, from));

@@ -11,14 +11,14 @@
     return { who, kind, barrier, stage: Number(stage), phase: Number(phase), pending: Number(pending), missing: Number(missing) };
   }
 
-  /** The recorded run of these settings, with its events. */
+  /** Returns the recorded run with these settings, and its events. */
   function runOf(data, wanted) {
     const found = data.runs.find((r) => Object.keys(wanted).every((key) => r[key] === String(wanted[key])));
     const stages = Number(found.stages), warps = 4 * Number(found.consumers);
     return { stages, warps, fault: found.fault, report: data.reports[found.report] || '', tiles: data.tiles, events: (found.events.match(/.{7}/g) || []).map(parse) };
   }
 
-  /** The state of all barriers after k events: { full: [{ phase, pending, missing }], empty: [...] }. */
+  /** Returns the state of all barriers after k events: { full: [{ phase, pending, missing }], empty: [...] }. */
   function barriersAt(run, k) {
     const state = {
       full: Array.from({ length: run.stages }, () => ({ phase: 0, pending: 1, missing: 0 })),
@@ -46,7 +46,7 @@
     return { at, n, wish: at === 'done' ? null : wish(run, who, n) };
   }
 
-  /** A stage's contents: its tile and whether it is 'nothing', 'announced', 'coming', 'there' or 'read' by all. */
+  /** Returns a stage's contents: its tile, and 'nothing', 'announced', 'coming', 'there' or 'read' (by all). */
   function slotAt(run, stage, k) {
     let n = stage - run.stages, state = 'nothing';
     for (const e of run.events.slice(0, k).filter((x) => x.stage === stage)) {
@@ -62,7 +62,7 @@
 
   const name = (e) => `${e.barrier[0] === 'f' ? 'full' : 'empty'}[${e.stage}]`;
 
-  /** The sentence of event k, counted from 1; 0 is the start. */
+  /** Returns the sentence for event k, counted from 1; 0 is the start. */
   function sentence(run, k) {
     return what(run, k) + (k < run.events.length ? '' : run.report ? ' Now every thread waits: a deadlock.' : ' All tiles are read.');
   }

@@ -78,7 +78,7 @@
     return '';
   }
 
-  /** The request of a warp: { bytes, lanes: [{ row, piece, address }] }. */
+  /** Returns the request of a warp: { bytes, lanes: [{ row, piece, address }] }. */
   function request(access, step, place, rowBytes) {
     let bytes;
     const lanes = Array.from({ length: 32 }, (_, lane) => {

@@ -46,7 +46,7 @@ BEGIN, OUTCOME, REFUSED = pytest.StashKey[float](), "outcome", "refused for"
 
 
 def _with_windows(function: Callable[..., Any]) -> Callable[..., Any]:
-    """FlashAttention's tests draw a window as a CPU tensor; the package expects two numbers."""
+    """Converts a window, which FlashAttention's tests draw as a CPU tensor, to the two numbers that the package expects."""
 
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
