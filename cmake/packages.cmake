@@ -1,14 +1,14 @@
 # The packages that programs and tests use: the machine's own if it has them; otherwise they are downloaded into the
-# build folder, pinned by hash, within 15 seconds or not at all. The versions are those of Debian 12, except for CLI11,
+# build folder, pinned by hash, with a timeout of 15 seconds. The versions are those of Debian 12, except for CLI11,
 # which Debian repackages.
 include(FetchContent)
 set(CMAKE_POLICY_DEFAULT_CMP0077 NEW)  # values set here apply to the packages' own options
-set(CMAKE_POLICY_VERSION_MINIMUM 3.5)  # CMake 4 rejects projects that require less, as these then do
+set(CMAKE_POLICY_VERSION_MINIMUM 3.5)  # CMake 4 rejects projects that require an older version, as these do
 foreach(option IN ITEMS BUILD_GMOCK INSTALL_GTEST CLI11_BUILD_TESTS CLI11_BUILD_EXAMPLES CLI11_BUILD_DOCS JSON_BuildTests)
   set(${option} OFF)
 endforeach()
 
-# flashbook_package(NAME URL SHA256 [HEADER TARGET]): HEADER is the whole library if it is a single header, which may be
+# flashbook_package(NAME URL SHA256 [HEADER TARGET]): for a library that is a single header, HEADER names it; it may be
 # installed without a CMake package.
 function(flashbook_package name url hash)
   string(TOUPPER ${name} upper)

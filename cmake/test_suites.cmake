@@ -1,4 +1,4 @@
-# Read by ctest: asks a GoogleTest program for its tests and adds each suite as one test. One process per test would
+# ctest reads this file: it asks a GoogleTest program for its tests and adds each suite as one test. One process per test would
 # spend more time starting than testing. Long suites are split into shards, so that cores share them; suites with many
 # tests begin first.
 function(add_suites name program filter labels standard properties)

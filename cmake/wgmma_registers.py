@@ -5,8 +5,8 @@
 
 A wgmma (HGMMA, QGMMA, IGMMA in the machine code) continues to run after it is issued. Until WARPGROUP.DEPBAR has waited
 for its group, the registers of its left operand and of its accumulator must not be written. nvcc assumes that operands
-are read at issue, and may reuse their registers before the wait; ptxas reports nothing, and the result is wrong now and
-then. This script follows every path through a kernel's code, tracks the groups in flight, and reports each write to
+are read at issue, and may reuse their registers before the wait; ptxas reports nothing, and the result is wrong now
+and then. This script follows every path through a kernel's code, tracks the groups in flight, and reports each write to
 their registers.
 
 It also reports a left operand that is loaded before a loop and computed inside it: two operands, Q and P, share
@@ -59,8 +59,8 @@ def written(text):
 
 
 def successors(address, following, text, joins):
-    """Returns where execution may continue. `joins` has the addresses at which each barrier of a BSSY lets threads
-    meet."""
+    """Returns the addresses at which execution may continue. `joins` has the addresses at which each BSSY barrier
+    reconverges threads."""
     predicated = text.startswith("@") and not text.startswith("@PT")
     opcode = re.sub(r"^@\S+\s+", "", text)
     target = TARGET.search(text)
@@ -79,7 +79,7 @@ def flow(code):
     target of any BSSY of its barrier register that is open at that point: several may use one register in turn."""
     addresses = sorted(code)
     after = dict(itertools.pairwise(addresses))
-    onward, opened, todo = {}, {address: set() for address in addresses}, addresses[:1]  # opened: (barrier, address where its threads meet)
+    onward, opened, todo = {}, {address: set() for address in addresses}, addresses[:1]  # opened: (barrier, reconvergence address)
     while todo:
         address = todo.pop()
         joins = {}
@@ -165,7 +165,7 @@ def faults(code):
         if match := JOIN.match(bare):
             joins = tuple(sorted({**dict(joins), match[1]: int(match[2], 16)}.items()))
         elif bare.startswith("BSYNC") and (target := dict(joins).get(bare.split()[1])) in code:
-            targets = [target]  # excluding those of another BSSY that has the same barrier
+            targets = [target]  # excluding those of another BSSY with the same barrier
             joins = tuple(pair for pair in joins if pair[1] != target)
         todo.extend((target, groups, open_group, joins) for target in targets)
     return sorted(found.items())

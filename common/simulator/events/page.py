@@ -53,7 +53,7 @@ class Event(NamedTuple):
 
 
 def short_name(function: str) -> str:
-    """Without parameters, return type, template arguments and namespaces."""
+    """Returns a name without parameters, return type, template arguments and namespaces."""
     name, depth = "", 0
     for character in function.replace("(anonymous namespace)", ""):
         depth += (character in "<({") - (character in ">)}")
@@ -130,8 +130,8 @@ def group_of(kind: str, what: str) -> str:
 
 
 def events_of(block: dict[str, Any], stacks: Sequence[tuple[Frame, ...]]) -> list[Event]:
-    """Returns the events, with runs of equal ones merged. A fault without a place gets the last one that its text
-    names."""
+    """Returns the events, with runs of equal ones merged. A fault without a place gets the last place that its
+    text names."""
     events: list[Event] = []
     last: dict[int, int] = {}  # by warp
     for kind, warp, warps, lanes, what, place, thing, detail in block["events"]:
@@ -239,7 +239,7 @@ def block_of(error: str, grid: Sequence[int]) -> int | None:
 
 
 def say(trace: dict[str, Any]) -> None:
-    """Notes that the user should see before opening the page."""
+    """Prints notes that the user should see before opening the page."""
     for launch in trace["launches"]:
         for block in launch["blocks"]:
             if block["full"]:
@@ -261,7 +261,7 @@ def write(file: str, text: str) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("events", help="what FLASHBOOK_SIM_EVENTS wrote")
+    parser.add_argument("events", help="the file that FLASHBOOK_SIM_EVENTS named")
     parser.add_argument("--html", required=True, help="the page to write")
     options = parser.parse_args(arguments)
     try:
