@@ -15,11 +15,11 @@
 
 namespace flashbook::machine {
 
-//| ## What is added where
+//| ## The tiles
 //|
 //| A block adds ones to tiles of 32 KB, as much as a block of chapter 7 adds per round at a head dimension
 //| of 128. Block 0 starts with tile 0, block 1 with tile 1, and so on, so that no two blocks add to the same
-//| place at the same time. If there is only one tile, all of them do.
+//| place at the same time. If there is only one tile, all blocks add to it.
 
 constexpr int kAddThreads = 256;
 constexpr int kAddedFloats = 8192;  ///< floats per tile, which a block adds per round: 32 KB
@@ -46,8 +46,8 @@ __global__ void __launch_bounds__(kAddThreads) add_ones(float* sums,  // [tiles,
   //| A round is one tile. The next round starts without waiting for the sums: a `red` has no result, and with
   //| TMA, the block only waits until the tile has been read.
   for (int round = 0; round < rounds; ++round) {
-    //| Each block goes through all tiles, starting with its own, so at any time, the blocks add to
-    //| different tiles.
+    //| Each block iterates over all tiles, starting with its own, so at any time, the blocks add to different
+    //| tiles.
     float* const tile = sums + int64_t((int(blockIdx.x) + round) % tiles) * kAddedFloats;
     if constexpr (kHow == Adds::floats) {
 #pragma unroll

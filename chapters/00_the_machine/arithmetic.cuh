@@ -1,6 +1,6 @@
 //| # Arithmetic: multiply-adds, exponentials, matrix products
 //|
-//| These kernels measure latency and rate, too, now for arithmetic. A single chain of operations, each of
+//| These kernels also measure latency and rate, now of arithmetic. A single chain of operations, each of
 //| which needs the previous result, shows an instruction's **latency**. Many independent chains show its
 //| **rate**: how many results a multiprocessor delivers per clock. One kernel measures both, depending on
 //| `kChains` and the number of warps.
@@ -23,7 +23,7 @@ namespace flashbook::machine {
 template <int kChains>
 __global__ void __launch_bounds__(1024)
     multiply_add(float half, float one, int rounds,
-                 float* sums,        // [threads of the grid]: of each thread's chains
+                 float* sums,        // [threads of the grid]: the sum of each thread's chains
                  int64_t* clocks) {  // [blocks]
   float x[kChains];
   for (int i = 0; i < kChains; ++i) x[i] = float(i);

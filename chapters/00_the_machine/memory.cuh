@@ -13,7 +13,7 @@ namespace flashbook::machine {
 
 //| ## Latency: a chain of addresses
 //|
-//| A GPU is good at hiding latency, so the kernel must leave it nothing to hide behind. Each node of a chain
+//| A GPU is good at hiding latency, so the kernel must leave it no other work to do. Each node of a chain
 //| holds the address of the next one, so a warp cannot load node 7 before it has node 6. The latency is the
 //| time of a walk divided by the number of hops.
 //|
@@ -26,9 +26,9 @@ struct alignas(128) Node {
   const Node* next;
 };
 
-//| A generic pointer may also point to shared memory, and a load that has to check takes longer. `__ldg`
-//| promises that the address is in device memory, and that nothing writes to it meanwhile. It has no overload
-//| for pointers, so the address is passed as an integer.
+//| A generic pointer may also point to shared memory, and a load that has to check for this takes longer.
+//| `__ldg` promises that the address is in device memory, and that nothing writes to it meanwhile. It has no
+//| overload for pointers, so the address is passed as an integer.
 
 __device__ __forceinline__ const Node* next_of(const Node* node) {
   return reinterpret_cast<const Node*>(__ldg(reinterpret_cast<const unsigned long long*>(&node->next)));

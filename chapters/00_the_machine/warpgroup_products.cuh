@@ -24,17 +24,17 @@ constexpr int kOnesDepth = 64, kOnesColumns = 256;  ///< the tiles are 64 x 64 a
 constexpr int kProductsPerGroup = 16;
 constexpr int kWgmmaFlops = 2 * 64 * kOnesColumns * 16;
 
-/// What the tensor cores read.
+/// The tiles that the tensor cores read.
 struct alignas(1024) OnesShared {
   __half a[64][kOnesDepth], b[kOnesColumns][kOnesDepth];
 };
 
 //| ## The loop
 //|
-//| A **descriptor** holds a tile's address and layout in 64 bits, and the instruction takes it in place of
-//| the tile. The fence makes the threads' writes visible to the tensor cores. `wgmma_commit` closes a group
-//| of products, and `wgmma_wait<0>` waits for all groups. In between, no thread may touch `product`: the
-//| tensor cores are writing to its 128 registers per thread.
+//| A **descriptor** holds a tile's address and layout in 64 bits, and is the instruction's operand in place
+//| of the tile. The fence makes the threads' writes visible to the tensor cores. `wgmma_commit` closes a
+//| group of products, and `wgmma_wait<0>` waits for all groups. In between, no thread may touch `product`:
+//| the tensor cores are writing to its 128 registers per thread.
 
 /// Each of the block's two warpgroups does `rounds` groups of kProductsPerGroup products.
 __global__ void __launch_bounds__(256) warpgroup_products(int rounds, float* sums, int64_t* clocks) {

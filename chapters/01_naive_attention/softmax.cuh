@@ -25,10 +25,10 @@ constexpr int kScoreAlign = 8;     // rows of S and P start at multiples of 8 el
 //| warp. It stores them in shared memory for the second and third pass. A lane only reads back what it wrote
 //| itself, so no barrier is needed. Where the lanes have to agree on a number, they use shuffles.
 //|
-//| A block is one warp, so that as many rows as possible are in flight. Long rows leave room for few: at N =
-//| 8192 a row takes 32 KB, and a multiprocessor of an H200 holds six. Each warp must therefore have many
-//| loads in flight. A thread issues eight before it uses the first: 4 KB per warp, 24 KB for six warps. Is
-//| that enough? At 4.8 TB/s, each of 132 multiprocessors gets 21 bytes per clock, and a load takes 684
+//| A block is one warp, so that as many rows as possible are in flight. Long rows leave room for only a few:
+//| at N = 8192 a row takes 32 KB, and a multiprocessor of an H200 holds six. Each warp must therefore have
+//| many loads in flight. A thread issues eight before it uses the first: 4 KB per warp, 24 KB for six warps.
+//| Is that enough? At 4.8 TB/s, each of 132 multiprocessors gets 21 bytes per clock, and a load takes 684
 //| clocks, so 684 * 21 bytes = 14 KB must be in flight. It is.
 //|
 //| `__shfl_xor_sync` combines the 32 lanes: in each of five rounds, a lane receives the value of the lane
@@ -100,8 +100,8 @@ __global__ void __launch_bounds__(32)
   }
   row_sum = warp_sum(row_sum);
 
-  //| **Third pass: the quotients.** One division per row, and multiplications after that. Each lane writes
-  //| four results with one store of 8 bytes, next to those of its neighbours.
+  //| **Third pass: the quotients.** Each row needs one division, and multiplications after that. Each lane
+  //| writes four results with one store of 8 bytes, next to those of its neighbours.
   const float inverse_sum = 1.0f / row_sum;  // not used if no key is visible
   T* p = probabilities + row * problem.score_stride;
   for (int j = 4 * lane; j < visible; j += 128) {

@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   for (int i = 0; i < kRowsPerThread; ++i) {
     const int query = first_query + kRowsPerThread * ty + i;
     if (query >= problem.seqlen_q) break;
-    //| Only scores that the mask lets through are written. `warp_softmax` ignores the rest, so they need not
+    //| Only visible scores are written. `warp_softmax` ignores the rest, so they need not
     //| be cleared.
     const int visible = problem.visible_keys(query);
     float* row = scores + problem.q_row(head, query) * problem.score_stride;
@@ -136,10 +136,10 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 //| ## The product with V
 //|
-//| The same product, with P in place of Q and V in place of K. V is already `[key][dim]`, and the sum now
-//| runs over the keys: as many as the last query of the tile sees. Earlier queries see fewer. Where a query
-//| does not see a key, P was never written. There, `keep` substitutes a zero, which adds nothing, whatever
-//| the value of V.
+//| This is the same product, with P in place of Q and V in place of K. V is already `[key][dim]`, and the sum
+//| now runs over the keys: as many as the last query of the tile sees. Earlier queries see fewer. Where a
+//| query does not see a key, P was never written. There, `keep` substitutes a zero, which adds nothing,
+//| whatever the value of V.
 
 /// O = P V. Grid: (head_dim / columns of a tile, queries / 128, batch * heads).
 template <typename T, int kHeadDim>

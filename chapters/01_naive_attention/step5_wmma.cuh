@@ -155,7 +155,7 @@ __device__ void write_piece(Piece<kColumns>& piece, T (&tile)[kWmmaTile][kStride
     for (int j = 0; j < 2; ++j)
       nvcuda::wmma::store_matrix_sync(strip + kFragment * j, piece.sums[i][j], kStripStride,
                                       nvcuda::wmma::mem_row_major);
-    __syncwarp();  // all 16 rows are there before any lane reads one
+    __syncwarp();  // all 16 rows are stored before any lane reads one
 #pragma unroll 4
     for (int row = 0; row < kFragment; ++row)
       write(piece.first_row + kFragment * i + row, piece.first_column + lane,
@@ -166,7 +166,7 @@ __device__ void write_piece(Piece<kColumns>& piece, T (&tile)[kWmmaTile][kStride
 
 //| ## Scores
 //|
-//| The kernel of step 4, line by line, with other functions to load, multiply and write.
+//| This is step 4's kernel, line by line, with other functions to load, multiply and write.
 
 /// S = scale * Q K^T. Grid: (keys / 128, queries / 128, batch * heads).
 template <typename T, int kHeadDim>

@@ -1,10 +1,10 @@
 //| # What steps 1 to 3 share
 //|
-//| A loop over the rows of a problem, and the score of one key.
+//| This file has a loop over the rows of a problem, and the score of one key.
 //|
-//| In attention, each query asks on its own: how well does every key match me, and what is the average of the
-//| values under these weights? So steps 1 to 3 are written for a single row of Q. This file has everything
-//| around that row: batch, heads, the causal mask, element types.
+//| In attention, each query is independent: it determines how well every key matches, and averages the values
+//| with these weights. So steps 1 to 3 are written for a single row of Q. This file has everything around
+//| that row: batch, heads, the causal mask, element types.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -23,7 +23,7 @@ constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 //| A row is one query, the keys that it sees and their values. The causal mask is already applied: query `i`
 //| sees the first `visible_keys(i)` keys, so a mask merely makes the row shorter.
 
-/// One query and what it attends to.
+/// One query, and the keys and values that it attends to.
 struct Row {
   const float* q;  // [head_dim]
   const float* k;  // [keys, head_dim]

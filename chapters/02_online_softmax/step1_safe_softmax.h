@@ -60,7 +60,7 @@ inline SoftmaxState safe_softmax(std::span<float> scores) {
 
 //| ## The row of O
 //|
-//| A fourth pass over the row adds up the weighted values. The inner loop runs over `head_dim`, along a
+//| A fourth pass over the row sums the weighted values. The inner loop runs over `head_dim`, along a
 //| contiguous row of V. Its additions update different elements of O, so none waits for another, and the
 //| compiler turns them into vectors.
 

@@ -22,8 +22,8 @@ namespace flashbook {
 
 //| ## What a merge returns
 //|
-//| The caller may have more sums relative to the old maximum than the state's two numbers. Step 3 adds up
-//| values with the same weights, and must correct them by the same factors. So a merge returns them.
+//| The caller may have more sums relative to the old maximum than the state's two numbers. Step 3 sums values
+//| with the same weights, and must correct these sums by the same factors. So a merge returns them.
 
 /// The factors by which a merge multiplies both sides.
 struct Factors {
@@ -61,8 +61,8 @@ inline Factors merge(SoftmaxState& state, const SoftmaxState& part) {
 
 //| ## One score at a time
 //|
-//| A single score is a part of its own: its maximum is itself, and its sum is $e^0 = 1$. Applied to it, the
-//| rule is the update of the paper, $\ell \leftarrow \ell\, e^{m_{\text{old}}-m} + e^{x-m}$.
+//| A single score is also a part: its maximum is the score itself, and its sum is $e^0 = 1$. For such a part,
+//| the rule is the update of the paper, $\ell \leftarrow \ell\, e^{m_{\text{old}}-m} + e^{x-m}$.
 //|
 //| One of the two exponentials is always $e^0$. `std::exp` is called anyway, since finding out which one
 //| would take a branch. In step 4, there is only one correction for a whole row of a tile.

@@ -3,7 +3,7 @@
 //| Step 2 keeps a row of scores for one reason only: the weights need the final maximum and sum. But O is a
 //| sum with the same weights as `row_sum`, so the same correction repairs it.
 //|
-//| **Idea.** Add up the values while the maximum is still changing, and correct what was added. A score is
+//| **Idea.** Sum the values while the maximum is still changing, and correct the sum. A score is
 //| then computed, used and forgotten (Rabe and Staats, [arXiv 2112.05682](https://arxiv.org/abs/2112.05682);
 //| Dao et al., FlashAttention, [arXiv 2205.14135](https://arxiv.org/abs/2205.14135)).
 //|
@@ -20,12 +20,12 @@ namespace flashbook {
 //| ## O in the same pass
 //|
 //| Leave out the division in the row of O: $\tilde{o} = \sum_j e^{x_j - m}\, v_j$. This is $\ell$ with $v_j$
-//| in place of 1, so the same holds for it: when $m$ changes, one factor corrects the whole sum. The division
+//| in place of 1, so the same rule applies: when $m$ changes, one factor corrects the whole sum. The division
 //| by $\ell$ waits until the end, where $\ell$ is known and one division per row is enough.
 //|
 //| While the maximum does not change, the correction is 1 and multiplying by it is wasted work. That is the
 //| usual case: in random order, the $j$-th score is a new maximum with probability $1/j$, about 9 times
-//| in 4096. Step 4 corrects once per tile, and later chapters ask whether to correct at all.
+//| in 4096. Step 4 corrects once per tile, and later chapters check whether to correct at all.
 
 /// Computes one row of attention. Adds to `o`, [head_dim] zeros; returns the log-sum-exp.
 inline float attention_row_one_pass(const Row& row, float* o) {

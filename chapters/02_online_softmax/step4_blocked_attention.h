@@ -30,7 +30,7 @@ namespace flashbook {
 constexpr int kRowsQ = 64;  // queries per tile: all of them use each number of K and V
 constexpr int kRowsK = 64;  // keys per tile: 128 would need 416 KB at head_dim 256, most of an L2 cache
 
-//| ## What a core holds
+//| ## The tiles of a core
 //|
 //| One task is a tile of queries of one head. Its state is that of step 3 for one row, 64 times over: the
 //| unfinished row of O, the running maximum and the running sum. K, V and the scores are those of one tile of
@@ -53,11 +53,11 @@ struct alignas(64) Tiles {
   float row_sum[kRowsQ];         // the same number in both bases
 };
 
-//| ## A tile's worth of softmax
+//| ## The softmax of a tile
 //|
-//| The merge rule of step 2, with a whole tile as the incoming part. Keys that a query does not see get the
-//| score $-\infty$, which the exponential turns into a weight of 0. So the loops have no branch, only one
-//| `fill` before them.
+//| This is the merge rule of step 2, with a whole tile as the incoming part. Keys that a query does not see
+//| get the score $-\infty$, which the exponential turns into a weight of 0. So the loops have no branch, only
+//| one `fill` before them.
 //|
 //| All keys of a tile may be masked, and so may those of all earlier tiles. Then the maximum is still
 //| $-\infty$, and $-\infty - (-\infty)$ is NaN. Subtracting 0 instead gives the right result: the weights are

@@ -118,7 +118,7 @@ template <typename Unit, int kVectors, int kInner, bool kAdds>
       vector_at<Unit>(c + row * kQueriesPerTask + i * Unit::kLanes) = sums[row][i];
 }
 
-/// All blocks of a product: `rows` rows, kQueriesPerTask columns.
+/// Computes all blocks of a product: `rows` rows, kQueriesPerTask columns.
 template <typename Unit, int kRows, int kInner, bool kAdds>
 [[gnu::always_inline]] inline void multiply_transposed(const float* a, int a_row, int a_inner, const float* b,
                                                        const float* factor, float* c) {
@@ -132,7 +132,7 @@ template <typename Unit, int kRows, int kInner, bool kAdds>
                                                     factor + column, c + row * kQueriesPerTask + column);
 }
 
-//| ## What a core holds
+//| ## The tiles of a core
 
 /// The tiles of one task. Queries run along the rows, and so along the vectors.
 template <int kHeadDim>
@@ -161,7 +161,7 @@ template <int kHeadDim, typename T>
   return &copy[0][0];
 }
 
-//| ## A tile's worth of softmax
+//| ## The softmax of a tile
 //|
 //| This is the softmax of step 4, for 16 queries at once. Where step 4 reduces over lanes, this runs down a
 //| column: no lane reads from another, and the result is 16 maxima. O is not corrected here, but at the start
@@ -235,8 +235,8 @@ void attention_in_registers(const Spec& spec,
   const float scale_log2 = spec.scale * std::numbers::log2e_v<float>;
 
   parallel_for(int64_t(spec.batch) * spec.heads * q_tiles, [&](int64_t task) {
-    // Under a causal mask, the last queries see the most keys. They go first, so that no core starts one of
-    // them at the end.
+    // Under a causal mask, the last queries see the most keys. They are processed first, so that no core
+    // starts one of them at the end.
     const int64_t head = task / q_tiles;
     const int64_t kv_head = head / heads_per_kv_head;
     const int first_query = int(q_tiles - 1 - task % q_tiles) * kQueriesPerTask;

@@ -1,6 +1,6 @@
 //| # The tile operations of step 4
 //|
-//| Functions that load a tile as floats, multiply two tiles, and find a row's maximum and sum.
+//| These functions load a tile as floats, multiply two tiles, and find a row's maximum and sum.
 //|
 //| Every function is a plain loop nest. The products, the exponentials and the sums become vector
 //| instructions with g++ and clang++ at `-O3`. None of them needs `-ffast-math`, because no loop requires
@@ -19,7 +19,7 @@ namespace flashbook {
 //| row of the transposed tile holds one dimension of all keys side by side, so a vector holds the scores of
 //| neighbouring keys. The transposition moves one number at a time, but only once for 64 queries.
 
-/// Rows `rows` of `source` as floats; the tile's other rows become 0.
+/// Loads `rows` rows of `source` as floats; the tile's other rows become 0.
 template <int kRows, int kHeadDim, typename T>
 [[gnu::always_inline]] inline void load_tile(const T* source,  // [rows, kHeadDim]
                                              int rows, float (&tile)[kRows][kHeadDim]) {
@@ -51,7 +51,7 @@ template <int kRows, int kInner, int kColumns>
 void multiply_add(const float (&a)[kRows][kInner], const float (&b)[kInner][kColumns], int rows,
                   float (&c)[kRows][kColumns]) {
   constexpr int kUnroll = 8;  // rows of b per sweep: 16 factors would take every AVX2 register
-  static_assert(kInner % kUnroll == 0, "The sweep has no code for a rest.");
+  static_assert(kInner % kUnroll == 0, "The sweep has no code for a remainder.");
   for (int row = 0; row < rows; ++row)
     for (int inner = 0; inner < kInner; inner += kUnroll) {
       float factor[kUnroll];
@@ -68,7 +68,7 @@ void multiply_add(const float (&a)[kRows][kInner], const float (&b)[kInner][kCol
 //|
 //| A sum over one row would be a chain again, so it is split into eight partial sums. Element $j$ goes to
 //| lane $j \bmod 8$, and at the end, the upper half of the lanes is added to the lower half, three times. At
-//| best, the eight are one vector. If a compiler does not see that, they are still eight independent chains.
+//| best, the eight form one vector. If a compiler does not see that, they are still eight independent chains.
 //|
 //| The merge rule allows any order, so it also allows this one within a row. A GPU's warp reduces its lanes
 //| in the same way, with shuffles.

@@ -53,8 +53,8 @@ struct Problem {
 //| has seen only masked keys has the maximum $-\infty$, and 0 is subtracted instead, so that
 //| $-\infty - (-\infty)$ never occurs.
 //|
-//| Example: a row's maximum so far is 3, and its maximum in the tile is 5. The new maximum is 5, and all that
-//| is summed so far is multiplied by $2^{3-5} = 1/4$. If the tile's maximum is 2, the row keeps 3, and the
+//| Example: a row's maximum so far is 3, and its maximum in the tile is 5. The new maximum is 5, and every
+//| sum so far is multiplied by $2^{3-5} = 1/4$. If the tile's maximum is 2, the row keeps 3, and the
 //| correction is $2^0 = 1$.
 
 /// A row's new maximum, and the correction of everything that is relative to the old one.

@@ -1,7 +1,7 @@
 //| # Step 1: keys outside, queries inside
 //|
 //| Chapter 1 ended with a diagnosis: $S$ and $P$ travel through device memory, 12 bytes for every pair of a
-//| query and a key, and on tensor cores that takes longer than all the arithmetic. Chapter 2 had the cure.
+//| query and a key, and on tensor cores that takes longer than all the arithmetic. Chapter 2 had the remedy.
 //| This is the first kernel to use it, with the loops in the order of the FlashAttention paper (Algorithm 1):
 //|
 //|     for each tile of keys:            load K and V
@@ -32,7 +32,7 @@ struct State {
 
 //| `load_state` and `store_state` are the price of this order. Each thread moves its own part of $O$, four
 //| floats at a time. No barrier is needed, because a thread only loads what it has stored itself.
-/// Fetches a tile of queries as the last tile of keys left it.
+/// Loads the state of a tile of queries that the previous tile of keys stored.
 template <int kHeadDim, int kBlock>
 __device__ void load_state(Rows<kHeadDim, kBlock>& rows, const State& state, const Problem& problem, int head,
                            int first_query) {
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kThreads, kBlock == 32 ? 1 : 0)
       const int visible = problem.visible_keys_of_tile(first_query, kBlock);
       if (first_key > 0 && first_key >= visible) continue;  // all above the diagonal; for every thread alike
       load_tile<T, kHeadDim>(tiles.q, q + problem.q_row(head, 0) * kHeadDim, first_query, problem.seqlen_q);
-      //| Two barriers per pair of tiles: the tiles must be complete before any thread multiplies, and all
+      //| Two barriers per pair of tiles: the tiles must be complete before anyone multiplies, and all
       //| threads must be done with them before the next ones are loaded.
       Rows<kHeadDim, kBlock> rows;
       if (first_key == 0)

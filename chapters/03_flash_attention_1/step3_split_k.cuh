@@ -103,7 +103,7 @@ __device__ void copy_tile(T (*tile)[kStride],  // [kRows][kStride]
 #pragma unroll 4
   for (int i = threadIdx.x; i < kRows * kChunks; i += Traits::kThreads) {
     const int row = i / kChunks, column = i % kChunks * 8;
-    // Zeros, not leftovers: a weight of 0 times an old NaN would be NaN.
+    // Zeros, not stale data: a weight of 0 times an old NaN would be NaN.
     cp_async_cg(&tile[row][column], source + int64_t(row) * Traits::kHeadDim + column, row < rows ? 16 : 0);
   }
 }
@@ -268,7 +268,7 @@ __device__ void softmax(SplitKTiles<T, Traits>& tiles, const Problem& problem, i
 
 //| ## The product with V: parts of O, added up in four rounds
 //|
-//| Each warp has something to add to every element of O. If all four warps added at the same time, they would
+//| Each warp has a part to add to every element of O. If all four warps added at the same time, they would
 //| overwrite each other's sums. So O is cut by columns into as many pieces as there are warps, and in each of
 //| four rounds, every warp has one piece to itself: it loads the piece into fragments, adds the product of
 //| its weights and values, and stores it. Then every warp moves on to the next piece. After four rounds, each
@@ -407,12 +407,12 @@ __global__ void __launch_bounds__(Traits::kThreads, kBlocksPerMultiprocessor<T, 
     //| destination is free:
     //|
     //| 1. K has arrived: multiply the scores.
-    //| 2. All scores are there, and K has been read: start copying the next K (or V, if they share a buffer),
-    //|    and do the softmax.
-    //| 3. V has arrived, the weights are there, and $O$ is corrected: add to $O$ in four rounds.
+    //| 2. All scores are stored, and K has been read: start copying the next K (or V, if they share a
+    //|    buffer), and do the softmax.
+    //| 3. V has arrived, the weights are stored, and $O$ is corrected: add to $O$ in four rounds.
     if constexpr (!Traits::kSharesKV) copy_keys(tiles.v(), v, first_key);
     cp_async_wait<Traits::kSharesKV ? 0 : 1>();  // this thread's part of K, the first time also of Q
-    __syncthreads();  // everyone's part is there; the first time also O, maxima and sums
+    __syncthreads();  // all threads' parts have arrived; the first time also O, maxima and sums
     multiply_scores(tiles);
     __syncthreads();  // all scores of a row are there, and K has been read
     if constexpr (Traits::kSharesKV)

@@ -1,8 +1,8 @@
 //| # Tiles on CUDA cores
 //|
-//| Steps 1 and 2 do the same with a tile of queries and a tile of keys: scores, softmax, product with V. They
-//| differ in the order of the tiles, and in what has to travel as a result. So this file has the work on one
-//| pair of tiles, once.
+//| Steps 1 and 2 do the same work on a tile of queries and a tile of keys: scores, softmax, product with V.
+//| They differ in the order of the tiles, and in what has to travel as a result. So this file has the work on
+//| one pair of tiles, once.
 //|
 //| A block has 256 threads, arranged 16 by 16: `ty` counts rows, `tx` columns. In a tile of `kBlock` queries
 //| by `kBlock` keys, thread (ty, tx) computes the scores of rows `ty`, `ty + 16`, ... and of keys `tx`,
@@ -93,8 +93,8 @@ __device__ __forceinline__ int tile_dim(int g) { return 4 * (threadIdx.x % kSide
 
 //| ## One tile of keys for one tile of queries
 //|
-//| Three parts: the scores, the merge rule for each row, the product with V. Both products follow chapter 1's
-//| pattern: a thread reads a few numbers of each operand and uses each of them several times.
+//| There are three parts: the scores, the merge rule for each row, the product with V. Both products follow
+//| chapter 1's pattern: a thread reads a few numbers of each operand and uses each of them several times.
 //|
 //| In between, the weights go through shared memory, because the thread that computes a weight is not the
 //| one that needs it. A row's 16 threads divide its *keys* in the first product and its *dimensions* in
@@ -136,9 +136,9 @@ __device__ float reduce_row(float value, Combine combine) {
   return value;
 }
 
-//| Now the merge rule, row by row. A thread holds four scores of a row, and the tile's maximum needs all 16
-//| threads. Then come the weights $2^{s - m}$, which go to shared memory for the second product, and their
-//| sum, again over 16 threads.
+//| Now the merge rule is applied, row by row. A thread holds four scores of a row, and the tile's maximum
+//| needs all 16 threads. Then come the weights $2^{s - m}$, which go to shared memory for the second product,
+//| and their sum, again over 16 threads.
 /// Turns the scores of each row into weights, in shared memory, and merges the row's state with them.
 /// `first_query` and `first_key` are the position of the tile of scores in S.
 template <typename T, int kHeadDim, int kBlock, int kCount>
@@ -214,12 +214,12 @@ __device__ void process_tile(Tiles<T, kHeadDim, kBlock>& tiles, Rows<kHeadDim, k
   // a warp barrier prevents this hazard and the next.
   __syncwarp();
   softmax(tiles, rows, scores, problem, first_query, first_key);
-  __syncwarp();  // all weights of the warp's rows are there
+  __syncwarp();  // all weights of the warp's rows are stored
   add_weighted_values(tiles, rows);
 }
 
-//| The division waits for the last tile. A row that saw no key has the sum 0, for which `inverse_sum` returns
-//| 0, not infinity. One of the 16 threads writes the log-sum-exp.
+//| The division waits until after the last tile. A row that saw no key has the sum 0, for which `inverse_sum`
+//| returns 0, not infinity. One of the 16 threads writes the log-sum-exp.
 /// Divides by the sums and writes O and the log-sum-exp of a tile of queries.
 template <typename T, int kHeadDim, int kBlock>
 __device__ void write_result(const Rows<kHeadDim, kBlock>& rows,

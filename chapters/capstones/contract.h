@@ -32,8 +32,8 @@ using device::TensorTiles;
 
 constexpr int kHeadDim = 64;
 
-/// Attention for one shape, as kernels get it, by value. Query head h reads key head h / (heads / kv_heads).
-/// Rows are contiguous, and every pointer is a multiple of 256 bytes.
+/// Attention for one shape, as passed to kernels, by value. Query head h reads key head h / (heads /
+/// kv_heads). Rows are contiguous, and every pointer is a multiple of 256 bytes.
 struct Forward {
   const __half* q;  ///< [batch, heads, seqlen_q, kHeadDim]
   const __half* k;  ///< [batch, kv_heads, seqlen_k, kHeadDim]
@@ -63,17 +63,17 @@ struct Backward {
   int multiprocessors;
 };
 
-/// Which keys a query sees in a variant. For query i and key j, d = i + seqlen_k - seqlen_q - j is how far
-/// the key comes before the query's own.
+/// Which keys a query sees in a variant. For query i and key j, d = i + seqlen_k - seqlen_q - j is the key's
+/// distance before the query's own.
 enum class Mask {
   /// every stride-th key, before and after: abs(d) < width * stride and d % stride == 0
   dilated,
   /// a window, and every stride-th key of the past: d >= 0 and (d < width or j % stride == 0)
   strided,
-  /// the own block, and the last key of each before: d >= 0 and ((j + d) / width == j / width or j % width ==
-  /// width - 1)
+  /// the query's own block, and the last key of each earlier block: d >= 0 and ((j + d) / width == j / width
+  /// or j % width == width - 1)
   blocks,
-  /// keys a power of two back, and the own: d is 0, 1, 2, 4, 8, ...
+  /// keys a power of two back, and the query's own: d is 0, 1, 2, 4, 8, ...
   powers,
 };
 
@@ -81,9 +81,9 @@ enum class Mask {
 enum class Score {
   /// a cap: cap * tanh(s / cap)
   capped,
-  /// less for each key of distance: s - by_head[h] * abs(d)
+  /// reduced for each key of distance: s - by_head[h] * abs(d)
   linear,
-  /// less by the logarithm of the distance: s - by_head[h] * log(1 + abs(d))
+  /// reduced by the logarithm of the distance: s - by_head[h] * log(1 + abs(d))
   logarithmic,
   /// a sink, a key that every query sees and that has no value: s, and exp(by_head[h]) once in a row's sum
   sink,
@@ -107,13 +107,13 @@ struct Variant {
   int multiprocessors;
 };
 
-/// Whether an argument becomes a parameter and no code runs: on the host there is no kernel to do the work.
+/// Whether an argument converts to a parameter without running code: on the host no kernel could run it.
 template <typename Param, typename Arg>
 constexpr bool kIsPlain = (std::is_scalar_v<Param> && std::is_scalar_v<Arg>) ||
                           (std::is_same_v<Param, Arg> && std::is_aggregate_v<Param> &&
                            (std::is_trivially_copyable_v<Param> || std::is_same_v<Param, CUtensorMap>));
 
-/// Parameters, without what stands for `__grid_constant__` in the simulator.
+/// Parameters, without the simulator's substitute for `__grid_constant__`.
 template <typename... Params>
 using Named = decltype(std::tuple_cat(
     std::declval<std::conditional_t<std::is_empty_v<Params>, std::tuple<>, std::tuple<Params>>>()...));
@@ -128,7 +128,7 @@ requires(sizeof...(Params) ==
 /// Launches, one after another, and the device memory that they need in addition to inputs and outputs.
 class Plan {
  public:
-  /// Memory for `count` elements, a multiple of 256 bytes. Unwritten memory is NaN.
+  /// Allocates memory for `count` elements, aligned to 256 bytes. Unwritten memory is NaN.
   template <typename T>
   T* workspace(std::size_t count) {
     buffers_.emplace_back(device::Place::device, count * sizeof(T));

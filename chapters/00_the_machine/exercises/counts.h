@@ -32,7 +32,7 @@ struct Counts {
   // Lane i loads float number stride * i of an array that begins at a multiple of 128 bytes. How many sectors
   // does the load touch?
   double sectors() const { return 0; }
-  // Lane i loads the 8 bytes at address offset + 8 * i. How many sectors?
+  // Lane i loads the 8 bytes at address offset + 8 * i. How many sectors does the load touch?
   double sectors_of_pairs() const { return 0; }
   // In shared memory lane i loads word word_stride * i. How many wavefronts does the load take? (std::gcd may
   // help.)
@@ -43,7 +43,7 @@ struct Counts {
   double bytes_under_way() const { return 0; }
 
   // How many clocks does a multiprocessor take for the two products of a tile, Q K^T and P V, on the tensor
-  // cores at the published rate? And how many for an exponential of each score?
+  // cores at the published rate? And how many does it take for an exponential of each score?
   double product_clocks() const { return 0; }
   double exponential_clocks() const { return 0; }
   // END EXERCISE ch00-counts

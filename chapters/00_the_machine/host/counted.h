@@ -1,5 +1,5 @@
 /// \file
-/// What the simulator's traced mode counts for loads.
+/// The simulator's counts for loads, in traced mode.
 #pragma once
 #include <vector>
 

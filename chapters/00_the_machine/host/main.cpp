@@ -1,5 +1,5 @@
 /// \file
-/// Chapter 0's program: prints, and writes as a result file, what its kernels measure.
+/// Chapter 0's program: prints what its kernels measure, and writes a result file.
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -34,7 +34,7 @@ void print(const std::vector<Measurement>& measurements) {
     table.add({measurement.name, measurement.what, text_of(measurement)});
   table.print(std::cout);
   if (device::machine() == device::Machine::simulator)
-    std::cout << "\nEvery kernel ran and computed what it must. The simulator knows no time: it counts the "
+    std::cout << "\nEvery kernel ran and computed what it should. The simulator has no clock: it counts the "
                  "sectors and "
                  "wavefronts of\nloads. For clocks run this on a GPU.\n";
 }
@@ -61,7 +61,7 @@ void write_json(const std::string& file, const std::vector<Measurement>& measure
 
 int run(int argc, char** argv) {
   std::string json;
-  Line line("Chapter 0 of Flashbook: what a GPU takes for a load, a product, an exponential", kName);
+  Line line("Chapter 0 of Flashbook: the cost of a load, a product, an exponential on a GPU", kName);
   line.device();
   line.value("--json", "FILE", "Write the numbers to this file, as a result file of the bench",
              [&](const Value& given) { json = writable(given); });

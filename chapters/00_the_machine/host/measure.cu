@@ -151,7 +151,7 @@ class Session {
              const std::function<std::string(int)>& what, const std::function<double(const Taken&)>& value) {
     constexpr int kStrides[] = {1, 2, 4, 8, 16, 32};
     const auto name = [&](int stride) { return (shared ? "bank/s" : "stride/s") + std::to_string(stride); };
-    units_of_loads(shared);  // what was launched before does not count
+    units_of_loads(shared);  // discards the counts of earlier launches
     std::vector<Taken> taken;
     for (int stride : kStrides) taken.push_back(load(name(stride), stride));
     if (gpu_) {

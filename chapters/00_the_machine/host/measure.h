@@ -1,5 +1,5 @@
 /// \file
-/// What chapter 0 measures.
+/// The measurements of chapter 0.
 #pragma once
 #include <functional>
 #include <optional>
@@ -11,7 +11,7 @@ namespace flashbook::machine {
 
 /// One number that describes the machine.
 struct Measurement {
-  std::string name;  ///< "latency/l2", as result files call it after "machine/"
+  std::string name;  ///< "latency/l2", its name in result files after "machine/"
   std::string what;  ///< in a few words
   std::string
       quantity;  ///< "clocks", "per_clock", "bytes_per_second"; "sectors", "wavefronts" in the simulator
@@ -26,8 +26,8 @@ struct WrongResult : std::runtime_error {
 };
 
 /// Runs every kernel of the chapter, checks its results, and measures it. On a GPU the launches are large,
-/// and the median of five counts. In the simulator they are small, and count sectors and wavefronts if the
-/// kernels are traced. `progress` is called with the name of the next measurement. Throws WrongResult,
+/// and each result is the median of five. In the simulator they are small, and count sectors and wavefronts
+/// if the kernels are traced. `progress` is called with the name of the next measurement. Throws WrongResult,
 /// device::HardwareMissing and device::DeviceError.
 std::vector<Measurement> measure(const std::function<void(const std::string&)>& progress);
 

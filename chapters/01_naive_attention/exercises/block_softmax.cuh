@@ -15,13 +15,13 @@ template <typename Combine>
 __device__ float block_reduce(float (&partial)[kBlockThreads], float value, Combine combine) {
   const int thread = threadIdx.x;
   partial[thread] = value;
-  __syncthreads();  // every value is there before anyone combines two
+  __syncthreads();  // every value is stored before any thread combines two
   for (int half = kBlockThreads / 2; half > 0; half /= 2) {
     if (thread < half) partial[thread] = combine(partial[thread], partial[thread + half]);
     __syncthreads();  // the lower half is combined before it is halved again
   }
   const float result = partial[0];
-  __syncthreads();  // everyone has the result before the next reduction overwrites it
+  __syncthreads();  // all threads have the result before the next reduction overwrites it
   return result;
 }
 

@@ -1,12 +1,12 @@
 /// \file
-/// Exercise ch01-rows: the picture that goes round.
+/// Exercise ch01-rows: the picture that goes around.
 #pragma once
 #include "common/device/kernel.h"
 
 namespace flashbook::naive {
 
 // Attention can divide late: O is first summed with weights that are not normalised, and at the end each row
-// is divided by the sum of its weights. This is that last kernel, written after a popular picture:
+// is divided by the sum of its weights. This is that last kernel, written according to a popular picture:
 // "coalesced: thread i reads row i".
 
 constexpr int kScaledThreads = 128;  // threads and rows per block

@@ -7,8 +7,8 @@
 namespace flashbook::naive {
 
 // Even a query for which no key is relevant has to assign all its probability. So some models let each head
-// learn a *sink*: one more score in every row, without a key and without a value. It is part of the sum, and
-// so of the log-sum-exp, but no probability is stored for it.
+// learn a *sink*: one more score in every row, without a key and without a value. The sink is part of the
+// sum, and so of the log-sum-exp, but no probability is stored for it.
 
 /// P = exp(S) / (exp(sink) + sum of exp(S)) and the log-sum-exp of scores and sink, one thread per row. Grid:
 /// (rows / 256).
@@ -25,7 +25,7 @@ __global__ void sink_softmax(const float* scores,  // [heads, seqlen_q, score_st
   const float* s = scores + row * problem.score_stride;
   T* p = probabilities + row * problem.score_stride;
   // BEGIN EXERCISE ch01-softmax: the softmax of a row with a sink
-  // TODO: This passes over the row once, and does nothing with it.
+  // TODO: So far, this only copies the scores of the row.
   for (int j = 0; j < visible; ++j) p[j] = from_float<T>(s[j]);
   lse[row] = -sink;
   // END EXERCISE ch01-softmax

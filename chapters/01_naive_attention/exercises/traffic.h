@@ -1,5 +1,5 @@
 /// \file
-/// Exercise ch01-traffic: what chapter 1's kernels compute and move, with paper and pencil.
+/// Exercise ch01-traffic: the work and traffic of chapter 1's kernels, with paper and pencil.
 #pragma once
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 //| # Chapter 1's descriptor
 //|
-//| What the rest of the program needs to know about the chapter: its steps, the shapes that each of them
+//| This file tells the rest of the program about the chapter: its steps, the shapes that each of them
 //| accepts, the memory that a launch needs, and the order of the kernels. It runs on the host.
 #include <array>
 
@@ -23,7 +23,7 @@ using naive::Problem;
 
 constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16};
 
-constexpr int kMaxGridYZ = 65535;           // the machine's limit on blocks in y and in z
+constexpr int kMaxGridYZ = 65535;           // the largest grid in y and in z
 constexpr int64_t kMaxGridX = 2147483647;   // and in x
 constexpr int kRowCacheBytes = 160 * 1024;  // shared memory for rows of scores: an A100 grants a block 163 KB
 constexpr int kLongestRow = kRowCacheBytes / sizeof(float);
@@ -61,18 +61,18 @@ int64_t probability_bytes(const Spec& spec) {
 //| ## What cannot run
 //|
 //| A grid has at most 65535 blocks in y and in z, and from step 2 on, a whole row of scores is in shared
-//| memory. Larger shapes are rejected with a message that names the cure, and no kernel checks them again.
+//| memory. Larger shapes are rejected with a message that names the remedy, and no kernel checks them again.
 //| The table of steps has the rest: tensor cores take 16-bit types, so step 5 does not accept float32.
 template <int kStep>
 std::string limits(const Spec& spec) {
   if (spec.heads > kMaxGridYZ)
-    return "--heads is at most 65535, what a grid has in z, and it is " + std::to_string(spec.heads);
+    return "--heads is at most 65535, the largest grid in z, and it is " + std::to_string(spec.heads);
   constexpr int kQueries = kQueriesPerBlock<kStep>;
   if (ceil_div(int64_t(spec.seqlen_q), kQueries) > kMaxGridYZ)
     return "--seqlen is at most " + std::to_string(kMaxGridYZ * kQueries) +
-           " in this step, what a grid has in y";
+           " in this step, the largest grid in y";
   if (kHasWarpSoftmax<kStep> && spec.q_rows() > kMaxGridX)
-    return "batch * heads * seqlen is at most 2^31 - 1 in this step, what a grid has in x: give a smaller "
+    return "batch * heads * seqlen is at most 2^31 - 1 in this step, the largest grid in x: give a smaller "
            "--batch";
   if (kHasWarpSoftmax<kStep> && spec.seqlen_k > kLongestRow)
     return "this step keeps a row of scores in shared memory, so --seqlen-k is at most " +
@@ -100,9 +100,9 @@ double memory(const Spec& spec) {
          visible_pairs(spec) * (s_passes * sizeof(float) + p_passes * element);
 }
 
-//| ## How the kernels follow one another
+//| ## The order of the kernels
 //|
-//| Three launches per step, and one more where K is transposed. `Call` holds their common arguments.
+//| A step makes three launches, and one more where K is transposed. `Call` holds their common arguments.
 template <typename T>
 struct Call {
   const Spec& spec;
@@ -200,7 +200,7 @@ void run_as(const Spec& spec, const Tensors& tensors, device::Stream stream) {
                      reinterpret_cast<T*>(bytes + s),
                      reinterpret_cast<T*>(bytes + aligned(s + p))};
   // S and P are written only where a query sees a key. A warp loads the rest of S, and tiles the rest of P,
-  // since a branch around a load costs more, and drops it (softmax.cuh, step4_register_tile.cuh).
+  // since a branch around a load costs more, and then ignores it (softmax.cuh, step4_register_tile.cuh).
   if (kHasWarpSoftmax<kStep>) device::allow_unwritten(bytes, std::size_t(s + p));
   if constexpr (kStep == 1) run_textbook(call);
   if constexpr (kStep == 2) run_coalesced(call);

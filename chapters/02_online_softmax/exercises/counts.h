@@ -6,7 +6,7 @@
 
 namespace flashbook {
 
-// A row of scores in tiles of `tile` scores; `tile` divides `scores`. In the first case, they
+// A row of scores is cut into tiles of `tile` scores; `tile` divides `scores`. In the first case, they
 // ascend: the first score is `first`, and each is `step` larger than the previous one. In the second case,
 // they are all different and in random order.
 //
@@ -28,11 +28,11 @@ struct Counts {
   // The row in random order: how many of its scores, including the first, are larger than all scores before
   // them? Give the expected number.
   double maxima() const { return 0; }
-  // And how many of its tiles, including the first, have a new maximum?
+  // How many of the row's tiles, including the first, have a new maximum?
   double tiles_with_a_maximum() const { return 0; }
   // How many multiplications does step 3 spend on correcting O, for this one row?
   double multiplications_of_step3() const { return 0; }
-  // And step 4?
+  // And how many does step 4 spend?
   double multiplications_of_step4() const { return 0; }
   // END EXERCISE ch02-counts
 };

@@ -1,8 +1,8 @@
 //| # Chapter 2's descriptor
 //|
 //| The rest of the program sees this chapter only through the `Chapter` at the end: its steps, the types it
-//| accepts, and for each step its name, what it accepts and how it runs. This chapter runs on the host, so it
-//| takes no device memory and accepts any length.
+//| accepts, and for each step its name, the inputs it accepts and how it runs. This chapter runs on the host,
+//| so it takes no device memory and accepts any length.
 #include "chapters/02_online_softmax/host/chapter.h"
 
 #include <type_traits>
@@ -63,13 +63,13 @@ constexpr Step row(const char* slug, const char* name, const char* idea) {
 
 constexpr Step kSteps[] = {
     row<1>("safe_softmax", "safe softmax, three passes",
-           "One pass each for the maximum, the sum and the quotients of a stored row of scores."),
+           "Separate passes over a stored row of scores for the maximum, the sum and the quotients."),
     row<2>("online_softmax", "online softmax, two passes",
            "A running maximum and a running sum, which is corrected when a larger score arrives."),
     row<3>("one_pass", "one pass over the keys",
            "O is summed and corrected in the same pass: no row of scores is stored."),
     row<4>("blocked", "tiles, vectors, all cores",
-           "One tile of keys at a time for a tile of queries, with an exp2 that vectorises."),
+           "A tile of queries processes one tile of keys at a time, with an exp2 that vectorises."),
     row<5>(
         "register_blocks", "blocks of registers",
         "Sums stay in registers during a product, queries run along the widest vectors, and no tile of keys "

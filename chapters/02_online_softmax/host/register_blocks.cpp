@@ -1,5 +1,5 @@
-// Apart from the chapter's other steps, which are compiled for the processor that builds them: this one
-// chooses its vectors when it runs.
+// Separate from the chapter's other steps, which are compiled for the processor of the build: this step
+// chooses its vectors at run time.
 #include "chapters/02_online_softmax/host/step5.h"
 #include "chapters/02_online_softmax/step5_register_blocks.h"
 #include "common/device/dispatch.h"

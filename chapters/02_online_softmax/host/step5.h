@@ -1,5 +1,5 @@
 /// \file
-/// Step 5, as the chapter calls it.
+/// Step 5's interface to the chapter.
 #pragma once
 #include "common/attention/tensors.h"
 

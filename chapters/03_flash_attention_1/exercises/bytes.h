@@ -1,5 +1,5 @@
 /// \file
-/// Exercise ch03-bytes: what the tiles of chapter 3 take and move, with paper and pencil.
+/// Exercise ch03-bytes: the memory and traffic of chapter 3's tiles, with paper and pencil.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -18,7 +18,7 @@ struct Bytes {
   // BEGIN EXERCISE ch03-bytes: tiles on paper
   // Shared memory of a block in steps 1 and 2, in bytes. Leave out the padding.
   double tile_bytes() const { return 0; }
-  // The largest tile, in rows, a multiple of 16, for which that is at most 227 KB (1 KB is 1024 bytes).
+  // The largest tile, in rows, a multiple of 16, that needs at most 227 KB (1 KB is 1024 bytes).
   double largest_tile() const { return 0; }
   // From here on, count all heads together. Bytes that step 1 requests.
   double step1_bytes() const { return 0; }

@@ -25,7 +25,7 @@ __global__ void fragment_scores(const T* q,       // [queries, kHeadDim]
   const int keys = int(gridDim.x) * kSide;
   copy_rows<T, kHeadDim>(q_tile, q + int64_t(first_query) * kHeadDim);
   copy_rows<T, kHeadDim>(k_tile, k + int64_t(first_key) * kHeadDim);
-  __syncwarp();  // both tiles are there: the block is one warp
+  __syncwarp();  // both tiles are complete: the block is one warp
   // BEGIN EXERCISE ch03-fragments: the snippet that goes round
   nvcuda::wmma::fragment<nvcuda::wmma::matrix_a, 16, 16, 16, T, nvcuda::wmma::row_major> q_fragment;
   nvcuda::wmma::fragment<nvcuda::wmma::matrix_b, 16, 16, 16, T, nvcuda::wmma::col_major> k_fragment;

@@ -20,10 +20,10 @@ __device__ void meet(Tiles<T, kHeadDim, kBlock>& tiles, const T* q, T* o, float*
   load_tile<T, kHeadDim>(tiles.q, q + problem.q_row(head, 0) * kHeadDim, first_query, problem.seqlen_q);
   Rows<kHeadDim, kBlock> rows;
   rows.clear();
-  __syncthreads();  // all three tiles are complete before anyone multiplies
+  __syncthreads();  // all three tiles are complete before any thread multiplies
   process_tile(tiles, rows, problem, first_query, first_key);
   write_result(rows, o, lse, problem, head, first_query);
-  __syncthreads();  // everyone is done with Q, K and V before the next ones overwrite them
+  __syncthreads();  // all threads are done with Q, K and V before the next ones overwrite them
   // END EXERCISE ch03-loops
 }
 

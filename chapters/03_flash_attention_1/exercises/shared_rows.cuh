@@ -46,7 +46,7 @@ __global__ void shared_rows(const T* q,  // [batch * heads, seqlen_q, kHeadDim]
 
     for (int d = 0; d < kDims; ++d) part_o[warp][lane + 32 * d] = own_o[d];
     if (lane == 0) part_max[warp] = row_max, part_sum[warp] = row_sum;
-    __syncthreads();  // the parts of all warps are there before anyone merges them
+    __syncthreads();  // the parts of all warps are stored before any thread merges them
 
     float all_max = -INFINITY, all_sum = 0.0f;
     for (int w = 0; w < kSharingWarps; ++w) all_max = merge(all_max, part_max[w]).row_max;

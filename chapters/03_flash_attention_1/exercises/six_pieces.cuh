@@ -36,7 +36,7 @@ __global__ void add_in_turns(const float* weights,  // [rows, keys]
   weights += first_row * keys;
   for (int i = threadIdx.x; i < kTurnRows * kTurnDims; i += 32 * kTurnWarps)
     sums[i / kTurnDims][i % kTurnDims] = 0.0f;
-  __syncthreads();  // every sum is 0 before anyone adds to it
+  __syncthreads();  // every sum is 0 before any warp adds to it
   // BEGIN EXERCISE ch03-turns: four warps add to six pieces of O
   // TODO: So far, each warp adds its part to one piece of O only, and two pieces get no part at all. The
   // barrier after the last round is yours to write, too.

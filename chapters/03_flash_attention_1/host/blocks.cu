@@ -8,7 +8,7 @@ namespace {
 
 using Element = __nv_bfloat16;
 
-constexpr std::size_t kMaxSharedBytes = 227 * 1024;  // what an H100 or H200 grants a block: the most there is
+constexpr std::size_t kMaxSharedBytes = 227 * 1024;  // the limit of an H100 or H200, the largest of any GPU
 constexpr DType kType = DType::bf16;
 constexpr const char* kOtherType = "the sweep over block sizes takes bf16: give --dtype bf16";
 

@@ -9,8 +9,8 @@
 
 namespace flashbook {
 
-/// A step with one size of tiles: a chapter of one step, so that whatever measures chapters can measure it.
-/// Its limits reject tiles that do not fit into shared memory.
+/// A step with one tile size, as a chapter of one step, so that the tools that measure chapters can measure
+/// it. Its limits reject tiles that do not fit in shared memory.
 struct BlockSize {
   std::string name;   ///< in results: b64, split_k_64x64
   std::string label;  ///< what is measured, in words

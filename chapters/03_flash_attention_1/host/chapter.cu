@@ -1,6 +1,6 @@
 //| # Chapter 3's descriptor
 //|
-//| Which steps there are, which shapes they accept, how many bytes they request, and how they are launched.
+//| This file lists the steps, the shapes that they accept, the bytes that they request, and their launches.
 //| It runs on the host.
 #include "chapters/03_flash_attention_1/host/chapter.h"
 #include "chapters/03_flash_attention_1/host/launch.cuh"
@@ -11,18 +11,18 @@
 namespace flashbook {
 namespace {
 
-constexpr int64_t kMaxGridX = 2147483647;  // the machine's limit on blocks in x
+constexpr int64_t kMaxGridX = 2147483647;  // the largest grid in x
 constexpr int64_t kMaxGridY = 65535;       // and in y
 constexpr int kBlock = 64;                 // queries and keys of a tile in steps 1 and 2
 constexpr int kSmallBlock = 32;            // where those do not fit
 
 //| ## The sizes
 //|
-//| Steps 1 and 2 use tiles of 64 rows at every head dimension, the one size that fits both an H200 and an
-//| A100. Step 3 was tuned by a sweep on an H200: more keys per warp reduce the traffic of $Q$ and $O$, and
-//| two blocks must fit on a multiprocessor.
-/// Step 3's tiles, by head dimension: the best of which one block fits on an SM of an A100, and two on an SM
-/// of an H200.
+//| Steps 1 and 2 use tiles of 64 rows at every head dimension, a size that fits both an H200 and an A100.
+//| Step 3 was tuned by a sweep on an H200: more keys per warp reduce the traffic of $Q$ and $O$, and two
+//| blocks must fit on a multiprocessor.
+/// Step 3's tiles, by head dimension: the fastest for which one block fits on an SM of an A100, and two on an
+/// SM of an H200.
 template <int kHeadDim>
 struct TraitsFor;
 template <>
@@ -77,7 +77,7 @@ template <int kStep>
 std::string limits(const Spec& spec) {
   constexpr int64_t kMax = kStep == 1 ? kMaxGridX : kMaxGridY;
   if (spec.heads > kMax)
-    return "--heads is at most " + std::to_string(kMax) + " in this step, what a grid has in " +
+    return "--heads is at most " + std::to_string(kMax) + " in this step, the largest grid in " +
            (kStep == 1 ? "x" : "y") + ", and it is " + std::to_string(spec.heads);
   return "";
 }
@@ -86,7 +86,7 @@ std::string limits(const Spec& spec) {
 int64_t state_bytes(const Spec& spec) { return spec.q_rows() * (spec.head_dim + 2) * int64_t(sizeof(float)); }
 
 /// The unfinished O of step 1 goes to device memory and back. Steps 2 and 3 request K and V again and again,
-/// and the L2 has them: traffic.h counts the requests.
+/// and hit in the L2: traffic.h counts the requests.
 double memory_keys_outside(const Spec& spec) { return fa1::bytes_keys_outside(spec, block_of(spec)); }
 
 /// Returns the bytes requested from the L2, which serves K and V again and again.

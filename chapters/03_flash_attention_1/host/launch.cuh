@@ -1,5 +1,5 @@
 /// \file
-/// The launches that steps 2 and 3, the sweep over their tiles and chapter 4's count share.
+/// The launches shared by steps 2 and 3, the sweep over their tiles, and chapter 4's count.
 #pragma once
 #include <numbers>
 

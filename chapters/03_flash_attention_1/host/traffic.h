@@ -1,8 +1,8 @@
 //| # Bytes, on paper
 //|
-//| The bytes that the kernels of this chapter request: the paper's IO complexity with its constants. Each
-//| formula follows the loops of a kernel, tile by tile, so it is exact if tiles divide the lengths, with a
-//| causal mask or without.
+//| This file counts the bytes that the kernels of this chapter request: the paper's IO complexity with its
+//| constants. Each formula follows the loops of a kernel, tile by tile, so it is exact if tiles divide the
+//| lengths, with or without a causal mask.
 //|
 //| Requesting bytes is not the same as moving them through device memory. K and V of the heads that run
 //| at the same time are a few megabytes. They stay in the L2, where all blocks but the first find them.
@@ -29,7 +29,7 @@ void for_each_query_tile(const Spec& spec, int rows_q, Body body) {
   }
 }
 
-//| ## What a number costs
+//| ## The cost of a number
 //|
 //| A request moves *sectors* of 32 bytes. Rows of Q, K, V and O consist of whole sectors. The maximum, the
 //| sum and the log-sum-exp of a row do not. A warp of steps 1 and 2 has two rows at a time, so it requests a
@@ -42,12 +42,12 @@ constexpr double kRequestedNumber = 16;
 constexpr double kRequestedRow = 32;
 
 /// Returns the bytes that step 1 requests: K and V once, and for each tile of keys all of Q, O, m and l that
-/// see it. `number` is what one of a row's numbers takes.
+/// see it. `number` is the bytes of one of a row's numbers.
 inline double bytes_keys_outside(const Spec& spec, int block, double number = sizeof(float)) {
   const double element = double(size_of(spec.dtype)), heads = double(spec.batch) * spec.heads;
   double q_rows = 0, state_rows = 0;
   for_each_query_tile(spec, block, [&](int queries, int visible) {
-    const int key_tiles = std::max(1, tiles_of(visible, block));  // the first one even if nothing is seen
+    const int key_tiles = std::max(1, tiles_of(visible, block));  // the first one even if no key is visible
     q_rows += double(queries) * key_tiles;
     state_rows +=
         2.0 * queries * (key_tiles - 1);  // stored by all but the last, fetched by all but the first
@@ -58,7 +58,7 @@ inline double bytes_keys_outside(const Spec& spec, int block, double number = si
 }
 
 /// Returns the bytes that steps 2 and 3 request: Q, O and the log-sum-exp once, K and V for each tile of
-/// queries as far as it sees them. `number` as above.
+/// queries as far as it sees them. `number` is as above.
 inline double bytes_queries_outside(const Spec& spec, int rows_q, int rows_k, double number = sizeof(float)) {
   const double element = double(size_of(spec.dtype)), heads = double(spec.batch) * spec.heads;
   double k_rows = 0;

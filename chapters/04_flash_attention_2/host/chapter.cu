@@ -63,7 +63,7 @@ Launch<T> late_launch() {
 template <typename LaunchOf>
 std::string limits(const Spec& spec) {
   if (spec.heads > kMaxHeads)
-    return "--heads is at most 65535, what a grid has in y, and it is " + std::to_string(spec.heads);
+    return "--heads is at most 65535, the largest grid in y, and it is " + std::to_string(spec.heads);
   int bytes = 0;  // per block; the same for both element types
   device::with_head_dim(spec.head_dim, [&]<int kHeadDim>() {
     bytes = LaunchOf()(For<__nv_bfloat16, kHeadDim>()).shared_bytes;

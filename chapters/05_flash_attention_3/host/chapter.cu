@@ -78,8 +78,8 @@ constexpr Step kSteps[] = {
            "The scores of the next tile are issued before the values of this one are waited for."),
     {.slug = "persistent",
      .name = "persistent blocks",
-     .idea = "Blocks that stay, longest tiles first, masked and unmasked loops apart, lazy rescaling, stores "
-             "that overlap the next tile.",
+     .idea = "Persistent blocks, longest tiles first, separate masked and unmasked loops, lazy rescaling, "
+             "stores that overlap the next tile.",
      .operation = Operation::forward,
      .accepts = kAccepts,
      .run = run<5>,
