@@ -21,8 +21,8 @@ struct Point {
   Doubles q, k, v;
 };
 
-/// <O, dO> + <L, dL>, where L is the log-sum-exp, straight from the definition of attention. `bias` replaces
-/// the problem's, in double.
+/// Returns <O, dO> + <L, dL>, where L is the log-sum-exp, straight from the definition of attention. `bias`
+/// replaces the problem's, in double.
 double loss(const Spec& spec, const Point& at, const std::vector<float>& d_o, const std::vector<float>& d_lse,
             const Doubles& bias) {
   double sum = 0;
@@ -172,7 +172,7 @@ TEST(Gradient, OfWhatIsNotSeenIsZero) {
   }
 }
 
-/// Faults of backward kernels, in plain 16-bit arithmetic.
+/// Tests faults of backward kernels, in plain 16-bit arithmetic.
 TEST(Gradient, FailsOnTheFaultsOfKernels) {
   for (DType type : {DType::f32, DType::f16, DType::bf16})
     for (bool causal : {false, true}) {

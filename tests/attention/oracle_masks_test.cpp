@@ -114,7 +114,7 @@ TEST(Dropout, LeavesOutAsManyAsAskedForByPhilox) {
   EXPECT_LT(Dropout(std::nextafter(1.0f, 0.0f), 7).threshold, 65536u) << "somebody is kept";
 }
 
-/// Sequences of 0, 1, 16, 17 and 37 keys, in pages of 16; 4 queries each.
+/// Returns sequences of 0, 1, 16, 17 and 37 keys, in pages of 16; 4 queries each.
 Spec cache(bool causal) {
   Spec spec{{.batch = 5, .heads = 4, .kv_heads = 2, .seqlen_q = 4, .seqlen_k = 37}};
   spec.visibility = Visibility::causal_if(causal);

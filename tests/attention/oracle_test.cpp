@@ -113,7 +113,7 @@ TEST(Oracle, SurvivesLargeScores) {
   }
 }
 
-/// Plain attention as the header defines it: float sums, S and P rounded, O rounded.
+/// Computes plain attention as the header defines it: float sums, S and P rounded, O rounded.
 Outputs plain_attention(const Spec& spec, const Inputs& inputs) {
   const auto rounded = [](DType type, float value) {
     round_to(type, {&value, 1});

@@ -82,7 +82,7 @@ TEST(Visibility, PairsAndRangesAgreeWithTheDefinitionUnderRandomMasks) {
   }
 }
 
-/// "11.. 01..": the rows of a mask.
+/// Returns the rows of a mask, such as "11.. 01..".
 std::string picture(const Spec& spec) {
   std::string text;
   for (int i = 0; i < spec.seqlen_q; ++i) {

@@ -90,7 +90,7 @@ struct Pipeline {
   UploadedInputs quantised;
 };
 
-/// Inputs like those in a model, in 16 bits.
+/// Returns 16-bit inputs like those in a model.
 Inputs inputs_16(Spec spec, DType type, InputKind kind) {
   spec.dtype = type, spec.e4m3.mean_subtracted = false;
   return make_inputs(spec, kind, 21);
@@ -176,7 +176,8 @@ struct LongError {
   double relative, mean;
 };
 
-/// Errors of a step with many keys. Scores are N(0, 1) times `sharpness`, values N(mean, spread^2).
+/// Returns the errors of a step with many keys. Scores are N(0, 1) times `sharpness`, values N(mean,
+/// spread^2).
 LongError error_of_long(int seqlen_k, bool mean_subtracted, int step, float sharpness, float mean,
                         float spread, int head_dim = 64, Scaling scaling = Scaling::tensor) {
   const ExactSums exact;

@@ -108,7 +108,7 @@ std::vector<double> rotated(std::span<const float> row, uint64_t seed) {
 /// power of two below, or half the smallest step near zero.
 double half_step(double value) { return std::max(std::exp2(std::floor(std::log2(value))) / 16, 0x1p-10); }
 
-/// Without a rotation every bit is known.
+/// Checks the values. Without a rotation every bit is known.
 void expect_exact(const Quantisation& tensor, std::vector<float> values) {
   const Quantised result = run(tensor, std::move(values));
   std::vector<float> largest(result.scales.size(), 0.0f);
@@ -125,7 +125,7 @@ void expect_exact(const Quantisation& tensor, std::vector<float> values) {
   }
 }
 
-/// With a rotation, the values are known up to float32's rounding.
+/// Checks the values, which are known up to float32's rounding with a rotation.
 void expect_rotated(const Quantisation& tensor, std::vector<float> values) {
   const Quantised result = run(tensor, std::move(values));
   const int d = tensor.head_dim;
@@ -153,8 +153,8 @@ constexpr DType kTypes[] = {DType::bf16};
 constexpr DType kTypes[] = {DType::f16, DType::bf16};
 #endif
 
-/// Every version of the kernels: type, head_dim, rows or heads per scale. The simulator runs half of them,
-/// which cover all pairs.
+/// Returns every version of the kernels: type, head_dim, rows or heads per scale. The simulator runs half of
+/// them, which cover all pairs.
 std::vector<Quantisation> every_version(int rows) {
   std::vector<Quantisation> all;
   const bool takes_half = device::machine() != device::Machine::gpu;
@@ -229,7 +229,7 @@ int64_t column_of(const Quantisation& tensor, int64_t i) {
   return i / tensor.head_dim / tensor.rows * tensor.head_dim + i % tensor.head_dim;
 }
 
-/// Without a rotation every bit is known except the last ones of the means.
+/// Checks the values. Without a rotation every bit is known except the last ones of the means.
 void expect_mean_subtracted(const Quantisation& tensor, std::vector<float> values, double tolerance) {
   const Quantised result = run(tensor, std::move(values), true);
   std::vector<double> sums(result.means.size());
@@ -252,7 +252,7 @@ void expect_mean_subtracted(const Quantisation& tensor, std::vector<float> value
   }
 }
 
-/// Columns of values N(0, 1) with means of both signs.
+/// Returns columns of values N(0, 1) with means of both signs.
 std::vector<float> values_with_means(const Quantisation& tensor, uint64_t seed) {
   std::vector<float> values = random_values(elements_of(tensor), seed);
   for (int64_t i = 0; i < int64_t(values.size()); ++i) values[i] += float(column_of(tensor, i) % 9) * 8 - 32;

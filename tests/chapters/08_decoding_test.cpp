@@ -97,8 +97,8 @@ TEST_F(ChapterTest, EveryLaunchGivesTheSameBits) {
 
 // ---- common layouts
 
-/// [batch, seqlen, heads, head_dim], or with pages [pages, rows, kv_heads, head_dim]. Memory that must not be
-/// read is NaN.
+/// Checks steps on [batch, seqlen, heads, head_dim], or with pages on [pages, rows, kv_heads, head_dim].
+/// Memory that must not be read is NaN.
 void expect_right_by_token(const std::vector<int>& steps, Spec spec, int rows) {
   if (rows > 0) spec = in_pages(spec, rows, 5);
   spec.layout = layout_bshd(spec);
@@ -159,7 +159,7 @@ TEST_F(ChapterTest, CachesByTokenAreRightInAnyOrder) {
 
 // ---- latent attention
 
-/// Heads that share sequences' latent cache.
+/// Returns a problem whose heads share the sequences' latent cache.
 Spec latent_of(std::vector<int> lengths, int heads, int seqlen_q = 1, DType dtype = DType::bf16) {
   Spec spec = cache_of(std::move(lengths), kLatentKeyDim);
   spec.heads = heads, spec.kv_heads = 1, spec.seqlen_q = seqlen_q, spec.dtype = dtype;
@@ -269,7 +269,7 @@ Spec e4m3_cache_of(std::vector<int> lengths, int head_dim, Scaling scaling, DTyp
   return spec;
 }
 
-/// Inputs whose groups of 16 keys differ in size by powers of two, so that their scales do.
+/// Returns inputs whose groups of 16 keys differ in size by powers of two, so that their scales do.
 Inputs inputs_of_many_sizes(const Spec& spec, uint64_t seed) {
   Spec dense = without_pages(spec);
   Inputs inputs = make_inputs(dense, InputKind::normal, seed);
@@ -545,7 +545,7 @@ TEST_F(RulesTest, ManyPartsOfPaddedRowsAreMerged) {
   }
 }
 
-/// Random windows, score functions and sizes.
+/// Returns a problem with random windows, score functions and sizes.
 Spec random_rules(std::mt19937& random) {
   const auto up_to = [&](int most) { return int(random() % unsigned(most + 1)); };
   std::vector<int> lengths(1 + up_to(4));

@@ -20,7 +20,7 @@ using TracedParts = Parts;
 
 constexpr int kHeads = 4, kHeadDim = 128;
 
-/// Queries of four heads that share their keys.
+/// Returns a problem with four heads that share their keys.
 Spec spec_with(std::vector<int> lengths, int seqlen_q = 1) {
   return {{.batch = int(lengths.size()),
            .heads = kHeads,

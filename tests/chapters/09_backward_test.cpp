@@ -15,7 +15,7 @@ namespace {
 
 constexpr Slug kGradient{kMasks, "backward"}, kInTurns{kMasks, "deterministic"};
 
-/// Documents that begin at these queries and keys, with a window.
+/// Returns a problem whose documents begin at these queries and keys, with a window.
 Spec packed_spec(std::vector<int> queries, std::vector<int> keys, int head_dim,
                  Window window = {.right = 0}) {
   const int last_query = queries.back(), last_key = keys.back();
@@ -63,7 +63,7 @@ void expect_right(const Spec& spec) {
   if (!spec.score.bias.values.empty()) expect_right_bias(spec, inputs);
 }
 
-/// Every visibility, with small shapes. Head dimensions and types alternate.
+/// Returns every visibility, with small shapes. Head dimensions and types alternate.
 std::vector<Spec> masks() {
   std::vector<Spec> specs = {
       // windows: at tiles' edges, with sinks, wider than the sequence, unlimited on one side
@@ -141,7 +141,8 @@ std::vector<Spec> masks() {
   return specs;
 }
 
-/// Dropout under masks with full and partial tiles. Head dimensions and types alternate.
+/// Returns problems with dropout under masks with full and partial tiles. Head dimensions and types
+/// alternate.
 std::vector<Spec> dropped() {
   std::vector<Spec> specs = {
       masked_spec(200, 170, Visibility::causal(), 64), masked_spec(333, 300, {}, 128),

@@ -222,12 +222,12 @@ TEST_F(TileClasses, ByFunctionsAreExact) {
   }
 }
 
-/// The start of a head's row in a mask of pairs.
+/// Finds the start of a head's row in a mask of pairs.
 __global__ void find_row(ByPairs policy, Work work, int query, int64_t* offset) {
   *offset = policy.row(work, query).pair - policy.visible;
 }
 
-/// The start of a head's intervals, and of the classes of its tiles: in tiles.
+/// Finds the start of a head's intervals, and of the classes of its tiles, in tiles.
 __global__ void find_tables(ByColumns columns, ByFunctions<PairByPair, Unchanged> functions, Work work,
                             int64_t* offsets) {
   offsets[0] = columns.hidden(work, 0) - columns.scanned.hidden;

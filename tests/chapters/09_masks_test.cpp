@@ -15,7 +15,7 @@ namespace {
 
 enum { kPairs = 1, kPacked, kRanges, kColumns, kFunctions };
 
-/// Sequences with as many keys as queries.
+/// Returns sequences with as many keys as queries.
 Visibility packed(const std::vector<int>& lengths, Window window = {.right = 0}) {
   std::vector<int> first = {0};
   for (int length : lengths) first.push_back(first.back() + length);
@@ -89,7 +89,8 @@ TEST_F(ChapterTest, HeadDimensionsThatTilesPadAreTheSameByAllSteps) {
   }
 }
 
-/// Problems whose values are narrower or wider than keys: tiles of 192 and 128 columns, and padded ones.
+/// Returns problems whose values are narrower or wider than keys: tiles of 192 and 128 columns, and padded
+/// ones.
 std::vector<Spec> specs_of_wide_keys() {
   std::vector<Spec> specs;
   for (const auto& [head_dim, value_dim] : {std::pair(192, 128),

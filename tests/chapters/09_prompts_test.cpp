@@ -14,7 +14,7 @@ namespace {
 
 constexpr Slug kPrompts{kMasks, "prompts"};
 
-/// Eight heads of sequences that all have this many queries, for their last tokens.
+/// Returns eight heads of sequences that all have this many queries, for their last tokens.
 Spec prompts_of(int queries, std::vector<int> lengths, int head_dim = 64, int kv_heads = 2) {
   Spec spec = cache_of(std::move(lengths), head_dim);
   spec.seqlen_q = queries, spec.kv_heads = kv_heads;

@@ -77,7 +77,7 @@ TEST_F(ChapterTest, HopsThatShowNothingLaunchNothing) {
     }
 }
 
-/// Tiles of 128 keys that the busiest rank computes in all hops, under a causal mask.
+/// Returns the number of 128-key tiles that the busiest rank computes in all hops, under a causal mask.
 int64_t tiles_of_the_busiest(many_gpus::Order order, int ranks, int tokens, const std::vector<int>& first) {
   int64_t most = 0;
   for (int rank = 0; rank < ranks; ++rank) {

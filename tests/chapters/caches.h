@@ -57,8 +57,8 @@ inline std::vector<std::byte> bits_of(const Spec& spec, const Inputs& inputs, in
   return call.download_bytes();
 }
 
-/// Unused pages are NaN, as is everything past a sequence's last key. The order of pages of `rows`, and
-/// paging itself, must not change a bit.
+/// Checks a step with pages. Unused pages are NaN, as is everything past a sequence's last key. The order of
+/// pages of `rows`, and paging itself, must not change a bit.
 inline void expect_pages_do_not_show(const std::vector<int>& steps, const Spec& spec, const Inputs& inputs,
                                      int rows) {
   SCOPED_TRACE(describe(spec) + ", pages of " + std::to_string(rows));

@@ -50,7 +50,7 @@ class ChapterTest : public MachineTest {
 /// Runs every step starting with `first_step` on `inputs`, and compares it with the oracle.
 void expect_right(const Spec& spec, const Inputs& inputs, int first_step = 1);
 
-/// Inputs for the chapter's operation.
+/// Returns inputs for the chapter's operation.
 Inputs inputs_of(const Spec& spec, InputKind kind, uint64_t seed);
 
 /// Adds a gradient of the log-sum-exp to a backward pass: numbers from -2 to 2, NaN for queries that see no
@@ -65,8 +65,8 @@ void expect_same_bits(const Spec& spec, const Inputs& inputs, int step, int laun
 /// 1000 of a gradient, with more tiles than multiprocessors.
 void expect_same_bits(DType dtype, int step = last_step(), int launches_on_gpu = 1667);
 
-/// dQ and dK of every step starting with `first_step`, where each query sees one key: P is 1 whatever Q and K
-/// are, so both are 0 except for rounding in D's sum. The floor is that of FlashAttention's tests.
+/// Checks dQ and dK of every step starting with `first_step`, where each query sees one key: P is 1 whatever
+/// Q and K are, so both are 0 except for rounding in D's sum. The floor is that of FlashAttention's tests.
 void expect_one_key_moves_nothing(const Spec& spec, int first_step = 1);
 
 }  // namespace flashbook::testing

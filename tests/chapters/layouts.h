@@ -13,7 +13,7 @@
 
 namespace flashbook::testing {
 
-/// Gaps of 16 elements after every row: between heads, rows and batch entries.
+/// Returns a layout with gaps of 16 elements after every row: between heads, rows and batch entries.
 inline Layout layout_with_gaps(const Spec& spec) {
   const int64_t row = spec.head_dim + 16;
   const auto strides = [&](int heads, int rows) {

@@ -18,9 +18,9 @@ inline Spec on_ranks(int ranks, Spec spec) {
   return spec;
 }
 
-/// Lengths not divisible by the number of ranks, fewer tokens than ranks, more keys than queries and vice
-/// versa (so that queries, and whole ranks, see nothing), numbers of key heads not divisible by the number of
-/// ranks.
+/// Returns problems with lengths not divisible by the number of ranks, fewer tokens than ranks, more keys
+/// than queries and vice versa (so that queries, and whole ranks, see nothing), numbers of key heads not
+/// divisible by the number of ranks.
 inline std::vector<Spec> specs_of_ranks() {
   std::vector<Spec> specs = {
       make_spec(333, 333, 128, true, DType::bf16, 2, 1), make_spec(130, 130, 256, true),
@@ -32,7 +32,7 @@ inline std::vector<Spec> specs_of_ranks() {
   return specs;
 }
 
-/// A step is also right with any distribution of tokens, and with multiprocessors left free.
+/// Checks that a step is also right with any distribution of tokens, and with multiprocessors left free.
 inline void expect_right_in_any_order(Spec spec, int step) {
   const Inputs inputs = inputs_of(spec, InputKind::drifting, 4);
   const Expected expected(operation_under_test, spec, inputs, all_rows(spec));
@@ -51,8 +51,8 @@ inline void expect_right_in_any_order(Spec spec, int step) {
   }
 }
 
-/// Steps that support any order, on any number of ranks, in all modes: lengths not divisible by the number of
-/// ranks, fewer tokens than ranks, queries that see nothing, more keys than queries.
+/// Checks steps that support any order, on any number of ranks, in all modes: lengths not divisible by the
+/// number of ranks, fewer tokens than ranks, queries that see nothing, more keys than queries.
 inline void expect_any_order_is_right(std::initializer_list<int> steps) {
   int mode = 0;  // alternates, so that all three occur with five numbers of ranks and four shapes
   for (int ranks : {1, 2, 3, 4, 8})
@@ -65,7 +65,7 @@ inline void expect_any_order_is_right(std::initializer_list<int> steps) {
 
 // ---- packed documents
 
-/// Documents with these lengths of queries and of keys.
+/// Returns documents with these lengths of queries and of keys.
 inline Visibility packed(const std::vector<int>& queries, const std::vector<int>& keys, bool causal) {
   Visibility v = Visibility::causal_if(causal);
   v.documents = {{0}, {0}};
@@ -85,8 +85,8 @@ inline Spec in_documents(int head_dim, bool causal, const std::vector<int>& quer
   return spec;
 }
 
-/// Documents that straddle ranks, one with all tokens, one per token, longer and shorter than a tile, without
-/// queries or without keys, with more keys than queries and vice versa.
+/// Returns problems with documents that straddle ranks, one with all tokens, one per token, longer and
+/// shorter than a tile, without queries or without keys, with more keys than queries and vice versa.
 inline std::vector<Spec> specs_of_documents() {
   const std::vector<int> queries = {0, 20, 130, 1, 0, 70}, keys = {40, 0, 90, 170, 10, 3};
   std::vector<Spec> specs = {in_documents(64, true, {70, 5, 190, 35}),
@@ -161,8 +161,8 @@ inline std::optional<uint64_t> kernels_of(const Spec& spec, const Inputs& inputs
   return *after - *before;
 }
 
-/// Shapes in which a rank sees nothing at some hops, but every query sees a key: documents that fit a rank or
-/// straddle two, and one under a causal mask.
+/// Returns shapes in which a rank sees nothing at some hops, but every query sees a key: documents that fit a
+/// rank or straddle two, and one under a causal mask.
 inline std::vector<Spec> specs_with_empty_hops() {
   std::vector<Spec> specs;
   for (int ranks : {3, 4}) {

@@ -25,7 +25,7 @@ inline void expect_steps_right(const Chapter& chapter, Operation operation, cons
   }
 }
 
-/// A reader's run: every step for `operation`, compared with the oracle and with the previous chapter.
+/// Runs every step for `operation` like a reader, and compares it with the oracle and the previous chapter.
 inline void expect_program_right(const Chapter& chapter, const Chapter* before, Operation operation) {
   const char* words[] = {chapter.name, "--seqlen", "300", "--causal", "--reps", "1"};
   Options options = *parse_command_line(int(std::size(words)), words, chapter).options;

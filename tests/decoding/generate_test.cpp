@@ -13,7 +13,8 @@ namespace {
 
 constexpr int kRows = 4;  // per page
 
-/// Plain attention on the host, over a paged cache: what the loop calls in place of a chapter's kernels.
+/// Computes plain attention on the host, over a paged cache. The loop calls it in place of a chapter's
+/// kernels.
 void plain_attention(const Spec& spec, const Tensors& tensors, device::Stream) {
   const auto values = [&](TensorId id, const void* from) {
     const auto* bytes = static_cast<const std::byte*>(from);

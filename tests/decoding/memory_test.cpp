@@ -8,7 +8,7 @@
 namespace flashbook::decoding {
 namespace {
 
-/// One layer of a model, with one query per head and a cache.
+/// Returns one layer of a model, with one query per head and a cache.
 Spec layer_of(const Model& model, DType dtype, int seqlen, int batch) {
   return {{.batch = batch,
            .heads = model.heads,

@@ -8,17 +8,17 @@
 
 namespace flashbook::testing {
 
-/// One batch entry in f16, with head_dim 64.
+/// Returns a problem with one batch entry in f16, with head_dim 64.
 inline Spec attention_spec(int heads, int kv_heads, int seqlen_q, int seqlen_k, bool causal) {
   return make_spec(seqlen_q, seqlen_k, 64, causal, DType::f16, heads, kv_heads);
 }
 
-/// Normally distributed inputs, which depend on course_seed().
+/// Returns normally distributed inputs, which depend on course_seed().
 inline Inputs normal_inputs(const Spec& spec) {
   return make_inputs(spec, InputKind::normal, 6 + course_seed());
 }
 
-/// Possible causes of a NaN in a comparison's text; empty if it mentions none.
+/// Returns possible causes of a NaN in a comparison's text; empty if it mentions none.
 inline std::string why_nan(const Spec& spec, const std::string& worst) {
   if (worst.find("nan") == std::string::npos) return "";
   const bool some_see_none = spec.causal() && spec.seqlen_q > spec.seqlen_k;

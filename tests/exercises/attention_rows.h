@@ -40,7 +40,7 @@ inline void expect_row(const std::function<float(const Row&, float*)>& attention
   comparison.finish();
 }
 
-/// 0, 1/8, 2/8, ...: every score is a new maximum.
+/// Returns the scores 0, 1/8, 2/8, ..., each of which is a new maximum.
 inline std::vector<float> rising(int count) {
   std::vector<float> scores(count);
   for (int i = 0; i < count; ++i) scores[i] = float(i) / 8;

@@ -8,7 +8,7 @@
 
 namespace flashbook::testing {
 
-/// One batch entry in f16, with head_dim 64.
+/// Returns a problem in f16, with head_dim 64.
 inline Spec capstone_spec(int batch, int heads, int kv_heads, int seqlen_q, int seqlen_k, bool causal) {
   Spec spec = attention_spec(heads, kv_heads, seqlen_q, seqlen_k, causal);
   spec.batch = batch;

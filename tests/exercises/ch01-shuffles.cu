@@ -63,7 +63,7 @@ void expect_largest(const std::vector<float>& scores, bool score, bool key) {
   comparison.finish();
 }
 
-/// Scores below 0, which expose a maximum that starts at 0.
+/// Returns scores below 0, which expose a maximum that starts at 0.
 std::vector<float> low_scores(unsigned seed) {
   std::vector<float> scores = random_numbers(64, seed);
   for (float& score : scores) score -= 100;

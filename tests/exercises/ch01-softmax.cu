@@ -51,7 +51,7 @@ void expect_softmax(const std::vector<float>& sinks, const naive::Problem& probl
   sums.finish();
 }
 
-/// Rows of `keys` scores without padding.
+/// Returns a problem with rows of `keys` scores, without padding.
 naive::Problem rows_of(int seqlen_q, int keys, bool causal) {
   return {
       .seqlen_q = seqlen_q, .seqlen_k = keys, .group = 1, .score_stride = keys, .causal = causal, .scale = 1};

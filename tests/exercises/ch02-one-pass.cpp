@@ -6,8 +6,9 @@ namespace {
 
 constexpr int kHidden = 37;  // keys between the sinks and the window, which must not be read
 
-/// A row that sees `scores`, the first kSinks of which belong to sinks. `hidden` keys, each of which would
-/// outweigh all others, follow the sinks. `window`: that of the row, or everything after the hidden keys.
+/// Checks a row that sees `scores`, the first kSinks of which belong to sinks. `hidden` keys, each of which
+/// would outweigh all others, follow the sinks. `window`: the row's window; default: everything after the
+/// hidden keys.
 void expect_seen(const std::vector<float>& scores, int hidden = kHidden, int window = 0) {
   if (window == 0) window = int(scores.size()) - kSinks;
   const float top = *std::max_element(scores.begin(), scores.end()) + 5;

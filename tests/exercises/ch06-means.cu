@@ -53,7 +53,7 @@ void expect_means(const std::vector<float>& numbers, const std::vector<float>& m
   comparison.finish();
 }
 
-/// Sums of probabilities, starting at 0.
+/// Returns random sums of probabilities, from 0 on.
 std::vector<float> random_sums(int tiles) {
   std::vector<float> sums = random_numbers(std::size_t(tiles) * kRows * 4, 34);
   for (float& sum : sums) sum = std::abs(sum);

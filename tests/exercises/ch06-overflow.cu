@@ -10,7 +10,7 @@ constexpr int kKeys = 128;  // keys per tile
 
 class Overflow : public HopperTest {};
 
-/// Rows whose largest scores in successive tiles are `maxima`; the other scores are up to 14 lower.
+/// Checks rows whose largest scores in successive tiles are `maxima`; the other scores are up to 14 lower.
 void expect_encoded(const std::vector<float>& maxima) {
   const int rows = 3, tiles = int(maxima.size());
   std::vector<float> numbers = random_numbers(std::size_t(rows) * tiles * kKeys, 15, 4);

@@ -16,7 +16,7 @@ using decoding::TokenCache;
 constexpr int kTensors = 2;     // K and V
 constexpr float kMarker = 256;  // a stage's initial contents, which no key has
 
-/// The contents of a stage after each tile of a sequence. One block of one warp per sequence and head.
+/// Writes the contents of a stage after each tile of a sequence. One block of one warp per sequence and head.
 __global__ void __launch_bounds__(32)
     bring_tiles(const __grid_constant__ CUtensorMap map, TokenCache cache, const int* lengths, int tiles,
                 float* found) {  // [sequences, heads, tiles, kTensors, kStageKeys, kStageColumns]
@@ -107,7 +107,7 @@ void expect_brought(const std::vector<int>& lengths, int page_keys, std::vector<
   comparison.finish();
 }
 
-/// Pages from the last to the first.
+/// Returns the pages from the last to the first.
 std::vector<int> backwards(int pages) {
   std::vector<int> order(pages);
   std::iota(order.rbegin(), order.rend(), 0);

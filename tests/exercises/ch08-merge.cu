@@ -45,7 +45,7 @@ void expect_merged(const std::vector<float>& lse, const std::vector<float>& sink
   comparison.finish();
 }
 
-/// Log-sum-exps of `count` parts and rows. Every `every`th has no keys; 0: all have some.
+/// Returns log-sum-exps of `count` parts and rows. Every `every`th has no keys; with 0, all have some.
 std::vector<float> with_empty(std::size_t count, unsigned seed, int every) {
   std::vector<float> lse = random_numbers(count, seed, 3);
   for (std::size_t i = 0; every > 0 && i < count; i += every) lse[i] = -INFINITY;

@@ -23,7 +23,7 @@ void expect_length(const std::vector<int>& key_tiles, int heads, int places) {
                        << " tiles of keys, " << heads << " key heads, " << places << " blocks at once";
 }
 
-/// `count` sequences of `tiles` tiles of keys each, appended to `before`.
+/// Returns `before` with `count` more sequences of `tiles` tiles of keys each.
 std::vector<int> and_more(int count, int tiles, std::vector<int> before = {}) {
   before.insert(before.end(), count, tiles);
   return before;

@@ -11,7 +11,7 @@ constexpr int kWidth = 32;
 
 class Sign : public MachineTest {};
 
-/// Rows of scores, times log2(e).
+/// Checks the attention of rows of scores, which include the factor log2(e).
 void expect_attention(const std::vector<std::vector<float>>& rows) {
   const int keys = int(rows[0].size());
   std::vector<float> flat;

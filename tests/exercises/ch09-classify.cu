@@ -8,7 +8,7 @@ using masks::GlobalTokens;
 
 constexpr int kRows = 6, kKeys = 8;
 
-/// The class of every tile. One thread.
+/// Writes the class of every tile. One thread.
 __global__ void classify_all(GlobalTokens mask, float* classes) {  // [query tiles, key tiles]
   for (int query = 0; query < mask.tokens; query += kRows)
     for (int key = 0; key < mask.tokens; key += kKeys)

@@ -56,7 +56,7 @@ void expect_found(const std::vector<int>& numbers, int most_reads = kAny) {
     EXPECT_LE(counted[limit], most_reads) << "the number of reads for the limit " << limit;
 }
 
-/// `count` numbers that descend from `first`, each `times` times, but not below 0.
+/// Returns `count` numbers that descend from `first`, each `times` times, but not below 0.
 std::vector<int> stairs(int count, int first, int times) {
   std::vector<int> numbers;
   for (int i = 0; i < count; ++i) numbers.push_back(std::max(first - i / times, 0));

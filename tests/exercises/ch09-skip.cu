@@ -12,7 +12,7 @@ struct TileBounds {
   HiddenFrom least, largest;
 };
 
-/// The class of every pair of tiles. One thread.
+/// Writes the class of every pair of tiles. One thread.
 __global__ void classify_all(const TileBounds* tiles, int key_tiles, int queries, float* classes) {
   for (int query = 0; query < queries; query += kRows)
     for (int tile = 0; tile < key_tiles; ++tile)

@@ -64,7 +64,7 @@ void run(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t dynamic_s
   run(device::Start::plain, kernel, grid, block, dynamic_shared_bytes, args...);
 }
 
-/// Normally distributed numbers, times `factor`. They depend on `seed` and course_seed().
+/// Returns normally distributed numbers, times `factor`. They depend on `seed` and course_seed().
 inline std::vector<float> random_numbers(std::size_t count, unsigned seed, float factor = 1) {
   std::seed_seq seeds{seed, course_seed()};
   std::mt19937 random(seeds);
@@ -81,7 +81,7 @@ inline int drawn(int low, int high, unsigned draw) {
   return low + int(random() % unsigned(high - low + 1));
 }
 
-/// Numbers rounded to `type`.
+/// Returns the values rounded to `type`.
 inline std::vector<float> rounded(DType type, const std::vector<float>& values) {
   return decode(type, encode(type, values));
 }

@@ -6,7 +6,7 @@
 
 namespace flashbook::testing {
 
-/// Random numbers that are exact in f16.
+/// Returns random numbers that are exact in f16.
 inline std::vector<float> random_halves(std::size_t count, unsigned seed) {
   return decode(DType::f16, encode(DType::f16, random_numbers(count, seed)));
 }

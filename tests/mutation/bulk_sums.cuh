@@ -23,7 +23,7 @@ constexpr int kKeys = 32;  // keys per block, one per lane
 constexpr int kThreads = 128;
 constexpr unsigned kAll = 0xffffffff;
 
-/// Unsigned numbers in the order of the floats.
+/// Maps floats to unsigned numbers in the same order.
 __device__ inline unsigned ordered(float x) {
   const unsigned bits = __float_as_uint(x);
   return bits >> 31 ? ~bits : bits | 0x80000000u;

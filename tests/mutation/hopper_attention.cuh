@@ -53,7 +53,7 @@ __device__ inline void give_turn_to(int consumer) {
     named_barrier_arrive<kTurn1, kConsumerThreads>();
 }
 
-/// Two floats, rounded, the first in the low half.
+/// Returns two floats, rounded, with the first in the low half.
 __device__ inline uint32_t pack(float low, float high) {
   union {
     T halves[2];
@@ -82,7 +82,7 @@ __device__ void produce(Shared<kHeadDim>& shared, const CUtensorMap& q_map, cons
   }
 }
 
-/// scores = Q K^T for one tile and the 64 rows of a consumer.
+/// Computes scores = Q K^T for one tile and the 64 rows of a consumer.
 template <int kHeadDim>
 __device__ void multiply_qk(float (&scores)[kKeys / 2], const Shared<kHeadDim>& shared, int stage,
                             int consumer) {
@@ -99,7 +99,8 @@ __device__ void multiply_qk(float (&scores)[kKeys / 2], const Shared<kHeadDim>& 
   wgmma_wait<0>();
 }
 
-/// sums += P V of one tile. P is in registers: the layout of the scores is that of the product's operand.
+/// Computes sums += P V for one tile. P is in registers: the layout of the scores is that of the product's
+/// operand.
 template <int kHeadDim>
 __device__ void multiply_pv(float (&sums)[kHeadDim / 2], const uint32_t (&p)[kKeys / 16][4],
                             const Shared<kHeadDim>& shared, int stage) {

@@ -32,7 +32,7 @@ __device__ int swizzled(int row, int chunk) {
   return row * kHeadDim + (chunk ^ row % 8) * 8;
 }
 
-/// Two floats, rounded, the first in the low half.
+/// Returns two floats, rounded, with the first in the low half.
 __device__ inline uint32_t pack(float low, float high) {
   union {
     T halves[2];

@@ -18,7 +18,7 @@ constexpr int kTiles = 2;     // tiles per block, one after another
 constexpr int kThreads = 64;  // two warps
 constexpr int kHeadDim = 64;  // a row is 128 bytes: the span of the swizzle
 
-/// One query's attention. Returns the log-sum-exp.
+/// Computes one query's attention. Returns the log-sum-exp.
 __device__ inline float attend_row(float (&sums)[kHeadDim],
                                    const T* q,  // [kHeadDim]
                                    const T* k,  // [seqlen_k, kHeadDim]

@@ -26,7 +26,8 @@ struct FormatReference {
     return std::ldexp(double(mantissa + (1u << mantissa_bits)), exponent - bias - mantissa_bits);
   }
 
-  /// For every encoding from 0 to that of overflow: the bits of the smallest float that rounds to it.
+  /// Returns, for every encoding from 0 to that of overflow, the bits of the smallest float that rounds to
+  /// it.
   std::vector<uint32_t> first_floats() const {
     std::vector<uint32_t> first = {0};
     for (uint32_t upper = 1; upper <= largest + 1; ++upper) {

@@ -20,7 +20,7 @@ constexpr unsigned kAll = 0xffffffff;
 
 // Kernels. Each thread writes one or a few values to its own place.
 
-/// The maximum and the sum of a warp's values by butterflies, as in every softmax here.
+/// Computes the maximum and the sum of a warp's values by butterflies, as in every softmax here.
 __global__ void reduce(const float* in, float* maximum, float* sum) {
   float m = in[threadIdx.x], s = m;
   for (int step = 16; step > 0; step /= 2) {
@@ -31,7 +31,7 @@ __global__ void reduce(const float* in, float* maximum, float* sum) {
   sum[threadIdx.x] = s;
 }
 
-/// The two halves of a warp with different masks.
+/// The two halves of a warp shuffle with different masks.
 __global__ void shuffle_in_halves(int* out) {
   const int lane = threadIdx.x;
   if (lane < 16)

@@ -20,7 +20,7 @@ constexpr unsigned kAll = 0xffffffff;
 
 // Kernels of one warp each.
 
-/// Matrices whose elements are numbered.
+/// Loads matrices whose elements are numbered.
 template <bool kTransposed>
 __global__ void load_matrices(uint32_t* out) {  // [32, 4]
   auto* elements = dynamic_shared<uint16_t>();  // [32, 8]
@@ -109,8 +109,8 @@ void copy_case(const std::string& name) {
                                   static_cast<const unsigned char*>(source.data()));
 }
 
-/// Element i of a sequence, rounded to T: an integer from -7 to 7, or normally distributed. (By libstdc++'s
-/// distribution at the time of the H200's run.)
+/// Returns element i of a sequence, rounded to T: an integer from -7 to 7, or normally distributed. (By
+/// libstdc++'s distribution at the time of the H200's run.)
 template <typename T>
 T number(int i, bool real) {
   std::mt19937 generator(unsigned(i) + 99u);

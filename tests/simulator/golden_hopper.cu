@@ -70,7 +70,7 @@ __global__ void store_box(const __grid_constant__ CUtensorMap map, Place place, 
   tma_store_wait<0>();
 }
 
-/// The states of a barrier used by a single thread: bit 0 is parity 0, bit 1 is parity 1.
+/// Writes the states of a barrier used by a single thread: bit 0 is parity 0, bit 1 is parity 1.
 __global__ void phases(const __grid_constant__ CUtensorMap map, uint32_t* out) {  // [16]
   auto* tile = dynamic_shared<unsigned char>();
   __shared__ uint64_t barrier;
@@ -169,8 +169,8 @@ class Tensor {
   std::string name_;
 };
 
-/// Each swizzle with rows of its span, for each element size, with the tile at the start of the pattern and
-/// within it.
+/// Tests each swizzle with rows of its span, for each element size, with the tile at the start of the pattern
+/// and within it.
 void swizzle_cases() {
   for (DType dtype : {DType::bf16, DType::e4m3, DType::f32}) {
     for (Swizzle swizzle : {Swizzle::b32, Swizzle::b64, Swizzle::b128}) {
@@ -187,7 +187,7 @@ void swizzle_cases() {
   }
 }
 
-/// Boxes inside the tensor, across its edges, before it and after it.
+/// Tests boxes inside the tensor, across its edges, before it and after it.
 void edge_cases() {
   const Tensor<1> line(DType::f16, Swizzle::none, {1000}, {256});
   line.load_at({8});

@@ -21,7 +21,7 @@ namespace {
 constexpr unsigned kThreads = 128;
 constexpr int kFloats = 1024;
 
-/// Numbers of all magnitudes, zeros, subnormals and infinities; `seed` rotates the list.
+/// Returns numbers of all magnitudes, zeros, subnormals and infinities; `seed` rotates the list.
 std::vector<float> numbers(std::size_t count, unsigned seed) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const float special[] = {0.0f,      -0.0f,      1.0f,          -1.0f,         0x1p-149f,       -0x1p-149f,
@@ -125,7 +125,7 @@ __global__ void copy(const uint32_t* from, uint32_t* to, int skip) {
   to[kFloats + threadIdx.x] = room[threadIdx.x];
 }
 
-/// One thread's atomic operations, one after another: previous and final values.
+/// Executes one thread's atomic operations in order; writes previous and final values.
 __global__ void operate(int* i, unsigned* u, unsigned long long* l, int* old) {  // [4], [4], [2], [32]
   int n = 0;
   old[n++] = atomicMin(i, 3);

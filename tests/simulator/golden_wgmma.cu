@@ -29,9 +29,9 @@ const char* name_of(Kind kind) {
   return "";
 }
 
-/// Element i of a sequence: an integer from -7 to 7, or a real number whose exponent varies, so that terms
-/// are truncated in different places. Subnormal: around the smallest normal number, 2^smallest, and below.
-/// Huge: large enough that some sums exceed the largest float.
+/// Returns element i of a sequence: an integer from -7 to 7, or a real number whose exponent varies, so that
+/// terms are truncated in different places. Subnormal: around the smallest normal number, 2^smallest, and
+/// below. Huge: large enough that some sums exceed the largest float.
 float number(int i, Kind kind, int smallest = 0) {
   auto hash = uint64_t(i + 1) * 0x9e3779b97f4a7c15;
   hash = (hash ^ hash >> 31) * 0xbf58476d1ce4e5b9;

@@ -13,7 +13,7 @@ namespace {
 
 __global__ void nothing() {}
 
-/// Each thread's position, as it sees it.
+/// Writes each thread's position, as the thread sees it.
 __global__ void write_position(unsigned* positions) {
   const unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
   const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);

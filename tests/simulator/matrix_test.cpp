@@ -111,7 +111,7 @@ TEST_F(Matrix, WhoCountsOnAFragmentsLayoutIsWrong) {
 
 // The arithmetic of tensor cores.
 
-/// All values of T or, for exact arithmetic, which is slow, some of them.
+/// Checks all values of T or, for exact arithmetic, which is slow, some of them.
 template <typename T>
 void expect_values_kept(unsigned step) {
   const uint16_t one[16][8] = {{from_float<T>(1).bits}};

@@ -36,7 +36,7 @@ inline std::string error_of(dim3 grid, dim3 block, const std::function<void()>& 
   return error_of(grid, block, 0, body);
 }
 
-/// "file_test.cpp:12", the way reports name a line of the calling file.
+/// Returns "file_test.cpp:12", the way in which reports name a line of the calling file.
 inline std::string line(int number, const char* file = __builtin_FILE()) {
   return to_string(Location{file, number});
 }

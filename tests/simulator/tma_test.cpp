@@ -22,7 +22,7 @@ class Tma : public sim::SimulatorTest {
  protected:
   Tma() : tensor_(std::vector<float>(16 * 64, 1.0f)) { sim::options().async = sim::Async::lazy; }
 
-  /// Boxes of 8 rows of a tensor of 16 rows.
+  /// Returns boxes of 8 rows of a tensor of 16 rows.
   CUtensorMap map() const { return device::tensor_map(tiles()); }
   device::TensorTiles tiles() const {
     return {.dtype = DType::f32, .base = tensor_.data(), .size = {64, 16}, .stride = {256}, .box = {64, 8}};

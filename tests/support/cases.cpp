@@ -52,7 +52,7 @@ std::vector<Choice> every_choice(const Chapter& chapter) {
   }
 }
 
-/// One key cannot be shortened.
+/// Returns whether a choice repeats another one: a single key cannot be shortened.
 bool is_repetition(const Choice& choice) { return kLengths[choice[0]] == 1 && choice[1] == kShorter; }
 
 /// Pairs of values of two parameters: parameter i has value a, parameter j > i has value b. A table rather

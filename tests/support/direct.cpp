@@ -9,8 +9,8 @@
 namespace flashbook::testing {
 namespace {
 
-/// An independent Philox4x32-10 from the paper's text: a round multiplies two words and mixes the other two
-/// with the high halves and the key, which grows by a constant.
+/// Computes Philox4x32-10 independently, from the paper's text: a round multiplies two words and mixes the
+/// other two with the high halves and the key, which grows by a constant.
 std::array<uint32_t, 4> philox(std::array<uint32_t, 4> c, std::array<uint32_t, 2> key) {
   for (int round = 0; round < 10; ++round) {
     const auto high = [](uint32_t x, uint32_t y) { return uint32_t(uint64_t(x) * y >> 32); };

@@ -12,7 +12,7 @@ struct DirectRow {
   std::vector<long double> o;
   long double lse;
 
-  /// Query `i` of head `h` of batch entry `b`. K and V are not paged.
+  /// Computes query `i` of head `h` of batch entry `b`. K and V are not paged.
   DirectRow(const Spec& spec, const Inputs& inputs, int b, int h, int i);
 };
 

@@ -5,7 +5,7 @@
 namespace flashbook::testing {
 namespace {
 
-/// K or V with a different number of keys: row j of a head is the old row from(j).
+/// Returns K or V with a different number of keys: row j of a head is the old row from(j).
 template <typename From>
 std::vector<float> with_rows(const Spec& spec, const std::vector<float>& old, int keys, From from) {
   const int64_t heads = int64_t(spec.batch) * spec.kv_heads, dims = spec.head_dim;
@@ -16,7 +16,8 @@ std::vector<float> with_rows(const Spec& spec, const std::vector<float>& old, in
   return rows;
 }
 
-/// One key more or less. A causal mask is aligned to the last key, so it moves with the number of keys.
+/// Returns the problem with one key more or less. A causal mask is aligned to the last key, so it moves with
+/// the number of keys.
 template <typename From>
 Problem resized(const Spec& spec, const Inputs& inputs, int keys, From from) {
   Problem faulty{spec, inputs};

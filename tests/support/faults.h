@@ -28,7 +28,7 @@ struct Problem {
 /// causal attention in the default layout; drop_last_key needs seqlen_k >= 2.
 Problem with_fault(const Spec& spec, const Inputs& inputs, Fault fault, int key);
 
-/// "zero_value_row".
+/// Returns a fault's name, such as "zero_value_row".
 std::string name_of(Fault fault);
 
 }  // namespace flashbook::testing

@@ -18,10 +18,10 @@ bool sees_by_definition(const Spec& spec, int batch, int head, int query, int ke
 /// Returns a valid problem with small lengths and any combination of the masks among these features.
 Spec random_mask(std::mt19937& random, Features among = Features::every());
 
-/// `spec`, whose only feature is its element type, with one more feature, and whatever that requires.
+/// Returns `spec`, whose only feature is its element type, with one more feature and whatever that requires.
 Spec with_feature(Feature feature, Spec spec);
 
-/// Slopes for each head of each sequence, all different.
+/// Returns slopes for each head of each sequence, all different.
 std::vector<float> slopes_by_sequence(const Spec& spec);
 
 /// Returns a distance bias in multiples of 1/8.

@@ -5,7 +5,7 @@
 
 namespace flashbook::testing {
 
-/// One batch entry with the default scale, bf16 and one head unless the test says more.
+/// Returns a problem with one batch entry, the default scale, bf16 and one head unless the test says more.
 inline Spec make_spec(int seqlen_q, int seqlen_k, int head_dim, bool causal = false,
                       DType dtype = DType::bf16, int heads = 1, int kv_heads = 1) {
   return {{.heads = heads,

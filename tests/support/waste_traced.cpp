@@ -10,7 +10,8 @@
 namespace flashbook::testing {
 namespace {
 
-/// "transpose.cuh:24: a global store of 4 bytes per lane takes 32 sectors per request, and 4 would do".
+/// Returns "transpose.cuh:24: a global store of 4 bytes per lane takes 32 sectors per request, and 4 would
+/// do".
 std::string describe(const sim::LineCounts& line) {
   std::ostringstream text;
   const double requests = double(line.counts.requests);

@@ -12,7 +12,7 @@ Spec spec_of(const Problem& p) {
                    int(p.kv_heads));
 }
 
-/// Shared memory of tiles of `rows` rows, without padding.
+/// Returns the shared memory of tiles of `rows` rows, without padding.
 double tile_bytes(double head_dim, double rows) { return 6 * rows * head_dim + 4 * rows * rows; }
 
 PREDICTION(Bytes, Tile, tile_bytes) { return tile_bytes(p.head_dim, p.rows); }

@@ -1,7 +1,7 @@
 #include "tests/exercises/ch09-prefix.cu"
 
 namespace flashbook::testing {
-/// Whether each query sees a key beyond the last one.
+/// Writes whether each query sees a key beyond the last one.
 __global__ void ask_beyond(PrefixMask mask, float* seen) {  // [seqlen_q]
   seen[blockIdx.x] = mask.row(0, 0, blockIdx.x).sees(mask.seqlen_k);
 }

@@ -8,7 +8,7 @@ struct Counted {
   double executed = 0, full = 0, pairs = 0;
 };
 
-/// Tiles and pairs of n queries, where query i sees keys first(i) to i.
+/// Counts the tiles and pairs of n queries, where query i sees keys first(i) to i.
 template <typename First>
 Counted count(int n, int tile, const First& first) {
   Counted counted;
