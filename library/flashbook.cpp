@@ -122,7 +122,7 @@ Array<T> array_of(const T* pointer, double entries) {
 
 Paging paging_of(const FlashbookShape& shape, const FlashbookCache& cache) {
   if (cache.page_table == nullptr && cache.shared_keys != 0)
-    throw InputError("shared_keys needs pages, and page_table is null: set page_table, or shared_keys to 0");
+    throw InputError("shared_keys needs pages, and page_table is null: set page_table, or clear shared_keys");
   const Array<int> paddings = array_of(cache.paddings, shape.batch);
   if (cache.page_table == nullptr) return {.paddings = paddings};
   if (cache.page_rows < 1) throw InputError("page_rows is ", cache.page_rows, ": set it to at least 1");
@@ -365,7 +365,7 @@ void require_aligned(const void* pointer, const char* name, std::size_t alignmen
 /// Throws if the gradient of a bias is requested but not available.
 void check_bias_gradient(const Chapter& chapter, int step, const Spec& spec) {
   if (spec.score.bias.values.empty())
-    throw InputError("d_bias is set, and the mask has no bias: set bias, or leave d_bias null");
+    throw InputError("d_bias is set, but the mask has no bias: set bias, or leave d_bias null");
   if (chapter.step(step).same_bits)
     throw InputError("step ", step, " of chapter ", chapter.number,
                      " is deterministic, and the gradient of a bias is not: use a step that is not, "

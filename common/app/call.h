@@ -64,7 +64,7 @@ class Call {
 
   /// Sets the outputs to NaN, as they are before the first run.
   void poison();
-  /// Runs and waits until everything is done. Throws DeviceError if the machine reports an error.
+  /// Runs the step and waits until it has finished. Throws DeviceError if the machine reports an error.
   void run() const;
   /// Returns the seconds of one run after flushing the L2 cache, measured by the clock of the device or the
   /// host. For a step whose tensors are distributed, copying them there and back does not count.

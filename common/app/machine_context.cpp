@@ -36,7 +36,7 @@ std::string cpu_name() {
   return "unknown";
 }
 
-/// Returns the GPU of this build; empty if there is none and nothing needs it.
+/// Returns the GPU of this build; empty if there is none and it is not needed.
 std::optional<device::Info> gpu(bool needed) {
   if (device::machine() != device::Machine::gpu) return std::nullopt;
   try {

@@ -46,7 +46,7 @@ NpyArray read_tensor(const TensorSpec& tensor, const std::string& file) {
 /// Returns a number that a file determines. If the user gave it as well, both must agree.
 int from_file(const Given& given, const char* option, const Value& file, int64_t value) {
   if (const auto other = given.find(option); other != given.end() && other->second.count() != value)
-    throw InputError(option, " ", other->second.text, " contradicts ", file.text, ", which says ", value,
+    throw InputError(option, " ", other->second.text, " contradicts ", file.text, ", which gives ", value,
                      ": leave the option out");
   return int(value);
 }

@@ -98,7 +98,7 @@ class Speeds {
     if (step.seconds <= 0) return {};
     const std::string where = concat("measured here, ", report.machine, ": ", shape_of(report, step));
     note(report.chapter, step.step, where);
-    double& before = before_[{where, step.flops}];  // since a gradient has more FLOPs for the same shape
+    double& before = before_[{where, step.flops}];  // a gradient has more FLOPs for the same shape
     const Speed speed{step.seconds, report.on_gpu ? step.flops / step.seconds : 0,
                       before > 0 ? before / step.seconds : 0};
     before = step.seconds;
@@ -272,7 +272,7 @@ void print_report(std::ostream& out, const Report& report, const Committed& comm
       print_wrapped(out, concat("step ", step.step, " uses a different shape: "), step.shape);
     if (!step.why_not.empty()) out << "step " << step.step << " cannot run: " << step.why_not << "\n";
     print_failures(out, step.step, step.oracle, "the oracle");
-    print_failures(out, step.step, step.before, "the chapter before");
+    print_failures(out, step.step, step.before, "the previous chapter");
     if (!step.suspects.empty()) out << "Allowed, but rarely intended:" << step.suspects << "\n";
   }
 }

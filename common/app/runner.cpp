@@ -157,8 +157,8 @@ std::optional<Before> run_before(Operation operation, const Spec& spec, const In
   const int step = before.last_step_for(taken);
   const Operation theirs = before.step(step).operation;
   if (operation == Operation::backward || tensors_of(theirs).data() != tensors_of(operation).data())
-    return skip("it computes something else");
-  if (!before.takes(taken.dtype)) return skip("it does not take " + std::string(name_of(spec.dtype)));
+    return skip("it computes a different operation");
+  if (!before.takes(taken.dtype)) return skip("it does not support " + std::string(name_of(spec.dtype)));
   if (const std::string reason = why_not_scores(before, theirs, taken, largest_score(spec, inputs));
       !reason.empty())
     return skip(reason);
@@ -281,7 +281,8 @@ RunResult run_spec(const Options& options, const Chapter& chapter, const Chapter
   if (!rows.empty() && before != nullptr && options.operation != Operation::backward)
     earlier = run_before(options.operation, spec, inputs, *before, report);
   if (const std::string wrong = earlier ? wrong_before(*earlier, expected->forward()) : ""; !wrong.empty()) {
-    report.before = concat("not compared with chapter ", before->number, ", which is wrong itself: ", wrong);
+    report.before =
+        concat("not compared with chapter ", before->number, ", whose own results are wrong: ", wrong);
     earlier.reset();
   }
 

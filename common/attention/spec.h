@@ -16,8 +16,8 @@
 
 namespace flashbook {
 
-/// The specification of one attention problem: sizes, and what its features need. By default it has none of
-/// the features, which common/features/list.h lists.
+/// The specification of an attention problem: its sizes, and the parameters of its features. By default it
+/// has none of the features that common/features/list.h lists.
 struct Spec : Sizes {
   Visibility visibility = {};  ///< which keys a query sees
   ScoreFunction score = {};    ///< changes to the scores before the softmax and the probabilities after it

@@ -243,7 +243,7 @@ class Processes::Peers {
 
   void part() {
     has_parted_ = true;
-    if (watcher_.joinable()) watcher_.join();  // the others have been told to stop
+    if (watcher_.joinable()) watcher_.join();  // the other processes have been notified
   }
 
   void exchange(const std::vector<Message>& sends, const std::vector<Message>& receives) {
@@ -262,7 +262,7 @@ class Processes::Peers {
       }
       if (own.empty() || own.front().bytes != message.bytes)
         throw DeviceError("rank ", me_.rank, " receives ", message.bytes,
-                          " bytes from itself, but sends something else");
+                          " bytes from itself, but does not send them");
       std::memcpy(message.data, own.front().data, message.bytes);
       own.pop_front();
     }
@@ -282,7 +282,7 @@ class Processes::Peers {
         throw DeviceError("rank ", me_.rank, " has waited ", patience_, " s for rank ", ranks.front(),
                           ", which is running and ",
                           lanes[std::size_t(ranks.front())].in.empty() ? "receives" : "sends",
-                          " nothing: let both ends have the message, or wait longer with --timeout");
+                          " nothing: give both ends the message, or wait longer with --timeout");
       if (::poll(open.data(), nfds_t(open.size()), milliseconds_until(deadline)) <= 0) continue;
       for (std::size_t i = 0; i < open.size(); ++i)
         if (open[i].revents != 0 && advance(ranks[i], lanes[std::size_t(ranks[i])])) deadline = in(patience_);
@@ -306,7 +306,7 @@ class Processes::Peers {
     const int socket = data_[std::size_t(rank)].get();
     bool has_moved = false;
     const auto gone = [&] {
-      throw DeviceError("rank ", rank, " has ended, and rank ", me_.rank, " waits for it");
+      throw DeviceError("rank ", rank, " has ended, and rank ", me_.rank, " is waiting for it");
     };
     const auto place = [](Moving& m) -> std::span<char> {
       if (m.done < sizeof m.size) return {reinterpret_cast<char*>(&m.size) + m.done, sizeof m.size - m.done};

@@ -158,7 +158,7 @@ void detail::run_on(Stream stream, Work work) {
   sim::Queue& queue = queue_of(stream);
   if (const int device = sim::device_of(queue); device != sim::current_device())
     throw DeviceError("a launch on device ", sim::current_device(), " names a queue of device ", device,
-                      ": use_device before");
+                      ": call use_device first");
   sim::enqueue(queue, run);
 }
 

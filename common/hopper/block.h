@@ -44,8 +44,8 @@ __device__ __forceinline__ int warp_of_block() { return __shfl_sync(kWholeWarp, 
 
 //| ## The barriers
 //|
-//| Each consumer has four barriers of its own, so that it does not wait for another consumer's queries or
-//| store. A block's shared memory holds them in `barriers`, next to `q` and `output`, which have one tile per
+//| Each consumer has its own four barriers, so that it does not wait for another consumer's queries or store.
+//| A block's shared memory holds them in `barriers`, next to `q` and `output`, which have one tile per
 //| consumer.
 /// The barriers at which consumers receive their queries and hand over their outputs.
 template <int kConsumers>

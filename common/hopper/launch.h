@@ -1,4 +1,4 @@
-//| # What a launch takes
+//| # Preparing a launch
 //|
 //| The host code shared by all Hopper chapters: tensor maps, the order of tiles, the counter that distributes
 //| them.
@@ -155,7 +155,7 @@ inline int blocks_for(const TileOrder& order, Schedule schedule, int margin = 0)
 /// The counter is part of the call's workspace: two calls that may run concurrently each need a workspace.
 [[maybe_unused]] static __global__ void clear_counter(int* counter) { *counter = 0; }
 
-/// Calls `body` with a constant that says whether the problem has a causal mask.
+/// Calls `body` with a constant that is true if the problem has a causal mask.
 template <typename Body>
 void with_causal(const Spec& spec, const Body& body) {
   spec.causal() ? body.template operator()<true>() : body.template operator()<false>();

@@ -21,7 +21,7 @@ void poll_memory(const char* what, Location where);
 /// Notes that the calling thread has changed memory that another thread may be waiting for.
 void change_memory();
 /// Notes that the calling thread has added to an integer that another thread may be waiting for. Throws Error
-/// if nothing else has happened for a long time.
+/// if the block has done nothing else for a long time.
 void change_counter(const void* address, const char* what, Location where);
 
 /// Replaces *address by update(*address) and returns the previous value.

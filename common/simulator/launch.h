@@ -14,7 +14,7 @@ namespace flashbook::sim {
 
 class Watcher;
 
-/// A kernel or its launch has broken a rule of the machine. The message names the rule and the place.
+/// A kernel or its launch has violated a rule of the machine. The message names the rule and the place.
 struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

@@ -204,7 +204,7 @@ TEST(Decode, RefusesTablesThatDoNotFit) {
             "a bias is not finite: give finite biases");
   for (float dropout : {-0.1f, 1.0f, NAN})
     EXPECT_EQ(complaint([&](Spec& s) { s.score.dropout = dropout; }),
-              "the dropout is not from 0 to below 1: give a number in that range; 0 means none");
+              "the dropout must be at least 0 and below 1: give such a number; 0 means none");
 }
 
 TEST(OracleMasks, RefusePackedQueries) {

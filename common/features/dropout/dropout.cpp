@@ -15,7 +15,7 @@ const Definition dropout = {
     .validate =
         [](const Spec& spec) {
           require(spec.score.dropout >= 0 && spec.score.dropout < 1,
-                  "the dropout is not from 0 to below 1: give a number in that range; 0 means none");
+                  "the dropout must be at least 0 and below 1: give such a number; 0 means none");
         },
     .describe = [](const Spec& spec) { return concat("dropout ", spec.score.dropout); },
     .options = {{.name = "--dropout",

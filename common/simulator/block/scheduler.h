@@ -191,8 +191,8 @@ class Scheduler {
   }
   /// Runs other threads until none can run, or until the polled object has made the current one ready.
   void poll(const Awaited& awaited, const char* what, Location where);
-  /// Notes that the current thread has read memory with an atomic operation that changed nothing. It may be
-  /// waiting for another thread, which must then get a turn.
+  /// Notes that the current thread has read memory with an atomic operation that changed nothing. The thread
+  /// may be waiting for another one, which must then get a turn.
   void poll_memory(const char* what, Location where);
   /// Makes waiting threads runnable.
   void make_ready(int warp, uint32_t lanes);

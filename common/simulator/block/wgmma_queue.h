@@ -60,7 +60,7 @@ class WgmmaQueue {
   /// The 64xN floats in the registers of 128 threads.
   struct Accumulator {
     std::array<float*, kThreads> registers{};
-    int n = 0, inner = 0;       ///< sizes of its products; n is 0 if it has been forgotten
+    int n = 0, inner = 0;       ///< sizes of its products; n is 0 if it was discarded
     std::vector<float> values;  ///< [64][n]: in progress, or as of the last fence or product
     bool is_new = true;
     int in_flight = 0;        ///< number of products not computed yet

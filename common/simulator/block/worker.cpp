@@ -260,7 +260,7 @@ std::string Worker::crash_report() const {
 std::string Worker::report_of(Crash crash) {
   scheduler.note_crash(crash);
   if (crash == Crash::memory)  // the address is unknown
-    return "out of bounds: a thread accesses an address that is not memory at all. Check the pointer, and "
+    return "out of bounds: a thread accesses an address outside all memory. Check the pointer, and "
            "that no index exceeds the last row, column or stage\n  " +
            describe_current(scheduler.current()) + suspects();
   return crash_report() + suspects();

@@ -1,5 +1,5 @@
 /// \file
-/// Tracks what the blocks of a grid know of each other's work. Internal to the simulator.
+/// Tracks which work of other blocks each block of a grid knows. Internal to the simulator.
 ///
 /// Blocks synchronise through words of device memory. A block writes its data, calls __threadfence, and then
 /// updates the word with an atomic operation or a volatile store. A block that later updates or reads the
@@ -104,7 +104,7 @@ class BlockOrder {
   void will_acquire(int thread, std::uintptr_t word, std::size_t bytes);
   /// Returns whether `of` is the number of an agent, as opposed to a thread.
   bool is_agent(int of) const { return of >= clocks_.threads(); }
-  /// Returns whether `thread` knows what a thread or agent of any block did at `clock`.
+  /// Returns whether `thread` knows the work of a thread or agent of any block up to `clock`.
   bool knows(int thread, uint64_t block, int of, uint32_t clock);
   /// Returns whether it would, if its reads distinguished the latest value from an earlier equal one.
   bool would_know(int thread, uint64_t block, int of, uint32_t clock);

@@ -75,7 +75,7 @@ class Clocks {
       if (known_of_others(first_thread + __builtin_ctz(left)) != known) return nullptr;
     return known;
   }
-  /// Returns a lower bound on what `thread` knows of every lane of a warp.
+  /// Returns a lower bound on the counts of a warp's lanes that `thread` knows.
   uint32_t least_known(int thread, int warp) const {
     return known_of_others(thread)[std::size_t(threads_ + kAgents + warp)];
   }
@@ -120,7 +120,7 @@ class Clocks {
   std::vector<uint32_t> fenced(int thread);
   /// Row layout: threads, agents, and a lower bound per warp.
   std::size_t width() const { return width_; }
-  /// Returns whether the thread has fenced and has released nothing since.
+  /// Returns whether the thread has fenced, and has not released anything since.
   bool has_just_fenced(int thread) const {
     const uint32_t last = known_behind_fence(thread, thread);
     return last != 0 && last + 1 == now(thread);

@@ -41,7 +41,7 @@ class Faults {
     uint64_t block;
     bool one_warp;
     std::string what;
-    Side first, second;  ///< the second one has no name if there is only one side
+    Side first, second;  ///< the second has no name if there is only one side
     std::string advice;
     uint64_t turn = 0;  ///< order in which the faults of a block were found and are reported
     bool unwritten = false;

@@ -150,7 +150,7 @@ void Requests::count_apart(const Log* logs, uint32_t lanes) {
   for (uint32_t left = lanes; left; left &= left - 1) {
     const int lane = __builtin_ctz(left);
     for (std::size_t i = 0; i < kinds; ++i) apart_[i].next = 0;
-    std::size_t at = 0;  // lanes have their kinds in nearly the same order
+    std::size_t at = 0;  // lanes access kinds in nearly the same order
     for (std::size_t i = 0; i < logs[lane].size; ++i) {
       const uint64_t kind = logs[lane].kinds()[i];
       std::size_t tries = 0;
