@@ -45,7 +45,7 @@ void access_all(const void* address, std::size_t bytes, Access what, const void*
   if (bytes > 0) access(address, bytes, what, false, return_address);
 }
 
-/// Reports a volatile access. Between fences it implements a flag; otherwise it synchronises nothing.
+/// Reports a volatile access: a flag between threads that fence; otherwise it synchronises nothing.
 void access_volatile(void* address, std::size_t bytes, Access what, const void* return_address) {
   access(address, bytes, what, true, return_address);
   const auto at = reinterpret_cast<std::uintptr_t>(address);
