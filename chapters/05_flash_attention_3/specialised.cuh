@@ -3,7 +3,7 @@
 //| This file has what steps 2 to 4 share, and step 5 in part: the sizes of a version, shared memory, and the
 //| order of tiles.
 //|
-//| ![One thread of warpgroup 0 asks TMA for tiles; two consumers read them; the barriers between
+//| ![One thread of warpgroup 0 requests tiles from TMA; two consumers read them; the barriers between
 //| them](../../docs/figures/hopper_block.svg)
 #pragma once
 #include "common/hopper/block.h"

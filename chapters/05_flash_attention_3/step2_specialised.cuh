@@ -12,7 +12,7 @@
 //| three consumers of 160 registers, 88 KB. d = 256: O takes 128 registers and a tile of 80 keys 40 KB: 224
 //| of the 227 KB that a block may have.
 //|
-//| ![One thread of warpgroup 0 asks TMA for tiles; two consumers read them; the barriers between
+//| ![One thread of warpgroup 0 requests tiles from TMA; two consumers read them; the barriers between
 //| them](../../docs/figures/hopper_block.svg)
 #pragma once
 #include "chapters/05_flash_attention_3/specialised.cuh"

@@ -9,7 +9,7 @@
 //| template parameter and calls it in a few places. The plain plan answers with constants, so its kernel has
 //| no additional instruction.
 //|
-//| | switch | what it asks | where | the plain plan's answer |
+//| | switch | what it decides | where | the plain plan's answer |
 //| | --- | --- | --- | --- |
 //| | `kWindow` | `first_key_of`: before which key is nothing read | each segment, in all warps | 0 |
 //| | `kWindow` | `rows_before`: where in its part of the cache a sequence begins | the producer | 0 |

@@ -48,8 +48,8 @@ __device__ __forceinline__ void online_softmax(float (&scores)[kFloats], Rows& r
   }
 }
 
-//| Chapter 5's mask asks a problem for a row's last key. Here the rows of a tile may belong to several heads,
-//| so their last keys are computed once, before the first tile.
+//| Chapter 5's mask gets a row's last key from the problem. Here the rows of a tile may belong to several
+//| heads, so their last keys are computed once, before the first tile.
 /// Scores of keys that a row does not see become -inf. `last[r]` is the last key that the thread's row r
 /// sees, `first_key` the key of its scores' first column.
 template <int kFloats>

@@ -318,7 +318,7 @@ __device__ __forceinline__ void store_rows(float (&output)[Traits::kHeadDim / 2]
 //| | `full` | a producer's lane 0 with the bytes of a tile; then the bytes | 1 | every consumer thread | parity 0 |
 //| | `empty` | lane 0 of each consumer warp, when its products have read the tile | 4 per warpgroup | a producer warp | parity 1 |
 
-/// Computes attention for all tiles of 64 or 128 rows. Grid: as many blocks as the plan wants; shared memory:
+/// Computes attention for all tiles of 64 or 128 rows. Grid: as many blocks as the plan has; shared memory:
 /// WarpgroupShared. `PlanType` is Plan, or Rules.
 template <typename T, typename Traits, typename PlanType>
 __global__ void __launch_bounds__(Traits::kThreads, 1)

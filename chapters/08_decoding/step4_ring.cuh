@@ -260,7 +260,7 @@ __device__ __forceinline__ void consume(RingShared<Traits>& shared, const CacheO
 //| The last warp produces, all others consume. Each warp goes through the block's segments
 //| ([`plan.cuh`](plan.cuh)) on its own.
 
-/// Computes attention for all tiles of rows. Grid: as many blocks as the plan wants; shared memory:
+/// Computes attention for all tiles of rows. Grid: as many blocks as the plan has; shared memory:
 /// RingShared. `PlanType` is Plan, or Rules.
 template <typename T, typename Traits, typename PlanType>
 __global__ void __launch_bounds__(Traits::kThreads, Traits::kBlocks)

@@ -190,8 +190,8 @@ __device__ __forceinline__ void announce_rows(LatentShared<T>& shared, const Row
     const int row = segment.row_tile * LatentKernelTraits::kRows + in_tile;
     if (thread % 4 != 0) continue;
     //| One of four lanes has the row's sum. A row that has seen no key gets 0, and a log-sum-exp of -inf.
-    //| Nothing is written for rows past the pack's last: the merge processes whatever is there, each row on
-    //| its own, and does not store it.
+    //| Nothing is written for rows past the pack's last: the merge processes stale data there, each row
+    //| separately, and does not store it.
     shared.correction[turn][in_tile] = sum > 0 ? 1 / sum : 0;
     if (row >= problem.rows()) continue;
     if (segment.parts > 1) {

@@ -64,9 +64,9 @@ struct LatentParts {
 
 //| ## A power of two for a row
 //|
-//| The largest value's exponent is read from its bits, where 127 stands for $2^0$. It counts as at least 15,
-//| even in a row of zeros, so that the power of two is a normal number. `inverse` is 1 over the row's sum of
-//| probabilities, by which `output` has not been divided yet.
+//| The largest value's exponent is read from its bits, where 127 stands for $2^0$. It is raised to at least
+//| 15, even in a row of zeros, so that the power of two is a normal number. `inverse` is 1 over the row's sum
+//| of probabilities, by which `output` has not been divided yet.
 
 /// Returns the power of two that divides a row. `largest` is the row's largest absolute value.
 __device__ __forceinline__ float scale_of_part(float largest) {
@@ -306,7 +306,7 @@ __device__ __forceinline__ void announce_part(const LatentParts& parts, const Se
   if (threadIdx.x == 0) red_add_release(parts.arrivals_of(item), 1u);
 }
 
-/// Waits until all parts of an item are stored, as its counter says. All consumers.
+/// Waits until the item's counter shows that all its parts are stored. All consumers.
 __device__ __forceinline__ void wait_for_parts(const LatentParts& parts, const Segment& item) {
   if (threadIdx.x == 0) {
     unsigned* arrivals = parts.arrivals_of(item);

@@ -9,7 +9,7 @@
 //| **What this step does.** A tensor map knows the distance from key to key. One instruction then loads a
 //| *box*: many keys of one head, whatever is stored between them. Without a swizzle, TMA puts the rows of a
 //| box next to each other, which is exactly where step 6's copies put them. So nothing changes for the
-//| consumers: this file only has a producer of its own.
+//| consumers: this file only has a different producer.
 //|
 //| **Budget.** As in step 4, plus two tensor maps of 128 bytes among the kernel's parameters.
 //|
@@ -23,8 +23,8 @@ namespace flashbook::decoding {
 //| ## Boxes
 //|
 //| A map has four dimensions: {column, key in its page, key head, page}. Without pages, a sequence counts as
-//| a page of its own. A box is `Cache::copy_rows` keys of one head: a page, or the part of a page that fits
-//| into a tile.
+//| one page. A box is `Cache::copy_rows` keys of one head: a page, or the part of a page that fits into a
+//| tile.
 
 /// The maps of keys and values.
 struct KeyMaps {
@@ -154,7 +154,7 @@ __device__ __forceinline__ void produce_boxes(RingShared<Traits>& shared, const 
 /// Warps that produce.
 constexpr int kBoxProducers = 2;
 
-/// Computes attention for all tiles of rows. Grid: as many blocks as the plan needs; shared memory:
+/// Computes attention for all tiles of rows. Grid: as many blocks as the plan has; shared memory:
 /// RingShared. `PlanType` is Plan, or Rules.
 template <typename T, typename Traits, typename PlanType>
 __global__ void __launch_bounds__(Traits::kConsumers + kBoxProducers * 32, Traits::kBlocks)

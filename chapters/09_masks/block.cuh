@@ -69,7 +69,7 @@ struct BlockTiles {
   __device__ auto& values() { return pipeline; }
 };
 
-//| If values are narrower than keys, they have a ring of their own.
+//| If values are narrower than keys, they have a separate ring.
 /// Tiles of queries, and separate rings for keys and values.
 template <typename T, typename Traits>
 requires Traits::kTwoRings struct BlockTiles<T, Traits> {

@@ -2,7 +2,7 @@
 //|
 //| Chapter 5's producer knows how many tiles of keys there are, and streams them all. Here it must first find
 //| out which ones a tile of queries needs: its *row* of tiles. A separate *warp* decides on that shortly
-//| before the previous row ends. Each lane asks the policy for the class of one tile of keys, and ballots
+//| before the previous row ends. Each lane gets the class of one tile of keys from the policy, and ballots
 //| turn 32 answers into two words of bits. The warp counts the tiles of either class, broadcasts both counts,
 //| and passes the words to the streaming thread.
 //|
@@ -68,7 +68,7 @@ __device__ void decide(Shared& shared, const Problem& problem, const Policy& pol
     }
     if (work.first_query < 0) return;
     //| Consumers need the two counts before they begin, so counting comes first. The tile of queries may
-    //| reach past the end of the sequence; the policy is asked about existing queries only.
+    //| reach past the end of the sequence; the policy is called with existing queries only.
     const auto tiles = policy.template tiles<kKeys>(
         work, min(work.first_query + queries_among(policy, Traits::kRows), work.sequence.queries) - 1);
     Classes classes{};

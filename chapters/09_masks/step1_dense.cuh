@@ -1,8 +1,8 @@
 //| # Step 1: a mask from memory
 //|
-//| A byte for each pair of a query and a key says whether the query sees the key, so any mask is possible.
-//| The kernel knows nothing about it beforehand, so it treats every tile of keys as partial: it loads it,
-//| multiplies it, and checks every pair. And each head reads N^2 bytes of mask.
+//| A byte for each pair of a query and a key tells whether the query sees the key, so any mask is possible.
+//| The kernel knows nothing about the mask beforehand, so it treats every tile of keys as partial: it loads
+//| it, multiplies it, and checks every pair. And each head reads N^2 bytes of mask.
 //|
 //| ![Four masks in tiles: most tiles are skipped, some are full, and those where a mask cuts are
 //| partial](../../docs/figures/mask_tiles.svg)

@@ -21,7 +21,7 @@ namespace flashbook::masks {
 
 //| ## Masks
 //|
-//| | member | what it says |
+//| | member | meaning |
 //| | --- | --- |
 //| | `row(batch, head, query)` | a value with `sees(key)`; `columns(key)`, if present, answers for all of a thread's columns at once |
 //| | `kByHead` | whether heads and batch entries have their own masks |
@@ -148,7 +148,7 @@ struct ListedTiles {
 
 //| ## Scores
 //|
-//| | member | what it says |
+//| | member | meaning |
 //| | --- | --- |
 //| | `row(work, query)` | a value that takes a score and its key, and returns another; `from(key)` counts keys from there |
 //| | `scale_log2` | the softmax's factor for the new score, in place of scale * log2(e) |

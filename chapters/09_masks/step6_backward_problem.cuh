@@ -1,11 +1,11 @@
 //| # Step 6: the gradient of any mask
 //|
 //| Chapter 7 computes gradients without a mask or with a causal one. This step handles the masks of steps 1
-//| to 5 by transposing them: a block owns a tile of *keys*, so it asks which queries see a key, instead of
-//| which keys a query sees. The loop is that of chapter 7: five products per round, a producer, two
-//| consumers, and threads that let TMA add dQ. Only the source of the tiles of queries is new: a small kernel
-//| runs first and writes a list of them for each tile of keys (`step6_transposed.cuh`). This file has the
-//| layout of rows, and the kernel that computes D and scales the log-sum-exp.
+//| to 5 by transposing them: a block owns a tile of *keys*, so it needs to know which queries see a key,
+//| instead of which keys a query sees. The loop is that of chapter 7: five products per round, a producer,
+//| two consumers, and threads that let TMA add dQ. Only the source of the tiles of queries is new: a small
+//| kernel runs first and writes a list of them for each tile of keys (`step6_transposed.cuh`). This file has
+//| the layout of rows, and the kernel that computes D and scales the log-sum-exp.
 //|
 //| ![Chapter 7's loops over the same tiles. Step 6 is the one on the right: a block owns keys, goes down a
 //| column, and adds to dQ](../../docs/figures/backward_loops.svg)

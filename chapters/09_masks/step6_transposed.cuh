@@ -1,9 +1,9 @@
 //| # Masks and lists, transposed
 //|
-//| The forward pass asks which keys a query sees. A block that owns keys asks *which queries see a key*. For
-//| a window that is the same arithmetic with left and right exchanged. FlashMask stores exactly what is
-//| needed: intervals of queries, by key. And the tiles of queries that a tile of keys needs are a column of
-//| the picture of tiles, where the forward pass reads a row.
+//| The forward pass must know which keys a query sees. A block that owns keys must know *which queries see a
+//| key*. For a window that is the same arithmetic with left and right exchanged. FlashMask stores exactly
+//| what is needed: intervals of queries, by key. And the tiles of queries that a tile of keys needs are a
+//| column of the picture of tiles, where the forward pass reads a row.
 //|
 //| ![Four masks in tiles: forward reads a row of such a picture, step 6 a
 //| column](../../docs/figures/mask_tiles.svg)
@@ -147,7 +147,7 @@ __device__ inline QueriesOfTile queries_of_tile(const Band& band, const Sequence
 //|
 //| A mask answers two questions, as in the forward pass, with the roles exchanged:
 //|
-//| | member | what it says |
+//| | member | meaning |
 //| | --- | --- |
 //| | `tiles<kKeys, kQueries>(work, list)` | a value with `classify(tile, first_query, last_query)`; `begin` to `end` are the candidates |
 //| | `column(work, head, key)` | a value with `sees(query)` |

@@ -46,7 +46,7 @@ __device__ __forceinline__ Weights weights_of(float part_lse, float carried_lse)
   return {part / sum, carried / sum, top + __log2f(sum) * kLn2};
 }
 
-//| ## The merge as a kernel of its own
+//| ## The merge as a separate kernel
 //|
 //| Steps 2 and 3 write each part to memory, and this kernel merges it. Each warp takes a row, each lane two
 //| columns of every 64.

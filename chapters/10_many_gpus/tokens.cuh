@@ -110,8 +110,8 @@ struct Problem : hopper::Problem {
   /// Returns how many tiles of `tile` keys the queries up to `last_query` see. At least one, as in chapter 5.
   __device__ int key_tiles(int last_query, int tile) const { return max(last_key(last_query), 0) / tile + 1; }
 
-  //| The kernel asks where a tile's rows and keys begin and where its rows end. Here all tiles see the same
-  //| keys; with documents each tile has its own (`documents.cuh`).
+  //| The kernel needs to know where a tile's rows and keys begin and where its rows end. Here all tiles see
+  //| the same keys; with documents each tile has its own (`documents.cuh`).
   /// Returns the problem of one tile of queries.
   __device__ const Problem& for_tile(const WorkTile&) const { return *this; }
   /// Returns a tile's first row, and the end of the rows that are stored.

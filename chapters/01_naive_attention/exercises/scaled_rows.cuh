@@ -1,5 +1,5 @@
 /// \file
-/// Exercise ch01-rows: the picture that goes around.
+/// Exercise ch01-rows: the picture that goes round.
 #pragma once
 #include "common/device/kernel.h"
 

@@ -1,5 +1,5 @@
 /// \file
-/// Exercise ch04-rescale: a maximum rises, and O is transposed.
+/// Exercise ch04-rescale: a maximum rises, and O lies transposed.
 #pragma once
 #include "chapters/04_flash_attention_2/softmax.cuh"
 

@@ -23,10 +23,10 @@ constexpr int64_t kMaxHeads = 65535;  // the largest grid in y
 
 //| ## From a step to its kernel
 //|
-//| A row of the table at the end names its kernel, as a function of type and head dimension: `limits` asks it
-//| for the shared memory and `run` launches it, so that the two cannot disagree. [launch.cuh](launch.cuh) has
-//| the sizes of the tuned kernel, and smaller ones for a GPU that grants a block less shared memory than an
-//| H200 does.
+//| A row of the table at the end names its kernel, as a function of type and head dimension: `limits` reads
+//| its shared memory and `run` launches it, so that the two cannot disagree. [launch.cuh](launch.cuh) has the
+//| sizes of the tuned kernel, and smaller ones for a GPU that grants a block less shared memory than an H200
+//| does.
 
 /// Chooses the kernel for a type and a head dimension.
 template <typename T, int kHeadDim>

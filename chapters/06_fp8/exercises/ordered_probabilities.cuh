@@ -13,7 +13,7 @@ namespace flashbook::fp8 {
 //
 //     thread of the quad        0           1           2           3
 //     keys that it has          0 1 8 9     2 3 10 11   4 5 12 13   6 7 14 15
-//     keys that wgmma wants     0 1 2 3     4 5 6 7     8 9 10 11   12 13 14 15
+//     keys that wgmma expects   0 1 2 3     4 5 6 7     8 9 10 11   12 13 14 15
 //
 // and something must move. A shuffle moves 32 bits, whatever they are, so threads round first, and exchange
 // registers of four elements. Two shuffles for each register of P are enough.

@@ -9,7 +9,7 @@ namespace flashbook {
 /// Where the quantiser writes: the buffers that Tensors then points to.
 struct Quantised {
   void *q, *k, *v;                     ///< e4m3, as in Tensors
-  float *q_scale, *k_scale, *v_scale;  ///< as many as Spec says
+  float *q_scale, *k_scale, *v_scale;  ///< as many as Spec requires
   float* k_mean = nullptr;             ///< for a mean-subtracted shape, as in Tensors
   float* v_mean = nullptr;             ///< for a mean-subtracted shape, as in Tensors
   void* workspace = nullptr;           ///< for a mean-subtracted shape: quantise_workspace_bytes

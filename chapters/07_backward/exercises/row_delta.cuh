@@ -1,5 +1,5 @@
 /// \file
-/// Exercise ch07-delta: D where the log-sum-exp has a gradient of its own.
+/// Exercise ch07-delta: D where the log-sum-exp also has a gradient.
 #pragma once
 #include "common/device/kernel.h"
 #include "common/ptx/convert.h"

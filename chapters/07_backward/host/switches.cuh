@@ -57,7 +57,7 @@ template <typename Traits>
 struct EarlyDq<LateDq<Traits>> : FromRegisters<Traits> {};
 
 //| ## The launches
-/// Launches step 5 with other versions in place of its own.
+/// Launches step 5 with other versions.
 template <typename T, int kHeadDim, bool kCausal, template <typename> typename Turned>
 void run_turned(const Spec& spec, const Tensors& t, device::Stream stream) {
   begin<T, kHeadDim>(spec, t, stream, 5);

@@ -45,9 +45,9 @@ int group_of(const Sizes& sizes) { return sizes.heads / sizes.kv_heads; }
 
 //| ## What cannot run
 //|
-//| The table of steps below says which features each accepts. The remaining limits are numbers: the rows of
-//| a page, the keys that a kernel can count. `softcap` has one, since c * tanh(s / c) is
-//| 2c / (1 + e^(-2s/c)) - c in the kernel, whose float32 is good to c * 2^-22.
+//| The table of steps below lists the features that each accepts. The remaining limits are numbers: the rows
+//| of a page, the keys that a kernel can count. `softcap` has one, since c * tanh(s / c) is 2c / (1 +
+//| e^(-2s/c)) - c in the kernel, whose float32 is good to c * 2^-22.
 template <int kStep>
 std::string limits(const Spec& spec) {
   if (spec.q_rows() > kMaxGridX)

@@ -77,7 +77,7 @@ std::vector<float> attend(const Chapter& chapter, int step, const PagePool& pool
   row.run(spec, tensors, nullptr);
   std::vector<std::byte> bytes(o.bytes());
   o.download(bytes);
-  device::synchronize();  // reports what went wrong
+  device::synchronize();  // reports any error
   return decode(kType, bytes);
 }
 

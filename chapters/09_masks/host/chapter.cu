@@ -24,7 +24,7 @@ constexpr int kMaxRows = 1 << 30;  // Band::kNoLimit
 //| ## What a step accepts
 //|
 //| Visibility is one value, a `Visibility`, with many parts. All steps except the last support ranges
-//| (windows, prefixes, documents), and each step adds a kind of its own. Steps 6 and 7 take the masks of
+//| (windows, prefixes, documents), and each step adds another kind. Steps 6 and 7 take the masks of
 //| steps 1 to 5, and a bias has its own gradient there, which a caller may request (`Tensors::d_bias`); this
 //| program does not. Step 8 reads a cache; the only rule it takes is a window.
 constexpr Features kRangeMasks = Feature::causal | Feature::window | Feature::sink_keys | Feature::prefix |

@@ -58,7 +58,7 @@ inline Ranges ranges_of(const Spec& spec, const Tensors& t) {
 
 constexpr int kRowsInUse = 1024;  ///< a head's queries that blocks work on at the same time
 
-/// Returns whether later queries see more keys, without a limit to the left. (Step 6 asks.)
+/// Returns whether later queries see more keys, without a limit to the left. (Used by step 6.)
 inline bool is_uneven(const Visibility& v) { return v.window.right >= 0 && v.window.left < 0; }
 
 /// Returns how many keys of a head are in use at the same time: those of a window, or of a document. The host

@@ -20,7 +20,7 @@ inline int owner_of(int token, int block, int ranks) {
 
 /// Returns a token's place on its rank: how many tokens of that rank come before it.
 inline int place_of(int token, int block, int ranks) {
-  // TODO: the blocks that the rank has had before, and what stands before the token in its block
+  // TODO: the rank's earlier blocks, and the tokens before this one in its block
   return token / ranks * (block > 0);
 }
 

@@ -41,7 +41,7 @@ void merge(const Attention& attention, const float* part_o, const float* part_ls
 /// Writes the result of the first `rows` rows of every head, which see no key at all.
 void clear(const Attention& attention, int rows, device::Queue& queue);
 
-// One version of these functions per head dimension, each compiled in a file of its own.
+// One version of these functions per head dimension, each compiled in a separate file.
 
 template <int kHeadDim>
 void attend_with(const Attention& attention, device::Queue& queue);

@@ -46,7 +46,7 @@ void round_keys(const Gradient& gradient, const float* own, const float* home, d
 /// Rounds the workspace's sums to dQ.
 void round_queries(const Gradient& gradient, void* dq, device::Queue& queue);
 
-// One version of these functions per head dimension, each compiled in a file of its own.
+// One version of these functions per head dimension, each compiled in a separate file.
 
 template <int kHeadDim>
 void differentiate_with(const Gradient& gradient, device::Queue& queue);
