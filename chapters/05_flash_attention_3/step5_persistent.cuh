@@ -140,7 +140,7 @@ struct Consumer {
   const Problem& problem;
   PipelineState<Traits::kStages>& state;  ///< position in the pipeline; kept from tile to tile
   const uint32_t parity;                  ///< phase parity for this query tile
-  const int number;                       ///< which consumer this is
+  const int number;                       ///< index of this consumer
   const int first_query, query;           ///< the warpgroup's first row; the first of this thread's two
   const uint64_t q, keys, values;         ///< descriptors: its queries, stage 0 as K and as V
   float output[kHeadDim / 2], scores[kKeys / 2];

@@ -20,7 +20,7 @@ using namespace hopper;  // chapter 5's building blocks, in common/hopper
 struct Scales {
   const float* scale;  ///< null: all are 1
   int per_head;        ///< scales per head: 0 if all heads share one
-  int per_block;       ///< 1 if each block of rows has one, else 0
+  int per_block;       ///< 1 if each block of rows has a scale, else 0
 
   /// Returns the scale of block `block` of a head's rows.
   __device__ __forceinline__ float at(int head, int block) const {
@@ -31,7 +31,7 @@ struct Scales {
 /// Chapter 5's problem with scales and means.
 struct Problem : hopper::Problem {
   Scales q_scale;           ///< by query head and block of 64 rows, or by key head
-  bool q_by_kv_head;        ///< whether it is by key head
+  bool q_by_kv_head;        ///< whether q_scale is by key head
   Scales k_scale, v_scale;  ///< by key head and block of 128 rows
   const float* k_mean;      ///< [key heads, head_dim], of columns; null: nothing was subtracted
   const float* v_mean;      ///< [key heads, head_dim], of columns; null: nothing was subtracted
@@ -45,7 +45,7 @@ struct Problem : hopper::Problem {
 
 /// The transposed V of all key heads, in global memory, and how much of it is complete.
 struct TransposedValues {
-  unsigned char* first;            ///< [key heads, pieces_of_head] pieces, as shared memory has them
+  unsigned char* first;            ///< [key heads, pieces_of_head] pieces, in the layout of shared memory
   int* taken;                      ///< pieces that some block works on or has done; 0 at the start
   int* done;                       ///< [key heads]: pieces in memory; 0 at the start
   device::Divisor pieces_of_head;  ///< per key head

@@ -34,7 +34,7 @@
 namespace flashbook::quantiser {
 
 constexpr float kLargestE4m3 = 448;
-constexpr float kLeastScale = 0x1p-100f;  ///< its reciprocal is a float
+constexpr float kLeastScale = 0x1p-100f;  ///< its reciprocal is a finite float
 constexpr int kRowsPerThread = 4;
 
 /// Threads of a block that holds a tile of kRows rows.
@@ -279,9 +279,9 @@ __global__ void __launch_bounds__(kThreads<kHeadDim, kRows>)
 
 /// A column's statistics.
 struct Column {
-  unsigned long long sum;  ///< its elements' sum in units of 2^-24, of either sign
-  unsigned largest;        ///< its largest element, as ordered_bits
-  unsigned least_negated;  ///< minus its least element, as ordered_bits
+  unsigned long long sum;  ///< sum of the elements, in units of 2^-24, of either sign
+  unsigned largest;        ///< the largest element, as ordered_bits
+  unsigned least_negated;  ///< minus the smallest element, as ordered_bits
 };
 
 /// Maps a float to an unsigned integer that sorts the same way, for either sign.

@@ -33,13 +33,13 @@ struct Consumer {
   Shared<Traits>& shared;
   const Problem& problem;
   PipelineState<Traits::kKeyStages>& key;           ///< position in the pipeline of keys, kept across tiles
-  PipelineState<Traits::kTransposedStages>& value;  ///< position in that of values
-  const int number;                                 ///< which consumer this is
+  PipelineState<Traits::kTransposedStages>& value;  ///< position in the pipeline of values
+  const int number;                                 ///< index of this consumer
   const int scale_head;
   const int first_query, query;  ///< the warpgroup's first row; the first of this thread's two
   const uint64_t keys, values;   ///< descriptors: stage 0
   const float query_factor;      ///< factor of all scores, without the keys' scales
-  const float factor;            ///< with them, unless they change from tile to tile
+  const float factor;            ///< includes the keys' scales, unless they change from tile to tile
   std::conditional_t<Traits::kQueriesInRegisters, Fragments<kHeadDim>, uint64_t> q;
   float output[kHeadDim / 2], scores[kKeys / 2];
   float sums[kOnesColumns / 2];  ///< sums of a tile's probabilities, with kSumsByProduct

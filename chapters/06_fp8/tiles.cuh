@@ -214,8 +214,8 @@ __device__ __forceinline__ void issue_accumulate(float (&output)[kHeadDim / 2],
 //| error is no larger; the log-sum-exp now has the error of rounding P, up to some hundredths instead of some
 //| ten-thousandths.
 
-constexpr unsigned char kOne = 0x38;  ///< in e4m3
-constexpr int kOnesColumns = 8;       ///< the least that wgmma takes
+constexpr unsigned char kOne = 0x38;  ///< 1 in e4m3
+constexpr int kOnesColumns = 8;       ///< the minimum for wgmma
 
 /// Issues sums = P times ones, as part of the next group. All columns are equal: sums[0] and sums[1] belong
 /// to the thread's first row, the other two to its second.

@@ -123,7 +123,7 @@ struct Shared {
       running[kConsumers];
   std::conditional_t<Traits::kSumsByProduct, Tile<kOnesColumns, kMmaK>, Nothing> ones;
   std::conditional_t<Traits::kTransposeOnce, typename Values::Piece, Nothing> outgoing;
-  int raw_piece;  ///< which piece of V is in raw, or will be, with kTransposeOnce
+  int raw_piece;  ///< with kTransposeOnce: the piece of V in `raw`, or on its way there
   TileBroadcast broadcast;
   Means<Traits::kHeadDim> means[kConsumers][2];  ///< for this query tile and the next
   float shift[kConsumers][kRowsPerWarpgroup];    ///< added to the log-sum-exp for the keys' means

@@ -87,7 +87,7 @@ struct Gradients {
   //| dP, and while dQ is computed another 32 for it, 16 for P and 16 for dS.
   Shared& shared;
   const Problem& problem;
-  int number;          ///< which consumer this is
+  int number;          ///< index of this consumer
   const int warp_key;  ///< the warp's first key, counted from that of the tile
   float dk[kHasDk ? kHeadDim / 2 : 2], dv[kHasDv ? kHeadDim / 2 : 2];
 

@@ -31,7 +31,7 @@ struct QuerySizes {
   int warps = 4;          ///< per block
   int row_blocks = 1;     ///< blocks of 16 queries per warp
   int keys = 32;          ///< per tile
-  int blocks_per_sm = 2;  ///< resident blocks, by registers too
+  int blocks_per_sm = 2;  ///< resident blocks, which must also fit in registers
 };
 
 /// The sizes, and what follows from them.

@@ -43,7 +43,7 @@ struct KeySizes {
   int split = 1;          ///< warps that share their keys
   int row_blocks = 2;     ///< blocks of 16 keys per warp
   int queries = 64;       ///< per tile
-  int blocks_per_sm = 1;  ///< resident blocks, by registers too
+  int blocks_per_sm = 1;  ///< resident blocks, which must also fit in registers
 };
 
 /// The sizes, and what follows from them.

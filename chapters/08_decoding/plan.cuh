@@ -32,7 +32,7 @@ namespace flashbook::decoding {
 //| more. These two numbers determine where a share begins, and which share has a given unit.
 /// `all` units divided among `count`, all >= count.
 struct Shares {
-  int each, more;  ///< every block has `each`, the first `more` one more
+  int each, more;  ///< each block has `each`, the first `more` have one more
 
   /// Returns the first unit of share i, or for i = count the number of units.
   __device__ int begin(int i) const { return i * each + min(i, more); }
@@ -49,12 +49,12 @@ struct Plan {
   static constexpr bool kWindow = false, kFunctions = false, kSinks = false, kRagged = false, kPadded = false;
   static constexpr bool kEven = false;  // and only EvenPlan sets this
   device::Divisor parts;                ///< equal parts: parts per item; equal work: 1
-  int equal_work;                       ///< 1 or 0
+  int equal_work;                       ///< whether the plan is equal work: 1 or 0
   device::Divisor row_tiles;            ///< tiles of rows per pack
   device::Divisor items_of_sequence;    ///< packs * row_tiles
   device::Divisor team;                 ///< equal work: blocks that read the same keys side by side
-  int first_key;                        ///< earlier keys are read by another launch
-  int parts_of_last = 48;               ///< the last to arrive merges up to this many, a second kernel more
+  int first_key;                        ///< another launch reads earlier keys
+  int parts_of_last = 48;               ///< parts that the last to arrive merges, at most
 
   //| A block gets everything else from the plan: a plan with [rules](rules.cuh) decides for each sequence.
   /// Returns the first key that is read of a sequence of `length`.

@@ -26,7 +26,7 @@ using namespace hopper;  // what all Hopper chapters share; `Problem` and some m
 /// Query heads that share a tile, and the key head that they read.
 struct Pack {
   int first_head;  ///< first query head
-  int kv_head;     ///< key head that they read
+  int kv_head;     ///< key head that the pack reads
   int batch;
 };
 

@@ -46,7 +46,7 @@ struct RingKernelTraits {
   /// Chunks whose scores a thread holds at a time, as far as registers allow.
   static constexpr int kChunksAtOnce = kHeadDim < 256 && kRowTiles == 1 && kChunks > 1 ? 2 : 1;
   static constexpr int kConsumers = kWarps * 32;    ///< consumer threads
-  static constexpr int kThreads = kConsumers + 32;  ///< with the producer warp
+  static constexpr int kThreads = kConsumers + 32;  ///< including the producer warp
   static constexpr int kStages = 3;
   static constexpr bool kTileByTile = false;  ///< keys are released with the values, not before
   /// A warp's sums, in float32, when warps merge: they fill whole stages of the ring.
@@ -89,7 +89,7 @@ struct Cache {
   int pages_of_sequence;
   int copy_rows;           ///< keys per copy: at most a page, at most a tile
   device::Divisor copies;  ///< copies per tile, but at most 32
-  KeepInL2 keep;           ///< whether what is read stays in the L2
+  KeepInL2 keep;           ///< whether the loaded lines stay in the L2
 };
 
 //| A cache of e4m3 also has scales. They come last, so that everything else stays where step 4 expects it.
@@ -108,7 +108,7 @@ using CacheOf = std::conditional_t<Traits::kElementBytes == 1, ScaledCache, Cach
 struct Workspace {
   Partials partials;   ///< [2 * blocks * kRows] places: see place_of
   unsigned* arrivals;  ///< [kMaxRingBlocks, kMaxRingWarps], 0 before the first launch and after each
-  Partials whole;      ///< where finished rows go in float32, by their numbers; null: they go to O
+  Partials whole;      ///< destination of finished rows in float32, by number; null: O
 };
 
 constexpr int kMaxRingBlocks = 1024, kMaxRingWarps = 8;

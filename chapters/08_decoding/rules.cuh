@@ -44,7 +44,7 @@ struct Rules : Plan {
   const float* slopes = nullptr;  ///< [heads], or [batch, heads]
   float softcap_factor = 0;       ///< -2 log2(e) scale / c; 0: no softcap
   float slope_factor = 0;         ///< factor on slopes, because scores are later multiplied by scale_log2
-  float score_offset = 0;         ///< -c, which is left out of all scores; without a softcap 0
+  float score_offset = 0;         ///< -c, which is left out of all scores; 0 without a softcap
   int slopes_of_batch = 0;        ///< `heads` if each sequence has its own slopes
   int head_dim = 0;               ///< the tensors' head dimension, if kPadded
 

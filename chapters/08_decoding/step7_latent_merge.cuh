@@ -111,7 +111,7 @@ __device__ __forceinline__ void store_part(const LatentParts& parts, int64_t pla
 struct alignas(16) MergedPiece {
   float max[2];     ///< maximum of the log-sum-exps, times log2(e)
   float weight[2];  ///< the sum of the parts' weights
-  float o[8];       ///< laid out as a thread's pieces: value i belongs to row i / 2 % 2
+  float o[8];       ///< in the layout of a thread's pieces: value i belongs to row i / 2 % 2
 
   __device__ __forceinline__ static MergedPiece none() { return {{-INFINITY, -INFINITY}, {}, {}}; }
 
@@ -163,7 +163,7 @@ struct Square {
   __device__ int warpgroup() const { return number % (2 * LatentParts::kPieces) / LatentParts::kPieces; }
   __device__ int piece() const {
     return number % LatentParts::kPieces;
-  }  ///< per thread, as store_part counts
+  }  ///< per thread, in store_part's order
   __device__ int first_row() const { return number / (2 * LatentParts::kPieces) * 16; }
   __device__ int first_column() const { return number % (2 * LatentParts::kPieces) * 16; }
 };

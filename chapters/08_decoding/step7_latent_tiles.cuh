@@ -25,7 +25,7 @@ struct LatentKernelTraits {
   static constexpr int kBoxes = kPanels / kBoxPanels;         ///< copies per tile
   static constexpr int kHalfPanels = kPosition / 2;           ///< panels of values per warpgroup
   static constexpr int kHalf = kLatentValueDim / 2;           ///< columns of O per warpgroup
-  static constexpr int kWarps = 8, kConsumers = 32 * 8;       ///< warps and threads that have O
+  static constexpr int kWarps = 8, kConsumers = 32 * 8;       ///< warps and threads that hold O
   static constexpr int kThreads = kConsumers + 128;           ///< with the warpgroup that computes scores
   static constexpr int kSteps = kLatentValueDim / kMmaK - 1;  ///< steps of 16 columns of Q in registers
   /// Every thread starts with 168 registers; setmaxnreg moves them between whole warpgroups.
@@ -53,12 +53,12 @@ struct LatentShared {
   uint64_t full[LatentKernelTraits::kStages][LatentKernelTraits::kBoxes];   ///< three panels have landed
   uint64_t empty[LatentKernelTraits::kStages][LatentKernelTraits::kBoxes];  ///< all warps have read them
   uint64_t scored[LatentKernelTraits::kStages];                             ///< a tile's scores are computed
-  uint64_t published[LatentKernelTraits::kStages];                          ///< its P is written
-  uint64_t rows_known;                             ///< the results of a segment's rows are written
-  float correction[2][LatentKernelTraits::kRows];  ///< corrections of O, for two tiles in turn
-  Segment with_others[2];  ///< the block's parts of items that other blocks have parts of
+  uint64_t published[LatentKernelTraits::kStages];                          ///< the tile's P has been written
+  uint64_t rows_known;                             ///< the results of a segment's rows have been written
+  float correction[2][LatentKernelTraits::kRows];  ///< corrections of O, for alternating tiles
+  Segment with_others[2];  ///< the block's parts of items that it shares with other blocks
   Segment segment[2];      ///< the segment of the warpgroups that have O, and of the one with scores
-  Segments<LatentKernelTraits::kKeys>::Place place[2];  ///< and where each continues
+  Segments<LatentKernelTraits::kKeys>::Place place[2];  ///< where each segment continues
 };
 
 //| **Barriers.** How many warps release each third of a tile? Four release the first, which has values of the

@@ -35,7 +35,7 @@ struct Consumer {
   const Policy& policy;
   PipelineState<Traits::kStages>& state;            ///< place in the pipeline; continues from tile to tile
   const PipelineState<Traits::kQueryPlaces> place;  ///< place of its queries, and later of its output
-  const int number;                                 ///< which consumer this is
+  const int number;                                 ///< index of this consumer
   const int query;                                  ///< the first of this thread's two rows in the sequence
   const Work& work;
   const uint64_t q, keys, values;  ///< descriptors of its queries, and of stage 0 as K and as V

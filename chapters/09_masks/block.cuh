@@ -91,7 +91,7 @@ struct BlockShared : BlockTiles<T, Traits> {
   Pipeline<TileBallot, kBallotStages> ballots;
   int first_key[Traits::kStages];  ///< first key of each stage's tile
   QueryBarriers<Traits::kQueryPlaces, Traits::kConsumers> barriers;
-  uint64_t near_end;  ///< the streaming thread arrives when the next tile of queries is wanted
+  uint64_t near_end;  ///< the streaming thread arrives to request the next tile of queries
 };
 
 //| One thread fills a place, and one stores its output, which comes from four warps.

@@ -50,9 +50,9 @@ struct Extras {
 //| A function on scores (`policy.score`) lists its extras in the same way; by default there are none.
 /// What a function on scores does.
 struct ScoreExtras {
-  bool changes = false;  ///< scores: `row`, `scale_log2` and `score_offset`
-  bool keys = false;     ///< takes a score's key, in full tiles, too
-  bool drops = false;    ///< probabilities: `dropout`
+  bool changes = false;  ///< changes scores, by `row`, `scale_log2` and `score_offset`
+  bool keys = false;     ///< takes a score's key, also in full tiles
+  bool drops = false;    ///< drops probabilities, by `dropout`
 };
 
 //| ## Sequences

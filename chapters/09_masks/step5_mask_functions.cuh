@@ -29,7 +29,7 @@ namespace flashbook::masks {
 /// The mask that a window, a prefix and documents make together.
 struct RangeMask {
   static constexpr bool kByHead = false;
-  Sequence sequence;  ///< has all rows that exist
+  Sequence sequence;  ///< contains all existing rows
   Ranges ranges;
 
   __device__ KeyRanges row(int, int, int query) const { return ranges.row(sequence, query); }
@@ -203,8 +203,8 @@ __device__ __forceinline__ OwnPlace own_place_of(const Ranges& ranges, const Wor
 struct Alibi {
   static constexpr ScoreExtras kExtras = {.changes = true, .keys = true};
   const float* slopes;  // [heads], or [sequences, heads]
-  Ranges ranges;        ///< distances count within its documents
-  float scale_log2;     ///< as without the function
+  Ranges ranges;        ///< distances are counted within its documents
+  float scale_log2;     ///< same as without the function
   float per_scale;      ///< 1 / scale
   float score_offset = 0;
   int to_sequence = 0;  ///< distance to the next sequence's slopes; 0: all share them
@@ -237,8 +237,8 @@ struct DistanceBias {
   static constexpr ScoreExtras kExtras = {.changes = true, .keys = true};
   const float* bias;  // [heads, 2 * reach + 1]
   int reach;
-  Ranges ranges;     ///< distances count within its documents
-  float scale_log2;  ///< as without the function
+  Ranges ranges;     ///< distances are counted within its documents
+  float scale_log2;  ///< same as without the function
   float per_scale;   ///< 1 / scale
   float score_offset = 0;
 

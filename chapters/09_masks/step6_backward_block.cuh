@@ -87,7 +87,7 @@ struct Gradients {
   const Mask& mask;
   const Score& score;
   const KeyWork& work;
-  int number;          ///< which consumer this is
+  int number;          ///< index of this consumer
   const int warp_key;  ///< the warp's first key, counted from that of the tile
   float dk[kHasDk ? kHeadDim / 2 : 2], dv[kHasDv ? kHeadDim / 2 : 2];
 

@@ -40,7 +40,7 @@ struct GradientProblem : Problem {
   int padded_q;           ///< rows per head in the workspace
   DocumentBounds varlen;  ///< if empty, sequences are batch entries
   MapStrides d_o_map_strides;
-  bool in_turns;  ///< additions to dQ have an order (step 7)
+  bool in_turns;  ///< whether additions to dQ have a fixed order (step 7)
   Layout at;      ///< the strides of all tensors
 
   /// Returns the first row of a packed sequence, among those of a head in the workspace.
@@ -82,7 +82,7 @@ __device__ inline int64_t offset_of(const Strides& strides, const Head& head, in
 /// The buffers besides the tensors.
 struct GradientWorkspace : hopper::GradientWorkspace {
   int* counter;     ///< tiles that have been handed out
-  int* entries;     ///< entries of all lists so far
+  int* entries;     ///< number of entries of all lists so far
   int* semaphores;  ///< for step 7: two per 64 rows
 };
 

@@ -38,7 +38,7 @@ struct KeyTiles {
   TileOrder order;  ///< order of key heads, if sequences are batch entries
   Plan plan;        ///< plan of packed sequences, with keys and queries exchanged
   int heads_of_section;
-  bool last_first;  ///< a head's last tiles come first (step 7)
+  bool last_first;  ///< whether a head's last tiles come first (step 7)
 
   /// Tile `tile` of a head.
   template <int kKeys>

@@ -28,8 +28,8 @@ struct VersionSizes {
   int keys = head_dim == 256 ? 64 : 128;  ///< keys per tile
   int stages = head_dim == 64 ? 8 : 5;    ///< stages of the pipeline
   bool causal = false;
-  bool carries = false;    ///< its results are parts
-  bool documents = false;  ///< its tiles come from a list
+  bool carries = false;    ///< whether the results are parts
+  bool documents = false;  ///< whether tiles come from a list
 };
 
 /// One version of the kernel, as a type.

@@ -54,7 +54,7 @@ struct Consumer {
   const AnyProblem& problem;
   PipelineState<Traits::kStages>& state;  ///< place in the pipeline; continues from tile to tile
   const uint32_t parity;                  ///< parity of the number of previous tiles of queries
-  const int number;                       ///< which consumer this is
+  const int number;                       ///< index of this consumer
   const int first_query, query;           ///< the warpgroup's first row; the first of this thread's two
   const uint64_t q, keys, values;         ///< descriptors of its queries, and of stage 0 as K and as V
   float output[kHeadDim / 2], scores[kKeys / 2];

@@ -25,7 +25,7 @@ constexpr int kRowsPerDocumentTile = 128;  ///< queries per tile, for every head
 
 /// A tile of queries of one document, and the keys of that document among this hop's keys.
 struct DocumentTile {
-  int query, end;   ///< its first row, and one past its last
+  int query, end;   ///< the tile's first row, and one past its last
   int key, keys;    ///< the document's first key, and its number of keys
   int shift;        ///< as in Problem, for the document: aligned to its own last key
   int from, until;  ///< as in Carried, for the document
@@ -82,7 +82,7 @@ struct QueriesOfKey {
 
 /// A tile of keys.
 struct KeyTile {
-  int key;  ///< its first key
+  int key;  ///< the tile's first key
   QueriesOfKey queries;
 };
 

@@ -139,7 +139,7 @@ struct KeyLists {
   struct Hop {
     std::vector<QueriesOfKey> keys;  ///< in whole tiles: no query sees those past the last key
     std::vector<KeyTile> tiles;      ///< the tile with the most queries last
-    bool is_seen = false;            ///< some query sees some key
+    bool is_seen = false;            ///< whether some query sees some key
   };
   std::vector<Hop> hops;
 

@@ -65,7 +65,7 @@ struct GradientVersion {
   static constexpr int kStages = kSums == Sums::keys_and_queries ? 1 : 2;
   static constexpr int kDsStages = kHeadDim == 256 ? 1 : 2;
   static constexpr bool kAddByTma = kSums == Sums::all;  ///< otherwise there is no dQ, or no space for it
-  static constexpr bool kDeterministic = false;          ///< additions to dQ have no order
+  static constexpr bool kDeterministic = false;          ///< additions to dQ have no fixed order
   static constexpr Schedule kSchedule = Schedule::in_order_persistent;
   static constexpr int kThreads = kKeyConsumerThreads + kWarpgroup;
   static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
@@ -91,7 +91,7 @@ struct Gradients {
 
   Shared& shared;
   const Problem& problem;
-  int number;          ///< which consumer this is
+  int number;          ///< index of this consumer
   const int warp_key;  ///< the warp's first key, counted from that of the tile
   QueriesOfKey all;    ///< with documents: queries that see all of the warpgroup's keys
   float dk[kHasDk ? kHeadDim / 2 : 2], dv[kHasDv ? kHeadDim / 2 : 2];

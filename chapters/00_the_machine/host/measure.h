@@ -12,7 +12,7 @@ namespace flashbook::machine {
 /// One number that describes the machine.
 struct Measurement {
   std::string name;  ///< "latency/l2", its name in result files after "machine/"
-  std::string what;  ///< in a few words
+  std::string what;  ///< short description
   std::string
       quantity;  ///< "clocks", "per_clock", "bytes_per_second"; "sectors", "wavefronts" in the simulator
   std::optional<double> value;  ///< in that quantity; empty if it cannot be measured here: see why_not

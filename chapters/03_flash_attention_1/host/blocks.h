@@ -13,7 +13,7 @@ namespace flashbook {
 /// it. Its limits reject tiles that do not fit in shared memory.
 struct BlockSize {
   std::string name;   ///< in results: b64, split_k_64x64
-  std::string label;  ///< what is measured, in words
+  std::string label;  ///< description of the measurement
   Chapter chapter;
   std::size_t (*shared_bytes)(const Spec& spec);  ///< per block
 };

@@ -108,7 +108,7 @@ void with_once(const Sizes& sizes, const Use& use) {
 //|
 //| Promotion takes time, and short rows do not need it: 1024 keys lose 0.6 % of O if V = 1. So up to that
 //| length step 9 runs step 7's version, and beyond it the same version with promoted sums.
-constexpr int kMaxUnpromoted = 1024;  ///< keys
+constexpr int kMaxUnpromoted = 1024;  ///< keys without promotion, at most
 
 /// Calls `use` with the version of step 9 for this shape, without block scales.
 template <int kHeadDim, bool kCausal, typename Use>

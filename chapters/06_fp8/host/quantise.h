@@ -24,7 +24,7 @@ struct Quantisation {
                                      ///< seed by the same
   Strides strides;                   ///< for `values` and `encoded`, multiples of 8
   const void* values;                ///< [batch, heads, rows, head_dim], finite
-  void* encoded;                     ///< e4m3 [batch, heads, rows, head_dim]; times its scale it is the value
+  void* encoded;                     ///< e4m3 [batch, heads, rows, head_dim]; element times scale = value
   float* scales;                     ///< [batch * heads, tiles] or [batch * heads / heads_of_scale]; > 0
   float* means = nullptr;  ///< [batch * heads, head_dim]: what is taken from each column, after the rotation.
                            ///< Null: nothing

@@ -22,7 +22,7 @@ constexpr int kPartWriters = 128;
 
 struct PartShared {
   alignas(16) float4 part[2][kPartWriters];
-  uint64_t full[2];   ///< a part is written; 4 arrivals, lane 0 of each writing warp
+  uint64_t full[2];   ///< a part has been written; 4 arrivals, lane 0 of each writing warp
   uint64_t empty[2];  ///< TMA has read it; 1 arrival
 };
 

@@ -11,8 +11,8 @@ struct LatentLaunch {
   int blocks;     ///< blocks that share the keys
   int row_tiles;  ///< 64-row tiles; each has `blocks` blocks
   // If all sequences are as long as the shape says:
-  int units;  ///< in total
-  int most;   ///< maximum per block
+  int units;  ///< units in total
+  int most;   ///< maximum number of units per block
   Plan plan;
 };
 

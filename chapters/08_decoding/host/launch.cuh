@@ -107,9 +107,9 @@ inline int ring_row_tiles(const Sizes& sizes) {
 struct RingLaunch {
   int blocks;
   Plan plan;
-  bool in_halves;  ///< whether the kernel is the one with two blocks per multiprocessor
+  bool in_halves;  ///< whether each multiprocessor runs two blocks
   bool boxes;      ///< whether step 9 runs
-  int rows;        ///< per block
+  int rows;        ///< rows per block
   int begin_at;    ///< copies begin at multiples of this many keys
 };
 

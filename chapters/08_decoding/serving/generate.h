@@ -31,7 +31,7 @@ class CacheMemory {
 /// The generated tokens, and their cost.
 struct Generated {
   std::vector<int> tokens;
-  int64_t keys = 0;  ///< computed, of a key head; and as many values
+  int64_t keys = 0;  ///< keys computed per key head, and as many values
   double seconds = 0;
 };
 

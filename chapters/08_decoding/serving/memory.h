@@ -31,7 +31,7 @@ struct MemoryUse {
   double token;            ///< per token, over all layers
   double sequence;
   double batch;
-  double standard;  ///< S in float32 and P in the type for the prompts of the batch, of one layer: what
+  double standard;  ///< S in float32 and P in the type, for one layer and the prompts of the batch: what
                     ///< chapter 1 allocates, and what no later chapter does
 };
 

@@ -13,7 +13,7 @@ namespace flashbook::decoding {
 /// Rows of a page that must be copied, of keys and of values, before new ones are written.
 struct PageCopy {
   int from, to;
-  int rows;  ///< the first ones
+  int rows;  ///< number of rows to copy, from the first on
 
   bool operator==(const PageCopy&) const = default;
 };

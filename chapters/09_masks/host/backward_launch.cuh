@@ -37,7 +37,7 @@ inline int64_t tiles_of(int64_t rows, int per_tile) { return ceil_div(rows, per_
 struct MaskCount {
   int per_batch;  ///< 0: all batch entries share them
   int heads;      ///< query heads that share one
-  int masks;      ///< in total
+  int masks;      ///< masks in total
 };
 inline MaskCount masks_of(const Spec& spec) {
   const Visibility& v = spec.visibility;
@@ -55,7 +55,7 @@ inline MaskCount masks_of(const Spec& spec) {
 /// Bytes of the parts of the workspace, one after another, and what they depend on.
 struct WorkspaceLayout {
   static constexpr int kLeastQueries = 64;  ///< per tile, at any head dimension
-  int64_t rows;                             ///< in the workspace: [batch, heads, padded_q]
+  int64_t rows;                             ///< rows of the workspace: [batch, heads, padded_q]
   int padded_q;
   int documents;  ///< packed sequences, or 0
   int key_tiles;  ///< per head, or a few more

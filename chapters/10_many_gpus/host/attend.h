@@ -18,8 +18,8 @@ struct Attention {
   const void *q, *k, *v;
   void* o;  ///< [batch, heads, seqlen_q, head_dim]; o and lse of all rows, or of a part's final rows
   float* lse;
-  int* counter;    ///< 0; the launch leaves it so
-  bool masked;     ///< some query does not see all keys
+  int* counter;    ///< 0 before and after the launch
+  bool masked;     ///< whether some query does not see all keys
   int margin = 0;  ///< number of multiprocessors to leave free
   /// With documents, the query tiles in device memory, each with its keys. Null for tiles of all queries.
   const DocumentTile* tiles = nullptr;

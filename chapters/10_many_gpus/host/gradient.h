@@ -19,8 +19,8 @@ struct Gradient {
   void *dk, *dv;                ///< [batch, kv_heads, seqlen_k, head_dim], if the launch has all gradients
   float* part;                  ///< [2, batch, kv_heads, seqlen_k, head_dim], dK and dV, or null
   int* counter;
-  bool masked;            ///< some query does not see all keys
-  int first_head, heads;  ///< key heads of all batch entries that it takes
+  bool masked;            ///< whether some query does not see all keys
+  int first_head, heads;  ///< key heads of the launch, over all batch entries
   /// For documents: which queries see each key, and the tiles of keys, in device memory; otherwise null.
   const QueriesOfKey* seen = nullptr;
   const KeyTile* tiles = nullptr;
