@@ -63,7 +63,7 @@ def ask(one: Question, seed: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="course quiz", description="Asks questions on a chapter.")
     parser.add_argument("number", metavar="NN", help="the chapter's two-digit number")
-    parser.add_argument("--seed", default="0", help="draws the questions (default: 0): your student id, if your teacher asks for it")
+    parser.add_argument("--seed", default="0", help="seed that selects the questions (default: 0); your student id, if your teacher asks for it")
     arguments = parser.parse_args()
     try:
         answers = {one["question"]: ask(one, arguments.seed) for one in drawn(load(manifest.ROOT, arguments.number), arguments.seed)}

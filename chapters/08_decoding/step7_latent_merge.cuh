@@ -302,7 +302,7 @@ constexpr int kManyParts = 16;  ///< from this number on, several warps may shar
 
 /// Counts the block's part of an item as stored. All consumers.
 __device__ __forceinline__ void announce_part(const LatentParts& parts, const Segment& item) {
-  named_barrier_sync<kValues, LatentKernelTraits::kConsumers>();  // all warps have stored theirs
+  named_barrier_sync<kValues, LatentKernelTraits::kConsumers>();  // all warps have stored their shares
   if (threadIdx.x == 0) red_add_release(parts.arrivals_of(item), 1u);
 }
 

@@ -39,7 +39,7 @@ struct Share {
          keys = tokens_of(order, whole.seqlen_k, rank, whole.sharding.ranks);
   int64_t row_bytes = whole.head_dim * kElementBytes;
   int64_t query_heads = int64_t(whole.batch) * whole.heads,
-          key_value_heads = 2 * int64_t(whole.batch) * whole.kv_heads;  ///< heads of K, and as many of V
+          key_value_heads = 2 * int64_t(whole.batch) * whole.kv_heads;  ///< heads of K and V together
   Buffer q{Place::device,
            std::size_t(query_heads* queries.total() * row_bytes)};  // [heads, tokens, head_dim]
   Buffer kv{Place::device,

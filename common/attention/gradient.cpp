@@ -24,7 +24,7 @@ struct Row {
 
   explicit Row(int64_t dims) : values(dims), squares(dims) {}
 
-  /// Adds factor * terms. `size` is the factor's size before any cancellation.
+  /// Adds factor * terms. `size` is the factor's magnitude before any cancellation.
   void add(std::span<const float> terms, Sum factor, Sum size) {
     for (std::size_t c = 0; c < terms.size(); ++c) {
       values[c] += factor * terms[c];

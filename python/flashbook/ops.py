@@ -1090,8 +1090,8 @@ class CachedCall:
 
     def backward_again(self, d_o: Tensor, d_lse: Tensor | None, saved: tuple[Tensor, ...], deterministic: bool, first: Tensor | None,
                        second: Tensor | None, remember: bool = False) -> tuple[Tensor, ...]:
-        """Returns the slow path of a gradient, and remembers it if the saved tensors, q, k, v, O and the log-sum-exp, are
-        still where they were."""
+        """Returns the gradients, computed on the slow path. With `remember` the fast path may repeat the call: the caller
+        sets it only if the saved tensors, q, k, v, O and the log-sum-exp, are still where they were."""
         q, k, v, o, d_o_view = views = tuple(map(self.view, (*saved[:4], d_o)))
         lse = saved[4]
         if self.packed:

@@ -12,10 +12,10 @@ namespace flashbook::backward {
 
 //| ## Versions
 //|
-//| A version is a type: tile, stages, who adds dQ, and how a block gets its tiles. A step is a version with
-//| one switch changed. All versions share one layout of the workspace, 128 rows at a time, for any tile of
-//| queries. If a workspace were padded for one tile and used with another, a kernel would read rows that were
-//| never written.
+//| A version is a type: it sets tile, stages, who adds dQ, and how a block gets tiles. A step is a version
+//| with one switch changed. All versions share one layout of the workspace, 128 rows at a time, for any
+//| tile of queries. If a workspace were padded for one tile and used with another, a kernel would read rows
+//| that were never written.
 /// Each head is padded in the workspace to a multiple of this many rows, so that query tiles are complete.
 constexpr int kWorkspaceRows = 128;
 
