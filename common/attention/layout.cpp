@@ -11,8 +11,7 @@
 namespace flashbook {
 namespace {
 
-constexpr int64_t kAlignment =
-    16;  // in bytes: the size of a thread's load, and the unit of TMA's strides
+constexpr int64_t kAlignment = 16;  // in bytes: the size of a thread's load, and the unit of TMA's strides
 constexpr TensorId kStrided[] = {TensorId::q,   TensorId::k,  TensorId::v,  TensorId::o,
                                  TensorId::d_o, TensorId::dq, TensorId::dk, TensorId::dv};
 

@@ -66,9 +66,7 @@ std::string describe_arrivals(const Mbarrier& barrier, uint32_t phase) {
         (text.empty() ? "" : ", ") + std::to_string(first) + (last > first ? "-" + std::to_string(last) : "");
     first = last;
   }
-  return text.empty()
-             ? ""
-             : ". These threads last arrived in phase " + std::to_string(phase) + ": " + text;
+  return text.empty() ? "" : ". These threads last arrived in phase " + std::to_string(phase) + ": " + text;
 }
 
 [[noreturn]] void used_too_early(const char* what, const Mbarrier& barrier, Location where) {
