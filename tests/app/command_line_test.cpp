@@ -292,8 +292,8 @@ TEST_F(CommandLineFiles, ThatContradictFlagsOrEachOtherAreRefused) {
     const std::string message = error_of(words);
     for (const char* part : parts) EXPECT_NE(message.find(part), std::string::npos) << message;
   };
-  expect({"--q", q, "--k", k, "--v", k, "--seqlen", "11"}, {"--seqlen 11 contradicts", "says 10"});
-  expect({"--q", q, "--k", k, "--v", k, "--seqlen-k", "10"}, {"--seqlen-k 10 contradicts", "says 30"});
+  expect({"--q", q, "--k", k, "--v", k, "--seqlen", "11"}, {"--seqlen 11 contradicts", "gives 10"});
+  expect({"--q", q, "--k", k, "--v", k, "--seqlen-k", "10"}, {"--seqlen-k 10 contradicts", "gives 30"});
   expect({"--q", q, "--k", k, "--v", k, "--head-dim", "128"}, {"--head-dim 128 contradicts"});
   expect({"--q", q, "--k", k, "--v", q}, {"--v", "it must be [1, 2, 30, 64]"});
   expect({"--q", q, "--k", other_dim, "--v", other_dim}, {"--k", "it must be [1, 2, 30, 64]"});
