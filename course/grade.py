@@ -200,7 +200,8 @@ def only(exercises: Sequence[manifest.Exercise], test: str) -> list[manifest.Exe
     found = [replace(e, tests=[one for one in e.tests if test in (one.name, one.title)]) for e in exercises]
     if not any(e.tests for e in found):
         known = ", ".join(one.name for e in exercises[:1] for one in e.tests)
-        raise Fault(f"--only {test}: no test has this name or title. Choose one from exercises.json (such as {known}), and name its exercise in the command")
+        raise Fault(f"--only {test}: no test has this name or title. Choose one from exercises.json (such as {known}), "
+                    "and name its exercise in the command")
     return [e for e in found if e.tests]
 
 
