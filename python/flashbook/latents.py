@@ -92,7 +92,9 @@ def cached(q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor | None, v: Ten
             q, new[0] = interface._rotated(q, new[0], written, rotary, causal)
         table = entries[:, None] if pages is None and entries is not None else pages
         interface._append(k_cache, v_cache, new[0], new[1], written, table)
-        written, keys = written + added, one_tensor(k_cache, v_cache)
+        if keys.untyped_storage().data_ptr() != v_cache.untyped_storage().data_ptr():  # a copy, which needs the new rows, too
+            interface._append(keys[..., VALUE_DIM:VALUE_DIM + q.shape[-1]], keys[..., :v_cache.shape[-1]], new[0], new[1], written, table)
+        written = written + added
     direct = ops.is_untraced(q, k_cache, v_cache)
     o, lse = call(ops.decode if direct else torch.ops.flashbook.decode, keys, written)
     o = o.transpose(1, 2)[..., :v_cache.shape[-1]]
