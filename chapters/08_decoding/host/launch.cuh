@@ -363,6 +363,21 @@ inline int most_parts(const Plan& plan, int blocks, int packs) {
   return plan.equal_work ? std::min(2 * blocks / packs + 2, blocks / int(plan.team)) : int(plan.parts);
 }
 
+/// Launches the kernel that merges items of many parts, if there may be any. `blocks`: those of the kernel
+/// that stores the parts.
+template <typename T, typename Traits, typename PlanType>
+void launch_merge_many(const Problem& problem, const Workspace& workspace, const Tensors& t,
+                       device::Stream stream, int blocks, const PlanType& plan) {
+  int fewest = plan.items_of_sequence;
+  if constexpr (PlanType::kRagged)
+    if (plan.first_query != nullptr)
+      fewest = problem.packs;  // a sequence of few queries has one tile of rows
+  if (most_parts(plan, blocks, fewest) <= plan.parts_of_last) return;
+  device::launch_dependent(merge_many<T, Traits, PlanType>,
+                           dim3(Traits::kRows, problem.batch * plan.items_of_sequence), dim3(kManyWarps * 32),
+                           0, stream, workspace, static_cast<T*>(t.o), t.lse, blocks, problem, plan);
+}
+
 /// Launches the ring and, if an item may have many parts, the kernel that merges them. `plan` is a Plan, or
 /// Rules. `maps`: for step 9, or null. With rules, or elements of one byte, only step 9's kernel exists.
 template <typename T, typename Traits, typename PlanType>
@@ -379,14 +394,7 @@ void run_ring(const Problem& problem, const CacheOf<Traits>& cache, const KeyMap
     if (maps == nullptr) launch(ring<T, Traits, PlanType>, 1);
   if (!kIsPlain || maps != nullptr)
     launch(ring_of_boxes<T, Traits, PlanType>, kBoxProducers, maps == nullptr ? KeyMaps{} : *maps);
-  int fewest = plan.items_of_sequence;
-  if constexpr (PlanType::kRagged)
-    if (plan.first_query != nullptr)
-      fewest = problem.packs;  // a sequence of few queries has one tile of rows
-  if (most_parts(plan, blocks, fewest) <= plan.parts_of_last) return;
-  device::launch_dependent(merge_many<T, Traits, PlanType>,
-                           dim3(Traits::kRows, problem.batch * plan.items_of_sequence), dim3(kManyWarps * 32),
-                           0, stream, workspace, static_cast<T*>(t.o), t.lse, blocks, problem, plan);
+  launch_merge_many<T, Traits>(problem, workspace, t, stream, blocks, plan);
 }
 
 inline Workspace workspace_of(const Spec& spec, const Tensors& t, const RingLaunch& launch) {

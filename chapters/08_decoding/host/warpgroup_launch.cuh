@@ -21,14 +21,7 @@ void launch_warpgroups(const Spec& spec, const Problem& problem, const Tensors& 
                  sizeof(WarpgroupShared<T, Traits>), stream,
                  KeyMaps{map(TensorId::k), map(TensorId::v), true}, static_cast<const T*>(t.q),
                  static_cast<T*>(t.o), t.lse, cache, workspace, problem, plan);
-  int fewest = plan.items_of_sequence;
-  if constexpr (PlanType::kRagged)
-    if (plan.first_query != nullptr) fewest = problem.packs;
-  const int most = most_parts(plan, launch.blocks, fewest);
-  if (most <= plan.parts_of_last) return;
-  device::launch_dependent(merge_many<T, Traits, PlanType>,
-                           dim3(Traits::kRows, problem.batch * plan.items_of_sequence), dim3(kManyWarps * 32),
-                           0, stream, workspace, static_cast<T*>(t.o), t.lse, launch.blocks, problem, plan);
+  launch_merge_many<T, Traits>(problem, workspace, t, stream, launch.blocks, plan);
 }
 
 template <int kHeadDim>
