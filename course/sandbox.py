@@ -204,11 +204,15 @@ def memory_of(process: Path) -> int:
     """Returns the bytes of memory that a process uses, including its page tables; -1 if it has ended. Asks each thread: if the main thread exits
     first, the process itself looks like a zombie without memory, while its other threads go on."""
     most = -1
-    for status in process.glob("task/*/status"):
+    try:
+        threads = os.listdir(process / "task")
+    except OSError:
+        return most  # the process has just ended
+    for thread in threads:
         try:
-            text = status.read_text(errors="replace")
+            text = (process / "task" / thread / "status").read_text(errors="replace")
         except OSError:
-            continue  # the process has just ended
+            continue  # the thread has just ended
         if not re.search(r"^State:\s*[ZX]", text, re.MULTILINE):
             most = max(most, sum(map(int, re.findall(r"^Vm(?:RSS|Swap|PTE):\s*(\d+) kB$", text, re.MULTILINE))) << 10)
     return most

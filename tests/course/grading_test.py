@@ -37,7 +37,7 @@ from course import (
 from course.attempt import Attempt
 from course.classroom import HandedIn
 from course.regions import Broken, Fault, Written
-from course.sandbox import Limits, Outcome, Sandbox, command_lines, own_folder, printable, remove
+from course.sandbox import Limits, Outcome, Sandbox, command_lines, memory_of, own_folder, printable, remove
 from course.score import Grade, Score, earned, possible
 
 
@@ -306,8 +306,14 @@ class ASandbox(unittest.TestCase):
         self.assertIn("a loop that never ends?", self.hostile("hidden", seconds=1).trouble)
         self.assertEqual(self.hostile("child").trouble, "")
         self.assertIn("more than 128 MB of memory", self.hostile("eater").trouble)
-        threads = [file.read_text() for file in Path("/proc").glob("[0-9]*/task/*/stat")]
-        self.assertFalse([thread for thread in threads if f"({self.mark}) " in thread and f"({self.mark}) Z" not in thread])
+        threads = subprocess.run("cat /proc/[0-9]*/task/*/stat", shell=True, capture_output=True, text=True).stdout  # some end meanwhile
+        self.assertFalse([thread for thread in threads.splitlines() if f"({self.mark}) " in thread and f"({self.mark}) Z" not in thread])
+
+    def test_a_process_that_ends_while_it_is_watched(self):
+        """A listing of /proc names it, and then its folder is gone."""
+        ended = subprocess.Popen(["true"])
+        ended.wait()
+        self.assertEqual(memory_of(Path(f"/proc/{ended.pid}")), -1)
 
     def test_tables_of_pages_are_memory(self):
         self.assertIn("more than 128 MB of memory", self.hostile("tables").trouble)
