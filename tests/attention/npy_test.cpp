@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kCorpus = fs::path(FLASHBOOK_SOURCE_DIR) / "tests/fuzz/corpus/npy";
+const fs::path kFiles = fs::path(FLASHBOOK_SOURCE_DIR) / "tests/attention/npy";
 
 std::string size_bytes(std::size_t size, int count) {
   std::string bytes;
@@ -85,7 +85,7 @@ TEST_F(Npy, WritesWhatNumPyWrites) {
 TEST(NpyFromNumPy, EveryVersionAndType) {
   const std::vector<float> values = {0, 1, 2, 3, 4, 5};
   for (const char* name : {"numpy_f4.npy", "numpy_f2.npy", "numpy_version_2.npy", "numpy_version_3.npy"}) {
-    const NpyArray array = read_npy(kCorpus / name);
+    const NpyArray array = read_npy(kFiles / name);
     EXPECT_EQ(array.dtype, std::string(name) == "numpy_f2.npy" ? DType::f16 : DType::f32) << name;
     EXPECT_EQ(array.shape, (std::vector<int64_t>{2, 3})) << name;
     EXPECT_EQ(array.values, values) << name;
@@ -94,9 +94,9 @@ TEST(NpyFromNumPy, EveryVersionAndType) {
 
 TEST(NpyFromNumPy, RefusesOtherTypesAndOrders) {
   const auto complain = [](const char* name) {
-    const std::string message = testing::input_error_of([&] { read_npy(kCorpus / name); });
-    EXPECT_TRUE(message.starts_with((kCorpus / name).string())) << message;
-    return message.substr(std::min(message.size(), (kCorpus / name).string().size()));
+    const std::string message = testing::input_error_of([&] { read_npy(kFiles / name); });
+    EXPECT_TRUE(message.starts_with((kFiles / name).string())) << message;
+    return message.substr(std::min(message.size(), (kFiles / name).string().size()));
   };
   EXPECT_EQ(complain("numpy_f8.npy"), " holds elements of type '<f8': save it with .astype(np.float32)");
   EXPECT_EQ(complain("numpy_big_endian.npy"), " is big-endian: save it with .astype('<f4')");
@@ -167,9 +167,9 @@ TEST_F(Npy, RefusesFilesLargerThanMemory) {
             file.string() + " is too large for this machine's memory: give a smaller tensor");
 }
 
-TEST(NpyFuzz, EveryFileOfTheCorpusIsAnArrayOrAnError) {
+TEST(NpyFiles, AreArraysOrErrors) {
   int arrays = 0, errors = 0;
-  for (const fs::directory_entry& entry : fs::directory_iterator(kCorpus)) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(kFiles)) {
     try {
       const NpyArray array = read_npy(entry.path());
       std::size_t count = 1;
