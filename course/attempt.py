@@ -158,7 +158,7 @@ def run(tried: Attempt, mode: str, show: Show, tests: Sequence[manifest.Test]) -
         endless = endless or (not verdict.passed and took > tried.exercise.patience * ENDLESS)
         if verdict.passed and took > seconds:
             verdict = gtest.slow(seconds)
-        tried.verdicts[test.name] = verdict if tried.mode else modes.told(verdict, mode, tried.verdicts.get(test.name))
+        tried.verdicts[test.name] = verdict if tried.mode else modes.told(verdict, mode)
         if mode == modes.LAZY or tried.mode or not verdict.passed:
             show(test, verdict)
 

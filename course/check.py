@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that python3 course/check.py finds the packages
 
-from course import attempt, cheats, digests, handout, manifest, modes, proof, quiz, regions
+from course import attempt, cheats, digests, handout, manifest, modes, proof, regions
 from course.grade import chosen
 from course.regions import Fault, code
 from course.solution import answer, solved
@@ -24,7 +24,6 @@ from course.solution import answer, solved
 Exercises = Sequence[manifest.Exercise]
 
 PER_CHAPTER = range(3, 8)
-QUESTIONS = range(3, 6)
 # Unity builds, since most of the time goes into headers that each source reads again.
 QUICK = ("-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_BUILD_TYPE=None", "-DCMAKE_CXX_FLAGS=-O0")
 DETAILS = re.compile(r"<details>\s*<summary>Hint</summary>(.*?)</details>", re.DOTALL)
@@ -98,7 +97,7 @@ def stray_faults(root: Path, exercises: Exercises) -> Iterator[str]:
     git."""
     own = {name for e in exercises for name in (e.file, e.solution)}
     for folder in {e.chapter for e in exercises}:
-        own |= {f"chapters/{folder}/exercises/exercises.json", f"chapters/{folder}/exercises/quiz.json", f"course/solutions/{folder}/wrong.json"}
+        own |= {f"chapters/{folder}/exercises/exercises.json", f"course/solutions/{folder}/wrong.json"}
     for name in handout.files_of_tree(root):
         if re.match(r"chapters/[^/]*/exercises/|course/solutions/", name) and name not in own:
             yield f"{name} belongs to no exercise: delete it, or name it in exercises.json"
@@ -108,22 +107,6 @@ def stray_faults(root: Path, exercises: Exercises) -> Iterator[str]:
         tracked = subprocess.run(["git", "-C", root, "ls-files", "-z"], stdout=subprocess.PIPE, check=True).stdout.decode().split("\0")
         for name in sorted(set(handout.handed_out_files(root)) - set(tracked)):
             yield f"{name} would be handed out but is not in git: add it, or delete it"
-
-
-def quiz_faults(root: Path, exercises: Exercises) -> Iterator[str]:
-    """Checks that each chapter has questions, each with one right answer out of four, and names the section that
-    answers it."""
-    for chapter in dict.fromkeys(e.chapter for e in exercises if e.kind != manifest.CAPSTONE):
-        questions = quiz.load(root, chapter[:2])
-        if len(questions) not in QUESTIONS or len({one["question"] for one in questions}) < len(questions):
-            yield f"{chapter}: {len(questions)} questions in quiz.json: {QUESTIONS[0]} to {QUESTIONS[-1]} are needed, all different"
-        pages = [path.read_text(encoding="utf-8") for path in (root / "chapters" / chapter).glob("*.md")]
-        sections = re.findall(r"^##+ (.*)$", "\n".join(pages), re.MULTILINE)
-        for one in questions:
-            if len(set(quiz.choices(one))) != len(quiz.LETTERS):
-                yield f"{chapter}: quiz.json: '{one['question']}' needs a right answer and {len(quiz.LETTERS) - 1} wrong ones, all different"
-            if one["section"] not in sections:
-                yield f"{chapter}: quiz.json: '{one['question']}' names a section that does not exist: {one['section']}"
 
 
 # ---- the hand-out ------------------------------------------------------------------------------------------------------------------
@@ -235,7 +218,7 @@ def check(root: Path, names: Sequence[str]) -> Iterator[str]:
     if not listed:
         raise Fault("there are no exercises: list them in chapters/NN_name/exercises/exercises.json")
     exercises = chosen(listed, names) if names else listed
-    faults = [fault for faults_of in (region_faults, page_faults, stray_faults, quiz_faults, points_faults) for fault in faults_of(root, listed)]
+    faults = [fault for faults_of in (region_faults, page_faults, stray_faults, points_faults) for fault in faults_of(root, listed)]
     faults += names_faults(root, exercises)
     if faults:  # the remaining checks take minutes
         yield from faults

@@ -106,7 +106,7 @@ class Grader:
                 if is_endless and not endless and self.judge.run(programs[suffix], exercise, test.name, mode, seed, patience).passed:
                     verdict = gtest.slow(seconds)
                 endless += is_endless
-                result.verdicts[test.name] = modes.told(verdict, mode, result.verdicts.get(test.name))
+                result.verdicts[test.name] = modes.told(verdict, mode)
         if chosen_modes is None:
             result.why = self.race(exercise, answer, result, programs)
         return result
@@ -164,8 +164,7 @@ def grade(grader: Grader, one: HandedIn, title: str, jobs: int) -> Grade:
     answers, missing = submission.answers(one.place, grader.exercises, one.files)
     results = grader.answers(grader.set_to(one), answers, missing, jobs)
     grader.clear()
-    return Grade(title, results, grader.seed, grader.sandbox.lack, time.monotonic() - start, answers=answers,
-                 quizzes=submission.quizzes(one.place, grader.root, sorted({e.number for e in grader.exercises}), one.files))
+    return Grade(title, results, grader.seed, grader.sandbox.lack, time.monotonic() - start, answers=answers)
 
 
 def grade_or_say_why(grader: Grader, one: HandedIn, title: str, jobs: int) -> Grade:

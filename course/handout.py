@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that python3 course/handout.py finds the packages
 
-from course import manifest, quiz, similar
+from course import manifest, similar
 from course.attempt import AS_HANDED_OUT, digest_outside
 from course.regions import Fault, code, written
 from course.solution import answer, solved
@@ -33,10 +33,9 @@ HANDED_OUT = (
     "common/CMakeLists.txt", "common/*.h", "common/*.cpp", "common/*.cu", "common/simulator/events/page.*",
     "docs/pages/*.md", "docs/figures/*.svg", "docs/plots/*.svg",
     "tests/CMakeLists.txt", "tests/require_gpu.h", "tests/chapters/*", "tests/support/*", "tests/exercises/*",
-    "course/__init__.py", "course/attempt.py", "course/counted.py", "course/gate.py", "course/gtest.py", "course/manifest.py", "course/modes.py",
+    "course/__init__.py", "course/attempt.py", "course/gate.py", "course/gtest.py", "course/manifest.py", "course/modes.py",
     "course/regions.py",
-    "course/progress.py", "course/quiz.py", "course/score.py", "course/try_exercise.py", "course/variant.py",
-    "chapters/*/exercises/quiz.json",
+    "course/progress.py", "course/score.py", "course/try_exercise.py", "course/variant.py",
 )
 # Exceptions. often_said.md corrects three sentences whose corrections are exercises.
 KEPT = ("tests/exercises/hidden/*", "docs/pages/hardening.md", "docs/pages/instructor.md", "docs/pages/often_said.md", "docs/pages/weeks.md")
@@ -144,8 +143,6 @@ def page_with_own_links(name: str, text: str, files: Sequence[str]) -> str:
 def contents(root: Path, name: str, last: str = ALL, capstones: bool = True) -> str:
     """Returns the contents of the file `name` in a hand-out up to chapter `last`."""
     text = (root / name).read_text(encoding="utf-8")
-    if name.endswith("/quiz.json"):
-        return quiz.without_answers(text)
     if name.endswith(".md"):
         text = HAVE_IT.sub(lambda found: "This is the students' copy" + (": here " if found[1] else ""), MARK.sub("", text))
         return page_with_own_links(name, text, handed_out_files(root, last, capstones))

@@ -12,8 +12,7 @@
      "tests": [{"name": "Scores.OfOneWholeBlock",  GoogleTest's name
                 "title": "one whole block",        shown to students
                 "points": 3,                       0: a guard of what works as handed out: if it fails, the exercise earns nothing
-                "hidden": true,                    optional: students see whether it passes, but not its messages
-                "clocks": [90000, 900]}]}          optional: the test counts the cost (counted.py): of a naive kernel, and of the best in the book
+                "hidden": true}]}                  optional: students see whether it passes, but not its messages
 
 Capstones are in chapters/capstones. They belong to no chapter and have points of their own.
 """
@@ -38,7 +37,6 @@ class Test:
     title: str
     points: int
     hidden: bool = False
-    clocks: tuple[int, int] | None = None  # the costs of a naive kernel and of the book's best
 
 
 @dataclass
@@ -90,16 +88,10 @@ def is_text(value: Any) -> bool:
     return isinstance(value, str) and value.strip() != ""
 
 
-def is_pair_of_clocks(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(map(is_whole(1), value)) and value[0] > value[1]
-
-
 TEXT, TRUE = (is_text, "a non-empty text"), (lambda value: value is True, "true, or omitted")
 # Fields by name, the required ones first: (check of a value, what is allowed).
 OF_A_TEST = {"name": (lambda value: re.fullmatch(r"\w+\.\w+", str(value)), "a test's name, Suite.Test"), "title": TEXT,
-             "points": (is_whole(0), "a whole number; 0 makes it a guard"), "hidden": TRUE,
-             "clocks": (is_pair_of_clocks, "two positive whole numbers: the clocks of a naive kernel, then those of the best one, "
-                                           "which must be smaller")}
+             "points": (is_whole(0), "a whole number; 0 makes it a guard"), "hidden": TRUE}
 OF_AN_EXERCISE = {"id": TEXT, "title": TEXT, "kind": TEXT, "file": TEXT, "hint": TEXT,
                   "tests": (lambda value: isinstance(value, list), "a list of tests"),
                   "minutes": (is_whole(1), "a positive whole number"), "counted": TRUE, "varied": TRUE}
@@ -123,7 +115,7 @@ def exercise_of(where: str, entry: dict[str, Any], chapter: Path, root: Path) ->
     hold(where, entry, OF_AN_EXERCISE, 6)
     for test in entry["tests"]:
         hold(f"{where}: {test.get('name') if isinstance(test, dict) else test}", test, OF_A_TEST, 3)
-    tests = [Test(**{**test, "clocks": tuple(test["clocks"]) if "clocks" in test else None}) for test in entry["tests"]]
+    tests = [Test(**test) for test in entry["tests"]]
     if len({test.name for test in tests}) < len(tests):
         raise Fault(f"{where}: a test occurs twice")
     if not any(test.points and not test.hidden for test in tests):

@@ -45,11 +45,8 @@ def beyond(traced: Verdict, known: Verdict) -> str:
     return "\n".join(said[:races[1]] if len(races) > 1 else said)
 
 
-def told(verdict: Verdict, mode: str, before: Verdict | None) -> Verdict:
-    """Returns the verdict with the mode added to its message, unless it is the first, and with the first mode's counts. `before`: the
-    previous mode's verdict."""
-    if before:
-        verdict.counts = before.counts
+def told(verdict: Verdict, mode: str) -> Verdict:
+    """Returns the verdict with the mode added to its message, unless it is the first."""
     if not verdict.passed and mode != LAZY:
         verdict.message += f"\nIn the simulator's mode {mode}; it passes in {LAZY}."
     return verdict

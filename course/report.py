@@ -5,9 +5,8 @@ import io
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from course import counted, gtest, manifest, variant
-from course.manifest import CAPSTONE, Exercise
-from course.quiz import DRAWN
+from course import gtest, manifest, variant
+from course.manifest import Exercise
 from course.sandbox import one_line, printable
 from course.score import Grade, Score
 
@@ -77,10 +76,6 @@ def headline(result: Score) -> tuple[str, str]:
     return f"{e.id}: {e.title}{of_whom}", f"{result.points}/{e.points}"
 
 
-def figure(result: Score) -> str:
-    return "" if result.counted is None else f"{result.counted:.1f}"
-
-
 def indented(text: str, by: str) -> str:
     return "".join(f"{by}{line}\n" for line in text.splitlines())
 
@@ -99,9 +94,6 @@ def text(grade: Grade, shows_hidden: bool = False) -> str:
                 lines += indented(message, "        ")
         if result.why:
             lines += f"  why?  {TRACED}\n{indented(result.why, '        ')}"
-        if figure(result):
-            told = "".join(f"{line}\n" for line in counted.lines(result.exercise, result.verdicts))
-            lines += indented(f"{told}score {figure(result)}. {counted.HONOUR}", "  ")
     if not any(result.is_there for result in grade.results):
         lines += "\nNote: this folder has no answer to these exercises. Is it the right one, and does it belong to a single student?\n"
     return (f"{lines}\n{summary(grade)}. Graded in {grade.seconds:.0f} s, seed {grade.seed}."
@@ -121,31 +113,17 @@ def as_csv(lines: Sequence[Sequence[object]]) -> str:
 
 def table(grades: Sequence[Grade]) -> str:
     """Returns a CSV with the maximum points and a line per submission: the points of each exercise (- if not handed in), their sum, the sum
-    after the deduction for lateness, each capstone's score and variant, each quiz's points and seed, and the seed of the inputs."""
-    results, numbers = grades[0].results, sorted({number for grade in grades for number in grade.quizzes})
-    asked = [column for number in numbers for column in (f"quiz {number}", f"its seed {number}")]
-    most, capstones = grades[0].most, [i for i, r in enumerate(results) if r.exercise.kind == CAPSTONE]
-    scores = [name for i in capstones for name, _ in capstone_columns(results[i])]
-    exercises = [r.exercise.id for r in results]
-    lines: list[list[object]] = [["submission", "id", "status", *exercises, "points", "after days late", *scores, *asked, "seed"],
-                                 ["the most", "", "", *(r.exercise.points for r in results), most, most, *("" for _ in scores),
-                                  *(DRAWN, "") * len(numbers), ""]]
+    after the deduction for lateness, each student's variant, and the seed of the inputs."""
+    most, exercises = grades[0].most, [r.exercise for r in grades[0].results]
+    varied = [i for i, e in enumerate(exercises) if e.variant is not None]
+    lines: list[list[object]] = [["submission", "id", "status", *(e.id for e in exercises), "points", "after days late",
+                                  *(f"variant of {exercises[i].id}" for i in varied), "seed"],
+                                 ["the most", "", "", *(e.points for e in exercises), most, most, *("" for _ in varied), ""]]
     for grade in grades:
         points = [r.points if r.is_there else "-" for r in grade.results]
-        marks = [grade.quizzes.get(number) for number in numbers]
-        quizzes = [value for mark in marks for value in ((mark[0], one_line(mark[1])) if mark else ("-", ""))]
-        kernels = [value for i in capstones for _, value in capstone_columns(grade.results[i])]
-        lines.append([grade.name, grade.student, grade.status, *points, grade.points, f"{grade.final:g}", *kernels, *quizzes, grade.seed])
+        variants = [variant.name(manifest.ROOT, grade.results[i].exercise) for i in varied]
+        lines.append([grade.name, grade.student, grade.status, *points, grade.points, f"{grade.final:g}", *variants, grade.seed])
     return as_csv(lines)
-
-
-def capstone_columns(result: Score) -> Iterator[tuple[str, object]]:
-    """Yields (column, value) of a capstone's score and variant."""
-    e = result.exercise
-    if any(test.clocks for test in e.tests):
-        yield f"score {e.id}", figure(result) or "-"
-    if e.variant is not None:
-        yield f"variant of {e.id}", variant.name(manifest.ROOT, e)
 
 
 def canvas(grades: Sequence[Grade], title: str) -> str:
@@ -181,15 +159,10 @@ def markdown(grade: Grade) -> str:
                 parts.append(f"{name}:\n\n```text\n{fenced(message)}\n```\n")
         if result.why:
             parts.append(f"{TRACED}\n\n```text\n{fenced(result.why)}\n```\n")
-        if figure(result):
-            parts.append(f"Score {figure(result)}. {counted.HONOUR}\n")
-            parts += [f"* {line}" for line in counted.lines(result.exercise, result.verdicts)]
         if not result.solved:
             parts.append(f"Hint: {result.exercise.hint}\n")
             if result.exercise.kind != "predict":  # students' tests have fixed sizes
                 parts.append(f"The same inputs again: `{again(grade, result.exercise)}`\n")
-    for number, mark in sorted(grade.quizzes.items()):
-        parts.append(f"## Questions on chapter {number}: {mark[0]}/{DRAWN}\n")
     return "\n".join(parts)
 
 
@@ -215,10 +188,7 @@ def gradescope(grade: Grade) -> dict[str, Any]:
         if result.why:
             tests.append({"name": f"{exercise.id}: why?", "number": f"{number}.{len(exercise.tests) + 1}", "output": f"{TRACED}\n{result.why}",
                           "output_format": "text", "tags": [exercise.id]})
-    leaderboard: list[dict[str, Any]] = [{"name": f"{r.exercise.id} (honour)", "value": round(r.counted, 1)} for r in grade.results
-                                         if r.counted is not None]
-    return {**({"leaderboard": leaderboard} if leaderboard else {}),
-            "score": grade.points, "execution_time": round(grade.seconds),
+    return {"score": grade.points, "execution_time": round(grade.seconds),
             "output": f"{points_of(grade)}. {again}" + (f"\nNote: {unfenced(grade.lack)}." if grade.lack else ""),
             "output_format": "text", "test_output_format": "text", "test_name_format": "text", "visibility": "visible",
             "stdout_visibility": "hidden", "tests": tests, "extra_data": {"seed": grade.seed}}

@@ -2,7 +2,6 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from course import counted
 from course.gtest import Verdict
 from course.manifest import Exercise, Test
 from course.regions import Written
@@ -52,11 +51,6 @@ class Score:
         return not self.trouble and not self.failed
 
     @property
-    def counted(self) -> float | None:
-        """The score for the kernel's cost, at least 0; None if the kernel is wrong or nothing was counted."""
-        return counted.score(self.exercise, self.verdicts) if self.solved else None
-
-    @property
     def status(self) -> str:
         """A note for the teacher; empty if there is none."""
         if self.trouble:
@@ -85,7 +79,6 @@ class Grade:
     days_late: int | None = 0  # None: late by an unknown number of days
     percent: float = 0  # percentage of the points lost per day late, or part of a day
     answers: dict[str, Written] = field(default_factory=dict)  # keyed by the exercise's id
-    quizzes: dict[str, tuple[int, str]] = field(default_factory=dict)  # points and the seed of the questions, keyed by chapter
 
     @property
     def points(self) -> int:

@@ -2,7 +2,6 @@
 links are never followed. Zips inside are read like folders, and never unpacked."""
 import functools
 import io
-import json
 import os
 import stat
 import weakref
@@ -10,7 +9,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from course import quiz, regions
+from course import regions
 from course.manifest import Exercise
 from course.regions import Fault, Written
 from course.sandbox import one_line
@@ -154,17 +153,3 @@ def answers(folder: str | Path, exercises: Sequence[Exercise], files: Sequence[s
     names, written = list(files or plain_files(folder)), reader(folder)
     both = {exercise.id: answer(written, names, exercise) for exercise in exercises}
     return {id: one for id, (one, _) in both.items() if one}, {id: why for id, (one, why) in both.items() if not one}
-
-
-def quizzes(folder: Path, root: Path, numbers: Iterable[str], files: Sequence[str] = ()) -> dict[str, tuple[int, str]]:
-    """Returns {chapter: (points, seed)} of the quizzes that were handed in."""
-    names, marks = list(files or plain_files(folder)), {}
-    for number in numbers:
-        found = [name for name in names if name.endswith(f"quiz-{number}.json")]
-        try:
-            handed_in = json.loads(contents(folder, found[0], LARGEST)) if found else None
-        except (ValueError, OSError, RecursionError):
-            handed_in = None
-        if isinstance(handed_in, dict):
-            marks[number] = quiz.points(root, number, handed_in)
-    return marks

@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that python3 course/try_exercise.py finds the packages
 
-from course import counted, manifest, variant
+from course import manifest, variant
 from course import progress as kept
 from course.attempt import Attempt, attempt, left_to_the_grader, race
 from course.gtest import Causes, Verdict
@@ -41,8 +41,6 @@ def summary(tried: Attempt) -> str:
         lines.append(line("why?", "the same test, traced:") + indented(tried.why))
     lines += [line("warn", warning) for warning in tried.warnings]
     lines += [line("----", f"{test.title} (hidden: the grader runs it)") for test in tried.left if not tried.trouble]
-    if tried.counted is not None:
-        lines += ["", *counted.lines(exercise, tried.verdicts), f"score {tried.counted:.1f}. {counted.HONOUR}"]
     if tried.trouble:
         return "\n".join([*lines, line("FAIL", tried.headline) + indented(tried.trouble), "", f"{exercise.id}: {tried.headline}"])
     passed = len(tried.tests) - len(tried.failed)

@@ -20,7 +20,7 @@ GRADE_OPTIONS = """Options after --. A class: --roster FILE, --due TIME, --late 
 --class TEXT, --student ID. To repeat: --seed N, --only TEST (one test with its output, hidden or not). --out DIR, --jobs N. --unfenced grades
 on a machine without a sandbox. To continue an interrupted class, repeat the command."""
 FLAGS = ("--all", "--no-cuda", "--solved")
-TAKE_OPTIONS = ("grade", "package", "quiz")
+TAKE_OPTIONS = ("grade", "package")
 
 
 class Parser(argparse.ArgumentParser):
@@ -116,9 +116,6 @@ def add_course(add: Adder) -> None:
     help = "the class's seed and your id, as your teacher gave them to you"
     one.add_argument("what", metavar="CLASS STUDENT", nargs="*", help=help)
     add("next", course, "show the next exercise: what to read, edit and run")
-    help = "ask questions on a chapter, and write your answers to a file to hand in"
-    one = add("quiz", course, help, "Options after --: --seed TEXT.")
-    one.add_argument("what", metavar="NN", type=number_of, nargs=1)
     if tree.STUDENT:
         return
     one = add("handout", course, "create a student's copy of the course, without solutions")
@@ -148,7 +145,7 @@ def parser() -> Parser:
     for name, help in PROGRAMS.items():
         commands.add_parser(name, help=help)
     teacher = "" if tree.STUDENT else "; handout, grade, package, check"
-    help = f"exercises: try, watch, status, variant, next, quiz{teacher}"
+    help = f"exercises: try, watch, status, variant, next{teacher}"
     one = commands.add_parser("course", help=help, allow_abbrev=False)
     add_course(adder(one.add_subparsers(dest="action", metavar="ACTION", required=True)))
     return top

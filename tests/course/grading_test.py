@@ -19,7 +19,6 @@ sys.path.insert(0, str(COURSE.parent))
 
 from course import (
     classroom,
-    counted,
     gate,
     grade,
     gtest,
@@ -469,20 +468,6 @@ class Submission(unittest.TestCase):
             self.assertEqual(self.handed_in(), found)
             remove(self.folder)
 
-    def test_answers_to_questions(self):
-        questions = submission.quiz.load(manifest.ROOT, "03")
-        right = {"seed": "7", "answers": {one["question"]: one["right"] for one in questions}}
-        self.write("student/quiz-03.json", json.dumps(right))
-        self.write("quiz-04.json", "[" * 100000)
-        marks = submission.quizzes(self.folder, manifest.ROOT, ["03", "04", "05"])
-        self.assertEqual(marks, {"03": (3, "7")})
-        one = graded(result("A.Worked"))
-        one.quizzes = marks
-        self.assertIn(",quiz 03,its seed 03,seed\n", report.table([one, graded(result())]))
-        self.assertIn(",3,7,5\n", report.table([one, graded(result())]))
-        self.assertIn(",-,,5\n", report.table([one, graded(result())]))
-        self.assertIn("## Questions on chapter 03: 3/3", report.markdown(one))
-
     def test_a_roster_knows_who_is_missing_and_who_was_late(self):
         self.folder.mkdir()
         file = self.folder / "roster.csv"
@@ -660,31 +645,6 @@ class Several(unittest.TestCase):
         with self.assertRaisesRegex(Fault, "unknown name ch03-a"):
             grade.chosen([one, two, three], ["ch03-a"])
 
-    def counted(self, name, clocks, *passed):
-        """Returns a result of a capstone with a test that counts."""
-        tests = [manifest.Test("A.One", "one & only", 60, clocks=(10000, 100)), manifest.Test("A.Two", "two", 40, hidden=True)]
-        one = result(*passed, id="capstone-a", kind="capstone", tests=tests)
-        one.verdicts["A.One"].counts = {"clocks": clocks, "sectors": clocks - 7, "idle": 7}
-        grades = graded(one)
-        grades.name = name
-        return grades
-
-    def test_a_capstone_is_scored_by_what_it_costs(self):
-        for clocks, score in ((10000, 0), (20000, 0), (1000, 50), (100, 100), (10, 150)):
-            self.assertAlmostEqual(self.counted("ada", clocks, "A.One", "A.Two").results[0].counted, score)
-        self.assertIsNone(self.counted("ada", 0, "A.One", "A.Two").results[0].counted)
-        self.assertIsNone(self.counted("ada", 1000, "A.One").results[0].counted)  # its result is wrong
-        self.assertIsNone(result("A.Worked", "A.One", "A.Two").counted)
-
-    def test_a_score_is_told_and_is_no_points(self):
-        one = self.counted("ada", 1000, "A.One", "A.Two")
-        for text in (report.text(one), report.markdown(one)):
-            self.assertIn("one & only: 1000 clocks: device memory 993, idle multiprocessors 7; score 50", text)
-            self.assertIn("score 50.0. " + counted.HONOUR, text.replace("Score", "score"))
-        self.assertEqual(report.gradescope(one)["leaderboard"], [{"name": "capstone-a (honour)", "value": 50.0}])
-        self.assertEqual(report.gradescope(one)["score"], 100)
-        self.assertNotIn("leaderboard", report.gradescope(self.counted("ada", 1000, "A.One")))
-
     def test_what_a_student_named_begins_no_formula(self):
         for name in ('=HYPERLINK("http://a")', "+1", "-1", "@a", "\t=1"):
             one = graded(result("A.Worked"))
@@ -817,7 +777,7 @@ class Package(unittest.TestCase):
                     self.assertNotIn("@", archive.read(script).decode().replace("$@", ""))
                     self.assertEqual(archive.getinfo(script).external_attr >> 16 & 0o777, 0o755)
                 self.assertIn("--target judges_ch01-scores judges_ch01-softmax", archive.read("setup.sh").decode())
-        for name in ("course/grade.py", "course/student.md", "course/agents.md", "course/workflow.yml", "chapters/03_flash_attention_1/exercises/quiz.json",
+        for name in ("course/grade.py", "course/student.md", "course/agents.md", "course/workflow.yml", "chapters/03_flash_attention_1/exercises/exercises.json",
                      "tests/exercises/hidden/ch01-scores.cu", "chapters/01_naive_attention/step1_textbook.cuh",
                      "course/solutions/01_naive_attention/ch01-traffic.h"):
             self.assertIn(f"flashbook/{name}", names)

@@ -13,7 +13,7 @@ from unittest import mock
 COURSE = Path(__file__).resolve().parents[2] / "course"
 sys.path.insert(0, str(COURSE.parent))
 
-from course import check, digests, handout, manifest, progress, proof, quiz, regions
+from course import check, digests, handout, manifest, progress, proof, regions
 
 STUB = """\
 int answer() {
@@ -188,17 +188,6 @@ class Handout(Tree):
         clean = handout.make(self.root, self.top / "clean", chapters=["01"])
         self.assertEqual(list(handout.answering(self.root, self.top / "clean", clean)), [])
 
-    def test_questions_without_their_answers(self):
-        questions = [{"question": "6 * 7?", "right": "42", "wrong": ["41", "43", "67"], "section": "Exercises"}]
-        self.write("chapters/01_one/exercises/quiz.json", json.dumps(questions))
-        handout.make(self.root, self.top / "student")
-        text = (self.top / "student/chapters/01_one/exercises/quiz.json").read_text()
-        self.assertEqual(json.loads(text), [{"question": "6 * 7?", "choices": ["41", "42", "43", "67"], "section": "Exercises"}])
-        handed_in = {"seed": "ada", "answers": {"6 * 7?": "42"}}
-        self.assertEqual(quiz.points(self.root, "01", handed_in), (1, "ada"))
-        for bad in ({}, {"answers": [1]}, {"answers": {"6 * 7?": ["42"]}}, {"seed": {}, "answers": {"6 * 7?": "41"}}):
-            self.assertEqual(quiz.points(self.root, "01", bad)[0], 0)
-
     def test_marks_of_scripts_are_left_out_of_pages(self):
         self.write("chapters/01_one/README.md", PAGE + "<!-- table x -->\n| a |\n<!-- /table -->\nIt has <!-- num a b .0f -->7<!-- /num --> rows.\n")
         handout.make(self.root, self.top / "student")
@@ -255,7 +244,7 @@ class TheBook(unittest.TestCase):
     def test_has_no_fault(self):
         root = manifest.ROOT
         exercises = manifest.load(root)
-        self.assertEqual([*check.region_faults(root, exercises), *check.page_faults(root, exercises), *check.quiz_faults(root, exercises)], [])
+        self.assertEqual([*check.region_faults(root, exercises), *check.page_faults(root, exercises)], [])
         for whole, own in manifest.wholes(exercises).items():
             self.assertEqual(manifest.points_fault(own), "", whole)
         for e in exercises:

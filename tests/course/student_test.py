@@ -10,7 +10,7 @@ from unittest import mock
 COURSE = Path(__file__).resolve().parents[2] / "course"
 sys.path.insert(0, str(COURSE.parent))
 
-from course import attempt, gtest, manifest, progress, quiz, try_exercise
+from course import attempt, gtest, manifest, progress, try_exercise
 from course.score import possible
 
 
@@ -149,16 +149,6 @@ class Progress(unittest.TestCase):
         self.assertIn("ch01-b               5/5            solved", progress.table(self.exercises))
         self.assertIn("Next: ch01-a, write: about ch01-a (10 points, about 20 minutes; 1 of 2 tests pass)", progress.next_step(self.exercises))
         self.assertEqual(progress.next_step(self.exercises[1:]), "All exercises here are solved.")
-
-
-class Quiz(unittest.TestCase):
-    def test_the_seed_decides_what_is_drawn_and_how_it_is_shown(self):
-        questions = [{"question": f"{i}?"} for i in range(5)]
-        draws = {tuple(one["question"] for one in quiz.drawn(questions, str(seed))) for seed in range(40)}
-        self.assertGreater(len(draws), 10)
-        self.assertEqual({len(set(draw)) for draw in draws}, {quiz.DRAWN})
-        self.assertEqual(quiz.drawn(questions, "ada"), quiz.drawn(questions[::-1], "ada"))
-        self.assertGreater(len({tuple(quiz.shuffled("abcd", str(seed))) for seed in range(40)}), 10)
 
 
 PRINTS = """\
