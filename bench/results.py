@@ -44,7 +44,7 @@ NO_MATTER = ("cpu_scaling_enabled", "library_build_type", "mhz_per_cpu")  # fiel
 KEPT = re.compile(r"""FLOPS|bytes_per_second|(tensor|workspace|kept|peak|cache)_bytes|vs_\w+|of_product|share|chosen|executed
     |clocks|per_clock|kernel\d_\w+|(l2_)?(model_)?bytes|(l2_)?over_model|\w+_cycles|idle_share|slowdown
     |rmse|relative_rms|d[qkv]|left|quantise_ms|rows|batch|heads
-    |loss\w*|last_loss|(most|mean)_apart_\w+|parted_at|parameters|steps|text_bytes|written|train_seconds
+    |loss\w*|last_loss|(most|mean)_apart_\w+|parameters|steps|text_bytes|train_seconds
     |tokens_per_second|peak_gbytes|(host|c)_us\w*""", re.VERBOSE)
 
 LADDER: dict[str, Any] = {"head_dim": 128, "mask": "full", "seqlen": 4096}  # the shape of the README's table and picture: batch 4, heads 16

@@ -4,30 +4,24 @@
     train_text.py [--steps 600] [--batch 16] [--length 2048] [--width 512] [--layers 8] [--eager] [--out FILE]
 
 Two copies of one model see the same batches, one with flashbook.flash_attn_func and one with scaled_dot_product_attention. They take turns of 20
-steps, so that neither gets a cooler card. The kernels round in different orders, and training amplifies a difference of one bit. Two more copies
-show how far any two runs drift apart: the first model again, and one whose scaled_dot_product_attention uses cuDNN. They train at the same time on
-a second GPU, if there is one, and otherwise afterwards. Then the first model generates text with a KV cache twice from the same seed, with
-flash_attn_with_kvcache and with PyTorch. --out writes a result file: tokens per second, loss curves, the differences between them, and the byte at
-which the two texts diverge. Without a GPU, two tiny copies take a few steps on the CPU, in the simulator if the library was built for it.
+steps, so that neither gets a cooler card. The kernels round in different orders, and training amplifies a difference of one bit. Afterwards two
+more copies show how far any two runs drift apart: the first model again, and one whose scaled_dot_product_attention uses cuDNN. Then the first
+model generates text with flash_attn_with_kvcache. --out writes a result file: tokens per second, loss curves and the differences between them.
+Without a GPU, two tiny copies take a few steps on the CPU, in the simulator if the library was built for it.
 
---eager adds a third model with unfused attention (products, mask and softmax, with S and P in memory) instead of the extra copies. It shows what
-a fused kernel is worth to a model, in time and in peak memory, for a training step and for a forward pass alone, as in reading a prompt. To compare
-lengths, for a model of GPT-2's size with the same number of tokens per step:
+--eager trains a third model in turns with the first two, with unfused attention (products, mask and softmax, with S and P in memory), instead of
+the extra copies. It shows what a fused kernel is worth to a model, in time and in peak memory. To compare lengths, for a model of GPT-2's size with
+the same number of tokens per step:
 
-    for length in 512 1024 2048 4096 8192; do
+    for length in 512 1024 2048 4096; do
         train_text.py --eager --width 768 --layers 12 --turn 10 --steps 50 --length $length --batch $((16384 / length)) --out train_$length.json
     done
-
-A model that runs out of memory drops out, and the file records that.
 """
 
 import argparse
-import concurrent.futures
 import contextlib
 import dataclasses
-import functools
 import json
-import multiprocessing
 import pathlib
 import re
 import statistics
@@ -47,7 +41,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 SUFFIXES = {".md", ".cuh", ".cu", ".h", ".cpp", ".py", ".txt"}
 MODELS, COPIES = ("flashbook", "sdpa"), ("flashbook_again", "cudnn")
 SIZE = 512, 8  # width and layers
-Attend = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]  # q, k, v [batch, length, heads, head_dim], and O
 
 
 def corpus() -> torch.Tensor:
@@ -58,46 +51,36 @@ def corpus() -> torch.Tensor:
 
 
 class Attention(nn.Module):
-    """Computes causal attention with rotary positions; `kernel` is "flashbook", "sdpa", "cudnn" or "eager"."""
+    """Computes causal attention with rotary positions; `kernel` is "flashbook", "sdpa", "cudnn" or "eager". Only "flashbook" takes a cache."""
 
     def __init__(self, width: int, heads: int, kernel: str) -> None:
         super().__init__()
         self.heads, self.kernel = heads, kernel
-        self.attend_whole: Attend | None = None  # replaces the kernel when there is no cache
         self.project, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
 
     def forward(self, x: torch.Tensor, angles: torch.Tensor, cache: tuple[torch.Tensor, torch.Tensor] | None, place: int) -> torch.Tensor:
         batch, length, width = x.shape
         q, k, v = self.project(x).view(batch, length, 3, self.heads, -1).unbind(2)  # [batch, length, heads, head_dim]
         q, k = rotated(q, angles), rotated(k, angles)
-        if cache is None and self.attend_whole:
-            o = self.attend_whole(q, k, v)
-        elif cache is None:
-            o = flash_attn_func(q, k, v, causal=True) if self.kernel == "flashbook" else self.by_pytorch(q, k, v, True)
-        elif self.kernel == "flashbook":
+        if cache is not None:
             o = flash_attn_with_kvcache(q, *cache, k, v, cache_seqlens=place, causal=True)
         else:
-            for old, new in zip(cache, (k, v)):
-                old[:, place:place + length] = new
-            keys, values = (old[:, :place + length] for old in cache)
-            o = self.by_pytorch(q, keys, values, length > 1)
+            o = flash_attn_func(q, k, v, causal=True) if self.kernel == "flashbook" else self.by_pytorch(q, k, v)
         return self.out(o.reshape(batch, length, width))
 
-    def by_pytorch(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
+    def by_pytorch(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         q, k, v = (tensor.transpose(1, 2) for tensor in (q, k, v))
         if self.kernel == "eager":
-            return written_out(q, k, v, causal).transpose(1, 2)
+            return written_out(q, k, v).transpose(1, 2)
         with sdpa_kernel(SDPBackend.CUDNN_ATTENTION) if self.kernel == "cudnn" else contextlib.nullcontext():
-            return F.scaled_dot_product_attention(q, k, v, is_causal=causal).transpose(1, 2)
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
 
 
-def written_out(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
-    """Computes unfused attention, [batch, heads, length, head_dim]; causal attention needs as many queries as keys."""
+def written_out(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Computes unfused causal attention, [batch, heads, length, head_dim], with as many queries as keys."""
     scores = q @ k.mT * q.shape[-1] ** -0.5
-    if causal:
-        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
-        scores = scores.masked_fill(hidden, -torch.inf)
-    return scores.softmax(-1).to(v.dtype) @ v
+    hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+    return scores.masked_fill(hidden, -torch.inf).softmax(-1).to(v.dtype) @ v
 
 
 def rotated(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
@@ -140,11 +123,9 @@ class Gpt(nn.Module):
         return self.head(self.norm(x))
 
     @torch.no_grad()
-    def write(self, start: bytes, count: int, kernel: str, seed: int) -> bytes:
+    def write(self, start: bytes, count: int, seed: int) -> bytes:
         """Generates `count` bytes after `start` at temperature 0.8, with a cache."""
         device = self.head.weight.device
-        for block in self.blocks:
-            block.attention.kernel = kernel
         generator = torch.Generator(device).manual_seed(seed)
         room = lambda: torch.zeros(1, self.heads, len(start) + count, self.head_dim, device=device, dtype=torch.bfloat16).transpose(1, 2)
         caches = [(room(), room()) for _ in self.blocks]  # a head's rows are contiguous
@@ -172,15 +153,13 @@ class Found:
     losses: Numbers = dataclasses.field(default_factory=dict)
     seconds: Numbers = dataclasses.field(default_factory=dict)  # seconds per step, by turn
     peaks: Numbers = dataclasses.field(default_factory=dict)  # GB that turns allocated at the peak
-    forward_seconds: Numbers = dataclasses.field(default_factory=dict)  # seconds per forward pass, by turn
-    forward_peaks: Numbers = dataclasses.field(default_factory=dict)
 
     def __or__(self, other: "Found") -> "Found":
         return Found(*(getattr(self, field.name) | getattr(other, field.name) for field in dataclasses.fields(self)))
 
 
-def timed(device: torch.device, run: Callable[[], object]) -> tuple[float, float] | None:
-    """Returns the seconds, and the GB allocated at the peak (0 on a CPU). None if it runs out of memory."""
+def timed(device: torch.device, run: Callable[[], object]) -> tuple[float, float]:
+    """Returns the seconds, and the GB allocated at the peak (0 on a CPU)."""
     wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     wait()
     held = 0
@@ -188,13 +167,9 @@ def timed(device: torch.device, run: Callable[[], object]) -> tuple[float, float
         torch.cuda.reset_peak_memory_stats(device)
         held = torch.cuda.memory_allocated(device)
     start = time.perf_counter()
-    try:
-        run()
-        wait()
-    except torch.cuda.OutOfMemoryError:
-        return None
-    finally:
-        spent = time.perf_counter() - start
+    run()
+    wait()
+    spent = time.perf_counter() - start
     return spent, (torch.cuda.max_memory_allocated(device) - held) / 1e9 if device.type == "cuda" else 0.0
 
 
@@ -233,8 +208,7 @@ def train(options: argparse.Namespace, device: torch.device, names: tuple[str, .
     print(f"{parameters(models[names[0]]) / 1e6:.1f} M parameters, {len(text) / 1e6:.1f} MB of text", file=sys.stderr)
     generator = torch.Generator().manual_seed(2)
     empty: Callable[[], Numbers] = lambda: {kernel: [] for kernel in models}
-    found = Found(empty(), empty(), empty(), empty(), empty())
-    full: set[tuple[str, str]] = set()  # which model ran out of memory, and where
+    found = Found(empty(), empty(), empty())
     for turn in range(0, options.steps, options.turn):
         count = min(options.turn, options.steps - turn)
         first = torch.randint(len(text) - options.length - 1, (count, options.batch), generator=generator).to(device)
@@ -247,67 +221,34 @@ def train(options: argparse.Namespace, device: torch.device, names: tuple[str, .
                          6e-4 * min(1, (turn + i + 1) / 50) * (1 - 0.9 * (turn + i) / options.steps)) for i in range(count)]
             found.losses[kernel] += [loss.item() for loss in told]
 
-        @torch.no_grad()
-        def forwards(kernel: str, count: int = count) -> None:
-            for i in range(count):
-                with torch.autocast(device.type, dtype=torch.bfloat16):
-                    models[kernel](batch(i)[:, :-1])
-
         for kernel in sorted(models, reverse=bool(turn // options.turn % 2)):
-            parts = [("a step", steps, found.seconds, found.peaks)]
-            parts += [("a forward pass", forwards, found.forward_seconds, found.forward_peaks)] * options.eager
-            for what, run, seconds, peaks in parts:
-                if (kernel, what) in full:
-                    continue
-                told = timed(device, functools.partial(run, kernel))
-                if told:
-                    seconds[kernel].append(told[0] / count)
-                    peaks[kernel].append(told[1])
-                    continue
-                print(f"{kernel}: out of memory in {what}", file=sys.stderr, flush=True)
-                full.add((kernel, what))
-                models[kernel].zero_grad()
-                torch.cuda.empty_cache()
-        print(f"step {turn + count}", *(f"{kernel} {of[-1]:.4f}" for kernel, of in found.losses.items() if of), file=sys.stderr, flush=True)
+            seconds, peak = timed(device, lambda kernel=kernel, steps=steps: steps(kernel))
+            found.seconds[kernel].append(seconds / count)
+            found.peaks[kernel].append(peak)
+        print(f"step {turn + count}", *(f"{kernel} {of[-1]:.4f}" for kernel, of in found.losses.items()), file=sys.stderr, flush=True)
     return models, found
-
-
-def train_copies(options: argparse.Namespace, device: torch.device) -> Found:
-    return train(options, device, COPIES)[1]
 
 
 def train_all(options: argparse.Namespace, device: torch.device) -> tuple[dict[str, Gpt], Found]:
     """Returns the models that take turns, and the measurements of all models."""
     if device.type == "cpu" or options.eager:
         return train(options, device, (*MODELS, "eager") if options.eager else MODELS)
-    if torch.cuda.device_count() == 1:
-        models, found = train(options, device, MODELS)
-        return models, found | train_copies(options, device)
-    # in a separate process, so that the two do not share an interpreter
-    with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        others = pool.submit(train_copies, options, torch.device("cuda", 1))
-        models, found = train(options, device, MODELS)
-        return models, found | others.result()
+    models, found = train(options, device, MODELS)
+    return models, found | train(options, device, COPIES)[1]
 
 
-def name_of(kernel: str, head_dim: int, options: argparse.Namespace, forward: bool = False) -> str:
+def name_of(kernel: str, head_dim: int, options: argparse.Namespace) -> str:
     """Returns a result's name, as bench/names.py parses it; runs with --eager and models of other sizes have their own
     names."""
     suffix = "_beside_eager" if options.eager and kernel != "eager" else ""
     size = "" if (options.width, options.layers) == SIZE else f"_w{options.width}l{options.layers}"
-    return f"training/{kernel}{'_forward' * forward}{suffix}{size}/bf16/d{head_dim}/causal/n{options.length}"
+    return f"training/{kernel}{suffix}{size}/bf16/d{head_dim}/causal/n{options.length}"
 
 
 def row_of(name: str, kernel: str, milliseconds: float, options: argparse.Namespace, **values: float) -> dict[str, Any]:
     """Returns a result as Google Benchmark would write it."""
     return {"name": name, "run_name": name, "run_type": "iteration", "iterations": options.steps, "real_time": milliseconds, "cpu_time": 0.0,
             "time_unit": "ms", "label": kernel} | values
-
-
-def no_room(name: str, kernel: str, options: argparse.Namespace) -> dict[str, Any]:
-    print(f"{name}: out of memory")
-    return row_of(name, kernel, 0.0, options) | {"error_occurred": True,
-                                                 "error_message": f"out of memory with {options.batch} sequences of {options.length}"}
 
 
 def median(turns: list[float]) -> float:
@@ -317,10 +258,6 @@ def median(turns: list[float]) -> float:
 def machine() -> dict[str, Any]:
     """Returns a result file's description of the machine; bench/example.py adds to it."""
     return {"gpu": torch.cuda.get_device_name(), "pytorch": torch.__version__}
-
-
-def write_file(out: pathlib.Path, rows: list[dict[str, Any]], **more: str) -> None:
-    out.write_text(json.dumps({"context": machine() | more, "benchmarks": rows}, indent=1) + "\n")
 
 
 def apart(losses: Numbers, one: str, other: str) -> dict[str, float]:
@@ -349,9 +286,8 @@ def main() -> None:
         if getattr(options, name) is None:
             setattr(options, name, on_gpu if device.type == "cuda" else on_cpu)
     models, found = train_all(options, device)
-    losses = {kernel: of for kernel, of in found.losses.items() if found.seconds[kernel]}  # the others ran out of memory
-    texts = {kernel: models["flashbook"].write(b"The running maximum ", options.write, kernel, 3) for kernel in MODELS}
-    parted = next((i for i, (a, b) in enumerate(zip(*texts.values())) if a != b), options.write)
+    losses = found.losses
+    written = models["flashbook"].write(b"The running maximum ", options.write, 3).decode(errors="replace")
     tail = max(1, options.steps // 20)
     rows = []
     head_dim, tokens = models["sdpa"].head_dim, options.batch * options.length
@@ -359,8 +295,7 @@ def main() -> None:
         spent = median(found.seconds[kernel])
         row = {"tokens_per_second": tokens / spent, "steps": options.steps, "batch": options.batch,
                "train_seconds": options.turn * sum(found.seconds[kernel]), "last_loss": statistics.fmean(losses[kernel][-tail:]),
-               "parted_at": parted, "written": options.write, "parameters": parameters(models["sdpa"]), "text_bytes": len(corpus()),
-               "peak_gbytes": median(found.peaks[kernel])}
+               "parameters": parameters(models["sdpa"]), "text_bytes": len(corpus()), "peak_gbytes": median(found.peaks[kernel])}
         for other in losses:
             if other != kernel:
                 row |= apart(losses, kernel, other)
@@ -372,20 +307,9 @@ def main() -> None:
         for other in list(losses)[place + 1:]:
             print(f"losses of {one} and {other} differ by at most {rows[place][f'most_apart_{other}']:.4f}, on average "
                   f"{rows[place][f'mean_apart_{other}']:.4f}")
-    rows += [no_room(name_of(kernel, head_dim, options), kernel, options) for kernel in found.seconds if kernel not in losses]
-    for kernel, turns in found.forward_seconds.items() if options.eager else ():
-        name = name_of(kernel, head_dim, options, True)
-        if not turns:
-            rows.append(no_room(name, kernel, options))
-            continue
-        peak = median(found.forward_peaks[kernel])
-        rows.append(row_of(name, kernel, median(turns) * 1e3, options, tokens_per_second=tokens / median(turns), batch=options.batch,
-                           parameters=parameters(models["sdpa"]), peak_gbytes=peak))
-        print(f"{name}: {median(turns) * 1e3:.1f} ms, {peak:.1f} GB at the peak")
-    print(f"the texts part at byte {parted} of {options.write}")
-    print(texts["flashbook"].decode(errors="replace"))
+    print(written)
     if options.out:
-        write_file(options.out, rows, written=texts["flashbook"].decode(errors="replace"))
+        options.out.write_text(json.dumps({"context": machine() | {"written": written}, "benchmarks": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
