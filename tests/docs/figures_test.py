@@ -211,29 +211,6 @@ class Swizzle(unittest.TestCase):
             self.assertEqual(counted[7 * step:7 * step + 7], [*plain, swizzled[0], swizzled[0], swizzled[1], swizzled[2]])
 
 
-class BackwardRound(unittest.TestCase):
-    def test_runs(self):
-        """No tile is multiplied before it arrives or overwritten while it is read; at the end all work is done. Every event has a line of code."""
-        results = run_script("""
-          const { stateAt, readNow, keyOf } = flashbookFigures.backward_round.model, data = flashbookData.backward_round;
-          return Object.entries(data.runs).map(([name, events]) => {
-            const wrong = events.flatMap((event, k) => {
-              const state = stateAt(events, k + 1), read = [...readNow(state)];
-              return event[0] >= 0 && !keyOf(event).startsWith('adder') && !data.code[keyOf(event)] ? [keyOf(event)] : read.filter((tile) => state.tiles[tile].is !== 'full').map((tile) => [k, tile]);
-            });
-            const end = stateAt(events, events.length);
-            return { name, wrong, rounds: end.rounds, consumers: end.consumers, tiles: Object.entries(end.tiles).map(([tile, { is }]) => tile + ' ' + is),
-                     added: events.filter((e) => e[1] === 'adds').length };
-          });""")
-        self.assertEqual([result["name"] for result in results], ["late", "at once", "seed 1"])
-        done = {"round": 2, "of": dict.fromkeys(("S", "dP", "dV", "dQ", "dK"), "done")}
-        for result in results:
-            with self.subTest(result["name"]):
-                self.assertEqual((result["wrong"], result["rounds"], result["added"]), ([], 3, 6))
-                self.assertEqual(result["consumers"], [done, done])
-                self.assertEqual({tile for tile in result["tiles"] if not tile.endswith("free")}, {"dS0 full", "dS1 full"})
-
-
 class DecodeCache(unittest.TestCase):
     def test_plans(self):
         """Every tile of every item is read once; with equal work, blocks differ by at most one tile."""
@@ -423,7 +400,6 @@ class Pages(unittest.TestCase):
         "attention_tiles": [{"schedule": s, "causal": c, "tiles": t} for s in ("naive", "keysOutside", "queriesOutside")
                             for c, t in (("no", "128x128"), ("yes", "128x64"), ("yes", "64x128"))],
         "attention_tiles_ch03": [{}, {"count": 8, "d": 256}],
-        "backward_round": [{"who": 4}, {"landing": "seed 1", "who": 0}],
         "page_table": [{}, {"rows": 8}],
         "equal_work": [{}, {"plan": "work", "lengths": "one long", "heads": 2}],
         "pingpong_timeline": [{}, {"d": 64, "a": 3, "b": 5, "clocks": 3000}],

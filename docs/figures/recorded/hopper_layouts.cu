@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,7 +17,7 @@
 #include "common/device/device.h"
 #include "common/device/launch.h"
 #include "common/device/tensor_map.h"
-#include "docs/figures/recorded/recorder.h"
+#include "common/simulator/observer.h"
 
 namespace flashbook {
 namespace {
@@ -84,7 +85,7 @@ void walk(const TileMap& k_map, const TileMap& v_map, Fault fault) {
 
 /// Records the 16-byte pieces of K and V that each wgmma reads, and prints what happens at the pipeline's
 /// barriers and their state after each event.
-class Recorder : public testing::QuietObserver {
+class Recorder : public sim::Observer {
  public:
   using Reads = std::map<uint32_t, std::vector<int>>;  // offsets in the tile, by the product's ticket
   static inline Reads k_reads, v_reads;
@@ -158,6 +159,21 @@ class Recorder : public testing::QuietObserver {
   }
   void arrives_async(const void* object, uint32_t) override { find(object)->bytes -= SmallTile::kBytes; }
 
+  // All other events are ignored.
+  void block_ends() override {}
+  void touches(int, const sim::Touched&) override {}
+  void reads_for_warp(int, const sim::Touched&) override {}
+  void lands(int, const sim::Touched&) override {}
+  void converges(int, uint32_t) override {}
+  void joins(int, uint32_t) override {}
+  void waits_for_launch_before(int) override {}
+  void lets_dependents_launch(int) override {}
+  void fences(int) override {}
+  void fences_proxy(int, sim::Proxied) override {}
+  void knows_async_done(int, const void*, uint32_t) override {}
+  void takes_registers(int, const void*, std::size_t, const char*, sim::Location) override {}
+  void gives_back_registers(int, const void*) override {}
+
  private:
   struct Barrier {
     std::string name;
@@ -193,7 +209,11 @@ class Recorder : public testing::QuietObserver {
   int told_ = 0;
 };
 
-using Watcher = testing::RecordingWatcher<Recorder>;
+struct Watcher : sim::Watcher {
+  std::unique_ptr<sim::Observer> make_observer() override { return std::make_unique<Recorder>(); }
+  void grid_begins(const sim::Launch&) override {}
+  std::string grid_ends() override { return ""; }
+};
 
 CUtensorMap map_of(const device::Buffer& tensor) {
   return device::tensor_map(
