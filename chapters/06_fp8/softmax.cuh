@@ -26,8 +26,8 @@
 //| it never sets the maximum. With the scale 1 it would: next to tiles whose scale is near 2^-7, like that of
 //| N(0, 1), all other P would be 2^7 times smaller.
 //|
-//| ![Which powers of two e4m3 holds, and where probabilities fall without an offset and with
-//| one](../../docs/figures/p_range.svg)
+//| [The figure of scales](README.md#a-scale) shows where probabilities fall on e4m3's axis, without an offset
+//| and with one.
 #pragma once
 #include "chapters/06_fp8/problem.cuh"
 #include "common/hopper/softmax.h"

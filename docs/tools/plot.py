@@ -3,7 +3,7 @@
 
     plot.py [--results FOLDER] [--out FOLDER] [PLOT...]
 
-PLOT: seqlen, peers, memory, roofline, host, blocks, accuracy, training (default: all that have data)
+PLOT: seqlen, peers, roofline, host, blocks, accuracy, training (default: all that have data)
 
 Like the figures, plots paint their own background, light or dark. The same results give the same bytes. Needs
 matplotlib (Debian: python3-matplotlib, seen by /usr/bin/python3).
@@ -247,56 +247,6 @@ def peers(measured, paper):
     return True
 
 
-def memory(measured, paper):
-    """Draws lines: the device memory that the forward pass needs, by N."""
-    shape = {key: LADDER[key] for key in ("head_dim", "mask")}
-    lines: dict[int, dict[int, Entry]] = {}
-    lacking: dict[int, set[int]] = {}
-    for n in sorted({e.cell.seqlen for e in measured.newest.values() if e.cell.kind == "forward" and e.cell.chapter}):
-        for (chapter, _), entry in measured.by_step(**shape, seqlen=n).items():
-            if "memory" in entry.skipped:
-                lacking.setdefault(chapter, set()).add(n)
-            elif "bytes_per_second" in entry.values:
-                lines.setdefault(chapter, {})[n] = entry
-    if not lines:
-        return False
-    # Lengths at which all chapters were measured: longer ones have one sequence and more tokens.
-    lengths = sorted(set.intersection(*({*lines.get(chapter, {}), *lacking.get(chapter, ())} for chapter in {*lines, *lacking})))
-    lines = {chapter: {n: by_n[n] for n in lengths if n in by_n} for chapter, by_n in sorted(lines.items())}
-    groups: dict[Any, list[int]] = {}  # chapters that need the same memory
-    for chapter, by_n in lines.items():
-        nothing_else = all(e.values["workspace_bytes"] < 0.02 * e.values["tensor_bytes"] for e in by_n.values())
-        groups.setdefault(min(by_n.values(), key=lambda e: e.cell.seqlen).cell.dtype if nothing_else else chapter, []).append(chapter)
-    figure, ((axes,),) = paper.panels(1, 1, 6, 3.6)
-    for key, chapters in groups.items():
-        by_n = lines[chapters[0]]
-        names = "chapter " + str(chapters[0]) if len(chapters) == 1 else "chapters " + ", ".join(map(str, chapters))
-        holds = "S and P too" if key == 1 else {"bf16": "inputs and outputs", "e4m3": "FP8 inputs"}[next(iter(by_n.values())).cell.dtype]
-        holds += "" if key in (1, "bf16", "e4m3") else ", a workspace"
-        most = [(e.values["tensor_bytes"] + e.values["workspace_bytes"]) / 1e9 for e in by_n.values()]
-        axes.plot(list(by_n), most, "o-", ms=4.5, lw=1.8, color=CHAPTERS.get(chapters[-1], GREY))
-        lowest = most[-1] == min(sum(of[max(of)].values[b] for b in ("tensor_bytes", "workspace_bytes")) / 1e9 for of in lines.values())
-        axes.annotate(f"{names}: {holds}", (max(by_n), most[-1]), (3, -14 if lowest else 7), textcoords="offset points", ha="right", color=GREY,
-                      fontsize=8)
-    limit = results.limits(measured).get("memory")
-    if limit:
-        axes.axhline(limit / 1e9, color=ALARM, lw=1, ls="--")
-        axes.annotate(f"the card has {limit / 1e9:.0f} GB", (lengths[0], limit / 1e9), (0, 3), textcoords="offset points", color=ALARM,
-                      fontsize=7.5)
-        for where in lacking.values():
-            axes.plot(sorted(where), [limit / 1e9] * len(where), "x", color=ALARM, ms=7, mew=1.6)
-    axes.set(yscale="log", xlabel="sequence length N", ylabel="GB", title="Memory of the forward pass")
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(lengths, [short(n) for n in lengths])
-    axes.minorticks_off()
-    axes.yaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.margins(y=0.15)
-    axes.grid()
-    paper.foot(figure, f"Batch × N = 16k tokens, 16 heads, {shape_text(**shape)}, BF16\n{origin(measured)}")
-    paper.save(figure, "memory")
-    return True
-
-
 def roofline(measured, paper):
     """Draws dots: a step's TFLOP/s over its FLOPs per byte moved, under the card's limits."""
     entries = on_gpu(measured, **LADDER)
@@ -456,7 +406,7 @@ def training(measured, paper):
     return True
 
 
-PLOTS = {draw.__name__: draw for draw in (seqlen, peers, memory, roofline, host, blocks, accuracy, training)}
+PLOTS = {draw.__name__: draw for draw in (seqlen, peers, roofline, host, blocks, accuracy, training)}
 
 
 def main():

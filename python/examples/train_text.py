@@ -21,6 +21,7 @@ the same number of tokens per step:
 import argparse
 import contextlib
 import dataclasses
+import functools
 import json
 import pathlib
 import re
@@ -222,7 +223,7 @@ def train(options: argparse.Namespace, device: torch.device, names: tuple[str, .
             found.losses[kernel] += [loss.item() for loss in told]
 
         for kernel in sorted(models, reverse=bool(turn // options.turn % 2)):
-            seconds, peak = timed(device, lambda kernel=kernel, steps=steps: steps(kernel))
+            seconds, peak = timed(device, functools.partial(steps, kernel))
             found.seconds[kernel].append(seconds / count)
             found.peaks[kernel].append(peak)
         print(f"step {turn + count}", *(f"{kernel} {of[-1]:.4f}" for kernel, of in found.losses.items()), file=sys.stderr, flush=True)

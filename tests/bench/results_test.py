@@ -363,10 +363,6 @@ class ArgumentsOfThePackage(Case):
                 accepted.accepted("2", self.folder)
 
 
-class Counting(Case):
-    HEAD = '"ID","Process ID","Kernel Name","Grid Size","Metric Name","Metric Unit","Metric Value"\n'
-
-
 class Plotting(Case):
     def test_the_same_results_give_the_same_bytes(self):
         for python in (sys.executable, "/usr/bin/python3"):
@@ -387,7 +383,7 @@ class Plotting(Case):
                                   capture_output=True, text=True)
             self.assertEqual(done.returncode, 0, done.stderr)
             seen.append({path.name: path.read_bytes() for path in (self.folder / name).iterdir()})
-        self.assertCountEqual(seen[0], [f"{plot}{width}.svg" for plot in ("seqlen", "peers", "memory", "roofline", "host", "accuracy")
+        self.assertCountEqual(seen[0], [f"{plot}{width}.svg" for plot in ("seqlen", "peers", "roofline", "host", "accuracy")
                                         for width in ("", "_phone")])
         self.assertEqual(seen[0], seen[1])
 
