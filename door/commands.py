@@ -1,4 +1,4 @@
-"""The commands run, test, bench, accuracy, profile, trace, ramp, memory, generate, plot and docs."""
+"""The commands run, test, bench, accuracy, profile, trace, ramp, generate, plot and docs."""
 
 from __future__ import annotations
 
@@ -208,7 +208,6 @@ def trace(a: argparse.Namespace) -> int:
 
 PROGRAMS = {  # keyed by the command that runs them, which is also the program's name
     "ramp": "run four small kernels with an mbarrier, TMA and WGMMA (chapter 5)",
-    "memory": "show the size of a KV cache (chapter 8): ./flashbook memory --model llama-2-70b",
     "generate": "generate tokens with a toy decoder, with and without a cache (chapter 8)",
 }
 
@@ -218,7 +217,7 @@ def small_program(name: str, options: Sequence[str]) -> int:
     if not (ROOT / "chapters" / chapter).is_dir():
         fail(f"{name} belongs to chapter {int(chapter[:2])}, which this copy does not have")
     packages.need("to build the program", packages.PROGRAMS)
-    preset = gpu.preset(chapter, name != "memory" and "--no-cuda" not in options)
+    preset = gpu.preset(chapter, "--no-cuda" not in options)
     build(preset, name)
     return show(program(preset, name), *(word for word in options if word not in ("--no-cuda", "--")), cwd=HERE)
 

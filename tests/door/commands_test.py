@@ -26,7 +26,7 @@ case $1 in
     printf 'CMAKE_HOME_DIRECTORY:INTERNAL=%s\\nCMAKE_CXX_COMPILER:STRING=%s\\n' "$PWD" "$(command -v g++)" \\
       >build/sim/CMakeCache.txt ;;
   --build)
-    for name in 01_first 02_second 02_second_quick 02_second_traced 02_second_traced_quick ladder memory; do
+    for name in 01_first 02_second 02_second_quick 02_second_traced 02_second_traced_quick ladder generate; do
       printf '#!/bin/sh\\necho "%s in $PWD:" "$@"\\ncase "$*" in *--refuse*) exit 2 ;; esac\\n' $name \\
         >build/sim/bin/$name
       chmod +x build/sim/bin/$name
@@ -77,8 +77,8 @@ class FrontDoor(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(f"01_first in {elsewhere}: --json {self.tree}/build/sim/reports/01_first.json --q q.npy",
                       done.stdout)
-        self.assertIn(f"memory in {elsewhere}: --seqlen 8k",
-                      self.call("memory", "--seqlen", "8k", folder=elsewhere).stdout)
+        self.assertIn(f"generate in {elsewhere}: --tokens 8",
+                      self.call("generate", "--tokens", "8", folder=elsewhere).stdout)
 
     def test_without_options_fewer_kernels_are_built(self):
         done = self.call("run", "01", "02", "--no-cuda")

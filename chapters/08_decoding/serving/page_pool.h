@@ -6,16 +6,15 @@
 
 namespace flashbook::decoding {
 
-/// There are not enough free pages. Nothing was changed. Drop sequences, evict prefixes (PrefixTree::evict),
-/// or make the pool larger.
+/// There are not enough free pages. Nothing was changed. Drop sequences, or make the pool larger.
 struct OutOfPages : std::runtime_error {
   OutOfPages(int needed, int free, int pages);
 
   int needed, free, pages;
 };
 
-/// Page numbers and the number of holders of each: sequences and the tree of prefixes. The pool owns no
-/// memory: the owner of keys and values decides where page i is. A page without holders is free.
+/// Page numbers and the number of sequences that hold each. The pool owns no memory: the owner of keys and
+/// values decides where page i is. A page without holders is free.
 class PagePool {
  public:
   /// `rows` is the number of keys per page. Throws std::invalid_argument unless both are at least 1.

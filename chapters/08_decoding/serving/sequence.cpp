@@ -12,11 +12,6 @@ int pages_for(int tokens, int rows) { return tokens / rows + (tokens % rows > 0)
 
 }  // namespace
 
-Sequence::Sequence(PagePool& pool, std::span<const int> pages)
-    : pool_(&pool), pages_(pages.begin(), pages.end()), length_(int(pages.size()) * pool.rows()) {
-  for (int page : pages_) pool.hold(page);
-}
-
 Sequence::Sequence(Sequence&& other) noexcept
     : pool_(other.pool_), pages_(std::exchange(other.pages_, {})), length_(std::exchange(other.length_, 0)) {}
 
@@ -28,8 +23,10 @@ Sequence& Sequence::operator=(Sequence&& other) noexcept {
 }
 
 Sequence Sequence::fork() const {
-  Sequence twin(*pool_, pages_);
+  Sequence twin(*pool_);
+  twin.pages_ = pages_;
   twin.length_ = length_;
+  for (int page : pages_) pool_->hold(page);
   return twin;
 }
 

@@ -25,8 +25,6 @@ class Sequence {
  public:
   /// Makes a sequence without tokens.
   explicit Sequence(PagePool& pool) : pool_(&pool) {}
-  /// Begins with full pages that have a holder: a prefix that PrefixTree::find has found.
-  Sequence(PagePool& pool, std::span<const int> pages);
   Sequence(Sequence&& other) noexcept;
   Sequence& operator=(Sequence&& other) noexcept;
   ~Sequence() { reset(); }
