@@ -147,10 +147,12 @@ void expect_rotated(const Quantisation& tensor, std::vector<float> values) {
 
 class Quantiser : public MachineTest {};
 
-#ifdef FLASHBOOK_WITHOUT_F16  // like the traced kernels
+#ifdef FLASHBOOK_ONLY_HEAD_DIM  // like the traced kernels
 constexpr DType kTypes[] = {DType::bf16};
+constexpr int kHeadDims[] = {FLASHBOOK_ONLY_HEAD_DIM};
 #else
 constexpr DType kTypes[] = {DType::f16, DType::bf16};
+constexpr int kHeadDims[] = {64, 128, 256};
 #endif
 
 /// Returns every version of the kernels: type, head_dim, rows or heads per scale. The simulator runs half of
@@ -160,7 +162,7 @@ std::vector<Quantisation> every_version(int rows) {
   const bool takes_half = device::machine() != device::Machine::gpu;
   int number = 0;
   for (DType dtype : kTypes)
-    for (int head_dim : {64, 128, 256})
+    for (int head_dim : kHeadDims)
       for (const auto& [rows_of_scale, heads_of_scale] :
            {std::pair(64, 0), {128, 0}, {0, 1}, {0, 2}, {0, 4}}) {
         if (takes_half && number++ % 2 == 1) continue;

@@ -655,7 +655,7 @@ TEST_F(TracedCache, OfLatentKeysBreaksNoRuleOfMemory) {
 
 TEST_F(TracedCache, InE4m3BreaksNoRuleOfMemory) {
   for (const Spec& spec : {in_pages(e4m3_cache_of({0, 1, 600, 17}, 64, Scaling::block), 16, 1),
-                           e4m3_cache_of({0, 900, 130}, 128, Scaling::head)})
+                           e4m3_cache_of({0, 900, 130}, 64, Scaling::head)})
     expect_right(spec, inputs_of_many_sizes(spec, 3), kE4m3Cache);
 }
 
@@ -671,14 +671,14 @@ TEST_F(TracedCache, OfASharedPrefixBreaksNoRuleOfMemory) {
 }
 
 TEST_F(TracedCache, ByTokenBreaksNoRuleOfMemory) {
-  Spec spec = cache_of({0, 900, 1, 130, 64}, 128);
+  Spec spec = cache_of({0, 900, 1, 130, 64});
   expect_right_by_token({kBoxes, kWarpgroups}, spec, 0);
   spec.seqlen_q = 20;
   expect_right_by_token({kWarpgroups}, spec, 16);
 }
 
 TEST_F(TracedCache, OfManySequencesBreaksNoRuleOfMemory) {
-  const Spec spec = cache_of({0, 900, 1, 130, 0, 64}, 128);
+  const Spec spec = cache_of({0, 900, 1, 130, 0, 64});
   expect_right(spec, make_inputs(spec, InputKind::normal, 3));
 }
 

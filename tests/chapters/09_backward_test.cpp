@@ -214,7 +214,8 @@ class TracedMasks : public Masks {};
 
 TEST_P(TracedMasks, BreakNoRuleOfMemory) {
   Spec spec = GetParam();
-  spec.dtype = DType::bf16;  // the only type in the traced program
+  spec.dtype = DType::bf16, spec.set_head_dim(64);  // as in the traced program
+  spec.scale = default_scale(64);
   expect_right(spec);
 }
 

@@ -84,19 +84,17 @@ TEST_F(ChapterTest, EveryLaunchGivesTheSameBits) {
                    kPrompts, device::machine() == device::Machine::gpu ? 200 : 2);
 }
 
-class TracedPrompts : public ChapterTest, public ::testing::WithParamInterface<int> {};
+class TracedPrompts : public ChapterTest {};
 
-TEST_P(TracedPrompts, BreakNoRuleOfMemory) {
-  const Spec spec = prompts_of(70, {0, 40, 300}, GetParam());
+TEST_F(TracedPrompts, BreakNoRuleOfMemory) {
+  const Spec spec = prompts_of(70, {0, 40, 300});
   expect_right(spec, inputs_of(spec, InputKind::normal, 7));
   for (int rows : {8, 64}) {
     const Spec paged = in_pages(spec, rows, 1);
     expect_right(paged, scatter_pages(paged, make_inputs(spec, InputKind::normal, 3)));
   }
-  expect_packed_right({kPrompts}, {1, 40, 0}, {300, 90, 50}, cache_of({1}, GetParam()), 16, true);
+  expect_packed_right({kPrompts}, {1, 40, 0}, {300, 90, 50}, cache_of({1}), 16, true);
 }
-
-INSTANTIATE_TEST_SUITE_P(HeadDims, TracedPrompts, ::testing::Values(64, 128, 256));
 
 }  // namespace
 }  // namespace flashbook::testing

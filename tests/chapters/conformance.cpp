@@ -138,7 +138,7 @@ TEST_P(Traced, BreaksNoRuleOfMemory) {
   expect_right(GetParam(), inputs_of(GetParam(), InputKind::normal, 19));
 }
 
-INSTANTIATE_TEST_SUITE_P(QuickShapes, Traced, ::testing::ValuesIn(quick_specs(chapter_under_test)),
+INSTANTIATE_TEST_SUITE_P(QuickShapes, Traced, ::testing::ValuesIn(quick_specs(chapter_under_test, 64)),
                          [](const auto& info) { return name_of(info.param); });
 
 // ---- difficult inputs

@@ -67,8 +67,8 @@ inline void expect_layouts_agree(Spec spec, int step) {
 
 class Layouts : public ChapterTest, public ::testing::WithParamInterface<int> {
  protected:
-  void expect_all_agree() const {
-    for (int head_dim : {64, 128, 256}) {
+  void expect_all_agree(std::initializer_list<int> head_dims = {64, 128, 256}) const {
+    for (int head_dim : head_dims) {
       Spec spec = make_spec(70, 70, head_dim, head_dim != 256, chapter_under_test.dtypes.back(), 2,
                             head_dim == 64 ? 2 : 1);
       spec.batch = 2;
@@ -86,7 +86,7 @@ TEST_P(Layouts, GiveTheSameBitsInAnyOrderOfTheWarps) {
 
 using TracedLayouts = Layouts;
 
-TEST_P(TracedLayouts, BreakNoRuleOfMemory) { expect_all_agree(); }
+TEST_P(TracedLayouts, BreakNoRuleOfMemory) { expect_all_agree({64}); }
 
 INSTANTIATE_TEST_SUITE_P(Steps, Layouts, ::testing::ValuesIn(steps_under_test()), slug_of);
 INSTANTIATE_TEST_SUITE_P(Steps, TracedLayouts, ::testing::ValuesIn(steps_under_test()), slug_of);

@@ -114,11 +114,15 @@ std::vector<Spec> quick_specs(const Chapter& chapter, int head_dim) {
   std::vector<Spec> specs = pairwise_specs(chapter);
   const bool has_bf16 = std::ranges::find(chapter.dtypes, DType::bf16) != chapter.dtypes.end();
   std::erase_if(specs, [&](const Spec& spec) {
-    return flops(spec) > kMaxFlops || (spec.dtype == DType::f16 && has_bf16) ||
-           (head_dim != 0 && spec.head_dim != head_dim);
+    return flops(spec) > kMaxFlops || (spec.dtype == DType::f16 && has_bf16);
   });
   std::vector<Spec> chosen;
   for (std::size_t i = 0; i < kCount; ++i) chosen.push_back(specs[specs.size() * i / kCount]);
+  if (head_dim != 0)
+    for (Spec& spec : chosen) {
+      spec.set_head_dim(head_dim);
+      spec.scale = default_scale(head_dim);
+    }
   return chosen;
 }
 

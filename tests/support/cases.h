@@ -17,7 +17,7 @@ std::vector<Spec> every_spec(const Chapter& chapter);
 std::vector<Spec> pairwise_specs(const Chapter& chapter);
 
 /// Returns eight of these that take little time, for slow runs; without f16 if there is bf16, whose kernels
-/// do the same. If head_dim is given, all eight have it, and some are repeated.
+/// do the same. If head_dim is given, all eight have it instead of their own.
 std::vector<Spec> quick_specs(const Chapter& chapter, int head_dim = 0);
 
 /// Returns a name for GoogleTest: "q127_k190_d64_f16_group4_causal".
