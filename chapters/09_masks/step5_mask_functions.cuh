@@ -306,9 +306,10 @@ struct Composed {
 //|
 //| The factor 1 / (1 - p) is the same for all elements, and is applied where the output is divided by its
 //| sum.
-/// Drops probabilities at random.
-struct RandomDropout : Unchanged {
-  static constexpr ScoreExtras kExtras = {.keys = true, .drops = true};
+/// Drops probabilities at random, after a function on scores or none.
+template <typename Score>
+struct RandomDropout : Score {
+  static constexpr ScoreExtras kExtras = {.changes = Score::kExtras.changes, .keys = true, .drops = true};
   Dropout dropout;
 
   /// Returns the query whose number the random bits depend on.

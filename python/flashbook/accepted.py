@@ -21,8 +21,8 @@ FLASH_ATTENTION_2: tuple[Row, ...] = (
      "which is slower"),
     ("dropout_p", "", "taken",
      "by [chapter 9](../../chapters/09_masks/gradient.md), gradients included. PyTorch's generator on the CPU draws a seed for each call, so "
-     "`torch.manual_seed` repeats it. Refused together with `softcap`, `alibi_slopes`, `block_table` and `return_attn_probs`, and within a "
-     "CUDA graph, whose replays would all drop the same elements"),
+     "`torch.manual_seed` repeats it. Refused together with `softcap` (as there), `block_table` and `return_attn_probs`, and within a CUDA "
+     "graph, whose replays would all drop the same elements"),
     ("softmax_scale", "", "taken", "above 0"),
     ("causal", "", "taken", ""),
     ("window_size", "", "taken", "in `flash_attn_with_kvcache` keys before the window are not read"),

@@ -59,16 +59,15 @@ def _refuse_probabilities(dropout_p: float, return_attn_probs: bool) -> None:
         raise NotImplementedError(f"return_attn_probs is True with dropout_p {dropout_p}, and no kernel here writes probabilities: leave one out")
 
 
-def _seed(dropout: float, softcap: float, slopes: Tensor | None) -> Tensor | None:
+def _seed(dropout: float, softcap: float) -> Tensor | None:
     """Returns the seed of a call's dropout, drawn from PyTorch's CPU generator: this does not wait for the device, and
     torch.manual_seed repeats it."""
     if not 0 <= dropout < 1:
         raise ValueError(f"dropout_p is {dropout}: pass at least 0 and less than 1")
     if dropout == 0:
         return None
-    if softcap > 0 or slopes is not None:
-        raise NotImplementedError(f"dropout_p is {dropout} with {'alibi_slopes' if slopes is not None else 'softcap'}, and chapter 9 supports only "
-                                  "one of them: leave one out")
+    if softcap > 0:
+        raise NotImplementedError(f"dropout_p is {dropout} with softcap {softcap}, which no kernel supports together: leave one out")
     return torch.randint(2**63 - 1, (1,), dtype=torch.int64, device="cpu")
 
 
@@ -118,7 +117,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None, left: i
     ops.check_tangents(q, k, v)
     ops.check_other_gradients(alibi_slopes=slopes, q_scale=scales[0], k_scale=scales[1], v_scale=scales[2])
     slopes = _contiguous_slopes(slopes)
-    drops: tuple[Any, ...] = dropout, _seed(dropout, softcap, slopes)
+    drops: tuple[Any, ...] = dropout, _seed(dropout, softcap)
     columns = v.shape[-1]
     options = _scale(softmax_scale, q.shape[-1]), left, right, softcap, slopes, first_query, first_key
     functions = softcap > 0 or slopes is not None or dropout > 0 or bias is not None

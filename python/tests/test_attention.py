@@ -891,7 +891,7 @@ def test_invalid_options():
     with pytest.raises(ValueError, match="cache_seqlens is None"):
         flashbook.flash_attn_with_kvcache(q, k, v, k, v)
     first = torch.tensor([0, 10], device=DEVICE, dtype=torch.int32)
-    for options in ({"block_table": first[None]}, {"return_attn_probs": True}, {"softcap": 2.0}, {"alibi_slopes": torch.ones(4, device=DEVICE)}):
+    for options in ({"block_table": first[None]}, {"return_attn_probs": True}, {"softcap": 2.0}):
         with pytest.raises(NotImplementedError, match="dropout_p"):
             flashbook.flash_attn_varlen_func(q[0], k[0], v[0], first, first, 10, 10, dropout_p=0.5, **options)
     with pytest.raises(ValueError, match="pages"):
@@ -940,14 +940,16 @@ def held_with_dropout(o, d_o, leaves, kept, **options):
 @pytest.mark.parametrize("head_dim", [64, 128, 256])
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
 def test_dropout(dtype, head_dim, deterministic):
-    for options in ({}, {"causal": True}, {"window_size": (9, 3)}):
+    slopes = torch.tensor([0.5, 0.25, 0.125, 0.0625], device=DEVICE)
+    for options in ({}, {"causal": True}, {"window_size": (9, 3)}, {"causal": True, "alibi_slopes": slopes}):
         leaves = q, k, v = inputs(50, 61, 4, 2, head_dim, dtype, grad=True)
         kept = kept_by(flashbook.flash_attn_func, *leaves, 0.25, **options)
         seen = visible(50, 61, options.get("causal", False), options.get("window_size", (-1, -1)), DEVICE)
         assert 0.7 < (kept * seen > 0).sum() / (seen.sum() * kept[..., 0, 0].numel()) < 0.8
         o = seeded(flashbook.flash_attn_func, q, k, v, 0.25, deterministic=deterministic, **options)
         d_o = torch.randn_like(o)
-        gradients = held_with_dropout(o, d_o, leaves, kept, causal=options.get("causal", False), window=options.get("window_size", (-1, -1)))
+        gradients = held_with_dropout(o, d_o, leaves, kept, causal=options.get("causal", False), window=options.get("window_size", (-1, -1)),
+                                      slopes=options.get("alibi_slopes"))
         if deterministic:
             again = seeded(flashbook.flash_attn_func, q, k, v, 0.25, deterministic=True, **options)
             assert all(map(torch.equal, gradients, torch.autograd.grad(again, leaves, d_o)))

@@ -141,8 +141,8 @@ std::vector<Spec> masks() {
   return specs;
 }
 
-/// Returns problems with dropout under masks with full and partial tiles. Head dimensions and types
-/// alternate.
+/// Returns problems with dropout, every other one with slopes too, under masks with full and partial tiles.
+/// Head dimensions and types alternate.
 std::vector<Spec> dropped() {
   std::vector<Spec> specs = {
       masked_spec(200, 170, Visibility::causal(), 64), masked_spec(333, 300, {}, 128),
@@ -160,6 +160,9 @@ std::vector<Spec> dropped() {
     if (i % 3 == 0) specs[i].heads = 3, specs[i].kv_heads = 1;
     if (i % 2 == 0) specs[i].dtype = DType::f16;
     specs[i].score = {.dropout = i % 4 == 1 ? 0.75f : 0.2f, .seed = 0x900000001 + i};
+    if (i % 2 == 1)
+      for (int head = 0; head < specs[i].heads; ++head)
+        specs[i].score.alibi.push_back(0.5f / float(1 << head));
   }
   return specs;
 }

@@ -146,7 +146,7 @@ TEST_F(ChapterTest, NaNOutsideASequenceDoesNotReachIt) {
          {ScoreFunction{}, ScoreFunction{.softcap = 2}, ScoreFunction{.alibi = {0.5f, 0.25f, 0.0625f, 1}},
           ScoreFunction{.softcap = 2, .alibi = {0.5f, 0.25f, 0.0625f, 1}},
           ScoreFunction{.bias = random_bias(random, 4, 70)},
-          ScoreFunction{.dropout = 0.2f, .seed = 0x900000001}}) {
+          ScoreFunction{.alibi = {0.5f, 0.25f, 0.0625f, 1}, .dropout = 0.2f, .seed = 0x900000001}}) {
       Spec spec = packed_spec({70, 100, 60, 20}, head_dim, {});
       spec.score = score;
       Inputs inputs = make_inputs(spec, InputKind::normal, 3);
@@ -215,12 +215,14 @@ TEST_F(ChapterTest, BlocksMayBeOfAnySize) {
 TEST_F(ChapterTest, FunctionsOnScoresAreRight) {
   std::mt19937 random(6);
   for (DType dtype : {DType::f16, DType::bf16})
-    for (const ScoreFunction& score : {ScoreFunction{.softcap = 2}, ScoreFunction{.softcap = 30},
-                                       ScoreFunction{.alibi = {0.5f, 0.25f, 0.0625f, 1}},
-                                       ScoreFunction{.softcap = 2, .alibi = {0.5f, 0.25f, 0.0625f, 1}},
-                                       ScoreFunction{.softcap = 30, .alibi = {0.5f, 0.25f, 0.0625f, 1}},
-                                       ScoreFunction{.bias = random_bias(random, 4, 70)},
-                                       ScoreFunction{.dropout = 0.2f, .seed = 0x900000001}})
+    for (const ScoreFunction& score :
+         {ScoreFunction{.softcap = 2}, ScoreFunction{.softcap = 30},
+          ScoreFunction{.alibi = {0.5f, 0.25f, 0.0625f, 1}},
+          ScoreFunction{.softcap = 2, .alibi = {0.5f, 0.25f, 0.0625f, 1}},
+          ScoreFunction{.softcap = 30, .alibi = {0.5f, 0.25f, 0.0625f, 1}},
+          ScoreFunction{.bias = random_bias(random, 4, 70)},
+          ScoreFunction{.dropout = 0.2f, .seed = 0x900000001},
+          ScoreFunction{.alibi = {0.5f, 0.25f, 0.0625f, 1}, .dropout = 0.2f, .seed = 0x900000001}})
       for (const Visibility& visibility : {Visibility{}, packed({60, 0, 140})}) {
         Spec spec = masked_spec(200, 200, visibility, dtype == DType::f16 ? 64 : 128);
         spec.dtype = dtype;
@@ -234,10 +236,14 @@ TEST_F(ChapterTest, FunctionsOnScoresAreRight) {
       }
 }
 
-TEST_F(ChapterTest, FunctionsOnScoresAreTakenTogetherIfASoftcapAndSlopesAndAsFarAsFloatsGo) {
+TEST_F(ChapterTest, FunctionsOnScoresAreTakenTogetherAsFarAsKernelsAndFloatsGo) {
   Spec spec = masked_spec(100, 100, {});
-  spec.score = {.softcap = 2, .dropout = 0.1f};
-  EXPECT_NE(kMasks.refusal(kFunctions, spec).find("or both"), std::string::npos);
+  for (const ScoreFunction& other : {ScoreFunction{.softcap = 2}, ScoreFunction{.bias = {0, {1, 1, 1, 1}}}}) {
+    spec.score = other;
+    spec.score.dropout = 0.1f;
+    EXPECT_NE(kMasks.refusal(kFunctions, spec).find("dropout can be combined with slopes"),
+              std::string::npos);
+  }
   spec.score = {.softcap = 1e6f};  // too large for float32: scores would be lost
   EXPECT_NE(kMasks.refusal(kFunctions, spec).find("up to 1024"), std::string::npos);
   spec.score = {.alibi = {1, 1, 1, 1}, .bias = {0, {1, 1, 1, 1}}};

@@ -293,9 +293,6 @@ template <int kHeadDim>
 void run_gradients(const Spec& spec, const Tensors& t, device::Stream stream, bool in_turns) {
   device::with_16_bit_type(spec.dtype, [&]<typename T>() {
     if (is_by_pairs(spec.visibility)) return run_by_pairs<T, kHeadDim>(spec, t, stream, in_turns);
-    if (spec.score.dropout > 0)
-      return run_by_intervals<T, kHeadDim>(spec, t, stream, in_turns,
-                                           RandomDropout{{}, Dropout(spec.score.dropout, spec.score.seed)});
     Ranges ranges = ranges_of(spec, t);
     if (is_varlen(spec)) ranges.documents = {};
     if (const RelativeBias& bias = spec.score.bias; !bias.values.empty()) {

@@ -67,8 +67,10 @@ std::string exclusive(const Spec& spec) {
     return "a mask of pairs cannot be combined with windows, prefixes and documents: leave them out";
   if (v.blocks.queries > 0 && v.columns.bounds > 0)
     return "a gradient takes listed blocks or intervals by key: leave one of them out";
-  if ((score.softcap > 0 || !score.alibi.empty()) + !score.bias.values.empty() + (score.dropout > 0) > 1)
-    return "chapter 9 takes a softcap, slopes or both, a bias, or a dropout: leave the others out";
+  if (!score.bias.values.empty() && (score.softcap > 0 || !score.alibi.empty()))
+    return "chapter 9 takes a softcap, slopes or both, or a bias: leave the bias or the others out";
+  if (score.dropout > 0 && (score.softcap > 0 || !score.bias.values.empty()))
+    return "dropout can be combined with slopes, but not with a softcap or a bias: leave one of them out";
   if (score.dropout > 0 && !v.documents.first_query.empty() && (spec.batch > 1 || v.columns.bounds > 0))
     return "dropout takes documents in one batch entry and without intervals: give --batch 1, or leave the "
            "dropout or the documents out";

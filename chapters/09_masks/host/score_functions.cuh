@@ -33,12 +33,17 @@ inline DistanceBias bias_of(const Spec& spec, const Tensors& tensors, const Rang
           .per_scale = 1 / spec.scale};
 }
 
-/// Calls `use(score)` with the shape's function: a softcap, slopes, one after the other, or none.
+/// Calls `use(score)` with the shape's function: a softcap, slopes, one after the other, or none. Dropout
+/// may follow slopes, or no function.
 template <typename Use>
 void with_function(const Spec& spec, const Tensors& tensors, const Ranges& ranges, const Use& use) {
   const ScoreFunction& score = spec.score;
-  if (score.softcap == 0 && score.alibi.empty()) return use(Unchanged{});
-  if (score.softcap == 0) return use(alibi_of(spec, tensors, ranges, spec.scale));
+  const auto use_with_dropout = [&]<typename Score>(const Score& function) {
+    if (score.dropout == 0) return use(function);
+    use(RandomDropout<Score>{function, Dropout(score.dropout, score.seed)});
+  };
+  if (score.softcap == 0 && score.alibi.empty()) return use_with_dropout(Unchanged{});
+  if (score.softcap == 0) return use_with_dropout(alibi_of(spec, tensors, ranges, spec.scale));
   const Softcap softcap = softcap_of(spec);
   if (score.alibi.empty()) return use(softcap);
   use(Composed<Softcap, Alibi>{.first = softcap,

@@ -53,9 +53,6 @@ void run_by_mask(const Spec& spec, const Tensors& tensors, device::Stream stream
   }
   if (!spec.score.bias.values.empty())
     return run(spec, tensors, stream, ranges, bias_of(spec, tensors, ranges.ranges));
-  if (spec.score.dropout > 0)
-    return run(spec, tensors, stream, ranges,
-               RandomDropout{{}, Dropout(spec.score.dropout, spec.score.seed)});
   with_function(spec, tensors, ranges.ranges,
                 [&](const auto& score) { run(spec, tensors, stream, ranges, score); });
 }

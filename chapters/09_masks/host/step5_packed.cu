@@ -22,8 +22,6 @@ struct FewerKeys : Traits {
 
 void run_packed_functions(const Spec& spec, const Tensors& tensors, device::Stream stream) {
   if (spec.score == ScoreFunction{}) return run_varlen(spec, tensors, stream);
-  if (spec.score.dropout > 0)
-    return run(spec, tensors, stream, RandomDropout{{}, Dropout(spec.score.dropout, spec.score.seed)});
   // A row knows its sequence, and has to search for its number only if sequences have their own slopes.
   Ranges ranges = ranges_of(spec, tensors);
   if (spec.score.alibi.size() <= std::size_t(spec.heads)) ranges.documents = {};
