@@ -5,7 +5,7 @@
 //| per key are enough for documents, windows and prefixes, causal or not, and each head and batch entry may
 //| have its own mask. They are not enough for a key that is hidden from three separate intervals of queries.
 //|
-//| ![Two documents as one number per key, and its least and largest in each tile of
+//| ![A question and two answers as one number per key, and its least and largest in each tile of
 //| keys](../../docs/figures/mask_columns.svg)
 #pragma once
 #include "chapters/09_masks/step3_ranges.cuh"

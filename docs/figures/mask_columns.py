@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Writes mask_columns.svg: two causal documents as FlashMask's intervals, and the classes of tiles that follow from
-their minima and maxima."""
+"""Writes mask_columns.svg: a question and two answers as FlashMask's intervals, and the classes of tiles that follow
+from their minima and maxima."""
 from svg import Figure
 
-DOCUMENTS, TILE = (5, 7), 4
+QUESTION, ANSWERS, TILE = 3, (5, 4), 4
 CELL, LEFT, TOP = 24, 84, 66
 
 
-count = sum(DOCUMENTS)
-begins = [end for length, end in zip(DOCUMENTS, (5, 12)) for _ in range(length)]  # for each key the first query that must not see it
-figure = Figure(546, TOP + CELL * count + 150, "A causal mask of two documents. For each key one number says from which query on it is hidden; its least and its largest in a tile "
-                                          "of keys say which tiles of queries skip it.")
-figure.text(20, 28, "Two causal documents of 5 and 7 tokens, tiles of 4 by 4", "bold")
+count = QUESTION + sum(ANSWERS)
+begins = [count] * count  # for each key the first query that must not see it
+begins[QUESTION:QUESTION + ANSWERS[0]] = [QUESTION + ANSWERS[0]] * ANSWERS[0]
+figure = Figure(546, TOP + CELL * count + 150, "A causal mask of a question and two answers. For each key one number says from which query on it is hidden; the least and the largest in a tile "
+                                          "of keys determine the class.")
+figure.text(20, 28, "A question of 3 tokens, answers of 5 and 4, tiles of 4 by 4", "bold")
 figure.text(LEFT, TOP - 12, "keys →", "small soft")
 figure.text(20, TOP + 16, "queries", "small soft")
 for query in range(count):
@@ -34,7 +35,7 @@ for tile in range(0, count, TILE):
     figure.text(middle, y + 26, str(min(begins[tile:tile + TILE])), "small bold", "middle")
     figure.text(middle, y + 48, str(max(begins[tile:tile + TILE])), "small bold", "middle")
 figure.text(20, y + 84, "red: hidden from query “from” on", "small red")
-figure.text(20, y + 108, "Queries 8 to 11 skip keys 0 to 3: the largest “from” is 5, and 5 ≤ 8.", "small soft")
+figure.text(20, y + 108, "Queries 8 to 11 skip keys 4 to 7: the largest “from” is 8, and 8 ≤ 8.", "small soft")
 side = LEFT + CELL * count + 16
 for line, words in enumerate(("above the", "diagonal:", "hidden by", "arithmetic")):
     figure.text(side, TOP + 40 + 20 * line, words, "small soft")

@@ -28,5 +28,5 @@ figure.box(at(0), 204, ROW * LENGTHS[0], 34, "blue", f"M - {LENGTHS[0]} to M - 1
 figure.line([(at(70), 221), (at(128), 221)], "red", dashed=True)
 figure.lines(at(70) + 4, 214, ("row M", "does not exist"), "small red", step=24)
 figure.text(LEFT, 268, "TMA loads zeros there, and stores nothing.", "small")
-figure.text(LEFT, 290, "Row r of A is row M - 70 + r of the map: (M - 70 + r) + 70 - M = r.", "small soft")
+figure.text(LEFT, 290, "Row r of A: the map's row M - 70 + r, plus the end 70, minus M, is r.", "small soft")
 figure.write(__file__)
