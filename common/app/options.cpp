@@ -6,7 +6,6 @@
 #include "common/app/line.h"
 #include "common/app/report.h"
 #include "common/app/whole_file.h"
-#include "common/device/processes.h"
 
 namespace flashbook {
 namespace {
@@ -38,8 +37,6 @@ class Parser {
     options_.operation = chapter.step(1).operation;
     options_.steps = chapter.steps_of(options_.operation);
     spec_ = chapter.default_spec();
-    if (const auto found = device::launched(); found && chapter.accepts(Feature::ranks))
-      spec_.sharding.ranks = found->count;
     declare_run();
     declare_shape();
     declare_files();
@@ -108,23 +105,18 @@ class Parser {
   /// How ranks communicate.
   void declare_ranks() {
     line_.group("The shape");
-    line_.value("--timeout", "SECONDS", "Seconds to wait for an unresponsive process (default: 600)",
+    line_.value("--transport", "HOW",
+                "How ranks exchange messages: copies, by copy engines (default), or nccl, by NCCL's kernels",
                 [this](auto& v) {
-                  options_.patience = v.real();
-                  if (options_.patience <= 0)
-                    throw InputError("--timeout is ", options_.patience,
-                                     ": give a positive number of seconds");
+                  using device::Transport;
+                  options_.together.transport = v.template one_of<Transport>(
+                      {{"copies", Transport::copies}, {"nccl", Transport::nccl}});
                 });
-    line_.value(
-        "--transport", "HOW",
-        "How ranks exchange messages: copies, by copy engines (default); nccl, by NCCL's kernels; sockets, "
-        "between "
-        "processes through the hosts' memory",
-        [this](auto& v) {
-          using device::Transport;
-          options_.transport = v.template one_of<Transport>(
-              {{"copies", Transport::copies}, {"nccl", Transport::nccl}, {"sockets", Transport::sockets}});
-        });
+    line_.then([this] {
+      if (const std::string reason = device::why_not(options_.together.transport, spec_.sharding.ranks);
+          !reason.empty())
+        throw InputError(reason);
+    });
     line_.value("--margin", "N", "Multiprocessors to leave free for NCCL's kernels (default: 0)",
                 [this](auto& v) { options_.together.margin = v.text == "0" ? 0 : v.count(); });
   }
@@ -283,15 +275,6 @@ class Parser {
 };
 
 }  // namespace
-
-void join_ranks(Options& options) {
-  device::meet_processes(options.patience);
-  if (device::processes() != nullptr) device::use_device(device::device_of_rank(device::processes()->rank()));
-  device::Transport& transport = options.together.transport;
-  transport = options.transport.value_or(device::default_transport(options.spec.sharding.ranks));
-  if (const std::string reason = device::why_not(transport, options.spec.sharding.ranks); !reason.empty())
-    throw InputError(reason);
-}
 
 CommandLine parse_command_line(int argc, const char* const* argv, const Chapter& chapter) {
   return Parser(chapter).parse(argc, argv);

@@ -33,20 +33,14 @@ struct Options {
   CheckMode check = CheckMode::automatic;
   std::optional<int>
       reps;  ///< timed runs of a step; default: up to 30 within half a second, one in the simulator
-  device::Together together;                   ///< how ranks communicate, after join_ranks
-  std::optional<device::Transport> transport;  ///< how messages should travel; default: the fastest way
-  double patience = 600;                       ///< seconds to wait for a process that does not respond
-  std::map<TensorId, std::string> outputs;     ///< output files, by tensor
-  std::string json;                            ///< output file; empty if there is none
+  device::Together together;                ///< how ranks communicate
+  std::map<TensorId, std::string> outputs;  ///< output files, by tensor
+  std::string json;                         ///< output file; empty if there is none
   uint64_t seed = 1;
   std::optional<RowOf> inspected;  ///< row to inspect instead of running
   std::string inspect_to;          ///< folder for the inspected values; empty if there is none
   bool list = false;
 };
-
-/// Meets the processes of the other ranks, if this program is one of several, and decides which transport
-/// their messages use. Throws InputError if the requested transport is not available.
-void join_ranks(Options& options);
 
 /// The result of parsing a command line: options to run with, or text to print before exiting.
 struct CommandLine {

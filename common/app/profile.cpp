@@ -210,7 +210,6 @@ int profile(const Options& options, const Chapter& chapter) {
 int profile_chapter(int argc, char** argv, const Chapter& chapter) {
   return exit_code(chapter.name, [&] {
     CommandLine command = parse_command_line(argc, argv, chapter);
-    if (command.options && chapter.accepts(Feature::ranks)) join_ranks(*command.options);
     if (command.options) return profile(*command.options, chapter);
     std::cout << command.text;
     return kRight;

@@ -11,7 +11,6 @@
 #include "common/app/runner.h"
 #include "common/app/whole_file.h"
 #include "common/attention/npy.h"
-#include "common/device/processes.h"
 
 namespace flashbook {
 namespace {
@@ -26,14 +25,6 @@ void list_steps(const Chapter& chapter) {
 void write_outputs(const Options& options, const Outputs& outputs) {
   for (const auto& [tensor, file] : options.outputs)
     write_whole_file(file, npy_bytes(dims_of(options.spec, tensor), outputs[tensor]));
-}
-
-/// All processes get the same command line, so each rejects an invalid one itself, and none waits for others.
-void join(Options& options, const Chapter& chapter) try {
-  if (chapter.accepts(Feature::ranks)) join_ranks(options);
-} catch (...) {
-  device::part_from_processes();
-  throw;
 }
 
 /// Makes the program keep freed memory. Each step allocates tensors of up to half a gigabyte, and with new
@@ -51,19 +42,14 @@ int run_program(int argc, char** argv, const Chapter& chapter, const Chapter* be
     std::cout << command.text;
     return kRight;
   }
-  Options& options = *command.options;
+  const Options& options = *command.options;
   if (options.list) {
     list_steps(chapter);
     return kRight;
   }
   keep_freed_memory();
-  join(options, chapter);
   if (options.inspected) return inspect_steps(std::cout, options, chapter) ? kRight : kWrongResult;
   const RunResult result = run(options, chapter, before);
-  // All processes have the same results, so only one prints them.
-  const bool speaks = device::processes() == nullptr || device::processes()->rank() == 0;
-  device::part_from_processes();
-  if (!speaks) return result.report.ok() ? kRight : kWrongResult;
   write_outputs(options, result.outputs);
   if (!options.json.empty()) write_json(options.json, result.report);
   if (preface != nullptr) preface(std::cout);

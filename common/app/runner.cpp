@@ -15,7 +15,6 @@
 #include "common/attention/error.h"
 #include "common/attention/inputs.h"
 #include "common/device/host_memory.h"
-#include "common/device/processes.h"
 
 namespace flashbook {
 namespace {
@@ -309,11 +308,8 @@ RunResult run_spec(const Options& options, const Chapter& chapter, const Chapter
     if (expected) entry.oracle = expected->judge(result.outputs);
     if (earlier) entry.before = by_tensor(compare_with(*earlier, result.outputs, expected->forward()));
     if (!entry.ok()) entry.suspects = device::take_suspects();
-    // The simulator's time is unrelated to a GPU's, so one run is enough. All processes run a step equally
-    // often.
-    const bool counted = report.simulated || device::processes() != nullptr;
-    const auto reps =
-        counted ? std::optional(options.reps.value_or(report.simulated ? 1 : kDefaultReps)) : options.reps;
+    // The simulator's time is unrelated to a GPU's, so one run is enough.
+    const auto reps = report.simulated ? std::optional(options.reps.value_or(1)) : options.reps;
     if (entry.ok()) std::tie(entry.seconds, entry.reps) = time(call, step, reps);
     report.steps.push_back(std::move(entry));
   }

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "common/device/backend.h"
-#include "common/device/processes.h"
 #include "common/device/ranks.h"
 
 #if __has_include(<nccl.h>)
@@ -25,8 +24,6 @@ namespace {
 /// The library functions that are used. The library is opened on first use, so it need not be linked.
 struct Library {
   decltype(&ncclGetVersion) version;
-  decltype(&ncclGetUniqueId) unique_id;
-  decltype(&ncclCommInitRank) init_rank;
   decltype(&ncclCommInitAll) init_all;
   decltype(&ncclCommAbort) abort;
   decltype(&ncclSend) send;
@@ -52,8 +49,6 @@ const Library* library() {
       complete &= function != nullptr;
     };
     find(library.version, "ncclGetVersion");
-    find(library.unique_id, "ncclGetUniqueId");
-    find(library.init_rank, "ncclCommInitRank");
     find(library.init_all, "ncclCommInitAll");
     find(library.abort, "ncclCommAbort");
     find(library.send, "ncclSend");
@@ -64,26 +59,6 @@ const Library* library() {
     return {library, complete};
   }();
   return opened.second ? &opened.first : nullptr;
-}
-
-/// Returns this process's communicator with the other processes, on the current device. Rank 0 distributes
-/// the name by which they find each other.
-ncclComm_t with_other_processes(Processes& all) {
-  static const ncclComm_t made = [&] {
-    ncclUniqueId id;
-    std::vector<Processes::Message> sends, receives;
-    if (all.rank() == 0) {
-      library()->check(library()->unique_id(&id), "ncclGetUniqueId");
-      for (int rank = 1; rank < all.count(); ++rank) sends.push_back({rank, &id, sizeof id});
-    } else {
-      receives.push_back({0, &id, sizeof id});
-    }
-    all.exchange(sends, receives);
-    ncclComm_t communicator = nullptr;
-    library()->check(library()->init_rank(&communicator, all.count(), id, all.rank()), "ncclCommInitRank");
-    return communicator;
-  }();
-  return made;
 }
 
 /// Communicators of devices 0 to count - 1. They are expensive to create, so they are kept.
@@ -150,8 +125,7 @@ class NcclRank final : public Rank {
 
 std::string why_not_nccl(int ranks) {
   if (library() == nullptr) return "libnccl.so.2 was not found: install NCCL, or send messages by copies";
-  // The number of devices on other hosts is unknown here: NCCL itself rejects two ranks on one device.
-  if (const int devices = device_count(); processes() == nullptr && ranks > devices)
+  if (const int devices = device_count(); ranks > devices)
     return concat("NCCL needs one GPU per rank, but ", ranks, " ranks share ", devices,
                   ": give fewer ranks, or send messages by copies");
   return "";
@@ -165,11 +139,6 @@ std::string nccl_version() {
 }
 
 void run_nccl_ranks(int count, const std::function<void(Rank&)>& body) {
-  if (Processes* const all = processes()) {
-    use_device(device_of_rank(all->rank()));
-    NcclRank rank(all->rank(), count, with_other_processes(*all));
-    return body(rank);
-  }
   const std::vector<ncclComm_t> communicators = Communicators::all().of(count);
   std::mutex mutex;
   std::exception_ptr error;  // from the first rank that failed

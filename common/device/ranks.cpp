@@ -13,7 +13,6 @@
 
 #include "common/concat.h"
 #include "common/device/backend.h"
-#include "common/device/processes.h"
 
 namespace flashbook::device {
 namespace {
@@ -204,67 +203,13 @@ class RankOfThread final : public Rank {
   const int number_;
 };
 
-/// A rank that is a separate process. Messages go through the memory of the hosts.
-class RankOfProcess final : public Rank {
- public:
-  explicit RankOfProcess(Processes& all) : all_(all) {}
-  int number() const override { return all_.rank(); }
-  int count() const override { return all_.count(); }
-  void exchange(Queue& queue, const std::vector<Message>& sends,
-                const std::vector<Message>& receives) override {
-    queue.synchronize();
-    std::deque<std::vector<std::byte>> memory;
-    const auto staged = [&](const std::vector<Message>& messages) {
-      std::vector<Processes::Message> on_host;
-      for (const Message& message : messages) {
-        require_rank(message.rank, count());
-        on_host.push_back({message.rank, memory.emplace_back(message.bytes).data(), message.bytes});
-      }
-      return on_host;
-    };
-    const std::vector<Processes::Message> out = staged(sends), in = staged(receives);
-    for (std::size_t i = 0; i < sends.size(); ++i) backend::copy(out[i].data, sends[i].data, sends[i].bytes);
-    all_.exchange(out, in);
-    for (std::size_t i = 0; i < receives.size(); ++i)
-      backend::copy(receives[i].data, in[i].data, receives[i].bytes);
-  }
-
- private:
-  Processes& all_;
-};
-
 }  // namespace
 
-int device_of_rank(int rank) {
-  return (processes() == nullptr ? rank : processes()->local()) % device_count();
-}
-
-std::vector<int> ranks_here(int count) {
-  if (processes() != nullptr) return {processes()->rank()};
-  std::vector<int> all;
-  for (int rank = 0; rank < count; ++rank) all.push_back(rank);
-  return all;
-}
+int device_of_rank(int rank) { return rank % device_count(); }
 
 std::string why_not(Transport transport, int ranks) {
   if (ranks < 1) return concat("--ranks ", ranks, " is not supported: use at least 1");
-  if (processes() != nullptr) {
-    if (ranks != processes()->count())
-      return concat("--ranks ", ranks, " does not match the ", processes()->count(),
-                    " processes that were started, one per rank: give --ranks ", processes()->count(),
-                    ", or leave it out");
-    if (transport == Transport::copies)
-      return "--transport copies needs all ranks in one process: give nccl or sockets, or start one process";
-  } else if (transport == Transport::sockets) {
-    return "--transport sockets needs one process per rank: start them with torchrun or mpirun, or give "
-           "--transport copies";
-  }
   return transport == Transport::nccl ? backend::why_not_nccl(ranks) : "";
-}
-
-Transport default_transport(int ranks) {
-  if (processes() == nullptr) return Transport::copies;
-  return why_not(Transport::nccl, ranks).empty() ? Transport::nccl : Transport::sockets;
 }
 
 Turns default_turns() { return machine() == Machine::simulator ? Turns::one_at_a_time : Turns::free; }
@@ -272,11 +217,6 @@ Turns default_turns() { return machine() == Machine::simulator ? Turns::one_at_a
 void run_ranks(int count, const std::function<void(Rank&)>& body, Transport transport, Turns turns) {
   if (const std::string reason = why_not(transport, count); !reason.empty()) throw UsageError(reason);
   if (transport == Transport::nccl) return backend::run_nccl_ranks(count, body);
-  if (transport == Transport::sockets) {
-    use_device(device_of_rank(processes()->rank()));
-    RankOfProcess rank(*processes());
-    return body(rank);
-  }
   for (int a = 0; a < count; ++a)
     for (int b = 0; b < count; ++b) connect(device_of_rank(a), device_of_rank(b));
   Meeting meeting(count, turns);

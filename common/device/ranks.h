@@ -39,8 +39,8 @@ class Rank {
   /// the order in which they were sent. A send waits if the other rank receives it in a later exchange, so
   /// two ranks that send first and receive later wait for each other. With Transport::copies, this function
   /// returns when all messages have been matched, and throws DeviceError if all ranks wait, if the sizes at
-  /// the two ends differ, or if another rank has failed. With sockets, it returns when all messages have
-  /// landed. NCCL returns immediately and detects none of these errors: it waits forever.
+  /// the two ends differ, or if another rank has failed. NCCL returns immediately and detects none of these
+  /// errors: it waits forever.
   virtual void exchange(Queue& queue, const std::vector<Message>& sends,
                         const std::vector<Message>& receives) = 0;
 
@@ -50,18 +50,13 @@ class Rank {
   Rank& operator=(const Rank&) = delete;
 };
 
-/// Returns the device of a rank: 0, 1, ... and, if there are more ranks than devices, 0 again. For a rank
-/// that is a process (processes.h), the device depends on the rank's number on its host.
+/// Returns the device of a rank: 0, 1, ... and, if there are more ranks than devices, 0 again.
 int device_of_rank(int rank);
-
-/// Returns the ranks that this process runs: all of them, or only one.
-std::vector<int> ranks_here(int count);
 
 /// How messages travel.
 enum class Transport {
-  copies,  ///< copy_async, which uses no multiprocessor; all ranks in one process
-  nccl,    ///< NCCL's kernels, which occupy some multiprocessors; one device per rank
-  sockets  ///< TCP through the hosts' memory, between processes: slow, but without requirements
+  copies,  ///< copy_async, which uses no multiprocessor
+  nccl     ///< NCCL's kernels, which occupy some multiprocessors; one device per rank
 };
 
 /// How the ranks of a program communicate.
@@ -73,15 +68,12 @@ struct Together {
 /// Returns why this transport cannot serve this many ranks here; empty if it can.
 std::string why_not(Transport transport, int ranks);
 
-/// Returns copies within one process; between processes NCCL, or sockets if NCCL is unavailable.
-Transport default_transport(int ranks);
-
 /// Whether the host threads of ranks run one at a time, from one exchange to the next. If so, every run in
 /// the simulator is the same. On a GPU, a rank that waits for its device must not block the others.
 enum class Turns { one_at_a_time, free };
 Turns default_turns();
 
-/// Runs `body` once for each rank of this process, on its device and in its own thread. Throws the exception
+/// Runs `body` once for each rank, on its device and in its own thread. Throws the exception
 /// of the first rank that fails; the others then end at their next exchange or, with NCCL, as soon as they
 /// wait. Throws UsageError if why_not returns a reason.
 void run_ranks(int count, const std::function<void(Rank&)>& body, Transport transport = Transport::copies,

@@ -55,7 +55,7 @@ std::unique_ptr<DealtOut> deal_out(const Spec& spec, const Tensors& tensors,
 /// Waits for all work on the device, whatever the stream, and returns when the outputs are complete.
 template <int kStep>
 void run(const Spec& spec, const Tensors& tensors, device::Stream) {
-  many_gpus::Ranks ranks(spec, tensors, kStep, {.transport = device::default_transport(spec.sharding.ranks)});
+  many_gpus::Ranks ranks(spec, tensors, kStep, {});
   ranks.run();
   ranks.collect();
 }

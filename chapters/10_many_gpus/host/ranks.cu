@@ -5,7 +5,6 @@
 #include "chapters/10_many_gpus/step1_all_gather.h"
 #include "chapters/10_many_gpus/step2_ring.h"
 #include "chapters/10_many_gpus/step5_ulysses.h"
-#include "common/device/processes.h"
 
 namespace flashbook::many_gpus {
 namespace {
@@ -30,11 +29,6 @@ class Gathering {
   Buffer bytes_;
   std::vector<Message> sends_, receives_;
 };
-
-/// Returns the device of the whole tensors.
-int home() {
-  return device::processes() == nullptr ? 0 : device::device_of_rank(device::processes()->rank());
-}
 
 constexpr int kGradient = 6, kDecode = 7;  ///< steps
 
@@ -85,12 +79,12 @@ Ranks::Ranks(const Spec& spec, const Tensors& tensors, int step, const device::T
       step_(step),
       order_(spec.sharding.order.value_or(order_of(step))),
       together_(together) {
-  for (const int rank : device::ranks_here(spec.sharding.ranks)) {
+  for (int rank = 0; rank < spec.sharding.ranks; ++rank) {
     device::use_device(device::device_of_rank(rank));
     dealt_.push_back(deal(rank));
     programs_.push_back(program_of(step, dealt_.back()));
   }
-  device::use_device(home());
+  device::use_device(0);  // that of the whole tensors
   device::synchronize();  // the inputs are complete
   for (const Dealt& dealt : dealt_) copy(dealt, Role::input);
   device::synchronize();
@@ -158,10 +152,7 @@ Dealt Ranks::deal(int rank) const {
 template <typename Body>
 void Ranks::on_all(const Body& body) {
   device::run_ranks(
-      spec_.sharding.ranks,
-      [&](device::Rank& rank) {
-        body(rank, *programs_[programs_.size() == 1 ? 0 : std::size_t(rank.number())]);
-      },
+      spec_.sharding.ranks, [&](device::Rank& rank) { body(rank, *programs_[std::size_t(rank.number())]); },
       together_.transport);
 }
 
@@ -189,12 +180,11 @@ std::vector<double> Ranks::time(int reps) {
   });
   std::vector<double> seconds;
   for (int rep = 0; rep < reps; ++rep) {
-    std::vector<Clock::time_point> begins, ends;  // separate clocks: only this process's times
-    for (const std::vector<Span>& rank_spans : spans)
-      if (!rank_spans.empty()) {
-        begins.push_back(rank_spans[std::size_t(rep)].begin);
-        ends.push_back(rank_spans[std::size_t(rep)].end);
-      }
+    std::vector<Clock::time_point> begins, ends;
+    for (const std::vector<Span>& rank_spans : spans) {
+      begins.push_back(rank_spans[std::size_t(rep)].begin);
+      ends.push_back(rank_spans[std::size_t(rep)].end);
+    }
     seconds.push_back(
         std::chrono::duration<double>(*std::ranges::max_element(ends) - *std::ranges::min_element(begins))
             .count());
@@ -202,31 +192,8 @@ std::vector<double> Ranks::time(int reps) {
   return seconds;
 }
 
-//| Processes send each other their rows of the outputs. Each allocates room for the rows of all others, with
-//| the sizes of their shares.
 void Ranks::collect() {
   for (const Dealt& dealt : dealt_) copy(dealt, Role::output);
-  if (device::processes() != nullptr)
-    on_all([&](device::Rank& rank, Program&) {
-      std::vector<Dealt> others;
-      std::vector<Message> sends, receives;
-      const auto add_outputs = [](std::vector<Message>& to, int other, const Dealt& dealt) {
-        for (const Dealt::Piece& piece : dealt.pieces)
-          if (piece.role == Role::output && piece.bytes() > 0)
-            to.push_back({other, piece.part, std::size_t(piece.bytes())});
-      };
-      for (int other = 0; other < rank.count(); ++other) {
-        if (other == rank.number()) continue;
-        others.push_back(deal(other));
-        add_outputs(sends, other, dealt_.front());
-        add_outputs(receives, other, others.back());
-      }
-      Queue queue;
-      rank.exchange(queue, sends, receives);
-      queue.synchronize();
-      for (const Dealt& dealt : others) copy(dealt, Role::output);
-      device::synchronize();
-    });
   device::synchronize();
 }
 

@@ -36,19 +36,19 @@ struct Dealt {
   std::vector<Piece> pieces;
 };
 
-/// The ranks that this process runs, all or one: their shares and programs.
+/// All ranks: their shares and programs.
 class Ranks final : public DealtOut {
  public:
-  /// Gives every rank its rows of the inputs. Every process holds the whole tensors.
+  /// Gives every rank its rows of the inputs.
   Ranks(const Spec& spec, const Tensors& tensors, int step, const device::Together& together);
 
   void run() override;
   std::vector<double> time(int reps) override;
-  /// Gives every process all rows.
+  /// Copies every rank's rows of the outputs into the whole tensors.
   void collect() override;
 
  private:
-  /// Calls `body(rank, program)` once for each rank of this process, on that rank's device.
+  /// Calls `body(rank, program)` once for each rank, on its device.
   template <typename Body>
   void on_all(const Body& body);
   /// Allocates memory for a rank's tokens on the current device.

@@ -23,8 +23,7 @@ const Definition ranks = {
     .group = "The shape",
     .options = {{.name = "--ranks",
                  .type = "N",
-                 .help = "GPUs to divide the tokens among; any number in the simulator. Under torchrun or "
-                         "mpirun: the number of processes",
+                 .help = "GPUs to divide the tokens among; any number in the simulator",
                  .read = [](const Value& value, Request& to) { to.spec.sharding.ranks = value.count(); }},
                 {.name = "--order",
                  .type = "NAME",
