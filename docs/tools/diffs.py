@@ -18,7 +18,7 @@ that begins in the first line with that text and ends with its braces; more text
 sets a switch: `if constexpr`, and `?:` between two words, keep the branch that is compiled. `-TEXT` omits the lines
 with TEXT. Comments and blank lines are ignored and omitted. The last word may be `context=N`, the number of common
 lines shown around a change (default: 1). docs/tools/quote.py writes and checks excerpts, except `fault`, which
-tests/mutation/page.py handles.
+`tests/mutation/plant.py page` handles.
 """
 import difflib
 import re

@@ -4,7 +4,7 @@
 In a page, `<!-- made NAME WORD -->` on its own line is replaced by a table.
 
     golden               the number of golden cases for each family of instructions
-    mutations [KERNEL]   the faults planted in a kernel of tests/mutation; without one, how many each mode must report
+    faults               the faults that tests/mutation plants in the chapters' kernels, and what notices them
     dialect              the CUDA that the simulator's tests accept, and the answers to the rest
     exercises            the exercises of all chapters
     wrong [NN]           plausible wrong answers to a chapter's exercises, or to those of all chapters, with their points
@@ -29,7 +29,6 @@ GOLDEN = book.ROOT / "tests" / "simulator" / "golden_h200.txt"
 MUTATION = book.ROOT / "tests" / "mutation"
 DIALECT = book.ROOT / "tests" / "simulator" / "dialect"
 FIGURES = book.ROOT / "docs" / "figures" / "interactive"
-WRONG_RESULT = "wrong result"
 
 
 def golden() -> str:
@@ -55,29 +54,20 @@ def golden() -> str:
     return text + f"\n{sum(counts)} cases: {printed}.\n"
 
 
-def mutations(kernel: str = "") -> str:
-    """Made from the lists of faults that the tests check."""
+def faults() -> str:
     sys.path.insert(0, str(MUTATION))
-    fault = importlib.import_module("fault")
-    names = sorted(path.stem for path in (MUTATION / "faults").glob("*.py"))
-    if not kernel:
-        found = [one for name in names for one in fault.faults_of(name)]
-        counts = [sum(mode in one.reports for one in found) for mode in fault.MODES]
-        return row("Faults", *fault.MODES) + row("--:", *["--:"] * len(counts)) + row(str(len(found)), *map(str, counts))
-    if kernel not in names:
-        raise Refused(f"there is no list of faults {kernel}: there are {', '.join(names)}")
-
-    def modes(reports: dict[str, str], is_wrong: bool) -> str:
-        found = [mode for mode in reports if reports[mode].startswith(WRONG_RESULT) == is_wrong]
-        said = "all" if len(found) == len(fault.MODES) else ", ".join(found)
-        return f"**{'wrong' if is_wrong else 'report'}:** {said}" if found else ""
-
-    text = row("Fault", "Seen by", "The report contains") + row("---", "---", "---")
-    for one in fault.faults_of(kernel):
-        said = [report for report in one.reports.values() if not report.startswith(WRONG_RESULT)]
-        reports = "<br>".join("`" + report.replace("|", "\\|") + "`" for report in dict.fromkeys(said))
-        seen = "<br>".join(filter(None, (modes(one.reports, False), modes(one.reports, True))))
-        text += row(f"{one.about}<br>`{one.name}`", seen, reports or "a wrong result")
+    plant = importlib.import_module("plant")
+    tested = {name: fault for name, fault in plant.FAULTS.items() if fault.steps or fault.says}
+    wrong, reported = (sum(bool(getattr(fault, word)) for fault in tested.values()) for word in ("steps", "says"))
+    text = f"Of {len(tested)} faults, the default run must call {wrong} wrong, and the traced mode must report {reported}.\n"
+    for number in sorted({name[-2:] for name in tested}):
+        text += f"\n## Chapter {int(number)}\n\n" + row("File", "Change", "Noticed") + row("---", "---", "---")
+        for name, fault in plant.of_chapter(number, tested).items():
+            old, new = (re.sub(r"\s+", " ", re.sub(" *//.*", "", part)).replace("|", "\\|") for part in plant.shown(name, fault)[1:])
+            seen = [f"wrong: {', '.join(fault.steps)}"] if fault.steps else []
+            seen += ["report: `" + fault.says.replace("\\", "").replace("|", "\\|") + "`"] if fault.says else []
+            text += row(f"[`{fault.path.rpartition('/')[2]}`](../../{fault.path})", f"`{old}`<br>becomes `{new}`" if new else f"without `{old}`",
+                        "<br>".join(seen))
     return text
 
 
@@ -144,7 +134,7 @@ def variants(kind: str) -> str:
 
 
 TABLES: dict[str, Callable[..., str]] = {
-    "golden": golden, "mutations": mutations, "dialect": dialect, "exercises": exercises, "wrong": wrong, "timelines": timelines,
+    "golden": golden, "faults": faults, "dialect": dialect, "exercises": exercises, "wrong": wrong, "timelines": timelines,
     "variants": variants,
 }
 

@@ -3,7 +3,7 @@
 [CHAPTER...]
 
 Every step must be right in the module, with every mask that it supports according to docs/web/page_chapters.py, in both head dimensions, all modes
-and several lengths, and must reject the other masks. Any fault of docs/web/page_faults.py that the native program detects in some mode must also be
+and several lengths, and must reject the other masks. Any fault on the page that the native program detects in some mode must also be
 detected in the module, and every fault must be detected in the mode that the page sets, except those listed as unseen. Prints the answers that
 differ and the number of identical ones. Exits with 1, and prints a line per error, if a check fails.
 """
@@ -21,7 +21,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "tests" / "mutation"))
 
-from fault import run_with
+from plant import run_with
 
 MODES = ("eager", "lazy", "random")
 LENGTHS = (5, 64, 130, 300)  # less than a tile, one tile, several with a partial last one

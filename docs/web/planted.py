@@ -14,11 +14,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "mutation")]
 
-from fault import Refused
+import plant
+from faults import Fault
 
-import chapters
 from bench import steps
-from docs.web import page_chapters, page_faults
+from docs.web import page_chapters
+
+
+def offered(chapter: str) -> dict[str, Fault]:
+    """Returns the chapter's faults that its pages offer."""
+    return {name: fault for name, fault in plant.of_chapter(chapter).items() if fault.about}
 
 
 def number(chapter: str, slug: str) -> int:
@@ -28,28 +33,25 @@ def number(chapter: str, slug: str) -> int:
 
 def on_page(name, fault):
     """Returns the page's data about a fault: the lines before and after, and its settings."""
-    page, (line, old, new) = page_faults.PAGES[name], chapters.shown(fault)
-    numbers = [number(name[-2:], slug) for slug in page_faults.steps_of(fault)]
-    settings = page.settings | ({"step": number(name[-2:], str(page.settings["step"]))} if "step" in page.settings else {})
-    return {"name": name, "about": page.about, "file": chapters.path_of(fault), "line": line, "old": old, "new": new,
-            "steps": numbers, "settings": settings, "unseen": page.unseen}
+    line, old, new = plant.shown(name, fault)
+    settings = fault.settings | ({"step": number(name[-2:], str(fault.settings["step"]))} if "step" in fault.settings else {})
+    return {"name": name, "about": fault.about, "file": fault.path, "line": line, "old": old, "new": new,
+            "steps": [number(name[-2:], slug) for slug in fault.broken_steps], "settings": settings, "unseen": fault.unseen}
 
 
 def about(chapter):
     """Returns the data that a page needs about a chapter before it loads the module."""
-    offered = page_chapters.CHAPTERS[chapter[:2]]
-    faults = chapters.of_chapter(chapter, page_faults.SHOWN)
-    masks = {name: asdict(mask) | {"steps": [number(chapter, slug) for slug in mask.steps]} for name, mask in offered.masks.items()}
-    return {"digest": digest(chapter), "masks": masks, "keys": offered.keys,
-            "of_step": {number(chapter, slug): options for slug, options in offered.of_step.items()},
-            "faults": [on_page(name, fault) for name, fault in faults.items()]}
+    page = page_chapters.CHAPTERS[chapter[:2]]
+    masks = {name: asdict(mask) | {"steps": [number(chapter, slug) for slug in mask.steps]} for name, mask in page.masks.items()}
+    return {"digest": digest(chapter), "masks": masks, "keys": page.keys,
+            "of_step": {number(chapter, slug): options for slug, options in page.of_step.items()},
+            "faults": [on_page(name, fault) for name, fault in offered(chapter).items()]}
 
 
 def digest(chapter: str) -> str:
     """Returns a digest of the chapter's sources that the page shows, and of its faults."""
     files = [*ROOT.glob(f"chapters/{chapter}/*.*h"), *ROOT.glob(f"chapters/{chapter}/host/*.*"), *ROOT.glob("common/hopper/*.h")]
-    mine = repr(chapters.of_chapter(chapter, page_faults.SHOWN)) + repr(chapters.of_chapter(chapter, page_faults.PAGES))
-    mine += repr(page_chapters.CHAPTERS[chapter[:2]])
+    mine = repr(offered(chapter)) + repr(page_chapters.CHAPTERS[chapter[:2]])
     return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files)) + mine.encode()).hexdigest()
 
 
@@ -61,11 +63,11 @@ def write_if_new(path, text):
 
 def main():
     chapter, folder = sys.argv[1], Path(sys.argv[2])
-    mine = chapters.of_chapter(chapter, page_faults.SHOWN)
+    mine = offered(chapter)
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        chapters.plant(folder, mine, mine)
-    except Refused as reason:
+        plant.plant(folder, mine, mine)
+    except plant.Refused as reason:
         sys.exit(f"planted.py: {reason}")
     write_if_new(folder / "faults.json", json.dumps(about(chapter), indent=1) + "\n")
     texts = b"".join(file.read_bytes() for file in sorted(folder.glob("*/**/*.*h")))

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[2]), str(pathlib.Path(__file__).resolve().parents[1] / "mutation")]
 
-from docs.web import page_faults
+from faults import FAULTS
 
 SITE = pathlib.Path(__file__).resolve().parents[2] / "build" / "docs" / "html"
 CHROMIUM = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None)
@@ -100,7 +100,7 @@ CHAPTERS = ["01_naive_attention", "02_online_softmax", "03_flash_attention_1", "
 HAVE = {path.stem for path in SITE.glob("web/*.wasm")}  # without a module, a chapter's pages have no Run
 CHAPTERS = [name for name in CHAPTERS if name[:2] in HAVE]
 FIRST = [sorted(path.name for path in SITE.glob(f"chapter-{name}-step1*.html"))[0] for name in CHAPTERS]
-UNSEEN = [name for name, page in page_faults.PAGES.items() if page.unseen]
+UNSEEN = [name for name, fault in FAULTS.items() if fault.unseen]
 
 
 class Page(unittest.TestCase):
@@ -212,7 +212,7 @@ class Page(unittest.TestCase):
             good, _, bad = text.partition("With the fault")
             self.assertRegex(good, r"Without the fault\s+Right\.", name)
             if name in UNSEEN:
-                self.assertIn(page_faults.PAGES[name].unseen, bad)
+                self.assertIn(FAULTS[name].unseen, bad)
             else:
                 self.assertRegex(bad, "The simulator reports:|Wrong, and|An endless loop", name)
 

@@ -155,6 +155,18 @@ TEST_F(Barriers, MisuseIsReported) {
                 place);
 }
 
+TEST_F(Barriers, CountingAndPlainBarriersDoNotMeet) {
+  EXPECT_NE(error_of(1, 64,
+                     [] {
+                       if (threadIdx.x < 32)
+                         __syncthreads();
+                       else
+                         __syncthreads_count(1);
+                     })
+                .find("threads disagree about a barrier"),
+            std::string::npos);
+}
+
 TEST_F(Barriers, OutsideAKernelThereAreNone) { EXPECT_THROW(__syncthreads(), sim::Error); }
 
 }  // namespace

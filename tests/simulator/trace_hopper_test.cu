@@ -1,6 +1,6 @@
 /// \file
-/// Races with the async proxy that no kernel of tests/mutation has, and the sectors that TMA moves. This file
-/// is instrumented (flashbook_traced).
+/// Races with the async proxy that no fault of tests/mutation causes, and the sectors that TMA moves. This
+/// file is instrumented (flashbook_traced).
 #include <string>
 #include <vector>
 

@@ -1,6 +1,6 @@
 /// \file
-/// The traced mode: unwritten memory, shared memory of another block, and the calls that lead to an access.
-/// This file is instrumented (flashbook_traced).
+/// The traced mode: unwritten memory, memory of other threads, blocks and the host, undefined results, and
+/// the calls that lead to an access. This file is instrumented (flashbook_traced).
 #include <string>
 #include <vector>
 
@@ -44,6 +44,11 @@ __global__ void largest_by_comparison(const T* row, float* out, int count) {
     if (row[i] > largest) largest = row[i];
   out[threadIdx.x] = float(largest);
 }
+__global__ void largest_by_fmaxf(const float* row, float* out) {
+  float largest;
+  for (int i = 0; i < 8; ++i) largest = fmaxf(largest, row[i]);
+  out[threadIdx.x] = largest;
+}
 __global__ void set_by_one_branch(const int* row, float* out, int from) {
   int last;
   if (row[threadIdx.x] >= from) last = row[threadIdx.x];
@@ -73,6 +78,37 @@ __global__ void leave_a_pointer(const float** place, int* left, float* out, bool
     store_release(left, 2);
   }
 }
+
+// ---- memory of another thread, and of the host
+
+__global__ void read_a_local_of_thread_0(float* out) {
+  __shared__ const float* place;
+  const float own[2] = {float(threadIdx.x), 1};
+  if (threadIdx.x == 0) place = own;
+  __syncthreads();
+  out[threadIdx.x] = place[threadIdx.x % 2];
+}
+struct Rows {
+  const float* first;
+};
+__global__ void read_through_a_struct(Rows rows, float* out) { out[threadIdx.x] = rows.first[threadIdx.x]; }
+
+// ---- results that C++ leaves undefined
+
+__global__ void shift(int bits, float* out) { out[threadIdx.x] = float(1u << bits); }
+__global__ void convert(float number, float* out) { out[threadIdx.x] = float(int(number)); }
+#ifndef __clang__
+__device__ inline float sum_of(const float* values, int count) {
+  float sum = 0;
+  for (int i = 0; i < count; ++i) sum += values[i];
+  return sum;
+}
+__global__ void leave_an_array(int count, float* out) {
+  float own[4] = {1, 2, 3, 4};
+  own[threadIdx.x % 4] = 5;
+  out[threadIdx.x] = sum_of(own, count);
+}
+#endif
 
 // Tests.
 
@@ -152,8 +188,9 @@ TEST_F(TraceMemory, ComparisonsBeginWithAValue) {
        {error_of(1, 32, largest_by_comparison<float>, floats.data(), out.data(), 64),
         error_of(1, 32, largest_by_comparison<double>, doubles.data(), out.data(), 64),
         error_of(1, 32, largest_by_comparison<int>, ints.data(), out.data(), 64),
-        error_of(1, 32, set_by_one_branch, large.data(), out.data(), 61)}) {
-    EXPECT_NE(error.find("comparison at trace_memory_test.cu:"), error.npos) << error;
+        error_of(1, 32, set_by_one_branch, large.data(), out.data(), 61),
+        error_of(1, 32, largest_by_fmaxf, floats.data(), out.data())}) {
+    EXPECT_NE(error.find(" at trace_memory_test.cu:"), error.npos) << error;
     EXPECT_NE(error.find("an uninitialised local variable"), error.npos) << error;
   }
 }
@@ -186,6 +223,28 @@ TEST_F(TraceMemory, AFunctionIsNamedWithTheCallsThatLeadThere) {
   EXPECT_NE(error.find(" or " + sim::line(kLaterCallLine + 1)), error.npos) << error;
 }
 #endif
+
+TEST_F(TraceMemory, LocalsAndTheHostsMemoryAreOutOfReach) {
+  const Values<float> out(std::vector<float>(32, 0.0f));
+  sim::expect_in(error_of(1, 2, read_a_local_of_thread_0, out.data()),
+                 "this is a local variable of thread 0");
+  const std::vector<float> host(32);
+  sim::expect_in(error_of(1, 32, read_through_a_struct, Rows{host.data()}, out.data()),
+                 "host memory, an illegal address on a GPU");
+}
+
+TEST_F(TraceMemory, UndefinedResultsAreReported) {
+  const Values<float> out(std::vector<float>(32, 0.0f));
+  EXPECT_EQ(error_of(1, 32, shift, 31, out.data()), "");
+  sim::expect_in(error_of(1, 32, shift, 32, out.data()), "an H200 shifts everything out");
+  EXPECT_EQ(error_of(1, 32, convert, 1e9f, out.data()), "");
+  sim::expect_in(error_of(1, 32, convert, 1e12f, out.data()), "the number is NaN or does not fit");
+#ifndef __clang__
+  EXPECT_EQ(error_of(1, 32, leave_an_array, 4, out.data()), "");
+  sim::expect_in(error_of(1, 32, leave_an_array, 5, out.data()),
+                 "beyond the array that it was computed from");
+#endif
+}
 
 TEST_F(TraceMemory, SharedMemoryIsItsBlocksOwn) {
   for (const bool together : {false, true})

@@ -1,8 +1,11 @@
 /// \file
 /// Kernels that never end, each of which must be reported, and kernels that only look like that.
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "tests/simulator/simulated.h"
+#include "tests/values.h"
 
 namespace flashbook {
 namespace {
@@ -55,6 +58,15 @@ TEST_F(Watchdog, DivisionsByZeroAreReports) {
   expect_contains(error, "an integer is divided by zero");
   expect_contains(error, "in block (0,0,0), thread (7,0,0), warp 0, lane 7, at " + sim::line(kLine));
 }
+
+TEST_F(Watchdog, WildAddressesAreReports) {
+  constexpr int kLine = __LINE__ + 2;
+  const std::string error = sim::error_of(2, 32, [] {
+    if (threadIdx.x == 7) *reinterpret_cast<volatile int*>(std::uintptr_t(1) << 46) = 0;
+  });
+  expect_contains(error, "out of bounds: a thread accesses");
+  expect_contains(error, "in block (0,0,0), thread (7,0,0), warp 0, lane 7, at " + sim::line(kLine));
+}
 #endif
 
 TEST_F(Watchdog, PollingByAtomicsLetsTheOthersRun) {
@@ -92,6 +104,20 @@ TEST_F(Watchdog, PollingByAtomicsForNothingIsALivelock) {
   });
   expect_contains(error, "livelock in block (0,0,0)");
   expect_contains(error, "warp 0, lane 7: atomicCAS at " + sim::line(kLine) + ", again and again");
+}
+
+TEST_F(Watchdog, TakingTilesForeverIsAnInfiniteLoop) {
+  sim::options().timeout = 1;
+  const Values<unsigned> taken(std::vector<unsigned>{0});
+  const std::string error = sim::error_of(1, 64, [counter = taken.data()] {
+    __shared__ unsigned tile;
+    do {
+      __syncthreads();
+      if (threadIdx.x == 0) tile = atomicAdd(counter, 1u);
+      __syncthreads();
+    } while (tile != ~0u);
+  });
+  expect_contains(error, "infinite loop: atomicAdd at watchdog_test.cpp:");
 }
 
 TEST_F(Watchdog, BlocksThatWaitForEachOtherRunAtOneTime) {

@@ -19,7 +19,7 @@ ROW = f"""\
 SEEN_BY_PYTHON = f"""\
 import json, sys
 sys.path[:0] = ["tests/mutation"]
-import chapters
+import faults
 from bench import parts, steps
 from bench.names import Name
 from docs.web import planted
@@ -27,7 +27,7 @@ print(json.dumps({{
     "numbers": {{step.slug: step.number for step in steps.of(4)}},
     "of a result": Name.parse("forward/ch04/{NEXT}/bf16/d64/full/n512").step,
     "measured": "ch04/{NEW}" in parts.BOOK_STEPS,
-    "unknown to faults": [name for name, fault in chapters.FAULTS.items() if not set(fault.steps) <= set(chapters.ALL[int(name[-2:])])],
+    "unknown to faults": [name for name, fault in faults.FAULTS.items() if not set(fault.steps) <= set(faults.ALL[int(name[-2:])])],
     "on the page": {{fault["name"]: fault["steps"] for fault in planted.about("04_flash_attention_2")["faults"]}}}}))
 """
 

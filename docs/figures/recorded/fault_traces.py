@@ -15,13 +15,13 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT / folder) for folder in ("common/simulator/events", "tests/mutation", "docs/figures")]
 
-from fault import run_with
+import faults
+from plant import run_with
 from svg import data_text
 
-import chapters
 from bench import steps
 
-page = importlib.import_module("page")  # common/simulator/events/page.py, not the page.py in tests/mutation
+page = importlib.import_module("page")  # common/simulator/events/page.py
 
 MANY_KEYS = ["--seqlen", "192", "--seqlen-k", "640"]  # so that there are more tiles of keys than a ring has stages
 FP8_KEYS = ["--seqlen", "192", "--seqlen-k", "384"]
@@ -56,14 +56,14 @@ RECORDED = {
     "ch08/ring": ("keys_behind_the_last_08", None),
     "ch08/paged": ("wrong_parity_05", ["--seqlen", "1", "--seqlen-k", "100", "--page-rows", "16"]),
     "ch08/equal_work": ("last_keys_08", ["--seqlen", "1", "--seqlen-k", "100"]),
-    "ch08/latent": ("one_place_08", ["--batch", "1", *chapters.LATENT]),
+    "ch08/latent": ("one_place_08", ["--batch", "1", *faults.LATENT]),
     "ch08/e4m3_cache": ("bytes_of_part_of_a_box_08", ["--cache", "e4m3", "--seqlen", "1", "--seqlen-k", "100"]),
     "ch08/boxes": ("bytes_of_part_of_a_box_08", None),
     "ch08/warpgroup": ("no_fence_08", None),
-    "ch09/dense": ("never_released_05", chapters.PAIRS),
-    "ch09/varlen": ("queries_before_the_store_has_read_09", ["--heads", "1", "--head-dim", "64", *chapters.VARLEN]),
+    "ch09/dense": ("never_released_05", faults.PAIRS),
+    "ch09/varlen": ("queries_before_the_store_has_read_09", ["--heads", "1", "--head-dim", "64", *faults.VARLEN]),
     "ch09/ranges": ("never_released_05", ["--documents", "3", *MANY_KEYS]),
-    "ch09/flashmask": ("never_released_05", ["--heads", "1", "--head-dim", "64", *chapters.INTERVALS]),
+    "ch09/flashmask": ("never_released_05", ["--heads", "1", "--head-dim", "64", *faults.INTERVALS]),
     "ch09/mask_functions": ("never_released_05", ["--softcap", "2", *MANY_KEYS]),
     "ch09/backward": ("no_fence_07", ["--seqlen", "256"]),
     "ch09/deterministic": ("never_released_05", ["--seqlen", "256"]),
@@ -109,7 +109,7 @@ def options_of(slug, fault, options):
     if options is None:
         at = fault.traced.index("--step")
         options = [*fault.traced[:at], *fault.traced[at + 2:]]
-    missing = [word for name, value in zip(chapters.SMALL[::2], chapters.SMALL[1::2]) if name not in options for word in (name, value)]
+    missing = [word for name, value in zip(faults.SMALL[::2], faults.SMALL[1::2]) if name not in options for word in (name, value)]
     return ["--step", slug, *options, *([] if "--lengths" in options else missing)]
 
 
@@ -129,9 +129,9 @@ class Recording:
 
     def add(self, program, name, faulty, options):
         """Records the launch that contains the fault, and the same launch without it."""
-        fault, slug = chapters.FAULTS[faulty], name.partition("/")[2]
+        fault, slug = faults.FAULTS[faulty], name.partition("/")[2]
         options = options_of(slug, fault, options)
-        good, broken = (launches_of(program, options, asked) for asked in (-1, list(chapters.FAULTS).index(faulty)))
+        good, broken = (launches_of(program, options, asked) for asked in (-1, list(faults.FAULTS).index(faulty)))
         found = ((launch, words(event)) for launch in broken if launch["error"] for event in launch["blocks"][0]["events"] if event.kind == "fault")
         wrong, report = next(found, (None, None))
         if wrong is None or report is None:
@@ -140,7 +140,7 @@ class Recording:
         rows = [[self.number(event) for event in launch["blocks"][0]["events"]] for launch in (right, wrong)]
         same = next((i for i, (one, other) in enumerate(zip(*rows)) if one != other), min(map(len, rows)))
         self.steps[slug] = {"kernel": right["kernel"], "warps": right["blocks"][0]["warps"], "options": " ".join(options),
-                            "file": chapters.path_of(fault), "line": " ".join(fault.old.split()), "now": " ".join(fault.new.split()),
+                            "file": fault.path, "line": " ".join(fault.old.split()), "now": " ".join(fault.new.split()),
                             "report": report.removeprefix(REPORTS), "on_page": name in ON_PAGES,
                             "good": packed(rows[0]), "same": same, "broken": packed(rows[1][same:])}
 
