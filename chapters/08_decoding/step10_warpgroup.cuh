@@ -1,9 +1,9 @@
 //| # Step 10: rows for a warpgroup
 //|
 //| **The limit of step 9.** With several query tokens a pack has more rows: four tokens of eight heads make
-//| 32, sixteen make 128. The ring gives its warps 16 rows each, so with 64 rows four warps read every key
-//| from shared memory, and with 128 rows two blocks read every key from the L2. Neither keeps up with device
-//| memory any more.
+//| 32, sixteen make 128. The ring gives its warps 16 rows each, so with 64 rows four warps load and multiply
+//| every key, and with 128 rows two blocks read every key from the L2. Neither keeps up with device memory
+//| any more.
 //|
 //| **What this step does.** From 17 rows on, most of a warpgroup's 64 rows are in use. So this is chapter 5's
 //| kernel again: `wgmma` reads a tile of keys once per 64 rows, and the scores of one tile are computed while

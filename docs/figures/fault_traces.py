@@ -81,7 +81,7 @@ def main():
                 draw(name, "What the warps of a block do without the fault and with it, from the first event to the last",
                      [(f"Step {step.number}, {step.title}, unmodified: {len(good)} events", good, traced["warps"]),
                       (f"with the fault: {len(broken)} events; red is what the simulator reports", broken, traced["warps"])],
-                     f"A row for each of {traced['warps']} warps, from left to right in the order of events.")
+                     f"A row for each of {traced['warps']} warps and one for the block, in the order of events.")
         if chapter == 5:
             draw("timelines", "What the warps of a block do in the first steps of chapter 5", overview[:3], "A row for each warp, from left to right in the order of events.")
     text = data_text("timelines", "The steps that have a timeline", Path(__file__).name, {"steps": titles})
