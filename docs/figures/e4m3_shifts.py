@@ -27,7 +27,7 @@ figure.box(place(-6), 64, 14.8 * STEP, 12, "green")
 figure.text(16, 75, "e4m3", "small")
 for i, largest in enumerate((40, 9)):
     y = 92 + 34 * i
-    figure.text(16, y + 18, f"elements over {largest}/448", "small")
+    figure.text(16, y + 18, f"elements times {448 / largest:.1f}", "small")
     for element in ELEMENTS:
         if element <= largest:
             x = place(math.log2(element * 448 / largest))
