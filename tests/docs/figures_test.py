@@ -143,7 +143,7 @@ class AttentionTiles(unittest.TestCase):
         problems = [{"n": max(rows) * count, "rowsQ": rows[0], "rowsK": rows[1], "d": d, "causal": causal} for rows, count, d, causal in shapes]
         cases: list[Any] = [[schedule, p] for schedule in ("naive", "keysOutside", "queriesOutside") for p in problems]
         results = run_script("""
-          const { walk } = flashbookFigures.attention_tiles.model;
+          const { walk } = flashbookFigures.attention_tiles_ch03.model;
           return data.map(([schedule, p]) => {
             const w = walk(schedule, p), moves = (s) => [...s.read.values(), ...s.written.values()].reduce((a, b) => a + b, 0);
             return { counters: w.counters, peak: w.peak, moved: w.moved, moves: w.steps.reduce((a, s) => a + moves(s), 0) };
@@ -397,9 +397,9 @@ class Pages(unittest.TestCase):
         **{f"fault_ch{chapter}": [{}] for chapter in ("01", "03", "04", "05", "06", "07", "08")},
         "timelines": [{}, {"slug": "ch08/boxes"}],
         "online_softmax": [{}, {"block": 1}, *({"preset": k} for k in range(1, 6)), {"scores": "-1.25, 3; 2 2 -inf 0.001", "block": 4}],
-        "attention_tiles": [{"schedule": s, "causal": c, "tiles": t} for s in ("naive", "keysOutside", "queriesOutside")
-                            for c, t in (("no", "128x128"), ("yes", "128x64"), ("yes", "64x128"))],
-        "attention_tiles_ch03": [{}, {"count": 8, "d": 256}],
+        "attention_tiles_ch03": [{}, {"count": 8, "d": 256},
+                                 *({"schedule": s, "causal": c, "tiles": t} for s in ("naive", "keysOutside", "queriesOutside")
+                                   for c, t in (("no", "128x128"), ("yes", "128x64"), ("yes", "64x128")))],
         "page_table": [{}, {"rows": 8}],
         "equal_work": [{}, {"plan": "work", "lengths": "one long", "heads": 2}],
         "pingpong_timeline": [{}, {"d": 64, "a": 3, "b": 5, "clocks": 3000}],

@@ -1,6 +1,6 @@
-// Tiled attention: the contents of SRAM and the traffic. Use: flashbookFigures.attention_tiles(host, img), where host
-// is an empty <div> and img the picture it replaces. `model` contains the walks and their counters, independent of the
-// page; the rest draws them. `.attention_tiles_ch03` begins with chapter 3's first kernel.
+// Tiled attention: the contents of SRAM and the traffic. Use: flashbookFigures.attention_tiles_ch03(host, img), where
+// host is an empty <div> and img the picture it replaces. `model` contains the walks and their counters, independent of
+// the page; the rest draws them.
 (function () {
   'use strict';
 
@@ -279,12 +279,12 @@
 .fb-attention_tiles .rest{background:var(--accent)}
 `;
 
-  function figure(host, img, title, first) {
+  function figure(host, img) {
     const kit = window.flashbookKit, { el, svg } = kit;
     let p, schedule, result, totals;
 
     const settings = kit.settings([
-      { key: 'schedule', words: 'order of the loops', grow: true, value: first, options: Object.entries(schedules) },
+      { key: 'schedule', words: 'order of the loops', grow: true, value: 'keysOutside', options: Object.entries(schedules) },
       { key: 'causal', words: 'mask', value: 'no', options: [['no', 'none'], ['yes', 'causal']] },
       { key: 'tiles', words: 'tile Bq × Bk', value: '128x128', options: ['128x128', '128x64', '64x128', '64x64'].map((v) => [v, v.replace('x', ' × ')]) },
       { key: 'count', words: 'queries, keys: N', value: 4, options: [2, 4, 6, 8].map((v) => [v, '']) },
@@ -453,7 +453,7 @@
       reserve();
       player.reset(result.steps.length, 0);
     }
-    kit.link(host, title, settings, player, load);
+    kit.link(host, 'attention_tiles_ch03', settings, player, load);
     kit.onWidth(left, () => {
       build();
       reserve();
@@ -462,7 +462,6 @@
   }
 
   window.flashbookFigures = window.flashbookFigures || {};
-  window.flashbookFigures.attention_tiles = (host, img) => figure(host, img, 'attention_tiles', 'naive');
-  window.flashbookFigures.attention_tiles_ch03 = (host, img) => figure(host, img, 'attention_tiles_ch03', 'keysOutside');
-  window.flashbookFigures.attention_tiles.model = { walk };
+  window.flashbookFigures.attention_tiles_ch03 = figure;
+  window.flashbookFigures.attention_tiles_ch03.model = { walk };
 })();
