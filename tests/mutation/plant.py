@@ -26,6 +26,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -216,7 +217,8 @@ def main():
             chapter, folder = words
             plant(folder, of_chapter(chapter))
         else:
-            {"lists": lists, "check": check, "report": report, "page": page}[command](*words)
+            commands: dict[str, Callable[..., None]] = {"lists": lists, "check": check, "report": report, "page": page}
+            commands[command](*words)
     except Refused as reason:
         sys.exit(f"plant.py: {reason}")
 

@@ -5,7 +5,6 @@ that earlier chapters show: docs/figures/interactive/fault_chNN_data.js.
     fault_traces.py [--check] PROGRAM...     PROGRAMs are build/sim/bin/planted_NN_traced. With --check nothing is
     written, and the exit code is 1 if a file differs.
 """
-import importlib
 import os
 import pathlib
 import re
@@ -16,12 +15,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT / folder) for folder in ("common/simulator/events", "tests/mutation", "docs/figures")]
 
 import faults
+import page
 from plant import run_with
 from svg import data_text
 
 from bench import steps
-
-page = importlib.import_module("page")  # common/simulator/events/page.py
 
 MANY_KEYS = ["--seqlen", "192", "--seqlen-k", "640"]  # so that there are more tiles of keys than a ring has stages
 FP8_KEYS = ["--seqlen", "192", "--seqlen-k", "384"]
