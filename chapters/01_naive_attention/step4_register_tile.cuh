@@ -1,7 +1,7 @@
 //| # Step 4: a tile of registers
 //|
-//| Shared memory is the bottleneck of step 3: it delivers two numbers for one multiply-add, in the time of
-//| four multiply-adds. Reading a register is free. So here a block computes a larger tile of results, 128 by
+//| Shared memory is the bottleneck of step 3: in the time in which it delivers the two numbers for one
+//| multiply-add, CUDA cores could do six. Reading a register is free. So a block computes a tile of 128 by
 //| 128, and **each thread keeps an 8 by 8 piece of it in registers**: 16 numbers read from shared memory
 //| feed 64 multiply-adds. The loop over chunks, its two barriers and the surrounding kernels are the same as
 //| in step 3.

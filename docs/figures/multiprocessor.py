@@ -14,7 +14,7 @@ def core(figure):
         figure.box(CORE, y, 164, height, look)
         for i, line in enumerate(lines):
             figure.text(CORE + 82, y + height / 2 + 5 + 18 * (i - (len(lines) - 1) / 2), line, "small", "middle")
-    figure.lines(CORE, 384, ("1 or 2 threads:", "each as fast as possible"), "small soft", step=18)
+    figure.lines(CORE, 384, ("one thread,", "as fast as possible"), "small soft", step=18)
 
 
 def quarter(figure, x, y):
