@@ -2,7 +2,7 @@
 //|
 //| Several blocks add to the same sum in device memory. The L2 cache performs the additions: a multiprocessor
 //| sends values and addresses, and does not wait for anything. [Chapter
-//| 7](../07_backward/README.md#two-sums-that-run-across-each-other) sums a gradient in this way, and these
+//| 7](../07_backward/README.md#two-sums-along-rows-and-down-columns) sums a gradient in this way, and these
 //| kernels measure the rate. There are three ways: one float per thread, four floats per thread, and a tile
 //| that TMA reads from shared memory.
 //|
