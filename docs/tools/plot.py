@@ -3,7 +3,7 @@
 
     plot.py [--results FOLDER] [--out FOLDER] [PLOT...]
 
-PLOT: seqlen, peers, roofline, host, blocks, accuracy, training (default: all that have data)
+PLOT: seqlen, peers, roofline, blocks, accuracy, training (default: all that have data)
 
 Like the figures, plots paint their own background, light or dark. The same results give the same bytes. Needs
 matplotlib (Debian: python3-matplotlib, seen by /usr/bin/python3).
@@ -282,35 +282,6 @@ def roofline(measured, paper):
     return True
 
 
-def host(measured, paper):
-    """Draws lines: the time of a chapter's steps on the CPU, by N."""
-    shape = {"dtype": "f32", "head_dim": 64, "mask": "full"}
-    lines: dict[Any, dict[int, Entry]] = {}
-    for n in sorted({e.cell.seqlen for e in measured.newest.values()}):
-        for key, entry in measured.by_step(**shape, seqlen=n).items():
-            if not entry.skipped and "bytes_per_second" not in entry.values:
-                lines.setdefault((key, entry.label), {})[n] = entry
-    if not lines:
-        return False
-    figure, ((axes,),) = paper.panels(1, 1, 6, 3.4)
-    for i, (((chapter, step), label), by_n) in enumerate(lines.items()):
-        axes.plot(list(by_n), [entry.milliseconds for entry in by_n.values()], marker="osD^v*"[i % 6], ms=5, lw=1.6,
-                  color=[CHAPTERS[1], CHAPTERS[3], CHAPTERS[5], CHAPTERS[6], ALARM][i % 5], label=f"{chapter}.{step} {label}")
-        last = by_n[max(by_n)]
-    lengths = sorted({n for by_n in lines.values() for n in by_n})
-    axes.set(yscale="log", xlabel="sequence length N", ylabel="milliseconds", title="On the CPU: one head, F32, head_dim 64")
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(lengths, [short(n) for n in lengths])
-    axes.minorticks_off()
-    axes.yaxis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.grid()
-    paper.legend(figure, axes, 3)
-    where = f"{last.context['cpu']}, {last.context['num_cpus']} cores"
-    paper.foot(figure, f"Batch 1, one head, no mask\n{origin(measured, where)}")
-    paper.save(figure, "host")
-    return True
-
-
 def blocks(measured, paper):
     """Draws lines by block size for step 2 of chapter 3, in four panels: time, bytes requested, shared memory, resident
     warps."""
@@ -406,7 +377,7 @@ def training(measured, paper):
     return True
 
 
-PLOTS = {draw.__name__: draw for draw in (seqlen, peers, roofline, host, blocks, accuracy, training)}
+PLOTS = {draw.__name__: draw for draw in (seqlen, peers, roofline, blocks, accuracy, training)}
 
 
 def main():

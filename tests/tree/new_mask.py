@@ -1,14 +1,11 @@
 """Adding a mask takes five files. A dilated window is added to a copy of the tree (new_parts_test.py) and to one step of chapter 2. The program
-is built and compared with attention in Python, and the oracle's property tests run with the new mask."""
-import math
-import random
-import struct
+checks the step against the oracle, whose property tests run with the new mask."""
 import subprocess
 import unittest
 from pathlib import Path
 
 TARGETS = ["02_online_softmax", "attention"]
-SEQLEN, HEAD_DIM, DILATION, STEP = 40, 64, 3, 3
+SEQLEN, DILATION, STEP = 40, 3, 3
 
 DEFINITION = """\
 #include "common/features/helpers.h"
@@ -77,30 +74,6 @@ def add_mask(tree):
         (tree / name).write_text(text)
 
 
-def write_npy(path, values):
-    """Writes [1, 1, SEQLEN, HEAD_DIM] in float32."""
-    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': (1, 1, {SEQLEN}, {HEAD_DIM}), }}"
-    header += " " * (-(len(header) + 11) % 64) + "\n"
-    data = struct.pack(f"<{len(values)}f", *values)
-    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + data)
-
-
-def read_npy(path):
-    data = path.read_bytes()
-    return struct.unpack(f"<{SEQLEN * HEAD_DIM}f", data[10 + struct.unpack("<H", data[8:10])[0]:])
-
-
-def attention(q, k, v, sees):
-    """O in double precision, [SEQLEN * HEAD_DIM]."""
-    row = lambda tensor, i: tensor[i * HEAD_DIM:(i + 1) * HEAD_DIM]
-    result = []
-    for i in range(SEQLEN):
-        keys = [j for j in range(SEQLEN) if sees(i, j)]
-        weights = [math.exp(sum(a * b for a, b in zip(row(q, i), row(k, j), strict=True)) / math.sqrt(HEAD_DIM)) for j in keys]
-        result += [sum(w * row(v, j)[c] for w, j in zip(weights, keys, strict=True)) / sum(weights) for c in range(HEAD_DIM)]
-    return result
-
-
 class NewMask(unittest.TestCase):
     tree = bin = Path()  # folders, set by new_parts_test.py
 
@@ -115,20 +88,11 @@ class NewMask(unittest.TestCase):
         self.assertIn("--dilation", self.run_program("--help").stdout)
 
     def test_is_right_in_the_step_that_accepts_it(self):
-        draw = random.Random(1)
-        q, k, v = ([draw.gauss(0, 1) for _ in range(SEQLEN * HEAD_DIM)] for _ in range(3))
-        files = []
-        for name, values in (("q", q), ("k", k), ("v", v)):
-            write_npy(self.tree / f"{name}.npy", values)
-            files += [f"--{name}", self.tree / f"{name}.npy"]
-        masks = ((("--dilation", DILATION), lambda i, j: (i - j) % DILATION == 0),
-                 (("--dilation", DILATION, "--causal"), lambda i, j: (i - j) % DILATION == 0 and j <= i))
-        for options, sees in masks:
-            done = self.run_program("--step", STEP, "--check", "full", *options, *files, "--output", self.tree / "o.npy")
+        for options in ((), ("--causal",)):
+            done = self.run_program("--step", STEP, "--check", "full", "--dilation", DILATION, *options)
             self.assertEqual(done.returncode, 0, done.stdout)
             self.assertIn(f"dilation {DILATION}", done.stdout)
-            for got, wanted in zip(read_npy(self.tree / "o.npy"), attention(q, k, v, sees), strict=True):
-                self.assertAlmostEqual(got, wanted, places=4)
+            self.assertIn("every row against the FP64 oracle", done.stdout)
 
     def test_is_refused_by_every_other_step(self):
         for step in (1, 2, 4, 5):
