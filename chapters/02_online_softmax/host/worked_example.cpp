@@ -14,11 +14,11 @@ void print_worked_example(std::ostream& out) {
     std::snprintf(text, sizeof text, "  %-28s m = %g, l = %.2f\n", what, state.row_max, state.row_sum);
     out << text;
   };
-  float first_block[] = {2, 5}, second_block[] = {3}, whole_row[] = {2, 5, 3};
-  out << "Worked example: the scores [2, 5, 3], in blocks [2, 5] and [3]\n";
+  float first_block[] = {2}, second_block[] = {5, 3}, whole_row[] = {2, 5, 3};
+  out << "Worked example: the scores [2, 5, 3], in blocks [2] and [5, 3]\n";
   const SoftmaxState first = safe_softmax(first_block), second = safe_softmax(second_block);
-  line("block [2, 5] alone", first);
-  line("block [3] alone", second);
+  line("block [2] alone", first);
+  line("block [5, 3] alone", second);
   SoftmaxState both = first;
   merge(both, second);
   line("both, by the merge rule", both);
