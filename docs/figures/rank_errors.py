@@ -13,7 +13,7 @@ DATA = Path(__file__).with_name("interactive") / "rank_errors_data.js"
 text = DATA.read_text(encoding="utf-8")
 errors = json.loads(text[text.index("{\"tokens"):text.rindex("}") + 1])["errors"]
 last = errors[-1]
-figure = Figure(480, 300, f"Relative RMS error of O over the ranks of a ring: with float32 {last['float32']:.1e} for {last['ranks']} ranks as for one, with bf16 {last['bf16']:.1e}.")
+figure = Figure(480, 300, f"Relative RMS error of O over the ranks of a ring: with float32 {last['float32']:.1e} for {last['ranks']} ranks, no more than for one, with bf16 {last['bf16']:.1e}.")
 left, right, top, bottom = 70, 460, 24, 240
 most = 1.15 * max(e["bf16"] for e in errors)
 
