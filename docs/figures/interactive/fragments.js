@@ -46,8 +46,8 @@
     const settings = kit.settings([
       { key: 'instruction', words: 'instruction', value: first, grow: true, options: Object.entries(instructions).map(([key, { words }]) => [key, words]) },
       { key: 'order', words: 'keys in P', value: 'packed', options: [['packed', 'as chapter 6 packs them'], ['plain', 'in order']] },
-      { key: 'row', words: 'row', value: 11, options: kit.range(64).map((i) => [i, `${i}`]) },
-      { key: 'column', words: 'column', value: 6, options: kit.range(16).map((i) => [i, `${i}`]) },
+      { key: 'row', words: 'row', value: 1, options: kit.range(64).map((i) => [i, `${i}`]) },
+      { key: 'column', words: 'column', value: 4, options: kit.range(16).map((i) => [i, `${i}`]) },
     ], load);
     const words = el('p.sentence', { 'aria-live': 'polite' }), caption = el('p.quiet');
     const draws = { scores: svg('svg.picture', { role: 'img', tabindex: 0 }), operand: svg('svg.picture', { role: 'img', tabindex: 0 }) };
