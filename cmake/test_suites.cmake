@@ -1,7 +1,7 @@
 # ctest reads this file: it asks a GoogleTest program for its tests and adds each suite as one test. One process per test would
 # spend more time starting than testing. Long suites are split into shards, so that cores share them; suites with many
 # tests begin first.
-function(add_suites name program filter labels standard properties)
+function(add_suites name program filter labels standard)
   if(NOT EXISTS ${program})
     add_test(${name}.NOT_BUILT ${program})
     if(standard)
@@ -38,7 +38,7 @@ function(add_suites name program filter labels standard properties)
       # A suite counts as skipped only if none of its tests ran; otherwise it has passed or failed.
       set_tests_properties(${test} PROPERTIES COST ${count} ENVIRONMENT "GTEST_TOTAL_SHARDS=${shards};GTEST_SHARD_INDEX=${index}"
         SKIP_REGULAR_EXPRESSION "PASSED  . 0 tests\\.[\n](.  SKIPPED [^\n]*[\n]?)+$" TIMEOUT 300
-        LABELS "${labels_of_suite}" ${properties})
+        LABELS "${labels_of_suite}")
     endforeach()
   endforeach()
 endfunction()
