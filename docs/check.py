@@ -129,7 +129,7 @@ def check_boxes(page: book.Page) -> Iterator[str]:
         title = section.partition("\n")[0]
         paragraphs = re.findall(r"^> \*\*(Bottleneck|Change|Prediction|Result|Lesson)\.\*\*((?:.|\n>.)*)", section, flags=re.MULTILINE)
         found = " ".join(name for name, _ in paragraphs)
-        if (section.startswith("Step ") and page.path.parent.name != "02_online_softmax" or found) and not wanted.fullmatch(f"{found} "):
+        if ((section.startswith("Step ") and page.path.parent.name != "02_online_softmax") or found) and not wanted.fullmatch(f"{found} "):
             yield f"{page.source}: {title}: its box says {found or 'nothing'}; docs/README.md has the order"
         for name, text in paragraphs:
             if name == "Prediction" and not re.search(r"\d|\b[Gg]uess|^ None\b", text):
