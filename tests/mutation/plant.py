@@ -119,14 +119,11 @@ def plant(folder, faults, all_faults=FAULTS):
         _, begin = place_of(name, fault)
         span = (begin, begin + len(fault.old))
         files.setdefault(fault.path, {}).setdefault(span, Place(*span, {})).others[list(all_faults).index(name)] = fault.new
-    texts = {}
-    for path, places in files.items():
-        text = (ROOT / path).read_text(encoding="utf-8")
-        texts[path] = with_all(text, list(places.values()), 0, len(text))
-    for file, text in texts.items():
+    for file, places in files.items():
         target = Path(folder) / file
         target.parent.mkdir(parents=True, exist_ok=True)
-        head, pragma, rest = text.partition("#pragma once\n")
+        text = (ROOT / file).read_text(encoding="utf-8")
+        head, pragma, rest = with_all(text, list(places.values()), 0, len(text)).partition("#pragma once\n")
         line = f'#line {head.count(chr(10)) + 2} "{ROOT / file}"\n'  # gives the following lines the name of the chapter's own file
         text = f"{head}{pragma}extern const int flashbook_fault;\n{line}{rest}"
         if not target.exists() or target.read_text(encoding="utf-8") != text:  # files that include it need not be recompiled
