@@ -8,7 +8,7 @@ namespace flashbook::decoding {
 OutOfPages::OutOfPages(int needed, int free, int pages)
     : std::runtime_error("the cache needs " + std::to_string(needed) + " pages and has " +
                          std::to_string(free) + " free of " + std::to_string(pages) +
-                         ": drop sequences, evict prefixes, or make it larger"),
+                         ": drop sequences, or make it larger"),
       needed(needed),
       free(free),
       pages(pages) {}
