@@ -2,9 +2,9 @@
 //|
 //| In step 1, a load of K touches 16 cache lines, and looking these lines up takes most of the time. The
 //| lanes of a warp read the same column of 16 keys, and each key is a separate row. Assigning queries and
-//| keys to threads differently would not help, because Q is stored by rows as well. But we can exchange the
-//| *indices of K in memory*: in $K^\top$, stored as `[column][key]`, the same column of 32 neighbouring keys
-//| is 64 contiguous bytes.
+//| keys to threads differently would help little, because Q is stored by rows as well. But we can exchange
+//| the *indices of K in memory*: in $K^\top$, stored as `[column][key]`, the same column of 32 neighbouring
+//| keys is 64 contiguous bytes.
 //|
 //| So a small kernel transposes K first. It reads as badly as step 1, but it reads only $N d$ numbers, once,
 //| where the products read $N^2 d$. The kernel for the scores differs from step 1 only in the address of K.

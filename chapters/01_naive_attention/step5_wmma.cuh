@@ -9,7 +9,7 @@
 //|
 //| The block and its tile do not change: 256 threads, 128 by 128 results, chunks in shared memory, two
 //| barriers per chunk. A thread's 8 by 8 piece becomes a 64 by 32 piece of a *warp*, which is 4 by 2
-//| fragments. Step 5 rejects float32, because its products would be rounded to 16 bits.
+//| fragments. Step 5 rejects float32, because its operands would be rounded to TF32.
 //|
 //| ![The tiles of chapter 1: what a block loads, and what a thread or a warp makes of
 //| it](../../docs/figures/tiles_ch01.svg)
