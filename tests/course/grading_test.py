@@ -237,7 +237,7 @@ class ASandbox(unittest.TestCase):
         self.folder.mkdir()
         self.other.mkdir()
         self.other.chmod(0o777)
-        (self.other / "answer").write_text("42\n")
+        (self.other / "answer").write_text("the secret answer\n")
         self.mark = f"hostile-{os.getpid()}"
         self.sandbox = Sandbox()
 
@@ -280,15 +280,15 @@ class ASandbox(unittest.TestCase):
         outcome = self.run_shell(f"cat {self.other}/answer /etc/passwd; ls /root /home {COURSE}; for d in / /tmp /var/tmp /dev/shm /run /usr "
                                  f"{self.other} {self.folder.parent}; do (: >$d/flashbook-x) && echo wrote $d; done; ln -s /etc/passwd link; ln {self.other}/answer hard; truncate -s 0 "
                                  f"{self.other}/answer; mv {self.other}/answer .; chmod 777 .; cat /proc/self/status")
-        for word in ("42", "root:", "grade.py", "wrote", "Uid"):
+        for word in ("the secret answer", "root:", "grade.py", "wrote", "Uid"):
             self.assertNotIn(word, outcome.output)
-        self.assertEqual((self.other / "answer").read_text(), "42\n")
+        self.assertEqual((self.other / "answer").read_text(), "the secret answer\n")
         self.assertEqual(list(self.folder.iterdir()), [])
 
     def test_what_is_visible_can_be_read_and_not_written(self):
         outcome = self.sandbox.run(["sh", "-c", f"cat {self.other}/answer; echo 43 >{self.other}/answer"], self.folder, visible=[self.other])
-        self.assertTrue(outcome.output.startswith("42\n"))
-        self.assertEqual((self.other / "answer").read_text(), "42\n")
+        self.assertTrue(outcome.output.startswith("the secret answer\n"))
+        self.assertEqual((self.other / "answer").read_text(), "the secret answer\n")
 
     def hostile(self, what, seconds=10):
         """Runs the hostile program with `what`: "threads", "hidden", "child", "eater", "tables" or "deep"."""
