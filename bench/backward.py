@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times gradients, interleaved: chapter 7's steps, and PyTorch's gradients with cuDNN, with FlashAttention-2, and unfused, with P in memory.
 
-    backward.py [--step one_pass,persistent] [--peers cudnn,flash,eager,fa2,...] [--head-dim 64,128,256] [--mask full,causal] [--seqlen 512,1k,4k,16k]
+    backward.py [--step one_pass,persistent] [--peers cudnn,flash,eager,fa3,...] [--head-dim 64,128,256] [--mask full,causal] [--seqlen 512,1k,4k,16k]
                 [--layout bhsd,bshd] [--rounds 5] [--out FILE] [--library FILE]
     backward.py --accuracy [...]   no times: the errors of dQ, dK and dV against FP64, for four kinds of inputs
     backward.py --ablation [...]   the persistent step with one switch changed at a time, and the previous step, at d = 64 and 128
@@ -9,7 +9,7 @@
 bench/race.py documents the method. A peer's time is that of torch.autograd.grad alone, without the forward pass, which determines the kernel. Our
 time includes computing D and converting dQ. FLOPs are 2.5 times those of the forward pass. `vs_cudnn` is our speed relative to cuDNN. `kept_bytes`
 is what a forward pass saves for the backward pass in addition to Q, K, V and O, and `peak_bytes` is the additional peak memory of the backward pass.
-Ours is checked against float64 gradients of a head first. fa2, fa3, fa4 and cudnn_frontend (bench/packages.py) take part if their packages are
+Ours is checked against float64 gradients of a head first. fa3, fa4 and cudnn_frontend (bench/packages.py) take part if their packages are
 installed.
 """
 

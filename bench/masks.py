@@ -36,7 +36,7 @@ from bench.structs import Gradients, Mask, Shape, Tensors
 CHAPTER, HEAD_DIM, HEADS, LENGTH = 9, 128, 16, 8192
 PAIRS, PACKED, RANGES, COLUMNS, FUNCTIONS, GRADIENT = "dense", "varlen", "ranges", "flashmask", "mask_functions", "backward"  # steps
 WINDOW, PREFIX, SOFTCAP, REACH, DROPOUT = 1024, 2048, 30.0, 128, 0.1
-PEERS = ("flex", "flex_flash", "varlen", "flash2", "fa3", "dense", "cudnn")
+PEERS = ("flex", "varlen", "flash2", "fa3", "dense", "cudnn")
 LENGTHS = (1000, 37, 4096, 1, 2047, 512, 300, 8391)  # packed
 WIDTHS = {f"window{keys}": keys for keys in (128, 256, 512, 2048, 4096)}  # in addition to WINDOW
 AS_PAIRS = ("causal", "window", "documents", "prefix")  # also timed as masks in memory, with a byte per pair
@@ -180,13 +180,8 @@ def unmasked(library, problem):
     return dataclasses.replace(found, kind="masked", run=lambda: found.run().view(problem.q.shape))
 
 
-def flex(problem, backend="TRITON"):
-    """Returns FlexAttention, compiled, with its block mask made beforehand. Backends: TRITON, or FLASH for
-    FlashAttention-4's kernels."""
-    who = "flex" if backend == "TRITON" else "flex_flash"
-    lacking = packages.absent(who, "masked")
-    if lacking:
-        return lacking
+def flex(problem):
+    """Returns FlexAttention, compiled, with its block mask made beforehand."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     word, n = problem.word, problem.shape.seqlen_q
@@ -212,9 +207,8 @@ def flex(problem, backend="TRITON"):
         values["making"] = time.perf_counter() - start
     torch._dynamo.reset()  # each mask is compiled separately, and after eight PyTorch would stop compiling
     compiled = torch.compile(flex_attention, dynamic=False)
-    run = lambda: compiled(problem.q, problem.k, problem.v, score_mod=scores.get(word), block_mask=block_mask, scale=problem.shape.scale,
-                            **({} if backend == "TRITON" else {"kernel_options": {"BACKEND": backend}}))
-    return Contestant(who, packages.PACKAGES[who].label, run, values=values, kind="masked")
+    run = lambda: compiled(problem.q, problem.k, problem.v, score_mod=scores.get(word), block_mask=block_mask, scale=problem.shape.scale)
+    return Contestant("flex", "FlexAttention, compiled", run, values=values, kind="masked")
 
 
 def varlen(problem):
@@ -400,7 +394,7 @@ def contestants_of(library, options, problem):
     found = [ours(library, step, problem) for step in library.slugs(CHAPTER, options.step)]
     if problem.word in ("full", "causal") or (problem.word == "documents" and problem.layout == "bhsd"):
         found.append(unmasked(library, problem))
-    takes = {"flex": (flex, problem.word != "dropout"), "flex_flash": (functools.partial(flex, backend="FLASH"), problem.word != "dropout"),
+    takes = {"flex": (flex, problem.word != "dropout"),
              "varlen": (varlen, bool(problem.lengths)),
              "flash2": (flash2, problem.word in ("full", "causal", "window")),
              "fa3": (fa3, problem.word in ("full", "causal", "window", "softcap")),

@@ -1,7 +1,7 @@
 """The names of results: what was measured, in which type and shape.
 
     forward/ch05/persistent/bf16/d128/causal/n8192                a step of a chapter
-    forward/cudnn/bf16/d128/full/n8192                            a peer: cudnn, flash, eager; from packages: fa2, fa3, fa4, cudnn_frontend, ...
+    forward/cudnn/bf16/d128/full/n8192                            a peer: cudnn, flash, eager; from packages: fa3, fa4, cudnn_frontend, ...
     forward/cudnn_bf16/e4m3/d128/full/n8192                       a peer without FP8, in BF16 on the same values
     forward/product/bf16/d128/full/n8192                          an 8192-cubed matrix product, interleaved with that cell
     forward/ch05/persistent/bf16/d128/causal_bshd/n8192           tensors [batch, seqlen, heads, d]; default: [batch, heads, seqlen, d]

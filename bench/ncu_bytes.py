@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """Compares the bytes that Nsight Compute counted with a chapter's models.
 
-    ncu_bytes.py --metrics                                    prints the metrics for Nsight Compute, separated by commas
-    ncu_bytes.py [--tell] COUNTERS.csv REPORT.json RESULT.json NAME    compares, and writes a result
+    ncu_bytes.py [--tell] COUNTERS.csv REPORT.json RESULT.json NAME
 
 COUNTERS.csv is the output of `ncu --csv --print-units base --metrics ...` for a chapter's program, REPORT.json that program's --json file. The
 first launches of all kernels make one run of the step, and their bytes are summed. Two counts are compared: bytes to and from device memory, with
@@ -11,31 +10,27 @@ machine. Its context is kept, and its results are replaced by one named NAME (nc
 too. Exit code 1 if counters and models differ by more than 15 %; --tell only reports this, for chapter 3's step 3, whose page explains why.
 """
 
-import csv
 import json
 import pathlib
 import sys
 from collections.abc import Mapping, Sequence
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # so that python3 bench/ncu_bytes.py finds the packages
+
+from bench import ncu_profile
+
 TOLERANCE = 0.15
-UNITS = {"byte": 1, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "sector": 32}
-MEMORY = ("dram__bytes_read.sum", "dram__bytes_write.sum")
+SECTOR = 32  # bytes
+MEMORY = ncu_profile.DRAM
 # Sectors between the L1 caches and the L2. The L2's own counters are lower, since requests of several multiprocessors for a line are merged.
 L2 = ("l1tex__m_xbar2l1tex_read_sectors.sum", "l1tex__m_l1tex2xbar_write_sectors.sum")
 
 
 def counted_bytes(text: str, metrics: Sequence[str] = MEMORY) -> dict[str, float]:
-    """Returns {kernel: bytes counted by these metrics} for the first launch of every kernel. Lines before the table's head are ncu's
-    messages."""
-    lines = text.splitlines()
-    head = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
-    first: dict[str, str] = {}
-    total: dict[str, float] = {}
-    for row in csv.DictReader(lines[head:]):
-        kernel = row["Kernel Name"] + " " + row["Grid Size"]
-        if first.setdefault(kernel, row["ID"]) == row["ID"] and row["Metric Name"] in metrics:
-            total[kernel] = total.get(kernel, 0) + float(row["Metric Value"].replace(",", "")) * UNITS[row["Metric Unit"]]
-    return total
+    """Returns {kernel: bytes counted by these metrics} for the first launch of every kernel."""
+    unit = SECTOR if metrics == L2 else 1
+    return {f"{found['kernel']} {found['grid']}": unit * sum(found["values"].get(metric, 0) for metric in metrics)
+            for found in ncu_profile.kernels(text) if found["values"].keys() & {*metrics}}
 
 
 def compared(what: str, kernels: Mapping[str, float], model: float) -> float:
@@ -70,9 +65,7 @@ def main(counters: str, report: str, result: str, name: str) -> int:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--metrics"]:
-        print(",".join(MEMORY + L2))
-    elif len(words := [word for word in sys.argv[1:] if word != "--tell"]) == 4:
+    if len(words := [word for word in sys.argv[1:] if word != "--tell"]) == 4:
         code = main(*words)
         sys.exit(0 if code == 1 and "--tell" in sys.argv else code)
     else:

@@ -4,7 +4,6 @@ that installs it. Tensors are [batch, heads, seqlen, head_dim]; most packages ha
 import functools
 import importlib
 import importlib.util
-import math
 from typing import Any, NamedTuple
 
 from bench import flash_attention_3
@@ -24,18 +23,13 @@ class Package(NamedTuple):
 BUILD = "git clone https://github.com/Dao-AILab/flash-attention && cd flash-attention"
 FRONTEND = "pip install nvidia-cudnn-frontend"
 PACKAGES = {
-    "fa2": Package("FlashAttention-2", "flash_attn", "pip install flash-attn --no-build-isolation"),
     "fa3": Package("FlashAttention-3", "flash_attn_interface", f"{BUILD}/hopper && python3 setup.py install; or, for BF16 and f16, "
                    "pip install --no-deps xformers==0.0.34 nvidia-cuda-runtime-cu12"),
     "fa4": Package("FlashAttention-4", "flash_attn.cute", "pip install flash-attn-4"),
     "cudnn_frontend": Package("cuDNN, through its own frontend", "cudnn", FRONTEND),
     "flashinfer": Package("FlashInfer", "flashinfer", "pip install flashinfer-python"),
-    "xformers": Package("xFormers", "xformers.ops", "pip install xformers"),
-    "flex": Package("FlexAttention, compiled", "torch.nn.attention.flex_attention", "pip install torch"),
-    "flex_flash": Package("FlexAttention, its FLASH backend", "flash_attn.cute", "pip install flash-attn-4"),
-    "varlen": Package("varlen_attn", "torch.nn.attention.varlen", "pip install 'torch>=2.10'"),
 }
-GRADIENTS = ("fa2", "fa3", "fa4", "cudnn_frontend")  # those whose backward pass is timed
+GRADIENTS = ("fa3", "fa4", "cudnn_frontend")  # those whose backward pass is timed
 IN_FP8 = ("fa3", "cudnn_frontend")  # those that read e4m3
 
 
@@ -60,7 +54,7 @@ def absent(who: str, kind: str = "forward", in_fp8: bool = False) -> Contestant 
 
 
 def forward(who: str, problem: Any) -> Contestant:
-    """Returns a launch of one of PACKAGES. For e4m3 problems, those of IN_FP8 read e4m3, and the others BF16."""
+    """Returns a launch of one of MAKERS. For e4m3 problems, those of IN_FP8 read e4m3, and the others BF16."""
     in_fp8 = bool(problem.encoded) and who in IN_FP8
     lacking = absent(who, in_fp8=in_fp8)
     if lacking:
@@ -96,66 +90,6 @@ def flash_attention(who: str) -> Any:
         return run
 
     return make
-
-
-def flex(backend: str) -> Any:
-    """Returns FlexAttention with a given backend; a causal mask is a block mask made beforehand."""
-    def make(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
-        attention = module("torch.nn.attention.flex_attention")
-        n = q.shape[2]
-        mask = attention.create_block_mask(lambda b, h, q, k: q >= k, None, None, n, n, device="cuda") if causal else None
-        torch._dynamo.reset()  # each shape is compiled separately, and after eight PyTorch would stop compiling
-        compiled = torch.compile(attention.flex_attention, dynamic=False)
-        return lambda: compiled(q, k, v, block_mask=mask, scale=scale, kernel_options={"BACKEND": backend})
-
-    return make
-
-
-def firsts(batch: int, n: int) -> Any:
-    """Returns where each of `batch` sequences of equal length begins, [batch + 1]."""
-    return torch.arange(batch + 1, device="cuda", dtype=torch.int32) * n
-
-
-def packed(tensor: Any) -> Any:
-    """Returns [batch * seqlen, heads, head_dim]"""
-    return tensor.transpose(1, 2).reshape(-1, tensor.shape[1], tensor.shape[3]).contiguous()
-
-
-def unpacked(o: Any, like: Any) -> Any:
-    batch, heads, n, head_dim = like.shape
-    return o.view(batch, n, heads, head_dim).transpose(1, 2)
-
-
-def varlen(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
-    """Returns PyTorch's attention for packed sequences, which supports only the default scale."""
-    attend, n = module("torch.nn.attention.varlen").varlen_attn, q.shape[2]
-    if not math.isclose(scale, q.shape[3] ** -0.5, rel_tol=1e-6):
-        raise ValueError("varlen_attn supports only the default scale")
-    q_in, k_in, v_in = (packed(tensor) for tensor in (q, k, v))
-    first = firsts(q.shape[0], n)
-    try:  # later versions specify a causal mask as a window
-        attend(q_in, k_in, v_in, first, first, n, n, is_causal=causal)
-        options: dict[str, Any] = {"is_causal": causal}
-    except TypeError:
-        options = {"window_size": (-1, 0)} if causal else {}
-    return lambda: unpacked(attend(q_in, k_in, v_in, first, first, n, n, **options), q)
-
-
-def flashinfer(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
-    """Returns FlashInfer's kernel for many queries, planned beforehand."""
-    batch, heads, n, head_dim = q.shape
-    workspace = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)
-    wrapper = module("flashinfer").BatchPrefillWithRaggedKVCacheWrapper(workspace, "NHD")
-    first = firsts(batch, n)
-    wrapper.plan(first, first, heads, k.shape[1], head_dim, causal=causal, sm_scale=scale, q_data_type=q.dtype)
-    q_in, k_in, v_in = (packed(tensor) for tensor in (q, k, v))
-    return lambda: unpacked(wrapper.run(q_in, k_in, v_in), q)
-
-
-def xformers(q: Any, k: Any, v: Any, causal: bool, scale: float) -> Any:
-    ops = module("xformers.ops")
-    bias = ops.LowerTriangularMask() if causal else None
-    return lambda: ops.memory_efficient_attention(*turned(q, k, v), attn_bias=bias, scale=scale).transpose(1, 2)
 
 
 # ---- cuDNN's graphs ------------------------------------------------------------------------------------------------------------------
@@ -252,5 +186,4 @@ def cudnn_gradient(problem: Any) -> Any:
     return run
 
 
-MAKERS = {"fa2": flash_attention("fa2"), "fa3": flash_attention("fa3"), "fa4": flash_attention("fa4"), "cudnn_frontend": cudnn_frontend,
-          "flashinfer": flashinfer, "xformers": xformers, "flex": flex("TRITON"), "flex_flash": flex("FLASH"), "varlen": varlen}
+MAKERS = {"fa3": flash_attention("fa3"), "fa4": flash_attention("fa4"), "cudnn_frontend": cudnn_frontend}

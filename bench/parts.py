@@ -74,7 +74,7 @@ def program(name: str, *options: str) -> Commands:
 def counted(out: pathlib.Path) -> list[list[str]]:
     """Returns the bytes counted by Nsight Compute, compared with the models of chapters 1 and 3."""
     shape = "--batch 1 --heads 8 --kv-heads 8 --seqlen 8k --head-dim 128"
-    command_by_name = {f"ncu/ch01/{step}/bf16/d128/full/n8192": f"01_naive_attention --step {step} {shape}" for step in ("register_tile", "wmma")}
+    command_by_name = {"ncu/ch01/register_tile/bf16/d128/full/n8192": f"01_naive_attention --step register_tile {shape}"}
     for dim, heads in ((128, 16), (64, 32)):
         for step in steps.of(3):
             command_by_name[f"ncu/{step.name}/bf16/d{dim}/full/n4096"] = (f"03_flash_attention_1 --step {step.slug} --batch 4 --heads {heads} "
@@ -137,8 +137,8 @@ def many_on_two_cards(out: pathlib.Path) -> list[list[str]]:
     return [["python3", "bench/many.py", "--rounds", ROUNDS, "--out", str(out)]]
 
 
-BESIDE = ("cudnn", "cudnn_frontend", "flash", "fa2", "fa3", "fa4")  # compared with chapter 5 in every cell
-LADDER_PEERS = (*BESIDE, "eager", "flex", "flex_flash", "xformers", "flashinfer", "varlen", "product")
+BESIDE = ("cudnn", "cudnn_frontend", "flash", "fa3", "fa4")  # compared with chapter 5 in every cell
+LADDER_PEERS = (*BESIDE, "eager", "product")
 BOOK_STEPS = [name for chapter in (1, 3, 4, 5) for name in steps.names(chapter)]
 EVERY_STEP = either([*BOOK_STEPS, *steps.names(6)])
 FULL, AT_4K, LONGEST = ("full",), (4096,), (512, 4096, 16384)
@@ -150,7 +150,7 @@ CELLS = (r"(decode|called)/(ch08/(equal_work|boxes|warpgroup)|ch09/prompts|fa3|c
          rf"/bf16/d{either((64, 128, 256))}/b\d+h\d+k\d+t\d+(ragged)?_{either(LAYOUTS)}(_p\d+)?/n\d+")
 CALLED = (rf"(called|alone)/(ch\d\d/\w+|fa3|cudnn)/bf16/d{either(DIMS)}"
           rf"/(forward|backward)(_packed_{either(PACKED)}|_window\d+)?_h\d+k\d+_{either(MASKS)}/n\d+")
-MASKED = (r"masked/(ch09/(dense|varlen|ranges|flashmask|mask_functions)|ch05/persistent|flex|flex_flash|varlen|flash2|fa3|dense|cudnn)"
+MASKED = (r"masked/(ch09/(dense|varlen|ranges|flashmask|mask_functions)|ch05/persistent|flex|varlen|flash2|fa3|dense|cudnn)"
           r"/bf16/d(128|192)/\w+/n\d+")
 NEW_GRADIENTS = [step.slug for step in steps.of(7)][1:]  # the first is measured at fewer lengths
 GRADIENTS = names("backward", rf"(ch07/{either(NEW_GRADIENTS)}|\w+)")

@@ -32,7 +32,7 @@ from bench.race import SEED, Contestant, Wrong, whole_numbers
 from bench.structs import Shape, Tensors
 
 DTYPES = {"f16": 1, "bf16": 2, "e4m3": 3}  # FlashbookType; PyTorch's attention takes the first two
-PEERS = ("cudnn", "flash", "eager", *packages.PACKAGES, "product")
+PEERS = ("cudnn", "flash", "eager", *packages.MAKERS, "product")
 PRODUCT = 8192  # rows, columns and terms
 torch: Any = None  # imported after the options are checked
 
@@ -111,7 +111,7 @@ def ours(library, chapter, slug, problem, ablation=False, means=False):
 def peer(who, problem):
     """Returns PyTorch's attention with one backend forced, or unfused; that of a package; or a matrix product."""
     q, k, v, causal, scale = problem.q, problem.k, problem.v, bool(problem.shape.causal), problem.shape.scale
-    if who in packages.PACKAGES:
+    if who in packages.MAKERS:
         return packages.forward(who, problem)
     if who == "product":
         return product(problem.dtype)
