@@ -241,7 +241,7 @@ PARTS = (
     Part("long", "studies", 220, "errors of long rows",
          program("accuracy", "--long", "--batch", "1", "--heads", "8", "--seqlen", "65536", "--out"), r"long/(quarter|one|one_sign|all_equal)/.*",
          ("accuracy",)),
-    Part("every", "forward", 300, "every step alone at every shape, for the interactive ladder",
+    Part("every", "forward", 300, "every step alone at every shape, for the tables",
          program("forward", "--chapter", "1,3,4,5,6", "--dtype", "bf16,e4m3", "--max-seconds", "0.05", "--out"),
          names("forward", EVERY_STEP, "(bf16|e4m3)"), ("forward",)),
 )

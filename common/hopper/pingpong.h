@@ -11,8 +11,8 @@
 //| first turn must be passed on, too, so the last consumer does so once before its loop (`open_turns`). All
 //| consumers take the same number of turns.
 //|
-//| ![Without pingpong the simulator's consumers issue side by side; with it, one after the
-//| other](../../docs/figures/pingpong_order.svg)
+//| ![Without pingpong the consumers begin side by side; with it, they alternate from the first
+//| tile](../../docs/figures/pingpong_timeline.svg)
 #pragma once
 #include "common/hopper/problem.h"
 #include "common/ptx/barrier.h"

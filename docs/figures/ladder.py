@@ -2,13 +2,12 @@
 """Writes ladder_ch01.svg, ladder_ch02.svg, ...: the book's ladder with one chapter's rungs highlighted, in TFLOP/s on a
 linear scale. Chapter 2 (on the CPU, in GFLOP/s), 7 (backward pass), 8 (in bytes per second), 9 (under a window) and 10
 (two GPUs) have their own ladders. ladder_book.svg has the fastest step of every chapter and the peers. Rates come
-from the newest results, names of steps from the chapters. The script also writes the rates of every step at every
-shape, interactive/ladder_data.js."""
+from the newest results, names of steps from the chapters."""
 import re
 import sys
 from pathlib import Path
 
-from svg import Figure, write_data
+from svg import Figure
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -189,58 +188,7 @@ def draw(lit, rows, unit, notes):
     figure.write(str(Path(__file__).with_name(f"ladder_ch{lit:02}.py" if lit else "ladder_book.py")))
 
 
-def rates_forward(measured):
-    """Returns, for each shape head_dim/mask/N, the rate of every step, in E4M3 for chapter 6 and in BF16 otherwise;
-    rates without each of chapter 5's ideas; and, measured in one process per type, our rate, FlashAttention-3's and
-    cuDNN's."""
-    beside: dict[str, dict[str, list[float]]] = {}
-    for name, turn in results.in_turn(measured, "ch05/persistent", "ch06/transpose_once").items():
-        beside.setdefault(name.dtype, {})[f"{name.head_dim}/{name.mask}/{name.seqlen}"] = [round(rate, 1) for rate in (turn.ours, turn.fa3, turn.cudnn)]
-    rates: dict[str, dict[str, float]] = {}
-    without: dict[str, list[list[object]]] = {}
-    for shape in beside["bf16"]:
-        head_dim, mask, seqlen = shape.split("/")
-        cell = {"head_dim": int(head_dim), "mask": mask, "seqlen": int(seqlen)}
-        for (chapter, step), entry in measured.by_step(**cell).items():
-            if entry.cell.who == "ch05/persistent":
-                without[shape] = [[words, round(rate, 1)] for words, rate, _ in rows_without(measured, entry.values["FLOPS"] / 1e12, cell)]
-            if not entry.skipped and "bytes_per_second" in entry.values:
-                rates.setdefault(shape, {})[f"{chapter}.{step}"] = round(entry.values["FLOPS"] / 1e12, 1)
-    return {"rates": rates, "without": without, "beside": beside}
-
-
-def rates_by(measured, pattern, value):
-    """Returns {shape: {step or peer: rate}} of the results whose names match a pattern with the groups `who` and
-    `shape`; ours by number."""
-    found: dict[str, dict[str, float]] = {}
-    for name, entry in measured.newest.items():
-        parts = re.fullmatch(pattern, name)
-        if parts and not entry.skipped:
-            step = steps.find(entry.cell.chapter, entry.cell.variant.removesuffix("_p64")) if entry.cell.chapter else None
-            found.setdefault(parts["shape"], {})[str(step.number) if step else parts["who"]] = value(entry)
-    return found
-
-
-def write_rates(measured):
-    """Writes the data of the interactive ladders."""
-    chapters = (1, 2, 3, 4, 5, 6, 7, 8, 9)
-    data = {"chapters": {chapter: title(chapter) for chapter in chapters},
-            "steps": {f"{chapter}.{step.number}": step.title + " *" * (step.number in afterwards(chapter)) for chapter in chapters
-                      for step in steps.of(chapter)},
-            "limits": {key: words for chapter in chapters for key, words in limits(chapter).items()}
-            | {f"{chapter}.0": words for chapter, words in limits_of_fastest().items()},
-            **rates_forward(measured),
-            "own": {2: rates_by(measured, r"forward/(?P<who>ch02/\w+)/f32/d64/full/n(?P<shape>\d+)", lambda entry: round(entry.values["FLOPS"] / 1e9, 1)),
-                    7: rates_by(measured, r"backward/(?P<who>ch07/\w+|\w+)/bf16/d(?P<shape>\d+/\w+/n\d+)", lambda entry: round(entry.values["FLOPS"] / 1e12, 1)),
-                    8: rates_by(measured, rf"decode/(?P<who>{'|'.join(ONE_QUERY)}|\w+)/bf16/(?P<shape>d(128|256)/b\d+h\d+k\d+[a-z]*(?<!chunks)(?<!mixed)/n\d+)",
-                                lambda entry: round(entry.values["bytes_per_second"] / 1e12, 2)),
-                    9: rates_by(measured, r"masked/(?P<who>ch09/(?:dense|varlen|ranges|flashmask|mask_functions)|flex|varlen|flash2|dense)/bf16/d128/(?P<shape>\w+)/n\d+",
-                                lambda entry: round(entry.values["FLOPS"] / 1e12, 1))}}
-    write_data(__file__, "Rates from bench/results", data)
-
-
 measured = results.load(results.RESULTS / results.BOOK_GPU)
-write_rates(measured)
 for lit in LIT:
     draw(lit, list(rows_of(measured, lit)), "TFLOP/s", ("H200, batch 4, 16 heads, N 4096, d 128, no mask", "The fastest step of other chapters"))
 draw(7, rows_of_gradients(measured), "TFLOP/s", ("H200, backward, batch 4, 16 heads, N 4096, d 128, no mask", "Others: what PyTorch calls"))

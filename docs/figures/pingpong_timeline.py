@@ -1,11 +1,9 @@
 #!/usr/bin/env python3
-"""Writes pingpong_timeline.svg: what the warpgroups of a block do at the same time, measured on an H200, and the
-timestamps for the interactive figure, interactive/pingpong_timeline_data.js. pingpong_order.py draws the simulator's
-order of the same moments."""
+"""Writes pingpong_timeline.svg: what the warpgroups of a block do at the same time, measured on an H200."""
 import sys
 from pathlib import Path
 
-from svg import Figure, write_data
+from svg import Figure
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -55,16 +53,6 @@ def panel(figure, y, title, passes, first, last):
     return y
 
 
-def write_stamps(run_of):
-    """Writes, for each run, the summary of bench/timeline.cpp, the moments, and one row per pass: warpgroup, tile, and
-    the clock of each moment or null."""
-    moments = ["turn", "issued", "scores", "end", "keys_sent", "values_sent"]
-    runs = [{"step": step.number, "d": head_dim, "tile_cycles": run.values["tile_cycles"], "idle_share": round(run.values["idle_share"], 2), "moments": moments,
-             "stamps": [[one["warpgroup"], one["tile"], *(one.get(moment) for moment in moments)] for one in run.stamps]}
-            for head_dim in (64, 128) for step in STEPS for run in [run_of(step, head_dim)]]
-    write_data(__file__, "Stamps of an H200, from bench/results", {'runs': runs})
-
-
 from bench import results, steps
 from bench.names import Name
 
@@ -74,7 +62,6 @@ STEPS = [step for step in steps.of(5) if step.slug in WORDS]
 def run_of(step, head_dim):
     return measured.measured(Name("timeline", step.name, "bf16", head_dim, "full", 4096))
 
-write_stamps(run_of)
 cycles = 9000
 figure = Figure(540, 1110, "Consumers of a block on an H200. They begin together and alternate by themselves; with pingpong they "
                            "alternate from the first tile on; with overlap, and in the last loop, they hardly wait for their scores.")

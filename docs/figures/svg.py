@@ -110,9 +110,3 @@ def roofline_axes(figure: Figure) -> tuple[Callable[[float], float], Callable[[f
 def data_text(name: str, what: str, writer: str, value: object) -> str:
     """Returns the text of interactive/NAME_data.js, which an interactive figure reads."""
     return f"// {what}: docs/figures/{writer} writes this.\n(window.flashbookData ??= {{}}).{name} = {json.dumps(value, separators=(',', ':'))};\n"
-
-
-def write_data(script: str, what: str, value: object) -> None:
-    """Writes interactive/NAME_data.js for NAME.py."""
-    path = Path(script)
-    (path.parent / "interactive" / f"{path.stem}_data.js").write_text(data_text(path.stem, what, path.name, value), encoding="utf-8")

@@ -211,62 +211,20 @@ class Swizzle(unittest.TestCase):
             self.assertEqual(counted[7 * step:7 * step + 7], [*plain, swizzled[0], swizzled[0], swizzled[1], swizzled[2]])
 
 
-class DecodeCache(unittest.TestCase):
-    def test_plans(self):
-        """Every tile of every item is read once; with equal work, blocks differ by at most one tile."""
-        plans = run_script("return flashbookData.decode_cache.plans.map((plan) => ({ ...plan, loads: flashbookFigures.page_table.model.loads(plan) }));")
-        for plan in plans:
-            with self.subTest(lengths=plan["lengths"], heads=plan["heads"], blocks=plan["blocks"], plan=plan["plan"]):
-                found: dict[int, list[int]] = {}
-                for pack, begin, end, *_ in itertools.chain(*plan["segments"]):
-                    found.setdefault(pack, []).extend(range(begin, end))
-                wanted = {i * plan["heads"] + head: list(range(tiles)) for i, tiles in enumerate(plan["tiles"]) for head in range(plan["heads"])}
-                self.assertEqual({pack: sorted(tiles) for pack, tiles in found.items()}, wanted)
-                self.assertLessEqual(len(plan["segments"]), plan["blocks"])
-                if plan["plan"] == "work" and 0 not in plan["tiles"]:
-                    self.assertLessEqual(plan["loads"]["most"] - min(plan["loads"]["tiles"]), 1)
-
-    def test_pages(self):
-        """A page's holders are the sequences that use it, and a shared page is copied before one of them writes."""
-        stories = run_script("""
-          const { pagesOf, waste } = flashbookFigures.page_table.model;
-          return flashbookData.decode_cache.pages.map((story) => story.steps.map((step, k) => ({ ...step, pages: pagesOf(story, k), waste: waste(story, k) })));""")
-        for story in stories:
-            for step in story:
-                self.assertEqual([len(page["owners"]) for page in step["pages"]], step["holders"])
-                self.assertGreaterEqual(step["waste"]["unused"], 0)
-            self.assertEqual(len([step for step in story if step["copy"]]), 1)
-            self.assertEqual(len([step for step in story if step["refused"]]), 1 if story is stories[0] else 0)
-
-
 class Layouts(unittest.TestCase):
     def test_a_products_reads_are_the_addresses_of_its_elements(self):
-        """Compares the model's address of every element of the tiles with the pieces that the simulator's tensor cores read."""
-        wrong = run_script("""
-          const { address, matrices } = flashbookFigures.wgmma_tiles.model, reads = flashbookData.wgmma_tiles, wrong = [];
-          for (const [name, { product, start }] of Object.entries(matrices)) {
-            const pieces = reads[name].map((list) => new Set(list));
-            pieces.forEach((list, n) => { if (16 * Math.min(...list) !== start(n)) wrong.push([name, n]); });
-            for (let row = 0; row < 128; ++row)
-              for (let column = 0; column < 128; ++column) {
-                const piece = Math.floor(address(row, column).at / 16);
-                if (pieces.some((list, n) => list.has(piece) !== (n === product(row, column)))) wrong.push([name, row, column]);
-              }
-          }
-          return [wrong, address(11, 80).at, address(5, 24).at, address(20, 70).at];""")
-        self.assertEqual(wrong, [[], 17808, 736, 19020])  # examples and a question of chapter 5 and its appendix
+        """Compares chapter 5's formula for the address of an element with what the simulator's tensor cores read."""
+        def address(row, column):
+            panel, inside = divmod(column, 64)
+            return 16384 * panel + 128 * row + (inside // 8 ^ row % 8) * 16 + inside % 8 * 2
 
-    def test_scores_are_where_the_next_product_wants_them(self):
-        same = run_script("""
-          const { instructions, holders, keysOf } = flashbookFigures.mma_fragments.model, data = flashbookData.fragments;
-          return Object.entries(instructions).map(([name, { rows }]) => ['packed', 'plain'].map((order) => {
-            const s = holders(data, name, 'scores'), p = holders(data, name, 'operand'), keys = keysOf(data, name, order);
-            let same = 0;
-            for (let row = 0; row < rows; ++row) for (let column = 0; column < 16; ++column) same += s(row, column).thread === p(row, keys.indexOf(column)).thread;
-            return [same, s(11, 6)];
-          }));""")
-        six = {"thread": 15, "i": 2}  # question 1 of chapter 4
-        self.assertEqual(same, [[[256, six]] * 2, [[1024, six]] * 2, [[1024, six], [256, six]]])  # with 8 bits, only chapter 6's order avoids shuffles
+        layouts = json.loads((FIGURES / "hopper_layouts.json").read_text(encoding="utf-8"))
+        for name, product_of in (("k", lambda row, column: column // 16), ("v", lambda row, column: row // 16)):
+            reads = [set(offsets) for offsets in layouts[name]]
+            for row, column in itertools.product(range(128), repeat=2):
+                piece = address(row, column) // 16 * 16
+                self.assertEqual([n for n, offsets in enumerate(reads) if piece in offsets], [product_of(row, column)])
+        self.assertEqual([address(11, 80), address(5, 24), address(20, 70)], [17808, 736, 19020])  # in chapter 5's texts
 
 
 class MaskTiles(unittest.TestCase):
@@ -400,21 +358,7 @@ class Pages(unittest.TestCase):
         "attention_tiles_ch03": [{}, {"count": 8, "d": 256},
                                  *({"schedule": s, "causal": c, "tiles": t} for s in ("naive", "keysOutside", "queriesOutside")
                                    for c, t in (("no", "128x128"), ("yes", "128x64"), ("yes", "64x128")))],
-        "page_table": [{}, {"rows": 8}],
-        "equal_work": [{}, {"plan": "work", "lengths": "one long", "heads": 2}],
-        "pingpong_timeline": [{}, {"d": 64, "a": 3, "b": 5, "clocks": 3000}],
         "ring_phases": [{}, {"stages": 1, "landing": "seed 2"}, {"stages": 3, "consumers": 2, "fault": "missing release"}, {"fault": "wrong first parity"}],
-        **{f"ladder_ch{chapter}": [{}] for chapter in ("01", "02", "03", "05")},
-        "ladder_ch06": [{}, {"rung": "6.7"}],
-        "ladder_ch07": [{}, {"d": 64, "mask": "causal", "n": 512, "rung": "7.5"}],
-        "ladder_ch08": [{}, {"cache": "d256/b1h16k1/n65536", "rung": "8.6"}],
-        "ladder_ch09": [{}, {"mask": "softcap", "rung": "9.5"}],
-        "ladder_book": [{}, {"type": "e4m3", "rung": "6.0"}],
-        "ladder_ch04": [{}, {"d": 64, "scale": "log", "rung": "4.3"}, {"n": 512}],
-        "mma_fragments": [{}, {"row": 3, "column": 9}],
-        "wgmma_fragments": [{}, {"row": 63}],
-        "fp8_keys": [{}, {"order": "plain"}],
-        "wgmma_tiles": [{}, {"matrix": "v", "row": 20, "column": 70}],
         "mask_tiles": [{}, {"mask": "causal_documents"}, {"mask": "answers"}],
         "sectors": [{}, {"stride": 8}, {"offset": 1}],
         "sectors_ch01": [{}, {"pattern": "textbook_softmax"}, {"pattern": "tiled", "type": 4, "c": 2}, {"pattern": "coalesced", "c": 1}],

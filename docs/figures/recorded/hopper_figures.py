@@ -5,11 +5,9 @@
 
 docs/figures/hopper_layouts.json                  the program's output, for wgmma_tiles.py, wgmma_fragments.py and ring_phases.py
 docs/figures/interactive/ring_phases_data.js      its output for `rings`: the pipelines that ring_phases.js plays
-docs/figures/interactive/fragments_data.js, wgmma_tiles_data.js     the layouts, for fragments.js and wgmma_tiles.js
 With --check nothing is written, and the exit code is 1 if something differs.
 """
 import argparse
-import json
 import re
 import subprocess
 import sys
@@ -24,7 +22,6 @@ WRITER = "recorded/hopper_figures.py"
 DRAWN = ("wgmma_tiles", "wgmma_fragments", "ring_phases")
 sys.path.insert(0, str(FIGURES))
 
-from mma_fragments import place_of
 from svg import data_text
 
 # Where producer and consumers are: the file, and how the lines begin.
@@ -72,26 +69,6 @@ def played(text):
     return data_text("ring_phases", "Pipelines as the simulator ran them", WRITER, {"tiles": tiles, "code": code, "reports": reports, "runs": runs})
 
 
-def of_warp(places):
-    """Returns the places of the first of four warps; each of the others has the same places 16 rows further down."""
-    first = places[:len(places) // 4]
-    assert places == [number + (16 * warp if i % 2 == 0 else 0) for warp in range(4) for i, number in enumerate(first)]
-    return first
-
-
-def layouts_of(said):
-    """Returns the places of each lane's elements, as alternating rows and columns, and what each product reads of a
-    tile."""
-    # Two results of mma.sync, 8 columns each, form the left operand of a product of depth 16.
-    results, operand = place_of("c"), place_of("a")
-    c = [number for lane in range(32) for i in range(8) for number in (results(lane, i % 4)[0], results(lane, i % 4)[1] + i // 4 * 8)]
-    a = [number for lane in range(32) for i in range(8) for number in operand(lane, i)]
-    data = {"fragments": {"mma": {"scores": c, "operand": a}, "wgmma": {"scores": of_warp(said["d"]), "operand": of_warp(said["a"])},
-                          "fp8": {"scores": of_warp(said["d"]), "operand": of_warp(said["a8"]), "keys": said["keys"]}},
-            "wgmma_tiles": {key: [[offset // 16 for offset in reads] for reads in said[key]] for key in ("k", "v")}}
-    return {name: data_text(name, "Layouts as the code has them", WRITER, value) for name, value in data.items()}
-
-
 def brought_up_to_date(file, said, check):
     """Returns whether the file has this text or has been updated to it."""
     if file.exists() and file.read_text(encoding="utf-8") == said:
@@ -111,8 +88,6 @@ def main():
     said, rings = (subprocess.run([options.program, *words], stdout=subprocess.PIPE, check=True, text=True).stdout for words in ([], ["rings"]))
     right = brought_up_to_date(LAYOUTS, said, options.check)
     right &= brought_up_to_date(INTERACTIVE / "ring_phases_data.js", played(rings), options.check)
-    for name, text in layouts_of(json.loads(said)).items():
-        right &= brought_up_to_date(INTERACTIVE / f"{name}_data.js", text, options.check)
     if not options.check:
         for name in DRAWN:  # docs/check.py compares these with their sources
             subprocess.run([sys.executable, FIGURES / f"{name}.py"], check=True)

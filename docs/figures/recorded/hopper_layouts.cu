@@ -1,8 +1,8 @@
 /// \file
-/// Prints the data of chapter 5's drawings and its table of phases, and chapter 6's order of keys, as JSON,
-/// which hopper_figures.py stores in docs/figures. The layouts come from common/ptx; what WGMMA reads and how
-/// the pipeline's barriers change phase is what the simulator sees while the chapter's own functions run.
-/// With the argument `rings` it prints the events of the many pipelines in the interactive figure.
+/// Prints the data of chapter 5's drawings and its table of phases as JSON, which hopper_figures.py stores in
+/// docs/figures. The layouts come from common/ptx; what WGMMA reads and how the pipeline's barriers change
+/// phase is what the simulator sees while the chapter's own functions run. With the argument `rings` it
+/// prints the events of the many pipelines in the interactive figure.
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "chapters/05_flash_attention_3/specialised.cuh"
-#include "chapters/06_fp8/transpose.cuh"
 #include "common/device/device.h"
 #include "common/device/launch.h"
 #include "common/device/tensor_map.h"
@@ -308,12 +307,6 @@ void print_layouts() {
   std::printf("{\n");
   print_places("d", [](int thread, int i) { return WgmmaM64<kKeys>::d(thread, i); });
   print_places("a", [](int thread, int i) { return WgmmaM64<kKeys>::a16(thread, i); });
-  print_places("a8", [](int thread, int i) { return WgmmaM64<kKeys>::a8(thread, i); });  // 16 columns
-  std::vector<int> keys;
-  for (int i = 0; i < 16; ++i) keys.push_back(fp8::key_at(i));
-  std::printf("\"keys\": ");
-  print(keys);
-  std::printf(",\n");
   print_reads("k", Recorder::k_reads);
   print_reads("v", Recorder::v_reads);
   std::printf("\"ring\": [");

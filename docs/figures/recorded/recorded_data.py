@@ -16,11 +16,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "figures")]
 from svg import data_text
 
 from bench import results
-from bench.names import Name
 
 FIGURES = ROOT / "docs" / "figures"
-WHAT = {"decode_cache": "Pages and plans as chapter 8's library makes them",
-        "mask_tiles": "Tiles of masks as chapter 9's policies class them, and rates on an H200",
+WHAT = {"mask_tiles": "Tiles of masks as chapter 9's policies class them, and rates on an H200",
         "rank_errors": "Errors of chapter 10's ring over its ranks, in the simulator",
         "sectors": "Loads of chapter 1's kernels as the traced mode counts them"}
 
@@ -43,13 +41,6 @@ def answer(program, *words):
         return json.loads(file.read_text())
 
 
-def pingpong_order(program):
-    """Returns the order in which simulated warpgroups pass the moments of chapter 5's loop, without and with pingpong:
-    pingpong_order.json."""
-    runs = {run["name"]: run["stamps"] for run in answer(program)["benchmarks"]}
-    return json.dumps({step: runs[str(Name("timeline", f"ch05/{step}", "bf16", 128, "full", 1024))] for step in ("specialised", "pingpong")}, indent=1) + "\n"
-
-
 def sectors(program):
     """Returns, for each kernel of chapter 1, the lines that load from device memory, the most expensive first."""
     kernels, shape = ("textbook_scores", "textbook_softmax", "coalesced_scores", "tiled_scores"), {"head_dim": 64, "seqlen": 64}
@@ -63,15 +54,12 @@ def sectors(program):
 
 def main():
     *check, program = sys.argv[1:]
-    name = {"timeline": "pingpong_order", "01_naive_attention_traced": "sectors"}.get(pathlib.Path(program).name, pathlib.Path(program).name)
-    if name == "pingpong_order":
-        file, now = FIGURES / "pingpong_order.json", pingpong_order(program)
-    else:
-        data = sectors(program) if name == "sectors" else json.loads(subprocess.run([program], check=True, stdout=subprocess.PIPE, text=True).stdout)
-        if name == "mask_tiles":
-            newest = results.load(results.RESULTS / results.BOOK_GPU).newest
-            data["masks"] = [mask | ({"measured": found} if (found := rates(newest, mask["name"])) else {}) for mask in data["masks"]]
-        file, now = FIGURES / "interactive" / f"{name}_data.js", data_text(name, WHAT[name], "recorded/recorded_data.py", data)
+    name = pathlib.Path(program).name.replace("01_naive_attention_traced", "sectors")
+    data = sectors(program) if name == "sectors" else json.loads(subprocess.run([program], check=True, stdout=subprocess.PIPE, text=True).stdout)
+    if name == "mask_tiles":
+        newest = results.load(results.RESULTS / results.BOOK_GPU).newest
+        data["masks"] = [mask | ({"measured": found} if (found := rates(newest, mask["name"])) else {}) for mask in data["masks"]]
+    file, now = FIGURES / "interactive" / f"{name}_data.js", data_text(name, WHAT[name], "recorded/recorded_data.py", data)
     if not check:
         file.write_text(now)
     elif file.read_text() != now:
