@@ -11,10 +11,10 @@ import random
 import re
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -67,8 +67,21 @@ def one_line(name: str) -> str:
     return " ".join(printable(name).split())
 
 
-def processes_of_this_user() -> int:
-    return sum(1 for p in Path("/proc").glob("[0-9]*") if owner(p) == os.getuid())
+def processes() -> list[Path]:
+    """Returns the folders of all processes, any of which may be gone before it is read."""
+    return [Path("/proc", name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def threads(process: Path) -> list[str]:
+    try:
+        return os.listdir(process / "task")
+    except OSError:
+        return []  # the process has just ended
+
+
+def threads_of_this_user() -> int:
+    """Returns how many threads count towards RLIMIT_NPROC already."""
+    return sum(len(threads(process)) for process in processes() if owner(process) == os.getuid())
 
 
 def owner(path: Path) -> int | None:
@@ -109,15 +122,12 @@ def calls() -> dict[str, int]:
 
 
 class Sandbox:
-    lent: ClassVar[set[int]] = set()  # user ids in use, across all sandboxes
-    lock = threading.Lock()
     is_fenced: ClassVar[bool] = True  # tests change this and the next one, to run unfenced or as on older systems
     landlock: ClassVar[int] = 6  # the newest version that fence.py supports
 
     def __init__(self) -> None:
         self.lends = os.geteuid() == 0
         self.missing: list[str] = []
-        self.others = 0 if self.lends else processes_of_this_user()
         with own_folder() as folder:
             done = self.run(["true"], folder)
         if done.code:
@@ -136,19 +146,19 @@ class Sandbox:
                 file.write_text("42\n")
                 file.chmod(0o666)
             self.missing += self.run(["probe", secret, program], own, visible=[program]).output.splitlines()
-            quick = Limits(seconds=5, memory=64 << 20, processes=16)
 
-            def says(script: str, limits: Limits = quick) -> Outcome:
+            def says(script: str, limits: Limits = Limits()) -> Outcome:
                 return self.run(["sh", "-c", script], own, limits)
 
-            if not says("(head -c 300m /dev/zero | tail -c 300m >/dev/null) & wait").stopped:
+            held = "((head -c 300m /dev/zero; sleep 9) | tail -c 300m >/dev/null) & wait"  # tail keeps all of it until head and sleep end
+            if "MB of memory" not in says(held, Limits(seconds=60, memory=64 << 20)).stopped:
                 self.missing.append("take more memory than its limit")
             if "done" in says("for i in $(seq 100); do sleep 2 & done; echo done", Limits(seconds=1, processes=16)).output:
                 self.missing.append("start more processes than its limit")
             if not says("while :; do :; done", Limits(seconds=0.3)).stopped:
                 self.missing.append("run for longer than its limit")
-            says(f"(setsid sleep 4321.{os.getpid()} &) ; true")
-            if any(f"4321.{os.getpid()}".encode() in line.split(b"\0") for line in command_lines()):
+            says(f"(setsid sleep 60.{os.getpid()} &) ; true")
+            if any(f"60.{os.getpid()}".encode() in line.split(b"\0") for line in command_lines()):
                 self.missing.append("leave processes behind")
 
     @property
@@ -158,22 +168,24 @@ class Sandbox:
 
     def command(self, command: Sequence[object], folder: Path, user: int, limits: Limits, visible: Iterable[object]) -> list[str]:
         """Returns `command` under fence.py."""
-        bounds = {"CORE": 0, "FSIZE": limits.file, "NOFILE": 256, "CPU": int(limits.seconds) + 2, "NPROC": self.others + limits.processes}
+        others = 0 if self.lends else threads_of_this_user()
+        bounds = {"CORE": 0, "FSIZE": limits.file, "NOFILE": 256, "CPU": int(limits.seconds) + 2, "NPROC": others + limits.processes}
         plan = {"limits": bounds, "own": str(folder), "readable": [path for path in (*SYSTEM, *map(str, visible)) if os.path.exists(path)],
                 "devices": DEVICES, "user": user if self.lends else 0, "is_fenced": self.is_fenced, "landlock": self.landlock, "calls": calls()}
         return [sys.executable, "-I", "-S", fence.__file__, json.dumps(plan), *map(str, command)]
 
     @contextmanager
     def user(self) -> Iterator[int]:
-        """Yields a user id that no other program runs as."""
-        with self.lock:
-            user = random.choice([user for user in NOBODIES if user not in self.lent])
-            self.lent.add(user)
-        try:
-            yield user
-        finally:
-            with self.lock:
-                self.lent.remove(user)
+        """Yields a user id that no other program runs as, not even one of another grader on this machine."""
+        for user in random.sample(NOBODIES, len(NOBODIES)):
+            with socket.socket(socket.AF_UNIX) as lent:
+                try:
+                    lent.bind(f"\0flashbook-user-{user}")  # an abstract address, which is free again once the socket is closed
+                except OSError:
+                    continue
+                yield user
+                return
+        raise Broken("all user ids for submissions are in use: wait until other graders have ended")
 
     def run(self, command: Sequence[object], folder: str | Path, limits: Limits = Limits(), environment: Mapping[str, str] | None = None,
             visible: Iterable[object] = ()) -> Outcome:
@@ -193,9 +205,9 @@ class Sandbox:
 
 
 def command_lines() -> Iterator[bytes]:
-    for process in Path("/proc").glob("[0-9]*/cmdline"):
+    for process in processes():
         try:
-            yield process.read_bytes()
+            yield (process / "cmdline").read_bytes()
         except OSError:
             pass
 
@@ -204,11 +216,7 @@ def memory_of(process: Path) -> int:
     """Returns the bytes of memory that a process uses, including its page tables; -1 if it has ended. Asks each thread: if the main thread exits
     first, the process itself looks like a zombie without memory, while its other threads go on."""
     most = -1
-    try:
-        threads = os.listdir(process / "task")
-    except OSError:
-        return most  # the process has just ended
-    for thread in threads:
+    for thread in threads(process):
         try:
             text = (process / "task" / thread / "status").read_text(errors="replace")
         except OSError:
@@ -222,7 +230,7 @@ def in_use(group: int, user: int) -> dict[int, int]:
     """Returns the bytes of memory that a program and its descendants use, by process: its process group, which nothing in the sandbox can
     leave, and all processes of `user` (-1: no user id was lent)."""
     found = {}
-    for process in Path("/proc").glob("[0-9]*"):
+    for process in processes():
         try:
             is_its = int((process / "stat").read_bytes().rpartition(b")")[2].split()[2]) == group or owner(process) == user
         except (OSError, IndexError, ValueError):

@@ -86,7 +86,7 @@ int main(int, char** words) {
   }
   if (words[1] == std::string("eater")) {
     if (fork() == 0) hide(true);
-    return sleep(5);
+    return sleep(50);
   }
   if (words[1] == std::string("tables")) {  // a table of 4 KB for each page that is read, and the pages are one
     constexpr std::size_t kBytes = std::size_t(1) << 37, kOfATable = 2 << 20;
@@ -94,15 +94,15 @@ int main(int, char** words) {
         mmap(nullptr, kBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     madvise(const_cast<char*>(pages), kBytes, MADV_NOHUGEPAGE);
     for (std::size_t i = 0; i < kBytes; i += kOfATable) (void)pages[i];
-    return sleep(5);
+    return sleep(50);
   }
   if (words[1] == std::string("threads"))
     std::thread([] {
       if (fork() == 0) {
         memset(malloc(300 << 20), 1, 300 << 20);
-        sleep(5);
+        sleep(50);
       }
-      sleep(5);
+      sleep(50);
     }).join();
   for (int i = 0, folder = open(".", O_RDONLY); i < 3000; ++i) {
     const int before = folder;
@@ -204,10 +204,10 @@ class Gate(unittest.TestCase):
             self.assertEqual(self.objection(text), "", text)
 
     def test_takes_no_longer_than_the_text_is_long(self):
-        start = time.monotonic()
+        start = time.process_time()
         for text in (";\n" * 200000, "'\\''\n" * 9000, ";\n" * 30000, "{" * 60000, '"\\' * 30000):
             self.objection(text)
-        self.assertLess(time.monotonic() - start, 5)
+        self.assertLess(time.process_time() - start, 5)
         self.assertIn("at most 65536 are allowed", self.objection(";\n" * 40000))
 
     def test_takes_every_solution_of_the_book(self):
@@ -252,20 +252,20 @@ class ASandbox(unittest.TestCase):
 
     def test_time(self):
         start = time.monotonic()
-        outcome = self.run_shell("sleep 30 & sleep 30", seconds=0.5)
-        self.assertLess(time.monotonic() - start, 10)
+        outcome = self.run_shell("sleep 600 & sleep 600", seconds=0.5)
+        self.assertLess(time.monotonic() - start, 300)  # on a busy machine
         self.assertIn("a loop that never ends?", outcome.trouble)
 
     def test_memory(self):
-        script = "head -c 900000000 /dev/zero | tail -c 900000000 > /dev/null"  # tail keeps all of it
-        self.assertIn("more than 128 MB of memory", self.run_shell(script, memory=128 << 20, seconds=20).trouble)
+        script = "(head -c 300000000 /dev/zero; sleep 60) | tail -c 300000000 > /dev/null"  # tail keeps all of it until head and sleep end
+        self.assertIn("more than 128 MB of memory", self.run_shell(script, memory=128 << 20, seconds=50).trouble)
 
     def test_a_file_that_grows(self):
         self.run_shell("head -c 100000 /dev/zero > big", file=1000)
         self.assertLessEqual((self.folder / "big").stat().st_size, 1000)
 
     def test_processes(self):
-        outcome = self.run_shell("for i in $(seq 40); do sleep 3 & done; echo done", processes=20, seconds=5)
+        outcome = self.run_shell("for i in $(seq 400); do sleep 60 & done; echo done", processes=20, seconds=50)
         self.assertNotEqual(outcome.output, "done\n")
 
     def test_a_crash_has_a_name(self):
@@ -273,14 +273,14 @@ class ASandbox(unittest.TestCase):
         self.assertEqual(self.run_shell("exit 1").trouble, "")
 
     def test_nothing_is_left_running(self):
-        self.run_shell(f"(setsid sleep 1234.{os.getpid()} &) ; true")
-        self.assertFalse([line for line in command_lines() if f"1234.{os.getpid()}".encode() in line])
+        self.run_shell(f"(setsid sleep 60.{os.getpid()} &) ; true")
+        self.assertFalse([line for line in command_lines() if f"60.{os.getpid()}".encode() in line.split(b"\0")])
 
     def test_nothing_of_others_can_be_read_and_nothing_else_be_written(self):
         outcome = self.run_shell(f"cat {self.other}/answer /etc/passwd; ls /root /home {COURSE}; for d in / /tmp /var/tmp /dev/shm /run /usr "
-                                 f"{self.other} {self.folder.parent}; do (: >$d/flashbook-x) && echo wrote $d; done; ln -s /etc/passwd link; ln {self.other}/answer hard; truncate -s 0 "
+                                 f"{self.other} {self.folder.parent}; do (: >$d/flashbook-x) && echo WROTE $d; done; ln -s /etc/passwd link; ln {self.other}/answer hard; truncate -s 0 "
                                  f"{self.other}/answer; mv {self.other}/answer .; chmod 777 .; cat /proc/self/status")
-        for word in ("the secret answer", "root:", "grade.py", "wrote", "Uid"):
+        for word in ("the secret answer", "root:", "grade.py", "WROTE", "Uid"):
             self.assertNotIn(word, outcome.output)
         self.assertEqual((self.other / "answer").read_text(), "the secret answer\n")
         self.assertEqual(list(self.folder.iterdir()), [])
@@ -290,7 +290,7 @@ class ASandbox(unittest.TestCase):
         self.assertTrue(outcome.output.startswith("the secret answer\n"))
         self.assertEqual((self.other / "answer").read_text(), "the secret answer\n")
 
-    def hostile(self, what, seconds=10):
+    def hostile(self, what, seconds=40):
         """Runs the hostile program with `what`: "threads", "hidden", "child", "eater", "tables" or "deep"."""
         source, program = self.other / "hostile.cpp", self.other / self.mark
         source.write_text(HOSTILE)
@@ -306,7 +306,7 @@ class ASandbox(unittest.TestCase):
         self.assertEqual(self.hostile("child").trouble, "")
         self.assertIn("more than 128 MB of memory", self.hostile("eater").trouble)
         threads = subprocess.run("cat /proc/[0-9]*/task/*/stat", shell=True, capture_output=True, text=True).stdout  # some end meanwhile
-        self.assertFalse([thread for thread in threads.splitlines() if f"({self.mark}) " in thread and f"({self.mark}) Z" not in thread])
+        self.assertFalse([thread for thread in threads.splitlines() if re.search(rf"\({self.mark}\) [^ZX]", thread)])
 
     def test_a_process_that_ends_while_it_is_watched(self):
         """A listing of /proc names it, and then its folder is gone."""
@@ -437,9 +437,9 @@ class Submission(unittest.TestCase):
             self.assertLess(tracemalloc.get_traced_memory()[1], 16 << 20)
             tracemalloc.stop()
         self.zip("ada.zip", **{f"{i}/a.cuh": "" for i in range(3000)})
-        start = time.monotonic()
+        start = time.process_time()
         self.answers()
-        self.assertLess(time.monotonic() - start, 5)
+        self.assertLess(time.process_time() - start, 5)
 
     def handed_in(self, *words, **how):
         scratch = self.folder.parent / "scratch"
