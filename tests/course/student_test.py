@@ -110,8 +110,9 @@ class Run(unittest.TestCase):
                                    (gtest.Verdict(False, f"{launch}livelock in block (0,0,0): threads poll"), False), (gtest.Verdict(False, "1 of 8 numbers are wrong."), True)):
             one = tried("ch01-a", False)
             one.verdicts["A.0"] = verdict
-            with mock.patch("course.attempt.build", return_value=(True, "")) as build, mock.patch("course.modes.of", return_value=["traced"]), \
-                    mock.patch("course.gtest.run", return_value=traced):
+            with tempfile.TemporaryDirectory() as folder, mock.patch("course.attempt.BUILD", Path(folder)), \
+                    mock.patch("course.attempt.has_twin", return_value=True), mock.patch("course.attempt.build", return_value=(True, "")) as build, \
+                    mock.patch("course.modes.of", return_value=["traced"]), mock.patch("course.gtest.run", return_value=traced):
                 self.assertEqual(attempt.race(one), traced.message if is_traced else "")
             self.assertEqual(build.called, is_traced)
 
@@ -180,7 +181,7 @@ class Output(unittest.TestCase):
             "4 of 9 numbers are wrong", "Its last output:", "row_max 3", "[1] mine", "After 5 s it still runs, at a.h:7."])
 
     def test_of_a_test_that_never_ends(self):
-        message = self.verdict(1, "30").message
+        message = self.verdict(3, "30").message
         self.assertIn("a loop that never ends?\nIts last output:\nrow_max 3\n", message)
         self.assertIn("at a.h:7", message)
 

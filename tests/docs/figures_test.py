@@ -29,7 +29,7 @@ CHROMIUM = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", 
 
 def browse(page, *flags):
     """Returns the page after its scripts have run."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # some of Chromium's processes end later, and write until then
         file = pathlib.Path(folder) / "page.html"
         file.write_text(page, encoding="utf-8")
         command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={folder}/profile",

@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -44,10 +45,10 @@ class Packages(unittest.TestCase):
         self.tool("sudo", 'echo "sudo $*" >>calls\n[ "$1" = -n ] && shift\nexec "$@"')
         self.tool("true", "exit 0")
         libraries = os.environ.get("LD_LIBRARY_PATH", "")  # Python may be in the build folder
-        self.tool("python3", f'LD_LIBRARY_PATH={libraries} exec {sys.executable} "$@"')
+        self.tool("python3", f'LD_LIBRARY_PATH={shlex.quote(libraries)} exec {shlex.quote(sys.executable)} "$@"')
 
     def tool(self, name, text):
-        (self.tools / name).write_text(f"#!{self.tools}/sh\n{text}\n")
+        (self.tools / name).write_text(f"#!/bin/sh\n{text}\n")
         (self.tools / name).chmod(0o755)
 
     def manager(self, name, code=0):
@@ -65,7 +66,7 @@ class Packages(unittest.TestCase):
     def calls(self):
         """Returns the calls to package managers, without apt's settings."""
         text = (self.tree / "calls").read_text() if (self.tree / "calls").exists() else ""
-        return [re.sub(r"(-q|-o \S+) ", "", line) for line in text.splitlines() if not line.startswith("sudo")]
+        return [re.sub(r"(-q|-o \S+) ", "", line.replace(str(self.tree), "")) for line in text.splitlines() if not line.startswith("sudo")]
 
     def test_commands_of_the_manager_that_is_here_or_of_all(self):
         said = self.call("door/install", "--commands", "compiler", "GoogleTest").stdout
