@@ -59,22 +59,17 @@ from bench.names import Name
 measured = results.load()
 STEPS = [step for step in steps.of(5) if step.slug in WORDS]
 
-def run_of(step, head_dim):
-    return measured.measured(Name("timeline", step.name, "bf16", head_dim, "full", 4096))
-
-cycles = 9000
-figure = Figure(540, 1110, "Consumers of a block on an H200. They begin together and alternate by themselves; with pingpong they "
-                           "alternate from the first tile on; with overlap, and in the last loop, they hardly wait for their scores.")
+cycles = 15000
+figure = Figure(540, 554, "Consumers of a block on an H200. They begin together and alternate by themselves; with pingpong they "
+                          "alternate from the first tile on; with overlap, and in the last loop, they hardly wait for their scores.")
 legend(figure, 16)
 y = 74
-for head_dim in (128, 64):
-    for step in STEPS:
-        passes = run_of(step, head_dim).stamps
-        first = min(one["turn"] for one in passes if one["warpgroup"])
-        y = panel(figure, y, f"d = {head_dim}, step {step.number}: {WORDS[step.slug]}", passes, first, first + cycles) + 12
-    for tick in range(0, cycles + 1, 3000):
-        figure.text(LEFT + tick * (figure.width - LEFT - RIGHT) / cycles, y + 8, f"{tick} clocks" if tick == cycles else str(tick),
-                    "small soft", "end" if tick == cycles else "middle")
-    y += 28
-figure.text(16, y + 4, "First tiles of one block, numbered. NVIDIA H200.", "small soft")
+for step in STEPS:
+    passes = measured.measured(Name("timeline", step.name, "bf16", 128, "full", 4096)).stamps
+    first = min(one["turn"] for one in passes if one["warpgroup"])
+    y = panel(figure, y, f"Step {step.number}: {WORDS[step.slug]}", passes, first, first + cycles) + 12
+for tick in range(0, cycles + 1, 5000):
+    figure.text(LEFT + tick * (figure.width - LEFT - RIGHT) / cycles, y + 8, f"{tick} clocks" if tick == cycles else str(tick),
+                "small soft", "end" if tick == cycles else "middle")
+figure.text(16, y + 32, "First tiles of a block on an H200, d = 128. Gaps: waits for a tile or a turn.", "small soft")
 figure.write(__file__)

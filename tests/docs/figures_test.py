@@ -352,7 +352,7 @@ class Pages(unittest.TestCase):
       };"""
 
     CHOICES: ClassVar[dict[str, list[dict[str, Any]]]] = {
-        **{f"fault_ch{chapter}": [{}] for chapter in ("01", "03", "04", "05", "06", "07", "08")},
+        **{f"fault_ch{chapter}": [{}] for chapter in ("01", "03", "04", "06", "07", "08")},
         "timelines": [{}, {"slug": "ch08/boxes"}],
         "online_softmax": [{}, {"block": 1}, *({"preset": k} for k in range(1, 6)), {"scores": "-1.25, 3; 2 2 -inf 0.001", "block": 4}],
         "attention_tiles_ch03": [{}, {"count": 8, "d": 256},

@@ -149,7 +149,6 @@
   window.flashbookFigures.fault_ch01 = named('fault_ch01');
   window.flashbookFigures.fault_ch03 = named('fault_ch03');
   window.flashbookFigures.fault_ch04 = named('fault_ch04');
-  window.flashbookFigures.fault_ch05 = named('fault_ch05');
   window.flashbookFigures.fault_ch06 = named('fault_ch06');
   window.flashbookFigures.fault_ch07 = named('fault_ch07');
   window.flashbookFigures.fault_ch08 = named('fault_ch08');

@@ -67,7 +67,7 @@ RECORDED = {
     "ch09/deterministic": ("never_released_05", ["--seqlen", "256"]),
     "ch09/prompts": ("never_released_05", MANY_KEYS),
 }
-ON_PAGES = {"ch01/shared_tile", "ch03/queries_outside", "ch04/two_stages", "ch05/specialised", "ch06/overlapped", "ch07/specialised",
+ON_PAGES = {"ch01/shared_tile", "ch03/queries_outside", "ch04/two_stages", "ch06/overlapped", "ch07/specialised",
             "ch08/ring"}  # the chapter shows this one next to its fault
 # Steps of chapters 5 to 9 that run on Ampere as well.
 NOT_HOPPER = {"ch07/two_passes", "ch07/one_pass"}
