@@ -1,12 +1,10 @@
 """Finds a class's submissions in exports of Moodle, Canvas and Gradescope or in a teacher's own folders, and matches them with a roster: who
-submitted nothing, and who was late."""
+submitted nothing."""
 import csv
-import math
 import re
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
 from pathlib import Path
 
 from course import regions, similar, submission
@@ -20,8 +18,8 @@ LARGEST_ZIP = 2 << 30  # limit on a class's unpacked size
 # Names that identify the student: folders from Moodle and Gradescope; plain files from Moodle without folders, and from Canvas.
 MOODLE = re.compile(r"(?P<name>.+)_(?P<id>\d+)_assignsubmission_\w+")
 GRADESCOPE = re.compile(r"(?P<name>submission_(?P<id>\d+))")
-FILES = (re.compile(r"(?P<name>.+?)_(?P<id>\d+)_assignsubmission_file_.*"), re.compile(r"(?P<name>[^_]+)(?:_(?P<late>LATE))?_(?P<id>\d+)_\d+_.+"))
-ROSTER = ("id", "name", "submission", "handed_in")
+FILES = (re.compile(r"(?P<name>.+?)_(?P<id>\d+)_assignsubmission_file_.*"), re.compile(r"(?P<name>[^_]+)(?:_LATE)?_(?P<id>\d+)_\d+_.+"))
+ROSTER = ("id", "name", "submission")
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,6 @@ class HandedIn:
     place: Path | None  # a folder or a zip; None if nothing was handed in
     files: tuple[str, ...] = ()  # the student's files in `place`; empty means all
     id: str = ""
-    days_late: int | None = 0  # None means late by an unknown number of days
     person: str = ""  # name of the student on the roster
 
 
@@ -93,8 +90,7 @@ def grouped_files(place: Path) -> list[HandedIn]:
         if whose and path.is_file() and not path.is_symlink():
             names = [f"{path.stem}{submission.IN_ZIP}{name}" for name in submission.files_in_zip(path)] if path.suffix == ".zip" else [path.name]
             before = found.get(whose["id"], HandedIn(whose["name"], place, id=whose["id"]))
-            is_late = whose.groupdict().get("late")
-            found[whose["id"]] = replace(before, files=(*before.files, *names), days_late=None if is_late else before.days_late)
+            found[whose["id"]] = replace(before, files=(*before.files, *names))
     return list(found.values()) if len(found) > 1 else []
 
 
@@ -116,8 +112,7 @@ def handed_in(words: Sequence[str], exercises: Sequence[Exercise], scratch: Path
 
 
 def read_roster(file: Path) -> list[dict[str, str]]:
-    """Returns the lines of a CSV with a column id and optionally name, submission (its title) and handed_in (date and
-    time)."""
+    """Returns the lines of a CSV with a column id and optionally name and submission (its title)."""
     try:
         with open(file, encoding="utf-8-sig", newline="") as stream:
             lines = [{key: (value or "").strip() for key, value in line.items() if key in ROSTER} for line in csv.DictReader(stream)]
@@ -127,21 +122,6 @@ def read_roster(file: Path) -> list[dict[str, str]]:
         raise Fault(f"{file}: there is no column id, or no student: the first line names the columns, id and any of {', '.join(ROSTER[1:])}; then "
                     "each student has a line")
     return lines
-
-
-def moment(text: str, what: str) -> datetime:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise Fault(f"{what} is '{one_line(text)}': write it as 2026-12-01T23:59") from None
-
-
-def days_late(when: str, due: datetime) -> int:
-    """Returns the number of days late, counting a part of a day as one."""
-    at = moment(when, "handed_in")
-    if (at.tzinfo is None) != (due.tzinfo is None):
-        raise Fault(f"handed_in is {at} and --due is {due}: give both a time zone, or neither")
-    return max(0, math.ceil((at - due) / timedelta(days=1)))
 
 
 def plain(name: str) -> str:
@@ -159,16 +139,15 @@ def unknown(found: Iterable[HandedIn], roster: Sequence[Mapping[str, str]]) -> l
     return [one.title for one in found if plain(one.title) not in lines and plain(one.id) not in lines]
 
 
-def with_roster(found: Iterable[HandedIn], roster: Sequence[Mapping[str, str]], due: datetime | None) -> list[HandedIn]:
-    """Returns the submissions with the roster's id, name and days late, followed by students who submitted nothing."""
+def with_roster(found: Iterable[HandedIn], roster: Sequence[Mapping[str, str]]) -> list[HandedIn]:
+    """Returns the submissions with the roster's id and name, followed by students who submitted nothing."""
     lines = by_name(roster)
     everyone, found_ids = [], set()
     for one in found:
         line = lines.get(plain(one.title)) or lines.get(plain(one.id))
         if line:
             found_ids.add(line["id"])
-            when = line.get("handed_in")
-            one = replace(one, id=line["id"], person=line.get("name") or "", days_late=days_late(when, due) if due and when else one.days_late)
+            one = replace(one, id=line["id"], person=line.get("name") or "")
         everyone.append(one)
     return everyone + [HandedIn(line.get("name") or line["id"], None, id=line["id"]) for line in roster if line["id"] not in found_ids]
 

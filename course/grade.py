@@ -314,7 +314,7 @@ def grade_class(grader: Grader, handed_in: Sequence[HandedIn], names: Sequence[s
             start = time.monotonic()
             graded = grade_or_say_why(grader, one, title, jobs)
             spent, count, left = spent + time.monotonic() - start, count + 1, left - 1
-        graded.student, graded.person, graded.days_late, graded.percent = one.id, one_line(one.person), one.days_late, arguments.late
+        graded.student, graded.person = one.id, one_line(one.person)
         grades.append(graded)
         if arguments.only:
             print(report.text(graded, shows_hidden=True))
@@ -341,19 +341,16 @@ def grade_class(grader: Grader, handed_in: Sequence[HandedIn], names: Sequence[s
 
 def grade_all(words: Sequence[str], exercises: Sequence[manifest.Exercise], names: Sequence[str], scratch: Path,
               arguments: argparse.Namespace) -> None:
-    due = classroom.moment(arguments.due, "--due") if arguments.due else None
     handed_in = classroom.handed_in(words, exercises, scratch, arguments.single)
     if arguments.student and len(handed_in) > 1:
         raise Fault(f"--student needs a single submission, not {len(handed_in)}: give a class's ids with --roster")
     if arguments.student:
         handed_in = [replace(one, id=arguments.student) for one in handed_in]
     roster = classroom.read_roster(arguments.roster) if arguments.roster else []
-    if due and not any(line.get("handed_in") for line in roster):
-        print("warning: --due has no effect: submission dates come from the roster's column handed_in, which is missing", file=sys.stderr)
     if arguments.roster:
         for title in classroom.unknown(handed_in, roster):
             print(f"warning: {arguments.roster} has no line for {one_line(title)}: put this name into its column submission", file=sys.stderr)
-        handed_in = classroom.with_roster(handed_in, roster, due)
+        handed_in = classroom.with_roster(handed_in, roster)
     base = Path(arguments.out) if arguments.out else manifest.ROOT / "build" / "grades"
     what = (tuple(words), repr(exercises), arguments.class_seed, arguments.unfenced)
     progress = Progress.resumed(base / short("-".join(["grades", *names, "unfinished"])), what, arguments.seed)
@@ -366,13 +363,11 @@ def main() -> None:
     parser.add_argument("what", nargs="+", help="submissions: students' trees, folders with the edited files, zips of these, or folders and zips "
                         "of a class; and what to grade: two-digit chapters, or exercise ids (default: all chapters)")
     parser.add_argument("--single", action="store_true", help="treat each of them as the work of one student, whatever it contains")
-    parser.add_argument("--roster", type=Path, help="a CSV with a column id and any of name, submission, handed_in; the tables also list students "
+    parser.add_argument("--roster", type=Path, help="a CSV with a column id and any of name, submission; the tables also list students "
                         "on it who submitted nothing")
     parser.add_argument("--class", dest="class_seed", default="", metavar="TEXT", help="the seed that you gave your class: with a student's id it "
                         "draws the variant of capstone-variant")
     parser.add_argument("--student", metavar="ID", help="the student's id, for a single submission without a roster")
-    parser.add_argument("--due", help="the deadline, such as 2026-12-01T23:59: days late are counted from it to the roster's handed_in")
-    parser.add_argument("--late", type=float, default=0, metavar="PERCENT", help="percentage of the points lost per day late, or part of a day")
     parser.add_argument("--out", help="folder for report.md and results.json (default: build/grades/NAME); for a class, the parent of its folders")
     parser.add_argument("--seed", type=int, help="the seed of an earlier grading, to repeat it on the same inputs (default: a new one)")
     parser.add_argument("--only", metavar="TEST", help="run only this test, given by name or title, show its message even if it is hidden, and write "

@@ -24,15 +24,9 @@ def again(grade: Grade, exercise: Exercise) -> str:
     return REPEAT.format(seed=grade.seed, variant=of_whom, id=exercise.id)
 
 
-def lateness(grade: Grade) -> str:
-    """Returns the points after the deduction for lateness; empty if nothing is deducted."""
-    days = grade.days_late or 0
-    return f"{grade.final:g} points after {days} day{'s' * (days != 1)} late" if grade.final != grade.points else ""
-
-
 def summary(grade: Grade) -> str:
     """Returns one line with the name and the points."""
-    return ", ".join(filter(None, [f"{grade.name}: {points_of(grade)}", lateness(grade)]))
+    return f"{grade.name}: {points_of(grade)}"
 
 
 def line(grade: Grade) -> str:
@@ -112,17 +106,16 @@ def as_csv(lines: Sequence[Sequence[object]]) -> str:
 
 
 def table(grades: Sequence[Grade]) -> str:
-    """Returns a CSV with the maximum points and a line per submission: the points of each exercise (- if not handed in), their sum, the sum
-    after the deduction for lateness, each student's variant, and the seed of the inputs."""
+    """Returns a CSV with the maximum points and a line per submission: the points of each exercise (- if not handed in), their sum, each
+    student's variant, and the seed of the inputs."""
     most, exercises = grades[0].most, [r.exercise for r in grades[0].results]
     varied = [i for i, e in enumerate(exercises) if e.variant is not None]
-    lines: list[list[object]] = [["submission", "id", "status", *(e.id for e in exercises), "points", "after days late",
-                                  *(f"variant of {exercises[i].id}" for i in varied), "seed"],
-                                 ["the most", "", "", *(e.points for e in exercises), most, most, *("" for _ in varied), ""]]
+    lines: list[list[object]] = [["submission", "id", "status", *(e.id for e in exercises), "points", *(f"variant of {exercises[i].id}" for i in varied), "seed"],
+                                 ["the most", "", "", *(e.points for e in exercises), most, *("" for _ in varied), ""]]
     for grade in grades:
         points = [r.points if r.is_there else "-" for r in grade.results]
         variants = [variant.name(manifest.ROOT, grade.results[i].exercise) for i in varied]
-        lines.append([grade.name, grade.student, grade.status, *points, grade.points, f"{grade.final:g}", *variants, grade.seed])
+        lines.append([grade.name, grade.student, grade.status, *points, grade.points, *variants, grade.seed])
     return as_csv(lines)
 
 
@@ -130,12 +123,12 @@ def canvas(grades: Sequence[Grade], title: str) -> str:
     """Returns a CSV for Canvas's gradebook; the IDs come from the names of the files that Canvas exports."""
     head = ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", title]
     possible = ["    Points Possible", "", "", "", "", grades[0].most]
-    return as_csv([head, possible, *([grade.full_name, grade.student, "", "", "", f"{grade.final:g}"] for grade in grades)])
+    return as_csv([head, possible, *([grade.full_name, grade.student, "", "", "", grade.points] for grade in grades)])
 
 
 def moodle(grades: Sequence[Grade], title: str) -> str:
     """Returns a CSV for Moodle's gradebook, mapped by "ID number"."""
-    return as_csv([["ID number", "Full name", title, "Feedback"], *([g.student, g.full_name, f"{g.final:g}", g.status] for g in grades)])
+    return as_csv([["ID number", "Full name", title, "Feedback"], *([g.student, g.full_name, g.points, g.status] for g in grades)])
 
 
 def pairs(found: Sequence[tuple[float, str, str, str]]) -> str:

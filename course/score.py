@@ -76,8 +76,6 @@ class Grade:
     seconds: float
     student: str = ""  # id on the roster or the learning platform
     person: str = ""  # name on the roster
-    days_late: int | None = 0  # None: late by an unknown number of days
-    percent: float = 0  # percentage of the points lost per day late, or part of a day
     answers: dict[str, Written] = field(default_factory=dict)  # keyed by the exercise's id
 
     @property
@@ -89,19 +87,13 @@ class Grade:
         return possible(self.results)
 
     @property
-    def final(self) -> float:
-        """The points after the deduction for lateness."""
-        return round(self.points * max(0.0, 1 - self.percent / 100 * (self.days_late or 0)), 2)
-
-    @property
     def full_name(self) -> str:
         return self.person or self.name
 
     @property
     def status(self) -> str:
-        """Whether the submission is missing, late or graded without a sandbox, and the status of single exercises."""
+        """Whether the submission is missing or graded without a sandbox, and the status of single exercises."""
         if not any(result.is_there for result in self.results):
             return NOT_HANDED_IN
-        late = ["late" if self.days_late is None else f"{self.days_late} day{'s' * (self.days_late != 1)} late"] if self.days_late != 0 else []
         unfenced = ["graded without a complete sandbox"] if self.lack else []
-        return "; ".join([*unfenced, *late, *(f"{r.exercise.id}: {r.status}" for r in self.results if r.status)])
+        return "; ".join([*unfenced, *(f"{r.exercise.id}: {r.status}" for r in self.results if r.status)])

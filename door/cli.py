@@ -16,7 +16,7 @@ from door.course import course
 from door.tree import number_of, number_or_capstone, number_or_exercise
 
 # the course's commands whose script takes options after --
-GRADE_OPTIONS = """Options after --. A class: --roster FILE, --due TIME, --late PERCENT, --single (each DIR is from one student). Variants:
+GRADE_OPTIONS = """Options after --. A class: --roster FILE, --single (each DIR is from one student). Variants:
 --class TEXT, --student ID. To repeat: --seed N, --only TEST (one test with its output, hidden or not). --out DIR, --jobs N. --unfenced grades
 on a machine without a sandbox. To continue an interrupted class, repeat the command."""
 FLAGS = ("--all", "--no-cuda", "--solved")

@@ -443,14 +443,14 @@ class Submission(unittest.TestCase):
 
     def handed_in(self, *words, **how):
         scratch = self.folder.parent / "scratch"
-        return [(one.title, one.id, one.days_late, (one.place and list(submission.answers(one.place, [exercise()], one.files)[0])) or [])
+        return [(one.title, one.id, (one.place and list(submission.answers(one.place, [exercise()], one.files)[0])) or [])
                 for one in classroom.handed_in([str(word) for word in words or [self.folder]], [exercise()], scratch, **how)]
 
     def test_a_class_in_folders_and_zips(self):
         self.write("ada/student/chapters/01_one/a.cuh")
         self.zip("bob.zip", **{"a.cuh": self.TEXT})
         (self.folder / "carl").mkdir()
-        everybody = [("ada", "", 0, ["ch01-a"]), ("bob", "", 0, ["ch01-a"]), ("carl", "", 0, [])]
+        everybody = [("ada", "", ["ch01-a"]), ("bob", "", ["ch01-a"]), ("carl", "", [])]
         self.assertEqual(self.handed_in(), everybody)
         shutil.make_archive(str(self.folder.parent / "all"), "zip", self.folder)
         self.assertEqual(self.handed_in(self.folder.parent / "all.zip"), everybody)
@@ -458,8 +458,8 @@ class Submission(unittest.TestCase):
 
     def test_a_class_as_platforms_export_it(self):
         """Tests exports of Moodle, with and without folders, and of Canvas."""
-        moodle = [("Ada Lovelace", "123", 0, ["ch01-a"]), ("Bob Noyce", "124", 0, ["ch01-a"])]
-        canvas = [("lovelaceada", "77", 0, ["ch01-a"]), ("noycebob", "78", None, ["ch01-a"])]
+        moodle = [("Ada Lovelace", "123", ["ch01-a"]), ("Bob Noyce", "124", ["ch01-a"])]
+        canvas = [("lovelaceada", "77", ["ch01-a"]), ("noycebob", "78", ["ch01-a"])]
         for ada, bob, found in (("Ada Lovelace_123_assignsubmission_file_/a.cuh", "Bob Noyce_124_assignsubmission_file_/hw.zip", moodle),
                                 ("Ada Lovelace_123_assignsubmission_file_a.cuh", "Bob Noyce_124_assignsubmission_file_.zip", moodle),
                                 ("lovelaceada_77_1001_a.cuh", "noycebob_LATE_78_1003_hw.zip", canvas)):
@@ -468,18 +468,15 @@ class Submission(unittest.TestCase):
             self.assertEqual(self.handed_in(), found)
             remove(self.folder)
 
-    def test_a_roster_knows_who_is_missing_and_who_was_late(self):
+    def test_a_roster_knows_who_is_missing(self):
         self.folder.mkdir()
         file = self.folder / "roster.csv"
-        file.write_text("id,name,handed_in\n7,Ada Lovelace,2026-12-03T00:00\n8,Bob,\n9,Carl,2026-12-01T12:00\n")
-        due = classroom.moment("2026-12-01T23:59", "--due")
+        file.write_text("id,name,section\n7,Ada Lovelace,1\n8,Bob,\n9,Carl,1\n")
         found = [HandedIn("ada-lovelace", self.folder), HandedIn("Carl", self.folder)]
-        everybody = classroom.with_roster(found, classroom.read_roster(file), due)
-        self.assertEqual([(one.title, one.id, one.days_late, bool(one.place)) for one in everybody],
-                         [("ada-lovelace", "7", 2, True), ("Carl", "9", 0, True), ("Bob", "8", 0, False)])
+        everybody = classroom.with_roster(found, classroom.read_roster(file))
+        self.assertEqual([(one.title, one.id, bool(one.place)) for one in everybody],
+                         [("ada-lovelace", "7", True), ("Carl", "9", True), ("Bob", "8", False)])
         self.assertEqual(everybody[0].person, "Ada Lovelace")
-        with self.assertRaisesRegex(Fault, "write it as 2026-12-01T23:59"):
-            classroom.moment("tomorrow", "--due")
         file.write_text("who\nada\n")
         with self.assertRaisesRegex(Fault, "the first line names the columns"):
             classroom.read_roster(file)
@@ -654,12 +651,10 @@ class Several(unittest.TestCase):
 
     def test_what_learning_platforms_import(self):
         one = graded(result("A.Worked", "A.One"))
-        one.student, one.days_late, one.percent = "77", 2, 10
+        one.student = "77"
         self.assertEqual(report.canvas([one], "Flashbook 03"), "Student,ID,SIS User ID,SIS Login ID,Section,Flashbook 03\n"
-                                                               "    Points Possible,,,,,10\nada,77,,,,4.8\n")
-        self.assertEqual(report.moodle([one], "Flashbook 03"), "ID number,Full name,Flashbook 03,Feedback\n77,ada,4.8,2 days late\n")
-        one.days_late = 1
-        self.assertEqual(one.status, "1 day late")
+                                                               "    Points Possible,,,,,10\nada,77,,,,6\n")
+        self.assertEqual(report.moodle([one], "Flashbook 03"), "ID number,Full name,Flashbook 03,Feedback\n77,ada,6,\n")
         one.person = "Ada Lovelace"  # from a roster, whatever the folder's name
         self.assertIn("\nAda Lovelace,77,", report.canvas([one], "Flashbook 03"))
         self.assertIn("\n77,Ada Lovelace,", report.moodle([one], "Flashbook 03"))
@@ -699,7 +694,7 @@ class Variants(unittest.TestCase):
         name = variant.name(self.ROOT, found.exercise)
         self.assertIn(f"capstone-variant: a variant of your own ({name})", report.text(grades))
         self.assertIn(f"{variant.VARIABLE}={found.exercise.variant} ./flashbook course try capstone-variant", report.markdown(grades))
-        self.assertIn(f',variant of capstone-variant,seed\nthe most,,,100,100,100,,\nada,,,0,0,0,"{name}",5', report.table([grades]))
+        self.assertIn(f',variant of capstone-variant,seed\nthe most,,,100,100,,\nada,,,0,0,"{name}",5', report.table([grades]))
 
     def test_gradescope_s_grader_knows_the_class(self):
         with tempfile.TemporaryDirectory() as folder:
