@@ -110,7 +110,8 @@ def table(grades: Sequence[Grade]) -> str:
     student's variant, and the seed of the inputs."""
     most, exercises = grades[0].most, [r.exercise for r in grades[0].results]
     varied = [i for i, e in enumerate(exercises) if e.variant is not None]
-    lines: list[list[object]] = [["submission", "id", "status", *(e.id for e in exercises), "points", *(f"variant of {exercises[i].id}" for i in varied), "seed"],
+    lines: list[list[object]] = [["submission", "id", "status", *(e.id for e in exercises), "points",
+                                  *(f"variant of {exercises[i].id}" for i in varied), "seed"],
                                  ["the most", "", "", *(e.points for e in exercises), most, *("" for _ in varied), ""]]
     for grade in grades:
         points = [r.points if r.is_there else "-" for r in grade.results]

@@ -184,8 +184,7 @@ class Site:
 
         chapters = "".join(chapter(page) for page in self.pages if page.kind == "chapter")
         reference = "".join(entry(url, title, "reference") for url, title in REFERENCE.items())
-        background = entries("page") + entry("figures.html", "Index of figures", "page")
-        return (f'<ul>{entries("main")}</ul><h2>Chapters</h2><ul>{chapters}</ul><h2>Background</h2><ul>{background}</ul>'
+        return (f'<ul>{entries("main")}</ul><h2>Chapters</h2><ul>{chapters}</ul><h2>Background</h2><ul>{entries("page")}</ul>'
                 + folded("The house", entries("house")) + folded("Reference", reference))
 
     def steps(self, page: Page) -> str:
@@ -260,7 +259,6 @@ class Site:
             index += ((*entry, int(kind in ("reference", "kernel")) + int(kind == "reference")) for entry in search_entries(name, title, body))
             if page and kind != "house":
                 articles[page.url] = f"<h1>{html.escape(title)}</h1>{above}{body}"
-        self.write("figures.html", "page", "Index of figures", "", figures_list([page for page in self.pages if page.url in articles], articles), "")
         self.write_book(articles)
         (self.out / "search_index.js").write_text(f"window.flashbookIndex = {json.dumps(index)};\n", encoding="utf-8")
         self.copy_files()
@@ -364,16 +362,6 @@ def with_timelines(body: str, page: Page) -> str:
         return text
 
     return links(page.title) + re.sub(r"<h2 [^>]*>(.*?)</h2>", lambda found: found[0] + links(found[1]), body)
-
-
-def figures_list(pages: Sequence[Page], articles: dict[str, str]) -> str:
-    """Returns the figures and their captions, by page."""
-    text = ""
-    for page in pages:
-        found = re.findall(r'<figure id="(figure-\d+)">.*?<figcaption><b>(.*?)\.</b> (.*?)</figcaption>', articles[page.url], re.DOTALL)
-        items = "".join(f'<li><a href="{page.url}#{anchor}">{number}</a>: {caption}</li>' for anchor, number, caption in found)
-        text += f"<h2>{html.escape(page.title)}</h2><ul>{items}</ul>" if items else ""
-    return text
 
 
 def glossary_terms(body: str) -> dict[str, str]:

@@ -3,7 +3,7 @@
 
     plot.py [--results FOLDER] [--out FOLDER] [PLOT...]
 
-PLOT: seqlen, peers, roofline, blocks, accuracy, training (default: all that have data)
+PLOT: peers, roofline, accuracy (default: all that have data)
 
 Like the figures, plots paint their own background, light or dark. The same results give the same bytes. Needs
 matplotlib (Debian: python3-matplotlib, seen by /usr/bin/python3).
@@ -24,7 +24,7 @@ import svg
 
 from bench import results
 from bench.names import Name
-from bench.results import LADDER, Entry, Refused
+from bench.results import LADDER, Refused
 
 try:
     import matplotlib
@@ -35,18 +35,16 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 # Placeholders that Paper.save replaces with the figures' colours, light or dark.
-GREY, ALARM, GROUND = "#010101", "#020202", "#030303"
+GREY, GROUND = "#010101", "#030303"
 NEUTRAL = "#757d88"
 CHAPTERS = {1: "#6f8aab", 2: "#5d9a88", 3: "#2f97bd", 4: "#2c82d2", 5: "#5f6be3", 6: "#dd6518"}
-PEERS = {"eager": ("PyTorch eager", ".."), "flash": ("FlashAttention-2", "\\\\\\"), "fa3": ("FlashAttention-3", "xx"),
-         "cudnn": ("cuDNN", "///")}
 
 plt.rcParams.update({
     "font.family": "DejaVu Sans", "font.size": 9, "svg.fonttype": "none", "svg.hashsalt": "flashbook",
     "text.color": GREY, "axes.labelcolor": GREY, "xtick.color": GREY, "ytick.color": GREY, "axes.edgecolor": GREY,
     "axes.titlecolor": GREY, "axes.titlesize": 10, "axes.titleweight": "bold", "axes.titlelocation": "left",
     "axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "grid.color": GREY, "grid.alpha": 0.25,
-    "grid.linewidth": 0.7, "legend.frameon": False, "hatch.color": GREY, "hatch.linewidth": 0.8,
+    "grid.linewidth": 0.7, "legend.frameon": False,
     "savefig.facecolor": GROUND, "savefig.bbox": "tight", "axes.facecolor": "none", "figure.constrained_layout.use": True})
 
 
@@ -80,7 +78,7 @@ class Paper:
         plt.close(figure)
         drawn = text.getvalue().replace("<defs>", f"<style>{svg.variables()}</style>\n <defs>", 1)
         drawn = drawn.replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif")  # Verdana is equally wide
-        for stand_in, colour in ((GREY, "soft"), (ALARM, "red"), (GROUND, "paper")):
+        for stand_in, colour in ((GREY, "soft"), (GROUND, "paper")):
             drawn = drawn.replace(stand_in, f"var(--{colour})")
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / f"{name}{'_phone' if self.phone else ''}.svg").write_text(drawn, encoding="utf-8")
@@ -91,19 +89,8 @@ def short(n):
     return f"{n // 1024}k" if n >= 1024 and n % 1024 == 0 else str(n)
 
 
-def digits(value):
-    """Returns two or three significant digits."""
-    return f"{value:.{2 if value < 0.95 else 1 if value < 99.5 else 0}f}"
-
-
 def tflops(entry):
     return entry.values["FLOPS"] / 1e12
-
-
-def shape_text(**shape):
-    parts = {"head_dim": "d {}", "mask": "{}", "seqlen": "N {}"}
-    return ", ".join(parts[key].format("no mask" if value == "full" else short(value) if key == "seqlen" else value)
-                     for key, value in shape.items())
 
 
 def on_gpu(measured, **shape):
@@ -111,23 +98,10 @@ def on_gpu(measured, **shape):
     return {key: entry for key, entry in measured.by_step(**shape).items() if "bytes_per_second" in entry.values}
 
 
-def fastest_steps(measured):
-    """Returns the steps that represent their chapters: the fastest of each at the ladder's shape, or every step if
-    there is only one chapter."""
-    entries = on_gpu(measured, **LADDER) or on_gpu(measured)
-    chapters = {chapter for chapter, _ in entries}
-    if len(chapters) < 2:
-        return list(entries)
-    best = {chapter: max(tflops(entry) for key, entry in entries.items() if key[0] == chapter) for chapter in chapters}
-    return [max(key for key, entry in entries.items() if key[0] == chapter and tflops(entry) > 0.99 * best[chapter])  # the last of equally fast steps
-            for chapter in sorted(chapters)]
-
-
-def label_of(measured, key):
-    """Returns a series' name: "1 Naive attention", or "1.4 a tile of registers" if there is only its chapter."""
-    entry = next(e for e in reversed(measured.history) if e.cell.kind == "forward" and (e.cell.chapter, e.cell.step) == key and not e.skipped)
-    chapters = {chapter for chapter, _ in fastest_steps(measured)}
-    return f"{key[0]}.{key[1]} {entry.label}" if len(chapters) < 2 else f"{key[0]} {entry.context.get(f'ch{key[0]:02}', '')}"
+def fastest_steps(entries):
+    """Returns the fastest step of each chapter, the last of equally fast ones."""
+    best = {chapter: max(tflops(entry) for key, entry in entries.items() if key[0] == chapter) for chapter, _ in entries}
+    return [max(key for key, entry in entries.items() if key[0] == chapter and tflops(entry) > 0.99 * best[chapter]) for chapter in sorted(best)]
 
 
 def shade(measured, key):
@@ -138,81 +112,11 @@ def shade(measured, key):
     return tuple(share * c + (1 - share) * g for c, g in zip(colour, grey))
 
 
-def peer_tflops(measured, peer, **shape):
-    """Returns {N: TFLOP/s} of a peer in BF16, measured interleaved with ours."""
-    return {entry.cell.seqlen: tflops(entry) for entry in measured.newest.values()
-            if entry.cell == Name("forward", peer, "bf16", seqlen=entry.cell.seqlen, **shape) and not entry.skipped}
-
-
-def origin(measured, processor=None):
+def origin(measured):
     """Returns the place and date of a measurement."""
     context = measured.context()
-    where = processor or ", ".join(context[key] for key in ("gpu", "clocks") if key in context)
+    where = ", ".join(context[key] for key in ("gpu", "clocks") if key in context)
     return f"{where}. Medians; {measured.origin()}"
-
-
-def seqlen(measured, paper):
-    """Draws bars, one panel per head dimension and mask: TFLOP/s by N."""
-    keys = fastest_steps(measured)
-    head_dims = sorted({e.cell.head_dim for e in measured.newest.values() if e.cell.kind == "forward" and "bytes_per_second" in e.values})
-    if not keys:
-        return False
-    panels: dict[Any, Any] = {}
-    lacking: dict[Any, list[int]] = {}
-    for head_dim in head_dims:
-        for mask in ("full", "causal"):
-            series: dict[Any, dict[int, float]] = {}
-            for n in sorted({e.cell.seqlen for e in measured.newest.values() if e.cell.chapter}):
-                entries = measured.by_step(head_dim=head_dim, mask=mask, seqlen=n)
-                for key in keys:
-                    if key in entries and "bytes_per_second" in entries[key].values:
-                        series.setdefault(key, {})[n] = tflops(entries[key])
-                    elif key in entries and "memory" in entries[key].skipped:
-                        lacking.setdefault((mask, head_dim, key), []).append(n)
-            panels[mask, head_dim] = series
-    best = max(rate for series in panels.values() for by_n in series.values() for rate in by_n.values())
-    in_fp8 = {key for key in keys for series in panels.values() for n in series.get(key, {})
-              if measured.by_step(seqlen=n)[key].cell.dtype == "e4m3"}
-    keys = [key for key in keys if key not in in_fp8]  # FP8 is compared with FP8 in the plot `peers`
-    fast = lambda by_n: max(by_n.values(), default=0) >= best / 30  # slower ones appear only in the ladder
-    keys = [key for key in keys if any(fast(series.get(key, {})) for series in panels.values())]
-    rivals = {peer: {panel: peer_tflops(measured, peer, mask=panel[0], head_dim=panel[1]) for panel in panels}
-              for peer in ("flash", "fa3", "cudnn")}
-    rivals = {peer: by_panel for peer, by_panel in rivals.items()
-              if 0 < max((rate for by_n in by_panel.values() for rate in by_n.values()), default=0) <= 10 * best}
-    lengths = sorted({n for series in panels.values() for key in keys for n in series.get(key, {})})
-    width = 0.84 / (len(keys) + len(rivals))
-
-    figure, grid = paper.panels(len(head_dims), 2, 7.4, 0.9 + 2.3 * len(head_dims), sharex=True, sharey=True)
-    for axes, ((mask, head_dim), series) in zip(grid.flat, panels.items()):
-        bars = [(label_of(measured, key), series.get(key, {}), {"color": shade(measured, key)}) for key in keys]
-        bars += [(PEERS[peer][0], by_panel[mask, head_dim], {"facecolor": "none", "edgecolor": GREY, "hatch": PEERS[peer][1], "lw": 0.7})
-                 for peer, by_panel in rivals.items()]
-        for i, (label, by_n, style) in enumerate(bars):
-            places = [x + (i - (len(bars) - 1) / 2) * width for x, n in enumerate(lengths) if n in by_n]
-            heights = [by_n[n] for n in lengths if n in by_n]
-            drawn = axes.bar(places, heights, width * 0.92, label=label, **style)
-            if i == len(keys) - 1 or (i < len(keys) and len(bars) <= 3):  # labels all of our bars if they fit, otherwise only the newest
-                axes.bar_label(drawn, [digits(rate) for rate in heights], fontsize=6.5, padding=2,
-                               rotation=90 if len(bars) > 3 else 0, color=GREY)
-            if i < len(keys):
-                without = lacking.get((mask, head_dim, keys[i]), [])
-                axes.plot([lengths.index(n) + (i - (len(bars) - 1) / 2) * width for n in without if n in lengths],
-                          [best / 50] * len([n for n in without if n in lengths]), "x", color=ALARM, ms=5, mew=1.5)
-        axes.set_title(f"head_dim {head_dim}, {'causal' if mask == 'causal' else 'no mask'}")
-        axes.set_xticks(range(len(lengths)), [short(n) for n in lengths], rotation=60 if paper.phone else 0)
-        axes.grid(axis="y")
-    for axes in grid[-1]:
-        axes.set_xlabel("sequence length N")
-    for axes in grid[:, 0]:
-        axes.set_ylabel("TFLOP/s")
-    axes.set_ylim(top=1.2 * max(rate for series in panels.values() for key in keys for rate in series.get(key, {}).values()))  # room for numbers
-    paper.legend(figure, grid[0, 0], 4)
-    too_large = "× marks what does not fit into the card's memory. " if lacking else ""
-    paper.foot(figure, f"{too_large}Batch × N = 16k tokens, heads × head_dim = 2048; BF16 where a chapter supports it. "
-               f"FLOPs = 4·B·H·N²·d, half for causal\n{origin(measured)}")
-    paper.save(figure, "seqlen")
-    return True
 
 
 def peers(measured, paper):
@@ -266,62 +170,20 @@ def roofline(measured, paper):
         axes.annotate(f"memory {most['copy'] / 1e12:.2f} TB/s", (left * 1.5, left * 1.5 * most["copy"] / 1e12), (-3, 5),
                       textcoords="offset points", fontsize=7.5, rotation=45, rotation_mode="anchor",
                       transform_rotates_text=True)
-    named = fastest_steps(measured)
+    named = fastest_steps(entries)
     for key, (x, y) in points.items():
         axes.plot(x, y, "o", ms=7 if key in named else 4, color=shade(measured, key), zorder=3 if key in named else 2)
         if key in named:  # neighbours have their labels on different sides
             left_side = key[0] in (4, 5)
-            axes.annotate(label_of(measured, key), (x, y), (-7 if left_side else 7, -9 if key[0] == 6 else 0), textcoords="offset points",
+            title = f"{key[0]} {entries[key].context.get(f'ch{key[0]:02}', '')}"
+            axes.annotate(title, (x, y), (-7 if left_side else 7, -9 if key[0] == 6 else 0), textcoords="offset points",
                           va="center", ha="right" if left_side else "left", fontsize=7.5, weight="bold")
     axes.set(xscale="log", yscale="log", xlim=(left, right), ylim=(min(y for _, y in points.values()) / 3, 4000),
              xlabel="FLOPs for each byte of device memory", ylabel="TFLOP/s", title="Below the roof")
     axes.grid()
-    paper.foot(figure, f"Batch 4, heads 16, {shape_text(**LADDER)}. Bytes by the chapters' cost models, roofs as chapter 0 measured, FP8 twice BF16\n"
+    paper.foot(figure, f"Batch 4, heads 16, N 4k, d 128, no mask. Bytes by the chapters' cost models, roofs as chapter 0 measured, FP8 twice BF16\n"
                f"{origin(measured)}")
     paper.save(figure, "roofline")
-    return True
-
-
-def blocks(measured, paper):
-    """Draws lines by block size for step 2 of chapter 3, in four panels: time, bytes requested, shared memory, resident
-    warps."""
-    found: dict[int, dict[int, Entry]] = {}
-    for entry in measured.newest.values():
-        rows = entry.cell.variant.removeprefix("b")  # step 3's results name their tiles
-        if entry.cell.kind == "blocks" and rows.isdigit() and entry.cell.seqlen == LADDER["seqlen"] and entry.cell.mask == LADDER["mask"]:
-            found.setdefault(entry.cell.head_dim, {})[int(rows)] = entry
-    if not found:
-        return False
-    panels = {"time, ms": lambda e: e.milliseconds,
-              "GB requested": lambda e: e.values["bytes_per_second"] * e.milliseconds / 1e12,
-              "shared memory of a block, KB": lambda e: e.values["kernel1_shared_bytes"] / 1024,
-              "warps on a multiprocessor": lambda e: 8 * e.values["kernel1_blocks"]}
-    sizes = sorted({rows for by_rows in found.values() for rows in by_rows})
-    figure, grid = paper.panels(2, 2, 5.8, 4.8, sharex=True)
-    for axes, (title, value) in zip(grid.flat, panels.items()):
-        for head_dim, mark, colour in ((64, "o", CHAPTERS[2]), (128, "s", CHAPTERS[3]), (256, "^", CHAPTERS[5])):
-            by_rows = dict(sorted(found.get(head_dim, {}).items()))
-            fitting = {rows: value(entry) for rows, entry in by_rows.items() if not entry.skipped}
-            axes.plot(list(fitting), list(fitting.values()), mark + "-", ms=4.5, lw=1.6, color=colour, label=f"head_dim {head_dim}")
-            lacking = [rows for rows, entry in by_rows.items() if "does not fit" in entry.skipped]
-            axes.plot(lacking, [0.04] * len(lacking), "x", color=ALARM, ms=7, mew=1.6, transform=axes.get_xaxis_transform())
-        axes.set_title(title)
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(sizes, sizes)
-        axes.minorticks_off()
-        axes.set_ylim(bottom=0)
-        axes.grid()
-    shared_memory = grid.flat[2]
-    shared_memory.set_ylim(top=255)
-    shared_memory.axhline(227, color=ALARM, lw=1, ls="--")
-    shared_memory.annotate("a block has 227", (sizes[0], 227), (0, -9), textcoords="offset points", color=ALARM, fontsize=7.5)
-    for axes in grid[-1]:
-        axes.set_xlabel("queries and keys of a tile")
-    paper.legend(figure, grid[0, 0], 3)
-    crosses = "× marks what does not fit. " if any(e.skipped for by_rows in found.values() for e in by_rows.values()) else ""
-    paper.foot(figure, f"{crosses}Chapter 3 step 2, batch 4, heads x head_dim 2048, N {short(LADDER['seqlen'])}, no mask, BF16\n"
-               f"{origin(measured)}")
-    paper.save(figure, "blocks")
     return True
 
 
@@ -358,26 +220,7 @@ def accuracy(measured, paper):
     return True
 
 
-def training(measured, paper):
-    """Draws lines: the losses of a model trained with our attention and with that of PyTorch, by step."""
-    names = {"flashbook": "chapters 5 and 7", "sdpa": "PyTorch's"}  # their copies would be hidden below these
-    entries = [entry for entry in measured.newest.values() if entry.cell.kind == "training" and entry.cell.who in names and not entry.skipped]
-    if not entries:
-        return False
-    figure, ((axes,),) = paper.panels(1, 1, 6, 3.4)
-    for entry, colour, style in zip(sorted(entries, key=lambda entry: entry.cell.who), (CHAPTERS[5], ALARM), ("-", "--")):
-        losses = {int(key[5:]): value for key, value in entry.values.items() if key.startswith("loss_")}
-        axes.plot(list(losses), list(losses.values()), style, lw=1.6, color=colour, label=names[entry.cell.who])
-    axes.set(xlabel="step", ylabel="loss, nats per byte", title="A GPT on the bytes of this book")
-    axes.grid()
-    paper.legend(figure, axes, 2)
-    one = entries[0]
-    paper.foot(figure, f"{one.values['parameters'] / 1e6:.0f} M parameters, {one.cell.seqlen} bytes a sequence, BF16\n{origin(measured)}")
-    paper.save(figure, "training")
-    return True
-
-
-PLOTS = {draw.__name__: draw for draw in (seqlen, peers, roofline, blocks, accuracy, training)}
+PLOTS = {draw.__name__: draw for draw in (peers, roofline, accuracy)}
 
 
 def main():

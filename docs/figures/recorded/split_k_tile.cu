@@ -1,6 +1,6 @@
 /// \file
 /// Chapter 3's split-K kernel on the tiles of chapter 4's first steps: 64 queries, 64 keys, four warps. Its
-/// trace is one half of the experiment in chapter 4's text (split_tables.py).
+/// trace is one half of the experiment in chapter 4's text (traced_tables.py).
 #include "chapters/03_flash_attention_1/host/launch.cuh"
 #include "common/app/profile.h"
 #include "common/device/dispatch.h"

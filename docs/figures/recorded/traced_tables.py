@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Writes the counts of traced programs into chapter 4's tables of shared memory, or checks the tables.
+"""Writes the counts of traced programs into tables of chapters 3 and 4, or checks the tables.
 
-    split_tables.py [--check] SPLIT_K_TILE_TRACED SPLIT_Q_TILE_TRACED
+    traced_tables.py [--check] CHAPTER_03_TRACED CHAPTER_04_TRACED SPLIT_K_TILE_TRACED
 
+<!-- table requested --> ... <!-- /table -->  bytes requested by chapter 3's steps, next to their model
 <!-- table split --> ... <!-- /table -->      what one more tile of keys costs, by split-K (split_k_tile.cu) and by split-Q (step 3)
-<!-- table conflicts --> ... <!-- /table -->  wavefronts per request in every step
-With --check nothing is written, and the exit code is 1 if a page differs.
+<!-- table conflicts --> ... <!-- /table -->  wavefronts per request in every step of chapter 4
+With --check nothing is written, and the exit code is 1 if a page differs. It is 1 as well if a step requests 2 % more or less than its model.
 """
 import argparse
 import json
@@ -21,8 +22,9 @@ sys.path.insert(0, str(ROOT))
 from docs.tools import pages
 from docs.tools.pages import row
 
-CHAPTER = ROOT / "chapters" / "04_flash_attention_2"
-PAGES = {CHAPTER / "README.md": "table split", CHAPTER / "appendix.md": "table conflicts"}
+PAGES = {"03_flash_attention_1/appendix.md": "table requested", "04_flash_attention_2/README.md": "table split",
+         "04_flash_attention_2/appendix.md": "table conflicts"}
+TOLERANCE = 0.02  # of a model of requests
 TILE, TILES = 64, 8
 
 # The purpose of an access, determined by the first of these texts found in its line.
@@ -43,13 +45,31 @@ CONFLICT_ROWS = (
 )
 
 
-def profile(program, *options):
-    """Returns the launches of the program's steps, one per step."""
+def steps_of(program, *options):
+    """Returns the steps of a traced program's report."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "profile.json"
         subprocess.run([program, "--heads", "1", "--kv-heads", "1", "--dtype", "bf16", *map(str, options), "--json", report],
                        stdout=subprocess.DEVNULL, check=True)
-        return [step["launches"][0] for step in json.loads(report.read_text(encoding="utf-8"))["steps"]]
+        return json.loads(report.read_text(encoding="utf-8"))["steps"]
+
+
+def profile(program, *options):
+    """Returns the launches of the program's steps, one per step."""
+    return [step["launches"][0] for step in steps_of(program, *options)]
+
+
+def requested_table(chapter3, *_):
+    text = row("step", "$d$", "model, MB", "counted, MB", "difference") + row(*["--:"] * 5)
+    for head_dim in (64, 128):
+        for step in steps_of(chapter3, "--batch", 1, "--seqlen", 512, "--head-dim", head_dim, "--check", "off"):
+            counted = sum(launch[f"bytes_requested_{way}"] for launch in step["launches"] for way in ("read", "written"))
+            model = step["requested_model_bytes"]
+            difference = abs(counted / model - 1)
+            text += row(str(step["step"]), str(head_dim), f"{model / 1e6:.2f}", f"{counted / 1e6:.2f}", f"{difference:.1%}")
+            if difference > TOLERANCE:
+                sys.exit(f"step {step['step']}, head_dim {head_dim}: {counted} bytes requested, {model:.0f} by the model")
+    return text
 
 
 def source_line(place):
@@ -79,8 +99,8 @@ def one_more_tile(program, head_dim, *options):
     return {name: (all_of_them[name][0] - first[name][0]) / TILES for name in first}, (long["barriers"] - short["barriers"]) / TILES
 
 
-def split_table(split_k, chapter):
-    columns = [one_more_tile(program, 128, *options) for program, options in ((split_k, ()), (chapter, ("--step", 3)))]
+def split_table(_, chapter4, split_k):
+    columns = [one_more_tile(program, 128, *options) for program, options in ((split_k, ()), (chapter4, ("--step", 3)))]
     text = row("KB of shared memory per tile, $d = 128$", "split-K", "split-Q")
     text += row("---", "--:", "--:")
     for index in SPLIT_ORDER:
@@ -91,8 +111,8 @@ def split_table(split_k, chapter):
     return text + row("**barriers per tile**", *(f"**{barriers:.0f}**" for _, barriers in columns))
 
 
-def conflicts_table(_, chapter):
-    of_dim = {head_dim: profile(chapter, "--head-dim", head_dim, "--seqlen", 2 * TILE, "--seqlen-k", 4 * TILE)
+def conflicts_table(_, chapter4, __):
+    of_dim = {head_dim: profile(chapter4, "--head-dim", head_dim, "--seqlen", 2 * TILE, "--seqlen-k", 4 * TILE)
               for head_dim in (64, 128, 256)}
     text = row("Step", "$Q$ and $K$ read", "$V$ read", "tiles written", "too many at $d = 64$", "128", "256")
     text += row("--:", *["--:"] * 6)
@@ -108,20 +128,19 @@ def conflicts_table(_, chapter):
     return text
 
 
-TABLES = {"split": split_table, "conflicts": conflicts_table}
+TABLES = {"requested": requested_table, "split": split_table, "conflicts": conflicts_table}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page differs")
-    parser.add_argument("split_k", metavar="SPLIT_K_TILE_TRACED")
-    parser.add_argument("chapter", metavar="SPLIT_Q_TILE_TRACED")
+    parser.add_argument("programs", nargs=3, metavar="PROGRAM")
     options = parser.parse_args()
-    tables = {name: make(options.split_k, options.chapter) for name, make in TABLES.items()}
+    tables = {name: make(*options.programs) for name, make in TABLES.items()}
     makers = {"table": lambda place: tables[" ".join(place.words)]}
-    right = [pages.update(page, makers, options.check, expected=[name]) for page, name in PAGES.items()]
+    right = [pages.update(ROOT / "chapters" / page, makers, options.check, expected=[name]) for page, name in PAGES.items()]
     if not all(right):
-        sys.exit(f"python3 docs/figures/recorded/split_tables.py {options.split_k} {options.chapter} updates the pages")
+        sys.exit(f"python3 docs/figures/recorded/traced_tables.py {' '.join(options.programs)} updates the pages")
 
 
 if __name__ == "__main__":
