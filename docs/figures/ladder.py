@@ -111,53 +111,15 @@ def limits_of_fastest():
     return {str(chapter): limits(chapter).get(f"{chapter}.{step}", "") for chapter, step in fastest.items()}
 
 
-def rows_of_gradients(measured):
-    """Returns (words, TFLOP/s, highlighted): the peers of the backward pass and chapter 7's steps, slowest first."""
-    marked = afterwards(7)
-    rungs = [(who, words, False) for who, words in (("eager", "PyTorch, P in memory"), ("flash", "FlashAttention-2"), ("cudnn", "cuDNN"))]
-    rungs += [(step.name, f"{label(step)}{' *' if step.number in marked else ''}", True) for step in steps.of(7)]
-    found = [(words, entry.values["FLOPS"] / 1e12, is_lit) for who, words, is_lit in rungs
-             if (entry := measured.newest.get(str(Name("backward", who, "bf16", **results.LADDER))))]
-    return sorted(found, key=lambda rung: rung[1])
-
-
-def rows_of_decoding(measured):
-    """Returns (words, TB/s of keys and values, highlighted): the peers and chapter 8's steps at the chapter's shape,
-    slowest first. Latent keys have a different shape, and an e4m3 cache half the size."""
-    marked = afterwards(8)
-    rungs = [("flex", "FlexAttention", False), ("flash", "FlashAttention-2", False), ("cudnn", "cuDNN", False)]
-    for step in steps.of(8):
-        paged = "_p64" * (step.slug == "paged")
-        if step.name + paged in ONE_QUERY:
-            rungs.append((step.name + paged, label(step) + " of 64 keys" * bool(paged) + " *" * (step.number in marked), True))
-    found = [(words, entry.values["bytes_per_second"] / 1e12, is_lit) for who, words, is_lit in rungs
-             if (entry := measured.newest.get(f"decode/{who}/bf16/d128/b16h32k8/n8192")) and not entry.skipped]
-    return sorted(found, key=lambda rung: rung[1])
-
-
-def rows_of_masks(measured):
-    """Returns (words, TFLOP/s of visible pairs, highlighted): peers and chapter 9's steps under a causal window of
-    1024, slowest first. Without packed sequences varlen is ranges."""
-    marked = afterwards(9)
-    rungs = [("dense", "PyTorch, a mask of pairs", False), ("flash2", "FlashAttention-2", False), ("flex", "FlexAttention", False)]
-    rungs += [(step.name, f"{label(step)}{' *' if step.number in marked else ''}", True) for step in steps.of(9)
-              if step.slug not in ("varlen", "backward")]
-    found = [(words, entry.values["FLOPS"] / 1e12, is_lit) for who, words, is_lit in rungs
-             if (entry := measured.newest.get(f"masked/{who}/bf16/d128/window/n8192")) and not entry.skipped]
-    return sorted(found, key=lambda rung: rung[1])
-
-
-def rows_of_ranks(measured):
-    """Returns (words, TFLOP/s of both, highlighted): chapter 5 on one GPU, and chapter 10's forward steps and PyTorch
-    on two, slowest first."""
-    marked = afterwards(10)
-    titles = re.findall(r"^## Step ([1-5]): (.+)", (folder(10) / "README.md").read_text(encoding="utf-8"), flags=re.M)
-    rungs = [("ch05/persistent", "5 on one GPU", False), *((f"cp_cudnn_{rotation}", "PyTorch, context_parallel", False) for rotation in ("allgather", "alltoall"))]
-    rungs += [(steps.of(10)[int(number) - 1].name, f"10.{number} {name}{' *' if int(number) in marked else ''}", True) for number, name in titles]
-    found = [(words, entry.values["FLOPS"] / 1e12, is_lit) for who, words, is_lit in rungs
-             if (entry := measured.newest.get(f"many/{who}/bf16/d128/causal/n65536")) and not entry.skipped]
-    fastest = {rung[0]: rung for rung in sorted(found, key=lambda rung: rung[1])}  # keeps the faster of PyTorch's two rotations
-    return sorted(fastest.values(), key=lambda rung: rung[1])
+def rows_beside(measured, chapter, name, peers, own, field="FLOPS"):
+    """Returns (words, rate, highlighted) at one shape, slowest first: of peers, {words: names of results} of which the fastest is taken,
+    and of a chapter's steps, {name: words}."""
+    marked = afterwards(chapter)
+    rungs = [(who, words, False) for words, several in peers.items() for who in several.split()]
+    rungs += [(who, words + " *" * (int(re.match(r"\d+\.(\d+)", words)[1]) in marked), True) for who, words in own.items()]
+    found = sorted(((words, entry.values[field] / 1e12, is_lit) for who, words, is_lit in rungs
+                    if (entry := measured.newest.get(name.format(who))) and not entry.skipped), key=lambda rung: rung[1])
+    return sorted({rung[0]: rung for rung in found}.values(), key=lambda rung: rung[1])
 
 
 def draw(lit, rows, unit, notes):
@@ -191,11 +153,22 @@ def draw(lit, rows, unit, notes):
 measured = results.load(results.RESULTS / results.BOOK_GPU)
 for lit in LIT:
     draw(lit, list(rows_of(measured, lit)), "TFLOP/s", ("H200, batch 4, 16 heads, N 4096, d 128, no mask", "The fastest step of other chapters"))
-draw(7, rows_of_gradients(measured), "TFLOP/s", ("H200, backward, batch 4, 16 heads, N 4096, d 128, no mask", "Others: what PyTorch calls"))
-draw(8, rows_of_decoding(measured), "TB/s", ("H200, 16 sequences of 8192 keys, one query each, bf16,", "32 query heads, 8 key heads, d 128"))
-if rows := rows_of_masks(measured):
-    draw(9, rows, "TFLOP/s", ("H200, a causal window of 1024, visible pairs,", "batch 2, 16 heads, N 8192, d 128, bf16"))
-draw(10, rows_of_ranks(measured), "TFLOP/s", ("Two H200s, forward, batch 1, 16 heads, N 65536, d 128,", "causal, bf16; of both GPUs together"))
+draw(7, rows_beside(measured, 7, "backward/{}/bf16/d128/full/n4096", {"PyTorch, P in memory": "eager", "FlashAttention-2": "flash", "cuDNN": "cudnn"},
+                    {step.name: label(step) for step in steps.of(7)}),
+     "TFLOP/s", ("H200, backward, batch 4, 16 heads, N 4096, d 128, no mask", "Others: what PyTorch calls"))
+draw(8, rows_beside(measured, 8, "decode/{}/bf16/d128/b16h32k8/n8192", {"FlexAttention": "flex", "FlashAttention-2": "flash", "cuDNN": "cudnn"},
+                    {who: label(step) + " of 64 keys" * (step.slug == "paged") for step in steps.of(8) for who in ONE_QUERY if who.removesuffix("_p64") == step.name},
+                    "bytes_per_second"),
+     "TB/s", ("H200, 16 sequences of 8192 keys, one query each, bf16,", "32 query heads, 8 key heads, d 128"))
+draw(9, rows_beside(measured, 9, "masked/{}/bf16/d128/window/n8192",
+                    {"PyTorch, a mask of pairs": "dense", "FlashAttention-2": "flash2", "FlexAttention": "flex"},
+                    {step.name: label(step) for step in steps.of(9) if step.slug not in ("varlen", "backward")}),
+     "TFLOP/s", ("H200, a causal window of 1024, visible pairs,", "batch 2, 16 heads, N 8192, d 128, bf16"))
+titles = re.findall(r"^## Step ([1-5]): (.+)", (folder(10) / "README.md").read_text(encoding="utf-8"), flags=re.M)
+draw(10, rows_beside(measured, 10, "many/{}/bf16/d128/causal/n65536",
+                     {"5 on one GPU": "ch05/persistent", "PyTorch, context_parallel": "cp_cudnn_allgather cp_cudnn_alltoall"},
+                     {steps.of(10)[int(number) - 1].name: f"10.{number} {words}" for number, words in titles}),
+     "TFLOP/s", ("Two H200s, forward, batch 1, 16 heads, N 65536, d 128,", "causal, bf16; of both GPUs together"))
 draw(0, list(rows_of_book(measured)), "TFLOP/s", ("H200, forward, batch 4, 16 heads, N 4096, d 128, no mask", "The fastest step of each chapter, BF16"))
 on_cpu = measured.by_step(**ON_CPU)
 draw(2, [(label(step), on_cpu[2, step.number].values["FLOPS"] / 1e9, True) for step in steps.of(2)

@@ -2,14 +2,10 @@
 
     clocks_table    clocks of a tile on an H200 and on a B200, from published rates
     cubic_table     2^x by a polynomial: its error before and after rounding to BF16
-    fp4_table       the error of rounding to NVFP4 and its neighbours
 """
 import math
-import random
 import struct
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
 from docs.tools.pages import row
 
@@ -59,11 +55,9 @@ def float32(x: float) -> float:
     return float(struct.unpack("f", struct.pack("f", x))[0])
 
 
-def rounded(x: float, bits: int, least: int = -200) -> float:
-    """Rounds to this many bits of fraction, ties to even; 2^least is the smallest normal number."""
-    if x == 0:
-        return 0.0
-    unit = 2.0 ** (max(math.frexp(x)[1] - 1, least) - bits)
+def rounded(x: float, bits: int) -> float:
+    """Rounds a positive number to this many bits of fraction, ties to even."""
+    unit = 2.0 ** (math.frexp(x)[1] - 1 - bits)
     return round(x / unit) * unit
 
 
@@ -125,68 +119,4 @@ def cubic_table() -> str:
         in_bf16 = max(abs(value / true - 1) for value, true in zip(as_bf16, exact))
         others = sum(value != rounded(true, 7) for value, true in zip(as_bf16, exact)) / len(exact)
         text += row(title, cost, "-" if title == "exact" else f"{largest:.1e}", f"{in_bf16:.1e}", f"{100 * others:.1f} %")
-    return text
-
-
-def e4m3(x: float) -> float:
-    return max(-448.0, min(448.0, rounded(x, 3, -6)))
-
-
-def e2m1(x: float) -> float:
-    return max(-6.0, min(6.0, rounded(x, 1, 0)))
-
-
-def by_blocks(values: Sequence[float], size: int, scale: Callable[[float], float], to: Callable[[float], float]) -> list[float]:
-    """Divides each block by its scale, rounds it and multiplies it by the scale again; `scale` is a function of the block's largest magnitude."""
-    done: list[float] = []
-    for at in range(0, len(values), size):
-        block = values[at:at + size]
-        unit = scale(max(map(abs, block)))
-        done += [to(x / unit) * unit for x in block]
-    return done
-
-
-def largest_power(most: float) -> Callable[[float], float]:
-    """Returns the scale of the MX formats: a power of two, from the exponents of a block's largest magnitude and of the
-    type's."""
-    return lambda largest: 2.0 ** (math.frexp(largest)[1] - math.frexp(most)[1])
-
-
-def nvfp4(values: Sequence[float]) -> list[float]:
-    tensor = max(map(abs, values)) / (6 * 448)  # so that the largest block's scale is the largest e4m3 number
-    return by_blocks(values, 16, lambda largest: e4m3(largest / 6 / tensor) * tensor, e2m1)
-
-
-FORMATS: tuple[tuple[str, str, Callable[[Sequence[float]], list[float]]], ...] = (
-    ("NVFP4: blocks of 16, scales in e4m3", "4.5", nvfp4),
-    ("MXFP4: blocks of 32, powers of two", "4.25", lambda values: by_blocks(values, 32, largest_power(6), e2m1)),
-    ("FP4 with one scale per tensor", "4", lambda values: by_blocks(values, len(values), lambda largest: largest / 6, e2m1)),
-    ("MXFP8: blocks of 32, powers of two", "8.25", lambda values: by_blocks(values, 32, largest_power(448), e4m3)),
-    ("e4m3 with one scale per tensor", "8", lambda values: by_blocks(values, len(values), lambda largest: largest / 448, e4m3)))
-
-
-def fp4_table() -> str:
-    """Returns the relative RMS errors of the elements of Q and K, and of the products of 256 pairs of rows, on two
-    kinds of inputs."""
-    text = row("type", "bits an element", "N(0, 1): elements", "products", "outliers: elements", "products") + row("---", *["--:"] * 5)
-    draw, normal, dim = random.Random(1), NormalDist(), 128
-
-    def number(outliers: bool) -> float:
-        value = normal.inv_cdf(draw.random() or 0.5)
-        return value + 10 * normal.inv_cdf(draw.random() or 0.5) if outliers and draw.random() < 0.001 else value
-
-    inputs = [[[number(outliers) for _ in range(256 * dim)] for _ in "qk"] for outliers in (False, True)]
-
-    def products(q: Sequence[float], k: Sequence[float]) -> list[float]:
-        return [sum(a * b for a, b in zip(q[at:at + dim], k[at:at + dim])) for at in range(0, len(q), dim)]
-
-    def error(values: Sequence[float], exact: Sequence[float]) -> str:
-        return f"{100 * math.sqrt(sum((a - b) ** 2 for a, b in zip(values, exact)) / sum(b * b for b in exact)):.2g} %"
-
-    for title, bits, to in FORMATS:
-        cells = []
-        for q, k in inputs:
-            q_as, k_as = to(q), to(k)
-            cells += [error(q_as, q), error(products(q_as, k_as), products(q, k))]
-        text += row(title, bits, *cells)
     return text

@@ -258,7 +258,7 @@ def exercises_table(chapter: str) -> str:
 
 TABLES: dict[str, Callable[..., str]] = {  # tables that are not made from results
     "exercises": exercises_table, "accepted": accepted.accepted, "foreign": accepted.foreign,
-    "blackwell": lambda what: {"clocks": blackwell.clocks_table, "cubic": blackwell.cubic_table, "fp4": blackwell.fp4_table}[what]()}
+    "blackwell": lambda what: {"clocks": blackwell.clocks_table, "cubic": blackwell.cubic_table}[what]()}
 
 
 def wrapped(line: str) -> str:

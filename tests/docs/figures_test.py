@@ -227,20 +227,6 @@ class Layouts(unittest.TestCase):
         self.assertEqual([address(11, 80), address(5, 24), address(20, 70)], [17808, 736, 19020])  # in chapter 5's texts
 
 
-class MaskTiles(unittest.TestCase):
-    def test_counts(self):
-        """Checks the visible pairs of masks that have a formula; in skipped tiles no pair is visible, in full ones all are."""
-        masks = run_script("""
-          const { count } = flashbookFigures.mask_tiles.model, data = flashbookData.mask_tiles;
-          return data.masks.map((mask) => ({ ...mask, sum: count(data, mask, mask.classes.keys()) }));""")
-        n, sums = 2048, {mask["name"]: mask["sum"] for mask in masks}
-        self.assertEqual({name: sums[name]["visible"] for name in ("full", "causal", "window256", "prefix")},
-                         {"full": n * n, "causal": n * (n + 1) // 2, "window256": 256 * n - 255 * 128, "prefix": n * (n + 1) // 2 + 699 * 350})
-        for mask in masks:
-            for kind, pairs in zip("".join(mask["classes"]), mask["pairs"]):
-                self.assertIn(pairs, {".": [0], "#": [128 * 128], "+": range(128 * 128 + 1)}[kind])
-
-
 class Sectors(unittest.TestCase):
     def test_counts_are_those_of_the_traced_kernels(self):
         """One line of textbook_scores has two loads; K's is the more expensive."""
@@ -359,7 +345,6 @@ class Pages(unittest.TestCase):
                                  *({"schedule": s, "causal": c, "tiles": t} for s in ("naive", "keysOutside", "queriesOutside")
                                    for c, t in (("no", "128x128"), ("yes", "128x64"), ("yes", "64x128")))],
         "ring_phases": [{}, {"stages": 1, "landing": "seed 2"}, {"stages": 3, "consumers": 2, "fault": "missing release"}, {"fault": "wrong first parity"}],
-        "mask_tiles": [{}, {"mask": "causal_documents"}, {"mask": "answers"}],
         "sectors": [{}, {"stride": 8}, {"offset": 1}],
         "sectors_ch01": [{}, {"pattern": "textbook_softmax"}, {"pattern": "tiled", "type": 4, "c": 2}, {"pattern": "coalesced", "c": 1}],
         "swizzle": [{}, {"layout": "swizzled", "bytes": 256}, {"access": "v_plain", "bytes": 512}, {"formula": "row * 144 + piece * 16", "step": 3}],

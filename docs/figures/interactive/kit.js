@@ -195,16 +195,6 @@ html.dark-mode .fb{${dark}}
     node.textContent = text;
   }
 
-  /** Calls move(rows, columns) for each arrow key on `node`. */
-  function onArrows(node, move) {
-    node.onkeydown = (event) => {
-      const way = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
-      if (!way) return;
-      event.preventDefault();
-      move(...way);
-    };
-  }
-
   /** Calls draw() whenever the width of `node` has changed. */
   function onWidth(node, draw) {
     let width = node.clientWidth;
@@ -257,5 +247,5 @@ html.dark-mode .fb{${dark}}
     if (state) requestAnimationFrame(() => host.scrollIntoView());
   }
 
-  window.flashbookKit = { el, svg, range, frame, settings, player, legend, draw, say, onArrows, reserve, onWidth, link };
+  window.flashbookKit = { el, svg, range, frame, settings, player, legend, draw, say, reserve, onWidth, link };
 })();

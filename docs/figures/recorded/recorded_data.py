@@ -11,26 +11,13 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "figures")]
+sys.path.insert(0, str(ROOT / "docs" / "figures"))
 
 from svg import data_text
 
-from bench import results
-
 FIGURES = ROOT / "docs" / "figures"
-WHAT = {"mask_tiles": "Tiles of masks as chapter 9's policies class them, and rates on an H200",
-        "rank_errors": "Errors of chapter 10's ring over its ranks, in the simulator",
+WHAT = {"rank_errors": "Errors of chapter 10's ring over its ranks, in the simulator",
         "sectors": "Loads of chapter 1's kernels as the traced mode counts them"}
-
-# What bench/masks.py calls the masks of mask_tiles, at 8192 tokens; and the contestants that are shown.
-LIKE = {"full": "full", "causal": "causal", "window1024": "window", "sinks": "window", "prefix": "prefix", "causal_documents": "documents"}
-WHO = {"ours": "ch09/ranges", "flex": "flex"}
-
-
-def rates(newest, mask):
-    """Returns the TFLOP/s of visible pairs, by implementation."""
-    entries = {who: newest.get(f"masked/{path}/bf16/d128/{LIKE.get(mask)}/n8192") for who, path in WHO.items()}
-    return {who: round(entry.values["FLOPS"] / 1e12) for who, entry in entries.items() if entry and not entry.skipped}
 
 
 def answer(program, *words):
@@ -56,9 +43,6 @@ def main():
     *check, program = sys.argv[1:]
     name = pathlib.Path(program).name.replace("01_naive_attention_traced", "sectors")
     data = sectors(program) if name == "sectors" else json.loads(subprocess.run([program], check=True, stdout=subprocess.PIPE, text=True).stdout)
-    if name == "mask_tiles":
-        newest = results.load(results.RESULTS / results.BOOK_GPU).newest
-        data["masks"] = [mask | ({"measured": found} if (found := rates(newest, mask["name"])) else {}) for mask in data["masks"]]
     file, now = FIGURES / "interactive" / f"{name}_data.js", data_text(name, WHAT[name], "recorded/recorded_data.py", data)
     if not check:
         file.write_text(now)
