@@ -4,7 +4,7 @@ import subprocess
 import unittest
 from pathlib import Path
 
-TARGETS = ["02_online_softmax", "attention"]
+TARGETS = ["02_online_softmax_quick", "attention"]
 SEQLEN, DILATION, STEP = 40, 3, 3
 
 DEFINITION = """\
@@ -78,7 +78,7 @@ class NewMask(unittest.TestCase):
     tree = bin = Path()  # folders, set by new_parts_test.py
 
     def run_program(self, *options):
-        command = [str(self.bin / "02_online_softmax"), "--seqlen", str(SEQLEN), *map(str, options)]
+        command = [str(self.bin / "02_online_softmax_quick"), "--seqlen", str(SEQLEN), *map(str, options)]
         return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
 
     def test_takes_five_files(self):

@@ -8,7 +8,7 @@ import unittest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-TARGETS = ["04_flash_attention_2"]
+TARGETS = ["04_flash_attention_2_quick"]
 CHAPTER = Path("chapters/04_flash_attention_2")
 NEW, NEXT = "one_stage", "two_stages"  # the new step, and the step that moves from 3 to 4
 INCLUDE = f'#include "{CHAPTER}/step2_ldmatrix.cuh"\n'
@@ -58,14 +58,14 @@ class NewStep(unittest.TestCase):
     def test_programs_know_it_by_slug_and_number(self):
         reports = []
         for step in (NEW, "3", NEXT, "4"):
-            done = self.run_in_tree(self.bin / "04_flash_attention_2", "--seqlen", "64", "--step", step, "--json", "report.json")
+            done = self.run_in_tree(self.bin / "04_flash_attention_2_quick", "--seqlen", "64", "--step", step, "--json", "report.json")
             self.assertEqual(done.returncode, 0, done.stdout)
             [report] = json.loads((self.tree / "report.json").read_text())["steps"]
             reports.append((report["step"], report["slug"]))
             # The book's time and TFLOP/s belong to the step that was measured. (A simulated time may be the same.)
             self.assertEqual(re.search(r"2\.24 ms +246\b", done.stdout) is not None, report["slug"] == NEXT, done.stdout)
         self.assertEqual(reports, [(3, NEW), (3, NEW), (4, NEXT), (4, NEXT)])
-        done = self.run_in_tree(self.bin / "04_flash_attention_2", "--step", "three_stages")
+        done = self.run_in_tree(self.bin / "04_flash_attention_2_quick", "--step", "three_stages")
         self.assertEqual(done.returncode, 2)
         self.assertIn(f"give split_q, ldmatrix, {NEW}, {NEXT}, ", done.stdout)
 
