@@ -176,14 +176,16 @@ class Blocks final : public OtherBlocks {
 
   bool may_go_on(int rounds) {
     constexpr int kMaxRoundsAlone = 1 << 10;  // no kernel polls this long on purpose
+    constexpr int kFewRounds = 32;            // too few to begin another block, or to give up
     const auto now = std::chrono::steady_clock::now();
     if (!unit_->waits) {
       unit_->waits = true;
       unit_->all_wait_since = now;
+      unit_->all_wait_from = rounds;
       ++waiting_;
     }
     if (error_.happened()) return false;
-    const bool begins = rounds > (working_ == 1 ? 1 : 32) && begin_another();
+    const bool begins = rounds > (working_ == 1 ? 1 : kFewRounds) && begin_another();
     // The last of the other blocks may have ended since this block last polled, after performing the
     // operation that this block waits for.
     if (working_ > 1 || rounds < unit_->rounds_beside_others) unit_->rounds_beside_others = rounds;
@@ -198,8 +200,11 @@ class Blocks final : public OtherBlocks {
     if (const uint64_t ended = waits_ended_; waiting_ < working_ || ended != unit_->known_to_have_ended) {
       unit_->known_to_have_ended = ended;
       unit_->all_wait_since = now;
+      unit_->all_wait_from = rounds;
     }
-    return now - unit_->all_wait_since < std::chrono::milliseconds(1000 * std::max(1, options().timeout) / 3);
+    // On a busy machine, the other blocks may not have run in all that time.
+    return rounds - unit_->all_wait_from <= kFewRounds ||
+           now - unit_->all_wait_since < std::chrono::milliseconds(1000 * std::max(1, options().timeout) / 3);
   }
   void stop_waiting() override {
     if (!unit_->waits) return;
@@ -372,6 +377,7 @@ class Blocks final : public OtherBlocks {
     bool waits = false;  ///< whether the unit is counted in waiting_
     Added added = Added::enough;
     std::chrono::steady_clock::time_point all_wait_since{};
+    int all_wait_from = 0;             ///< number of rounds it had waited at that time
     uint64_t known_to_have_ended = 0;  ///< value of waits_ended_
     int rounds_beside_others = 0;      ///< number of rounds it had waited when other blocks last ran
     bool gives_up = false;             ///< whether its block has waited too long
