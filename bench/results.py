@@ -11,7 +11,6 @@ counts. Simulated times, files of several GPUs, wrong results and unknown commit
 bench/results/simulator.
 """
 
-import csv
 import dataclasses
 import datetime
 import functools
@@ -467,15 +466,6 @@ def in_turn(measured: Results, *of: str) -> dict[Name, InTurn]:
     if lacking := set(of) - {name.who for name in found}:
         raise Unmeasured(f"{', '.join(sorted(lacking))} was never interleaved with FlashAttention-3 and cuDNN in every cell: run bench/release")
     return found
-
-
-def by_hand(table: str) -> list[dict[str, str]]:
-    """Returns the rows of a table that no program can re-measure (peers/README.md)."""
-    text = (RESULTS / "peers" / "by_hand.csv").read_text(encoding="utf-8")
-    tables = dict(block.split("\n", 1) for block in text.removeprefix("# ").split("\n# "))
-    if table not in tables:
-        raise Refused(f"by_hand.csv has no table {table}: there are {', '.join(tables)}")
-    return list(csv.DictReader(tables[table].strip().splitlines()))
 
 
 def add(path: str | pathlib.Path, results: pathlib.Path | None = None) -> pathlib.Path:

@@ -138,11 +138,6 @@ def value(term: str, measured: Results, used: list[Entry]) -> float:
         return float(getattr(found, IN_TURN[field]))
     entry = found_entry(measured, name, field, counter)
     used.append(entry)
-    if field == "raced_share":
-        most = results.limits(measured).get("warpgroup_product")
-        if most is None:
-            raise Unmeasured("machine/rate/warpgroup_product was never measured on this card: bench/release --part machine does it")
-        return entry.values["FLOPS"] / most
     field = field.removeprefix("raced_")
     try:
         return FIELDS[field](entry) if field in FIELDS else entry.values[field]
