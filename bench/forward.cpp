@@ -15,7 +15,6 @@
 #include "bench/reporter.h"
 #include "common/app/exit_code.h"
 #include "common/attention/cost.h"
-#include "common/attention/error.h"
 #include "library/chapters.h"
 
 namespace flashbook {
@@ -92,17 +91,8 @@ int run(const BenchOptions& options) {
         ->Iterations(1)
         ->Unit(benchmark::kMillisecond);
 
-  std::vector<std::string> words = {"forward"};
-  words.insert(words.end(), options.benchmark.begin(), options.benchmark.end());
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  int argc = int(words.size());
-  benchmark::Initialize(&argc, argv.data());
-  if (benchmark::ReportUnrecognizedArguments(argc, argv.data())) return kWrongUsage;
   ResultReporter reporter(options.out);
-  if (benchmark::RunSpecifiedBenchmarks(&reporter) == 0)
-    throw InputError("no cell's name matches --benchmark_filter: -- --benchmark_list_tests lists them");
+  benchmark::RunSpecifiedBenchmarks(&reporter);
   return wrong ? kWrongResult : kRight;
 }
 

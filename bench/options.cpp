@@ -31,26 +31,10 @@ bool causal_of(const std::string& text) {
   throw InputError("--mask has '" + text + "': use full, causal, or full,causal for both");
 }
 
-/// CLI11 treats everything after `--` as positional arguments, so it is cut off first.
-std::vector<std::string> cut_at_dashes(int& argc, char** argv) {
-  char** const dashes = std::find(argv, argv + argc, std::string_view("--"));
-  std::vector<std::string> rest;
-  if (dashes != argv + argc) rest.assign(dashes + 1, argv + argc);
-  argc = int(dashes - argv);
-  return rest;
-}
-
 }  // namespace
 
 BenchOptions parse_bench_options(int argc, char** argv) {
   BenchOptions options;
-  options.benchmark = cut_at_dashes(argc, argv);
-  for (const std::string& option : options.benchmark)
-    if (!option.starts_with("--benchmark_"))
-      throw InputError(option + " after --: only options of Google Benchmark may follow, --benchmark_...");
-    else if (option.starts_with("--benchmark_out"))
-      throw InputError(option + ": name the result file with --out, before --");
-
   std::vector<std::string> dtypes, masks, seqlens;
   CLI::App app("Flashbook's bench: times every step of every chapter, each checked first", "forward");
   app.add_option("--chapter", options.selection.chapters, "Chapters, such as 1,3 (default: all)")
@@ -71,7 +55,6 @@ BenchOptions parse_bench_options(int argc, char** argv) {
   app.add_option("--max-seconds", options.max_seconds,
                  "Seconds of timed runs per cell, approximately (default: 2)");
   app.add_option("--out", options.out, "Write the results to this file, which is complete after every cell");
-  app.footer("Options of Google Benchmark follow --: -- --benchmark_filter=pingpong");
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {

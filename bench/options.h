@@ -11,10 +11,9 @@ namespace flashbook {
 /// The user's options.
 struct BenchOptions {
   Selection selection;
-  double max_seconds = 2;              ///< seconds of timed runs per cell
-  std::string out;                     ///< result file; empty if there is none
-  std::vector<std::string> benchmark;  ///< Google Benchmark's options, from after `--`
-  std::string help;                    ///< if not empty, text to print instead of measuring
+  double max_seconds = 2;  ///< seconds of timed runs per cell
+  std::string out;         ///< result file; empty if there is none
+  std::string help;        ///< if not empty, text to print instead of measuring
 };
 
 /// Parses the command line; throws InputError with a line that names the option and what to use.

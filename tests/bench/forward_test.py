@@ -76,7 +76,6 @@ class Forward(unittest.TestCase):
         for words, cure in ((["--chapter", "99"], "chapters 1 to"), (["--seqlen", "x"], "such as 512"), (["--dtype", "fp8"], "e4m3"),
                             (["--mask", "none"], "full, causal"), (["--nonsense"], "--help"), (["--step", "99"], "--step"),
                             (["--head-dim", "80", "--chapter", "2"], "head-dim"), (["--max-seconds", "-1"], "negative"),
-                            (["--", "--x"], "--benchmark_"), (["--", "--benchmark_out=x"], "--out"),
                             ([*HOST, "--out", "/no/such/folder/x.json"], "cannot be written")):
             done = self.run_program(*words, code=2)
             self.assertIn(cure, done.stderr)
