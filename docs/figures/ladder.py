@@ -116,7 +116,7 @@ def rows_beside(measured, chapter, name, peers, own, field="FLOPS"):
     and of a chapter's steps, {name: words}."""
     marked = afterwards(chapter)
     rungs = [(who, words, False) for words, several in peers.items() for who in several.split()]
-    rungs += [(who, words + " *" * (int(re.match(r"\d+\.(\d+)", words)[1]) in marked), True) for who, words in own.items()]
+    rungs += [(who, words + " *" * (int(words.split()[0].partition(".")[2]) in marked), True) for who, words in own.items()]
     found = sorted(((words, entry.values[field] / 1e12, is_lit) for who, words, is_lit in rungs
                     if (entry := measured.newest.get(name.format(who))) and not entry.skipped), key=lambda rung: rung[1])
     return sorted({rung[0]: rung for rung in found}.values(), key=lambda rung: rung[1])
