@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -277,16 +278,18 @@ class ASandbox(unittest.TestCase):
         self.assertFalse([line for line in command_lines() if f"60.{os.getpid()}".encode() in line.split(b"\0")])
 
     def test_nothing_of_others_can_be_read_and_nothing_else_be_written(self):
-        outcome = self.run_shell(f"cat {self.other}/answer /etc/passwd; ls /root /home {COURSE}; for d in / /tmp /var/tmp /dev/shm /run /usr "
-                                 f"{self.other} {self.folder.parent}; do (: >$d/flashbook-x) && echo WROTE $d; done; ln -s /etc/passwd link; ln {self.other}/answer hard; truncate -s 0 "
-                                 f"{self.other}/answer; mv {self.other}/answer .; chmod 777 .; cat /proc/self/status")
+        answer, *places = (shlex.quote(str(path)) for path in (self.other / "answer", COURSE, self.other, self.folder.parent))
+        outcome = self.run_shell(f"cat {answer} /etc/passwd; ls /root /home {places[0]}; for d in / /tmp /var/tmp /dev/shm /run /usr {' '.join(places)}; do "
+                                 f'(: >"$d/flashbook-x") && echo WROTE $d; done; ln -s /etc/passwd link; ln {answer} hard; truncate -s 0 {answer}; '
+                                 f"mv {answer} .; chmod 777 .; cat /proc/self/status")
         for word in ("the secret answer", "root:", "grade.py", "WROTE", "Uid"):
             self.assertNotIn(word, outcome.output)
         self.assertEqual((self.other / "answer").read_text(), "the secret answer\n")
         self.assertEqual(list(self.folder.iterdir()), [])
 
     def test_what_is_visible_can_be_read_and_not_written(self):
-        outcome = self.sandbox.run(["sh", "-c", f"cat {self.other}/answer; echo 43 >{self.other}/answer"], self.folder, visible=[self.other])
+        answer = shlex.quote(str(self.other / "answer"))
+        outcome = self.sandbox.run(["sh", "-c", f"cat {answer}; echo 43 >{answer}"], self.folder, visible=[self.other])
         self.assertTrue(outcome.output.startswith("the secret answer\n"))
         self.assertEqual((self.other / "answer").read_text(), "the secret answer\n")
 
