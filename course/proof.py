@@ -21,6 +21,7 @@ from pathlib import Path
 from course import gtest, manifest, modes, variant
 from course.grade import Grader
 from course.regions import Fault, Written
+from course.sandbox import Limits
 from course.score import Score
 from course.solution import answer
 
@@ -127,7 +128,8 @@ def prove(root: Path, listed: Sequence[manifest.Exercise], exercises: Sequence[m
         return result, [test.name for test in hidden if result.passed(test) != again.passed(test)]
 
     yield from seed_faults(root, exercises)
-    with Grader(root, exercises, SEED, options=QUICK) as grader, ThreadPoolExecutor(os.cpu_count()) as pool:
+    patient = Limits(seconds=30)  # the machine may be busy
+    with Grader(root, exercises, SEED, patient, QUICK) as grader, ThreadPoolExecutor(os.cpu_count()) as pool:
         tried = list(cases(root, listed, exercises))
         for case, (result, differ) in zip(tried, pool.map(graded, tried)):
             print(f"{case.exercise.id:<20} {case.what:<50} {result.points:>3} of {case.exercise.points:>3}", flush=True)
