@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Writes the counts of traced programs into tables of chapters 3 and 4, or checks the tables.
+"""Writes the counts of traced programs into tables of chapters 3 and 4 and the data of chapter 1's figure, or checks them.
 
-    traced_tables.py [--check] CHAPTER_03_TRACED CHAPTER_04_TRACED SPLIT_K_TILE_TRACED
+    traced_tables.py [--check] CHAPTER_01_TRACED CHAPTER_03_TRACED CHAPTER_04_TRACED SPLIT_K_TILE_TRACED
 
 <!-- table requested --> ... <!-- /table -->  bytes requested by chapter 3's steps, next to their model
 <!-- table split --> ... <!-- /table -->      what one more tile of keys costs, by split-K (split_k_tile.cu) and by split-Q (step 3)
 <!-- table conflicts --> ... <!-- /table -->  wavefronts per request in every step of chapter 4
-With --check nothing is written, and the exit code is 1 if a page differs. It is 1 as well if a step requests 2 % more or less than its model.
+docs/figures/interactive/sectors_data.js     loads of chapter 1's kernels from device memory
+With --check nothing is written, and the exit code is 1 if a file differs. It is 1 as well if a step requests 2 % more or less than its model.
 """
 import argparse
 import array
@@ -20,13 +21,16 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "figures")]
+
+from svg import data_text
 
 from docs.tools import pages
 from docs.tools.pages import row
 
 PAGES = {"03_flash_attention_1/appendix.md": "table requested", "04_flash_attention_2/README.md": "table split",
          "04_flash_attention_2/appendix.md": "table conflicts"}
+SECTORS = ROOT / "docs" / "figures" / "interactive" / "sectors_data.js"
 TOLERANCE = 0.02  # of a model of requests
 TILE, TILES = 64, 63
 
@@ -60,6 +64,16 @@ def steps_of(program, *options):
 def profile(program, *options):
     """Returns the launches of the program's steps, one per step."""
     return [step["launches"][0] for step in steps_of(program, *options)]
+
+
+def sectors(chapter1):
+    """Returns, for each kernel of chapter 1, the lines that load from device memory, the most expensive first."""
+    kernels, shape = ("textbook_scores", "textbook_softmax", "coalesced_scores", "tiled_scores"), {"head_dim": 64, "seqlen": 64}
+    lines = [{"kernel": launch["kernel"].split("<")[0], **{key: line[key] for key in ("place", "requests", "sectors")}}
+             for step in steps_of(chapter1, "--head-dim", shape["head_dim"], "--seqlen", shape["seqlen"]) for launch in step["launches"]
+             for line in launch["lines"] if line["memory"] == "global" and line["access"] == "load"]
+    lines = sorted((line for line in lines if line["kernel"] in kernels), key=lambda line: (kernels.index(line["kernel"]), -line["sectors"], line["place"]))
+    return data_text("sectors", "Loads of chapter 1's kernels as the traced mode counts them", "recorded/traced_tables.py", {**shape, "lines": lines})
 
 
 def requested_table(chapter3, *_):
@@ -152,14 +166,18 @@ TABLES = {"requested": requested_table, "split": split_table, "conflicts": confl
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page differs")
-    parser.add_argument("programs", nargs=3, metavar="PROGRAM")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file differs")
+    parser.add_argument("programs", nargs=4, metavar="PROGRAM")
     options = parser.parse_args()
-    tables = {name: make(*options.programs) for name, make in TABLES.items()}
+    chapter1, *others = options.programs
+    tables = {name: make(*others) for name, make in TABLES.items()}
     makers = {"table": lambda place: tables[" ".join(place.words)]}
     right = [pages.update(ROOT / "chapters" / page, makers, options.check, expected=[name]) for page, name in PAGES.items()]
-    if not all(right):
-        sys.exit(f"python3 docs/figures/recorded/traced_tables.py {' '.join(options.programs)} updates the pages")
+    counted = sectors(chapter1)
+    if not options.check:
+        SECTORS.write_text(counted, encoding="utf-8")
+    if not all(right) or SECTORS.read_text(encoding="utf-8") != counted:
+        sys.exit(f"python3 docs/figures/recorded/traced_tables.py {' '.join(options.programs)} updates these files")
 
 
 if __name__ == "__main__":

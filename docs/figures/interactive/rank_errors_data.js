@@ -1,2 +1,0 @@
-// Errors of chapter 10's ring over its ranks, in the simulator: docs/figures/recorded/recorded_data.py writes this.
-(window.flashbookData ??= {}).rank_errors = {"tokens":512,"errors":[{"ranks":1,"float32":0.0023,"bf16":0.0023},{"ranks":2,"float32":0.0022,"bf16":0.0025},{"ranks":4,"float32":0.0021,"bf16":0.0029},{"ranks":8,"float32":0.002,"bf16":0.0037},{"ranks":16,"float32":0.002,"bf16":0.0049},{"ranks":32,"float32":0.0019,"bf16":0.0067}]};
