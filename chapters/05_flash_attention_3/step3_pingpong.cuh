@@ -97,9 +97,9 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     state = k_state.next();
     const uint64_t k = wgmma_advance(keys, k_state.stage * kTileBytes);
     const uint64_t v = wgmma_advance(values, v_state.stage * kTileBytes);
-    //| The consumer waits for its tile, and then for its turn. The order matters: if it took the turn first
-    //| and then waited for its tile, the other consumers would wait, too. Only the *issue* is inside the
-    //| turn, which is passed on as soon as both products are queued.
+    //| The consumer waits for V, and then for its turn: the other way around, this wait would hold up other
+    //| consumers, too. The wait for K, requested right after V, is inside the turn, since the product with V
+    //| goes first. The turn is passed on as soon as both products are queued.
     wait_full(pipeline, v_state);
     Traits::record(Moment::landed, tile);
     take_turn<Traits>(consumer);

@@ -13,8 +13,8 @@ LEFT, STEP, HIGH = 74, 24, 24
 
 
 def told(events):
-    """Yields the drawn events: one round of both stages, up to the tile of the second round. Only the first stage shows individual warps, the last
-    of which ends the phase."""
+    """Yields the drawn events: one round of both stages, up to the tile of the second round. Only the first stage shows individual warps. The last
+    one's arrival ends the phase, so both are one event."""
     for event in events:
         warp = event["what"].startswith("warp")
         if not warp or (event["barrier"] == "empty[0]" and event["empty[0]"][1] > 0):
@@ -54,7 +54,7 @@ def story(events):
         f"{at('consumer passes', 'full[0]')}: the consumer waited for parity 0. It passes, and reads the tile.",
         f"{first_warp}–{at('over', 'empty[0]')}: its four warps release the stage. The last ends phase 0 of empty[0].",
         f"{at('producer passes', 'empty[0]', 1)}, {at('producer announces', 'full[0]', 1)}: the producer waited for parity 0 this time, and fills the stage again.",
-        f"{at('over', 'full[1]')}–{at('producer announces', 'full[1]', 1)}: the same at stage 1: V2 lands and is read, the stage is filled again.",
+        f"{at('over', 'full[1]')}–{at('producer announces', 'full[1]', 1)}: the same at stage 1, where only the last of four arrivals is shown.",
         f"{at('over', 'full[0]', 1)}, {at('consumer passes', 'full[0]', 1)}: K1 has landed. The consumer waited for parity 1 this time.",
     ]
 
@@ -89,7 +89,7 @@ def main():
                     stretch(begin, number if event else number - 0.5, y, f"phase {phase}", LOOKS[phase % 2])
                     begin, phase = number, phase + 1
             for number, event in enumerate(events, 1):
-                if event["barrier"] == barrier and event["what"] != "over":
+                if event["barrier"] == barrier and (event["what"] != "over" or barrier.startswith("empty")):
                     figure.dot(x(number), y + HIGH + 8, "green" if event["what"].endswith("passes") else "red")
     y = 326
     for left, look, words in ((16, "blue", "parity 0"), (104, "amber", "parity 1")):
