@@ -230,6 +230,7 @@ class Gate(unittest.TestCase):
 @unittest.skipIf(os.name != "posix" or not Path("/proc/self").exists(), "the sandbox is Linux's")
 class ASandbox(unittest.TestCase):
     def setUp(self):
+        self.addCleanup(os.umask, os.umask(0o022))  # the sandbox's users read what these tests write
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name) / "own"
