@@ -7,13 +7,13 @@
 //|   number of parts, one block each. If one sequence is long and the others short, the long one's blocks
 //|   keep reading when all others are done. If there are many items, none is cut, and a block may process
 //|   several.
-//| * **Equal work** (steps 6 to 8). The key tiles of all items are numbered consecutively, and each block
-//|   takes an equal range of numbers, wherever an item ends. Two blocks differ by at most one tile, whatever
-//|   the lengths. (The idea is stream-K's, arXiv 2301.03598.)
+//| * **Equal work** (from step 6 on). A key head's tiles are numbered consecutively over all sequences, and
+//|   each block takes an equal range of numbers, wherever an item ends. Two blocks differ by at most one
+//|   tile, whatever the lengths. (The idea is stream-K's, arXiv 2301.03598.)
 //|
 //| **Teams.** In `[batch, seqlen, kv_heads, d]` the keys of a token's heads are neighbours in memory, and
-//| DRAM is fastest if neighbours are read at about the same time. With equal work alone, consecutive blocks
-//| have consecutive heads of a sequence, but reach the same key at very different times. So the blocks form
+//| DRAM is fastest if neighbours are read at about the same time. If all heads shared one numbering, blocks
+//| would have consecutive heads of a sequence, but reach the same key at different times. So the blocks form
 //| teams, with as many members as a sequence has items. The teams share out the keys of all sequences, and
 //| the members of a team read the same keys side by side, each for its own item.
 //|
