@@ -34,7 +34,7 @@ def browse(page, *flags):
         file.write_text(page, encoding="utf-8")
         command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={folder}/profile",
                    "--window-size=1100,1400", "--virtual-time-budget=200000", *flags, "--dump-dom", file.as_uri()]
-        return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True, timeout=240).stdout.decode()
+        return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True, timeout=600).stdout.decode()
 
 
 def run_script(script, *flags, data=None):
