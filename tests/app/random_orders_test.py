@@ -3,7 +3,7 @@
 
 A seed determines the order of the warps and when each asynchronous copy completes; a single OS thread makes every run repeatable. Each shape has
 batches of uneven length, and one block more than the simulator's four multiprocessors, so that one of them runs a second block. A run fails on a lapped
-barrier, a deadlock, a race or a wrong row. CTest runs 8 seeds of each shape; set FLASHBOOK_RANDOM_SEEDS and FLASHBOOK_RANDOM_FIRST, or the
+barrier, a deadlock, a race or a wrong row. CTest runs 4 seeds of each shape; set FLASHBOOK_RANDOM_SEEDS and FLASHBOOK_RANDOM_FIRST, or the
 options, to change that."""
 import argparse
 import os
@@ -44,7 +44,7 @@ def attempt(program: str, words: list[str], seed: int) -> str | None:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
-    parser.add_argument("--seeds", type=int, default=int(os.environ.get("FLASHBOOK_RANDOM_SEEDS", "8")))
+    parser.add_argument("--seeds", type=int, default=int(os.environ.get("FLASHBOOK_RANDOM_SEEDS", "4")))
     parser.add_argument("--first", type=int, default=int(os.environ.get("FLASHBOOK_RANDOM_FIRST", "1")), help="the first seed; 0 runs warps in the order of their numbers")
     arguments = parser.parse_args()
     failed = 0

@@ -36,7 +36,7 @@ TEST_F(ChapterTest, TheLongestRowOfAWarp) {
   const Spec spec = spec_with(1, 1, 3, 40959);
   const Inputs inputs = make_inputs(spec, InputKind::normal, 2);
   const Reference reference = make_reference(spec, inputs, all_rows(spec));
-  for (int step = 2; step <= 5; ++step)
+  for (int step : {2, 5})  // those between have the same softmax
     EXPECT_TRUE(check(spec, reference, run_once(kNaiveAttention, spec, inputs, step)).ok()) << step;
 }
 

@@ -61,16 +61,15 @@ TEST_F(ChapterTest, SmallerTilesWhereABlockIsGrantedLess) {
 // infinite.
 TEST_F(ChapterTest, MaximaThatRiseFromTileToTile) {
   for (int head_dim : {64, 128, 256})
-    for (float rise : {4.0f, 12.0f, 400.0f})  // in scaled scores, per tile of 64 keys
-      for (bool causal : {false, true}) {
-        const Spec spec = spec_with(192, head_dim, causal);
-        Inputs inputs = make_inputs(spec, InputKind::normal, 21);
-        for (int row = 0; row < spec.seqlen_k; ++row) {
-          inputs.q[row * head_dim] = 8;
-          inputs.k[row * head_dim] = to_float(to_bf16(rise * float(2 - row / 64) / (8 * spec.scale)));
-        }
-        expect_right(spec, inputs);
+    for (float rise : {4.0f, 12.0f, 400.0f}) {  // in scaled scores, per tile of 64 keys
+      const Spec spec = spec_with(192, head_dim, head_dim == 128);
+      Inputs inputs = make_inputs(spec, InputKind::normal, 21);
+      for (int row = 0; row < spec.seqlen_k; ++row) {
+        inputs.q[row * head_dim] = 8;
+        inputs.k[row * head_dim] = to_float(to_bf16(rise * float(2 - row / 64) / (8 * spec.scale)));
       }
+      expect_right(spec, inputs);
+    }
 }
 
 }  // namespace

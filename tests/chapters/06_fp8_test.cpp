@@ -17,7 +17,7 @@ using device::Buffer;
 using device::Place;
 
 Spec spec_with(Scaling scaling, int head_dim, bool causal) {
-  Spec spec = make_spec(150, 333, head_dim, causal, DType::e4m3, 4, 2);
+  Spec spec = make_spec(150, 270, head_dim, causal, DType::e4m3, 4, 2);
   spec.batch = 2, spec.e4m3.scaling = scaling;
   return spec;
 }
@@ -96,52 +96,30 @@ Inputs inputs_16(Spec spec, DType type, InputKind kind) {
   return make_inputs(spec, kind, 21);
 }
 
-// The quantiser's scales differ and are not powers of two.
-/// The simulator runs every other shape: each mask with each head dimension and with each scaling.
-bool left_out(Scaling scaling, int head_dim, bool causal) {
+/// The simulator runs every other case: both choices with each head dimension and with each scaling.
+bool left_out(Scaling scaling, int head_dim, bool choice) {
   return device::machine() != device::Machine::gpu &&
-         (int(scaling) + std::bit_width(unsigned(head_dim)) + causal) % 2 != 0;
+         (int(scaling) + std::bit_width(unsigned(head_dim)) + choice) % 2 != 0;
 }
 
-TEST_F(ChapterTest, TakesEveryScaling) {
+// The quantiser's scales differ and are not powers of two. Columns have means of various sizes, in K as large
+// as in models, and if they are subtracted, outputs must be those of K and V with their means.
+TEST_F(ChapterTest, TakesEveryScalingAndGivesMeansBack) {
   for (Scaling scaling : {Scaling::tensor, Scaling::head, Scaling::block})
     for (int head_dim : {64, 128, 256})
-      for (bool causal : {false, true}) {
-        if (left_out(scaling, head_dim, causal)) continue;
-        const Spec spec = spec_with(scaling, head_dim, causal);
+      for (bool mean_subtracted : {false, true}) {
+        if (left_out(scaling, head_dim, mean_subtracted)) continue;
+        Spec spec = spec_with(scaling, head_dim, (scaling == Scaling::tensor) != (head_dim == 64));
+        spec.e4m3.mean_subtracted = mean_subtracted;
         Inputs inputs = inputs_16(spec, DType::bf16, InputKind::normal);
         // Every block of every tensor has a different magnitude.
         for (int64_t i = 0; i < spec.q_elements(); ++i)
-          inputs.q[i] *= 1 + 0.5f * float(i / spec.head_dim / 64 % 5);
+          inputs.q[i] *= 1 + 0.5f * float(i / head_dim / 64 % 5);
         for (int64_t i = 0; i < spec.k_elements(); ++i) {
-          inputs.k[i] *= 1 + 0.5f * float(i / spec.head_dim / 128 % 3);
-          inputs.v[i] *= 1 + float((i / spec.head_dim / 128 + 1) % 3);
-        }
-        const Pipeline pipeline(spec, DType::bf16, inputs, false);
-        const Reference reference = make_reference(spec, pipeline.decoded(), all_rows(spec));
-        for (int step = 1; step <= int(kFp8.steps.size()); ++step) {
-          if (!kFp8.refusal(step, spec).empty()) continue;
-          const CheckResult result = check(spec, reference, pipeline.attention(step));
-          EXPECT_TRUE(result.o.ok) << describe(spec) << ", step " << step << ": " << result.o.worst;
-          EXPECT_TRUE(result.lse.ok) << describe(spec) << ", step " << step << ": " << result.lse.worst;
-        }
-      }
-}
-
-// Columns have means of various sizes, in K as large as in models. Outputs must be those of K and V with
-// their means.
-TEST_F(ChapterTest, GivesMeansBack) {
-  for (Scaling scaling : {Scaling::tensor, Scaling::head, Scaling::block})
-    for (int head_dim : {64, 128, 256})
-      for (bool causal : {false, true}) {
-        if (left_out(scaling, head_dim, causal)) continue;
-        Spec spec = spec_with(scaling, head_dim, causal);
-        spec.e4m3.mean_subtracted = true;
-        Inputs inputs = inputs_16(spec, DType::bf16, InputKind::normal);
-        for (int64_t i = 0; i < spec.k_elements(); ++i) {
-          const int64_t column = i / head_dim / spec.seqlen_k * head_dim + i % head_dim;
-          inputs.k[i] += float(column % 7) - 3;
-          inputs.v[i] += float(column % 11) / 4 - 1;
+          const int64_t block = i / head_dim / 128,
+                        column = i / head_dim / spec.seqlen_k * head_dim + i % head_dim;
+          inputs.k[i] = inputs.k[i] * (1 + 0.5f * float(block % 3)) + float(column % 7) - 3;
+          inputs.v[i] = inputs.v[i] * (1 + float((block + 1) % 3)) + float(column % 11) / 4 - 1;
         }
         const Pipeline pipeline(spec, DType::bf16, inputs, false);
         const Reference reference = make_reference(spec, pipeline.decoded(), all_rows(spec));
@@ -218,8 +196,7 @@ TEST_F(ChapterTest, PromotedSumsAreRightAtEveryLength) {
     int seqlen_k, head_dim;
     Scaling scaling = Scaling::tensor;
   };
-  std::vector<Case> cases = {{1024, 64},  {1100, 128}, {4096, 64},  {4096, 64, Scaling::block},
-                             {4096, 256}, {16384, 64}, {16384, 128}};
+  std::vector<Case> cases = {{1100, 128}, {4096, 64, Scaling::block}, {2048, 256}, {8192, 64}};
   if (device::machine() == device::Machine::gpu)
     for (int head_dim : {64, 128, 256})
       for (Scaling scaling : {Scaling::tensor, Scaling::block})
@@ -260,7 +237,7 @@ TEST_F(ChapterTest, LongSequences) {
     for (bool causal : {false, true}) {
       if (left_out(Scaling::tensor, head_dim, causal)) continue;
       Spec spec = spec_with(Scaling::tensor, head_dim, causal);
-      spec.batch = 1, spec.heads = spec.kv_heads = 3;
+      spec.batch = 1, spec.heads = spec.kv_heads = 2;
       spec.seqlen_q = head_dim == 64 ? 1100 : 450, spec.seqlen_k = head_dim == 128 ? 2100 : 520;
       expect_right(spec, make_inputs(spec, InputKind::normal, 4));
     }
@@ -280,7 +257,8 @@ TEST_F(ChapterTest, LongSequencesThatTransposeOnce) {
                           {256, 1030, true},
                           {256, 4100, false}}) {
     Spec spec = spec_with(Scaling::tensor, one.head_dim, one.causal);
-    spec.heads = 2, spec.kv_heads = 1, spec.seqlen_q = 70, spec.seqlen_k = one.seqlen_k;
+    spec.batch = one.seqlen_k < 2000 ? 2 : 1, spec.heads = 2, spec.kv_heads = 1;
+    spec.seqlen_q = 70, spec.seqlen_k = one.seqlen_k;
     expect_right(spec, make_inputs(spec, InputKind::normal, 9), 7);
   }
 }

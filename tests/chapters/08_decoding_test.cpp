@@ -30,14 +30,13 @@ std::vector<int> paged_steps() { return {kPages, kEqualWork, kBoxes, kWarpgroups
 // Unused pages and everything past a sequence's last key are NaN. The order of pages, and paging itself, must
 // not change a bit.
 TEST_F(ChapterTest, PhysicalPagesInAnyOrderGiveTheSameBits) {
-  for (int head_dim : {64, 128, 256})
-    for (int rows : {16, 32, 64, 128, 512}) {
-      const Spec spec = cache_of({0, 1, rows - 1, rows, rows + 1, 300}, head_dim);
-      const Inputs inputs = make_inputs(spec, InputKind::normal, 3);
-      const Reference reference = make_reference(spec, inputs, all_rows(spec));
-      expect_pages_do_not_show(paged_steps(), spec, inputs, rows);
-      EXPECT_TRUE(check(spec, reference, run_once(kDecoding, spec, inputs, kPages)).ok());
-    }
+  for (const auto& [head_dim, rows] : {std::pair(64, 16), {64, 64}, {64, 512}, {128, 32}, {256, 128}}) {
+    const Spec spec = cache_of({0, 1, rows - 1, rows, rows + 1, 300}, head_dim);
+    const Inputs inputs = make_inputs(spec, InputKind::normal, 3);
+    const Reference reference = make_reference(spec, inputs, all_rows(spec));
+    expect_pages_do_not_show(paged_steps(), spec, inputs, rows);
+    EXPECT_TRUE(check(spec, reference, run_once(kDecoding, spec, inputs, kPages)).ok());
+  }
 }
 
 // Tiles over the prefix combine rows of all sequences, and use the first sequence's pages. The other
@@ -67,7 +66,7 @@ TEST_F(ChapterTest, APrefixIsReadThroughTheFirstSequenceAlone) {
 
 // From multi-head to multi-query attention, with one query and with a few speculative ones.
 TEST_F(ChapterTest, GroupsOfAnySizeAreRows) {
-  for (int group : {1, 2, 3, 5, 7, 8, 16, 17, 33, 64, 128})
+  for (int group : {1, 2, 7, 8, 16, 33, 128})
     for (int queries : {1, 4}) {
       if (device::machine() != device::Machine::gpu && queries != 1 + group % 2 * 3) continue;
       Spec spec = cache_of({70, 150}, group % 2 == 0 ? 128 : 64);
@@ -79,7 +78,7 @@ TEST_F(ChapterTest, GroupsOfAnySizeAreRows) {
 
 TEST_F(ChapterTest, AManyTimesLongerSequenceBesideOneKey) {
   const bool gpu = device::machine() == device::Machine::gpu;
-  const Spec spec = cache_of({1, gpu ? 1'000'000 : 20'000, 1});
+  const Spec spec = cache_of({1, gpu ? 1'000'000 : 8'000, 1});
   expect_right(spec, make_inputs(spec, InputKind::normal, 6));
 }
 
@@ -92,7 +91,7 @@ void expect_same_bits_of(const Spec& spec, int step, int on_gpu) {
 // Blocks arrive in a different order each time, and the last one merges.
 TEST_F(ChapterTest, EveryLaunchGivesTheSameBits) {
   for (int step : {kRing, kEqualWork, kBoxes, kWarpgroups})
-    expect_same_bits_of(cache_of({5000, 1, 77, 0, 900}, 128), step, 5000);
+    expect_same_bits_of(cache_of({2000, 1, 77, 0, 900}, 128), step, 5000);
 }
 
 // ---- common layouts
@@ -120,25 +119,23 @@ void expect_right_by_token(const std::vector<int>& steps, Spec spec, int rows) {
 // Boxes of a whole tile and of a page, and rows that cannot be boxes because they would not be aligned to 128
 // bytes.
 TEST_F(ChapterTest, CachesByTokenAreRight) {
-  for (int head_dim : {64, 128, 256, 72, 80, 136}) {
+  for (int head_dim : {64, 128, 256, 72}) {
     const Spec spec = cache_of({0, 1, 63, 64, 129, 300}, head_dim);
-    for (int rows : {0, 16, 64}) expect_right_by_token({kEqualWork, kBoxes, kWarpgroups}, spec, rows);
+    for (int rows : {0, 16}) expect_right_by_token({kEqualWork, kBoxes, kWarpgroups}, spec, rows);
   }
-  for (int rows : {1, 2, 4, 8, 32, 256, 300}) {
+  for (int rows : {1, 4, 8, 64, 300}) {
     expect_right_by_token({kBoxes}, cache_of({0, 2, 70, 300}), rows);
-    expect_right_by_token({kBoxes}, cache_of({0, 2, 70, 300}, 72), rows);
     if (rows >= 8) expect_right_by_token({kWarpgroups}, cache_of({0, 2, 70, 300}), rows);
   }
 }
 
 // From one row to more rows than a block of two warpgroups has, with and without splitting keys over blocks.
 TEST_F(ChapterTest, TokensOfCachesByTokenAreRowsOfTiles) {
-  for (const auto& [heads, queries] : {std::pair(2, 1), {8, 4}, {16, 8}, {16, 9}, {6, 33}, {32, 20}})
-    for (int head_dim : {64, 256}) {
-      Spec spec = cache_of({40, 700, 0, 7}, head_dim);
-      spec.heads = heads, spec.seqlen_q = queries;
-      expect_right_by_token({kBoxes, kWarpgroups}, spec, queries % 2 == 0 ? 16 : 0);
-    }
+  for (const auto& [heads, queries] : {std::pair(2, 1), {8, 4}, {16, 8}, {16, 9}, {6, 33}, {32, 20}}) {
+    Spec spec = cache_of({40, 700, 0, 7}, heads == 16 ? 256 : 64);
+    spec.heads = heads, spec.seqlen_q = queries;
+    expect_right_by_token({kBoxes, kWarpgroups}, spec, queries % 2 == 0 ? 16 : 0);
+  }
   Spec one = cache_of({9000}, 128);  // too many parts for the last arriver to merge
   one.heads = 20, one.kv_heads = 1;
   expect_right_by_token({kBoxes, kWarpgroups}, one, 64);
@@ -148,7 +145,7 @@ TEST_F(ChapterTest, TokensOfCachesByTokenAreRowsOfTiles) {
 }
 
 TEST_F(ChapterTest, CachesByTokenAreRightInAnyOrder) {
-  for (int seed = 0; seed < 12; ++seed) {
+  for (int seed = 0; seed < 6; ++seed) {
     const RandomWarpOrder order(seed);
     const InBackground background(std::array{Async::eager, Async::lazy, Async::random}[seed % 3], seed);
     Spec spec = cache_of({5 * seed, 1, 400, 150}, 64 << seed % 2);
@@ -173,7 +170,7 @@ TEST_F(ChapterTest, LatentKeysAreValuesToo) {
                              latent_of({129, 0, 30}, 128, 1, DType::f16), latent_of({130, 2}, 24, 4)};
   specs[2].kv_heads = 2;
   for (const Spec& spec : specs) {
-    Inputs inputs = make_inputs(spec, InputKind::normal, 3);
+    Inputs inputs = make_inputs(spec, InputKind::drifting, 3);
     poison_tails(spec, inputs);
     expect_right(spec, inputs);
     const int step = kLatent;
@@ -294,7 +291,8 @@ TEST_F(E4m3CacheTest, IsRightWithEveryScale) {
       Inputs inputs = inputs_of_many_sizes(spec, 3);
       poison_tails(spec, inputs);
       expect_right(spec, inputs, kE4m3Cache);
-      for (int rows : {1, 16, 64, 1024}) {
+      for (int rows : {1, 16, 1024}) {
+        if (rows == 1024 && head_dim > 64) continue;
         const Spec paged = in_pages(e4m3_cache_of({0, 1, 17, 300}, head_dim, scaling, dtype), rows, rows);
         if (scaling == Scaling::block && rows < 16) {
           EXPECT_NE(kDecoding.refusal(kE4m3Cache, paged).find("16 keys or more"), std::string::npos);
@@ -324,14 +322,13 @@ TEST_F(E4m3CacheTest, TakesQueriesOfAnySize) {
 
 // Long rows, whose probabilities are far below f16's range, with groups, several queries and a mask.
 TEST_F(E4m3CacheTest, IsRightForLongRowsAndManyRows) {
-  expect_right(e4m3_cache_of({20000, 1}, 64, Scaling::head),
-               inputs_of_many_sizes(e4m3_cache_of({20000, 1}, 64, Scaling::head), 6), kE4m3Cache);
-  for (int group : {1, 3, 8, 17, 64})
-    for (int head_dim : {64, 128, 256}) {
-      Spec spec = e4m3_cache_of({70, 650}, head_dim, Scaling::head);
-      spec.heads = 2 * group, spec.seqlen_q = 1 + group % 2 * 3;
-      expect_right(spec, make_inputs(spec, InputKind::normal, group), kE4m3Cache);
-    }
+  expect_right(e4m3_cache_of({8000, 1}, 64, Scaling::head),
+               inputs_of_many_sizes(e4m3_cache_of({8000, 1}, 64, Scaling::head), 6), kE4m3Cache);
+  for (const auto& [group, head_dim] : {std::pair(1, 64), {3, 128}, {8, 256}, {17, 64}, {64, 64}}) {
+    Spec spec = e4m3_cache_of({70, 650}, head_dim, Scaling::head);
+    spec.heads = 2 * group, spec.seqlen_q = 1 + group % 2 * 3;
+    expect_right(spec, make_inputs(spec, InputKind::normal, group), kE4m3Cache);
+  }
 }
 
 TEST_F(E4m3CacheTest, StaysWithinTheBoundsOfInputsThatHurt) {
@@ -354,7 +351,7 @@ TEST_F(E4m3CacheTest, ReadsASharedPrefixOnce) {
 
 // The order of pages does not change a bit.
 TEST_F(E4m3CacheTest, InPagesInAnyOrderGivesTheSameBits) {
-  const Spec spec = e4m3_cache_of({0, 1, 300, 129, 1700}, 128, Scaling::tensor);
+  const Spec spec = e4m3_cache_of({0, 1, 300, 129}, 128, Scaling::tensor);
   const Inputs inputs = make_inputs(spec, InputKind::normal, 3);
   const std::vector<std::byte> want = bits_of(spec, inputs, kE4m3Cache);
   for (int rows : {1, 16, 128}) {
@@ -364,7 +361,7 @@ TEST_F(E4m3CacheTest, InPagesInAnyOrderGivesTheSameBits) {
 }
 
 TEST_F(E4m3CacheTest, GivesTheSameBitsInEveryLaunch) {
-  expect_same_bits_of(e4m3_cache_of({5000, 1, 77, 0, 900}, 128, Scaling::head), kE4m3Cache, 3000);
+  expect_same_bits_of(e4m3_cache_of({2000, 1, 77, 0, 900}, 128, Scaling::head), kE4m3Cache, 3000);
 }
 
 TEST_F(E4m3CacheTest, OfRowsWithGapsIsRight) {
@@ -454,21 +451,17 @@ void expect_right_by_rules(const Spec& spec, const std::vector<int>& page_rows, 
 }
 
 constexpr Window kWindows[] = {{.left = 0, .right = 0},
-                               {.left = 5, .right = 0},
                                {.left = 127, .right = 0},
-                               {.left = 128, .right = 0},
                                {.left = 300, .right = 0},
-                               {.left = 5000, .right = 0},
                                {.left = 40, .right = 1},
                                {.left = 90},
-                               {.right = 1},
                                {.left = 1 << 30, .right = 1 << 30}};
 
 // Windows within a tile, over several tiles, longer than any sequence, and unlimited on either side.
 TEST_F(RulesTest, AWindowIsAllThatIsRead) {
   for (const Window& window : kWindows)
     for (int head_dim : {64, 128, 256}) {
-      if (head_dim != 64 && window.left != 127 && window.left != 300) continue;
+      if (head_dim != 64 && window.left != 300) continue;
       Spec spec = cache_of({0, 1, 2, 127, 128, 129, 700}, head_dim);
       spec.visibility.window = window;
       expect_right_by_rules(spec, {16});
@@ -478,13 +471,14 @@ TEST_F(RulesTest, AWindowIsAllThatIsRead) {
 TEST_F(RulesTest, FunctionsAndSinksGoWithLengthsPagesAndWindows) {
   for (const ScoreFunction& function : kFunctions)
     for (int head_dim : {64, 128, 256})
-      for (const Window& window : {Window{.right = 0}, Window{.left = 70, .right = 0}, Window{}}) {
-        if (head_dim != 64 && window.left < 0) continue;
+      for (const Window& window : {Window{.left = 70, .right = 0}, Window{}}) {
+        const bool has_all = function.softcap > 0 && !function.sinks.empty();
+        if (head_dim != 64 && (window.left < 0 || !has_all)) continue;
         Spec spec = cache_of({0, 1, 17, 129, 600}, head_dim);
         spec.dtype = head_dim == 128 ? DType::f16 : DType::bf16;
         spec.visibility.window = window;
         spec.score = function;
-        expect_right_by_rules(spec, {16, 64});
+        expect_right_by_rules(spec, {window.left < 0 ? 64 : 16});
       }
 }
 
@@ -520,11 +514,11 @@ TEST_F(RulesTest, RowsOfATileHaveSinksAndSlopesOfTheirHeads) {
 // Tensors with any multiple of 8 columns, in tiles of 64, 128 and 256: with and without rules and pages, with
 // contiguous rows and with other heads' rows between them, and with more rows than a tile has.
 TEST_F(RulesTest, HeadDimensionsThatTilesPadAreRight) {
-  for (int head_dim : {8, 40, 56, 72, 80, 96, 112, 120, 136, 192, 248}) {
+  for (int head_dim : {8, 40, 72, 96, 136, 192, 248}) {
     Spec spec = cache_of({0, 1, 17, 129, 600}, head_dim);
     spec.visibility.window.right = 0;
     expect_right_by_rules(spec, {16});
-    if (head_dim % 40 == 0) {
+    if (head_dim == 40 || head_dim == 136) {
       spec.visibility.window.left = 70;
       spec.score = {.softcap = 3, .alibi = slopes_of(8), .sinks = sinks_of(8)};
       expect_right_by_rules(spec, {1, 64});
@@ -563,7 +557,7 @@ Spec random_rules(std::mt19937& random) {
 // The results hold for any order of warps and any time at which copies complete.
 TEST_F(RulesTest, AnyRulesAreRightInAnyOrder) {
   std::mt19937 random(11);
-  for (int seed = 0; seed < 24; ++seed) {
+  for (int seed = 0; seed < 12; ++seed) {
     const RandomWarpOrder order(seed);
     const InBackground background(std::array{Async::eager, Async::lazy, Async::random}[seed % 3], seed);
     expect_right_by_rules(random_rules(random), {16 << seed % 4}, seed);
@@ -571,8 +565,8 @@ TEST_F(RulesTest, AnyRulesAreRightInAnyOrder) {
 }
 
 TEST_F(RulesTest, EveryLaunchWithRulesGivesTheSameBits) {
-  Spec spec = cache_of({5000, 1, 77, 0, 900}, 128);
-  spec.visibility.window = {.left = 3000, .right = 0};
+  Spec spec = cache_of({2000, 1, 77, 0, 900}, 128);
+  spec.visibility.window = {.left = 1500, .right = 0};
   spec.score.sinks = sinks_of(8);
   for (int step : {kRing, kEqualWork, kBoxes, kWarpgroups}) expect_same_bits_of(spec, step, 1000);
 }

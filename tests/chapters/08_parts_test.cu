@@ -62,7 +62,7 @@ TEST_F(Parts, OfAnyNumberAreMergedByASecondKernel) {
   for (const Spec& spec : {spec_with({1500}), spec_with({0, 1, 700})}) {
     const Inputs inputs = make_inputs(spec, InputKind::drifting, 2);
     const Reference reference = make_reference(spec, inputs, all_rows(spec));
-    for (int parts : {1, 2, 3, 7, 12, 33, 128}) {
+    for (int parts : {1, 2, 7, 33, 128}) {
       SCOPED_TRACE(std::to_string(parts) + " parts");
       OwnCall run(spec, inputs, partial_bytes(spec, parts));  // poisoned
       run_pack_gqa<__nv_bfloat16, kHeadDim>(spec, run.tensors, nullptr, kHeads, parts);
@@ -114,7 +114,7 @@ RingLaunch equal_work(const Spec& spec, int blocks) {
 
 // Numbers of parts: one, fewer than a merge takes at once, as many, one more, and more than there are tiles.
 TEST_F(Parts, OfAnyNumberAreMergedByTheLastToArrive) {
-  for (int parts : {1, 2, 3, 16, 17, 40, 128}) {
+  for (int parts : {1, 16, 17, 128}) {
     expect_ring_right(spec_with({1500}), equal_parts(spec_with({1500}), parts));
     expect_ring_right(spec_with({0, 1, 700}, 3), equal_parts(spec_with({0, 1, 700}, 3), parts));
   }
@@ -123,7 +123,7 @@ TEST_F(Parts, OfAnyNumberAreMergedByTheLastToArrive) {
 // Blocks begin and end anywhere in a sequence; some have a dozen sequences, some none.
 TEST_F(Parts, OfEqualWorkAreThoseOfAnyNumberOfBlocks) {
   const std::vector<int> many = {300, 1, 0, 129, 128, 5000, 0, 0, 64, 1, 2, 3, 257, 0};
-  for (int blocks : {1, 2, 5, 17, 50, 61, 132})
+  for (int blocks : {1, 5, 50, 132})
     for (const Spec& spec : {spec_with({7000}), spec_with(many, 2)})
       expect_ring_right(spec, equal_work(spec, blocks));
 }

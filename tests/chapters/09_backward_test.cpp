@@ -185,7 +185,6 @@ std::vector<Spec> biased() {
       packed_spec({0, 65, 66, 66, 330}, {0, 65, 66, 66, 330}, 128, {}),
       masked_spec(130, 170, Visibility::causal(), 80),  // padded by tiles
       with_columns(masked_spec(150, 260, {.window = {.left = 70, .right = 0}}, 64)),
-      masked_spec(400, 400, {}, 64),
   };
   std::mt19937 random(3);
   for (std::size_t i = 0; i < specs.size(); ++i) {
@@ -223,9 +222,9 @@ TEST_P(TracedMasks, BreakNoRuleOfMemory) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, TracedMasks,
-                         ::testing::ValuesIn(chosen(masks(), {3, 7, 8, 12, 13, 15, 16, 22, 23, 26})));
-INSTANTIATE_TEST_SUITE_P(Dropout, TracedMasks, ::testing::ValuesIn(chosen(dropped(), {0, 2, 3, 6})));
-INSTANTIATE_TEST_SUITE_P(Bias, TracedMasks, ::testing::ValuesIn(chosen(biased(), {0, 2, 3, 6, 7})));
+                         ::testing::ValuesIn(chosen(masks(), {3, 8, 12, 13, 15, 21, 26})));
+INSTANTIATE_TEST_SUITE_P(Dropout, TracedMasks, ::testing::ValuesIn(chosen(dropped(), {3, 6, 7})));
+INSTANTIATE_TEST_SUITE_P(Bias, TracedMasks, ::testing::ValuesIn(chosen(biased(), {2, 6, 7})));
 
 // V and dO are the identity: then O is P after dropout in the forward pass, and dV is P after dropout in the
 // backward pass.
@@ -258,9 +257,9 @@ TEST_F(ChapterTest, TheGradientsDropoutLeavesOutWhatForwardLeftOut) {
 
 TEST_F(ChapterTest, MasksInAnyOrderOfTheWarps) {
   const RandomWarpOrder order(5);
-  for (const Spec& spec : chosen(masks(), {2, 6, 11, 17, 19, 22})) expect_right(spec);
-  for (const Spec& spec : chosen(dropped(), {0, 3, 6})) expect_right(spec);
-  for (const Spec& spec : chosen(biased(), {2, 8})) expect_right(spec);
+  for (const Spec& spec : chosen(masks(), {2, 6, 11, 19, 22})) expect_right(spec);
+  for (const Spec& spec : chosen(dropped(), {3, 6})) expect_right(spec);
+  for (const Spec& spec : chosen(biased(), {2})) expect_right(spec);
 }
 
 TEST_F(ChapterTest, OneVisibleKeyMovesNeitherQueriesNorKeys) {
@@ -271,19 +270,16 @@ TEST_F(ChapterTest, OneVisibleKeyMovesNeitherQueriesNorKeys) {
 // Step 7's gradients have the same bits for any order of warps and additions, under every kind of mask and
 // with both ways to add.
 TEST_F(ChapterTest, TurnsGiveTheSameBits) {
-  std::vector<Spec> specs = chosen(masks(), {1, 2, 7, 9, 10, 11, 12, 15, 16, 23});
-  for (const Spec& spec : chosen(dropped(), {0, 2, 3, 6})) specs.push_back(spec);
-  for (const Spec& spec : chosen(biased(), {2, 8})) specs.push_back(spec);
+  std::vector<Spec> specs = chosen(masks(), {1, 7, 9, 10, 11, 12, 15, 23});
+  for (const Spec& spec : chosen(dropped(), {2, 7})) specs.push_back(spec);
+  for (const Spec& spec : chosen(biased(), {2})) specs.push_back(spec);
   for (const Spec& spec : specs) {
     const Inputs inputs = inputs_of(spec, InputKind::normal, 7);
     const Outputs once = run_once(kMasks, spec, inputs, kInTurns);
-    for (unsigned seed : {1, 2}) {
-      const RandomWarpOrder order(seed);
-      const InBackground background(Async::random, seed);
-      const Outputs again = run_once(kMasks, spec, inputs, kInTurns);
-      EXPECT_TRUE(again.dq == once.dq && again.dk == once.dk && again.dv == once.dv)
-          << describe(spec) << ", seed " << seed;
-    }
+    const RandomWarpOrder order(1);
+    const InBackground background(Async::random, 1);
+    const Outputs again = run_once(kMasks, spec, inputs, kInTurns);
+    EXPECT_TRUE(again.dq == once.dq && again.dk == once.dk && again.dv == once.dv) << describe(spec);
   }
 }
 

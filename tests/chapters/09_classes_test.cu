@@ -19,7 +19,7 @@ using masks::Problem, masks::problem_of;
 constexpr int kRows = 5, kKeys = 4;
 
 // Numbers of random masks, fewer of those that read memory and so take longer.
-constexpr int kByRanges = 7000, kByColumns = 2000, kByFunctions = 500;
+constexpr int kByRanges = 1500, kByColumns = 500, kByFunctions = 150;
 
 // A policy declares its features in one struct. A misspelt name does not compile; an extra without its
 // function and a function without its extra are refused.

@@ -123,14 +123,13 @@ TEST_F(ChapterTest, ValuesMayBeNarrowerOrWiderThanKeys) {
   for (const Spec& spec : specs_of_wide_keys()) {
     const Inputs inputs = make_inputs(spec, InputKind::normal, 7);
     const Reference reference = make_reference(spec, inputs, all_rows(spec));
-    for (const Async mode : {Async::eager, Async::lazy, Async::random}) {
-      const RandomWarpOrder order(++seed);
-      const InBackground background(mode, seed);
-      for (int step : {int(kPacked), int(kRanges)}) {
-        const CheckResult result = check(spec, reference, outputs_of(spec, inputs, step));
-        EXPECT_TRUE(result.ok()) << "step " << step << ", " << describe(spec) << ", mode " << int(mode)
-                                 << ": " << result.o.max_error << " of " << result.o.bound;
-      }
+    const Async mode = Async(++seed % 3);
+    const RandomWarpOrder order(seed);
+    const InBackground background(mode, seed);
+    for (int step : {int(kPacked), int(kRanges)}) {
+      const CheckResult result = check(spec, reference, outputs_of(spec, inputs, step));
+      EXPECT_TRUE(result.ok()) << "step " << step << ", " << describe(spec) << ", mode " << int(mode) << ": "
+                               << result.o.max_error << " of " << result.o.bound;
     }
   }
   for (int step : {int(kPairs), int(kColumns), int(kFunctions)})
@@ -143,8 +142,7 @@ TEST_F(ChapterTest, NaNOutsideASequenceDoesNotReachIt) {
   std::mt19937 random(6);
   for (int head_dim : {64, 128, 256})
     for (const ScoreFunction& score :
-         {ScoreFunction{}, ScoreFunction{.softcap = 2}, ScoreFunction{.alibi = {0.5f, 0.25f, 0.0625f, 1}},
-          ScoreFunction{.softcap = 2, .alibi = {0.5f, 0.25f, 0.0625f, 1}},
+         {ScoreFunction{}, ScoreFunction{.softcap = 2, .alibi = {0.5f, 0.25f, 0.0625f, 1}},
           ScoreFunction{.bias = random_bias(random, 4, 70)},
           ScoreFunction{.alibi = {0.5f, 0.25f, 0.0625f, 1}, .dropout = 0.2f, .seed = 0x900000001}}) {
       Spec spec = packed_spec({70, 100, 60, 20}, head_dim, {});
@@ -216,13 +214,10 @@ TEST_F(ChapterTest, FunctionsOnScoresAreRight) {
   std::mt19937 random(6);
   for (DType dtype : {DType::f16, DType::bf16})
     for (const ScoreFunction& score :
-         {ScoreFunction{.softcap = 2}, ScoreFunction{.softcap = 30},
-          ScoreFunction{.alibi = {0.5f, 0.25f, 0.0625f, 1}},
+         {ScoreFunction{.softcap = 30}, ScoreFunction{.alibi = {0.5f, 0.25f, 0.0625f, 1}},
           ScoreFunction{.softcap = 2, .alibi = {0.5f, 0.25f, 0.0625f, 1}},
-          ScoreFunction{.softcap = 30, .alibi = {0.5f, 0.25f, 0.0625f, 1}},
           ScoreFunction{.bias = random_bias(random, 4, 70)},
-          ScoreFunction{.dropout = 0.2f, .seed = 0x900000001},
-          ScoreFunction{.alibi = {0.5f, 0.25f, 0.0625f, 1}, .dropout = 0.2f, .seed = 0x900000001}})
+          ScoreFunction{.dropout = 0.2f, .seed = 0x900000001}})
       for (const Visibility& visibility : {Visibility{}, packed({60, 0, 140})}) {
         Spec spec = masked_spec(200, 200, visibility, dtype == DType::f16 ? 64 : 128);
         spec.dtype = dtype;

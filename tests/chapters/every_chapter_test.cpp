@@ -50,8 +50,8 @@ class RandomOrder : public Program {};
 TEST_P(RandomOrder, OfWarpsChangesNothing) {
   const auto& [chapter, before, operation] = GetParam();
   const std::vector<Spec> specs = quick_specs(*chapter, chapter->default_spec().head_dim);
-  for (int i = 0; i < 4; ++i) {
-    const Spec& spec = specs[2 * i];
+  for (std::size_t i = 0; i < specs.size(); i += 2) {
+    const Spec& spec = specs[i];
     const RandomWarpOrder order(i + 1);
     expect_steps_right(*chapter, operation, spec, make_inputs(operation, spec, InputKind::normal, 13));
   }

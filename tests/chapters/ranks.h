@@ -54,8 +54,8 @@ inline void expect_right_in_any_order(Spec spec, int step) {
 /// Checks steps that support any order, on any number of ranks, in all modes: lengths not divisible by the
 /// number of ranks, fewer tokens than ranks, queries that see nothing, more keys than queries.
 inline void expect_any_order_is_right(std::initializer_list<int> steps) {
-  int mode = 0;  // alternates, so that all three occur with five numbers of ranks and four shapes
-  for (int ranks : {1, 2, 3, 4, 8})
+  int mode = 0;  // alternates, so that all three occur with every number of ranks
+  for (int ranks : {2, 3, 8})
     for (const Spec& spec : {make_spec(150, 211, 64, true, DType::bf16, 2, 1), make_spec(5, 5, 64, true),
                              make_spec(90, 40, 64, true), make_spec(70, 70, 64, false)}) {
       const InBackground in_mode(Async(mode++ % 3), uint64_t(ranks));
@@ -194,7 +194,7 @@ inline std::string name_of_mode(const ::testing::TestParamInfo<std::tuple<int, A
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Modes,
-                         ::testing::Combine(::testing::Values(1, 2, 3, 4, 8),
+                         ::testing::Combine(::testing::Values(1, 3, 8),
                                             ::testing::Values(Async::eager, Async::lazy, Async::random)),
                          name_of_mode);
 
