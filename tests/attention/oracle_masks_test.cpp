@@ -67,22 +67,6 @@ TEST(OracleMasks, ReadNothingThatIsHidden) {
   EXPECT_TRUE(std::isnan(after.lse[50]));
 }
 
-TEST(OracleMasks, DocumentsAreProblemsOfTheirOwn) {
-  const Spec packed{{.seqlen_q = 60, .seqlen_k = 60},
-                    {.window = {.right = 0}, .documents = {{0, 25, 60}, {0, 25, 60}}}};
-  const Inputs inputs = make_inputs(packed, InputKind::normal, 2);
-  const Reference all = reference_of(packed, inputs);
-  const Spec second{{.seqlen_q = 35, .seqlen_k = 35}, Visibility::causal()};
-  const auto rows = [](const std::vector<float>& tensor) {
-    return std::vector<float>(tensor.begin() + 25 * 64, tensor.end());
-  };
-  const Reference alone = reference_of(second, {rows(inputs.q), rows(inputs.k), rows(inputs.v)});
-  for (int i = 0; i < 35; ++i) {
-    EXPECT_NEAR(all.lse[25 + i], alone.lse[i], 1e-13);
-    for (int c = 0; c < 64; ++c) EXPECT_NEAR(all.o[(25 + i) * 64 + c], alone.o[i * 64 + c], 1e-13);
-  }
-}
-
 // Matches Random123's known answers (its file kat_vectors), and drops the requested fraction, also when the
 // seed, batch entry, head, query and group of 32 keys change.
 TEST(Dropout, LeavesOutAsManyAsAskedForByPhilox) {
@@ -141,17 +125,6 @@ TEST(Decode, IsAttentionToTheGatheredPages) {
     EXPECT_EQ(std::isinf(reference.lse[16]), causal) << "of 4 queries, the last sees one key";
     EXPECT_TRUE(std::isfinite(reference.lse[19]));
   }
-}
-
-TEST(Decode, PermutedPagesGiveTheSameBits) {
-  Spec spec = cache(true);
-  const Inputs gathered = make_inputs(without_pages(spec), InputKind::normal, 7);
-  const Reference before = reference_of(spec, scatter_pages(spec, gathered));
-  for (int& page : spec.paging.table) page = 19 - page;
-  const Reference after = reference_of(spec, scatter_pages(spec, gathered));
-  EXPECT_EQ(after.o, before.o);
-  EXPECT_EQ(after.lse, before.lse);
-  EXPECT_EQ(after.o_bound, before.o_bound);
 }
 
 TEST(Decode, SequencesMayShareAPage) {
