@@ -10,10 +10,10 @@
 namespace flashbook::backward {
 
 // Here keys are the inner loop: each block has a tile of queries and adds a part to dK of every tile of keys.
-// There are as many blocks as tiles of keys, and no mask. If all blocks began with tile 0, all but one would
-// wait. So block b adds first to tile b, then to tile b + 1, and wraps around to tile 0 after the last. In
-// its round r it is the r-th block that adds to its tile, counted from 0: in every round each tile has one
-// block, and the order of additions is fixed.
+// There are as many blocks as tiles of keys, all running at once, and no mask. If all began with tile 0, all
+// but one would wait. So block b adds first to tile b, then to tile b + 1, and wraps around to tile 0 after
+// the last. In its round r it is the r-th block that adds to its tile, counted from 0: in every round each
+// tile has one block, and the order is fixed. (Waits form a circle, hence a cooperative launch.)
 //
 // Warps 0 to 3 write the parts into shared memory, and one thread of warp 4 adds them through TMA. There are
 // two buffers, so that the next part is written while TMA reads this one. Round r uses buffer r % 2.
