@@ -1,1 +1,1 @@
-"""Measures kernels, files results, and updates plots and pages."""
+"""Measures kernels, files results, and updates pages and figures."""

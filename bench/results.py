@@ -401,21 +401,6 @@ def compared(theirs: Results, book: Results) -> Iterable[str]:
         yield "the limits of this machine were not measured: run ./flashbook bench, which includes chapter 0"
 
 
-def accuracy(measured: Results, machine: str) -> dict[tuple[str, str], dict[str, Entry]]:
-    """Returns the accuracy study: {(variant, type): {kind of inputs: entry}}. `machine` is gpu, for `measured`, or
-    simulator."""
-    if machine == "simulator":
-        measured = load(RESULTS / "simulator")
-    found: dict[tuple[str, str], dict[str, Entry]] = {}
-    for entry in measured.history:  # sorted as in the newest file
-        if entry.cell.kind.startswith("accuracy/") and not entry.skipped and measured.newest[entry.name] is entry:
-            found.setdefault((entry.cell.who, entry.cell.dtype), {})[entry.cell.inputs] = entry
-    if not found:
-        raise Refused("accuracy was never measured on this machine: run ./flashbook accuracy, with --no-cuda for the simulator")
-    late = ("ch06/persistent", "ch06/row_sums", "ch06/linear_exp")  # measured in a different run than the earlier steps
-    return dict(sorted(found.items(), key=lambda item: (item[0][1] != "f16", item[0][0].startswith(late))))
-
-
 @dataclasses.dataclass(frozen=True)
 class InTurn:
     """A cell in which a step of ours, FlashAttention-3 and cuDNN were interleaved in one process: TFLOP/s, the peers' from the median ratios."""

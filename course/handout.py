@@ -31,7 +31,7 @@ HANDED_OUT = (
     "chapters/*.md", "chapters/*.cuh", "chapters/*.cu", "chapters/*.h", "chapters/*.cpp",
     "chapters/*/exercises/exercises.json",
     "common/CMakeLists.txt", "common/*.h", "common/*.cpp", "common/*.cu", "common/simulator/events/page.*",
-    "docs/pages/*.md", "docs/figures/*.svg", "docs/plots/*.svg",
+    "docs/pages/*.md", "docs/figures/*.svg",
     "tests/CMakeLists.txt", "tests/require_gpu.h", "tests/chapters/*", "tests/support/*", "tests/exercises/*",
     "course/__init__.py", "course/attempt.py", "course/gate.py", "course/gtest.py", "course/manifest.py", "course/modes.py",
     "course/regions.py",

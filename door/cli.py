@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from door import tree
-from door.commands import PROGRAMS, docs, measure, plot, profile, run, small_program, test, trace
+from door.commands import PROGRAMS, docs, measure, profile, run, small_program, test, trace
 from door.console import fail
 from door.course import course
 from door.tree import number_of, number_or_capstone, number_or_exercise
@@ -96,8 +96,6 @@ def add_main(add: Adder) -> None:
     )
     help = "measure the errors of f16 and FP8 against FP64 (chapter 6); file the result"
     add("accuracy", measure, help, passed + "the program.", cuda=True)
-    help = "redraw docs/plots and update the numbers on the pages from bench/results"
-    add("plot", plot, help, passed + "the script.")
     add("docs", docs, "build the site: build/docs/html/index.html", "With -- --pdf also flashbook.pdf next to it.")
 
 

@@ -1,4 +1,4 @@
-"""The commands run, test, bench, accuracy, profile, trace, ramp, generate, plot and docs."""
+"""The commands run, test, bench, accuracy, profile, trace, ramp, generate and docs."""
 
 from __future__ import annotations
 
@@ -220,12 +220,6 @@ def small_program(name: str, options: Sequence[str]) -> int:
     preset = gpu.preset(chapter, "--no-cuda" not in options)
     build(preset, name)
     return show(program(preset, name), *(word for word in options if word not in ("--no-cuda", "--")), cwd=HERE)
-
-
-def plot(a: argparse.Namespace) -> int:
-    packages.need("to draw the plots", ["matplotlib"])
-    python = packages.python_with("matplotlib") or sys.executable
-    return show(python, "docs/tools/plot.py", *a.options) or show(python, "docs/tools/quote.py")
 
 
 def docs(a: argparse.Namespace) -> int:

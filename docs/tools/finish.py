@@ -335,14 +335,9 @@ def with_captions(body: str, chapter: str) -> str:
         nonlocal count
         count += 1
         number = f"{chapter}.{count}" if chapter else str(count)
-        address, text = found[2], found[3]
-        shown = found[1]
-        if "/plots/" in address:  # these also exist in a phone version, and can be opened on their own
-            phone = f'<source media="(max-width: 40rem)" srcset="{address.removesuffix(".svg")}_phone.svg"/>'
-            shown = f'<a href="{address}" title="Alone, to enlarge"><picture>{phone}{shown}</picture></a>'
-        return f'<figure id="figure-{count}">{shown}<figcaption><b>Figure {number}.</b> {text}</figcaption></figure>'
+        return f'<figure id="figure-{count}">{found[1]}<figcaption><b>Figure {number}.</b> {found[2]}</figcaption></figure>'
 
-    return re.sub(r'<p>\s*(<img class="figure" src="([^"]*)" alt="([^"]+)"/>)\s*</p>', figure, body)
+    return re.sub(r'<p>\s*(<img class="figure" src="[^"]*" alt="([^"]+)"/>)\s*</p>', figure, body)
 
 
 def with_timelines(body: str, page: Page) -> str:

@@ -166,7 +166,7 @@ class Release(unittest.TestCase):
         self.assertEqual((entry.name, entry.milliseconds, entry.values["FLOPS"], entry.context["commit"]), (STEP.format(64), 1.0, 1e12, "abc"))
         self.assertIn("program.py", entry.context["command"])
         self.assertEqual({path.name for path in (folder / "h200").iterdir()}, {"forward.tsv", results.CONTEXT})
-        self.assertEqual([call.args[0][1:] for call in self.ran.call_args_list], [["docs/tools/quote.py"], ["bench/rungs.py"], ["docs/tools/plot.py"]])
+        self.assertEqual([call.args[0][1:] for call in self.ran.call_args_list], [["docs/tools/quote.py"], ["bench/rungs.py"]])
 
 
 if __name__ == "__main__":

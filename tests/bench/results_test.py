@@ -31,13 +31,6 @@ def skipped(name, reason="needs 9 GB of GPU memory and 1 GB are free"):
             "label": "skipped"}
 
 
-def in_turn_with_peers(dtype, **ratios):
-    """Returns a release's forward passes raced against the peers of a type: every step and cell."""
-    steps = {"bf16": ("ch05/persistent",), "e4m3": [f"ch06/{who}" for who in ("persistent", "row_sums", "transpose_once", "transpose_once_means", "linear_exp")]}[dtype]
-    return [run_of(f"forward/{who}/{dtype}/d{head_dim}/{mask}/n{seqlen}", **ratios)
-            for who in steps for head_dim, mask in results.SHAPES for seqlen in results.SEQLENS]
-
-
 class Case(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -322,30 +315,6 @@ class ArgumentsOfThePackage(Case):
                 (self.folder / name).write_text(text.replace(f'("{change[0]}"', f'("{change[1]}"') if name == "accepted.py" else text, encoding="utf-8")
             with self.assertRaisesRegex(results.Refused, because):
                 accepted.accepted("2", self.folder)
-
-
-class Plotting(Case):
-    def test_the_same_results_give_the_same_bytes(self):
-        for python in (sys.executable, "/usr/bin/python3"):
-            if subprocess.run([python, "-c", "import matplotlib"], capture_output=True).returncode == 0:
-                break
-        else:
-            self.skipTest("matplotlib is missing (Debian: python3-matplotlib)")
-        source = self.folder / "source"
-        source.mkdir()
-        self.write(*(run_of(f"forward/ch01/{step}/bf16/d{d}/{mask}/n{n}", n / place) for place, step in ((1, "textbook"), (2, "coalesced")) for d in (64, 128)
-                     for mask in ("full", "causal") for n in (512, 4096)), skipped("forward/ch01/textbook/bf16/d128/full/n8192"),
-                   *(run_of(f"forward/ch02/safe_softmax/f32/d64/full/n{n}", n) | {"bytes_per_second": None} for n in (512, 1024)),
-                   *in_turn_with_peers("bf16", vs_cudnn=1.25, vs_fa3=1.1), *in_turn_with_peers("e4m3", vs_cudnn_frontend=1.25, vs_fa3=1.1),
-                   run_of(ACCURACY, rmse=1e-3, relative_rms=1e-2, batch=4, heads=16)).rename(source / "a.json")
-        seen = []
-        for name in ("first", "second"):
-            done = subprocess.run([python, str(BENCH.parent / "docs/tools/plot.py"), "--results", str(source), "--out", str(self.folder / name)],
-                                  capture_output=True, text=True)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            seen.append({path.name: path.read_bytes() for path in (self.folder / name).iterdir()})
-        self.assertCountEqual(seen[0], [f"{plot}{width}.svg" for plot in ("peers", "roofline", "accuracy") for width in ("", "_phone")])
-        self.assertEqual(seen[0], seen[1])
 
 
 unittest.main()

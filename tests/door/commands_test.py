@@ -229,7 +229,7 @@ class FrontDoor(unittest.TestCase):
         self.refused("profile", "score", saying="did you mean ch01-scores?")
 
     def test_arguments_that_a_command_does_not_take(self):
-        for *words, what in (("plot", "01"), ("docs", "--no-cuda"), ("test", "03"), ("bench", "--solved"),
+        for *words, what in (("docs", "--no-cuda"), ("test", "03"), ("bench", "--solved"),
                              ("run", "--fast"), ("run", "--out")):
             self.refused(*words, what, saying=f"'{words[0]}' does not take {what}: ./flashbook {words[0]} --help")
         self.refused("test", "--al", saying="'test' does not take --al (did you mean --all?): ./flashbook test --help")
