@@ -14,7 +14,6 @@ installed.
 """
 
 import argparse
-import ctypes
 import dataclasses
 import functools
 import json
@@ -28,7 +27,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # so that 
 from bench import packages, peers, race, results
 from bench.peers import DTYPES
 from bench.race import Contestant, Wrong, whole_numbers
-from bench.structs import Gradients, Tensors
+from bench.structs import Gradients, Tensors, pointers_to
 
 CHAPTER = 7
 PEERS = ("cudnn", "flash", "eager", *packages.GRADIENTS)
@@ -64,23 +63,22 @@ def make_problem(dtype, head_dim, causal, seqlen, kind="normal", layout=race.LAY
 def ours(library, slug, problem, ablation=False):
     step = library.step(CHAPTER, slug)
     found = Contestant(f"ch{CHAPTER:02}/{slug}", library.step_name(CHAPTER, step), None, kind="ablation" if ablation else "backward")
-    size = library.workspace_bytes(CHAPTER, step, problem.shape)
+    shape, gradients = dataclasses.replace(problem.shape), [torch.full_like(tensor, float("nan")) for tensor in (problem.q, problem.k, problem.v)]
+    if problem.layout != race.LAYOUTS[0]:
+        race.set_strides(shape, **dict(zip(("d_o", "dq", "dk", "dv"), (problem.d_o, *gradients))))
+    given = shape.described()
+    size = library.workspace_bytes(CHAPTER, step, given)
     if size < 0:
         found.skipped = library.error()
         return found
-    gradients = [torch.full_like(tensor, float("nan")) for tensor in (problem.q, problem.k, problem.v)]
     workspace = torch.empty(size, device="cuda", dtype=torch.uint8)
     inputs = (problem.q, problem.k, problem.v, problem.o, problem.lse)
-    tensors = Tensors(*(t.data_ptr() for t in (*inputs, workspace)))
-    pointers = Gradients(*(t.data_ptr() for t in (problem.d_o, *gradients)))
-    if problem.layout != race.LAYOUTS[0]:
-        race.set_strides(pointers, **dict(zip(("d_o", "dq", "dk", "dv"), (problem.d_o, *gradients))))
+    tensors, pointers = pointers_to(Tensors, *inputs, workspace), pointers_to(Gradients, problem.d_o, *gradients)
     found.values = {"workspace_bytes": size, "tensor_bytes": sum(t.nbytes for t in (*inputs, problem.d_o, *gradients)),
                     "bytes": library.cost(CHAPTER, step, problem.shape)[1]}
 
     def run():
-        race.must(library, library.c.flashbook_backward(CHAPTER, step, ctypes.byref(problem.shape), ctypes.byref(tensors), ctypes.byref(pointers),
-                                                        ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)))
+        library.backward(CHAPTER, step, given, tensors, pointers)
         return gradients
 
     found.run = run

@@ -13,7 +13,6 @@ chooses its number of splits itself.
 
 import collections
 import contextlib
-import ctypes
 import dataclasses
 import functools
 import json
@@ -28,7 +27,7 @@ from typing import Any
 from bench import caches, flash_attention_3, packages, peers, race, results
 from bench.names import Name
 from bench.race import LAYOUTS, SEED, Contestant
-from bench.structs import Cache, Shape, Tensors
+from bench.structs import Shape, Tensors, feature, pointers_to
 
 CHAPTER = 8
 PEERS = ("fa3", "cudnn", "cudnn_frontend", "flashinfer")
@@ -135,23 +134,23 @@ def make_problem(cell: Cell) -> Problem:
 
 def ours(library: Any, chapter: int, slug: str, problem: Problem) -> Contestant:
     """Returns a step, called through the C function."""
-    step, shape, table = library.step(chapter, slug), problem.shape, problem.table
+    step, table = library.step(chapter, slug), problem.table
     found = Contestant(f"ch{chapter:02}/{slug}", library.step_name(chapter, step), None)
-    address = lambda tensor: None if tensor is None else tensor.data_ptr()
-    pages = 0 if table is None else problem.cache[0].shape[0]
-    cache = Cache(address(problem.lengths), address(table), problem.cell.page_rows, pages)
-    size = library.c.flashbook_decode_workspace_bytes(chapter, step, ctypes.byref(shape), ctypes.byref(cache))
+    features = [] if problem.lengths is None else [feature("Lengths", lengths=problem.lengths.data_ptr())]
+    if table is not None:
+        features.append(feature("Pages", page_table=table.data_ptr(), page_rows=problem.cell.page_rows, pages=problem.cache[0].shape[0]))
+    given = problem.shape.described(*features)
+    size = library.workspace_bytes(chapter, step, given)
     if size < 0:
         found.skipped = library.error()
         return found
     o = torch.full_like(problem.q, float("nan"))  # keeps the strides of Q
     lse = torch.full(problem.q.shape[:3], float("nan"), device="cuda", dtype=torch.float32)
     workspace = torch.zeros(size, device="cuda", dtype=torch.uint8)
-    tensors = Tensors(*(tensor.data_ptr() for tensor in (problem.q, *problem.cache, o, lse, workspace)))
+    tensors = pointers_to(Tensors, problem.q, *problem.cache, o, lse, workspace)
 
     def launch() -> Any:
-        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        race.must(library, library.c.flashbook_decode(chapter, step, ctypes.byref(shape), ctypes.byref(cache), ctypes.byref(tensors), stream))
+        library.attention(chapter, step, given, tensors)
         return o
 
     found.run, found.keeps = race.Replayed(launch), (lse, workspace)

@@ -28,7 +28,6 @@ speed relative to cuDNN. Our results are checked against float64 attention befor
 """
 
 import argparse
-import ctypes
 import dataclasses
 import functools
 import importlib.util
@@ -44,12 +43,11 @@ from bench import caches, cells, packages, peers, race, results
 from bench.caches import in_pages, largest_error
 from bench.names import Name
 from bench.race import SEED, Contestant, whole_numbers
-from bench.structs import Cache, Mask, Shape, Tensors
+from bench.structs import SCALE_OF_HEAD, Shape, Tensors, feature, pointers_to
 
 CHAPTER = 8
 EQUAL_WORK, LATENT_STEP, E4M3_CACHE = "equal_work", "latent", "e4m3_cache"  # steps for a prefix read once, for latent keys, and for a cache in e4m3
 MASKS, PROMPTS = 9, "prompts"  # chapter and step for many queries
-SCALE_OF_HEAD = 1  # FlashbookScaling
 PEERS = ("cudnn", "flash", "flex")
 # Kernels that read pages, and their packages: for one query per sequence, and for any number.
 ONE_QUERY = {"cudnn_paged": "cudnn", "flashinfer": "flashinfer", "flashinfer_tc": "flashinfer"}
@@ -116,6 +114,21 @@ class Problem:
         k, v = (t.to(torch.bfloat16).mul_(scale[:, :, None, None]) for t, scale in zip((k, v), scales, strict=True))
         return dataclasses.replace(self, k=k, v=v)
 
+    def features(self):
+        """Returns its features in the C interface, except for pages and scales."""
+        found = []
+        if self.window or self.is_ragged():
+            found.append(feature("Window", left=self.window - 1, right=0))
+        if self.softcap:
+            found.append(feature("Softcap", softcap=self.softcap))
+        if self.sinks is not None:
+            found.append(feature("Sinks", sink_logits=self.sinks.data_ptr()))
+        if self.is_ragged():
+            found.append(feature("PackedQueries", first_query=self.first_query.data_ptr(), queries=self.q.shape[2]))
+        if self.lengths is not None:
+            found.append(feature("Lengths", lengths=self.lengths.data_ptr()))
+        return found
+
     def has_rules(self):
         return bool(self.window or self.softcap or self.is_ragged())
 
@@ -174,9 +187,8 @@ def make_ragged(problem, sizes):
     problem.lengths = torch.tensor(keys, device="cuda", dtype=torch.int32)
     packed = torch.randn(sum(queries), shape.heads, shape.head_dim, device="cuda", dtype=torch.bfloat16)
     problem.q, shape.seqlen_q, row = packed.transpose(0, 1)[None], max(queries), shape.heads * shape.head_dim
-    for tensor in "qo":
-        for axis, stride in (("batch", shape.seqlen_q * row), ("head", shape.head_dim), ("row", row)):
-            setattr(shape, f"{tensor}_{axis}_stride", stride)
+    strides = shape.seqlen_q * row, shape.head_dim, row
+    shape.set_strides(q=strides, o=strides)
 
 
 # ---- contestants -------------------------------------------------------------------------------------------------------------------
@@ -189,50 +201,37 @@ def ours(library, slug, problem, page_rows=0, once=False, ablation=False, chapte
     name = library.step_name(chapter, step)
     who = f"ch{chapter:02}/{slug}" + (f"_p{page_rows}" if page_rows else "") + ("_once" if once else "")
     found = Contestant(who, name, None, kind="ablation" if ablation else "decode")
-    mask = Mask(window_left=problem.window - 1, window_right=0 if problem.window or problem.is_ragged() else -1, softcap=problem.softcap)
-    if problem.sinks is not None:
-        mask.sink_logits = problem.sinks.data_ptr()
-    shape, is_e4m3 = Shape.from_buffer_copy(problem.shape), int(slug == E4M3_CACHE)
-    packing = {"first_query": problem.first_query.data_ptr(), "queries": problem.q.shape[2]} if problem.is_ragged() else {}
-    shape.scaling = SCALE_OF_HEAD if is_e4m3 else 0
-    size = library.workspace_bytes(chapter, step, shape)
-    if is_e4m3:
-        there = Cache(e4m3=1)
-        size = library.c.flashbook_decode_workspace_bytes(CHAPTER, step, ctypes.byref(shape), ctypes.byref(there))
-    if problem.has_rules():
-        there = Cache(None, 16 if page_rows else None, page_rows, 1, **packing)  # the library checks only for null
-        size = library.c.flashbook_masked_decode_workspace_bytes(chapter, step, ctypes.byref(problem.shape), ctypes.byref(there), ctypes.byref(mask))
+    shape, is_e4m3 = problem.shape, slug == E4M3_CACHE
+    pages = feature("Pages", page_rows=page_rows, pages=shape.batch * shape.seqlen_k // (page_rows or 1), shared_keys=problem.shared if once else 0)
+    scales = feature("Scales", scaling=SCALE_OF_HEAD)
+    features = [*problem.features(), *[pages] * bool(page_rows), *[scales] * is_e4m3]
+    size = library.workspace_bytes(chapter, step, shape.described(*features))
     if size < 0:
         found.skipped = library.error()
         return found
-    k, v, table, pages = problem.k, problem.v, None, 0
-    scales: tuple[Any, ...] = ()
+    k, v, table = problem.k, problem.v, None
     if is_e4m3:
-        k, v, *scales = problem.e4m3
+        k, v, *factors = problem.e4m3
+        scales.k_scale, scales.v_scale = (factor.data_ptr() for factor in factors)
     if page_rows:
-        pages = problem.shape.batch * problem.shape.seqlen_k // page_rows
-        order = torch.randperm(pages, device="cuda")
+        order = torch.randperm(pages.pages, device="cuda")
         k, table = in_pages(k, order, page_rows), order.to(torch.int32)
         v = k if problem.is_latent() else in_pages(v, order, page_rows)
         if problem.shared:
-            prefix_pages = table.view(problem.shape.batch, -1)[:, :problem.shared // page_rows]
+            prefix_pages = table.view(shape.batch, -1)[:, :problem.shared // page_rows]
             prefix_pages.copy_(prefix_pages[:1].clone().expand_as(prefix_pages))
+        pages.page_table = table.data_ptr()
     o = torch.full_like(problem.q[..., :LATENT_VALUE], float("nan"))  # a contiguous copy of some columns of a latent query
     lse = torch.full(o.shape[:3], float("nan"), device="cuda", dtype=torch.float32)
     workspace = torch.zeros(size, device="cuda", dtype=torch.uint8)
-    tensors = Tensors(*(t.data_ptr() for t in (problem.q, k, v, o, lse, workspace)), 0, *(t.data_ptr() for t in scales))
-    address = lambda tensor: None if tensor is None else tensor.data_ptr()
-    cache = Cache(address(problem.lengths), address(table), page_rows, pages, problem.shared if once else 0, is_e4m3, **packing)
+    given, tensors = shape.described(*features), pointers_to(Tensors, problem.q, k, v, o, lse, workspace)
     found.values = {"workspace_bytes": size, "bytes": problem.kv_bytes() // (2 if is_e4m3 else 1)}
 
     def run():
-        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        given = chapter, step, ctypes.byref(shape), ctypes.byref(cache)
-        race.must(library, library.c.flashbook_masked_decode(*given, ctypes.byref(mask), ctypes.byref(tensors), stream) if problem.has_rules()
-                  else library.c.flashbook_decode(*given, ctypes.byref(tensors), stream))
+        library.attention(chapter, step, given, tensors)
         return o
 
-    found.run, found.keeps = run, (k, v, table, lse, workspace, scales)
+    found.run, found.keeps = run, (k, v, table, lse, workspace)
     return found
 
 

@@ -15,7 +15,6 @@ results made beforehand, and FLOPs are 2.5 times those of the forward pass.
 """
 
 import argparse
-import ctypes
 import dataclasses
 import functools
 import importlib
@@ -31,7 +30,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # so that 
 from bench import packages, peers, race
 from bench.names import Name
 from bench.race import SEED, Contestant
-from bench.structs import Gradients, Mask, Shape, Tensors
+from bench.structs import Gradients, Shape, Tensors, feature, pointers_to
 
 CHAPTER, HEAD_DIM, HEADS, LENGTH = 9, 128, 16, 8192
 PAIRS, PACKED, RANGES, COLUMNS, FUNCTIONS, GRADIENT = "dense", "varlen", "ranges", "flashmask", "mask_functions", "backward"  # steps
@@ -51,7 +50,7 @@ class Problem:
 
     word: str
     shape: Shape
-    mask: Mask
+    features: list[Any]  # its mask in the C interface
     q: Any
     k: Any
     v: Any
@@ -59,8 +58,8 @@ class Problem:
     lengths: tuple[int, ...] = ()
     slopes: Any = None  # [heads]
     bias: Any = None  # [heads, 2 * REACH + 1]
-    columns: Mask | None = None  # the same mask as intervals per key
-    pairs: Mask | None = None  # the same mask with a byte per pair
+    columns: list[Any] | None = None  # the same mask as intervals per key
+    pairs: list[Any] | None = None  # the same mask with a byte per pair
     keeps: Any = ()
     encoded: tuple[()] = ()  # not quantised
     d_o: Any = None  # given for gradients
@@ -96,42 +95,41 @@ def make_problem(word, layout=race.LAYOUTS[0]):
         race.set_strides(shape, q=q, k=k, v=v, o=v)
     row, column = torch.arange(n, device="cuda")[:, None], torch.arange(n, device="cuda")[None]
     is_full = word in ("full", "softcap", "wide")
-    fields: dict[str, Any] = {} if is_full else {"window_right": 0}
+    window = feature("Window", left=-1, right=-1 if is_full else 0)
     visible = torch.ones(n, n, device="cuda", dtype=torch.bool) if is_full else row >= column
     hidden_from = None  # for each key, the first query that no longer sees it
-    found = Problem(word, shape, Mask(), q, k, v, visible, lengths, layout=layout)
+    found = Problem(word, shape, [window], q, k, v, visible, lengths, layout=layout)
     if word.startswith("window"):
-        fields["window_left"] = width = WIDTHS.get(word, WINDOW)
+        window.left = width = WIDTHS.get(word, WINDOW)
         found.visible &= row - column <= width
         hidden_from = (torch.arange(n, device="cuda") + width + 1).clamp(max=n)
     if word == "prefix":
-        fields["prefix"] = PREFIX
+        window.prefix = PREFIX
         found.visible |= column < PREFIX
     if word == "softcap":
-        fields["softcap"] = SOFTCAP
+        found.features.append(feature("Softcap", softcap=SOFTCAP))
     if word == "alibi":
         found.slopes = torch.exp2(-8 * torch.arange(1, HEADS + 1, device="cuda") / HEADS).float()
-        fields["slopes"] = found.slopes.data_ptr()
+        found.features.append(feature("Alibi", slopes=found.slopes.data_ptr()))
     if word == "bias":
         found.bias = torch.randn(HEADS, 2 * REACH + 1, device="cuda", dtype=torch.float32)
-        fields |= {"bias": found.bias.data_ptr(), "bias_reach": REACH}
+        found.features.append(feature("Bias", bias=found.bias.data_ptr(), reach=REACH))
     if word == "dropout":
-        fields |= {"dropout": DROPOUT, "seed": SEED}
+        found.features.append(feature("Dropout", dropout=DROPOUT, seed=SEED))
     if lengths:
         first = torch.tensor([0, *torch.tensor(lengths).cumsum(0).tolist()], device="cuda", dtype=torch.int32)
         document = torch.searchsorted(first, torch.arange(n, device="cuda", dtype=torch.int32), right=True)
         found.visible &= document[:, None] == document[None]
-        fields |= {"documents": len(lengths), "first_query": first.data_ptr(), "first_key": first.data_ptr()}
+        found.features.append(feature("Documents", documents=len(lengths), first_query=first.data_ptr(), first_key=first.data_ptr()))
         found.keeps = (first, document)
         hidden_from = first[document]
-    found.mask = Mask(**fields)
     if hidden_from is not None:
         columns = torch.stack([hidden_from.to(torch.int32)] * batch)  # [batch, 1, n, 1]
-        found.columns = Mask(window_right=0, columns=columns.data_ptr(), column_heads=1, bounds=1)
+        found.columns = [feature("Window", left=-1, right=0), feature("Intervals", intervals=columns.data_ptr(), heads=1, bounds=1)]
         found.keeps = (*found.keeps, columns)
     if word in AS_PAIRS:
         pairs = torch.stack([found.visible.to(torch.uint8)] * batch)  # [batch, 1, n, n]
-        found.pairs = Mask(pairs=pairs.data_ptr(), pair_heads=1)
+        found.pairs = [feature("Pairs", pairs=pairs.data_ptr(), heads=1)]
         found.keeps = (*found.keeps, pairs)
     return found
 
@@ -142,24 +140,23 @@ def make_problem(word, layout=race.LAYOUTS[0]):
 def ours(library, slug, problem):
     step = library.step(CHAPTER, slug)
     found = Contestant(f"ch{CHAPTER:02}/{slug}", library.step_name(CHAPTER, step), None, kind="masked")
-    mask = {PAIRS: problem.pairs, COLUMNS: problem.columns}.get(slug, problem.mask)
-    if mask is None:
+    features = {PAIRS: problem.pairs, COLUMNS: problem.columns}.get(slug, problem.features)
+    if features is None:
         found.skipped = f"has no {'pairs' if slug == PAIRS else 'intervals'}, and is {RANGES} without them"
         return found
-    shape, mask = ctypes.byref(problem.shape), ctypes.byref(mask)
-    size = library.c.flashbook_masked_workspace_bytes(CHAPTER, step, shape, mask)
+    given = problem.shape.described(*features)
+    size = library.workspace_bytes(CHAPTER, step, given)
     if size < 0:
         found.skipped = library.error()
         return found
     o = torch.full_like(problem.v, float("nan"))
     lse = torch.full(o.shape[:3], float("nan"), device="cuda", dtype=torch.float32)
     workspace = torch.zeros(size, device="cuda", dtype=torch.uint8)
-    tensors = Tensors(*(t.data_ptr() for t in (problem.q, problem.k, problem.v, o, lse, workspace)))
+    tensors = pointers_to(Tensors, problem.q, problem.k, problem.v, o, lse, workspace)
     found.values = {"workspace_bytes": size, "executed": problem.executed(slug)}
 
     def run():
-        race.must(library, library.c.flashbook_masked(CHAPTER, step, shape, mask, ctypes.byref(tensors),
-                                                      ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)))
+        library.attention(CHAPTER, step, given, tensors)
         return o
 
     found.run, found.keeps = run, (lse, workspace)
@@ -288,26 +285,24 @@ def our_gradient(library, problem, learns=False):
     step = library.step(CHAPTER, GRADIENT)
     found = Contestant(f"ch{CHAPTER:02}/{GRADIENT}" + "_bias" * learns, library.step_name(CHAPTER, step), None, kind="masked")
     forward = ours(library, PACKED if problem.word == "lengths" else FUNCTIONS, problem)
-    shape, mask = ctypes.byref(problem.shape), ctypes.byref(problem.mask)
-    size = library.c.flashbook_masked_workspace_bytes(CHAPTER, step, shape, mask)
+    shape, gradients = dataclasses.replace(problem.shape), [torch.full_like(problem.q, float("nan")) for _ in range(3)]
+    if problem.layout != race.LAYOUTS[0]:
+        race.set_strides(shape, **dict(zip(("d_o", "dq", "dk", "dv"), (d_o_of(problem), *gradients))))
+    given = shape.described(*problem.features)
+    size = library.workspace_bytes(CHAPTER, step, given)
     if forward.skipped or size < 0:
         found.skipped = forward.skipped or library.error()
         return found
     o, lse = forward.run(), forward.keeps[0]
-    gradients = [torch.full_like(problem.q, float("nan")) for _ in range(3)]
     workspace = torch.empty(size, device="cuda", dtype=torch.uint8)
-    tensors = Tensors(*(t.data_ptr() for t in (problem.q, problem.k, problem.v, o, lse, workspace)))
-    pointers = Gradients(*(t.data_ptr() for t in (d_o_of(problem), *gradients)))
-    if problem.layout != race.LAYOUTS[0]:
-        race.set_strides(pointers, **dict(zip(("d_o", "dq", "dk", "dv"), (d_o_of(problem), *gradients))))
+    tensors, pointers = pointers_to(Tensors, problem.q, problem.k, problem.v, o, lse, workspace), pointers_to(Gradients, d_o_of(problem), *gradients)
     if learns:
         gradients.append(torch.full_like(problem.bias, float("nan")))
         pointers.d_bias = gradients[-1].data_ptr()
     found.values = {"workspace_bytes": size, "executed": problem.executed(GRADIENT, rows=64)}
 
     def run():
-        race.must(library, library.c.flashbook_masked_backward(CHAPTER, step, shape, mask, ctypes.byref(tensors), ctypes.byref(pointers),
-                                                               ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)))
+        library.backward(CHAPTER, step, given, tensors, pointers)
         return gradients
 
     found.run, found.keeps = run, (forward, o, lse, workspace, d_o_of(problem))

@@ -31,7 +31,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "python")]  # so that python3 bench/operat
 from bench import flash_attention_3, packages, peers, race
 from bench.names import Name
 from bench.race import Contestant, whole_numbers
-from bench.structs import Gradients, Shape, Tensors
+from bench.structs import Gradients, Shape, Tensors, pointers_to
 
 CALLS = 200  # few enough that their kernels fit into the stream's queue and the host does not wait
 HOST_ROUNDS = 7
@@ -90,16 +90,16 @@ def on_the_host(library, shuffle):
                   "host_us_fa3_packed_backward": lambda: gradient(o_theirs_packed, row_leaves, d_o_rows),
                   "host_us_fa3_cache": lambda: flash_attention_3.with_cache(query, k_cache, v_cache, 0.125, lengths),
                   "host_us_fa3_pages": lambda: flash_attention_3.with_cache(query, k_pages, v_pages, 0.125, lengths, table)}
-    shape = Shape(1, 4, 4, 128, 128, 64, 0, peers.DTYPES["bf16"], 0.125)
+    problem = Shape(1, 4, 4, 128, 128, 64, 0, peers.DTYPES["bf16"], 0.125).described()
     kept = [tensor.transpose(1, 2).contiguous() for tensor in (q, k, v, d_o)]
     o_c, dq, dk, dv = (torch.empty_like(tensor) for tensor in kept)
     lse = torch.empty(1, 4, 128, device="cuda")
     stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
     for word, name, chapter, pointers in (("c_us", "attention", 5, ()), ("c_us_backward", "backward", 7, (kept[3], dq, dk, dv))):
-        workspace = torch.zeros(library.workspace_bytes(chapter, 5, shape), device="cuda", dtype=torch.uint8)
-        tensors = Tensors(*(tensor.data_ptr() for tensor in (*kept[:3], o_c, lse, workspace)))
-        more = [ctypes.byref(Gradients(*(tensor.data_ptr() for tensor in pointers)))] if pointers else []
-        arguments = (chapter, 5, ctypes.byref(shape), ctypes.byref(tensors), *more, stream)
+        workspace = torch.zeros(library.workspace_bytes(chapter, 5, problem), device="cuda", dtype=torch.uint8)
+        tensors = pointers_to(Tensors, *kept[:3], o_c, lse, workspace)
+        more = [ctypes.byref(pointers_to(Gradients, *pointers))] if pointers else []
+        arguments = (chapter, 5, problem, ctypes.byref(tensors), *more, stream)
         calls[word] = functools.partial(getattr(library.c, f"flashbook_{name}"), *arguments)
         kept.append(workspace)
         if calls[word]():

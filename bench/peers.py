@@ -29,7 +29,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))  # so that 
 from bench import on_cpu, packages, race, results
 from bench.names import Name
 from bench.race import SEED, Contestant, Wrong, whole_numbers
-from bench.structs import Shape, Tensors
+from bench.structs import Shape, Tensors, feature, pointers_to
 
 DTYPES = {"f16": 1, "bf16": 2, "e4m3": 3}  # FlashbookType; PyTorch's attention takes the first two
 PEERS = ("cudnn", "flash", "eager", *packages.MAKERS, "product")
@@ -80,7 +80,10 @@ def ours(library, chapter, slug, problem, ablation=False, means=False):
     name = library.step_name(chapter, step)
     who = f"ch{chapter:02}/{slug}" + "_means" * means
     found = Contestant(who, name, None, kind="ablation" if ablation else "forward")
-    size = library.workspace_bytes(chapter, step, problem.shape)
+    shape = problem.shape
+    zeros = torch.zeros(shape.batch, shape.kv_heads, shape.head_dim, device="cuda", dtype=torch.float32) if means else None  # which leave O unchanged
+    given = shape.described(*([feature("Scales", k_mean=zeros.data_ptr(), v_mean=zeros.data_ptr())] if zeros is not None else []))
+    size = library.workspace_bytes(chapter, step, given)
     if size < 0:
         found.skipped = library.error()
         return found
@@ -92,19 +95,16 @@ def ours(library, chapter, slug, problem, ablation=False, means=False):
     except RuntimeError:
         found.skipped = f"needs {size / 1e9:.1f} GB of GPU memory in addition to its inputs and outputs"
         return found
-    tensors = Tensors(*(t.data_ptr() for t in (q, k, v, o, lse, workspace)))
-    given = torch.zeros(*k.shape[:2], k.shape[3], device="cuda", dtype=torch.float32) if means else None  # zeros, which leave O unchanged
-    if given is not None:
-        tensors.k_mean = tensors.v_mean = given.data_ptr()
-    moved = library.cost(chapter, step, problem.shape)[1]
+    tensors = pointers_to(Tensors, q, k, v, o, lse, workspace)
+    moved = library.cost(chapter, step, shape)[1]
     found.values = {"workspace_bytes": size, "tensor_bytes": sum(t.nbytes for t in (q, k, v, o, lse)), "bytes": moved}
 
     def run():
-        library.attention(chapter, step, problem.shape, tensors, torch.cuda.current_stream().cuda_stream)
+        library.attention(chapter, step, given, tensors)
         return o
 
     found.run = run
-    found.keeps = (lse, workspace, given)
+    found.keeps = (lse, workspace, zeros)
     return found
 
 

@@ -29,7 +29,7 @@ import time
 from typing import Any
 
 from bench import results
-from bench.structs import BAD_ARGUMENT, HARDWARE_MISSING, Chapter, Shape, Tensors
+from bench.structs import BAD_ARGUMENT, HARDWARE_MISSING, Chapter
 
 LAYOUTS = ("bhsd", "bshd")  # layouts of tensors and caches: [batch, heads, seqlen, d] or [batch, seqlen, heads, d]
 NAP = 0.06  # seconds
@@ -50,10 +50,7 @@ class Library:
         self.c = ctypes.CDLL(os.path.abspath(path))  # a name without a slash would be searched for in system folders
         for name in ("flashbook_last_error", "flashbook_toolkit", "flashbook_step_name", "flashbook_step_slug"):
             getattr(self.c, name).restype = ctypes.c_char_p
-        for name in ("flashbook_workspace_bytes", "flashbook_masked_workspace_bytes", "flashbook_decode_workspace_bytes",
-                     "flashbook_masked_decode_workspace_bytes"):
-            getattr(self.c, name).restype = ctypes.c_int64
-        self.c.flashbook_attention.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.POINTER(Shape), ctypes.POINTER(Tensors), ctypes.c_void_p]
+        self.c.flashbook_workspace_bytes.restype = ctypes.c_int64
 
     def error(self):
         return self.c.flashbook_last_error().decode()
@@ -81,18 +78,24 @@ class Library:
     def step_name(self, chapter, step):
         return self.c.flashbook_step_name(chapter, step).decode()
 
-    def workspace_bytes(self, chapter, step, shape):
-        """Returns the bytes of workspace, or -1 if the step cannot run the shape; error() then has the reason."""
-        return self.c.flashbook_workspace_bytes(chapter, step, ctypes.byref(shape))
+    def workspace_bytes(self, chapter, step, problem):
+        """Returns the bytes of workspace, or -1 if the step cannot run the problem, a Shape.described(); error() then has the reason."""
+        return self.c.flashbook_workspace_bytes(chapter, step, problem)
 
     def cost(self, chapter, step, shape):
         """Returns (FLOPs, bytes moved), from the cost model."""
         flops, moved = ctypes.c_double(), ctypes.c_double()
-        self.c.flashbook_cost(chapter, step, ctypes.byref(shape), ctypes.byref(flops), ctypes.byref(moved))
+        self.c.flashbook_cost(chapter, step, shape.described(), ctypes.byref(flops), ctypes.byref(moved))
         return flops.value, moved.value
 
-    def attention(self, chapter, step, shape, tensors, stream):
-        must(self, self.c.flashbook_attention(chapter, step, ctypes.byref(shape), ctypes.byref(tensors), stream))
+    def attention(self, chapter, step, problem, tensors):
+        """Launches on PyTorch's current stream."""
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        must(self, self.c.flashbook_attention(chapter, step, problem, ctypes.byref(tensors), stream))
+
+    def backward(self, chapter, step, problem, tensors, gradients):
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        must(self, self.c.flashbook_backward(chapter, step, problem, ctypes.byref(tensors), ctypes.byref(gradients), stream))
 
 
 def must(library, status):
@@ -418,11 +421,9 @@ def randn(layout, batch, heads, rows, head_dim, dtype):
     return made(batch, heads, rows, head_dim) if layout == "bhsd" else made(batch, rows, heads, head_dim).transpose(1, 2)
 
 
-def set_strides(struct, **tensors):
-    """Sets the strides of views [batch, heads, rows, head_dim], in a struct of flashbook.h."""
-    for name, tensor in tensors.items():
-        for axis, stride in zip(("batch", "head", "row"), tensor.stride()):
-            setattr(struct, f"{name}_{axis}_stride", stride)
+def set_strides(shape, **tensors):
+    """Sets the strides of views [batch, heads, rows, head_dim]."""
+    shape.set_strides(**{name: tensor.stride() for name, tensor in tensors.items()})
 
 
 def add_calls(parser):

@@ -2,6 +2,7 @@
 /// The definition of a feature. The oracle, bounds, costs, programs and tests query every feature, and none
 /// of them by name.
 #pragma once
+#include <cstddef>
 #include <random>
 #include <span>
 #include <string>
@@ -58,6 +59,23 @@ struct Mask {
   bool is_exact = false;  ///< `classify` never returns partial needlessly
 };
 
+/// A feature's struct in the C interface, library/flashbook.h. It begins with its kind and ends with its
+/// pointers to device memory.
+struct CStruct {
+  struct Pointer {
+    const char* name;
+    std::size_t to;  ///< the position in Tensors to which it is copied
+    std::size_t alignment = 4;
+    bool may_be_null = false;
+  };
+  int kind = 0;  ///< FLASHBOOK_WINDOW; 0: the feature has no struct of its own
+  std::size_t size = 0;
+  /// Adds the feature to a problem with valid sizes. Throws InputError if no problem can have these values.
+  void (*read)(const void* from, Spec& to) = nullptr;
+  std::size_t pointer_count = 0;
+  Pointer pointers[5] = {};
+};
+
 /// A feature. All members except the first three are optional, and are used only for problems that have the
 /// feature.
 struct Definition {
@@ -98,6 +116,8 @@ struct Definition {
   bool has_gradient = true;
   /// Returns the number of keys that count for every sequence although they are stored only once.
   double (*repeated_keys)(const Spec& spec) = nullptr;
+
+  CStruct in_c = {};
 };
 
 namespace features {

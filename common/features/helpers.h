@@ -2,6 +2,8 @@
 /// Functions shared by the definitions of features.
 #pragma once
 #include <algorithm>
+#include <cstddef>
+#include <initializer_list>
 
 #include "common/attention/error.h"
 #include "common/concat.h"
@@ -39,6 +41,25 @@ inline void require_sums(const char* name, const Array<int>& first, int end, con
   if (first.is_on_device()) return;
   require(first.front() == 0 && first.back() == end && std::ranges::is_sorted(first), name,
           " does not ascend from 0 to ", end, ": give the sums of the ", what);
+}
+
+/// Returns the description of a C struct T, from which `Read` adds the feature to a problem.
+template <typename T, int kind, typename Read>
+constexpr CStruct c_struct(Read, std::initializer_list<CStruct::Pointer> pointers = {}) {
+  static_assert(sizeof(T) % 8 == 0, "add a field `unused`: structs follow one another without gaps");
+  CStruct described = {kind, sizeof(T),
+                       [](const void* from, Spec& to) { Read{}(*static_cast<const T*>(from), to); },
+                       pointers.size()};
+  std::ranges::copy(pointers, described.pointers);
+  return described;
+}
+
+constexpr std::size_t place_of(TableId id) { return offsetof(Tensors, tables) + sizeof(void*) * int(id); }
+
+/// Returns a C caller's array, never empty: `validate` rejects wrong numbers.
+template <typename T>
+Array<T> on_device(double entries) {
+  return Array<T>::on_device(int64_t(std::clamp(entries, 1.0, 0x1p62)));
 }
 
 /// Returns the class of a tile in which any, or all, pairs are visible.

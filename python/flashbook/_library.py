@@ -1,76 +1,93 @@
-"""Loads libflashbook.so with ctypes: its structs and functions, and exceptions for its errors. Independent of PyTorch."""
+"""Loads libflashbook.so with ctypes: its functions, its structs as the C headers declare them, and exceptions for its errors. Independent of
+PyTorch."""
 
 import ctypes
 import functools
+import itertools
 import os
 import pathlib
+import re
+import struct
+from collections.abc import Callable, Collection
+from typing import Any
 
-OK, DEVICE_ERROR, BAD_ARGUMENT, HARDWARE_MISSING = 0, 1, 2, 77  # FlashbookStatus
-F32, F16, BF16, E4M3 = range(4)  # FlashbookType
 MAX_SIZE = 2**31 - 1  # since the structs store sizes in 32 bits
 
 
-def _strides(*tensors: str) -> list[tuple[str, type]]:
-    return [(f"{tensor}_{axis}_stride", ctypes.c_int64) for tensor in tensors for axis in ("batch", "head", "row")]
-
-
 class _Struct(ctypes.Structure):
-    """A struct whose first field is its size."""
+    """A struct of the C interface. Those of features begin with their kind; Problem, Tensors and Gradients with their size."""
 
-    def __init__(self, *fields: object, **named: object) -> None:
-        super().__init__(ctypes.sizeof(type(self)), *fields, **named)
-
-
-class Shape(_Struct):
-    """FlashbookShape."""
-
-    _fields_ = [("size", ctypes.c_size_t),
-                *((name, ctypes.c_int32) for name in ("batch", "heads", "kv_heads", "seqlen_q", "seqlen_k", "head_dim", "causal", "dtype")),
-                ("scale", ctypes.c_float), *_strides("q", "k", "v", "o"), ("scaling", ctypes.c_int32), ("value_dim", ctypes.c_int32)]
-
-
-class Tensors(_Struct):
-    """FlashbookTensors."""
-
-    _fields_ = [("size", ctypes.c_size_t),
-                *((name, ctypes.c_void_p) for name in ("q", "k", "v", "o", "lse", "workspace", "q_scale", "k_scale", "v_scale", "k_mean", "v_mean"))]
-
-
-class Cache(_Struct):
-    """FlashbookCache."""
-
-    _fields_ = [("size", ctypes.c_size_t), ("lengths", ctypes.c_void_p), ("page_table", ctypes.c_void_p), ("page_rows", ctypes.c_int32),
-                ("pages", ctypes.c_int32), ("shared_keys", ctypes.c_int32), ("e4m3", ctypes.c_int32), ("paddings", ctypes.c_void_p),
-                ("first_query", ctypes.c_void_p), ("queries", ctypes.c_int32), ("splits", ctypes.c_int32)]
-
-
-class Mask(_Struct):
-    """FlashbookMask."""
-
-    _fields_ = [("size", ctypes.c_size_t),
-                *((name, ctypes.c_int32) for name in ("window_left", "window_right", "sinks", "prefix", "documents", "slope_sequences")),
-                *((name, ctypes.c_void_p) for name in ("first_query", "first_key", "columns")),
-                *((name, ctypes.c_int32) for name in ("column_heads", "bounds", "block_queries", "block_keys")),
-                *((name, ctypes.c_void_p) for name in ("first_block", "key_blocks", "slopes")),
-                ("softcap", ctypes.c_float), ("bias_reach", ctypes.c_int32), ("bias", ctypes.c_void_p), ("seed", ctypes.c_uint64),
-                ("dropout", ctypes.c_float), ("pair_heads", ctypes.c_int32), ("pairs", ctypes.c_void_p), ("sink_logits", ctypes.c_void_p)]
+    kind_: int | None = None
 
     def __init__(self, **named: object) -> None:
-        super().__init__(**{"window_left": -1, "window_right": -1, **named})  # by default, nothing is masked
+        super().__init__(**named)
+        if hasattr(self, "size"):
+            self.size = ctypes.sizeof(self)
+        if self.kind_ is not None:
+            self.kind = self.kind_
 
 
-class Gradients(_Struct):
-    """FlashbookGradients."""
+def _headers() -> str:
+    """Returns library/flashbook.h and the features' headers, which are installed next to this file, or in the checkout."""
+    here = pathlib.Path(__file__).parent
+    root = here / "include" if (here / "include").exists() else here.parents[1]
+    paths = sorted(root.glob("common/features/**/*_c.h"))
+    return "\n".join(path.read_text(encoding="utf-8") for path in (*paths, root / "library" / "flashbook.h"))
 
-    _fields_ = [("size", ctypes.c_size_t), *((name, ctypes.c_void_p) for name in ("d_o", "dq", "dk", "dv")), *_strides("d_o", "dq", "dk", "dv"),
-                ("d_bias", ctypes.c_void_p), ("d_lse", ctypes.c_void_p)]
+
+def _parsed(headers: str) -> tuple[dict[str, type[_Struct]], dict[str, int]]:
+    """Returns the structs, without Flashbook in front of their names, and all constants, without FLASHBOOK_."""
+    types: dict[str, Any] = {"size_t": ctypes.c_size_t, "float": ctypes.c_float, "char*": ctypes.c_char_p}
+    types |= {f"{name}_t": getattr(ctypes, f"c_{name}") for name in ("int32", "int64", "uint64")}
+    structs: dict[str, type[_Struct]] = {}
+    text = re.sub(r"/\*.*?\*/|//[^\n]*", "", headers, flags=re.DOTALL)
+    constants = {name: int(value) for name, value in re.findall(r"FLASHBOOK_(\w+)\s*=\s*(\d+)", text)}
+    for kind, name, body in re.findall(r"(?:enum \{ FLASHBOOK_(\w+) = \d+ \};\s*)?typedef struct Flashbook(\w+) \{(.*?)\}", text, re.DOTALL):
+        fields: list[tuple[str, Any]] = []
+        for type_, star, names in re.findall(r"(?:const )?(\w+)\s*(\*?)\s*([\w, \n]+);", body):
+            c_type = types.get(type_ + star) or (ctypes.c_void_p if star else structs[type_.removeprefix("Flashbook")])
+            fields += [(field.strip(), c_type) for field in names.split(",")]
+        structs[name] = type(name, (_Struct,), {"_fields_": fields, "kind_": constants.get(kind)})
+    return structs, constants
 
 
-class Chapter(ctypes.Structure):
-    """FlashbookChapter."""
+STRUCTS, CONSTANTS = _parsed(_headers())
+Problem, Tensors, Gradients, Chapter = (STRUCTS[name] for name in ("Problem", "Tensors", "Gradients", "Chapter"))
+OK, DEVICE_ERROR, BAD_ARGUMENT, HARDWARE_MISSING = (CONSTANTS[name] for name in ("OK", "DEVICE_ERROR", "BAD_ARGUMENT", "HARDWARE_MISSING"))
+F32, F16, BF16, E4M3 = (CONSTANTS[name] for name in ("F32", "F16", "BF16", "E4M3"))
 
-    _fields_ = [("number", ctypes.c_int32), ("steps", ctypes.c_int32), ("on_device", ctypes.c_int32), ("name", ctypes.c_char_p),
-                ("title", ctypes.c_char_p)]
+
+def feature(name: str, **values: object) -> Any:
+    """Returns the struct of a feature: feature("Window", left=-1, right=0)."""
+    return STRUCTS[name](**values)
+
+
+class Description:
+    """A problem and its features, one after another in memory. `varying` names fields of 8 bytes, pointers or a seed, that
+    differ from call to call."""
+
+    def __init__(self, problem: Any, *features: Any, varying: Collection[str] = ()) -> None:
+        problem.features = len(features)
+        structs = (problem, *features)
+        whole = b"".join(structs)
+        ends, start, at = [], 0, 0
+        self.varying: list[str] = []  # in order of their places
+        for struct_ in structs:
+            for name, _ in struct_._fields_:
+                if name in varying:
+                    self.varying.append(name)
+                    ends.append((start, at + getattr(type(struct_), name).offset))
+                    start = ends[-1][1] + 8
+            at += ctypes.sizeof(struct_)
+        self.memory = ctypes.create_string_buffer(whole, len(whole))
+        self.address = ctypes.addressof(self.memory)  # with the varying fields as they are in the structs
+        parts = [whole[begin:end] for begin, end in ends] + [whole[start:]]
+        pack = struct.Struct("=" + "".join(f"{len(part)}sQ" for part in parts[:-1]) + f"{len(parts[-1])}s").pack
+        # Returns the bytes with values for the varying fields, in order.
+        self.with_values: Callable[..., bytes] = lambda *values: pack(*itertools.chain.from_iterable(zip(parts, values)), parts[-1])
+        if len(ends) in (1, 2):  # as in the calls that are made most often: this takes half as long
+            first, *second, last = parts
+            self.with_values = (lambda one, two: pack(first, one, *second, two, last)) if second else (lambda one: pack(first, one, last))
 
 
 def check(status: int) -> None:
@@ -91,14 +108,11 @@ def library() -> ctypes.CDLL:
         raise RuntimeError(f"{path()} is missing: build it with `pip install ./python` in a checkout, or set FLASHBOOK_LIBRARY to its path")
     c = ctypes.CDLL(str(path().resolve()))
     number, pointer = ctypes.c_int, ctypes.c_void_p
-    for name, pointers in (("attention", 3), ("decode", 4), ("backward", 4), ("masked", 4), ("masked_backward", 5), ("masked_decode", 5),
-                           ("workspace_bytes", 1), ("masked_workspace_bytes", 2), ("decode_workspace_bytes", 2),
-                           ("masked_decode_workspace_bytes", 3)):
+    for name, pointers in (("attention", 3), ("backward", 4), ("workspace_bytes", 1), ("cost", 3)):
         getattr(c, f"flashbook_{name}").argtypes = [number, number] + [pointer] * pointers
     c.flashbook_allocate.argtypes, c.flashbook_allocate.restype = [ctypes.c_size_t], pointer
     c.flashbook_free.argtypes, c.flashbook_free.restype = [pointer], None
-    for name in ("workspace_bytes", "masked_workspace_bytes", "decode_workspace_bytes", "masked_decode_workspace_bytes"):
-        getattr(c, f"flashbook_{name}").restype = ctypes.c_int64
+    c.flashbook_workspace_bytes.restype = ctypes.c_int64
     for name in ("last_error", "toolkit", "step_name", "step_slug"):
         getattr(c, f"flashbook_{name}").restype = ctypes.c_char_p
     return c

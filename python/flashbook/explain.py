@@ -91,7 +91,7 @@ def _explain_forward(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, r
         ops.check_bias(q, bias)
     options = scale, left, right, softcap, slopes, first_query, chapter, step, scales, dropout, ops.reach_of(bias)
     plan = ops.forward_plan(q, k, v, *options)
-    if plan.mask is not None:
+    if plan.masked:
         ops.check_arrays(q, slopes, first_query, first_key)
     asked = "asked for"
     if not chapter and v.shape[3] != q.shape[3]:
@@ -119,6 +119,6 @@ def _explain_backward(o: Tensor, q: Tensor, k: Tensor, v: Tensor, scale: float, 
                  seed: Tensor | None = None, bias: Tensor | None = None) -> Explanation:
     documents = -1 if first_query is None else first_query.shape[0] - 1
     inputs = ops.as_copied((q, k, v, o, o), False)
-    plan = ops.plan_backward(inputs, scale, left, right, softcap, slopes is not None, documents, deterministic, dropout, ops.reach_of(bias))
+    plan = ops.plan_backward(inputs, scale, left, right, softcap, ops.dims_of(slopes), documents, deterministic, dropout, ops.reach_of(bias))
     reason = "the gradient under a mask" if plan.chapter == ops.MASKS else f"the {'deterministic' if deterministic else 'fastest'} gradient"
     return _explanation("backward", plan, reason, {"q": q, "k": k, "v": v})

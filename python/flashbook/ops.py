@@ -21,7 +21,7 @@ from torch.autograd import forward_ad
 from torch.compiler import is_dynamo_compiling
 
 from flashbook import _library
-from flashbook._library import Cache, Gradients, Mask, Shape, Tensors
+from flashbook._library import CONSTANTS, STRUCTS, Description, Gradients, Problem, Tensors, feature
 from flashbook._torch import (  # imported by name, since each attribute lookup costs time per call
     are_transforms_active,
     current_device,
@@ -60,7 +60,7 @@ PROMOTED = "promoted_sums"  # the step of chapter 6 that is right for rows of an
 MAX_PLANS = 4096
 SCRATCH = 1 << 20  # bytes
 
-SCALE_PER_TENSOR, SCALE_PER_HEAD, SCALE_PER_BLOCK = range(3)  # FlashbookScaling
+SCALE_PER_TENSOR, SCALE_PER_HEAD, SCALE_PER_BLOCK = (CONSTANTS[f"SCALE_OF_{of}"] for of in ("TENSOR", "HEAD", "BLOCK"))
 ROWS_PER_SCALE = {"q": 64, "k": 128, "v": 128}  # number of rows per block scale
 NO_SECOND = ("the gradient of attention is being differentiated, and second derivatives are not supported: use "
              "torch.nn.functional.scaled_dot_product_attention with SDPBackend.MATH")
@@ -69,11 +69,8 @@ Strides = tuple[int, int, int, int]
 Scales = tuple[Tensor | None, Tensor | None, Tensor | None]  # names of the inputs
 NO_SCALES: Scales = (None, None, None)
 # Packing bytes is ten times as fast as filling a ctypes struct.
-pack_tensors, TENSORS = struct.Struct("=12Q").pack, ctypes.sizeof(Tensors)
-pack_unscaled = struct.Struct("=7Q40x").pack
-pack_gradients, GRADIENTS = struct.Struct("=5Q").pack, ctypes.sizeof(Gradients)
-pack_cache, CACHE = struct.Struct("=3Q16s2Q8s").pack, ctypes.sizeof(Cache)  # the integers in the byte fields
-pack_pointers = struct.Struct("=2Q").pack
+pack_tensors, TENSORS = struct.Struct("=7Q").pack, ctypes.sizeof(Tensors)
+pack_gradients, GRADIENTS = struct.Struct("=7Q").pack, ctypes.sizeof(Gradients)
 
 
 @dataclasses.dataclass
@@ -86,13 +83,13 @@ class Plan:
     chapter: int = 0
     step: str | int = 0
     reason: str = ""  # reason for the step, for a cache
-    shape: Shape | None = None
-    mask: Mask | None = None  # the struct without its pointers
-    mask_ends: tuple[bytes, bytes] | None = None  # the mask's bytes before and after its pointers to packed sequences
-    cache_parts: tuple[bytes, ...] = ()  # the bytes between the cache's pointers
+    masked: bool = False  # whether it needs chapter 9, or chapter 8's rules
+    sizes: Any = None  # FlashbookProblem
+    features: dict[str, Any] = dataclasses.field(default_factory=dict)  # their structs, by name
+    varying: list[str] = dataclasses.field(default_factory=list)  # fields that each call sets
+    problem: Description | None = None  # all of these
     call: Any = None  # the C function that launches
-    first: tuple[int, ...] = ()  # its first arguments: chapter, step, and the addresses of shape and mask
-    gradients: bytes = b""  # FlashbookGradients after its pointers
+    first: tuple[Any, ...] = ()  # its first arguments: chapter, step, and the address of the problem
     workspace: int = 0  # bytes
     memory: Tensor | None = None  # template of the workspace, without storage
     results: tuple[Tensor, ...] = ()  # templates of the results, without storage
@@ -104,13 +101,12 @@ class Plan:
         """Whether the workspace has counters (see COUNTING)."""
         return self.chapter in COUNTING and not (self.chapter == MASKS and self.step in (GRADIENT, IN_TURNS))
 
-    def for_sequences(self, first_query: Tensor, first_key: Tensor) -> tuple[Any, ...]:
-        """Returns the C function's first arguments for packed sequences."""
-        if self.mask_ends is None:
-            whole = bytes(self.mask)  # type: ignore[arg-type]
-            self.mask_ends = whole[:Mask.first_query.offset], whole[Mask.columns.offset:]
-        before, after = self.mask_ends
-        return (*self.first[:3], before + pack_pointers(first_query.data_ptr(), first_key.data_ptr()) + after)
+    def with_arrays(self, one: Tensor | None, two: Tensor | None) -> tuple[Any, ...]:
+        """Returns the C function's first arguments for a call whose only varying fields are these arrays."""
+        chapter, step, _ = self.first
+        if one is None or two is None:
+            return chapter, step, self.problem.with_values((two if one is None else one).data_ptr())  # type: ignore[union-attr]
+        return chapter, step, self.problem.with_values(one.data_ptr(), two.data_ptr())  # type: ignore[union-attr]
 
 
 _plans: dict[object, Plan] = {}
@@ -339,12 +335,12 @@ def as_copied(tensors: tuple[Tensor, ...], compact: bool) -> tuple[Tensor, ...]:
     return tuple(map(copied, tensors))
 
 
-def set_strides(struct: Shape | Gradients, **tensors: tuple[Strides, tuple[int, ...]]) -> None:
-    """Fills in each tensor's strides. Along an axis of size 1 PyTorch's stride is arbitrary, so a valid one is
-    substituted."""
+def set_strides(layout: Any, **tensors: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    """Fills in each tensor's strides, given with its sizes. Along an axis of size 1 PyTorch's stride is arbitrary, so a
+    valid one is substituted."""
     for name, (strides, sizes) in tensors.items():
-        for axis, stride, count in zip(("batch", "head", "row"), strides, sizes):
-            setattr(struct, f"{name}_{axis}_stride", stride if count > 1 else sizes[3])
+        batch, head, row = (stride if count > 1 else sizes[3] for stride, count in zip(strides[:3], sizes))
+        setattr(layout, name, STRUCTS["Strides"](batch=batch, head=head, row=row))
 
 
 # ---- plans -------------------------------------------------------------------------------------------------------------------------
@@ -402,9 +398,11 @@ def choose(on_cpu: bool, hopper: bool, dtype: torch.dtype, queries: int, masked:
     return HOPPER, "persistent", "a Hopper GPU, full or causal attention"
 
 
-def planned(plan: Plan, what: str, tensors: tuple[Tensor, ...], q: Tensor, k: Tensor, scale: float, left: int, right: int, softcap: float,
-            slopes: bool, documents: int, scaling: int = 0, cache: Cache | None = None, dropout: float = 0.0, reach: int = -1) -> Plan:
-    """Completes a plan that has a chapter and a step. `what` names the C function: attention, backward or decode."""
+def planned(plan: Plan, tensors: tuple[Tensor, ...], scale: float, left: int, right: int, softcap: float, slopes: int, documents: int,
+            scaling: int = -1, dropout: float = 0.0, reach: int = -1) -> Plan:
+    """Adds sizes and features to a plan that has a chapter and a step. `tensors` are q, k and v, and O and dO for a gradient. `slopes`
+    is the number of their dimensions. -1 means no documents, scales or bias."""
+    q, k, v, *others = tensors
     check_machine(q.device, plan.chapter)
     if not scale > 0 or scale == float("inf"):
         raise ValueError(f"softmax_scale is {scale}: pass a finite number above 0")
@@ -413,43 +411,54 @@ def planned(plan: Plan, what: str, tensors: tuple[Tensor, ...], q: Tensor, k: Te
     plan.empty = q.numel() == 0 or k.numel() == 0 or documents == 0
     plan.index = -1 if q.device.type == "cpu" else q.device.index
     plan.simulated = plan.index < 0 and _library.chapters()[plan.chapter][1]
+    plan.masked = is_masked(left, right, softcap, slopes > 0, documents, dropout, reach)
     if plan.copies or plan.empty:
         return plan
-    masked = is_masked(left, right, softcap, slopes, documents, dropout, reach)
-    plan.shape = Shape(q.shape[0], q.shape[1], k.shape[1], q.shape[2], k.shape[2], q.shape[3], int(right == 0 and not masked), TYPES[q.dtype], scale)
-    plan.shape.scaling = scaling
-    value_dim = tensors[2].shape[3]
-    plan.shape.value_dim = value_dim if value_dim != q.shape[3] else 0
-    plan.first = (plan.chapter, _library.step(plan.chapter, plan.step), ctypes.addressof(plan.shape))
+    value_dim = v.shape[3]
+    plan.sizes = Problem(batch=q.shape[0], heads=q.shape[1], kv_heads=k.shape[1], seqlen_q=q.shape[2], seqlen_k=k.shape[2], head_dim=q.shape[3],
+                         value_dim=value_dim if value_dim != q.shape[3] else 0, dtype=TYPES[q.dtype], scale=scale)
     if not plan.compact:
-        q_, k_, v_, *_ = tensors
-        set_strides(plan.shape, q=(q_.stride(), q_.shape), k=(k_.stride(), k_.shape),
-                    o=(result_strides(q_, value_dim), (*q_.shape[:3], value_dim)))
-        if k_.shape[3] != LATENT_DIM:
-            set_strides(plan.shape, v=(v_.stride(), v_.shape))
+        strides = {name: (tensor.stride(), tensor.shape) for name, tensor in zip(("q", "k", "v", "o", "d_o"), tensors)}
+        if others:
+            strides |= {f"d{name}": (result_strides(tensor, tensor.shape[3]), tensor.shape) for name, tensor in zip("qkv", tensors)}
+        else:
+            strides["o"] = result_strides(q, value_dim), (*q.shape[:3], value_dim)
+        if k.shape[3] == LATENT_DIM:
+            del strides["v"]
+        set_strides(add(plan, "Layout"), **strides)
+    if left >= 0 or right >= 0:
+        add(plan, "Window", left=left, right=right)
+    if softcap > 0:
+        add(plan, "Softcap", softcap=softcap)
+    if slopes:
+        add(plan, "Alibi", "slopes", sequences=0 if slopes == 1 else documents if documents >= 0 else q.shape[0])
+    if documents > 0:
+        add(plan, "Documents", "first_query", "first_key", documents=documents)
+    if dropout > 0:
+        add(plan, "Dropout", "seed", dropout=dropout)
+    if reach >= 0:
+        add(plan, "Bias", "bias", reach=reach)
+    if scaling >= 0:
+        add(plan, "Scales", "q_scale", "k_scale", "v_scale", scaling=scaling)
+    return plan
+
+
+def add(plan: Plan, name: str, *varying: str, **values: float) -> Any:
+    """Adds a feature to the plan, with fields that each call sets, and returns its struct."""
+    plan.varying += varying
+    plan.features[name] = feature(name, **values)
+    return plan.features[name]
+
+
+def described(plan: Plan, function: str, device: torch.device) -> Plan:
+    """Completes a plan that has its sizes and features. Raises the library's error if the step cannot run the problem."""
+    if plan.sizes is None:
+        return plan
     c = _library.library()
-    if masked:
-        plan.mask = Mask(window_left=left, window_right=right, softcap=softcap, documents=max(0, documents), dropout=dropout,
-                         bias_reach=max(0, reach))
-        sized = Mask.from_buffer_copy(plan.mask)
-        if documents > 0:
-            sized.first_query = sized.first_key = 16  # the library checks only whether it is null
-        if slopes:
-            sized.slopes = 16
-        if reach >= 0:
-            sized.bias = 16
-        plan.workspace = c.flashbook_masked_workspace_bytes(*plan.first, ctypes.addressof(sized))
-        plan.call = c.flashbook_masked_backward if what == "backward" else c.flashbook_masked
-        plan.first += (ctypes.addressof(plan.mask),)
-    else:
-        plan.workspace = (c.flashbook_workspace_bytes(*plan.first) if cache is None
-                          else c.flashbook_decode_workspace_bytes(*plan.first, ctypes.addressof(cache)))
-        plan.call = getattr(c, f"flashbook_{what}")
-    return with_workspace(plan, q.device)
-
-
-def with_workspace(plan: Plan, device: torch.device) -> Plan:
-    """Returns the plan with a template of its workspace. Raises the library's error if there is no size."""
+    plan.problem = Description(plan.sizes, *plan.features.values(), varying=plan.varying)
+    plan.first = plan.chapter, _library.step(plan.chapter, plan.step), plan.problem.address
+    plan.call = getattr(c, f"flashbook_{function}")
+    plan.workspace = c.flashbook_workspace_bytes(*plan.first)
     if plan.workspace < 0:
         _library.check(_library.BAD_ARGUMENT)
     plan.memory = without_memory(torch.empty(plan.workspace, dtype=torch.uint8, device=device))
@@ -482,9 +491,17 @@ class Launch:
         self.copies[place] = int(address), size
         return int(address)
 
-    def tensors(self, *inputs: Tensor, scales: Scales = NO_SCALES) -> bytes:
+    def problem(self, seed: Tensor | None, arrays: dict[str, Tensor | None]) -> tuple[Any, ...]:
+        """Returns the C function's first arguments, with arrays and the seed in its problem."""
+        if not self.plan.varying:
+            return self.plan.first
+        described: Any = self.plan.problem
+        values = [int(seed or 0) % 2**64 if name == "seed" else self.address(arrays[name]) for name in described.varying]
+        return (*self.plan.first[:2], described.with_values(*values))
+
+    def tensors(self, *inputs: Tensor) -> bytes:
         """Returns FlashbookTensors of q, k, v, O and the log-sum-exp."""
-        return pack_tensors(TENSORS, *map(self.address, inputs), self.workspace, *map(self.address, scales), 0, 0)
+        return pack_tensors(TENSORS, *map(self.address, inputs), self.workspace)
 
     def run(self, *arguments: Any, results: tuple[Tensor | None, ...]) -> None:
         if status := self.plan.call(*arguments, self.stream):
@@ -536,24 +553,6 @@ def on(plan: Plan) -> Any:
     return torch.cuda.device(plan.index) if is_elsewhere(plan) else contextlib.nullcontext()
 
 
-def arguments(plan: Plan, address: Callable[[Tensor | None], int], slopes: Tensor | None, first_query: Tensor | None, first_key: Tensor | None,
-              seed: Tensor | None, bias: Tensor | None) -> Any:
-    """Returns the C function's first arguments, with arrays and the seed in its mask."""
-    if plan.mask is None or (slopes is None and first_query is None and seed is None and bias is None):
-        return plan.first
-    return (*plan.first[:3], mask_with(plan.mask, address, seed, slopes=slopes, first_query=first_query, first_key=first_key, bias=bias))
-
-
-def mask_with(mask: Mask, address: Callable[[Tensor | None], int], seed: Tensor | None = None, **arrays: Tensor | None) -> bytes:
-    """Returns the mask with these arrays, named as its fields."""
-    found, slopes = Mask.from_buffer_copy(mask), arrays["slopes"]
-    found.seed = 0 if seed is None else int(seed)
-    found.slope_sequences = slopes.shape[0] if slopes is not None and slopes.dim() == 2 else 0  # 0: all sequences share them
-    for name, array in arrays.items():
-        setattr(found, name, address(array))
-    return bytes(found)
-
-
 def check_arrays(q: Tensor, slopes: Tensor | None, first_query: Tensor | None, first_key: Tensor | None) -> None:
     if slopes is not None:
         check_array("alibi_slopes", slopes, q, torch.float32)
@@ -566,6 +565,11 @@ def check_arrays(q: Tensor, slopes: Tensor | None, first_query: Tensor | None, f
             check_array(name, array, q, torch.int32)
     if first_query is not None and first_key is not None and (first_query.dim() != 1 or first_query.shape != first_key.shape or len(first_query) < 1):
         raise ValueError(f"cu_seqlens_q is {tuple(first_query.shape)} and cu_seqlens_k is {tuple(first_key.shape)}: pass (sequences + 1,) for both")
+
+
+def dims_of(slopes: Tensor | None) -> int:
+    """Returns the number of the slopes' dimensions; 0 if there are none."""
+    return 0 if slopes is None else slopes.dim()
 
 
 def reach_of(bias: Tensor | None) -> int:
@@ -611,59 +615,53 @@ def forward(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int
     if bias is not None:
         check_bias(q, bias)
     plan = forward_plan(q, k, v, scale, left, right, softcap, slopes, first_query, chapter, step, scales, dropout, reach_of(bias))
-    if plan.mask is not None:
+    if plan.masked:
         check_arrays(q, slopes, first_query, first_key)
     check_seed(plan, dropout, seed)
     if plan.copies or (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15:
         return forward(*(readable(tensor, plan.compact) for tensor in (q, k, v)), scale, left, right, softcap, slopes, first_query, first_key,
                        deterministic, chapter, step, *scales, dropout, seed, bias)
     with on(plan):
-        return launch_forward(plan, q, k, v, slopes, first_query, first_key, scales, seed, bias)
+        return launch_forward(plan, q, k, v, seed, slopes=slopes, first_query=first_query, first_key=first_key, bias=bias, q_scale=q_scale,
+                              k_scale=k_scale, v_scale=v_scale)
 
 
 def forward_plan(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, slopes: Tensor | None,
                  first_query: Tensor | None, chapter: int, step: int, scales: Scales, dropout: float = 0.0, reach: int = -1) -> Plan:
     documents = -1 if first_query is None else first_query.shape[0] - 1
-    scaling = 0 if scales == NO_SCALES else scaling_of(q, k, scales)
-    key = forward_key(q, k, v, scale, left, right, softcap, slopes, documents, chapter, step, scaling, dropout, reach)
+    if scales != NO_SCALES and q.dtype != torch.float8_e4m3fn:
+        raise ValueError(f"scales are given, and q is {q.dtype}: pass float8_e4m3fn, or leave q_scale, k_scale and v_scale out")
+    scaling = -1 if scales == NO_SCALES else scaling_of(q, k, scales)
+    options = scale, left, right, softcap, dims_of(slopes), documents, chapter, step, scaling, dropout, reach
+    key = (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, *options)
     plan = _plans.get(key)
     if plan is None:
-        plan = plan_of(key, lambda: plan_forward((q, k, v), scale, left, right, softcap, slopes is not None, documents, chapter, step, scaling,
-                                                 dropout, reach))
-    if scales != NO_SCALES and plan.chapter != FP8:
-        raise ValueError(f"scales are given, and q is {q.dtype} for chapter {plan.chapter}: pass float8_e4m3fn to chapter 6, or leave q_scale, "
-                         "k_scale and v_scale out")
+        plan = plan_of(key, lambda: plan_forward((q, k, v), *options))
     return plan
 
 
-def forward_key(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, right: int, softcap: float, slopes: Tensor | None, documents: int = -1,
-                chapter: int = 0, step: int = 0, scaling: int = 0, dropout: float = 0.0, reach: int = -1) -> object:
-    return (q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, scale, left,
-            right, softcap, slopes is None, documents, chapter, step, scaling, dropout, reach)
-
-
-def plan_forward(inputs: tuple[Tensor, ...], scale: float, left: int, right: int, softcap: float, slopes: bool, documents: int, chapter: int,
+def plan_forward(inputs: tuple[Tensor, ...], scale: float, left: int, right: int, softcap: float, slopes: int, documents: int, chapter: int,
                  step: int, scaling: int, dropout: float, reach: int) -> Plan:
     q, k, v = inputs
     check_tensors(q, k, v, any_value_dim=True)
     plan = Plan()
-    plan.chapter, plan.step = chosen(q, v.shape[3], left, right, softcap, slopes, documents, chapter, step, dropout, reach)
+    plan.chapter, plan.step = chosen(q, v.shape[3], left, right, softcap, slopes > 0, documents, chapter, step, dropout, reach)
     if plan.chapter == DECODING and not chapter:
         _, plan.step, _ = chosen_decode(q, k, v, None, True, 0, False)
-    plan = planned(plan, "attention", inputs, q, k, scale, left, right, softcap, slopes, documents, scaling, dropout=dropout, reach=reach)
+    plan = described(planned(plan, inputs, scale, left, right, softcap, slopes, documents, scaling, dropout, reach), "attention", q.device)
     plan.results = without_memory(result(q, torch.bfloat16 if q.dtype == torch.float8_e4m3fn else q.dtype, v.shape[3])), lse_without_memory(q)
     return plan
 
 
-def launch_forward(plan: Plan, q: Tensor, k: Tensor, v: Tensor, slopes: Tensor | None = None, first_query: Tensor | None = None,
-                   first_key: Tensor | None = None, scales: Scales = NO_SCALES, seed: Tensor | None = None,
-                   bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    o, lse = empty_like(plan.results[0]), empty_like(plan.results[1])
+def launch_forward(plan: Plan, q: Tensor, k: Tensor, v: Tensor, seed: Tensor | None = None, **arrays: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Returns O and the log-sum-exp. The arrays are named as their fields."""
+    (o, lse), sinks = map(empty_like, plan.results), arrays.get("sink_logits")
     if plan.empty:
-        return o.zero_(), lse.fill_(float("-inf"))
+        return o.zero_(), lse.fill_(float("-inf")) if sinks is None else lse.copy_(sinks[:, None])
+    if "PackedQueries" in plan.features and plan.chapter == DECODING:  # chapter 8 does not write the rows after the last sequence; chapter 9 does
+        o.zero_(), lse.fill_(float("-inf"))
     launch = Launch(plan)
-    tensors = launch.tensors(q, k, v, o, lse, scales=scales)
-    launch.run(*arguments(plan, launch.address, slopes, first_query, first_key, seed, bias), tensors, results=(o, lse))
+    launch.run(*launch.problem(seed, arrays), launch.tensors(q, k, v, o, lse), results=(o, lse))
     return o, lse
 
 
@@ -680,7 +678,7 @@ def backward(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tenso
         raise no_gradient_in_e4m3()
     documents = -1 if first_query is None else first_query.shape[0] - 1
     inputs = (q, k, v, o, d_o)
-    options = scale, left, right, softcap, slopes is not None, documents, deterministic, dropout, reach_of(bias)
+    options = scale, left, right, softcap, dims_of(slopes), documents, deterministic, dropout, reach_of(bias)
     key = backward_key(inputs, *options)
     plan = _plans.get(key)
     if plan is None:
@@ -689,7 +687,8 @@ def backward(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tenso
         return backward(*(readable(tensor, False) for tensor in (d_o, q, k, v, o)), lse, scale, left, right, softcap, slopes, first_query,
                         first_key, deterministic, dropout, seed, bias, d_lse, d_bias)
     with on(plan):
-        return launch_backward(plan, d_o, q, k, v, o, lse, slopes, first_query, first_key, seed, bias, d_lse, d_bias)
+        arrays = {"slopes": slopes, "first_query": first_query, "first_key": first_key, "bias": bias}
+        return launch_backward(plan, d_o, q, k, v, o, lse, seed, d_lse, d_bias, **arrays)
 
 
 def backward_with_bias(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, bias: Tensor, scale: float, left: int, right: int,
@@ -706,29 +705,21 @@ def backward_key(inputs: tuple[Tensor, ...], *options: object) -> object:
     return ("backward", *((tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in inputs), *options)
 
 
-def plan_backward(inputs: tuple[Tensor, ...], scale: float, left: int, right: int, softcap: float, slopes: bool, documents: int,
+def plan_backward(inputs: tuple[Tensor, ...], scale: float, left: int, right: int, softcap: float, slopes: int, documents: int,
                   deterministic: bool, dropout: float = 0.0, reach: int = -1) -> Plan:
-    q, k, v, o, d_o = inputs
+    q, k, v, *_ = inputs
     check_tensors(q, k, v, any_value_dim=True)
-    masked = is_masked(left, right, softcap, slopes, documents, dropout, reach)
+    masked = is_masked(left, right, softcap, slopes > 0, documents, dropout, reach)
     check_gradient(q, v.shape[3], masked)
-    if masked:
-        plan = Plan(chapter=MASKS, step=IN_TURNS if deterministic else GRADIENT)
-    else:
-        plan = Plan(chapter=BACKWARD, step=DETERMINISTIC if deterministic else FAST)
-    plan = planned(plan, "backward", inputs, q, k, scale, left, right, softcap, slopes, documents, dropout=dropout, reach=reach)
+    steps = (IN_TURNS, GRADIENT) if masked else (DETERMINISTIC, FAST)
+    plan = Plan(chapter=MASKS if masked else BACKWARD, step=steps[not deterministic])
+    plan = described(planned(plan, inputs, scale, left, right, softcap, slopes, documents, dropout=dropout, reach=reach), "backward", q.device)
     plan.results = tuple(without_memory(result(tensor, q.dtype)) for tensor in (q, k, v))
-    if plan.shape is not None:  # another chapter's forward pass may have stored O in another layout
-        set_strides(plan.shape, o=(o.stride(), o.shape))
-        struct_ = Gradients()
-        set_strides(struct_, **{name: (tensor.stride(), tensor.shape) for name, tensor in zip(("d_o", "dq", "dk", "dv"), (d_o, *plan.results))})
-        plan.gradients = bytes(struct_)[Gradients.d_o_batch_stride.offset:]
     return plan
 
 
-def launch_backward(plan: Plan, d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, slopes: Tensor | None = None,
-                    first_query: Tensor | None = None, first_key: Tensor | None = None, seed: Tensor | None = None, bias: Tensor | None = None,
-                    d_lse: Tensor | None = None, d_bias: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+def launch_backward(plan: Plan, d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, seed: Tensor | None, d_lse: Tensor | None,
+                    d_bias: Tensor | None, **arrays: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     dq, dk, dv = (empty_like(like) for like in plan.results)
     if plan.empty:
         if d_bias is not None:
@@ -736,11 +727,9 @@ def launch_backward(plan: Plan, d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o:
         return dq.zero_(), dk.zero_(), dv.zero_()
     launch = Launch(plan)
     tensors = launch.tensors(q, k, v, o, lse := lse.contiguous())  # a saved-tensor hook may have changed its strides
-    gradients = pack_gradients(GRADIENTS, *map(launch.address, (d_o, dq, dk, dv))) + plan.gradients
-    if d_bias is not None or d_lse is not None:
-        d_lse = None if d_lse is None else d_lse.contiguous()  # kept alive until the launch
-        gradients = gradients[:Gradients.d_bias.offset] + pack_pointers(launch.address(d_bias), launch.address(d_lse))
-    launch.run(*arguments(plan, launch.address, slopes, first_query, first_key, seed, bias), tensors, gradients, results=(dq, dk, dv, d_bias))
+    d_lse = None if d_lse is None else d_lse.contiguous()  # kept alive until the launch
+    gradients = pack_gradients(GRADIENTS, *map(launch.address, (d_o, dq, dk, dv, d_bias, d_lse)))
+    launch.run(*launch.problem(seed, arrays), tensors, gradients, results=(dq, dk, dv, d_bias))
     return dq, dk, dv
 
 
@@ -759,7 +748,8 @@ def decode(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tenso
     if plan.copies or (q.data_ptr() | k.data_ptr() | v.data_ptr()) & 15:
         return decode(*(readable(tensor, False) for tensor in (q, k, v)), lengths, pages, scale, *rules)
     with on(plan):
-        return launch_decode(plan, q, k, v, lengths, pages, slopes, sinks, paddings, first_query, k_scale, v_scale)
+        return launch_forward(plan, q, k, v, lengths=lengths, page_table=pages, slopes=slopes, sink_logits=sinks, paddings=paddings,
+                              first_query=first_query, k_scale=k_scale, v_scale=v_scale)
 
 
 def decode_plan(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, scale: float, left: int = -1, right: int = -1,
@@ -788,7 +778,9 @@ def decode_plan(q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: 
             raise ValueError(f"{name} is for a float8_e4m3fn cache with q in 16 bits, and k is {k.dtype}, q {q.dtype}: leave it out")
         if scales.shape != (q.shape[0], k.shape[1]):
             raise ValueError(f"{name} is {tuple(scales.shape)}: pass {(q.shape[0], k.shape[1])}, [batch, kv_heads]")
-    given = slopes is not None, sinks is not None, paddings is not None, 0 if first_query is None else max_queries, unsplit
+    arrays = {"lengths": lengths, "sink_logits": sinks, "paddings": paddings, "k_scale": k_scale, "v_scale": v_scale}
+    names = frozenset(name for name, array in arrays.items() if array is not None)
+    given = dims_of(slopes), names, 0 if first_query is None else max_queries, unsplit
     key = ("decode", q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), q.dtype, k.dtype, v.dtype, q.device, k.device, v.device, scale,
            left, right, softcap, given, None if pages is None else pages.shape)
     plan = _plans.get(key)
@@ -854,8 +846,9 @@ def chosen_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, of_chap
     return choose_decode(rows, contiguous, page_rows, is_e4m3_cache(q, k), prompt, many)
 
 
-def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: float, left: int, right: int, softcap: float, slopes: bool,
-                sinks: bool, paddings: bool, max_queries: int, unsplit: bool) -> Plan:
+def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: float, left: int, right: int, softcap: float, slopes: int,
+                arrays: frozenset[str], max_queries: int, unsplit: bool) -> Plan:
+    """Plans a call that is given `arrays`, named as the fields of their features, and slopes of as many dimensions."""
     if pages is None:
         check_tensors(q, k, v, True)
     else:
@@ -865,60 +858,41 @@ def plan_decode(q: Tensor, k: Tensor, v: Tensor, pages: Tensor | None, scale: fl
             raise ValueError(f"k is {tuple(k.shape)} and v is {tuple(v.shape)}: pass one shape")
         one_page = [first_page_per_sequence(tensor, q.shape[0]) if tensor.dim() == 4 and len(tensor) else tensor for tensor in (k, v)]
         check_tensors(q, *one_page, True)
-    masked = left >= 0 or right > 0 or softcap > 0 or slopes or sinks or (max_queries > 0 and right == 0)
-    e4m3 = is_e4m3_cache(q, k)
+    e4m3, paddings = is_e4m3_cache(q, k), "paddings" in arrays
+    functions = softcap > 0 or slopes > 0 or "sink_logits" in arrays
     if e4m3 and is_padded(q):
         wider = next(dim for dim in HEAD_DIMS if dim > q.shape[3])
         raise NotImplementedError(f"head_dim is {q.shape[3]}, and a cache in float8_e4m3fn supports {', '.join(map(str, HEAD_DIMS))}: make it with "
                                   f"{wider} columns, pad q, k and v with 0 and pass softmax_scale, or use a 16-bit cache")
-    if e4m3 and (masked or paddings or max_queries):
+    if e4m3 and (functions or left >= 0 or right > 0 or paddings or max_queries):
         raise NotImplementedError("a float8_e4m3fn cache does not support window_size, softcap, alibi_slopes, s_aux, cache_leftpad or packed "
                                   "queries: leave them out, or use a 16-bit cache")
-    cache = Cache(paddings=16 if paddings else None, e4m3=int(e4m3), splits=int(unsplit))  # the library checks only whether it is null
-    of_chapter_8 = e4m3 or softcap > 0 or slopes or sinks or paddings
-    chapter, step, reason = chosen_decode(q, k, v, pages, of_chapter_8, max_queries, unsplit)
-    plan = planned(Plan(chapter=chapter, step=step, reason=reason), "decode", (q, k, v), q, k, scale, -1, -1 if masked else right,
-                   0.0, False, -1, SCALE_PER_HEAD if e4m3 else 0, cache)
+    chapter, step, reason = chosen_decode(q, k, v, pages, e4m3 or functions or paddings, max_queries, unsplit)
+    plan = planned(Plan(chapter=chapter, step=step, reason=reason), (q, k, v), scale, left, right, softcap, slopes, -1)
     plan.results = without_memory(result(q, q.dtype, v.shape[3])), lse_without_memory(q)
-    if plan.shape is None:
+    if plan.sizes is None:
         return plan
+    if "lengths" in arrays:
+        add(plan, "Lengths", "lengths")
     if pages is not None:
-        plan.shape.seqlen_k = pages.shape[1] * k.shape[2]
-        cache.page_table, cache.page_rows, cache.pages = 16, k.shape[2], k.shape[0]
+        plan.sizes.seqlen_k = pages.shape[1] * k.shape[2]
+        add(plan, "Pages", "page_table", page_rows=k.shape[2], pages=k.shape[0])
     if max_queries and pages is not None:
-        plan.shape.batch, plan.shape.seqlen_q = pages.shape[0], max_queries
-        plan.shape.q_batch_stride = plan.shape.o_batch_stride = max(q.stride(1), q.stride(2)) * max(q.shape[1], max_queries)
-        cache.first_query, cache.queries = 16, q.shape[2]
-    packed = bytes(cache)
-    plan.cache_parts = packed[Cache.page_rows.offset:Cache.paddings.offset], packed[Cache.queries.offset:]
-    c, first = _library.library(), (*plan.first, ctypes.addressof(cache))
-    if masked:
-        plan.mask, plan.call = Mask(window_left=left, window_right=right, softcap=softcap), c.flashbook_masked_decode
-        sized = Mask.from_buffer_copy(plan.mask)
-        sized.slopes, sized.sink_logits = 16 if slopes else None, 16 if sinks else None
-        plan.workspace = c.flashbook_masked_decode_workspace_bytes(*first, ctypes.addressof(sized))
-    elif pages is not None or paddings:
-        plan.workspace = c.flashbook_decode_workspace_bytes(*first)
-    return with_workspace(plan, q.device)
-
-
-def launch_decode(plan: Plan, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, pages: Tensor | None, slopes: Tensor | None = None,
-                  sinks: Tensor | None = None, paddings: Tensor | None = None, first_query: Tensor | None = None, k_scale: Tensor | None = None,
-                  v_scale: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    o, lse = torch.empty_like(plan.results[0]), torch.empty_like(plan.results[1])
-    if plan.empty:
-        lse = lse.fill_(float("-inf")) if sinks is None else lse.copy_(sinks[:, None])
-        return o.zero_(), lse
-    if first_query is not None and plan.chapter == DECODING:  # chapter 8 does not write the rows after the last sequence, whereas chapter 9 does
-        o.zero_(), lse.fill_(float("-inf"))
-    launch = Launch(plan)
-    cache = pack_cache(CACHE, *map(launch.address, (lengths, pages)), plan.cache_parts[0], *map(launch.address, (paddings, first_query)),
-                       plan.cache_parts[1])
-    first: tuple[Any, ...] = (*plan.first, cache)
-    if plan.mask is not None:
-        first += (mask_with(plan.mask, launch.address, slopes=slopes, sink_logits=sinks),)
-    launch.run(*first, launch.tensors(q, k, v, o, lse, scales=(None, k_scale, v_scale)), results=(o, lse))
-    return o, lse
+        plan.sizes.batch, plan.sizes.seqlen_q = pages.shape[0], max_queries
+        layout = plan.features["Layout"]
+        layout.q.batch = layout.o.batch = max(q.stride(1), q.stride(2)) * max(q.shape[1], max_queries)
+        add(plan, "PackedQueries", "first_query", queries=q.shape[2])
+        if slopes == 2:
+            plan.features["Alibi"].sequences = pages.shape[0]
+    if "sink_logits" in arrays:
+        add(plan, "Sinks", "sink_logits")
+    if paddings:
+        add(plan, "Paddings", "paddings")
+    if e4m3:
+        add(plan, "Scales", *sorted(arrays & {"k_scale", "v_scale"}), scaling=SCALE_PER_HEAD)
+    if unsplit:
+        add(plan, "Unsplit")
+    return described(plan, "attention", q.device)
 
 
 # ---- bypassing PyTorch's dispatcher ------------------------------------------------------------------------------------------------
@@ -1027,7 +1001,6 @@ class CachedCall:
         self.is_allowed = False  # whether the gradient has passed its checks
         self.is_direct = plan.index >= 0 and not plan.empty and (plan.workspace == 0 or plan.counts)
         self.is_short = plan.results[1].nbytes <= SCRATCH
-        self.without_arrays = self.arguments(None, None) if self.is_direct else ()
         # Keyed by stream and thread: addresses for the log-sum-exp and the workspace, and their tensors.
         self.kept: dict[tuple[int, int], tuple[int, int, tuple[Tensor, ...]]] = {}
 
@@ -1044,7 +1017,7 @@ class CachedCall:
     def is_deterministic(self, asked: bool, q: Tensor) -> bool:
         """Returns whether the gradient must be deterministic. Raises the gradient's errors."""
         if not self.is_allowed:
-            check_gradient(q, self.plan.results[0].shape[3], self.plan.mask is not None)
+            check_gradient(q, self.plan.results[0].shape[3], self.plan.masked)
             self.is_allowed = True
         return is_deterministic(asked)
 
@@ -1053,10 +1026,6 @@ class CachedCall:
         for the simulator."""
         o, lse = forward(self.view(q), self.view(k), self.view(v), *self.options, first, second, False, 0, 0)
         return self.given(o), lse[0] if self.packed else lse
-
-    def arguments(self, first: Tensor | None, second: Tensor | None) -> Any:
-        """Returns the C function's first arguments."""
-        return self.plan.first if first is None or second is None else self.plan.for_sequences(first, second)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, first: Tensor | None = None, second: Tensor | None = None,
                 wants_lse: bool = True, ctx: Any = None) -> tuple[Tensor, Tensor | None]:
@@ -1074,8 +1043,8 @@ class CachedCall:
         o = empty_like(self.results[0])
         lse = empty_like(self.results[1]) if wants_lse or not self.is_short else None
         o_place, lse_place = o.data_ptr(), kept[0] if lse is None else lse.data_ptr()
-        before = self.without_arrays if first is None and second is None else self.arguments(first, second)
-        if status := plan.call(*before, pack_unscaled(TENSORS, q_place, k_place, v_place, o_place, lse_place, kept[1]), stream):
+        before = plan.first if first is None and second is None else plan.with_arrays(first, second)
+        if status := plan.call(*before, pack_tensors(TENSORS, q_place, k_place, v_place, o_place, lse_place, kept[1]), stream):
             _library.check(status)
         if ctx is not None:
             ctx.places = q_place, k_place, v_place, o_place, lse_place
@@ -1100,7 +1069,7 @@ class CachedCall:
         found = call(d_o_view, q, k, v, o, lse, *self.options, first, second, deterministic, d_lse=d_lse)  # type: ignore[misc]
         if remember and call is backward and len(self.gradients) < MAX_PLANS:
             documents = -1 if first is None else first.shape[0] - 1
-            plan, stream = _plans.get(backward_key(views, *self.options[:4], False, documents, deterministic, 0.0, -1)), raw_stream(self.plan.index)
+            plan, stream = _plans.get(backward_key(views, *self.options[:4], 0, documents, deterministic, 0.0, -1)), raw_stream(self.plan.index)
             if plan is not None and not (plan.copies or plan.empty or (stream and is_capturing())):
                 memory = scratch_of(plan, stream) if 0 < plan.workspace <= SCRATCH else None
                 workspace = 0 if memory is None else memory.data_ptr()
@@ -1147,12 +1116,10 @@ class RepeatedCall(torch.autograd.Function):
         if memory is None:
             memory = empty_like(plan.memory)
             workspace = memory.data_ptr()
-        gradients = pack_gradients(GRADIENTS, d_o_place, dq.data_ptr(), dk.data_ptr(), dv.data_ptr()) + plan.gradients
-        if d_lse is not None:
-            d_lse = d_lse.contiguous()  # kept alive until the launch
-            gradients = gradients[:Gradients.d_bias.offset] + pack_pointers(0, d_lse.data_ptr())
-        before = plan.first if first is None or second is None else plan.for_sequences(first, second)
-        if status := plan.call(*before, pack_unscaled(TENSORS, *places, workspace), gradients, stream):
+        d_lse = None if d_lse is None else d_lse.contiguous()  # kept alive until the launch
+        gradients = pack_gradients(GRADIENTS, d_o_place, dq.data_ptr(), dk.data_ptr(), dv.data_ptr(), 0, 0 if d_lse is None else d_lse.data_ptr())
+        before = plan.first if first is None or second is None else plan.with_arrays(first, second)
+        if status := plan.call(*before, pack_tensors(TENSORS, *places, workspace), gradients, stream):
             _library.check(status)
         return dq, dk, dv, None
 
@@ -1166,12 +1133,6 @@ class CachedDecode(CachedCall):
     def again(self, q: Tensor, k: Tensor, v: Tensor, first: Tensor | None, second: Tensor | None) -> tuple[Tensor, Tensor]:
         o, lse = decode(self.view(q), self.view(k), self.view(v), first, second, *self.options)
         return self.given(o), lse
-
-    def arguments(self, first: Tensor | None, second: Tensor | None) -> Any:
-        plan = self.plan
-        cache = pack_cache(CACHE, 0 if first is None else first.data_ptr(), 0 if second is None else second.data_ptr(), plan.cache_parts[0], 0, 0,
-                           plan.cache_parts[1])
-        return (*plan.first, cache) if plan.mask is None else (*plan.first, cache, ctypes.addressof(plan.mask))
 
 
 # ---- registration with PyTorch -----------------------------------------------------------------------------------------------------

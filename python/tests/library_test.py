@@ -1,10 +1,11 @@
-"""flashbook._library without PyTorch and without a library: its structs match library/flashbook.h, and a missing library is explained."""
+"""flashbook._library without PyTorch and without a library: it reads the C headers as a compiler does, and a missing library is explained."""
 
 import ctypes
 import importlib.util
 import os
 import pathlib
 import re
+import subprocess
 import tempfile
 import unittest
 from typing import Any
@@ -17,44 +18,48 @@ assert spec is not None and spec.loader is not None
 library = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(library)
 
-TYPES = {"size_t": ctypes.c_size_t, "int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64, "float": ctypes.c_float}
-
-
-def fields(struct):
-    """Returns [(name, type)] of a struct of the header, strides spelled out."""
-    body = re.search(rf"typedef struct {struct} \{{(.*?)\}} {struct};", HEADER, re.DOTALL)
-    assert body is not None, struct
-    found: list[tuple[str, type]] = []
-    for line in re.sub(r"/\*.*?\*/", "", body[1], flags=re.DOTALL).split(";"):
-        match = re.match(r"\s*(?:const )?(\w+)(\s*\*)?\s+\*?\s*([\w, ]+)$", line.replace("*", " * ").replace("  ", " "))
-        if match is None:
-            continue
-        for name in match[3].split(","):
-            if match[1] == "FlashbookStrides":
-                found += [(f"{name.strip().removesuffix('_strides')}_{axis}_stride", ctypes.c_int64) for axis in ("batch", "head", "row")]
-            else:
-                text = "char" in line
-                found.append((name.strip(), (ctypes.c_char_p if text else ctypes.c_void_p) if "*" in line else TYPES[match[1]]))
-    return found
-
 
 class Structs(unittest.TestCase):
-    def test_each_is_the_headers(self):
-        for name in ("Shape", "Tensors", "Cache", "Mask", "Gradients", "Chapter"):
-            with self.subTest(name):
-                self.assertEqual(fields(f"Flashbook{name}"), getattr(library, name)._fields_)
-        self.assertGreater(len(fields("FlashbookMask")), 20)
+    def test_are_those_of_the_compiler(self):
+        """The sizes, offsets and constants that a C compiler finds, for every struct of the headers."""
+        names = re.findall(r"typedef struct Flashbook(\w+)", library._headers())
+        self.assertEqual(sorted(library.STRUCTS), sorted(names))
+        lines = [f'printf("{name} %zu\\n", sizeof(Flashbook{name}));' for name in names]
+        lines += [f'printf("{name}.{field} %zu\\n", offsetof(Flashbook{name}, {field}));' for name in names for field, _ in library.STRUCTS[name]._fields_]
+        lines += [f'printf("{name} %d\\n", FLASHBOOK_{name});' for name in library.CONSTANTS]
+        wanted = [f"{name} {ctypes.sizeof(library.STRUCTS[name])}" for name in names]
+        wanted += [f"{name}.{field} {getattr(library.STRUCTS[name], field).offset}" for name in names for field, _ in library.STRUCTS[name]._fields_]
+        wanted += [f"{name} {value}" for name, value in library.CONSTANTS.items()]
+        with tempfile.TemporaryDirectory() as folder:
+            source = pathlib.Path(folder) / "structs.c"
+            source.write_text('#include <stdio.h>\n#include "library/flashbook.h"\nint main(void) {\n' + "\n".join(lines) + "\n}\n")
+            subprocess.run(["cc", "-std=c99", "-pedantic-errors", "-Wall", "-Werror", f"-I{ROOT}", source, "-o", f"{folder}/structs"], check=True)
+            found = subprocess.run([f"{folder}/structs"], stdout=subprocess.PIPE, text=True, check=True).stdout
+        self.assertEqual(found.splitlines(), wanted)
 
-    def test_each_says_its_size(self):
-        self.assertEqual(library.Mask().size, 144)  # same number as in c_interface_test.cpp
-        self.assertEqual(library.Tensors(1, 2).k, 2)
-        self.assertEqual((library.Mask(window_right=0).window_left, library.Mask(window_right=0).window_right), (-1, 0))
+    def test_of_features_have_a_kind_of_their_own_and_no_gaps(self):
+        features = {name: struct for name, struct in library.STRUCTS.items() if struct.kind_}
+        self.assertEqual(len({struct.kind_ for struct in features.values()}), len(features))
+        for name, struct in features.items():
+            self.assertEqual(struct._fields_[0], ("kind", ctypes.c_int32), name)
+            self.assertEqual(ctypes.sizeof(struct), sum(ctypes.sizeof(type_) for _, type_ in struct._fields_), name)
 
-    def test_constants(self):
-        for name in ("F32", "F16", "BF16", "E4M3", "OK", "DEVICE_ERROR", "BAD_ARGUMENT", "HARDWARE_MISSING"):
-            match = re.search(rf"FLASHBOOK_{name} =\s*(\d+)", HEADER)
-            assert match is not None
-            self.assertEqual(getattr(library, name), int(match[1]), name)
+    def test_say_their_sizes_and_kinds(self):
+        window = library.feature("Window", left=-1)
+        self.assertEqual((window.kind, window.left, window.right), (1, -1, 0))
+        self.assertEqual(library.Problem(batch=2).size, 48)  # same number as in c_interface_test.cpp
+
+    def test_a_description_has_all_of_them_with_the_values_of_the_call(self):
+        documents, sinks = library.feature("Documents", documents=3), library.feature("Sinks")
+        for varying in ((), ("sink_logits",), ("first_query", "first_key"), ("first_query", "first_key", "sink_logits")):
+            description = library.Description(library.Problem(batch=2), documents, sinks, varying=varying)
+            self.assertEqual(description.varying, list(varying))
+            got = description.with_values(*range(1, len(varying) + 1))
+            wanted = library.Problem(batch=2, features=2), library.feature("Documents", documents=3), library.feature("Sinks")
+            for value, name in enumerate(varying, 1):
+                setattr(next(struct for struct in wanted if hasattr(struct, name)), name, value)
+            self.assertEqual(got, b"".join(wanted))
+            self.assertEqual(ctypes.string_at(description.address, len(got)), b"".join((library.Problem(batch=2, features=2), documents, sinks)))
 
     def test_every_function_is_in_the_header(self):
         source = (ROOT / "python" / "flashbook" / "_library.py").read_text(encoding="utf-8")

@@ -166,6 +166,21 @@ def test_a_call_that_has_been_before_reads_its_arrays_again(module, kind):
     assert all(torch.equal(one, other) for one, other in zip(first, as_tuple(function(*tensors, **options))))
 
 
+def problem_of(given):
+    """Returns the structs of a problem, which is given as bytes or by its address: {name: {field: value}}."""
+    address = ctypes.cast(ctypes.c_char_p(given), ctypes.c_void_p).value if isinstance(given, bytes) else given
+    names = {kind.kind_: name for name, kind in _library.STRUCTS.items() if kind.kind_}
+    structs, places = {}, [("Problem", address)]
+    while places:
+        name, at = places.pop()
+        found = _library.STRUCTS[name].from_address(at)
+        structs[name] = {field: bytes(value) if isinstance(value := getattr(found, field), ctypes.Structure) else value for field, _ in found._fields_}
+        if len(structs) <= structs["Problem"]["features"]:
+            following = at + ctypes.sizeof(found)
+            places.append((names[ctypes.c_int32.from_address(following).value], following))
+    return structs
+
+
 @pytest.fixture
 def noted(monkeypatch):
     """Replaces the C functions and records their arguments, as if on a GPU."""
@@ -181,10 +196,7 @@ def noted(monkeypatch):
         return plan
 
     monkeypatch.setattr(ops, "planned", planned)
-    operations = ("attention", "decode", "backward", "masked", "masked_backward", "masked_decode")
-    calls = {f"flashbook_{name}": note for name in operations} | {f"flashbook_{of}workspace_bytes": lambda *_: 4096
-                                                              for of in ("", "masked_", "decode_", "masked_decode_")}
-    calls["flashbook_step"] = step
+    calls = {"flashbook_attention": note, "flashbook_backward": note, "flashbook_workspace_bytes": lambda *_: 4096, "flashbook_step": step}
     monkeypatch.setattr(_library, "library", lambda: types.SimpleNamespace(**calls))
     monkeypatch.setattr(_library, "chapters", lambda: chapters)
     for kept in ("_kept", "_scratch"):
@@ -239,23 +251,17 @@ def test_the_short_way_hands_over_what_the_whole_way_does(module, kind, noted, m
         return [without_places(call) for call in noted]
 
     def without_places(call):
-        """Returns everything except the addresses of results, workspaces and derived tensors. The shape and the mask may be passed by address."""
-        call = [*call[:2], ctypes.string_at(call[2], ctypes.sizeof(_library.Shape)), *call[3:-1]]
-        call = [ctypes.string_at(part, ctypes.sizeof(_library.Mask)) if at > 2 and isinstance(part, int) else part for at, part in enumerate(call)]
-        parts = [struct.unpack(f"={len(part) // 8}Q", part) if isinstance(part, bytes) else part for part in call]
-        tensors = next(at for at, part in enumerate(parts) if isinstance(part, tuple) and part[0] == ops.TENSORS)
-        q, k, v = parts[tensors][1:4]
-        assert (q, k, v) == tuple(leaf.data_ptr() for leaf in leaves)
-        parts[tensors] = parts[tensors][:4], parts[tensors][7:]
-        if tensors + 1 < len(parts):  # gradients
-            parts[tensors + 1] = parts[tensors + 1][0], parts[tensors + 1][5:]
-        return parts
+        """Returns everything except the addresses of results, workspaces and derived tensors."""
+        chapter, step, problem, *pointers, _ = call
+        tensors, *gradients = (struct.unpack("=7Q", part) for part in pointers)
+        assert tensors[1:4] == tuple(leaf.data_ptr() for leaf in leaves)
+        return chapter, step, problem_of(problem), [part[5:] for part in gradients]
 
     with monkeypatch.context() as patch:
         patch.setattr(interface, "known_call", lambda *_: (None, None))
         whole = run()
     run(), run()  # the call is remembered, and so is its gradient
-    for launch in ("forward", "backward", "decode"):
+    for launch in ("forward", "backward"):
         monkeypatch.setattr(ops, f"launch_{launch}", None)
     assert run() == whole and len(whole) == 1 + leaves[0].requires_grad
 
@@ -273,7 +279,7 @@ def test_a_remembered_gradient_reads_the_saved_tensors_where_they_are_now(kind, 
         between()
         with torch.autograd.set_multithreading_enabled(False):
             torch.autograd.grad(o, leaves, torch.ones_like(o))
-        return noted[-2][-2], struct.unpack("=12Q", noted[-1][-3])
+        return struct.unpack("=7Q", noted[-2][-2]), struct.unpack("=7Q", noted[-1][-3])
 
     def move():
         leaves[1].data = leaves[1].detach().clone()
@@ -282,13 +288,14 @@ def test_a_remembered_gradient_reads_the_saved_tensors_where_they_are_now(kind, 
     found = [run() for _ in range(2)]
     thread = threading.Thread(target=lambda: found.extend(run() for _ in range(3)))
     thread.start(), thread.join()
-    workspaces = [(struct.unpack("=12Q", forward)[6], backward[6]) for forward, backward in found]
+    workspaces = [(forward[6], backward[6]) for forward, backward in found]
     assert workspaces[0] == workspaces[1] and workspaces[3] == workspaces[4] and not {*workspaces[0]} & {*workspaces[4]}
     assert run(move)[1][2] == leaves[1].data_ptr() != found[0][1][2]
     rearranged = lambda tensor: tensor.transpose(0, 1).contiguous().transpose(0, 1)
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor.clone(), rearranged):
         run()
-    assert _library.Shape.from_address(noted[-1][2]).k_row_stride == rearranged(leaves[1]).stride(-3) != leaves[1].stride(-3)
+    strides = _library.STRUCTS["Strides"].from_buffer_copy(problem_of(noted[-1][2])["Layout"]["k"])
+    assert strides.row == rearranged(leaves[1]).stride(-3) != leaves[1].stride(-3)
 
 
 @pytest.mark.gpu
@@ -325,7 +332,7 @@ def test_an_unwanted_log_sum_exp_goes_where_there_is_room_for_it(most, noted, mo
     function, tensors, options = remembered(flashbook, "packed")  # 4 heads and 128 queries
     function(*tensors, **options), function(*tensors, **options)
     unread, = ops._scratch.values()
-    place = struct.unpack("=12Q", noted[-1][-2])[5]
+    place = struct.unpack("=7Q", noted[-1][-2])[5]
     assert (place == unread.data_ptr()) == (most == 2048)
 
 

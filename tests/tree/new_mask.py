@@ -1,5 +1,6 @@
-"""Adding a mask takes five files. A dilated window is added to a copy of the tree (new_parts_test.py) and to one step of chapter 2. The program
-checks the step against the oracle, whose property tests run with the new mask."""
+"""Adding a mask takes five files, and two more for C and Python. A dilated window is added to a copy of the tree (new_parts_test.py) and to one step
+of chapter 2. The program checks the step against the oracle, whose property tests run with the new mask."""
+import importlib.util
 import subprocess
 import unittest
 from pathlib import Path
@@ -8,6 +9,7 @@ TARGETS = ["02_online_softmax_quick", "attention"]
 SEQLEN, DILATION, STEP = 40, 3, 3
 
 DEFINITION = """\
+#include "common/features/dilation/dilation_c.h"
 #include "common/features/helpers.h"
 
 namespace flashbook::features {
@@ -27,9 +29,21 @@ const Definition dilation = {
                  .help = "A query sees every N-th key, counted from its own",
                  .read = [](const Value& value, Request& to) { to.spec.visibility.dilation = value.count(); }}},
     .mask = &kDilated,
+    .in_c = c_struct<FlashbookDilation, FLASHBOOK_DILATION>([](const auto& from, Spec& to) { to.visibility.dilation = from.dilation; }),
 };
 
 }  // namespace flashbook::features
+"""
+
+C_STRUCT = """\
+#pragma once
+#include <stdint.h>
+
+enum { FLASHBOOK_DILATION = 60 };
+typedef struct FlashbookDilation {
+  int32_t kind;
+  int32_t dilation;
+} FlashbookDilation;
 """
 
 # Replacements in the tree, by file.
@@ -63,10 +77,14 @@ CHANGES = {
 }
 
 
+IN_C = {"library/flashbook.h": [('#include "common/features/dropout', '#include "common/features/dilation/dilation_c.h"\n#include "common/features/dropout')]}
+
+
 def add_mask(tree):
     (tree / "common/features/dilation").mkdir()
     (tree / "common/features/dilation/dilation.cpp").write_text(DEFINITION)
-    for name, replacements in CHANGES.items():
+    (tree / "common/features/dilation/dilation_c.h").write_text(C_STRUCT)
+    for name, replacements in (CHANGES | IN_C).items():
         text = (tree / name).read_text()
         for old, new in replacements:
             assert text.count(old) == 1, f"{name} has '{old}' {text.count(old)} times"
@@ -81,8 +99,21 @@ class NewMask(unittest.TestCase):
         command = [str(self.bin / "02_online_softmax_quick"), "--seqlen", str(SEQLEN), *map(str, options)]
         return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
 
-    def test_takes_five_files(self):
+    def test_takes_five_files_and_two_for_c_and_python(self):
         self.assertLessEqual(len(CHANGES) + 1, 5)
+        self.assertLessEqual(len(IN_C) + 1, 2)
+
+    def test_can_be_described_in_c_and_python(self):
+        (self.tree / "dilated.c").write_text('#include "library/flashbook.h"\n#include <stdio.h>\n'
+                                             "int main(void) { FlashbookDilation of = {FLASHBOOK_DILATION, 3};"
+                                             " return fwrite(&of, sizeof of, 1, stdout) != 1; }\n")
+        subprocess.run(["cc", f"-I{self.tree}", self.tree / "dilated.c", "-o", self.tree / "dilated"], check=True)
+        in_c = subprocess.run([self.tree / "dilated"], stdout=subprocess.PIPE, check=True).stdout
+        spec = importlib.util.spec_from_file_location("flashbook_library", self.tree / "python/flashbook/_library.py")
+        assert spec is not None and spec.loader is not None
+        library = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(library)
+        self.assertEqual(bytes(library.feature("Dilation", dilation=3)), in_c)
 
     def test_has_an_option_that_the_help_shows(self):
         self.assertIn("--dilation", self.run_program("--help").stdout)

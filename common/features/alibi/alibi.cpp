@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "common/features/alibi/alibi_c.h"
 #include "common/features/helpers.h"
 
 namespace flashbook::features {
@@ -48,6 +49,13 @@ const Definition alibi = {
                      }}},
     .score = sloped<double>,
     .score_in_float = sloped<float>,
+    .in_c = c_struct<FlashbookAlibi, FLASHBOOK_ALIBI>(
+        [](const auto& from, Spec& to) {
+          require(from.sequences >= 0, "sequences is ", from.sequences,
+                  ": give the rows of slopes, or 0 if all sequences share one");
+          to.score.alibi = on_device<float>(double(to.heads) * std::max(1, from.sequences));
+        },
+        {{"slopes", place_of(TableId::slopes)}}),
 };
 
 }  // namespace flashbook::features

@@ -1,3 +1,4 @@
+#include "common/features/batching/batching_c.h"
 #include "common/features/helpers.h"
 
 namespace flashbook::features {
@@ -17,6 +18,12 @@ const Definition packed_queries = {
       throw InputError("the oracle does not support packed queries: compare each sequence on its own");
     },
     .has_gradient = false,
+    .in_c = c_struct<FlashbookPackedQueries, FLASHBOOK_PACKED_QUERIES>(
+        [](const auto& from, Spec& to) {
+          require_positive("queries", from.queries);
+          to.batching.packed_queries = from.queries;
+        },
+        {{"first_query", place_of(TableId::document_query)}}),
 };
 
 const Definition unsplit = {
@@ -24,6 +31,8 @@ const Definition unsplit = {
     .cure = "let it choose the number of splits",
     .is_in = [](const Spec& spec) { return spec.batching.unsplit; },
     .give = [](Spec& spec, std::mt19937&) { spec.batching.unsplit = true; },
+    .in_c = c_struct<FlashbookUnsplit, FLASHBOOK_UNSPLIT>(
+        [](const auto&, Spec& to) { to.batching.unsplit = true; }),
 };
 
 }  // namespace flashbook::features

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "common/attention/npy.h"
+#include "common/features/bias/bias_c.h"
 #include "common/features/helpers.h"
 
 namespace flashbook::features {
@@ -57,6 +58,12 @@ const Definition bias = {
                  .read = read_bias}},
     .score = biased<double>,
     .score_in_float = biased<float>,
+    .in_c = c_struct<FlashbookBias, FLASHBOOK_BIAS>(
+        [](const auto& from, Spec& to) {
+          require(from.reach >= 0, "reach is ", from.reach, ": give 0 or more");
+          to.score.bias = {from.reach, on_device<float>(to.heads * (2.0 * from.reach + 1))};
+        },
+        {{"bias", place_of(TableId::bias)}}),
 };
 
 }  // namespace flashbook::features

@@ -1,5 +1,6 @@
 #include "common/features/blocks/blocks.h"
 
+#include "common/features/blocks/blocks_c.h"
 #include "common/features/helpers.h"
 #include "common/numeric/arithmetic.h"
 
@@ -81,6 +82,13 @@ const Definition blocks = {
               table(TableId::block_keys, "block_keys", spec.visibility.blocks.key_blocks)};
     },
     .mask = &kBlocks,
+    .in_c = c_struct<FlashbookBlocks, FLASHBOOK_BLOCKS>(
+        [](const auto& from, Spec& to) {
+          require_positive("block_queries", from.block_queries);
+          const double rows = double(ceil_div(int64_t(to.seqlen_q), from.block_queries));
+          to.visibility.blocks = {from.block_queries, from.block_keys, on_device<int>(rows + 1)};
+        },
+        {{"first_block", place_of(TableId::block_first)}, {"key_blocks", place_of(TableId::block_keys)}}),
 };
 
 }  // namespace flashbook::features

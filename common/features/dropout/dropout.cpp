@@ -1,5 +1,6 @@
 #include "common/features/dropout/dropout.h"
 
+#include "common/features/dropout/dropout_c.h"
 #include "common/features/helpers.h"
 
 namespace flashbook::features {
@@ -35,6 +36,10 @@ const Definition dropout = {
                      ? 65536.0 / (65536 - dropout.threshold)
                      : 0.0;
         },
+    .in_c = c_struct<FlashbookDropout, FLASHBOOK_DROPOUT>([](const auto& from, Spec& to) {
+      to.score.dropout = from.dropout;
+      if (from.dropout != 0) to.score.seed = from.seed;
+    }),
 };
 
 }  // namespace flashbook::features

@@ -1,6 +1,7 @@
 #include "common/features/intervals/intervals.h"
 
 #include "common/features/helpers.h"
+#include "common/features/intervals/intervals_c.h"
 
 namespace flashbook::features {
 namespace {
@@ -96,6 +97,12 @@ const Definition intervals = {
     .mask = &kIntervals,
     .by_head = true,
     .by_batch = true,
+    .in_c = c_struct<FlashbookIntervals, FLASHBOOK_INTERVALS>(
+        [](const auto& from, Spec& to) {
+          to.visibility.columns = {from.heads, from.bounds,
+                                   on_device<int>(double(to.batch) * from.heads * to.seqlen_k * from.bounds)};
+        },
+        {{"intervals", place_of(TableId::columns)}}),
 };
 
 }  // namespace flashbook::features

@@ -6,6 +6,7 @@
 
 #include "common/attention/random.h"
 #include "common/features/helpers.h"
+#include "common/features/pages/pages_c.h"
 
 namespace flashbook {
 namespace {
@@ -160,6 +161,13 @@ const Definition pages = {
         },
     .has_gradient = false,
     .repeated_keys = [](const Spec& spec) { return (spec.batch - 1.0) * spec.paging.shared; },
+    .in_c = c_struct<FlashbookPages, FLASHBOOK_PAGES>(
+        [](const auto& from, Spec& to) {
+          require_positive("page_rows", from.page_rows);
+          to.paging.rows = from.page_rows, to.paging.pages = from.pages, to.paging.shared = from.shared_keys;
+          to.paging.table = on_device<int>(double(to.batch) * to.pages_of_sequence());
+        },
+        {{"page_table", place_of(TableId::page_table)}}),
 };
 
 const Definition paddings = {
@@ -210,6 +218,9 @@ const Definition paddings = {
           return plain;
         },
     .has_gradient = false,
+    .in_c = c_struct<FlashbookPaddings, FLASHBOOK_PADDINGS>(
+        [](const auto&, Spec& to) { to.paging.paddings = on_device<int>(to.batch); },
+        {{"paddings", place_of(TableId::paddings)}}),
 };
 
 }  // namespace features

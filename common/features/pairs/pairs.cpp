@@ -2,6 +2,7 @@
 
 #include "common/attention/npy.h"
 #include "common/features/helpers.h"
+#include "common/features/pairs/pairs_c.h"
 
 namespace flashbook::features {
 namespace {
@@ -98,6 +99,12 @@ const Definition pairs = {
     .mask = &kPairs,
     .by_head = true,
     .by_batch = true,
+    .in_c = c_struct<FlashbookPairs, FLASHBOOK_PAIRS>(
+        [](const auto& from, Spec& to) {
+          const double rows = double(to.batch) * from.heads * to.seqlen_q;
+          to.visibility.dense = {from.heads, on_device<unsigned char>(rows * to.seqlen_k)};
+        },
+        {{"pairs", place_of(TableId::dense), 1}}),
 };
 
 }  // namespace flashbook::features

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "common/features/helpers.h"
+#include "common/features/sequences/sequences_c.h"
 #include "common/features/window/ranges.h"
 
 namespace flashbook {
@@ -125,6 +126,9 @@ const Definition lengths = {
                  .shown_by = Feature::documents}},
     .mask = &kRanges,
     .by_batch = true,
+    .in_c = c_struct<FlashbookLengths, FLASHBOOK_LENGTHS>(
+        [](const auto&, Spec& to) { to.visibility.lengths = on_device<int>(to.batch); },
+        {{"lengths", place_of(TableId::lengths)}}),
 };
 
 const Definition documents = {
@@ -159,6 +163,13 @@ const Definition documents = {
                      "Split the sequence into N documents of equal length that do not attend to each other",
                  .read = read_documents}},
     .mask = &kRanges,
+    .in_c = c_struct<FlashbookDocuments, FLASHBOOK_DOCUMENTS>(
+        [](const auto& from, Spec& to) {
+          require_positive("documents", from.documents);
+          const auto bounds = on_device<int>(from.documents + 1.0);
+          to.visibility.documents = {bounds, bounds};
+        },
+        {{"first_query", place_of(TableId::document_query)}, {"first_key", place_of(TableId::document_key)}}),
 };
 
 }  // namespace features

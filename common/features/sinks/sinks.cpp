@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "common/features/helpers.h"
+#include "common/features/sinks/sinks_c.h"
 
 namespace flashbook::features {
 
@@ -32,6 +33,9 @@ const Definition sinks = {
                        to.spec.score.sinks.assign(std::size_t(to.spec.heads), value.real());
                      }}},
     .sink = [](const Spec& spec, int head) { return spec.score.sinks[std::size_t(head)]; },
+    .in_c = c_struct<FlashbookSinks, FLASHBOOK_SINKS>(
+        [](const auto&, Spec& to) { to.score.sinks = on_device<float>(to.heads); },
+        {{"sink_logits", place_of(TableId::sinks)}}),
 };
 
 }  // namespace flashbook::features

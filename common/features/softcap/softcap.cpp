@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "common/features/helpers.h"
+#include "common/features/softcap/softcap_c.h"
 
 namespace flashbook::features {
 namespace {
@@ -29,6 +30,8 @@ const Definition softcap = {
                  .read = [](const Value& value, Request& to) { to.spec.score.softcap = value.real(); }}},
     .score = capped<double>,
     .score_in_float = capped<float>,
+    .in_c = c_struct<FlashbookSoftcap, FLASHBOOK_SOFTCAP>(
+        [](const auto& from, Spec& to) { to.score.softcap = from.softcap; }),
 };
 
 }  // namespace flashbook::features

@@ -1,4 +1,5 @@
 #include "common/features/helpers.h"
+#include "common/features/strides/strides_c.h"
 
 namespace flashbook::features {
 namespace {
@@ -28,6 +29,11 @@ const Definition strides = {
                  .help = "Layout of the program's tensors: bhsd, [batch, heads, seqlen, head_dim] (default); "
                          "bshd, [batch, seqlen, heads, head_dim]; or qkv, slices of one tensor",
                  .read = read_layout}},
+    .in_c = c_struct<FlashbookLayout, FLASHBOOK_LAYOUT>([](const auto& from, Spec& to) {
+      const auto strides = [](const FlashbookStrides& of) { return Strides{of.batch, of.head, of.row}; };
+      to.layout = {strides(from.q),   strides(from.k),  strides(from.v),  strides(from.o),
+                   strides(from.d_o), strides(from.dq), strides(from.dk), strides(from.dv)};
+    }),
 };
 
 }  // namespace flashbook::features

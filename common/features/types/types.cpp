@@ -1,4 +1,5 @@
 #include "common/features/helpers.h"
+#include "common/features/types/types_c.h"
 
 namespace flashbook {
 
@@ -26,6 +27,17 @@ const Definition e4m3 = {
                         spec.e4m3.mean_subtracted ? ", mean-subtracted" : "");
         },
     .has_gradient = false,
+    .in_c = c_struct<FlashbookScales, FLASHBOOK_SCALES>(
+        [](const auto& from, Spec& to) {
+          require(from.scaling >= 0 && from.scaling <= 2, "scaling is ", from.scaling,
+                  ": give a FlashbookScaling, 0 to 2");
+          to.e4m3 = {.scaling = Scaling(from.scaling), .cache = to.dtype != DType::e4m3};
+        },
+        {{"q_scale", offsetof(Tensors, q_scale), 4, true},
+         {"k_scale", offsetof(Tensors, k_scale), 4, true},
+         {"v_scale", offsetof(Tensors, v_scale), 4, true},
+         {"k_mean", offsetof(Tensors, k_mean), 16, true},
+         {"v_mean", offsetof(Tensors, v_mean), 16, true}}),
 };
 
 const Definition block_scales = {

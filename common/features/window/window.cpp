@@ -2,6 +2,7 @@
 
 #include "common/features/helpers.h"
 #include "common/features/window/ranges.h"
+#include "common/features/window/window_c.h"
 
 namespace flashbook::features {
 const Definition causal = {
@@ -52,6 +53,10 @@ const Definition window = {
                        if (!to.given.contains("--causal")) to.spec.visibility.window.right = keys;
                      }}},
     .mask = &kRanges,
+    .in_c = c_struct<FlashbookWindow, FLASHBOOK_WINDOW>([](const auto& from, Spec& to) {
+      to.visibility.window = {from.left, from.right, from.sinks};
+      to.visibility.prefix = from.prefix;
+    }),
 };
 
 const Definition sink_keys = {
