@@ -139,7 +139,15 @@ TEST_P(Traced, BreaksNoRuleOfMemory) {
   expect_right(GetParam(), inputs_of(GetParam(), InputKind::normal, 19));
 }
 
-INSTANTIATE_TEST_SUITE_P(QuickShapes, Traced, ::testing::ValuesIn(quick_specs(chapter_under_test, 64)),
+/// Quick shapes, and one with so many tiles that every stage of a ring is reused.
+std::vector<Spec> traced_specs() {
+  std::vector<Spec> specs = quick_specs(chapter_under_test, 64);
+  const bool backward = operation_under_test == Operation::backward;
+  specs.push_back(make_spec(backward ? 600 : 65, backward ? 65 : 600, 64, false, specs.front().dtype, 1, 1));
+  return specs;
+}
+
+INSTANTIATE_TEST_SUITE_P(QuickShapes, Traced, ::testing::ValuesIn(traced_specs()),
                          [](const auto& info) { return name_of(info.param); });
 
 // ---- difficult inputs

@@ -32,14 +32,14 @@ TEST_P(Padded, AgreesWithTheOracle) {
   expect_padded_right(1, 1, false);
 }
 
-// The gaps around input rows are NaN, and those around output rows must stay unchanged.
+// The gaps around input rows are NaN, and those around output rows must stay unchanged. The first step runs
+// one head dimension for each tile size, and the last step the others.
 TEST_P(Padded, ReadsAndWritesItsColumnsOnly) {
   const RandomWarpOrder order(GetParam());
-  for (int step : {first_padded_step(), last_step()}) {
-    Spec spec = padded_spec(131, 131, GetParam(), step % 2 == 0);
-    spec.batch = 2;
-    expect_layouts_agree(spec, step);
-  }
+  const int step = GetParam() == 8 || GetParam() % 32 == 0 ? first_padded_step() : last_step();
+  Spec spec = padded_spec(131, 131, GetParam(), step % 2 == 0);
+  spec.batch = 2;
+  expect_layouts_agree(spec, step);
 }
 
 INSTANTIATE_TEST_SUITE_P(HeadDims, Padded, ::testing::ValuesIn(kPaddedDims));
