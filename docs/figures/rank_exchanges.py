@@ -29,7 +29,7 @@ def panel(figure, x, title, states, words):
         figure.text(x, y + 14 + 18 * i, line, "small soft")
 
 
-figure = Figure(480, 344, "Keys that two ranks hold, before and after the exchange: all of all heads, those of the other rank, or all tokens "
+figure = Figure(480, 344, "Keys that two ranks work on, before and after the exchange: all of all heads, those of the other rank, or all tokens "
                           "of half of the heads.")
 everything = {(head, token) for head in range(HEADS) for token in range(TOKENS)}
 
@@ -37,7 +37,7 @@ def before(_rank, own):
     return own
 
 panel(figure, 16, "all-gather", (("before", before), ("after", lambda _rank, _own: everything)), ("own queries", "on all keys"))
-panel(figure, 176, "ring", (("hop 0", before), ("hop 1", lambda _rank, own: everything - own)), ("own queries on these", "keys, then merged"))
+panel(figure, 176, "ring", (("hop 0", before), ("hop 1", lambda _rank, own: everything - own)), ("own queries on these", "keys; own keys stay"))
 panel(figure, 336, "Ulysses", (("before", before), ("after", lambda rank, _own: {(rank, token) for token in range(TOKENS)})),
       ("all queries of this", "head on its keys"))
 for x in (166, 326):
