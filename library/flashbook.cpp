@@ -72,6 +72,13 @@ int guarded(Body body) noexcept {
   }
 }
 
+/// Runs `body` likewise, and returns its result, or `otherwise` if it failed.
+template <typename T, typename Body>
+T result_or(T otherwise, Body body) noexcept {
+  guarded([&] { otherwise = body(); });
+  return otherwise;
+}
+
 const Chapter& find(int number, int step) {
   const Chapter* chapter = chapter_numbered(number);
   if (chapter == nullptr) throw InputError("unknown chapter ", number, ": flashbook_chapter lists them");
@@ -170,16 +177,16 @@ Spec checked_spec(const Chapter& chapter, int step, const Problem& problem) {
   return spec;
 }
 
-/// A problem that has been checked.
-struct Checked {
-  Spec spec;
-  int64_t workspace;  ///< size in bytes
-};
-
 /// Caches this thread's recent checks. A model repeats the same few calls, and checking a call takes longer
 /// than launching it.
 class LastChecks {
  public:
+  struct Checked {
+    std::string question;  ///< everything on which the check depends: what is given, except for pointers
+    Spec spec;
+    int64_t workspace;  ///< size in bytes
+  };
+
   /// Returns the result for this call, cached or computed; it is valid until the next call. Throws
   /// InputError, and caches nothing, if the step cannot run the call.
   const Checked& operator()(const Chapter& chapter, int step, const Problem& problem) {
@@ -190,25 +197,20 @@ class LastChecks {
     add(call, sizeof call);
     add(&problem.sizes, sizeof problem.sizes);
     for (const Problem::Given& feature : problem.given()) add(feature.at, feature.values());
-    if (known_[last_].question == asked_) return known_[last_].answer;
-    const auto known = std::ranges::find(known_, asked_, &Known::question);
-    if (known != known_.end()) return known_[last_ = std::size_t(known - known_.begin())].answer;
-    Checked found = {checked_spec(chapter, step, problem), 0};
+    if (known_[last_].question == asked_) return known_[last_];
+    const auto known = std::ranges::find(known_, asked_, &Checked::question);
+    if (known != known_.end()) return known_[last_ = std::size_t(known - known_.begin())];
+    Checked found = {asked_, checked_spec(chapter, step, problem), 0};
     found.workspace = chapter.step(step).workspace_bytes(found.spec);
     last_ = next_ = (next_ + 1) % known_.size();
-    return (known_[last_] = {asked_, std::move(found)}).answer;
+    return known_[last_] = std::move(found);
   }
 
  private:
-  struct Known {
-    std::string question;  ///< everything on which the check depends: what is given, except for pointers
-    Checked answer;
-  };
-
   void add(const void* bytes, std::size_t count) { asked_.append(static_cast<const char*>(bytes), count); }
 
   std::string asked_;
-  std::vector<Known> known_ = std::vector<Known>(16);
+  std::vector<Checked> known_ = std::vector<Checked>(16);
   std::size_t next_ = 0, last_ = 0;
 };
 
@@ -234,11 +236,11 @@ void check_bias_gradient(const Chapter& chapter, int step, const Spec& spec) {
 }
 
 void launch(const Chapter& chapter, int step, const FlashbookProblem* given, const FlashbookTensors* tensors,
-            const FlashbookGradients& gradients, void* stream) {
+            const FlashbookGradients& to, void* stream) {
   const Problem problem(given);
   thread_local LastChecks checked;
-  const auto& [spec, workspace] = checked(chapter, step, problem);
-  if (gradients.d_bias != nullptr) check_bias_gradient(chapter, step, spec);
+  const auto& [question, spec, workspace] = checked(chapter, step, problem);
+  if (to.d_bias != nullptr) check_bias_gradient(chapter, step, spec);
   const FlashbookTensors from = copied(tensors, "tensors");
   if (workspace > 0 && from.workspace == nullptr)
     throw InputError("workspace is null: this step needs ", workspace, " bytes");
@@ -254,15 +256,14 @@ void launch(const Chapter& chapter, int step, const FlashbookProblem* given, con
                       {from.o, "o"},
                       {from.lse, "lse", alignof(float)},
                       {from.workspace, "workspace", kWorkspaceAlignment, true},
-                      {gradients.d_o, "d_o", kRowAlignment, is_forward},
-                      {gradients.dq, "dq", kRowAlignment, is_forward},
-                      {gradients.dk, "dk", kRowAlignment, is_forward},
-                      {gradients.dv, "dv", kRowAlignment, is_forward},
-                      {gradients.d_bias, "d_bias", alignof(float), true},
-                      {gradients.d_lse, "d_lse", alignof(float), true}};
+                      {to.d_o, "d_o", kRowAlignment, is_forward},
+                      {to.dq, "dq", kRowAlignment, is_forward},
+                      {to.dk, "dk", kRowAlignment, is_forward},
+                      {to.dv, "dv", kRowAlignment, is_forward},
+                      {to.d_bias, "d_bias", alignof(float), true},
+                      {to.d_lse, "d_lse", alignof(float), true}};
   for (const auto& [address, name, alignment, may_be_null] : given_memory)
     require_aligned(address, name, alignment, may_be_null);
-  const FlashbookGradients& to = gradients;
   Tensors all = {from.q, from.k, from.v, from.o,   from.lse,  to.d_o,
                  to.dq,  to.dk,  to.dv,  to.d_lse, to.d_bias, from.workspace};
   for (const Problem::Given& feature : problem.given()) {
@@ -296,25 +297,16 @@ int flashbook_chapter(int32_t place, FlashbookChapter* chapter) {
   });
 }
 
-int flashbook_step(int number, const char* slug) {
-  int step = 0;
-  guarded([&] {
-    const Chapter& chapter = find(number, 1);
-    step = chapter.place(&required(slug, "slug"));
-  });
-  return step;
+int flashbook_step(int chapter, const char* slug) {
+  return result_or(0, [&] { return find(chapter, 1).place(&required(slug, "slug")); });
 }
 
 const char* flashbook_step_slug(int chapter, int step) {
-  const char* slug = nullptr;
-  guarded([&] { slug = find(chapter, step).step(step).slug; });
-  return slug;
+  return result_or<const char*>(nullptr, [&] { return find(chapter, step).step(step).slug; });
 }
 
 const char* flashbook_step_name(int chapter, int step) {
-  const char* name = nullptr;
-  guarded([&] { name = find(chapter, step).step(step).name; });
-  return name;
+  return result_or<const char*>(nullptr, [&] { return find(chapter, step).step(step).name; });
 }
 
 int flashbook_attention(int chapter, int step, const FlashbookProblem* problem,
@@ -330,12 +322,10 @@ int flashbook_backward(int chapter, int step, const FlashbookProblem* problem,
 }
 
 int64_t flashbook_workspace_bytes(int chapter, int step, const FlashbookProblem* problem) {
-  int64_t bytes = -1;
-  guarded([&] {
+  return result_or<int64_t>(-1, [&] {
     const Chapter& found = find(chapter, step);
-    bytes = found.step(step).workspace_bytes(checked_spec(found, step, Problem(problem)));
+    return found.step(step).workspace_bytes(checked_spec(found, step, Problem(problem)));
   });
-  return bytes;
 }
 
 int flashbook_cost(int chapter, int step, const FlashbookProblem* problem, double* flops,
@@ -354,9 +344,7 @@ int flashbook_cost(int chapter, int step, const FlashbookProblem* problem, doubl
 }
 
 void* flashbook_allocate(size_t bytes) {
-  void* memory = nullptr;
-  guarded([&] { memory = device::backend::allocate(bytes); });
-  return memory;
+  return result_or<void*>(nullptr, [&] { return device::backend::allocate(bytes); });
 }
 
 void flashbook_free(void* memory) {
