@@ -56,7 +56,8 @@ def draw(name, title, panels, words):
     y = 4
     for words_above, events, warps in panels:
         y = panel(figure, y + 4, words_above, events, warps, count)
-    for x, (look, meant) in zip((16, 112, 196, 290, 376), LEGEND):
+    drawn = {LOOKS[group] for _, events, _ in panels for group, _, _ in events}
+    for x, (look, meant) in zip((16, 112, 196, 290, 376), (entry for entry in LEGEND if entry[0] in drawn)):
         figure.parts.append(f'<path class="lane {look}" d="M{x} {y + 12}h14" stroke-width="9"/>')
         figure.text(x + 20, y + 17, meant, "small")
     figure.text(LEFT, y + 36, words, "small soft")
