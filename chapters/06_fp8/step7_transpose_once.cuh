@@ -25,9 +25,9 @@
 //|
 //| **Predicted.** A tile takes a block about 2 microseconds: the load, 150 instructions per warp at d = 128,
 //| and the store, one after another. With 16k tokens and heads x head_dim = 2048 a block gets 8 tiles of 128
-//| keys at d = 256 and 21 at d = 128: it is done after 20 to 45 microseconds, and the consumers wait for the
-//| first two tiles, 4 microseconds, instead of 16 for a pass at the speed of memory. Without transposers the
-//| loop was 20 % faster at d = 256 and 7 % at d = 128 (see the appendix on what was tried).
+//| keys at d = 256, 21 of 96 at d = 128. It is done after 20 to 45 microseconds, and the consumers wait for
+//| the first two tiles, 4 microseconds, instead of 16 for a pass at the speed of memory. Without transposers
+//| the loop was 20 % faster at d = 256 and 7 % at d = 128 (see the appendix on what was tried).
 #pragma once
 #include "chapters/06_fp8/transpose.cuh"
 #include "chapters/06_fp8/version.cuh"

@@ -25,10 +25,10 @@
 //| | --- | --- | --- |
 //| | 1 | | V transposed byte by byte, P between 0 and 1, both products of a tile waited for together |
 //| | 2 | `kMatrices` | V transposed by `ldmatrix`, byte permutations and `stmatrix` |
-//| | | `kOverlap` | the next tile's scores over this tile's values, chapter 5's step 4 |
+//| | | `kOverlap`, `kPingpong` | the next tile's scores over this tile's values; turns, except at d = 128 |
 //| | | `kOffset` | P times 2^8, so that e4m3's range is used (`softmax.cuh`) |
 //| | 3, 4 | `kBlockScales` | a scale for each tile of Q, K and V |
-//| | 5 | `kSchedule`, `kSplitLoops`, `kLazy`, `kStoreByTma`, `kPingpong` | chapter 5's step 5 |
+//| | 5 | `kSchedule`, `kSplitLoops`, `kLazy`, `kStoreByTma` | most of chapter 5's step 5 |
 //| | 6 | `kSumsByProduct` | row sums are P times a tile of ones (`tiles.cuh`) |
 //| | 7 | `kTransposeOnce` | V transposed once for all blocks (`step7_transpose_once.cuh`) |
 //| | 8 | `kLine` | the encoding of P by a line instead of `ex2` and rounding (`softmax.cuh`) |
@@ -40,17 +40,17 @@
 //| | --- | --- | --- | --- | --- | --- | --- |
 //| | 64 | 3 x 64 | 128 | 12 KB | 4, 2, 4 stages of 8 KB | 24 KB | 32, 64, 16, 8 of 152 |
 //| | 128 | 2 x 64 | 128 | 16 KB | 3, 2, 3 stages of 16 KB | 32 KB | 64, 64, 16, 16 of 232 |
-//| | 128, long | 3 x 64 | 96 | 24 KB | 3, 2, 3 stages of 12 KB | 48 KB | 64, 48, 12, 0 of 160 |
+//| | 128, from 2k keys on | 3 x 64 | 96 | 24 KB | 3, 2, 3 stages of 12 KB | 48 KB | 64, 48, 12, 0 of 160 |
+//| | 128, step 8 | 2 x 64 | 192 | 16 KB | 2, 1/2, 2 stages of 24 KB, and 12 KB on their way out | 32 KB | 64, 96, 24, 0 of 232 |
 //| | 256 | 2 x 64 | 96 | 32 KB | 3, 2, 2 stages of 24 KB | | 128, 48, 12, 0 of 232 |
 //| | 256, V transposed once | 2 x 64 | 128 | 32 KB | 2, 1/2, 2 stages of 32 KB, and 16 KB on their way out | | 128, 64, 16, 0 of 240 |
 //| | 128, promoted | 3 x 64 | 96 | 24 KB | 3, 1, 3 stages of 12 KB, and 12 KB on their way out | 48 KB of running sums | 64, 48, 12, 0 of 160 |
 //| | 256, promoted | 2 x 64 | 96 | 32 KB | 2, 1/3, 2 stages of 24 KB, and 8 KB on their way out | 64 KB of running sums | 128, 48, 12, 0 of 240 |
 //|
-//| The chapter's page counts the clocks of a tile at d = 128: tensor cores, exponentials, instructions and
-//| shared memory would each take about the same time, 1024 clocks. Steps 2 to 5 take twice as long or more,
-//| so no unit is busy for more than half of the time. That leaves latency or the order of the work; which of
-//| the two was not profiled. At d = 64 the exponentials take twice as long as the products; at d = 256 the
-//| products take twice as long as the exponentials.
+//| The chapter's page counts the clocks of a tile at d = 128: all units would take about the same time, 1024
+//| clocks at most. Steps 2 to 5 take twice as long or more, so no unit is busy for more than half of the
+//| time. Why was not profiled. At d = 64 the exponentials take twice as long as the products; at d = 256 it
+//| is the other way around.
 //|
 //| ![TMA loads keys and raw values, two warps transpose the values, consumers read keys and transposed
 //| values](../../docs/figures/fp8_block.svg)
@@ -73,7 +73,7 @@ struct Fp8Sizes {
   bool causal = false;
 };
 
-/// One version of the kernel, as a type; this one is for step 5. To change a switch, derive from a version.
+/// One version of the kernel, as a type, with step 5's switches; `host/launch.cuh` has every step's tiles.
 template <Fp8Sizes kSizes>
 struct KernelTraits {
   static constexpr int kHeadDim = kSizes.head_dim, kConsumers = kSizes.consumers, kKeys = kSizes.keys;
@@ -100,7 +100,7 @@ struct KernelTraits {
   static constexpr bool kLine = false;
   static constexpr int kPromoteTiles = 0;  ///< tiles of keys between promotions; 0: sums are not promoted
   static constexpr bool kSplitLoops = true;
-  static constexpr bool kPingpong = kHeadDim != 128;  // measured; see the chapter's page
+  static constexpr bool kPingpong = kHeadDim != 128;  // whichever measured faster
   static constexpr bool kLazy = true;
   static constexpr int kOffset = 6;
   static constexpr bool kStoreByTma = kHeadDim != 256;  // no room for the output

@@ -39,5 +39,5 @@ for i, offset in enumerate((0, 8)):
     figure.text(16, y + 18, f"P, offset {offset}" if offset else "P, no offset", "small")
     figure.box(place(SMALLEST + offset), y, -SMALLEST * STEP, 26, "amber")
 figure.line([(place(-6), 82), (place(-6), 222)], "green", dashed=True)
-figure.text(16, 248, "Right of the green line: all bits. P: the largest 99.9 % of 4096 probabilities.", "small soft")
+figure.text(16, 248, "Right of the green line: all bits. Amber: a row's P, 4096 keys, without the smallest thousandth.", "small soft")
 figure.write(__file__)

@@ -189,7 +189,7 @@ constexpr Step kSteps[] = {
         "Products of e4m3 tiles, V transposed byte by byte by the producer, keys permuted so that P needs no "
         "shuffle."),
     row<2>(
-        "overlapped", "transposition overlapped",
+        "overlapped", "V transposed by matrices",
         "V transposed by ldmatrix, byte permutations and stmatrix, chapter 5's overlap, and an offset that "
         "uses e4m3's range for P."),
     row<3>("block_scales", "block scales",
