@@ -31,12 +31,12 @@ def panel(figure, x, title, in_a_box, told):
     figure.text(x, TOP + TOKENS * PITCH + 28, told, "small amber")
 
 
-figure = Figure(420, 330, f"A cache by token: the rows of head {HEAD} of {TOKENS} tokens are copied to shared memory by {TOKENS} copies, or by one box; they are "
+figure = Figure(420, 330, f"A cache by token: the keys of head {HEAD} of {TOKENS} tokens are copied to shared memory by {TOKENS} copies, or by one box; they are "
                           "contiguous there in both cases.")
 for x, *words in ((16, "a copy per key", False, f"{TOKENS} instructions"), (220, "a box", True, "1 instruction")):
     figure.text(x, 52, "heads of a token", "small soft")
     figure.text(x + 184, 52, "stage", "small soft", "end")
     panel(figure, x, *words)
-figure.text(16, 294, "A line is a token. The rows of head 1, 256 bytes at d = 128,", "small soft")
+figure.text(16, 294, "A line is a token. The keys of head 1, 256 bytes at d = 128,", "small soft")
 figure.text(16, 314, "are kv_heads times as far apart in memory, not in a stage.", "small soft")
 figure.write(__file__)
