@@ -10,7 +10,7 @@ ELEMENTS = (40, 9, 1, 0.0004)  # of the chapter's page
 SMALLEST = -9.5
 
 
-figure = Figure(540, 262, "e4m3 holds powers of two from -9 to 8.8, all bits from -6 on. With a scale of 40/448 the elements 40, 9, 1 and 0.0004 are at 8.8, 6.7, "
+figure = Figure(540, 284, "e4m3 holds powers of two from -9 to 8.8, all bits from -6 on. With a scale of 40/448 the elements 40, 9, 1 and 0.0004 are at 8.8, 6.7, "
                           "3.5 and -7.8. With a scale of 9/448 the last three are at 8.8, 5.6 and -5.7. Probabilities range from -9.5 to 0, with an offset of 8 from "
                           "-1.5 to 8.")
 
@@ -39,5 +39,5 @@ for i, offset in enumerate((0, 8)):
     figure.text(16, y + 18, f"P, offset {offset}" if offset else "P, no offset", "small")
     figure.box(place(SMALLEST + offset), y, -SMALLEST * STEP, 26, "amber")
 figure.line([(place(-6), 82), (place(-6), 222)], "green", dashed=True)
-figure.text(16, 248, "Right of the green line: all bits. Amber: a row's P, 4096 keys, without the smallest thousandth.", "small soft")
+figure.lines(16, 248, ("Right of the green line: all bits.", "Amber: the P of a row of 4096 keys, without the smallest thousandth."), "small soft")
 figure.write(__file__)

@@ -42,7 +42,7 @@ figure = Figure(472, 300, "Thread t of a quad holds scores 2t, 2t+1, 2t+8 and 2t
 figure.text(20, 28, "one row, 16 keys; colours are the threads of a quad", "bold")
 line(figure, 66, "scores, as the first product leaves them: keys", range(KEYS), [of_score[key] for key in range(KEYS)])
 line(figure, 136, "P, as the second product reads it: the keys that the threads have", keys, [of_place[i] for i in range(KEYS)])
-figure.text(20, 197, "a column of V, transposed, in shared memory: its keys in the same order", "small soft")
+figure.text(20, 197, "a column of V, transposed: its keys in the same order", "small soft")
 for i, key in enumerate(keys):
     figure.text(20 + i * CELL + CELL / 2, 224, str(key), "small", "middle")
 for look, thread, x in zip(LOOKS, range(4), range(20, 420, 108)):
