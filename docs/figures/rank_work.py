@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes rank_work.svg: how much work four ranks have at each hop of a ring under a causal mask, with contiguous
-tokens, in zigzag and in stripes, and how many tiles a part costs."""
+tokens and in zigzag."""
 from svg import Figure
 
 RANKS, TOKENS = 4, 64
@@ -9,8 +9,6 @@ CELL, GAP = 44, 4
 
 def places(order, rank):
     """Returns the tokens of a rank, in the order of the sequence."""
-    if order == "striped":
-        return list(range(rank, TOKENS, RANKS))
     chunks = RANKS if order == "contiguous" else 2 * RANKS
     size = TOKENS // chunks
     mine = [rank] if order == "contiguous" else [rank, chunks - 1 - rank]
@@ -40,28 +38,8 @@ def panel(figure, x, top, order):
     figure.lines(x, top + 224, (f"average work per rank: {work:.1f} cells", f"time, all hops: {longest:.1f} cells"), "small soft", step=19)
 
 
-def tiles(figure, x, y, order):
-    """Draws the queries of rank 3 on the keys of rank 1, in tiles of 4 by 4 tokens: which tiles contain a visible
-    pair."""
-    queries, keys, side = places(order, 3), places(order, 1), 4
-    computed = 0
-    figure.text(x, y - 8, order, "small soft")
-    for row in range(0, len(queries), side):
-        for column in range(0, len(keys), side):
-            seen = sum(key <= query for query in queries[row:row + side] for key in keys[column:column + side])
-            computed += seen > 0
-            figure.box(x + column * 6, y + row * 6, 22, 22, "" if not seen else "blue" if seen == side * side else "amber")
-    figure.text(x, y + 116, f"{computed} tiles", "small soft")
-
-
-figure = Figure(532, 516, "Visible pairs of four ranks at each hop of a ring under a causal mask. With contiguous tokens some cells are full and others "
-                          "empty; in zigzag and in stripes every cell is about half full. In tiles a part in zigzag is 8 full ones, in stripes 6 full "
-                          "ones and 4 that the mask cuts.")
+figure = Figure(532, 258, "Visible pairs of four ranks at each hop of a ring under a causal mask. With contiguous tokens some cells are full and others "
+                          "empty; in zigzag every cell is half full.")
 panel(figure, 16, 0, "contiguous")
 panel(figure, 276, 0, "zigzag")
-panel(figure, 16, 258, "striped")
-figure.text(276, 288, "one part, in tiles", "bold")
-tiles(figure, 276, 330, "zigzag")
-tiles(figure, 404, 330, "striped")
-figure.text(276, 482, "blue: full, amber: cut by the mask", "small soft")
 figure.write(__file__)
