@@ -23,7 +23,7 @@ for tile, name in ((0, "tile 0 of A, 64 rows"), (1, "tile 1 of A")):
     figure.line([(at(tile * ROWS) + 1, y + 8), (at(tile * ROWS) + 1, y), (at((tile + 1) * ROWS) - 1, y), (at((tile + 1) * ROWS) - 1, y + 8)], "blue")
     figure.text(at((tile + 0.5) * ROWS), y - 8, name, "small", "middle")
 figure.text(LEFT, 150, "Tile 1 holds 6 rows of A and 58 of B.", "small")
-figure.text(LEFT, 190, "The map of A", "bold")
+figure.text(LEFT, 190, "A in the map", "bold")
 figure.box(at(0), 204, ROW * LENGTHS[0], 34, "blue", f"M - {LENGTHS[0]} to M - 1")
 figure.line([(at(70), 221), (at(128), 221)], "red", dashed=True)
 figure.lines(at(70) + 4, 214, ("row M", "does not exist"), "small red", step=24)
