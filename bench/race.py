@@ -18,7 +18,6 @@ import dataclasses
 import datetime
 import importlib.metadata
 import json
-import os
 import pathlib
 import random
 import statistics
@@ -29,7 +28,7 @@ import time
 from typing import Any
 
 from bench import results
-from bench.structs import BAD_ARGUMENT, HARDWARE_MISSING, Chapter
+from bench.structs import BAD_ARGUMENT, HARDWARE_MISSING, Chapter, loaded
 
 LAYOUTS = ("bhsd", "bshd")  # layouts of tensors and caches: [batch, heads, seqlen, d] or [batch, seqlen, heads, d]
 NAP = 0.06  # seconds
@@ -47,10 +46,7 @@ class Library:
     """libflashbook.so."""
 
     def __init__(self, path):
-        self.c = ctypes.CDLL(os.path.abspath(path))  # a name without a slash would be searched for in system folders
-        for name in ("flashbook_last_error", "flashbook_toolkit", "flashbook_step_name", "flashbook_step_slug"):
-            getattr(self.c, name).restype = ctypes.c_char_p
-        self.c.flashbook_workspace_bytes.restype = ctypes.c_int64
+        self.c = loaded(pathlib.Path(path))
 
     def error(self):
         return self.c.flashbook_last_error().decode()

@@ -15,7 +15,7 @@ else:
 
 BAD_ARGUMENT, HARDWARE_MISSING = _library.BAD_ARGUMENT, _library.HARDWARE_MISSING
 Chapter, Gradients, Tensors = _library.Chapter, _library.Gradients, _library.Tensors
-feature, SCALE_OF_HEAD = _library.feature, _library.CONSTANTS["SCALE_OF_HEAD"]
+feature, loaded, SCALE_OF_HEAD = _library.feature, _library.loaded, _library.CONSTANTS["SCALE_OF_HEAD"]
 
 
 def pointers_to(struct: Any, *tensors: Any) -> Any:

@@ -101,12 +101,9 @@ def path() -> pathlib.Path:
     return pathlib.Path(os.environ.get("FLASHBOOK_LIBRARY") or pathlib.Path(__file__).with_name("libflashbook.so"))
 
 
-@functools.cache
-def library() -> ctypes.CDLL:
-    """Loads the library once. Pointers to structs are passed as integers, which is fastest."""
-    if not path().exists():
-        raise RuntimeError(f"{path()} is missing: build it with `pip install ./python` in a checkout, or set FLASHBOOK_LIBRARY to its path")
-    c = ctypes.CDLL(str(path().resolve()))
+def loaded(file: pathlib.Path) -> ctypes.CDLL:
+    """Returns a library with its functions declared. Pointers to structs may be integers, which is fastest."""
+    c = ctypes.CDLL(str(file.resolve()))  # a name without a slash would be searched for in system folders
     number, pointer = ctypes.c_int, ctypes.c_void_p
     for name, pointers in (("attention", 3), ("backward", 4), ("workspace_bytes", 1), ("cost", 3)):
         getattr(c, f"flashbook_{name}").argtypes = [number, number] + [pointer] * pointers
@@ -116,6 +113,14 @@ def library() -> ctypes.CDLL:
     for name in ("last_error", "toolkit", "step_name", "step_slug"):
         getattr(c, f"flashbook_{name}").restype = ctypes.c_char_p
     return c
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """Loads the library once."""
+    if not path().exists():
+        raise RuntimeError(f"{path()} is missing: build it with `pip install ./python` in a checkout, or set FLASHBOOK_LIBRARY to its path")
+    return loaded(path())
 
 
 @functools.cache

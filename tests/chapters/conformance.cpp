@@ -139,7 +139,7 @@ TEST_P(Traced, BreaksNoRuleOfMemory) {
   expect_right(GetParam(), inputs_of(GetParam(), InputKind::normal, 19));
 }
 
-/// Quick shapes, and one with so many tiles that every stage of a ring is reused.
+/// Quick shapes, and one with enough tiles to reuse every stage of a ring.
 std::vector<Spec> traced_specs() {
   std::vector<Spec> specs = quick_specs(chapter_under_test, 64);
   const bool backward = operation_under_test == Operation::backward;
