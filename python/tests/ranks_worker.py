@@ -54,6 +54,27 @@ def is_right(device, dtype, tokens, heads, kv_heads, head_dim, causal, determini
     torch.testing.assert_close(lse.double(), exact_lse, atol=2e-3, rtol=0)
 
 
+def takes_a_loss_on_the_log_sum_exp_alone(device):
+    torch.manual_seed(1)
+    own = [torch.randn(1, 6, 2, 64, device=device, dtype=torch.bfloat16, requires_grad=True) for _ in range(3)]
+    o, lse = flashbook.context_parallel(*own, causal=True, deterministic=True, return_lse=True)
+    d_lse = torch.randn_like(lse)
+    right = torch.autograd.grad((o, lse), own, (torch.zeros_like(o), d_lse), retain_graph=True)
+    found = torch.autograd.grad(lse, own[:2], d_lse)  # it does not depend on V
+    assert found[0].any() and all(map(torch.equal, found, right))
+
+
+def refuses_second_derivatives(device):
+    """Tests a loss on a gradient, with respect to each of q, k and v. Its dO needs no gradient."""
+    for wanted in range(3):
+        own = [torch.randn(1, 6, 2, 64, device=device, dtype=torch.bfloat16) for _ in range(3)]
+        first, second = own[wanted].requires_grad_(), own[(wanted + 1) % 3].requires_grad_()
+        (gradient,) = torch.autograd.grad(flashbook.context_parallel(*own, causal=True).float().sum(), first, create_graph=True)
+        assert gradient.isfinite().all()
+        with pytest.raises(NotImplementedError, match="second derivatives are not supported"):
+            torch.autograd.grad(gradient.float().square().sum(), second)
+
+
 def refuses():
     q = torch.randn(1, 3, 2, 64, dtype=torch.bfloat16)
     with pytest.raises(ValueError, match="even number"):
@@ -88,6 +109,8 @@ def main():
     for case, more in MORE:
         is_right(device, torch.bfloat16, *case, **more)
     is_right(device, torch.float16, *CASES[0])
+    takes_a_loss_on_the_log_sum_exp_alone(device)
+    refuses_second_derivatives(device)
     refuses()
     if len(sys.argv) > 1:  # no rank may exit during another rank's next case
         if dist.get_rank() == 1:
