@@ -119,7 +119,7 @@ def flashinfer(
     _, *sizes, _ = cache[0].shape
     page_rows, kv_heads = sizes if order == "NHD" else sizes[::-1]
     first, used = used_pages(page_rows, table, lengths)
-    workspace = torch.empty(1 << 28, device="cuda", dtype=torch.uint8)
+    workspace = torch.zeros(1 << 28, device="cuda", dtype=torch.uint8)  # FlashInfer requires zeros
     if first_query is not None:
         wrapper = package.BatchPrefillWithPagedKVCacheWrapper(workspace, order, backend=who.removeprefix("flashinfer_"))
         plan = functools.partial(wrapper.plan, first_query, causal=True)
