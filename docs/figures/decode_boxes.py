@@ -37,6 +37,6 @@ for x, *words in ((16, "a copy per key", False, f"{TOKENS} instructions"), (220,
     figure.text(x, 52, "heads of a token", "small soft")
     figure.text(x + 184, 52, "stage", "small soft", "end")
     panel(figure, x, *words)
-figure.text(16, 294, "A line is a token. The keys of head 1, 256 bytes at d = 128,", "small soft")
-figure.text(16, 314, "are kv_heads times as far apart in memory, not in a stage.", "small soft")
+figure.text(16, 294, "A line is a token. In memory, the keys of head 1 are", "small soft")
+figure.text(16, 314, "kv_heads * 256 bytes apart; in a stage, 256.", "small soft")
 figure.write(__file__)
