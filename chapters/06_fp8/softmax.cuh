@@ -44,9 +44,9 @@ struct TileScale {
   float inverse;  ///< 1 / the values' scale, with block scales
 };
 
-//| **Lazy rescaling** works as in chapter 5: a row keeps its old maximum until a score exceeds it by
-//| kLazyLimit log2 units. There P could grow to 2^8. Here it shares the range above 1 with the offset: offset
-//| and limit together stay below log2(448) = 8.8.
+//| **Lazy rescaling** works as in chapter 4: every tile takes its maxima, but a row keeps its old one until
+//| a score exceeds it by kLazyLimit log2 units. There P could grow to 2^8. Here it shares the range above 1
+//| with the offset: offset and limit together stay below log2(448) = 8.8.
 
 //| ## How precise an exponential must be
 //|

@@ -1,8 +1,8 @@
 //| # The kernel
 //|
 //| A consumer's loop is chapter 5's: the scores of the next tile are issued before the product with V of this
-//| one, and the softmax overlaps with that product. FP8 changes the rest: the producer, the tiles, and the
-//| softmax's scales.
+//| one, so that the softmax can overlap with that product (`ptxas` moves its exponentials behind it). FP8
+//| changes the rest: the producer, the tiles, and the softmax's scales.
 //|
 //| ![TMA loads keys and raw values, two warps transpose the values, consumers read keys and transposed
 //| values](../../docs/figures/fp8_block.svg)
@@ -213,7 +213,7 @@ struct Consumer {
     pass_turn<Traits>(number);
 
     //| Step 1 waits for both products together. From step 2 on the product with V still runs while the
-    //| softmax works on the scores. The mask hides keys that do not exist, or that the query must not see.
+    //| softmax takes its maxima. The mask hides keys that do not exist, or that the query must not see.
     //| TMA fills the former with zeros, and a score of 0 would count.
     if constexpr (!Traits::kOverlap) {
       wgmma_wait<0>();  // both products are done

@@ -83,8 +83,8 @@ using Fragments = uint32_t[kColumns / kMmaK][4];
 //| Shared memory is the scarce unit in FP8: the tensor cores read tiles twice as fast, and V is read and
 //| written once more to be transposed. So Q, which is multiplied by every tile of keys, is read once and
 //| stays in registers: 16 of them at d = 128. `ldmatrix` moves bytes like any other elements: from 8 rows of
-//| 16 bytes each lane gets four neighbours, as `wgmma` expects. At d = 256 there are no registers left, and Q
-//| stays in shared memory.
+//| 16 bytes each lane gets four neighbours, as `wgmma` expects. Where no registers are left, at d = 256 and
+//| with three consumers at d = 128, Q stays in shared memory.
 
 /// Reads a warp's 16 rows of Q, from `first_row` of the tile on.
 template <int kHeadDim>
