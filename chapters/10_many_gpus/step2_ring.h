@@ -1,9 +1,9 @@
 //| # Steps 2, 3 and 4: a ring
 //|
 //| In step 1 a rank waits for all keys before it computes. Here it computes with the keys that it has while
-//| the next ones arrive. The ranks form a ring. At each *hop* a rank sends the keys and values that it holds
-//| to the next rank and receives those of the previous one. After P - 1 hops it has seen all of them, and has
-//| never held more than three ranks' shares.
+//| the next ones arrive. The ranks form a ring. At each *hop* but the last, a rank sends the keys and values
+//| that it holds to the next rank and receives those of the previous one. After P hops it has seen all of
+//| them, and has never held more than three ranks' shares.
 //|
 //|     hop h = 0 ... P - 1:                       the rank holds the keys of rank r - h
 //|       copies:   wait until hop h - 1 is computed    its buffer is overwritten now
