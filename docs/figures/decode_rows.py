@@ -31,5 +31,5 @@ for half in range(2):
 panel(264, "Step 10: a warpgroup", 1, "each key is read once")
 figure.box(264, TOP, WIDTH - 4, ROWS * STRIP - 4, "blue", "one wgmma")
 figure.arrow(264 + WIDTH / 2, KEYS + 28, 264 + WIDTH / 2, TOP - 2, "amber")
-figure.text(16, 306, "Blue: the scores of 64 rows, in step 9 16 per warp.", "small soft")
+figure.text(16, 306, "Blue: the scores of 64 rows (step 9: 16 per warp).", "small soft")
 figure.write(__file__)
