@@ -31,6 +31,15 @@ inline Workspace workspace_of(const Spec& spec, int tile, const Tensors& tensors
   return {first, first + rows, first + 2 * rows};
 }
 
+//| If blocks share a key head, they add to dK and dV, too, in float32 as to dQ.
+/// Sums of dK and dV, [batch * kv_heads, padded_k, columns of a tile] each, dV's behind dK's.
+struct KeySums {
+  float* dk = nullptr;  ///< null: one block sums a key head's whole group, in registers
+  float* dv = nullptr;
+  int padded_k = 0;    ///< keys per head, in whole tiles
+  int64_t floats = 0;  ///< of each
+};
+
 //| ## The kernel
 //|
 //| A thread finds its row of the workspace, and the query's rows of O and dO by their strides. The workspace
@@ -38,8 +47,8 @@ inline Workspace workspace_of(const Spec& spec, int tile, const Tensors& tensors
 //| must begin at 0. There are fewer of them than threads here, so the first threads set one each, which saves
 //| a launch.
 /// Computes D, and the log-sum-exp in the kernels' units, for every row of the workspace. Clears
-/// `workspace.dq` if kClearsDq, and `counts` counters. kHeadDim / 8 lanes share a row. Grid: (rows of
-/// workspace.d / rows of a block).
+/// `workspace.dq` if kClearsDq, `counts` counters, and `key_sums`. kHeadDim / 8 lanes share a row. Grid:
+/// (rows of workspace.d / rows of a block).
 template <typename T, int kHeadDim, bool kClearsDq>
 __global__ void __launch_bounds__(kPrepareThreads)
     prepare(const T* o,          // [batch, heads, seqlen_q, kHeadDim], strides problem.at.o
@@ -48,13 +57,16 @@ __global__ void __launch_bounds__(kPrepareThreads)
             const float* d_lse,  // [batch * heads, seqlen_q], the gradient of the log-sum-exp; null: 0
             Workspace workspace, int64_t rows, Problem problem,
             int* counters,  // [counts]
-            int64_t counts) {
+            int64_t counts, KeySums key_sums) {
   const int64_t thread = int64_t(blockIdx.x) * kPrepareThreads + threadIdx.x;
   if (thread < counts) counters[thread] = 0;
+  const int64_t threads = int64_t(gridDim.x) * kPrepareThreads;
+  for (int64_t i = thread; i < key_sums.floats / 2; i += threads)  // dK's, and dV's behind them
+    reinterpret_cast<float4*>(key_sums.dk)[i] = make_float4(0, 0, 0, 0);
   const int64_t at = thread / (kHeadDim / 8);
   const int head = int(at / problem.padded_q), row = int(at % problem.padded_q);
   prepare_row<T, kHeadDim, kClearsDq>(
-      workspace, at, rows, at < rows && row < problem.seqlen_q,
+      workspace, at, at < rows, at < rows && row < problem.seqlen_q,
       [&] { return o + problem.query_offset(problem.at.o, head, row); },
       [&] { return d_o + problem.query_offset(problem.at.d_o, head, row); },
       [&] { return lse[int64_t(head) * problem.seqlen_q + row]; },
@@ -70,13 +82,13 @@ __global__ void __launch_bounds__(kPrepareThreads)
 /// kernels with bounds.
 template <typename T, int kHeadDim, bool kClearsDq>
 static void run_prepare(const Spec& spec, const Tensors& tensors, device::Stream stream, int tile,
-                        int* counters = nullptr, int64_t counts = 0) {
+                        int* counters = nullptr, int64_t counts = 0, const KeySums& key_sums = {}) {
   const int64_t rows = workspace_rows(spec, tile);
   constexpr int kRowsPerBlock = kPrepareRows<kHeadDim>;
   device::launch(prepare<T, kHeadDim, kClearsDq>, dim3(ceil_div(rows, kRowsPerBlock)), dim3(kPrepareThreads),
                  0, stream, static_cast<const T*>(tensors.o), static_cast<const T*>(tensors.d_o),
                  static_cast<const float*>(tensors.lse), tensors.d_lse, workspace_of(spec, tile, tensors),
-                 rows, problem_of(spec, tile), counters, counts);
+                 rows, problem_of(spec, tile), counters, counts, key_sums);
 }
 
 }  // namespace flashbook::backward

@@ -39,6 +39,8 @@ struct Problem {
   int padded_q;      ///< rows per head in the workspace: seqlen_q, rounded up to whole tiles
   Layout at;         ///< the strides of all tensors
   int head_dim;      ///< columns of all tensors; tiles of steps 3 to 6 may have more
+  int sharing = 1;   ///< if blocks keep keys for one query head each: how many share a key head. Then `group`
+                     ///< is 1, and `kv_heads` counts query heads
 
   /// Returns the last key that `query` sees; negative if it sees none.
   __device__ int last_key(int query) const {
@@ -85,6 +87,14 @@ inline Problem problem_of(const Spec& spec, int tile) {
           .padded_q = ceil_div(spec.seqlen_q, tile) * tile,
           .at = layout_given(spec),
           .head_dim = spec.head_dim};
+}
+
+/// Returns the same with a key head for each query head, whose keys and gradients `sharing` of them share.
+inline Problem head_by_head(Problem problem) {
+  problem.sharing = problem.group;
+  problem.kv_heads *= problem.group;
+  problem.group = 1;
+  return problem;
 }
 
 }  // namespace flashbook::backward

@@ -97,8 +97,9 @@ __device__ __forceinline__ void produce_keys(HopperShared<T, Traits>& shared, co
     mbarrier_wait(&shared.keys_empty, parity ^ 1);  // the products that read the last tile are done
     parity ^= 1;
     mbarrier_arrive_expect_tx(&shared.keys_full, (Shared::kHasDp ? 2 : 1) * Shared::Keys::kBytes);
-    load(shared.k, k_map, &shared.keys_full, first_key, work.head);
-    if constexpr (Shared::kHasDp) load(shared.v, v_map, &shared.keys_full, first_key, work.head);
+    const Head keys{work.head.head / problem.sharing, work.head.batch};
+    load(shared.k, k_map, &shared.keys_full, first_key, keys);
+    if constexpr (Shared::kHasDp) load(shared.v, v_map, &shared.keys_full, first_key, keys);
     stream_queries<Traits>(shared.d_o, state, shared.d, do_map, d_map, problem, work.head, first_key);
   }
 }
@@ -201,6 +202,27 @@ __device__ __forceinline__ void store_gradients(const Gradients<T, Traits>& sums
                          valid, problem.scale, problem.head_dim);
 }
 
+//| ## Grouped heads under a causal mask
+//|
+//| Several query heads may share a key head. A block that sums over all of them needs no memory for that, but
+//| takes a tile of keys for as many times longer. Under a causal mask that is a poor bargain: the last long
+//| tiles leave multiprocessors idle, and blocks that few queries see are soon many heads ahead of the others,
+//| so that together they read far more than fits in the L2. So in step 5 a block takes a tile of keys for
+//| *one* query head, as if each had keys of its own, and adds dK and dV to sums in memory, from registers, as
+//| it does with dQ. A last kernel rounds these, too.
+/// Adds a consumer's dK and dV of the tile at `first_key` to the sums of key head `head`, counted over the
+/// batch.
+template <typename T, typename Traits>
+__device__ __forceinline__ void add_gradients(const Gradients<T, Traits>& sums, const KeySums& to, int head,
+                                              int first_key) {
+  using Part = DqPart<Traits::kHeadDim, kTileKeys>;
+  const int row = head * to.padded_k + first_key;
+  if constexpr (Gradients<T, Traits>::kHasDv)
+    add_from_registers(sums.dv, Part::sums_of(to.dv, row, sums.number));
+  if constexpr (Gradients<T, Traits>::kHasDk)
+    add_from_registers(sums.dk, Part::sums_of(to.dk, row, sums.number));
+}
+
 /// Initialises the barriers, in one thread, and gives them the names that the simulator's reports use.
 template <typename T, typename Traits>
 __device__ __forceinline__ void make_barriers(HopperShared<T, Traits>& shared) {
@@ -229,6 +251,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) hopper_backward(
     T* dk,                                        // [batch, kv heads, seqlen_k, head_dim], strided
     T* dv,                                        // [batch, kv heads, seqlen_k, head_dim], strided
     Workspace workspace, Problem problem, TileOrder order,
+    KeySums key_sums,   // kSharesKeys: 0 at the start
     int* counter,       // Schedule::dynamic_persistent: 0 at the start
     int* semaphores) {  // kDeterministic: [heads, tiles of queries, consumers], 0 at the start
   using Shared = HopperShared<T, Traits>;
@@ -301,7 +324,10 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) hopper_backward(
     }
     if constexpr (Traits::kLateDq) gradients.finish_last(state, before);
     if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.keys_empty);
-    store_gradients(gradients, problem, dk, dv, kv_head, first_key);
+    if (Traits::kSharesKeys && key_sums.dk != nullptr)
+      add_gradients(gradients, key_sums, kv_head / problem.sharing, first_key);
+    else
+      store_gradients(gradients, problem, dk, dv, kv_head, first_key);
   }
 }
 
@@ -325,6 +351,26 @@ __global__ void __launch_bounds__(kKeyConsumerThreads) convert_dq_parts(
   round_dq<T, kHeadDim, kQueries>(sums + row * kHeadDim, problem.scale,
                                   dq + problem.query_offset(problem.at.dq, head, first), problem.at.dq.row,
                                   row_of_thread(), problem.seqlen_q - first, problem.head_dim);
+}
+
+/// Rounds dK and dV from the sums. Each of a block's warpgroups processes 64 keys. Grid: tiles of keys of all
+/// key heads.
+template <typename T, int kHeadDim>
+__global__ void __launch_bounds__(kKeyConsumerThreads)
+    convert_keys(KeySums sums,
+                 T* dk,  // [batch, kv heads, seqlen_k, head_dim], strided
+                 T* dv, Problem problem) {
+  wait_for_launch_before();
+  const int of_head = sums.padded_k / kTileKeys;  // tiles
+  const int head = int(blockIdx.x) / of_head, key = int(blockIdx.x) % of_head * kTileKeys;
+  const int64_t at = (int64_t(head) * sums.padded_k + key) * kHeadDim;
+  const int first = key + int(threadIdx.x / kWarpgroup) * kRowsPerWarpgroup;
+  const int row = row_of_thread(), valid = problem.seqlen_k - first;
+  round_dq<T, kHeadDim, kTileKeys>(sums.dk + at, problem.scale,
+                                   dk + problem.key_offset(problem.at.dk, head, first), problem.at.dk.row,
+                                   row, valid, problem.head_dim);
+  round_dq<T, kHeadDim, kTileKeys>(sums.dv + at, 1.0f, dv + problem.key_offset(problem.at.dv, head, first),
+                                   problem.at.dv.row, row, valid, problem.head_dim);
 }
 
 }  // namespace flashbook::backward

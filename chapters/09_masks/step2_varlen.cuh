@@ -9,6 +9,7 @@
 //| sequence does](../../docs/figures/packed_end.svg)
 #pragma once
 #include "chapters/09_masks/step3_ranges.cuh"
+#include "common/ptx/dependent_launch.h"
 
 namespace flashbook::masks {
 
@@ -140,6 +141,7 @@ __global__ void __launch_bounds__(kPlanThreads) make_plan(Sequences documents, P
     tiles += total;
   }
   if (thread == 0) plan.first_tile[documents.count] = tiles;
+  wait_for_launch_before();  // step 6: the next kernel relies on the previous one, too
 }
 
 //| ## Finding the sequence

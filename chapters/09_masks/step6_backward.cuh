@@ -17,6 +17,7 @@
 #pragma once
 #include "chapters/09_masks/step6_backward_block.cuh"
 #include "common/ptx/bulk_copy.h"
+#include "common/ptx/dependent_launch.h"
 #include "common/ptx/setmaxnreg.h"
 
 namespace flashbook::masks {
@@ -199,6 +200,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   auto& shared = *dynamic_shared<Shared>();
   const bool adds = Traits::kAddByTma || (Traits::kSums == Sums::keys_and_queries && problem.in_turns);
   if (threadIdx.x == 0) initialise(shared, adds ? kKeyConsumers : 0);
+  wait_for_launch_before();
   __syncthreads();  // the barriers are ready
 
   //| From here on each warpgroup has its role, and registers are redistributed: a thread of a producer keeps
@@ -250,6 +252,7 @@ __global__ void __launch_bounds__(kKeyConsumerThreads)
     convert_dq(const float* sums,  // [heads, padded_q, head_dim], parts of tiles in the order of registers
                T* dq,              // [batch, heads, seqlen_q, head_dim], strided
                const __grid_constant__ GradientProblem problem) {
+  wait_for_launch_before();
   const int tiles = problem.padded_q / kQueries, head = int(blockIdx.x) / tiles;
   int tile_query = int(blockIdx.x) % tiles * kQueries;
   const Sequence sequence = problem.sequence_of(tile_query);

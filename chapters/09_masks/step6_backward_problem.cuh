@@ -12,6 +12,7 @@
 #pragma once
 #include "chapters/09_masks/step2_varlen.cuh"
 #include "common/hopper/gradient_prepare.h"
+#include "common/ptx/dependent_launch.h"
 
 namespace flashbook::masks {
 
@@ -94,30 +95,33 @@ struct GradientWorkspace : hopper::GradientWorkspace {
 //| A softcap's constant is undone here. The forward pass computes $2c / (1 + e^{-2s/c})$ in place of
 //| $c \tanh(s/c)$, which differs by $-c$, and adds the $-c$ to the log-sum-exp that it stores. This step
 //| recomputes those scores, so it needs their own log-sum-exp.
-/// Computes D and the log-sum-exp for every row of the workspace, zeros for dQ and the counters. kHeadDim / 8
-/// lanes share a row. Grid: rows of the workspace / rows of a block.
-template <typename T, int kHeadDim>
+/// Computes D and the log-sum-exp for every row of a tile of kQueries queries, zeros for dQ and the counters.
+/// kHeadDim / 8 lanes share a row. Grid: rows of the workspace / rows of a block.
+template <typename T, int kHeadDim, int kQueries>
 __global__ void __launch_bounds__(kPrepareThreads)
     prepare(const T* o,          // [batch, heads, seqlen_q, kHeadDim], strides problem.at.o
             const T* d_o,        // [batch, heads, seqlen_q, kHeadDim], strides problem.at.d_o
             const float* lse,    // [batch * heads, seqlen_q]
             const float* d_lse,  // [batch * heads, seqlen_q], the gradient of the log-sum-exp; null: 0
             GradientWorkspace workspace, int64_t rows, const __grid_constant__ GradientProblem problem) {
+  let_dependents_launch();  // the plan does not depend on this kernel
   if (blockIdx.x + threadIdx.x == 0) *workspace.counter = *workspace.entries = 0;
   const int64_t at = int64_t(blockIdx.x) * kPrepareRows<kHeadDim> + threadIdx.x / (kHeadDim / 8);
   if (problem.in_turns && at < rows && at % kRowsPerWarpgroup == 0 && threadIdx.x % (kHeadDim / 8) < 2)
     workspace.semaphores[at / kRowsPerWarpgroup * 2 + threadIdx.x % (kHeadDim / 8)] = 0;
   //| A row of the workspace belongs to a head and a sequence. If the sequence has no such query, the row is
-  //| padding, and gets zeros. The gradient of the log-sum-exp, if the loss uses it, is subtracted from D: dS
-  //| = P (dP - D + dlse).
+  //| padding: it gets zeros if it is in the sequence's last tile, and otherwise no kernel reads it. With
+  //| short sequences those are half of all rows. The gradient of the log-sum-exp, if the loss uses it, is
+  //| subtracted from D: dS = P (dP - D + dlse).
   const int number = int(at / problem.padded_q);
   int row = int(at % problem.padded_q);
   const Sequence sequence = problem.sequence_of(row);
   const bool is_query = at < rows && row < sequence.queries;
+  const bool is_in_tile = at < rows && row < ceil_div(sequence.queries, kQueries) * kQueries;
   row += sequence.first_query;
   const auto head_of = [&] { return Head{number % problem.heads, number / problem.heads}; };
   prepare_row<T, kHeadDim, true>(
-      workspace, at, rows, is_query, [&] { return o + offset_of(problem.at.o, head_of(), row); },
+      workspace, at, is_in_tile, is_query, [&] { return o + offset_of(problem.at.o, head_of(), row); },
       [&] { return d_o + offset_of(problem.at.d_o, head_of(), row); },
       [&] { return lse[int64_t(number) * problem.seqlen_q + row]; },
       [&] { return d_lse == nullptr ? 0 : d_lse[int64_t(number) * problem.seqlen_q + row]; },

@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kPrepareThreads)
   const int64_t at = int64_t(blockIdx.x) * kPrepareRows<kHeadDim> + threadIdx.x / (kHeadDim / 8);
   const int64_t row = at % padded_q, number = at / padded_q * seqlen_q + row;
   prepare_row<T, kHeadDim, true>(
-      workspace, at, rows, at < rows && row < seqlen_q, [&] { return o + number * kHeadDim; },
+      workspace, at, at < rows, at < rows && row < seqlen_q, [&] { return o + number * kHeadDim; },
       [&] { return d_o + number * kHeadDim; }, [&] { return lse[number]; }, [] { return 0.0f; });
 }
 

@@ -68,15 +68,15 @@ template <int kHeadDim>
 constexpr int kPrepareRows = kPrepareThreads / (kHeadDim / 8);
 
 //| **Rows that do not exist.** The workspace has whole tiles, so some rows are past the last query. Their
-//| lanes load nothing but take part in the shuffles, which name the whole warp. They return only after the
-//| shuffles, at `at >= rows`.
-/// Prepares row `at` of the `rows` rows of the workspace. `o_row()` and `do_row()` are the query's rows of O
+//| lanes load nothing but take part in the shuffles, which name the whole warp. Rows of no tile return only
+//| after the shuffles.
+/// Prepares row `at` of the workspace, if it `is_in_tile`. `o_row()` and `do_row()` are the query's rows of O
 /// and dO, `lse_of()` its log-sum-exp, from which `lse_offset` is subtracted; they are called only if
 /// `is_query`. A row has `columns` elements: lanes beyond them load nothing. `d_lse_of()` is the gradient of
 /// the row's log-sum-exp.
 template <typename T, int kHeadDim, bool kClearsDq, typename ORow, typename DoRow, typename LseOf,
           typename DLseOf>
-__device__ __forceinline__ void prepare_row(const GradientWorkspace& workspace, int64_t at, int64_t rows,
+__device__ __forceinline__ void prepare_row(const GradientWorkspace& workspace, int64_t at, bool is_in_tile,
                                             bool is_query, const ORow& o_row, const DoRow& do_row,
                                             const LseOf& lse_of, const DLseOf& d_lse_of, float lse_offset = 0,
                                             int columns = kHeadDim) {
@@ -92,7 +92,7 @@ __device__ __forceinline__ void prepare_row(const GradientWorkspace& workspace, 
 #pragma unroll
   for (int distance = kLanes / 2; distance > 0; distance /= 2)
     sum += __shfl_xor_sync(0xffffffff, sum, distance);
-  if (at >= rows) return;
+  if (!is_in_tile) return;
 
   //| **The log-sum-exp in powers of two.** The kernels compute $P = 2^{s \cdot \log_2 e\,\cdot scale - L}$,
   //| where $L$ is the log-sum-exp in powers of two, so it is multiplied once here and not for every score.

@@ -133,12 +133,12 @@ inline TileOrder tile_order(const Sizes& sizes, int rows, bool longest_first,
 
 //| A gradient's block keeps its keys, and all blocks read the Q, dO and sums of dQ of the current head: 8
 //| bytes per element for 16-bit types.
-/// Returns the number of key heads in a section of a gradient.
-inline int kv_heads_of_gradient_section(const Sizes& sizes, int64_t section_bytes = kSectionBytes) {
-  return kv_heads_of_section(sizes,
-                             int64_t(sizes.heads / sizes.kv_heads) * sizes.seqlen_q * sizes.head_dim *
-                                 int64_t(2 * size_of(sizes.dtype) + sizeof(float)),
-                             section_bytes);
+/// Returns the number of key heads in a section of a gradient if blocks read `queries` queries of a key head
+/// at about the same time.
+inline int kv_heads_of_gradient_section(const Sizes& sizes, int64_t queries,
+                                        int64_t section_bytes = kSectionBytes) {
+  return kv_heads_of_section(
+      sizes, queries * sizes.head_dim * int64_t(2 * size_of(sizes.dtype) + sizeof(float)), section_bytes);
 }
 
 //| A persistent launch has one block per multiprocessor, or per tile if there are fewer tiles. A block

@@ -44,6 +44,7 @@ struct KernelTraits {
   static constexpr bool kRotate = !kCausal && kHeadDim != 256;  // there it measured slower at all lengths
   static constexpr bool kLateDq = false;
   static constexpr bool kLongestFirst = kCausal;
+  static constexpr bool kSharesKeys = kCausal;  ///< blocks of a group's heads add to its dK and dV
   static constexpr bool kSections = true;
 };
 
@@ -59,27 +60,38 @@ inline int64_t key_tiles(const Sizes& sizes) {
 /// Returns the order of tiles of keys. Under a causal mask in sections of heads whose queries and sums of dQ
 /// fit the L2 cache.
 inline TileOrder key_order(const Sizes& sizes, bool sections, int64_t section_bytes = kSectionBytes) {
+  const int64_t queries = int64_t(sizes.heads / sizes.kv_heads) * sizes.seqlen_q;
   return {int(key_tiles(sizes)),
           ceil_div(sizes.seqlen_k, kTileKeys),
           sizes.batch,
           sizes.kv_heads,
-          kv_heads_of_gradient_section(sizes, section_bytes),
+          kv_heads_of_gradient_section(sizes, queries, section_bytes),
           sections};
 }
 
 /// The largest length of a short sequence.
 constexpr int kShort = 1024;
 
-//| Counters and semaphores must be 0 at the start, which `prepare` ensures.
+//| Counters, semaphores and sums must be 0 at the start, which `prepare` ensures.
+constexpr int kCounters = 4;  ///< of tiles, one for each kind of block; 16 bytes
 /// Returns the counters of steps 5 and 6, which follow the sums of dQ: a tile counter for each kind of block,
 /// and the semaphores.
 inline int* counters_of(const Spec& spec, const Tensors& tensors) {
   return reinterpret_cast<int*>(static_cast<char*>(tensors.workspace) +
                                 bytes_of_workspace(spec, kWorkspaceRows, true));
 }
+/// Returns the sums of dK and dV behind the counters, if blocks share key heads: in step 5, for grouped heads
+/// under a causal mask.
+inline KeySums key_sums_of(const Spec& spec, const Tensors& tensors, int step) {
+  if (step != 5 || !spec.causal() || spec.heads == spec.kv_heads) return {};
+  const int padded_k = ceil_div(spec.seqlen_k, kTileKeys) * kTileKeys;
+  const int64_t floats = int64_t(spec.batch) * spec.kv_heads * padded_k * tile_columns(spec.head_dim);
+  float* const dk = reinterpret_cast<float*>(counters_of(spec, tensors) + kCounters);
+  return {dk, dk + floats, padded_k, floats};
+}
 /// Returns a step's number of counters.
 inline int64_t counters(const Spec& spec, int step) {
-  return (step >= 5 ? 4 : 0) +
+  return (step >= 5 ? kCounters : 0) +
          (step == 6 ? workspace_rows(spec, kWorkspaceRows) / kRowsPerWarpgroup * kKeyConsumers : 0);
 }
 
@@ -93,7 +105,7 @@ inline int64_t counters(const Spec& spec, int step) {
 /// Launches a kernel of steps 3 to 6, which all begin with the same arguments.
 template <typename T, typename Traits, typename Kernel, typename... More>
 void run_kernel(Kernel kernel, int64_t blocks, int threads, const Spec& spec, const Tensors& t,
-                device::Stream stream, const More&... more) {
+                device::Stream stream, const Problem& problem, const More&... more) {
   const Workspace workspace = workspace_of(spec, kWorkspaceRows, t);
   const int64_t rows = workspace_rows(spec, kWorkspaceRows);
   device::launch_dependent(
@@ -101,7 +113,7 @@ void run_kernel(Kernel kernel, int64_t blocks, int threads, const Spec& spec, co
       tile_map(spec, TensorId::q, t.q, Traits::kQueries), tile_map(spec, TensorId::k, t.k, kTileKeys),
       tile_map(spec, TensorId::v, t.v, kTileKeys), tile_map(spec, TensorId::d_o, t.d_o, Traits::kQueries),
       row_map(workspace.lse, rows, Traits::kQueries), row_map(workspace.d, rows, Traits::kQueries),
-      static_cast<T*>(t.dk), static_cast<T*>(t.dv), workspace, problem_of(spec, kWorkspaceRows), more...);
+      static_cast<T*>(t.dk), static_cast<T*>(t.dv), workspace, problem, more...);
 }
 
 /// Launches a version of steps 4 to 6.
@@ -114,23 +126,29 @@ void run_blocks(const Spec& spec, const Tensors& t, device::Stream stream) {
   if (Traits::kLateDq && spec.seqlen_q <= kShort) section_bytes = 8 << 20;
   if (Traits::kDeterministic && Traits::kCausal) section_bytes = 4 << 20;
   if (!Traits::kSections) section_bytes = 0;  // sections of one head
-  const TileOrder order = key_order(spec, Traits::kLongestFirst, section_bytes);
+  const KeySums key_sums = key_sums_of(spec, t, Traits::kSharesKeys ? 5 : 0);
+  Problem problem = problem_of(spec, kWorkspaceRows);
+  Sizes sizes = spec;
+  if (key_sums.dk != nullptr) problem = head_by_head(problem), sizes.kv_heads = sizes.heads;
+  const TileOrder order = key_order(sizes, Traits::kLongestFirst, section_bytes);
   int* const counter = counters_of(spec, t);
   run_kernel<T, Traits>(hopper_backward<T, Traits>, blocks_for(order, Traits::kSchedule), Traits::kThreads,
-                        spec, t, stream, order, counter + (Traits::kSums == Sums::values ? 1 : 0),
-                        counter + 4);
+                        spec, t, stream, problem, order, key_sums,
+                        counter + (Traits::kSums == Sums::values ? 1 : 0), counter + kCounters);
 }
 
 /// Launches the kernels with which steps 3 to 6 begin.
 template <typename T, int kHeadDim>
 void begin(const Spec& spec, const Tensors& t, device::Stream stream, int step) {
-  run_prepare<T, kHeadDim, true>(spec, t, stream, kWorkspaceRows, counters_of(spec, t), counters(spec, step));
+  run_prepare<T, kHeadDim, true>(spec, t, stream, kWorkspaceRows, counters_of(spec, t), counters(spec, step),
+                                 key_sums_of(spec, t, step));
 }
 
 //| Step 3 has no roles, so a block has two warpgroups only.
 template <typename T, typename Traits>
 void run_single(const Spec& spec, const Tensors& t, device::Stream stream) {
-  run_kernel<T, Traits>(hopper_single<T, Traits>, key_tiles(spec), kKeyConsumerThreads, spec, t, stream);
+  run_kernel<T, Traits>(hopper_single<T, Traits>, key_tiles(spec), kKeyConsumerThreads, spec, t, stream,
+                        problem_of(spec, kWorkspaceRows));
 }
 
 template <typename T, int kHeadDim, int kQueries>
@@ -141,6 +159,17 @@ void run_convert(const Spec& spec, const Tensors& t, device::Stream stream) {
                            dim3(kKeyConsumerThreads), 0, stream,
                            static_cast<const float*>(workspace_of(spec, kWorkspaceRows, t).dq),
                            static_cast<T*>(t.dq), problem_of(spec, kWorkspaceRows));
+}
+
+/// Launches the rounding of dK and dV, if blocks have added to them.
+template <typename T, int kHeadDim>
+void run_convert_keys(const Spec& spec, const Tensors& t, device::Stream stream, int step) {
+  const KeySums sums = key_sums_of(spec, t, step);
+  if (sums.dk == nullptr) return;
+  device::launch_dependent(convert_keys<T, kHeadDim>,
+                           dim3(unsigned(int64_t(spec.batch) * spec.kv_heads * (sums.padded_k / kTileKeys))),
+                           dim3(kKeyConsumerThreads), 0, stream, sums, static_cast<T*>(t.dk),
+                           static_cast<T*>(t.dv), problem_of(spec, kWorkspaceRows));
 }
 
 //| ## Choosing the version
@@ -188,22 +217,28 @@ struct LateDq : FromRegisters<Traits> {
 /// Step 4: one block per key tile.
 template <typename Traits>
 struct OneTile : Traits {
-  static constexpr bool kRotate = false;
+  static constexpr bool kRotate = false, kSharesKeys = false;
   static constexpr Schedule kSchedule = Schedule::single_tile;
 };
 
 /// Step 6: dQ's additions in a fixed order.
 template <typename Traits>
 struct Deterministic : Traits {
-  static constexpr bool kDeterministic = true, kRotate = false, kLongestFirst = true;
+  static constexpr bool kDeterministic = true, kRotate = false, kLongestFirst = true, kSharesKeys = false;
   static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;  // the adding threads need them
+};
+
+/// Blocks sum over whole groups of heads.
+template <typename Traits>
+struct WholeGroups : Traits {
+  static constexpr bool kSharesKeys = false;
 };
 
 //| If dV has a separate launch, one block sums it, in the order of its rounds. So blocks do not take
 //| turns, and the longest tiles go first, as in step 5.
 /// The version of a launch of step 6.
 template <typename Traits>
-using Step6 = std::conditional_t<Traits::kSums == Sums::values, Traits, Deterministic<Traits>>;
+using Step6 = std::conditional_t<Traits::kSums == Sums::values, WholeGroups<Traits>, Deterministic<Traits>>;
 
 /// Calls `use.operator()<Traits>()` with the version for a head dimension, or with both.
 template <int kHeadDim, bool kCausal, typename Use>
@@ -250,6 +285,7 @@ void run_step(const Spec& spec, const Tensors& t, device::Stream stream, int ste
       }
     });
   run_convert<T, kHeadDim, kHeadDim == 64 ? 128 : 64>(spec, t, stream);
+  run_convert_keys<T, kHeadDim>(spec, t, stream, step);
 }
 
 //| The type and the mask become template arguments here, so kernels need not check them. Each head dimension

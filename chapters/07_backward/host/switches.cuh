@@ -64,6 +64,7 @@ void run_turned(const Spec& spec, const Tensors& t, device::Stream stream) {
   with_step5<kHeadDim, kCausal>(spec,
                                 [&]<typename Traits>() { run_blocks<T, Turned<Traits>>(spec, t, stream); });
   run_convert<T, kHeadDim, Version<kHeadDim, kCausal>::kQueries>(spec, t, stream);
+  run_convert_keys<T, kHeadDim>(spec, t, stream, 5);
 }
 
 }  // namespace flashbook::backward

@@ -137,13 +137,13 @@ void run_gradients_of(const Spec& spec, const Tensors& t, device::Stream stream,
   };
   const int64_t most_tiles = int64_t(spec.batch) * spec.kv_heads * layout.key_tiles;
   const int blocks = int(std::min<int64_t>(most_tiles, device::multiprocessors()));
-  device::launch(masked_backward<T, Traits, Mask, Score>, dim3(blocks), dim3(Traits::kThreads),
-                 sizeof(GradientShared<T, Traits>), stream, map(TensorId::q, t.q, Traits::kQueries),
-                 map(TensorId::k, t.k, kTileKeys), map(TensorId::v, t.v, kTileKeys),
-                 map(TensorId::d_o, t.d_o, Traits::kQueries),
-                 row_map(workspace.lse, layout.rows, Traits::kQueries),
-                 row_map(workspace.d, layout.rows, Traits::kQueries), static_cast<T*>(t.dk),
-                 static_cast<T*>(t.dv), workspace.dq, problem, tiles, lists, mask, score, workspace.counter);
+  device::launch_dependent(
+      masked_backward<T, Traits, Mask, Score>, dim3(blocks), dim3(Traits::kThreads),
+      sizeof(GradientShared<T, Traits>), stream, map(TensorId::q, t.q, Traits::kQueries),
+      map(TensorId::k, t.k, kTileKeys), map(TensorId::v, t.v, kTileKeys),
+      map(TensorId::d_o, t.d_o, Traits::kQueries), row_map(workspace.lse, layout.rows, Traits::kQueries),
+      row_map(workspace.d, layout.rows, Traits::kQueries), static_cast<T*>(t.dk), static_cast<T*>(t.dv),
+      workspace.dq, problem, tiles, lists, mask, score, workspace.counter);
 }
 
 //| Where dK and dV do not fit in registers together, one kernel sums dV and a second one dK and dQ. Both
@@ -181,8 +181,9 @@ void run_with_mask(const Spec& spec, const Tensors& t, device::Stream stream, bo
   float score_offset = 0;
   if constexpr (Score::kExtras.changes) score_offset = score.score_offset;
   const GradientProblem problem = gradient_problem_of(spec, t, layout, score_offset, in_turns);
-  device::launch(prepare<T, kHeadDim>, dim3(unsigned(tiles_of(layout.rows, kPrepareRows<kHeadDim>))),
-                 dim3(kPrepareThreads), 0, stream, static_cast<const T*>(t.o), static_cast<const T*>(t.d_o),
+  device::launch(prepare<T, kHeadDim, kQueries>,
+                 dim3(unsigned(tiles_of(layout.rows, kPrepareRows<kHeadDim>))), dim3(kPrepareThreads), 0,
+                 stream, static_cast<const T*>(t.o), static_cast<const T*>(t.d_o),
                  static_cast<const float*>(t.lse), t.d_lse, workspace, layout.rows, problem);
   //| The plan is that of the forward pass, with keys and queries exchanged.
   const Plan plan{sorted, sorted + layout.documents};
@@ -192,13 +193,17 @@ void run_with_mask(const Spec& spec, const Tensors& t, device::Stream stream, bo
     const OpenEnds open{{open_end(spec, TensorId::dq, t.dq, queries_end),
                          open_end(spec, TensorId::dk, t.dk, keys_end),
                          open_end(spec, TensorId::dv, t.dv, keys_end)}};
-    device::launch(make_plan<kTileKeys, kQueries, Packed>, dim3(1 + clearing_blocks(open)),
-                   dim3(kPlanThreads), 0, stream,
-                   Packed{{problem.varlen.first_key, problem.varlen.first_query, problem.varlen.count}}, plan,
-                   open);
+    device::launch_dependent(
+        make_plan<kTileKeys, kQueries, Packed>, dim3(1 + clearing_blocks(open)), dim3(kPlanThreads), 0,
+        stream, Packed{{problem.varlen.first_key, problem.varlen.first_query, problem.varlen.count}}, plan,
+        open);
   }
   const auto mask = mask_of(layout, problem, scanned, classes);
-  const int key_tiles = int(tiles_of(spec.seqlen_k, kTileKeys)), heads = kv_heads_of_gradient_section(spec);
+  //| Blocks read about one document of a key head at a time, so a section has as many heads as fit with one
+  //| of average length. If a section were smaller, its few tiles would often end with a long one.
+  const int documents = std::max(layout.documents, 1);
+  const int key_tiles = int(tiles_of(spec.seqlen_k, kTileKeys)),
+            heads = kv_heads_of_gradient_section(spec, ceil_div(spec.seqlen_q, documents));
   const KeyTiles tiles{{spec.batch * spec.kv_heads * key_tiles, key_tiles, spec.batch, spec.kv_heads, heads,
                         in_turns || is_uneven(spec.visibility)},
                        plan,
@@ -208,10 +213,10 @@ void run_with_mask(const Spec& spec, const Tensors& t, device::Stream stream, bo
       per_tile,        entries,    in_turns ? turns : nullptr, workspace.semaphores, layout.key_tiles,
       count.per_batch, count.heads};
   constexpr int kTilesPerBlock = kListThreads / 32;
-  device::launch(list_queries<kTileKeys, kQueries, std::remove_const_t<decltype(mask)>>,
-                 dim3(unsigned(tiles_of(layout.key_tiles, kTilesPerBlock)), unsigned(count.masks)),
-                 dim3(kListThreads), 0, stream, mask, problem, tiles, lists,
-                 !in_turns && spec.visibility.window.right < 0, workspace.entries);
+  device::launch_dependent(list_queries<kTileKeys, kQueries, std::remove_const_t<decltype(mask)>>,
+                           dim3(unsigned(tiles_of(layout.key_tiles, kTilesPerBlock)), unsigned(count.masks)),
+                           dim3(kListThreads), 0, stream, mask, problem, tiles, lists,
+                           !in_turns && spec.visibility.window.right < 0, workspace.entries);
   if (in_turns)
     device::launch(number_turns<kTileKeys, kQueries, std::remove_const_t<decltype(mask)>>,
                    dim3(unsigned(tiles_of(layout.key_tiles, kTilesPerBlock)), unsigned(count.masks)),
@@ -223,9 +228,9 @@ void run_with_mask(const Spec& spec, const Tensors& t, device::Stream stream, bo
     run_gradients_of<T, GradientKernelTraits<kHeadDim, Sums::keys_and_queries>>(
         spec, t, stream, workspace, layout, problem, tiles, lists, mask, score);
   }
-  device::launch(convert_dq<T, kHeadDim, kQueries>, dim3(unsigned(layout.rows / kQueries)),
-                 dim3(kKeyConsumerThreads), 0, stream, static_cast<const float*>(workspace.dq),
-                 static_cast<T*>(t.dq), problem);
+  device::launch_dependent(convert_dq<T, kHeadDim, kQueries>, dim3(unsigned(layout.rows / kQueries)),
+                           dim3(kKeyConsumerThreads), 0, stream, static_cast<const float*>(workspace.dq),
+                           static_cast<T*>(t.dq), problem);
 }
 
 //| ## Choosing the mask

@@ -41,8 +41,12 @@ void launch_gradient(const Gradient& g, device::Queue& queue) {
   const int64_t rows = int64_t(spec.heads) * problem.padded_q,
                 first_row = int64_t(g.first_head) * group * problem.padded_q;
   const int tiles = ceil_div(spec.seqlen_k, kTileKeys);
-  const TileOrder order = {
-      g.heads * tiles, tiles, 1, g.heads, kv_heads_of_gradient_section(spec), Version::kSeen != Seen::all};
+  const TileOrder order = {g.heads * tiles,
+                           tiles,
+                           1,
+                           g.heads,
+                           kv_heads_of_gradient_section(spec, int64_t(group) * spec.seqlen_q),
+                           Version::kSeen != Seen::all};
   const auto from = [](const void* base, int64_t element) { return static_cast<const T*>(base) + element; };
   const auto to = [&](void* whole, float* part) {
     return KeyGradient<T>{part == nullptr ? static_cast<T*>(whole) + first_key : nullptr,
