@@ -7,7 +7,7 @@
 ///     cell RANKS HEADS KV_HEADS HEAD_DIM SEQLEN KIND   fills tensors with normal numbers
 ///     check WHO         error and bound, against one GPU alone on some rows
 ///     time WHO REPS     milliseconds of each launch after a flush of the L2
-///     ring RANKS HOW BYTES REPS   milliseconds per hop: every rank sends this many bytes to the next
+///     ring RANKS HOW MESSAGES BYTES REPS   milliseconds per hop: every rank sends to the next
 ///     drop              frees the contestants' memory
 ///     context           key=value, separated by tabs
 ///
@@ -226,22 +226,29 @@ class Cell {
   std::map<std::tuple<int, int, int, std::optional<TokenOrder>>, std::unique_ptr<DealtOut>> dealt_out_;
 };
 
-/// Returns the seconds of hops around a ring, of the slowest rank.
-std::vector<double> ring(int ranks, device::Transport transport, std::size_t bytes, int reps) {
+/// Returns the seconds of hops around a ring, of the slowest rank. In a hop, every rank sends the next one
+/// `messages` messages of `bytes` bytes in one exchange.
+std::vector<double> ring(int ranks, device::Transport transport, int messages, std::size_t bytes, int reps) {
   std::vector<std::vector<double>> by_rank(static_cast<std::size_t>(ranks));
   device::run_ranks(
       ranks,
       [&](device::Rank& rank) {
         const int next = (rank.number() + 1) % ranks, previous = (rank.number() + ranks - 1) % ranks;
-        const Buffer leaving(Place::device, bytes), arriving(Place::device, bytes);
+        const Buffer leaving(Place::device, messages * bytes), arriving(Place::device, messages * bytes);
+        const auto pieces = [&](int other, const Buffer& buffer) {
+          std::vector<device::Message> list;
+          for (int i = 0; i < messages; ++i)
+            list.push_back({other, static_cast<std::byte*>(buffer.data()) + i * bytes, bytes});
+          return list;
+        };
+        const auto sends = pieces(next, leaving), receives = pieces(previous, arriving);
         device::Queue queue;
         for (int rep = 0; rep < reps; ++rep) {
           rank.exchange(queue, {{next, leaving.data(), 16}},
                         {{previous, arriving.data(), 16}});  // waits for all ranks
           queue.synchronize();
-          by_rank[std::size_t(rank.number())].push_back(device::time_on_device(queue.stream(), [&] {
-            rank.exchange(queue, {{next, leaving.data(), bytes}}, {{previous, arriving.data(), bytes}});
-          }));
+          by_rank[std::size_t(rank.number())].push_back(
+              device::time_on_device(queue.stream(), [&] { rank.exchange(queue, sends, receives); }));
         }
       },
       transport);
@@ -287,12 +294,13 @@ class Session {
       text << flops(spec, kind == "decode" ? Operation::decode : Operation::forward) << " "
            << flops(spec, Operation::backward);
     } else if (verb == "ring") {
-      int ranks = 0, reps = 0;
+      int ranks = 0, messages = 0, reps = 0;
       std::size_t bytes = 0;
-      words >> ranks >> who >> bytes >> reps;
+      words >> ranks >> who >> messages >> bytes >> reps;
       if (const std::string reason = device::why_not(transport_of(who), ranks); !reason.empty())
         throw InputError(reason);
-      for (const double seconds : ring(ranks, transport_of(who), bytes, reps)) text << seconds * 1e3 << " ";
+      for (const double seconds : ring(ranks, transport_of(who), messages, bytes, reps))
+        text << seconds * 1e3 << " ";
       device::use_device(0);
     } else if (!cell_) {
       throw InputError("no cell has been set");

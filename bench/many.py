@@ -21,8 +21,8 @@ ours is wrong, 77 without two GPUs.
 A contestant that does not answer within 90 s, or whose process ends, is skipped, and the result records this. Its process is restarted with the
 same tensors, and the others continue. This costs 90 s that --seconds does not include.
 
-machine/hop/copies_64mb is one hop of a ring without attention. NVLink multicast stays off: nothing here uses it, and every process is started with
-it disabled.
+machine/hop/copies_64mb is one hop of a ring without attention, and copies_40x1mb a hop with 40 messages of 1 MB. NVLink multicast stays off:
+nothing here uses it, and every process is started with it disabled.
 """
 
 import abc
@@ -59,7 +59,7 @@ MARGIN = 8  # multiprocessors reserved for NCCL's kernels
 ROTATIONS = ("allgather", "alltoall")
 PATIENCE = 90  # seconds to wait for an answer
 MAX_CHECKED = 128 * 1024  # up to this length PyTorch's results are compared with those of one GPU
-HOPS = (1, 16, 64, 256)  # megabytes
+HOPS = ((1, 1), (1, 16), (1, 64), (1, 256), (32, 1), (40, 1))  # messages of so many megabytes; step 1 receives 32 from another rank, and step 5 40
 KEPT = 128 * 1024  # up to this length the tensors of all contestants stay in memory
 LAUNCHES, DECODE_LAUNCHES = 3, 20
 CELLS = (("causal", 64), ("causal", 16), ("causal", 32), ("causal", 8), ("full", 64), ("gradient", 64), ("causal", 128), ("full", 16),
@@ -491,17 +491,16 @@ def measure(cell: Cell, places: dict[str, Any], shuffle: Any, wrong: list[str]) 
 
 
 def hops(one: Any, ranks: int) -> list[dict[str, Any]]:
-    """Returns the time to send this many bytes to the next rank while receiving as many, on all ranks at once:
-    machine/hop/copies_64mb."""
+    """Returns the time to send messages to the next rank while receiving as many, on all ranks at once: machine/hop/copies_64mb."""
     entries = []
     for how in ("copies", "nccl"):
-        for megabytes in HOPS:
-            name = f"machine/hop/{how}_{megabytes}mb"
+        for messages, megabytes in HOPS:
+            name = f"machine/hop/{how}_{f'{messages}x' if messages > 1 else ''}{megabytes}mb"
             entry = {"name": name, "run_name": name, "run_type": "iteration", "iterations": 1, "real_time": 0.0, "cpu_time": 0.0, "time_unit": "ms",
                      "label": "each way, all ranks at once"}
             try:
-                middle = statistics.median(list(map(float, one.ask("ring", ranks, how, megabytes << 20, 7).split()))[2:])
-                entries.append(entry | {"real_time": middle, "bytes_per_second": (megabytes << 20) / (middle * 1e-3), "ranks": ranks})
+                middle = statistics.median(list(map(float, one.ask("ring", ranks, how, messages, megabytes << 20, 7).split()))[2:])
+                entries.append(entry | {"real_time": middle, "bytes_per_second": messages * (megabytes << 20) / (middle * 1e-3), "ranks": ranks})
             except Failed as reason:
                 entries.append(entry | {"error_occurred": True, "error_message": str(reason), "label": "skipped"})
     return entries

@@ -40,6 +40,7 @@ with tempfile.TemporaryDirectory() as folder:
         by_nccl = entries[f"many/ch10/{step}_nccl/bf16/d64/causal_p4h2/n128"]
         assert "NCCL needs GPUs" in by_nccl["error_message"], by_nccl
     assert entries["many/ch10/zigzag_striped/bf16/d64/causal_p4h2/n128"]["share"] > 0
+    assert entries["machine/hop/copies_1mb"]["real_time"] > 0 and entries["machine/hop/copies_40x1mb"]["real_time"] > 0
     done = many("--seqlen", "144", "--mask", "documents,decode", "--out", out)  # documents of 4 to 32 tokens
     assert done.returncode == 0, done.stderr
     entries = {entry["name"]: entry for entry in json.loads(out.read_text())["benchmarks"]}
