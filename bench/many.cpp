@@ -277,7 +277,9 @@ class Session {
       text << "nccl=" << device::backend::nccl_version();
     } else if (verb == "cell") {
       Spec spec = square_spec(1, 1, 1, 64, DType::bf16);
-      words >> spec.sharding.ranks >> spec.heads >> spec.kv_heads >> spec.head_dim >> spec.seqlen_q >> kind;
+      int head_dim = 0;
+      words >> spec.sharding.ranks >> spec.heads >> spec.kv_heads >> head_dim >> spec.seqlen_q >> kind;
+      spec.set_head_dim(head_dim);
       spec.seqlen_k = spec.seqlen_q;
       if (kind == "decode") spec.seqlen_q = 1;
       spec.scale = default_scale(spec.head_dim);

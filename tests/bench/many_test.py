@@ -15,7 +15,7 @@ sys.path.insert(0, str(ROOT))
 from bench import results
 from bench.names import Name
 
-SMALL = ["--program", sys.argv[1], "--ranks", "4", "--heads", "2", "--head-dim", "64", "--rounds", "1", "--who", "ch10"]
+SMALL = ["--program", sys.argv[1], "--ranks", "4", "--heads", "2", "--head-dim", "128", "--rounds", "1", "--who", "ch10"]
 
 
 def many(*options):
@@ -30,23 +30,23 @@ with tempfile.TemporaryDirectory() as folder:
     found = json.loads(out.read_text())
     assert found["context"]["machine"] == "simulator" and found["context"]["cards"] == "4"
     entries = {entry["name"]: entry for entry in found["benchmarks"]}
-    assert "many/ch05/persistent/bf16/d64/causal_p4h2/n128" in entries
+    assert "many/ch05/persistent/bf16/d128/causal_p4h2/n128" in entries
     for step in ("all_gather", "ring", "zigzag", "carried", "ulysses"):
-        entry = entries[f"many/ch10/{step}/bf16/d64/causal_p4h2/n128"]
+        entry = entries[f"many/ch10/{step}/bf16/d128/causal_p4h2/n128"]
         assert entry["real_time"] > 0 and entry["share"] > 0 and entry["error"] <= entry["error_bound"], entry
         assert entry["ranks"] == 4 and Name.parse(entry["name"]).variant == step
         if step == "ring":
             continue
-        by_nccl = entries[f"many/ch10/{step}_nccl/bf16/d64/causal_p4h2/n128"]
+        by_nccl = entries[f"many/ch10/{step}_nccl/bf16/d128/causal_p4h2/n128"]
         assert "NCCL needs GPUs" in by_nccl["error_message"], by_nccl
-    assert entries["many/ch10/zigzag_striped/bf16/d64/causal_p4h2/n128"]["share"] > 0
+    assert entries["many/ch10/zigzag_striped/bf16/d128/causal_p4h2/n128"]["share"] > 0
     assert entries["machine/hop/copies_1mb"]["real_time"] > 0 and entries["machine/hop/copies_40x1mb"]["real_time"] > 0
     done = many("--seqlen", "144", "--mask", "documents,decode", "--out", out)  # documents of 4 to 32 tokens
     assert done.returncode == 0, done.stderr
     entries = {entry["name"]: entry for entry in json.loads(out.read_text())["benchmarks"]}
     for kind, alone, all_ranks in (("documents", "ch09/varlen", ("carried", "carried_striped", "all_gather", "ulysses")), ("decode", "ch08/equal_work", ("decode",))):
         for who in (alone, *(f"ch10/{step}" for step in all_ranks)):
-            entry = entries[f"many/{who}/bf16/d64/{kind}_p4h2/n144"]
+            entry = entries[f"many/{who}/bf16/d128/{kind}_p4h2/n144"]
             assert entry["real_time"] > 0 and entry["error"] <= entry["error_bound"], entry
     before = out.read_text()
     done = many("--seqlen", "128", "--mask", "causal", "--out", out)  # all were done before

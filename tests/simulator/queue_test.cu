@@ -79,6 +79,7 @@ std::vector<float> ring(Missing missing) {
   std::vector<float> sums;
   for (const Rank& rank : ranks) {
     std::vector<float> values(kCount);
+    rank.compute->synchronize();  // another device's memory can be read before its queue is done
     rank.sum.download(std::as_writable_bytes(std::span(values)));
     sums.insert(sums.end(), {values.front(), values.back()});
   }
