@@ -110,20 +110,27 @@ class Ring final : public Program {
     const auto bytes = [&](int hop) {
       return share_.key_value_heads * share_.keys_of(owner(hop)).total() * share_.row_bytes;
     };
+    //| The host launches a hop's products before it arranges the exchange, which takes it a while. NCCL is
+    //| different: its kernels must get their multiprocessors before those of the products do.
+    const bool exchanges_first = rank.transport() == device::Transport::nccl;
     device::Event arrived, computed;  // computed: the previous hop is done
     for (int hop = 0; hop < ranks; ++hop) {
-      const device::Event here = arrived;
+      const device::Event here = arrived, before = computed;
+      const auto attend = [&] {
+        compute_.wait_for(here);
+        attend_hop(hops, hop, share_.attention(owner(hop), held(hop), counter_.get()));
+        computed = compute_.record();
+      };
+      if (!exchanges_first) attend();
       if (hop + 1 < ranks) {
-        copies_.wait_for(computed);
+        copies_.wait_for(before);
         std::vector<Message> sends, receives;
         add(sends, next, held(hop), 0, bytes(hop));
         add(receives, previous, held(hop + 1), 0, bytes(hop + 1));
         rank.exchange(copies_, sends, receives);
         arrived = copies_.record();
       }
-      compute_.wait_for(here);
-      attend_hop(hops, hop, share_.attention(owner(hop), held(hop), counter_.get()));
-      computed = compute_.record();
+      if (exchanges_first) attend();
     }
     if (const int rows = hops.unseeing(); rows > 0 && hops.seen() != 1 && !documents_)
       clear(share_.attention(share_.rank, share_.kv, nullptr), rows, compute_);

@@ -100,6 +100,7 @@ class NcclRank final : public Rank {
       : number_(number), count_(count), communicator_(communicator) {}
   int number() const override { return number_; }
   int count() const override { return count_; }
+  Transport transport() const override { return Transport::nccl; }
 
   void exchange(Queue& queue, const std::vector<Message>& sends,
                 const std::vector<Message>& receives) override {

@@ -193,6 +193,7 @@ class RankOfThread final : public Rank {
   RankOfThread(Meeting& meeting, int number) : meeting_(meeting), number_(number) {}
   int number() const override { return number_; }
   int count() const override { return meeting_.count(); }
+  Transport transport() const override { return Transport::copies; }
   void exchange(Queue& queue, const std::vector<Message>& sends,
                 const std::vector<Message>& receives) override {
     meeting_.exchange(number_, queue, sends, receives);

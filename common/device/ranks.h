@@ -25,12 +25,19 @@ struct Message {
   std::size_t bytes;
 };
 
+/// How messages travel.
+enum class Transport {
+  copies,  ///< copy_async, which uses no multiprocessor
+  nccl     ///< NCCL's kernels, which occupy some multiprocessors; one device per rank
+};
+
 /// One of several concurrent programs: its number is the rank that NCCL assigns in a communicator.
 class Rank {
  public:
   virtual ~Rank() = default;
   virtual int number() const = 0;
   virtual int count() const = 0;
+  virtual Transport transport() const = 0;
 
   /// Sends and receives all messages concurrently, as an NCCL group does. Sent to every rank, including the
   /// sender, these messages form an all-to-all; if they all have the same source, an all-gather. The exchange
@@ -52,12 +59,6 @@ class Rank {
 
 /// Returns the device of a rank: 0, 1, ... and, if there are more ranks than devices, 0 again.
 int device_of_rank(int rank);
-
-/// How messages travel.
-enum class Transport {
-  copies,  ///< copy_async, which uses no multiprocessor
-  nccl     ///< NCCL's kernels, which occupy some multiprocessors; one device per rank
-};
 
 /// How the ranks of a program communicate.
 struct Together {

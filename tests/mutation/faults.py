@@ -512,7 +512,7 @@ FAULTS = {
         traced=["--step", "deterministic", "--seqlen", "256", *SMALL], says="livelock in block", about="The turn skips the next block"),
     "no_wait_10": Fault("10_many_gpus/step2_ring.h", "compute_.wait_for(here);", "compute_.wait_for(here);", "", steps=("zigzag",), options=EIGHT,
         environment=AT_RANDOM),
-    "reused_early_10": Fault("10_many_gpus/step2_ring.h", "copies_.wait_for(computed);", "copies_.wait_for(computed);", "", steps=("zigzag",),
+    "reused_early_10": Fault("10_many_gpus/step2_ring.h", "copies_.wait_for(before);", "copies_.wait_for(before);", "", steps=("zigzag",),
         options=EIGHT, environment=AT_RANDOM),
     "same_weight_10": Fault("10_many_gpus/merge.cuh", "carried = exp2_approx((carried_lse - top) * kLog2e);",
         "exp2_approx((carried_lse - top) * kLog2e)", "1", steps=("ring", "zigzag", "carried"), options=RANKS),
