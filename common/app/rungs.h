@@ -29,10 +29,10 @@ inline constexpr CommittedShape kRungShapes[] = {
      "2026-11-29, commit d987fbbc"},
     {"",
      "batch 1, heads 16, N 65536, d 128, causal, bf16, 2 ranks",
-     "2026-11-29, commit 3abd74e1"},
+     "2026-11-30, commit de9927d6"},
     {"gradient: ",
      "batch 1, heads 16, N 65536, d 128, causal, bf16, 2 ranks",
-     "2026-11-29, commit 3abd74e1"},
+     "2026-11-30, commit de9927d6"},
 };
 
 inline constexpr CommittedRung kRungs[] = {
@@ -84,12 +84,12 @@ inline constexpr CommittedRung kRungs[] = {
     {"ch09/flashmask", 5, 0.000252272, 5.11253e+14, 0, 266256, 0.87},
     {"ch09/mask_functions", 5, 0.000222736, 5.79048e+14, 0, 16400, 1.13},
     {"ch09/backward", 6, 0.000719984, 4.47839e+14, 0, 1.36348e+08, 0},
-    {"ch10/all_gather", 7, 0.0189763, 9.27062e+14, 0, 0, 0},
-    {"ch10/ring", 7, 0.0178757, 9.8414e+14, 0, 0, 1.06},
-    {"ch10/zigzag", 7, 0.0117673, 1.49501e+15, 0, 0, 1.52},
-    {"ch10/carried", 7, 0.012268, 1.43399e+15, 0, 0, 0.959},
-    {"ch10/ulysses", 7, 0.0129687, 1.35651e+15, 0, 0, 0.946},
-    {"ch10/backward", 8, 0.0374444, 1.17456e+15, 0, 0, 0},
+    {"ch10/all_gather", 7, 0.0190398, 9.2397e+14, 0, 0, 0},
+    {"ch10/ring", 7, 0.0185541, 9.48157e+14, 0, 0, 1.03},
+    {"ch10/zigzag", 7, 0.0118433, 1.48541e+15, 0, 0, 1.57},
+    {"ch10/carried", 7, 0.0120091, 1.46491e+15, 0, 0, 0.986},
+    {"ch10/ulysses", 7, 0.0129791, 1.35542e+15, 0, 0, 0.925},
+    {"ch10/backward", 8, 0.0377115, 1.16624e+15, 0, 0, 0},
 };
 // clang-format on
 
