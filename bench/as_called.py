@@ -48,6 +48,7 @@ class Cell:
     window: int = -1  # keys before a query's own
     packed: str = ""  # a key of PACKED
     backward: bool = False
+    value_dim: int = 0  # 0: head_dim
 
     @property
     def word(self) -> str:
@@ -65,7 +66,7 @@ class Cell:
     def flops(self) -> float:
         pairs = sum(sum(min(row, self.window) + 1 for row in range(length)) if self.window >= 0
                     else length * (length + 1) // 2 if self.causal else length * length for length in self.lengths)
-        return 4 * self.head_dim * self.heads * pairs * (2.5 if self.backward else 1)
+        return 2 * (self.head_dim + (self.value_dim or self.head_dim)) * self.heads * pairs * (2.5 if self.backward else 1)
 
     def launches(self) -> int:
         """Launches per round: short ones get more, since the host's time varies."""
@@ -83,6 +84,8 @@ CELLS = [
     *(Cell(heads, kv_heads, dense(seqlen), head_dim, causal, backward=True)
       for head_dim, heads, kv_heads in ((64, 32, 8), (128, 64, 8), (128, 16, 16), (256, 8, 8))
       for seqlen in (1024, 4096, 16384) for causal in (True, False)),
+    *(Cell(16, 16, lengths, 192, causal, packed=word, backward=True, value_dim=128) for causal in (True, False)
+      for lengths, word in ((dense(4096), ""), (dense(16384), ""), (PACKED["ragged"], "ragged"))),
     *(Cell(32, 8, dense(seqlen), window=window) for seqlen in (4096, 16384) for window in (512, 4096)),
     *(Cell(heads, kv_heads, dense(seqlen), head_dim, causal)
       for head_dim, heads, kv_heads in ((64, 32, 32), (128, 16, 16), (128, 64, 8), (128, 32, 1), (256, 8, 8))
@@ -121,8 +124,10 @@ class Problem:
 def make_problem(cell: Cell, device: str) -> Problem:
     torch.manual_seed(SEED)
     rows = (sum(cell.lengths),) if cell.packed else (len(cell.lengths), cell.lengths[0])
-    q, k, v, d_o = (torch.randn(*rows, heads, cell.head_dim, device=device, dtype=torch.bfloat16)
-                    for heads in (cell.heads, cell.kv_heads, cell.kv_heads, cell.heads))
+    value_dim = cell.value_dim or cell.head_dim
+    q, k, v, d_o = (torch.randn(*rows, heads, columns, device=device, dtype=torch.bfloat16)
+                    for heads, columns in ((cell.heads, cell.head_dim), (cell.kv_heads, cell.head_dim), (cell.kv_heads, value_dim),
+                                           (cell.heads, value_dim)))
     first = torch.tensor([0, *cell.lengths], device=device).cumsum(0, dtype=torch.int32) if cell.packed else None
     return Problem(cell, q, k, v, d_o, first)
 

@@ -284,8 +284,8 @@ def our_gradient(library, problem, learns=False):
     bias."""
     step = library.step(CHAPTER, GRADIENT)
     found = Contestant(f"ch{CHAPTER:02}/{GRADIENT}" + "_bias" * learns, library.step_name(CHAPTER, step), None, kind="masked")
-    forward = ours(library, PACKED if problem.word == "lengths" else FUNCTIONS, problem)
-    shape, gradients = dataclasses.replace(problem.shape), [torch.full_like(problem.q, float("nan")) for _ in range(3)]
+    forward = ours(library, PACKED if problem.word == "lengths" else RANGES if problem.word in WIDE else FUNCTIONS, problem)
+    shape, gradients = dataclasses.replace(problem.shape), [torch.full_like(tensor, float("nan")) for tensor in (problem.q, problem.k, problem.v)]
     if problem.layout != race.LAYOUTS[0]:
         race.set_strides(shape, **dict(zip(("d_o", "dq", "dk", "dv"), (d_o_of(problem), *gradients))))
     given = shape.described(*problem.features)
@@ -312,20 +312,27 @@ def our_gradient(library, problem, learns=False):
 def d_o_of(problem):
     """Returns the incoming gradient, the same for all contestants."""
     if problem.d_o is None:
-        problem.d_o = torch.randn_like(problem.q)
+        problem.d_o = torch.randn_like(problem.v)
     return problem.d_o
+
+
+def gradient_of(make, problem):
+    """Returns torch.autograd.grad of a peer, without the forward pass."""
+    leaves = [tensor.detach().requires_grad_() for tensor in (problem.q, problem.k, problem.v)]
+    found = make(dataclasses.replace(problem, q=leaves[0], k=leaves[1], v=leaves[2]))
+    if found.skipped:
+        return dataclasses.replace(found, who=f"{found.who}_backward")
+    with found.context():
+        o = found.run()
+    return dataclasses.replace(found, who=f"{found.who}_backward",
+                               run=lambda: list(torch.autograd.grad(o, leaves, d_o_of(problem), retain_graph=True)))
 
 
 def flex_gradient(problem):
     """Returns torch.autograd.grad of FlexAttention, without the forward pass, as in bench/backward.py."""
     config: Any = importlib.import_module("torch._functorch.config")
     config.donated_buffer = False  # else the graph would be freed before the next launch
-    leaves = [tensor.detach().requires_grad_() for tensor in (problem.q, problem.k, problem.v)]
-    found = flex(dataclasses.replace(problem, q=leaves[0], k=leaves[1], v=leaves[2]))
-    if found.skipped:
-        return dataclasses.replace(found, who="flex_backward")
-    o = found.run()
-    return dataclasses.replace(found, who="flex_backward", run=lambda: list(torch.autograd.grad(o, leaves, d_o_of(problem), retain_graph=True)))
+    return gradient_of(flex, problem)
 
 
 def gradient_error(problem, gradients):
@@ -377,6 +384,9 @@ def guarded(who, make, problem):
 
 
 def contestants_of(library, options, problem):
+    if options.backward and problem.word in WIDE:
+        makers = {who: functools.partial(gradient_of, make) for who, make in (("fa3", fa3), ("cudnn", cudnn)) if who in options.peers}
+        return [our_gradient(library, problem), *(guarded(f"{who}_backward", make, problem) for who, make in makers.items())]
     if options.backward:
         flex_takes = "flex" in options.peers and problem.word != "dropout"
         found = [our_gradient(library, problem, learns) for learns in ((False, True) if problem.bias is not None else (False,))]
@@ -462,12 +472,12 @@ def parse():
                         help="default: the forward steps")
     parser.add_argument("--mask", **race.some_of(MASKS))
     parser.add_argument("--peers", **race.some_of(PEERS))
-    parser.add_argument("--backward", action="store_true", help="time our gradient and that of FlexAttention, in place of forward passes")
+    parser.add_argument("--backward", action="store_true", help="time gradients, ours and those of peers, in place of forward passes")
     race.add_layout(parser)
     race.add_options(parser)
     options = parser.parse_args()
     if options.backward:
-        options.mask = [word for word in options.mask if word not in (*WIDTHS, *WIDE)]
+        options.mask = [word for word in options.mask if word not in WIDTHS]
     return options
 
 

@@ -78,7 +78,8 @@ typedef struct FlashbookProblem {
                       * any multiple of 8 up to 256; 576 for latent attention, where o has 512 columns and v
                       * is not read */
   int32_t value_dim; /**< columns of v and o: a multiple of 8 up to 256; 0: head_dim. Other widths than
-                      * head_dim: only steps 2 and 3 of 09_masks */
+                      * head_dim: steps 2 and 3 of 09_masks, and with head_dim 136 to 192 and value_dim up to
+                      * 128 its steps 6 and 7 */
   int32_t dtype;     /**< a FlashbookType */
   float scale;       /**< factor of the scores, > 0, usually 1 / sqrt(head_dim). Chapters 1 to 5 support all
                         scores that are finite in float before and after scaling; the others support
@@ -104,10 +105,10 @@ typedef struct FlashbookTensors {
  * Device pointers, 16-byte aligned. */
 typedef struct FlashbookGradients {
   size_t size;     /**< sizeof(FlashbookGradients) */
-  const void* d_o; /**< [batch, heads, seqlen_q, head_dim], the incoming gradient */
+  const void* d_o; /**< [batch, heads, seqlen_q, value_dim], the incoming gradient */
   void* dq;        /**< [batch, heads, seqlen_q, head_dim] */
   void* dk;        /**< [batch, kv_heads, seqlen_k, head_dim], the sum over the query heads of a group */
-  void* dv;        /**< like dk */
+  void* dv;        /**< [batch, kv_heads, seqlen_k, value_dim], likewise */
   float*
       d_bias; /**< like FlashbookBias's bias, summed over the batch; null if not wanted. Chapter 9's step 6 */
   const float* d_lse; /**< [batch, heads, seqlen_q], the gradient of the log-sum-exp, if the loss uses it;

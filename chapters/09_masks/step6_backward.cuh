@@ -10,12 +10,13 @@
 //| | 0 | takes the next tile of keys, loads Q and log-sum-exp | an empty stage |
 //| | 32 | loads K, V, dO and D | empty stages, and the last products with K and V |
 //| | 64, 96 | add a consumer's dQ, in a block that sums all three gradients; in step 7 they wait for its turn | the consumer; earlier blocks |
+//| | 64 to 127 | round dQ, in the launch for dV of wide keys | the launch for dK and dQ |
 //| | 128 to 383 | two consumers: five products | full stages; each other's dS |
 //|
 //| ![Thread 0 takes tiles of keys and loads Q, thread 32 loads K, V and dO, two threads add dQ; the memory
 //| between them and the consumers, and the barriers](../../docs/figures/masks_block_backward.svg)
 #pragma once
-#include "chapters/09_masks/step6_backward_block.cuh"
+#include "chapters/09_masks/step6_wide.cuh"
 #include "common/ptx/bulk_copy.h"
 #include "common/ptx/dependent_launch.h"
 #include "common/ptx/setmaxnreg.h"
@@ -106,18 +107,18 @@ __device__ __forceinline__ void produce_keys_and_do(GradientShared<T, Traits>& s
                                                     const Lists& lists) {
   using Shared = GradientShared<T, Traits>;
   PipelineState<2> next;
-  PipelineState<Traits::kStages> state;
+  PipelineState<kDoStages<Traits>> state;
 #pragma unroll 1
   for (uint32_t parity = 0;; parity ^= 1) {
     const KeyWork work = next_key_work(shared.broadcast.work, next);
     if (work.first_key < 0) return;
     mbarrier_wait(&shared.keys_empty, parity ^ 1);  // the products that read the last tile are done
-    mbarrier_arrive_expect_tx(&shared.keys_full, (Shared::kHasDp ? 2 : 1) * Shared::Keys::kBytes);
+    mbarrier_arrive_expect_tx(&shared.keys_full, Shared::kKeyBytes);
     //| The sequence's layout gives the keys' place: its first row for TMA, and the map's last two indices.
     const Head k_rows = work.k_rows.of(work.head.head, problem.k_map_strides);
     const Head v_rows = work.k_rows.of(work.head.head, problem.v_map_strides);
     const int row = work.k_rows.row + work.first_key;
-    load(shared.k, k_map, &shared.keys_full, row, k_rows);
+    load_keys<Traits::kHeadDim>(shared.k, k_map, &shared.keys_full, row, k_rows);
     if constexpr (Shared::kHasDp) load(shared.v, v_map, &shared.keys_full, row, v_rows);
     for_each_query_tile(problem, lists, work, [&](const Head& q, int entry) {
       wait_empty(shared.d_o, state);
@@ -173,34 +174,75 @@ __device__ __forceinline__ void add_dq(GradientShared<T, Traits>& shared, float*
   }
 }
 
+//| ## dQ, rounded
+//|
+//| All tiles of the workspace are rounded, except those that belong to no document. A query that saw no key
+//| has sums of zero, so zeros are written. This is the last kernel; but with wide keys two warps that would
+//| be idle during the launch for dV round dQ.
+/// Rounds a tile of dQ. It has a part for each thread of two consumers, in the order of registers. The caller
+/// rounds every `step`th part from `first` on.
+template <typename T, int kHeadDim, int kQueries>
+__device__ __forceinline__ void round_tile(const float* sums, T* dq, const GradientProblem& problem, int tile,
+                                           int first, int step) {
+  const int tiles = problem.padded_q / kQueries, head = tile / tiles;
+  int tile_query = tile % tiles * kQueries;
+  const Sequence sequence = problem.sequence_of(tile_query);
+  if (tile_query >= sequence.queries) return;
+  T* const to =
+      dq + offset_of(problem.at.dq, {head % problem.heads, head / problem.heads}, sequence.first_query);
+#pragma unroll 1
+  for (int part = first; part < kKeyConsumerThreads; part += step) {
+    const int first_row = DqPart<kHeadDim, kQueries>::kByRows ? part / kWarpgroup * kRowsPerWarpgroup : 0;
+    round_dq<T, kHeadDim, kQueries>(sums + int64_t(tile) * kQueries * kHeadDim, problem.scale, to,
+                                    problem.at.dq.row, tile_query + first_row + row_of_thread(part),
+                                    sequence.queries, problem.head_dim, part);
+  }
+}
+
+/// Rounds dQ. Grid: the workspace's tiles of kQueries queries.
+template <typename T, int kHeadDim, int kQueries>
+__global__ void __launch_bounds__(kKeyConsumerThreads)
+    convert_dq(const float* sums,  // [heads, padded_q, head_dim], parts of tiles in the order of registers
+               T* dq,              // [batch, heads, seqlen_q, head_dim], strided
+               const __grid_constant__ GradientProblem problem) {
+  wait_for_launch_before();
+  round_tile<T, kHeadDim, kQueries>(sums, dq, problem, blockIdx.x, threadIdx.x, kKeyConsumerThreads);
+}
+
 //| ## The kernel
 //|
 //| Roles and barriers are as in chapter 7.
 /// Computes the gradients of the key tiles that this block takes. Grid: as many blocks as there are
 /// multiprocessors, or fewer.
 template <typename T, typename Traits, typename Mask, typename Score>
-__global__ void __launch_bounds__(Traits::kThreads, 1)
-    masked_backward(const __grid_constant__ TileMap q_map,        // [batch, heads, panels, seqlen_q, 64]
-                    const __grid_constant__ TileMap k_map,        // [batch, kv heads, panels, seqlen_k, 64]
-                    const __grid_constant__ TileMap v_map,        // [batch, kv heads, panels, seqlen_k, 64]
-                    const __grid_constant__ TileMap do_map,       // [batch, heads, panels, seqlen_q, 64]
-                    const __grid_constant__ CUtensorMap lse_map,  // [heads * padded_q], of the workspace
-                    const __grid_constant__ CUtensorMap d_map,    // [heads * padded_q], of the workspace
-                    T* dk,      // [batch, kv heads, seqlen_k, head_dim], strided
-                    T* dv,      // [batch, kv heads, seqlen_k, head_dim], strided
-                    float* dq,  // [heads * padded_q, head_dim], sums in the workspace
-                    const __grid_constant__ GradientProblem problem, const __grid_constant__ KeyTiles tiles,
-                    const __grid_constant__ Lists lists, const __grid_constant__ Mask mask,
-                    const __grid_constant__ Score score,
-                    int* counter) {  // must be 0 at the start
+__global__ void __launch_bounds__(Traits::kThreads, 1) masked_backward(
+    const __grid_constant__ TileMap q_map,        // [batch, heads, panels, seqlen_q, 64]
+    const __grid_constant__ TileMap k_map,        // [batch, kv heads, panels, seqlen_k, 64]
+    const __grid_constant__ TileMap v_map,        // [batch, kv heads, panels, seqlen_k, 64]; may be narrower
+    const __grid_constant__ TileMap do_map,       // [batch, heads, panels, seqlen_q, 64], too
+    const __grid_constant__ CUtensorMap lse_map,  // [heads * padded_q], of the workspace
+    const __grid_constant__ CUtensorMap d_map,    // [heads * padded_q], of the workspace
+    T* dk,                                        // [batch, kv heads, seqlen_k, head_dim], strided
+    T* dv,                                        // [batch, kv heads, seqlen_k, value_dim], strided
+    T* dq,                                        // [batch, heads, seqlen_q, head_dim], strided
+    float* dq_sums,                               // [heads * padded_q, head_dim], in the workspace
+    const __grid_constant__ GradientProblem problem, const __grid_constant__ KeyTiles tiles,
+    const __grid_constant__ Lists lists, const __grid_constant__ Mask mask,
+    const __grid_constant__ Score score,
+    int* counter) {  // must be 0 at the start
   //| The mask and the score function are arguments too, in constant memory.
   using Shared = GradientShared<T, Traits>;
-  using Consumer = Gradients<T, Traits, Mask, Score>;
+  using Consumer = std::conditional_t<Traits::kWide, WideGradients<T, Traits, Mask, Score>,
+                                      Gradients<T, Traits, Mask, Score>>;
   static_assert(sizeof(Shared) <= kMaxSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
   const bool adds = Traits::kAddByTma || (Traits::kSums == Sums::keys_and_queries && problem.in_turns);
   if (threadIdx.x == 0) initialise(shared, adds ? kKeyConsumers : 0);
-  wait_for_launch_before();
+  //| With wide keys dK and dQ have the first launch, and dV the second, which needs no result of the first
+  //| except to round dQ. So its blocks begin as those of the first launch end, and only two warps wait.
+  constexpr bool kRoundsDq = Traits::kWide && Traits::kSums == Sums::values;
+  if constexpr (!kRoundsDq) wait_for_launch_before();
+  if constexpr (Traits::kWide && !kRoundsDq) let_dependents_launch();
   __syncthreads();  // the barriers are ready
 
   //| From here on each warpgroup has its role, and registers are redistributed: a thread of a producer keeps
@@ -212,7 +254,14 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     if (threadIdx.x == 32) produce_keys_and_do(shared, k_map, v_map, do_map, d_map, problem, lists);
     if constexpr (Traits::kSums != Sums::values)
       if (adds && (threadIdx.x == 64 || threadIdx.x == 96))
-        add_dq<T, Traits, Consumer>(shared, dq, problem, lists, warp - 2);
+        add_dq<T, Traits, Consumer>(shared, dq_sums, problem, lists, warp - 2);
+    if constexpr (kRoundsDq)
+      if (warp >= 2) {
+        wait_for_launch_before();
+        const int query_tiles = tiles.order.batch * problem.heads * (problem.padded_q / Traits::kQueries);
+        for (int tile = blockIdx.x; tile < query_tiles; tile += gridDim.x)
+          round_tile<T, Traits::kHeadDim, Traits::kQueries>(dq_sums, dq, problem, tile, threadIdx.x - 64, 64);
+      }
     return;
   }
 
@@ -222,6 +271,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
   const int number = warpgroup - 1;
   PipelineState<2> next;
   PipelineState<Traits::kStages> state;
+  [[maybe_unused]] PipelineState<kDoStages<Traits>> do_state;
   for (uint32_t parity = 0;; parity ^= 1) {
     wait_full(shared.broadcast.work, next);
     const KeyWork& work = shared.broadcast.work.tile[next.stage];
@@ -229,40 +279,18 @@ __global__ void __launch_bounds__(Traits::kThreads, 1)
     Consumer gradients(shared, problem, mask, score, work, number, warp);
     gradients.begin();
     mbarrier_wait(&shared.keys_full, parity);
-#pragma unroll 1
-    for (int left = work.rounds; left > 0; --left) gradients.step(state, dq);
+    if constexpr (Traits::kWide) {
+      gradients.run(state, do_state, dq_sums);
+    } else {
+      gradients.run(state, dq_sums);
+      release_keys(shared);
+    }
     //| K and V may be overwritten from here on; dK and dV are stored from registers.
-    __syncwarp();  // all lanes have waited for their last products
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.keys_empty);
     gradients.store(dk, dv);
     __syncwarp();  // all lanes have read what they need of the work
     release(shared.broadcast.work, next);
     next.advance();
   }
-}
-
-//| ## dQ, rounded
-//|
-//| The last kernel converts all tiles of the workspace, and skips those that belong to no document. A query
-//| that saw no key has sums of zero, so zeros are written.
-/// Rounds dQ from the sums. A block processes a tile of kQueries queries, and each of its warpgroups a part
-/// of the tile. Grid: tiles of the workspace.
-template <typename T, int kHeadDim, int kQueries>
-__global__ void __launch_bounds__(kKeyConsumerThreads)
-    convert_dq(const float* sums,  // [heads, padded_q, head_dim], parts of tiles in the order of registers
-               T* dq,              // [batch, heads, seqlen_q, head_dim], strided
-               const __grid_constant__ GradientProblem problem) {
-  wait_for_launch_before();
-  const int tiles = problem.padded_q / kQueries, head = int(blockIdx.x) / tiles;
-  int tile_query = int(blockIdx.x) % tiles * kQueries;
-  const Sequence sequence = problem.sequence_of(tile_query);
-  if (tile_query >= sequence.queries) return;
-  const int first = DqPart<kHeadDim, kQueries>::kByRows ? int(threadIdx.x / kWarpgroup) * kRowsPerWarpgroup
-                                                        : 0;  // first of the warpgroup's queries
-  round_dq<T, kHeadDim, kQueries>(
-      sums + int64_t(blockIdx.x) * kQueries * kHeadDim, problem.scale,
-      dq + offset_of(problem.at.dq, {head % problem.heads, head / problem.heads}, sequence.first_query),
-      problem.at.dq.row, tile_query + first + row_of_thread(), sequence.queries, problem.head_dim);
 }
 
 }  // namespace flashbook::masks

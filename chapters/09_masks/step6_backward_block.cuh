@@ -21,9 +21,11 @@ namespace flashbook::masks {
 //| registers together, so one launch computes dV and another dK and dQ, as in chapter 7. With a softcap they
 //| do not fit at any head dimension, and the solution is the same. A tile has 64 queries, or 128 at d = 64.
 /// One version of the kernel, as a type.
-template <int kHeadDim_, Sums kSums_ = kHeadDim_ == 256 ? Sums::values : Sums::all>
+template <int kHeadDim_, Sums kSums_ = kHeadDim_ == 256 ? Sums::values : Sums::all,
+          int kValueDim_ = kHeadDim_>
 struct GradientKernelTraits {
-  static constexpr int kHeadDim = kHeadDim_;
+  static constexpr int kHeadDim = kHeadDim_, kValueDim = kValueDim_;
+  static constexpr bool kWide = kHeadDim != kValueDim;  ///< with rounds of its own (step6_wide.cuh)
   static constexpr Sums kSums = kSums_;
   static constexpr int kQueries = kHeadDim == 64 ? 128 : 64;  ///< queries per tile
   static constexpr int kStages = kSums == Sums::keys_and_queries ? 1 : 2, kDsStages = kStages;
@@ -61,6 +63,13 @@ __device__ __forceinline__ void initialise(GradientBroadcast<kStages>& broadcast
 template <typename T, typename Traits>
 using GradientShared = hopper::GradientShared<T, Traits, GradientBroadcast<Traits::kStages>>;
 
+/// Lets the next K and V overwrite those in shared memory, which this thread no longer reads.
+template <typename Shared>
+__device__ __forceinline__ void release_keys(Shared& shared) {
+  __syncwarp();  // nor do the other lanes
+  if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.keys_empty);
+}
+
 //| ## A consumer
 //|
 //| Registers per thread at d = 128 with 64 queries: 64 floats each for dK and dV, 32 each for scores and dP,
@@ -89,7 +98,7 @@ struct Gradients {
   const KeyWork& work;
   int number;          ///< index of this consumer
   const int warp_key;  ///< the warp's first key, counted from that of the tile
-  float dk[kHasDk ? kHeadDim / 2 : 2], dv[kHasDv ? kHeadDim / 2 : 2];
+  float dk[kHasDk ? kHeadDim / 2 : 2], dv[kHasDv ? Traits::kValueDim / 2 : 2];
 
   __device__ __forceinline__ Gradients(Shared& shared, const GradientProblem& problem, const Mask& mask,
                                        const Score& score, const KeyWork& work, int number, int warp)
@@ -467,6 +476,12 @@ struct Gradients {
     state.advance();
   }
 
+  /// Processes all rounds of the work.
+  __device__ __forceinline__ void run(State& state, float* dq_sums) {
+#pragma unroll 1
+    for (int left = work.rounds; left > 0; --left) step(state, dq_sums);
+  }
+
   //| ## Stores
   //|
   //| dK and dV are stored straight from registers, row by row, as far as the *sequence* has keys. The next
@@ -483,7 +498,7 @@ struct Gradients {
     }
     if constexpr (kHasDv)
       store_from_registers(dv, to_dv + offset_of(problem.at.dv, head, first), problem.at.dv.row, key, end,
-                           1.0f, problem.head_dim);
+                           1.0f, Traits::kWide ? problem.value_dim : problem.head_dim);
     if constexpr (kHasDk) {
 #pragma unroll
       for (float& sum : dk) sum *= problem.scale;

@@ -42,6 +42,7 @@ struct GradientProblem : Problem {
   DocumentBounds varlen;  ///< if empty, sequences are batch entries
   MapStrides d_o_map_strides;
   bool in_turns;  ///< whether additions to dQ have a fixed order (step 7)
+  int value_dim;  ///< columns of V, O and dV
   Layout at;      ///< the strides of all tensors
 
   /// Returns the first row of a packed sequence, among those of a head in the workspace.
@@ -82,7 +83,7 @@ __device__ inline int64_t offset_of(const Strides& strides, const Head& head, in
 //| length, by one word for each pair of *tiles* that is not skipped.
 /// The buffers besides the tensors.
 struct GradientWorkspace : hopper::GradientWorkspace {
-  int* counter;     ///< tiles that have been handed out
+  int* counters;    ///< tiles that each of two launches has handed out
   int* entries;     ///< number of entries of all lists so far
   int* semaphores;  ///< for step 7: two per 64 rows
 };
@@ -96,8 +97,9 @@ struct GradientWorkspace : hopper::GradientWorkspace {
 //| $c \tanh(s/c)$, which differs by $-c$, and adds the $-c$ to the log-sum-exp that it stores. This step
 //| recomputes those scores, so it needs their own log-sum-exp.
 /// Computes D and the log-sum-exp for every row of a tile of kQueries queries, zeros for dQ and the counters.
-/// kHeadDim / 8 lanes share a row. Grid: rows of the workspace / rows of a block.
-template <typename T, int kHeadDim, int kQueries>
+/// kHeadDim / 8 lanes share a row. Grid: rows of the workspace / rows of a block. kHeadDim is that of V, and
+/// dQ has kDqColumns.
+template <typename T, int kHeadDim, int kQueries, int kDqColumns = kHeadDim>
 __global__ void __launch_bounds__(kPrepareThreads)
     prepare(const T* o,          // [batch, heads, seqlen_q, kHeadDim], strides problem.at.o
             const T* d_o,        // [batch, heads, seqlen_q, kHeadDim], strides problem.at.d_o
@@ -105,7 +107,7 @@ __global__ void __launch_bounds__(kPrepareThreads)
             const float* d_lse,  // [batch * heads, seqlen_q], the gradient of the log-sum-exp; null: 0
             GradientWorkspace workspace, int64_t rows, const __grid_constant__ GradientProblem problem) {
   let_dependents_launch();  // the plan does not depend on this kernel
-  if (blockIdx.x + threadIdx.x == 0) *workspace.counter = *workspace.entries = 0;
+  if (blockIdx.x + threadIdx.x == 0) workspace.counters[0] = workspace.counters[1] = *workspace.entries = 0;
   const int64_t at = int64_t(blockIdx.x) * kPrepareRows<kHeadDim> + threadIdx.x / (kHeadDim / 8);
   if (problem.in_turns && at < rows && at % kRowsPerWarpgroup == 0 && threadIdx.x % (kHeadDim / 8) < 2)
     workspace.semaphores[at / kRowsPerWarpgroup * 2 + threadIdx.x % (kHeadDim / 8)] = 0;
@@ -120,12 +122,12 @@ __global__ void __launch_bounds__(kPrepareThreads)
   const bool is_in_tile = at < rows && row < ceil_div(sequence.queries, kQueries) * kQueries;
   row += sequence.first_query;
   const auto head_of = [&] { return Head{number % problem.heads, number / problem.heads}; };
-  prepare_row<T, kHeadDim, true>(
+  prepare_row<T, kHeadDim, true, kDqColumns>(
       workspace, at, is_in_tile, is_query, [&] { return o + offset_of(problem.at.o, head_of(), row); },
       [&] { return d_o + offset_of(problem.at.d_o, head_of(), row); },
       [&] { return lse[int64_t(number) * problem.seqlen_q + row]; },
       [&] { return d_lse == nullptr ? 0 : d_lse[int64_t(number) * problem.seqlen_q + row]; },
-      problem.score_offset, problem.head_dim);
+      problem.score_offset, kDqColumns != kHeadDim ? problem.value_dim : problem.head_dim);
 }
 
 }  // namespace flashbook::masks

@@ -57,7 +57,7 @@ enum class Seen { all, causal, documents };  ///< what a version's queries see
 /// One version of the kernel, as a type.
 template <int kHeadDim_, Seen kSeen_, Sums kSums_ = kHeadDim_ == 256 ? Sums::values : Sums::all>
 struct GradientVersion {
-  static constexpr int kHeadDim = kHeadDim_;
+  static constexpr int kHeadDim = kHeadDim_, kValueDim = kHeadDim;
   static constexpr Seen kSeen = kSeen_;
   using Problem = std::conditional_t<kSeen == Seen::documents, DocumentsGradientProblem, GradientProblem>;
   static constexpr Sums kSums = kSums_;

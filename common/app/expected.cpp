@@ -25,8 +25,9 @@ bool complete_inputs(Operation operation, const Spec& spec, uint64_t seed, Input
                      const Chapter* forward) {
   if (operation != Operation::backward) return false;
   if (inputs.d_o.empty()) {
-    // dO has the shape of Q; K and V with a single key cost nothing.
+    // dO is drawn like a Q of its width; K and V with a single key cost nothing.
     Spec like = spec;
+    like.set_head_dim(spec.value_dim);
     like.kv_heads = 1, like.seqlen_k = 1, like.layout = {}, like.visibility = {}, like.score = {};
     inputs.d_o = make_inputs(like, InputKind::normal, seed + 1).q;
   }

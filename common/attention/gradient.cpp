@@ -20,7 +20,7 @@ namespace {
 /// A row of sums, and the size of their terms before any cancellation.
 template <typename Sum>
 struct Row {
-  std::vector<Sum> values, squares;  // [head_dim]; squares of the terms
+  std::vector<Sum> values, squares;  // a row; squares of the terms
 
   explicit Row(int64_t dims) : values(dims), squares(dims) {}
 
@@ -90,11 +90,11 @@ class Textbook {
     for (const Sum score : p) state.sum += std::exp(score - state.max);
     for (const Definition* feature : sinks_)
       if (!p.empty()) state.sum += std::exp(feature->sink(spec_, q.head) - state.max);
-    std::vector<Sum> o(spec_.head_dim);
+    std::vector<Sum> o(spec_.value_dim);
     for (std::size_t j = 0; j < keys.size(); ++j) {
       p[j] = probability(p[j], state);
-      const std::span<const float> v = row_of(inputs_.v, keys[j]);
-      for (int c = 0; c < spec_.head_dim; ++c) o[c] += p[j] * scores[j].kept * v[c];
+      const std::span<const float> v = row_of(TensorId::v, keys[j]);
+      for (int c = 0; c < spec_.value_dim; ++c) o[c] += p[j] * scores[j].kept * v[c];
     }
     for (Sum& value : o) value = store_(value);
     set_d(std::span<const Sum>(o), row, state);
@@ -102,7 +102,7 @@ class Textbook {
     Row<Sum> dq(spec_.head_dim);
     for (std::size_t j = 0; j < keys.size(); ++j) {
       const Change ds = change(q, keys[j], p[j], scores[j], state);
-      dq.add(row_of(inputs_.k, keys[j]), ds.value, ds.size);
+      dq.add(row_of(TensorId::k, keys[j]), ds.value, ds.size);
     }
     return dq;
   }
@@ -110,13 +110,13 @@ class Textbook {
   /// Returns the state of a query, computed from the given O and log-sum-exp.
   QueryState<Sum> given(int64_t row) const {
     QueryState<Sum> state{.max = inputs_.lse[row], .sum = 1};
-    set_d(row_of(inputs_.o, row), row, state);
+    set_d(row_of(TensorId::o, row), row, state);
     return state;
   }
 
   /// Returns a row of dK and one of dV. `states` are those of all queries that may see the key.
   std::pair<Row<Sum>, Row<Sum>> key(int64_t row, const std::vector<QueryState<Sum>>& states) const {
-    std::pair<Row<Sum>, Row<Sum>> gradients{Row<Sum>(spec_.head_dim), Row<Sum>(spec_.head_dim)};
+    std::pair<Row<Sum>, Row<Sum>> gradients{Row<Sum>(spec_.head_dim), Row<Sum>(spec_.value_dim)};
     const int64_t heads = spec_.heads / spec_.kv_heads;
     const int key = int(row % spec_.seqlen_k);
     const int64_t first = row / spec_.seqlen_k * heads * spec_.seqlen_q;
@@ -164,8 +164,9 @@ class Textbook {
     Sum value, size;  // scale * dS, and its size before any cancellation
   };
 
-  std::span<const float> row_of(const std::vector<float>& tensor, int64_t index) const {
-    return std::span(tensor).subspan(index * spec_.head_dim, spec_.head_dim);
+  std::span<const float> row_of(TensorId id, int64_t index) const {
+    const int columns = columns_of(spec_, id);
+    return std::span(inputs_[id]).subspan(index * columns, columns);
   }
 
   Query query_of(int64_t row) const {
@@ -175,14 +176,14 @@ class Textbook {
             int(head % spec_.heads),
             query,
             head / (spec_.heads / spec_.kv_heads) * spec_.seqlen_k,
-            row_of(inputs_.q, row),
-            row_of(inputs_.d_o, row),
+            row_of(TensorId::q, row),
+            row_of(TensorId::d_o, row),
             own_key(spec_, batch, query),
             sequence_of(spec_, batch, query)};
   }
 
   Score score_of(const Query& q, int key) const {
-    Sum score = Sum(spec_.scale) * dot<Sum>(q.q, row_of(inputs_.k, q.first_key + key)), slope = 1, kept = 1;
+    Sum score = Sum(spec_.scale) * dot<Sum>(q.q, row_of(TensorId::k, q.first_key + key)), slope = 1, kept = 1;
     const Pair pair{q.batch, q.head, q.query, key, key - q.own_key, q.sequence};
     for (const auto change : changes_) {
       const Changed<Sum> changed = change(spec_, pair, score);
@@ -200,7 +201,7 @@ class Textbook {
   /// not to their sum.
   template <typename A>
   void set_d(std::span<const A> o, int64_t row, QueryState<Sum>& state) const {
-    const std::span<const float> d_o = row_of(inputs_.d_o, row);
+    const std::span<const float> d_o = row_of(TensorId::d_o, row);
     const Sum d_lse = inputs_.d_lse.empty() ? 0 : inputs_.d_lse[row];
     state.d = dot<Sum>(o, d_o) - d_lse;
     Sum squares = d_lse * d_lse;
@@ -210,7 +211,7 @@ class Textbook {
 
   Change change(const Query& q, int64_t key_row, Sum p, const Score& score,
                 const QueryState<Sum>& state) const {
-    const Sum dp = score.kept * store_(dot<Sum>(q.d_o, row_of(inputs_.v, key_row)));
+    const Sum dp = score.kept * store_(dot<Sum>(q.d_o, row_of(TensorId::v, key_row)));
     return {Sum(spec_.scale) * score.slope * store_(p * (dp - state.d)),
             Sum(spec_.scale) * p * (std::abs(dp) + state.d_size)};
   }
@@ -234,7 +235,7 @@ struct Gathered {
         scale(error.size()),
         floor(error.size()),
         type(type_of(spec, id)),
-        dims(spec.head_dim) {
+        dims(columns_of(spec, id)) {
     reference.values.resize(error.size() * dims);
   }
 

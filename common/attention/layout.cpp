@@ -77,8 +77,9 @@ Layout layout_bshd(const Spec& spec) {
     return Strides{.batch = dims[2] * dims[1] * dims[3], .head = dims[3], .row = dims[1] * dims[3]};
   };
   const Strides q = strides(TensorId::q), k = strides(TensorId::k), dk = strides(TensorId::dk);
-  const Strides o = strides(TensorId::o), v = is_stored(spec, TensorId::v) ? k : Strides{};
-  return {.q = q, .k = k, .v = v, .o = o, .d_o = q, .dq = q, .dk = dk, .dv = dk};
+  const Strides o = strides(TensorId::o);
+  const Strides v = is_stored(spec, TensorId::v) ? strides(TensorId::v) : Strides{};
+  return {.q = q, .k = k, .v = v, .o = o, .d_o = o, .dq = q, .dk = dk, .dv = strides(TensorId::dv)};
 }
 
 Layout layout_packed_qkv(const Spec& spec) {

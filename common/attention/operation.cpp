@@ -42,7 +42,8 @@ std::string_view title_of(TensorId id) {
 
 int columns_of(const Sizes& sizes, TensorId id) {
   if (id == TensorId::lse) return 1;
-  return id == TensorId::v || id == TensorId::o ? sizes.value_dim : sizes.head_dim;
+  const bool is_value = id == TensorId::v || id == TensorId::o || id == TensorId::d_o || id == TensorId::dv;
+  return is_value ? sizes.value_dim : sizes.head_dim;
 }
 
 bool is_stored(const Sizes& sizes, TensorId id) { return id != TensorId::v || !sizes.is_latent(); }

@@ -36,7 +36,8 @@ std::string_view name_of(TensorId id);
 /// Returns the name in text: "Q", "log-sum-exp", "dO".
 std::string_view title_of(TensorId id);
 
-/// Returns the elements per row of the tensor: head_dim, value_dim for O and V, and 1 for the log-sum-exp.
+/// Returns the elements per row of the tensor: head_dim, value_dim for V, O and their gradients, and 1 for
+/// the log-sum-exp.
 int columns_of(const Sizes& sizes, TensorId id);
 
 /// Returns whether the tensor has its own elements. Latent attention's V is only columns of K.

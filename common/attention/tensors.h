@@ -37,7 +37,7 @@ struct Tensors {
   const void* v = nullptr;         ///< like k; not read for latent attention
   void* o = nullptr;               ///< [batch, heads, seqlen_q, value_dim], output_type(Sizes::dtype)
   float* lse = nullptr;            ///< [batch, heads, seqlen_q], natural log-sum-exp of the scaled scores
-  const void* d_o = nullptr;       ///< [batch, heads, seqlen_q, head_dim]; backward, where O is an input
+  const void* d_o = nullptr;       ///< [batch, heads, seqlen_q, value_dim]; backward, where O is an input
   void* dq = nullptr;              ///< [batch, heads, seqlen_q, head_dim]
   void* dk = nullptr;              ///< [batch, kv_heads, seqlen_k, head_dim]
   void* dv = nullptr;              ///< [batch, kv_heads, seqlen_k, head_dim]
@@ -63,7 +63,7 @@ struct Inputs {
   std::vector<float> v;           ///< like k; empty for latent attention
   std::vector<float> o = {};      ///< [batch, heads, seqlen_q, head_dim]; from here on, backward only
   std::vector<float> lse = {};    ///< [batch, heads, seqlen_q]
-  std::vector<float> d_o = {};    ///< [batch, heads, seqlen_q, head_dim]
+  std::vector<float> d_o = {};    ///< [batch, heads, seqlen_q, value_dim]
   std::vector<float> d_lse = {};  ///< [batch, heads, seqlen_q]; empty if the loss does not use it
   std::vector<float> k_mean =
       {};  ///< [batch, kv_heads, head_dim], of a mean-subtracted problem: what its encoding leaves out

@@ -73,9 +73,9 @@ constexpr int kPrepareRows = kPrepareThreads / (kHeadDim / 8);
 /// Prepares row `at` of the workspace, if it `is_in_tile`. `o_row()` and `do_row()` are the query's rows of O
 /// and dO, `lse_of()` its log-sum-exp, from which `lse_offset` is subtracted; they are called only if
 /// `is_query`. A row has `columns` elements: lanes beyond them load nothing. `d_lse_of()` is the gradient of
-/// the row's log-sum-exp.
-template <typename T, int kHeadDim, bool kClearsDq, typename ORow, typename DoRow, typename LseOf,
-          typename DLseOf>
+/// the row's log-sum-exp. A row of dQ has kDqColumns, if keys are wider than values.
+template <typename T, int kHeadDim, bool kClearsDq, int kDqColumns = kHeadDim, typename ORow, typename DoRow,
+          typename LseOf, typename DLseOf>
 __device__ __forceinline__ void prepare_row(const GradientWorkspace& workspace, int64_t at, bool is_in_tile,
                                             bool is_query, const ORow& o_row, const DoRow& do_row,
                                             const LseOf& lse_of, const DLseOf& d_lse_of, float lse_offset = 0,
@@ -108,8 +108,9 @@ __device__ __forceinline__ void prepare_row(const GradientWorkspace& workspace, 
   }
   //| dQ is summed in memory, so it starts at zero.
   if constexpr (kClearsDq) {
-    float4* const dq = reinterpret_cast<float4*>(workspace.dq + at * kHeadDim) + lane;
-    dq[0] = dq[kLanes] = make_float4(0, 0, 0, 0);
+    float4* const dq = reinterpret_cast<float4*>(workspace.dq + at * kDqColumns) + lane;
+#pragma unroll
+    for (int i = kDqColumns / 4 - kLanes; i >= 0; i -= kLanes) dq[i] = make_float4(0, 0, 0, 0);
   }
 }
 

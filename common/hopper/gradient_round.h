@@ -54,25 +54,37 @@ enum GradientBarrier {
 //| and the total is the same except for K and V. At d = 256 the kind of block that sums dK has 128 KB of K
 //| and V, one stage of Q and dO, one tile of dS, and no dQ.
 
+/// The stages of dO: as many as those of Q, unless the version says otherwise.
+template <typename Traits>
+constexpr int kDoStages = [] {
+  if constexpr (requires { Traits::kDoStages; })
+    return Traits::kDoStages;
+  else
+    return Traits::kStages;
+}();
+
 /// The shared memory of a block. `Broadcast` tells its warps which tile of keys is next.
 template <typename T, typename Traits, typename Broadcast>
 struct GradientShared {
   static constexpr int kHeadDim = Traits::kHeadDim, kQueries = Traits::kQueries;
   static constexpr bool kHasDp = Traits::kSums != Sums::values;
-  using Keys = Tile<T, kTileKeys, kHeadDim>;
+  using Keys = Tile<T, kTileKeys, KeyColumns<kHeadDim>::kPanels * kPanel>;
+  using Values = Tile<T, kTileKeys, Traits::kValueDim>;
   using Queries = Tile<T, kQueries, kHeadDim>;
+  using OutputGradients = Tile<T, kQueries, Traits::kValueDim>;
+  static constexpr uint32_t kKeyBytes = Keys::kBytes + (kHasDp ? Values::kBytes : 0);  ///< of keys and values
   using DsTiles = Tile<T, kQueries, kTileKeys>[Traits::kDsStages];
   using DqParts =
       float4[kKeyConsumers][DqPart<kHeadDim, kQueries>::kFloats / 4][kWarpgroup];  // one piece each
 
   Keys k;
-  std::conditional_t<kHasDp, Keys, Nothing> v;
+  std::conditional_t<kHasDp, Values, Nothing> v;
   Pipeline<Queries, Traits::kStages> q;
-  Pipeline<Queries, Traits::kStages> d_o;
+  Pipeline<OutputGradients, kDoStages<Traits>> d_o;
   std::conditional_t<kHasDp, DsTiles, Nothing> ds;
   std::conditional_t<Traits::kAddByTma, DqParts, Nothing> dq;
   alignas(128) float lse[Traits::kStages][kQueries];  // log-sum-exps of q's rows, copied from the workspace
-  alignas(128) float d[Traits::kStages][kQueries];    // D of d_o's rows
+  alignas(128) float d[kDoStages<Traits>][kQueries];  // D of d_o's rows
   Broadcast broadcast;
   uint64_t keys_full, keys_empty;
   uint64_t dq_full[kKeyConsumers], dq_empty[kKeyConsumers];
@@ -258,17 +270,17 @@ __device__ __forceinline__ void finish_values(Shared& shared, const State& state
 //| sequences.
 /// Rounds a warpgroup's part of a tile of dQ. `sums` [kQueries, kHeadDim] holds the tile's sums, and `to`
 /// points to row 0 of dQ. A thread stores the first `columns` elements of its rows `row` and `row` + 8, if
-/// these are below `end`.
+/// these are below `end`. `part` selects the part, in the order of the threads that have added.
 template <typename T, int kHeadDim, int kQueries>
 __device__ __forceinline__ void round_dq(const float* sums, float scale, T* to, int64_t stride, int row,
-                                         int end, int columns = kHeadDim) {
+                                         int end, int columns = kHeadDim, int part = threadIdx.x) {
   using Part = DqPart<kHeadDim, kQueries>;
-  const int number = threadIdx.x / kWarpgroup;
+  const int number = part / kWarpgroup;
   const auto* from = reinterpret_cast<const float4*>(sums) +
-                     number * (Part::kPieces * Part::kPieceFloats / 4) + threadIdx.x % kWarpgroup;
+                     number * (Part::kPieces * Part::kPieceFloats / 4) + part % kWarpgroup;
   const int first_column = Part::kByRows ? 0 : number * Part::kColumns;
   to += first_column, columns -= first_column;
-  //| There is one piece at d = 64 and 128, and two at 256.
+  //| There is one piece up to d = 192, and two at 256.
 #pragma unroll
   for (int piece = 0; piece < Part::kPieces; ++piece, from += Part::kPieceFloats / 4) {
     float floats[Part::kFloats];
@@ -279,7 +291,7 @@ __device__ __forceinline__ void round_dq(const float* sums, float scale, T* to, 
       floats[i + 2] = scale * four.z, floats[i + 3] = scale * four.w;
     }
     store_from_registers(floats, to, stride, row, end, 1.0f, columns);
-    to += kPanel, columns -= kPanel;
+    to += Part::kPieceColumns, columns -= Part::kPieceColumns;
   }
 }
 

@@ -18,6 +18,7 @@
 #pragma once
 #include "common/hopper/tiles.h"
 #include "common/ptx/fence.h"
+#include "common/ptx/ldmatrix.h"
 #include "common/ptx/stmatrix.h"
 
 namespace flashbook::hopper {
@@ -33,6 +34,81 @@ namespace flashbook::hopper {
 //| registers without any data movement. If it computed S, both would have to go through shared memory. So
 //| four products use functions of [`tiles.h`](tiles.h): `issue_scores` for (K, Q) and (V, dO), and
 //| `issue_accumulate` for (P^T, dO) and (dS^T, Q).
+
+//| ## K in halves
+//|
+//| Two warpgroups compute dQ, and with 64 queries each computes half of its columns, so its half of K must
+//| begin where a swizzle begins: at a panel. Half of 192 columns are one and a half panels. So TMA loads each
+//| half into two panels of its own, the second of which also has 32 columns that no product reads.
+/// Where a tile of keys has its columns.
+template <int kHeadDim>
+struct KeyColumns {
+  static constexpr int kRun = kHeadDim == 192 ? kHeadDim / 2 : kHeadDim;  ///< columns in adjacent panels
+  static constexpr int kPanelsOfRun = ceil_div(kRun, kPanel), kPanels = kHeadDim / kRun * kPanelsOfRun;
+
+  /// Returns the place of a column, which is its number if all panels are full.
+  static constexpr __host__ __device__ int place(int column) {
+    return column / kRun * kPanelsOfRun * kPanel + column % kRun;
+  }
+  /// Returns the first column of a panel.
+  static constexpr __host__ __device__ int first_of(int panel) {
+    return panel / kPanelsOfRun * kRun + panel % kPanelsOfRun * kPanel;
+  }
+};
+
+/// Loads keys, whose map has rows in one piece if not all panels are full. (See `load` in `tiles.h`.)
+template <int kHeadDim, typename T, int kKeys, int kColumns>
+__device__ __forceinline__ void load_keys(Tile<T, kKeys, kColumns>& tile, const TileMap& map, uint64_t* full,
+                                          int first_row, const Head& head) {
+  if constexpr (kColumns == kHeadDim) return load(tile, map, full, first_row, head);
+#pragma unroll
+  for (int panel = 0; panel < kColumns / kPanel; ++panel)
+    tma_load(tile.element[panel], map, full,
+             {KeyColumns<kHeadDim>::first_of(panel), first_row, 0, head.head, head.batch});
+}
+
+/// Issues scores = K Q^T of 64 keys, as one group. `k` and `q` are the tiles' descriptors.
+template <typename T, int kHeadDim, int kKeys, int kFloats>
+__device__ __forceinline__ void issue_key_scores(float (&scores)[kFloats], uint64_t k, uint64_t q) {
+  constexpr int kQueries = 2 * kFloats;
+#pragma unroll
+  for (int step = 0; step < kHeadDim / kMmaK; ++step) {
+    const int panel = step * kMmaK / kPanel, column_bytes = step * kMmaK % kPanel * 2;
+    const int place = KeyColumns<kHeadDim>::place(step * kMmaK);
+    wgmma<T, kQueries>(scores, wgmma_advance(k, place / kPanel * kKeys * kPanelRowBytes + place % kPanel * 2),
+                       wgmma_advance(q, panel * kQueries * kPanelRowBytes + column_bytes), step > 0);
+  }
+  wgmma_commit();
+}
+
+//| ## Keys and values in registers
+//|
+//| S^T and dP^T have the same left operand in all rounds: K and V. A thread with free registers reads its
+//| part once per tile of keys, and these products read half as much shared memory.
+/// Reads 64 rows of a tile as a left operand, from `row` on for this thread's warp. `place_of` returns the
+/// place of a column.
+template <int kSteps, typename T, int kRows, int kColumns, typename PlaceOf>
+__device__ __forceinline__ void load_fragments(uint32_t (&to)[kSteps][4], Tile<T, kRows, kColumns>& tile,
+                                               int row, const PlaceOf& place_of) {
+  const int lane = threadIdx.x % 32;  // its row among 16, and which 8 of 16 columns
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step)
+    ldmatrix_x4(to[step], piece_of(tile, row + lane % 16, place_of(step * kMmaK) + lane / 16 * 8));
+}
+
+/// Issues scores = left right^T, as one group, with the left operand in registers.
+template <typename T, int kFloats, int kSteps>
+__device__ __forceinline__ void issue_scores(float (&scores)[kFloats], const uint32_t (&left)[kSteps][4],
+                                             uint64_t right) {
+  constexpr int kRightRows = 2 * kFloats;
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    const int panel = step * kMmaK / kPanel, column_bytes = step * kMmaK % kPanel * 2;
+    wgmma<T, kRightRows>(scores, left[step],
+                         wgmma_advance(right, panel * kRightRows * kPanelRowBytes + column_bytes), step > 0);
+  }
+  wgmma_commit();
+}
 
 //| ## dS, the one through shared memory
 //|
@@ -62,8 +138,8 @@ __device__ __forceinline__ void store_transposed_to_smem(Tile<T, kQueries, kKeys
 //| columns are 128, too many for the remaining registers, so they are computed in two pieces.
 
 /// Returns the first of this thread's two rows, among its warpgroup's 64.
-__device__ __forceinline__ int row_of_thread() {
-  return threadIdx.x / 32 % kWarpsPerWarpgroup * kRowsPerWarp + threadIdx.x % 32 / 4;
+__device__ __forceinline__ int row_of_thread(int thread = threadIdx.x) {
+  return thread / 32 % kWarpsPerWarpgroup * kRowsPerWarp + thread % 32 / 4;
 }
 
 /// A warpgroup's part of a tile's dQ.
@@ -72,8 +148,9 @@ struct DqPart {
   static_assert(kQueries == 64 || kQueries == 128, "an accumulator has 64 rows, and there are two");
   static constexpr bool kByRows = kQueries == 128;
   static constexpr int kColumns = kByRows ? kHeadDim : kHeadDim / 2;
-  static constexpr int kPieces = kColumns / kPanel;  ///< one panel wide each
-  static constexpr int kFloats = kPanel / 2;         ///< floats of a piece per thread
+  static constexpr int kPieceColumns = kColumns % kPanel == 0 ? kPanel : kColumns;  ///< a panel, or 96
+  static constexpr int kPieces = kColumns / kPieceColumns;
+  static constexpr int kFloats = kPieceColumns / 2;  ///< floats of a piece per thread
   static constexpr int kPieceFloats = kFloats * kWarpgroup;
 
   //| A thread's part of dQ is written to memory in the order of its registers: the four floats of thread t
@@ -85,22 +162,23 @@ struct DqPart {
   }
 };
 
-//| A piece is as wide as one panel of K, so its columns begin where a swizzle begins. The contraction runs
-//| over keys here: down the columns of K, and along the rows of dS.
+//| A piece begins with a panel of K, where a swizzle begins. The contraction runs over keys here: down the
+//| columns of K, and along the rows of dS.
 /// Issues a piece of a warpgroup's part of dQ = dS K, as one group. `ds` and `k` are the tiles' descriptors.
 template <typename T, int kHeadDim, int kKeys, int kQueries>
-__device__ __forceinline__ void issue_dq(float (&dq)[kPanel / 2], uint64_t ds, uint64_t k, int number,
-                                         int piece) {
+__device__ __forceinline__ void issue_dq(float (&dq)[DqPart<kHeadDim, kQueries>::kFloats], uint64_t ds,
+                                         uint64_t k, int number, int piece) {
   using Part = DqPart<kHeadDim, kQueries>;
   if constexpr (Part::kByRows) ds = wgmma_advance(ds, number * kRowsPerWarpgroup * kPanelRowBytes);
-  const int first_panel = Part::kByRows ? piece : number * Part::kPieces + piece;
+  constexpr int kPanels = KeyColumns<kHeadDim>::place(Part::kColumns) / kPanel;  // of a warpgroup's columns
+  const int first_panel = Part::kByRows ? piece : number * kPanels + piece;
   k = wgmma_advance(k, first_panel * kKeys * kPanelRowBytes);
 #pragma unroll
   for (int step = 0; step < kKeys / kMmaK; ++step) {
     const int panel = step * kMmaK / kPanel, column_bytes = step * kMmaK % kPanel * 2;
-    wgmma<T, kPanel, Major::k, Major::mn>(dq,
-                                          wgmma_advance(ds, panel * kQueries * kPanelRowBytes + column_bytes),
-                                          wgmma_advance(k, step * kMmaK * kPanelRowBytes), step > 0);
+    wgmma<T, Part::kPieceColumns, Major::k, Major::mn>(
+        dq, wgmma_advance(ds, panel * kQueries * kPanelRowBytes + column_bytes),
+        wgmma_advance(k, step * kMmaK * kPanelRowBytes), step > 0);
   }
   wgmma_commit();
 }

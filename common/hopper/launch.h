@@ -45,7 +45,7 @@ inline bool has_wide_keys(const Sizes& sizes) {
 /// Returns the number of columns in a tensor's tiles.
 inline int tile_columns(const Sizes& sizes, TensorId tensor) {
   if (!has_wide_keys(sizes)) return tile_columns(std::max(sizes.head_dim, sizes.value_dim));
-  return tensor == TensorId::v || tensor == TensorId::o ? 128 : 192;
+  return tensor == TensorId::v || tensor == TensorId::o || tensor == TensorId::d_o ? 128 : 192;
 }
 
 //| ## Tensor maps
@@ -83,12 +83,8 @@ inline CUtensorMap row_map(const float* base, int64_t rows, int box) {
 //| For a head dimension that is not a multiple of 64, the rows of the map are one piece: the dimension for
 //| panels remains, with size 1, so that kernels use the same coordinates. A multiple of 64, such as 192,
 //| keeps its panels: a tile has four, the tensor three, and TMA fills the fourth with zeros.
-/// Returns the map of a tensor of the problem's own 16-bit type, whose boxes are tiles of `box_rows` rows, or
-/// their panels. `TileMap` says which.
-inline TileMap tile_map(const Spec& spec, TensorId tensor, const void* base, int box_rows) {
-  if (columns_of(spec, tensor) % kPanel == 0)
-    return {tile_map(spec, tensor, spec.dtype, base, kPanel, box_rows, tile_columns(spec, tensor) / kPanel),
-            false};
+/// Returns the map of a tensor of the problem's own 16-bit type, whose boxes are panels of `box_rows` rows.
+inline TileMap panel_map(const Spec& spec, TensorId tensor, const void* base, int box_rows) {
   const uint64_t bytes = size_of(spec.dtype);
   const Strides strides = spec.strides(tensor);
   const std::vector<int64_t> dims = dims_of(spec, tensor);
@@ -100,6 +96,13 @@ inline TileMap tile_map(const Spec& spec, TensorId tensor, const void* base, int
                .box = {kPanel, uint32_t(box_rows), 1, 1, 1},
                .swizzle = Swizzle::b128}),
           true};
+}
+
+/// Returns the map of such a tensor whose boxes are tiles, or their panels. `TileMap` says which.
+inline TileMap tile_map(const Spec& spec, TensorId tensor, const void* base, int box_rows) {
+  if (columns_of(spec, tensor) % kPanel != 0) return panel_map(spec, tensor, base, box_rows);
+  return {tile_map(spec, tensor, spec.dtype, base, kPanel, box_rows, tile_columns(spec, tensor) / kPanel),
+          false};
 }
 
 //| ## The order of tiles

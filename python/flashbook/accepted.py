@@ -14,7 +14,8 @@ FLASH_ATTENTION_2: tuple[Row, ...] = (
      "tiles](../../chapters/05_flash_attention_3/appendix.md#head-dimensions-between-the-tiles); any other is copied with columns of 0, as in "
      "FlashAttention. `v` may have [another multiple of 8](../../chapters/09_masks/appendix.md#wide-keys), such as 128 columns with a "
      "`head_dim` of 192, for dense and packed calls with windows; more than 256 columns are read in parts of 256, each of which computes the "
-     "scores again. With a gradient, `softcap`, `alibi_slopes` or `dropout_p` the narrower ones are copied with columns of 0"),
+     "scores again. With `softcap`, `alibi_slopes` or `dropout_p` the narrower ones are copied with columns of 0, and so "
+     "they are for a gradient, unless `head_dim` is 136 to 192 and `v` has up to 128 columns"),
     ("k_cache v_cache", "", "taken",
      "`head_dim` as above: a multiple of 8 is [read in place](../../chapters/08_decoding/as_models_do_it.md), and for any other the whole "
      "cache is copied, so allocate it wider. Pages have any number of rows; unless it is a power of two, they are read as pages of one row, "

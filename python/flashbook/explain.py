@@ -121,4 +121,6 @@ def _explain_backward(o: Tensor, q: Tensor, k: Tensor, v: Tensor, scale: float, 
     inputs = ops.as_copied((q, k, v, o, o), False)
     plan = ops.plan_backward(inputs, scale, left, right, softcap, ops.dims_of(slopes), documents, deterministic, dropout, ops.reach_of(bias))
     reason = "the gradient under a mask" if plan.chapter == ops.MASKS else f"the {'deterministic' if deterministic else 'fastest'} gradient"
+    if v.shape[3] != q.shape[3]:
+        reason = f"values of {v.shape[3]} columns, and keys of {q.shape[3]}"
     return _explanation("backward", plan, reason, {"q": q, "k": k, "v": v})

@@ -121,7 +121,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None, left: i
     columns = v.shape[-1]
     options = _scale(softmax_scale, q.shape[-1]), left, right, softcap, slopes, first_query, first_key
     functions = softcap > 0 or slopes is not None or dropout > 0 or bias is not None
-    if columns != q.shape[-1] and (functions or chapter not in (0, ops.MASKS) or ops.wants_gradient(q, k, v)):
+    has_gradient = ops.has_gradient_of_values(q.shape[-1], columns) or not ops.wants_gradient(q, k, v)
+    if columns != q.shape[-1] and (functions or chapter not in (0, ops.MASKS) or not has_gradient):
         q, k, v = as_wide(q, k, v)
     q, k, v = padded(q, k, v)
     unwatched, wants_gradient = ops.is_untraced(q, k, v), ops.wants_gradient(q, k, v)
@@ -223,7 +224,7 @@ def repeat(known: ops.CachedCall, q: Tensor, k: Tensor, v: Tensor, deterministic
     """Returns O, and the log-sum-exp if requested."""
     if not ops.wants_gradient(q, k, v):
         return known.forward(q, k, v, first, second, wants_lse)
-    if v.shape[-1] != q.shape[-1]:
+    if v.shape[-1] != q.shape[-1] and not ops.has_gradient_of_values(q.shape[-1], v.shape[-1]):
         o, lse = attend(known.view(q), known.view(k), known.view(v), *known.options, first, second, deterministic)
         return known.given(o), lse[0] if known.packed else lse
     apply = ops.apply_repeated

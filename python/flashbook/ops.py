@@ -194,9 +194,15 @@ def is_hopper(device: torch.device) -> bool:
     return bool(device.type == "cpu" or torch.cuda.get_device_capability(device) == (9, 0))
 
 
+def has_gradient_of_values(head_dim: int, value_dim: int) -> bool:
+    """Returns whether values of another width than keys have a gradient: chapter 9's tiles of 192 and 128 columns."""
+    return 128 < head_dim <= 192 and value_dim <= 128 and head_dim % HEAD_DIM_MULTIPLE == value_dim % HEAD_DIM_MULTIPLE == 0
+
+
 def check_gradient(q: Tensor, value_dim: int, masked: bool) -> None:
     """Raises the gradient's errors during the forward pass, before a loss has been computed."""
-    if value_dim != q.shape[-1]:
+    masked = masked or value_dim != q.shape[-1]
+    if value_dim != q.shape[-1] and not has_gradient_of_values(q.shape[-1], value_dim):
         raise NotImplementedError(f"v has {value_dim} columns and q has {q.shape[-1]}, and there is no gradient for that: pad the narrower ones with "
                                   "zero columns and pass softmax_scale, or call under torch.no_grad()")
     if q.dtype == torch.float8_e4m3fn:  # the backward pass raises instead, as in FlashAttention-3
@@ -709,7 +715,7 @@ def plan_backward(inputs: tuple[Tensor, ...], scale: float, left: int, right: in
                   deterministic: bool, dropout: float = 0.0, reach: int = -1) -> Plan:
     q, k, v, *_ = inputs
     check_tensors(q, k, v, any_value_dim=True)
-    masked = is_masked(left, right, softcap, slopes > 0, documents, dropout, reach)
+    masked = v.shape[3] != q.shape[3] or is_masked(left, right, softcap, slopes > 0, documents, dropout, reach)
     check_gradient(q, v.shape[3], masked)
     steps = (IN_TURNS, GRADIENT) if masked else (DETERMINISTIC, FAST)
     plan = Plan(chapter=MASKS if masked else BACKWARD, step=steps[not deterministic])
@@ -975,7 +981,9 @@ def plan_to_repeat(q: Tensor, k: Tensor, v: Tensor, scale: float, left: int, rig
                    first_key: Tensor | None) -> Plan | None:
     """Returns the plan of a forward pass whose only arrays are these; None if the tensors need copies. Raises the
     call's errors."""
-    if missing_columns(q, k, v) or v.shape[-1] > MAX_HEAD_DIM or (v.shape[-1] != q.shape[-1] and (softcap > 0 or wants_gradient(q, k, v))):
+    if missing_columns(q, k, v) or v.shape[-1] > MAX_HEAD_DIM:
+        return None
+    if v.shape[-1] != q.shape[-1] and (softcap > 0 or (wants_gradient(q, k, v) and not has_gradient_of_values(q.shape[-1], v.shape[-1]))):
         return None
     if wants_gradient(q, k, v):
         check_gradient(q, v.shape[3], is_masked(left, right, softcap, False, -1 if first_query is None else 0))

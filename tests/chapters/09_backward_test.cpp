@@ -197,6 +197,35 @@ std::vector<Spec> biased() {
   return specs;
 }
 
+/// Returns problems whose values are narrower than keys, with masks that have tiles of 192 and 128 columns.
+std::vector<Spec> with_wide_keys() {
+  std::vector<Spec> specs = {
+      masked_spec(200, 331, {}, 192),
+      masked_spec(140, 300, Visibility::causal(), 192),
+      masked_spec(300, 70, Visibility::causal(), 192),  // the first queries see no key
+      masked_spec(300, 300, {.window = {.left = 50, .right = 0, .sinks = 5}}, 136),
+      masked_spec(200, 300, {.window = {.right = 0}, .prefix = 130}, 192),
+      packed_spec({0, 0, 1, 128, 128, 256, 257}, {0, 0, 1, 128, 128, 256, 257}, 192),
+      packed_spec({0, 0, 20, 150, 151, 151}, {0, 40, 40, 130, 300, 310}, 184),
+      packed_spec({0, 65, 66, 66, 130}, {0, 65, 66, 66, 130}, 192, {}),
+      packed_spec({0, 1, 141, 268, 268, 397}, {0, 1, 141, 268, 268, 397}, 160, {.left = 150, .right = 0}),
+      with_columns(masked_spec(150, 260, {.window = {.left = 70, .right = 0}}, 192)),
+  };
+  specs[0].batch = 2;
+  Spec batch = packed_spec({0, 1, 100, 100, 150}, {0, 30, 31, 140, 200}, 192, {.left = 60, .right = 0});
+  batch.batch = 2;
+  specs.push_back(batch);
+  constexpr int kValueDims[] = {128, 128, 64, 40, 8};
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    specs[i].value_dim = kValueDims[i % std::size(kValueDims)];
+    if (i % 2 == 0) specs[i].dtype = DType::f16;
+    if (i % 3 == 0) specs[i].heads = 3, specs[i].kv_heads = 1;
+  }
+  specs[9].kv_heads = specs[9].visibility.columns.heads;
+  specs[9].heads = 2 * specs[9].kv_heads;
+  return specs;
+}
+
 /// Returns the shapes at some indices.
 std::vector<Spec> chosen(const std::vector<Spec>& specs, const std::vector<int>& places) {
   std::vector<Spec> some;
@@ -211,6 +240,27 @@ TEST_P(Masks, HaveRightGradients) { expect_right(GetParam()); }
 INSTANTIATE_TEST_SUITE_P(Every, Masks, ::testing::ValuesIn(masks()));
 INSTANTIATE_TEST_SUITE_P(Dropout, Masks, ::testing::ValuesIn(dropped()));
 INSTANTIATE_TEST_SUITE_P(Bias, Masks, ::testing::ValuesIn(biased()));
+INSTANTIATE_TEST_SUITE_P(WideKeys, Masks, ::testing::ValuesIn(with_wide_keys()));
+
+TEST_F(ChapterTest, WideKeysInEveryMode) {
+  unsigned seed = 0;
+  for (const Async mode : {Async::eager, Async::lazy, Async::random})
+    for (const Spec& spec : chosen(with_wide_keys(), {1, 3, 6, 8})) {
+      const RandomWarpOrder order(++seed);
+      const InBackground background(mode, seed);
+      expect_right(spec);
+    }
+}
+
+TEST_F(ChapterTest, OtherWidthsOfValuesAreRefused) {
+  Spec spec = masked_spec(20, 20, {}, 192);
+  spec.value_dim = 136;
+  EXPECT_NE(kMasks.refusal(kGradient, spec).find("up to 128 columns"), std::string::npos);
+  spec.value_dim = 128;
+  EXPECT_EQ(kMasks.refusal(kGradient, spec), "");
+  spec.score.softcap = 2;
+  EXPECT_NE(kMasks.refusal(kGradient, spec).find("no function on scores"), std::string::npos);
+}
 
 class TracedMasks : public Masks {};
 
@@ -273,6 +323,7 @@ TEST_F(ChapterTest, TurnsGiveTheSameBits) {
   std::vector<Spec> specs = chosen(masks(), {1, 7, 9, 10, 11, 12, 15, 23});
   for (const Spec& spec : chosen(dropped(), {2, 7})) specs.push_back(spec);
   for (const Spec& spec : chosen(biased(), {2})) specs.push_back(spec);
+  for (const Spec& spec : chosen(with_wide_keys(), {0, 1, 5, 9})) specs.push_back(spec);
   for (const Spec& spec : specs) {
     const Inputs inputs = inputs_of(spec, InputKind::normal, 7);
     const Outputs once = run_once(kMasks, spec, inputs, kInTurns);
@@ -288,11 +339,13 @@ TEST_F(ChapterTest, ASequenceFullOfNaNDoesNotLeakIntoItsNeighbours) {
   for (const auto& [head_dim, score] : {std::pair(64, ScoreFunction{}),
                                         {128, {}},
                                         {256, {}},
+                                        {192, {}},
                                         {64, {.dropout = 0.2f, .seed = 5}},
                                         {256, {.dropout = 0.2f, .seed = 5}},
                                         {128, {.softcap = 2, .alibi = {0.5f, 0.25f, 0.0625f, 1}}}}) {
     Spec spec = packed_spec({0, 70, 170, 230}, {0, 70, 170, 230}, head_dim, {});
     spec.score = score;
+    if (head_dim == 192) spec.value_dim = 128;
     Inputs inputs = inputs_of(spec, InputKind::normal, 3);
     const Expected expected(Operation::backward, spec, inputs, all_rows(spec));
     const Outputs clean = run_once(kMasks, spec, inputs, kGradient);
@@ -305,7 +358,7 @@ TEST_F(ChapterTest, ASequenceFullOfNaNDoesNotLeakIntoItsNeighbours) {
     Outputs outputs = run_once(kMasks, spec, inputs, kGradient);
     for (TensorId id : {TensorId::dq, TensorId::dk, TensorId::dv})
       for (int64_t i = 0; i < int64_t(outputs[id].size()); ++i)
-        if (is_poisoned(i / spec.head_dim)) outputs[id][i] = clean[id][i];
+        if (is_poisoned(i / columns_of(spec, id))) outputs[id][i] = clean[id][i];
     EXPECT_EQ(describe_failure(expected.judge(outputs), "the oracle"), "") << describe(spec);
   }
 }

@@ -30,7 +30,7 @@ struct GradientSizes {
 /// One version of steps 4 to 6, as a type.
 template <GradientSizes kSizes>
 struct KernelTraits {
-  static constexpr int kHeadDim = kSizes.head_dim, kQueries = kSizes.queries;
+  static constexpr int kHeadDim = kSizes.head_dim, kValueDim = kHeadDim, kQueries = kSizes.queries;
   static constexpr bool kCausal = kSizes.causal;
   static constexpr Sums kSums = kSizes.sums;
   static constexpr int kStages = 2, kDsStages = 2;

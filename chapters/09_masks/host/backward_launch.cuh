@@ -85,7 +85,7 @@ struct WorkspaceLayout {
     return rows * int64_t(sizeof(float)) * (2 + columns) +
            hidden * int64_t(sizeof(HiddenOfTile) + kTileKeys * sizeof(Hidden)) +
            lists * int64_t(sizeof(QueryList)) +
-           int64_t(sizeof(int)) * (2 + (documents > 0 ? 2 * documents + 1 : 0) + entries + classes +
+           int64_t(sizeof(int)) * (3 + (documents > 0 ? 2 * documents + 1 : 0) + entries + classes +
                                    (in_turns ? semaphores() + entries : 0));
   }
 };
@@ -112,6 +112,7 @@ inline GradientProblem gradient_problem_of(const Spec& spec, const Tensors& t, c
   problem.scale = spec.scale;
   problem.score_offset = score_offset;
   problem.in_turns = in_turns;
+  problem.value_dim = spec.value_dim;
   problem.padded_q = layout.padded_q;
   if (layout.documents > 0) {
     problem.varlen = documents_of(spec, t);
@@ -126,6 +127,11 @@ inline GradientProblem gradient_problem_of(const Spec& spec, const Tensors& t, c
 
 //| ## The launches
 
+/// The version for the widths of keys and values.
+template <int kHeadDim, int kValueDim, Sums kSums>
+using VersionOf =
+    std::conditional_t<kHeadDim != kValueDim, WideTraits<kSums>, GradientKernelTraits<kHeadDim, kSums>>;
+
 /// Launches the gradient kernel for all gradients or, at d = 256, for some of them.
 template <typename T, typename Traits, typename Mask, typename Score>
 void run_gradients_of(const Spec& spec, const Tensors& t, device::Stream stream,
@@ -135,28 +141,38 @@ void run_gradients_of(const Spec& spec, const Tensors& t, device::Stream stream,
   const auto map = [&](TensorId id, const void* base, int rows) {
     return layout.documents > 0 ? varlen_map(spec, id, base, rows) : tile_map(spec, id, base, rows);
   };
+  //| The halves of a tile of 192 columns do not begin at multiples of 64.
+  const auto key_map = [&] {
+    if (!Traits::kWide) return map(TensorId::k, t.k, kTileKeys);
+    return layout.documents > 0 ? varlen_panel_map(spec, TensorId::k, t.k, kTileKeys)
+                                : panel_map(spec, TensorId::k, t.k, kTileKeys);
+  };
   const int64_t most_tiles = int64_t(spec.batch) * spec.kv_heads * layout.key_tiles;
-  const int blocks = int(std::min<int64_t>(most_tiles, device::multiprocessors()));
-  device::launch_dependent(
-      masked_backward<T, Traits, Mask, Score>, dim3(blocks), dim3(Traits::kThreads),
-      sizeof(GradientShared<T, Traits>), stream, map(TensorId::q, t.q, Traits::kQueries),
-      map(TensorId::k, t.k, kTileKeys), map(TensorId::v, t.v, kTileKeys),
-      map(TensorId::d_o, t.d_o, Traits::kQueries), row_map(workspace.lse, layout.rows, Traits::kQueries),
-      row_map(workspace.d, layout.rows, Traits::kQueries), static_cast<T*>(t.dk), static_cast<T*>(t.dv),
-      workspace.dq, problem, tiles, lists, mask, score, workspace.counter);
+  const int multiprocessors = device::multiprocessors();
+  //| With wide keys the blocks of the launch for dV also round dQ, so it has all of them.
+  const bool rounds_dq = Traits::kWide && Traits::kSums == Sums::values;
+  const int blocks = rounds_dq ? multiprocessors : int(std::min<int64_t>(most_tiles, multiprocessors));
+  device::launch_dependent(masked_backward<T, Traits, Mask, Score>, dim3(blocks), dim3(Traits::kThreads),
+                           sizeof(GradientShared<T, Traits>), stream, map(TensorId::q, t.q, Traits::kQueries),
+                           key_map(), map(TensorId::v, t.v, kTileKeys),
+                           map(TensorId::d_o, t.d_o, Traits::kQueries),
+                           row_map(workspace.lse, layout.rows, Traits::kQueries),
+                           row_map(workspace.d, layout.rows, Traits::kQueries), static_cast<T*>(t.dk),
+                           static_cast<T*>(t.dv), static_cast<T*>(t.dq), workspace.dq, problem, tiles, lists,
+                           mask, score, workspace.counters + (Traits::kSums == Sums::values ? 1 : 0));
 }
 
-//| Where dK and dV do not fit in registers together, one kernel sums dV and a second one dK and dQ. Both
-//| take tiles from one counter, and a kernel of one thread sets it to 0 between them. At d = 256 that is so
-//| for every mask. A softcap needs this at every head dimension: P, its product with the slope, dP, dK and dV
-//| are 224 registers at d = 64 and 208 at d = 128, and in one kernel nvcc spilled 84 and 4 bytes.
+//| Where dK and dV do not fit in registers together, one kernel sums dK and dQ, and another dV. With 256
+//| columns or wide keys that is so for every mask. A softcap needs this at every head dimension: P, its
+//| product with the slope, dP, dK and dV are 224 registers at d = 64 and 208 at d = 128, and in one kernel
+//| nvcc spilled 84 and 4 bytes.
 /// Makes all launches with one mask and one function on scores. `mask_of(...)` makes the mask, and first
 /// launches the kernels that the mask needs.
-template <typename T, int kHeadDim, typename MaskOf, typename Score>
+template <typename T, int kHeadDim, int kValueDim = kHeadDim, typename MaskOf, typename Score>
 void run_with_mask(const Spec& spec, const Tensors& t, device::Stream stream, bool in_turns,
                    const MaskOf& mask_of, const Score& score) {
-  constexpr bool kSplit = kHeadDim == 256 || kHasSlope<Score>;
-  using Traits = GradientKernelTraits<kHeadDim, kSplit ? Sums::values : Sums::all>;
+  constexpr bool kSplit = kHeadDim == 256 || kValueDim != kHeadDim || kHasSlope<Score>;
+  using Traits = VersionOf<kHeadDim, kValueDim, kSplit ? Sums::values : Sums::all>;
   constexpr int kQueries = Traits::kQueries;
   const WorkspaceLayout layout(spec);
   const MaskCount count = masks_of(spec);
@@ -169,8 +185,7 @@ void run_with_mask(const Spec& spec, const Tensors& t, device::Stream stream, bo
   const Scanned scanned{layout.hidden > 0 ? hidden : nullptr,
                         layout.hidden > 0 ? left.take<HiddenOfTile>(layout.hidden) : nullptr};
   auto* const per_tile = left.take<QueryList>(layout.lists);
-  int* const counters = left.take<int>(2);
-  workspace.counter = counters, workspace.entries = counters + 1;
+  workspace.counters = left.take<int>(2), workspace.entries = left.take<int>(1);
   int* const sorted = left.take<int>(layout.documents > 0 ? 2 * layout.documents + 1 : 0);
   int* const entries = left.take<int>(layout.entries);
   auto* const classes = left.take<TileClass>(layout.classes);
@@ -181,8 +196,8 @@ void run_with_mask(const Spec& spec, const Tensors& t, device::Stream stream, bo
   float score_offset = 0;
   if constexpr (Score::kExtras.changes) score_offset = score.score_offset;
   const GradientProblem problem = gradient_problem_of(spec, t, layout, score_offset, in_turns);
-  device::launch(prepare<T, kHeadDim, kQueries>,
-                 dim3(unsigned(tiles_of(layout.rows, kPrepareRows<kHeadDim>))), dim3(kPrepareThreads), 0,
+  device::launch(prepare<T, kValueDim, kQueries, kHeadDim>,
+                 dim3(unsigned(tiles_of(layout.rows, kPrepareRows<kValueDim>))), dim3(kPrepareThreads), 0,
                  stream, static_cast<const T*>(t.o), static_cast<const T*>(t.d_o),
                  static_cast<const float*>(t.lse), t.d_lse, workspace, layout.rows, problem);
   //| The plan is that of the forward pass, with keys and queries exchanged.
@@ -222,21 +237,21 @@ void run_with_mask(const Spec& spec, const Tensors& t, device::Stream stream, bo
                    dim3(unsigned(tiles_of(layout.key_tiles, kTilesPerBlock)), unsigned(count.masks)),
                    dim3(kListThreads), 0, stream, mask, problem, tiles, lists);
 
-  run_gradients_of<T, Traits>(spec, t, stream, workspace, layout, problem, tiles, lists, mask, score);
-  if constexpr (kSplit) {
-    device::launch(hopper::clear_counter, dim3(1), dim3(1), 0, stream, workspace.counter);
-    run_gradients_of<T, GradientKernelTraits<kHeadDim, Sums::keys_and_queries>>(
-        spec, t, stream, workspace, layout, problem, tiles, lists, mask, score);
-  }
-  device::launch_dependent(convert_dq<T, kHeadDim, kQueries>, dim3(unsigned(layout.rows / kQueries)),
-                           dim3(kKeyConsumerThreads), 0, stream, static_cast<const float*>(workspace.dq),
-                           static_cast<T*>(t.dq), problem);
+  const auto run = [&]<typename Version>() {
+    run_gradients_of<T, Version>(spec, t, stream, workspace, layout, problem, tiles, lists, mask, score);
+  };
+  if constexpr (kSplit) run.template operator()<VersionOf<kHeadDim, kValueDim, Sums::keys_and_queries>>();
+  run.template operator()<Traits>();
+  if constexpr (!Traits::kWide)
+    device::launch_dependent(convert_dq<T, kHeadDim, kQueries>, dim3(unsigned(layout.rows / kQueries)),
+                             dim3(kKeyConsumerThreads), 0, stream, static_cast<const float*>(workspace.dq),
+                             static_cast<T*>(t.dq), problem);
 }
 
 //| ## Choosing the mask
 
 /// Windows, documents and intervals, with a function on scores.
-template <typename T, int kHeadDim, typename Score>
+template <typename T, int kHeadDim, int kValueDim = kHeadDim, typename Score>
 void run_by_intervals(const Spec& spec, const Tensors& t, device::Stream stream, bool in_turns,
                       const Score& score) {
   const auto mask_of = [&](const WorkspaceLayout& layout, const GradientProblem&, const Scanned& scanned,
@@ -259,7 +274,7 @@ void run_by_intervals(const Spec& spec, const Tensors& t, device::Stream stream,
                         count.per_batch,
                         count.heads};
   };
-  run_with_mask<T, kHeadDim>(spec, t, stream, in_turns, mask_of, score);
+  run_with_mask<T, kHeadDim, kValueDim>(spec, t, stream, in_turns, mask_of, score);
 }
 
 /// Launches the gradient with a mask of pairs or of blocks.
@@ -291,6 +306,14 @@ void run_by_pairs(const Spec& spec, const Tensors& t, device::Stream stream, boo
     return mask;
   };
   run_with_mask<T, kHeadDim>(spec, t, stream, in_turns, mask_of, Unchanged{});
+}
+
+/// Steps 6 and 7 of wide keys, with a mask by intervals and no function on scores.
+template <int kHeadDim, int kValueDim>
+void run_wide_gradients(const Spec& spec, const Tensors& t, device::Stream stream, bool in_turns) {
+  device::with_16_bit_type(spec.dtype, [&]<typename T>() {
+    run_by_intervals<T, kHeadDim, kValueDim>(spec, t, stream, in_turns, Unchanged{});
+  });
 }
 
 /// Steps 6 and 7 of a head dimension.

@@ -10,7 +10,7 @@
 #include "chapters/09_masks/host/steps.h"
 #include "common/attention/cost.h"
 #include "common/device/dispatch.h"
-#include "common/hopper/problem.h"
+#include "common/hopper/launch.h"
 
 namespace flashbook {
 namespace {
@@ -42,7 +42,8 @@ constexpr Features accepted() {
       return kRangeMasks | Feature::blocks | kScores;
     case kGradient:
     case kInTurns:
-      return kRangeMasks | Feature::pairs | Feature::intervals | Feature::blocks | kScores;
+      return kRangeMasks | Feature::value_dim | Feature::pairs | Feature::intervals | Feature::blocks |
+             kScores;
     case kPrompts:
       return Feature::causal | Feature::window | Feature::lengths | Feature::pages | Feature::packed_queries |
              Feature::unsplit | Feature::strides | Feature::any_head_dim;
@@ -94,6 +95,14 @@ std::string limits(const Spec& spec) {
   if ((kStep == kGradient || kStep == kInTurns) && !gradients_fit(spec))
     return "the lists of tiles or the rows of all heads are more than 2^30: split the batch, or give fewer "
            "tokens";
+  if ((kStep == kGradient || kStep == kInTurns) && spec.value_dim != spec.head_dim) {
+    if (!hopper::has_wide_keys(spec))
+      return "gradients take values of another width than keys only up to 128 columns, with keys of 136 to "
+             "192: pad the narrower ones with zero columns";
+    if (spec.score != ScoreFunction{} || spec.visibility.blocks.queries > 0 || !spec.visibility.dense.empty())
+      return "gradients of values that are narrower than keys take no function on scores, listed blocks or "
+             "mask of pairs: pad the values with zero columns, or leave these out";
+  }
   const int rows = spec.paging.rows;
   if (rows > 0 && rows < spec.seqlen_k && (rows < kFewestPageRows || !std::has_single_bit(unsigned(rows))))
     return "pages have 8, 16, 32, ... rows in this step, or all of a sequence: give such a number, or take "
@@ -122,6 +131,8 @@ int64_t gradient_bytes(const Spec& spec) {
 
 template <bool kTurns>
 void run_gradient(const Spec& spec, const Tensors& tensors, device::Stream stream) {
+  if constexpr (device::kHasAllHeadDims)
+    if (spec.value_dim != spec.head_dim) return run_wide_gradients<192, 128>(spec, tensors, stream, kTurns);
   device::with_head_dim(hopper::tile_columns(spec.head_dim),
                         [&]<int kHeadDim>() { run_gradients<kHeadDim>(spec, tensors, stream, kTurns); });
 }

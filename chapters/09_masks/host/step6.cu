@@ -3,7 +3,7 @@
 namespace flashbook::masks {
 
 int64_t gradients_workspace_bytes(const Spec& spec, bool in_turns) {
-  return WorkspaceLayout(spec).bytes(tile_columns(spec.head_dim), in_turns);
+  return WorkspaceLayout(spec).bytes(tile_columns(spec, TensorId::q), in_turns);
 }
 
 bool gradients_fit(const Spec& spec) {

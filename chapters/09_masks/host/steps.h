@@ -21,6 +21,9 @@ void run_prompts(const Spec& spec, const Tensors& tensors, device::Stream stream
 /// compile.
 template <int kHeadDim>
 void run_gradients(const Spec& spec, const Tensors& tensors, device::Stream stream, bool in_turns);
+/// The same if keys and values have tiles of different widths.
+template <int kHeadDim, int kValueDim>
+void run_wide_gradients(const Spec& spec, const Tensors& tensors, device::Stream stream, bool in_turns);
 
 /// The counter of tiles, at the beginning of every step's workspace. What follows it is aligned.
 constexpr int64_t kCounterBytes = 16;

@@ -41,11 +41,12 @@ inline void count_to_an_end(device::TensorTiles& tiles, uint64_t unit_bytes) {
 }
 
 /// Returns the map of a packed tensor, or of pages, whose rows are counted up to the end of a sequence.
-/// As in `tile_map`, its boxes are panels if head_dim is not a whole number of them, or if `box_panels` is 1.
+/// As in `tile_map`, its boxes are panels if head_dim is not a whole number of them, if `box_panels` is 1, or
+/// if a row must be `in_one_piece`.
 inline TileMap map_to_an_end(const Spec& spec, TensorId tensor, const void* base, uint64_t unit_bytes,
-                             int box_rows, int box_panels) {
+                             int box_rows, int box_panels, bool in_one_piece = false) {
   const int row = columns_of(spec, tensor);
-  const bool by_panels = row % kPanel != 0;
+  const bool by_panels = row % kPanel != 0 || in_one_piece;
   const int columns = by_panels ? row : kPanel, panels = by_panels ? 1 : row / kPanel;
   device::TensorTiles tiles = {
       .dtype = spec.dtype,
@@ -61,6 +62,11 @@ inline TileMap map_to_an_end(const Spec& spec, TensorId tensor, const void* base
 inline TileMap varlen_map(const Spec& spec, TensorId tensor, const void* base, int box_rows) {
   return map_to_an_end(spec, tensor, base, map_unit(spec, tensor), box_rows,
                        tile_columns(spec, tensor) / kPanel);
+}
+
+/// Does the same with boxes that are panels.
+inline TileMap varlen_panel_map(const Spec& spec, TensorId tensor, const void* base, int box_rows) {
+  return map_to_an_end(spec, tensor, base, map_unit(spec, tensor), box_rows, 1, true);
 }
 
 }  // namespace flashbook::masks

@@ -105,7 +105,6 @@ const Definition value_dim = {
                  .type = "N",
                  .help = "Number of columns of V and O (default: as many as --head-dim)",
                  .read = [](const Value& value, Request& to) { to.spec.value_dim = value.count(); }}},
-    .has_gradient = false,
 };
 
 }  // namespace features
