@@ -232,11 +232,13 @@ void name_machine(const Chapter& chapter, Report& report) {
   report.simulated = !report.on_gpu;
 }
 
-/// Returns the default problem, with the kind of keys that the step accepts.
-Spec spec_for(const Step& step, const Spec& spec) {
-  return step.needs.has(Feature::latent)       ? with_latent_keys(spec)
-         : step.needs.has(Feature::e4m3_cache) ? with_e4m3_cache(spec)
-                                               : spec;
+/// Returns the default problem, with the kind of keys that the step accepts, and lists of a quarter of them
+/// if it needs any.
+Spec spec_for(const Step& step, Spec spec) {
+  if (step.needs.has(Feature::latent)) spec = with_latent_keys(spec);
+  if (step.needs.has(Feature::e4m3_cache)) spec = with_e4m3_cache(spec);
+  if (step.needs.has(Feature::indices)) spec = with_indices(spec, std::max(1, spec.seqlen_k / 4), 1);
+  return spec;
 }
 
 /// Returns the step's bytes by its cost model; 0 if that needs a kernel that the program lacks.

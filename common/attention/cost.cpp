@@ -14,9 +14,8 @@ double elements_used(const Spec& spec, TensorId id) {
     const KeyRange seen = keys_seen(spec, batch, 0, 0, spec.seqlen_q);
     keys += seen.end - seen.begin;
   }
-  for (const Definition* feature : having(&Definition::repeated_keys, spec))
-    keys -= feature->repeated_keys(spec);
-  return keys * spec.kv_heads * columns_of(spec, id);
+  for (const Definition* feature : having(&Definition::unread_keys, spec)) keys -= feature->unread_keys(spec);
+  return keys * spec.kv_heads * stored_columns(spec, id);
 }
 
 }  // namespace

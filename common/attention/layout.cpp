@@ -44,7 +44,7 @@ void validate_strides(const Spec& spec, TensorId id) {
                        multiple, ", 16 bytes");
   // From the shortest stride to the longest, each must step over everything that the previous strides reach.
   std::ranges::sort(axes, {}, &Axis::stride);
-  double reached = columns_of(spec, id);  // number of elements; a double, since products may overflow
+  double reached = stored_columns(spec, id);  // number of elements; a double, since products may overflow
   for (const Axis& axis : axes) {
     if (axis.count > 1 && double(axis.stride) < reached)
       throw InputError("the ", axis.name, of_tensor, " is ", axis.stride,
@@ -67,14 +67,15 @@ Strides Spec::strides(TensorId id) const {
   if (!is_stored(*this, id)) return strides(TensorId::k);
   if (layout.of(id) != Strides{}) return layout.of(id);
   const std::vector<int64_t> dims = dims_of(*this, id);
-  const int64_t row = columns_of(*this, id);
+  const int64_t row = stored_columns(*this, id);
   return {.batch = dims[1] * dims[2] * row, .head = dims[2] * row, .row = row};
 }
 
 Layout layout_bshd(const Spec& spec) {
   const auto strides = [&](TensorId id) {
     const std::vector<int64_t> dims = dims_of(spec, id);  // [batch, heads, seqlen, head_dim]
-    return Strides{.batch = dims[2] * dims[1] * dims[3], .head = dims[3], .row = dims[1] * dims[3]};
+    const int64_t row = stored_columns(spec, id);
+    return Strides{.batch = dims[2] * dims[1] * row, .head = row, .row = dims[1] * row};
   };
   const Strides q = strides(TensorId::q), k = strides(TensorId::k), dk = strides(TensorId::dk);
   const Strides o = strides(TensorId::o);
@@ -89,17 +90,21 @@ Layout layout_packed_qkv(const Spec& spec) {
   return {.q = slice, .k = slice, .v = slice, .o = o, .d_o = o, .dq = slice, .dk = slice, .dv = slice};
 }
 
+int stored_columns(const Spec& spec, TensorId id) {
+  return id == TensorId::k && spec.has_latent_rows_in_e4m3() ? kLatentRowBytes : columns_of(spec, id);
+}
+
 int64_t elements_spanned(const Spec& spec, TensorId id) {
   if (!is_stored(spec, id)) return 0;
   const std::vector<int64_t> dims = dims_of(spec, id);
   const Strides strides = spec.strides(id);
-  const int64_t row = columns_of(spec, id);
+  const int64_t row = stored_columns(spec, id);
   return (dims[0] - 1) * strides.batch + (dims[1] - 1) * strides.head + (dims[2] - 1) * strides.row + row;
 }
 
 void scatter(const Spec& spec, TensorId id, std::span<const std::byte> from, std::span<std::byte> to,
              std::size_t element_bytes) {
-  const std::size_t row_bytes = columns_of(spec, id) * element_bytes;
+  const std::size_t row_bytes = stored_columns(spec, id) * element_bytes;
   for_each_row(spec, id, [&](int64_t row, int64_t first) {
     std::memcpy(&to[first * element_bytes], &from[row * row_bytes], row_bytes);
   });
@@ -107,7 +112,7 @@ void scatter(const Spec& spec, TensorId id, std::span<const std::byte> from, std
 
 void gather(const Spec& spec, TensorId id, std::span<const std::byte> from, std::span<std::byte> to,
             std::size_t element_bytes) {
-  const std::size_t row_bytes = columns_of(spec, id) * element_bytes;
+  const std::size_t row_bytes = stored_columns(spec, id) * element_bytes;
   for_each_row(spec, id, [&](int64_t row, int64_t first) {
     std::memcpy(&to[row * row_bytes], &from[first * element_bytes], row_bytes);
   });

@@ -36,6 +36,10 @@ Layout layout_bshd(const Spec& spec);
 /// gradients. O and dO are as in layout_bshd. Requires seqlen_q == seqlen_k.
 Layout layout_packed_qkv(const Spec& spec);
 
+/// Returns the number of elements in a row in memory: columns_of, except that a latent key in e4m3 has
+/// kLatentRowBytes, of which not all are elements.
+int stored_columns(const Spec& spec, TensorId id);
+
 /// Returns the number of elements in a buffer from a tensor's first element to its last.
 int64_t elements_spanned(const Spec& spec, TensorId id);
 

@@ -11,6 +11,12 @@ namespace flashbook {
 /// head_dim is 576, and V is not a separate tensor.
 constexpr int kLatentKeyDim = 576, kLatentValueDim = 512;
 
+/// A latent key in e4m3 (DeepSeek-V3.2's cache) has 656 bytes: 512 elements, a float for every 128 of them,
+/// which is their scale, and 64 elements of 16 bits.
+constexpr int kLatentScales = 4, kLatentColumnsPerScale = kLatentValueDim / kLatentScales;
+constexpr int kLatentPositionAt = kLatentValueDim + kLatentScales * int(sizeof(float));
+constexpr int kLatentRowBytes = kLatentPositionAt + 2 * (kLatentKeyDim - kLatentValueDim);
+
 /// Returns the default number of columns of V: as many as a key has.
 constexpr int default_value_dim(int head_dim) {
   return head_dim == kLatentKeyDim ? kLatentValueDim : head_dim;

@@ -37,6 +37,7 @@ int64_t Spec::q_scale_of(int64_t row) const {
 }
 
 int64_t Spec::k_scales() const {
+  if (has_latent_rows_in_e4m3()) return 0;  // each row contains its own
   if (e4m3.scaling == Scaling::tensor) return 1;
   if (e4m3.scaling == Scaling::block && paging.rows > 0) return int64_t(paging.pages) * kv_heads;
   const int64_t blocks = e4m3.scaling == Scaling::block ? ceil_div(seqlen_k, kKeysPerScale) : 1;

@@ -27,6 +27,7 @@ struct Spec : Sizes {
   Batching batching = {};      ///< how a batch's sequences share a launch
   Sharding sharding = {};      ///< the GPUs that share the tokens
 
+  bool has_latent_rows_in_e4m3() const { return is_latent() && e4m3.cache; }  ///< K has kLatentRowBytes
   bool causal() const { return visibility.is_causal(); }
   bool is_default_layout() const { return layout == Layout{}; }
   /// Returns strides of a tensor with rows of head_dim or value_dim elements, never zero.

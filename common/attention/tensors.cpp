@@ -72,11 +72,50 @@ std::vector<float> means_of(const Spec& spec, std::span<const float> values) {
   return means;
 }
 
+/// Encodes latent keys as rows of elements, scales and position.
+Encoded encode_latent_rows(const Spec& spec, std::span<const float> values) {
+  const int64_t rows = int64_t(values.size()) / kLatentKeyDim;
+  std::vector<float> scaled, positions;
+  for (int64_t row = 0; row < rows; ++row) {
+    const auto key = values.subspan(std::size_t(row * kLatentKeyDim), kLatentKeyDim);
+    scaled.insert(scaled.end(), key.begin(), key.begin() + kLatentValueDim);
+    positions.insert(positions.end(), key.begin() + kLatentValueDim, key.end());
+  }
+  const Encoded elements = encode_scaled({.head_dim = kLatentColumnsPerScale}, scaled, rows * kLatentScales,
+                                         [](int64_t group) { return group; });
+  Encoded encoded{std::vector<std::byte>(std::size_t(rows * kLatentRowBytes)), {}};
+  const auto copy = [&](std::span<const std::byte> from, int64_t at) {
+    const int64_t bytes = rows == 0 ? 0 : int64_t(from.size()) / rows;
+    for (int64_t row = 0; row < rows; ++row)
+      std::copy_n(&from[std::size_t(row * bytes)], bytes,
+                  &encoded.bytes[std::size_t(row * kLatentRowBytes + at)]);
+  };
+  copy(elements.bytes, 0);
+  copy(std::as_bytes(std::span(elements.scales)), kLatentValueDim);
+  copy(encode(spec.dtype, positions), kLatentPositionAt);
+  return encoded;
+}
+
+std::vector<float> decode_latent_rows(const Spec& spec, std::span<const std::byte> bytes) {
+  std::vector<float> values;
+  for (; !bytes.empty(); bytes = bytes.subspan(kLatentRowBytes)) {
+    std::vector<float> key = decode(DType::e4m3, bytes.first(kLatentValueDim));
+    const auto scales = decode(DType::f32, bytes.subspan(kLatentValueDim, kLatentScales * sizeof(float)));
+    for (std::size_t c = 0; c < key.size(); ++c) key[c] *= scales[c / kLatentColumnsPerScale];
+    const auto position =
+        decode(spec.dtype, bytes.subspan(kLatentPositionAt, kLatentRowBytes - kLatentPositionAt));
+    values.insert(values.end(), key.begin(), key.end());
+    values.insert(values.end(), position.begin(), position.end());
+  }
+  return values;
+}
+
 /// Expects and returns the default layout.
 Encoded encode_tensor(const Spec& spec, TensorId id, std::span<const float> values,
                       std::span<const float> means) {
   const DType type = type_of(spec, id);
   if (type != DType::e4m3) return {encode(type, values), {}};
+  if (spec.has_latent_rows_in_e4m3()) return encode_latent_rows(spec, values);
   if (id == TensorId::q)
     return encode_scaled(spec, values, spec.q_scales(), [&](int64_t row) { return spec.q_scale_of(row); });
   if (spec.e4m3.mean_subtracted != !means.empty())
@@ -197,7 +236,9 @@ void round_inputs(const Spec& spec, Inputs& inputs) {
   for (TensorId id : {TensorId::q, TensorId::k, TensorId::v}) {
     const std::span<const float> means = inputs.means(id);
     const auto [bytes, scales] = encode_tensor(spec, id, inputs[id], means);
-    std::vector<float>& values = inputs[id] = decode(type_of(spec, id), bytes);
+    const bool by_row = id == TensorId::k && spec.has_latent_rows_in_e4m3();
+    std::vector<float>& values = inputs[id] =
+        by_row ? decode_latent_rows(spec, bytes) : decode(type_of(spec, id), bytes);
     if (scales.empty()) continue;
     const int64_t dims = spec.head_dim;
     parallel_for_blocks(int64_t(values.size()) / dims, kRowsAtOnce, [&, &scales = scales](int64_t row) {

@@ -25,9 +25,10 @@ enum class TableId {
   slopes,          ///< ScoreFunction::alibi
   bias,            ///< RelativeBias::values
   sinks,           ///< ScoreFunction::sinks
-  paddings         ///< Paging::paddings
+  paddings,        ///< Paging::paddings
+  indices          ///< Indices::keys
 };
-constexpr int kTables = 12;
+constexpr int kTables = 13;
 
 /// Pointers to the tensors of one call, all in the memory of the machine that runs it. Their extents, types
 /// and strides are given by dims_of, type_of and Spec::strides; tensors that the operation lacks are null.

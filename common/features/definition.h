@@ -56,6 +56,8 @@ struct Mask {
   TileClass (*classify)(const Spec& spec, int batch, int head, const ScoreTile& tile) = nullptr;
   /// Returns a range of keys that contains all keys these queries see. Null: all keys.
   KeyRange (*keys_seen)(const Spec& spec, int batch, int first_query, int last_query) = nullptr;
+  /// Returns the visible pairs of one head, if this is the only mask. Null: counted by `classify`.
+  double (*pairs)(const Spec& spec, int batch, int head) = nullptr;
   bool is_exact = false;  ///< `classify` never returns partial needlessly
 };
 
@@ -114,8 +116,9 @@ struct Definition {
   /// Returns the same problem without the feature, and its inputs. Null: the oracle need not remove it.
   std::pair<Spec, Inputs> (*removed)(const Spec& spec, const Inputs& inputs) = nullptr;
   bool has_gradient = true;
-  /// Returns the number of keys that count for every sequence although they are stored only once.
-  double (*repeated_keys)(const Spec& spec) = nullptr;
+  /// Returns the number of keys that no kernel need read: those that no query sees, and every sequence's copy
+  /// but one of keys that are stored only once.
+  double (*unread_keys)(const Spec& spec) = nullptr;
 
   CStruct in_c = {};
 };

@@ -7,6 +7,7 @@
 #include "common/features/array.h"
 #include "common/features/bias/bias.h"
 #include "common/features/blocks/blocks.h"
+#include "common/features/indices/indices.h"
 #include "common/features/intervals/intervals.h"
 #include "common/features/pairs/pairs.h"
 #include "common/features/sequences/sequences.h"
@@ -37,6 +38,7 @@ namespace flashbook {
   ROW(bias)           /* ScoreFunction::bias */                          \
   ROW(sinks)          /* ScoreFunction::sinks */                         \
   ROW(dropout)        /* ScoreFunction::dropout */                       \
+  ROW(indices)        /* Visibility::indices */                          \
   ROW(paddings)       /* Paging::paddings */                             \
   ROW(pages)          /* Paging::rows */                                 \
   ROW(packed_queries) /* Batching::packed_queries */                     \
@@ -63,6 +65,7 @@ struct Visibility {
   Columns columns = {};
   Blocks blocks = {};
   Dense dense = {};
+  Indices indices = {};
 
   static Visibility causal() { return {.window = {.right = 0}}; }
   static Visibility causal_if(bool causal) { return causal ? Visibility::causal() : Visibility{}; }
@@ -95,7 +98,8 @@ struct ScoreFunction {
 
 /// If this no longer compiles, there is a new member: name it here once a feature above covers it.
 inline void every_member_has_a_feature(const Visibility& visibility, const ScoreFunction& score) {
-  [[maybe_unused]] const auto& [window, prefix, lengths, documents, columns, blocks, dense] = visibility;
+  [[maybe_unused]] const auto& [window, prefix, lengths, documents, columns, blocks, dense, indices] =
+      visibility;
   [[maybe_unused]] const auto& [softcap, alibi, bias, sinks, dropout, seed] = score;
 }
 

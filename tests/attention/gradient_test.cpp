@@ -48,12 +48,13 @@ double loss(const Spec& spec, const Point& at, const std::vector<float>& d_o, co
         score -= spec.score.alibi[batch * spec.heads + head] * std::abs(own_key(spec, batch, query) - key);
       if (!spec.score.bias.values.empty())
         score += bias[spec.score.bias.place(head, key - own_key(spec, batch, query))];
-      row_sum += std::exp(score);  // N(0, 1) inputs: no overflow
+      const double weight = testing::times_listed(spec, batch, query, key) * std::exp(score);  // no overflow
+      row_sum += weight;
       if (spec.score.dropout > 0) {
         const Dropout dropout(spec.score.dropout, spec.score.seed);
         dp *= dropout.keeps(batch, head, query, key) ? 65536.0 / (65536 - dropout.threshold) : 0;
       }
-      row_loss += std::exp(score) * dp;
+      row_loss += weight * dp;
     }
     if (row_sum > 0) sum += row_loss / row_sum + d_lse[row] * std::log(row_sum);
   }

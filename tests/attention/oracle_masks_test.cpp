@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "common/attention/check.h"
+#include "common/attention/cost.h"
 #include "common/attention/inputs.h"
 #include "common/features/dropout/dropout.h"
 #include "common/features/pages/pages.h"
@@ -141,6 +142,41 @@ TEST(Decode, SequencesMayShareAPage) {
   shared.q.assign(paged.q.end() - 4 * 4 * 64, paged.q.end());  // the last sequence's queries
   const Reference last = reference_of(one, shared);
   for (int i = 0; i < 16; ++i) EXPECT_NEAR(all.lse[64 + i], last.lse[i], 1e-13);
+}
+
+// Also with latent keys in e4m3, whose rows have 656 bytes.
+TEST(Indices, CountKeysAsOftenAsTheyAreListed) {
+  Spec spec{{.seqlen_q = 3, .seqlen_k = 5}, {.indices = {4, {-1, -1, -1, -1, 3, 0, 3, 3, 4, -1, 1, 4}}}};
+  validate(spec);
+  EXPECT_EQ(visible_pairs(spec), 4);
+  EXPECT_EQ(describe(spec), "batch 1, heads 1, N 3 x 5, d 64, lists of 4 keys, bf16");
+  const double lists = 4 * 12;
+  EXPECT_EQ(compulsory_bytes(spec), 2 * 64 * (2 * 3 + 2 * 4) + 4 * 3 + lists) << "key 2 is not listed";
+  for (const bool latent : {false, true}) {
+    if (latent) spec = with_e4m3_cache(with_latent_keys(spec));
+    const Inputs inputs = make_inputs(spec, InputKind::normal, 1);
+    if (latent) {
+      EXPECT_EQ(compulsory_bytes(spec), 2 * 3 * (576 + 512) + 656 * 4 + 4 * 3 + lists);
+      EXPECT_EQ(encode_inputs(spec, inputs).k.bytes.size(), 5u * 656);
+      Inputs again = inputs;
+      round_inputs(spec, again);
+      EXPECT_EQ(again.k, inputs.k);
+      continue;
+    }
+    expect_right(spec, inputs);
+  }
+}
+
+TEST(Indices, AreKeysOrNone) {
+  const auto complaint = [](Array<int> keys) {
+    return testing::input_error_of([&] {
+      validate({{.seqlen_q = 1, .seqlen_k = 5}, {.indices = {2, keys}}});
+    });
+  };
+  EXPECT_EQ(complaint({4, -1}), "");
+  EXPECT_EQ(complaint({0, 5}), "indices has key 5: give 0 to 4, or -1 for none");
+  EXPECT_EQ(complaint({0, -2}), "indices has key -2: give 0 to 4, or -1 for none");
+  EXPECT_EQ(complaint({0}), "indices has 1 numbers: give 2, as many for each query as a list has");
 }
 
 TEST(Decode, RefusesTablesThatDoNotFit) {

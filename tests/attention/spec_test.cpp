@@ -53,7 +53,7 @@ TEST(Validate, NamesTheOptionAndTheCure) {
   for (int head_dim : {8, 96, 248}) EXPECT_EQ(complaint({{.head_dim = head_dim}}), "");
   EXPECT_EQ(complaint({{.head_dim = kLatentKeyDim}}), "");
   EXPECT_EQ(complaint({{.head_dim = kLatentKeyDim, .dtype = DType::e4m3}}),
-            "latent keys have no scales, which e4m3 needs: give f32, f16 or bf16");
+            "latent queries have no scales, which e4m3 needs: give f32, f16 or bf16");
   Spec strided{{.head_dim = kLatentKeyDim}};
   strided.layout.v = {576, 576, 576};
   EXPECT_EQ(complaint(strided), "in latent attention V is the first columns of K: give strides for K only");

@@ -64,8 +64,7 @@ DirectRow::DirectRow(const Spec& s, const Inputs& inputs, int b, int h, int i)
       score -= (long double)slopes[sequence * s.heads + h] * std::abs(own_key(s, b, i) - j);
     }
     if (!s.score.bias.values.empty()) score += s.score.bias.at(h, j - own_key(s, b, i));
-    keys.push_back(j);
-    scores.push_back(score);
+    for (int times = times_listed(s, b, i, j); times > 0; --times) keys.push_back(j), scores.push_back(score);
   }
   if (scores.empty()) return;
   const long double largest = std::ranges::max(scores);

@@ -38,6 +38,12 @@ bool sees_by_definition(const Spec& spec, int batch, int head, int query, int ke
   });
 }
 
+int times_listed(const Spec& spec, int batch, int query, int key) {
+  const Indices& lists = spec.visibility.indices;
+  const auto first = lists.keys.begin() + (int64_t(batch) * spec.seqlen_q + query) * lists.count;
+  return lists.count == 0 ? 1 : int(std::count(first, first + lists.count, key));
+}
+
 std::vector<float> slopes_by_sequence(const Spec& spec) {
   const std::size_t documents = spec.visibility.documents.first_query.size();
   std::vector<float> slopes((documents > 0 ? documents - 1 : std::size_t(spec.batch)) * spec.heads);

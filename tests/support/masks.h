@@ -15,6 +15,9 @@ Spec masked_spec(int seqlen_q, int seqlen_k, Visibility visibility, int head_dim
 /// Returns whether a query sees a key, straight from the plain definitions of all masks.
 bool sees_by_definition(const Spec& spec, int batch, int head, int query, int key);
 
+/// Returns how often a visible key counts: as often as the query's list has it, or once.
+int times_listed(const Spec& spec, int batch, int query, int key);
+
 /// Returns a valid problem with small lengths and any combination of the masks among these features.
 Spec random_mask(std::mt19937& random, Features among = Features::every());
 

@@ -160,7 +160,7 @@ const Definition pages = {
           return std::pair(without_pages(spec), gather_pages(spec, inputs));
         },
     .has_gradient = false,
-    .repeated_keys = [](const Spec& spec) { return (spec.batch - 1.0) * spec.paging.shared; },
+    .unread_keys = [](const Spec& spec) { return (spec.batch - 1.0) * spec.paging.shared; },
     .in_c = c_struct<FlashbookPages, FLASHBOOK_PAGES>(
         [](const auto& from, Spec& to) {
           require_positive("page_rows", from.page_rows);
