@@ -263,9 +263,9 @@ __device__ __forceinline__ void write_down(Segment next, const PlaceInPlan& at, 
 
 /// Goes on to the next segment, if there is one. `kThreads` threads that use `kBarrier` share `segment` and
 /// `place`.
-template <int kBarrier, int kThreads, typename PlanType>
-__device__ __forceinline__ bool next_segment(Segments<LatentKernelTraits::kKeys, PlanType>& segments,
-                                             Segment& segment, PlaceInPlan& place) {
+template <int kBarrier, int kThreads, int kKeys, typename PlanType>
+__device__ __forceinline__ bool next_segment(Segments<kKeys, PlanType>& segments, Segment& segment,
+                                             PlaceInPlan& place) {
   segments.at = place;
   Segment next;
   if (!segments.next(next)) return false;

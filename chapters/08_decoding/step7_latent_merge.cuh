@@ -261,9 +261,9 @@ __device__ __forceinline__ void merge_squares(MergedPiece (&merged)[kCount], con
 //| contiguous bytes of it.
 
 /// Stores a merged square of a tile of rows whose first is row `first_row` of the pack. One warp.
-template <typename T>
+template <typename T, typename ProblemType>
 __device__ __forceinline__ void store_square(const MergedPiece& merged, const Square& square,
-                                             const Problem& problem, const Pack& of, int first_row,
+                                             const ProblemType& problem, const Pack& of, int first_row,
                                              T* o,          // [batch, heads, seqlen_q, 512], strided
                                              float* lse) {  // [batch, heads, seqlen_q]
   const int lane = threadIdx.x % 32;
@@ -330,11 +330,11 @@ __device__ __forceinline__ void count_seen(const LatentParts& parts, const Segme
 //| memory, in the first stage of keys. The barrier in `wait_for_parts` also keeps warps from the block's next
 //| item until all have read the results of this one.
 
-/// Merges the block's share of an item's squares. All consumers.
-template <typename T>
+/// Merges the block's share of an item's squares. `ProblemType` is Problem or SparseProblem. All consumers.
+template <typename T, typename ProblemType>
 __device__ __forceinline__ void merge_share(MergedPiece (&warp_parts)[LatentKernelTraits::kWarps][32],
                                             const LatentParts& parts, const Segment& item,
-                                            const Problem& problem,
+                                            const ProblemType& problem,
                                             T* o,          // [batch, heads, seqlen_q, 512], strided
                                             float* lse) {  // [batch, heads, seqlen_q]
   constexpr int kWarps = LatentKernelTraits::kWarps, kNeighbours = 4;

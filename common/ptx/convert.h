@@ -80,6 +80,19 @@ __device__ __forceinline__ float2 unpack_bf16(uint32_t packed) {
   return make_float2(__uint_as_float(packed << 16), __uint_as_float(packed & 0xffff0000u));
 }
 
+/// Multiplies the two bf16 elements of a register by those of another, rounded to nearest even. Subnormal
+/// factors and products keep their values. Needs Hopper (sm_90). (PTX ISA, mul.bf16x2)
+__device__ __forceinline__ uint32_t multiply_bf16(uint32_t a, uint32_t b) {
+#ifdef __CUDACC__
+  uint32_t product;
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(product) : "r"(a), "r"(b));
+  return product;
+#else
+  const float2 left = unpack_bf16(a), right = unpack_bf16(b);
+  return pack<bf16>(left.x * right.x, left.y * right.y);
+#endif
+}
+
 /// Rounds four floats to e4m3 and packs them into a register, the first into its lowest byte. Rounds to
 /// nearest even; values beyond 448 become 448. Two instructions. (PTX ISA, cvt.rn.satfinite.e4m3x2.f32)
 __device__ __forceinline__ uint32_t pack_e4m3(float a, float b, float c, float d) {

@@ -1,12 +1,13 @@
 //| # Chapter 8's descriptor
 //|
-//| The chapter has ten decoding steps: few queries, a long cache. This file runs on the host;
+//| The chapter has twelve decoding steps: few queries, a long cache. This file runs on the host;
 //| [launch.cuh](launch.cuh) has the launches.
 #include "chapters/08_decoding/host/chapter.h"
 #include "chapters/08_decoding/host/e4m3_cache.h"
 #include "chapters/08_decoding/host/latent.h"
 #include "chapters/08_decoding/host/rules.h"
 #include "chapters/08_decoding/host/shared_prefix.cuh"
+#include "chapters/08_decoding/host/sparse.h"
 #include "chapters/08_decoding/host/warpgroup.h"
 #include "common/attention/cost.h"
 #include "common/device/dispatch.h"
@@ -57,6 +58,7 @@ std::string limits(const Spec& spec) {
     return "chapter 8 takes a softcap up to 1024: a larger one hardly changes scores, so leave it out";
   if (has_rules(spec) && std::max(spec.seqlen_q, spec.seqlen_k) > kMaxKeys)
     return "chapter 8 takes at most 2^30 queries and keys under a window or a function: give fewer";
+  if (kStep >= 11) return limits_of_sparse(spec);
   const int rows = spec.paging.rows;
   if (rows == 0) return "";
   if (kStep == 7) return limits_of_latent_pages(spec);
@@ -165,17 +167,20 @@ constexpr Features accepted() {
   if (kStep == 3) return kDense;
   if (kStep == 4) return kDense | Feature::unsplit | kRules;
   if (kStep == 7) return kDense | Feature::pages;
+  if (kStep >= 11) return Feature::strides | Feature::pages;
   if (kStep == 8) return kDense | Feature::unsplit | Feature::pages | Feature::block_scales;
   return kDense | Feature::unsplit | Feature::pages | kRules;
 }
 
-/// Steps 4 to 10 have counters at the beginning of their workspace.
+/// Steps 4 to 12 have counters at the beginning of their workspace.
 template <int kStep, int64_t (*kWorkspace)(const Spec&), int64_t (*kParts)(const Spec&) = kWorkspace>
 constexpr Step row(const char* slug, const char* name, const char* idea,
                    void (*run)(const Spec&, const Tensors&, device::Stream)) {
   Features needs;
   if (kStep == 7) needs = Feature::latent;
   if (kStep == 8) needs = Feature::e4m3_cache;
+  if (kStep == 11) needs = Feature::latent | Feature::indices;
+  if (kStep == 12) needs = Feature::latent | Feature::indices | Feature::e4m3_cache;
   return {.slug = slug,
           .name = name,
           .idea = idea,
@@ -241,6 +246,13 @@ constexpr Step kSteps[] = {
     row<10, warpgroup_bytes>("warpgroup", "a warpgroup's rows",
                              "Several tokens of a group fill the rows of wgmma, which reads each key once.",
                              run_step10),
+    row<11, sparse_workspace_bytes>(
+        "sparse_prefill", "lists of latents",
+        "Producers gather the latents that each token lists, and two warpgroups share their scores.",
+        run_sparse),
+    row<12, sparse_workspace_bytes>(
+        "sparse_decode", "lists of latents in e4m3",
+        "Producers convert the latents that they gather to bf16 by moving bits.", run_sparse),
 };
 
 }  // namespace

@@ -1,0 +1,410 @@
+//| # Step 11: sparse prefill
+//|
+//| **What this step is about.** Each token of a prompt attends to its own 2048 keys. All of its 128 heads read
+//| the same ones, so a gathered key takes part in as many FLOPs as in step 7, and the tensor cores can be the
+//| bottleneck. But TMA cannot gather rows into a tile for `wgmma`. Threads must, by `cp.async`, so a warpgroup
+//| of producers is needed, and step 7's three warpgroups leave no registers for it: two hold O, and Q fills
+//| the registers of the third.
+//|
+//| **What this step does.** It gives up step 7's third warpgroup of consumers. Q moves to shared memory, and
+//| the two warpgroups that hold O compute the scores, too, each for every other tile. Every P is needed twice,
+//| for the left columns of O and for the right ones, so each warpgroup passes its P to the other. This is
+//| FlashMLA's *seesaw* schedule.
+//|
+//| **Budget.** Shared memory: 72 KB of Q, two tiles of 72 KB, 8 KB of P. Registers per thread: O 128, scores
+//| 32, P 16. Producers have 72 registers.
+#pragma once
+#include "chapters/08_decoding/softmax.cuh"
+#include "chapters/08_decoding/sparse_tiles.cuh"
+#include "chapters/08_decoding/step7_latent.cuh"
+
+namespace flashbook::decoding {
+
+//| ## Why a seesaw
+//|
+//| With space for two tiles, a tile's place must be refilled while the tensor cores read the other one.
+//| Loading 72 KB takes about as long as a tile's scores. If both warpgroups added the first tile's values,
+//| then the second's, both places would become free at the end of a round, and the tensor cores would wait
+//| for a whole tile. So each warpgroup adds its *own* tile first:
+//|
+//| | | left warpgroup | right warpgroup | becomes free |
+//| |---|---|---|---|
+//| | 1 | S of tile 0 | | |
+//| | 2 | softmax of tile 0 | S of tile 1 | |
+//| | 3 | O += P V, tile 0, left | softmax of tile 1 | tile 0, left |
+//| | 4 | passes P of tile 0 | O += P V, tile 1, right | tile 1, right |
+//| | 5 | O += P V, tile 1, left | O += P V, tile 0, right | tile 0, right; tile 1, left |
+//|
+//| Halves of a tile become free one after the other, in the order in which the next scores need them.
+//|
+//| **Maxima.** A row has one running maximum, which alternates between the warpgroups: the left one raises it
+//| for tile 0 and passes it to the right one, which raises it for tile 1 and passes it back. P of tile 0 was
+//| computed with the older maximum, so the left warpgroup corrects it before it passes it on. Maxima are lazy,
+//| as in chapter 5: after a few tiles, corrections are 1, and are skipped.
+
+/// Scores of keys that do not exist become -inf. `exist`: a word of SparseShared::exist for each lane of a
+/// quad.
+__device__ __forceinline__ void hide_missing(float (&scores)[32], const uint16_t (&exist)[4]) {
+  const unsigned own = exist[threadIdx.x % 4];
+  if (__all_sync(kWholeWarp, own == 0xffff)) return;
+#pragma unroll
+  for (int i = 0; i < 32; ++i)
+    if ((own & 1u << (i / 4 * 2 + i % 2)) == 0) scores[i] = -INFINITY;
+}
+
+/// Issues a half of the scores of a tile, as one group, when it has landed. `kSecond`: the other half's
+/// product is already issued, and this one adds to it.
+template <int kHalf, bool kSecond>
+__device__ __forceinline__ void issue_half(float (&scores)[32], SparseShared& shared, int tile,
+                                           uint32_t phase) {
+  constexpr int kFirst = kHalf * LatentKernelTraits::kHalfPanels;
+  mbarrier_wait(&shared.full[tile][kHalf], phase);
+  const uint64_t q = wgmma_descriptor<Swizzle::b128>(shared.queries.element[kFirst], 16, kAtomBytes);
+  const uint64_t k = wgmma_descriptor<Swizzle::b128>(shared.keys[tile].element[kFirst], 16, kAtomBytes);
+  if (!kSecond) wgmma_pin(scores);
+  wgmma_fence();
+#pragma unroll
+  for (int step = 0; step < (LatentKernelTraits::kHalfPanels + kHalf) * 4; ++step) {
+    const uint32_t at = step / 4 * kPanelBytes + step % 4 * 32;
+    wgmma<__nv_bfloat16, 64>(scores, wgmma_advance(q, at), wgmma_advance(k, at), kSecond || step > 0);
+  }
+  wgmma_commit();
+}
+
+/// Returns the descriptor of the values of a tile that a warpgroup adds: its half of the columns.
+__device__ __forceinline__ uint64_t values_of(SparseShared& shared, int tile, int side) {
+  return wgmma_descriptor<Swizzle::b128>(shared.keys[tile].element[side * LatentKernelTraits::kHalfPanels],
+                                         kPanelBytes, kAtomBytes);
+}
+
+/// Issues output += P V with P in shared memory, as one group.
+__device__ __forceinline__ void issue_passed(float (&output)[128], const void* passed, uint64_t values) {
+  const uint64_t p = wgmma_descriptor<Swizzle::b128>(passed, 16, kAtomBytes);
+  wgmma_pin(output);
+  wgmma_fence();
+#pragma unroll
+  for (int step = 0; step < 4; ++step)
+    wgmma<__nv_bfloat16, LatentKernelTraits::kHalf, Major::k, Major::mn>(
+        output, wgmma_advance(p, step * 32), wgmma_advance(values, step * 16 * kPanelRowBytes), true);
+  wgmma_commit();
+}
+
+/// Writes a warp's rows of P where the other warpgroup reads them. `to`: 64 rows of 64 probabilities.
+__device__ __forceinline__ void pass(void* to, const uint32_t (&p)[4][4]) {
+  const unsigned thread = thread_number() % kWarpgroup;
+  const int row = thread / 32 * 16 + thread % 16, right = thread % 32 / 16 * 16;
+#pragma unroll
+  for (int step = 0; step < 4; ++step)
+    stmatrix_x4(static_cast<unsigned char*>(to) + swizzled(Swizzle::b128, row * 128 + step * 32 + right),
+                p[step]);
+  fence_proxy_async();  // this thread's writes become visible to wgmma
+}
+
+/// Signals that this warp's warpgroup has read a half of a tile.
+__device__ __forceinline__ void release(SparseShared& shared, int tile, int half) {
+  if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.empty[tile][half]);
+}
+
+/// Makes `rows` and O relative to the maxima in shared memory, which are at least as large. Returns whether
+/// anything has changed, and the factors in `correction`.
+__device__ __forceinline__ bool take_maxima(SparseShared& shared, Rows& rows, float (&output)[128],
+                                            float (&correction)[2], float scale_log2) {
+  const int row = row_in_tile(thread_number());
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float raised = shared.max[row + 8 * r], base = raised == -INFINITY ? 0.0f : raised;
+    correction[r] = exp2_approx((rows.max[r] - base) * scale_log2);
+    rows.max[r] = raised;
+    rows.sum[r] *= correction[r];
+  }
+  const bool changed = __any_sync(kWholeWarp, correction[0] != 1 || correction[1] != 1);
+  if (changed) rescale_rows(output, correction);
+  return changed;
+}
+
+/// Turns scores into P, and passes the rows' maxima on: threads that wait at `kBarrier` see them.
+template <int kBarrier>
+__device__ __forceinline__ void make_p(SparseShared& shared, float (&scores)[32], uint32_t (&p)[4][4],
+                                       Rows& rows, float (&output)[128], float scale_log2) {
+  float correction[2];
+  online_softmax<true>(scores, rows, correction, scale_log2);
+  const int row = row_in_tile(thread_number());
+  __syncwarp();  // all lanes have read the maxima that these replace
+  if (threadIdx.x % 4 == 0) shared.max[row] = rows.max[0], shared.max[row + 8] = rows.max[1];
+  named_barrier_arrive<kBarrier, SparseTraits::kConsumers>();
+  if (__any_sync(kWholeWarp, correction[0] != 1 || correction[1] != 1)) rescale_rows(output, correction);
+  round_to_fragments<__nv_bfloat16>(p, scores);
+}
+
+/// p *= correction, row by row.
+__device__ __forceinline__ void rescale_p(uint32_t (&p)[4][4], const float (&correction)[2]) {
+#pragma unroll
+  for (int i = 0; i < 16; ++i) {
+    const float2 pair = unpack_bf16(p[i / 4][i % 4]);
+    p[i / 4][i % 4] = pack<__nv_bfloat16>(pair.x * correction[i % 2], pair.y * correction[i % 2]);
+  }
+}
+
+/// Issues output += P V with P in registers, as one group.
+__device__ __forceinline__ void issue_own(float (&output)[128], uint32_t (&p)[4][4], uint64_t values) {
+  wgmma_pin(output);
+  wgmma_pin(p);
+  wgmma_fence();
+  hopper::issue_accumulate<__nv_bfloat16>(output, p, values);
+}
+
+//| ## The left warpgroup
+//|
+//| P of the first tile replaces the position in its ninth panel, as in step 7: its scores are complete, and
+//| the right half is released by the warpgroup that reads this P. When the last product of a round is issued,
+//| so is the next round's first half of scores: the tensor cores have work while P V is waited for.
+
+/// Attends to a segment's rounds, with scores of their first tiles and the left columns of O.
+__device__ __forceinline__ void attend_left(SparseShared& shared, float (&output)[128], Rows& rows,
+                                            uint32_t& phase, int rounds, float scale_log2) {
+  float scores[32], correction[2];
+  uint32_t p[4][4];
+  void* const passed = shared.keys[0].element[LatentKernelTraits::kPosition];
+  issue_half<0, false>(scores, shared, 0, phase);
+  issue_half<1, true>(scores, shared, 0, phase);
+  wgmma_wait<0>();
+  wgmma_pin(scores);
+#pragma unroll 1
+  for (; rounds > 0; --rounds) {
+    hide_missing(scores, shared.exist[0]);
+    make_p<kFirstMax>(shared, scores, p, rows, output, scale_log2);
+    issue_own(output, p, values_of(shared, 0, 0));
+    wgmma_wait<0>();
+    wgmma_pin(output);
+    wgmma_pin(p);
+    release(shared, 0, 0);
+    named_barrier_sync<kSecondMax, SparseTraits::kConsumers>();
+    if (take_maxima(shared, rows, output, correction, scale_log2)) rescale_p(p, correction);
+    pass(passed, p);
+    named_barrier_arrive<kFirstP, SparseTraits::kConsumers>();
+    named_barrier_sync<kSecondP, SparseTraits::kConsumers>();
+    issue_passed(output, shared.p.element, values_of(shared, 1, 0));
+    phase ^= 1;
+    if (rounds > 1) {
+      issue_half<0, false>(scores, shared, 0, phase);
+      wgmma_wait<1>();
+      release(shared, 1, 0);
+      issue_half<1, true>(scores, shared, 0, phase);
+    }
+    wgmma_wait<0>();
+    wgmma_pin(output);
+    wgmma_pin(scores);
+    if (rounds == 1) release(shared, 1, 0);
+  }
+}
+
+//| ## The right warpgroup
+//|
+//| It computes the second tile's scores from right to left, since the right half lands first.
+
+/// Attends to a segment's rounds, with scores of their second tiles and the right columns of O.
+__device__ __forceinline__ void attend_right(SparseShared& shared, float (&output)[128], Rows& rows,
+                                             uint32_t& phase, int rounds, float scale_log2) {
+  float scores[32], correction[2];
+  uint32_t p[4][4];
+#pragma unroll 1
+  for (; rounds > 0; --rounds) {
+    issue_half<1, false>(scores, shared, 1, phase);
+    issue_half<0, true>(scores, shared, 1, phase);
+    wgmma_wait<0>();
+    wgmma_pin(scores);
+    hide_missing(scores, shared.exist[1]);
+    named_barrier_sync<kFirstMax, SparseTraits::kConsumers>();
+    take_maxima(shared, rows, output, correction, scale_log2);
+    make_p<kSecondMax>(shared, scores, p, rows, output, scale_log2);
+    issue_own(output, p, values_of(shared, 1, 1));
+    pass(shared.p.element, p);
+    named_barrier_arrive<kSecondP, SparseTraits::kConsumers>();
+    named_barrier_sync<kFirstP, SparseTraits::kConsumers>();
+    issue_passed(output, shared.keys[0].element[LatentKernelTraits::kPosition], values_of(shared, 0, 1));
+    wgmma_wait<1>();
+    release(shared, 1, 1);
+    wgmma_wait<0>();
+    wgmma_pin(output);
+    wgmma_pin(p);
+    release(shared, 0, 1);
+    phase ^= 1;
+  }
+}
+
+//| ## The producers
+//|
+//| Each of the four warps loads one half of one tile, round after round. It waits for its own `empty`, so no
+//| half is late because another one is not free yet. Eight lanes copy 128 bytes of a key, a row of a panel,
+//| to places that the swizzle exchanges, as TMA would.
+//|
+//| **A list is read a round ahead**, while the copies of this round are in flight: the index of a key must be
+//| known before its first byte can be requested, and two trips to memory in a row would be too late. A lane
+//| finds the places of two keys, and the eight lanes that copy one get its place by a shuffle.
+
+/// Keys in bf16, gathered by cp.async: 72 pieces of 16 bytes.
+struct GatheredKeys {
+  static constexpr int kProducers = 1;  ///< warps that load a half of a tile
+  static constexpr int kProducerRegisters = 72, kConsumerRegisters = 216;
+
+  /// Loads the tiles of units `unit` ... `end` - 1, as soon as their places are free. Four warps.
+  __device__ static void produce(SparseShared& shared, const SparseCache& cache, const SparseProblem& problem,
+                                 const EvenPlan& plan, int unit, int end) {
+    const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32 % 4, 0), lane = threadIdx.x % 32;
+    const int tile = warp % 2, half = warp == 1 || warp == 2;  // the order in which they become free
+    int place[2];  // of the keys of bits lane % 16 of words lane / 16 and lane / 16 + 2
+    const auto find = [&] {
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        place[i] = place_of(cache, problem, plan, unit,
+                            tile * SparseTraits::kKeys + row_of_bit(2 * i + lane / 16, lane % 16));
+    };
+    if (unit < end) find();
+#pragma unroll 1
+    for (uint32_t phase = 0; unit < end; phase ^= 1) {
+      mbarrier_wait(&shared.empty[tile][half], phase ^ 1);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const unsigned exist = __ballot_sync(kWholeWarp, place[i] >= 0);
+        if (half == tile && lane % 16 == 0) shared.exist[tile][2 * i + lane / 16] = uint16_t(exist >> lane);
+#pragma unroll 4
+        for (int first = 0; first < 32; first += 4) {
+          const int bit = first + lane / 8, at = __shfl_sync(kWholeWarp, place[i], bit);
+          const int row = row_of_bit(2 * i + first / 16, bit % 16);
+          const uint4* from = cache.keys + max(at, 0) + half * 32 + lane % 8;
+          uint4* to = piece_of(shared.keys[tile], row, half * 256 + lane % 8 * 8);
+#pragma unroll
+          for (int panel = 0; panel < LatentKernelTraits::kHalfPanels + 1; ++panel)
+            if (panel < LatentKernelTraits::kHalfPanels || half == 1)
+              cp_async_cg(to + panel * kPanelBytes / 16, from + panel * 8, at >= 0 ? 16 : 0);
+        }
+      }
+      if (++unit < end) find();
+      cp_async_wait_all();
+      fence_proxy_async();  // this lane's copies become visible to wgmma
+      __syncwarp();
+      if (lane == 0) mbarrier_arrive(&shared.full[tile][half]);
+    }
+  }
+};
+
+//| ## The kernel
+//|
+//| As in step 7, a block takes a share of all rounds, the units of the plan, and blocks that share an item
+//| merge it at the end. With
+//| a long prompt every block has many tokens, one after another, and its producers load the next token's keys
+//| while its consumers store O.
+
+/// Loads a segment's queries. Rows past the last head become zeros. All consumers.
+__device__ __forceinline__ void load_sparse_queries(SparseShared& shared, const __nv_bfloat16* q,
+                                                    const SparseProblem& problem, const Segment& segment) {
+  const int lane = threadIdx.x % 32, first = segment.row_tile * SparseTraits::kRows;
+  const Pack of = problem.pack_of(segment.pack);
+#pragma unroll 1
+  for (int row = threadIdx.x / 32; row < SparseTraits::kRows; row += 8) {
+    const bool exists = first + row < problem.rows();
+    const __nv_bfloat16* from = q + (exists ? problem.offset(problem.q_strides, of, first + row) : 0);
+#pragma unroll
+    for (int column = lane * 8; column < kLatentKeyDim; column += 256)
+      cp_async_cg(piece_of(shared.queries, row, column), from + column, exists ? 16 : 0);
+  }
+  cp_async_wait_all();
+  fence_proxy_async();                                      // this thread's rows become visible to wgmma,
+  named_barrier_sync<kValues, SparseTraits::kConsumers>();  // and all have arrived
+}
+
+/// Divides O by its rows' sums, and stores O and the log-sum-exp, or a part. All consumers.
+__device__ __forceinline__ void finish(SparseShared& shared, float (&output)[128], const Rows& rows,
+                                       const SparseProblem& problem, const Segment& segment,
+                                       const LatentParts& parts, int side, __nv_bfloat16* o, float* lse) {
+  const int in_tile = row_in_tile(threadIdx.x), first = segment.row_tile * SparseTraits::kRows;
+  float inverse[2], row_lse[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float sum = quad_sum(rows.sum[r]);
+    if (threadIdx.x % 4 == 0) shared.sum[side][in_tile + 8 * r] = sum;
+  }
+  named_barrier_sync<kValues, SparseTraits::kConsumers>();  // both have stored their sums
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float sum = shared.sum[0][in_tile + 8 * r] + shared.sum[1][in_tile + 8 * r];
+    inverse[r] = sum > 0 ? 1 / sum : 0;
+    row_lse[r] = log_sum_exp(rows.max[r] * problem.scale_log2, sum);
+  }
+  //| A warp whose 16 rows are all past the last head has nothing to store, and the merge does not read its
+  //| part.
+  if (first + in_tile / 16 * 16 >= problem.rows()) return;
+  if (segment.parts > 1) {
+    const int64_t place = parts.place(segment.row_tile, segment.first_block, segment.part);
+    if (threadIdx.x % 4 == 0)
+      for (int r = 0; r < 2; ++r) parts.row(place, side, in_tile + 8 * r).lse = row_lse[r];
+    return store_part(parts, place, side, in_tile, output, inverse);
+  }
+  const Pack of = problem.pack_of(segment.pack);
+  rescale_rows(output, inverse);
+  store_from_registers<__nv_bfloat16>(output, first + in_tile, problem.rows(), [&](int row) {
+    return o + problem.offset(problem.o_strides, of, row) + side * LatentKernelTraits::kHalf;
+  });
+  if (side == 0 && threadIdx.x % 4 == 0)
+    for (int r = 0; r < 2; ++r)
+      if (first + in_tile + 8 * r < problem.rows())
+        lse[problem.number(of, first + in_tile + 8 * r)] = row_lse[r];
+}
+
+/// Computes sparse latent attention. Grid: {tiles of heads, blocks that share the tokens}; shared memory:
+/// SparseShared. `Keys` loads keys as a cache stores them.
+template <typename Keys>
+__global__ void __launch_bounds__(SparseTraits::kThreads, 1)
+    sparse_latent(const __nv_bfloat16* q,  // [tokens, heads, 576], strided
+                  __nv_bfloat16* o,        // [tokens, heads, 512], strided
+                  float* lse,              // [batch, heads, tokens of a batch entry]
+                  SparseCache cache, LatentParts parts, SparseProblem problem, EvenPlan plan) {
+  SparseShared& shared = *dynamic_shared<SparseShared>();
+  Segments<SparseTraits::kRoundKeys, EvenPlan> segments(plan, problem, gridDim.y);
+  segments.begin(blockIdx.y);
+  Segment first;
+  const bool has_segment = segments.next(first);
+  if (threadIdx.x == 0) {
+    initialise(shared, Keys::kProducers);
+    if (has_segment) write_down(first, segments.at, shared.segment, shared.place);
+  }
+  __syncthreads();
+
+  const int warpgroup = __shfl_sync(kWholeWarp, threadIdx.x / kWarpgroup, 0);
+  if (warpgroup == 2) {
+    setmaxnreg_dec<Keys::kProducerRegisters>();
+    const int unit = int(blockIdx.y) * plan.units_per_block;
+    Keys::produce(shared, cache, problem, plan, unit, min(unit + plan.units_per_block, plan.units));
+    return;
+  }
+  setmaxnreg_inc<Keys::kConsumerRegisters>();
+  const Segment& segment = shared.segment;
+  int shared_items = 0;
+  uint32_t phase = 0;
+  for (bool more = has_segment; more;
+       more = next_segment<kValues, SparseTraits::kConsumers>(segments, shared.segment, shared.place)) {
+    load_sparse_queries(shared, q, problem, segment);
+    float output[128] = {};
+    Rows rows = Rows::none();
+    const int rounds = segment.end - segment.begin;
+    //| (The warpgroup's number would take a register from one segment to the next.)
+    const int side = int(thread_number()) / kWarpgroup;
+    if (side == 0)
+      attend_left(shared, output, rows, phase, rounds, problem.scale_log2);
+    else
+      attend_right(shared, output, rows, phase, rounds, problem.scale_log2);
+    finish(shared, output, rows, problem, segment, parts, side, o, lse);
+    if (segment.parts > 1) {
+      if (threadIdx.x == 0) shared.with_others[shared_items] = segment;
+      ++shared_items;
+      announce_part(parts, segment);
+    }
+    if (shared.place.left > 0) continue;
+    auto& warp_parts = reinterpret_cast<MergedPiece(&)[LatentKernelTraits::kWarps][32]>(shared.keys[0]);
+    for (int i = 0; i < shared_items; ++i)
+      merge_share(warp_parts, parts, shared.with_others[i], problem, o, lse);
+    if (int(threadIdx.x) < shared_items) count_seen(parts, shared.with_others[threadIdx.x]);
+  }
+}
+
+}  // namespace flashbook::decoding
