@@ -24,7 +24,8 @@ TEST_F(ChapterTest, SequencesHaveLengthsOfTheirOwn) {
 
 constexpr Slug kRing{kDecoding, "ring"}, kPages{kDecoding, "paged"}, kEqualWork{kDecoding, "equal_work"},
     kLatent{kDecoding, "latent"}, kE4m3Cache{kDecoding, "e4m3_cache"}, kBoxes{kDecoding, "boxes"},
-    kWarpgroups{kDecoding, "warpgroup"};
+    kWarpgroups{kDecoding, "warpgroup"}, kSparsePrefill{kDecoding, "sparse_prefill"},
+    kSparseDecode{kDecoding, "sparse_decode"};
 std::vector<int> paged_steps() { return {kPages, kEqualWork, kBoxes, kWarpgroups}; }
 
 // Unused pages and everything past a sequence's last key are NaN. The order of pages, and paging itself, must
@@ -163,6 +164,109 @@ Spec latent_of(std::vector<int> lengths, int heads, int seqlen_q = 1, DType dtyp
   return spec;
 }
 
+/// Returns a problem in which each of `tokens` tokens per sequence has a list of `count` of `keys` latents:
+/// in any order, some of them repeated and some missing. The first list has none.
+Spec lists_of(int tokens, int heads, int keys, int count, int step = 11, int batch = 1) {
+  std::mt19937 random(count);
+  Spec spec = latent_of(std::vector<int>(std::size_t(batch), keys), heads, tokens);
+  spec.visibility = {};
+  if (step == kSparseDecode) spec = with_e4m3_cache(spec);
+  spec = with_indices(spec, std::min(count, keys), 5);
+  Indices& lists = spec.visibility.indices;
+  Array<int> longer;
+  for (int64_t list = 0; list < int64_t(batch) * tokens; ++list)
+    for (int i = 0; i < count; ++i)
+      longer.push_back(list == 0 && tokens > 1 ? -1
+                       : random() % 8 == 0     ? -1
+                                               : lists.keys[list * lists.count + i % lists.count]);
+  lists = {count, longer};
+  return spec;
+}
+
+/// Makes all keys NaN that are in no list.
+void poison_unlisted(const Spec& spec, Inputs& inputs) {
+  const Indices& lists = spec.visibility.indices;
+  const int64_t of_batch = int64_t(spec.seqlen_q) * lists.count;
+  for (int64_t key = 0; key < spec.k_rows(); ++key) {
+    const auto first = lists.keys.begin() + key / spec.seqlen_k * of_batch;
+    if (std::count(first, first + of_batch, int(key % spec.seqlen_k)) == 0)
+      std::fill_n(&inputs.k[key * kLatentKeyDim], kLatentKeyDim, NAN);
+  }
+}
+
+/// Runs a step on lists of keys, and again with pages and by token, which must not change a bit.
+void expect_lists_right(const Spec& spec, int step, InputKind kind = InputKind::normal) {
+  SCOPED_TRACE("step " + std::to_string(step) + ", " + describe(spec));
+  validate(spec);
+  ASSERT_EQ(kDecoding.refusal(step, spec), "");
+  Inputs inputs = make_inputs(spec, kind, 3);
+  poison_unlisted(spec, inputs);
+  const Outputs outputs = run_once(kDecoding, spec, inputs, step);
+  const CheckResult result = check(spec, make_reference(spec, inputs, all_rows(spec)), outputs);
+  EXPECT_TRUE(result.o.ok) << result.o.worst << ", bound " << result.o.bound;
+  EXPECT_TRUE(result.lse.ok) << result.lse.worst << ", bound " << result.lse.bound;
+  Spec paged = in_pages(spec, 64, 2);
+  paged.layout = layout_bshd(paged);
+  const Outputs again = run_once(kDecoding, paged, scatter_pages(paged, inputs), step);
+  EXPECT_TRUE(again.o == outputs.o && again.lse == outputs.lse);
+}
+
+// A round has 128 entries of a list, in two tiles, and a tile of rows 64 heads.
+TEST_F(ChapterTest, ListsMayHaveAnyLengthAndAnyKeys) {
+  for (int step : {kSparsePrefill, kSparseDecode}) {
+    for (int count : {1, 63, 64, 65, 128, 129, 300})
+      expect_lists_right(lists_of(2, count == 64 ? 64 : 24, 200, count, step, 1 + count % 2), step);
+    expect_lists_right(lists_of(1, 128, 3000, 2048, step), step);
+    expect_lists_right(lists_of(5, 72, 40, 400, step, 2), step);  // fewer keys than entries
+    Spec none = lists_of(3, 64, 100, 130, step);
+    std::ranges::fill(none.visibility.indices.keys, -1);
+    expect_lists_right(none, step);
+  }
+}
+
+// Scores rise by more than the softmax ignores, within a round and from one to the next.
+TEST_F(ChapterTest, MaximaPassFromOneWarpgroupToTheOther) {
+  for (int step : {kSparsePrefill, kSparseDecode})
+    for (const InputKind kind : {InputKind::drifting, InputKind::large_scores, InputKind::outliers})
+      for (const bool ascending : {true, false}) {
+        Spec spec = lists_of(1, 64, 500, 500, step);
+        Array<int>& keys = spec.visibility.indices.keys;
+        std::ranges::sort(keys);
+        if (!ascending) std::ranges::reverse(keys);
+        expect_lists_right(spec, step, kind);
+      }
+}
+
+// Lists in device memory are not validated. Keys that do not exist count as none.
+TEST_F(ChapterTest, ListsCannotNameKeysThatDoNotExist) {
+  for (int step : {kSparsePrefill, kSparseDecode}) {
+    const Spec spec = lists_of(3, 64, 200, 150, step);
+    Spec wrong = spec;
+    int* other = wrong.visibility.indices.keys.data();
+    for (std::size_t i = 0; i < wrong.visibility.indices.keys.size(); ++i)
+      if (other[i] < 0) other[i] = std::array{200, INT_MAX, INT_MIN, -2, 201}[i % 5];
+    const Inputs inputs = make_inputs(spec, InputKind::normal, 3);
+    const UploadedInputs uploaded(Operation::decode, wrong, inputs, device::Place::device);
+    const Call call(kDecoding, spec, uploaded, step);
+    call.run();
+    EXPECT_TRUE(check(spec, make_reference(spec, inputs, all_rows(spec)), call.download()).ok());
+  }
+}
+
+TEST_F(ChapterTest, ListsAreRightInAnyOrder) {
+  for (int seed = 0; seed < 9; ++seed) {
+    const RandomWarpOrder order(seed);
+    const InBackground background(std::array{Async::eager, Async::lazy, Async::random}[seed % 3], seed);
+    const int step = 11 + seed % 2;
+    expect_lists_right(lists_of(1 + seed % 4, 16 << seed % 4, 300, 100 + 90 * seed, step), step);
+  }
+}
+
+TEST_F(ChapterTest, EveryLaunchWithListsGivesTheSameBits) {
+  expect_same_bits_of(lists_of(3, 128, 900, 700), kSparsePrefill, 1000);
+  expect_same_bits_of(lists_of(3, 128, 900, 700, kSparseDecode), kSparseDecode, 1000);
+}
+
 // A tile has 64 keys, and tiles are processed in pairs. Everything past a last key is NaN, as are unused
 // pages.
 TEST_F(ChapterTest, LatentKeysAreValuesToo) {
@@ -218,7 +322,8 @@ TEST_F(ChapterTest, CallsOfAllStepsMayShareAWorkspace) {
       {latent_of({3000}, 16), latent},     {with_e4m3_cache(cache_of({1700})), kE4m3Cache},
       {cache_of({900}, 128), kEqualWork},  {latent_of({70}, 64), latent},
       {cache_of({1700, 20}), kEqualWork},  {cache_of({1700, 20}), kBoxes},
-      {cache_of({1700, 20}), kWarpgroups}, {cache_of({2000}), kEqualWork}};
+      {cache_of({1700, 20}), kWarpgroups}, {lists_of(2, 64, 300, 500), kSparsePrefill},
+      {cache_of({2000}), kEqualWork}};
   int64_t bytes = 0;
   for (const auto& [spec, step] : calls) bytes = std::max(bytes, kDecoding.step(step).workspace_bytes(spec));
   device::Buffer memory(device::Place::device, bytes);
@@ -645,6 +750,12 @@ TEST_F(TracedCache, OfRulesBreaksNoRuleOfMemory) {
 TEST_F(TracedCache, OfLatentKeysBreaksNoRuleOfMemory) {
   const Spec spec = in_pages(latent_of({0, 1, 200, 64}, 128), 64, 1);
   expect_right(spec, make_inputs(spec, InputKind::normal, 3));
+}
+
+TEST_F(TracedCache, OfListedKeysBreaksNoRuleOfMemory) {
+  for (int step : {kSparsePrefill, kSparseDecode})
+    for (const auto& [tokens, count] : {std::pair(3, 300), {1, 600}})
+      expect_lists_right(lists_of(tokens, 70, 200, count, step), step);
 }
 
 TEST_F(TracedCache, InE4m3BreaksNoRuleOfMemory) {

@@ -243,7 +243,7 @@ TEST_F(ChapterTest, ComputesOrRefusesEachFeature) {
     plain.sharding.ranks = 1;
     plain.seqlen_k = std::min(plain.seqlen_k, 300);
     if (plain.seqlen_q > 1) plain.seqlen_q = 70, plain.seqlen_k = 70;
-    for (const Feature needed : {Feature::latent, Feature::e4m3_cache})
+    for (const Feature needed : {Feature::latent, Feature::e4m3_cache, Feature::indices})
       if (asked.needs.has(needed)) plain = with_feature(needed, plain);
     for (int bit = 0; bit < int(Feature::unknown); ++bit) {
       const Feature feature = Feature(bit);

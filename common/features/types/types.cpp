@@ -58,7 +58,10 @@ const Definition e4m3_cache = {
                   "an e4m3 cache needs queries of a 16-bit type: give f16 or bf16");
         },
     .describe =
-        [](const Spec& spec) { return concat("cache e4m3, a scale per ", name_of(spec.e4m3.scaling)); },
+        [](const Spec& spec) {
+          return concat("cache e4m3, a scale per ",
+                        spec.is_latent() ? "128 elements" : name_of(spec.e4m3.scaling));
+        },
     .has_gradient = false,
 };
 
