@@ -52,6 +52,8 @@ SMALL = ["--batch", "1", "--heads", "1", "--head-dim", "64"]
 E4M3_CACHE = ["--cache", "e4m3", "--seqlen-k", "100"]
 POISONED = ["--lengths", "150,90", "--page-rows", "64"]  # NaN follows a sequence's last key in its page
 EMPTY_BETWEEN = ",".join(["100", *["0"] * 9] * 3)
+LISTS = ["--head-dim", "576", "--heads", "64", "--kv-heads", "1", "--seqlen", "2", "--seqlen-k", "300", "--indices", "200"]
+IN_E4M3 = ["--step", "sparse_decode", "--cache", "e4m3", *LISTS]
 LATENT = ["--head-dim", "576", "--heads", "8", "--kv-heads", "1", "--seqlen", "1", "--seqlen-k", "300"]
 
 VARLEN = ["--lengths", "60,200,100", "--causal"]
@@ -430,6 +432,22 @@ FAULTS = {
     "keys_not_awaited_08": Fault("08_decoding/step4_ring.cuh", "if (first == 0) wait_full(shared.ring, keys);  // K has landed",
         "wait_full(shared.ring, keys);", "", traced=["--step", "ring", "--seqlen", "1", "--seqlen-k", "300", *SMALL], says="wrote at bulk_load",
         about="The kernel does not wait for K", breaks=("ring", "paged", "equal_work", "e4m3_cache")),
+    "missing_keys_seen_08": Fault("08_decoding/step11_sparse_prefill.cuh", "if (__all_sync(kWholeWarp, own == 0xffff)) return;", "own == 0xffff",
+        "true", steps=("sparse_prefill",), options=["--step", "sparse_prefill", *LISTS]),
+    "own_maximum_08": Fault("08_decoding/step11_sparse_prefill.cuh", "rows.max[r] = raised;", "raised", "rows.max[r]", steps=("sparse_prefill",),
+        options=["--step", "sparse_prefill", *LISTS]),
+    "first_list_08": Fault("08_decoding/sparse_tiles.cuh", "cache.lists[int64_t(token) * cache.count + entry]",
+        "int64_t(token) * cache.count + entry", "entry", steps=("sparse_prefill",), options=["--step", "sparse_prefill", *LISTS]),
+    "page_that_moved_08": Fault("08_decoding/sparse_tiles.cuh", "cache.table[batch * cache.pages_of_sequence + key / cache.page_rows]",
+        "key / cache.page_rows", "0", steps=("sparse_prefill",), options=["--step", "sparse_prefill", *LISTS, "--page-rows", "64"]),
+    "bias_of_f16_08": Fault("08_decoding/step12_sparse_decode.cuh", "constexpr uint32_t kBias = 0x7b807b80;", "0x7b807b80", "0x7b007b00",
+        steps=("sparse_decode",), options=IN_E4M3),
+    "scales_of_the_left_half_08": Fault("08_decoding/step12_sparse_decode.cuh", "[half * 2 + lane % 2];", "half * 2 + lane % 2", "lane % 2",
+        steps=("sparse_decode",), options=IN_E4M3),
+    "copies_not_visible_08": Fault("08_decoding/step11_sparse_prefill.cuh", "fence_proxy_async();  // this lane's copies become visible to wgmma",
+        "fence_proxy_async();", "", traced=["--step", "sparse_prefill", *LISTS], says="data race in block 0 on dynamic shared memory"),
+    "freed_while_read_08": Fault("08_decoding/step11_sparse_prefill.cuh", "wgmma_wait<1>();\n    release(shared, 1, 1);", "wgmma_wait<1>();", "",
+        traced=["--step", "sparse_prefill", *LISTS, "--seqlen", "1"], says="data race"),
     "skips_at_the_end_09": Fault("09_masks/step4_flashmask.cuh", "if (largest.lower_begin <= first_query && last_query < least.lower_end)",
         "last_query < least.lower_end", "last_query <= least.lower_end", steps=("flashmask",), options=INTERVALS,
         about="A tile whose last query sees keys is skipped", settings={"mask": "intervals"}),
