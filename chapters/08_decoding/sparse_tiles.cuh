@@ -1,8 +1,8 @@
 //| # Sparse latent attention: what both steps share
 //|
-//| DeepSeek-V3.2 lets each query token attend to 2048 keys, which a cheap *indexer* has chosen from all earlier
-//| ones. Keys are latents, as in [step 7](step7_latent.cuh): 576 elements, of which the first 512 are also the
-//| value. The kernel receives a list of keys for each token.
+//| DeepSeek-V3.2 lets each query token attend to 2048 keys, which a cheap *indexer* has chosen from all
+//| earlier ones. Keys are latents, as in [step 7](step7_latent.cuh): 576 elements, of which the first 512 are
+//| also the value. The kernel receives a list of keys for each token.
 //|
 //| A token's 128 heads have the same list, and 64 of them are the rows of a tile. So every tile of rows has
 //| its own keys, and each *token* takes the place of a sequence in the plan. A list is short and its length
@@ -91,8 +91,8 @@ static_assert(sizeof(SparseShared) <= kMaxSharedBytes, "more shared memory than 
 //| **Who reads a half last?** The left half of the first tile and of the second: the left warpgroup. So each
 //| `empty` has one arrival from each of the four warps of one warpgroup.
 
-//| **Which keys exist.** In a warpgroup's scores, lane $l$ has columns $2l$ and $2l + 1$, modulo 8. So each of
-//| four words has the bits of the keys in two such columns, and a lane needs only its own word.
+//| **Which keys exist.** In a warpgroup's scores, lane $l$ has columns $2l$ and $2l + 1$, modulo 8. So each
+//| of four words has the bits of the keys in two such columns, and a lane needs only its own word.
 /// Returns the key of a tile to which a bit of a word of SparseShared::exist belongs.
 __device__ __forceinline__ int row_of_bit(int word, int bit) { return bit / 2 * 8 + 2 * word + bit % 2; }
 

@@ -1,15 +1,15 @@
 //| # Step 11: sparse prefill
 //|
-//| **What this step is about.** Each token of a prompt attends to its own 2048 keys. All of its 128 heads read
-//| the same ones, so a gathered key takes part in as many FLOPs as in step 7, and the tensor cores can be the
-//| bottleneck. But TMA cannot gather rows into a tile for `wgmma`. Threads must, by `cp.async`, so a warpgroup
-//| of producers is needed, and step 7's three warpgroups leave no registers for it: two hold O, and Q fills
-//| the registers of the third.
+//| **What this step is about.** Each token of a prompt attends to its own 2048 keys. All of its 128 heads
+//| read the same ones, so a gathered key takes part in as many FLOPs as in step 7, and the tensor cores can
+//| be the bottleneck. But TMA cannot gather rows into a tile for `wgmma`. Threads must, by `cp.async`, so a
+//| warpgroup of producers is needed, and step 7's three warpgroups leave no registers for it: two hold O, and
+//| Q fills the registers of the third.
 //|
 //| **What this step does.** It gives up step 7's third warpgroup of consumers. Q moves to shared memory, and
-//| the two warpgroups that hold O compute the scores, too, each for every other tile. Every P is needed twice,
-//| for the left columns of O and for the right ones, so each warpgroup passes its P to the other. This is
-//| FlashMLA's *seesaw* schedule.
+//| the two warpgroups that hold O compute the scores, too, each for every other tile. Every P is needed
+//| twice, for the left columns of O and for the right ones, so each warpgroup passes its P to the other. This
+//| is FlashMLA's *seesaw* schedule.
 //|
 //| **Budget.** Shared memory: 72 KB of Q, two tiles of 72 KB, 8 KB of P. Registers per thread: O 128, scores
 //| 32, P 16. Producers have 72 registers.
@@ -22,10 +22,10 @@ namespace flashbook::decoding {
 
 //| ## Why a seesaw
 //|
-//| With space for two tiles, a tile's place must be refilled while the tensor cores read the other one.
-//| Loading 72 KB takes about as long as a tile's scores. If both warpgroups added the first tile's values,
-//| then the second's, both places would become free at the end of a round, and the tensor cores would wait
-//| for a whole tile. So each warpgroup adds its *own* tile first:
+//| With space for two tiles, a tile's place must be refilled while the tensor cores read the other one. At
+//| the L2's rate, 72 KB take nearly as long as a tile's products. If both warpgroups added the first tile's
+//| values, then the second's, both places would become free at the end of a round, and the tensor cores would
+//| wait for a whole tile. So each warpgroup adds its *own* tile first:
 //|
 //| | | left warpgroup | right warpgroup | becomes free |
 //| |---|---|---|---|
@@ -39,8 +39,8 @@ namespace flashbook::decoding {
 //|
 //| **Maxima.** A row has one running maximum, which alternates between the warpgroups: the left one raises it
 //| for tile 0 and passes it to the right one, which raises it for tile 1 and passes it back. P of tile 0 was
-//| computed with the older maximum, so the left warpgroup corrects it before it passes it on. Maxima are lazy,
-//| as in chapter 5: after a few tiles, corrections are 1, and are skipped.
+//| computed with the older maximum, so the left warpgroup corrects it before it passes it on. Maxima are
+//| lazy, as in chapter 5: after a few tiles, corrections are 1, and are skipped.
 
 /// Scores of keys that do not exist become -inf. `exist`: a word of SparseShared::exist for each lane of a
 /// quad.
@@ -291,9 +291,8 @@ struct GatheredKeys {
 //| ## The kernel
 //|
 //| As in step 7, a block takes a share of all rounds, the units of the plan, and blocks that share an item
-//| merge it at the end. With
-//| a long prompt every block has many tokens, one after another, and its producers load the next token's keys
-//| while its consumers store O.
+//| merge it at the end. With a long prompt every block has many tokens, one after another, and its producers
+//| load the next token's keys while its consumers store O.
 
 /// Loads a segment's queries. Rows past the last head become zeros. All consumers.
 __device__ __forceinline__ void load_sparse_queries(SparseShared& shared, const __nv_bfloat16* q,

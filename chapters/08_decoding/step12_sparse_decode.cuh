@@ -12,14 +12,14 @@
 //|
 //| ## From e4m3 to bf16
 //|
-//| The obvious way goes from e4m3 to f16 to float to bf16, one conversion instruction each, and these run at a
-//| quarter of the rate of others. But both formats are a sign, an exponent and a fraction, so *moving the bits*
-//| is enough: shift exponent and fraction to where bf16 has the last four bits of its exponent and the first
-//| three of its fraction. What is wrong then is the exponent's bias, 127 instead of 7: the number is too small
-//| by a factor of $2^{120}$, and one multiplication of pairs corrects it. It is right for subnormal numbers,
-//| too, since bf16's subnormals are also fractions without a leading 1. (NaN becomes a number: a cache has
-//| none.) A second multiplication applies the scale. Scales that are powers of two are exact, as DeepSeek's
-//| are; others are rounded to bf16.
+//| The obvious way goes from e4m3 to f16 to float to bf16, one conversion instruction each, and these run at
+//| a quarter of the rate of others. But both formats are a sign, an exponent and a fraction, so *moving the
+//| bits* is enough: shift exponent and fraction to where bf16 has the last four bits of its exponent and the
+//| first three of its fraction. What is wrong then is the exponent's bias, 127 instead of 7: the number is
+//| too small by a factor of $2^{120}$, and one multiplication of pairs corrects it. It is right for subnormal
+//| numbers, too, since bf16's subnormals are also fractions without a leading 1. (NaN becomes a number: a
+//| cache has none.) A second multiplication applies the scale. Scales that are powers of two are exact, as
+//| DeepSeek's are; others are rounded to bf16.
 #pragma once
 #include "chapters/08_decoding/step11_sparse_prefill.cuh"
 #include "common/ptx/convert.h"
@@ -39,14 +39,14 @@ __device__ __forceinline__ uint2 to_bf16_pairs(uint32_t e4m3, uint32_t scale) {
 //| ## The producers
 //|
 //| All four warps convert each half together, since one warp alone would take too long for it. A warp has 16
-//| keys of a tile, two at a time: four lanes read the 64 elements of a panel's row, the next four those of the
-//| next key, and eight such groups the four panels of the half. So eight lanes write pieces of different
+//| keys of a tile, two at a time: four lanes read the 64 elements of a panel's row, the next four those of
+//| the next key, and eight such groups the four panels of the half. So eight lanes write pieces of different
 //| banks: a piece of 16 elements fills two places of 16 bytes, of which the swizzle gives one row the even
 //| ones and the next row the odd ones.
 //|
-//| **A whole half is on its way while the previous one is converted.** A lane has eight pieces of each half. As
-//| soon as it has converted one, it requests the one that takes its register, for the next half. The halves
-//| continue from round to round and from token to token.
+//| **A whole half is on its way while the previous one is converted.** A lane has eight pieces of each half.
+//| As soon as it has converted one, it requests the one that takes its register, for the next half. The
+//| halves continue from round to round and from token to token.
 
 /// Keys of 656 bytes, 41 pieces of 16: 512 elements in e4m3, four scales, and a position in bf16.
 struct ConvertedKeys {

@@ -440,7 +440,7 @@ FAULTS = {
         "int64_t(token) * cache.count + entry", "entry", steps=("sparse_prefill",), options=["--step", "sparse_prefill", *LISTS]),
     "page_that_moved_08": Fault("08_decoding/sparse_tiles.cuh", "cache.table[batch * cache.pages_of_sequence + key / cache.page_rows]",
         "key / cache.page_rows", "0", steps=("sparse_prefill",), options=["--step", "sparse_prefill", *LISTS, "--page-rows", "64"]),
-    "bias_of_f16_08": Fault("08_decoding/step12_sparse_decode.cuh", "constexpr uint32_t kBias = 0x7b807b80;", "0x7b807b80", "0x7b007b00",
+    "half_of_the_signs_08": Fault("08_decoding/step12_sparse_decode.cuh", "(upper & 0x80008000) |", "0x80008000", "0x00008000",
         steps=("sparse_decode",), options=IN_E4M3),
     "scales_of_the_left_half_08": Fault("08_decoding/step12_sparse_decode.cuh", "[half * 2 + lane % 2];", "half * 2 + lane % 2", "lane % 2",
         steps=("sparse_decode",), options=IN_E4M3),
