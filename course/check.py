@@ -23,7 +23,7 @@ from course.solution import answer, solved
 
 Exercises = Sequence[manifest.Exercise]
 
-PER_CHAPTER = range(3, 8)
+PER_CHAPTER = range(3, 9)
 # Unity builds, since most of the time goes into headers that each source reads again.
 QUICK = ("-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_BUILD_TYPE=None", "-DCMAKE_CXX_FLAGS=-O0")
 DETAILS = re.compile(r"<details>\s*<summary>Hint</summary>(.*?)</details>", re.DOTALL)
