@@ -34,6 +34,7 @@
 #include "common/features/bias/bias_c.h"
 #include "common/features/blocks/blocks_c.h"
 #include "common/features/dropout/dropout_c.h"
+#include "common/features/indices/indices_c.h"
 #include "common/features/intervals/intervals_c.h"
 #include "common/features/pages/pages_c.h"
 #include "common/features/pairs/pairs_c.h"

@@ -28,7 +28,7 @@ inline constexpr auto kSupported = [] {
       {7, backward, any_head_dim | causal | strides},
       {8, decode,
        block_scales | latent | e4m3_cache | any_head_dim | causal | window | lengths | softcap | alibi |
-           sinks | paddings | pages | packed_queries | unsplit | strides},
+           sinks | indices | paddings | pages | packed_queries | unsplit | strides},
       {9, forward,
        any_head_dim | value_dim | causal | window | sink_keys | prefix | documents | blocks | intervals |
            pairs | softcap | alibi | bias | dropout | strides},

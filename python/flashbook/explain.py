@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from flashbook import _library, ops
+from flashbook import _library, flash_mla, ops
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +62,11 @@ class _Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, operator: Any, types: Any, arguments: tuple[Any, ...] = (), options: Mapping[str, Any] | None = None) -> Any:
         if operator is torch.ops.aten.index_put_.default:
             return arguments[0]  # explains the call without appending new keys
+        if operator is torch.ops.flashbook.sparse.default:
+            plan = flash_mla.plan_of(*arguments)[0]
+            explanation = _explanation("decode", plan, plan.reason, {})
+            self.seen.append((explanation, lambda: explanation))
+            return flash_mla.results(*arguments)
         if operator not in (torch.ops.flashbook.forward.default, torch.ops.flashbook.decode.default):
             return operator(*arguments, **(options or {}))
         q, k, v = arguments[:3]

@@ -7,6 +7,7 @@
 
 #include "common/attention/random.h"
 #include "common/features/helpers.h"
+#include "common/features/indices/indices_c.h"
 
 namespace flashbook {
 namespace {
@@ -114,6 +115,12 @@ const Definition indices = {
           }
           return keys;
         },
+    .in_c = c_struct<FlashbookIndices, FLASHBOOK_INDICES>(
+        [](const auto& from, Spec& to) {
+          require_positive("count", from.count);
+          to.visibility.indices = {from.count, on_device<int>(double(to.batch) * to.seqlen_q * from.count)};
+        },
+        {{"indices", place_of(TableId::indices)}}),
 };
 
 }  // namespace features

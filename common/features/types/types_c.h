@@ -10,7 +10,9 @@ typedef enum FlashbookScaling {
 } FlashbookScaling;
 
 /** Scales of tensors in e4m3. With a 16-bit dtype, only k and v are FLASHBOOK_E4M3, as in a cache. An
- * element's value is its encoding times its scale, plus the mean of its column. Each array may be null. */
+ * element's value is its encoding times its scale, plus the mean of its column. Each array may be null. A
+ * latent key has 656 bytes instead: 512 elements, a float for every 128 of them, which is their scale, and 64
+ * elements in dtype; and k has strides in bytes. */
 enum { FLASHBOOK_SCALES = 16 };
 typedef struct FlashbookScales {
   int32_t kind;
