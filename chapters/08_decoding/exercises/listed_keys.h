@@ -5,8 +5,8 @@
 
 namespace flashbook::decoding {
 
-// An indexer lists the keys that a token attends to, by their positions in the sequence; -1 is no key. A table
-// lists the sequence's pages. Keys from `length` on have not been written yet.
+// An indexer lists the keys that a token attends to, by their positions in the sequence; -1 is no key. A
+// table lists the sequence's pages. Keys from `length` on have not been written yet.
 
 /// A sequence's keys, in pages.
 struct ListedPages {

@@ -250,9 +250,9 @@ constexpr Step kSteps[] = {
         "sparse_prefill", "lists of latents",
         "Producers gather the latents that each token lists, and two warpgroups share their scores.",
         run_sparse),
-    row<12, sparse_workspace_bytes>(
-        "sparse_decode", "lists of latents in e4m3",
-        "Producers convert the latents that they gather to bf16 by moving bits.", run_sparse),
+    row<12, sparse_workspace_bytes>("sparse_decode", "lists of latents in e4m3",
+                                    "Producers convert the latents that they gather to bf16 by moving bits.",
+                                    run_sparse),
 };
 
 }  // namespace
