@@ -36,9 +36,12 @@ def sparse_latent_attention(q: Tensor, kv: Tensor, indices: Tensor, sm_scale: fl
     ops.check_array("indices", indices, q, torch.int32)
     if indices.dim() != 2 or len(indices) != len(q) or indices.shape[1] < 1:
         raise ValueError(f"indices is {tuple(indices.shape)}: pass ({len(q)}, count), a list for each token")
+    scale = 1 / math.sqrt(KEY_DIM) if sm_scale is None else sm_scale
+    if not 0 < scale < math.inf:
+        raise ValueError(f"sm_scale is {scale}: pass a finite number above 0")
     interface.refuse_gradients(q, kv)
     q, kv = (tensor if tensor.stride(-1) == 1 else tensor.contiguous() for tensor in (q, kv if kv.dim() == 3 else kv[None]))
-    o, lse = torch.ops.flashbook.sparse(q, kv, indices, 1 / math.sqrt(KEY_DIM) if sm_scale is None else sm_scale)
+    o, lse = torch.ops.flashbook.sparse(q, kv, indices, scale)
     return o, lse.T
 
 
