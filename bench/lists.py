@@ -92,28 +92,19 @@ def launch_of(module, problem):
 
 def contestants_of(options, cell, _):
     problem = make_problem(cell)
-    step = "sparse_decode" if cell.startswith("e4m3") else "sparse_prefill"
-    found = [Contestant(f"ch08/{step}", "flashbook.flash_mla", launch_of(importlib.import_module("flashbook.flash_mla"), problem), kind="decode")]
-    if "flash_mla" in options.peers:
-        peer = Contestant("flash_mla", "FlashMLA", None, kind="decode")
-        if importlib.util.find_spec("flash_mla"):
-            peer.run = launch_of(importlib.import_module("flash_mla"), problem)
-        else:
-            peer.skipped = "its package, flash_mla, is not installed"
-        found.append(peer)
-    found.append(peers.product("bf16"))
+    names = {f"ch08/sparse_{'decode' if cell.startswith('e4m3') else 'prefill'}": "flashbook.flash_mla"} | {who: who for who in options.peers}
+    found = [peers.product("bf16")]
+    for who, package in names.items():
+        is_there = importlib.util.find_spec(package)
+        found.append(Contestant(who, package, is_there and launch_of(importlib.import_module(package), problem), kind="decode",
+                                skipped="" if is_there else f"its package, {package}, is not installed"))
     return problem, found, 2 * (KEY_DIM + VALUE_DIM) * HEADS * problem.indices.numel()
-
-
-def check(problem, contestants):
-    race.check_outputs(problem, [c for c in contestants if c.who != "product"], largest_error, 10)
-    for contestant in contestants:
-        contestant.launches = 10
 
 
 def run(options, library):
     os.environ["FLASHBOOK_LIBRARY"] = str(options.library)
     sys.path.insert(0, str(results.ROOT / "python"))
+    check = lambda problem, contestants: race.check_outputs(problem, contestants[1:], largest_error, 10)
     race.run(options, library, check, {cell: functools.partial(contestants_of, options, cell) for cell in CELLS if re.search(options.only, cell)})
 
 

@@ -22,25 +22,15 @@ namespace flashbook::decoding {
 
 //| ## Why a seesaw
 //|
-//| With space for two tiles, a tile's place must be refilled while the tensor cores read the other one. At
-//| the L2's rate, 72 KB take nearly as long as a tile's products. If both warpgroups added the first tile's
-//| values, then the second's, both places would become free at the end of a round, and the tensor cores would
-//| wait for a whole tile. So each warpgroup adds its *own* tile first:
+//| With space for two tiles, a tile's place must be refilled while the tensor cores read the other one. If
+//| both warpgroups added the first tile's values and then the second's, both places would become free at the
+//| end of a round, and the tensor cores would wait for a whole tile. So each warpgroup adds its *own* tile
+//| first, and halves of a tile become free one after the other ([the table](sparse.md#step-11-the-seesaw)).
 //|
-//| | | left warpgroup | right warpgroup | becomes free |
-//| |---|---|---|---|
-//| | 1 | S of tile 0 | | |
-//| | 2 | softmax of tile 0 | S of tile 1 | |
-//| | 3 | O += P V, tile 0, left | softmax of tile 1 | tile 0, left |
-//| | 4 | passes P of tile 0 | O += P V, tile 1, right | tile 1, right |
-//| | 5 | O += P V, tile 1, left | O += P V, tile 0, right | tile 0, right; tile 1, left |
-//|
-//| Halves of a tile become free one after the other, in the order in which the next scores need them.
-//|
-//| **Maxima.** A row has one running maximum, which alternates between the warpgroups: the left one raises it
-//| for tile 0 and passes it to the right one, which raises it for tile 1 and passes it back. P of tile 0 was
-//| computed with the older maximum, so the left warpgroup corrects it before it passes it on. Maxima are
-//| lazy, as in chapter 5: after a few tiles, corrections are 1, and are skipped.
+//| **Maxima.** A row's maximum alternates between the warpgroups: the left one raises it for tile 0 and passes
+//| it on, and the right one raises it for tile 1 and passes it back. P of tile 0 was computed with the older
+//| one, so the left warpgroup corrects it before passing it on. Maxima are lazy, as in chapter 5: after a few
+//| tiles, corrections are 1, and are skipped.
 
 /// Scores of keys that do not exist become -inf. `exist`: a word of SparseShared::exist for each lane of a
 /// quad.
