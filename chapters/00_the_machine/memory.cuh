@@ -95,10 +95,12 @@ __global__ void copy(float4* __restrict__ to, const float4* __restrict__ from, i
 
 //| To measure the L2, a block must load bytes that its L1 no longer holds. So in each round it reads another
 //| block's chunk, 37 blocks further on. By the time a chunk's turn comes again, the L1 has long evicted it.
+//| Scattered reads have as many lines, at random places: eight threads read the 128 bytes of a line.
 
 constexpr int kChunk = 4;  ///< `float4`s that a thread reads per round
 
-/// Sums all of `data` in each of `rounds` rounds.
+/// Sums all of `data` in each of `rounds` rounds, or as many lines at random places.
+template <bool kScattered>
 __global__ void read_again(const float4* data,         // [blocks, kChunk, threads of a block]
                            int rounds, float* sums) {  // [threads of the grid]
   float sum = 0;
@@ -107,7 +109,9 @@ __global__ void read_again(const float4* data,         // [blocks, kChunk, threa
     const float4* mine = data + int64_t(chunk) * kChunk * blockDim.x + threadIdx.x;
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
-      const float4 value = mine[i * blockDim.x];
+      const unsigned line = ((chunk * kChunk + i) * blockDim.x + threadIdx.x) / 8 * 2654435761u >> 7;
+      const float4 value = kScattered ? data[line % (gridDim.x * kChunk * blockDim.x / 8) * 8 + threadIdx.x % 8]
+                                      : mine[i * blockDim.x];
       sum += value.x + value.y + value.z + value.w;
     }
   }

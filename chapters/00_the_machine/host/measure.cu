@@ -322,12 +322,15 @@ void Session::bandwidths() {
   const int rounds = gpu_ ? 64 : 2;
   Buffer data(Place::device, std::size_t(count) * sizeof(float4)), result = sums(blocks, threads);
   launch(fill, blocks, threads, pointer<float>(data), 1.0f, 4 * count);
-  const Taken taken = time(1, [&](int64_t*) {
-    launch(read_again, blocks, threads, pointer<float4>(data), rounds, pointer<float>(result));
-  });
-  expect("bandwidth/l2_read", result, 4.0 * kChunk * rounds);
-  timed("bandwidth/l2_read", "L2, bytes read by all multiprocessors", "bytes_per_second",
-        double(data.bytes()) * rounds / taken.seconds, taken);
+  const auto read = [&](const char* name, const char* what, auto kernel) {
+    const Taken taken = time(1, [&](int64_t*) {
+      launch(kernel, blocks, threads, pointer<float4>(data), rounds, pointer<float>(result));
+    });
+    expect(name, result, 4.0 * kChunk * rounds);
+    timed(name, what, "bytes_per_second", double(data.bytes()) * rounds / taken.seconds, taken);
+  };
+  read("bandwidth/l2_read", "L2, bytes read by all multiprocessors", read_again<false>);
+  read("bandwidth/l2_scattered", "L2, lines read at random places", read_again<true>);
 }
 
 void Session::strides() {
