@@ -110,8 +110,9 @@ __global__ void read_again(const float4* data,         // [blocks, kChunk, threa
 #pragma unroll
     for (int i = 0; i < kChunk; ++i) {
       const unsigned line = ((chunk * kChunk + i) * blockDim.x + threadIdx.x) / 8 * 2654435761u >> 7;
-      const float4 value = kScattered ? data[line % (gridDim.x * kChunk * blockDim.x / 8) * 8 + threadIdx.x % 8]
-                                      : mine[i * blockDim.x];
+      const float4 value = kScattered
+                               ? data[line % (gridDim.x * kChunk * blockDim.x / 8) * 8 + threadIdx.x % 8]
+                               : mine[i * blockDim.x];
       sum += value.x + value.y + value.z + value.w;
     }
   }
