@@ -27,10 +27,10 @@ namespace flashbook::decoding {
 //| end of a round, and the tensor cores would wait for a whole tile. So each warpgroup adds its *own* tile
 //| first, and halves of a tile become free one after the other ([the table](sparse.md#step-11-the-seesaw)).
 //|
-//| **Maxima.** A row's maximum alternates between the warpgroups: the left one raises it for tile 0 and passes
-//| it on, and the right one raises it for tile 1 and passes it back. P of tile 0 was computed with the older
-//| one, so the left warpgroup corrects it before passing it on. Maxima are lazy, as in chapter 5: after a few
-//| tiles, corrections are 1, and are skipped.
+//| **Maxima.** A row's maximum alternates between the warpgroups: the left one raises it for tile 0 and
+//| passes it on, and the right one raises it for tile 1 and passes it back. P of tile 0 was computed with the
+//| older one, so the left warpgroup corrects it before passing it on. Maxima are lazy, as in chapter 5: after
+//| a few tiles, corrections are 1, and are skipped.
 
 /// Scores of keys that do not exist become -inf. `exist`: a word of SparseShared::exist for each lane of a
 /// quad.
