@@ -6,6 +6,8 @@
 /// waits until all but the latest few groups have landed. The wait covers only the thread's own copies; a
 /// barrier must follow before data copied by other threads may be read. Until then the destination must not
 /// be read; in the simulator it is NaN.
+///
+/// Or an mbarrier tracks the copies: cp_async_arrive.
 #pragma once
 #include "common/ptx/call_site.h"
 #include "common/ptx/shared_address.h"
@@ -44,6 +46,13 @@ __device__ __forceinline__ void cp_async_ca(void* shared, const void* global, in
 #endif
 }
 
+/// Fetches the line at `global` into the L2: a hint. (PTX ISA, prefetch.global.L2)
+__device__ __forceinline__ void prefetch_l2([[maybe_unused]] const void* global) {
+#ifdef __CUDACC__
+  asm volatile("prefetch.global.L2 [%0];" : : "l"(__cvta_generic_to_global(global)));
+#endif
+}
+
 /// Commits the thread's copies since its last commit as a group, which is empty if there are none. (PTX ISA,
 /// cp.async.commit_group)
 __device__ __forceinline__ void cp_async_commit([[maybe_unused]] CallSite where = CallSite::current()) {
@@ -63,6 +72,22 @@ __device__ __forceinline__ void cp_async_wait([[maybe_unused]] CallSite where = 
   asm volatile("cp.async.wait_group %0;" ::"n"(kInFlight) : "memory");
 #else
   sim::cp_async_wait(kInFlight, where);
+#endif
+}
+
+/// Arrives at an mbarrier as soon as all copies that the thread has issued so far have landed. The arrival is
+/// one of those that mbarrier_init has announced, and publishes only the copies, not the thread's other
+/// writes. The thread's own waits need not cover these copies any more. (PTX ISA,
+/// cp.async.mbarrier.arrive.noinc)
+__device__ __forceinline__ void cp_async_arrive(uint64_t* barrier,
+                                                [[maybe_unused]] CallSite where = CallSite::current()) {
+#ifdef __CUDACC__
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];"
+               :
+               : "r"(shared_address(barrier))
+               : "memory");
+#else
+  sim::cp_async_arrive(barrier, where);
 #endif
 }
 

@@ -53,10 +53,17 @@ __device__ __forceinline__ int max3(int a, int b, int c) {
 }
 
 /// Returns four of the eight bytes of two registers: digit i of the selector, counted from the right, selects
-/// byte i of the result; 0 to 3 are the bytes of `low`, 4 to 7 those of `high`. (PTX ISA, prmt.b32)
+/// byte i of the result; 0 to 3 are the bytes of `low`, 4 to 7 those of `high`. 8 to f select the sign of
+/// byte digit - 8, eight times. (PTX ISA, prmt.b32)
 template <uint32_t kSelector>
 __device__ __forceinline__ uint32_t byte_permute(uint32_t low, uint32_t high) {
+#ifdef __CUDACC__  // __byte_perm ignores the bit that asks for signs
+  uint32_t bytes;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(low), "r"(high), "n"(kSelector));
+  return bytes;
+#else
   return __byte_perm(low, high, kSelector);
+#endif
 }
 
 }  // namespace flashbook

@@ -16,6 +16,9 @@ void cp_async_commit(Location where);
 /// Waits until all of the thread's groups have landed, except for the latest `groups_in_flight`.
 void cp_async_wait(int groups_in_flight, Location where);
 
+/// Arrives at an mbarrier when the thread's copies so far have landed. Its waits no longer include them.
+void cp_async_arrive(void* barrier, Location where);
+
 /// Waits for all of the thread's copies, committed or not.
 void cp_async_wait_all(Location where);
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "common/ptx/mbarrier.h"
 #include "tests/simulator/simulated.h"
 #include "tests/values.h"
 
@@ -36,6 +37,25 @@ constexpr int kCopyLine = __LINE__ + 2;
 __global__ void copy_16(unsigned char* shared, const unsigned char* global, int valid) {
   cp_async_cg(shared, global, valid);
   cp_async_wait_all();
+}
+
+/// The second warp reads what the first one has copied when the copies' mbarrier lets it. `arrivals`: those
+/// that the mbarrier expects.
+__global__ void read_tracked_copies(const float* in, float* out, uint32_t arrivals) {
+  __shared__ __align__(16) float tile[32][4];
+  __shared__ uint64_t full;
+  const unsigned lane = threadIdx.x % 32;
+  if (threadIdx.x == 0) mbarrier_init(&full, arrivals);
+  __syncthreads();
+  if (threadIdx.x < 32) {
+    cp_async_cg(tile[lane], in + lane * 4);
+    cp_async_arrive(&full);
+    out[lane] = tile[lane][0];
+    if (arrivals > 32 && lane == 0) mbarrier_arrive(&full);
+  } else {
+    mbarrier_wait(&full, 0);
+    out[threadIdx.x] = tile[lane][0];
+  }
 }
 
 class CpAsync : public sim::SimulatorTest {
@@ -91,6 +111,16 @@ TEST_F(CpAsync, ReadsItsSourceAsLateAsItMay) {
   const Values<float> in(std::vector<float>{5}), out(1);
   sim::run_grid(1, 1, 0, [&] { overwrite_the_source(in.data(), out.data()); });
   EXPECT_EQ(out.get()[0], -1.0f);
+}
+
+TEST_F(CpAsync, AnMbarrierWaitsForTheCopiesThatItTracks) {
+  for (const sim::Async async : {sim::Async::eager, sim::Async::lazy, sim::Async::random})
+    for (uint32_t arrivals : {32, 33}) {
+      sim::options().async = async;
+      const auto got = run(64, read_tracked_copies, arrivals);
+      for (std::size_t i = 0; i < 32; ++i) EXPECT_EQ(got[32 + i], float(4 * i + 1));
+      EXPECT_TRUE(async != sim::Async::lazy || std::isnan(got[0])) << "landed before it had to";
+    }
 }
 
 TEST_F(CpAsync, CopiesOfOneBlockDoNotReachTheNext) {

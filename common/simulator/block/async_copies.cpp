@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "common/simulator/block/worker.h"
 #include "common/simulator/cp_async.h"
@@ -18,14 +19,14 @@ void AsyncCopies::begin_block() {
     thread.groups = 0;
     thread.waited = {};
   }
+  tracked_.clear();
 }
 
-void AsyncCopies::land(const PendingCopy& copy) const {
+void AsyncCopies::land(const PendingCopy& copy, int thread) const {
   if (copy.valid > 0) std::memcpy(copy.shared, copy.global, copy.valid);
   std::memset(copy.shared + copy.valid, 0, copy.bytes - copy.valid);
   if (Observer* observer = scheduler_.observer())
-    observer->lands(scheduler_.current().number,
-                    {Access::store, copy.shared, copy.bytes, copy.what, copy.where});
+    observer->lands(thread, {Access::store, copy.shared, copy.bytes, copy.what, copy.where});
 }
 
 void AsyncCopies::copy(const PendingCopy& copy) {
@@ -75,6 +76,32 @@ void AsyncCopies::wait_for_all(Location where) {
   mine().copies.clear();
 }
 
+void AsyncCopies::arrive(const void* barrier, Location where) {
+  constexpr const char* kWhat = "cp_async_arrive";
+  const std::size_t number = mbarriers_.number_at(kWhat, barrier, where);
+  tracked_.push_back({number, {0, scheduler_.current().number, kWhat, where}, std::move(mine().copies)});
+  mine().copies.clear();
+  if (tracked_.back().copies.empty()) {  // they have all landed
+    const Arrival arrival = tracked_.back().arrival;
+    tracked_.pop_back();
+    mbarriers_.arrive_for(number, arrival);
+  }
+}
+
+bool AsyncCopies::land_one(bool any) {
+  if (tracked_.empty()) return false;
+  const auto which = tracked_.begin() + (any ? scheduler_.random().below(int(tracked_.size())) : 0);
+  const Tracked tracked = std::move(*which);
+  tracked_.erase(which);
+  for (const PendingCopy& copy : tracked.copies) land(copy, tracked.arrival.thread);
+  try {
+    mbarriers_.arrive_for(tracked.barrier, tracked.arrival);
+  } catch (const Error& broken_rule) {
+    scheduler_.fail(broken_rule.what());
+  }
+  return true;
+}
+
 bool AsyncCopies::may_be_in_flight() { return options().async != Async::lazy || !mine().copies.empty(); }
 
 std::string AsyncCopies::describe_last_wait(int thread) const {
@@ -104,6 +131,12 @@ void cp_async_wait(int groups_in_flight, Location where) {
   Worker& worker = running_worker("cp_async_wait", where);
   worker.tell("cp_async_wait", where, groups_in_flight);
   worker.copies.wait(groups_in_flight, where);
+}
+
+void cp_async_arrive(void* barrier, Location where) {
+  Worker& worker = running_worker("cp_async_arrive", where);
+  worker.tell("cp_async_arrive", where);
+  worker.copies.arrive(barrier, where);
 }
 
 bool may_have_copies_in_flight() {

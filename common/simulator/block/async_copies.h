@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/simulator/block/mbarriers.h"
 #include "common/simulator/block/scheduler.h"
 
 namespace flashbook::sim {
@@ -20,10 +21,10 @@ struct PendingCopy {
 };
 
 /// The copies that each thread has issued but not yet waited for. They land during the wait itself, so no
-/// thread ever has to wait for another.
+/// thread ever has to wait for another; or, if an mbarrier tracks them, like TMA's loads.
 class AsyncCopies {
  public:
-  explicit AsyncCopies(Scheduler& scheduler) : scheduler_(scheduler) {}
+  AsyncCopies(Scheduler& scheduler, Mbarriers& mbarriers) : scheduler_(scheduler), mbarriers_(mbarriers) {}
 
   void begin_block();
   // Applies to the current thread.
@@ -31,7 +32,13 @@ class AsyncCopies {
   void commit();
   void wait(int groups_in_flight, Location where);
   void wait_for_all(Location where);
+  /// From now on, the mbarrier tracks the current thread's copies.
+  void arrive(const void* barrier, Location where);
   bool may_be_in_flight();
+
+  bool any_tracked() const { return !tracked_.empty(); }
+  /// Lands copies that an mbarrier tracks, the oldest or any, and arrives; returns false if there are none.
+  bool land_one(bool any);
 
   /// Describes a thread's last wait, e.g. "cp_async_wait<1> at kernel.cuh:12"; empty if it has never waited.
   std::string describe_last_wait(int thread) const;
@@ -45,11 +52,21 @@ class AsyncCopies {
     int let_fly = 0;  ///< number of groups that the wait left in flight
   };
 
+  /// Copies that an mbarrier tracks, and the arrival that follows them.
+  struct Tracked {
+    std::size_t barrier;  ///< number of the mbarrier
+    Arrival arrival;
+    std::vector<PendingCopy> copies;
+  };
+
   OfThread& mine() { return threads_[std::size_t(scheduler_.current().number)]; }
-  void land(const PendingCopy& copy) const;
+  void land(const PendingCopy& copy, int thread) const;
+  void land(const PendingCopy& copy) const { land(copy, scheduler_.current().number); }
 
   Scheduler& scheduler_;
+  Mbarriers& mbarriers_;
   std::vector<OfThread> threads_;
+  std::vector<Tracked> tracked_;
 };
 
 }  // namespace flashbook::sim

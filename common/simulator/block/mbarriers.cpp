@@ -236,6 +236,18 @@ void Mbarriers::arrive(const char* what, const void* address, uint32_t bytes, Lo
   complete_if_over(barrier);
 }
 
+void Mbarriers::arrive_for(std::size_t number, const Arrival& from) {
+  Mbarrier& barrier = barriers_[number];
+  if (barrier.pending == 0) too_many_arrivals(from.what, barrier, from.where);
+  --barrier.pending;
+  if (Observer* observer = scheduler_.observer()) observer->releases(from.thread, barrier.address);
+  if (EventLog* log = scheduler_.log())
+    log->add_warps(from.thread / kWarpLanes, 1,
+                   {EventKind::arrives, from.what, from.where, describe(barrier), describe_state(barrier)},
+                   false);
+  complete_if_over(barrier);
+}
+
 void Mbarriers::land_bytes(std::size_t number, std::size_t bytes, const Arrival& from) {
   Mbarrier& barrier = barriers_[number];
   const char* const what = from.what;

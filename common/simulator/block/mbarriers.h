@@ -65,6 +65,8 @@ class Mbarriers final : public Awaited {
   /// Returns whether the phase with that parity has completed. If it has not, waits until it completes or, if
   /// `may_fail` is true, until no other thread can run.
   bool wait(const char* what, const void* address, uint32_t parity, bool may_fail, Location where);
+  /// Counts an arrival on behalf of a thread whose copies have landed.
+  void arrive_for(std::size_t number, const Arrival& from);
   /// Notes that TMA has delivered this many bytes.
   void land_bytes(std::size_t number, std::size_t bytes, const Arrival& from);
 

@@ -99,7 +99,7 @@ class Worker final : Scheduled {
   Warps warps{scheduler, warpgroups};
   Warpgroups warpgroups{scheduler, warps};
   Mbarriers mbarriers{scheduler};
-  AsyncCopies copies{scheduler};
+  AsyncCopies copies{scheduler, mbarriers};
   TensorCopies tensor_copies{scheduler, mbarriers};
   RegisterPool registers{scheduler, warps};
   CounterLoop counter_loop;
@@ -109,8 +109,8 @@ class Worker final : Scheduled {
   void write_down(const char* what, Location where, int groups);
   void write_down_stuck();
   void run_thread() override;
-  bool has_copies() const override { return tensor_copies.any_load(); }
-  bool land_copy(bool any) override { return tensor_copies.land_one(any); }
+  bool has_copies() const override { return tensor_copies.any_load() || copies.any_tracked(); }
+  bool land_copy(bool any) override { return copies.land_one(any) || tensor_copies.land_one(any); }
   bool wait_for_other_blocks(int rounds) override { return others_->go_on(rounds); }
   void stop_waiting() override { others_->stop_waiting(); }
   std::string end_report() const;
