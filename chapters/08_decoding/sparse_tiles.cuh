@@ -49,14 +49,19 @@ struct SparseCache {
 //| An entry of a list becomes the place of a key in memory. The last round of a list may have fewer entries.
 //| Entries without a key, -1, and keys that do not exist have no place, so no list can make the kernel read
 //| elsewhere.
-/// Returns the pieces before the key in entry `entry` of a round of a token's list; -1 if there is no key.
-__device__ __forceinline__ int place_of(const SparseCache& cache, const SparseProblem& problem,
-                                        const EvenPlan& plan, int unit, int entry) {
-  const int token = unit / plan.units_per_item;
+/// Returns entry `entry` of a round of a token's list, or -1 after the list's end.
+__device__ __forceinline__ int listed_key(const SparseCache& cache, const EvenPlan& plan, int unit,
+                                          int entry) {
   entry += unit % plan.units_per_item * SparseTraits::kRoundKeys;
-  const int key = entry < cache.count ? cache.lists[int64_t(token) * cache.count + entry] : -1;
+  if (unit >= plan.units || entry >= cache.count) return -1;
+  return cache.lists[int64_t(unit / plan.units_per_item) * cache.count + entry];
+}
+
+/// Returns the pieces before a key of a token's list; -1 if there is no such key.
+__device__ __forceinline__ int place_of(const SparseCache& cache, const SparseProblem& problem,
+                                        const EvenPlan& plan, int unit, int key) {
   if (unsigned(key) >= unsigned(cache.seqlen_k)) return -1;
-  const int batch = token / problem.tokens;
+  const int batch = unit / plan.units_per_item / problem.tokens;
   if (cache.table == nullptr) return batch * cache.batch_pieces + key * cache.row_pieces;
   const int page = cache.table[batch * cache.pages_of_sequence + key / cache.page_rows];
   return page * cache.batch_pieces + key % cache.page_rows * cache.row_pieces;
@@ -96,10 +101,17 @@ static_assert(sizeof(SparseShared) <= kMaxSharedBytes, "more shared memory than 
 /// Returns the key of a tile to which a bit of a word of SparseShared::exist belongs.
 __device__ __forceinline__ int row_of_bit(int word, int bit) { return bit / 2 * 8 + 2 * word + bit % 2; }
 
-/// Initialises the barriers. One thread. `producers`: warps that arrive at `full`.
-__device__ __forceinline__ void initialise(SparseShared& shared, int producers) {
+/// Returns the entry of a round that a lane of a producer warp looks up. The warp has 16 keys of each tile:
+/// lanes 0 to 15 know those of the first tile, the others those of the second.
+__device__ __forceinline__ int entry_of_lane(int warp) {
+  const int lane = threadIdx.x % 32;
+  return lane / 16 * SparseTraits::kKeys + row_of_bit(warp, lane % 16);
+}
+
+/// Initialises the barriers. One thread. `left`, `right`: arrivals at `full` of each half.
+__device__ __forceinline__ void initialise(SparseShared& shared, int left, int right) {
   for (int i = 0; i < 4; ++i) {
-    mbarrier_init(&shared.full[i / 2][i % 2], producers);
+    mbarrier_init(&shared.full[i / 2][i % 2], i % 2 == 0 ? left : right);
     name_mbarrier(&shared.full[i / 2][i % 2], "full", i);
     mbarrier_init(&shared.empty[i / 2][i % 2], 4);
     name_mbarrier(&shared.empty[i / 2][i % 2], "empty", i);
@@ -107,6 +119,6 @@ __device__ __forceinline__ void initialise(SparseShared& shared, int producers) 
 }
 
 /// Named barriers of the two warpgroups that multiply, after those of step 7: see step 11.
-enum SparseBarrier { kFirstMax = kQueries + 1, kSecondMax, kFirstP, kSecondP };
+enum SparseBarrier { kFirstP = kQueries + 1, kSecondP };
 
 }  // namespace flashbook::decoding

@@ -8,8 +8,8 @@
 //|
 //| **What this step does.** It gives up step 7's third warpgroup of consumers. Q moves to shared memory, and
 //| the two warpgroups that hold O compute the scores, too, each for every other tile. Every P is needed
-//| twice, for the left columns of O and for the right ones, so each warpgroup passes its P to the other. This
-//| is FlashMLA's *seesaw* schedule.
+//| twice, for the left columns of O and for the right ones, so each warpgroup passes its P to the other, as
+//| in FlashMLA's *seesaw*.
 //|
 //| **Budget.** Shared memory: 72 KB of Q, two tiles of 72 KB, 8 KB of P. Registers per thread: O 128, scores
 //| 32, P 16. Producers have 72 registers.
@@ -20,22 +20,23 @@
 
 namespace flashbook::decoding {
 
-//| ## Why a seesaw
+//| ## Two tiles in turn
 //|
-//| With space for two tiles, a tile's place must be refilled while the tensor cores read the other one. If
-//| both warpgroups added the first tile's values and then the second's, both places would become free at the
-//| end of a round, and the tensor cores would wait for a whole tile. So each warpgroup adds its *own* tile
-//| first, and halves of a tile become free one after the other ([the table](sparse.md#step-11-the-seesaw)).
+//| With space for two tiles, a tile's place must be refilled while the tensor cores read the other one. So
+//| the warpgroups work half a round apart: while one turns its scores into P, the tensor cores multiply for
+//| the other ([the table](sparse.md#step-11-two-warpgroups-that-share-scores)). Both add the first tile's
+//| values before the second's.
 //|
-//| **Maxima.** A row's maximum alternates between the warpgroups: the left one raises it for tile 0 and
-//| passes it on, and the right one raises it for tile 1 and passes it back. P of tile 0 was computed with the
-//| older one, so the left warpgroup corrects it before passing it on. Maxima are lazy, as in chapter 5: after
-//| a few tiles, corrections are 1, and are skipped.
+//| **Maxima.** A row's maximum alternates between the warpgroups: the left one raises it for the first tile
+//| and passes it on with P, and the right one raises it for the second tile and passes it back. Each makes
+//| its half of O relative to a tile's maxima just before it adds that tile's values, so P never needs a
+//| correction. Maxima are lazy, as in chapter 5: after a few tiles, corrections are 1, and are skipped.
 
 /// Scores of keys that do not exist become -inf. `exist`: a word of SparseShared::exist for each lane of a
 /// quad.
 __device__ __forceinline__ void hide_missing(float (&scores)[32], const uint16_t (&exist)[4]) {
   const unsigned own = exist[threadIdx.x % 4];
+  __syncwarp();  // all lanes have read theirs before one of them releases the tile
   if (__all_sync(kWholeWarp, own == 0xffff)) return;
 #pragma unroll
   for (int i = 0; i < 32; ++i)
@@ -49,6 +50,7 @@ __device__ __forceinline__ void issue_half(float (&scores)[32], SparseShared& sh
                                            uint32_t phase) {
   constexpr int kFirst = kHalf * LatentKernelTraits::kHalfPanels;
   mbarrier_wait(&shared.full[tile][kHalf], phase);
+  fence_proxy_async();  // what the producers wrote becomes visible to wgmma
   const uint64_t q = wgmma_descriptor<Swizzle::b128>(shared.queries.element[kFirst], 16, kAtomBytes);
   const uint64_t k = wgmma_descriptor<Swizzle::b128>(shared.keys[tile].element[kFirst], 16, kAtomBytes);
   if (!kSecond) wgmma_pin(scores);
@@ -79,15 +81,21 @@ __device__ __forceinline__ void issue_passed(float (&output)[128], const void* p
   wgmma_commit();
 }
 
-/// Writes a warp's rows of P where the other warpgroup reads them. `to`: 64 rows of 64 probabilities.
-__device__ __forceinline__ void pass(void* to, const uint32_t (&p)[4][4]) {
+/// Passes P, and the maxima to which it is relative, to the other warpgroup, which waits at `kPassed`. `to`:
+/// 64 rows of 64 probabilities.
+template <int kPassed>
+__device__ __forceinline__ void pass(SparseShared& shared, void* to, const uint32_t (&p)[4][4],
+                                     const Rows& rows) {
   const unsigned thread = thread_number() % kWarpgroup;
   const int row = thread / 32 * 16 + thread % 16, right = thread % 32 / 16 * 16;
 #pragma unroll
   for (int step = 0; step < 4; ++step)
     stmatrix_x4(static_cast<unsigned char*>(to) + swizzled(Swizzle::b128, row * 128 + step * 32 + right),
                 p[step]);
+  if (thread % 4 == 0)
+    for (int r = 0; r < 2; ++r) shared.max[row_in_tile(thread) + 8 * r] = rows.max[r];
   fence_proxy_async();  // this thread's writes become visible to wgmma
+  named_barrier_arrive<kPassed, SparseTraits::kConsumers>();
 }
 
 /// Signals that this warp's warpgroup has read a half of a tile.
@@ -95,10 +103,14 @@ __device__ __forceinline__ void release(SparseShared& shared, int tile, int half
   if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.empty[tile][half]);
 }
 
-/// Makes `rows` and O relative to the maxima in shared memory, which are at least as large. Returns whether
-/// anything has changed, and the factors in `correction`.
-__device__ __forceinline__ bool take_maxima(SparseShared& shared, Rows& rows, float (&output)[128],
-                                            float (&correction)[2], float scale_log2) {
+/// Returns whether a row of the warp has a correction other than 1.
+__device__ __forceinline__ bool any_correction(const float (&correction)[2]) {
+  return __any_sync(kWholeWarp, correction[0] != 1 || correction[1] != 1);
+}
+
+/// Makes `rows` relative to the other warpgroup's maxima, which are at least as large.
+__device__ __forceinline__ void take_maxima(SparseShared& shared, Rows& rows, float (&correction)[2],
+                                            float scale_log2) {
   const int row = row_in_tile(thread_number());
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -107,32 +119,7 @@ __device__ __forceinline__ bool take_maxima(SparseShared& shared, Rows& rows, fl
     rows.max[r] = raised;
     rows.sum[r] *= correction[r];
   }
-  const bool changed = __any_sync(kWholeWarp, correction[0] != 1 || correction[1] != 1);
-  if (changed) rescale_rows(output, correction);
-  return changed;
-}
-
-/// Turns scores into P, and passes the rows' maxima on: threads that wait at `kBarrier` see them.
-template <int kBarrier>
-__device__ __forceinline__ void make_p(SparseShared& shared, float (&scores)[32], uint32_t (&p)[4][4],
-                                       Rows& rows, float (&output)[128], float scale_log2) {
-  float correction[2];
-  online_softmax<true>(scores, rows, correction, scale_log2);
-  const int row = row_in_tile(thread_number());
-  __syncwarp();  // all lanes have read the maxima that these replace
-  if (threadIdx.x % 4 == 0) shared.max[row] = rows.max[0], shared.max[row + 8] = rows.max[1];
-  named_barrier_arrive<kBarrier, SparseTraits::kConsumers>();
-  if (__any_sync(kWholeWarp, correction[0] != 1 || correction[1] != 1)) rescale_rows(output, correction);
-  round_to_fragments<__nv_bfloat16>(p, scores);
-}
-
-/// p *= correction, row by row.
-__device__ __forceinline__ void rescale_p(uint32_t (&p)[4][4], const float (&correction)[2]) {
-#pragma unroll
-  for (int i = 0; i < 16; ++i) {
-    const float2 pair = unpack_bf16(p[i / 4][i % 4]);
-    p[i / 4][i % 4] = pack<__nv_bfloat16>(pair.x * correction[i % 2], pair.y * correction[i % 2]);
-  }
+  __syncwarp();  // all lanes have read the maxima, which may now be replaced
 }
 
 /// Issues output += P V with P in registers, as one group.
@@ -154,7 +141,6 @@ __device__ __forceinline__ void attend_left(SparseShared& shared, float (&output
                                             uint32_t& phase, int rounds, float scale_log2) {
   float scores[32], correction[2];
   uint32_t p[4][4];
-  void* const passed = shared.keys[0].element[LatentKernelTraits::kPosition];
   issue_half<0, false>(scores, shared, 0, phase);
   issue_half<1, true>(scores, shared, 0, phase);
   wgmma_wait<0>();
@@ -162,17 +148,18 @@ __device__ __forceinline__ void attend_left(SparseShared& shared, float (&output
 #pragma unroll 1
   for (; rounds > 0; --rounds) {
     hide_missing(scores, shared.exist[0]);
-    make_p<kFirstMax>(shared, scores, p, rows, output, scale_log2);
+    online_softmax<true>(scores, rows, correction, scale_log2);
+    round_to_fragments<__nv_bfloat16>(p, scores);
+    pass<kFirstP>(shared, shared.keys[0].element[LatentKernelTraits::kPosition], p, rows);
+    if (any_correction(correction)) rescale_rows(output, correction);
     issue_own(output, p, values_of(shared, 0, 0));
     wgmma_wait<0>();
     wgmma_pin(output);
     wgmma_pin(p);
     release(shared, 0, 0);
-    named_barrier_sync<kSecondMax, SparseTraits::kConsumers>();
-    if (take_maxima(shared, rows, output, correction, scale_log2)) rescale_p(p, correction);
-    pass(passed, p);
-    named_barrier_arrive<kFirstP, SparseTraits::kConsumers>();
     named_barrier_sync<kSecondP, SparseTraits::kConsumers>();
+    take_maxima(shared, rows, correction, scale_log2);
+    if (any_correction(correction)) rescale_rows(output, correction);
     issue_passed(output, shared.p.element, values_of(shared, 1, 0));
     phase ^= 1;
     if (rounds > 1) {
@@ -190,7 +177,7 @@ __device__ __forceinline__ void attend_left(SparseShared& shared, float (&output
 
 //| ## The right warpgroup
 //|
-//| It computes the second tile's scores from right to left, since the right half lands first.
+//| Its softmax runs while the first tile's P V does. So O is corrected afterwards.
 
 /// Attends to a segment's rounds, with scores of their second tiles and the right columns of O.
 __device__ __forceinline__ void attend_right(SparseShared& shared, float (&output)[128], Rows& rows,
@@ -199,81 +186,85 @@ __device__ __forceinline__ void attend_right(SparseShared& shared, float (&outpu
   uint32_t p[4][4];
 #pragma unroll 1
   for (; rounds > 0; --rounds) {
-    issue_half<1, false>(scores, shared, 1, phase);
-    issue_half<0, true>(scores, shared, 1, phase);
-    wgmma_wait<0>();
-    wgmma_pin(scores);
-    hide_missing(scores, shared.exist[1]);
-    named_barrier_sync<kFirstMax, SparseTraits::kConsumers>();
-    take_maxima(shared, rows, output, correction, scale_log2);
-    make_p<kSecondMax>(shared, scores, p, rows, output, scale_log2);
-    issue_own(output, p, values_of(shared, 1, 1));
-    pass(shared.p.element, p);
-    named_barrier_arrive<kSecondP, SparseTraits::kConsumers>();
+    issue_half<0, false>(scores, shared, 1, phase);
+    issue_half<1, true>(scores, shared, 1, phase);
     named_barrier_sync<kFirstP, SparseTraits::kConsumers>();
+    take_maxima(shared, rows, correction, scale_log2);
+    if (any_correction(correction)) {
+      wgmma_wait<0>();
+      wgmma_pin(scores);
+      rescale_rows(output, correction);
+    }
     issue_passed(output, shared.keys[0].element[LatentKernelTraits::kPosition], values_of(shared, 0, 1));
     wgmma_wait<1>();
-    release(shared, 1, 1);
+    wgmma_pin(scores);
+    hide_missing(scores, shared.exist[1]);
+    online_softmax<true>(scores, rows, correction, scale_log2);
+    round_to_fragments<__nv_bfloat16>(p, scores);
+    pass<kSecondP>(shared, shared.p.element, p, rows);
+    wgmma_wait<0>();
+    wgmma_pin(output);
+    release(shared, 0, 1);
+    if (any_correction(correction)) rescale_rows(output, correction);
+    issue_own(output, p, values_of(shared, 1, 1));
     wgmma_wait<0>();
     wgmma_pin(output);
     wgmma_pin(p);
-    release(shared, 0, 1);
+    release(shared, 1, 1);
     phase ^= 1;
   }
 }
 
 //| ## The producers
 //|
-//| Each of the four warps loads one half of one tile, round after round. It waits for its own `empty`, so no
-//| half is late because another one is not free yet. Eight lanes copy 128 bytes of a key, a row of a panel,
-//| to places that the swizzle exchanges, as TMA would.
+//| A warp has 16 keys of each tile, and all four warps load each half together, in the order in which halves
+//| become free. Eight lanes copy 128 bytes of a key, a row of a panel, to places that the swizzle exchanges,
+//| as TMA would. Rows 16 apart are swizzled alike, so other rows and panels are constant offsets from one
+//| address.
 //|
-//| **A list is read a round ahead**, while the copies of this round are in flight: the index of a key must be
-//| known before its first byte can be requested, and two trips to memory in a row would be too late. A lane
-//| finds the places of two keys, and the eight lanes that copy one get its place by a shuffle.
+//| **No warp waits for its copies.** An mbarrier tracks them: each lane's arrival follows when its copies
+//| have landed, and the warp goes on to the next half. So up to four halves are in flight. The fence between
+//| the copies and `wgmma` is left to the consumers, which run when the copies have landed.
+//|
+//| **A list is read a round ahead.** The index of a key must be known before its first byte can be requested,
+//| and two trips to memory in a row would be too late. A lane finds the places of two keys, one of each tile,
+//| and the eight lanes that copy one get its place by a shuffle.
 
 /// Keys in bf16, gathered by cp.async: 72 pieces of 16 bytes.
 struct GatheredKeys {
-  static constexpr int kProducers = 1;  ///< warps that load a half of a tile
+  /// Arrivals at `full` of a half: those of all copies, and each warp's, which publishes the keys' bits.
+  static constexpr int arrivals(int) { return 128 + 4; }
   static constexpr int kProducerRegisters = 72, kConsumerRegisters = 216;
 
   /// Loads the tiles of units `unit` ... `end` - 1, as soon as their places are free. Four warps.
   __device__ static void produce(SparseShared& shared, const SparseCache& cache, const SparseProblem& problem,
                                  const EvenPlan& plan, int unit, int end) {
     const int warp = __shfl_sync(kWholeWarp, threadIdx.x / 32 % 4, 0), lane = threadIdx.x % 32;
-    const int tile = warp % 2, half = warp == 1 || warp == 2;  // the order in which they become free
-    int place[2];  // of the keys of bits lane % 16 of words lane / 16 and lane / 16 + 2
-    const auto find = [&] {
-#pragma unroll
-      for (int i = 0; i < 2; ++i)
-        place[i] = place_of(cache, problem, plan, unit,
-                            tile * SparseTraits::kKeys + row_of_bit(2 * i + lane / 16, lane % 16));
-    };
-    if (unit < end) find();
+    const int entry = entry_of_lane(warp);
+    int places = place_of(cache, problem, plan, unit, listed_key(cache, plan, unit, entry));
 #pragma unroll 1
-    for (uint32_t phase = 0; unit < end; phase ^= 1) {
-      mbarrier_wait(&shared.empty[tile][half], phase ^ 1);
+    for (uint32_t phase = 1; unit < end; phase ^= 1) {
+      const int next = listed_key(cache, plan, ++unit, entry);
+      const unsigned exist = __ballot_sync(kWholeWarp, places >= 0);
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const unsigned exist = __ballot_sync(kWholeWarp, place[i] >= 0);
-        if (half == tile && lane % 16 == 0) shared.exist[tile][2 * i + lane / 16] = uint16_t(exist >> lane);
-#pragma unroll 4
-        for (int first = 0; first < 32; first += 4) {
-          const int bit = first + lane / 8, at = __shfl_sync(kWholeWarp, place[i], bit);
-          const int row = row_of_bit(2 * i + first / 16, bit % 16);
-          const uint4* from = cache.keys + max(at, 0) + half * 32 + lane % 8;
-          uint4* to = piece_of(shared.keys[tile], row, half * 256 + lane % 8 * 8);
+      for (int step = 0; step < 4; ++step) {  // halves, in the order in which they become free
+        const int tile = step / 2, half = step % 2;
+        mbarrier_wait(&shared.empty[tile][half], phase);
+        uint4* to = piece_of(shared.keys[tile], row_of_bit(warp, lane / 8), half * 256 + lane % 8 * 8);
 #pragma unroll
-          for (int panel = 0; panel < LatentKernelTraits::kHalfPanels + 1; ++panel)
-            if (panel < LatentKernelTraits::kHalfPanels || half == 1)
-              cp_async_cg(to + panel * kPanelBytes / 16, from + panel * 8, at >= 0 ? 16 : 0);
+        for (int i = 0; i < 4; ++i) {
+          const int at = __shfl_sync(kWholeWarp, places, tile * 16 + 4 * i + lane / 8);
+          const uint4* from = cache.keys + unsigned(max(at, 0) + half * 32 + lane % 8);
+#pragma unroll
+          for (int panel = 0; panel < LatentKernelTraits::kHalfPanels + half; ++panel)
+            cp_async_cg(to + (i * 16 * kPanelRowBytes + panel * kPanelBytes) / 16, from + panel * 8,
+                        at >= 0 ? 16 : 0);
         }
+        cp_async_arrive(&shared.full[tile][half]);
+        if (tile == half && lane == 0) shared.exist[tile][warp] = uint16_t(exist >> 16 * tile);
+        if (lane == 0) mbarrier_arrive(&shared.full[tile][half]);
       }
-      if (++unit < end) find();
-      cp_async_wait_all();
-      fence_proxy_async();  // this lane's copies become visible to wgmma
-      __syncwarp();
-      if (lane == 0) mbarrier_arrive(&shared.full[tile][half]);
+      places = place_of(cache, problem, plan, unit, next);
     }
   }
 };
@@ -354,7 +345,7 @@ __global__ void __launch_bounds__(SparseTraits::kThreads, 1)
   Segment first;
   const bool has_segment = segments.next(first);
   if (threadIdx.x == 0) {
-    initialise(shared, Keys::kProducers);
+    initialise(shared, Keys::arrivals(0), Keys::arrivals(1));
     if (has_segment) write_down(first, segments.at, shared.segment, shared.place);
   }
   __syncthreads();
