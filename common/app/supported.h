@@ -33,8 +33,8 @@ inline constexpr auto kSupported = [] {
        any_head_dim | value_dim | causal | window | sink_keys | prefix | documents | blocks | intervals |
            pairs | softcap | alibi | bias | dropout | strides},
       {9, backward,
-       any_head_dim | causal | window | sink_keys | prefix | documents | blocks | intervals | pairs |
-           softcap | alibi | bias | dropout | strides},
+       any_head_dim | value_dim | causal | window | sink_keys | prefix | documents | blocks | intervals |
+           pairs | softcap | alibi | bias | dropout | strides},
       {9, decode, any_head_dim | causal | window | lengths | pages | packed_queries | unsplit | strides},
       {10, forward, causal | documents | ranks | token_order},
       {10, backward, causal | documents | ranks | token_order},
