@@ -4,7 +4,7 @@
 /// device::launch_dependent launches such a kernel. It may immediately set up its shared memory, barriers and
 /// indices, but must call wait_for_launch_before before it accesses anything that the previous launch writes
 /// or still reads. The previous launch may call let_dependents_launch to let the blocks of its successor
-/// begin; otherwise they begin as its own blocks end. Needs Hopper (sm_90).
+/// begin; otherwise they begin once all of its blocks have ended. Needs Hopper (sm_90).
 #pragma once
 #include "common/ptx/call_site.h"
 
