@@ -4,9 +4,9 @@
 //| earlier ones. Keys are latents, as in [step 7](step7_latent.cuh): 576 elements, of which the first 512 are
 //| also the value. The kernel receives a list of keys for each token.
 //|
-//| A token's 128 heads have the same list, and 64 of them are the rows of a tile. So every tile of rows has
-//| its own keys, and each *token* takes the place of a sequence in the plan. A list is short and its length
-//| is known, so the host computes the plan (`EvenPlan`).
+//| A token's 128 heads have the same list, and 64 of them are the rows of a tile. No two tokens share a tile
+//| of keys, so each *token* takes the place of a sequence in the plan. A list is short and its length is
+//| known, so the host computes the plan (`EvenPlan`).
 #pragma once
 #include "chapters/08_decoding/step7_latent_merge.cuh"
 #include "common/ptx/cp_async.h"
@@ -93,11 +93,11 @@ struct SparseShared {
 };
 static_assert(sizeof(SparseShared) <= kMaxSharedBytes, "more shared memory than a block may have");
 
-//| **Who reads a half last?** The left half of the first tile and of the second: the left warpgroup. So each
-//| `empty` has one arrival from each of the four warps of one warpgroup.
+//| **Who reads a half last?** In both tiles, the left warpgroup reads the left half last, and the right one
+//| the right half. So each `empty` has one arrival from each of the four warps of one warpgroup.
 
-//| **Which keys exist.** In a warpgroup's scores, lane $l$ has columns $2l$ and $2l + 1$, modulo 8. So each
-//| of four words has the bits of the keys in two such columns, and a lane needs only its own word.
+//| **Which keys exist.** Lane $q$ of a quad has the scores of columns $2q$ and $2q + 1$ of every eight. So
+//| each of four words has the bits of the keys in two such columns, and a lane needs only its own word.
 /// Returns the key of a tile to which a bit of a word of SparseShared::exist belongs.
 __device__ __forceinline__ int row_of_bit(int word, int bit) { return bit / 2 * 8 + 2 * word + bit % 2; }
 
