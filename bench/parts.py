@@ -148,7 +148,7 @@ DECODE = (rf"decode/(ch08/{either([step.slug for step in steps.of(8)][:-1])}(_p\
           r"|(cudnn_paged|flashinfer|flashinfer_tc)_p\d+)/bf16/d(128|256|576)/\w+/n\d+")
 CELLS = (r"(decode|called)/(ch08/(equal_work|boxes|warpgroup)|ch09/prompts|fa3|cudnn|cudnn_frontend|flashinfer(_tc|_fa2|_fa3)?)"
          rf"/bf16/d{either((64, 128, 256))}/b\d+h\d+k\d+t\d+(ragged)?_{either(LAYOUTS)}(_p\d+)?/n\d+")
-CALLED = (rf"(called|alone)/(ch\d\d/\w+|fa3|cudnn)/bf16/d{either(DIMS)}"
+CALLED = (rf"(called|alone)/(ch\d\d/\w+|fa3|cudnn)/bf16/d{either((*DIMS, 192))}"
           rf"/(forward|backward)(_packed_{either(PACKED)}|_window\d+)?_h\d+k\d+_{either(MASKS)}/n\d+")
 MASKED = (r"masked/(ch09/(dense|varlen|ranges|flashmask|mask_functions)|ch05/persistent|flex|varlen|flash2|fa3|dense|cudnn)"
           r"/bf16/d(128|192)/\w+/n\d+")

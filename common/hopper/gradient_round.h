@@ -54,10 +54,16 @@ enum GradientBarrier {
 //| and the total is the same except for K and V. At d = 256 the kind of block that sums dK has 128 KB of K
 //| and V, one stage of Q and dO, one tile of dS, and no dQ.
 
+/// Whether a version has its own number of stages of dO.
+template <typename Traits>
+concept HasDoStages = requires(const Traits& traits) {
+  traits.kDoStages;
+};
+
 /// The stages of dO: as many as those of Q, unless the version says otherwise.
 template <typename Traits>
 constexpr int kDoStages = [] {
-  if constexpr (requires { Traits::kDoStages; })
+  if constexpr (HasDoStages<Traits>)
     return Traits::kDoStages;
   else
     return Traits::kStages;

@@ -60,11 +60,14 @@ struct KeyColumns {
 template <int kHeadDim, typename T, int kKeys, int kColumns>
 __device__ __forceinline__ void load_keys(Tile<T, kKeys, kColumns>& tile, const TileMap& map, uint64_t* full,
                                           int first_row, const Head& head) {
-  if constexpr (kColumns == kHeadDim) return load(tile, map, full, first_row, head);
+  if constexpr (kColumns == kHeadDim) {
+    load(tile, map, full, first_row, head);
+  } else {
 #pragma unroll
-  for (int panel = 0; panel < kColumns / kPanel; ++panel)
-    tma_load(tile.element[panel], map, full,
-             {KeyColumns<kHeadDim>::first_of(panel), first_row, 0, head.head, head.batch});
+    for (int panel = 0; panel < kColumns / kPanel; ++panel)
+      tma_load(tile.element[panel], map, full,
+               {KeyColumns<kHeadDim>::first_of(panel), first_row, 0, head.head, head.batch});
+  }
 }
 
 /// Issues scores = K Q^T of 64 keys, as one group. `k` and `q` are the tiles' descriptors.

@@ -78,7 +78,7 @@ class Release(unittest.TestCase):
         from bench import as_called
 
         cells = as_called.pick("")
-        self.assertEqual(len(cells), 92)
+        self.assertEqual(len(cells), 98)
         for name in cells:
             self.assertRegex(f"called/ch05/persistent/bf16/{name}", f"^{parts.CALLED}$")
             self.assertIsNotNone(names.Name.parse(f"alone/fa3/bf16/{name}"))

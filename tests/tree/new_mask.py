@@ -51,7 +51,7 @@ CHANGES = {
     "common/features/list.h": [
         ("  ROW(blocks) ", "  ROW(dilation) ROW(blocks) "),
         ("  Blocks blocks = {};", "  int dilation = 1;\n  Blocks blocks = {};"),
-        ("documents, columns, blocks, dense]", "documents, columns, dilation, blocks, dense]"),
+        ("documents, columns, blocks, dense, indices]", "documents, columns, dilation, blocks, dense, indices]"),
     ],
     "chapters/02_online_softmax/host/chapter.cpp": [
         ("Feature::float32 | Feature::causal,", "Feature::float32 | Feature::causal | (kStep == 3 ? Feature::dilation : Features{}),"),
