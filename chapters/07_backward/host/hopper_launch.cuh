@@ -126,7 +126,7 @@ void run_blocks(const Spec& spec, const Tensors& t, device::Stream stream) {
   if (Traits::kLateDq && spec.seqlen_q <= kShort) section_bytes = 8 << 20;
   if (Traits::kDeterministic && Traits::kCausal) section_bytes = 4 << 20;
   if (!Traits::kSections) section_bytes = 0;  // sections of one head
-  const KeySums key_sums = key_sums_of(spec, t, Traits::kSharesKeys ? 5 : 0);
+  const KeySums key_sums = Traits::kSharesKeys ? key_sums_of(spec, t, 5) : KeySums{};
   Problem problem = problem_of(spec, kWorkspaceRows);
   Sizes sizes = spec;
   if (key_sums.dk != nullptr) problem = head_by_head(problem), sizes.kv_heads = sizes.heads;

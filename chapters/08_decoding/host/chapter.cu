@@ -7,7 +7,6 @@
 #include "chapters/08_decoding/host/latent.h"
 #include "chapters/08_decoding/host/rules.h"
 #include "chapters/08_decoding/host/shared_prefix.cuh"
-#include "chapters/08_decoding/host/sparse.h"
 #include "chapters/08_decoding/host/warpgroup.h"
 #include "common/attention/cost.h"
 #include "common/device/dispatch.h"

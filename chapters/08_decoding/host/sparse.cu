@@ -1,5 +1,5 @@
+#include "chapters/08_decoding/host/latent.h"
 #include "chapters/08_decoding/host/latent_launch.h"
-#include "chapters/08_decoding/host/sparse.h"
 #include "chapters/08_decoding/step12_sparse_decode.cuh"
 
 namespace flashbook::decoding {
@@ -15,14 +15,14 @@ Sizes sizes_by_token(const Spec& spec) {
   return sizes;
 }
 
-LatentLaunch sparse_launch(const Spec& spec) {
-  return latent_launch(sizes_by_token(spec), true, SparseTraits::kRoundKeys);
+LatentLaunch sparse_launch(const Sizes& by_token) {
+  return latent_launch(by_token, true, SparseTraits::kRoundKeys);
 }
 
 template <typename Keys>
 void run(const Spec& spec, const Tensors& t, device::Stream stream) {
-  const LatentLaunch launch = sparse_launch(spec);
   const Sizes sizes = sizes_by_token(spec);
+  const LatentLaunch launch = sparse_launch(sizes);
   SparseProblem problem{problem_of(spec, t, spec.heads), spec.seqlen_q};
   problem.batch = sizes.batch, problem.seqlen_q = 1, problem.seqlen_k = sizes.seqlen_k;
   const int page_rows = spec.paging.rows > 0 ? spec.paging.rows : spec.seqlen_k;
@@ -56,7 +56,7 @@ std::string limits_of_sparse(const Spec& spec) {
   return "";
 }
 
-int64_t sparse_workspace_bytes(const Spec& spec) { return workspace_of(sparse_launch(spec)); }
+int64_t sparse_workspace_bytes(const Spec& spec) { return workspace_of(sparse_launch(sizes_by_token(spec))); }
 
 void run_sparse(const Spec& spec, const Tensors& tensors, device::Stream stream) {
   spec.e4m3.cache ? run<ConvertedKeys>(spec, tensors, stream) : run<GatheredKeys>(spec, tensors, stream);
