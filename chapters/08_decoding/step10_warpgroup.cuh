@@ -100,7 +100,7 @@ __device__ __forceinline__ void produce_panels(WarpgroupShared<T, Traits>& share
         state.advance();  // skips the values of the tile before the last
       }
       //| The first keys are requested at once, the rest only after the block's first queries. All blocks fill
-      //| their stages at the same time, with 26 MB, and queries requested after that would wait 6 µs for it.
+      //| their stages at the same time, with 25 MB, and queries requested after that would wait 6 µs for it.
       if (before_queries-- == 0) wait_for_request<Traits>();
       wait_empty(shared.ring, state);
       auto& stage = shared.ring.tile[state.stage];
