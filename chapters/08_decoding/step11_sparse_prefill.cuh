@@ -1,15 +1,8 @@
 //| # Step 11: sparse prefill
 //|
-//| **What this step is about.** Each token of a prompt attends to its own 2048 keys. All of its 128 heads
-//| read the same ones, so a gathered key takes part in as many FLOPs as in step 7, and the tensor cores can
-//| be the bottleneck. But TMA cannot gather rows into a tile for `wgmma`. Threads must, by `cp.async`, so a
-//| warpgroup of producers is needed, and step 7's three warpgroups leave no registers for it: two hold O, and
-//| Q fills the registers of the third.
-//|
-//| **What this step does.** It gives up step 7's third warpgroup of consumers. Q moves to shared memory, and
-//| the two warpgroups that hold O compute the scores, too, each for every other tile. Every P is needed
-//| twice, for the left columns of O and for the right ones, so each warpgroup passes its P to the other, as
-//| in FlashMLA's *seesaw*.
+//| **What this step does.** A warpgroup of producers gathers keys by `cp.async`. Two warpgroups hold O, half
+//| of its columns each, and compute the scores, each for every other tile
+//| ([why](sparse.md#step-11-two-warpgroups-that-share-scores)).
 //|
 //| **Budget.** Shared memory: 72 KB of Q, two tiles of 72 KB, 8 KB of P. Registers per thread: O 128, scores
 //| 32, P 16. Producers have 72 registers.
@@ -22,15 +15,11 @@ namespace flashbook::decoding {
 
 //| ## Two tiles in turn
 //|
-//| With space for two tiles, a tile's place must be refilled while the tensor cores read the other one. So
-//| the warpgroups work half a round apart: while one turns its scores into P, the tensor cores multiply for
-//| the other ([the table](sparse.md#step-11-two-warpgroups-that-share-scores)). Both add the first tile's
-//| values before the second's.
-//|
-//| **Maxima.** A row's maximum alternates between the warpgroups: the left one raises it for the first tile
-//| and passes it on with P, and the right one raises it for the second tile and passes it back. Each makes
-//| its half of O relative to a tile's maxima just before it adds that tile's values, so P never needs a
-//| correction. Maxima are lazy, as in chapter 5: after a few tiles, corrections are 1, and are skipped.
+//| The warpgroups work half a round apart: while one turns its scores into P, the tensor cores multiply for
+//| the other. Both add the first tile's values before the second's. A row's maximum alternates between them:
+//| the left one raises it for the first tile and passes it on with P, and the right one raises it for the
+//| second tile and passes it back. Each makes its half of O relative to a tile's maxima just before it adds
+//| that tile's values, so P never needs a correction.
 
 /// Scores of keys that do not exist become -inf. `exist`: a word of SparseShared::exist for each lane of a
 /// quad.

@@ -1,27 +1,14 @@
 //| # Step 12: sparse decoding
 //|
-//| **What this step is about.** [Step 11](step11_sparse_prefill.cuh) gathers keys in bf16. A serving system
-//| keeps the latents of V3.2 in e4m3: a key has 656 bytes instead of 1152. The tensor cores multiply bf16, so
-//| each element must be converted, and there are no tensor cores for that.
-//|
-//| **What this step does.** It replaces the producers. A thread loads 16 elements, converts them and writes
-//| them to the tile. The position is in bf16, and is copied as before. Nothing else changes.
-//|
-//| **Budget.** A token's 512 elements must be converted in the 34 clocks that the tensor cores need for its
-//| FLOPs with 64 heads: 3 integer instructions per pair of elements take 12.
+//| **What this step does.** Keys are in e4m3 ([why](sparse.md#step-12-a-cache-in-e4m3)). Producers load 16
+//| elements per thread, convert them and write them to the tile. The position is in bf16, and is copied as
+//| in [step 11](step11_sparse_prefill.cuh), from which nothing else differs.
 //|
 //| ## From e4m3 to bf16
 //|
-//| The obvious way goes from e4m3 to f16 to float to bf16, one conversion instruction each, and these run at
-//| a quarter of the rate of others. But both formats are a sign, an exponent and a fraction, so *moving the
-//| bits* is enough: shift exponent and fraction to where bf16 has the last four bits of its exponent and the
-//| first three of its fraction. The sign must go further, to the first bit, which a permutation of bytes can
-//| do: it replicates an element's sign eight times above the element, and one of the copies is in the right
-//| place after the shift. What is wrong then is the exponent's bias, 127 instead of 7: the number is too
-//| small by a factor of $2^{120}$, and one multiplication of pairs corrects it. It is right for subnormal
-//| numbers, too, since bf16's subnormals are also fractions without a leading 1. (NaN becomes a number: a
-//| cache has none.) A second multiplication applies the scale. Scales that are powers of two are exact, as
-//| DeepSeek's are; others are rounded to bf16.
+//| A permutation of bytes widens each element to 16 bits and fills the upper eight with its sign. After a
+//| shift by four, exponent and fraction are in their places, and so is one of the signs. (NaN becomes a
+//| number: a cache has none.)
 #pragma once
 #include "chapters/08_decoding/step11_sparse_prefill.cuh"
 #include "common/ptx/convert.h"

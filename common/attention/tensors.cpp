@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <stdexcept>
 
 #include "common/attention/parallel.h"
@@ -74,37 +75,28 @@ std::vector<float> means_of(const Spec& spec, std::span<const float> values) {
 
 /// Encodes latent keys as rows of elements, scales and position.
 Encoded encode_latent_rows(const Spec& spec, std::span<const float> values) {
-  const int64_t rows = int64_t(values.size()) / kLatentKeyDim;
-  std::vector<float> scaled, positions;
-  for (int64_t row = 0; row < rows; ++row) {
-    const auto key = values.subspan(std::size_t(row * kLatentKeyDim), kLatentKeyDim);
-    scaled.insert(scaled.end(), key.begin(), key.begin() + kLatentValueDim);
-    positions.insert(positions.end(), key.begin() + kLatentValueDim, key.end());
-  }
-  const Encoded elements = encode_scaled({.head_dim = kLatentColumnsPerScale}, scaled, rows * kLatentScales,
-                                         [](int64_t group) { return group; });
-  Encoded encoded{std::vector<std::byte>(std::size_t(rows * kLatentRowBytes)), {}};
-  const auto copy = [&](std::span<const std::byte> from, int64_t at) {
-    const int64_t bytes = rows == 0 ? 0 : int64_t(from.size()) / rows;
-    for (int64_t row = 0; row < rows; ++row)
-      std::copy_n(&from[std::size_t(row * bytes)], bytes,
-                  &encoded.bytes[std::size_t(row * kLatentRowBytes + at)]);
+  Encoded encoded;
+  const auto append = [&](std::span<const std::byte> part) {
+    encoded.bytes.insert(encoded.bytes.end(), part.begin(), part.end());
   };
-  copy(elements.bytes, 0);
-  copy(std::as_bytes(std::span(elements.scales)), kLatentValueDim);
-  copy(encode(spec.dtype, positions), kLatentPositionAt);
+  for (; !values.empty(); values = values.subspan(kLatentKeyDim)) {
+    const Encoded elements = encode_scaled({.head_dim = kLatentColumnsPerScale},
+                                           values.first(kLatentValueDim), kLatentScales, std::identity());
+    append(elements.bytes);
+    append(std::as_bytes(std::span(elements.scales)));
+    append(encode(spec.dtype, values.subspan(kLatentValueDim, kLatentKeyDim - kLatentValueDim)));
+  }
   return encoded;
 }
 
 std::vector<float> decode_latent_rows(const Spec& spec, std::span<const std::byte> bytes) {
   std::vector<float> values;
   for (; !bytes.empty(); bytes = bytes.subspan(kLatentRowBytes)) {
-    std::vector<float> key = decode(DType::e4m3, bytes.first(kLatentValueDim));
+    const auto elements = decode(DType::e4m3, bytes.first(kLatentValueDim));
     const auto scales = decode(DType::f32, bytes.subspan(kLatentValueDim, kLatentScales * sizeof(float)));
-    for (std::size_t c = 0; c < key.size(); ++c) key[c] *= scales[c / kLatentColumnsPerScale];
-    const auto position =
-        decode(spec.dtype, bytes.subspan(kLatentPositionAt, kLatentRowBytes - kLatentPositionAt));
-    values.insert(values.end(), key.begin(), key.end());
+    const auto position = decode(spec.dtype, bytes.first(kLatentRowBytes).subspan(kLatentPositionAt));
+    for (std::size_t c = 0; c < elements.size(); ++c)
+      values.push_back(elements[c] * scales[c / kLatentColumnsPerScale]);
     values.insert(values.end(), position.begin(), position.end());
   }
   return values;

@@ -105,15 +105,12 @@ const Definition indices = {
         [](const Spec& spec) {
           const Indices& lists = spec.visibility.indices;
           if (lists.keys.is_on_device()) return 0.0;
-          double keys = 0;
-          for (int batch = 0; batch < spec.batch; ++batch) {
-            std::vector<bool> listed(std::size_t(spec.seqlen_k));
-            for (int query = 0; query < spec.seqlen_q; ++query)
-              for (const int key : list_of(spec, batch, query))
-                if (key >= 0) listed[std::size_t(key)] = true;
-            keys += double(std::ranges::count(listed, false));
-          }
-          return keys;
+          const auto keys = std::size_t(spec.seqlen_k),
+                     of_batch = std::size_t(spec.seqlen_q) * std::size_t(lists.count);
+          std::vector<bool> listed(std::size_t(spec.batch) * keys);
+          for (std::size_t i = 0; i < lists.keys.size(); ++i)
+            if (lists.keys[i] >= 0) listed[i / of_batch * keys + std::size_t(lists.keys[i])] = true;
+          return double(std::ranges::count(listed, false));
         },
     .in_c = c_struct<FlashbookIndices, FLASHBOOK_INDICES>(
         [](const auto& from, Spec& to) {
