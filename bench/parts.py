@@ -150,8 +150,9 @@ CELLS = (r"(decode|called)/(ch08/(equal_work|boxes|warpgroup)|ch09/prompts|fa3|c
          rf"/bf16/d{either((64, 128, 256))}/b\d+h\d+k\d+t\d+(ragged)?_{either(LAYOUTS)}(_p\d+)?/n\d+")
 CALLED = (rf"(called|alone)/(ch\d\d/\w+|fa3|cudnn)/bf16/d{either((*DIMS, 192))}"
           rf"/(forward|backward)(_packed_{either(PACKED)}|_window\d+)?_h\d+k\d+_{either(MASKS)}/n\d+")
+ROWS = r"\w+(?<!_bshd)"  # a mask on [batch, heads, seqlen, d]
 MASKED = (r"masked/(ch09/(dense|varlen|ranges|flashmask|mask_functions)|ch05/persistent|flex|varlen|flash2|fa3|dense|cudnn)"
-          r"/bf16/d(128|192)/\w+/n\d+")
+          r"/bf16/d(128|192)/{}/n\d+")
 NEW_GRADIENTS = [step.slug for step in steps.of(7)][1:]  # the first is measured at fewer lengths
 GRADIENTS = names("backward", rf"(ch07/{either(NEW_GRADIENTS)}|\w+)")
 
@@ -180,9 +181,10 @@ PARTS = (
          race("decode.py", "--prefill", "--peers", words(CHUNK_PEERS)),
          rf"decode/(ch08/equal_work_p64|(ch09/prompts|{either(CHUNK_PEERS)})_p(16|64))/bf16/d128/(b8h32k8chunks/n16384|b34h32k8mixed/n4096)",
          resumes=True),
-    Part("masked", "masked", 70, "chapter 9 and the peers with every mask", race("masks.py", "--layout", LAYOUTS[0]), MASKED, resumes=True),
+    Part("masked", "masked", 70, "chapter 9 and the peers with every mask", race("masks.py", "--layout", LAYOUTS[0]), MASKED.format(ROWS),
+         resumes=True),
     Part("masked_backward", "masked", 65, "the same for gradients", race("masks.py", "--backward", "--layout", LAYOUTS[0]),
-         r"masked/(ch09/backward(_bias)?|flex_backward)/bf16/d128/\w+/n\d+", resumes=True),
+         rf"masked/(ch09/backward(_bias)?|flex_backward)/bf16/d128/{ROWS}/n\d+", resumes=True),
     grid("forward_bshd", "forward", 60, "the last step and the fastest peers on [batch, seqlen, heads, d]", ("ch05/persistent",),
          ("cudnn", "cudnn_frontend", "fa3"), layout="bshd"),
     Part("backward_bshd", "backward", 60, "the same for gradients",
@@ -190,7 +192,7 @@ PARTS = (
          names("backward", r"(ch07/(persistent|deterministic)|cudnn|cudnn_frontend|fa3)", masks=("full_bshd", "causal_bshd"),
                lengths=(512, 1024, 4096, 16384)), resumes=True),
     Part("masked_bshd", "masked", 50, "chapter 9 and FlashAttention-3 on [batch, seqlen, heads, d]",
-         race("masks.py", "--peers", "fa3", "--layout", "bshd"), MASKED, resumes=True),
+         race("masks.py", "--peers", "fa3", "--layout", "bshd"), MASKED.format(r"\w+_bshd"), resumes=True),
     Part("masked_backward_bshd", "masked", 30, "chapter 9's gradients on [batch, seqlen, heads, d]",
          race("masks.py", "--backward", "--peers", "none", "--layout", "bshd"), r"masked/ch09/backward(_bias)?/bf16/d128/\w+_bshd/n\d+",
          resumes=True),

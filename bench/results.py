@@ -278,6 +278,7 @@ class Results:
     def __init__(self, paths: Iterable[str | pathlib.Path]) -> None:
         self.history: list[Entry] = []  # all entries, oldest first
         self.folder = RESULTS
+        self.quoted: list[Entry] = []  # those that pages quote, as docs/tools/quote.py finds them
         for path in paths:
             self.history += read(path)
             self.folder = pathlib.Path(path).parent

@@ -16,7 +16,7 @@ An excerpt  <!-- excerpt step1.cuh --> ... <!-- /excerpt -->    a fence with lin
             <!-- excerpt A.cuh "for (" to B.cuh "for (" --> ... <!-- /excerpt -->    what changes from one file to the other: docs/tools/diffs.py
 
 Marks in code are left alone. A mark with "…" waits for its first measurement. --check writes nothing and exits with 1
-if a page differs, quotes a result that was never measured, or has a number that was typed in.
+if a page differs, quotes a result that was never measured or is older than its kernel (bench/older.py), or has a number that was typed in.
 
 A number counts as typed in if it has a unit, such as 12 ms or 3 %, unless it is generated, code, or in a table or a link's text. It is allowed
   * in a sentence that calculates it, with `=`, or that says guess, estimate or predict;
@@ -38,7 +38,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))  # so that python3 docs/tools/quote.py finds the packages
 
-from bench import results, steps
+from bench import older, results, steps
 from bench.names import Name
 from bench.results import Entry, Refused, Results, Unmeasured
 from docs.tools import accepted, blackwell, diffs, made, pages
@@ -135,9 +135,11 @@ def value(term: str, measured: Results, used: list[Entry]) -> float:
         if cell is None or found is None:
             raise Refused(f"{name} was not interleaved with peers of its type: forward/ch05/persistent/... and forward/ch06/row_sums/... were")
         used.append(measured.beside_peers[cell])
+        measured.quoted.append(measured.beside_peers[cell])
         return float(getattr(found, IN_TURN[field]))
     entry = found_entry(measured, name, field, counter)
     used.append(entry)
+    measured.quoted.append(entry)
     field = field.removeprefix("raced_")
     try:
         return FIELDS[field](entry) if field in FIELDS else entry.values[field]
@@ -367,6 +369,9 @@ def main() -> int:
         right = [pages.update(page, makers(measured, page.parent), options.check) for page in chosen]
         if options.check:
             right += [not hand_typed_in(page) for page in chosen]
+            too_old = older.refused(measured.quoted) if measured.folder == results.RESULTS / results.BOOK_GPU else []
+            right += [not too_old]
+            print(*too_old, sep="\n", end="\n" * bool(too_old), file=sys.stderr)
     except Refused as reason:
         print(f"quote.py: {reason}", file=sys.stderr)
         return 2

@@ -74,6 +74,15 @@ class Release(unittest.TestCase):
         self.assertLessEqual(len(parts.FILES), 9)
         self.assertEqual({one.file for one in parts.PARTS}, set(parts.FILES))
 
+    def test_a_part_is_found_by_its_results_and_the_readme_has_all_files(self):
+        for name, giving in (("masked/ch09/dense/bf16/d128/full/n8192", "masked"), ("masked/ch09/dense/bf16/d128/full_bshd/n8192", "masked_bshd"),
+                           ("machine/latency/l2", "machine"), ("decode", "")):
+            self.assertEqual(release.giving(name), giving)
+        readme = (ROOT / "bench" / "README.md").read_text(encoding="utf-8")
+        minutes = [sum(one.seconds for one in parts.PARTS if one.cards == cards) / 60 for cards in (1, 2)]
+        self.assertIn(f"{minutes[0]:.0f} minutes in total on an H200, and {minutes[1]:.0f} on two", readme)
+        self.assertEqual(set(re.findall(r"^\| `(\w+)` \| [^|`]* \|$", readme, re.MULTILINE)) & set(parts.FILES), set(parts.FILES))
+
     def test_every_call_of_the_package_is_raced_and_known_by_its_name(self):
         from bench import as_called
 

@@ -10,7 +10,7 @@ from unittest import mock
 
 BENCH = pathlib.Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH.parent))
-from bench import peers, race, results
+from bench import older, peers, race, results
 from bench.names import Name
 from bench.results import Refused
 from bench.structs import Shape
@@ -228,6 +228,43 @@ class Quoting(Case):
         self.assertEqual(subprocess.run(command, capture_output=True).returncode, 0)
         self.assertEqual(page.read_text(), self.span(f"{STEP4} ms .1f", "12.3"))
         self.assertEqual(subprocess.run([*command, "--check"], capture_output=True).returncode, 0)
+
+
+KERNEL = "chapters/01_naive_attention/step1_textbook.cuh"
+LAUNCH = "chapters/01_naive_attention/host/chapter.cu"
+OLD = {KERNEL: '#include "common/ptx/math.h"\nnamespace fb {\n__global__ void textbook(int rows) {\n  // The rows.\n  half(rows);\n}\n}\n',
+       LAUNCH: "void run() {\n  textbook(64);\n}\nint unused() { return 1; }\n",
+       "common/ptx/math.h": "#ifdef __CUDACC__  // both\nint half(int x) { return x / 2; }\n#else\nint half(int x) { return sim(x); }\n#endif\n"
+                            "constexpr int kOther = 3;\n"}
+
+
+class Older(Case):
+    """Tests which results are older than their kernel."""
+
+    def excuses(self, before, now, *lines):
+        """Returns why a result of `before` may not be quoted once the files are `now`."""
+        file = self.folder / "older.txt"
+        file.write_text("\n".join(lines))
+        for cached in (older.changed, older.renamed, older.code, older.excuses):
+            cached.cache_clear()
+        commits = {"HEAD": now, "abc1": before}
+        with mock.patch.object(older, "files", commits.get), mock.patch.object(older, "EXCUSED", file), \
+                mock.patch.object(older, "git", lambda *words, given="": b"false" if words[0] == "rev-parse" else b""), \
+                mock.patch.object(older.results, "ROOT", self.folder):
+            return older.refused(results.Results([self.write(run_of(STEP1), run_of(CUDNN), commit="abc1")]).history)
+
+    def test_a_result_is_as_old_as_what_its_kernel_needs(self):
+        def replaced(path, old, new):
+            return OLD | {path: OLD[path].replace(old, new)}
+
+        for now in (OLD, replaced(KERNEL, "// The rows.", ""), replaced(KERNEL, "rows", "queries"), replaced(LAUNCH, "return 1", "return 2"),
+                    replaced("common/ptx/math.h", "sim(x)", "sim(-x)"), replaced("common/ptx/math.h", "= 3", "= 4")):
+            self.assertEqual(self.excuses(OLD, now), [])
+        for now in (replaced(KERNEL, "half(rows)", "half(2 * rows)"), replaced("common/ptx/math.h", "x / 2", "x / 3"), replaced(LAUNCH, "64", "32")):
+            self.assertRegex(self.excuses(OLD, now)[0], "^ch01/textbook: 1 quoted results of commit abc1 are older than its kernel")
+            self.assertEqual(self.excuses(OLD, now, "# a reason", "abc1 ch0[12]/*,ch03/* the same SASS"), [])
+            self.assertEqual(len(self.excuses(OLD, now, "abc2 * another commit")), 1)
+        self.assertEqual(len(self.excuses({}, OLD)), 1)
 
 
 class Condensed(Case):
