@@ -75,8 +75,8 @@ __device__ __forceinline__ void transpose_bytes(Tile<kHeadDim, kKeys>& transpose
 //| has its columns in that order, which suits the epilogue: a thread holds four neighbours (`epilogue.cuh`).
 //|
 //| A block of 32 keys and 16 columns takes one load, four permutations, one store. Two warps share the 32
-//| blocks of a tile of 128 x 128: about 150 instructions each, while the consumers' softmax of that tile
-//| takes some 400 per warp.
+//| blocks of a tile of 128 x 128: about 150 instructions each, while each consumer's warps execute some 400
+//| for that tile.
 
 //| `ldmatrix` takes some 30 clocks, so several loads are in flight before the first result is permuted: as
 //| many as the producer has registers for. Addresses would cost more than the work itself. So the swizzle,

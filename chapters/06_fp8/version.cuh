@@ -19,7 +19,7 @@
 //| | `raw` | TMA, for the loader | 1, and the bytes | the transposers | 2: lane 0 of each warp, when it has read its part |
 //| | `transposed` | the transposers | 2: lane 0 of each warp, when all lanes have written | the consumers | 4 per warpgroup |
 //|
-//| The steps differ only in switches:
+//| The steps differ only in switches. A first reading can skip those of steps 3, 4 and 9:
 //|
 //| | step | switch | what it does |
 //| | --- | --- | --- |
