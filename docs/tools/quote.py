@@ -8,7 +8,7 @@ A number    It takes <!-- num forward/ch01/register_tile/bf16/d128/full/n4096 ms
     `A ms / B ms .2f`, `100 * A of_product .0f`. CARD:NAME takes the results of another card, which the page must name. A list in brackets
     stands for each of its words; `mean`, `least`, `most`, `count` or `behind` (how many are below 1) in front reduces them to one number: `mean
     A/d[64,128] vs_cudnn .2f`. With such a word, a name with `*` stands for all results that match and whose step the Python package chose.
-    `ch04/two_stages` alone is that step's number in its chapter.
+    `ch04/two_stages` alone is that step's number in its chapter. `fp8_ncu.csv/ch06/persistent clocks` is a row and a column of that file.
     A field is one of FIELDS below, or any counter of the result; FIELD@COUNTER takes the newest result that also has COUNTER.
 A table     <!-- table chapter 05 --> ... <!-- /table -->
     Its template has that name in docs/tables.txt, which documents the format; TABLES below generates the others.
@@ -26,6 +26,7 @@ A number counts as typed in if it has a unit, such as 12 ms or 3 %, unless it is
 """
 
 import argparse
+import csv
 import fnmatch
 import functools
 import itertools
@@ -114,6 +115,16 @@ def found_entry(measured: Results, name: str, field: str, counter: str) -> Entry
     return measured.raced(name, field) or measured.measured(name)
 
 
+def copied(file: str, row: str, column: str) -> float:
+    """Returns a number of a table that was copied from Nsight Compute: its rows have a step's name in the first column."""
+    path = results.RESULTS / results.BOOK_GPU / file
+    try:
+        with path.open(newline="", encoding="utf-8") as lines:
+            return next(float(found[column]) for found in csv.DictReader(lines) if found["step"] == row)
+    except (OSError, KeyError, StopIteration):
+        raise Refused(f"{path.name} has no {column} of {row}") from None
+
+
 def value(term: str, measured: Results, used: list[Entry]) -> float:
     """Returns a plain number, or the field of a result: `NAME FIELD`."""
     words = term.split()
@@ -124,6 +135,9 @@ def value(term: str, measured: Results, used: list[Entry]) -> float:
             raise Refused(f"{term!r} is neither a number nor NAME FIELD") from None
     if len(words) != 2:
         raise Refused(f"{term!r}: a number is `NAME FIELD FORMAT`, or several NAME FIELD with * and / between them")
+    if ".csv/" in words[0]:
+        file, _, row_name = words[0].partition("/")
+        return copied(file, row_name, words[1])
     card, _, name = words[0].rpartition(":")
     measured = other_card(card) if card else measured
     field, _, counter = words[1].partition("@")
