@@ -5,8 +5,8 @@ from svg import Figure
 WIDTH, STRIP, ROWS = 192, 34, 4  # width of a tile of keys; height of 16 rows; strips of 16 rows
 KEYS, TOP = 66, 124              # y of the tile of keys, and of the scores
 
-figure = Figure(480, 318, "The scores of 64 rows and 128 keys. Step 9: eight warps compute 16 rows by 64 keys each, and load each key four times. Step 10: one "
-                          "wgmma computes them all and reads each key once.")
+figure = Figure(480, 318, "The scores of 64 rows and 128 keys. Step 9: eight warps compute 16 rows by 64 keys each, and load each key four times. Step 10: eight "
+                          "wgmma instructions, one per 16 columns of the keys, compute them all and read each key once.")
 
 
 def panel(x: int, title: str, parts: int, read: str) -> None:
@@ -29,7 +29,8 @@ for half in range(2):
         x = left + 8 + 12 * strip  # an arrow per load, which ends at its strip
         figure.arrow(x, KEYS + 28, x, y - 2, "amber")
 panel(264, "Step 10: a warpgroup", 1, "each key is read once")
-figure.box(264, TOP, WIDTH - 4, ROWS * STRIP - 4, "blue", "one wgmma")
+figure.box(264, TOP, WIDTH - 4, ROWS * STRIP - 4, "blue")
+figure.lines(264 + WIDTH / 2 - 2, TOP + 62, ("8 wgmma, each of", "16 columns of the keys"), "small", "middle")
 figure.arrow(264 + WIDTH / 2, KEYS + 28, 264 + WIDTH / 2, TOP - 2, "amber")
 figure.text(16, 306, "Blue: the scores of 64 rows (step 9: 16 per warp).", "small soft")
 figure.write(__file__)
