@@ -2,7 +2,7 @@
 
 Two commits are compared by the declarations that a step's file reaches by name, through its includes and the functions of host/ that launch it,
 without comments, assertions and what only the simulator compiles. Declarations that differ only in names that the other commit lacks are equal.
-Refactorings that keep a kernel's SASS are excused in bench/results/older.txt. Results that name no step of ours are not compared.
+bench/results/older.txt has refactorings that kept a kernel's SASS, and exceptions. Results that name no step of ours are not compared.
 """
 import collections
 import fnmatch
@@ -18,6 +18,7 @@ from bench.results import Entry
 EXCUSED = results.RESULTS / "older.txt"
 FOLDERS = ("chapters/", "common/device/", "common/features/", "common/hopper/", "common/numeric/", "common/ptx/", "bench/")  # code of kernels
 CODE = re.compile(r".*\.(cuh?|h|cpp)")
+SHARED = {6: "step1_attention.cuh", 9: "attention.cuh", 10: "attention.cuh"}  # the kernel of most steps of a chapter
 WORD = re.compile(r"[A-Za-z_]\w*")
 SKIPPED = re.compile(r'//[^\n]*|/\*.*?\*/|static_assert\([^;]*\);', re.DOTALL)
 SIMULATED = re.compile(r"^#ifdef __CUDACC__\s*?\n(.*?)(?:^#else.*?)?^#endif", re.DOTALL | re.MULTILINE)
@@ -96,6 +97,8 @@ def reached(commit: str, roots: Iterable[str]) -> list[str]:
             used.update(declared[1])
 
     follow(todo)
+    if not any("__global__" in text for text in found):  # parts of a kernel in another file
+        follow([declared for path in seen for declared in parsed(tree[path])[1] if "__global__" in declared[2]])
     kernels = {name for names, _, text in found.values() if "__global__" in text for name in names}
     follow([declared for path in host for declared in parsed(tree[path])[1] if declared[1] & kernels])
     return list(found)
@@ -139,14 +142,20 @@ def code(kind: str, who: str) -> tuple[str, tuple[str, ...]] | None:
         return f"ch{chapter:02}/*", tuple(path for paths in by_number.values() for path in paths)
     step = max(found_steps, key=lambda step: len(step.slug))
     last = max(number for number in by_number if number <= step.number)
-    return step.name, (*by_number[last], *(by_number[1] if chapter == 6 else ()))  # chapter 6's steps are versions of its first
+    folder = by_number[last][0].rpartition("/")[0]
+    return step.name, (*by_number[last], *([f"{folder}/{SHARED[chapter]}"] if chapter in SHARED else []))
 
 
 @functools.cache
-def excuses() -> tuple[tuple[str, str], ...]:
-    """Returns the commits and steps of EXCUSED."""
+def excuses() -> tuple[tuple[str, str, str], ...]:
+    """Returns the commits, later commits and steps of EXCUSED."""
     lines = [line.split() for line in EXCUSED.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
-    return tuple((commit, step) for commit, which, *_ in lines for step in which.split(","))
+    return tuple((*commits.partition("=")[::2], step) for commits, which, *_ in lines for step in which.split(","))
+
+
+def excuse(what: str, commit: str) -> str | None:
+    """Returns the later commit as of which a commit's results count, "" if they are excused altogether, and None without an excuse."""
+    return next((later for one, later, step in excuses() if one == commit and fnmatch.fnmatchcase(what, step)), None)
 
 
 def older(entries: Iterable[Entry]) -> dict[tuple[str, str], list[Entry]]:
@@ -157,18 +166,13 @@ def older(entries: Iterable[Entry]) -> dict[tuple[str, str], list[Entry]]:
         return found
     for entry in entries:
         measured, commit = code(entry.cell.kind, entry.cell.who), entry.context["commit"]
-        if measured and changed(commit, measured[1]):
+        if measured and changed(excuse(measured[0], commit) or commit, measured[1]):
             found[measured[0], commit].append(entry)
     return found
-
-
-def is_excused(what: str, commit: str) -> bool:
-    """Returns whether EXCUSED has results of this commit and step."""
-    return any(commit == one and fnmatch.fnmatchcase(what, step) for one, step in excuses())
 
 
 def refused(quoted: Iterable[Entry]) -> list[str]:
     """Returns why results may not be quoted."""
     return [f"{what}: {len({entry.name for entry in entries})} quoted results of commit {commit} are older than its kernel, "
             f"such as {entries[0].name}: measure them again (bench/release --older), or excuse them in {EXCUSED.relative_to(results.ROOT)}"
-            for (what, commit), entries in sorted(older(quoted).items()) if not is_excused(what, commit)]
+            for (what, commit), entries in sorted(older(quoted).items()) if excuse(what, commit) != ""]

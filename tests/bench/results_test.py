@@ -264,6 +264,8 @@ class Older(Case):
             self.assertRegex(self.excuses(OLD, now)[0], "^ch01/textbook: 1 quoted results of commit abc1 are older than its kernel")
             self.assertEqual(self.excuses(OLD, now, "# a reason", "abc1 ch0[12]/*,ch03/* the same SASS"), [])
             self.assertEqual(len(self.excuses(OLD, now, "abc2 * another commit")), 1)
+            self.assertEqual(self.excuses(OLD, now, "abc1=HEAD *"), [])
+            self.assertEqual(len(self.excuses(OLD, now, "abc1=abc1 *")), 1)
         self.assertEqual(len(self.excuses({}, OLD)), 1)
 
 
