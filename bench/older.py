@@ -36,7 +36,9 @@ def git(*words: str, given: str = "") -> bytes:
 
 @functools.cache
 def files(commit: str) -> dict[str, str]:
-    """Returns the text of a commit's files in FOLDERS; {} if there is no such commit."""
+    """Returns the text of a commit's files in FOLDERS; {} if HEAD's history lacks it."""
+    if git("rev-list", "-1", f"HEAD..{commit}"):
+        return {}
     listed = [line.split(" ", 2) for line in git("ls-tree", "-r", "--format=%(objectname) %(path)", commit, *FOLDERS).decode().splitlines()]
     found = [(place, path) for place, path in listed if CODE.fullmatch(path)]
     texts, begin, got = {}, 0, git("cat-file", "--batch", given="\n".join(place for place, _ in found))
@@ -174,5 +176,5 @@ def older(entries: Iterable[Entry]) -> dict[tuple[str, str], list[Entry]]:
 def refused(quoted: Iterable[Entry]) -> list[str]:
     """Returns why results may not be quoted."""
     return [f"{what}: {len({entry.name for entry in entries})} quoted results of commit {commit} are older than its kernel, "
-            f"such as {entries[0].name}: measure them again (bench/release --older), or excuse them in {EXCUSED.relative_to(results.ROOT)}"
+            f"or HEAD's history lacks the commit, such as {entries[0].name}: measure them again (bench/release --older), or excuse them in {EXCUSED.relative_to(results.ROOT)}"
             for (what, commit), entries in sorted(older(quoted).items()) if excuse(what, commit) != ""]
