@@ -176,5 +176,6 @@ def older(entries: Iterable[Entry]) -> dict[tuple[str, str], list[Entry]]:
 def refused(quoted: Iterable[Entry]) -> list[str]:
     """Returns why results may not be quoted."""
     return [f"{what}: {len({entry.name for entry in entries})} quoted results of commit {commit} are older than its kernel, "
-            f"or HEAD's history lacks the commit, such as {entries[0].name}: measure them again (bench/release --older), or excuse them in {EXCUSED.relative_to(results.ROOT)}"
+            f"or HEAD's history lacks the commit, such as {entries[0].name}: "
+            f"measure them again (bench/release --older), or excuse them in {EXCUSED.relative_to(results.ROOT)}"
             for (what, commit), entries in sorted(older(quoted).items()) if excuse(what, commit) != ""]
