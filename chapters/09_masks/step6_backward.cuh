@@ -10,7 +10,6 @@
 //| | 0 | takes the next tile of keys, loads Q and log-sum-exp | an empty stage |
 //| | 32 | loads K, V, dO and D | empty stages, and the last products with K and V |
 //| | 64, 96 | add a consumer's dQ, in a block that sums all three gradients; in step 7 they wait for its turn | the consumer; earlier blocks |
-//| | 64 to 127 | round dQ, in the launch for dV of wide keys | the launch for dK and dQ |
 //| | 128 to 383 | two consumers: five products | full stages; each other's dS |
 //|
 //| ![Thread 0 takes tiles of keys and loads Q, thread 32 loads K, V and dO, two threads add dQ; the memory
@@ -53,27 +52,35 @@ __device__ __forceinline__ void for_each_query_tile(const GradientProblem& probl
 //| (`step2_varlen.cuh`), and their log-sum-exp is +inf.
 
 //| The thread takes the next tile of keys only after it has requested the last queries of this one. A tile
-//| taken too early would wait until this one is done, although another block might be free.
+//| taken too early would wait until this one is done, although another block might be free. With wide keys a
+//| producer has 24 registers, too few for the work: the thread makes it in shared memory, where all others
+//| read it, and counts tiles and stages instead of keeping two states.
 /// Runs the thread that takes tiles of keys, broadcasts them, and loads Q.
 template <typename T, typename Traits>
 __device__ __forceinline__ void produce_q(GradientShared<T, Traits>& shared, const TileMap& q_map,
                                           const CUtensorMap& lse_map, const GradientProblem& problem,
                                           const KeyTiles& tiles, const Lists& lists, int* counter) {
-  PipelineState<2> next;
-  PipelineState<Traits::kStages> state;
+  uint32_t filled = 0;
 #pragma unroll 1
-  for (;;) {
-    KeyWork work = tiles.template at<kTileKeys>(problem, atomicAdd(counter, 1));
-    if (work.first_key >= 0)
-      for (int member = 0; member < problem.group; ++member)
-        work.rounds += lists.at({work.head.head * problem.group + member, work.head.batch}, work.tile).count;
-    //| There is a round for each entry of each head of the group. A consumer receives only their number, and
-    //| needs no list.
+  for (uint32_t number = 0;; ++number) {
+    const PipelineState<2> next{int(number % 2), number / 2 % 2};
     wait_empty(shared.broadcast.work, next);  // all have read what was here before
-    shared.broadcast.work.tile[next.stage] = work;
+    KeyWork& work = shared.broadcast.work.tile[next.stage];
+    if (tiles.take(work, problem, atomicAdd(counter, 1))) {
+      //| There is a round for each entry of each head of the group. A consumer receives only their number,
+      //| and needs no list.
+      int rounds = 0;
+      for (int member = 0; member < problem.group; ++member)
+        rounds += lists.at({work.head.head * problem.group + member, work.head.batch}, work.tile).count;
+      work.rounds = rounds;
+      tiles.template locate<kTileKeys>(work, problem);
+    } else {
+      work.first_key = -1;
+    }
     mbarrier_arrive(&shared.broadcast.work.full[next.stage]);
-    next.advance();
     if (work.first_key < 0) return;
+    PipelineState<Traits::kStages> state{int(filled % Traits::kStages), filled / Traits::kStages % 2};
+    filled += work.rounds;
     for_each_query_tile(problem, lists, work, [&](const Head& q, int entry) {
       wait_empty(shared.q, state);
       shared.broadcast.query_tile[state.stage] = {q.head, entry};  // before `full`, which consumers wait for
@@ -83,18 +90,6 @@ __device__ __forceinline__ void produce_q(GradientShared<T, Traits>& shared, con
                    problem.workspace_row(q) + work.first_row + query);
     });
   }
-}
-
-//| The other three threads have enough registers to copy the work into them, and release its place at
-//| once.
-/// Returns a copy of the block's next work. One thread, alone in its warp.
-template <typename Broadcast>
-__device__ __forceinline__ KeyWork next_key_work(Broadcast& broadcast, PipelineState<2>& state) {
-  wait_full(broadcast, state);
-  const KeyWork work = broadcast.tile[state.stage];
-  release(broadcast, state);
-  state.advance();
-  return work;
 }
 
 //| There is space for one K and one V. The next ones are requested when both consumers are done with the last
@@ -110,7 +105,8 @@ __device__ __forceinline__ void produce_keys_and_do(GradientShared<T, Traits>& s
   PipelineState<kDoStages<Traits>> state;
 #pragma unroll 1
   for (uint32_t parity = 0;; parity ^= 1) {
-    const KeyWork work = next_key_work(shared.broadcast.work, next);
+    wait_full(shared.broadcast.work, next);
+    const KeyWork& work = shared.broadcast.work.tile[next.stage];
     if (work.first_key < 0) return;
     mbarrier_wait(&shared.keys_empty, parity ^ 1);  // the products that read the last tile are done
     mbarrier_arrive_expect_tx(&shared.keys_full, Shared::kKeyBytes);
@@ -127,6 +123,8 @@ __device__ __forceinline__ void produce_keys_and_do(GradientShared<T, Traits>& s
                    work.q_rows.of(q.head, problem.d_o_map_strides),
                    problem.workspace_row(q) + work.first_row + query);
     });
+    release(shared.broadcast.work, next);
+    next.advance();
   }
 }
 
@@ -148,7 +146,8 @@ __device__ __forceinline__ void add_dq(GradientShared<T, Traits>& shared, float*
   uint32_t parity = 0;
 #pragma unroll 1
   for (;;) {
-    const KeyWork work = next_key_work(shared.broadcast.work, next);
+    wait_full(shared.broadcast.work, next);
+    const KeyWork& work = shared.broadcast.work.tile[next.stage];
     if (work.first_key < 0) return;
     for_each_query_tile(problem, lists, work, [&](const Head& q, int entry, int turn) {
       const int row = problem.workspace_row(q) + work.first_row + QueryList::tile(entry) * Traits::kQueries;
@@ -171,42 +170,33 @@ __device__ __forceinline__ void add_dq(GradientShared<T, Traits>& shared, float*
       if (problem.in_turns) store_release(semaphore, turn + 1);
       parity ^= 1;
     });
+    release(shared.broadcast.work, next);
+    next.advance();
   }
 }
 
 //| ## dQ, rounded
 //|
-//| All tiles of the workspace are rounded, except those that belong to no document. A query that saw no key
-//| has sums of zero, so zeros are written. This is the last kernel; but with wide keys two warps that would
-//| be idle during the launch for dV round dQ.
-/// Rounds a tile of dQ. It has a part for each thread of two consumers, in the order of registers. The caller
-/// rounds every `step`th part from `first` on.
-template <typename T, int kHeadDim, int kQueries>
-__device__ __forceinline__ void round_tile(const float* sums, T* dq, const GradientProblem& problem, int tile,
-                                           int first, int step) {
-  const int tiles = problem.padded_q / kQueries, head = tile / tiles;
-  int tile_query = tile % tiles * kQueries;
-  const Sequence sequence = problem.sequence_of(tile_query);
-  if (tile_query >= sequence.queries) return;
-  T* const to =
-      dq + offset_of(problem.at.dq, {head % problem.heads, head / problem.heads}, sequence.first_query);
-#pragma unroll 1
-  for (int part = first; part < kKeyConsumerThreads; part += step) {
-    const int first_row = DqPart<kHeadDim, kQueries>::kByRows ? part / kWarpgroup * kRowsPerWarpgroup : 0;
-    round_dq<T, kHeadDim, kQueries>(sums + int64_t(tile) * kQueries * kHeadDim, problem.scale, to,
-                                    problem.at.dq.row, tile_query + first_row + row_of_thread(part),
-                                    sequence.queries, problem.head_dim, part);
-  }
-}
-
-/// Rounds dQ. Grid: the workspace's tiles of kQueries queries.
+//| The last kernel converts all tiles of the workspace, and skips those that belong to no document. A query
+//| that saw no key has sums of zero, so zeros are written.
+/// Rounds dQ from the sums. A block processes a tile of kQueries queries, and each of its warpgroups a part
+/// of the tile. Grid: tiles of the workspace.
 template <typename T, int kHeadDim, int kQueries>
 __global__ void __launch_bounds__(kKeyConsumerThreads)
     convert_dq(const float* sums,  // [heads, padded_q, head_dim], parts of tiles in the order of registers
                T* dq,              // [batch, heads, seqlen_q, head_dim], strided
                const __grid_constant__ GradientProblem problem) {
   wait_for_launch_before();
-  round_tile<T, kHeadDim, kQueries>(sums, dq, problem, blockIdx.x, threadIdx.x, kKeyConsumerThreads);
+  const int tiles = problem.padded_q / kQueries, head = int(blockIdx.x) / tiles;
+  int tile_query = int(blockIdx.x) % tiles * kQueries;
+  const Sequence sequence = problem.sequence_of(tile_query);
+  if (tile_query >= sequence.queries) return;
+  const int first = DqPart<kHeadDim, kQueries>::kByRows ? int(threadIdx.x / kWarpgroup) * kRowsPerWarpgroup
+                                                        : 0;  // first of the warpgroup's queries
+  round_dq<T, kHeadDim, kQueries>(
+      sums + int64_t(blockIdx.x) * kQueries * kHeadDim, problem.scale,
+      dq + offset_of(problem.at.dq, {head % problem.heads, head / problem.heads}, sequence.first_query),
+      problem.at.dq.row, tile_query + first + row_of_thread(), sequence.queries, problem.head_dim);
 }
 
 //| ## The kernel
@@ -224,7 +214,6 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) masked_backward(
     const __grid_constant__ CUtensorMap d_map,    // [heads * padded_q], of the workspace
     T* dk,                                        // [batch, kv heads, seqlen_k, head_dim], strided
     T* dv,                                        // [batch, kv heads, seqlen_k, value_dim], strided
-    T* dq,                                        // [batch, heads, seqlen_q, head_dim], strided
     float* dq_sums,                               // [heads * padded_q, head_dim], in the workspace
     const __grid_constant__ GradientProblem problem, const __grid_constant__ KeyTiles tiles,
     const __grid_constant__ Lists lists, const __grid_constant__ Mask mask,
@@ -236,17 +225,13 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) masked_backward(
                                       Gradients<T, Traits, Mask, Score>>;
   static_assert(sizeof(Shared) <= kMaxSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
-  const bool adds = Traits::kAddByTma || (Traits::kSums == Sums::keys_and_queries && problem.in_turns);
+  const bool adds = Traits::kSums != Sums::values && (Traits::kAddByTma || problem.in_turns);
   if (threadIdx.x == 0) initialise(shared, adds ? kKeyConsumers : 0);
-  //| With wide keys dK and dQ have the first launch, and dV the second, which needs no result of the first
-  //| except to round dQ. So its blocks begin as those of the first launch end, and only two warps wait.
-  constexpr bool kRoundsDq = Traits::kWide && Traits::kSums == Sums::values;
-  if constexpr (!kRoundsDq) wait_for_launch_before();
-  if constexpr (Traits::kWide && !kRoundsDq) let_dependents_launch();
+  wait_for_launch_before();
   __syncthreads();  // the barriers are ready
 
   //| From here on each warpgroup has its role, and registers are redistributed: a thread of a producer keeps
-  //| 40, a thread of a consumer gets 232.
+  //| 40, a thread of a consumer gets 232; with wide keys 24 and 240.
   const int warp = warp_of_block(), warpgroup = warp / kWarpsPerWarpgroup;
   if (warpgroup == 0) {
     setmaxnreg_dec<Traits::kProducerRegisters>();
@@ -255,13 +240,6 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) masked_backward(
     if constexpr (Traits::kSums != Sums::values)
       if (adds && (threadIdx.x == 64 || threadIdx.x == 96))
         add_dq<T, Traits, Consumer>(shared, dq_sums, problem, lists, warp - 2);
-    if constexpr (kRoundsDq)
-      if (warp >= 2) {
-        wait_for_launch_before();
-        const int query_tiles = tiles.order.batch * problem.heads * (problem.padded_q / Traits::kQueries);
-        for (int tile = blockIdx.x; tile < query_tiles; tile += gridDim.x)
-          round_tile<T, Traits::kHeadDim, Traits::kQueries>(dq_sums, dq, problem, tile, threadIdx.x - 64, 64);
-      }
     return;
   }
 

@@ -20,8 +20,8 @@ namespace flashbook::masks {
 
 /// A block's work: a tile of keys, of one key head and one sequence.
 struct KeyWork {
+  Sequence sequence;  // first, so that it is aligned to 16 bytes in shared memory
   Head head;
-  Sequence sequence;
   MapRows q_rows, k_rows;
   int first_key;  ///< the tile's first key in the sequence; negative: no more work
   int tile;       ///< its number among the head's tiles
@@ -40,12 +40,15 @@ struct KeyTiles {
   int heads_of_section;
   bool last_first;  ///< whether a head's last tiles come first (step 7)
 
-  /// Tile `tile` of a head.
+  /// Sets the places of the work's tile, whose head and number are known.
   template <int kKeys>
-  __device__ KeyWork work_for(const GradientProblem& problem, const Head& head, int tile) const {
+  __device__ void locate(KeyWork& work, const GradientProblem& problem) const {
+    const int tile = work.tile;
     if (problem.varlen.count == 0) {
-      const MapRows rows{0, 0, head.batch};
-      return {head, {0, problem.seqlen_q, 0, problem.seqlen_k}, rows, rows, tile * kKeys, tile, 0, 0};
+      work.sequence = {0, problem.seqlen_q, 0, problem.seqlen_k};
+      work.q_rows = work.k_rows = {0, 0, work.head.batch};
+      work.first_key = tile * kKeys, work.first_row = 0;
+      return;
     }
     //| A thread finds a packed tile's document by binary search. The forward pass's producer searches with a
     //| whole warp; here one thread takes tiles, with one search per tile of keys.
@@ -57,38 +60,35 @@ struct KeyTiles {
       else
         end = middle - 1;
     }
+    work.first_key = (tile - plan.first_tile[begin]) * kKeys;
     const int document = plan.sorted[begin];
     const Sequence s = problem.varlen.at(document);
-    return {head,
-            s,
-            varlen_rows(s.first_query, s.queries),
-            varlen_rows(s.first_key, s.keys),
-            (tile - plan.first_tile[begin]) * kKeys,
-            tile,
-            problem.workspace_row_of(document),
-            0};
+    work.sequence = s;
+    work.q_rows = varlen_rows(s.first_query, s.queries);
+    work.k_rows = varlen_rows(s.first_key, s.keys);
+    work.first_key = (tile - plan.first_tile[begin]) * kKeys;
+    work.first_row = problem.workspace_row_of(document);
   }
 
   //| **Order.** Under a causal mask the first keys are seen by the most queries, so a head's first tiles are
   //| processed first. Chapter 5's order has the last tiles first, which is right for queries. So tiles are
   //| numbered from the other end, as in chapter 7.
-  /// Tile number `index` of the launch.
-  template <int kKeys>
-  __device__ KeyWork at(const GradientProblem& problem, int index) const {
-    constexpr KeyWork kNone{{0, 0}, {}, {}, {}, -1, 0, 0, 0};
+  /// Sets head and number of the launch's tile `index`. Returns whether there is one.
+  __device__ bool take(KeyWork& work, const GradientProblem& problem, int index) const {
     if (problem.varlen.count == 0) {
-      const WorkTile work = tile_at(order, index);
-      if (work.query_tile < 0) return kNone;
-      return work_for<kKeys>(problem, work.head,
-                             last_first ? work.query_tile : order.tiles_of_head - 1 - work.query_tile);
+      const WorkTile tile = tile_at(order, index);
+      work.head = tile.head;
+      work.tile = last_first ? tile.query_tile : order.tiles_of_head - 1 - tile.query_tile;
+      return tile.query_tile >= 0;
     }
     const int tiles = plan.first_tile[problem.varlen.count];
-    if (tiles == 0 || index / tiles >= problem.kv_heads) return kNone;
+    if (tiles == 0 || index / tiles >= problem.kv_heads) return false;
     const int first_head = index / (tiles * heads_of_section) * heads_of_section;
     const int heads = min(heads_of_section, problem.kv_heads - first_head),
               place = index - first_head * tiles;
-    const int tile = place / heads;
-    return work_for<kKeys>(problem, {first_head + place % heads, 0}, last_first ? tiles - 1 - tile : tile);
+    work.head = {first_head + place % heads, 0};
+    work.tile = last_first ? tiles - 1 - place / heads : place / heads;
+    return true;
   }
 };
 
@@ -467,7 +467,9 @@ __global__ void __launch_bounds__(kListThreads)
   const int tile = (blockIdx.x * kListThreads + threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (tile >= lists.key_tiles) return;
   if (problem.varlen.count > 0 && tile >= tiles.plan.first_tile[problem.varlen.count]) return;
-  const KeyWork work = tiles.template work_for<kKeys>(problem, {0, 0}, tile);
+  KeyWork work{};
+  work.tile = tile;
+  tiles.template locate<kKeys>(work, problem);
   const auto seen = mask.template tiles<kKeys, kQueries>(work, int(blockIdx.y));
   const auto class_of = [&](int query_tile) {
     if (query_tile >= seen.end) return TileClass::skip;
@@ -511,11 +513,12 @@ __global__ void __launch_bounds__(kListThreads)
   const int tile = (blockIdx.x * kListThreads + threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (tile >= lists.key_tiles) return;
   if (problem.varlen.count > 0 && tile >= tiles.plan.first_tile[problem.varlen.count]) return;
-  const KeyWork work = tiles.template work_for<kKeys>(problem, {0, 0}, tile);
+  KeyWork work{};
+  work.tile = tile;
+  tiles.template locate<kKeys>(work, problem);
   const QueryList list = lists.tile_lists[int64_t(blockIdx.y) * lists.key_tiles + tile];
-  for (int i = lane; i < list.count; i += 32) {
-    const int query_tile = QueryList::tile(lists.entries[list.first + i]),
-              first_query = query_tile * kQueries;
+  for (int i = list.first + lane; i < list.first + list.count; i += 32) {
+    const int query_tile = QueryList::tile(lists.entries[i]), first_query = query_tile * kQueries;
     const int last_query = min(first_query + kQueries, work.sequence.queries) - 1;
     int turn = 0;
     for (KeyWork later = work; (later.first_key += kKeys) < work.sequence.keys;) {
@@ -524,7 +527,7 @@ __global__ void __launch_bounds__(kListThreads)
       if (query_tile >= seen.begin && query_tile < seen.end)
         turn += seen.classify(query_tile, first_query, last_query) != TileClass::skip;
     }
-    lists.turns[list.first + i] = turn;
+    lists.turns[i] = turn;
   }
 }
 

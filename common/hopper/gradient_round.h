@@ -276,14 +276,14 @@ __device__ __forceinline__ void finish_values(Shared& shared, const State& state
 //| sequences.
 /// Rounds a warpgroup's part of a tile of dQ. `sums` [kQueries, kHeadDim] holds the tile's sums, and `to`
 /// points to row 0 of dQ. A thread stores the first `columns` elements of its rows `row` and `row` + 8, if
-/// these are below `end`. `part` selects the part, in the order of the threads that have added.
+/// these are below `end`.
 template <typename T, int kHeadDim, int kQueries>
 __device__ __forceinline__ void round_dq(const float* sums, float scale, T* to, int64_t stride, int row,
-                                         int end, int columns = kHeadDim, int part = threadIdx.x) {
+                                         int end, int columns = kHeadDim) {
   using Part = DqPart<kHeadDim, kQueries>;
-  const int number = part / kWarpgroup;
+  const int number = threadIdx.x / kWarpgroup;
   const auto* from = reinterpret_cast<const float4*>(sums) +
-                     number * (Part::kPieces * Part::kPieceFloats / 4) + part % kWarpgroup;
+                     number * (Part::kPieces * Part::kPieceFloats / 4) + threadIdx.x % kWarpgroup;
   const int first_column = Part::kByRows ? 0 : number * Part::kColumns;
   to += first_column, columns -= first_column;
   //| There is one piece up to d = 192, and two at 256.

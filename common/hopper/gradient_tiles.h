@@ -18,7 +18,6 @@
 #pragma once
 #include "common/hopper/tiles.h"
 #include "common/ptx/fence.h"
-#include "common/ptx/ldmatrix.h"
 #include "common/ptx/stmatrix.h"
 
 namespace flashbook::hopper {
@@ -84,35 +83,6 @@ __device__ __forceinline__ void issue_key_scores(float (&scores)[kFloats], uint6
   wgmma_commit();
 }
 
-//| ## Keys and values in registers
-//|
-//| S^T and dP^T have the same left operand in all rounds: K and V. A thread with free registers reads its
-//| part once per tile of keys, and these products read half as much shared memory.
-/// Reads 64 rows of a tile as a left operand, from `row` on for this thread's warp. `place_of` returns the
-/// place of a column.
-template <int kSteps, typename T, int kRows, int kColumns, typename PlaceOf>
-__device__ __forceinline__ void load_fragments(uint32_t (&to)[kSteps][4], Tile<T, kRows, kColumns>& tile,
-                                               int row, const PlaceOf& place_of) {
-  const int lane = threadIdx.x % 32;  // its row among 16, and which 8 of 16 columns
-#pragma unroll
-  for (int step = 0; step < kSteps; ++step)
-    ldmatrix_x4(to[step], piece_of(tile, row + lane % 16, place_of(step * kMmaK) + lane / 16 * 8));
-}
-
-/// Issues scores = left right^T, as one group, with the left operand in registers.
-template <typename T, int kFloats, int kSteps>
-__device__ __forceinline__ void issue_scores(float (&scores)[kFloats], const uint32_t (&left)[kSteps][4],
-                                             uint64_t right) {
-  constexpr int kRightRows = 2 * kFloats;
-#pragma unroll
-  for (int step = 0; step < kSteps; ++step) {
-    const int panel = step * kMmaK / kPanel, column_bytes = step * kMmaK % kPanel * 2;
-    wgmma<T, kRightRows>(scores, left[step],
-                         wgmma_advance(right, panel * kRightRows * kPanelRowBytes + column_bytes), step > 0);
-  }
-  wgmma_commit();
-}
-
 //| ## dS, the one through shared memory
 //|
 //| dQ sums over keys, and the keys of a tile belong to two warpgroups: each needs the other's dS. So both
@@ -141,8 +111,8 @@ __device__ __forceinline__ void store_transposed_to_smem(Tile<T, kQueries, kKeys
 //| columns are 128, too many for the remaining registers, so they are computed in two pieces.
 
 /// Returns the first of this thread's two rows, among its warpgroup's 64.
-__device__ __forceinline__ int row_of_thread(int thread = threadIdx.x) {
-  return thread / 32 % kWarpsPerWarpgroup * kRowsPerWarp + thread % 32 / 4;
+__device__ __forceinline__ int row_of_thread() {
+  return threadIdx.x / 32 % kWarpsPerWarpgroup * kRowsPerWarp + threadIdx.x % 32 / 4;
 }
 
 /// A warpgroup's part of a tile's dQ.

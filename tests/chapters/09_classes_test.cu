@@ -261,7 +261,7 @@ __global__ void find_gradient_tables(IntervalMask intervals, PairMask pairs, Key
 TEST_F(TileClasses, TablesOfGradientsMayHaveMoreThanTwoBillionEntries) {
   constexpr int kTiles = 1 << 16, kList = (1 << 16) - 1;
   const int rows = kTiles * kRows, keys = kTiles * kKeys;
-  const KeyWork work{{31, 7}, {0, rows, 0, keys}, {}, {}, keys - kKeys, kTiles - 1, 0, 0};
+  const KeyWork work{{0, rows, 0, keys}, {31, 7}, {}, {}, keys - kKeys, kTiles - 1, 0, 0};
   HiddenOfTile somewhere;
   const IntervalMask intervals{
       {Band::kNoLimit, Band::kNoLimit, 0, 0}, {}, {nullptr, &somewhere}, kTiles, kKeys, kList + 1, 1};

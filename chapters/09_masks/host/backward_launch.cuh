@@ -130,7 +130,7 @@ inline GradientProblem gradient_problem_of(const Spec& spec, const Tensors& t, c
 /// The version for the widths of keys and values.
 template <int kHeadDim, int kValueDim, Sums kSums>
 using VersionOf =
-    std::conditional_t<kHeadDim != kValueDim, WideTraits<kSums>, GradientKernelTraits<kHeadDim, kSums>>;
+    std::conditional_t<kHeadDim != kValueDim, WideTraits, GradientKernelTraits<kHeadDim, kSums>>;
 
 /// Launches the gradient kernel for all gradients or, at d = 256, for some of them.
 template <typename T, typename Traits, typename Mask, typename Score>
@@ -148,22 +148,19 @@ void run_gradients_of(const Spec& spec, const Tensors& t, device::Stream stream,
                                 : panel_map(spec, TensorId::k, t.k, kTileKeys);
   };
   const int64_t most_tiles = int64_t(spec.batch) * spec.kv_heads * layout.key_tiles;
-  const int multiprocessors = device::multiprocessors();
-  //| With wide keys the blocks of the launch for dV also round dQ, so it has all of them.
-  const bool rounds_dq = Traits::kWide && Traits::kSums == Sums::values;
-  const int blocks = rounds_dq ? multiprocessors : int(std::min<int64_t>(most_tiles, multiprocessors));
+  const int blocks = int(std::min<int64_t>(most_tiles, device::multiprocessors()));
   device::launch_dependent(masked_backward<T, Traits, Mask, Score>, dim3(blocks), dim3(Traits::kThreads),
                            sizeof(GradientShared<T, Traits>), stream, map(TensorId::q, t.q, Traits::kQueries),
                            key_map(), map(TensorId::v, t.v, kTileKeys),
                            map(TensorId::d_o, t.d_o, Traits::kQueries),
                            row_map(workspace.lse, layout.rows, Traits::kQueries),
                            row_map(workspace.d, layout.rows, Traits::kQueries), static_cast<T*>(t.dk),
-                           static_cast<T*>(t.dv), static_cast<T*>(t.dq), workspace.dq, problem, tiles, lists,
-                           mask, score, workspace.counters + (Traits::kSums == Sums::values ? 1 : 0));
+                           static_cast<T*>(t.dv), workspace.dq, problem, tiles, lists, mask, score,
+                           workspace.counters + (Traits::kSums == Sums::values ? 1 : 0));
 }
 
 //| Where dK and dV do not fit in registers together, one kernel sums dK and dQ, and another dV. With 256
-//| columns or wide keys that is so for every mask. A softcap needs this at every head dimension: P, its
+//| columns that is so for every mask. A softcap needs this at every head dimension: P, its
 //| product with the slope, dP, dK and dV are 224 registers at d = 64 and 208 at d = 128, and in one kernel
 //| nvcc spilled 84 and 4 bytes.
 /// Makes all launches with one mask and one function on scores. `mask_of(...)` makes the mask, and first
@@ -171,7 +168,7 @@ void run_gradients_of(const Spec& spec, const Tensors& t, device::Stream stream,
 template <typename T, int kHeadDim, int kValueDim = kHeadDim, typename MaskOf, typename Score>
 void run_with_mask(const Spec& spec, const Tensors& t, device::Stream stream, bool in_turns,
                    const MaskOf& mask_of, const Score& score) {
-  constexpr bool kSplit = kHeadDim == 256 || kValueDim != kHeadDim || kHasSlope<Score>;
+  constexpr bool kSplit = kHeadDim == 256 || kHasSlope<Score>;
   using Traits = VersionOf<kHeadDim, kValueDim, kSplit ? Sums::values : Sums::all>;
   constexpr int kQueries = Traits::kQueries;
   const WorkspaceLayout layout(spec);
@@ -242,10 +239,9 @@ void run_with_mask(const Spec& spec, const Tensors& t, device::Stream stream, bo
   };
   if constexpr (kSplit) run.template operator()<VersionOf<kHeadDim, kValueDim, Sums::keys_and_queries>>();
   run.template operator()<Traits>();
-  if constexpr (!Traits::kWide)
-    device::launch_dependent(convert_dq<T, kHeadDim, kQueries>, dim3(unsigned(layout.rows / kQueries)),
-                             dim3(kKeyConsumerThreads), 0, stream, static_cast<const float*>(workspace.dq),
-                             static_cast<T*>(t.dq), problem);
+  device::launch_dependent(convert_dq<T, kHeadDim, kQueries>, dim3(unsigned(layout.rows / kQueries)),
+                           dim3(kKeyConsumerThreads), 0, stream, static_cast<const float*>(workspace.dq),
+                           static_cast<T*>(t.dq), problem);
 }
 
 //| ## Choosing the mask
