@@ -156,10 +156,12 @@ __device__ __forceinline__ void add_dq(GradientShared<T, Traits>& shared, float*
       if constexpr (Traits::kAddByTma) {
         mbarrier_wait(&shared.dq_full[number], parity);  // the part has been written
         if (problem.in_turns) wait_for_turn(semaphore, turn);
-        bulk_reduce_add(Consumer::Part::sums_of(dq, row, number), &shared.dq[number][0][0].x,
-                        Consumer::Part::kPieceFloats * sizeof(float));
-        tma_store_commit();
-        tma_store_wait_read<0>();
+        if (!problem.is_stored(work.sequence)) {
+          bulk_reduce_add(Consumer::Part::sums_of(dq, row, number), &shared.dq[number][0][0].x,
+                          Consumer::Part::kPieceFloats * sizeof(float));
+          tma_store_commit();
+          tma_store_wait_read<0>();
+        }
         mbarrier_arrive(&shared.dq_empty[number]);  // the consumer may write its next part
         if (problem.in_turns) tma_store_wait<0>();  // the sums are in memory
       } else {
@@ -177,8 +179,8 @@ __device__ __forceinline__ void add_dq(GradientShared<T, Traits>& shared, float*
 
 //| ## dQ, rounded
 //|
-//| The last kernel converts all tiles of the workspace, and skips those that belong to no document. A query
-//| that saw no key has sums of zero, so zeros are written.
+//| The last kernel converts all tiles of the workspace, and skips those that belong to no document, or whose
+//| dQ a block has stored. A query that saw no key has sums of zero, so zeros are written.
 /// Rounds dQ from the sums. A block processes a tile of kQueries queries, and each of its warpgroups a part
 /// of the tile. Grid: tiles of the workspace.
 template <typename T, int kHeadDim, int kQueries>
@@ -190,7 +192,7 @@ __global__ void __launch_bounds__(kKeyConsumerThreads)
   const int tiles = problem.padded_q / kQueries, head = int(blockIdx.x) / tiles;
   int tile_query = int(blockIdx.x) % tiles * kQueries;
   const Sequence sequence = problem.sequence_of(tile_query);
-  if (tile_query >= sequence.queries) return;
+  if (tile_query >= sequence.queries || problem.is_stored(sequence)) return;
   const int first = DqPart<kHeadDim, kQueries>::kByRows ? int(threadIdx.x / kWarpgroup) * kRowsPerWarpgroup
                                                         : 0;  // first of the warpgroup's queries
   round_dq<T, kHeadDim, kQueries>(
@@ -214,6 +216,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) masked_backward(
     const __grid_constant__ CUtensorMap d_map,    // [heads * padded_q], of the workspace
     T* dk,                                        // [batch, kv heads, seqlen_k, head_dim], strided
     T* dv,                                        // [batch, kv heads, seqlen_k, value_dim], strided
+    T* dq,                                        // [batch, heads, seqlen_q, head_dim], strided
     float* dq_sums,                               // [heads * padded_q, head_dim], in the workspace
     const __grid_constant__ GradientProblem problem, const __grid_constant__ KeyTiles tiles,
     const __grid_constant__ Lists lists, const __grid_constant__ Mask mask,
@@ -228,6 +231,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) masked_backward(
   const bool adds = Traits::kSums != Sums::values && (Traits::kAddByTma || problem.in_turns);
   if (threadIdx.x == 0) initialise(shared, adds ? kKeyConsumers : 0);
   wait_for_launch_before();
+  let_dependents_launch();
   __syncthreads();  // the barriers are ready
 
   //| From here on each warpgroup has its role, and registers are redistributed: a thread of a producer keeps
@@ -260,7 +264,7 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) masked_backward(
     if constexpr (Traits::kWide) {
       gradients.run(state, do_state, dq_sums);
     } else {
-      gradients.run(state, dq_sums);
+      gradients.run(state, dq_sums, dq);
       release_keys(shared);
     }
     //| K and V may be overwritten from here on; dK and dV are stored from registers.

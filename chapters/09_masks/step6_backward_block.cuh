@@ -356,12 +356,25 @@ struct Gradients {
     }
   }
 
+  //| ### dQ of short sequences
+
+  /// Stores this warpgroup's part of dQ of the tile of queries in a stage.
+  __device__ __forceinline__ void store_dq(const float (&dq)[Part::kFloats], T* to, int stage) const {
+    const int query = first_query_of(stage) + (Part::kByRows ? number * kRowsPerWarpgroup : 0);
+    const int column = Part::kByRows ? 0 : number * Part::kColumns;
+    store_from_registers(
+        dq, to + offset_of(problem.at.dq, head_of(stage), work.sequence.first_query + query) + column,
+        problem.at.dq.row, row_of_thread(), work.sequence.queries - query, problem.scale,
+        problem.head_dim - column);
+  }
+
   //| ### The round
   //|
   //| The order of issue is that of chapter 7, whose page explains it. Only a partial tile is masked: the bit
   //| of its entry is the same for the whole block, so the branch is uniform.
-  /// Processes a query tile. `dq_sums` is dQ in the workspace.
-  __device__ __forceinline__ void step(State& state, float* dq_sums) {
+  /// Processes a query tile. `dq_sums` is dQ in the workspace, `to_dq` the tensor, for sequences with one
+  /// tile of keys.
+  __device__ __forceinline__ void step(State& state, float* dq_sums, [[maybe_unused]] T* to_dq) {
     constexpr uint32_t kWarpgroupRows = kRowsPerWarpgroup * kPanelRowBytes;
     Scores scores, dp;
     uint32_t p[kQueries / kMmaK][4], ds[kQueries / kMmaK][4];
@@ -466,7 +479,16 @@ struct Gradients {
         wgmma_pin(p);
         wgmma_pin(dq);
         release(shared.d_o, state);
-        hand_over(shared, dq, number, state.stage);  // with two stages, the stage is the parity
+        //| With two stages, the stage is the parity. Each round completes a phase of both barriers, even if
+        //| there is nothing to add.
+        if (problem.is_stored(work.sequence)) {
+          store_dq(dq, to_dq, state.stage);
+          mbarrier_wait(&shared.dq_empty[number], state.stage ^ 1);
+          __syncwarp();  // all lanes have read where the stage's queries are
+          if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.dq_full[number]);
+        } else {
+          hand_over(shared, dq, number, state.stage);
+        }
         wgmma_wait<0>();
         wgmma_pin(dk);
         wgmma_pin(ds);
@@ -477,9 +499,9 @@ struct Gradients {
   }
 
   /// Processes all rounds of the work.
-  __device__ __forceinline__ void run(State& state, float* dq_sums) {
+  __device__ __forceinline__ void run(State& state, float* dq_sums, T* to_dq) {
 #pragma unroll 1
-    for (int left = work.rounds; left > 0; --left) step(state, dq_sums);
+    for (int left = work.rounds; left > 0; --left) step(state, dq_sums, to_dq);
   }
 
   //| ## Stores

@@ -12,6 +12,7 @@
 #pragma once
 #include "chapters/09_masks/step2_varlen.cuh"
 #include "common/hopper/gradient_prepare.h"
+#include "common/hopper/gradient_round.h"
 #include "common/ptx/dependent_launch.h"
 
 namespace flashbook::masks {
@@ -41,9 +42,18 @@ struct GradientProblem : Problem {
   int padded_q;           ///< rows per head in the workspace
   DocumentBounds varlen;  ///< if empty, sequences are batch entries
   MapStrides d_o_map_strides;
-  bool in_turns;  ///< whether additions to dQ have a fixed order (step 7)
-  int value_dim;  ///< columns of V, O and dV
-  Layout at;      ///< the strides of all tensors
+  bool in_turns;   ///< whether additions to dQ have a fixed order (step 7)
+  int value_dim;   ///< columns of V, O and dV
+  Layout at;       ///< the strides of all tensors
+  bool stores_dq;  ///< whether a block stores dQ of a sequence that has no other tile of keys
+
+  //| Sums in memory are needed because blocks with different keys add to the same queries. If a packed
+  //| sequence's keys fit in one tile, a single block has all of its dQ and rounds it in registers. That saves
+  //| clearing the sums, adding to them and reading them again: 16 bytes per element, where dQ itself has 2.
+  /// Whether dQ of a sequence is stored by the one block that has its keys, instead of summed.
+  __device__ bool is_stored(const Sequence& sequence) const {
+    return stores_dq && sequence.keys > 0 && sequence.keys <= kTileKeys;
+  }
 
   /// Returns the first row of a packed sequence, among those of a head in the workspace.
   __device__ int workspace_row_of(int document) const {
@@ -127,7 +137,8 @@ __global__ void __launch_bounds__(kPrepareThreads)
       [&] { return d_o + offset_of(problem.at.d_o, head_of(), row); },
       [&] { return lse[int64_t(number) * problem.seqlen_q + row]; },
       [&] { return d_lse == nullptr ? 0 : d_lse[int64_t(number) * problem.seqlen_q + row]; },
-      problem.score_offset, kDqColumns != kHeadDim ? problem.value_dim : problem.head_dim);
+      problem.score_offset, kDqColumns != kHeadDim ? problem.value_dim : problem.head_dim,
+      !problem.is_stored(sequence));
 }
 
 }  // namespace flashbook::masks

@@ -462,6 +462,7 @@ __global__ void __launch_bounds__(kListThreads)
                  const __grid_constant__ KeyTiles tiles, const __grid_constant__ Lists lists, bool rotate,
                  int* entries) {  // number of entries, 0 at the start
   wait_for_launch_before();
+  let_dependents_launch();
   //| The last warps of the grid may have no tile. The plan determines the number of tiles of packed
   //| sequences; the host launches the grid for the largest possible number.
   const int tile = (blockIdx.x * kListThreads + threadIdx.x) / 32, lane = threadIdx.x % 32;
@@ -471,13 +472,19 @@ __global__ void __launch_bounds__(kListThreads)
   work.tile = tile;
   tiles.template locate<kKeys>(work, problem);
   const auto seen = mask.template tiles<kKeys, kQueries>(work, int(blockIdx.y));
+  //| A block that stores dQ processes all queries of the sequence, since those that see no key need zeros.
+  const bool all = problem.is_stored(work.sequence);
+  const int begin_tile = all ? 0 : seen.begin,
+            end_tile = all ? ceil_div(work.sequence.queries, kQueries) : seen.end;
   const auto class_of = [&](int query_tile) {
-    if (query_tile >= seen.end) return TileClass::skip;
+    if (query_tile >= end_tile) return TileClass::skip;
     const int first_query = query_tile * kQueries;
-    return seen.classify(query_tile, first_query, min(first_query + kQueries, work.sequence.queries) - 1);
+    const auto found =
+        seen.classify(query_tile, first_query, min(first_query + kQueries, work.sequence.queries) - 1);
+    return all && found == TileClass::skip ? TileClass::partial : found;
   };
   int count = 0;
-  for (int first = seen.begin; first < seen.end; first += 32)
+  for (int first = begin_tile; first < end_tile; first += 32)
     count += __popc(__ballot_sync(kWholeWarp, class_of(first + lane) != TileClass::skip));
   int begin = 0;
   if (lane == 0) {
@@ -488,7 +495,7 @@ __global__ void __launch_bounds__(kListThreads)
   //| An entry's place is the number of entries before it, shifted by the rotation.
   const int start = rotate && count > 0 ? tile % count : 0;
   int before = count - start;
-  for (int first = seen.begin; first < seen.end; first += 32) {
+  for (int first = begin_tile; first < end_tile; first += 32) {
     const TileClass found = class_of(first + lane);
     const uint32_t those = __ballot_sync(kWholeWarp, found != TileClass::skip);
     const int place = before + __popc(those & ((1u << lane) - 1));

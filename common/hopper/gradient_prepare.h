@@ -73,13 +73,14 @@ constexpr int kPrepareRows = kPrepareThreads / (kHeadDim / 8);
 /// Prepares row `at` of the workspace, if it `is_in_tile`. `o_row()` and `do_row()` are the query's rows of O
 /// and dO, `lse_of()` its log-sum-exp, from which `lse_offset` is subtracted; they are called only if
 /// `is_query`. A row has `columns` elements: lanes beyond them load nothing. `d_lse_of()` is the gradient of
-/// the row's log-sum-exp. A row of dQ has kDqColumns, if keys are wider than values.
+/// the row's log-sum-exp. A row of dQ has kDqColumns, if keys are wider than values, and is cleared if it
+/// `is_summed`.
 template <typename T, int kHeadDim, bool kClearsDq, int kDqColumns = kHeadDim, typename ORow, typename DoRow,
           typename LseOf, typename DLseOf>
 __device__ __forceinline__ void prepare_row(const GradientWorkspace& workspace, int64_t at, bool is_in_tile,
                                             bool is_query, const ORow& o_row, const DoRow& do_row,
                                             const LseOf& lse_of, const DLseOf& d_lse_of, float lse_offset = 0,
-                                            int columns = kHeadDim) {
+                                            int columns = kHeadDim, bool is_summed = true) {
   constexpr int kLanes = kHeadDim / 8;  // lanes per row, 16 bytes each
   const int lane = threadIdx.x % kLanes;
   float sum = 0;
@@ -107,7 +108,7 @@ __device__ __forceinline__ void prepare_row(const GradientWorkspace& workspace, 
     workspace.lse[at] = l == -INFINITY ? INFINITY : (l - lse_offset) * kLog2e;
   }
   //| dQ is summed in memory, so it starts at zero.
-  if constexpr (kClearsDq) {
+  if (kClearsDq && is_summed) {
     float4* const dq = reinterpret_cast<float4*>(workspace.dq + at * kDqColumns) + lane;
 #pragma unroll
     for (int i = kDqColumns / 4 - kLanes; i >= 0; i -= kLanes) dq[i] = make_float4(0, 0, 0, 0);

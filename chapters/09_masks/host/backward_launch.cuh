@@ -155,8 +155,8 @@ void run_gradients_of(const Spec& spec, const Tensors& t, device::Stream stream,
                            map(TensorId::d_o, t.d_o, Traits::kQueries),
                            row_map(workspace.lse, layout.rows, Traits::kQueries),
                            row_map(workspace.d, layout.rows, Traits::kQueries), static_cast<T*>(t.dk),
-                           static_cast<T*>(t.dv), workspace.dq, problem, tiles, lists, mask, score,
-                           workspace.counters + (Traits::kSums == Sums::values ? 1 : 0));
+                           static_cast<T*>(t.dv), static_cast<T*>(t.dq), workspace.dq, problem, tiles, lists,
+                           mask, score, workspace.counters + (Traits::kSums == Sums::values ? 1 : 0));
 }
 
 //| Where dK and dV do not fit in registers together, one kernel sums dK and dQ, and another dV. With 256
@@ -192,7 +192,8 @@ void run_with_mask(const Spec& spec, const Tensors& t, device::Stream stream, bo
 
   float score_offset = 0;
   if constexpr (Score::kExtras.changes) score_offset = score.score_offset;
-  const GradientProblem problem = gradient_problem_of(spec, t, layout, score_offset, in_turns);
+  GradientProblem problem = gradient_problem_of(spec, t, layout, score_offset, in_turns);
+  problem.stores_dq = layout.documents > 0 && Traits::kAddByTma;
   device::launch(prepare<T, kValueDim, kQueries, kHeadDim>,
                  dim3(unsigned(tiles_of(layout.rows, kPrepareRows<kValueDim>))), dim3(kPrepareThreads), 0,
                  stream, static_cast<const T*>(t.o), static_cast<const T*>(t.d_o),
