@@ -57,13 +57,14 @@ __device__ __forceinline__ int max3(int a, int b, int c) {
 /// byte digit - 8, eight times. (PTX ISA, prmt.b32)
 template <uint32_t kSelector>
 __device__ __forceinline__ uint32_t byte_permute(uint32_t low, uint32_t high) {
-#ifdef __CUDACC__  // __byte_perm ignores the bit that asks for signs
-  uint32_t bytes;
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(low), "r"(high), "n"(kSelector));
-  return bytes;
-#else
-  return __byte_perm(low, high, kSelector);
+#ifdef __CUDACC__
+  if constexpr ((kSelector & 0x8888) != 0) {  // __byte_perm ignores the bit that asks for signs
+    uint32_t bytes;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(low), "r"(high), "n"(kSelector));
+    return bytes;
+  }
 #endif
+  return __byte_perm(low, high, kSelector);
 }
 
 }  // namespace flashbook
