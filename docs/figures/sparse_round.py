@@ -117,44 +117,56 @@ class Round:
 model = Round()
 begin, end = model.begins[-3], model.begins[-2]
 LEFT, WIDTH = 116, 424
-ROWS = {"tensor": 22, "left": 66, "right": 124, "producers": 168}
+ROWS = {"tensor": 34, "left": 96, "right": 162, "producers": 216}
 NAMES = ("tensor cores", "left warpgroup", "right warpgroup", "refills")
 LOOKS = {"left": "blue", "right": "green", "producers": "amber"}
+HALVES = {512: "left", 640: "right"}  # of a tile, by the clocks of its scores
 
 
 def x(clock):
     return LEFT + (min(max(clock, begin), end) - begin) * WIDTH / (end - begin)
 
 
-figure = Figure(560, 300, "A round of two tiles: softmax, products, refills, and who waits")
-for y, name in zip(ROWS.values(), NAMES):
-    figure.text(12, y + 19, name, "small")
-passed = {}
+figure = Figure(560, 346, "A round of two tiles: softmax, products, refills, and who waits")
+passed, busy = {}, [begin]
 for row, what, first, last, *look in model.bars:
     if last > begin and first < end:
-        width = x(last) - x(first)
-        look = look[0] if look else LOOKS[row]
-        figure.box(x(first), ROWS[row], width - 1, 28, look, what if width > 36 else "")
+        width, high = x(last) - x(first), 42 if row == "tensor" else 28
+        figure.box(x(first), ROWS[row], width - 1, high, look[0] if look else LOOKS[row],
+                   what if width > 36 and row != "tensor" else "")
+        if row == "tensor":
+            half = HALVES[round(last - first)] if what[0] == "S" else "left" if look == ["blue"] else "right"
+            figure.lines((x(first) + x(last)) / 2, ROWS[row] + 17, [what, half], "small", "middle", 18)
+            if first > busy[-1]:
+                idle = [f"{first - busy[-1]:.0f}", "idle"]
+                figure.lines((x(busy[-1]) + x(first)) / 2, ROWS[row] + 17, idle, "small red", "middle", 18)
+            busy.append(last)
         if what == "softmax":
             passed[row] = (x(first), x(last))
+for y, name in zip(ROWS.values(), NAMES):
+    figure.text(12, y + (26 if y == ROWS["tensor"] else 19), name, "small")
 for row, start, stop, words in (("left", passed["left"][1], passed["right"][1], "waits for PV 0 and P"),
                                 ("left", passed["right"][1], LEFT + WIDTH, "waits for PV 1 and S 0"),
                                 ("right", LEFT, passed["right"][0], "waits for keys and S 1"),
                                 ("right", passed["right"][1], LEFT + WIDTH, "waits for PV 1")):
     figure.text((start + stop) / 2, ROWS[row] + 19, words, "small soft", "middle")
-for row, ends in (("left", (96, 122)), ("right", (122, 96))):
+for row, ends in (("left", (126, 158)), ("right", (158, 126))):
     at = passed[row][1]
     figure.arrow(at, ends[0], at, ends[1], "soft")
-    figure.text(at + 7, 114, "P", "small")
-figure.text(12, 216, "clocks", "small soft")
-for clocks in range(0, 5000, 1000):
-    figure.text(x(begin + clocks), 216, f"{clocks:,}", "small soft", "middle" if clocks else "start")
-figure.text(LEFT + WIDTH, 216, f"{model.clocks:,.0f}", "small soft", "end")
-l2, memory = (Round(latency, SHARED_BYTES).clocks // 10 * 10 for latency in (L2_LATENCY, DEVICE_LATENCY))
-figure.lines(12, 244, [
-    "Numbers are tiles. S and PV are products: blue on the left, green on the right.",
-    f"With the L2's latency, and shared memory at 128 bytes per clock: {l2:,.0f} clocks.",
-    f"With the latency of device memory instead: {memory:,.0f}."], "small")
+    figure.text(at + 7, 147, "P", "small")
+for clocks in (1412, 2952):
+    figure.arrow(x(begin + clocks), 194, x(begin + clocks), 214, "amber")
+    figure.text(x(begin + clocks) + 7, 208, "released", "small amber")
+figure.text(x(end) - 6, ROWS["producers"] + 19, "\u2026", "small", "middle")
+figure.text(12, 264, "clocks", "small soft")
+for clocks in (0, 512, 900, 1412, 2052, 2564, 2952, 3976):
+    figure.text(x(begin + clocks), 264, str(clocks), "small soft", "middle" if clocks else "start")
+figure.text(LEFT + WIDTH, 264, f"{model.clocks:.0f}", "small soft", "end")
+l2, memory = (round(Round(latency, SHARED_BYTES).clocks, -1) for latency in (L2_LATENCY, DEVICE_LATENCY))
+figure.lines(12, 292, [
+    "Numbers are tiles; left and right are their halves. Products S and PV are",
+    "blue if the left warpgroup requested them, green if the right one did.",
+    f"With shared memory and latency, a round takes {l2:.0f} to {memory:.0f} clocks."], "small")
 figure.write(__file__)
 drawing = Path(__file__).with_suffix(".svg")
 text = drawing.read_text(encoding="utf-8")
