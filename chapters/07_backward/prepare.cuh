@@ -8,7 +8,6 @@
 #include "chapters/07_backward/problem.cuh"
 #include "common/attention/tensors.h"
 #include "common/device/launch.h"
-#include "common/ptx/dependent_launch.h"
 
 namespace flashbook::backward {
 
@@ -59,7 +58,6 @@ __global__ void __launch_bounds__(kPrepareThreads)
             Workspace workspace, int64_t rows, Problem problem,
             int* counters,  // [counts]
             int64_t counts, KeySums key_sums) {
-  let_dependents_launch();  // blocks of the next launch set themselves up where blocks of this one have ended
   const int64_t thread = int64_t(blockIdx.x) * kPrepareThreads + threadIdx.x;
   if (thread < counts) counters[thread] = 0;
   const int64_t threads = int64_t(gridDim.x) * kPrepareThreads;

@@ -258,13 +258,13 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) hopper_backward(
   static_assert(sizeof(Shared) <= kMaxSharedBytes, "more shared memory than a block of sm_90 may have");
   auto& shared = *dynamic_shared<Shared>();
   if (threadIdx.x == 0) make_barriers(shared);
-  //| Up to here, the previous launch, which computes D, may still be running. From here on, blocks of the
-  //| next launch, which rounds dQ, may take the place of blocks that have ended; they wait for the last one.
-  //| At d = 256 there are two independent launches: dK and dQ first, then dV. Blocks of the second do not
-  //| wait, so there is one tail instead of two during which multiprocessors idle. The next launch relies on
-  //| everything being done, so the second waits for the first at its own end.
+  //| Up to here, the previous launch, which computes D, may still be running. At d = 256 there are two
+  //| independent launches: dK and dQ first, then dV. Each block of the first lets the second begin once D is
+  //| complete. So blocks of the second begin where the first ones end, without another wait, and there is one
+  //| tail instead of two during which multiprocessors idle. The next launch relies on everything being done,
+  //| so the second waits for the first at its own end.
   if constexpr (Shared::kHasDp) wait_for_launch_before();
-  let_dependents_launch();
+  if constexpr (Traits::kSums == Sums::keys_and_queries) let_dependents_launch();
   __syncthreads();  // the barriers are ready
 
   //| The roles diverge here, and registers are redistributed. A producer keeps 24 or 40; a consumer at d =

@@ -106,7 +106,6 @@ __global__ void __launch_bounds__(kThreads) clear_behind(OpenEnds open) {
 /// clear the rows after the last sequence. `Sequences` is Packed, or has the same functions.
 template <int kRows, int kKeys, typename Sequences>
 __global__ void __launch_bounds__(kPlanThreads) make_plan(Sequences documents, Plan plan, OpenEnds open) {
-  let_dependents_launch();
   if (blockIdx.x > 0)
     return open.clear(int64_t(blockIdx.x - 1) * kPlanThreads + threadIdx.x,
                       int64_t(gridDim.x - 1) * kPlanThreads);

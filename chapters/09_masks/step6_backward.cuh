@@ -156,7 +156,7 @@ __device__ __forceinline__ void add_dq(GradientShared<T, Traits>& shared, float*
       if constexpr (Traits::kAddByTma) {
         mbarrier_wait(&shared.dq_full[number], parity);  // the part has been written
         if (problem.in_turns) wait_for_turn(semaphore, turn);
-        if (!problem.is_stored(work.sequence)) {
+        if (!Traits::kStoresDq || !problem.is_stored(work.sequence)) {
           bulk_reduce_add(Consumer::Part::sums_of(dq, row, number), &shared.dq[number][0][0].x,
                           Consumer::Part::kPieceFloats * sizeof(float));
           tma_store_commit();
@@ -231,7 +231,6 @@ __global__ void __launch_bounds__(Traits::kThreads, 1) masked_backward(
   const bool adds = Traits::kSums != Sums::values && (Traits::kAddByTma || problem.in_turns);
   if (threadIdx.x == 0) initialise(shared, adds ? kKeyConsumers : 0);
   wait_for_launch_before();
-  let_dependents_launch();
   __syncthreads();  // the barriers are ready
 
   //| From here on each warpgroup has its role, and registers are redistributed: a thread of a producer keeps

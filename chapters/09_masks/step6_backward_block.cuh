@@ -30,8 +30,17 @@ struct GradientKernelTraits {
   static constexpr int kQueries = kHeadDim == 64 ? 128 : 64;  ///< queries per tile
   static constexpr int kStages = kSums == Sums::keys_and_queries ? 1 : 2, kDsStages = kStages;
   static constexpr bool kAddByTma = kSums == Sums::all;  ///< otherwise there is no dQ, or no space for it
+  static constexpr bool kStoresDq = false;  ///< whether dQ of short sequences is stored, not added
   static constexpr int kThreads = (kKeyConsumers + 1) * kWarpgroup;
   static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
+};
+
+//| Packed sequences of at most 128 keys need no sums of dQ. A branch for them costs the others 2 %, so it is
+//| in a version of its own, for launches whose sequences have no more keys on average.
+/// The version that stores dQ of sequences with one tile of keys.
+template <typename Traits>
+struct Storing : Traits {
+  static constexpr bool kStoresDq = true;
 };
 
 //| ## Shared memory
@@ -356,16 +365,28 @@ struct Gradients {
     }
   }
 
-  //| ### dQ of short sequences
-
-  /// Stores this warpgroup's part of dQ of the tile of queries in a stage.
-  __device__ __forceinline__ void store_dq(const float (&dq)[Part::kFloats], T* to, int stage) const {
-    const int query = first_query_of(stage) + (Part::kByRows ? number * kRowsPerWarpgroup : 0);
-    const int column = Part::kByRows ? 0 : number * Part::kColumns;
-    store_from_registers(
-        dq, to + offset_of(problem.at.dq, head_of(stage), work.sequence.first_query + query) + column,
-        problem.at.dq.row, row_of_thread(), work.sequence.queries - query, problem.scale,
-        problem.head_dim - column);
+  //| ### dQ
+  //|
+  //| A block that has all keys of a sequence stores its part of dQ. With two stages, the stage is the parity
+  //| of the barriers between a consumer and the thread that adds. Each round completes a phase of both, even
+  //| if there is nothing to add.
+  /// Stores this warpgroup's part of dQ of the tile of queries in a stage, or hands it over.
+  __device__ __forceinline__ void give_dq(const float (&dq)[Part::kFloats], [[maybe_unused]] T* to,
+                                          int stage) const {
+    if constexpr (Traits::kStoresDq)
+      if (problem.is_stored(work.sequence)) {
+        const int query = first_query_of(stage) + (Part::kByRows ? number * kRowsPerWarpgroup : 0);
+        const int column = Part::kByRows ? 0 : number * Part::kColumns;
+        store_from_registers(
+            dq, to + offset_of(problem.at.dq, head_of(stage), work.sequence.first_query + query) + column,
+            problem.at.dq.row, row_of_thread(), work.sequence.queries - query, problem.scale,
+            problem.head_dim - column);
+        mbarrier_wait(&shared.dq_empty[number], stage ^ 1);
+        __syncwarp();  // all lanes have read where the stage's queries are
+        if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.dq_full[number]);
+        return;
+      }
+    hand_over(shared, dq, number, stage);
   }
 
   //| ### The round
@@ -479,16 +500,7 @@ struct Gradients {
         wgmma_pin(p);
         wgmma_pin(dq);
         release(shared.d_o, state);
-        //| With two stages, the stage is the parity. Each round completes a phase of both barriers, even if
-        //| there is nothing to add.
-        if (problem.is_stored(work.sequence)) {
-          store_dq(dq, to_dq, state.stage);
-          mbarrier_wait(&shared.dq_empty[number], state.stage ^ 1);
-          __syncwarp();  // all lanes have read where the stage's queries are
-          if (threadIdx.x % 32 == 0) mbarrier_arrive(&shared.dq_full[number]);
-        } else {
-          hand_over(shared, dq, number, state.stage);
-        }
+        give_dq(dq, to_dq, state.stage);
         wgmma_wait<0>();
         wgmma_pin(dk);
         wgmma_pin(ds);

@@ -462,7 +462,6 @@ __global__ void __launch_bounds__(kListThreads)
                  const __grid_constant__ KeyTiles tiles, const __grid_constant__ Lists lists, bool rotate,
                  int* entries) {  // number of entries, 0 at the start
   wait_for_launch_before();
-  let_dependents_launch();
   //| The last warps of the grid may have no tile. The plan determines the number of tiles of packed
   //| sequences; the host launches the grid for the largest possible number.
   const int tile = (blockIdx.x * kListThreads + threadIdx.x) / 32, lane = threadIdx.x % 32;

@@ -25,13 +25,13 @@ __device__ __forceinline__ void wait_for_launch_before(
 
 /// Lets the next launch begin once every block of this one has called this function or ended. That does not
 /// mean that the next launch may read the results: it must still wait for the end of this launch. If this
-/// block has first waited for the previous launch, the next launch need not wait for that launch, too. Does
-/// nothing before sm_90, where no launch is dependent. (PTX ISA, griddepcontrol.launch_dependents)
+/// block has first waited for the previous launch, the next launch need not wait for that launch, too. (PTX
+/// ISA, griddepcontrol.launch_dependents)
 __device__ __forceinline__ void let_dependents_launch() {
-#ifndef __CUDACC__
-  sim::let_dependents_launch();
-#elif __CUDA_ARCH__ >= 900
+#ifdef __CUDACC__
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#else
+  sim::let_dependents_launch();
 #endif
 }
 

@@ -76,7 +76,9 @@ std::vector<Spec> masks() {
       // packed sequences: empty first, in the middle and last; of one token; about a tile long; uneven
       packed_spec({0, 0, 1, 128, 128, 256, 257}, {0, 0, 1, 128, 128, 256, 257}, 64),
       packed_spec({0, 65, 66, 66, 130}, {0, 65, 66, 66, 130}, 128, {}),
-      packed_spec({0, 200, 230}, {0, 100, 130}, 128),  // a tile of queries that sees no key, dQ not summed
+      // dQ not summed: a tile of queries that sees no key; next to a long sequence, whose dQ is summed
+      packed_spec({0, 200, 230}, {0, 100, 130}, 128),
+      packed_spec({0, 300, 310, 320}, {0, 300, 310, 320}, 64),
       packed_spec({0, 0, 20, 150, 151, 151}, {0, 40, 40, 130, 300, 310}, 256),
       packed_spec({0, 129, 256}, {0, 129, 256}, 128, {.left = 40, .right = 3}),
       with_columns(masked_spec(150, 260, {.window = {.left = 70, .right = 0}}, 64)),

@@ -193,7 +193,8 @@ void run_with_mask(const Spec& spec, const Tensors& t, device::Stream stream, bo
   float score_offset = 0;
   if constexpr (Score::kExtras.changes) score_offset = score.score_offset;
   GradientProblem problem = gradient_problem_of(spec, t, layout, score_offset, in_turns);
-  problem.stores_dq = layout.documents > 0 && Traits::kAddByTma;
+  constexpr bool kCanStore = Traits::kAddByTma && std::is_same_v<Score, Unchanged>;
+  problem.stores_dq = kCanStore && spec.seqlen_k <= int64_t(layout.documents) * kTileKeys;
   device::launch(prepare<T, kValueDim, kQueries, kHeadDim>,
                  dim3(unsigned(tiles_of(layout.rows, kPrepareRows<kValueDim>))), dim3(kPrepareThreads), 0,
                  stream, static_cast<const T*>(t.o), static_cast<const T*>(t.d_o),
@@ -239,7 +240,9 @@ void run_with_mask(const Spec& spec, const Tensors& t, device::Stream stream, bo
     run_gradients_of<T, Version>(spec, t, stream, workspace, layout, problem, tiles, lists, mask, score);
   };
   if constexpr (kSplit) run.template operator()<VersionOf<kHeadDim, kValueDim, Sums::keys_and_queries>>();
-  run.template operator()<Traits>();
+  if constexpr (kCanStore)
+    if (problem.stores_dq) run.template operator()<Storing<Traits>>();
+  if (!problem.stores_dq) run.template operator()<Traits>();
   device::launch_dependent(convert_dq<T, kHeadDim, kQueries>, dim3(unsigned(layout.rows / kQueries)),
                            dim3(kKeyConsumerThreads), 0, stream, static_cast<const float*>(workspace.dq),
                            static_cast<T*>(t.dq), problem);
