@@ -16,7 +16,7 @@
 //|
 //| **What does it cost?** A promotion reads and writes 64 x 128 sums, 32 KB, which takes 256 clocks at 128
 //| bytes per clock. All three consumers need 768 clocks per 960 keys. Their 10 tiles of 96 keys take about
-//| 19,200 clocks at 1102 TFLOP/s, step 7's rate for 16k keys. So promotion costs 4 % if nothing hides it, and
+//| 19,500 clocks at 1088 TFLOP/s, step 7's rate for 16k keys. So promotion costs 4 % if nothing hides it, and
 //| less if the other two consumers keep the tensor cores busy meanwhile. We estimated 3 %, and first measured
 //| 13 to 15 %: that kernel checked after every tile whether to promote, and the branch in the loop spoilt its
 //| schedule. Now step 7's loop is nested in one that promotes. **Measured:** 6 % at d = 128, no mask.
