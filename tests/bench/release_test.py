@@ -155,6 +155,14 @@ class Release(unittest.TestCase):
                          {STEP.format(64): (0.5, "of3"), STEP.format(128): (2.0, "of2"), STEP.format(256): (3.0, "of2")})
         self.assertEqual((found["context"]["commit"], len(found["context"]["calls"])), ("of3", 2))
 
+    def test_of_a_result_of_two_parts_the_one_with_more_contestants_is_kept(self):
+        entry = lambda time, **ratios: {"name": STEP.format(64), "real_time": time, "time_unit": "ms", "call": 0} | ratios
+        context = {"date": "2026-01-01T12:00:00+00:00", "machine": "gpu", "gpu": "NVIDIA H200", "commit": "abc"}
+        for runs in ([entry(1.0), entry(2.0, vs_fa3=1.0)], [entry(2.0, vs_fa3=1.0), entry(1.0)]):
+            found = release.beside_older({"context": context, "benchmarks": runs},
+                                         {"context": context, "benchmarks": [entry(3.0, vs_fa3=1.0)]})
+            self.assertEqual([run["real_time"] for run in found["benchmarks"]], [2.0])
+
     def filed(self, *runs_of_parts, gpu="NVIDIA H200"):
         """Returns the output of --file, and the folder of results."""
         (self.folder / "program.py").write_text(PROGRAM.replace("NVIDIA H200", gpu))
