@@ -17,10 +17,9 @@ ROUNDS, STEP = 20, 4  # clocks per step of the model
 class Round:
     """Runs the model. Actors generate conditions to wait for. Flags count how often something happened."""
 
-    def __init__(self, latency=0, shared=1e9, seen=False):
+    def __init__(self, latency=0, shared=1e9):
         self.now, self.flags, self.bars, self.requests, self.refills = 0.0, {}, [], [], []
         self.latency, self.shared = latency, shared
-        self.product = "empty01" if seen else "right0"  # whether its end is seen during the softmax
         self.begins: list[float] = []
         waiting = [[actor, lambda: True] for actor in (self.left(), self.right(), self.producers())]
         while waiting:
@@ -73,12 +72,11 @@ class Round:
         for i in range(1, ROUNDS + 1):
             yield from self.scores("right", 1, i)
             yield self.passed("p0", i)
-            self.request("right", "PV 0", VALUES, 80, self.product)
+            self.request("right", "PV 0", VALUES, 80, "right0")
             yield self.passed("scores11", i)
             yield from self.softmax("right", "p1")
-            yield self.passed(self.product, i)
-            if self.product == "right0":
-                self.signal("empty01")
+            yield self.passed("right0", i)
+            self.signal("empty01")
             self.request("right", "PV 1", VALUES, 64, "empty11")
             yield self.passed("empty11", i)
 
