@@ -108,18 +108,19 @@ def tested(_: pathlib.Path) -> list[list[str]]:
 
 
 def sanitized(_: pathlib.Path) -> list[list[str]]:
-    """Runs memcheck, racecheck and synccheck on small shapes of every chapter with kernels."""
+    """Runs compute-sanitizer's four tools on small shapes of every chapter with kernels, without their false alarms (docs/pages/golden.md)."""
     packed = "--lengths 100,37,0,131 --heads 2 --head-dim 128 --causal"
     extra_shapes = {"06": ["--scaling block --heads 2 --seqlen 50 --seqlen-k 131 --head-dim 64 --layout bshd"],
                   "08": ["--step latent --head-dim 576 --heads 64 --kv-heads 1 --seqlen 1 --seqlen-k 131"],
                   "09": ["--step backward --heads 2 --kv-heads 1 --seqlen 100 --seqlen-k 131 --head-dim 64 --causal", packed,
                          f"--step backward {packed}"]}
     small = ["--heads 2 --kv-heads 1 --seqlen 100 --seqlen-k 131 --head-dim 64", "--heads 1 --seqlen 65 --head-dim 128 --causal"]
-    chapters = sorted(path.parts[-3] for path in ROOT.glob("chapters/*/host/chapter.cu") if "Place::device" in path.read_text(encoding="utf-8"))
+    chapters = sorted(path.parts[-3] for path in ROOT.glob("chapters/*/host/chapter.cu"))
     return [["compute-sanitizer", "--tool", tool, "--error-exitcode", "9", str(BIN / chapter), "--batch", "1", *shape.split(), "--reps", "1"]
-            for chapter in chapters for shape in [*small, *extra_shapes.get(chapter[:2], [])] for tool in ("memcheck", "racecheck", "synccheck")
-            # In these kernels one lane signals for its whole warp, which racecheck mistakes for a race (docs/pages/golden.md).
-            if not (tool == "racecheck" and shape.startswith(("--step backward --lengths", "--step latent")))]
+            for chapter in chapters for shape in [*small, *extra_shapes.get(chapter[:2], [])]
+            for tool in ("memcheck", "initcheck", "synccheck", "racecheck")
+            if not (tool == "racecheck" and shape.startswith(("--step backward --lengths", "--step latent")))
+            and not (tool == "synccheck" and chapter.startswith("08") and shape in small)]
 
 
 def script(path: str, *options: str) -> Commands:
@@ -250,7 +251,7 @@ PARTS = (
 ALONE = ("resources", "every")  # parts that time ours alone; interleaved results of the same name take precedence
 ASKED_FOR = (Part("build", "", 260, "the gpu preset (FLASHBOOK_ONLY_RELEASE=1: only what a release runs)", built, targets=()),
              Part("test", "", 240, "ctest and the Python package's tests, on the card", tested, targets=()),
-             Part("sanitize", "", 200, "memcheck, racecheck and synccheck on small shapes", sanitized, targets=()))
+             Part("sanitize", "", 200, "memcheck, initcheck, synccheck and racecheck on small shapes", sanitized, targets=()))
 
 
 def targets() -> list[str]:

@@ -29,7 +29,7 @@ def options(**others):
 
 
 def test_eager_takes_turns_and_learns_the_same():
-    models, found = train_text.train_all(options(), torch.device(DEVICE))
+    models, found = train_text.train_all(options(), torch.device(DEVICE, 0))
     assert set(models) == {"flashbook", "sdpa", "eager"}
     for of in (found.seconds, found.peaks):
         assert all(len(turns) == 2 for turns in of.values())

@@ -111,6 +111,12 @@ class Release(unittest.TestCase):
                     seen.add(command[1])
         self.assertEqual(seen, set(programs))
 
+    def test_the_sanitizers_run_every_chapter_with_kernels(self):
+        commands = parts.sanitized(self.folder)
+        for tool in ("memcheck", "initcheck", "synccheck", "racecheck"):
+            tested = {pathlib.Path(command[5]).name[:2] for command in commands if command[2] == tool}
+            self.assertEqual(tested, {"01", *(f"{chapter:02}" for chapter in range(3, 11))})
+
     def test_a_race_that_was_cut_off_goes_on(self):
         of = (part("a", "forward", *self.racing, "3", resumes=True),)
         for expected, count in ((75, 1), (75, 2), (0, 3), (0, 3)):
