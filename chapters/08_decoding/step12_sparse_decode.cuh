@@ -38,7 +38,7 @@ __device__ __forceinline__ uint2 to_bf16_pairs(uint32_t e4m3, uint32_t scale) {
 //| and from token to token. A fence for `wgmma` would wait for these loads, too, so it is left to the
 //| consumers.
 //|
-//| **From memory to the L2** takes longer than a half. So a lane that knows a key's place, half a round
+//| **From memory to the L2** may take longer than a half. So a lane that knows a key's place, half a round
 //| before its turn, prefetches all of its lines.
 
 /// Keys of 656 bytes, 41 pieces of 16: 512 elements in e4m3, four scales, and a position in bf16.

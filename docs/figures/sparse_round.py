@@ -15,7 +15,8 @@ ROUNDS, STEP = 20, 4  # clocks per step of the model
 
 
 class Round:
-    """Runs the model. Actors generate conditions to wait for. Flags count how often something happened."""
+    """Runs the model. Actors generate conditions to wait for. Flags count how often something happened.
+    Whatever the latency, refills come at the L2's rate."""
 
     def __init__(self, latency=0, shared=1e9):
         self.now, self.flags, self.bars, self.requests, self.refills = 0.0, {}, [], [], []
@@ -127,7 +128,7 @@ def x(clock):
     return LEFT + (min(max(clock, begin), end) - begin) * WIDTH / (end - begin)
 
 
-figure = Figure(560, 346, "A round of two tiles: softmax, products, refills, and who waits")
+figure = Figure(560, 368, "A round of two tiles: softmax, products, refills, and who waits")
 passed, busy = {}, [begin]
 for row, what, first, last, *look in model.bars:
     if last > begin and first < end:
@@ -159,14 +160,18 @@ for clocks in (1412, 2952):
     figure.text(x(begin + clocks) + 7, 208, "released", "small amber")
 figure.text(x(end) - 6, ROWS["producers"] + 19, "\u2026", "small", "middle")
 figure.text(12, 264, "clocks", "small soft")
-for clocks in (0, 512, 900, 1412, 2052, 2564, 2952, 3976):
+for clocks in (0, 512, 900, 1412, 2052, 2564, 2952, 3464, 3976, 4488):
     figure.text(x(begin + clocks), 264, str(clocks), "small soft", "middle" if clocks else "start")
 figure.text(LEFT + WIDTH, 264, f"{model.clocks:.0f}", "small soft", "end")
+figure.text(12, 286, "landed", "small amber")
+for clocks in (920, 2296, 4058, 4942):  # to the clock; the model's steps are coarser
+    figure.line([(x(begin + clocks), 244), (x(begin + clocks), 250)], "amber")
+    figure.text(x(begin + clocks), 286, str(clocks), "small amber", "middle")
 l2, memory = (round(Round(latency, SHARED_BYTES).clocks, -1) for latency in (L2_LATENCY, DEVICE_LATENCY))
-figure.lines(12, 292, [
-    "Numbers are tiles; left and right are their halves. Products S and PV are",
-    "blue if the left warpgroup requested them, green if the right one did.",
-    f"With shared memory and latency, a round takes {l2:.0f} to {memory:.0f} clocks."], "small")
+figure.lines(12, 314, [
+    "0 and 1 are tiles; left and right are their halves. S and PV are blue if the",
+    "left warpgroup issued them, green if the right one did. With shared memory and",
+    f"latency, a round takes {l2:.0f} (keys in the L2) to {memory:.0f} clocks."], "small")
 figure.write(__file__)
 drawing = Path(__file__).with_suffix(".svg")
 text = drawing.read_text(encoding="utf-8")
