@@ -20,6 +20,7 @@ import os
 import pathlib
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -76,6 +77,15 @@ class Entry:
     @functools.cached_property
     def name(self) -> str:
         return str(self.cell)
+
+    def mean_span(self, moment: str) -> float:
+        """Returns the mean time between `moment` and the one before it, or of a whole "tile", over consumers and the middle half of a timeline."""
+        tiles = 1 + max(one["tile"] for one in self.stamps)
+        passes = [{"from": one["end"], **after} for one in self.stamps for after in self.stamps
+                  if one["warpgroup"] == after["warpgroup"] > 0 and one["tile"] == after["tile"] + 1]
+        spans = [one["end"] - one["from"] if moment == "tile" else one[moment] - max(at for at in one.values() if one["from"] <= at < one[moment])
+                 for one in passes if tiles // 4 <= one["tile"] < tiles - tiles // 4]
+        return statistics.fmean(spans)
 
 
 def write(path: pathlib.Path, whole: dict[str, Any]) -> None:

@@ -298,6 +298,12 @@ class Condensed(Case):
                  "rounds": "3-9", "launches": "5"}
         self.assertEqual({key: first.context[key] for key in known}, known)
 
+    def test_the_mean_spans_of_a_timeline_add_up_to_a_tile(self):
+        stamps = [f"warpgroup 0 tile {tile} keys_sent {100 * (9 - tile)}" for tile in range(8)]
+        stamps += [f"warpgroup {one} tile {tile} landed {1000 * (9 - tile) + 10 * one} end {1000 * (9 - tile) + 100 * one}" for one in (1, 2) for tile in range(8)]
+        entry = results.read(self.condensed(run_of(self.TIMELINE, stamps=stamps)))[0]
+        self.assertEqual([entry.mean_span(moment) for moment in ("landed", "end", "tile")], [865, 135, 1000])
+
     def test_a_table_that_is_broken_is_refused(self):
         path = self.condensed(run_of(STEP1), run_of(self.TIMELINE, stamps=["warpgroup 1"]))
         good = path.read_text()
