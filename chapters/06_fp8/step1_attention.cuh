@@ -212,9 +212,9 @@ struct Consumer {
     issue_next_values(output);
     pass_turn<Traits>(number);
 
-    //| Step 1 waits for both products together. From step 2 on the product with V still runs while the
-    //| softmax takes its maxima. The mask hides keys that do not exist, or that the query must not see.
-    //| TMA fills the former with zeros, and a score of 0 would count.
+    //| Step 1 waits for both products together. From step 2 on, maxima may be taken while the product with V
+    //| still runs (in step 2, nvcc waits after the first few). The mask hides keys that do not exist, or that
+    //| the query must not see. TMA fills the former with zeros, and a score of 0 would count.
     if constexpr (!Traits::kOverlap) {
       wgmma_wait<0>();  // both products are done
       wgmma_pin(output);
