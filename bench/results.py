@@ -42,7 +42,7 @@ STAMP = "stamp"  # replaces a time: this line belongs to the timeline above it
 CONTEXT = "context.json"
 NO_MATTER = ("cpu_scaling_enabled", "library_build_type", "mhz_per_cpu")  # fields that Google Benchmark writes about the host
 KEPT = re.compile(r"""FLOPS|bytes_per_second|(tensor|workspace|kept|peak|cache)_bytes|vs_\w+|of_product|share|chosen|executed
-    |clocks|per_clock|kernel\d_\w+|(l2_)?(model_)?bytes|(l2_)?over_model|\w+_cycles|idle_share|slowdown
+    |clocks|per_clock|kernel\d_\w+|(l2_)?(model_)?bytes|(l2_)?over_model|slowdown
     |rmse|relative_rms|d[qkv]|left|quantise_ms|rows|batch|heads
     |loss\w*|last_loss|(most|mean)_apart_\w+|parameters|steps|text_bytes|train_seconds
     |tokens_per_second|peak_gbytes|(host|c)_us\w*""", re.VERBOSE)

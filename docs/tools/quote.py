@@ -82,7 +82,7 @@ FIELDS: dict[str, Callable[[Entry], float]] = {
     "kept": lambda entry: entry.values["kept_bytes"] / 1e9,  # for the backward pass, besides Q, K, V and O
     "peak": lambda entry: (entry.values["kept_bytes"] + entry.values["peak_bytes"]) / 1e9,
     "workspace": lambda entry: entry.values["workspace_bytes"] / 1e9,  # besides inputs and outputs
-    **{f"{moment}_mean": functools.partial(Entry.mean_span, moment=moment)  # in clocks; they add up, unlike medians
+    **{f"{moment}_mean": functools.partial(Entry.mean_span, moment=moment)  # in clocks
        for moment in ("landed", "turn", "issued", "scores", "softmax", "values", "end", "tile")},
 }
 IN_TURN = {"turn_ours": "ours", "turn_fa3": "fa3", "turn_cudnn": "cudnn", "turn_better": "over_better"}  # TFLOP/s in one process; ratio to the faster

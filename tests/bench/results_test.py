@@ -282,7 +282,7 @@ class Condensed(Case):
     def test_a_table_says_what_the_file_said(self):
         runs = [run_of(STEP1, 10 / 3, spread=0.0123, vs_cudnn=1.25, kernel1_registers=168, rounds=3, launches=5, cell="a"),
                 run_of(STEP4, 5.0, time_unit="us", rounds=9, launches=5, label="two\twords"), skipped(CUDNN),
-                run_of(self.TIMELINE, tile_cycles=2811.5, stamps=["warpgroup 1 tile 30 turn 5", "warpgroup 2 tile 30"])]
+                run_of(self.TIMELINE, slowdown=2811.5, stamps=["warpgroup 1 tile 30 turn 5", "warpgroup 2 tile 30"])]
         path = self.condensed(*runs, clocks="1980 MHz", packages={"triton": "3.6"})
         json_entries = results.read(self.folder / "98.json")
         entries = results.read(path)
@@ -293,7 +293,7 @@ class Condensed(Case):
                                         "real_time": 3.333333, "spread": 0.012, "vs_cudnn": 1.25, "kernel1_registers": 168})
         self.assertEqual((second.milliseconds, second.label), (0.005, "two words"))
         self.assertEqual(third.skipped, "needs 9 GB of GPU memory and 1 GB are free")
-        self.assertEqual((fourth.values["tile_cycles"], fourth.stamps), (2811.5, json_entries[3].stamps))
+        self.assertEqual((fourth.values["slowdown"], fourth.stamps), (2811.5, json_entries[3].stamps))
         known = {"gpu": "NVIDIA H200", "commit": "abc1", "date": "2026-01-01T12:00:00+00:00", "clocks": "1980 MHz", "packages": {"triton": "3.6"},
                  "rounds": "3-9", "launches": "5"}
         self.assertEqual({key: first.context[key] for key in known}, known)
